@@ -1,0 +1,49 @@
+# What a developer runs. Everything CI runs is in .ci/run, which calls these.
+GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
+
+.PHONY: all build test lint cuda bench fuzz crash nab chaos clean
+
+all: lint build test
+
+build: ## the three commands, static, into bin/
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/exoswarm ./cmd/cpuagent ./cmd/gpuagent
+
+test:
+	go test ./...
+
+lint: ## format, import order and the short list of .golangci.yaml, for both builds
+	$(GOLANGCI) run --timeout 15m ./...
+	$(GOLANGCI) run --timeout 15m --build-tags cuda ./cuda/... ./cmd/gpuagent
+
+cuda: ## the GPU build: needs the CUDA 11.8 headers and link stubs, no GPU
+	CGO_LDFLAGS=-L$(CUDA_STUBS) go vet -tags cuda ./...
+	CGO_LDFLAGS=-L$(CUDA_STUBS) go build -tags cuda -o bin/gpuagent-cuda ./cmd/gpuagent
+	CGO_LDFLAGS=-L$(CUDA_STUBS) EXOSWARM_SKIP_GPU=1 go test -tags cuda ./cuda ./cuda/internal/...
+
+bench:
+	go test -run '^$$' -bench . ./...
+
+fuzz: ## every parser for a while
+	go test -run '^$$' -fuzz FuzzDecode -fuzztime 2m ./jobs/batch
+	go test -run '^$$' -fuzz FuzzDecodeJob -fuzztime 2m ./jobs
+	go test -run '^$$' -fuzz FuzzDecodeResult -fuzztime 2m ./jobs
+	go test -run '^$$' -fuzz FuzzValidate -fuzztime 2m ./jobs/schema
+	go test -run '^$$' -fuzz FuzzSubject -fuzztime 2m ./jobs/natsq
+	go test -run '^$$' -fuzz FuzzCSV -fuzztime 2m ./cpuagents
+	go test -run '^$$' -fuzz FuzzDecode -fuzztime 2m ./internal/strictyaml
+
+crash: ## the full campaigns of crashes, kills, flips and faults on the page store, and their counts; 20 minutes on two cores
+	EXOSWARM_CRASHES=30 EXOSWARM_KILLS=1000 EXOSWARM_FLIPS=100000 EXOSWARM_FAULTS=20 EXOSWARM_BADGER_DAMAGE=1000 \
+	  go test ./tiers/pagestore -run 'Crash|Kill|Flip|Fault|BadgerDamage' -v -count=1 -timeout 2h
+
+nab: ## scores on the labelled streams beside the repository (../shared/nab), learning on and off
+	go test -count=1 -v -run 'TestLearningFindsAnomalies' ./cuda/host
+
+chaos: ## fault runs of the queue at length, about two hours: ten faults of each kind with each of five seeds
+	for seed in 1 2 3 4 5; do \
+	  go test -count=1 -v -timeout 40m -run 'TestChaos' ./cmd/exoswarm -args -chaos.all -chaos.faults=10 -chaos.rate=200 -chaos.seed=$$seed || exit 1; \
+	done
+
+clean:
+	rm -rf bin exoswarm-out
