@@ -1,0 +1,132 @@
+// Package command is what the commands share: flags with environment variables behind them, logging, signals, and exit
+// codes.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Exit codes.
+const (
+	ExitFailure     = 1   // something on the machine or in the cluster failed
+	ExitUsage       = 2   // the command line or the input is wrong
+	ExitInterrupted = 130 // ended early by a signal, after finishing what was in hand
+)
+
+// ErrInterrupted is returned by a command that ended early and in order.
+var ErrInterrupted = errors.New("interrupted")
+
+// Usage marks an error of the command line.
+func Usage(format string, args ...any) error {
+	return jobs.Errorf(jobs.CodeInput, format, args...)
+}
+
+// Main runs a command and ends the process with its exit code. The first SIGINT or SIGTERM cancels the command's context;
+// a second one ends the process at once.
+func Main(root *cobra.Command) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		cancel(fmt.Errorf("%w by %v", ErrInterrupted, s))
+		<-signals
+		os.Exit(ExitInterrupted)
+	}()
+	os.Exit(Run(ctx, root, os.Stderr))
+}
+
+// Run executes a command and returns its exit code; an error is one sentence on stderr.
+func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage("%v", err) })
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return environment(cmd.Flags()) }
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	var e *jobs.Error
+	switch {
+	case errors.Is(err, ErrInterrupted):
+		return ExitInterrupted
+	case errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid), strings.HasPrefix(err.Error(), "unknown command"), isFlagError(err):
+		fmt.Fprintf(stderr, "%s: %v\n", root.Name(), err)
+		return ExitUsage
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", root.Name(), err)
+	return ExitFailure
+}
+
+// isFlagError finds what cobra reports before a command runs.
+func isFlagError(err error) bool {
+	text := err.Error()
+	return strings.HasPrefix(text, "required flag") || strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "unknown argument")
+}
+
+// environment gives each flag that is not on the command line the value of EXOSWARM_NAME, where NAME is the flag's name in
+// capitals with _ for -.
+func environment(flags *pflag.FlagSet) error {
+	var err error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := "EXOSWARM_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v, ok := os.LookupEnv(name); ok && !f.Changed && f.Name != "help" && err == nil {
+			if e := flags.Set(f.Name, v); e != nil {
+				err = Usage("%s=%q: %v", name, v, e)
+			}
+		}
+	})
+	return err
+}
+
+// LogFlags adds the flags of Logger.
+func LogFlags(flags *pflag.FlagSet) {
+	flags.String("log-level", "info", "debug, info, warn or error")
+	flags.String("log-format", "text", "text or json")
+}
+
+// SetDefault changes the default of a flag.
+func SetDefault(flags *pflag.FlagSet, name, value string) {
+	f := flags.Lookup(name)
+	f.DefValue = value
+	_ = f.Value.Set(value)
+}
+
+// Logger makes the logger that the flags ask for.
+func Logger(cmd *cobra.Command) (*slog.Logger, error) {
+	var level slog.Level
+	text, _ := cmd.Flags().GetString("log-level")
+	if err := level.UnmarshalText([]byte(text)); err != nil {
+		return nil, Usage("--log-level %q: use debug, info, warn or error", text)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch format, _ := cmd.Flags().GetString("log-format"); format {
+	case "text":
+		return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), opts)), nil
+	default:
+		return nil, Usage("--log-format %q: use text or json", format)
+	}
+}
+
+// AgentName is the default name of an agent process: host and process id.
+func AgentName(kind string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return fmt.Sprintf("%s-%s-%d", kind, host, os.Getpid())
+}

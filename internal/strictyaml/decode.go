@@ -1,0 +1,177 @@
+// Package strictyaml decodes YAML into structs and refuses what the structs do not know, with the line and the nearest
+// name that they do.
+package strictyaml
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+	"go.yaml.in/yaml/v3"
+)
+
+// Decode reads the one document in data into out, a pointer to a struct with yaml tags. file is the name that errors
+// begin with. A key that out has no field for, a duplicate key, a value of the wrong type, an empty document and a second
+// document are errors.
+func Decode(file string, data []byte, out any) error {
+	dec := yaml.NewDecoder(strings.NewReader(string(data)))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		return fmt.Errorf("%s: %s", file, message(err))
+	}
+	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		return fmt.Errorf("%s:1: a mapping of keys to values is expected", file)
+	}
+	if dec.Decode(new(yaml.Node)) == nil {
+		return fmt.Errorf("%s: more than one document", file)
+	}
+	if err := check(doc.Content[0], reflect.TypeOf(out).Elem(), ""); err != nil {
+		return fmt.Errorf("%s:%w", file, err)
+	}
+	if err := doc.Decode(out); err != nil {
+		return fmt.Errorf("%s: %s", file, message(err))
+	}
+	return nil
+}
+
+var lineInText = regexp.MustCompile(`^line (\d+): `)
+
+// message puts what the YAML library says into the form of our own errors.
+func message(err error) string {
+	var te *yaml.TypeError
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	if errors.As(err, &te) && len(te.Errors) > 0 {
+		text = te.Errors[0]
+	}
+	return lineInText.ReplaceAllString(text, "line $1: ")
+}
+
+// check walks a mapping beside the struct it will fill.
+func check(n *yaml.Node, t reflect.Type, path string) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice {
+		for _, c := range n.Content {
+			if err := check(c, t.Elem(), path); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if t.Kind() != reflect.Struct || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	fields := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		if name != "" && name != "-" {
+			fields[name] = t.Field(i).Type
+		}
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		ft, ok := fields[key.Value]
+		if !ok {
+			return fmt.Errorf("%d: unknown key %q: did you mean %q? Valid keys%s: %s",
+				key.Line, path+key.Value, path+Nearest(key.Value, names(fields)), under(path), strings.Join(names(fields), ", "))
+		}
+		if seen[key.Value] {
+			return fmt.Errorf("%d: key %q is given twice", key.Line, path+key.Value)
+		}
+		seen[key.Value] = true
+		if err := check(n.Content[i+1], ft, path+key.Value+"."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func under(path string) string {
+	if path == "" {
+		return ""
+	}
+	return " under " + strings.TrimSuffix(path, ".")
+}
+
+func names[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Nearest returns the valid name with the smallest edit distance to name, the first in order among equals; empty when
+// there are none.
+func Nearest(name string, valid []string) string {
+	best, at := "", -1
+	for _, v := range valid {
+		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(v)); at < 0 || d < at {
+			best, at = v, d
+		}
+	}
+	return best
+}
+
+// Line finds the line of a key, given as names from the outside in, for errors that are found after decoding. 0 when it is
+// not there.
+func Line(data []byte, path ...string) int {
+	var doc yaml.Node
+	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
+		return 0
+	}
+	n, line := doc.Content[0], 0
+	for _, name := range path {
+		found := false
+		for i := 0; i+1 < len(n.Content) && !found; i += 2 {
+			if n.Kind == yaml.MappingNode && n.Content[i].Value == name {
+				line, n, found = n.Content[i].Line, n.Content[i+1], true
+			}
+		}
+		if !found {
+			return line
+		}
+	}
+	return line
+}
+
+// Size is a number of bytes that YAML writes as a number or with a unit: 2MiB, 64KiB, 1GiB.
+type Size int64
+
+// UnmarshalYAML reads the forms that Size documents.
+func (s *Size) UnmarshalYAML(n *yaml.Node) error {
+	v, err := ParseSize(n.Value)
+	if err != nil {
+		return fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	*s = Size(v)
+	return nil
+}
+
+// ParseSize reads a number of bytes with an optional unit B, KiB, MiB or GiB.
+func ParseSize(text string) (int64, error) {
+	digits := strings.TrimSpace(text)
+	unit := int64(1)
+	for name, size := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
+		if rest, ok := strings.CutSuffix(digits, name); ok {
+			digits, unit = strings.TrimSpace(rest), size
+			break
+		}
+	}
+	v, err := strconv.ParseInt(strings.TrimSuffix(digits, "B"), 10, 64)
+	if err != nil || v < 0 || v > (1<<62)/unit {
+		return 0, fmt.Errorf("size %q: write a number with KiB, MiB or GiB, as in 2MiB", text)
+	}
+	return v * unit, nil
+}

@@ -1,0 +1,72 @@
+package strictyaml
+
+import (
+	"strings"
+	"testing"
+)
+
+type inner struct {
+	Kind string `yaml:"kind"`
+	Size Size   `yaml:"size"`
+}
+
+type outer struct {
+	Name  string  `yaml:"name"`
+	Cell  inner   `yaml:"cell"`
+	Items []inner `yaml:"items"`
+	Count int     `yaml:"count"`
+}
+
+func TestDecode(t *testing.T) {
+	var o outer
+	err := Decode("a.yaml", []byte("name: x\ncell: {kind: k, size: 2MiB}\nitems:\n- kind: a\n- size: 12\n"), &o)
+	if err != nil || o.Name != "x" || o.Cell.Size != 2<<20 || len(o.Items) != 2 || o.Items[1].Size != 12 {
+		t.Fatalf("%+v, %v", o, err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"nam: x\n":                       `a.yaml:1: unknown key "nam": did you mean "name"? Valid keys: cell, count, items, name`,
+		"name: x\ncell:\n  kid: k\n":     `a.yaml:3: unknown key "cell.kid": did you mean "cell.kind"? Valid keys under cell: kind, size`,
+		"items:\n- kind: a\n- syze: 1":   `a.yaml:3: unknown key "items.syze": did you mean "items.size"? Valid keys under items: kind, size`,
+		"name: x\nname: y\n":             `a.yaml:2: key "name" is given twice`,
+		"count: many\n":                  "a.yaml: line 1: cannot unmarshal",
+		"cell: {size: 2 parsecs}\n":      `a.yaml: line 1: size "2 parsecs": write a number with KiB, MiB or GiB, as in 2MiB`,
+		"":                               "a.yaml: EOF",
+		"- a\n":                          "a.yaml:1: a mapping of keys to values is expected",
+		"name: x\n---\nname: y\n":        "a.yaml: more than one document",
+		"name: [x\n":                     "a.yaml: line",
+		"name: \"x\n":                    "a.yaml: ",
+		"cell: {size: 99999999999GiB}\n": `a.yaml: line 1: size "99999999999GiB"`,
+	} {
+		var o outer
+		err := Decode("a.yaml", []byte(text), &o)
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q:\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestLine(t *testing.T) {
+	data := []byte("name: x\ncell:\n  kind: k\n")
+	if got := Line(data, "cell", "kind"); got != 3 {
+		t.Errorf("cell.kind is on line %d", got)
+	}
+	if got := Line(data, "cell", "nothing"); got != 2 {
+		t.Errorf("a missing key below cell is on line %d", got)
+	}
+	if got := Line(data, "nothing"); got != 0 {
+		t.Errorf("a missing key is on line %d", got)
+	}
+}
+
+// FuzzDecode: no text makes it panic or hang.
+func FuzzDecode(f *testing.F) {
+	f.Add("name: x\ncell: &a {kind: k}\nitems: [*a, *a]\n")
+	f.Add("a: &a [*a]\n")
+	f.Fuzz(func(_ *testing.T, text string) {
+		var o outer
+		_ = Decode("a.yaml", []byte(text), &o)
+	})
+}

@@ -1,0 +1,140 @@
+// Package walls tests which packages may reach which: the import walls of docs/architecture.md. Run it with -count=1: a
+// cached result does not see a new violation.
+package walls
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/exoswarm/exoswarm"
+
+// wall bans packages from what a package reaches, directly and through others, tests left out.
+type wall struct {
+	of     string // package below the module; with /... all below it
+	direct bool   // only what it imports itself
+	banned []string
+	reason string
+}
+
+var walls = []wall{
+	{of: "cmd/exoswarm", banned: []string{module + "/cuda", module + "/cuda/internal/driver", "gorgonia.org/cu"}, reason: "operators run it where there is no GPU and no C library"},
+	{of: "cmd/cpuagent", banned: []string{module + "/cuda/...", "gorgonia.org/cu"}, reason: "a CPU agent holds no GPU code"},
+	{of: "cpuagents/...", banned: []string{module + "/cuda/...", module + "/gpuagents/..."}, reason: "the two kinds of agent talk through the queue alone"},
+	{of: "gpuagents/...", banned: []string{module + "/cpuagents/...", module + "/jobs/natsq/...", "github.com/nats-io/..."}, reason: "the two kinds of agent talk through the queue alone, and the queue is handed in"},
+	{of: "gpuagents/...", direct: true, banned: []string{"os", "os/exec", "net", "net/http", "syscall", "io/ioutil"}, reason: "a GPU agent does no I/O of its own"},
+	{of: "jobs", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the protocol imports the standard library only"},
+	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the contract imports the standard library only"},
+	{of: "cuda/host", banned: []string{"gorgonia.org/..."}, reason: "the host device is pure Go"},
+}
+
+// onlyImporter says which packages alone may import another's package.
+var onlyImporter = map[string][]string{
+	"github.com/nats-io/nats.go":        {"jobs/natsq"},
+	"github.com/nats-io/nats-server/v2": {"jobs/natsq/server"},
+	"gorgonia.org/cu":                   {"cuda/internal/driver"},
+}
+
+// optional packages are walled as soon as they exist.
+var optional = []wall{
+	{of: "consensus", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the meaning of a vote imports the standard library only"},
+	{of: "tiers", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the page table and its contract import the standard library only"},
+}
+
+// pkg is what go list says of a package.
+type pkg struct {
+	ImportPath    string
+	Imports, Deps []string
+}
+
+// list describes every package of the module under a tag set.
+func list(t *testing.T, tags string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-tags", tags, "-json=ImportPath,Imports,Deps", "./...")
+	cmd.Dir = "../.."
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func matches(pattern, pkg string) bool {
+	if base, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return pkg == base || strings.HasPrefix(pkg, base+"/")
+	}
+	return pkg == pattern
+}
+
+func TestWalls(t *testing.T) {
+	for _, tags := range []string{"", "cuda"} {
+		all := list(t, tags)
+		inside := func(of string) (in []pkg) {
+			for _, p := range all {
+				if matches(path.Join(module, of), p.ImportPath) {
+					in = append(in, p)
+				}
+			}
+			return in
+		}
+		for _, w := range walls {
+			in := inside(w.of)
+			if len(in) == 0 {
+				t.Errorf("tags %q: the wall stands around %s, which does not exist", tags, w.of)
+			}
+			for _, p := range in {
+				w.check(t, p, tags)
+			}
+		}
+		for _, w := range optional {
+			for _, p := range inside(w.of) {
+				w.check(t, p, tags)
+			}
+		}
+		for banned, allowed := range onlyImporter {
+			for _, p := range all {
+				ok := false
+				for _, a := range allowed {
+					ok = ok || matches(path.Join(module, a)+"/...", p.ImportPath)
+				}
+				for _, dep := range p.Imports {
+					if !ok && matches(banned+"/...", dep) {
+						t.Errorf("tags %q: %s imports %s: only %v may", tags, p.ImportPath, dep, allowed)
+					}
+				}
+			}
+		}
+	}
+}
+
+func (w wall) check(t *testing.T, p pkg, tags string) {
+	deps := p.Deps
+	if w.direct {
+		deps = p.Imports
+	}
+	for _, dep := range deps {
+		for _, b := range w.banned {
+			// What stands below the same wall is of the same kind.
+			if matches(b, dep) && !matches(path.Join(module, w.of), dep) {
+				t.Errorf("tags %q: %s reaches %s: %s", tags, p.ImportPath, dep, w.reason)
+			}
+		}
+	}
+}
