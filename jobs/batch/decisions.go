@@ -1,0 +1,87 @@
+package batch
+
+import (
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// NoDecision in Decisions.Decision: the rule was not met, no candidate won.
+const NoDecision = ^uint32(0)
+
+// Decisions is a batch of decisions, one a row, in the order of the observations that they answer. Slices that come from
+// DecodeDecisions share memory with the message they were decoded from and must not be changed.
+type Decisions struct {
+	// Copied from the observation.
+	Group     []uint32
+	Row       []uint64
+	Read      []int64
+	Timestamp []string
+	Value     []float64
+
+	Score    []float32 // how unusual the observation is, in [0,1]
+	Decision []uint32  // index of the winning candidate, or NoDecision
+	// Counts are the weighted votes, Candidates values a row, row by row.
+	Counts     []uint32
+	Candidates int
+	Leader     []uint64 // agent id inside the swarm
+	Round      []uint64 // of the group, from 1
+}
+
+// Len is the number of decisions.
+func (d *Decisions) Len() int { return len(d.Group) }
+
+// Encode writes the batch as an Arrow IPC stream.
+func (d *Decisions) Encode() ([]byte, error) {
+	n := d.Len()
+	if d.Candidates < 1 || len(d.Counts) != n*d.Candidates {
+		return nil, fmt.Errorf("encode decisions: %d counts for %d rows of %d candidates", len(d.Counts), n, d.Candidates)
+	}
+	counts := arrow.FixedSizeListOfNonNullable(int32(d.Candidates), arrow.PrimitiveTypes.Uint32)
+	s := schema("decisions", []arrow.Field{
+		{Name: colGroup, Type: arrow.PrimitiveTypes.Uint32},
+		{Name: colRow, Type: arrow.PrimitiveTypes.Uint64},
+		{Name: colRead, Type: arrow.PrimitiveTypes.Int64},
+		{Name: colTimestamp, Type: arrow.BinaryTypes.String},
+		{Name: colValue, Type: arrow.PrimitiveTypes.Float64},
+		{Name: colScore, Type: arrow.PrimitiveTypes.Float32},
+		{Name: colDecision, Type: arrow.PrimitiveTypes.Uint32},
+		{Name: colCounts, Type: counts},
+		{Name: colLeader, Type: arrow.PrimitiveTypes.Uint64},
+		{Name: colRound, Type: arrow.PrimitiveTypes.Uint64},
+	})
+	return encode(s, n, []arrow.ArrayData{
+		fixed(arrow.PrimitiveTypes.Uint32, d.Group),
+		fixed(arrow.PrimitiveTypes.Uint64, d.Row),
+		fixed(arrow.PrimitiveTypes.Int64, d.Read),
+		text(d.Timestamp),
+		fixed(arrow.PrimitiveTypes.Float64, d.Value),
+		fixed(arrow.PrimitiveTypes.Float32, d.Score),
+		fixed(arrow.PrimitiveTypes.Uint32, d.Decision),
+		list(counts, arrow.PrimitiveTypes.Uint32, n, d.Counts),
+		fixed(arrow.PrimitiveTypes.Uint64, d.Leader),
+		fixed(arrow.PrimitiveTypes.Uint64, d.Round),
+	})
+}
+
+// DecodeDecisions reads a batch. A message that is not one, whatever is in it, gives a jobs.Error of class
+// jobs.CodeInvalid.
+func DecodeDecisions(data []byte) (*Decisions, error) {
+	d := &Decisions{}
+	err := decode("decisions", data, func(r *record) {
+		d.Group = column[uint32](r, colGroup)
+		d.Row = column[uint64](r, colRow)
+		d.Read = column[int64](r, colRead)
+		d.Timestamp = texts(r, colTimestamp)
+		d.Value = column[float64](r, colValue)
+		d.Score = column[float32](r, colScore)
+		d.Decision = column[uint32](r, colDecision)
+		d.Leader = column[uint64](r, colLeader)
+		d.Round = column[uint64](r, colRound)
+		d.Counts, d.Candidates = lists[uint32](r, colCounts)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}

@@ -1,0 +1,126 @@
+// Package batch is the columnar form of observations and decisions, as Arrow IPC streams of one record batch.
+package batch
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Observations is a batch of observations, one a row. Slices that come from Decode share memory with the message they
+// were decoded from and must not be changed.
+type Observations struct {
+	Group []uint32 // the group that the observation is for
+	Row   []uint64 // its number in its source, from 1
+	Time  []int64  // when it was observed, unix nanoseconds
+	Read  []int64  // when the source read it, unix nanoseconds by the source's clock
+	// Features are what the agents see: Width values a row, row by row.
+	Features []float32
+	Width    int
+	// Timestamp and Value travel through to the decision unchanged: the timestamp as the source wrote it and the first
+	// value in full precision.
+	Timestamp []string
+	Value     []float64
+}
+
+// Len is the number of observations.
+func (o *Observations) Len() int { return len(o.Group) }
+
+// Reset empties o and keeps its memory.
+func (o *Observations) Reset() {
+	o.Group, o.Row, o.Time, o.Read = o.Group[:0], o.Row[:0], o.Time[:0], o.Read[:0]
+	o.Features, o.Timestamp, o.Value = o.Features[:0], o.Timestamp[:0], o.Value[:0]
+}
+
+// Names of the columns of both kinds of batch.
+const (
+	colGroup     = "group"
+	colRow       = "row"
+	colTime      = "time"
+	colRead      = "read"
+	colFeatures  = "features"
+	colTimestamp = "timestamp"
+	colValue     = "value"
+	colScore     = "score"
+	colDecision  = "decision"
+	colCounts    = "counts"
+	colLeader    = "leader"
+	colRound     = "round"
+)
+
+// metaKind and metaVersion are the schema metadata that say what a batch is.
+const (
+	metaKind    = "exoswarm.batch"
+	metaVersion = "exoswarm.version"
+)
+
+func schema(kind string, fields []arrow.Field) *arrow.Schema {
+	meta := arrow.NewMetadata([]string{metaKind, metaVersion}, []string{kind, strconv.Itoa(jobs.Version)})
+	return arrow.NewSchema(fields, &meta)
+}
+
+func observationFields(width int) []arrow.Field {
+	return []arrow.Field{
+		{Name: colGroup, Type: arrow.PrimitiveTypes.Uint32},
+		{Name: colRow, Type: arrow.PrimitiveTypes.Uint64},
+		{Name: colTime, Type: arrow.PrimitiveTypes.Int64},
+		{Name: colRead, Type: arrow.PrimitiveTypes.Int64},
+		{Name: colTimestamp, Type: arrow.BinaryTypes.String},
+		{Name: colValue, Type: arrow.PrimitiveTypes.Float64},
+		{Name: colFeatures, Type: arrow.FixedSizeListOfNonNullable(int32(width), arrow.PrimitiveTypes.Float32)},
+	}
+}
+
+// Encode writes the batch as an Arrow IPC stream.
+func (o *Observations) Encode() ([]byte, error) {
+	if o.Width < 1 || len(o.Features) != o.Len()*o.Width {
+		return nil, fmt.Errorf("encode observations: %d features for %d rows of width %d", len(o.Features), o.Len(), o.Width)
+	}
+	n := o.Len()
+	s := schema("observations", observationFields(o.Width))
+	return encode(s, n, []arrow.ArrayData{
+		fixed(arrow.PrimitiveTypes.Uint32, o.Group),
+		fixed(arrow.PrimitiveTypes.Uint64, o.Row),
+		fixed(arrow.PrimitiveTypes.Int64, o.Time),
+		fixed(arrow.PrimitiveTypes.Int64, o.Read),
+		text(o.Timestamp),
+		fixed(arrow.PrimitiveTypes.Float64, o.Value),
+		list(s.Field(6).Type, arrow.PrimitiveTypes.Float32, n, o.Features),
+	})
+}
+
+// DecodeObservations reads a batch. A message that is not one, whatever is in it, gives a jobs.Error of class
+// jobs.CodeInvalid.
+func DecodeObservations(data []byte) (*Observations, error) {
+	o := &Observations{}
+	err := decode("observations", data, func(r *record) {
+		o.Features, o.Width = lists[float32](r, colFeatures)
+		o.Group = column[uint32](r, colGroup)
+		o.Row = column[uint64](r, colRow)
+		o.Time = column[int64](r, colTime)
+		o.Read = column[int64](r, colRead)
+		o.Value = column[float64](r, colValue)
+		o.Timestamp = texts(r, colTimestamp)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func texts(r *record, name string) []string {
+	a, ok := r.get(name).(*array.String)
+	if !ok {
+		r.fail("column %q is %v, want utf8", name, r.typeOf(name))
+		return nil
+	}
+	out := make([]string, a.Len())
+	for i := range out {
+		out[i] = a.Value(i)
+	}
+	return out
+}

@@ -1,0 +1,210 @@
+// Package jobs is the protocol between agents: jobs and their results, the ordered logs of a swarm, and the errors both
+// carry. It says what travels and what each side may rely on; package natsq carries it over NATS JetStream.
+//
+// There are two shapes of work. A stateless job goes to a pool and any agent of that pool may do it; its effect is
+// idempotent and its result is written once (Job, Result, Handler). Stateful work for a swarm goes into an ordered log,
+// one a shard, which exactly one holder of the shard's lease reads in order; what comes out goes into a second log
+// whose every entry names the entry that caused it (Entry). An append names the sequence number it expects to follow, so
+// a holder that has lost its lease cannot write.
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Version is the version of the protocol that this code speaks. Every message carries it.
+const Version = 1
+
+// Pool is a kind of agent process that work is queued for.
+type Pool string
+
+// The pools.
+const (
+	PoolCPU Pool = "cpu"
+	PoolGPU Pool = "gpu"
+)
+
+// Job is a self-contained unit of stateless work.
+type Job struct {
+	Version int             `json:"v"`
+	ID      string          `json:"id"`             // unique among jobs, [A-Za-z0-9_-]{1,64}
+	Pool    Pool            `json:"pool"`           // who may do it
+	Kind    string          `json:"kind"`           // what to do; each kind has its own spec
+	Spec    json.RawMessage `json:"spec,omitempty"` // by kind
+	// Submitted is when the job was handed in, by the submitter's clock.
+	Submitted time.Time `json:"submitted,omitzero"`
+	// Lane is its priority; empty means Normal.
+	Lane Lane `json:"lane,omitempty"`
+	// Tenant is whose share of the workers it uses, as an id; empty means DefaultTenant.
+	Tenant string `json:"tenant,omitempty"`
+	// NotBefore holds the job back until then, by the server's clock; zero for none.
+	NotBefore time.Time `json:"not_before,omitzero"`
+	// Deadline ends the job as failed with CodeDeadline when it is not done by then, by the worker's clock; zero for none.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// MaxAttempts is how often it may be tried, 1 to 100; 0 means 5.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// ResultTTL is how many seconds its result is kept, 1 to 604800 (7 days); 0 means 86400.
+	ResultTTL int `json:"result_ttl_s,omitempty"`
+	// SpecRef stands for a spec too large for a message (more than MaxInline bytes). The queue sets it, and puts the
+	// spec back before a handler sees the job.
+	SpecRef *ObjectRef `json:"spec_ref,omitempty"`
+	// LastAttempt tells a handler that the queue will not give the job out again, whatever error it returns.
+	LastAttempt bool `json:"-"`
+}
+
+// ObjectRef names bytes in the object store by content: who reads other bytes than these fails.
+type ObjectRef struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"` // 64 hexadecimal digits
+	Size   int64  `json:"size"`   // bytes
+}
+
+// Attempts is how often a job is tried unless it says otherwise.
+const Attempts = 5
+
+// WithDefaults fills in what a job may leave out: lane, tenant and the number of attempts.
+func (j Job) WithDefaults() Job {
+	if j.Lane == "" {
+		j.Lane = Normal
+	}
+	if j.Tenant == "" {
+		j.Tenant = DefaultTenant
+	}
+	if j.MaxAttempts == 0 {
+		j.MaxAttempts = Attempts
+	}
+	return j
+}
+
+// Status is how a job ended.
+type Status string
+
+// The ways a job ends.
+const (
+	Done   Status = "done"
+	Failed Status = "failed"
+)
+
+// Result is the outcome of a job. The first result written for a job is the only one.
+type Result struct {
+	Version  int             `json:"v"`
+	JobID    string          `json:"job"`
+	Kind     string          `json:"kind"`
+	Status   Status          `json:"status"`
+	Output   json.RawMessage `json:"output,omitempty"` // by kind, for a job that is done
+	Error    *Error          `json:"error,omitempty"`  // for one that failed
+	Attempts int             `json:"attempts"`
+	Worker   string          `json:"worker"`
+	Finished time.Time       `json:"finished"`
+}
+
+// Handler does jobs of one kind. progress may be called at any time with a value that is sent to whoever watches; it
+// never blocks for long and may drop. A returned error ends the job as failed unless it is Retryable. A handler whose ctx
+// is cancelled with cause ErrFinish finishes what it holds and returns what it has done; with another cause it returns
+// at once.
+type Handler func(ctx context.Context, job Job, progress func(any)) (output any, err error)
+
+// Outcome is what became of one job of a batch.
+type Outcome struct {
+	Output any   // as JSON, for a job that is done
+	Err    error // as a Handler's error
+}
+
+// BatchHandler does jobs of one kind together, such as in one launch on a device. It returns an outcome for each job, in
+// order. An error of the batch as a whole is laid to one of its jobs, which is found by halving, so a handler sees the other jobs up
+// to 1 + log2(n) times; an error that is Retryable is not: all jobs are given back. progress sends progress of job i. A
+// batch goes on when one of its jobs is cancelled.
+type BatchHandler func(ctx context.Context, batch []Job, progress func(i int, v any)) ([]Outcome, error)
+
+// Entry is one message of a log.
+type Entry struct {
+	Seq  uint64 // position in its log, from 1, without gaps
+	Kind string // what Data is
+	// Ref ties an entry to what caused it: in a log of results the Seq of the entry that it answers, in a log of
+	// observations the number of the batch in its source, from 1.
+	Ref  uint64
+	Data []byte
+}
+
+// The kinds of entry.
+const (
+	EntryObserve  = "observe"  // a batch of observations, Arrow IPC
+	EntryDecide   = "decide"   // their decisions, Arrow IPC
+	EntryEnd      = "end"      // nothing follows; EndOfInput as JSON
+	EntryRejected = "rejected" // the entry named by Ref could not be applied; Error as JSON
+)
+
+// EndOfInput closes a log of observations, and travels on into the log of results.
+type EndOfInput struct {
+	Rows        uint64 `json:"rows"` // observations sent
+	Interrupted bool   `json:"interrupted,omitempty"`
+}
+
+// Swarm is the record of a running swarm: what a GPU agent needs to serve its shards.
+type Swarm struct {
+	Version int             `json:"v"`
+	ID      string          `json:"id"`     // unique, as Job.ID
+	Name    string          `json:"name"`   // the spec's name
+	Spec    json.RawMessage `json:"spec"`   // the swarm spec as JSON
+	Groups  int             `json:"groups"` // groups of agents, numbered 0..Groups-1
+	Created time.Time       `json:"created"`
+}
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// CheckID returns an error unless id may stand in a subject or a stream name.
+func CheckID(what, id string) error {
+	if !idPattern.MatchString(id) {
+		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s %q: use 1 to 64 letters, digits, '-' or '_'", what, id)}
+	}
+	return nil
+}
+
+var shaPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Validate checks what every job must have, whatever its kind. The error names the field, its value and the cure.
+func (j Job) Validate() error {
+	if j.Version != Version {
+		return &Error{Code: CodeVersion, Message: fmt.Sprintf("job %s speaks protocol version %d, this agent %d: update the older side", j.ID, j.Version, Version)}
+	}
+	if err := CheckID("job id", j.ID); err != nil {
+		return err
+	}
+	bad := func(format string, args ...any) error {
+		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("job %s: ", j.ID) + fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case j.Pool != PoolCPU && j.Pool != PoolGPU:
+		return bad("pool %q: use %q or %q", j.Pool, PoolCPU, PoolGPU)
+	case !idPattern.MatchString(j.Kind):
+		return bad("kind %q: use 1 to 64 letters, digits, '-' or '_'", j.Kind)
+	case j.Lane != "" && !j.Lane.valid():
+		return bad("lane %q: use %q, %q or %q", j.Lane, High, Normal, Low)
+	case j.Tenant != "" && !idPattern.MatchString(j.Tenant):
+		return bad("tenant %q: use 1 to 64 letters, digits, '-' or '_'", j.Tenant)
+	case j.MaxAttempts < 0 || j.MaxAttempts > 100:
+		return bad("max_attempts %d: use 1 to 100", j.MaxAttempts)
+	case j.ResultTTL < 0 || j.ResultTTL > 7*24*3600:
+		return bad("result_ttl_s %d: use 1 to 604800", j.ResultTTL)
+	case !j.Deadline.IsZero() && j.Deadline.Before(j.NotBefore):
+		return bad("deadline %s is before not_before %s", j.Deadline.Format(time.RFC3339), j.NotBefore.Format(time.RFC3339))
+	case j.SpecRef != nil && len(j.Spec) != 0:
+		return bad("it has a spec and a spec_ref: use one")
+	case j.SpecRef != nil && (j.SpecRef.Size < 0 || j.SpecRef.Size > MaxSpec):
+		return bad("spec_ref.size %d: use 0 to %d", j.SpecRef.Size, MaxSpec)
+	case j.SpecRef != nil && (j.SpecRef.Name == "" || !shaPattern.MatchString(j.SpecRef.SHA256)):
+		return bad("spec_ref: it needs a name and a sha256 of 64 hexadecimal digits")
+	case j.SpecRef == nil && len(j.Spec) > MaxSpec:
+		return bad("a spec of %d bytes: at most %d: put bulk data into the object store", len(j.Spec), MaxSpec)
+	case j.SpecRef == nil && !json.Valid(j.Spec):
+		return bad("its spec is not JSON")
+	}
+	return nil
+}
+
+// MaxSpec is the largest spec in bytes. Bulk data has objects of its own.
+const MaxSpec = 64 << 20

@@ -1,0 +1,284 @@
+package jobstest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func created(t *testing.T, c Client, name string) jobs.Log {
+	t.Helper()
+	l := c.Log(name, 0, jobs.In)
+	if err := l.Create(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func entry(n uint64) jobs.Entry {
+	return jobs.Entry{Kind: jobs.EntryObserve, Ref: n, Data: []byte(fmt.Sprint("entry ", n))}
+}
+
+func fill(t *testing.T, l jobs.Log, n uint64) {
+	t.Helper()
+	for i := range n {
+		if err := l.Append(within(t), i, entry(i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// testLogOrder: a reader that starts before, in the middle of, or after the writing sees every entry once and in order.
+func testLogOrder(t *testing.T, q Queue) {
+	c := q.Connect(t)
+	l := created(t, c, "s")
+	early, err := l.Read(within(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer early.Close()
+	if last, err := l.Last(within(t)); err != nil || last.Seq != 0 {
+		t.Fatalf("an empty log ends at %+v, %v", last, err)
+	}
+	const n = 200
+	fill(t, l, n)
+	late, err := q.Connect(t).Log("s", 0, jobs.In).Read(within(t), 51)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	for r, first := range map[jobs.Reader]uint64{early: 1, late: 51} {
+		for i := first; i <= n; i++ {
+			e, err := r.Next(within(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Seq != i || e.Ref != i || e.Kind != jobs.EntryObserve || string(e.Data) != fmt.Sprint("entry ", i) {
+				t.Fatalf("entry %d is %+v", i, e)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if e, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("after the end: %+v, %v", e, err)
+		}
+		cancel()
+	}
+	last, err := l.Last(within(t))
+	if err != nil || last.Seq != n || last.Ref != n {
+		t.Fatalf("the log ends at %+v, %v", last, err)
+	}
+}
+
+// testLogFence: of two writers that both think they are next, one wins, and the other learns of it.
+func testLogFence(t *testing.T, q Queue) {
+	a := created(t, q.Connect(t), "s")
+	b := q.Connect(t).Log("s", 0, jobs.In)
+	fill(t, a, 3)
+	if err := b.Append(within(t), 3, jobs.Entry{Kind: jobs.EntryObserve, Ref: 4, Data: []byte("theirs")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Append(within(t), 3, entry(4)); !errors.Is(err, jobs.ErrFenced) {
+		t.Fatalf("a writer that lost the log wrote to it: %v", err)
+	}
+	if err := a.Append(within(t), 9, entry(10)); !errors.Is(err, jobs.ErrFenced) {
+		t.Fatalf("an entry was appended past the end: %v", err)
+	}
+	if last, err := a.Last(within(t)); err != nil || last.Seq != 4 || string(last.Data) != "theirs" {
+		t.Fatalf("%+v, %v", last, err)
+	}
+	// The same call again, as after a lost acknowledgement, succeeds and stores nothing.
+	if err := b.Append(within(t), 3, jobs.Entry{Kind: jobs.EntryObserve, Ref: 4, Data: []byte("theirs")}); err != nil {
+		t.Fatalf("repeated append: %v", err)
+	}
+	if last, err := a.Last(within(t)); err != nil || last.Seq != 4 {
+		t.Fatalf("%+v, %v", last, err)
+	}
+}
+
+func testLogGone(t *testing.T, q Queue) {
+	c := q.Connect(t)
+	never := c.Log("never", 0, jobs.Out)
+	if _, err := never.Last(within(t)); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("Last of a log that is not there: %v", err)
+	}
+	if _, err := never.Read(within(t), 1); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("Read of a log that is not there: %v", err)
+	}
+	if err := never.Append(within(t), 0, entry(1)); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("Append to a log that is not there: %v", err)
+	}
+	if err := never.Delete(within(t)); err != nil {
+		t.Errorf("Delete of a log that is not there: %v", err)
+	}
+	l := created(t, c, "s")
+	fill(t, l, 1)
+	r, err := l.Read(within(t), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ended := make(chan error, 1)
+	go func() { _, err := r.Next(within(t)); ended <- err }()
+	time.Sleep(100 * time.Millisecond)
+	if err := l.Delete(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, jobs.ErrNotFound) {
+		t.Fatalf("a reader of a deleted log: %v", err)
+	}
+}
+
+func testLogTrim(t *testing.T, q Queue) {
+	l := created(t, q.Connect(t), "s")
+	fill(t, l, 10)
+	if err := l.Trim(within(t), 6); err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.Read(within(t), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if e, err := r.Next(within(t)); err != nil || e.Seq != 6 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if err := l.Append(within(t), 10, entry(11)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testLease(t *testing.T, q Queue) {
+	c := q.Connect(t)
+	const ttl = 400 * time.Millisecond
+	l, err := c.Acquire(within(t), "k.0", "a", ttl, Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Connect(t).Acquire(within(t), "k.0", "b", ttl, Quiet); !errors.Is(err, jobs.ErrHeld) {
+		t.Fatalf("a lease that is renewed was taken: %v", err)
+	}
+	select {
+	case <-l.Lost():
+		t.Fatal("lost while it was renewed")
+	default:
+	}
+	for range 2 {
+		if err := l.Release(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := c.Acquire(within(t), "k.0", "b", ttl, Quiet)
+	if err != nil {
+		t.Fatalf("a released lease: %v", err)
+	}
+	if err := again.Release(within(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testTakeOver: a lease whose holder no longer renews it goes to who waits for it, and the old holder learns of it.
+func testTakeOver(t *testing.T, q Queue) {
+	dead, c := q.Connect(t), q.Connect(t)
+	const ttl = 300 * time.Millisecond
+	old, err := dead.Acquire(within(t), "k.0", "a", ttl, Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.(interface{ Close() }).Close()
+	taken, err := c.Acquire(within(t), "k.0", "b", ttl, Quiet)
+	for start := time.Now(); errors.Is(err, jobs.ErrHeld) && time.Since(start) < 10*ttl; {
+		taken, err = c.Acquire(within(t), "k.0", "b", ttl, Quiet)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-old.Lost():
+	case <-within(t).Done():
+		t.Fatal("the old holder still thinks it has the lease")
+	}
+	if err := old.Release(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := taken.Release(within(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testSwarms(t *testing.T, q Queue) {
+	c := q.Connect(t)
+	put := func(id string) {
+		if err := c.PutSwarm(within(t), jobs.Swarm{Version: jobs.Version, ID: id, Name: "n", Groups: 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("before")
+	changes := make(chan jobs.SwarmChange, 16)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- q.Connect(t).WatchSwarms(ctx, func(ch jobs.SwarmChange) { changes <- ch }) }()
+	next := func(id string, gone bool) {
+		t.Helper()
+		select {
+		case ch := <-changes:
+			if ch.ID != id || ch.Gone != gone || ch.Err != nil || !gone && ch.Swarm.Groups != 3 {
+				t.Fatalf("%+v, want %s gone=%v", ch, id, gone)
+			}
+		case <-within(t).Done():
+			t.Fatalf("no word of %s", id)
+		}
+	}
+	next("before", false)
+	put("after")
+	next("after", false)
+	for range 2 {
+		if err := c.DeleteSwarm(within(t), "before"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next("before", true)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testObjects(t *testing.T, q Queue) {
+	c := q.Connect(t)
+	data := make([]byte, 3<<20+17)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	for _, want := range [][]byte{data, {}} {
+		if n, err := c.PutObject(within(t), "o", bytes.NewReader(want)); err != nil || n != int64(len(want)) {
+			t.Fatal(n, err)
+		}
+		o, err := q.Connect(t).Object(within(t), "o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(o)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%d bytes of %d: %v", len(got), len(want), err)
+		}
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := c.DeleteObject(within(t), "o"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Object(within(t), "o"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Fatalf("a deleted object: %v", err)
+	}
+}

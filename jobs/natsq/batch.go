@@ -1,0 +1,178 @@
+package natsq
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// doBatch fills a batch up, runs it, and brings each of its jobs to its end.
+func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Msg) {
+	base := context.WithoutCancel(ctx)
+	tasks := make([]*task, 0, b.Max)
+	size := 0
+	until := time.Now().Add(b.Linger)
+	add := func(msgs []*nats.Msg) {
+		for _, m := range msgs {
+			t := w.open(base, m)
+			if t == nil {
+				w.held.drop(m)
+				continue
+			}
+			tasks = append(tasks, t)
+			size += len(m.Data)
+			if d := t.job.Deadline; !d.IsZero() && d.Before(until) {
+				until = d
+			}
+		}
+	}
+	add(msgs)
+	w.linger(ctx, s, b, func() (count, bytes int) { return b.Max - len(tasks), b.MaxBytes - size }, &until, add)
+	defer func() {
+		for _, t := range tasks {
+			w.held.drop(t.m)
+		}
+	}()
+	// One more look: what was cancelled meanwhile is left out.
+	left := tasks[:0:0]
+	for _, t := range tasks {
+		if err := w.mustRun(t); err != nil {
+			w.settle(base, t, nil, err)
+			continue
+		}
+		left = append(left, t)
+	}
+	if len(left) == 0 {
+		return
+	}
+	run, cancel := context.WithCancelCause(base)
+	defer cancel(nil)
+	for _, t := range left {
+		w.held.onSick(t.m, cancel)
+	}
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	w.runBatch(ctx, run, b, left)
+}
+
+// linger asks the sources of the batch's kind for more jobs, most urgent lane first, until there is no room or until has come.
+// The loop of the worker may ask the same sources at the same time: each job goes to one of them.
+func (w *Worker) linger(ctx context.Context, s source, b Batch, room func() (count, bytes int), until *time.Time, add func([]*nats.Msg)) {
+	if b.Linger <= 0 {
+		return
+	}
+	const look = 500 * time.Microsecond // a quarter of the usual linger; the wake-ups belong to the loop
+	tick := time.NewTimer(look)
+	defer tick.Stop()
+	for {
+		for _, src := range byLane(w.ready()) {
+			count, bytes := room()
+			if count < 1 || bytes < jobs.MaxMessage {
+				return
+			}
+			if src.kind != s.kind {
+				continue
+			}
+			msgs, err := w.ask(ctx, src, count, bytes)
+			if err != nil {
+				return // what is there is enough
+			}
+			add(msgs)
+		}
+		left := time.Until(*until)
+		if count, _ := room(); left <= 0 || count < 1 {
+			return
+		}
+		tick.Reset(min(look, left))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// byLane sorts sources by urgency.
+func byLane(all []source) []source {
+	lanes := jobs.Lanes()
+	slices.SortStableFunc(all, func(a, b source) int {
+		return slices.Index(lanes, a.lane) - slices.Index(lanes, b.lane)
+	})
+	return all
+}
+
+// runBatch runs tasks together. When they fail together for a reason that lies in one of them, the halves are run apart.
+func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
+	base := context.WithoutCancel(worker)
+	batch := make([]jobs.Job, len(tasks))
+	for i, t := range tasks {
+		batch[i] = t.job
+		w.Metrics.started(t)
+	}
+	w.Logger.Debug("batch started", "kind", tasks[0].src.kind, "jobs", len(tasks))
+	outs, err := protect(func() ([]jobs.Outcome, error) {
+		return b.Handle(run, batch, func(i int, v any) {
+			if i >= 0 && i < len(tasks) {
+				w.progress(tasks[i].id, v)
+			}
+		})
+	})
+	for _, t := range tasks {
+		w.Metrics.ended(t)
+	}
+	if err == nil && len(outs) != len(tasks) {
+		err = jobs.Errorf(jobs.CodeInternal, "the handler of %s gave %d outcomes for %d jobs", tasks[0].src.kind, len(outs), len(tasks))
+	}
+	cause := context.Cause(run)
+	if err == nil {
+		w.settleBatch(base, tasks, outs, cause, worker.Err() != nil)
+		return
+	}
+	if len(tasks) == 1 || cause != nil || jobs.Retryable(err) {
+		for _, t := range tasks {
+			w.conclude(base, t, nil, err, cause, worker.Err() != nil)
+		}
+		return
+	}
+	w.Logger.Warn("a batch failed, running its halves", "kind", tasks[0].src.kind, "jobs", len(tasks), "error", err)
+	half := len(tasks) / 2
+	w.runBatch(worker, run, b, tasks[:half])
+	w.runBatch(worker, run, b, tasks[half:])
+}
+
+// settleBatch ends the tasks of a batch. The results of those that are done are written as one; when one of them has a
+// result already, each is written by itself.
+func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Outcome, cause error, ending bool) {
+	var done []*task
+	var results []jobs.Result
+	var msgs []*nats.Msg
+	for i, t := range tasks {
+		r := w.makeResult(t, outs[i].Output, outs[i].Err)
+		m, err := resultMsg(r, t.job.ResultTTL)
+		if outs[i].Err != nil || r.Error != nil || err != nil {
+			w.conclude(ctx, t, outs[i].Output, outs[i].Err, cause, ending)
+			continue
+		}
+		done, results, msgs = append(done, t), append(results, r), append(msgs, m)
+	}
+	if len(done) > 1 {
+		if _, err := w.c.publishAll(ctx, "store the results of a batch", msgs); err == nil {
+			for i, t := range done {
+				w.finished(ctx, t, results[i])
+			}
+			return
+		} else if exists, _ := refused(err); !exists {
+			w.Logger.Warn("the results of a batch are written one by one", "error", err)
+		}
+	}
+	byID := make(map[string]jobs.Result, len(done))
+	all := make([]jobs.Job, len(done))
+	of := make(map[string]*task, len(done))
+	for i, t := range done {
+		byID[t.id], of[t.id], all[i] = results[i], t, t.job
+	}
+	_ = each(all, func(j jobs.Job) error { w.settleResult(ctx, of[j.ID], byID[j.ID]); return nil })
+}

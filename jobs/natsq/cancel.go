@@ -1,0 +1,122 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Cancel asks for a job to end. With finish it takes in nothing new and its result says how far it came; without, it
+// fails as cancelled: at once when no worker has had it, else as soon as its worker has stopped or takes it up again.
+// A job that is over stays as it is, and that is no error.
+func (c *Conn) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
+	how := "stop"
+	if finish {
+		how = "finish"
+	}
+	if err := jobs.CheckID("job id", j.ID); err != nil {
+		return err
+	}
+	what := "cancel job " + j.ID
+	// The mark first: a worker that takes the job up from now on sees it.
+	err := c.retry(ctx, what, func(ctx context.Context) error {
+		kv, err := c.js.KeyValue(ctx, cancelBucket)
+		if err != nil {
+			return err
+		}
+		_, err = kv.PutString(ctx, j.ID, how)
+		return err
+	})
+	if err != nil || finish {
+		return err
+	}
+	waiting, err := c.withdraw(ctx, j)
+	if err != nil || !waiting {
+		return err
+	}
+	r := jobs.Result{
+		Version: jobs.Version, JobID: j.ID, Kind: j.Kind, Status: jobs.Failed, Finished: time.Now().UTC(),
+		Error: jobs.Errorf(jobs.CodeCanceled, "%v before it began", jobs.ErrCancelled),
+	}
+	_, err = c.putResult(ctx, r, j.ResultTTL)
+	return err
+}
+
+// Withdraw takes a job that no worker has had out of the queue, without a result. One that a worker has had stays.
+func (c *Conn) Withdraw(ctx context.Context, j jobs.Job) error {
+	_, err := c.withdraw(ctx, j)
+	return err
+}
+
+// withdraw removes a job that no worker has had; waiting says whether it did.
+func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err error) {
+	s := sourceOf(j)
+	if !s.valid() {
+		return false, j.Validate()
+	}
+	for _, subject := range []string{s.sched(j.ID), s.due(j.ID)} {
+		n, err := c.purge(ctx, schedStream, subject)
+		if err != nil {
+			return false, err
+		}
+		waiting = waiting || n > 0
+	}
+	m, err := c.lastRetry(ctx, jobStream(j.Pool), s.job(j.ID))
+	if errors.Is(err, jobs.ErrNotFound) {
+		return waiting, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var given uint64 // the last job that the source has handed out
+	err = c.retry(ctx, "look at queue "+s.tail(), func(ctx context.Context) error {
+		cons, err := c.js.Consumer(ctx, jobStream(j.Pool), s.consumer())
+		if err != nil {
+			return err
+		}
+		given = cons.CachedInfo().Delivered.Stream
+		return nil
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return false, err
+	}
+	if m.Seq <= given {
+		return waiting, nil
+	}
+	// A worker may get it this moment; then it sees the mark, and if it is faster than that its result is refused.
+	n, err := c.purge(ctx, jobStream(j.Pool), s.job(j.ID))
+	return waiting || n > 0, err
+}
+
+// purge removes what stands on a subject, which may have wildcards, and returns how many messages it was.
+func (c *Conn) purge(ctx context.Context, stream, subject string) (n uint64, err error) {
+	req, err := json.Marshal(map[string]string{"filter": subject})
+	if err != nil {
+		return 0, err
+	}
+	err = c.retry(ctx, "purge "+subject, func(ctx context.Context) error {
+		m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
+		if err != nil {
+			return err
+		}
+		var resp struct {
+			Error  *jetstream.APIError `json:"error"`
+			Purged uint64              `json:"purged"`
+		}
+		if err := json.Unmarshal(m.Data, &resp); err != nil {
+			return fmt.Errorf("answer of stream %s: %w", stream, err)
+		}
+		if resp.Error != nil {
+			return resp.Error
+		}
+		n = resp.Purged
+		return nil
+	})
+	return n, err
+}

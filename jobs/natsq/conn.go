@@ -1,0 +1,149 @@
+// Package natsq carries the protocol of package jobs over NATS JetStream. It is the only importer of the NATS client.
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Options configure a connection.
+type Options struct {
+	// URL of the server, as in nats://127.0.0.1:4222; several with commas between. Ignored with InProcess.
+	URL string
+	// InProcess connects to a server in this process.
+	InProcess interface{ InProcessConn() (net.Conn, error) }
+	// Name shows up in the server's list of connections.
+	Name string
+	// Replicas of every stream: 1 for a single server, 3 for a cluster. 0 means 1.
+	Replicas int
+	// Lease is how long a worker that says nothing keeps a job; it says so three times as often. 0 means 15 s. All connections to a queue
+	// must have the same.
+	Lease time.Duration
+	// Bare leaves the server as it is: nothing is created. It is for Plan.
+	Bare bool
+	// Patience is how long a call keeps trying while the server cannot be reached; 0 means 30 s.
+	Patience time.Duration
+}
+
+// Conn is a connection to the queue. Its methods may be called from several goroutines.
+type Conn struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	writer   string // distinguishes this connection's appends from those of others
+	replicas int
+	patience time.Duration
+	ackWait  time.Duration
+	sources  sync.Map // source: its consumer was seen
+}
+
+// Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
+// do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
+func Connect(ctx context.Context, o Options) (*Conn, error) {
+	c := &Conn{writer: nats.NewInbox()[len(nats.InboxPrefix):], replicas: max(o.Replicas, 1), patience: o.Patience}
+	if c.patience == 0 {
+		c.patience = 30 * time.Second
+	}
+	if c.ackWait = o.Lease; c.ackWait == 0 {
+		c.ackWait = 15 * time.Second
+	}
+	opts := []nats.Option{
+		nats.Name(o.Name),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.PingInterval(2 * time.Second),
+		nats.MaxPingsOutstanding(3),
+		nats.Timeout(5 * time.Second),
+	}
+	where := o.URL
+	if o.InProcess != nil {
+		opts = append(opts, nats.InProcessServer(o.InProcess))
+		where = "in this process"
+	}
+	var err error
+	if c.nc, err = nats.Connect(o.URL, opts...); err != nil {
+		return nil, fmt.Errorf("no NATS server answers at %s: %w: start one (exoswarm nats) or correct --nats: %w", where, err, jobs.ErrUnavailable)
+	}
+	if c.js, err = jetstream.New(c.nc); err != nil {
+		c.nc.Close()
+		return nil, fmt.Errorf("connect to %s: %w", where, err)
+	}
+	// A server without JetStream says so at once; one whose cluster has no leader yet is worth waiting for.
+	if _, err = c.js.AccountInfo(ctx); transient(err) && !errors.Is(err, nats.ErrNoResponders) {
+		err = nil
+	}
+	if err == nil && !o.Bare {
+		err = c.provision(ctx)
+	}
+	if err != nil {
+		c.nc.Close()
+		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders) {
+			return nil, fmt.Errorf("the NATS server at %s has no JetStream: start it with -js, or use exoswarm nats: %w", where, err)
+		}
+		return nil, fmt.Errorf("prepare the queue at %s: %w", where, err)
+	}
+	return c, nil
+}
+
+// NewID returns an id for a job or swarm that nobody else has.
+func NewID() string { return nuid.Next() }
+
+// Close ends the connection. Readers, leases and workers must have ended before. A second call does nothing.
+func (c *Conn) Close() { c.nc.Close() }
+
+// transient says whether the same call may succeed once the server, or the leader of its cluster, is back.
+func transient(err error) bool {
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		switch api.ErrorCode {
+		case errCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources:
+			return true
+		}
+	}
+	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) ||
+		errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrReconnectBufExceeded)
+}
+
+// What a cluster says while it has no leader or too few servers.
+const (
+	errCodeNoPeers      = 10005
+	errCodeNotAvailable = 10008
+	errCodeNotLeader    = 10009
+	errCodeNoResources  = 10023
+)
+
+// retry calls fn until it succeeds, fails for good, ctx ends, or patience runs out. Each try has a time limit of its own.
+func (c *Conn) retry(ctx context.Context, what string, fn func(ctx context.Context) error) error {
+	deadline := time.Now().Add(c.patience)
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := fn(try)
+		cancel()
+		if err == nil || !transient(err) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+		if time.Now().Add(pause).After(deadline) {
+			return fmt.Errorf("%s: no answer from NATS for %v: %w: %w", what, c.patience, err, jobs.ErrUnavailable)
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// control follows what operators and submitters say to the workers of a pool: which jobs are cancelled and what is paused. One
+// watch each serves all jobs.
+type control struct {
+	pool  jobs.Pool
+	poke  func() // something was resumed
+	log   *slog.Logger
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+
+	mu      sync.Mutex
+	cancels map[string]cancellation // by job id
+	prune   int                     // how many cancellations there may be before the old ones go
+	running map[string]context.CancelCauseFunc
+	pauses  map[string]bool // by key, see pauseKey
+}
+
+// cancellation is jobs.ErrFinish or jobs.ErrCancelled, its revision in the bucket, and since when it stands.
+type cancellation struct {
+	cause    error
+	revision uint64
+	at       time.Time
+}
+
+// of says how a job is cancelled whose message forgives the revisions up to forgiven, or nil.
+func (c cancellation) of(forgiven uint64) error {
+	if c.revision <= forgiven {
+		return nil
+	}
+	return c.cause
+}
+
+// watchControl returns when what was there before is known.
+func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), log *slog.Logger) (*control, error) {
+	run, stop := context.WithCancel(context.Background())
+	w := &control{
+		pool: pool, poke: poke, log: log, stop: stop,
+		cancels: map[string]cancellation{}, running: map[string]context.CancelCauseFunc{}, pauses: map[string]bool{},
+	}
+	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){cancelBucket: w.cancelled, controlBucket: w.controlled} {
+		synced := make(chan struct{})
+		w.ended.Go(func() { c.follow(run, bucket, synced, fn, log) })
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			w.close()
+			return nil, fmt.Errorf("watch bucket %s: %w", bucket, context.Cause(ctx))
+		}
+	}
+	return w, nil
+}
+
+// follow calls fn with every entry of a bucket and every change, one at a time, until ctx ends; synced is closed when
+// what was there before is through. A watch that breaks is made anew.
+func (c *Conn) follow(ctx context.Context, bucket string, synced chan struct{}, fn func(jetstream.KeyValueEntry), log *slog.Logger) {
+	first := true
+	for ctx.Err() == nil {
+		err := c.followOnce(ctx, bucket, func() {
+			if first {
+				first = false
+				close(synced)
+			}
+		}, fn)
+		if ctx.Err() != nil {
+			return
+		}
+		log.Warn("watch broke, watching again", "bucket", bucket, "error", err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (c *Conn) followOnce(ctx context.Context, bucket string, synced func(), fn func(jetstream.KeyValueEntry)) error {
+	kv, err := c.js.KeyValue(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	watch, err := kv.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = watch.Stop() }()
+	for {
+		select {
+		case u, ok := <-watch.Updates():
+			switch {
+			case !ok:
+				return jobs.ErrUnavailable
+			case u == nil:
+				synced()
+			default:
+				fn(u)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (w *control) close() { w.stop(); w.ended.Wait() }
+
+func (w *control) cancelled(u jetstream.KeyValueEntry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if u.Operation() != jetstream.KeyValuePut {
+		delete(w.cancels, u.Key())
+		return
+	}
+	cause := jobs.ErrCancelled
+	if string(u.Value()) == "finish" {
+		cause = jobs.ErrFinish
+	}
+	w.cancels[u.Key()] = cancellation{cause, u.Revision(), u.Created()}
+	// The server forgets a cancellation after cancelAge and does not say so.
+	if len(w.cancels) > w.prune {
+		maps.DeleteFunc(w.cancels, func(_ string, c cancellation) bool { return time.Since(c.at) > cancelAge })
+		w.prune = 2*len(w.cancels) + 100
+	}
+	if cancel := w.running[u.Key()]; cancel != nil {
+		cancel(cause)
+	}
+}
+
+// cause says how a job is cancelled, or nil; cancellations up to the revision forgiven do not count.
+func (w *control) cause(id string, forgiven uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cancels[id].of(forgiven)
+}
+
+// attach has cancel called when the job is cancelled, which may be at once, until detach is called.
+func (w *control) attach(id string, forgiven uint64, cancel context.CancelCauseFunc) (detach func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if cause := w.cancels[id].of(forgiven); cause != nil {
+		cancel(cause)
+	}
+	w.running[id] = cancel
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.running, id)
+	}
+}
+
+func (w *control) controlled(u jetstream.KeyValueEntry) {
+	w.mu.Lock()
+	if u.Operation() == jetstream.KeyValuePut {
+		w.pauses[u.Key()] = true
+	} else {
+		delete(w.pauses, u.Key())
+	}
+	w.mu.Unlock()
+	w.poke()
+}
+
+func (w *control) paused(kind string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pauses[pauseKey(w.pool, "")] || w.pauses[pauseKey(w.pool, kind)]
+}
+
+func pauseKey(p jobs.Pool, kind string) string {
+	if kind == "" {
+		return "pause." + string(p)
+	}
+	return "pause." + string(p) + "." + kind
+}
+
+// Pause has the workers of a pool take no new jobs of a kind, or of any when kind is empty; what runs goes on. It holds,
+// for workers that start later too, until Resume.
+func (c *Conn) Pause(ctx context.Context, p jobs.Pool, kind string) error {
+	return c.setPause(ctx, p, kind, true)
+}
+
+// Resume ends a pause of the same pool and kind. What is not paused stays so.
+func (c *Conn) Resume(ctx context.Context, p jobs.Pool, kind string) error {
+	return c.setPause(ctx, p, kind, false)
+}
+
+func (c *Conn) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) error {
+	if p != jobs.PoolCPU && p != jobs.PoolGPU {
+		return jobs.Errorf(jobs.CodeInvalid, "pool %q: use %q or %q", p, jobs.PoolCPU, jobs.PoolGPU)
+	}
+	if kind != "" {
+		if err := jobs.CheckID("kind", kind); err != nil {
+			return err
+		}
+	}
+	return c.retry(ctx, "pause or resume pool "+string(p), func(ctx context.Context) error {
+		kv, err := c.js.KeyValue(ctx, controlBucket)
+		if err != nil {
+			return err
+		}
+		if on {
+			_, err = kv.PutString(ctx, pauseKey(p, kind), time.Now().UTC().Format(time.RFC3339))
+			return err
+		}
+		err = kv.Purge(ctx, pauseKey(p, kind))
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// pausedKeys reads what is paused now.
+func (c *Conn) pausedKeys(ctx context.Context) (map[string]bool, error) {
+	all := map[string]bool{}
+	err := c.retry(ctx, "read what is paused", func(ctx context.Context) error {
+		kv, err := c.js.KeyValue(ctx, controlBucket)
+		if err != nil {
+			return err
+		}
+		keys, err := kv.Keys(ctx)
+		if errors.Is(err, jetstream.ErrNoKeysFound) {
+			return nil
+		}
+		for _, k := range keys {
+			if strings.HasPrefix(k, "pause.") {
+				all[k] = true
+			}
+		}
+		return err
+	})
+	return all, err
+}

@@ -1,0 +1,178 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Headers of a dead letter. Its body is the job's message as it came.
+const (
+	headerCode     = "Exo-Code"
+	headerReason   = "Exo-Reason"
+	headerAttempts = "Exo-Attempts"
+	headerWorker   = "Exo-Worker"
+)
+
+// maxReason bounds what of a reason goes into a header, in bytes: a header and a job of the largest size must fit a message.
+const maxReason = 4096
+
+// bury stores a dead letter, in the place of an earlier one of that job.
+func (c *Conn) bury(ctx context.Context, s source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
+	reason := strings.Map(func(r rune) rune {
+		if r == '\r' || r == '\n' {
+			return ' '
+		}
+		return r
+	}, cause.Message)
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "")
+	}
+	return c.publish(ctx, "store the dead letter of job "+id, &nats.Msg{Subject: s.dead(id), Data: data, Header: nats.Header{
+		headerCode: {string(cause.Code)}, headerReason: {reason}, headerAttempts: {strconv.Itoa(attempts)}, headerWorker: {worker},
+	}})
+}
+
+func deadLetter(m *stored) (jobs.DeadLetter, error) {
+	parts := strings.Split(m.Subject, ".")
+	if len(parts) != 6 {
+		return jobs.DeadLetter{}, fmt.Errorf("dead letter %d on subject %s", m.Seq, m.Subject)
+	}
+	d := jobs.DeadLetter{
+		Seq: m.Seq, Pool: jobs.Pool(parts[2]), Kind: parts[3], Tenant: parts[4], ID: parts[5], Died: m.Time, Data: m.Data,
+		Worker: m.Header.Get(headerWorker),
+		Reason: &jobs.Error{Code: jobs.Code(m.Header.Get(headerCode)), Message: m.Header.Get(headerReason)},
+	}
+	d.Attempts, _ = strconv.Atoi(m.Header.Get(headerAttempts)) // 0 when a stranger wrote it
+	return d, nil
+}
+
+// DeadLetters calls fn with the dead letters that f selects, oldest first, until fn returns false. It reads one at a time,
+// so memory does not grow with their number.
+func (c *Conn) DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error {
+	subject, err := deadSubject(f)
+	if err != nil {
+		return err
+	}
+	for seq := uint64(1); ; seq++ {
+		var m *stored
+		err := c.retry(ctx, "read dead letters", func(ctx context.Context) (err error) {
+			m, err = c.next(ctx, deadStream, subject, seq)
+			return err
+		})
+		if errors.Is(err, jobs.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		seq = m.Seq
+		d, err := deadLetter(m)
+		if err != nil {
+			return err
+		}
+		if !fn(d) {
+			return nil
+		}
+	}
+}
+
+func deadSubject(f jobs.DeadFilter) (string, error) {
+	parts := []string{"exo", "dead", "*", "*", "*", "*"}
+	for i, v := range []string{string(f.Pool), f.Kind, f.Tenant, f.ID} {
+		if v == "" {
+			continue
+		}
+		if err := jobs.CheckID("dead letter filter", v); err != nil {
+			return "", err
+		}
+		parts[i+2] = v
+	}
+	return strings.Join(parts, "."), nil
+}
+
+// Redrive queues the job of a dead letter anew, under its id, and removes its failed result and the dead letter. A call
+// that fails in the middle may be repeated. A letter that is no valid job cannot be redriven.
+func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
+	j, err := jobs.DecodeJob(d.Data)
+	if err != nil {
+		return fmt.Errorf("redrive %s: %w", d.ID, err)
+	}
+	if j.ID != d.ID {
+		return jobs.Errorf(jobs.CodeInvalid, "redrive %s: the letter holds a job with the id %q", d.ID, j.ID)
+	}
+	r, err := c.result(ctx, j.ID)
+	switch {
+	case err == nil && r.Status == jobs.Done: // it was done after all
+	case err == nil || errors.Is(err, jobs.ErrNotFound):
+		if _, err := c.purge(ctx, resultStream, resultSubject(j.ID)); err != nil {
+			return err
+		}
+		// What an earlier cancellation left would end it again, and a worker may hear of the job before it hears of this.
+		forgiven, err := c.uncancel(ctx, j.ID)
+		if err != nil {
+			return err
+		}
+		j.Deadline, j.NotBefore = time.Time{}, time.Time{} // both belong to the first life
+		if err := c.submit(ctx, j, forgiven); err != nil && !errors.Is(err, jobs.ErrExists) {
+			return err
+		}
+	default:
+		return err
+	}
+	return c.removeLetter(ctx, d)
+}
+
+// headerForgiven of a job's message is the revision of the last cancellation that does not count for it.
+const headerForgiven = "Exo-Forgiven"
+
+// uncancel removes the cancellation of a job and returns its revision, 0 when there is none.
+func (c *Conn) uncancel(ctx context.Context, id string) (forgiven uint64, err error) {
+	m, err := c.lastRetry(ctx, "KV_"+cancelBucket, "$KV."+cancelBucket+"."+id)
+	if errors.Is(err, jobs.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.Seq, c.retry(ctx, "clear the cancellation of job "+id, func(ctx context.Context) error {
+		kv, err := c.js.KeyValue(ctx, cancelBucket)
+		if err != nil {
+			return err
+		}
+		return kv.Purge(ctx, id)
+	})
+}
+
+// removeLetter removes the letter itself, not one that took its place since.
+func (c *Conn) removeLetter(ctx context.Context, d jobs.DeadLetter) error {
+	return c.retry(ctx, "remove the dead letter of job "+d.ID, func(ctx context.Context) error {
+		s, err := c.js.Stream(ctx, deadStream)
+		if err != nil {
+			return err
+		}
+		if err = s.DeleteMsg(ctx, d.Seq); err != nil && !transient(err) {
+			// The server's refusal says in words only that there is no such message, so look.
+			if _, gerr := c.getMsg(ctx, deadStream, map[string]any{"seq": d.Seq}); errors.Is(gerr, jobs.ErrNotFound) {
+				return nil
+			}
+		}
+		return err
+	})
+}
+
+// PurgeDead removes the dead letters that f selects and returns their number.
+func (c *Conn) PurgeDead(ctx context.Context, f jobs.DeadFilter) (uint64, error) {
+	subject, err := deadSubject(f)
+	if err != nil {
+		return 0, err
+	}
+	return c.purge(ctx, deadStream, subject)
+}

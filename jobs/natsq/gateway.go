@@ -1,0 +1,245 @@
+package natsq
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/schema"
+)
+
+// Subjects of the gateway. The last token of the latter two is a job's id.
+const (
+	apiSubmit = "exo.api.submit"
+	apiResult = "exo.api.result.*"
+	apiCancel = "exo.api.cancel.*"
+)
+
+// Gateway answers requests of clients that speak only NATS and JSON: submit, result, cancel. Any number may run; a request
+// goes to one of them.
+type Gateway struct {
+	c     *Conn
+	log   *slog.Logger
+	subs  []*nats.Subscription
+	work  chan *nats.Msg
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+	once  sync.Once
+}
+
+// A gateway answers this many requests at a time; those that wait for a result count. Others wait in line, and are
+// refused when the line is full.
+const (
+	gatewayHands = 64
+	gatewayLine  = 1024
+	longestWait  = 5 * time.Minute
+)
+
+// apiReply is the answer to every request.
+type apiReply struct {
+	Version int          `json:"v"`
+	Job     string       `json:"job,omitempty"`
+	Result  *jobs.Result `json:"result,omitempty"`
+	Error   *apiError    `json:"error,omitempty"`
+}
+
+type apiError struct {
+	Code    string `json:"code"` // a jobs.Code, or exists, full, not_found, unavailable
+	Message string `json:"message"`
+	Field   string `json:"field,omitempty"`
+	Value   string `json:"value,omitempty"`
+	Cure    string `json:"cure,omitempty"`
+}
+
+// Serve starts a gateway, which runs until Close.
+func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
+	run, stop := context.WithCancel(context.Background())
+	g := &Gateway{c: c, log: log, work: make(chan *nats.Msg, gatewayLine), stop: stop}
+	for _, subject := range []string{apiSubmit, apiResult, apiCancel} {
+		sub, err := c.nc.QueueSubscribe(subject, "exo-gateway", func(m *nats.Msg) {
+			select {
+			case g.work <- m:
+			default:
+				g.reply(m, apiReply{Error: &apiError{Code: "unavailable", Message: "too many requests at once: ask again later"}})
+			}
+		})
+		if err != nil {
+			g.Close()
+			return nil, fmt.Errorf("serve %s: %w", subject, err)
+		}
+		g.subs = append(g.subs, sub)
+	}
+	for range gatewayHands {
+		g.ended.Go(func() {
+			for {
+				select {
+				case m := <-g.work:
+					g.reply(m, g.answer(run, m))
+				case <-run.Done():
+					return
+				}
+			}
+		})
+	}
+	return g, nil
+}
+
+// Close takes no more requests and waits for those under way, which end early. A second call does nothing.
+func (g *Gateway) Close() {
+	g.once.Do(func() {
+		for _, s := range g.subs {
+			_ = s.Unsubscribe()
+		}
+		g.stop()
+	})
+	g.ended.Wait()
+	for {
+		select {
+		case m := <-g.work:
+			g.reply(m, apiReply{Error: &apiError{Code: "unavailable", Message: "this agent ends: ask again"}})
+		default:
+			return
+		}
+	}
+}
+
+func (g *Gateway) reply(m *nats.Msg, r apiReply) {
+	if m.Reply == "" {
+		return // published, not requested: its sender wants no answer
+	}
+	r.Version = jobs.Version
+	data, err := json.Marshal(r)
+	if err != nil {
+		g.log.Error("answering a request", "subject", m.Subject, "error", err)
+		return
+	}
+	if len(data) > jobs.MaxMessage {
+		r.Result, r.Error = nil, &apiError{Code: string(jobs.CodeInternal), Message: "the result does not fit an answer: read exo.res." + r.Job + " from stream " + resultStream}
+		data, _ = json.Marshal(r) //nolint:errchkjson // two strings
+	}
+	if err := m.Respond(data); err != nil {
+		g.log.Warn("answering a request", "subject", m.Subject, "error", err)
+	}
+}
+
+func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
+	ctx, cancel := context.WithTimeout(ctx, longestWait+time.Minute)
+	defer cancel()
+	id := m.Subject[strings.LastIndex(m.Subject, ".")+1:]
+	var r apiReply
+	var err error
+	switch {
+	case m.Subject == apiSubmit:
+		r.Job, err = g.submit(ctx, m.Data)
+	case strings.HasPrefix(m.Subject, "exo.api.result."):
+		r.Job = id
+		r.Result, err = g.result(ctx, id, m.Data)
+	default:
+		r.Job = id
+		err = g.cancel(ctx, id)
+	}
+	if err != nil {
+		r.Error = apiFailure(err)
+	}
+	return r
+}
+
+func apiFailure(err error) *apiError {
+	e := &apiError{Message: err.Error()}
+	var s *schema.Error
+	switch {
+	case errors.As(err, &s):
+		e.Code, e.Field, e.Value, e.Cure = string(jobs.CodeInvalid), s.Field, s.Value, s.Cure
+	case errors.Is(err, jobs.ErrExists):
+		e.Code = "exists"
+	case errors.Is(err, jobs.ErrFull):
+		e.Code = "full"
+	case errors.Is(err, jobs.ErrNotFound):
+		e.Code = "not_found"
+	case errors.Is(err, jobs.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		e.Code = "unavailable"
+	default:
+		e.Code = string(jobs.AsError(err).Code)
+	}
+	return e
+}
+
+// ParseSubmission reads a request to submit: a job whose version, id and time of submission may be left out. The error is a
+// *schema.Error, or says which rule between two fields is broken.
+func ParseSubmission(data []byte) (jobs.Job, error) {
+	if err := schema.Validate(schema.Submission, data); err != nil {
+		return jobs.Job{}, err
+	}
+	var j jobs.Job
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&j); err != nil {
+		return jobs.Job{}, jobs.Errorf(jobs.CodeInvalid, "submission: %v", err)
+	}
+	j.Version = jobs.Version
+	if j.ID == "" {
+		j.ID = NewID()
+	}
+	if j.Submitted.IsZero() {
+		j.Submitted = time.Now().UTC()
+	}
+	j = j.WithDefaults()
+	return j, j.Validate()
+}
+
+func (g *Gateway) submit(ctx context.Context, data []byte) (string, error) {
+	j, err := ParseSubmission(data)
+	if err != nil {
+		return j.ID, err
+	}
+	return j.ID, g.c.Submit(ctx, j)
+}
+
+func (g *Gateway) result(ctx context.Context, id string, data []byte) (*jobs.Result, error) {
+	var o struct {
+		Wait float64 `json:"wait_s"`
+	}
+	if len(data) > 0 {
+		if err := jobs.CheckJSON(data); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(data, &o); err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
+			return nil, jobs.Errorf(jobs.CodeInvalid, `a request for a result is empty or {"wait_s": N} with N from 0 to %v`, longestWait.Seconds())
+		}
+	}
+	if o.Wait == 0 {
+		r, err := g.c.Lookup(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return &r, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(o.Wait*float64(time.Second)), fmt.Errorf("it has no result yet: %w", jobs.ErrNotFound))
+	defer cancel()
+	r, err := g.c.Result(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+func (g *Gateway) cancel(ctx context.Context, id string) error {
+	j, err := g.c.Find(ctx, id)
+	if errors.Is(err, jobs.ErrNotFound) {
+		if _, lerr := g.c.Lookup(ctx, id); lerr == nil {
+			return nil // it is over
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return g.c.Cancel(ctx, j, false)
+}

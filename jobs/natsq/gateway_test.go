@@ -1,0 +1,84 @@
+package natsq_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/schema"
+)
+
+// TestGateway: a client that has nothing but NATS submits, waits, reads and cancels.
+func TestGateway(t *testing.T) {
+	s := start(t, server.Options{})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	g, err := connect(t, s).Serve(jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
+	}})
+	ask := func(subject, data string) (text string, job string) {
+		t.Helper()
+		m, err := nc.Request(subject, []byte(data), 20*time.Second)
+		if err != nil {
+			t.Fatalf("%s: %v", subject, err)
+		}
+		var r struct {
+			Job    string          `json:"job"`
+			Result json.RawMessage `json:"result"`
+		}
+		if err := json.Unmarshal(m.Data, &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Result != nil {
+			if err := schema.Validate(schema.Result, r.Result); err != nil {
+				t.Error(err)
+			}
+		}
+		return string(m.Data), r.Job
+	}
+	text, id := ask("exo.api.submit", `{"pool":"cpu","kind":"echo","spec":{"x":"y"}}`)
+	if id == "" || strings.Contains(text, "error") {
+		t.Fatal(text)
+	}
+	if text, _ = ask("exo.api.result."+id, `{"wait_s":15}`); !strings.Contains(text, `"output":{"x":"y"}`) {
+		t.Error(text)
+	}
+	if text, _ = ask("exo.api.result."+id, ``); !strings.Contains(text, `"status":"done"`) {
+		t.Error(text)
+	}
+	_, _ = ask("exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"id":"late","not_before":"2999-01-01T00:00:00Z"}`)
+	for _, c := range []struct{ subject, data, want string }{
+		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"lane":"fast"}`, `"field":"/lane","value":"\"fast\"","cure":"use \"high\", \"normal\" or \"low\""`},
+		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"id":"` + id + `"}`, `"code":"exists"`},
+		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"deadline":"2026-01-01T00:00:00Z","not_before":"2027-01-01T00:00:00Z"}`, `is before not_before`},
+		{"exo.api.submit", `[[[`, `"code":"invalid"`},
+		{"exo.api.result.none", ``, `"code":"not_found"`},
+		{"exo.api.result.none", `{"wait_s":0.05}`, `"code":"not_found"`},
+		{"exo.api.result.none", `{"wait_s":1e99}`, `with N from 0 to 300`},
+		{"exo.api.result.a$b", ``, `"code":"invalid"`},
+		{"exo.api.cancel.none", ``, `"code":"not_found"`},
+		{"exo.api.cancel.late", ``, `{"v":1,"job":"late"}`},
+		{"exo.api.cancel." + id, ``, `{"v":1,"job":"` + id + `"}`},
+		{"exo.api.result.late", ``, `"code":"canceled"`},
+	} {
+		if text, _ := ask(c.subject, c.data); !strings.Contains(text, c.want) {
+			t.Errorf("%s %s: %s, want %s", c.subject, c.data, text, c.want)
+		}
+	}
+}

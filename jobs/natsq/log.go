@@ -1,0 +1,242 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Headers of a log entry.
+const (
+	headerKind   = "Exo-Kind"
+	headerRef    = "Exo-Ref"
+	headerWriter = "Exo-Writer"
+)
+
+// Log is a jobs.Log: a stream with a single subject.
+type Log struct {
+	c       *Conn
+	stream  string
+	subject string
+}
+
+// Log addresses a log of a swarm's shard. It need not exist.
+func (c *Conn) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
+	return &Log{
+		c:       c,
+		stream:  fmt.Sprintf("EXO_LOG_%s_%d_%s", swarm, shard, d),
+		subject: fmt.Sprintf("exo.log.%s.%d.%s", swarm, shard, d),
+	}
+}
+
+// Create makes the log unless it exists.
+func (l *Log) Create(ctx context.Context) error {
+	return l.c.retry(ctx, "create log "+l.stream, func(ctx context.Context) error {
+		_, err := l.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+			Name:        l.stream,
+			Subjects:    []string{l.subject},
+			Replicas:    l.c.replicas,
+			Retention:   jetstream.LimitsPolicy,
+			Discard:     jetstream.DiscardNew,
+			AllowDirect: true,
+		})
+		return err
+	})
+}
+
+// Delete removes the log and everything in it. A log that is not there is no error.
+func (l *Log) Delete(ctx context.Context) error {
+	return l.c.retry(ctx, "delete log "+l.stream, func(ctx context.Context) error {
+		err := l.c.js.DeleteStream(ctx, l.stream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Append implements jobs.Log. What fences is JetStream's expected last sequence.
+func (l *Log) Append(ctx context.Context, after uint64, e jobs.Entry) error {
+	msg := &nats.Msg{Subject: l.subject, Data: e.Data, Header: nats.Header{
+		headerKind:   {e.Kind},
+		headerRef:    {strconv.FormatUint(e.Ref, 10)},
+		headerWriter: {l.c.writer},
+	}}
+	what := fmt.Sprintf("append %s %d to %s", e.Kind, e.Ref, l.stream)
+	err := l.c.retry(ctx, what, func(ctx context.Context) error {
+		_, err := l.c.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(after), jetstream.WithRetryAttempts(0))
+		if errors.Is(err, jetstream.ErrNoStreamResponse) { // no stream, or no leader for the moment?
+			if _, serr := l.c.js.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
+				return serr
+			}
+		}
+		return err
+	})
+	var api *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%s: %d bytes are more than the server takes: %w", what, len(e.Data), err)
+	case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
+		// Either somebody else wrote, or an earlier try of this very call was stored and its acknowledgement lost.
+		last, writer, lerr := l.last(ctx)
+		if lerr != nil {
+			return fmt.Errorf("%s: %w", what, lerr)
+		}
+		if last.Seq == after+1 && writer == l.c.writer && last.Kind == e.Kind && last.Ref == e.Ref {
+			return nil
+		}
+		return fmt.Errorf("%s behind %d: the last entry is %d: %w", what, after, last.Seq, jobs.ErrFenced)
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+		return fmt.Errorf("%s: %w", what, jobs.ErrNotFound)
+	case errors.As(err, &api):
+		// What is left are limits: no space, no memory, too many messages. They do not pass by waiting.
+		return fmt.Errorf("%s: the NATS server refuses (%w): free disk space or raise its limits", what, err)
+	}
+	return err
+}
+
+// Last returns the last entry, or one with Seq 0 when the log is empty. jobs.ErrNotFound when there is no such log.
+func (l *Log) Last(ctx context.Context) (jobs.Entry, error) {
+	e, _, err := l.last(ctx)
+	return e, err
+}
+
+func (l *Log) last(ctx context.Context) (e jobs.Entry, writer string, err error) {
+	what := "read the end of " + l.stream
+	err = l.c.retry(ctx, what, func(ctx context.Context) error {
+		s, err := l.c.js.Stream(ctx, l.stream)
+		if err != nil {
+			return err
+		}
+		seq := s.CachedInfo().State.LastSeq
+		if seq == 0 {
+			return nil
+		}
+		// Not a direct get: those may be served by a replica that lags behind.
+		m, err := s.GetLastMsgForSubject(ctx, l.subject)
+		if err != nil {
+			return err
+		}
+		e, err = entry(m.Sequence, m.Header, m.Data)
+		writer = m.Header.Get(headerWriter)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = fmt.Errorf("%s: %w", what, jobs.ErrNotFound)
+	}
+	return e, writer, err
+}
+
+func entry(seq uint64, h nats.Header, data []byte) (jobs.Entry, error) {
+	ref, err := strconv.ParseUint(h.Get(headerRef), 10, 64)
+	if err != nil {
+		return jobs.Entry{}, jobs.Errorf(jobs.CodeInvalid, "log entry %d: header %s is %q, not a number", seq, headerRef, h.Get(headerRef))
+	}
+	return jobs.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data}, nil
+}
+
+// Reader is a jobs.Reader over a consumer that the server forgets when it is not read. The client's own ordered consumer is
+// not used: once its stream is deleted it tries for ever to make a new one and no context ends that.
+type Reader struct {
+	log  *Log
+	it   jetstream.MessagesContext // nil: to be made again
+	next uint64
+}
+
+// Read implements jobs.Log.
+func (l *Log) Read(ctx context.Context, from uint64) (jobs.Reader, error) {
+	r := &Reader{log: l, next: from}
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Reader) open(ctx context.Context) error {
+	l := r.log
+	err := l.c.retry(ctx, "read "+l.stream, func(ctx context.Context) error {
+		c, err := l.c.js.CreateConsumer(ctx, l.stream, jetstream.ConsumerConfig{
+			AckPolicy:         jetstream.AckNonePolicy,
+			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:       r.next,
+			MemoryStorage:     true,
+			Replicas:          1,
+			InactiveThreshold: time.Minute,
+		})
+		if err != nil {
+			return err
+		}
+		// 32 batches of less than 1 MiB each bound what a slow reader holds in memory. A heartbeat that stays out for two
+		// seconds tells that the consumer or the server is gone.
+		r.it, err = c.Messages(jetstream.PullMaxMessages(32), jetstream.PullExpiry(20*time.Second), jetstream.PullHeartbeat(time.Second))
+		return err
+	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = fmt.Errorf("read %s: %w", l.stream, jobs.ErrNotFound)
+	}
+	return err
+}
+
+// Next implements jobs.Reader.
+func (r *Reader) Next(ctx context.Context) (jobs.Entry, error) {
+	for {
+		if ctx.Err() != nil {
+			return jobs.Entry{}, context.Cause(ctx)
+		}
+		if r.it == nil {
+			if err := r.open(ctx); err != nil {
+				return jobs.Entry{}, err
+			}
+		}
+		m, err := r.it.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			if ctx.Err() == nil { // the consumer is gone, with its stream or without, or the connection was
+				r.Close()
+			}
+			continue
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return jobs.Entry{}, fmt.Errorf("read %s at %d: %w", r.log.stream, r.next, err)
+		}
+		switch seq := meta.Sequence.Stream; {
+		case seq < r.next:
+			continue
+		case seq > r.next && meta.Sequence.Consumer == 1:
+			return jobs.Entry{}, fmt.Errorf("read %s: entry %d is the first there is, %d is wanted: the log was trimmed", r.log.stream, seq, r.next)
+		case seq > r.next: // a delivery was lost on the way
+			r.Close()
+			continue
+		}
+		r.next++
+		return entry(r.next-1, m.Headers(), m.Data())
+	}
+}
+
+// Close ends the reading. A second call does nothing.
+func (r *Reader) Close() {
+	if r.it != nil {
+		r.it.Stop()
+		r.it = nil
+	}
+}
+
+// Trim removes the entries before number first.
+func (l *Log) Trim(ctx context.Context, first uint64) error {
+	return l.c.retry(ctx, "trim "+l.stream, func(ctx context.Context) error {
+		s, err := l.c.js.Stream(ctx, l.stream)
+		if err != nil {
+			return err
+		}
+		return s.Purge(ctx, jetstream.WithPurgeSequence(first))
+	})
+}

@@ -1,0 +1,168 @@
+package natsq_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	natsd "github.com/nats-io/nats-server/v2/server"
+	"go.uber.org/goleak"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// The server's library starts one for the process and never ends it.
+		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"),
+		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*dnsAltNameMatcher).run"),
+	)
+}
+
+func start(t *testing.T, o server.Options) *server.Server {
+	t.Helper()
+	o.Dir = t.TempDir()
+	s, err := server.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func connect(t *testing.T, s *server.Server) *natsq.Conn {
+	t.Helper()
+	c, err := natsq.Connect(t.Context(), natsq.Options{InProcess: s, Name: t.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestConformance(t *testing.T) {
+	jobstest.Run(t, func(t *testing.T) jobstest.Queue {
+		s := start(t, server.Options{Port: server.InProcess})
+		return jobstest.Queue{
+			Connect: func(t *testing.T) jobstest.Client { return connect(t, s) },
+			Start: func(t *testing.T, c jobstest.Client, l jobstest.Workload) func() {
+				o := natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Handlers: l.Handlers, Concurrency: l.Concurrency, Logger: jobstest.Quiet, Batches: map[string]natsq.Batch{}}
+				for kind, h := range l.Batches {
+					o.Batches[kind] = natsq.Batch{Handle: h, Max: l.MaxBatch, Linger: l.Linger}
+				}
+				w, err := c.(*natsq.Conn).Work(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+					defer cancel()
+					if err := w.Drain(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+			},
+		}
+	})
+}
+
+func TestConnectErrors(t *testing.T) {
+	_, err := natsq.Connect(t.Context(), natsq.Options{URL: "nats://127.0.0.1:1"})
+	if !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "no NATS server answers at nats://127.0.0.1:1") {
+		t.Errorf("unreachable: %v", err)
+	}
+	s := start(t, server.Options{Token: "secret"})
+	if _, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()}); err == nil {
+		t.Error("connected without the token")
+	}
+	c, err := natsq.Connect(t.Context(), natsq.Options{URL: strings.Replace(s.URL(), "nats://", "nats://secret@", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
+func TestNoJetStream(t *testing.T) {
+	ns, err := natsd.NewServer(&natsd.Options{Host: "127.0.0.1", Port: natsd.RANDOM_PORT, NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ns.Start()
+	defer ns.WaitForShutdown()
+	defer ns.Shutdown()
+	if !ns.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server did not start")
+	}
+	_, err = natsq.Connect(t.Context(), natsq.Options{URL: ns.ClientURL()})
+	if err == nil || !strings.Contains(err.Error(), "has no JetStream: start it with -js, or use exoswarm nats") {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestServerErrors(t *testing.T) {
+	for name, o := range map[string]server.Options{
+		"needs a token": {Dir: t.TempDir(), Host: "0.0.0.0"},
+		"data folder":   {Dir: "/does/not/exist"},
+	} {
+		if s, err := server.Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+			if s != nil {
+				s.Close()
+			}
+		}
+	}
+}
+
+// TestServerRestart: what was acknowledged is there after the server was stopped and started again, and connections come
+// back by themselves.
+func TestServerRestart(t *testing.T) {
+	dir := t.TempDir()
+	s, err := server.Start(t.Context(), server.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l := c.Log("s", 0, jobs.In)
+	if err := l.Create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.Read(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for n := range uint64(40) {
+		if n == 20 {
+			url := s.URL()
+			s.Close()
+			port := 0
+			for _, d := range url[strings.LastIndex(url, ":")+1:] {
+				port = 10*port + int(d-'0')
+			}
+			if s, err = server.Start(t.Context(), server.Options{Dir: dir, Port: port}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Append(t.Context(), n, jobs.Entry{Kind: "k", Ref: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer s.Close()
+	for n := range uint64(40) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		e, err := r.Next(ctx)
+		cancel()
+		if err != nil || e.Ref != n {
+			t.Fatalf("entry %d: %+v, %v", n, e, err)
+		}
+	}
+}

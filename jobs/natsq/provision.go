@@ -1,0 +1,146 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// How long the server keeps what nobody asked for.
+const (
+	resultTTL = 24 * 3600 // seconds, unless the job says otherwise
+	resultAge = 7 * 24 * time.Hour
+	deadAge   = 14 * 24 * time.Hour
+	objectAge = 24 * time.Hour
+	cancelAge = time.Hour
+)
+
+// Bounds of a pool's queue: behind them a submission is refused, which is what bounds the disk under a flood.
+const (
+	maxJobs  = 2_000_000
+	maxBytes = 64 << 30
+)
+
+// streams lists the streams of the protocol; those of logs are made with each swarm.
+func (c *Conn) streams() []jetstream.StreamConfig {
+	all := []jetstream.StreamConfig{{
+		Name:      resultStream,
+		Subjects:  []string{"exo.res.*"},
+		Retention: jetstream.LimitsPolicy,
+		MaxAge:    resultAge,
+		// One result per job, the first: a second write is refused.
+		Discard:              jetstream.DiscardNew,
+		MaxMsgsPerSubject:    1,
+		DiscardNewPerSubject: true,
+		AllowMsgTTL:          true,
+		AllowAtomicPublish:   true,
+	}, {
+		Name:              deadStream,
+		Subjects:          []string{"exo.dead.*.*.*.*"},
+		Retention:         jetstream.LimitsPolicy,
+		MaxAge:            deadAge,
+		Discard:           jetstream.DiscardOld,
+		MaxMsgs:           maxJobs,
+		MaxMsgsPerSubject: 1,
+	}, {
+		Name:              schedStream,
+		Subjects:          []string{"exo.sched.>", "exo.due.>"},
+		Retention:         jetstream.WorkQueuePolicy,
+		Discard:           jetstream.DiscardOld,
+		AllowMsgSchedules: true,
+		AllowMsgTTL:       true,
+	}}
+	for _, p := range pools() {
+		all = append(all, jetstream.StreamConfig{
+			Name:      jobStream(p),
+			Subjects:  []string{"exo.job." + string(p) + ".*.*.*.*"},
+			Retention: jetstream.WorkQueuePolicy,
+			// A job id is in the queue once; a full queue refuses instead of forgetting.
+			Discard:              jetstream.DiscardNew,
+			MaxMsgs:              maxJobs,
+			MaxBytes:             maxBytes,
+			MaxMsgSize:           jobs.MaxMessage,
+			MaxMsgsPerSubject:    1,
+			DiscardNewPerSubject: true,
+			AllowAtomicPublish:   true,
+			// Idle workers hear of what was stored by these copies without a body, and of no id.
+			RePublish: &jetstream.RePublish{
+				Source:      "exo.job." + string(p) + ".*.*.*.*",
+				Destination: "exo.wake." + string(p) + ".{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}",
+				HeadersOnly: true,
+			},
+		})
+	}
+	for i := range all {
+		all[i].Replicas = c.replicas
+		all[i].Storage = jetstream.FileStorage
+	}
+	return all
+}
+
+// buckets lists the key-value buckets of the protocol.
+func (c *Conn) buckets() []jetstream.KeyValueConfig {
+	all := []jetstream.KeyValueConfig{
+		{Bucket: leaseBucket},
+		{Bucket: swarmBucket},
+		{Bucket: controlBucket},
+		{Bucket: cancelBucket, TTL: cancelAge},
+		{Bucket: agentBucket, TTL: agentAge},
+	}
+	for i := range all {
+		all[i].Replicas = c.replicas
+	}
+	return all
+}
+
+func (c *Conn) objects() jetstream.ObjectStoreConfig {
+	return jetstream.ObjectStoreConfig{Bucket: objectBucket, TTL: objectAge, Replicas: c.replicas}
+}
+
+// provision creates what does not exist. What exists stays as it is: several versions of a program may share a server, and the
+// one that connects last must not undo what an operator has set.
+func (c *Conn) provision(ctx context.Context) error {
+	for _, s := range c.streams() {
+		err := c.missing(ctx, s.Name, jetstream.ErrStreamNotFound,
+			func() error { _, err := c.js.Stream(ctx, s.Name); return err },
+			func() error { _, err := c.js.CreateStream(ctx, s); return err })
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+	}
+	for _, kv := range c.buckets() {
+		err := c.missing(ctx, kv.Bucket, jetstream.ErrBucketNotFound,
+			func() error { _, err := c.js.KeyValue(ctx, kv.Bucket); return err },
+			func() error { _, err := c.js.CreateKeyValue(ctx, kv); return err })
+		if err != nil {
+			return fmt.Errorf("bucket %s: %w", kv.Bucket, err)
+		}
+	}
+	err := c.missing(ctx, objectBucket, jetstream.ErrBucketNotFound,
+		func() error { _, err := c.js.ObjectStore(ctx, objectBucket); return err },
+		func() error { _, err := c.js.CreateObjectStore(ctx, c.objects()); return err })
+	if err != nil {
+		return fmt.Errorf("object store %s: %w", objectBucket, err)
+	}
+	return nil
+}
+
+// missing makes something unless it is there. Two that make it at once are no error when it is there afterwards.
+func (c *Conn) missing(ctx context.Context, name string, notFound error, look, create func() error) error {
+	err := c.retry(ctx, "look for "+name, func(context.Context) error { return look() })
+	if !errors.Is(err, notFound) {
+		return err
+	}
+	if err = c.retry(ctx, "create "+name, func(context.Context) error { return create() }); err == nil {
+		return nil
+	}
+	if ctx.Err() == nil && look() == nil {
+		return nil
+	}
+	return fmt.Errorf("create %s: %w", name, err)
+}

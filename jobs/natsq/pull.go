@@ -1,0 +1,114 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// puller asks consumers for the messages that are there now. The client's own Fetch subscribes anew in every call; a puller
+// keeps its subscriptions, which is two protocol messages less a call. Methods may be called from several goroutines.
+type puller struct {
+	nc *nats.Conn
+
+	mu     sync.Mutex
+	idle   []*nats.Subscription // of calls that have ended
+	closed bool
+}
+
+// A call waits this long for the server. A consumer that hands out nothing because too much is unacknowledged does not
+// answer at all, so this is also how long such a call takes.
+const pullPatience = 2 * time.Second
+
+var errNoConsumer = errors.New("no consumer answers")
+
+// get returns up to n messages of a consumer, and none when there are none; maxBytes bounds their sum, 0 for no bound. Messages that
+// came before an error are returned with it.
+func (p *puller) get(ctx context.Context, stream, consumer string, n, maxBytes int) (got []*nats.Msg, err error) {
+	sub, err := p.take()
+	if err != nil {
+		return nil, err
+	}
+	clean := false
+	defer func() { p.put(sub, clean) }()
+	req, err := json.Marshal(map[string]any{"batch": n, "no_wait": true, "max_bytes": maxBytes})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+consumer, sub.Subject, req); err != nil {
+		return nil, err
+	}
+	wait, cancel := context.WithTimeout(ctx, pullPatience)
+	defer cancel()
+	for len(got) < n {
+		m, err := sub.NextMsgWithContext(wait)
+		if err != nil {
+			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+				err = nil // whoever holds back what is there will be asked again
+			}
+			return got, err
+		}
+		switch status := m.Header.Get("Status"); {
+		case status == "" || len(m.Data) > 0:
+			got = append(got, m)
+		case status == "503":
+			return got, errNoConsumer
+		case status == "100": // a heartbeat
+		case status == "409" && m.Header.Get("Description") == "Consumer Deleted":
+			return got, errNoConsumer
+		default: // 404 no messages, 408 others wait, 409 a limit: that was all
+			clean = true
+			return got, nil
+		}
+	}
+	clean = true
+	return got, nil
+}
+
+func (p *puller) take() (*nats.Subscription, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nats.ErrConnectionClosed
+	}
+	if n := len(p.idle); n > 0 {
+		s := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return s, nil
+	}
+	s, err := p.nc.SubscribeSync(p.nc.NewInbox())
+	if err != nil {
+		return nil, fmt.Errorf("subscribe for jobs: %w: %w", err, jobs.ErrUnavailable)
+	}
+	// What waits in it is bounded by the call under way, not by the client's limits.
+	return s, s.SetPendingLimits(-1, -1)
+}
+
+// put keeps the subscription of a call that got its answer. Another one may still receive what it asked for and is not
+// used again.
+func (p *puller) put(s *nats.Subscription, clean bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if clean && !p.closed {
+		p.idle = append(p.idle, s)
+		return
+	}
+	_ = s.Unsubscribe()
+}
+
+func (p *puller) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, s := range p.idle {
+		_ = s.Unsubscribe()
+	}
+	p.idle = nil
+}

@@ -1,0 +1,148 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// An agent announces itself every announceEvery and is forgotten when it has not for agentAge: three announcements may be
+// lost.
+const (
+	announceEvery = 3 * time.Second
+	agentAge      = 10 * time.Second
+)
+
+// Announcement keeps an agent in the registry.
+type Announcement struct {
+	c     *Conn
+	id    string
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+	once  sync.Once
+	err   error
+}
+
+// Announce enters an agent into the registry and keeps it there until Close. describe is called every few seconds for what is
+// to be said of it; its Name must be an id and stay the same.
+func (c *Conn) Announce(ctx context.Context, describe func() jobs.Agent, log *slog.Logger) (*Announcement, error) {
+	first := describe()
+	if first.Name == "" {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "announce an agent: it has no name")
+	}
+	if err := c.announce(ctx, first); err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.Background())
+	a := &Announcement{c: c, id: agentKey(first.Name), stop: stop}
+	a.ended.Go(func() {
+		tick := time.NewTicker(announceEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				try, cancel := context.WithTimeout(run, announceEvery)
+				if err := c.announce(try, describe()); err != nil && run.Err() == nil {
+					log.Warn("this agent is missing from the registry", "error", err)
+				}
+				cancel()
+			case <-run.Done():
+				return
+			}
+		}
+	})
+	return a, nil
+}
+
+// agentKey makes an id of a name. Names of agents hold a host's name, which may have dots and be long; they end in what tells
+// them apart.
+func agentKey(name string) string {
+	key := []byte(name[max(0, len(name)-64):])
+	for i, b := range key {
+		if jobs.CheckID("", string(b)) != nil {
+			key[i] = '_'
+		}
+	}
+	return string(key)
+}
+
+func (c *Conn) announce(ctx context.Context, a jobs.Agent) error {
+	a.Version = jobs.Version
+	a.Seen = time.Time{} // the server's clock says
+	data, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("announce agent %s: %w", a.Name, err)
+	}
+	return c.retry(ctx, "announce agent "+a.Name, func(ctx context.Context) error {
+		kv, err := c.js.KeyValue(ctx, agentBucket)
+		if err != nil {
+			return err
+		}
+		_, err = kv.Put(ctx, agentKey(a.Name), data)
+		return err
+	})
+}
+
+// Close takes the agent out of the registry. A second call does nothing and returns what the first did.
+func (a *Announcement) Close(ctx context.Context) error {
+	a.once.Do(func() {
+		a.stop()
+		a.ended.Wait()
+		a.err = a.c.retry(ctx, "sign off agent "+a.id, func(ctx context.Context) error {
+			kv, err := a.c.js.KeyValue(ctx, agentBucket)
+			if err != nil {
+				return err
+			}
+			return kv.Purge(ctx, a.id)
+		})
+	})
+	return a.err
+}
+
+// Agents lists the agents that have announced themselves within the last ten seconds, by name. It is for people and for
+// hints; nothing that must be right may rest on it.
+func (c *Conn) Agents(ctx context.Context) ([]jobs.Agent, error) {
+	var all []jobs.Agent
+	err := c.retry(ctx, "list agents", func(ctx context.Context) error {
+		all = nil
+		kv, err := c.js.KeyValue(ctx, agentBucket)
+		if err != nil {
+			return err
+		}
+		keys, err := kv.Keys(ctx)
+		if errors.Is(err, jetstream.ErrNoKeysFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, k := range keys {
+			e, err := kv.Get(ctx, k)
+			if errors.Is(err, jetstream.ErrKeyNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			var a jobs.Agent
+			if json.Unmarshal(e.Value(), &a) != nil || a.Version != jobs.Version {
+				a = jobs.Agent{Name: k, State: "of another version"}
+			}
+			a.Seen = e.Created()
+			all = append(all, a)
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b jobs.Agent) int { return strings.Compare(a.Name, b.Name) })
+	return all, err
+}

@@ -1,0 +1,110 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func resultSubject(id string) string { return "exo.res." + id }
+
+// result returns the result of a job, or jobs.ErrNotFound while there is none.
+func (c *Conn) result(ctx context.Context, id string) (r jobs.Result, err error) {
+	if err := jobs.CheckID("job id", id); err != nil {
+		return r, err
+	}
+	m, err := c.lastRetry(ctx, resultStream, resultSubject(id))
+	if errors.Is(err, jobs.ErrNotFound) {
+		return r, fmt.Errorf("job %s has no result: %w", id, jobs.ErrNotFound)
+	}
+	if err != nil {
+		return r, err
+	}
+	return jobs.DecodeResult(m.Data)
+}
+
+// Result waits until the job has a result. A result that says failed is returned with a nil error: it is an answer.
+func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
+	if err := jobs.CheckID("job id", id); err != nil {
+		return jobs.Result{}, err
+	}
+	// A push as the usual case, and a look now and then in case the push was lost with a connection. The push itself is not
+	// believed: it may be a second result, which the stream refuses.
+	wake := make(chan struct{}, 1)
+	sub, err := c.nc.Subscribe(resultSubject(id), func(*nats.Msg) {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return jobs.Result{}, fmt.Errorf("wait for job %s: %w", id, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	// A push comes before the stream has stored the result, and may have come before the subscription: so look again soon, at first
+	// too, and then ever more rarely.
+	const soonest, latest = time.Millisecond, 2 * time.Second
+	pause := soonest
+	look := time.NewTimer(pause)
+	defer look.Stop()
+	for {
+		r, err := c.result(ctx, id)
+		if !errors.Is(err, jobs.ErrNotFound) {
+			return r, err
+		}
+		select {
+		case <-wake:
+			pause = soonest
+		case <-look.C:
+			pause = min(2*pause, latest)
+		case <-ctx.Done():
+			return jobs.Result{}, fmt.Errorf("wait for job %s: %w", id, context.Cause(ctx))
+		}
+		look.Reset(pause)
+	}
+}
+
+// resultMsg makes the message of a result, which the server forgets after ttl seconds.
+func resultMsg(r jobs.Result, ttl int) (*nats.Msg, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	if ttl <= 0 {
+		ttl = resultTTL
+	}
+	return &nats.Msg{Subject: resultSubject(r.JobID), Data: data, Header: nats.Header{jetstream.MsgTTLHeader: {strconv.Itoa(ttl) + "s"}}}, nil
+}
+
+// putResult stores a result unless there is one; first is false then.
+func (c *Conn) putResult(ctx context.Context, r jobs.Result, ttl int) (first bool, err error) {
+	m, err := resultMsg(r, ttl)
+	if err != nil {
+		return false, err
+	}
+	err = c.publish(ctx, "store the result of job "+r.JobID, m)
+	if exists, _ := refused(err); exists {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Progress calls fn with every progress message of a job, as JSON, until stop is called. Messages may be lost.
+func (c *Conn) Progress(id string, fn func(json.RawMessage)) (stop func(), err error) {
+	if err := jobs.CheckID("job id", id); err != nil {
+		return nil, err
+	}
+	sub, err := c.nc.Subscribe("exo.progress."+id, func(m *nats.Msg) { fn(m.Data) })
+	if err != nil {
+		return nil, fmt.Errorf("watch job %s: %w", id, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil
+}

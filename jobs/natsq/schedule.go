@@ -1,0 +1,123 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Headers of a message that the server moves to another subject of its stream when it is due (nats-server 2.12 and later).
+const (
+	headerSchedule = "Nats-Schedule"
+	headerTarget   = "Nats-Schedule-Target"
+)
+
+// promoter is the consumer that all workers share to move jobs that are due into their queues.
+const promoter = "promoter"
+
+// schedule stores a job that is not to begin yet. It stands in a stream of its own, because the server takes schedules only
+// where it may also forget, which a queue must not.
+func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
+	what := "schedule job " + j.ID
+	s := sourceOf(j)
+	if _, err := c.lastRetry(ctx, jobStream(j.Pool), s.job(j.ID)); err == nil {
+		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
+	} else if !errors.Is(err, jobs.ErrNotFound) {
+		return err
+	}
+	m.Subject = s.sched(j.ID)
+	// The client's own option cuts the time to whole seconds, which would be too early. The stamp of the server ends in
+	// nanoseconds, so any time is taken as it is.
+	m.Header = nats.Header{
+		headerSchedule: {"@at " + j.NotBefore.UTC().Format(time.RFC3339Nano)},
+		headerTarget:   {s.due(j.ID)},
+
+		jetstream.ExpectedLastSubjSeqHeader: {"0"},
+	}
+	err := c.publish(ctx, what, m)
+	var api *jetstream.APIError
+	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
+	}
+	return err
+}
+
+// promote moves jobs that are due into their queues until ctx ends. Any number of workers do so; a job moved twice is one
+// job, because its subject is taken or its result is there.
+func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
+	p := &puller{nc: c.nc}
+	defer p.close()
+	// A quarter of a second late at most, which a delayed job does not mind; with W workers 4 W questions a second.
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	known := false
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if !known {
+			err := c.retry(ctx, "open the queue of delayed jobs", func(ctx context.Context) error {
+				_, err := c.js.CreateOrUpdateConsumer(ctx, schedStream, jetstream.ConsumerConfig{
+					Durable: promoter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.ackWait, MaxDeliver: -1,
+					FilterSubject: "exo.due.>", MaxAckPending: maxUnacked,
+				})
+				return err
+			})
+			if err != nil {
+				if ctx.Err() == nil {
+					log.Warn("delayed jobs wait", "error", err)
+				}
+				continue
+			}
+			known = true
+		}
+		for {
+			msgs, err := p.get(ctx, schedStream, promoter, 64, 0)
+			known = known && !errors.Is(err, errNoConsumer)
+			for _, m := range msgs {
+				c.promoteOne(context.WithoutCancel(ctx), m, log)
+			}
+			if len(msgs) < 64 {
+				break
+			}
+		}
+	}
+}
+
+func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
+	s, id, ok := parseSubject(m.Subject)
+	if !ok || id == "" {
+		log.Error("message dropped: it is on no job's subject", "subject", m.Subject)
+		_ = m.Respond([]byte("+TERM"))
+		return
+	}
+	err := jobs.CheckID("job id", id)
+	if err == nil {
+		_, err = c.result(ctx, id)
+	}
+	if err != nil { // no result yet, or an id that will be a dead letter
+		if err = c.ensure(ctx, s); err == nil {
+			err = c.publish(ctx, "queue job "+id, &nats.Msg{Subject: s.job(id), Data: m.Data})
+		}
+		if exists, full := refused(err); exists {
+			err = nil
+		} else if full {
+			err = jobs.ErrFull
+		}
+	}
+	if err != nil {
+		log.Warn("delayed job not queued yet", "job", id, "error", err)
+		_ = m.NakWithDelay(backoff(2))
+		return
+	}
+	_ = m.Ack() // if it is lost, the job is found in its queue or over
+}

@@ -1,0 +1,203 @@
+// Package server runs a NATS server with JetStream inside the process: for the all-in-one commands, for `exoswarm nats`,
+// and for tests that want the real thing.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	natsd "github.com/nats-io/nats-server/v2/server"
+)
+
+// InProcess as Options.Port opens no socket at all: the server is reached through Server.Connection only.
+const InProcess = -1
+
+// MaxPayload is the largest message, in bytes. Batches stay below 1 MiB, the default of a NATS server run elsewhere.
+const MaxPayload = 1 << 20
+
+// Options configure a server.
+type Options struct {
+	// Dir holds the JetStream store. It must exist and be writable. Two servers cannot share one.
+	Dir string
+	// Host is the address to listen on, 127.0.0.1 when empty. Anything but loopback needs a Token.
+	Host string
+	// Port to listen on: InProcess for none, 0 for a free one.
+	Port int
+	// Token that clients must show, as in nats://TOKEN@host:port. Empty for none.
+	Token string
+	// Fast trades durability for rate: acknowledged messages of the last 100 ms can be lost in a power cut. Otherwise every
+	// acknowledgement is synced to disk first.
+	Fast bool
+	// Name tells the servers of a cluster apart; "exoswarm" when empty.
+	Name string
+	// ClusterPort is where the other servers of a cluster connect, on Host; 0 for a server on its own. All of a cluster
+	// have the same Token.
+	ClusterPort int
+	// Routes are host:port of the cluster ports of the others.
+	Routes []string
+	// Trace writes the server's own log to stderr.
+	Trace bool
+}
+
+// Server is a running NATS server.
+type Server struct {
+	ns    *natsd.Server
+	stop  chan struct{}
+	ended sync.WaitGroup
+	once  sync.Once
+	full  chan struct{}
+}
+
+// A server whose disk is full stops answering without a word, so the space is watched: less than startFree bytes and it
+// does not start, less than minFree and Full says so. A message, its index and a block of the file system fit into minFree.
+const (
+	startFree  = 8 << 20
+	minFree    = 3 << 20
+	watchEvery = 250 * time.Millisecond
+)
+
+// free is the number of bytes that may still be written to the disk of a folder.
+func free(dir string) (int64, error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return 0, fmt.Errorf("space on the disk of %s: %w", dir, err)
+	}
+	return int64(fs.Bavail) * fs.Bsize, nil
+}
+
+// Full is closed when the disk of the store has no more room. The server must be stopped then.
+func (s *Server) Full() <-chan struct{} { return s.full }
+
+func (s *Server) watch(dir string) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+			if n, err := free(dir); err == nil && n < minFree {
+				close(s.full)
+				return
+			}
+		}
+	}
+}
+
+// Start runs a server and returns when it accepts connections and JetStream is ready, or with an error that says what
+// is in the way.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
+	if ip := net.ParseIP(o.Host); o.Token == "" && o.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("nats server: %s is not a loopback address: listening there needs a token (--token-file)", o.Host)
+	}
+	info, err := os.Stat(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("nats server: data folder: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("nats server: data folder %s is not a folder", o.Dir)
+	}
+	if n, err := free(o.Dir); err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
+	} else if n < startFree {
+		return nil, fmt.Errorf("nats server: the disk of %s has %d bytes left, a server needs %d to start: free some or choose another folder", o.Dir, n, startFree)
+	}
+	if o.Name == "" {
+		o.Name = "exoswarm"
+	}
+	opts := &natsd.Options{
+		ServerName: o.Name,
+		Host:       o.Host,
+		Port:       o.Port,
+		DontListen: o.Port == InProcess,
+		JetStream:  true,
+		StoreDir:   o.Dir,
+		SyncAlways: !o.Fast,
+		// The whole disk: a run is bounded by the space that there is, not by a share of the memory or disk guessed at start.
+		JetStreamMaxStore:  1 << 50,
+		JetStreamMaxMemory: 1 << 30,
+		MaxPayload:         MaxPayload,
+		Authorization:      o.Token,
+		NoSigs:             true,
+		NoLog:              !o.Trace,
+	}
+	if o.ClusterPort > 0 {
+		opts.Cluster = natsd.ClusterOpts{Name: "exoswarm", Host: o.Host, Port: o.ClusterPort, Username: "exoswarm", Password: o.Token}
+		for _, r := range o.Routes {
+			if _, _, err := net.SplitHostPort(r); err != nil {
+				return nil, fmt.Errorf("nats server: route %q: write HOST:PORT: %w", r, err)
+			}
+			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: r, User: url.UserPassword("exoswarm", o.Token)})
+		}
+	} else if len(o.Routes) > 0 {
+		return nil, errors.New("nats server: routes without a cluster port: set both (--cluster-port)")
+	}
+	if o.Port == 0 {
+		opts.Port = natsd.RANDOM_PORT
+	}
+	if o.Fast {
+		opts.SyncInterval = 100 * time.Millisecond
+	}
+	if o.Port > 0 {
+		// The server reports a busy port only to its own log, so look first.
+		l, err := net.Listen("tcp", net.JoinHostPort(o.Host, strconv.Itoa(o.Port)))
+		if err != nil {
+			return nil, fmt.Errorf("nats server: cannot listen on port %d: %w", o.Port, err)
+		}
+		l.Close()
+	}
+	ns, err := natsd.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
+	}
+	if o.Trace {
+		ns.ConfigureLogger()
+	}
+	go ns.Start()
+	s := &Server{ns: ns, stop: make(chan struct{}), full: make(chan struct{})}
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		if ns.ReadyForConnections(50*time.Millisecond) && ns.JetStreamEnabled() {
+			s.ended.Add(1)
+			go func() { defer s.ended.Done(); s.watch(o.Dir) }()
+			return s, nil
+		}
+		if err := ctx.Err(); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("nats server: start: %w", err)
+		}
+		if !ns.Running() && ns.ReadyForConnections(0) || time.Now().After(deadline) {
+			s.Close()
+			return nil, errors.New("nats server: JetStream did not start in " + o.Dir + ": is another server using the folder, or the disk full?")
+		}
+	}
+}
+
+// URL is where clients connect; empty for an in-process server.
+func (s *Server) URL() string {
+	if s.ns.Addr() == nil {
+		return ""
+	}
+	return s.ns.ClientURL()
+}
+
+// InProcessConn makes a connection that never leaves the process; nats.InProcessServer takes the Server for it.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
+
+// Close stops the server and waits until its store is on disk. A second call does nothing.
+func (s *Server) Close() {
+	s.once.Do(func() { close(s.stop) })
+	s.ended.Wait()
+	s.ns.Shutdown()
+	s.ns.WaitForShutdown()
+}

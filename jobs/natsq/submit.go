@@ -1,0 +1,300 @@
+package natsq
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Submit hands a job in and returns when it is stored. jobs.ErrExists when a job of that id is queued, running or done;
+// jobs.ErrFull when the queue has no room. The same call may be repeated after jobs.ErrUnavailable. While a job is queued its id
+// is compared among those of its kind, lane and tenant: a second job of that id elsewhere runs too, and of their results
+// the first stands.
+func (c *Conn) Submit(ctx context.Context, j jobs.Job) error { return c.submit(ctx, j, 0) }
+
+// submit is Submit for a job whose cancellations up to the revision forgiven do not count.
+func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64) error {
+	what := "submit job " + j.ID
+	m, j, err := c.prepare(ctx, j)
+	if err != nil {
+		return err
+	}
+	if forgiven > 0 {
+		m.Header = nats.Header{headerForgiven: {strconv.FormatUint(forgiven, 10)}}
+	}
+	if err := c.unknown(ctx, j); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if j.NotBefore.After(time.Now()) {
+		return c.schedule(ctx, j, m)
+	}
+	if err := c.ensure(ctx, sourceOf(j)); err != nil {
+		return err
+	}
+	return submitError(what, c.publish(ctx, what, m))
+}
+
+func submitError(what string, err error) error {
+	if exists, full := refused(err); exists {
+		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
+	} else if full {
+		return fmt.Errorf("%s: %w: wait for workers to catch up, or start more", what, jobs.ErrFull)
+	}
+	return err
+}
+
+// SubmitBatch hands in up to jobs.MaxBatch jobs of one pool, all or none: when one of them exists already, none is
+// stored and the error, jobs.ErrExists, names it. None of them may be delayed, or have the
+// id of one that is: then it is done now, and once. It returns when all are stored.
+func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	if len(batch) > jobs.MaxBatch {
+		return jobs.Errorf(jobs.CodeInvalid, "a batch of %d jobs: at most %d are submitted as one", len(batch), jobs.MaxBatch)
+	}
+	what := fmt.Sprintf("submit %d jobs", len(batch))
+	msgs := make([]*nats.Msg, len(batch))
+	seen := make(map[string]bool, len(batch))
+	now := time.Now()
+	for i, j := range batch {
+		switch {
+		case j.Pool != batch[0].Pool:
+			return jobs.Errorf(jobs.CodeInvalid, "job %s is for pool %q, the batch for %q: submit them apart", j.ID, j.Pool, batch[0].Pool)
+		case j.NotBefore.After(now):
+			return jobs.Errorf(jobs.CodeInvalid, "job %s is delayed: submit it alone", j.ID)
+		case seen[j.ID]:
+			return fmt.Errorf("%s: job %s is in the batch twice: %w", what, j.ID, jobs.ErrExists)
+		}
+		seen[j.ID] = true
+		m, j, err := c.prepare(ctx, j)
+		if err != nil {
+			return err
+		}
+		if err := c.ensure(ctx, sourceOf(j)); err != nil {
+			return err
+		}
+		msgs[i] = m
+	}
+	if err := c.noResults(ctx, batch); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	unsure, err := c.publishAll(ctx, what, msgs)
+	if exists, _ := refused(err); exists {
+		// Which one? And if the acknowledgement of an earlier try was lost, it is all of them.
+		found, first, ferr := c.known(ctx, batch)
+		if ferr != nil {
+			return fmt.Errorf("%s: %w", what, ferr)
+		}
+		if unsure && found == len(batch) {
+			return nil
+		}
+		return fmt.Errorf("%s: none was stored, because job %s exists: %w", what, first, jobs.ErrExists)
+	}
+	return submitError(what, err)
+}
+
+// each calls fn for every job, a few at a time, and returns the first error.
+func each(batch []jobs.Job, fn func(jobs.Job) error) error {
+	const together = 64 // round trips under way at a time: enough to fill one, few enough to leave the connection to others
+	errs := make([]error, len(batch))
+	slots := make(chan struct{}, together)
+	var all sync.WaitGroup
+	for i, j := range batch {
+		slots <- struct{}{}
+		all.Go(func() { errs[i] = fn(j); <-slots })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noResults fails with jobs.ErrExists when one of the jobs is over.
+func (c *Conn) noResults(ctx context.Context, batch []jobs.Job) error {
+	return each(batch, func(j jobs.Job) error { return c.fresh(ctx, jobs.Job{ID: j.ID}) })
+}
+
+// known counts the jobs that are queued or over, and names the first in order.
+func (c *Conn) known(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
+	var mu sync.Mutex
+	there := map[string]bool{}
+	err = each(batch, func(j jobs.Job) error {
+		err := c.fresh(ctx, jobs.Job{ID: j.ID})
+		if err == nil {
+			if _, lerr := c.lastRetry(ctx, jobStream(j.Pool), sourceOf(j).job(j.ID)); lerr == nil {
+				err = jobs.ErrExists
+			} else if !errors.Is(lerr, jobs.ErrNotFound) {
+				return lerr
+			}
+		}
+		if errors.Is(err, jobs.ErrExists) {
+			mu.Lock()
+			there[j.ID] = true
+			mu.Unlock()
+			return nil
+		}
+		return err
+	})
+	for _, j := range batch {
+		if there[j.ID] {
+			if n++; n == 1 {
+				first = j.ID
+			}
+		}
+	}
+	return n, first, err
+}
+
+// unknown fails with jobs.ErrExists when a job is over or delayed. That it is queued is noticed when it is stored.
+func (c *Conn) unknown(ctx context.Context, j jobs.Job) error {
+	held := make(chan error, 1)
+	go func() { // beside the other question: two round trips would be half of a submission's time
+		s := sourceOf(j)
+		_, err := c.lastRetry(ctx, schedStream, "exo.*."+s.tail()+"."+j.ID)
+		held <- err
+	}()
+	err := c.fresh(ctx, j)
+	herr := <-held
+	switch {
+	case err != nil:
+		return err
+	case herr == nil:
+		return fmt.Errorf("job %s is delayed: %w", j.ID, jobs.ErrExists)
+	case errors.Is(herr, jobs.ErrNotFound):
+		return nil
+	}
+	return herr
+}
+
+// fresh fails with jobs.ErrExists when a job of that id has a result.
+func (c *Conn) fresh(ctx context.Context, j jobs.Job) error {
+	_, err := c.result(ctx, j.ID)
+	switch {
+	case err == nil:
+		return fmt.Errorf("job %s has a result: %w", j.ID, jobs.ErrExists)
+	case errors.Is(err, jobs.ErrNotFound):
+		return nil
+	}
+	return err
+}
+
+func (c *Conn) lastRetry(ctx context.Context, stream, subject string) (m *stored, err error) {
+	err = c.retry(ctx, "read "+subject, func(ctx context.Context) error {
+		m, err = c.last(ctx, stream, subject)
+		return err
+	})
+	return m, err
+}
+
+// prepare makes a job's message, with a large spec put into the object store.
+func (c *Conn) prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, error) {
+	j = j.WithDefaults()
+	if err := j.Validate(); err != nil {
+		return nil, j, err
+	}
+	if len(j.Spec) > jobs.MaxInline {
+		ref, err := c.putSpec(ctx, j)
+		if err != nil {
+			return nil, j, err
+		}
+		j.Spec, j.SpecRef = nil, ref
+	}
+	data, err := json.Marshal(j)
+	if err != nil {
+		return nil, j, fmt.Errorf("submit job %s: %w", j.ID, err)
+	}
+	if err := jobs.CheckJSON(data); err != nil {
+		return nil, j, fmt.Errorf("submit job %s: %w", j.ID, err)
+	}
+	return &nats.Msg{Subject: sourceOf(j).job(j.ID), Data: data}, j, nil
+}
+
+// putSpec stores a spec under a name of job and content, so that nobody else's job holds it and a repeated call stores
+// the same.
+func (c *Conn) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error) {
+	sum := sha256.Sum256(j.Spec)
+	ref := &jobs.ObjectRef{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(j.Spec))}
+	ref.Name = "spec-" + j.ID + "-" + ref.SHA256
+	_, err := c.PutObject(ctx, ref.Name, bytes.NewReader(j.Spec))
+	return ref, err
+}
+
+// getSpec reads a spec back and checks that it is the one that was put.
+func (c *Conn) getSpec(ctx context.Context, ref *jobs.ObjectRef) ([]byte, error) {
+	r, err := c.Object(ctx, ref.Name)
+	if errors.Is(err, jobs.ErrNotFound) {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "its spec is not in the object store any more: %s: submit it again", ref.Name)
+	}
+	if err != nil {
+		return nil, jobs.Retry(err)
+	}
+	data, err := io.ReadAll(io.LimitReader(r, ref.Size+1))
+	if cerr := r.Close(); err == nil && int64(len(data)) <= ref.Size {
+		err = cerr
+	}
+	if err != nil {
+		return nil, jobs.Retry(fmt.Errorf("read spec %s: %w", ref.Name, err))
+	}
+	sum := sha256.Sum256(data)
+	if int64(len(data)) != ref.Size || hex.EncodeToString(sum[:]) != ref.SHA256 {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "object %s is not what its reference says: %d bytes with sha256 %x, want %d with %s", ref.Name, len(data), sum, ref.Size, ref.SHA256)
+	}
+	if err := checkSpec(data); err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+func checkSpec(data []byte) error {
+	if !json.Valid(data) {
+		return jobs.Errorf(jobs.CodeInvalid, "the spec in the object store is not JSON")
+	}
+	return nil
+}
+
+// ensure makes the consumer of a source unless this connection has seen it.
+func (c *Conn) ensure(ctx context.Context, s source) error {
+	if _, ok := c.sources.Load(s); ok {
+		return nil
+	}
+	what := fmt.Sprintf("open queue %s", s.tail())
+	err := c.retry(ctx, what, func(ctx context.Context) error {
+		_, err := c.js.CreateOrUpdateConsumer(ctx, jobStream(s.pool), jetstream.ConsumerConfig{
+			Durable:   s.consumer(),
+			AckPolicy: jetstream.AckExplicitPolicy,
+			AckWait:   c.ackWait,
+			// The worker counts attempts, so that the last one can leave a result.
+			MaxDeliver:    -1,
+			FilterSubject: s.job("*"),
+			MaxAckPending: maxUnacked,
+			MaxWaiting:    512,
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	c.sources.Store(s, true)
+	return nil
+}
+
+// maxUnacked is how many jobs of a source may be out or waiting for a retry. The server keeps each in memory (about 100
+// bytes); workers hold a few hundred.
+const maxUnacked = 50_000

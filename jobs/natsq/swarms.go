@@ -1,0 +1,84 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// PutSwarm announces a swarm, or changes its record.
+func (c *Conn) PutSwarm(ctx context.Context, s jobs.Swarm) error {
+	if err := jobs.CheckID("swarm id", s.ID); err != nil {
+		return err
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("announce swarm %s: %w", s.ID, err)
+	}
+	return c.retry(ctx, "announce swarm "+s.ID, func(ctx context.Context) error {
+		kv, err := c.js.KeyValue(ctx, swarmBucket)
+		if err != nil {
+			return err
+		}
+		_, err = kv.Put(ctx, s.ID, data)
+		return err
+	})
+}
+
+// DeleteSwarm ends a swarm: whoever serves it gives its memory back. A swarm that is not there is no error.
+func (c *Conn) DeleteSwarm(ctx context.Context, id string) error {
+	return c.retry(ctx, "delete swarm "+id, func(ctx context.Context) error {
+		kv, err := c.js.KeyValue(ctx, swarmBucket)
+		if err != nil {
+			return err
+		}
+		err = kv.Purge(ctx, id)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// WatchSwarms calls fn for every swarm there is and for every change afterwards, one call at a time, until ctx ends.
+func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
+	kv, err := c.js.KeyValue(ctx, swarmBucket)
+	if err != nil {
+		return fmt.Errorf("watch swarms: %w", err)
+	}
+	w, err := kv.WatchAll(ctx)
+	if err != nil {
+		return fmt.Errorf("watch swarms: %w", err)
+	}
+	defer func() { _ = w.Stop() }()
+	for {
+		select {
+		case u, ok := <-w.Updates():
+			if !ok {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return fmt.Errorf("watch swarms: %w", jobs.ErrUnavailable)
+			}
+			if u == nil { // end of what was there before
+				continue
+			}
+			ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
+			if !ch.Gone {
+				if err := json.Unmarshal(u.Value(), &ch.Swarm); err != nil {
+					ch.Err = fmt.Errorf("record of swarm %s: %w", u.Key(), err)
+				} else if ch.Swarm.Version != jobs.Version {
+					ch.Err = jobs.Errorf(jobs.CodeVersion, "swarm %s speaks protocol version %d, this agent %d", u.Key(), ch.Swarm.Version, jobs.Version)
+				}
+			}
+			fn(ch)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package natsq
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// task is a job that a worker has, from its delivery to its end: settled, retried or given back.
+type task struct {
+	m       *nats.Msg
+	src     source
+	id      string // of the subject: what the queue knows the job by
+	job     jobs.Job
+	attempt int
+	began   time.Time
+	queued  time.Time // when the queue stored it, by the server's clock
+	log     *slog.Logger
+
+	forgiven uint64 // cancellations up to this revision belong to an earlier life of the job
+}
+
+// open reads a delivery. A message that is no job is settled as a dead letter, a job that needs no run is settled at once; t is nil
+// for both.
+func (w *Worker) open(ctx context.Context, m *nats.Msg) *task {
+	t := &task{m: m, attempt: 1, began: time.Now(), log: w.Logger}
+	if meta, err := m.Metadata(); err == nil {
+		t.attempt, t.queued = int(meta.NumDelivered), meta.Timestamp
+	}
+	var ok bool
+	if t.src, t.id, ok = parseSubject(m.Subject); !ok {
+		// No consumer of ours asks for such a subject.
+		w.drop(t, jobs.Errorf(jobs.CodeInvalid, "a job on the subject %.100q", m.Subject))
+		return nil
+	}
+	t.forgiven, _ = strconv.ParseUint(m.Header.Get(headerForgiven), 10, 64) // absent but in a redriven job
+	t.log = w.Logger.With("job", t.id, "kind", t.src.kind, "attempt", t.attempt)
+	if err := jobs.CheckID("job id", t.id); err != nil {
+		t.id = "" // no result can be asked for by such an id
+		w.settle(ctx, t, nil, err)
+		return nil
+	}
+	if t.attempt > 1 {
+		// Somebody had it before and may have come as far as the result.
+		r, err := w.c.result(ctx, t.id)
+		switch {
+		case err == nil:
+			w.finished(ctx, t, r)
+			return nil
+		case !errors.Is(err, jobs.ErrNotFound):
+			w.giveBack(t, 0)
+			return nil
+		}
+	}
+	job, err := jobs.DecodeJob(m.Data)
+	if err == nil && (job.ID != t.id || sourceOf(job) != t.src) {
+		err = jobs.Errorf(jobs.CodeInvalid, "job %s stands on subject %s: the subject must be %s", job.ID, m.Subject, sourceOf(job).job(job.ID))
+	}
+	t.job = job.WithDefaults()
+	t.job.LastAttempt = t.attempt >= t.job.MaxAttempts
+	if err == nil {
+		err = w.mustRun(t)
+	}
+	if err == nil && t.job.SpecRef != nil {
+		if t.job.Spec, err = w.c.getSpec(ctx, t.job.SpecRef); jobs.Retryable(err) && !t.job.LastAttempt {
+			w.retry(t, err)
+			return nil
+		}
+	}
+	if err != nil {
+		w.settle(ctx, t, nil, err)
+		return nil
+	}
+	return t
+}
+
+// mustRun returns why a job ends without a run, or nil.
+func (w *Worker) mustRun(t *task) error {
+	_, single := w.Handlers[t.src.kind]
+	_, batch := w.Batches[t.src.kind]
+	switch {
+	case errors.Is(w.ctl.cause(t.id, t.forgiven), jobs.ErrCancelled):
+		return fmt.Errorf("job %s: %w", t.id, jobs.ErrCancelled)
+	case !t.job.Deadline.IsZero() && time.Now().After(t.job.Deadline):
+		return fmt.Errorf("job %s was not begun by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
+	case !single && !batch:
+		return jobs.Errorf(jobs.CodeInvalid, "job %s: pool %s has no kind %q", t.id, w.Pool, t.src.kind)
+	case t.attempt > 2*t.job.MaxAttempts:
+		// Drained workers give jobs back too, so a delivery alone is no failure; but so many are.
+		return jobs.Errorf(jobs.CodeInternal, "job %s was given out %d times and no worker has lived to end it", t.id, t.attempt-1)
+	}
+	return nil
+}
+
+// do runs one job to its end.
+func (w *Worker) do(ctx context.Context, m *nats.Msg) {
+	defer w.held.drop(m)
+	base := context.WithoutCancel(ctx)
+	t := w.open(base, m)
+	if t == nil {
+		return
+	}
+	run, cancel := context.WithCancelCause(base)
+	defer cancel(nil)
+	run, stop := withDeadline(run, t.job.Deadline)
+	defer stop()
+	w.held.onSick(m, cancel)
+	detach := w.ctl.attach(t.id, t.forgiven, cancel)
+	defer detach()
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })() // drain or stop of the worker
+	t.log.Info("job started")
+	w.Metrics.started(t)
+	output, err := protect(func() (any, error) {
+		return w.Handlers[t.src.kind](run, t.job, func(v any) { w.progress(t.id, v) })
+	})
+	w.Metrics.ended(t)
+	w.conclude(base, t, output, err, context.Cause(run), ctx.Err() != nil)
+}
+
+// withDeadline ends ctx with jobs.ErrDeadline, unless the time is zero.
+func withDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc) {
+	if at.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, at, jobs.ErrDeadline)
+}
+
+// conclude turns what a handler returned into the job's fate; cause is why its context ended, if it did.
+func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause error, ending bool) {
+	switch {
+	case err == nil:
+	case errors.Is(cause, jobs.ErrCancelled):
+		err = fmt.Errorf("%w: %w", jobs.ErrCancelled, err)
+	case errors.Is(cause, jobs.ErrDeadline):
+		err = fmt.Errorf("job %s was not done by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
+	case ending:
+		t.log.Info("job given back", "error", err)
+		w.giveBack(t, 0)
+		return
+	case cause != nil && !errors.Is(cause, jobs.ErrFinish):
+		// The worker is not healthy. The queue gives the job to another when its lease runs out.
+		t.log.Warn("job abandoned", "error", err)
+		return
+	case jobs.Retryable(err) && !t.job.LastAttempt:
+		w.retry(t, err)
+		return
+	}
+	w.settle(ctx, t, output, err)
+}
+
+// Retries wait 1 s, doubled with each, up to a minute; half of it is random, so that what failed together does not come
+// back together.
+const (
+	firstPause = time.Second
+	lastPause  = time.Minute
+)
+
+func backoff(attempt int) time.Duration {
+	d := lastPause
+	if attempt < 7 {
+		d = min(firstPause<<(attempt-1), lastPause)
+	}
+	return d/2 + rand.N(d/2)
+}
+
+func (w *Worker) retry(t *task, err error) {
+	pause := backoff(t.attempt)
+	t.log.Warn("job will be tried again", "error", err, "pause", pause)
+	w.Metrics.retried(t)
+	w.giveBack(t, pause)
+}
+
+// giveBack returns a job to the queue. When the server cannot be told, the end of the lease does the same.
+func (w *Worker) giveBack(t *task, pause time.Duration) {
+	w.held.drop(t.m)
+	var err error
+	if pause > 0 {
+		err = t.m.NakWithDelay(pause)
+	} else {
+		err = t.m.Nak()
+	}
+	if err != nil {
+		t.log.Warn("job not given back", "error", err)
+	}
+}
+
+// drop takes a message that is nobody's job out of the queue.
+func (w *Worker) drop(t *task, err error) {
+	w.Logger.Error("message dropped", "error", err)
+	w.held.drop(t.m)
+	if rerr := t.m.Respond([]byte("+TERM " + err.Error())); rerr != nil {
+		w.Logger.Warn("message not dropped", "error", rerr)
+	}
+}
+
+// makeResult is the result of a task.
+func (w *Worker) makeResult(t *task, output any, err error) jobs.Result {
+	r := jobs.Result{
+		Version: jobs.Version, JobID: t.id, Kind: t.src.kind, Status: jobs.Done,
+		Attempts: t.attempt, Worker: w.Name, Finished: time.Now().UTC(),
+	}
+	if err == nil {
+		if r.Output, err = json.Marshal(output); err != nil {
+			err = jobs.Errorf(jobs.CodeInternal, "job %s: its output is not JSON: %v", t.id, err)
+		} else if len(r.Output) > jobs.MaxMessage-4096 {
+			err = jobs.Errorf(jobs.CodeInternal, "job %s: an output of %d bytes: put bulk data into the object store and return its name", t.id, len(r.Output))
+		}
+	}
+	if err != nil {
+		r.Status, r.Error, r.Output = jobs.Failed, jobs.AsError(err), nil
+		if len(r.Error.Message) > maxMessage {
+			r.Error.Message = r.Error.Message[:maxMessage] + " …"
+		}
+	}
+	return r
+}
+
+// maxMessage bounds the sentence of an error in a result, in bytes.
+const maxMessage = 64 << 10
+
+// settle writes a job's result, first writer wins, and takes the job out of the queue.
+func (w *Worker) settle(ctx context.Context, t *task, output any, err error) {
+	w.settleResult(ctx, t, w.makeResult(t, output, err))
+}
+
+func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
+	if t.id != "" {
+		first, err := w.c.putResult(ctx, r, t.job.ResultTTL)
+		if err != nil {
+			t.log.Error("result not stored; the job will be repeated", "error", err)
+			return
+		}
+		if !first {
+			// Another one had this job and was first; its result stands.
+			t.log.Warn("result refused: the job has one")
+			w.Metrics.refused(t)
+			if r, err = w.c.result(ctx, t.id); err != nil {
+				t.log.Error("result not read; the job will be repeated", "error", err)
+				return
+			}
+		}
+	}
+	w.finished(ctx, t, r)
+}
+
+// finished does what follows the result: the dead letter, the acknowledgement, the end of the spec's object. Whatever is not done when the
+// worker dies, the next delivery of the job does.
+func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
+	if lost(r) {
+		id := t.id
+		if id == "" {
+			sum := sha256.Sum256(t.m.Data)
+			id = "bad-" + hex.EncodeToString(sum[:16])
+		}
+		if err := w.c.bury(ctx, t.src, id, t.m.Data, r.Error, t.attempt, w.Name); err != nil {
+			t.log.Error("dead letter not stored; the job will be repeated", "error", err)
+			return
+		}
+	}
+	w.held.drop(t.m)
+	// Not waited for: if it is lost, the next delivery finds the result.
+	if err := t.m.Ack(); err != nil {
+		t.log.Warn("job not acknowledged; it will be given out again", "error", err)
+		return
+	}
+	if ref := t.job.SpecRef; ref != nil && !lost(r) { // a redrive needs it
+		if err := w.c.DeleteObject(ctx, ref.Name); err != nil {
+			t.log.Warn("spec not removed from the object store", "object", ref.Name, "error", err)
+		}
+	}
+	w.Metrics.settled(t, r)
+	if r.Error != nil {
+		t.log.Warn("job failed", "error", r.Error)
+	} else {
+		t.log.Info("job done")
+	}
+}
+
+// lost says whether a result leaves a dead letter: nobody wants those that were cancelled or came too late.
+func lost(r jobs.Result) bool {
+	return r.Status == jobs.Failed && r.Error.Code != jobs.CodeCanceled && r.Error.Code != jobs.CodeDeadline
+}
+
+func (w *Worker) progress(id string, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		w.Logger.Warn("progress is not JSON", "job", id, "error", err)
+		return
+	}
+	_ = w.c.nc.Publish("exo.progress."+id, data) // best effort by contract
+}
+
+// protect turns a panic of a handler into an error, so that one bad job does not end the process.
+func protect[T any](fn func() (T, error)) (out T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = jobs.Errorf(jobs.CodeInternal, "handler panicked: %v", p)
+		}
+	}()
+	return fn()
+}

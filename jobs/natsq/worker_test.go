@@ -1,0 +1,328 @@
+package natsq_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// leased connects with leases so short that a test can wait for their end.
+func leased(t *testing.T, s *server.Server) *natsq.Conn {
+	t.Helper()
+	c, err := natsq.Connect(t.Context(), natsq.Options{InProcess: s, Name: t.Name(), Lease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func work(t *testing.T, c *natsq.Conn, o natsq.WorkerOptions) *natsq.Worker {
+	t.Helper()
+	o.Pool, o.Logger = jobs.PoolCPU, jobstest.Quiet
+	w, err := c.Work(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := w.Drain(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func await(t *testing.T, c *natsq.Conn, id string) jobs.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := c.Result(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func value(t *testing.T, r *prometheus.Registry, name string) (sum float64) {
+	t.Helper()
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+func simple(id, kind string) jobs.Job {
+	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: kind, Spec: json.RawMessage("1")}
+}
+
+// TestZombie: a worker that is not healthy loses its job to another; when it wakes up and answers after all, its result is
+// refused, and the refusal is counted.
+func TestZombie(t *testing.T) {
+	s := start(t, server.Options{Port: server.InProcess})
+	reg := prometheus.NewRegistry()
+	metrics, err := natsq.NewMetrics(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hung, release := make(chan struct{}), make(chan struct{})
+	var sick atomic.Bool
+	zombie := work(t, leased(t, s), natsq.WorkerOptions{
+		Name: "zombie", Metrics: metrics,
+		Healthy: func() error {
+			if sick.Load() {
+				return errors.New("the watchdog of the device has fired")
+			}
+			return nil
+		},
+		Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) {
+			close(hung)
+			<-release // a kernel that hangs does not look at a context
+			return "zombie", nil
+		}},
+	})
+	c := leased(t, s)
+	if err := c.Submit(t.Context(), simple("z", "k")); err != nil {
+		t.Fatal(err)
+	}
+	<-hung
+	sick.Store(true)
+	work(t, leased(t, s), natsq.WorkerOptions{Name: "other", Handlers: map[string]jobs.Handler{
+		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "other", nil },
+	}})
+	if r := await(t, c, "z"); r.Worker != "other" || string(r.Output) != `"other"` || r.Attempts < 2 {
+		t.Errorf("%+v", r)
+	}
+	close(release)
+	zombie.Stop()
+	if n := value(t, reg, "exoswarm_jobs_results_refused_total"); n != 1 {
+		t.Errorf("%v results were refused", n)
+	}
+	if r := await(t, c, "z"); r.Worker != "other" {
+		t.Errorf("the zombie's result stands: %+v", r)
+	}
+}
+
+// TestLeaseKept: a job that runs for longer than its lease is not given to another worker.
+func TestLeaseKept(t *testing.T) {
+	s := start(t, server.Options{Port: server.InProcess})
+	var runs atomic.Int32
+	h := map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+		runs.Add(1)
+		select {
+		case <-time.After(3 * time.Second): // three leases: the subject of the test
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}}
+	for range 2 {
+		work(t, leased(t, s), natsq.WorkerOptions{Name: "w", Handlers: h})
+	}
+	c := leased(t, s)
+	if err := c.Submit(t.Context(), simple("l", "k")); err != nil {
+		t.Fatal(err)
+	}
+	if r := await(t, c, "l"); r.Status != jobs.Done || runs.Load() != 1 {
+		t.Errorf("%d runs: %+v", runs.Load(), r)
+	}
+}
+
+// TestHostile: whatever is published to a queue's subjects becomes a dead letter, and the worker goes on.
+func TestHostile(t *testing.T) {
+	s := start(t, server.Options{})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	c := connect(t, s)
+	// A kind that no client of ours has submitted, so no consumer waits for it: the worker must find it.
+	raw := map[string]string{
+		"exo.job.cpu.k.normal.default.h1":        `not JSON`,
+		"exo.job.cpu.k.normal.default.h2":        strings.Repeat("[", 500_000),
+		"exo.job.cpu.k.normal.default.h3":        `{"v":99,"id":"h3"}`,
+		"exo.job.cpu.k.normal.default.h4":        `{"v":1,"id":"other","pool":"cpu","kind":"k","spec":1}`,
+		"exo.job.cpu.k.low.default.h5":           `{"v":1,"id":"h5","pool":"cpu","kind":"k","spec":1}`,
+		"exo.job.cpu.k.normal.default.h6":        `{"v":1,"id":"h6","pool":"cpu","kind":"k","spec_ref":{"name":"none","sha256":"` + strings.Repeat("0", 64) + `","size":67108864}}`,
+		"exo.job.cpu.k.normal.default.h7":        "",
+		"exo.job.cpu.k.normal.default.h8!":       `{"v":1}`,
+		"exo.job.cpu.unheard.high.someone.h9":    `{"v":1,"id":"h9","pool":"cpu","kind":"unheard","lane":"high","tenant":"someone","spec":{}}`,
+		"exo.job.cpu.k.normal.default.h10":       `{"v":1,"id":"h10","pool":"cpu","kind":"k","spec":1,"surprise":true}`,
+		"exo.job.cpu.k.normal.default.h11":       `{"v":1,"id":"h11","pool":"cpu","kind":"k","spec":1,"deadline":"yesterday"}`,
+		"exo.job.cpu.k.normal.default." + tooBig: `{}`,
+	}
+	for subject, data := range raw {
+		if _, err := nc.Request(subject, []byte(data), 5*time.Second); err != nil {
+			t.Fatalf("%s: %v", subject, err)
+		}
+	}
+	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "fine", nil },
+	}})
+	if err := c.Submit(t.Context(), simple("good", "k")); err != nil {
+		t.Fatal(err)
+	}
+	if r := await(t, c, "good"); r.Status != jobs.Done {
+		t.Errorf("%+v", r)
+	}
+	for id, want := range map[string]string{
+		"h1": "not valid JSON", "h2": "nested deeper", "h3": "protocol version 99", "h4": "stands on subject", "h5": "the subject must be exo.job.cpu.k.normal.default.h5",
+		"h6": "not in the object store", "h7": "not valid JSON", "h9": `has no kind "unheard"`, "h10": `no field "surprise"`, "h11": "yesterday",
+	} {
+		r := await(t, c, id)
+		if r.Status != jobs.Failed || !strings.Contains(r.Error.Message, want) {
+			t.Errorf("%s: %+v, want %s", id, r, want)
+		}
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		n := 0
+		if err := c.DeadLetters(t.Context(), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
+			if d.Reason.Message == "" || d.Worker != "w" {
+				t.Errorf("%+v", d)
+			}
+			n++
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		st, err := c.Stats(t.Context(), jobs.PoolCPU)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == len(raw) && st.Jobs == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d dead letters of %d, %d jobs left", n, len(raw), st.Jobs)
+		}
+	}
+}
+
+var tooBig = strings.Repeat("x", 65)
+
+// TestQueueFull: a queue without room says so in a way that a submitter can act on.
+func TestQueueFull(t *testing.T) {
+	s := start(t, server.Options{})
+	c := connect(t, s)
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := js.Stream(t.Context(), "EXO_JOBS_CPU")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := st.CachedInfo().Config
+	cfg.MaxMsgs = 2
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []error{nil, nil, jobs.ErrFull} {
+		if err := c.Submit(t.Context(), simple([]string{"a", "b", "c"}[i], "k")); !errors.Is(err, want) {
+			t.Fatalf("job %d: %v, want %v", i, err, want)
+		}
+	}
+	if err := c.SubmitBatch(t.Context(), []jobs.Job{simple("d", "k"), simple("e", "k")}); !errors.Is(err, jobs.ErrFull) {
+		t.Fatalf("batch: %v", err)
+	}
+	if err := c.Submit(t.Context(), simple("a", "k")); !errors.Is(err, jobs.ErrExists) && !errors.Is(err, jobs.ErrFull) {
+		t.Fatalf("a job twice: %v", err)
+	}
+}
+
+// TestCrashLoop: a job that ends its workers before they can answer becomes a dead letter in the end.
+func TestCrashLoop(t *testing.T) {
+	s := start(t, server.Options{})
+	c := connect(t, s)
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	j := simple("crash", "k")
+	j.MaxAttempts = 1
+	if err := c.Submit(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	// Deliveries that come back without a word are what the queue sees of a worker that dies.
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cons, err := js.Consumer(t.Context(), "EXO_JOBS_CPU", "k+normal+default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		m, err := cons.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Nak(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+		"k": func(context.Context, jobs.Job, func(any)) (any, error) { t.Error("it ran"); return nil, nil },
+	}})
+	if r := await(t, c, "crash"); r.Status != jobs.Failed || !strings.Contains(r.Error.Message, "no worker has lived to end it") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestAgents: an agent is in the registry while it announces itself, and not after.
+func TestAgents(t *testing.T) {
+	s := start(t, server.Options{Port: server.InProcess})
+	c := connect(t, s)
+	a, err := connect(t, s).Announce(t.Context(), func() jobs.Agent {
+		return jobs.Agent{Name: "host.example a1", Pool: jobs.PoolGPU, Kinds: []string{"k"}, Memory: 1 << 30, State: "serving", Started: time.Now()}
+	}, jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.Agents(t.Context())
+	if err != nil || len(all) != 1 || all[0].Name != "host.example a1" || all[0].Memory != 1<<30 || all[0].Seen.IsZero() {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for range 2 {
+		if err := a.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := c.Agents(t.Context()); err != nil || len(all) != 0 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if _, err := c.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{} }, jobstest.Quiet); err == nil {
+		t.Error("an agent without a name was taken")
+	}
+}

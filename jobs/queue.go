@@ -1,0 +1,117 @@
+package jobs
+
+import (
+	"context"
+	"time"
+)
+
+// Log is one ordered log. Any number may read it; who appends says which entry it follows, so two writers never
+// interleave. Methods may be called from several goroutines.
+type Log interface {
+	// Create makes the log unless it exists.
+	Create(ctx context.Context) error
+	// Delete removes the log and everything in it. A log that is not there is no error.
+	Delete(ctx context.Context) error
+	// Append adds an entry right behind entry number after (0 for an empty log) and returns when it is stored. It fails
+	// with ErrFenced when another writer has appended since. The same call may be repeated after ErrUnavailable: an
+	// entry that did get through is found again and not stored twice. e.Data is not kept.
+	Append(ctx context.Context, after uint64, e Entry) error
+	// Last returns the last entry, or one with Seq 0 when the log is empty. ErrNotFound when there is no such log.
+	Last(ctx context.Context) (Entry, error)
+	// Read starts at entry number from (1 is the first) and goes on with what is appended later. The caller closes the
+	// reader.
+	Read(ctx context.Context, from uint64) (Reader, error)
+	// Trim removes the entries before number first.
+	Trim(ctx context.Context, first uint64) error
+}
+
+// Reader reads a log in order. One goroutine uses it.
+type Reader interface {
+	// Next waits for the next entry, whose Data belongs to the caller. It fails with ErrNotFound when the log was
+	// deleted, and with ctx's cause when ctx ends.
+	Next(ctx context.Context) (Entry, error)
+	// Close ends the reading. A second call does nothing.
+	Close()
+}
+
+// Direction tells a shard's two logs apart.
+type Direction string
+
+// In carries observations to the shard, Out its decisions.
+const (
+	In  Direction = "in"
+	Out Direction = "out"
+)
+
+// Lease is the right to serve one shard, kept by renewal. It keeps work from being done twice; what keeps it from taking
+// effect twice is the expected position of every append.
+type Lease interface {
+	// Lost is closed when the lease could not be renewed in time.
+	Lost() <-chan struct{}
+	// Release gives the lease back. A second call does nothing.
+	Release(ctx context.Context) error
+}
+
+// SwarmChange says that a swarm is there, or gone.
+type SwarmChange struct {
+	ID    string
+	Gone  bool
+	Swarm Swarm // when it is there
+	Err   error // when its record cannot be read
+}
+
+// DeadLetter is a job that failed for good, or a message that is no job, with what is known of its end.
+type DeadLetter struct {
+	Seq      uint64    `json:"seq"` // its place among the dead letters
+	ID       string    `json:"id"`  // of the job, or one made from the message when that has none
+	Pool     Pool      `json:"pool"`
+	Kind     string    `json:"kind"`
+	Tenant   string    `json:"tenant"`
+	Reason   *Error    `json:"reason"`
+	Attempts int       `json:"attempts"`
+	Worker   string    `json:"worker"`
+	Died     time.Time `json:"died"` // by the server's clock
+	Data     []byte    `json:"data"` // the message as it was
+}
+
+// DeadFilter selects dead letters; an empty field selects all.
+type DeadFilter struct {
+	Pool             Pool
+	Kind, Tenant, ID string
+}
+
+// QueueStats is the state of one pool's queue.
+type QueueStats struct {
+	Pool    Pool          `json:"pool"`
+	Jobs    uint64        `json:"jobs"`  // queued, running or waiting for a retry
+	Bytes   uint64        `json:"bytes"` // of their messages
+	Paused  bool          `json:"paused"`
+	Oldest  time.Time     `json:"oldest,omitzero"` // when the oldest of them was stored; zero when there is none
+	Sources []SourceStats `json:"sources"`         // by kind, lane and tenant, in this order
+}
+
+// SourceStats is the state of the jobs of one kind, lane and tenant.
+type SourceStats struct {
+	Kind    string `json:"kind"`
+	Lane    Lane   `json:"lane"`
+	Tenant  string `json:"tenant"`
+	Waiting uint64 `json:"waiting"` // no worker has had them
+	Running int    `json:"running"` // with a worker, or waiting for a retry
+	Retried int    `json:"retried"` // of the running, those that a worker had before
+	Paused  bool   `json:"paused"`  // the kind is
+}
+
+// Agent is what an agent process says of itself.
+type Agent struct {
+	Version     int       `json:"v"`
+	Name        string    `json:"name"`
+	Pool        Pool      `json:"pool"`
+	Kinds       []string  `json:"kinds,omitempty"`  // of jobs that it does
+	Device      string    `json:"device,omitempty"` // the model of its accelerator
+	Memory      int64     `json:"memory,omitempty"` // bytes of the device that it may use
+	Concurrency int       `json:"concurrency,omitempty"`
+	Running     int       `json:"running"` // jobs and batches now
+	State       string    `json:"state"`   // serving or draining
+	Started     time.Time `json:"started"`
+	Seen        time.Time `json:"seen,omitzero"` // its last announcement, by the server's clock
+}

@@ -1,0 +1,191 @@
+// Package schema holds the JSON Schemas of the protocol and checks messages against them, so that whoever sent one that is not
+// valid learns which field is wrong, what it holds, and what to write instead.
+package schema
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+//go:embed *.schema.json
+var files embed.FS
+
+// Name is one of the schemas.
+type Name string
+
+// The schemas of protocol version 1.
+const (
+	Job        Name = "job"        // a message of a queue
+	Submission Name = "submission" // a request to exo.api.submit
+	Result     Name = "result"     // a message of the stream of results
+)
+
+// Names lists the schemas.
+func Names() []Name { return []Name{Job, Submission, Result} }
+
+const base = "https://exoswarm.dev/schema/v1/"
+
+// Text returns a schema as JSON, or nil when there is none of that name.
+func Text(n Name) []byte {
+	data, err := files.ReadFile(string(n) + ".schema.json")
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// compiled is made once, at the first use; the schemas are part of the program, so a failure is a defect of it.
+var compiled = sync.OnceValues(func() (map[Name]*jsonschema.Schema, error) {
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	for _, n := range Names() {
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Text(n)))
+		if err != nil {
+			return nil, fmt.Errorf("schema %s: %w", n, err)
+		}
+		if err := c.AddResource(base+string(n)+".schema.json", doc); err != nil {
+			return nil, fmt.Errorf("schema %s: %w", n, err)
+		}
+	}
+	all := map[Name]*jsonschema.Schema{}
+	for _, n := range Names() {
+		s, err := c.Compile(base + string(n) + ".schema.json")
+		if err != nil {
+			return nil, fmt.Errorf("schema %s: %w", n, err)
+		}
+		all[n] = s
+	}
+	return all, nil
+})
+
+// Error is what is wrong with a message.
+type Error struct {
+	Field string // JSON pointer to the field at fault, empty for the message as a whole
+	Value string // what it holds, as JSON, at most 80 bytes; empty when it is missing
+	Cure  string // what to write instead
+	what  string
+}
+
+func (e *Error) Error() string {
+	s := e.what
+	if e.Field != "" {
+		s = "field " + e.Field + ": " + s
+	}
+	if e.Value != "" {
+		s += ": it is " + e.Value
+	}
+	if e.Cure != "" {
+		s += ": " + e.Cure
+	}
+	return s
+}
+
+// Unwrap makes it an error of class jobs.CodeInvalid.
+func (e *Error) Unwrap() error { return &jobs.Error{Code: jobs.CodeInvalid, Message: e.Error()} }
+
+// Validate returns an *Error unless data is a message of the schema. It first bounds size and depth, so a message of a
+// stranger costs no more than its length.
+func Validate(n Name, data []byte) error {
+	all, err := compiled()
+	if err != nil {
+		return err
+	}
+	s := all[n]
+	if s == nil {
+		return fmt.Errorf("there is no schema %q", n)
+	}
+	if err := jobs.CheckJSON(data); err != nil {
+		return &Error{what: err.Error()}
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return &Error{what: err.Error()}
+	}
+	err = s.Validate(doc)
+	var v *jsonschema.ValidationError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &v):
+		return explain(s, doc, v)
+	}
+	return err
+}
+
+var printer = message.NewPrinter(language.English)
+
+// explain turns the first of the deepest complaints into an Error.
+func explain(s *jsonschema.Schema, doc any, v *jsonschema.ValidationError) *Error {
+	for len(v.Causes) > 0 {
+		// The order of a map's members is not that of the text; make it the same every time.
+		sort.SliceStable(v.Causes, func(i, j int) bool {
+			return strings.Join(v.Causes[i].InstanceLocation, "/") < strings.Join(v.Causes[j].InstanceLocation, "/")
+		})
+		v = v.Causes[0]
+	}
+	e := &Error{what: v.ErrorKind.LocalizedString(printer)}
+	at := s
+	for _, step := range v.InstanceLocation {
+		e.Field += "/" + step
+		doc = child(doc, step)
+		if at != nil {
+			for at.Ref != nil {
+				at = at.Ref
+			}
+			at = at.Properties[step]
+		}
+	}
+	for at != nil && at.Ref != nil {
+		at = at.Ref
+	}
+	if e.Field != "" {
+		e.Value = short(doc)
+		if at != nil {
+			e.Cure = at.Description
+		}
+	} else {
+		var names []string
+		for name := range s.Properties {
+			names = append(names, name)
+		}
+		sort.Strings(names)
+		e.Cure = "the fields are " + strings.Join(names, ", ")
+	}
+	return e
+}
+
+func child(doc any, step string) any {
+	switch d := doc.(type) {
+	case map[string]any:
+		return d[step]
+	case []any:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(d) {
+			return d[i]
+		}
+	}
+	return nil
+}
+
+func short(v any) string {
+	const most = 80
+	text := fmt.Sprint(v)
+	if s, ok := v.(string); ok {
+		text = strconv.Quote(s)
+	}
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,123 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func TestErrors(t *testing.T) {
+	for text, want := range map[string]*Error{
+		`{"pool":"cpu","kind":"k","spec":1,"lane":"urgent"}`:     {Field: "/lane", Value: `"urgent"`, Cure: `use "high", "normal" or "low"`},
+		`{"pool":"tpu","kind":"k","spec":1}`:                     {Field: "/pool", Value: `"tpu"`, Cure: `use "cpu" or "gpu"`},
+		`{"pool":"cpu","kind":"a.b","spec":1}`:                   {Field: "/kind", Value: `"a.b"`, Cure: "use 1 to 64 letters"},
+		`{"pool":"cpu","kind":"k","spec":1,"max_attempts":1000}`: {Field: "/max_attempts", Value: "1000", Cure: "use 1 to 100"},
+		`{"pool":"cpu","kind":"k","spec":1,"deadline":"soon"}`:   {Field: "/deadline", Value: `"soon"`, Cure: "a time such as"},
+		`{"pool":"cpu","kind":"k","spec":1,"prioritty":1}`:       {Cure: "the fields are deadline, id, kind"},
+		`{"kind":"k"}`: {Cure: "the fields are"},
+		`[`:            {},
+	} {
+		var e *Error
+		err := Validate(Submission, []byte(text))
+		if !errors.As(err, &e) || e.Field != want.Field || e.Value != want.Value || !strings.HasPrefix(e.Cure, want.Cure) || jobs.AsError(err).Code != jobs.CodeInvalid {
+			t.Errorf("%s: %+v", text, err)
+		}
+	}
+	if err := Validate(Submission, []byte(`{"pool":"gpu","kind":"infer","spec":{"x":1},"lane":"low","not_before":"2026-01-31T12:00:00Z"}`)); err != nil {
+		t.Error(err)
+	}
+	if err := Validate(Result, []byte(`{"v":1,"job":"a","kind":"k","status":"failed","attempts":1,"worker":"w","finished":"2026-01-31T12:00:00Z"}`)); err == nil {
+		t.Error("a failed result without an error was taken")
+	}
+}
+
+// TestAgrees: the schema and the decoder that workers use say the same of every message, save for what no schema can say: an
+// order of two times.
+func TestAgrees(t *testing.T) {
+	values := map[string][]string{
+		"v": {"1", "1", "1", "2", `"1"`}, "id": {`"a"`, `"a"`, `"a b"`, `""`, "3"}, "pool": {`"cpu"`, `"gpu"`, `"tpu"`},
+		"kind": {`"k"`, `"k"`, `"k.k"`, "null"}, "spec": {"1", `{"a":[]}`}, "lane": {`"high"`, `"low"`, `"x"`},
+		"tenant": {`"t"`, `"t t"`}, "max_attempts": {"0", "1", "100", "101", "-1", "1.5"}, "result_ttl_s": {"1", "604800", "604801", `"1"`},
+		"deadline": {`"2027-01-01T00:00:00Z"`, `"now"`}, "not_before": {`"2026-01-01T00:00:00Z"`, "5"},
+		"spec_ref": {`{"name":"n","sha256":"` + strings.Repeat("a", 64) + `","size":1}`, `{"name":"","sha256":"","size":-1}`}, "extra": {"1"},
+	}
+	var names []string
+	for n := range values {
+		names = append(names, n)
+	}
+	accepted := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		doc := map[string]json.RawMessage{}
+		for _, n := range []string{"v", "id", "pool", "kind"} {
+			switch rapid.IntRange(0, 14).Draw(rt, "what of "+n) {
+			case 0: // left out
+			case 1:
+				doc[n] = json.RawMessage(rapid.SampledFrom(values[n]).Draw(rt, n))
+			default: // a good one
+				doc[n] = json.RawMessage(values[n][0])
+			}
+		}
+		if rapid.IntRange(0, 9).Draw(rt, "no spec") > 0 {
+			doc["spec"] = json.RawMessage("1")
+		}
+		for range rapid.IntRange(0, 2).Draw(rt, "more") {
+			n := rapid.SampledFrom(names).Draw(rt, "name")
+			doc[n] = json.RawMessage(rapid.SampledFrom(values[n]).Draw(rt, n))
+		}
+		data, err := json.Marshal(doc)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		_, byDecoder := jobs.DecodeJob(data)
+		bySchema := Validate(Job, data)
+		if (byDecoder == nil) != (bySchema == nil) {
+			rt.Fatalf("%s\ndecoder: %v\nschema: %v", data, byDecoder, bySchema)
+		}
+		if byDecoder == nil {
+			accepted++
+		}
+	})
+	if accepted == 0 {
+		t.Error("no message was valid")
+	}
+}
+
+// TestDocumented: docs/protocol.md names every field of a job.
+func TestDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s struct {
+		Properties map[string]any `json:"properties"`
+	}
+	for _, n := range Names() {
+		if err := json.Unmarshal(Text(n), &s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range s.Properties {
+		if !strings.Contains(string(doc), "`"+name+"`") {
+			t.Errorf("docs/protocol.md does not name the field %s", name)
+		}
+	}
+}
+
+func FuzzValidate(f *testing.F) {
+	f.Add([]byte(`{"pool":"cpu","kind":"k","spec":1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, n := range Names() {
+			err := Validate(n, data)
+			var e *Error
+			if err != nil && !errors.As(err, &e) {
+				t.Fatalf("%s: an error of no class: %v", n, err)
+			}
+		}
+	})
+}
