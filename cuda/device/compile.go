@@ -1,0 +1,129 @@
+package device
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var (
+	// comments are what a signature may have between its words.
+	comments = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
+	symbol   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	// qualifiers do not change what a parameter is.
+	qualifiers = regexp.MustCompile(`\b(const|volatile|__restrict__|__restrict|restrict|__grid_constant__)\b`)
+)
+
+// attribute says how a kernel is launched, and nothing about its parameters.
+const attribute = `__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)`
+
+// scalars are the C types of the kinds that are no buffer. On the platforms of CUDA that this project has, long has 64
+// bits.
+var scalars = map[string]Kind{
+	"unsigned": KindUint32, "unsigned int": KindUint32, "uint32_t": KindUint32,
+	"int": KindInt32, "signed int": KindInt32, "int32_t": KindInt32,
+	"unsigned long long": KindUint64, "unsigned long long int": KindUint64, "unsigned long": KindUint64, "uint64_t": KindUint64, "size_t": KindUint64,
+	"float": KindFloat32,
+}
+
+// ParseKernel reads the signature of a kernel out of its CUDA C++ source, and returns the source with the kernel declared
+// extern "C", which gives its symbol the plain name; lines keep their numbers. A kernel that is a template, or that has a
+// parameter of a type that no Kind stands for, is ErrInvalidArgument.
+func ParseKernel(name, source string) (params []Param, code string, err error) {
+	bad := func(format string, args ...any) ([]Param, string, error) {
+		return nil, "", fmt.Errorf("kernel %q: %s: %w", name, fmt.Sprintf(format, args...), ErrInvalidArgument)
+	}
+	if !symbol.MatchString(name) {
+		return bad("not the name of a C function")
+	}
+	// Comments become spaces, so that positions stay those of the source.
+	plain := comments.ReplaceAllStringFunc(source, func(c string) string {
+		return string(slices.Repeat([]byte{' '}, len(c)))
+	})
+	head := regexp.MustCompile(`(extern\s*"C"\s*)?__global__\s+(?:(?:static|inline|` + attribute + `)\s+)*void\s+(?:` + attribute + `\s*)*` + name + `\s*\(([^)]*)\)`)
+	m := head.FindStringSubmatchIndex(plain)
+	if m == nil {
+		return bad("its source has no __global__ void %s(...)", name)
+	}
+	if before := strings.TrimSpace(plain[:m[0]]); strings.HasSuffix(before, ">") {
+		return bad("a template has no symbol to launch")
+	}
+	if list := strings.TrimSpace(plain[m[4]:m[5]]); list != "" && list != "void" {
+		for i, text := range strings.Split(list, ",") {
+			p, ok := parseParam(text)
+			if !ok {
+				return bad("parameter %d, %q, is neither a pointer nor a 32- or 64-bit integer nor a float", i, strings.Join(strings.Fields(text), " "))
+			}
+			params = append(params, p)
+		}
+	}
+	code = source
+	if m[2] < 0 && !inExternC(plain[:m[0]]) {
+		code = source[:m[0]] + `extern "C" ` + source[m[0]:]
+	}
+	return params, code, nil
+}
+
+// inExternC says whether the text ends inside a block extern "C" { ... }.
+func inExternC(before string) bool {
+	at := strings.LastIndex(before, `extern "C" {`)
+	return at >= 0 && strings.Count(before[at:], "{") > strings.Count(before[at:], "}")
+}
+
+func parseParam(text string) (Param, bool) {
+	if text = strings.TrimSpace(text); strings.HasSuffix(text, "[]") {
+		fields := strings.Fields(strings.TrimSuffix(text, "[]"))
+		return Param{Name: fields[len(fields)-1], Kind: KindBuffer}, len(fields) > 1
+	}
+	if at := strings.LastIndex(text, "*"); at >= 0 {
+		return Param{Name: strings.TrimSpace(qualifiers.ReplaceAllString(text[at+1:], "")), Kind: KindBuffer}, strings.Count(text, "*") == 1
+	}
+	words := strings.Fields(qualifiers.ReplaceAllString(text, " "))
+	if kind, ok := scalars[strings.Join(words, " ")]; ok { // no name
+		return Param{Kind: kind}, true
+	}
+	if len(words) < 2 {
+		return Param{}, false
+	}
+	kind, ok := scalars[strings.Join(words[:len(words)-1], " ")]
+	return Param{Name: words[len(words)-1], Kind: kind}, ok
+}
+
+// CheckDeclared returns ErrInvalidArgument unless what a caller says of a kernel's parameters is what its source says.
+func CheckDeclared(name string, declared, source []Param) error {
+	if len(declared) != len(source) {
+		return fmt.Errorf("kernel %q: %d parameters are declared, its source has %d: %w", name, len(declared), len(source), ErrInvalidArgument)
+	}
+	for i := range declared {
+		if declared[i].Kind != source[i].Kind {
+			return fmt.Errorf("kernel %q: parameter %d is declared %v, its source has %v %s: %w", name, i, declared[i].Kind, source[i].Kind, source[i].Name, ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// Bytes is what a parameter of the kind takes in the argument buffer of a launch.
+func (k Kind) Bytes() int {
+	if k == KindBuffer || k == KindUint64 {
+		return 8
+	}
+	return 4
+}
+
+// TableBlock is the number of threads of a block for a launch of n threads where nothing better is known: small blocks
+// spread little work over all multiprocessors, large ones need fewer of them to be scheduled.
+func TableBlock(n int64) int {
+	switch {
+	case n < 10_000:
+		return 128
+	case n < 1_000_000:
+		return 256
+	}
+	return 512
+}
+
+// Cover is a launch with at least one thread for each of n elements, n >= 1, in blocks of the given size.
+func Cover(n int64, block int) Geometry {
+	return Geometry{Grid: int((n + int64(block) - 1) / int64(block)), Block: block}
+}

@@ -1,0 +1,115 @@
+package devicetest
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// cases has one entry a kernel of the set; observe kernels have RunObserve.
+var cases = map[string]testCase{
+	"fill_u32": {make: func(r *rand.Rand, n int) []param {
+		return []param{output(4 * n), {arg: device.Uint64(uint64(n))}, {arg: device.Uint32(r.Uint32())}}
+	}},
+	"vector_add_f32": {make: func(r *rand.Rand, n int) []param {
+		return []param{input(floats(r, n)), input(floats(r, n)), output(4 * n), {arg: device.Uint64(uint64(n))}}
+	}},
+	"gemm_f32": {make: func(r *rand.Rand, n int) []param {
+		return gemmCase(r, n, 4, 4)
+	}},
+	"gemm_bf16": {make: func(r *rand.Rand, n int) []param {
+		return gemmCase(r, n, 2, 2)
+	}},
+	"gemm_bf16_f32": {make: func(r *rand.Rand, n int) []param {
+		return gemmCase(r, n, 2, 4)
+	}},
+	"checksum": {make: func(r *rand.Rand, n int) []param {
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		return []param{input(data), {arg: device.Uint64(uint64(n))}, {mem: make([]byte, 8), out: true}}
+	}},
+	"tally_merge": launchCase("tally_merge"),
+}
+
+func init() {
+	for _, name := range tallyKernels {
+		cases[name] = tallyCase(name)
+	}
+}
+
+func init() {
+	for _, kernel := range FuseKernels {
+		cases[kernel] = fuseCaseOf(kernel)
+	}
+}
+
+// gemmCase is a product of small integers, which is exact in every order of its sums.
+func gemmCase(r *rand.Rand, size, factor, result int) []param {
+	m, n, k := size%331, size/7%139, size%83
+	put := func(count, bytes int) []byte {
+		mem := make([]byte, count*bytes)
+		for i := range count {
+			v := float32(r.IntN(9) - 4)
+			if bytes == 2 {
+				binary.LittleEndian.PutUint16(mem[2*i:], device.ToBF16(v))
+			} else {
+				binary.LittleEndian.PutUint32(mem[4*i:], math.Float32bits(v))
+			}
+		}
+		return mem
+	}
+	out := param{mem: put(m*n, result), out: true}
+	word := func(v int) param { return param{arg: device.Uint64(uint64(v))} }
+	count := func(v int) param { return param{arg: device.Uint32(uint32(v))} }
+	a, b := []param{word(k), word(1)}, []param{word(n), word(1)}
+	if size%2 == 1 { // transposed
+		a, b = []param{word(1), word(m)}, []param{word(1), word(k)}
+	}
+	return []param{
+		input(put(m*k, factor)), input(put(k*n, factor)), out, count(m), count(n), count(k),
+		a[0], a[1], b[0], b[1], word(n),
+		{arg: device.Float32(0.5)},
+		{arg: device.Float32(float32(size % 3))},
+	}
+}
+
+func input(mem []byte) param { return param{mem: mem} }
+
+// output is memory that the kernel must write as a whole: both devices start from the same poison.
+func output(n int) param {
+	mem := make([]byte, n)
+	for i := range mem {
+		mem[i] = poison
+	}
+	return param{mem: mem, out: true}
+}
+
+// floats are n float32 of both signs and many magnitudes, as bytes.
+func floats(r *rand.Rand, n int) []byte {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(r.NormFloat64()) * float32(int64(1)<<r.IntN(20))
+	}
+	return append([]byte{}, device.Bytes(v)...)
+}
+
+// Checksum is what the kernel checksum adds up for data: the plain twin of it.
+func Checksum(data []byte) uint64 {
+	mix := func(word, i uint64) uint64 {
+		z := word + (i+1)*0x9E3779B97F4A7C15
+		z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+		z = (z ^ z>>27) * 0x94D049BB133111EB
+		return z ^ z>>31
+	}
+	sum := mix(uint64(len(data)), ^uint64(0)-1)
+	for i := 0; i < len(data); i += 8 {
+		var word [8]byte
+		copy(word[:], data[i:])
+		sum += mix(binary.LittleEndian.Uint64(word[:]), uint64(i/8))
+	}
+	return sum
+}

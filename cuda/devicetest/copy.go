@@ -1,0 +1,282 @@
+package devicetest
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// allocHost allocates n bytes of host memory, filled with poison, and closes them at the end of the test.
+func allocHost(t testing.TB, d device.Device, n int64) device.HostBuffer {
+	t.Helper()
+	h, err := d.AllocHost(n, "devicetest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Errorf("close host buffer: %v", err)
+		}
+	})
+	for i := range h.Bytes() {
+		h.Bytes()[i] = poison
+	}
+	return h
+}
+
+func testHostBuffer(t *testing.T, open Opener) {
+	d := opened(t, open)
+	for _, size := range bufferSizes {
+		h, err := d.AllocHost(size, "staging")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mem := h.Bytes(); h.Size() != size || int64(len(mem)) != size || int64(cap(mem)) != size {
+			t.Errorf("%d bytes: size %d, len %d, cap %d", size, h.Size(), len(mem), cap(mem))
+		} else if p := uintptr(unsafe.Pointer(unsafe.SliceData(mem))); size > 0 && p%4096 != 0 {
+			t.Errorf("%d bytes start at %x", size, p)
+		}
+		for i := range h.Bytes() { // all of it is there
+			h.Bytes()[i] = byte(i)
+		}
+		u := d.Usage()
+		if len(u) != 1 || u[0] != (device.Usage{Purpose: "staging", HostBuffers: 1, HostBytes: size}) {
+			t.Errorf("usage %+v", u)
+		}
+		for i := range 2 {
+			if err := h.Close(); err != nil {
+				t.Errorf("close %d: %v", i, err)
+			}
+		}
+		if h.Bytes() != nil || h.Size() != size {
+			t.Errorf("after close: %d bytes, size %d", len(h.Bytes()), h.Size())
+		}
+	}
+	_, err := d.AllocHost(-1, "devicetest")
+	want(t, "alloc of -1", err, device.ErrInvalidArgument)
+	_, err = d.AllocHost(1<<60, "devicetest")
+	want(t, "alloc of 1 EiB", err, device.ErrOutOfMemory)
+	if u := d.Usage(); len(u) != 0 {
+		t.Errorf("usage after all was closed: %v", u)
+	}
+	b := alloc(t, d, 100)
+	h, err := d.AllocHost(100, "devicetest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	s := newStream(t, d)
+	want(t, "upload from closed memory", s.Upload(b, 0, h, 0, 1), device.ErrClosed)
+	want(t, "download to closed memory", s.Download(h, 0, b, 0, 1), device.ErrClosed)
+}
+
+// testStreamCopies compares device and host buffers with Go slices under the same random copies and fills on a stream.
+func testStreamCopies(t *testing.T, open Opener) {
+	const size = 70_001
+	d := opened(t, open)
+	s := newStream(t, d)
+	r := rand.New(rand.NewPCG(5, 6))
+	host := allocHost(t, d, size)
+	var buffers []device.Buffer
+	var models [][]byte
+	for i := range 3 {
+		data := randomBytes(uint64(i), size)
+		buffers = append(buffers, upload(t, d, data))
+		models = append(models, data)
+	}
+	hostModel := bytes.Repeat([]byte{poison}, size)
+	span := func() (off, n int) {
+		off = r.IntN(size + 1)
+		n = r.IntN(size - off + 1)
+		if r.IntN(2) == 0 {
+			n = min(n, r.IntN(64))
+		}
+		return off, n
+	}
+	for range 400 {
+		i, j := r.IntN(len(buffers)), r.IntN(len(buffers))
+		off, n := span()
+		from := r.IntN(size - n + 1)
+		var err error
+		switch r.IntN(4) {
+		case 0:
+			err = s.Upload(buffers[i], int64(off), host, int64(from), int64(n))
+			copy(models[i][off:off+n], hostModel[from:])
+		case 1:
+			err = s.Download(host, int64(off), buffers[i], int64(from), int64(n))
+			copy(hostModel[off:off+n], models[i][from:])
+		case 2:
+			if i == j && n > 0 && off < from+n && from < off+n {
+				want(t, "overlap", s.Copy(buffers[i], int64(off), buffers[j], int64(from), int64(n)), device.ErrInvalidArgument)
+				continue
+			}
+			err = s.Copy(buffers[i], int64(off), buffers[j], int64(from), int64(n))
+			copy(models[i][off:off+n], models[j][from:from+n])
+		default:
+			err = s.Fill(buffers[i], int64(off), int64(n), byte(from))
+			copy(models[i][off:off+n], bytes.Repeat([]byte{byte(from)}, n))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, s)
+	for i, b := range buffers {
+		if !bytes.Equal(download(t, b), models[i]) {
+			t.Errorf("buffer %d differs from its model", i)
+		}
+	}
+	if !bytes.Equal(host.Bytes(), hostModel) {
+		t.Error("the host buffer differs from its model")
+	}
+}
+
+func testCopyArguments(t *testing.T, open Opener) {
+	const size = 1000
+	d, other := opened(t, open), opened(t, open)
+	s := newStream(t, d)
+	a, b, h := upload(t, d, randomBytes(1, size)), alloc(t, d, size), allocHost(t, d, size)
+	foreign := alloc(t, other, size)
+	closed, err := d.Alloc(size, "devicetest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ dst, src, n int64 }{
+		{0, 0, size + 1},
+		{1, 0, size},
+		{0, 1, size},
+		{-1, 0, 1},
+		{0, -1, 1},
+		{0, 0, -1},
+		{size + 1, 0, 0},
+		{0, size + 1, 0},
+		{math.MaxInt64, 0, 1},
+		{0, math.MaxInt64, 1},
+		{1, 1, math.MaxInt64},
+		{math.MinInt64, 0, 1},
+		{0, 0, math.MinInt64},
+	} {
+		want(t, "upload", s.Upload(b, c.dst, h, c.src, c.n), device.ErrInvalidArgument)
+		want(t, "download", s.Download(h, c.dst, b, c.src, c.n), device.ErrInvalidArgument)
+		want(t, "copy", s.Copy(b, c.dst, a, c.src, c.n), device.ErrInvalidArgument)
+		want(t, "buffer copy", b.Copy(c.dst, a, c.src, c.n), device.ErrInvalidArgument)
+		if c.src == 0 {
+			want(t, "fill", s.Fill(b, c.dst, c.n, 1), device.ErrInvalidArgument)
+		}
+	}
+	want(t, "copy of nil", s.Copy(b, 0, nil, 0, 0), device.ErrInvalidArgument)
+	want(t, "copy to nil", s.Copy(nil, 0, b, 0, 0), device.ErrInvalidArgument)
+	want(t, "upload from nil", s.Upload(b, 0, nil, 0, 0), device.ErrInvalidArgument)
+	want(t, "download to nil", s.Download(nil, 0, b, 0, 0), device.ErrInvalidArgument)
+	want(t, "fill of nil", s.Fill(nil, 0, 0, 0), device.ErrInvalidArgument)
+	want(t, "buffer copy of nil", b.Copy(0, nil, 0, 0), device.ErrInvalidArgument)
+	want(t, "upload to another device", s.Upload(foreign, 0, h, 0, 1), device.ErrInvalidArgument)
+	want(t, "download from another device", s.Download(h, 0, foreign, 0, 1), device.ErrInvalidArgument)
+	want(t, "fill of another device", s.Fill(foreign, 0, 1, 1), device.ErrInvalidArgument)
+	want(t, "copy inside another device", s.Copy(foreign, 0, foreign, 500, 1), device.ErrInvalidArgument)
+	want(t, "copy of closed memory", s.Copy(b, 0, closed, 0, 1), device.ErrClosed)
+	want(t, "copy to closed memory", s.Copy(closed, 0, b, 0, 1), device.ErrClosed)
+	want(t, "buffer copy of closed memory", b.Copy(0, closed, 0, 1), device.ErrClosed)
+	want(t, "buffer copy to closed memory", closed.Copy(0, b, 0, 1), device.ErrClosed)
+	want(t, "overlap", b.Copy(10, b, 0, 11), device.ErrInvalidArgument)
+	if err := errors.Join(b.Copy(size, a, size, 0), s.Copy(b, size, a, size, 0), s.Upload(b, size, h, size, 0), s.Fill(b, size, 0, 1)); err != nil {
+		t.Errorf("nothing at the end: %v", err)
+	}
+	wait(t, s)
+	if n := countOther(download(t, b)); n != 0 {
+		t.Errorf("refused calls changed %d bytes", n)
+	}
+	if n := countOther(h.Bytes()); n != 0 {
+		t.Errorf("refused calls changed %d bytes of host memory", n)
+	}
+}
+
+// testPeerCopies copies between two devices, from either end, and inside one.
+func testPeerCopies(t *testing.T, open Opener) {
+	const size = 300_007
+	one, two := opened(t, open), opened(t, open)
+	data := randomBytes(9, size)
+	a, b := upload(t, one, data), alloc(t, two, size)
+	expect := func(what string, m device.Buffer, off int, data []byte) {
+		t.Helper()
+		got := download(t, m)
+		if n := countOther(got[:off]) + countOther(got[off+len(data):]); n != 0 {
+			t.Errorf("%s: %d bytes around it were overwritten", what, n)
+		}
+		if !bytes.Equal(got[off:off+len(data)], data) {
+			t.Errorf("%s: other bytes have arrived", what)
+		}
+		if err := m.Fill(0, m.Size(), poison); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Copy(100, a, 7, 200_000); err != nil {
+		t.Fatal(err)
+	}
+	expect("buffer to buffer", b, 100, data[7:200_007])
+	for i, d := range []device.Device{one, two} {
+		s := newStream(t, d)
+		if err := s.Copy(b, 1, a, 3, size-3); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, s)
+		expect([]string{"on the source's stream", "on the destination's stream"}[i], b, 1, data[3:])
+	}
+	c := alloc(t, one, size)
+	if err := c.Copy(5, a, 0, size-5); err != nil {
+		t.Fatal(err)
+	}
+	expect("on one device", c, 5, data[:size-5])
+	if err := errors.Join(c.Fill(0, size, poison), c.Write(0, data[:1000]), c.Copy(2000, c, 0, 1000), c.Fill(0, 1000, poison)); err != nil {
+		t.Fatal(err)
+	}
+	expect("in one buffer", c, 2000, data[:1000])
+}
+
+func testLeakedHandles(t *testing.T, open Opener) {
+	d := open(t, 0)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := d.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := d.AllocHost(321, "lost staging")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.Alloc(64, "devicetest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := s.Capture(func() error { return s.Fill(b, 0, 64, 1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.Close()
+	want(t, "close with open handles", err, device.ErrLeak)
+	for _, word := range []string{"1 streams", "1 events", "1 graphs", "lost staging", "321"} {
+		if err != nil && !strings.Contains(err.Error(), word) {
+			t.Errorf("the report does not name %q: %v", word, err)
+		}
+	}
+	if h.Bytes() != nil {
+		t.Error("host memory outlives its device")
+	}
+	if err := errors.Join(g.Close(), e.Close(), h.Close(), b.Close(), s.Close(), d.Close()); err != nil {
+		t.Errorf("close after the device: %v", err)
+	}
+}

@@ -1,0 +1,334 @@
+package devicetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// testSet checks that the device has every kernel of the set with its signature.
+func testSet(t *testing.T, open Opener) {
+	d := opened(t, open)
+	for _, name := range kernels.Names() {
+		src, _ := kernels.Lookup(name)
+		k, err := d.Kernel(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if k.Name() != name || !slices.Equal(k.Signature(), src.Params) {
+			t.Errorf("%s: the device has %s %v", name, k.Name(), k.Signature())
+		}
+		if _, ok := cases[name]; !ok && !strings.HasSuffix(name, "_observe") {
+			t.Errorf("%s has no case in devicetest/cases.go", name)
+		}
+	}
+	_, err := d.Kernel("no_such_kernel")
+	want(t, "an unknown kernel", err, device.ErrNotSupported)
+}
+
+// blocks and grids are the launch shapes that every case runs at: around a warp, around the usual sizes, the largest.
+var (
+	blocks = []int{1, 31, 32, 33, 64, 100, 128, 256, 512, 1000, 1024}
+	grids  = []int{1, 2, 7, 133}
+	counts = []int{0, 1, 2, 31, 32, 33, 1000, 4099, 100_003}
+)
+
+// param is one parameter of a case: a buffer when mem is set, else a scalar.
+type param struct {
+	mem []byte
+	out bool // compared after the launch
+	arg device.Arg
+}
+
+// testCase makes the parameters of one launch over n elements.
+type testCase struct {
+	// bound is the largest |got-want| of a float32 output relative to |want|; 0: the bits are equal.
+	bound float64
+	// compiled says that only a device that runs the kernel's own code can do it.
+	compiled bool
+	// settle brings outputs that may come in any order into one; nil: there are none.
+	settle func(before []param, after [][]byte)
+	make   func(r *rand.Rand, n int) []param
+}
+
+// testCases runs each case on the device and on the host reference and compares the outputs, the inputs, and the bytes
+// around every buffer.
+func testCases(t *testing.T, open Opener) {
+	dev, ref := opened(t, open), reference(t)
+	for _, name := range kernels.Names() {
+		c, ok := cases[name]
+		if !ok || c.compiled && !compiles(dev) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			for _, n := range counts {
+				r := rand.New(rand.NewPCG(uint64(n), 3))
+				params := c.make(r, n)
+				src, _ := kernels.Lookup(name)
+				need := runCase(t, ref, name, device.Geometry{Grid: max(src.Grid, 5), Block: 64}, params)
+				if c.settle != nil {
+					c.settle(params, need)
+				}
+				for _, grid := range grids {
+					for _, block := range blocks {
+						if src.Grid > 0 {
+							grid = src.Grid
+						}
+						if src.Fits(device.Geometry{Grid: grid, Block: block}) != nil {
+							continue
+						}
+						if n > 4099 && grid*block < 32 {
+							continue // seconds a launch, and nothing that the smaller counts do not show
+						}
+						got := runCase(t, dev, name, device.Geometry{Grid: grid, Block: block}, params)
+						if c.settle != nil {
+							c.settle(params, got)
+						}
+						for i := range got {
+							if err := equalWithin(got[i], need[i], c.bound); err != nil {
+								t.Fatalf("n %d, grid %d, block %d: parameter %d: %v", n, grid, block, i, err)
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// compiles says whether the device runs the kernels that it is given. A driver that is made of host memory for tests does
+// not; it knows a few by their names.
+func compiles(d device.Device) bool { return d.Properties().Model != "fake" }
+
+// caseGuard is the number of bytes before and behind each buffer that a kernel must leave alone.
+const caseGuard = 1024
+
+// runCase launches once and returns the content of every buffer parameter.
+func runCase(t *testing.T, d device.Device, name string, g device.Geometry, params []param) [][]byte {
+	t.Helper()
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := make([]device.Arg, len(params))
+	buffers := make([]device.Buffer, len(params))
+	for i, p := range params {
+		args[i] = p.arg
+		if p.mem == nil {
+			continue
+		}
+		// A multiple of 16 keeps the guard's start aligned; the part behind the data belongs to the guard.
+		b, err := d.Alloc(int64(len(p.mem)+2*caseGuard), "case")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Fill(0, b.Size(), poison); err != nil {
+			t.Fatal(err)
+		}
+		write(t, b, caseGuard, p.mem)
+		buffers[i] = b
+		args[i] = device.Range(b, caseGuard, int64(len(p.mem)))
+	}
+	launch(t, s, findKernel(t, d, name), g, args...)
+	wait(t, s)
+	out := make([][]byte, len(params))
+	for i, b := range buffers {
+		if b == nil {
+			continue
+		}
+		whole := download(t, b)
+		end := len(whole) - caseGuard
+		if n := countOther(whole[:caseGuard]) + countOther(whole[end:]); n > 0 {
+			t.Fatalf("%s, grid %d, block %d: %d bytes around parameter %d were overwritten", name, g.Grid, g.Block, n, i)
+		}
+		out[i] = whole[caseGuard:end]
+		if !params[i].out && !bytes.Equal(out[i], params[i].mem) {
+			t.Fatalf("%s: the input %d was changed", name, i)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func countOther(guard []byte) int { return len(guard) - bytes.Count(guard, []byte{poison}) }
+
+// equalWithin compares two buffers: their bytes, or with a bound their float32 elements.
+func equalWithin(got, need []byte, bound float64) error {
+	if bytes.Equal(got, need) {
+		return nil
+	}
+	if bound == 0 || len(got) != len(need) {
+		for i := range min(len(got), len(need)) {
+			if got[i] != need[i] {
+				return fmt.Errorf("byte %d of %d is %#x, want %#x", i, len(need), got[i], need[i])
+			}
+		}
+		return fmt.Errorf("%d bytes, want %d", len(got), len(need))
+	}
+	have := device.Of[float32](got)
+	for i, w := range device.Of[float32](need) {
+		if diff := math.Abs(float64(have[i]) - float64(w)); diff > bound*math.Abs(float64(w)) || math.IsNaN(diff) {
+			return fmt.Errorf("element %d is %v, want %v within %g", i, have[i], w, bound)
+		}
+	}
+	return nil
+}
+
+// testCover launches what the kernel suggests.
+func testCover(t *testing.T, open Opener) {
+	d := opened(t, open)
+	s := newStream(t, d)
+	k := findKernel(t, d, "fill_u32")
+	for _, n := range []int64{1, 31, 9_999, 100_000, 1_000_003} {
+		g := k.Cover(n)
+		if threads := int64(g.Grid) * int64(g.Block); threads < n || g.Block < 32 || !g.Flat() {
+			t.Errorf("%d elements: %+v", n, g)
+		}
+		b := alloc(t, d, 4*n)
+		launch(t, s, k, g, device.Ptr(b), device.Uint64(uint64(n)), device.Uint32(5))
+		wait(t, s)
+		for i, v := range device.Of[uint32](download(t, b)) {
+			if v != 5 {
+				t.Fatalf("word %d of %d is %d", i, n, v)
+			}
+		}
+	}
+	if g := k.Cover(1 << 40); int64(g.Grid)*int64(g.Block) < 1<<40 {
+		t.Errorf("%+v", g)
+	}
+}
+
+// fillSource is a kernel of the set as a user would write it, whose name and signature every device knows.
+const fillSource = `// Fills n words.
+__global__ void fill_u32(unsigned int *out, unsigned long long n, unsigned int value)
+{
+    const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        out[i] = value;
+}
+`
+
+// testCompile compiles a kernel from source, or is refused in words that help.
+func testCompile(t *testing.T, open Opener) {
+	d := opened(t, open)
+	fits := []device.Param{{Name: "out", Kind: device.KindBuffer}, {Name: "n", Kind: device.KindUint64}, {Name: "value", Kind: device.KindUint32}}
+	for what, call := range map[string]func() error{
+		"no such kernel":   func() error { _, err := d.Compile("other", fillSource); return err },
+		"no name":          func() error { _, err := d.Compile("", fillSource); return err },
+		"another type":     func() error { _, err := d.Compile("k", "__global__ void k(double x) {}"); return err },
+		"too few declared": func() error { _, err := d.Compile("fill_u32", fillSource, fits[:2]...); return err },
+		"others declared": func() error {
+			_, err := d.Compile("fill_u32", fillSource, fits[0], fits[2], fits[1])
+			return err
+		},
+	} {
+		want(t, what, call(), device.ErrInvalidArgument)
+	}
+	k, err := d.Compile("fill_u32", fillSource, fits...)
+	if errors.Is(err, device.ErrNotSupported) {
+		if text := err.Error(); !strings.Contains(text, "cuda:N") && !strings.Contains(text, "NVRTC") {
+			t.Errorf("the refusal does not help: %v", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.Name() != "fill_u32" || !slices.Equal(k.Signature(), fits) {
+		t.Errorf("%s %v", k.Name(), k.Signature())
+	}
+	s := newStream(t, d)
+	b := alloc(t, d, 4*1000)
+	want(t, "a wrong argument", s.Launch(k, k.Cover(1000), device.Ptr(b), device.Uint32(1000), device.Uint32(7)), device.ErrInvalidArgument)
+	launch(t, s, k, k.Cover(1000), device.Ptr(b), device.Uint64(1000), device.Uint32(7))
+	wait(t, s)
+	for i, v := range device.Of[uint32](download(t, b)) {
+		if v != 7 {
+			t.Fatalf("word %d is %d", i, v)
+		}
+	}
+	_, err = d.Compile("fill_u32", strings.Replace(fillSource, "out[i] = value", "out[i] = valu", 1))
+	want(t, "an error of the source", err, device.ErrInvalidArgument)
+	if err != nil && !strings.Contains(err.Error(), "line 6") {
+		t.Errorf("the error does not name its line: %v", err)
+	}
+}
+
+// testArguments checks that a wrong call is an error before it reaches the device.
+func testArguments(t *testing.T, open Opener) {
+	d := opened(t, open)
+	s := newStream(t, d)
+	k := findKernel(t, d, "fill_u32")
+	b := alloc(t, d, 64)
+	foreign := alloc(t, reference(t), 64)
+	good := []device.Arg{device.Ptr(b), device.Uint64(16), device.Uint32(1)}
+	g := device.Geometry{Grid: 1, Block: 32}
+	for what, args := range map[string][]device.Arg{
+		"none":             nil,
+		"too few":          good[:2],
+		"too many":         append(slices.Clone(good), device.Uint32(1)),
+		"wrong order":      {good[1], good[0], good[2]},
+		"wrong size":       {good[0], device.Uint32(16), good[2]},
+		"wrong sign":       {good[0], good[1], device.Int32(1)},
+		"a float":          {good[0], good[1], device.Float32(1)},
+		"the zero Arg":     {{}, good[1], good[2]},
+		"a nil buffer":     {device.Ptr(nil), good[1], good[2]},
+		"a range past":     {device.Range(b, 16, 49), good[1], good[2]},
+		"a range before":   {device.Range(b, -16, 16), good[1], good[2]},
+		"a negative range": {device.Range(b, 16, -16), good[1], good[2]},
+		"an overflow":      {device.Range(b, 16, math.MaxInt64), good[1], good[2]},
+		"an unaligned one": {device.Range(b, 4, 16), good[1], good[2]},
+		"another device":   {device.Ptr(foreign), good[1], good[2]},
+	} {
+		want(t, what, s.Launch(k, g, args...), device.ErrInvalidArgument)
+	}
+	most := d.Properties().MaxThreadsPerBlock
+	for _, g := range []device.Geometry{
+		{},
+		{Grid: 1},
+		{Block: 1},
+		{Grid: -1, Block: 1},
+		{Grid: 1, Block: -1},
+		{Grid: 1, Block: most + 1},
+		{Grid: math.MaxInt32 + 1, Block: 1},
+		{Grid: 1, Block: 1, Shared: -1},
+		{Grid: 1, Block: 1, GridY: 2},
+		{Grid: 1, Block: 1, BlockY: 2},
+		{Grid: 1, Block: 1, GridZ: 2},
+		{Grid: 1, Block: 1, BlockZ: -1},
+		{Grid: 1, Block: 1, Shared: 1 << 30},
+	} {
+		want(t, fmt.Sprint(g), s.Launch(k, g, good...), device.ErrInvalidArgument)
+	}
+	want(t, "no kernel", s.Launch(nil, g, good...), device.ErrInvalidArgument)
+	want(t, "a kernel of another kind of device", s.Launch(otherKernel{}, g, good...), device.ErrInvalidArgument)
+	want(t, "a kernel of another device", s.Launch(findKernel(t, opened(t, open), "fill_u32"), g, good...), device.ErrInvalidArgument)
+	wait(t, s)
+	if n := countOther(download(t, b)); n != 0 {
+		t.Errorf("a refused launch wrote %d bytes", n)
+	}
+	launch(t, s, k, g, good...) // and a right call still works
+	wait(t, s)
+}
+
+type otherKernel struct{}
+
+func (otherKernel) Name() string              { return "other" }
+func (otherKernel) Signature() []device.Param { return nil }
+func (otherKernel) Cover(int64) device.Geometry {
+	return device.Geometry{Grid: 1, Block: 1}
+}

@@ -1,0 +1,246 @@
+package devicetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// Cell is what the suite must know of a cell to run its observe kernel, for groups of one size.
+type Cell struct {
+	// Kernel is the name of the observe kernel.
+	Kernel string
+	// Vars are the state variables.
+	Vars []kernels.Var
+	// Params and Weights are the kernel's arguments of those names.
+	Params  []uint32
+	Weights []float32
+	// Inputs and Candidates are the widths of an observation's features and counts.
+	Inputs, Candidates int
+	// Threads are the block sizes to compare; nil: 32, 128 and 256.
+	Threads []int
+	// Shared is the dynamic shared memory of a block in bytes.
+	Shared int
+	// Feature draws one feature; nil: the normal distribution, with an outlier now and then.
+	Feature func(r *rand.Rand) float32
+}
+
+// ObserveAgents are the group sizes that RunObserve takes: around a warp, around a block, and past the largest block.
+var ObserveAgents = []int{1, 31, 32, 33, 64, 256, 300, 1024, 1500}
+
+// RunObserve runs the observe kernel of a cell on the device under test and on the host device, and requires the same
+// bits: every output and every byte of every page, after each of several batches, at groups of each size of
+// ObserveAgents, in slots at the start, the middle and the end of several pages, with several runs a batch, at each block
+// size. It also requires that a batch cut into single observations leaves the same bits.
+func RunObserve(t *testing.T, open Opener, cell func(agents int) Cell) {
+	dev, ref := opened(t, open), reference(t)
+	for _, agents := range ObserveAgents {
+		c := cell(agents)
+		if c.Threads == nil {
+			c.Threads = []int{32, 128, 256}
+		}
+		if c.Feature == nil {
+			c.Feature = normalFeature
+		}
+		t.Run(fmt.Sprintf("%s/%d", c.Kernel, agents), func(t *testing.T) { compareObserve(t, dev, ref, c, agents) })
+	}
+}
+
+// Observation is one launch of an observe kernel: its runs, and the observations that they address.
+type Observation struct {
+	Runs     []kernels.Run
+	Times    []int64
+	Features []float32
+}
+
+// observeFrames is the number of page frames in the comparison.
+const observeFrames = 3
+
+func compareObserve(t *testing.T, dev, ref device.Device, c Cell, agents int) {
+	layout := observeLayout(t, c.Vars, agents)
+	r := rand.New(rand.NewPCG(uint64(agents), 9))
+	batches := make([]Observation, 4)
+	clock := make([]int64, observeFrames*layout.Slots)
+	for i := range batches {
+		batches[i] = randomObservation(r, c, layout, clock)
+	}
+
+	need := make([][][]byte, len(batches))
+	host := newObserver(t, ref, c, layout)
+	for i, b := range batches {
+		need[i] = host.observe(t, b, c.Threads[0])
+	}
+	for _, threads := range c.Threads {
+		o := newObserver(t, dev, c, layout)
+		for i, b := range batches {
+			got := o.observe(t, b, threads)
+			for j, name := range observeOutputs {
+				if err := equalWithin(got[j], need[i][j], 0); err != nil {
+					t.Fatalf("block %d, batch %d: %s: %v", threads, i, name, err)
+				}
+			}
+		}
+	}
+	single := newObserver(t, dev, c, layout)
+	for i, b := range batches {
+		cut := single.observeSingly(t, b, c.Threads[0])
+		for j, name := range observeOutputs {
+			if err := equalWithin(cut[j], need[i][j], 0); err != nil {
+				t.Fatalf("one observation at a time, batch %d: %s: %v", i, name, err)
+			}
+		}
+	}
+}
+
+// observeLayout is the smallest page of a power of two that holds three groups or more.
+func observeLayout(t *testing.T, vars []kernels.Var, agents int) kernels.Layout {
+	t.Helper()
+	for size := 4096; size <= 256<<20; size *= 2 {
+		if l, err := kernels.NewLayout(vars, agents, size); err == nil && l.Slots >= 3 {
+			return l
+		}
+	}
+	t.Fatalf("no page of 256 MiB or less holds three groups of %d agents", agents)
+	return kernels.Layout{}
+}
+
+// randomObservation makes one run for each of some groups, the first and the last of all among them, of 1 to 9
+// observations. clock is the last time of each group; now and then two observations of a group have the same one.
+func randomObservation(r *rand.Rand, c Cell, l kernels.Layout, clock []int64) Observation {
+	var o Observation
+	groups := r.Perm(len(clock))[:min(len(clock), 12)]
+	for _, edge := range []int{0, len(clock) - 1, l.Slots - 1, l.Slots} {
+		if !slices.Contains(groups, edge) {
+			groups = append(groups, edge)
+		}
+	}
+	for _, g := range groups {
+		count := 1 + r.IntN(9)
+		o.Runs = append(o.Runs, kernels.Run{Frame: uint32(g / l.Slots), Slot: uint32(g % l.Slots), First: uint32(len(o.Times)), Count: uint32(count)})
+		for range count {
+			if clock[g] == 0 {
+				clock[g] = 1_700_000_000_000_000_000 + r.Int64N(1e12)
+			} else if r.IntN(8) > 0 {
+				clock[g] += 1 + r.Int64N(10_000_000_000)
+			}
+			o.Times = append(o.Times, clock[g])
+			for range c.Inputs {
+				o.Features = append(o.Features, c.Feature(r))
+			}
+		}
+	}
+	return o
+}
+
+func normalFeature(r *rand.Rand) float32 {
+	v := r.NormFloat64()
+	switch r.IntN(20) {
+	case 0:
+		v *= 100
+	case 1:
+		v = 0
+	}
+	return float32(v)
+}
+
+// observeOutputs names what observe returns, in order.
+var observeOutputs = []string{"scores", "decisions", "counts", "leaders", "rounds", "pages"}
+
+// observer holds the pages and the constant arguments of one device between batches.
+type observer struct {
+	dev             device.Device
+	cell            Cell
+	layout          kernels.Layout
+	kernel          device.Kernel
+	stream          device.Stream
+	pages           device.Buffer
+	table, par, wts device.Buffer
+}
+
+func newObserver(t *testing.T, d device.Device, c Cell, l kernels.Layout) *observer {
+	t.Helper()
+	o := &observer{dev: d, cell: c, layout: l, kernel: findKernel(t, d, c.Kernel), stream: newStream(t, d)}
+	o.pages = upload(t, d, make([]byte, observeFrames*l.PageBytes))
+	o.table = upload(t, d, device.Bytes(l.Table()))
+	o.par = upload(t, d, device.Bytes(c.Params))
+	o.wts = upload(t, d, device.Bytes(c.Weights))
+	return o
+}
+
+// observe launches one batch and returns the outputs and the pages.
+func (o *observer) observe(t *testing.T, b Observation, threads int) [][]byte {
+	t.Helper()
+	n := len(b.Times)
+	words := make([]uint32, 0, 4*len(b.Runs))
+	for _, r := range b.Runs {
+		words = append(words, r.Frame, r.Slot, r.First, r.Count)
+	}
+	sizes := []int{4 * n, 4 * n, 4 * n * o.cell.Candidates, 4 * n, 8 * n}
+	args := []device.Arg{device.Ptr(o.pages), device.Uint64(uint64(o.layout.PageBytes)), device.Ptr(o.table), device.Ptr(o.par), device.Ptr(o.wts)}
+	var buffers []device.Buffer
+	take := func(size int64, data []byte) {
+		b, err := o.dev.Alloc(size+2*caseGuard, "observe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Fill(0, b.Size(), poison); err != nil {
+			t.Fatal(err)
+		}
+		write(t, b, caseGuard, data)
+		buffers = append(buffers, b)
+		args = append(args, device.Range(b, caseGuard, size))
+	}
+	for _, in := range [][]byte{device.Bytes(words), device.Bytes(b.Times), device.Bytes(b.Features)} {
+		take(int64(len(in)), in)
+	}
+	for _, size := range sizes {
+		take(int64(size), nil)
+	}
+	launch(t, o.stream, o.kernel, device.Geometry{Grid: len(b.Runs), Block: threads, Shared: o.cell.Shared}, args...)
+	wait(t, o.stream)
+	var out [][]byte
+	for i, buf := range buffers {
+		whole := download(t, buf)
+		end := len(whole) - caseGuard
+		if countOther(whole[:caseGuard])+countOther(whole[end:]) > 0 {
+			t.Fatalf("%s, block %d: bytes around parameter %d were overwritten", o.cell.Kernel, threads, i+5)
+		}
+		if i >= 3 {
+			out = append(out, whole[caseGuard:end])
+		}
+		if err := buf.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return append(out, download(t, o.pages))
+}
+
+// observeSingly launches each observation of a batch by itself, in an order that keeps that of each group, and returns
+// the outputs in the batch's order.
+func (o *observer) observeSingly(t *testing.T, b Observation, threads int) [][]byte {
+	t.Helper()
+	var out [][]byte
+	for _, run := range b.Runs {
+		for i := run.First; i < run.First+run.Count; i++ {
+			one := Observation{
+				Runs:     []kernels.Run{{Frame: run.Frame, Slot: run.Slot, Count: 1}},
+				Times:    b.Times[i : i+1],
+				Features: b.Features[int(i)*o.cell.Inputs : int(i+1)*o.cell.Inputs],
+			}
+			got := o.observe(t, one, threads)
+			if out == nil {
+				out = make([][]byte, len(got))
+			}
+			last := len(got) - 1
+			for j := range last {
+				out[j] = append(out[j], got[j]...)
+			}
+			out[last] = got[last]
+		}
+	}
+	return slices.Clone(out)
+}

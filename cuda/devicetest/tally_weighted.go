@@ -1,0 +1,240 @@
+package devicetest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// WeightedTally is one launch of a weighted tally kernel.
+type WeightedTally struct {
+	Tally    // of the kernel that counts such ballots without weights
+	Weighted string
+	Kind     int
+	Bytes    []uint8
+	Words    []uint32
+	Floats   []float32
+	weight   func(i int) (w uint64, bad bool)
+	weights  []byte
+}
+
+// unweighted is a kernel that counts such ballots, for as many candidates, without weights.
+func unweighted(kernel string) string {
+	width, most := kernel[len("tally_weighted_"):len("tally_weighted_u8")], kernel[strings.LastIndex(kernel, "_"):]
+	return "tally_" + width + most
+}
+
+// hostileFloats are weights at which a conversion could go wrong.
+var hostileFloats = []float32{
+	0, float32(math.Copysign(0, -1)), 1, 0.5 / consensus.One, 1.5 / consensus.One, 2.5 / consensus.One, math.SmallestNonzeroFloat32,
+	-math.SmallestNonzeroFloat32, -1, -1e-9, 65535, math.Nextafter32(65536, 0), 65536, math.Nextafter32(65536, 1e9), math.MaxFloat32,
+	-math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.Float32frombits(0xFFC00001), 255, 256, 0.1,
+}
+
+// RandomWeighted is a launch over n ballots with weights: small, large, all equal, zero, or for floats any bits.
+func RandomWeighted(r *rand.Rand, kernel string, n int) WeightedTally {
+	t := WeightedTally{Tally: RandomTally(r, unweighted(kernel), n), Weighted: kernel, Kind: kernels.WeightedKernels()[kernel]}
+	t.Record = false // its results always are
+	character := r.IntN(4)
+	switch t.Kind {
+	case kernels.WeightU8:
+		t.Bytes = make([]uint8, n)
+		for i := range t.Bytes {
+			t.Bytes[i] = []uint8{uint8(r.Uint32()), 255, 1, uint8(r.IntN(3))}[character]
+		}
+		t.weights = device.Bytes(t.Bytes)
+		t.weight = func(i int) (uint64, bool) { return uint64(t.Bytes[i]), false }
+	case kernels.WeightU32:
+		t.Words = make([]uint32, n)
+		for i := range t.Words {
+			t.Words[i] = []uint32{r.Uint32(), math.MaxUint32, 1, r.Uint32() >> r.IntN(32)}[character]
+		}
+		t.weights = device.Bytes(t.Words)
+		t.weight = func(i int) (uint64, bool) { return uint64(t.Words[i]), false }
+	default:
+		t.Floats = make([]float32, n)
+		for i := range t.Floats {
+			t.Floats[i] = []float32{r.Float32(), r.Float32() * 65536, 1, math.Float32frombits(r.Uint32())}[character]
+			if character == 1 && r.IntN(10) == 0 {
+				t.Floats[i] = hostileFloats[r.IntN(len(hostileFloats))]
+			}
+		}
+		t.weights = device.Bytes(t.Floats)
+		t.weight = func(i int) (uint64, bool) {
+			w, err := consensus.Fixed(float64(t.Floats[i]))
+			return uint64(w), err != nil
+		}
+	}
+	return t
+}
+
+// weigh is the tally by the plainest way to say it.
+func (t *WeightedTally) weigh() consensus.Tally {
+	sum := consensus.Tally{Counts: make([]uint64, t.Candidates)}
+	all := byte(consensus.Abstain)
+	if t.packed() {
+		all = consensus.AbstainPacked
+	}
+	for i, b := range t.Ballots {
+		w, bad := t.weight(i)
+		if bad {
+			sum.BadWeights++
+			continue
+		}
+		sum.Total += w
+		switch {
+		case int(b) < t.Candidates:
+			sum.Counts[b] += w
+		case b == all:
+			sum.Abstentions += w
+		default:
+			sum.Invalid += w
+		}
+	}
+	sum.Leader = t.count(0, len(t.Ballots)).Leader
+	return sum
+}
+
+// Params are the parameters of the launch.
+func (t *WeightedTally) Params() []Param {
+	params := t.Tally.Params()
+	const scratch, result = 13, 15
+	zero := make([]byte, 8*kernels.WeightedScratch)
+	params[scratch] = Param{Mem: zero, Want: zero}
+	d, err := consensus.Decide(t.Rule, t.weigh())
+	if err != nil {
+		panic(err)
+	}
+	won := t.Round > t.Seen && t.Seen == t.Word
+	word, winner := t.Word, kernels.NoDecision
+	if won {
+		word = t.Round
+	}
+	if d.Winner != consensus.None {
+		winner = uint32(d.Winner)
+	}
+	flags := uint64(0)
+	for flag, set := range map[uint64]bool{
+		kernels.ResultMet: d.QuorumMet, kernels.ResultElected: won, kernels.ResultHasLeader: d.Leader.Elected,
+	} {
+		if set {
+			flags |= flag
+		}
+	}
+	params[result] = fresh(device.Bytes(append([]uint64{
+		flags<<32 | uint64(t.Sequence), d.Leader.Agent<<32 | uint64(winner), uint64(d.Leader.Priority), word, d.Total, d.Abstentions,
+		d.Invalid, d.BadWeights,
+	}, d.Counts...)))
+	weights := t.weights
+	if weights == nil {
+		weights = []byte{}
+	}
+	return append(params, Param{Mem: weights, Want: weights})
+}
+
+// Name is the kernel of the launch.
+func (t WeightedTally) Name() string { return t.Weighted }
+
+// String names the launch in a failure.
+func (t WeightedTally) String() string {
+	return fmt.Sprintf("%s, weights of kind %d, %v", t.Weighted, t.Kind, t.Tally)
+}
+
+// Launch is a launch of a kernel with what must be in its memory afterwards.
+type Launch interface {
+	fmt.Stringer
+	Name() string
+	Params() []Param
+}
+
+// Name is the kernel of the launch.
+func (t Tally) Name() string { return t.Kernel }
+
+// asCase is the launch as the cases have it.
+func asCase(l Launch) []param {
+	var params []param
+	for _, p := range l.Params() {
+		c := param{mem: p.Mem, out: string(p.Mem) != string(p.Want), arg: p.Arg}
+		if p.Mem == nil && p.Arg.Kind() == 0 {
+			c.mem = []byte{} // an empty buffer is one
+		}
+		params = append(params, c)
+	}
+	return params
+}
+
+// launchCase is the entry among the cases of a kernel whose launches say what must come of them.
+func launchCase(kernel string) testCase {
+	return testCase{compiled: true, make: func(r *rand.Rand, n int) []param { return asCase(randomLaunches[kernel](r, n)) }}
+}
+
+// randomLaunches make a launch over n ballots, or partials, of each kernel that this file and its neighbours test.
+var randomLaunches = map[string]func(r *rand.Rand, n int) Launch{
+	"tally_merge": func(r *rand.Rand, n int) Launch { return RandomMerge(r, n) },
+}
+
+func init() {
+	for kernel := range kernels.WeightedKernels() {
+		randomLaunches[kernel] = func(r *rand.Rand, n int) Launch { t := RandomWeighted(r, kernel, n); return &t }
+		cases[kernel] = launchCase(kernel)
+	}
+}
+
+// RandomLaunch is a random launch of a kernel over n ballots, or groups of them, or partials; nil for a kernel that has none.
+func RandomLaunch(r *rand.Rand, kernel string, n int) Launch {
+	if make, ok := randomLaunches[kernel]; ok {
+		return make(r, n)
+	}
+	return nil
+}
+
+// checkLaunch does a launch and compares all of its memory.
+func checkLaunch(t *testing.T, d device.Device, l Launch, g device.Geometry) {
+	t.Helper()
+	if src, _ := kernels.Lookup(l.Name()); src.MaxBlock > 0 {
+		g.Block = min(g.Block, src.MaxBlock)
+	}
+	if src, _ := kernels.Lookup(l.Name()); src.WholeWarps {
+		g.Block = (g.Block + 31) / 32 * 32
+	}
+	all := l.Params()
+	got := runCase(t, d, l.Name(), g, asCase(l))
+	for i, p := range all {
+		if p.Arg.Kind() != 0 {
+			continue
+		}
+		if err := equalWithin(got[i], p.Want, 0); err != nil {
+			t.Fatalf("%v, grid %d, block %d: parameter %d: %v", l, g.Grid, g.Block, i, err)
+		}
+	}
+}
+
+// testLaunches compares random launches of the kernels of randomLaunches with the plainest way to say what they do.
+func testLaunches(t *testing.T, open Opener) {
+	d := opened(t, open)
+	if !compiles(d) {
+		t.Skip("this driver runs no compiled code")
+	}
+	each := 400
+	if testing.Short() {
+		each = 50
+	}
+	sizes := []int{0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 257, 1023, 1024, 1025, 4099, 20_000}
+	r := rand.New(rand.NewPCG(21, 22))
+	for kernel, random := range randomLaunches {
+		t.Run(kernel, func(t *testing.T) {
+			for range each {
+				checkLaunch(t, d, random(r, sizes[r.IntN(len(sizes))]), device.Geometry{Grid: grids[r.IntN(len(grids))], Block: blocks[r.IntN(len(blocks))]})
+			}
+			for range 2 {
+				checkLaunch(t, d, random(r, 999_999+r.IntN(3)), device.Geometry{Grid: 264, Block: 256})
+			}
+		})
+	}
+}

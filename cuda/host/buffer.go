@@ -1,0 +1,118 @@
+package host
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+const (
+	// align is the alignment of device memory: what cuMemAlloc promises, so that a kernel may rely on it everywhere.
+	align = 256
+	// guard is the number of bytes on either side of a buffer that Close looks at.
+	guard     = 256
+	guardByte = 0xD7
+)
+
+// buffer is host memory with guards around it.
+type buffer struct {
+	dev     *Device
+	purpose string
+	size    int64
+
+	// mu is held for reading during an access, so that Close waits for it.
+	mu    sync.RWMutex
+	whole []byte // guard, memory, guard; nil once closed
+	mem   []byte // the memory; its capacity ends where it ends
+}
+
+// guarded makes n aligned bytes between two guards.
+func guarded(n int64) (whole, mem []byte) {
+	raw := make([]byte, n+2*guard+align)
+	skip := (align - int(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))%align)) % align
+	whole = raw[skip : int64(skip)+n+2*guard]
+	fill(whole[:guard], guardByte)
+	fill(whole[guard+n:], guardByte)
+	return whole, whole[guard : guard+n : guard+n]
+}
+
+func fill(b []byte, v byte) {
+	for i := range b {
+		b[i] = v
+	}
+}
+
+// Size is the length in bytes; it stays known after Close.
+func (b *buffer) Size() int64 { return b.size }
+
+// access runs fn on a range of the memory while the buffer cannot be closed.
+func (b *buffer) access(op string, off, n int64, fn func(mem []byte)) error {
+	if err := device.CheckRange(op, off, n, b.size); err != nil {
+		return err
+	}
+	if err := b.dev.health(op); err != nil {
+		return err
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.whole == nil {
+		return fmt.Errorf("%s %d bytes at %d of a buffer for %s: %w", op, n, off, b.purpose, device.ErrClosed)
+	}
+	fn(b.mem[off : off+n])
+	return nil
+}
+
+// Write copies src into the buffer.
+func (b *buffer) Write(off int64, src []byte) error {
+	return b.access("write", off, int64(len(src)), func(mem []byte) { copy(mem, src) })
+}
+
+// Read copies from the buffer into dst.
+func (b *buffer) Read(off int64, dst []byte) error {
+	return b.access("read", off, int64(len(dst)), func(mem []byte) { copy(dst, mem) })
+}
+
+// Fill sets a range to one byte.
+func (b *buffer) Fill(off, n int64, v byte) error {
+	return b.access("fill", off, n, func(mem []byte) { fill(mem, v) })
+}
+
+// Close gives the memory back and reports ErrSticky when something wrote past its ends.
+func (b *buffer) Close() error {
+	if whole := b.detach(); whole != nil {
+		return b.free(whole)
+	}
+	return nil
+}
+
+// detach closes the handle and returns its memory, nil where that was done before.
+func (b *buffer) detach() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	whole := b.whole
+	b.whole, b.mem = nil, nil
+	if whole != nil {
+		b.dev.mu.Lock()
+		defer b.dev.mu.Unlock()
+		delete(b.dev.buffers, b)
+	}
+	return whole
+}
+
+// free gives detached memory back.
+func (b *buffer) free(whole []byte) error {
+	b.dev.mu.Lock()
+	b.dev.used -= b.size
+	b.dev.mu.Unlock()
+	if !intact(whole[:guard]) || !intact(whole[guard+b.size:]) {
+		return fmt.Errorf("close a buffer of %d bytes for %s: bytes outside it were overwritten: %w", b.size, b.purpose, device.ErrSticky)
+	}
+	return nil
+}
+
+var guardPattern = bytes.Repeat([]byte{guardByte}, guard)
+
+func intact(g []byte) bool { return bytes.Equal(g, guardPattern) }

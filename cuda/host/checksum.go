@@ -1,0 +1,35 @@
+package host
+
+import "sync/atomic"
+
+func init() { register("checksum", checksum) }
+
+// checksum is the twin of checksum.cu: each block adds its share of the words.
+func checksum(b *Block) {
+	data, n, sum := Mem[uint8](b, 0), b.Uint64(1), Mem[uint64](b, 2)
+	words := Mem[uint64](b, 0)
+	var acc uint64
+	lo, hi := b.Part(n / 8)
+	for i, w := range words[lo:hi] {
+		acc += checksumMix(w, lo+uint64(i))
+	}
+	if b.Index == 0 {
+		var tail uint64
+		for i := n / 8 * 8; i < n; i++ {
+			tail |= uint64(data[i]) << (8 * (i % 8))
+		}
+		if n%8 != 0 {
+			acc += checksumMix(tail, n/8)
+		}
+		acc += checksumMix(n, ^uint64(0)-1)
+	}
+	atomic.AddUint64(&sum[0], acc)
+}
+
+// checksumMix is the finalizer of SplitMix64 over a word and its position.
+func checksumMix(word, i uint64) uint64 {
+	z := word + (i+1)*0x9E3779B97F4A7C15
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}

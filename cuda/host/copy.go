@@ -1,0 +1,163 @@
+package host
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// span is a checked range of memory of this device, or with peer of any host device.
+func (d *Device) span(m device.Sized, off, n int64, peer bool) ([]byte, error) {
+	switch b := m.(type) {
+	case *buffer:
+		if b == nil || b.dev != d && !peer {
+			break
+		}
+		b.mu.RLock()
+		defer b.mu.RUnlock()
+		if b.whole == nil {
+			return nil, fmt.Errorf("buffer for %s: %w", b.purpose, device.ErrClosed)
+		}
+		return b.mem[off : off+n : off+n], nil
+	case *hostBuffer:
+		if b == nil || b.dev != d {
+			break
+		}
+		mem := b.Bytes()
+		if mem == nil {
+			return nil, fmt.Errorf("host buffer for %s: %w", b.purpose, device.ErrClosed)
+		}
+		return mem[off : off+n : off+n], nil
+	}
+	return nil, fmt.Errorf("memory of another device: %w", device.ErrInvalidArgument)
+}
+
+// Upload queues a copy from host memory.
+func (s *stream) Upload(dst device.Buffer, dstOff int64, src device.HostBuffer, srcOff, n int64) error {
+	return s.copy("upload", dst, dstOff, src, srcOff, n)
+}
+
+// Download queues a copy to host memory.
+func (s *stream) Download(dst device.HostBuffer, dstOff int64, src device.Buffer, srcOff, n int64) error {
+	return s.copy("download", dst, dstOff, src, srcOff, n)
+}
+
+// Copy queues a copy between device buffers.
+func (s *stream) Copy(dst device.Buffer, dstOff int64, src device.Buffer, srcOff, n int64) error {
+	return s.copy("copy", dst, dstOff, src, srcOff, n)
+}
+
+func (s *stream) copy(op string, dst device.Sized, dstOff int64, src device.Sized, srcOff, n int64) error {
+	if dst == nil || src == nil {
+		return s.note(fmt.Errorf("%s: no memory: %w", op, device.ErrInvalidArgument))
+	}
+	if err := device.CheckCopy(op, dstOff, dst.Size(), srcOff, src.Size(), n, dst == src); err != nil {
+		return s.note(err)
+	}
+	to, err := s.dev.span(dst, dstOff, n, op == "copy")
+	if err != nil {
+		return s.note(fmt.Errorf("%s %d bytes to %d: %w", op, n, dstOff, err))
+	}
+	from, err := s.dev.span(src, srcOff, n, op == "copy")
+	if err != nil {
+		return s.note(fmt.Errorf("%s %d bytes from %d: %w", op, n, srcOff, err))
+	}
+	if op == "copy" && dst.(*buffer).dev != s.dev && src.(*buffer).dev != s.dev {
+		return s.note(fmt.Errorf("copy: neither buffer is of the stream's device: %w", device.ErrInvalidArgument))
+	}
+	return s.note(s.put(op, func() *failure {
+		copy(to, from)
+		return nil
+	}, dst, src))
+}
+
+// UploadAll queues the pieces as one operation.
+func (s *stream) UploadAll(pieces []device.Piece) error { return s.move("upload", true, pieces) }
+
+// DownloadAll queues the pieces as one operation.
+func (s *stream) DownloadAll(pieces []device.Piece) error { return s.move("download", false, pieces) }
+
+func (s *stream) move(op string, up bool, pieces []device.Piece) error {
+	type pair struct{ to, from []byte }
+	copies := make([]pair, 0, len(pieces))
+	var used []device.Sized
+	for i, p := range pieces {
+		if p.Buffer == nil || p.Host == nil {
+			return s.note(fmt.Errorf("%s: piece %d has no memory: %w", op, i, device.ErrInvalidArgument))
+		}
+		if err := device.CheckCopy(fmt.Sprint(op, ": piece ", i), p.Off, p.Buffer.Size(), p.HostOff, p.Host.Size(), p.Bytes, false); err != nil {
+			return s.note(err)
+		}
+		on, err := s.dev.span(p.Buffer, p.Off, p.Bytes, false)
+		if err != nil {
+			return s.note(fmt.Errorf("%s: piece %d: %w", op, i, err))
+		}
+		off, err := s.dev.span(p.Host, p.HostOff, p.Bytes, false)
+		if err != nil {
+			return s.note(fmt.Errorf("%s: piece %d: %w", op, i, err))
+		}
+		if up {
+			copies = append(copies, pair{on, off})
+		} else {
+			copies = append(copies, pair{off, on})
+		}
+		used = append(used, p.Buffer, p.Host)
+	}
+	if len(copies) == 0 {
+		return nil
+	}
+	return s.note(s.put(op, func() *failure {
+		for _, c := range copies {
+			copy(c.to, c.from)
+		}
+		return nil
+	}, used...))
+}
+
+// Fill queues a fill.
+func (s *stream) Fill(b device.Buffer, off, n int64, v byte) error {
+	if b == nil {
+		return s.note(fmt.Errorf("fill: no memory: %w", device.ErrInvalidArgument))
+	}
+	if err := device.CheckRange("fill", off, n, b.Size()); err != nil {
+		return s.note(err)
+	}
+	mem, err := s.dev.span(b, off, n, false)
+	if err != nil {
+		return s.note(fmt.Errorf("fill %d bytes at %d: %w", n, off, err))
+	}
+	return s.note(s.put("fill", func() *failure {
+		fill(mem, v)
+		return nil
+	}, b))
+}
+
+// Copy copies from a buffer of any host device.
+func (b *buffer) Copy(off int64, src device.Buffer, srcOff, n int64) error {
+	from, ok := src.(*buffer)
+	if !ok || from == nil {
+		return fmt.Errorf("copy: a buffer of another kind of device: %w", device.ErrInvalidArgument)
+	}
+	if err := device.CheckCopy("copy", off, b.size, srcOff, from.size, n, b == from); err != nil {
+		return err
+	}
+	if b == from {
+		return b.access("copy", 0, b.size, func(mem []byte) { copy(mem[off:off+n], mem[srcOff:srcOff+n]) })
+	}
+	// Two goroutines that copy crosswise lock in the same order.
+	if uintptr(unsafe.Pointer(b)) < uintptr(unsafe.Pointer(from)) {
+		return nested(b, off, from, srcOff, n, func(to, from []byte) { copy(to, from) })
+	}
+	return nested(from, srcOff, b, off, n, func(from, to []byte) { copy(to, from) })
+}
+
+func nested(x *buffer, xOff int64, y *buffer, yOff, n int64, fn func(x, y []byte)) (err error) {
+	outer := x.access("copy", xOff, n, func(xm []byte) {
+		err = y.access("copy", yOff, n, func(ym []byte) { fn(xm, ym) })
+	})
+	if outer != nil {
+		return outer
+	}
+	return err
+}

@@ -1,0 +1,247 @@
+// Package host is the host device: the contract of cuda/device in pure Go on all cores. It is a real backend, the
+// default where there is no GPU and the fallback of a degraded one, and the oracle that the CUDA device is compared
+// with: each kernel of cuda/kernels has its twin here, registered under the same name.
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// Options configure Open. The zero value is a device with all cores and all memory of the machine.
+type Options struct {
+	// MemoryLimit is the most bytes that Alloc hands out at a time; 0: the machine's memory.
+	MemoryLimit int64
+	// Workers is the number of cores that a launch uses; 0: GOMAXPROCS.
+	Workers int
+	// Logger gets the stack of a kernel that panicked; nil: slog.Default.
+	Logger *slog.Logger
+	// Requested and Reason go into the Properties.
+	Requested, Reason string
+}
+
+// Device is the host device. Make it with Open.
+type Device struct {
+	props device.Properties
+	limit int64
+	log   *slog.Logger
+	pool  *pool
+
+	// broken holds the first error of a kernel that panicked; from then on the device refuses work, as a CUDA context
+	// does after a fault.
+	broken atomic.Pointer[error]
+
+	mu      sync.Mutex
+	closed  bool
+	used    int64
+	buffers map[*buffer]struct{}
+	pinned  map[*hostBuffer]struct{}
+	handles map[io.Closer]string // streams, events and graphs, each with its kind
+}
+
+var _ device.Device = (*Device)(nil)
+
+// Open starts a host device. The caller closes it.
+func Open(opts Options) (*Device, error) {
+	if opts.MemoryLimit < 0 || opts.Workers < 0 {
+		return nil, fmt.Errorf("open host: memory limit %d, %d workers: %w", opts.MemoryLimit, opts.Workers, device.ErrInvalidArgument)
+	}
+	if opts.Workers == 0 {
+		opts.Workers = runtime.GOMAXPROCS(0)
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.Requested == "" {
+		opts.Requested = "host"
+	}
+	_, total := systemMemory()
+	if opts.MemoryLimit == 0 {
+		opts.MemoryLimit = total
+	}
+	return &Device{
+		props: device.Properties{
+			Name:               "host",
+			Requested:          opts.Requested,
+			Reason:             opts.Reason,
+			Model:              fmt.Sprintf("%s/%s, %d cores", runtime.GOOS, runtime.GOARCH, opts.Workers),
+			Multiprocessors:    opts.Workers,
+			MemoryBytes:        total,
+			MaxThreadsPerBlock: kernels.MaxThreads,
+			Generation:         device.NextGeneration(),
+		},
+		limit:   opts.MemoryLimit,
+		log:     opts.Logger,
+		pool:    newPool(opts.Workers),
+		buffers: map[*buffer]struct{}{},
+		pinned:  map[*hostBuffer]struct{}{},
+		handles: map[io.Closer]string{},
+	}, nil
+}
+
+// Properties describes the device.
+func (d *Device) Properties() device.Properties { return d.props }
+
+// Memory returns what the limit has left, or less where the machine itself has less, and the limit.
+func (d *Device) Memory() (free, total int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return 0, 0, fmt.Errorf("memory of host: %w", device.ErrClosed)
+	}
+	available, _ := systemMemory()
+	return max(min(d.limit-d.used, available), 0), d.limit, nil
+}
+
+// Alloc reserves memory that starts at a multiple of 256 bytes.
+func (d *Device) Alloc(n int64, purpose string) (device.Buffer, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("alloc %d bytes for %s: %w", n, purpose, device.ErrInvalidArgument)
+	}
+	if err := d.health("alloc"); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("alloc %d bytes for %s on host: %w", n, purpose, device.ErrClosed)
+	}
+	if n > d.limit-d.used {
+		return nil, fmt.Errorf("alloc %d bytes for %s on host: %d of %d in use: %w", n, purpose, d.used, d.limit, device.ErrOutOfMemory)
+	}
+	b := &buffer{dev: d, purpose: purpose, size: n}
+	b.whole, b.mem = guarded(n)
+	d.used += n
+	d.buffers[b] = struct{}{}
+	return b, nil
+}
+
+// Kernel returns the twin of a built-in kernel.
+func (d *Device) Kernel(name string) (device.Kernel, error) {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return nil, fmt.Errorf("kernel %s on host: %w", name, device.ErrClosed)
+	}
+	src, ok := kernels.Lookup(name)
+	if !ok {
+		return nil, fmt.Errorf("kernel %q is not in the set: %w", name, device.ErrNotSupported)
+	}
+	fn, ok := twins[name]
+	if !ok {
+		return nil, fmt.Errorf("kernel %q has no twin on the host device: %w", name, device.ErrNotSupported)
+	}
+	return &kernel{dev: d, name: name, sig: src.Params, fn: fn, src: src}, nil
+}
+
+// Compile refuses: there is no CUDA C++ on the host.
+func (d *Device) Compile(name, source string, params ...device.Param) (device.Kernel, error) {
+	found, _, err := device.ParseKernel(name, source)
+	if err != nil {
+		return nil, err
+	}
+	if params != nil {
+		if err := device.CheckDeclared(name, params, found); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.health("compile"); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("compile %s on host: %w", name, device.ErrClosed)
+	}
+	return nil, fmt.Errorf("compile %s: the host device runs the kernels of the set and compiles none; open cuda:N for others: %w", name, device.ErrNotSupported)
+}
+
+// NewStream opens a stream, which is one goroutine.
+func (d *Device) NewStream() (device.Stream, error) {
+	if err := d.health("new stream"); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("new stream on host: %w", device.ErrClosed)
+	}
+	s := newStream(d)
+	d.handles[s] = "stream"
+	return s, nil
+}
+
+// Usage sums the open buffers by purpose.
+func (d *Device) Usage() []device.Usage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.usageLocked()
+}
+
+func (d *Device) usageLocked() []device.Usage {
+	by := device.UsageBy{}
+	for b := range d.buffers {
+		by.Add(b.purpose, b.size)
+	}
+	for b := range d.pinned {
+		by.AddHost(b.purpose, b.size)
+	}
+	return by.List()
+}
+
+// forget takes a handle that is closed off the list.
+func (d *Device) forget(h io.Closer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.handles, h)
+}
+
+// Close waits for the work of every stream, ends the workers and releases all memory. What was still open is ErrLeak.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	errs := device.Leaks("host", d.usageLocked(), slices.Collect(maps.Values(d.handles)))
+	var open []io.Closer
+	for h, kind := range d.handles {
+		if kind == "stream" {
+			open = slices.Insert(open, 0, h) // first: the others may be in use by them
+		} else {
+			open = append(open, h)
+		}
+	}
+	for b := range d.buffers {
+		open = append(open, b)
+	}
+	for b := range d.pinned {
+		open = append(open, b)
+	}
+	d.mu.Unlock()
+	for _, h := range open {
+		errs = append(errs, h.Close())
+	}
+	d.pool.close()
+	return errors.Join(errs...)
+}
+
+// health is the error of a broken device, nil of a sound one.
+func (d *Device) health(op string) error {
+	if p := d.broken.Load(); p != nil {
+		return fmt.Errorf("%s on host: %w", op, *p)
+	}
+	return nil
+}

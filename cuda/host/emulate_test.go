@@ -1,0 +1,126 @@
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// emulator compiles a cell's CUDA source for the CPU and returns the program; see testdata/emulate.cpp.
+func emulator(t *testing.T, kernel string) string {
+	t.Helper()
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("no g++ to compile the kernels for the CPU with")
+	}
+	source, ok := kernels.Lookup(kernel)
+	if !ok {
+		t.Fatalf("no kernel %s", kernel)
+	}
+	dir := t.TempDir()
+	text, program := filepath.Join(dir, source.File), filepath.Join(dir, kernel)
+	if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror",
+		fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+kernel, "-o", program, "testdata/emulate.cpp").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", source.File, err, out)
+	}
+	return program
+}
+
+// emulate is observe on the emulated kernel with the given number of threads a block.
+func (s *swarm) emulate(t *testing.T, program string, threads int, runs []kernels.Run, times []int64, features []float32) columns {
+	t.Helper()
+	n, c := len(times), len(s.bound.Cell.Candidates)
+	out := columns{make([]float32, n), make([]uint32, n), make([]uint32, n*c), make([]uint32, n), make([]uint64, n)}
+	flat := make([]uint32, 0, 4*len(runs))
+	for _, r := range runs {
+		flat = append(flat, r.Frame, r.Slot, r.First, r.Count)
+	}
+	buffers := [][]byte{
+		s.page, device.Bytes(s.layout.Table()), device.Bytes(s.bound.ParamBlock()), device.Bytes(s.table), device.Bytes(flat),
+		device.Bytes(times), device.Bytes(features), device.Bytes(out.scores), device.Bytes(out.decisions),
+		device.Bytes(out.counts), device.Bytes(out.leaders), device.Bytes(out.rounds),
+	}
+	file := []byte{}
+	for _, v := range []int{threads, len(runs), s.layout.PageBytes} {
+		file = binary.LittleEndian.AppendUint64(file, uint64(v))
+	}
+	for _, b := range buffers {
+		file = binary.LittleEndian.AppendUint64(file, uint64(len(b)))
+	}
+	head := len(file)
+	for _, b := range buffers {
+		file = append(file, b...)
+	}
+	path := filepath.Join(t.TempDir(), "buffers")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := exec.Command(program, path).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, text)
+	}
+	back, err := os.ReadFile(path)
+	if err != nil || len(back) != len(file) {
+		t.Fatalf("%d bytes back, want %d (%v)", len(back), len(file), err)
+	}
+	at := head
+	for _, b := range buffers {
+		at += copy(b, back[at:at+len(b)])
+	}
+	return out
+}
+
+// TestKernelsEqualTwins runs the CUDA text of every cell, compiled for the CPU, beside its Go twin: outputs and pages must
+// be the same to the bit, whatever the number of agents, of threads, and of features.
+func TestKernelsEqualTwins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated threads are slow")
+	}
+	for _, cell := range cells.Names() {
+		c, _ := cells.Lookup(cell)
+		program := emulator(t, c.Kernel)
+		for i, size := range []struct{ agents, threads, features int }{
+			{1, 32, 1}, {5, 1, 64}, {7, 7, 1}, {33, 40, 3}, {40, 7, 2}, {70, 32, 1}, {15, 8, 1},
+		} {
+			rule := kernels.Rule(i % 5)
+			b := bind(t, cell, map[string]float64{"warmup": 20}, size.agents, size.features, cells.Voting{Rule: rule, Quorum: 0.6})
+			rng := rand.New(rand.NewPCG(uint64(size.agents), 1))
+			const pageBytes = 1 << 18
+			twin, kernel := newSwarm(t, b, pageBytes), newSwarm(t, b, pageBytes)
+			for batch := range 3 {
+				var runs []kernels.Run
+				var times []int64
+				var x []float32
+				for _, slot := range rng.Perm(min(twin.layout.Slots, 3))[:2] {
+					n := 30 + rng.IntN(30)
+					runs = append(runs, kernels.Run{Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n)})
+					for _, e := range randomEvents(rng, n, 1, size.features) {
+						times, x = append(times, e.time-int64(rng.IntN(2))*2e18), append(x, e.features...)
+						if rng.IntN(20) == 0 {
+							x[len(x)-1] = hostileValue(rng)
+						}
+					}
+				}
+				want, got := twin.observe(runs, times, x), kernel.emulate(t, program, size.threads, runs, times, x)
+				if !got.equal(want) {
+					t.Errorf("%s %+v, batch %d: other outputs than the twin's", cell, size, batch)
+				}
+				if !bytes.Equal(kernel.page, twin.page) {
+					t.Errorf("%s %+v, batch %d: another page than the twin's", cell, size, batch)
+				}
+			}
+		}
+	}
+}

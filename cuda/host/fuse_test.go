@@ -1,0 +1,108 @@
+package host_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// TestFuseKernelsOnTheCPU runs the CUDA text of the fusion kernels, compiled for the CPU: sums, tallies and totals must be
+// those of plain loops, whatever the members and the launch shape. Tiles and shares are made small, so that few agents fill several
+// and nodes share slots of the hash table.
+func TestFuseKernelsOnTheCPU(t *testing.T) {
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("no g++ to compile the kernels for the CPU with")
+	}
+	if testing.Short() {
+		t.Skip("emulated threads are slow")
+	}
+	small := strings.NewReplacer(
+		fmt.Sprintf("#define FUSE_TILE %d", kernels.FuseTile), "#define FUSE_TILE 128",
+		fmt.Sprintf("#define FUSE_SLOTS %d", kernels.FuseSlots), "#define FUSE_SLOTS 256",
+		fmt.Sprintf("#define FUSE_SHARE %d\n", kernels.FuseShare), "#define FUSE_SHARE 8\n",
+	)
+	dir := t.TempDir()
+	for _, kernel := range devicetest.FuseKernels {
+		source, _ := kernels.Lookup(kernel)
+		text, program := filepath.Join(dir, source.File), filepath.Join(dir, kernel)
+		code := small.Replace(source.Code)
+		if strings.Count(code, "FUSE_TILE 128\n")+strings.Count(code, "FUSE_SLOTS 256\n")+strings.Count(code, "FUSE_SHARE 8\n") != 3 {
+			t.Fatal("the tile or the share is not small")
+		}
+		if err := os.WriteFile(text, []byte(code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{
+			"-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined",
+			fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL=" + kernel, fmt.Sprintf("-DARGS=%d", len(source.Params)), "-o", program, "testdata/emulate_fuse.cpp",
+		}
+		if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", source.File, err, out)
+		}
+		r := rand.New(rand.NewPCG(23, 24))
+		for range 8 {
+			f := devicetest.RandomFuse(r, kernel, []int{0, 1, 17, 33, 129, 300, 1025}[r.IntN(7)])
+			threads, blocks := []int{1, 7, 31, 32, 33, 64, 100}[r.IntN(7)], 1+r.IntN(3)
+			if err := emulateFuse(t, program, f, threads, blocks); err != nil {
+				t.Fatalf("%v, %d threads, %d blocks: %v", f, threads, blocks, err)
+			}
+		}
+	}
+}
+
+func emulateFuse(t *testing.T, program string, f devicetest.Fuse, threads, blocks int) error {
+	t.Helper()
+	var file, want []byte
+	word := func(v uint64) {
+		file, want = binary.LittleEndian.AppendUint64(file, v), binary.LittleEndian.AppendUint64(want, v)
+	}
+	for _, v := range []int{threads, blocks, len(f.Params)} {
+		word(uint64(v))
+	}
+	for _, p := range f.Params {
+		if p.Arg.Kind() != 0 {
+			word(0)
+			word(p.Arg.Bits())
+			continue
+		}
+		word(1)
+		word(uint64(len(p.Mem)))
+		file, want = append(file, p.Mem...), append(want, p.Want...)
+	}
+	path := filepath.Join(t.TempDir(), "parameters")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		return err
+	}
+	if out, err := exec.Command(program, path).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if len(have) != len(want) {
+		return fmt.Errorf("%d bytes, want %d", len(have), len(want))
+	}
+	after, at := make([][]byte, len(f.Params)), 24 // behind the first words
+	for i, p := range f.Params {
+		at += 16
+		after[i] = have[at:][:len(p.Mem)]
+		at += len(p.Mem)
+	}
+	f.Settle(after)
+	for i := range want {
+		if have[i] != want[i] {
+			return fmt.Errorf("byte %d of %d is %#x, want %#x", i, len(want), have[i], want[i])
+		}
+	}
+	return nil
+}

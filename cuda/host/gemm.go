@@ -1,0 +1,123 @@
+package host
+
+import (
+	"fmt"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas32"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+func init() {
+	register("gemm_f32", gemm(loadF32, storeF32, loadF32))
+	register("gemm_bf16", gemm(loadBF16, storeBF16, loadBF16))
+	register("gemm_bf16_f32", gemm(loadBF16, storeF32, loadF32))
+}
+
+func loadF32(v float32) float32  { return v }
+func storeF32(v float32) float32 { return v }
+func loadBF16(v uint16) float32  { return device.FromBF16(v) }
+func storeBF16(v float32) uint16 { return device.ToBF16(v) }
+
+// gemm is the twin of the kernels of gemm.cuh: each block makes its share of the elements. It is the plain form that they
+// are compared with; Stream.Gemm goes by gonum.
+func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old func(O) float32) twin {
+	return func(blk *Block) {
+		a, b, c := Mem[E](blk, 0), Mem[E](blk, 1), Mem[O](blk, 2)
+		m, n, k := uint64(blk.Uint32(3)), uint64(blk.Uint32(4)), uint64(blk.Uint32(5))
+		aRow, aCol, bRow, bCol, cRow := blk.Uint64(6), blk.Uint64(7), blk.Uint64(8), blk.Uint64(9), blk.Uint64(10)
+		alpha, beta := blk.Float32(11), blk.Float32(12)
+		lo, hi := blk.Part(m * n)
+		for e := lo; e < hi; e++ {
+			i, j := e/n, e%n
+			var sum float32
+			for l := range k {
+				sum += get(a[i*aRow+l*aCol]) * get(b[l*bRow+j*bCol])
+			}
+			sum *= alpha
+			at := i*cRow + j
+			if beta != 0 {
+				sum += beta * old(c[at])
+			}
+			c[at] = put(sum)
+		}
+	}
+}
+
+// Gemm queues a product, which gonum computes on all cores. Matrices of bf16 are widened for it, and the result is rounded
+// once.
+func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.Matrix) error {
+	m, n, k, err := device.CheckGemm(a, b, c)
+	if err != nil {
+		return s.note(err)
+	}
+	var mem [3][]byte
+	for i, x := range []device.Matrix{a, b, c} {
+		if mem[i], err = s.dev.span(x.Buffer, x.Off, x.Bytes(), false); err != nil {
+			return s.note(fmt.Errorf("gemm: %w", err))
+		}
+	}
+	if m == 0 || n == 0 {
+		return nil
+	}
+	return s.note(s.put("gemm", func() *failure {
+		out := wide(c, mem[2], beta != 0)
+		if k == 0 || alpha == 0 {
+			scale(out, beta)
+		} else {
+			blas32.Gemm(transpose(a), transpose(b), alpha, wide(a, mem[0], true), wide(b, mem[1], true), beta, out)
+		}
+		if c.Elem == device.BF16 {
+			narrow(c, mem[2], out)
+		}
+		return nil
+	}, a.Buffer, b.Buffer, c.Buffer))
+}
+
+func transpose(m device.Matrix) blas.Transpose {
+	if m.Transposed {
+		return blas.Trans
+	}
+	return blas.NoTrans
+}
+
+// wide is a matrix in fp32: the memory itself, or a copy, which is filled if its content counts.
+func wide(m device.Matrix, mem []byte, content bool) blas32.General {
+	g := blas32.General{Rows: m.Rows, Cols: m.Cols, Stride: max(m.Step(), 1)}
+	if m.Elem == device.F32 {
+		g.Data = device.Of[float32](mem)
+		return g
+	}
+	from := device.Of[uint16](mem)
+	g.Data = make([]float32, len(from))
+	if content {
+		for i, v := range from {
+			g.Data[i] = device.FromBF16(v)
+		}
+	}
+	return g
+}
+
+// narrow rounds the elements, and leaves what stands between the rows.
+func narrow(m device.Matrix, mem []byte, from blas32.General) {
+	to := device.Of[uint16](mem)
+	for i := range m.Rows {
+		for j := range m.Cols {
+			to[i*from.Stride+j] = device.ToBF16(from.Data[i*from.Stride+j])
+		}
+	}
+}
+
+func scale(g blas32.General, beta float32) {
+	for i := range g.Rows {
+		row := g.Data[i*g.Stride : i*g.Stride+g.Cols]
+		for j := range row {
+			if beta == 0 {
+				row[j] = 0
+			} else {
+				row[j] *= beta
+			}
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// graph is a list of steps with the memory that they use.
+type graph struct {
+	dev    *Device
+	steps  []step
+	mem    []device.Sized
+	err    error      // the first error of a call inside the capture
+	mu     sync.Mutex // held during a replay
+	closed atomic.Bool
+}
+
+// Capture records what fn puts into the stream.
+func (s *stream) Capture(fn func() error) (device.Graph, error) {
+	if err := s.health("capture"); err != nil {
+		return nil, err
+	}
+	g := &graph{dev: s.dev}
+	if err := s.record(g); err != nil {
+		return nil, err
+	}
+	var err error
+	func() {
+		defer func() { // also when fn panics
+			s.mu.Lock()
+			s.recording = nil
+			s.mu.Unlock()
+		}()
+		err = fn()
+	}()
+	if err := errors.Join(err, g.err); err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	if s.dev.closed {
+		return nil, fmt.Errorf("capture on host: %w", device.ErrClosed)
+	}
+	s.dev.handles[g] = "graph"
+	return g, nil
+}
+
+func (s *stream) record(g *graph) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("capture: stream: %w", device.ErrClosed)
+	}
+	if s.recording != nil {
+		return s.refuse(fmt.Errorf("capture in a capture: %w", device.ErrInvalidArgument))
+	}
+	s.recording = g
+	return nil
+}
+
+// Replay queues the steps as one.
+func (s *stream) Replay(dg device.Graph) error {
+	g, ok := dg.(*graph)
+	if !ok || g == nil || g.dev != s.dev {
+		return s.note(fmt.Errorf("replay on host: a graph of another device: %w", device.ErrInvalidArgument))
+	}
+	if g.closed.Load() {
+		return s.note(fmt.Errorf("replay: graph: %w", device.ErrClosed))
+	}
+	for _, m := range g.mem {
+		if _, err := g.dev.span(m, 0, 0, true); err != nil {
+			return s.note(fmt.Errorf("replay: %w", err))
+		}
+	}
+	s.mu.Lock()
+	capturing := s.recording != nil
+	s.mu.Unlock()
+	if capturing {
+		return s.note(fmt.Errorf("replay in a capture: %w", device.ErrInvalidArgument))
+	}
+	return s.put("replay", g.run)
+}
+
+func (g *graph) run() *failure {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, work := range g.steps {
+		if f := work(); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// Len is the number of steps.
+func (g *graph) Len() int { return len(g.steps) }
+
+// Close gives the graph up.
+func (g *graph) Close() error {
+	if !g.closed.Swap(true) {
+		g.dev.forget(g)
+	}
+	return nil
+}

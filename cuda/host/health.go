@@ -1,0 +1,38 @@
+package host
+
+import (
+	"context"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// Health looks at the guards of every buffer and checks the claims. The host has no sensors.
+func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Health {
+	var h device.Health
+	d.mu.Lock()
+	closed, used := d.closed, d.used
+	open := make([]*buffer, 0, len(d.buffers))
+	for b := range d.buffers {
+		open = append(open, b)
+	}
+	d.mu.Unlock()
+	h.InUse = used
+	if closed {
+		h.Note(device.Failed, "the device is closed")
+		return h
+	}
+	if err := d.health("health"); err != nil {
+		h.Note(device.Failed, "%v", err)
+		return h
+	}
+	for _, b := range open {
+		b.mu.RLock()
+		whole := b.whole
+		if whole != nil && (!intact(whole[:guard]) || !intact(whole[guard+b.size:])) {
+			h.Note(device.Failed, "bytes outside a buffer of %d bytes for %s were overwritten", b.size, b.purpose)
+		}
+		b.mu.RUnlock()
+	}
+	h.CheckClaims(ctx, d, claims)
+	return h
+}

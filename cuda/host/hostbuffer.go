@@ -1,0 +1,67 @@
+package host
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// pageSize is the alignment of host buffers: what pinned memory has on a GPU.
+const pageSize = 4096
+
+// hostBuffer is plain memory of the process, which is what pinned memory is to a device that is the process.
+type hostBuffer struct {
+	dev     *Device
+	purpose string
+	size    int64
+	mem     atomic.Pointer[[]byte] // nil once closed
+}
+
+// AllocHost reserves memory that starts at a multiple of 4096 bytes.
+func (d *Device) AllocHost(n int64, purpose string) (device.HostBuffer, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("alloc %d bytes of host memory for %s: %w", n, purpose, device.ErrInvalidArgument)
+	}
+	if err := d.health("alloc host memory"); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("alloc %d bytes of host memory for %s on host: %w", n, purpose, device.ErrClosed)
+	}
+	if available, _ := systemMemory(); n > available {
+		return nil, fmt.Errorf("alloc %d bytes of host memory for %s on host: %d are available: %w", n, purpose, available, device.ErrOutOfMemory)
+	}
+	raw := make([]byte, n+pageSize)
+	skip := (pageSize - int64(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))%pageSize)) % pageSize
+	mem := raw[skip : skip+n : skip+n]
+	b := &hostBuffer{dev: d, purpose: purpose, size: n}
+	b.mem.Store(&mem)
+	d.pinned[b] = struct{}{}
+	return b, nil
+}
+
+// Size is the length in bytes.
+func (b *hostBuffer) Size() int64 { return b.size }
+
+// Bytes is the memory, nil once closed.
+func (b *hostBuffer) Bytes() []byte {
+	if mem := b.mem.Load(); mem != nil {
+		return *mem
+	}
+	return nil
+}
+
+// Close lets go of the memory.
+func (b *hostBuffer) Close() error {
+	if b.mem.Swap(nil) == nil {
+		return nil
+	}
+	b.dev.mu.Lock()
+	defer b.dev.mu.Unlock()
+	delete(b.dev.pinned, b)
+	return nil
+}

@@ -1,0 +1,111 @@
+package host
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// pool is the cores of the host device: workers that live as long as it does and take blocks of the launches offered to
+// them. The stream that launches works along, so a pool of n has n-1 goroutines of its own.
+type pool struct {
+	offers  chan *grid
+	workers int
+	wg      sync.WaitGroup
+}
+
+func newPool(workers int) *pool {
+	// The queue holds a full set of offers for a few launches at once, so that a stream rarely waits to make them.
+	p := &pool{offers: make(chan *grid, 4*workers), workers: workers}
+	for range workers - 1 {
+		p.wg.Go(func() {
+			for g := range p.offers {
+				g.work()
+			}
+		})
+	}
+	return p
+}
+
+// close ends the workers. Nothing may be running.
+func (p *pool) close() {
+	close(p.offers)
+	p.wg.Wait()
+}
+
+// run does all blocks of a launch and returns when they are done, with the failure of the first that broke.
+func (p *pool) run(g *grid) *failure {
+	g.finished = make(chan struct{})
+	// Several chunks a worker even out blocks of unequal length; large chunks keep the shared counter off the hot path
+	// when blocks are tiny.
+	g.chunk = min(max(int64(g.blocks)/int64(p.workers*16), 1), 1024)
+	for range min(p.workers-1, g.blocks-1) {
+		select {
+		case p.offers <- g:
+		default: // enough launches wait for the workers already
+		}
+	}
+	g.work()
+	<-g.finished
+	return g.failure.Load()
+}
+
+// grid is one launch in progress.
+type grid struct {
+	kernel          string
+	fn              twin
+	args            []argument
+	blocks, threads int
+
+	chunk    int64
+	next     atomic.Int64 // the first block that nobody has taken
+	done     atomic.Int64 // blocks that are over
+	finished chan struct{}
+	failure  atomic.Pointer[failure]
+}
+
+// failure is why a launch broke off, and where.
+type failure struct {
+	err   error
+	stack []byte
+}
+
+// work takes blocks until none is left. An offer that arrives after the launch is over finds none and returns.
+func (g *grid) work() {
+	total := int64(g.blocks)
+	for {
+		first := g.next.Add(g.chunk) - g.chunk
+		if first >= total {
+			return
+		}
+		end := min(first+g.chunk, total)
+		if g.failure.Load() == nil {
+			g.blocksOf(first, end)
+		}
+		if g.done.Add(end-first) == total {
+			close(g.finished)
+			return
+		}
+	}
+}
+
+// blocksOf runs the blocks [first, end). A panic of the twin becomes the failure of the launch.
+func (g *grid) blocksOf(first, end int64) {
+	b := Block{Grid: g.blocks, Threads: g.threads, args: g.args}
+	defer func() {
+		if r := recover(); r != nil {
+			err := fmt.Errorf("kernel %s: block %d of %d: %v: %w", g.kernel, b.Index, g.blocks, r, device.ErrSticky)
+			if cause, ok := r.(error); ok {
+				err = fmt.Errorf("kernel %s: block %d of %d: %w: %w", g.kernel, b.Index, g.blocks, cause, device.ErrSticky)
+			}
+			g.failure.CompareAndSwap(nil, &failure{err: err, stack: debug.Stack()})
+		}
+	}()
+	for i := first; i < end; i++ {
+		b.Index = int(i)
+		g.fn(&b)
+	}
+}

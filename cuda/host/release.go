@@ -1,0 +1,61 @@
+package host
+
+import (
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// Trim has nothing to give back: the garbage collector keeps the memory of closed buffers.
+func (d *Device) Trim() (int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return 0, fmt.Errorf("trim host: %w", device.ErrClosed)
+	}
+	return 0, nil
+}
+
+// Alloc reserves memory, which no work under way shares.
+func (s *stream) Alloc(n int64, purpose string) (device.Buffer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.plain("alloc"); err != nil {
+		return nil, err
+	}
+	return s.dev.Alloc(n, purpose)
+}
+
+// Release closes the handle, and queues the look at the guards and the accounting behind the work.
+func (s *stream) Release(m device.Buffer) error {
+	b, ok := m.(*buffer)
+	if !ok || b == nil || b.dev != s.dev {
+		return s.note(fmt.Errorf("release on host: a buffer of another device: %w", device.ErrInvalidArgument))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.plain("release"); err != nil {
+		return err
+	}
+	whole := b.detach()
+	if whole == nil {
+		return fmt.Errorf("release: buffer for %s: %w", b.purpose, device.ErrClosed)
+	}
+	s.queue <- operation{mark: func() {
+		if err := b.free(whole); err != nil {
+			s.dev.broken.CompareAndSwap(nil, &err)
+		}
+	}}
+	return nil
+}
+
+// plain refuses a closed stream and a capture. s.mu is held.
+func (s *stream) plain(op string) error {
+	if s.closed {
+		return fmt.Errorf("%s: stream: %w", op, device.ErrClosed)
+	}
+	if s.recording != nil {
+		return s.refuse(fmt.Errorf("%s in a capture: %w", op, device.ErrInvalidArgument))
+	}
+	return nil
+}

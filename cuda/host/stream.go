@@ -1,0 +1,216 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// depth is how many operations a stream holds before Launch waits: about what a CUDA stream holds.
+const depth = 1024
+
+// stream is one goroutine that does what is put into its queue. The device owns it in its list of handles; the
+// goroutine ends when the queue is closed and empty.
+type stream struct {
+	dev *Device
+
+	mu        sync.Mutex // guards closed, recording and the sending end of queue
+	closed    bool
+	recording *graph // what Capture records into; nil outside it
+	queue     chan operation
+	done      chan struct{} // closed by the goroutine when it ends
+
+	told atomic.Bool // a call has returned the error that broke the device
+}
+
+// step is one piece of work. It can be done again, and it is left out on a broken device.
+type step func() *failure
+
+// operation is one entry of the queue: a step, and a mark, which is always called after it.
+type operation struct {
+	step step
+	mark func()
+}
+
+func newStream(d *Device) *stream {
+	s := &stream{dev: d, queue: make(chan operation, depth), done: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+func (s *stream) run() {
+	defer close(s.done)
+	for op := range s.queue {
+		if op.step != nil && s.dev.broken.Load() == nil {
+			if f := op.step(); f != nil {
+				s.dev.broken.CompareAndSwap(nil, &f.err)
+				s.dev.log.Error("kernel panicked", "err", f.err, "stack", string(f.stack))
+			}
+		}
+		if op.mark != nil {
+			op.mark()
+		}
+	}
+}
+
+// put queues a step, or records it while the stream captures, together with the memory that it uses.
+func (s *stream) put(op string, work step, mem ...device.Sized) error {
+	if err := s.health(op); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("%s: stream: %w", op, device.ErrClosed)
+	}
+	if s.recording != nil {
+		s.recording.steps = append(s.recording.steps, work)
+		s.recording.mem = append(s.recording.mem, mem...)
+		return nil
+	}
+	s.queue <- operation{step: work}
+	return nil
+}
+
+// queueOp queues what cannot be captured.
+func (s *stream) queueOp(ctx context.Context, op string, o operation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("%s: stream: %w", op, device.ErrClosed)
+	}
+	if s.recording != nil {
+		return s.refuse(fmt.Errorf("%s in a capture: %w", op, device.ErrInvalidArgument))
+	}
+	select {
+	case s.queue <- o:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s on host: %w", op, ctx.Err())
+	}
+}
+
+// note remembers the first error of a call inside a capture.
+func (s *stream) note(err error) error {
+	if err == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refuse(err)
+}
+
+// refuse is note with s.mu held.
+func (s *stream) refuse(err error) error {
+	if s.recording != nil && s.recording.err == nil {
+		s.recording.err = err
+	}
+	return err
+}
+
+// Launch checks the call and queues it.
+func (s *stream) Launch(k device.Kernel, g device.Geometry, args ...device.Arg) error {
+	return s.note(s.launch(k, g, args))
+}
+
+func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) error {
+	hk, ok := k.(*kernel)
+	if !ok || hk == nil || hk.dev != s.dev {
+		return fmt.Errorf("launch on host: a kernel of another device: %w", device.ErrInvalidArgument)
+	}
+	if err := device.CheckFlat(hk.name, g, &s.dev.props); err != nil {
+		return err
+	}
+	if err := hk.src.Fits(g); err != nil {
+		return err
+	}
+	if err := device.CheckArgs(hk.name, hk.sig, args); err != nil {
+		return err
+	}
+	bound := make([]argument, len(args))
+	var used []device.Sized
+	for i, a := range args {
+		if a.Kind() != device.KindBuffer {
+			bound[i] = argument{bits: a.Bits()}
+			continue
+		}
+		off, n := a.Span()
+		mem, err := s.dev.span(a.Memory(), off, n, false)
+		if err != nil {
+			return fmt.Errorf("launch %s: argument %d (%s): %w", hk.name, i, hk.sig[i].Name, err)
+		}
+		bound[i] = argument{mem: mem}
+		used = append(used, a.Memory())
+	}
+	return s.put("launch "+hk.name, func() *failure {
+		return s.dev.pool.run(&grid{kernel: hk.name, fn: hk.fn, args: bound, blocks: g.Grid, threads: g.Block})
+	}, used...)
+}
+
+// Sync waits for everything queued so far.
+func (s *stream) Sync(ctx context.Context) error {
+	reached := make(chan struct{})
+	if err := s.queueOp(ctx, "sync", operation{mark: func() { close(reached) }}); err != nil {
+		return err
+	}
+	select {
+	case <-reached:
+		return s.health("sync")
+	case <-ctx.Done():
+		return fmt.Errorf("sync on host: %w", ctx.Err())
+	}
+}
+
+// Await waits for the work that stores the word, and looks at it: the cores of the host gain nothing from looking earlier.
+func (s *stream) Await(ctx context.Context, flag device.HostBuffer, off int64, want uint32) error {
+	if err := device.CheckWord("await", flag, off); err != nil {
+		return s.note(err)
+	}
+	mem, err := s.dev.span(flag, off, 4, false)
+	if err != nil {
+		return s.note(fmt.Errorf("await: %w", err))
+	}
+	if err := s.Sync(ctx); err != nil {
+		return err
+	}
+	if got := device.Of[uint32](mem)[0]; got != want {
+		return fmt.Errorf("await: the work is done and the word at %d is %d, not %d: %w", off, got, want, device.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// health is the device's, and remembers that the owner of the stream has seen it.
+func (s *stream) health(op string) error {
+	err := s.dev.health(op)
+	if err != nil {
+		s.told.Store(true)
+	}
+	return err
+}
+
+// Close waits for what is queued and ends the goroutine. An error of that work which no earlier call has returned is
+// returned here.
+func (s *stream) Close() error {
+	s.mu.Lock()
+	if s.recording != nil {
+		defer s.mu.Unlock()
+		return s.refuse(fmt.Errorf("close a stream in a capture: %w", device.ErrInvalidArgument))
+	}
+	if s.closed {
+		s.mu.Unlock()
+		<-s.done
+		return nil
+	}
+	s.closed = true
+	close(s.queue)
+	s.mu.Unlock()
+	<-s.done
+	s.dev.forget(s)
+	if s.told.Load() {
+		return nil
+	}
+	return s.dev.health("close a stream")
+}

@@ -1,0 +1,56 @@
+package host_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// TestWideKernelsOnTheCPU is TestTallyKernelsOnTheCPU for the other tally kernels. Those with weights are compiled with sums
+// that are moved on after few ballots, which otherwise takes more ballots than a test has; with less ballots than that they
+// are moved at the end, as in the kernels that are not compiled so.
+func TestWideKernelsOnTheCPU(t *testing.T) {
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("no g++ to compile the kernels for the CPU with")
+	}
+	if testing.Short() {
+		t.Skip("emulated threads are slow")
+	}
+	names := append(slices.Sorted(maps.Keys(kernels.WeightedKernels())), "tally_merge")
+	for _, kernel := range names {
+		t.Run(kernel, func(t *testing.T) {
+			t.Parallel()
+			source, _ := kernels.Lookup(kernel)
+			dir := t.TempDir()
+			text, program := filepath.Join(dir, source.File), filepath.Join(dir, kernel)
+			if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := exec.Command(compiler, "-std=c++17", "-O1", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined",
+				fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+kernel, fmt.Sprintf("-DPARAMS=%d", len(source.Params)),
+				"-DREGISTER_BALLOTS=64u", "-DROW_BALLOTS=64u", "-o", program, "testdata/emulate_tally.cpp").CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", source.File, err, out)
+			}
+			r := rand.New(rand.NewPCG(23, 24))
+			cases, blocks := 12, []int{32, 64, 96, 128}
+			if kernel == "tally_merge" {
+				cases = 150                               // sums that wrap between blocks and not inside one are rare
+				blocks = []int{1, 7, 31, 32, 33, 64, 100} // it has no whole warps
+			}
+			for range cases {
+				l := devicetest.RandomLaunch(r, kernel, []int{0, 1, 17, 31, 64, 300, 1025, 5000, 20_000}[r.IntN(9)])
+				emulateTally(t, program, l, blocks[r.IntN(len(blocks))], 1+r.IntN(3))
+			}
+		})
+	}
+}

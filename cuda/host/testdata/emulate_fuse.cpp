@@ -1,0 +1,171 @@
+// Runs a fusion kernel on the CPU: a thread of the operating system for each thread of a block, block after block. It is for
+// tests on machines without a GPU, as emulate_tally.cpp is for the tallies. Compile with -DKERNEL_FILE="...",
+// -DKERNEL=name and -DARGS=n, the number of its parameters.
+//
+// usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes or
+// value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <pthread.h>
+#include <thread>
+#include <vector>
+
+struct Index {
+  unsigned x;
+};
+static thread_local Index threadIdx;
+static Index blockIdx, blockDim, gridDim;
+static pthread_barrier_t block_barrier, warp_barriers[32];
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline float __uint_as_float(unsigned v) {
+  float f;
+  memcpy(&f, &v, 4);
+  return f;
+}
+static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_system() { __threadfence(); }
+static inline void __syncthreads() { pthread_barrier_wait(&block_barrier); }
+static inline void warp_wait() { pthread_barrier_wait(&warp_barriers[threadIdx.x / 32]); }
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __ffs(unsigned v) { return __builtin_ffs((int)v); }
+static inline int __clz(unsigned v) { return v ? __builtin_clz(v) : 32; }
+template <class T> static inline T __ldcg(const T *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
+template <class T> static inline T __ldcs(const T *p) { return *p; }
+template <class T> static inline T atomicAdd(T *p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
+template <> inline float atomicAdd(float *p, float v) {
+  float old, sum;
+  __atomic_load(p, &old, __ATOMIC_SEQ_CST);
+  do sum = old + v;
+  while (!__atomic_compare_exchange(p, &old, &sum, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+  return old;
+}
+static inline unsigned atomicInc(unsigned *p, unsigned most) {
+  unsigned old = __atomic_load_n(p, __ATOMIC_SEQ_CST);
+  while (!__atomic_compare_exchange_n(p, &old, old >= most ? 0 : old + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return old;
+}
+static inline unsigned atomicCAS(unsigned *p, unsigned want, unsigned v) {
+  __atomic_compare_exchange_n(p, &want, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return want;
+}
+
+// Exchange between the lanes of a warp: every lane leaves its value, the warp waits, every lane looks at all, the warp waits.
+static unsigned left_by[1024];
+template <class F> static inline unsigned exchange(unsigned v, F look) {
+  left_by[threadIdx.x] = v;
+  warp_wait();
+  const unsigned got = look(left_by + threadIdx.x / 32 * 32);
+  warp_wait();
+  return got;
+}
+// The lanes of the mask must be those that are there: the kernel votes over present lanes only, and all of them.
+static inline void present(unsigned mask) {
+  const unsigned first = threadIdx.x / 32 * 32, n = blockDim.x - first;
+  if (mask != (n < 32 ? (1u << n) - 1 : 0xffffffffu)) abort();
+}
+static inline unsigned __shfl_sync(unsigned mask, unsigned v, int lane) {
+  present(mask);
+  return exchange(v, [&](const unsigned *all) { return all[lane]; });
+}
+static inline unsigned __shfl_up_sync(unsigned mask, unsigned v, unsigned d) {
+  present(mask);
+  const unsigned lane = threadIdx.x % 32;
+  return exchange(v, [&](const unsigned *all) { return lane >= d ? all[lane - d] : v; });
+}
+static inline unsigned __shfl_xor_sync(unsigned mask, unsigned v, unsigned d) {
+  present(mask);
+  return exchange(v, [&](const unsigned *all) { return all[threadIdx.x % 32 ^ d]; });
+}
+static inline unsigned __match_any_sync(unsigned mask, unsigned v) {
+  present(mask);
+  return exchange(v, [&](const unsigned *all) {
+    unsigned peers = 0;
+    for (unsigned lane = 0; lane < 32; lane++)
+      if (mask >> lane & 1 && all[lane] == v) peers |= 1u << lane;
+    return peers;
+  });
+}
+static inline unsigned __ballot_sync(unsigned mask, bool v) {
+  present(mask);
+  return exchange(v, [&](const unsigned *all) {
+    unsigned yes = 0;
+    for (unsigned lane = 0; lane < 32; lane++)
+      if (mask >> lane & 1 && all[lane]) yes |= 1u << lane;
+    return yes;
+  });
+}
+static inline bool __any_sync(unsigned mask, bool v) { return __ballot_sync(mask, v) != 0; }
+
+#include KERNEL_FILE
+
+struct Param {
+  uint64_t memory, value;
+  std::unique_ptr<uint4[]> at; // of uint4, for the alignment
+  template <class T> operator T *() const { return (T *)at.get(); }
+  operator unsigned() const { return (unsigned)value; }
+};
+
+int main(int, char **argv) {
+  FILE *f = fopen(argv[1], "r+b");
+  uint64_t head[3];
+  if (!f || fread(head, 8, 3, f) != 3) return 1;
+  std::vector<Param> p(head[2]);
+  for (auto &a : p) {
+    uint64_t words[2];
+    if (fread(words, 8, 2, f) != 2) return 1;
+    a.memory = words[0], a.value = words[1];
+    if (!a.memory) continue;
+    a.at.reset(new uint4[(a.value + 15) / 16]);
+    if (a.value && fread(a.at.get(), 1, a.value, f) != a.value) return 1;
+  }
+  blockDim.x = head[0], gridDim.x = head[1];
+  pthread_barrier_init(&block_barrier, nullptr, blockDim.x);
+  for (unsigned w = 0; 32 * w < blockDim.x; w++)
+    pthread_barrier_init(&warp_barriers[w], nullptr, blockDim.x - 32 * w < 32 ? blockDim.x - 32 * w : 32);
+  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < blockDim.x; t++)
+      threads.emplace_back([&, t] {
+        threadIdx.x = t;
+#if ARGS == 2
+        KERNEL(p[0], p[1]);
+#elif ARGS == 5
+        KERNEL(p[0], p[1], p[2], p[3], p[4]);
+#elif ARGS == 6
+        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5]);
+#else
+        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13]);
+#endif
+      });
+    for (auto &t : threads) t.join();
+  }
+  rewind(f);
+  fwrite(head, 8, 3, f);
+  for (auto &a : p) {
+    const uint64_t words[2] = {a.memory, a.value};
+    fwrite(words, 8, 2, f);
+    if (a.memory && a.value) fwrite(a.at.get(), 1, a.value, f);
+  }
+  return fclose(f);
+}

@@ -1,0 +1,146 @@
+// Runs a tally kernel on the CPU: a thread of the operating system for each thread of a block, block after block. It is for
+// tests on machines without a GPU, as emulate.cpp is for the cells. Compile with -DKERNEL_FILE="...", -DKERNEL=name and
+// -DPARAMS=number.
+//
+// usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes or
+// value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <pthread.h>
+#include <cmath>
+#include <thread>
+#include <utility>
+#include <vector>
+
+struct Index {
+  unsigned x;
+};
+static thread_local Index threadIdx;
+static Index blockIdx, blockDim, gridDim;
+static pthread_barrier_t block_barrier, warp_barriers[32];
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_system() { __threadfence(); }
+static inline void __syncthreads() { pthread_barrier_wait(&block_barrier); }
+static inline void __syncwarp(unsigned) { pthread_barrier_wait(&warp_barriers[threadIdx.x / 32]); }
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __ffs(unsigned v) { return __builtin_ffs((int)v); }
+template <class T> static inline T __ldcg(const T *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
+static inline uint4 __ldcg(const uint4 *p) { return *p; }
+static inline unsigned __vcmpne4(unsigned a, unsigned b) {
+  unsigned r = 0;
+  for (int k = 0; k < 32; k += 8)
+    if ((a ^ b) >> k & 0xFF) r |= 0xFFu << k;
+  return r;
+}
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned __int128)a * b >> 64; }
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
+  const unsigned long long both = (unsigned long long)b << 32 | a;
+  unsigned r = 0;
+  for (int k = 0; k < 4; k++) r |= (unsigned)(both >> 8 * (s >> 4 * k & 7) & 0xFF) << 8 * k;
+  return r;
+}
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned s) { return (unsigned)(((unsigned long long)high << 32 | low) >> (s & 31)); }
+static inline float __uint_as_float(unsigned v) {
+  float f;
+  memcpy(&f, &v, 4);
+  return f;
+}
+static inline unsigned __float2uint_rn(float v) { return (unsigned)std::nearbyint(v); }
+template <class T> static inline T atomicAdd(T *p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
+static inline unsigned atomicInc(unsigned *p, unsigned most) {
+  unsigned old = __atomic_load_n(p, __ATOMIC_SEQ_CST);
+  while (!__atomic_compare_exchange_n(p, &old, old >= most ? 0 : old + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return old;
+}
+static inline unsigned long long atomicMax(unsigned long long *p, unsigned long long v) {
+  unsigned long long old = __atomic_load_n(p, __ATOMIC_SEQ_CST);
+  while (old < v && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return old;
+}
+static inline unsigned long long atomicCAS(unsigned long long *p, unsigned long long want, unsigned long long v) {
+  __atomic_compare_exchange_n(p, &want, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return want;
+}
+
+// Exchange between the lanes of a warp: every lane leaves its value, the warp waits, every lane takes the other's.
+template <class T> static inline T exchange(T v, unsigned lane) {
+  static T lanes[1024];
+  const unsigned first = threadIdx.x / 32 * 32;
+  lanes[threadIdx.x] = v;
+  __syncwarp(0);
+  T got = lane < 32 ? lanes[first + lane] : v;
+  __syncwarp(0);
+  return got;
+}
+template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned d) { return exchange(v, threadIdx.x % 32 + d); }
+template <class T> static inline T __shfl_xor_sync(unsigned, T v, unsigned d) { return exchange(v, threadIdx.x % 32 ^ d); }
+template <class T> static inline T __shfl_sync(unsigned, T v, int lane) { return exchange(v, lane); }
+static inline unsigned __ballot_sync(unsigned mask, bool v) {
+  unsigned all = 0;
+  for (unsigned lane = 0; lane < 32; lane++)
+    if (mask >> lane & 1) all |= (unsigned)exchange(v, lane) << lane;
+  return all;
+}
+
+#include KERNEL_FILE
+
+struct Param {
+  uint64_t memory, value;
+  std::unique_ptr<uint4[]> at; // of uint4, for the alignment
+  template <class T> operator T *() const { return (T *)at.get(); }
+  operator unsigned() const { return (unsigned)value; }
+  operator unsigned long long() const { return value; }
+};
+
+template <size_t... I> static void call(const std::vector<Param> &p, std::index_sequence<I...>) { KERNEL(p[I]...); }
+
+int main(int, char **argv) {
+  FILE *f = fopen(argv[1], "r+b");
+  uint64_t head[3];
+  if (!f || fread(head, 8, 3, f) != 3) return 1;
+  std::vector<Param> p(head[2]);
+  for (auto &a : p) {
+    uint64_t words[2];
+    if (fread(words, 8, 2, f) != 2) return 1;
+    a.memory = words[0], a.value = words[1];
+    if (!a.memory) continue;
+    a.at.reset(new uint4[a.value / 16 + 1]);
+    if (a.value && fread(a.at.get(), 1, a.value, f) != a.value) return 1;
+  }
+  blockDim.x = head[0], gridDim.x = head[1];
+  pthread_barrier_init(&block_barrier, nullptr, blockDim.x);
+  for (unsigned w = 0; 32 * w < blockDim.x; w++)
+    pthread_barrier_init(&warp_barriers[w], nullptr, blockDim.x - 32 * w < 32 ? blockDim.x - 32 * w : 32);
+  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < blockDim.x; t++)
+      threads.emplace_back([&, t] {
+        threadIdx.x = t;
+        call(p, std::make_index_sequence<PARAMS>());
+      });
+    for (auto &t : threads) t.join();
+  }
+  rewind(f);
+  fwrite(head, 8, 3, f);
+  for (auto &a : p) {
+    const uint64_t words[2] = {a.memory, a.value};
+    fwrite(words, 8, 2, f);
+    if (a.memory && a.value) fwrite(a.at.get(), 1, a.value, f);
+  }
+  return fclose(f);
+}

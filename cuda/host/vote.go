@@ -1,0 +1,58 @@
+package host
+
+import (
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// tally is one round's ballots: the votes of the agents of one group. All sums are of integers, so the order of the agents
+// does not matter.
+type tally struct {
+	counts   [kernels.VoteCandidates]uint32
+	priority uint32 // of the leader
+	leader   uint32
+	cast     bool
+}
+
+// vote counts the vote of an agent; a higher priority leads, of two equal ones the smaller index.
+func (t *tally) vote(agent, candidate, count, priority uint32) {
+	t.counts[candidate] += count
+	if !t.cast || priority > t.priority || priority == t.priority && agent < t.leader {
+		t.priority, t.leader, t.cast = priority, agent, true
+	}
+}
+
+// decide is the outcome under a rule, as consensus.Decide has it: the candidate with the most votes, the smallest index of
+// several, or NoDecision when the rule asks for more than it got, or nobody has a vote, which agents without weight do not.
+// Nobody abstains here, so the votes cast are all votes. quorum is a fraction in 16.16 fixed point; 0, which is no quorum,
+// asks for one vote.
+func (t *tally) decide(rule kernels.Rule, quorum uint32) uint32 {
+	winner, total := 0, uint64(0)
+	for c, n := range t.counts {
+		total += uint64(n)
+		if n > t.counts[winner] {
+			winner = c
+		}
+	}
+	votes := uint64(t.counts[winner])
+	met := votes > 0
+	switch rule {
+	case kernels.RuleMajority:
+		met = 2*votes > total
+	case kernels.RuleQuorum:
+		met = met && votes<<16 >= uint64(quorum)*total
+	case kernels.RuleUnanimous:
+		met = met && votes == total
+	}
+	if !met {
+		return kernels.NoDecision
+	}
+	return uint32(winner)
+}
+
+// electRound advances a group's round by one compare-and-swap, which whoever publishes the round's leader must win.
+func electRound(round *uint64, seen uint64) uint64 {
+	atomic.CompareAndSwapUint64(round, seen, seen+1)
+	return seen + 1
+}

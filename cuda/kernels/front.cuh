@@ -1,0 +1,50 @@
+// What all agents of a group see of an observation, as in cuda/host/front.go.
+#pragma once
+
+#include "fmath.cuh"
+#include "words.cuh"
+
+#define LARGEST 1e36f
+#define EAGER 20
+#define SETTLING 5
+#define JOLT 0.015625f
+#define HABIT_CLIP 3.0f
+
+// One feature in spreads; moves its level and spread.
+__device__ __forceinline__ float see(float v, float *level, float *spread, unsigned long long round, float rate, float clip) {
+  v = v != v ? *level : clamp32(v, LARGEST);
+  if (round == 0) {
+    *level = v;
+    *spread = 0.0f;
+  }
+  float unit = add(add(*spread, mul(1e-6f, abs32(*level))), 1e-30f);
+  float d = sub(v, *level);
+  float limit = mul(clip, unit), r = rate, u;
+  if (abs32(d) < limit) {
+    u = quo(d, unit);
+  } else {
+    u = d < 0.0f ? -clip : clip;
+    if (round >= EAGER) {
+      d = clamp32(d, limit);
+      r = max32(r, JOLT);
+    }
+  }
+  if (round < SETTLING) u = 0.0f;
+  *level = add(*level, mul(r, d));
+  *spread = add(*spread, mul(r, sub(mul(1.25f, abs32(d)), *spread)));
+  return u;
+}
+
+// Cuts time into slots of width nanoseconds and counts them modulo n, also before 1970.
+__device__ __forceinline__ unsigned slot_of(long long t, long long width, long long n) {
+  t %= width * n;
+  if (t < 0) t += width * n;
+  return (unsigned)(t / width);
+}
+
+// An agent's view of a vector of features: the sum of products with its direction, whose components stand `agents` apart.
+__device__ __forceinline__ float project(const float *direction, unsigned agents, const float *x, unsigned features) {
+  float sum = 0.0f;
+  for (unsigned f = 0; f < features; f++) sum = add(sum, mul(direction[f * agents], x[f]));
+  return sum;
+}

@@ -1,0 +1,180 @@
+package kernels
+
+import "github.com/exoswarm/exoswarm/cuda/device"
+
+// Words of 64 bits of a fusion's scratch memory, zero before the first launch and after the last one of a fusion. The
+// result has the same words but for the first: the sequence number, which is stored last.
+const (
+	FuseTicket  = iota // how many blocks are done; in the result the sequence number
+	FuseFused          // agents accumulated
+	FuseRefused        // agents with a NaN or an infinity
+	FuseNobody         // fuse_unsorted only: members that are NoNode
+	FuseInvalid        // fuse_unsorted only: members that are neither a node nor NoNode
+	FuseWeight         // the weight of the agents accumulated
+	FuseWords
+)
+
+// Flags of a launch.
+const (
+	FuseOrder    = 1 << iota // fuse_sorted: row k of a run is agent order[k], not agent k
+	FuseWeighted             // agent i weighs weights[i], not FuseOne
+	FuseParts                // fuse_sorted: rows are sums of runs, with their weights and counts, and finite or not
+	FuseFresh                // fuse_sorted: nodes are written, not added to: those before count as zeros
+	FuseFirst                // fuse_unsorted: this launch counts NoNode and invalid members
+	FuseLast                 // the last launch of a fusion: it stores the result
+)
+
+// FuseOne is the weight of an agent without weights.
+const FuseOne = 1 << 16
+
+// A run is uint32{first row, rows, target, kind of target}, FuseRunBytes in all.
+const (
+	FuseRunNode  = 0 // the target is a node, which is that of no other run
+	FuseRunPart  = 1 // the target is a sum of a run
+	FuseRunBytes = 16
+)
+
+// A block of fuse_unsorted groups FuseTile agents at a time, by a hash table of FuseSlots slots, which is half full at most:
+// 40 KiB of shared memory with the rest of a tile, so that several blocks run at once.
+const (
+	FuseTile   = 2048
+	FuseSlots  = 4096
+	FuseNoSlot = 0xFFFF
+)
+
+// Where nodes are many, the agents are sorted by their node before they are added.
+const (
+	// FuseShare is how many places a team takes at a time: a node is added to once, and once more for each share that it
+	// reaches into, which is one node in FuseShare places more than needed.
+	FuseShare = 64
+	// FuseHead in an entry of an order says that the agent is the first of its node. It is more than the largest agent.
+	FuseHead = 1 << 31
+)
+
+const (
+	// FuseMaxBlock leaves registers for several rows in flight a thread.
+	FuseMaxBlock = 256
+	// FuseTallyPair is the length of a tally: uint64{agents, weight}.
+	FuseTallyPair = 2
+	// NoNode is the member that belongs to nobody.
+	NoNode = ^uint32(0)
+)
+
+// FuseSortedParams is the signature of the kernels fuse_sorted_*: each run of rows is summed one by one and goes
+// to its target. No two runs of a launch have the same target. Any launch shape gives the same bits.
+var FuseSortedParams = []device.Param{
+	{Name: "rows", Kind: device.KindBuffer},    // [agents][dim] of float or bf16; with FuseParts float[][dim]
+	{Name: "order", Kind: device.KindBuffer},   // uint32[] with FuseOrder, else not looked at
+	{Name: "weights", Kind: device.KindBuffer}, // uint32[agents] with FuseWeighted, in units of 1/65536
+	{Name: "runs", Kind: device.KindBuffer},    // uint32[count][4]
+	{Name: "count", Kind: device.KindUint32},   // runs
+	{Name: "dim", Kind: device.KindUint32},     // a multiple of 8 up to 512
+	{Name: "flags", Kind: device.KindUint32},
+	{Name: "sums", Kind: device.KindBuffer},         // in and out float[nodes][dim]
+	{Name: "tallies", Kind: device.KindBuffer},      // in and out uint64[nodes][FuseTallyPair]
+	{Name: "part_sums", Kind: device.KindBuffer},    // out float[parts][dim]; with FuseParts rows may be the same memory
+	{Name: "part_tallies", Kind: device.KindBuffer}, // out, with FuseParts in and out uint64[parts][FuseTallyPair]
+	{Name: "scratch", Kind: device.KindBuffer},      // in and out uint64[FuseWords]
+	{Name: "sequence", Kind: device.KindUint32},
+	{Name: "result", Kind: device.KindBuffer}, // out uint64[FuseWords] with FuseLast
+}
+
+// FuseUnsortedParams is the signature of the kernels fuse_unsorted_*: agents whose node is in low..high-1 are
+// added to it by atomics, in any order; subnormal operands and sums may count as 0.
+var FuseUnsortedParams = []device.Param{
+	{Name: "rows", Kind: device.KindBuffer},    // [agents][dim] of float or bf16
+	{Name: "members", Kind: device.KindBuffer}, // uint32[agents]
+	{Name: "weights", Kind: device.KindBuffer}, // uint32[agents] with FuseWeighted
+	{Name: "agents", Kind: device.KindUint32},  // < 2^32-1
+	{Name: "low", Kind: device.KindUint32},
+	{Name: "high", Kind: device.KindUint32}, // <= nodes
+	{Name: "nodes", Kind: device.KindUint32},
+	{Name: "dim", Kind: device.KindUint32},
+	{Name: "flags", Kind: device.KindUint32},
+	{Name: "sums", Kind: device.KindBuffer},
+	{Name: "tallies", Kind: device.KindBuffer},
+	{Name: "scratch", Kind: device.KindBuffer},
+	{Name: "sequence", Kind: device.KindUint32},
+	{Name: "result", Kind: device.KindBuffer},
+}
+
+// FuseCountParams is the signature of fuse_count: the agents of each node are counted and numbered from 0 in any order, members
+// that are no node are added to the totals. It is the first of four launches, in this order, over the same memory.
+var FuseCountParams = []device.Param{
+	{Name: "members", Kind: device.KindBuffer}, // uint32[agents]
+	{Name: "agents", Kind: device.KindUint32},  // <= FuseHead
+	{Name: "nodes", Kind: device.KindUint32},
+	{Name: "counts", Kind: device.KindBuffer},  // in and out uint32[nodes+1], zeros before
+	{Name: "numbers", Kind: device.KindBuffer}, // out uint32[agents]; of agents without a node as before
+	{Name: "scratch", Kind: device.KindBuffer}, // in and out uint64[FuseWords]
+}
+
+// FuseStartsParams is the signature of fuse_starts: each count becomes the first of as many places, which no other node has. The places
+// of all nodes are 0..counts[nodes]-1.
+var FuseStartsParams = []device.Param{
+	{Name: "nodes", Kind: device.KindUint32},
+	{Name: "counts", Kind: device.KindBuffer}, // in and out uint32[nodes+1], the last 0 before
+}
+
+// FusePlaceParams is the signature of fuse_place: an agent stands at the place that is its number behind its node's first.
+var FusePlaceParams = []device.Param{
+	{Name: "members", Kind: device.KindBuffer},
+	{Name: "agents", Kind: device.KindUint32},
+	{Name: "nodes", Kind: device.KindUint32},
+	{Name: "starts", Kind: device.KindBuffer}, // uint32[nodes+1]
+	{Name: "numbers", Kind: device.KindBuffer},
+	{Name: "order", Kind: device.KindBuffer}, // out uint32[starts[nodes]]: agents, with FuseHead
+}
+
+// FuseWalkParams is the signature of the kernels fuse_walk_*: the agents at all places are added to their nodes, by atomics and
+// under the terms of fuse_unsorted_*.
+var FuseWalkParams = []device.Param{
+	{Name: "rows", Kind: device.KindBuffer},
+	{Name: "members", Kind: device.KindBuffer},
+	{Name: "weights", Kind: device.KindBuffer},
+	{Name: "order", Kind: device.KindBuffer},
+	{Name: "starts", Kind: device.KindBuffer},
+	{Name: "agents", Kind: device.KindUint32},
+	{Name: "nodes", Kind: device.KindUint32},
+	{Name: "dim", Kind: device.KindUint32},
+	{Name: "flags", Kind: device.KindUint32},
+	{Name: "sums", Kind: device.KindBuffer},
+	{Name: "tallies", Kind: device.KindBuffer},
+	{Name: "scratch", Kind: device.KindBuffer},
+	{Name: "sequence", Kind: device.KindUint32},
+	{Name: "result", Kind: device.KindBuffer},
+}
+
+// FuseMeansParams is the signature of fuse_means: each sum divided by its node's weight, 0 where that is.
+var FuseMeansParams = []device.Param{
+	{Name: "sums", Kind: device.KindBuffer},
+	{Name: "tallies", Kind: device.KindBuffer},
+	{Name: "nodes", Kind: device.KindUint32},
+	{Name: "dim", Kind: device.KindUint32},
+	{Name: "means", Kind: device.KindBuffer}, // out float[nodes][dim]
+}
+
+// FuseName is the kernel for rows of dim values: those of more than a warp's 32 vectors of 16 bytes have one of their own. kind is
+// "fuse_sorted", "fuse_unsorted" or "fuse_walk".
+func FuseName(kind string, elem device.Elem, dim int) string {
+	name := kind + "_" + elem.String()
+	if int64(dim)*elem.Bytes() > 32*16 {
+		name += "_wide"
+	}
+	return name
+}
+
+func init() {
+	for kind, params := range map[string][]device.Param{"fuse_sorted": FuseSortedParams, "fuse_unsorted": FuseUnsortedParams, "fuse_walk": FuseWalkParams} {
+		for _, elem := range []device.Elem{device.F32, device.BF16} {
+			for _, dim := range []int{8, 512} {
+				name := FuseName(kind, elem, dim)
+				register(Source{Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: params, MaxBlock: FuseMaxBlock})
+			}
+		}
+	}
+	for name, params := range map[string][]device.Param{"fuse_count": FuseCountParams, "fuse_starts": FuseStartsParams, "fuse_place": FusePlaceParams} {
+		register(Source{Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: params, MaxBlock: FuseMaxBlock})
+	}
+	register(Source{Name: "fuse_means", File: "fuse_means.cu", Code: code("fuse_means.cu"), Params: FuseMeansParams})
+}

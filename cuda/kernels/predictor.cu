@@ -1,0 +1,262 @@
+// predictor_observe: one block steps one group through its run; see cuda/host/predictor.go, which does the same operation
+// by operation, and kernels.ObserveParams. Any number of threads gives the same bits. With a thread to each agent, agents
+// live in registers for the whole run; with fewer threads they go back to the page after every observation.
+#include "fmath.cuh"
+#include "front.cuh"
+#include "state.cuh"
+#include "surprise.cuh"
+#include "vote.cuh"
+
+#define REACH 3.0f
+#define ERROR_FLOOR 0.01f
+#define DRIFT_FLOOR 0.005f
+#define GRADIENT_CLIP 4.0f
+#define USUAL_CLIP 8.0f
+#define RIDGE 0.1f
+#define LARGEST_READOUT 1e4f
+#define WEIGHT_BASE (MAX_VOTE_WEIGHT / 8)
+#define WEIGHT_GAIN (MAX_VOTE_WEIGHT - WEIGHT_BASE)
+#define HELD_PART 0.25f
+
+struct Agent {
+  float h[PREDICTOR_HIDDEN];
+  float w[PREDICTOR_READOUT];
+  float mean, err, drift, drift_usual, naive;
+
+  __device__ __forceinline__ void load(const State &s, unsigned a) {
+    for (int j = 0; j < PREDICTOR_HIDDEN; j++) h[j] = *s.agent(PREDICTOR_VAR_HIDDEN, j, a);
+    for (int j = 0; j < PREDICTOR_READOUT; j++) w[j] = *s.agent(PREDICTOR_VAR_READOUT, j, a);
+    mean = *s.agent(PREDICTOR_VAR_MEAN, 0, a);
+    err = *s.agent(PREDICTOR_VAR_ERROR, 0, a);
+    drift = *s.agent(PREDICTOR_VAR_DRIFT, 0, a);
+    drift_usual = *s.agent(PREDICTOR_VAR_DRIFT_USUAL, 0, a);
+    naive = *s.agent(PREDICTOR_VAR_NAIVE, 0, a);
+  }
+  __device__ __forceinline__ void store(const State &s, unsigned a) const {
+    for (int j = 0; j < PREDICTOR_HIDDEN; j++) *s.agent(PREDICTOR_VAR_HIDDEN, j, a) = h[j];
+    for (int j = 0; j < PREDICTOR_READOUT; j++) *s.agent(PREDICTOR_VAR_READOUT, j, a) = w[j];
+    *s.agent(PREDICTOR_VAR_MEAN, 0, a) = mean;
+    *s.agent(PREDICTOR_VAR_ERROR, 0, a) = err;
+    *s.agent(PREDICTOR_VAR_DRIFT, 0, a) = drift;
+    *s.agent(PREDICTOR_VAR_DRIFT_USUAL, 0, a) = drift_usual;
+    *s.agent(PREDICTOR_VAR_NAIVE, 0, a) = naive;
+  }
+};
+
+// The group while its run is stepped, in shared memory.
+struct Group {
+  float level[MAX_FEATURES], spread[MAX_FEATURES], last[MAX_FEATURES], now[MAX_FEATURES];
+  float day[MAX_FEATURES], week[MAX_FEATURES]; // habits of the current observation
+  unsigned day_slot, week_slot;
+  float day_rate, week_rate;
+  float hold;
+  unsigned bin; // the group's surprise
+  Tally tally;
+  ByBin by_bin;
+  History history;
+};
+
+// What is the same for all agents and observations of a launch.
+struct Setting {
+  const unsigned *params;
+  const float *weights;
+  TailShape shape;
+  unsigned features, rule;
+  float learn, history_rate, sustained, alarm, suspect;
+};
+
+// How often a half hour of the day or an hour of the week was seen, until it no longer matters.
+__device__ __forceinline__ float habit_rate(unsigned *seen, float start, float rate) {
+  float r = max32(quo(1.0f, add((float)*seen, start)), rate);
+  if (*seen < 1u << 20) ++*seen;
+  return r;
+}
+
+// Moves agent a by one observation and returns its surprise and weight.
+__device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Group &g, const Setting &set, float inverse,
+                                     bool first, unsigned *bin, unsigned *weight) {
+  const float *c = set.weights + a;
+  float value = g.now[0], last = g.last[0], day = g.day[0], week = g.week[0];
+  if (set.features > 1) {
+    const float *direction = c + PREDICTOR_PROJECT * A;
+    value = project(direction, A, g.now, set.features);
+    last = project(direction, A, g.last, set.features);
+    day = project(direction, A, g.day, set.features);
+    week = project(direction, A, g.week, set.features);
+  }
+
+  float h[PREDICTOR_HIDDEN];
+#pragma unroll
+  for (int j = 0; j < PREDICTOR_HIDDEN; j++) {
+    const float *in = c + (PREDICTOR_IN + j * PREDICTOR_INPUTS) * A;
+    float v = add(in[0], mul(in[A], last));
+    v = add(v, mul(in[2 * A], day));
+    v = add(v, mul(in[3 * A], week));
+    const float *rec = c + (PREDICTOR_RECURRENT + j * PREDICTOR_HIDDEN) * A;
+#pragma unroll
+    for (int k = 0; k < PREDICTOR_HIDDEN; k++) v = add(v, mul(rec[k * A], s.h[k]));
+    h[j] = add(s.h[j], mul(c[(PREDICTOR_LEAK + j) * A], sub(tanh32(v), s.h[j])));
+  }
+#pragma unroll
+  for (int j = 0; j < PREDICTOR_HIDDEN; j++) s.h[j] = h[j];
+
+  if (first) s.mean = value;
+  float in[PREDICTOR_READOUT] = {h[0], h[1], h[2], h[3], clamp32(sub(last, s.mean), REACH), clamp32(sub(day, s.mean), REACH),
+                                 clamp32(week, REACH)};
+  float predicted = 0.0f, norm = RIDGE, square = 0.0f;
+#pragma unroll
+  for (int j = 0; j < PREDICTOR_READOUT; j++) {
+    predicted = add(predicted, mul(s.w[j], in[j]));
+    norm = add(norm, mul(in[j], in[j]));
+    square = add(square, mul(s.w[j], s.w[j]));
+  }
+  float off = sub(value, s.mean);
+  float e = sub(off, predicted);
+  float size = abs32(e);
+  float usual = add(s.err, ERROR_FLOOR);
+
+  float fast = max32(inverse, c[PREDICTOR_FAST * A]);
+  s.drift = add(s.drift, mul(fast, sub(e, s.drift)));
+  float drift = abs32(s.drift);
+  float ratio = max32(quo(size, usual), quo(mul(set.sustained, drift), add(s.drift_usual, DRIFT_FLOOR)));
+  *bin = surprise_bin(ratio);
+  float skill = sub(1.0f, quo(usual, add(s.naive, 2.0f * ERROR_FLOOR)));
+  skill = max32(0.0f, min32(1.0f, skill));
+  *weight = WEIGHT_BASE + (unsigned)mul((float)WEIGHT_GAIN, skill);
+
+  float gain = quo(mul(set.learn, clamp32(e, mul(GRADIENT_CLIP, usual))), norm);
+#pragma unroll
+  for (int j = 0; j < PREDICTOR_READOUT; j++) {
+    s.w[j] = square > LARGEST_READOUT ? 0.0f : add(s.w[j], mul(gain, in[j]));
+  }
+  float rate = max32(inverse, set.history_rate), limit = mul(USUAL_CLIP, usual);
+  float drift_limit = mul(USUAL_CLIP, add(s.drift_usual, DRIFT_FLOOR));
+  s.drift_usual = add(s.drift_usual, mul(rate, sub(min32(drift, drift_limit), s.drift_usual)));
+  s.err = add(s.err, mul(rate, sub(min32(size, limit), s.err)));
+  s.naive = add(s.naive, mul(rate, sub(min32(abs32(off), limit), s.naive)));
+  s.mean = add(s.mean, mul(max32(inverse, c[PREDICTOR_SLOW * A]), clamp32(off, limit)));
+}
+
+extern "C" __global__ void __launch_bounds__(1024)
+predictor_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
+                  const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
+                  unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds) {
+  __shared__ Group g;
+  const Run run = runs[blockIdx.x];
+  if (run.count == 0) return;
+  const State state = open_state(pages, page_bytes, layout, run);
+  const unsigned A = state.agents, thread = threadIdx.x, threads = blockDim.x;
+  const bool resident = A <= threads;
+
+  Setting set;
+  set.params = params;
+  set.weights = weights;
+  set.shape.share = param(params, PREDICTOR_TAIL_SHARE);
+  set.shape.expected = param(params, PREDICTOR_TAIL_SHAPE);
+  set.shape.trust = param(params, PREDICTOR_TAIL_TRUST);
+  set.shape.rank_mix = param(params, PREDICTOR_RANK_MIX);
+  set.features = params[PREDICTOR_FEATURES];
+  set.rule = params[PREDICTOR_RULE];
+  set.learn = param(params, PREDICTOR_LEARN);
+  set.history_rate = param(params, PREDICTOR_HISTORY_RATE);
+  set.sustained = param(params, PREDICTOR_SUSTAINED);
+  set.alarm = param(params, PREDICTOR_ALARM);
+  set.suspect = param(params, PREDICTOR_SUSPECT);
+  const unsigned I = set.features;
+
+  for (unsigned f = thread; f < I; f += threads) {
+    g.level[f] = *state.group(PREDICTOR_VAR_LEVEL, f);
+    g.spread[f] = *state.group(PREDICTOR_VAR_SPREAD, f);
+    g.last[f] = *state.group(PREDICTOR_VAR_LAST, f);
+  }
+  for (unsigned b = thread; b < HISTORY_BINS; b += threads) g.history.at_least[b] = *state.group32(PREDICTOR_VAR_HISTORY, b);
+  if (thread == 0) g.hold = *state.group(PREDICTOR_VAR_HOLD, 0);
+  unsigned long long *round = state.group64(PREDICTOR_VAR_ROUND);
+  unsigned long long seen = *round; // every thread counts for itself; thread 0 advances the word
+  Agent own;
+  if (resident && thread < A) own.load(state, thread);
+  __syncthreads();
+
+  for (unsigned n = run.first; n < run.first + run.count; n++, seen++) {
+    const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
+    const bool warm = seen >= params[PREDICTOR_WARMUP];
+    const unsigned before = g.history.at_least[0];
+
+    // The observation as all agents see it. The last thread fits the history meanwhile.
+    const long long t = times[n];
+    const unsigned day_slot = slot_of(t, 86400000000000ll / DAY_SLOTS, DAY_SLOTS);
+    const unsigned week_slot = slot_of(t, 604800000000000ll / WEEK_SLOTS, WEEK_SLOTS);
+    for (unsigned f = thread; f < I; f += threads) {
+      g.now[f] = see(features[(unsigned long long)n * I + f], &g.level[f], &g.spread[f], seen,
+                     max32(inverse, param(params, PREDICTOR_FRONT_RATE)), param(params, PREDICTOR_CLIP));
+      g.day[f] = *state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot);
+      g.week[f] = *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot);
+    }
+    if (thread == 0) {
+      const float habit = param(params, PREDICTOR_HABIT_RATE);
+      g.day_rate = habit_rate(state.group32(PREDICTOR_VAR_DAY_SEEN, day_slot), 1.0f, habit);
+      g.week_rate = habit_rate(state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot), 2.0f, mul(2.0f, habit));
+      clear_tally(&g.tally);
+    }
+    if (thread == threads - 1 && warm) fit(&g.history, set.shape);
+    clear_bins(&g.by_bin);
+    __syncthreads();
+
+    // The agents: step, and vote.
+    Ballots ballots;
+    ballots.clear();
+    for (unsigned a = thread; a < A; a += threads) {
+      unsigned bin, weight;
+      if (!resident) own.load(state, a);
+      step(own, a, A, g, set, inverse, seen == 0, &bin, &weight);
+      if (!resident) own.store(state, a);
+      unsigned candidate = VOTE_NORMAL;
+      if (warm) {
+        float nats = score_of(&g.history, set.shape, bin);
+        if (nats >= set.alarm && nats > g.hold) candidate = VOTE_ANOMALOUS;
+        else if (nats >= set.suspect) candidate = VOTE_SUSPICIOUS;
+      }
+      atomicAdd(&g.by_bin.bins[bin], weight);
+      ballots.vote(a, candidate, set.rule == RULE_WEIGHTED ? weight : 1, weight, weight);
+    }
+    cast(&g.tally, ballots);
+    __syncthreads();
+
+    // The group: its surprise, score and decision.
+    sum_segments(&g.by_bin);
+    __syncthreads();
+    if (thread == 0) {
+      g.bin = group_surprise(&g.by_bin, g.tally.total, params[PREDICTOR_SHARE]);
+      float score = 0.0f;
+      if (warm) {
+        float nats = score_of(&g.history, set.shape, g.bin);
+        score = quo(nats, add(nats, (float)SCORE_HALF));
+        if (nats <= g.hold) score = mul(HELD_PART, score);
+        g.hold = max32(mul(g.hold, param(params, PREDICTOR_HOLD)), nats);
+      }
+      scores[n] = score;
+      decisions[n] = decide(&g.tally, set.rule, params[PREDICTOR_QUORUM]);
+      for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = g.tally.counts[c];
+      leaders[n] = leader_of(&g.tally);
+      rounds[n] = elect_round(round, seen);
+    }
+    for (unsigned f = thread; f < I; f += threads) {
+      float miss = sub(clamp32(g.now[f], HABIT_CLIP), g.day[f]);
+      *state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot) = add(g.day[f], mul(g.day_rate, miss));
+      *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot) = add(g.week[f], mul(g.week_rate, sub(miss, g.week[f])));
+      g.last[f] = g.now[f];
+    }
+    __syncthreads();
+    if (seen >= EAGER) add_surprise(&g.history, g.bin, before, params[PREDICTOR_MEMORY]);
+    __syncthreads();
+  }
+
+  for (unsigned f = thread; f < I; f += threads) {
+    *state.group(PREDICTOR_VAR_LEVEL, f) = g.level[f];
+    *state.group(PREDICTOR_VAR_SPREAD, f) = g.spread[f];
+    *state.group(PREDICTOR_VAR_LAST, f) = g.last[f];
+  }
+  for (unsigned b = thread; b < HISTORY_BINS; b += threads) *state.group32(PREDICTOR_VAR_HISTORY, b) = g.history.at_least[b];
+  if (thread == 0) *state.group(PREDICTOR_VAR_HOLD, 0) = g.hold;
+  if (resident && thread < A) own.store(state, thread);
+}

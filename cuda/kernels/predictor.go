@@ -1,0 +1,97 @@
+package kernels
+
+// Words of the predictor's parameter block. F is a float32 by its bits, the others are uint32.
+const (
+	PredictorFeatures    = iota // I: features an observation
+	PredictorRule               // Rule
+	PredictorQuorum             // fraction in 16.16 fixed point, for RuleQuorum
+	PredictorLearn              // F: step of the readout, 0 = off
+	PredictorFrontRate          // F: slowest rate of the group's level and spread
+	PredictorClip               // F: a feature beyond this many spreads counts as this many
+	PredictorHistoryRate        // F: slowest rate of an agent's usual error
+	PredictorHabitRate          // F: slowest rate of the habits (time of day, hour of week)
+	PredictorSustained          // F: weight of a sustained error against an instant one
+	PredictorShare              // fraction of weight in 16.16: the group is as surprised as this share of it at least
+	PredictorMemory             // observations after which half of the history is forgotten
+	PredictorTailShare          // F: share of the history that counts as its tail
+	PredictorTailShape          // F: expected mean log excess over the tail's edge
+	PredictorTailTrust          // F: observations that the expectation is worth
+	PredictorRankMix            // F: part of the score that comes from the rank, the rest from the tail's shape
+	PredictorHold               // F: what an alarm's level keeps from one observation to the next
+	PredictorAlarm              // F: nats from which the group's surprise is an anomaly
+	PredictorSuspect            // F: nats from which it is suspicious
+	PredictorWarmup             // observations before the first vote other than normal
+	PredictorWords
+)
+
+// PredictorHidden is the number of recurrent units of an agent; PredictorReadout the inputs of its readout: the units, the
+// last value, and the habits of the time of day and of the hour of the week.
+const (
+	PredictorHidden  = 4
+	PredictorReadout = PredictorHidden + 3
+	PredictorInputs  = 4 // of a recurrent unit: one, the last value, the two habits
+)
+
+// Components of the predictor's weights table, component-major [PredictorWeights(I)][A]. The projection of the features
+// follows as the last I components.
+const (
+	PredictorIn        = 0                                                    // [hidden][inputs]
+	PredictorRecurrent = PredictorIn + PredictorHidden*PredictorInputs        // [hidden][hidden]
+	PredictorLeak      = PredictorRecurrent + PredictorHidden*PredictorHidden // [hidden]: rate of each unit
+	PredictorSlow      = PredictorLeak + PredictorHidden                      // rate of the agent's level
+	PredictorFast      = PredictorSlow + 1                                    // rate of the agent's sustained error
+	PredictorProject   = PredictorFast + 1                                    // [I]
+)
+
+// PredictorWeights is the number of components of the weights table.
+func PredictorWeights(features int) int { return PredictorProject + features }
+
+// Slots of the habits: half hours of a day and hours of a week.
+const (
+	DaySlots  = 48
+	WeekSlots = 168
+)
+
+// Variables of the predictor's state, as indices of PredictorVars.
+const (
+	PredictorVarRound      = iota // group u64: observations seen
+	PredictorVarLevel             // group [I]: running level of each feature
+	PredictorVarSpread            // group [I]: running mean distance from it, scaled to a normal's deviation
+	PredictorVarLast              // group [I]: last observation in spreads
+	PredictorVarDay               // group [I*DaySlots]: habit of the time of day
+	PredictorVarWeek              // group [I*WeekSlots]: what the hour of the week adds to it
+	PredictorVarDaySeen           // group [DaySlots]: observations of a slot
+	PredictorVarWeekSeen          // group [WeekSlots]
+	PredictorVarHistory           // group [HistoryBins]: how many past surprises reached a bin
+	PredictorVarHold              // group: level in nats that the next alarm must exceed
+	PredictorVarHidden            // agent [hidden]
+	PredictorVarReadout           // agent [readout]
+	PredictorVarMean              // agent: its level of the value, at its own rate
+	PredictorVarError             // agent: mean |error|
+	PredictorVarDrift             // agent: short mean of the error
+	PredictorVarDriftUsual        // agent: mean |short mean|
+	PredictorVarNaive             // agent: mean |value - level|, what it would err without a readout
+)
+
+// PredictorVars lists the state of the predictor cell for observations of I features.
+func PredictorVars(features int) []Var {
+	return []Var{
+		PredictorVarRound:      {Name: "round", Elem: U64, Width: 1, Group: true},
+		PredictorVarLevel:      {Name: "level", Elem: F32, Width: features, Group: true},
+		PredictorVarSpread:     {Name: "spread", Elem: F32, Width: features, Group: true},
+		PredictorVarLast:       {Name: "last", Elem: F32, Width: features, Group: true},
+		PredictorVarDay:        {Name: "day", Elem: F32, Width: features * DaySlots, Group: true},
+		PredictorVarWeek:       {Name: "week", Elem: F32, Width: features * WeekSlots, Group: true},
+		PredictorVarDaySeen:    {Name: "day_seen", Elem: U32, Width: DaySlots, Group: true},
+		PredictorVarWeekSeen:   {Name: "week_seen", Elem: U32, Width: WeekSlots, Group: true},
+		PredictorVarHistory:    {Name: "history", Elem: U32, Width: HistoryBins, Group: true},
+		PredictorVarHold:       {Name: "hold", Elem: F32, Width: 1, Group: true},
+		PredictorVarHidden:     {Name: "hidden", Elem: F32, Width: PredictorHidden},
+		PredictorVarReadout:    {Name: "readout", Elem: F32, Width: PredictorReadout},
+		PredictorVarMean:       {Name: "mean", Elem: F32, Width: 1},
+		PredictorVarError:      {Name: "error", Elem: F32, Width: 1},
+		PredictorVarDrift:      {Name: "drift", Elem: F32, Width: 1},
+		PredictorVarDriftUsual: {Name: "drift_usual", Elem: F32, Width: 1},
+		PredictorVarNaive:      {Name: "naive", Elem: F32, Width: 1},
+	}
+}

@@ -1,0 +1,100 @@
+// Surprise and its history, as in cuda/host/surprise.go.
+#pragma once
+
+#include "fmath.cuh"
+#include "words.cuh"
+
+#define SURPRISE_LOWEST ((127 + SURPRISE_MIN_OCTAVE) * SURPRISE_FINE)
+
+__device__ __forceinline__ unsigned surprise_bin(float ratio) {
+  int bin = (int)(__float_as_uint(ratio) >> 18) - SURPRISE_LOWEST;
+  return (unsigned)min(max(bin, 0), SURPRISE_BINS - 1);
+}
+
+__device__ __forceinline__ float surprise_ratio(unsigned bin) { return __uint_as_float((bin + SURPRISE_LOWEST) << 18); }
+
+// The weight of a round's agents by bin, in shared memory, with a sum for every BIN_SEGMENT bins.
+#define BIN_SEGMENT 16
+#define BIN_SEGMENTS (SURPRISE_BINS / BIN_SEGMENT)
+
+struct ByBin {
+  unsigned bins[SURPRISE_BINS];
+  unsigned segments[BIN_SEGMENTS];
+};
+
+// All threads of the block call these two; the caller synchronises before and after.
+__device__ __forceinline__ void clear_bins(ByBin *b) {
+  for (unsigned i = threadIdx.x; i < SURPRISE_BINS; i += blockDim.x) b->bins[i] = 0;
+}
+
+__device__ __forceinline__ void sum_segments(ByBin *b) {
+  for (unsigned s = threadIdx.x; s < BIN_SEGMENTS; s += blockDim.x) {
+    unsigned sum = 0;
+    for (unsigned i = 0; i < BIN_SEGMENT; i++) sum += b->bins[s * BIN_SEGMENT + (i + s) % BIN_SEGMENT]; // own bank first
+    b->segments[s] = sum;
+  }
+}
+
+// The highest bin that agents of at least a share (16.16) of the total weight reach. One thread.
+__device__ __forceinline__ unsigned group_surprise(const ByBin *b, unsigned total, unsigned share) {
+  unsigned long long want = (unsigned long long)share * total;
+  unsigned reached = 0;
+  for (int s = BIN_SEGMENTS - 1; s >= 0; s--) {
+    if ((unsigned long long)(reached + b->segments[s]) << 16 < want) {
+      reached += b->segments[s];
+      continue;
+    }
+    for (int bin = s * BIN_SEGMENT + BIN_SEGMENT - 1; bin >= s * BIN_SEGMENT && bin > 0; bin--) {
+      reached += b->bins[bin];
+      if ((unsigned long long)reached << 16 >= want) return bin;
+    }
+  }
+  return 0;
+}
+
+struct History {
+  unsigned at_least[HISTORY_BINS];
+  float total, excess, log_tail;
+  unsigned edge;
+};
+
+struct TailShape {
+  float share, expected, trust, rank_mix;
+};
+
+// Finds the tail. One thread.
+__device__ __forceinline__ void fit(History *h, const TailShape &shape) {
+  h->total = (float)h->at_least[0];
+  float target = mul(shape.share, h->total);
+  int lo = 0, hi = HISTORY_BINS;
+  while (hi - lo > 1) {
+    int mid = (lo + hi) / 2;
+    if ((float)h->at_least[mid] > target) lo = mid; else hi = mid;
+  }
+  unsigned tail = 0, sum = 0;
+  if (lo + 1 < HISTORY_BINS) sum = tail = h->at_least[lo + 1];
+  for (int b = lo + 2; b < HISTORY_BINS && h->at_least[b] > 0; b++) sum += 2 * h->at_least[b];
+  h->edge = (unsigned)(lo + 1) * (SURPRISE_FINE / HISTORY_FINE);
+  // 0.043321699 is half a bin of the history in nats: ln 2 / 16.
+  h->excess = quo(add(mul(shape.expected, shape.trust), mul((float)sum, 0.043321699f)), add(shape.trust, (float)tail));
+  h->log_tail = log32(quo(add(h->total, 1.0f), add((float)tail, 1.0f)));
+}
+
+// The surprise of a bin in nats, after fit.
+__device__ __forceinline__ float score_of(const History *h, const TailShape &shape, unsigned bin) {
+  float rank = log32(quo(add(h->total, 1.0f), add((float)h->at_least[bin / (SURPRISE_FINE / HISTORY_FINE)], 0.5f)));
+  if (bin < h->edge) return rank;
+  // 0.021660849 is a bin in nats: ln 2 / 32.
+  float tail = add(h->log_tail, quo(mul((float)(bin - h->edge), 0.021660849f), h->excess));
+  return add(tail, mul(shape.rank_mix, sub(rank, tail)));
+}
+
+// Counts a surprise and fades old ones. All threads of the block call it with the same `first`, which is at_least[0] as it
+// was before, read ahead of a synchronisation.
+__device__ __forceinline__ void add_surprise(History *h, unsigned bin, unsigned first, unsigned memory) {
+  bool fade = first + 1 >= memory;
+  for (unsigned b = threadIdx.x; b < HISTORY_BINS; b += blockDim.x) {
+    unsigned n = h->at_least[b] + (b <= bin / (SURPRISE_FINE / HISTORY_FINE) ? 1 : 0);
+    h->at_least[b] = fade ? n / 2 : n;
+  }
+}

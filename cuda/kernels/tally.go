@@ -1,0 +1,208 @@
+package kernels
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// Words of 64 bits of a tally's scratch memory. All of it is zero before the first launch and after each, so one
+// allocation serves every round of a stream.
+const (
+	TallyTicket     = iota // how many blocks are done
+	TallyLeader            // the largest leader key: priority in the high half, ^agent in the low one
+	TallyAbstain           // abstentions; of tally_groups_u8 the groups with a winner
+	TallySlots             // [256] votes by candidate
+	TallyScratch    = TallySlots + MaxCandidates
+	MaxCandidates   = 256 // what a ballot of one byte can name
+	PlaneCandidates = 16  // most candidates that bit planes count; more need a histogram
+)
+
+// Words of 64 bits of a tally's result. The first is stored last: who sees the launch's sequence number there sees the
+// rest too. Its low half is the sequence number, its high half the flags.
+const (
+	ResultDone       = iota // sequence, and flags << 32
+	ResultWinner            // NoDecision or the index, and leader << 32
+	ResultPriority          // of the leader
+	ResultRound             // the round word after the election
+	ResultTotal             // ballots; of tally_groups_u8 groups
+	ResultAbstain           // abstentions; of tally_groups_u8 the groups with a winner
+	ResultInvalid           // invalid ballots
+	ResultUnused            // 0
+	ResultCounts            // [candidates]
+	ResultMet        = 1    // flag: the strongest candidate got what the rule asks for
+	ResultElected    = 2    // flag: this launch closed its round; without it the decision is void
+	ResultHasLeader  = 4    // flag: there is a leader
+	TallyPriorities  = 1    // flag of a launch: priorities are given; else they are all equal, and unread
+	TallyRows        = 2    // flag of a launch over groups: the rows of counts are wanted
+	TallyRecord      = 4    // flag of a launch over one electorate: the result is to be a record, and not a reply
+	TallyLaneBallots = 256  // largest group that one thread of tally_groups_u8 counts alone
+)
+
+// Words of 64 bits of a reply, which is the result of the kernels tally_u8, tally_u4 and tally_groups_u8: each has the launch's sequence
+// number in its low half and a value in its high one, and they may arrive in any order. The reply is whole when all words
+// have the number.
+const (
+	ReplyFlags     = iota // ResultMet, ResultElected, ResultHasLeader
+	ReplyWinner           // NoDecision or the index
+	ReplyLeader           // agent, with ResultHasLeader
+	ReplyPriority         // of the leader
+	ReplyRound            // the round word after the election, its low half
+	ReplyRoundHigh        // and its high one
+	ReplyAbstain          // abstentions; of tally_groups_u8 the groups with a winner
+	ReplyInvalid          // invalid ballots
+	ReplyCounts           // [candidates], not of groups
+	TallyThreads   = 512  // the largest block of these kernels: more would have too few registers for 16 candidates
+	ResidentBlocks = 16   // the grid of a resident kernel, which is one cluster: the largest that the chips have
+)
+
+// Words of 64 bits of a doorbell, which are made like those of a reply: the number of the ring in the low half, a value in
+// the high one. The kernel hears the ring when all words have the number that comes next.
+const (
+	DoorbellSeen     = iota // the round word as the caller knows it, its low half
+	DoorbellSeenHigh        // and its high one
+	DoorbellSteps           // the round to close is so many after it; 0: the kernel ends
+	DoorbellUnused          // 0
+	DoorbellWords           // 32 bytes, which the device reads at once
+)
+
+// ReplyWords is the length of a reply for so many candidates.
+func ReplyWords(candidates int) int { return ReplyCounts + candidates }
+
+// ResultWords is the length of a result for so many candidates.
+func ResultWords(candidates int) int { return ResultCounts + candidates }
+
+// TallyParams is the signature of the kernels that TallyName names. One launch counts the ballots, finds the leader, decides, closes
+// the round and stores the reply. Any launch shape of whole warps gives the same result.
+var TallyParams = []device.Param{
+	{Name: "ballots", Kind: device.KindBuffer},    // a byte a ballot, or half of one: the even ballot is the low half
+	{Name: "first", Kind: device.KindUint64},      // the byte that the first ballot is in
+	{Name: "n", Kind: device.KindUint64},          // ballots, < 2^32
+	{Name: "candidates", Kind: device.KindUint32}, // 1..256, packed 1..16
+	{Name: "priorities", Kind: device.KindBuffer}, // uint32[n] with TallyPriorities, else not looked at
+	{Name: "flags", Kind: device.KindUint32},
+	{Name: "rule", Kind: device.KindUint32},   // Rule
+	{Name: "of_all", Kind: device.KindUint32}, // 1: majority, quorum and unanimity are of all ballots, 0: of votes cast
+	{Name: "num", Kind: device.KindUint32},    // the quorum is num/den
+	{Name: "den", Kind: device.KindUint32},
+	{Name: "seen", Kind: device.KindUint64},     // the round word as the caller knows it
+	{Name: "round", Kind: device.KindUint64},    // the round to close
+	{Name: "sequence", Kind: device.KindUint32}, // what the result begins with when it is whole
+	{Name: "scratch", Kind: device.KindBuffer},  // in and out uint64[TallyScratch], zero
+	{Name: "word", Kind: device.KindBuffer},     // in and out uint64[1], the round word
+	{Name: "result", Kind: device.KindBuffer},   // out uint64[ReplyWords(candidates)]
+}
+
+// TallyResidentParams is the signature of tally_resident_u8_8 and _16, which stay on the device and close a round at each
+// ring of the doorbell. Rings have the numbers sequence+1, sequence+2 and so on, and so have the replies. A ring after the
+// kernel's life is not heard: the launch then ends, and the word of the round is as it was.
+var TallyResidentParams = []device.Param{
+	{Name: "ballots", Kind: device.KindBuffer},
+	{Name: "first", Kind: device.KindUint64},
+	{Name: "n", Kind: device.KindUint64},
+	{Name: "candidates", Kind: device.KindUint32},
+	{Name: "priorities", Kind: device.KindBuffer},
+	{Name: "flags", Kind: device.KindUint32},
+	{Name: "rule", Kind: device.KindUint32},
+	{Name: "of_all", Kind: device.KindUint32},
+	{Name: "num", Kind: device.KindUint32},
+	{Name: "den", Kind: device.KindUint32},
+	{Name: "doorbell", Kind: device.KindBuffer}, // uint64[DoorbellWords] of host memory
+	{Name: "life", Kind: device.KindUint32},     // microseconds, after which the kernel ends by itself
+	{Name: "sequence", Kind: device.KindUint32}, // of the last ring before
+	{Name: "word", Kind: device.KindBuffer},
+	{Name: "result", Kind: device.KindBuffer}, // out uint64[ReplyWords(candidates)] of host memory
+}
+
+// TallyGroupsParams is the signature of the kernels that TallyGroupsName names: one decision for each of many groups of ballots that stand one
+// behind the other, and one round for all of them.
+var TallyGroupsParams = []device.Param{
+	{Name: "ballots", Kind: device.KindBuffer},
+	{Name: "first", Kind: device.KindUint64}, // the byte of the first ballot
+	{Name: "n", Kind: device.KindUint64},     // ballots, < 2^32
+	{Name: "candidates", Kind: device.KindUint32},
+	{Name: "starts", Kind: device.KindBuffer}, // uint32[groups+1], rising: group g has the ballots starts[g]..starts[g+1]-1
+	{Name: "size", Kind: device.KindUint32},   // not 0: every group has so many ballots, and starts is not looked at
+	{Name: "groups", Kind: device.KindUint32},
+	{Name: "priorities", Kind: device.KindBuffer}, // uint32[n] with TallyPriorities
+	{Name: "flags", Kind: device.KindUint32},
+	{Name: "rule", Kind: device.KindUint32},
+	{Name: "of_all", Kind: device.KindUint32},
+	{Name: "num", Kind: device.KindUint32},
+	{Name: "den", Kind: device.KindUint32},
+	{Name: "seen", Kind: device.KindUint64},
+	{Name: "round", Kind: device.KindUint64},
+	{Name: "sequence", Kind: device.KindUint32},
+	{Name: "scratch", Kind: device.KindBuffer},
+	{Name: "word", Kind: device.KindBuffer},
+	{Name: "winners", Kind: device.KindBuffer}, // out uint32[groups]: the index or NoDecision
+	{Name: "leaders", Kind: device.KindBuffer}, // out uint32[groups] with TallyPriorities: position in the group, ^0 of an empty one
+	{Name: "rows", Kind: device.KindBuffer},    // out uint32[groups][candidates+2] with TallyRows: counts, abstentions, invalid
+	{Name: "result", Kind: device.KindBuffer},  // out uint64[ReplyCounts]
+}
+
+// TallyName is the kernel that tallies ballots for so many candidates. There is one for a few numbers of candidates, and
+// the least that suffices is meant: fewer counters take fewer registers and operations.
+func TallyName(candidates int, packed bool) string {
+	switch {
+	case packed && candidates <= 8:
+		return "tally_u4" + class(candidates)
+	case packed:
+		return "tally_u4_16"
+	}
+	return "tally_u8" + class(candidates)
+}
+
+// TallyGroupsName is the kernel for groups.
+func TallyGroupsName(candidates int, packed bool) string {
+	if packed {
+		return "tally_groups_u4" + class(candidates)
+	}
+	return "tally_groups_u8" + class(candidates)
+}
+
+// TallyResidentName is the kernel for 1..PlaneCandidates candidates.
+func TallyResidentName(candidates int) string {
+	if candidates <= 8 {
+		return "tally_resident_u8_8"
+	}
+	return "tally_resident_u8_16"
+}
+
+func class(candidates int) string {
+	for _, most := range []int{5, 8, PlaneCandidates} {
+		if candidates <= most {
+			return fmt.Sprint("_", most)
+		}
+	}
+	return fmt.Sprint("_", MaxCandidates)
+}
+
+// variant is a file of the set under another name and with numbers of its own.
+func variant(name, file string, params []device.Param, defines string) Source {
+	text := strings.Replace(code(file), "\nTALLY(", "\n"+name+"(", 1)
+	return Source{
+		Name: name, Params: params, File: file, Code: "#define TALLY " + name + "\n" + defines + text, MaxBlock: TallyThreads, WholeWarps: true,
+	}
+}
+
+func init() {
+	for _, most := range []int{5, 8, PlaneCandidates} {
+		planes := fmt.Sprintf("#define PLANES %d\n", most)
+		register(variant(fmt.Sprint("tally_u8_", most), "tally_u8.cu", TallyParams, planes))
+		register(variant(fmt.Sprint("tally_groups_u8_", most), "tally_groups_u8.cu", TallyGroupsParams, planes))
+		register(variant(fmt.Sprint("tally_groups_u4_", most), "tally_groups_u4.cu", TallyGroupsParams, planes))
+		if most <= 8 {
+			register(variant(fmt.Sprint("tally_u4_", most), "tally_u4.cu", TallyParams, planes))
+		}
+		if most >= 8 {
+			resident := variant(fmt.Sprint("tally_resident_u8_", most), "tally_resident_u8.cu", TallyResidentParams, planes)
+			resident.Grid = ResidentBlocks
+			register(resident)
+		}
+	}
+	register(variant("tally_u8_256", "tally_rows.cu", TallyParams, "#define NIBBLES 0\n"))
+	register(variant("tally_u4_16", "tally_rows.cu", TallyParams, "#define NIBBLES 1\n"))
+	register(variant("tally_groups_u8_256", "tally_groups_u8.cu", TallyGroupsParams, "#define PLANES 256\n"))
+}

@@ -1,0 +1,169 @@
+// tally_groups_u8_5, _8, _16 and _256 decide each of many groups of one-byte ballots, and close one round for all of them; see
+// kernels.TallyGroupsParams. Up to 16 candidates: a thread counts a small group alone, by bit planes in its registers,
+// and a warp shares a larger one, so groups of 1 and of 65,536 agents may stand side by side. More candidates: a warp
+// counts each group in a histogram of its own. Where groups are large on the average each warp takes one at a time.
+#include "tally_groups.cuh"
+
+#ifndef TALLY
+#define TALLY tally_groups_u8_16
+#define PLANES 16
+#endif
+
+// Counts len ballots by the lanes of a warp, or by one thread alone (lane 0 of 1).
+template <int K>
+__device__ __forceinline__ void count_group(Ballots<K> *b, const unsigned char *p, unsigned len, unsigned lane, unsigned lanes) {
+  const Split s = split(p, len);
+  const unsigned vectors = (unsigned)s.vectors;
+  const uint4 pad = make_uint4(PAD, PAD, PAD, PAD);
+  for (unsigned i = lane; i < vectors; i += 2 * lanes) {
+    const bool second = i + lanes < vectors;
+    const uint4 v0 = s.body[i], v1 = second ? s.body[i + lanes] : pad;
+    b->bytes(v0, v1);
+    if (!second) b->abstain -= 16;
+  }
+  if (lane == lanes - 1 && s.head + s.tail > 0) {
+    b->bytes(gather(p, s.head), gather((const unsigned char *)(s.body + vectors), s.tail));
+    b->abstain -= 32 - s.head - s.tail;
+  }
+}
+
+template <int K>
+__device__ __forceinline__ void groups_planes(const Ask &ask, const unsigned char *ballots, const unsigned *starts, unsigned size,
+                                              unsigned groups, const unsigned *priorities, const Out &out, unsigned *decided) {
+  const Warp warp = whole_warp();
+  const u64 warps = (u64)gridDim.x * (blockDim.x / 32), id = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  const unsigned span = ask.n <= (u64)groups * TALLY_LANE_BALLOTS ? 32 : 1;
+  const bool led = ask.flags & TALLY_PRIORITIES;
+  for (u64 base = id * span; base < groups; base += warps * span) {
+    for (unsigned off = 0; off < span; off += warp.lanes) {
+      const unsigned g = (unsigned)base + off + warp.lane;
+      const bool mine = off + warp.lane < span && g < groups;
+      Group at = {0, 0};
+      if (mine) at = group(starts, size, ask.n, g);
+      const bool large = mine && at.len > TALLY_LANE_BALLOTS;
+      if (mine && !large) {
+        Ballots<K> b;
+        b.clear();
+        count_group<K>(&b, ballots + at.lo, at.len, 0, 1);
+        store_planes<K, false>(ask, out, g, b, at.len, led ? leader_key(priorities + at.lo, 0, at.len, 1) : 0, decided);
+      }
+      for (unsigned left = __ballot_sync(warp.mask, large); left; left &= left - 1) {
+        const int owner = __ffs(left) - 1;
+        const u64 lo = __shfl_sync(warp.mask, at.lo, owner);
+        const unsigned len = __shfl_sync(warp.mask, at.len, owner);
+        Ballots<K> b;
+        b.clear();
+        count_group<K>(&b, ballots + lo, len, warp.lane, warp.lanes);
+#pragma unroll
+        for (int c = 0; c < K; c++) b.counts[c] = warp_sum(warp, b.counts[c]);
+        b.abstain = warp_sum(warp, b.abstain);
+        const u64 leader = led ? warp_max(warp, leader_key(priorities + lo, warp.lane, len, warp.lanes)) : 0;
+        if (warp.lane == 0) store_planes<K, false>(ask, out, (unsigned)base + off + owner, b, len, leader, decided);
+      }
+    }
+  }
+}
+
+// Groups of 16, 32, 48 or 64 ballots: a warp reads 32 of them with whole lines, the next while it counts these, and
+// exchanges them through shared memory so that each thread has one group. The places are turned so that neither the
+// stores nor the loads of a quarter of a warp meet in a bank.
+template <int K>
+__device__ __forceinline__ void groups_lines(const Ask &ask, const unsigned char *ballots, unsigned vectors, unsigned groups,
+                                             const unsigned *priorities, const Out &out, uint4 *shared, unsigned *decided) {
+  const unsigned lane = threadIdx.x % 32, total = groups * vectors, size = 16 * vectors; // total < 2^28
+  uint4 *mine = shared + threadIdx.x / 32 * 128;
+  const uint4 *body = (const uint4 *)ballots;
+  const bool led = ask.flags & TALLY_PRIORITIES;
+  const unsigned tiles = (groups + 31) / 32;
+  const u64 id = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, warps = (u64)gridDim.x * (blockDim.x / 32);
+  uint4 v[4];
+#define LINES(tile)                                                                       \
+  _Pragma("unroll") for (unsigned k = 0; k < 4; k++) {                                    \
+    const unsigned i = (unsigned)(tile) * 32 * vectors + k * 32 + lane;                   \
+    v[k] = (tile) < tiles && k < vectors && i < total ? __ldcg(body + i) : make_uint4(PAD, PAD, PAD, PAD); \
+  }
+  LINES(id)
+  for (u64 tile = id; tile < tiles; tile += warps) {
+#pragma unroll
+    for (unsigned k = 0; k < 4; k++) {
+      const unsigned i = k * 32 + lane;
+      if (k < vectors) mine[(i & ~7u) | ((i ^ i >> 3) & 7)] = v[k];
+    }
+    __syncwarp(0xffffffffu);
+    LINES(tile + warps)
+    uint4 x[4];
+#pragma unroll
+    for (unsigned k = 0; k < 4; k++) {
+      const unsigned i = lane * vectors + k;
+      x[k] = k < vectors ? mine[(i & ~7u) | ((i ^ i >> 3) & 7)] : make_uint4(PAD, PAD, PAD, PAD);
+    }
+    const unsigned g = (unsigned)tile * 32 + lane;
+    if (g < groups) {
+      Ballots<K> b;
+      b.clear();
+      b.bytes(x[0], x[1]);
+      b.bytes(x[2], x[3]);
+      b.abstain -= 16 * (4 - vectors);
+      store_planes<K, false>(ask, out, g, b, size, led ? leader_key(priorities + (u64)g * size, 0, size, 1) : 0, decided);
+    }
+    __syncwarp(0xffffffffu);
+  }
+#undef LINES
+}
+
+template <int K>
+__device__ __forceinline__ void groups_counted(const Ask &ask, const unsigned char *ballots, const unsigned *starts, unsigned size, unsigned groups,
+                                               const unsigned *priorities, const Out &out, uint4 *shared, unsigned *decided) {
+  const bool lines = size != 0 && size % 16 == 0 && size <= 64 && (u64)ballots % 16 == 0 && ask.n == (u64)groups * size && blockDim.x <= 256;
+  if (lines) groups_lines<K>(ask, ballots, size / 16, groups, priorities, out, shared, decided);
+  else groups_planes<K>(ask, ballots, starts, size, groups, priorities, out, decided);
+}
+
+__device__ __forceinline__ void groups_rows(const Ask &ask, const unsigned char *ballots, const unsigned *starts, unsigned size,
+                                            unsigned groups, const unsigned *priorities, const Out &out, unsigned *histogram,
+                                            unsigned *decided) {
+  const Warp warp = whole_warp();
+  const u64 warps = (u64)gridDim.x * (blockDim.x / 32), id = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+  unsigned *bins = histogram + 256 * (threadIdx.x / 32);
+  for (u64 g = id; g < groups; g += warps) {
+    const Group at = group(starts, size, ask.n, (unsigned)g);
+    for (unsigned v = warp.lane; v < 256; v += warp.lanes) bins[v] = 0;
+    __syncwarp(warp.mask);
+    for (unsigned i = warp.lane; i < at.len; i += warp.lanes) atomicAdd(&bins[ballots[at.lo + i]], 1u);
+    __syncwarp(warp.mask);
+    u64 strongest = 0;
+    unsigned cast = 0;
+    unsigned *row = out.rows + g * (ask.candidates + 2);
+    for (unsigned c = warp.lane; c < ask.candidates; c += warp.lanes) {
+      cast += bins[c];
+      const u64 key = (u64)bins[c] << 32 | (unsigned)~c;
+      if (key > strongest) strongest = key;
+      if (ask.flags & TALLY_ROWS) row[c] = bins[c];
+    }
+    strongest = warp_max(warp, strongest);
+    cast = warp_sum(warp, cast);
+    const bool led = ask.flags & TALLY_PRIORITIES;
+    const u64 leader = led ? warp_max(warp, leader_key(priorities + at.lo, warp.lane, at.len, warp.lanes)) : 0;
+    if (warp.lane == 0)
+      store(ask, out, (unsigned)g, ~(unsigned)strongest, (unsigned)(strongest >> 32), cast, ask.candidates < 256 ? bins[255] : 0, at.len, leader, decided);
+    __syncwarp(warp.mask);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(TALLY_THREADS, 2)
+TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates, const unsigned *starts, unsigned size,
+      unsigned groups, const unsigned *priorities, unsigned flags, unsigned rule, unsigned of_all, unsigned num,
+      unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence, unsigned long long *scratch, unsigned long long *word,
+      unsigned *winners, unsigned *leaders, unsigned *rows, unsigned long long *result) {
+  __shared__ uint4 shared[256 * 4]; // the lines of the warps, or their histograms
+  const Ask ask = {candidates, flags, rule, of_all, num, den, sequence, n, seen, round};
+  const Out out = {winners, leaders, rows};
+  ballots += first;
+  unsigned decided = 0;
+#if PLANES <= PLANE_CANDIDATES
+  groups_counted<PLANES>(ask, ballots, starts, size, groups, priorities, out, shared, &decided);
+#else
+  groups_rows(ask, ballots, starts, size, groups, priorities, out, (unsigned *)shared, &decided);
+#endif
+  finish_groups(ask, decided, scratch, word, result);
+}

@@ -1,0 +1,99 @@
+// The numbers of words, components and variables, from the Go constants of this package that say what each is.
+// Written by: go test ./cuda/kernels -run TestWordsAreCurrent -update
+
+// voting
+#define RULE_PLURALITY 0
+#define RULE_MAJORITY 1
+#define RULE_QUORUM 2
+#define RULE_WEIGHTED 3
+#define RULE_UNANIMOUS 4
+#define VOTE_NORMAL 0
+#define VOTE_SUSPICIOUS 1
+#define VOTE_ANOMALOUS 2
+#define VOTE_CANDIDATES 3
+#define MAX_VOTE_WEIGHT 8192
+
+// surprise
+#define SURPRISE_FINE 32
+#define SURPRISE_MIN_OCTAVE -6
+#define SURPRISE_BINS 512
+#define HISTORY_FINE 8
+#define HISTORY_BINS 128
+#define SCORE_HALF 10
+#define DAY_SLOTS 48
+#define WEEK_SLOTS 168
+#define MAX_FEATURES 64
+
+// leaky: words of the parameter block
+#define LEAKY_FEATURES 0
+#define LEAKY_RULE 1
+#define LEAKY_QUORUM 2
+#define LEAKY_FRONT_RATE 3
+#define LEAKY_CLIP 4
+#define LEAKY_HISTORY_RATE 5
+#define LEAKY_SHARE 6
+#define LEAKY_ANOMALOUS 7
+#define LEAKY_SUSPICIOUS 8
+#define LEAKY_WARMUP 9
+
+// leaky: components of the weights
+#define LEAKY_RATE 0
+#define LEAKY_PROJECT 1
+
+// leaky: variables of the state
+#define LEAKY_VAR_ROUND 0
+#define LEAKY_VAR_LEVEL 1
+#define LEAKY_VAR_SPREAD 2
+#define LEAKY_VAR_POTENTIAL 3
+#define LEAKY_VAR_USUAL 4
+
+// predictor: words of the parameter block
+#define PREDICTOR_FEATURES 0
+#define PREDICTOR_RULE 1
+#define PREDICTOR_QUORUM 2
+#define PREDICTOR_LEARN 3
+#define PREDICTOR_FRONT_RATE 4
+#define PREDICTOR_CLIP 5
+#define PREDICTOR_HISTORY_RATE 6
+#define PREDICTOR_HABIT_RATE 7
+#define PREDICTOR_SUSTAINED 8
+#define PREDICTOR_SHARE 9
+#define PREDICTOR_MEMORY 10
+#define PREDICTOR_TAIL_SHARE 11
+#define PREDICTOR_TAIL_SHAPE 12
+#define PREDICTOR_TAIL_TRUST 13
+#define PREDICTOR_RANK_MIX 14
+#define PREDICTOR_HOLD 15
+#define PREDICTOR_ALARM 16
+#define PREDICTOR_SUSPECT 17
+#define PREDICTOR_WARMUP 18
+
+// predictor: sizes and components of the weights
+#define PREDICTOR_HIDDEN 4
+#define PREDICTOR_READOUT 7
+#define PREDICTOR_INPUTS 4
+#define PREDICTOR_IN 0
+#define PREDICTOR_RECURRENT 16
+#define PREDICTOR_LEAK 32
+#define PREDICTOR_SLOW 36
+#define PREDICTOR_FAST 37
+#define PREDICTOR_PROJECT 38
+
+// predictor: variables of the state
+#define PREDICTOR_VAR_ROUND 0
+#define PREDICTOR_VAR_LEVEL 1
+#define PREDICTOR_VAR_SPREAD 2
+#define PREDICTOR_VAR_LAST 3
+#define PREDICTOR_VAR_DAY 4
+#define PREDICTOR_VAR_WEEK 5
+#define PREDICTOR_VAR_DAY_SEEN 6
+#define PREDICTOR_VAR_WEEK_SEEN 7
+#define PREDICTOR_VAR_HISTORY 8
+#define PREDICTOR_VAR_HOLD 9
+#define PREDICTOR_VAR_HIDDEN 10
+#define PREDICTOR_VAR_READOUT 11
+#define PREDICTOR_VAR_MEAN 12
+#define PREDICTOR_VAR_ERROR 13
+#define PREDICTOR_VAR_DRIFT 14
+#define PREDICTOR_VAR_DRIFT_USUAL 15
+#define PREDICTOR_VAR_NAIVE 16

@@ -1,0 +1,79 @@
+package kernels
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write words.cuh anew from the constants")
+
+// TestWordsAreCurrent holds words.cuh to the Go constants that it repeats, so that a kernel and its description cannot
+// number their words apart.
+func TestWordsAreCurrent(t *testing.T) {
+	groups := []struct {
+		about string
+		names []string
+		value []int
+	}{
+		{
+			"voting",
+			[]string{"RULE_PLURALITY", "RULE_MAJORITY", "RULE_QUORUM", "RULE_WEIGHTED", "RULE_UNANIMOUS", "VOTE_NORMAL", "VOTE_SUSPICIOUS", "VOTE_ANOMALOUS", "VOTE_CANDIDATES", "MAX_VOTE_WEIGHT"},
+			[]int{int(RulePlurality), int(RuleMajority), int(RuleQuorum), int(RuleWeighted), int(RuleUnanimous), VoteNormal, VoteSuspicious, VoteAnomalous, VoteCandidates, MaxVoteWeight},
+		},
+		{
+			"surprise",
+			[]string{"SURPRISE_FINE", "SURPRISE_MIN_OCTAVE", "SURPRISE_BINS", "HISTORY_FINE", "HISTORY_BINS", "SCORE_HALF", "DAY_SLOTS", "WEEK_SLOTS", "MAX_FEATURES"},
+			[]int{SurpriseFine, SurpriseMinOctave, SurpriseBins, HistoryFine, HistoryBins, ScoreHalf, DaySlots, WeekSlots, MaxFeatures},
+		},
+		{
+			"leaky: words of the parameter block",
+			[]string{"LEAKY_FEATURES", "LEAKY_RULE", "LEAKY_QUORUM", "LEAKY_FRONT_RATE", "LEAKY_CLIP", "LEAKY_HISTORY_RATE", "LEAKY_SHARE", "LEAKY_ANOMALOUS", "LEAKY_SUSPICIOUS", "LEAKY_WARMUP"},
+			[]int{LeakyFeatures, LeakyRule, LeakyQuorum, LeakyFrontRate, LeakyClip, LeakyHistoryRate, LeakyShare, LeakyAnomalous, LeakySuspicious, LeakyWarmup},
+		},
+		{"leaky: components of the weights", []string{"LEAKY_RATE", "LEAKY_PROJECT"}, []int{LeakyRate, LeakyProject}},
+		{
+			"leaky: variables of the state",
+			[]string{"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL"},
+			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarPotential, LeakyVarUsual},
+		},
+		{
+			"predictor: words of the parameter block",
+			[]string{"PREDICTOR_FEATURES", "PREDICTOR_RULE", "PREDICTOR_QUORUM", "PREDICTOR_LEARN", "PREDICTOR_FRONT_RATE", "PREDICTOR_CLIP", "PREDICTOR_HISTORY_RATE", "PREDICTOR_HABIT_RATE", "PREDICTOR_SUSTAINED", "PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE", "PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_ALARM", "PREDICTOR_SUSPECT", "PREDICTOR_WARMUP"},
+			[]int{PredictorFeatures, PredictorRule, PredictorQuorum, PredictorLearn, PredictorFrontRate, PredictorClip, PredictorHistoryRate, PredictorHabitRate, PredictorSustained, PredictorShare, PredictorMemory, PredictorTailShare, PredictorTailShape, PredictorTailTrust, PredictorRankMix, PredictorHold, PredictorAlarm, PredictorSuspect, PredictorWarmup},
+		},
+		{
+			"predictor: sizes and components of the weights",
+			[]string{"PREDICTOR_HIDDEN", "PREDICTOR_READOUT", "PREDICTOR_INPUTS", "PREDICTOR_IN", "PREDICTOR_RECURRENT", "PREDICTOR_LEAK", "PREDICTOR_SLOW", "PREDICTOR_FAST", "PREDICTOR_PROJECT"},
+			[]int{PredictorHidden, PredictorReadout, PredictorInputs, PredictorIn, PredictorRecurrent, PredictorLeak, PredictorSlow, PredictorFast, PredictorProject},
+		},
+		{
+			"predictor: variables of the state",
+			[]string{"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST", "PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN", "PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_HIDDEN", "PREDICTOR_VAR_READOUT", "PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL", "PREDICTOR_VAR_NAIVE"},
+			[]int{PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay, PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold, PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift, PredictorVarDriftUsual, PredictorVarNaive},
+		},
+	}
+	var b strings.Builder
+	b.WriteString("// The numbers of words, components and variables, from the Go constants of this package that say what each is.\n" +
+		"// Written by: go test ./cuda/kernels -run TestWordsAreCurrent -update\n")
+	for _, g := range groups {
+		fmt.Fprintf(&b, "\n// %s\n", g.about)
+		if len(g.names) != len(g.value) {
+			t.Fatalf("%s: %d names for %d values", g.about, len(g.names), len(g.value))
+		}
+		for i, name := range g.names {
+			fmt.Fprintf(&b, "#define %s %d\n", name, g.value[i])
+		}
+	}
+	if *update {
+		if err := os.WriteFile("words.cuh", []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile("words.cuh")
+	if err != nil || string(have) != b.String() {
+		t.Errorf("words.cuh is not what the constants say (%v); write it anew with -update", err)
+	}
+}
