@@ -1,0 +1,232 @@
+package fusion
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// Members says to which node each agent belongs, in the fusions to come; see None. In Static mode the agents are sorted here,
+// on the host, in tens of nanoseconds an agent, unless they stand in order already; the slice is the caller's again when
+// it returns.
+func (f *Fuser) Members(ids []uint32) error {
+	if len(ids) != f.opts.Agents {
+		return fmt.Errorf("members of %d agents, want %d: %w", len(ids), f.opts.Agents, ErrLength)
+	}
+	if err := f.idle(context.Background()); err != nil {
+		return err
+	}
+	if f.opts.Mode == Static {
+		return f.sort(ids)
+	}
+	if err := put(f, &f.own.members, ids); err != nil {
+		return err
+	}
+	return f.PointMembers(f.own.members, 0)
+}
+
+// PointMembers takes the members from device memory: a uint32 for each agent from the byte at off on, a multiple of 16, which
+// each fusion reads anew. It needs Unsorted mode: a static membership is sorted on the host. b must stay open.
+func (f *Fuser) PointMembers(b device.Buffer, off int64) error {
+	if f.opts.Mode != Unsorted {
+		return fmt.Errorf("point at members in static mode: give them with Members, or choose the mode Unsorted: %w", device.ErrInvalidArgument)
+	}
+	bytes := 4 * int64(f.opts.Agents)
+	if err := check("members", b, off, bytes); err != nil {
+		return err
+	}
+	if f.sorts() {
+		f.launches = f.sorted(device.Range(b, off, bytes))
+		return nil
+	}
+	phases := f.phases()
+	f.launches = make([]launch, phases)
+	for i := range f.launches {
+		low, high := i*f.opts.Nodes/phases, (i+1)*f.opts.Nodes/phases
+		l := launch{kernel: f.kernel, geometry: f.geometry((int64(f.opts.Agents) + kernels.FuseTile - 1) / kernels.FuseTile)}
+		if i == 0 {
+			l.flags |= kernels.FuseFirst
+		}
+		if i == phases-1 {
+			l.flags |= kernels.FuseLast
+		}
+		l.args = []device.Arg{
+			{},
+			device.Range(b, off, bytes),
+			{},
+			device.Uint32(uint32(f.opts.Agents)),
+			device.Uint32(uint32(low)),
+			device.Uint32(uint32(high)),
+			device.Uint32(uint32(f.opts.Nodes)),
+			device.Uint32(uint32(f.opts.Dim)),
+			{},
+			device.Ptr(f.sums),
+			device.Ptr(f.tallies),
+			device.Ptr(f.scratch),
+			{},
+			device.Mapped(f.result, 0, f.result.Size()),
+		}
+		f.launches[i] = l
+	}
+	return nil
+}
+
+// sorted is an unsorted fusion that sorts the agents by their node first, in four launches over the memory of f.sorting.
+func (f *Fuser) sorted(members device.Arg) []launch {
+	o := &f.opts
+	agents, nodes := device.Uint32(uint32(o.Agents)), device.Uint32(uint32(o.Nodes))
+	counts, numbers, order := device.Ptr(f.sorting.counts), device.Ptr(f.sorting.numbers), device.Ptr(f.sorting.order)
+	blocks := func(work, each int) device.Geometry { return f.geometry((int64(work) + int64(each) - 1) / int64(each)) }
+	const some = 4 * kernels.FuseMaxBlock // elements a block has on their way
+	shares := (o.Agents + kernels.FuseShare - 1) / kernels.FuseShare
+	return []launch{
+		{kernel: f.count, whole: true, geometry: blocks(o.Agents, kernels.FuseTile), args: []device.Arg{
+			members, agents, nodes, counts, numbers, device.Ptr(f.scratch),
+		}},
+		{kernel: f.starts, whole: true, geometry: blocks(o.Nodes, 2*some), args: []device.Arg{nodes, counts}},
+		{kernel: f.place, whole: true, geometry: blocks(o.Agents, some), args: []device.Arg{
+			members, agents, nodes, counts, numbers, order,
+		}},
+		{kernel: f.kernel, flags: kernels.FuseLast, geometry: f.geometry(f.blocks(shares)), args: []device.Arg{
+			{},
+			members,
+			{},
+			order,
+			counts,
+			agents,
+			nodes,
+			device.Uint32(uint32(o.Dim)),
+			{},
+			device.Ptr(f.sums),
+			device.Ptr(f.tallies),
+			device.Ptr(f.scratch),
+			{},
+			device.Mapped(f.result, 0, f.result.Size()),
+		}},
+	}
+}
+
+// sortAgents in place of a number of phases asks for agents to be sorted.
+const sortAgents = -1
+
+// sorts says whether an unsorted fusion sorts the agents by their node on the device, at each fusion anew. Grouping tiles of agents saves
+// additions as long as a tile has several agents of a node. With 32 times as many nodes as a tile has agents, 98 % of a tile's
+// agents are alone, and nearly every row goes to memory value by value. Sorting costs about 30 bytes an agent and one addition to
+// a counter, and then a node costs one addition of a row, so that it pays when nodes have agents enough: not when they are fewer than
+// the nodes, where most of the counters are of nobody.
+func (f *Fuser) sorts() bool {
+	const many = 32 * kernels.FuseTile
+	o := &f.opts
+	if o.Mode != Unsorted || o.Agents > kernels.FuseHead {
+		return false
+	}
+	return o.phases == sortAgents || o.phases == 0 && o.Nodes >= many && o.Agents >= o.Nodes
+}
+
+// phases is in how many launches an unsorted fusion goes, each for a range of the nodes. Additions to sums that are not in the
+// cache read and write 32 bytes of memory for each 32 added; a range that stays in it pays that once. So it is worth reading the
+// members again for each range, when a node gets several agents.
+func (f *Fuser) phases() int {
+	const (
+		most     = 16
+		returned = 4 // agents a node on the average, from which on ranges pay
+	)
+	if f.opts.phases > 0 {
+		return min(f.opts.phases, f.opts.Nodes)
+	}
+	cache := f.dev.Properties().L2Bytes * 2 / 3 // the rest is for rows on their way
+	if cache == 0 || f.opts.Agents < returned*f.opts.Nodes {
+		return 1
+	}
+	return int(min((f.sums.Size()+cache-1)/cache, most))
+}
+
+// sort makes the tables of a static membership and copies them to the device.
+func (f *Fuser) sort(ids []uint32) error {
+	p := newPlan(ids, f.opts.Nodes, f.opts.runRows)
+	f.launches = nil
+	f.outside = Report{Nobody: p.nobody, Invalid: p.invalid}
+	order, flags := device.Ptr(f.scratch), uint32(0)
+	if p.order != nil {
+		if err := put(f, &f.own.members, p.order); err != nil {
+			return err
+		}
+		order, flags = device.Ptr(f.own.members), kernels.FuseOrder
+	}
+	var table []uint32
+	for _, level := range p.levels {
+		table = append(table, words(level)...)
+	}
+	if err := put(f, &f.own.runs, table); err != nil {
+		return err
+	}
+	dim := int64(f.opts.Dim)
+	if err := f.reserve(&f.own.partSums, 4*int64(p.parts)*dim); err != nil {
+		return err
+	}
+	if err := f.reserve(&f.own.partTallies, 8*kernels.FuseTallyPair*int64(p.parts)); err != nil {
+		return err
+	}
+	at := int64(0)
+	launches := make([]launch, len(p.levels))
+	for i, level := range p.levels {
+		bytes := kernels.FuseRunBytes * int64(len(level))
+		l := launch{kernel: f.kernel, flags: flags, geometry: f.geometry(f.blocks(len(level)))}
+		l.args = []device.Arg{
+			{},
+			order,
+			{},
+			device.Range(f.own.runs, at, bytes),
+			device.Uint32(uint32(len(level))),
+			device.Uint32(uint32(dim)),
+			{},
+			device.Ptr(f.sums),
+			device.Ptr(f.tallies),
+			device.Ptr(f.own.partSums),
+			device.Ptr(f.own.partTallies),
+			device.Ptr(f.scratch),
+			{},
+			device.Mapped(f.result, 0, f.result.Size()),
+		}
+		if i > 0 {
+			l.kernel, l.flags = f.sum, kernels.FuseParts
+			l.args[0], l.args[1], l.args[2] = device.Ptr(f.own.partSums), device.Ptr(f.scratch), device.Ptr(f.scratch)
+		}
+		if i == len(p.levels)-1 {
+			l.flags |= kernels.FuseLast
+		}
+		at += bytes
+		launches[i] = l
+	}
+	f.launches = launches
+	return nil
+}
+
+// blocks is how many blocks have a run for each of their teams. A team has a lane for each 16 bytes of a row, up to a warp.
+func (f *Fuser) blocks(runs int) int64 {
+	vectors, lanes := int64(f.opts.Dim)*f.opts.Type.Bytes()/16, int64(1)
+	for lanes < min(vectors, 32) {
+		lanes *= 2
+	}
+	return (int64(runs)*lanes + kernels.FuseMaxBlock - 1) / kernels.FuseMaxBlock
+}
+
+// geometry is the shape of a launch with work for so many blocks. A GPU gets several times the blocks that run at once, so
+// that those of unequal work even out, and not so many that their ends, which meet in one counter, are felt. The host gets one
+// block a core for Unsorted, whose blocks each look at all members.
+func (f *Fuser) geometry(blocks int64) device.Geometry {
+	if f.opts.Geometry != (device.Geometry{}) {
+		return f.opts.Geometry
+	}
+	perCore := int64(16)
+	if p := f.dev.Properties(); p.ComputeMajor == 0 {
+		perCore = 4
+		if f.opts.Mode == Unsorted {
+			perCore, blocks = 1, int64(p.Multiprocessors)
+		}
+	}
+	most := perCore * int64(f.dev.Properties().Multiprocessors)
+	return device.Geometry{Grid: int(min(max(blocks, 1), most)), Block: kernels.FuseMaxBlock}
+}

@@ -1,0 +1,471 @@
+// Package round holds rounds of votes on a device: agents' ballots in device memory, one launch that counts them, finds the
+// leader, decides and closes the round, and the decision in host memory. What a decision means is in consensus.
+package round
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// Options are what all rounds of a Round have in common.
+type Options struct {
+	// Candidates is the number of candidates: 1..256, of packed ballots 1..16.
+	Candidates int
+	// Rule decides; the zero value is plurality.
+	Rule consensus.Rule
+	// Packed says that a ballot is half a byte; see consensus.
+	Packed bool
+	// Weights is what weights the ballots have; zero: none, and each weighs 1.
+	Weights Weights
+	// Capacity is how many ballots Cast can take: so much device memory is reserved, and four bytes a ballot more at the
+	// first Prioritize, and the size of a weight at the first Weigh. 0: ballots are only pointed at, with Point.
+	Capacity int
+	// Resident is how long a kernel stays on the device after its launch and closes rounds that Decide asks for through a
+	// doorbell in host memory: MinResident..MaxResident, or 0, the default, for a launch a round. It saves a round the time
+	// of its launch, about 4 us, and occupies 16 multiprocessors for all the time that the Round is in use and up to
+	// Resident longer; whatever waits for the whole device, as the release of memory to the driver, waits that long.
+	// For up to 16 candidates in ballots of a byte without weights. The host
+	// device and chips before compute capability 9 have no use for it and ignore it.
+	Resident time.Duration
+	// Geometry is the shape of the launch; zero: chosen for the device and the number of ballots.
+	Geometry device.Geometry
+}
+
+// MaxBallots is how many ballots a round has at most.
+const MaxBallots = math.MaxUint32
+
+// Round is a series of rounds over one electorate. It is used by one goroutine at a time. Its owner closes it before
+// the device.
+type Round struct {
+	opts    Options
+	dev     device.Device
+	stream  device.Stream
+	kernel  device.Kernel
+	ballots device.Buffer // what Cast fills; nil without Capacity
+	ranks   device.Buffer // what Prioritize fills; nil before
+	weights device.Buffer // what Weigh and its like fill; nil before
+	weighed bool          // the ballots of the rounds to come have weights
+	ballot  poll
+
+	resident *resident // nil: a launch a round
+	close    []func() error
+}
+
+// poll is the part of a launch that Round and Groups have in common: the argument list, the round word and the result.
+type poll struct {
+	scratch, word device.Buffer
+	result        device.HostBuffer
+	words         []uint64 // the reply
+	values        []uint32 // of the last reply
+	record        bool     // the result is a record, whose words hold no sequence numbers but the first
+	args          []device.Arg
+	geometry      device.Geometry
+	at            int // index of the argument seen, behind which round and sequence stand
+	seen          uint64
+	sequence      uint32
+	unsure        bool // a launch may have closed a round that nobody has seen
+	n             int  // ballots; -1: none were given
+}
+
+// New makes a series of rounds whose first has the number 1, and no ballots.
+func New(d device.Device, opts Options) (r *Round, err error) {
+	most, name := consensus.MaxCandidates, kernels.TallyName(opts.Candidates, opts.Packed)
+	if opts.Packed {
+		most = consensus.MaxPacked
+	}
+	if opts.Weights > Fractions {
+		return nil, fmt.Errorf("round of weights %d: %w", opts.Weights, device.ErrInvalidArgument)
+	} else if opts.Weights != Unweighted {
+		name = kernels.WeightedName(int(opts.Weights), opts.Candidates, opts.Packed)
+	}
+	if opts.Candidates < 1 || opts.Candidates > most {
+		return nil, fmt.Errorf("round of %d candidates, at most %d: %w", opts.Candidates, most, consensus.ErrCandidates)
+	}
+	if opts.Capacity < 0 || opts.Capacity > MaxBallots {
+		return nil, fmt.Errorf("round of %d ballots: %w", opts.Capacity, device.ErrInvalidArgument)
+	}
+	if err := opts.Rule.Check(); err != nil {
+		return nil, err
+	}
+	if err := opts.checkResident(); err != nil {
+		return nil, err
+	}
+	r = &Round{opts: opts, dev: d}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+			r = nil
+		}
+	}()
+	if r.kernel, err = d.Kernel(name); err != nil {
+		return r, err
+	}
+	if r.stream, err = d.NewStream(); err != nil {
+		return r, err
+	}
+	r.close = append(r.close, r.stream.Close)
+	if err = r.ballot.open(d, opts.Candidates, &r.close); err != nil {
+		return r, err
+	}
+	if opts.Capacity > 0 {
+		if r.ballots, err = alloc(d, r.bytes(opts.Capacity), &r.close); err != nil {
+			return r, err
+		}
+	}
+	r.ballot.args = []device.Arg{
+		{}, device.Uint64(0), device.Uint64(0), device.Uint32(uint32(opts.Candidates)), device.Ptr(r.ballot.scratch), device.Uint32(0),
+	}
+	r.ballot.arguments(opts.Rule)
+	r.ballot.args = append(r.ballot.args, device.Mapped(r.ballot.result, 0, r.ballot.result.Size()))
+	r.ballot.record = opts.Weights != Unweighted
+	r.weighedArgs()
+	return r, r.reside(d)
+}
+
+// alloc reserves memory and appends its Close to the list.
+func alloc(d device.Device, n int64, closers *[]func() error) (device.Buffer, error) {
+	b, err := d.Alloc(n, "consensus")
+	if err == nil {
+		*closers = append(*closers, b.Close)
+	}
+	return b, err
+}
+
+// open makes the memory of a poll.
+func (p *poll) open(d device.Device, counts int, closers *[]func() error) (err error) {
+	p.n = -1
+	if p.scratch, err = alloc(d, 8*kernels.WeightedScratch, closers); err != nil {
+		return err
+	}
+	if p.word, err = alloc(d, 8, closers); err != nil {
+		return err
+	}
+	if err = errors.Join(p.scratch.Fill(0, p.scratch.Size(), 0), p.word.Fill(0, 8, 0)); err != nil {
+		return err
+	}
+	if p.result, err = d.AllocHost(8*int64(kernels.ResultWords(counts)), "consensus"); err != nil {
+		return err
+	}
+	*closers = append(*closers, p.result.Close)
+	clear(p.result.Bytes())
+	p.words = device.Of[uint64](p.result.Bytes())
+	p.values = make([]uint32, len(p.words))
+	return nil
+}
+
+// arguments appends the arguments from rule to word.
+func (p *poll) arguments(r consensus.Rule) {
+	p.args = append(p.args, device.Uint32(uint32(r.Kind)), device.Uint32(uint32(r.Of)), device.Uint32(r.Quorum.Num), device.Uint32(r.Quorum.Den))
+	p.at = len(p.args)
+	p.args = append(p.args, device.Uint64(0), device.Uint64(0), device.Uint32(0), device.Ptr(p.scratch), device.Ptr(p.word))
+}
+
+// hold launches one round and waits for its result. It fails with consensus.ErrRound when the round was not closed.
+func (p *poll) hold(ctx context.Context, s device.Stream, k device.Kernel, round uint64) error {
+	if p.n < 0 {
+		return fmt.Errorf("decide round %d without ballots: %w", round, device.ErrInvalidArgument)
+	}
+	if err := p.catchUp(ctx, s); err != nil {
+		return err
+	}
+	if round == next {
+		round = p.seen + 1
+	}
+	p.sequence++
+	p.args[p.at], p.args[p.at+1], p.args[p.at+2] = device.Uint64(p.seen), device.Uint64(round), device.Uint32(p.sequence)
+	if err := s.Launch(k, p.geometry, p.args...); err != nil {
+		return fmt.Errorf("decide round %d: %w", round, err)
+	}
+	p.unsure = true
+	if err := p.await(ctx, s); err != nil {
+		return fmt.Errorf("decide round %d: %w", round, err)
+	}
+	p.unsure = false
+	before := p.seen
+	p.seen = p.round()
+	if p.flags()&kernels.ResultElected == 0 {
+		return fmt.Errorf("decide round %d after round %d: %w", round, max(before, p.seen), consensus.ErrRound)
+	}
+	return nil
+}
+
+// await waits until all words of the reply carry the launch's sequence number, and takes their values. The words come in
+// one or a few transfers, so those behind the first are there within a moment.
+func (p *poll) await(ctx context.Context, s device.Stream) error {
+	if err := s.Await(ctx, p.result, 0, p.sequence); err != nil || p.record {
+		return err
+	}
+	for i := range p.words {
+		for tries := 0; !p.take(i); tries++ {
+			if tries < patience {
+				continue
+			}
+			if err := s.Sync(ctx); err != nil { // now they are all there
+				return err
+			}
+			if !p.take(i) {
+				return fmt.Errorf("word %d of the reply is of another launch: %w", i, device.ErrInvalidArgument)
+			}
+		}
+	}
+	return nil
+}
+
+// patience is how often a word of a reply is looked at before the launch is waited for: about 0.1 ms.
+const patience = 100_000
+
+// take takes one word's value, if it is of the launch under way.
+func (p *poll) take(i int) bool {
+	w := atomic.LoadUint64(&p.words[i]) // the device stores it
+	p.values[i] = uint32(w >> 32)
+	return uint32(w) == p.sequence
+}
+
+// round is the round word after the last launch.
+func (p *poll) round() uint64 {
+	if p.record {
+		return p.words[kernels.ResultRound]
+	}
+	return uint64(p.values[kernels.ReplyRoundHigh])<<32 | uint64(p.values[kernels.ReplyRound])
+}
+
+// flags are those of the last launch.
+func (p *poll) flags() uint32 { return uint32(p.words[kernels.ResultDone] >> 32) }
+
+// next stands for the number after the last.
+const next = 0
+
+// catchUp learns the round word after a wait that was given up.
+func (p *poll) catchUp(ctx context.Context, s device.Stream) error {
+	if !p.unsure {
+		return nil
+	}
+	if err := s.Sync(ctx); err != nil {
+		return err
+	}
+	var word [1]uint64
+	if err := p.word.Read(0, device.Bytes(word[:])); err != nil {
+		return err
+	}
+	p.seen, p.unsure = word[0], false
+	return nil
+}
+
+// bytes is the size of so many ballots.
+func (r *Round) bytes(n int) int64 {
+	if r.opts.Packed {
+		return int64(consensus.PackedLen(n))
+	}
+	return int64(n)
+}
+
+// Cast copies the ballots of the rounds to come to the device, a byte each, in place of those before: agent i has ballot
+// i. More than Capacity, or a Round of packed ballots, is device.ErrInvalidArgument. Priorities and weights given before
+// go; see Prioritize and Weigh. The slice is the caller's again when Cast returns.
+func (r *Round) Cast(ballots []byte) error {
+	if r.opts.Packed {
+		return fmt.Errorf("cast %d ballots of a byte in a round of packed ones: %w", len(ballots), device.ErrInvalidArgument)
+	}
+	return r.cast(ballots, len(ballots))
+}
+
+// CastPacked is Cast for n packed ballots, which consensus.PackedLen(n) bytes hold.
+func (r *Round) CastPacked(packed []byte, n int) error {
+	if !r.opts.Packed || n < 0 || len(packed) != consensus.PackedLen(n) {
+		return fmt.Errorf("cast %d packed ballots in %d bytes: %w", n, len(packed), device.ErrInvalidArgument)
+	}
+	return r.cast(packed, n)
+}
+
+func (r *Round) cast(data []byte, n int) error {
+	if n > r.opts.Capacity {
+		return fmt.Errorf("cast %d ballots, room is for %d: %w", n, r.opts.Capacity, device.ErrInvalidArgument)
+	}
+	b := r.ballots
+	if b == nil { // no ballots, in no memory
+		return r.Point(r.ballot.scratch, 0, 0)
+	}
+	if err := r.idle(); err != nil {
+		return err
+	}
+	if err := b.Write(0, data); err != nil {
+		return err
+	}
+	return r.Point(b, 0, n)
+}
+
+// Point takes the ballots of the rounds to come from device memory, in place of those before: n of them, the first in
+// the byte at off of b, which may be any. They are read when a round is decided, by a stream of this Round; whoever
+// writes them has synced his own by then. b must stay open. Priorities and weights given before go.
+func (r *Round) Point(b device.Buffer, off int64, n int) error {
+	if b == nil || n < 0 || n > MaxBallots {
+		return fmt.Errorf("point at %d ballots: %w", n, device.ErrInvalidArgument)
+	}
+	if err := device.CheckRange("point at ballots", off, r.bytes(n), b.Size()); err != nil {
+		return err
+	}
+	if err := r.leave(); err != nil {
+		return err
+	}
+	p := &r.ballot
+	p.n = n
+	p.args[0], p.args[1], p.args[2] = device.Ptr(b), device.Uint64(uint64(off)), device.Uint64(uint64(n))
+	r.weighed = false
+	r.rank(device.Ptr(p.scratch), 0)
+	return nil
+}
+
+// Prioritize copies the agents' priorities to the device, one for each ballot. The agent with the highest leads, of several
+// the one with the smallest index. Without priorities agent 0 leads.
+func (r *Round) Prioritize(priorities []uint32) error {
+	if len(priorities) != r.ballot.n || r.opts.Capacity < len(priorities) {
+		return fmt.Errorf("%d priorities for %d ballots: %w", len(priorities), r.ballot.n, device.ErrInvalidArgument)
+	}
+	if r.ranks == nil {
+		b, err := alloc(r.dev, 4*int64(r.opts.Capacity), &r.close)
+		if err != nil {
+			return err
+		}
+		r.ranks = b
+	}
+	if err := r.idle(); err != nil {
+		return err
+	}
+	if err := r.ranks.Write(0, device.Bytes(priorities)); err != nil {
+		return err
+	}
+	return r.PointPriorities(r.ranks, 0)
+}
+
+// PointPriorities takes the priorities from device memory: a uint32 for each ballot from the byte at off on, a multiple of
+// 16. b must stay open.
+func (r *Round) PointPriorities(b device.Buffer, off int64) error {
+	n := 4 * int64(max(r.ballot.n, 0))
+	if b == nil || r.ballot.n < 0 || off%device.RangeAlign != 0 {
+		return fmt.Errorf("point at priorities at %d for %d ballots: %w", off, r.ballot.n, device.ErrInvalidArgument)
+	}
+	if err := device.CheckRange("point at priorities", off, n, b.Size()); err != nil {
+		return err
+	}
+	if err := r.leave(); err != nil {
+		return err
+	}
+	r.rank(device.Range(b, off, n), kernels.TallyPriorities)
+	return nil
+}
+
+// rank sets the arguments of the priorities, and the launch shape to what must be read.
+func (r *Round) rank(priorities device.Arg, flags uint32) {
+	p := &r.ballot
+	p.args[4], p.args[5] = priorities, device.Uint32(flags)
+	p.geometry = r.opts.Geometry
+	if p.geometry == (device.Geometry{}) {
+		p.geometry = geometry(r.dev, r.bytes(p.n)+(r.opts.Weights.bytes()+4*int64(flags&kernels.TallyPriorities))*int64(p.n))
+	}
+}
+
+const (
+	threads = 512 // a block
+	// inFlight is what a thread reads at once: four loads of 16 bytes.
+	inFlight = 64
+	// perCore blocks run on a multiprocessor at once. Two of 512 threads with four loads in flight read at full rate on an
+	// H200; more blocks were slower, and more have to be merged.
+	perCore = 2
+	// quarters is how much of inFlight a thread gets where there is little to read: more blocks, which wait less.
+	quarters = 1
+)
+
+// geometry is the shape of a launch that reads so many bytes: as many threads as have something to read.
+func geometry(d device.Device, bytes int64) device.Geometry {
+	const share = threads * inFlight * quarters / 4
+	blocks := (bytes + share - 1) / share
+	return device.Geometry{Grid: int(min(max(blocks, 1), int64(perCore*d.Properties().Multiprocessors))), Block: threads}
+}
+
+// idle waits for a launch whose Decide was given up, before something that it reads is overwritten.
+func (r *Round) idle() error {
+	if err := r.leave(); err != nil {
+		return err
+	}
+	return r.ballot.catchUp(context.Background(), r.stream)
+}
+
+// Decide counts the ballots, finds the leader, decides by the rule, and closes the round after the last. It is one launch
+// and one wait: the result arrives in host memory. Cancelling ctx ends the wait, not the launch: the round may
+// be closed all the same, and the next Decide then closes a later one.
+func (r *Round) Decide(ctx context.Context) (consensus.Decision, error) { return r.decide(ctx, next) }
+
+// DecideAs is Decide for a round of this number. Numbers only grow: one that is not above the last round's is
+// consensus.ErrRound, and the decision is void.
+func (r *Round) DecideAs(ctx context.Context, round uint64) (consensus.Decision, error) {
+	if round == next {
+		return consensus.Decision{}, fmt.Errorf("decide round 0: rounds count from 1: %w", consensus.ErrRound)
+	}
+	return r.decide(ctx, round)
+}
+
+func (r *Round) decide(ctx context.Context, round uint64) (consensus.Decision, error) {
+	p := &r.ballot
+	if err := r.checkWeights(); err != nil {
+		return consensus.Decision{}, err
+	}
+	served, err := r.ask(ctx, round)
+	if err == nil && !served {
+		err = p.hold(ctx, r.stream, r.kernel, round)
+	}
+	if err != nil {
+		return consensus.Decision{}, err
+	}
+	return p.decision(r.opts.Candidates), nil
+}
+
+// decision is the outcome of the last launch.
+func (p *poll) decision(candidates int) consensus.Decision {
+	d := consensus.Decision{Round: p.seen, Winner: consensus.None, Counts: make([]uint64, candidates)}
+	var leader consensus.Leader
+	var winner uint32
+	if p.record {
+		w := p.words
+		d.Total, d.Abstentions, d.Invalid, d.BadWeights = w[kernels.ResultTotal], w[kernels.ResultAbstain], w[kernels.ResultInvalid], w[kernels.ResultBad]
+		copy(d.Counts, w[kernels.ResultCounts:])
+		winner = uint32(w[kernels.ResultWinner])
+		leader = consensus.Leader{Agent: w[kernels.ResultWinner] >> 32, Priority: uint32(w[kernels.ResultPriority]), Elected: true}
+	} else {
+		v := p.values
+		d.Total, d.Abstentions, d.Invalid = uint64(p.n), uint64(v[kernels.ReplyAbstain]), uint64(v[kernels.ReplyInvalid])
+		for c := range d.Counts {
+			d.Counts[c] = uint64(v[kernels.ReplyCounts+c])
+		}
+		winner = v[kernels.ReplyWinner]
+		leader = consensus.Leader{Agent: uint64(v[kernels.ReplyLeader]), Priority: v[kernels.ReplyPriority], Elected: true}
+	}
+	d.QuorumMet = p.flags()&kernels.ResultMet != 0
+	if winner != kernels.NoDecision {
+		d.Winner = int(winner)
+	}
+	if p.flags()&kernels.ResultHasLeader != 0 {
+		d.Leader = leader
+	}
+	return d
+}
+
+// Last is the number of the last round that this Round has closed, 0 before the first.
+func (r *Round) Last() uint64 { return r.ballot.seen }
+
+// Close waits for a launch under way and releases the memory. A second call does nothing.
+func (r *Round) Close() error {
+	var errs []error
+	for _, fn := range r.close {
+		errs = append(errs, fn()) // the stream first: it waits
+	}
+	r.close = nil
+	return errors.Join(errs...)
+}
