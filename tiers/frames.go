@@ -1,0 +1,113 @@
+package tiers
+
+import (
+	"context"
+	"fmt"
+)
+
+// Frames is a medium of equal frames, each as long as a page: device memory, pinned host memory, plain memory. Accesses
+// to different frames may run at once; those to one frame are ordered by the page manager and whoever pins it. Package
+// framestest holds every implementation to this.
+type Frames interface {
+	// Count is the number of frames; it does not change.
+	Count() int
+	// Read copies from a frame at off into dst and returns when dst is filled.
+	Read(frame int, off int64, dst []byte) error
+	// Write copies src into a frame at off and returns when src may be reused.
+	Write(frame int, off int64, src []byte) error
+}
+
+// Mapped are Frames whose memory the processor addresses: a page is read from a disk straight into it.
+type Mapped interface {
+	Frames
+	// Frame is a frame's memory, one page long. Whoever pins the page in it may use it until the unpin.
+	Frame(frame int) []byte
+}
+
+// Move is one page of a Copier's work: the numbers of a frame of each medium.
+type Move struct{ From, To int }
+
+// Urgency says what a copy is for.
+type Urgency uint8
+
+// The urgencies. A Demand does not wait for what Background copies have not started yet.
+const (
+	Background Urgency = iota
+	Demand
+)
+
+// Copier are Frames that copy whole pages from and to frames of certain other media by themselves, many of them under
+// way at once. Copies between media that no Copier reaches go page by page through the processor.
+//
+// CopyIn fills own frames To from frames From of another medium, CopyOut the frames To of another one from own frames
+// From; both return when all of them are done. After an error each destination may hold anything, every source is as it
+// was, and nothing is under way any more: the end of ctx keeps copies from starting, it does not leave any behind. The
+// moves are the caller's again after the return.
+type Copier interface {
+	Frames
+	// Reaches says whether it copies from and to another medium.
+	Reaches(other Frames) bool
+	CopyIn(ctx context.Context, from Frames, moves []Move, u Urgency) error
+	CopyOut(ctx context.Context, to Frames, moves []Move, u Urgency) error
+}
+
+// Stager are Frames that Read and Write faster with memory that they have made themselves: pinned memory, for a device.
+type Stager interface {
+	Frames
+	// Stage makes a buffer of one page, good until the medium is closed.
+	Stage() ([]byte, error)
+}
+
+// HostFrames is plain memory as a medium.
+type HostFrames struct {
+	pageSize int64
+	memory   []byte
+}
+
+var _ Mapped = (*HostFrames)(nil)
+
+// NewHostFrames takes count frames of pageSize bytes from the Go heap, zeroed.
+func NewHostFrames(count, pageSize int) *HostFrames {
+	return &HostFrames{pageSize: int64(pageSize), memory: make([]byte, count*pageSize)}
+}
+
+// Count implements Frames.
+func (h *HostFrames) Count() int { return len(h.memory) / int(h.pageSize) }
+
+// Frame implements Mapped.
+func (h *HostFrames) Frame(frame int) []byte {
+	at := int64(frame) * h.pageSize
+	return h.memory[at : at+h.pageSize : at+h.pageSize]
+}
+
+// Read implements Frames.
+func (h *HostFrames) Read(frame int, off int64, dst []byte) error {
+	if err := h.check(frame, off, len(dst)); err != nil {
+		return err
+	}
+	copy(dst, h.Frame(frame)[off:])
+	return nil
+}
+
+// Write implements Frames.
+func (h *HostFrames) Write(frame int, off int64, src []byte) error {
+	if err := h.check(frame, off, len(src)); err != nil {
+		return err
+	}
+	copy(h.Frame(frame)[off:], src)
+	return nil
+}
+
+// check refuses a range outside of a frame.
+func (h *HostFrames) check(frame int, off int64, n int) error {
+	return CheckFrame(frame, off, n, h.Count(), h.pageSize)
+}
+
+// CheckFrame returns ErrInvalid unless n bytes at off lie in one of count frames of pageSize bytes, for implementations
+// of Frames.
+func CheckFrame(frame int, off int64, n, count int, pageSize int64) error {
+	if frame < 0 || frame >= count || off < 0 || off > pageSize || int64(n) > pageSize-off {
+		return fmt.Errorf("range [%d, %d+%d) of frame %d of %d: %w", off, off, n, frame, count, ErrInvalid)
+	}
+	return nil
+}

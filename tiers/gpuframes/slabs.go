@@ -1,0 +1,99 @@
+package gpuframes
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/tiers"
+)
+
+// slabs are frames in a few equal pieces of memory, of which only the last may be shorter.
+type slabs[M interface {
+	comparable
+	Size() int64
+	Close() error
+}] struct {
+	count    int
+	pageSize int64
+	perSlab  int
+	mem      []M
+}
+
+// open takes the memory, all of it or none.
+func (s *slabs[M]) open(o Options, alloc func(n int64, purpose string) (M, error)) error {
+	s.count, s.pageSize = o.Count, int64(o.PageSize)
+	s.perSlab = int(max(o.SlabBytes/s.pageSize, 1))
+	for at := 0; at < s.count; at += s.perSlab {
+		n := int64(min(s.perSlab, s.count-at)) * s.pageSize
+		m, err := alloc(n, o.Purpose)
+		if err != nil {
+			return errors.Join(fmt.Errorf("frames %d.. of %d of %d bytes: %w", at, s.count, s.pageSize, err), s.close())
+		}
+		s.mem = append(s.mem, m)
+	}
+	return nil
+}
+
+// at is where a frame lies.
+func (s *slabs[M]) at(frame int) (M, int64) {
+	return s.mem[frame/s.perSlab], int64(frame%s.perSlab) * s.pageSize
+}
+
+// check refuses a range outside of a frame.
+func (s *slabs[M]) check(frame int, off int64, n int) error {
+	return tiers.CheckFrame(frame, off, n, s.count, s.pageSize)
+}
+
+// close gives the memory back.
+func (s *slabs[M]) close() error {
+	var errs []error
+	for _, m := range s.mem {
+		errs = append(errs, m.Close())
+	}
+	s.mem = nil
+	return errors.Join(errs...)
+}
+
+// Options describe frames of either kind.
+type Options struct {
+	// Device is where they lie, or what reaches them. It outlives them.
+	Device device.Device
+	// Count is the number of frames, PageSize the length of each in bytes, a multiple of device.RangeAlign.
+	Count, PageSize int
+	// Purpose is what the device's accounting calls them; empty means "pages".
+	Purpose string
+	// SlabBytes is how much memory is taken at a time; 0 means 1 GiB, which pins in 0.2 s and leaves no large hole.
+	SlabBytes int64
+	// Depth is how many pages of a background copy are under way at once in each direction, in two halves; 0 means 8. On an
+	// H200 (2 MiB pages, GB/s up, down, both): 2 gives 51.2, 51.8, 93.3; 4 gives 53.2, 53.4, 95.8; 8 gives 54.2, 54.4,
+	// 97.8; 16 gives 54.6, 54.6, 99.4. While demands come, it is one.
+	Depth int
+	// Lanes is how many demands copy at once in each direction; 0 means 4.
+	Lanes int
+}
+
+// withDefaults returns a copy with every unset field filled in, or what is wrong with it.
+func (o Options) withDefaults() (Options, error) {
+	if o.Purpose == "" {
+		o.Purpose = "pages"
+	}
+	if o.SlabBytes == 0 {
+		o.SlabBytes = 1 << 30
+	}
+	if o.Depth == 0 {
+		o.Depth = 8
+	}
+	if o.Lanes == 0 {
+		o.Lanes = 4
+	}
+	switch {
+	case o.Device == nil:
+		return o, fmt.Errorf("frames without a device: %w", tiers.ErrInvalid)
+	case o.Count < 1 || o.PageSize < 1 || o.PageSize%device.RangeAlign != 0:
+		return o, fmt.Errorf("%d frames of %d bytes: want at least one, of a multiple of %d: %w", o.Count, o.PageSize, device.RangeAlign, tiers.ErrInvalid)
+	case o.SlabBytes < 0 || o.Depth < 1 || o.Lanes < 1:
+		return o, fmt.Errorf("slabs of %d bytes, depth %d, %d lanes: %w", o.SlabBytes, o.Depth, o.Lanes, tiers.ErrInvalid)
+	}
+	return o, nil
+}

@@ -1,0 +1,230 @@
+// Package index is the small durable table that says which record of which segment holds the current content of every
+// page. The table is in BadgerDB; beside it a superblock, two identical files of one block or more a commit, says which
+// state of it counts.
+//
+// A commit writes its entries to the table in as many synced transactions as they need, each entry together with the
+// one that it takes the place of, and then seals them in the superblock: epoch, note, number of the commit, and two sums
+// over all entries. Until the seal is durable on both copies, the entries that came before are the ones that count. So a
+// commit is atomic whatever its size, and a table that lost, kept or changed anything does not match its seal. The index
+// is then rebuilt from the records of the segments, which the superblock says how to tell from stale ones, and which
+// must give the sealed number and sum of pages: the result is the sealed state, or ErrCorrupt.
+package index
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/tiers/vfs"
+)
+
+// Options say where an index is. Dirs are the directories that its files may lie in, the preferred ones first: the
+// table goes into the first, and the copies of the superblock apart where there are two.
+type Options struct {
+	FS     vfs.FS
+	Tables Backend
+	Dirs   []string
+}
+
+// State is what Open found.
+type State struct {
+	Epoch uint64
+	Note  []byte
+	// Healed says that a copy of the superblock was damaged or missing and the other one stood in, or that a commit had
+	// been cut short.
+	Healed bool
+	// Damaged is not nil when the table is not what the superblock says: Rebuild must succeed before anything else.
+	Damaged error
+}
+
+// Index is an open index. One goroutine uses it at a time.
+type Index struct {
+	opts   Options
+	meta   Meta
+	ledger *ledger
+	table  Table
+	dir    string // of the table
+	seal   seal
+	broken bool
+
+	// life is the number of this opening, under which records are written.
+	life uint64
+	// number is the largest of a table that was ever made, as far as is known.
+	number uint64
+	// gone are pages whose keys say that they are deleted: the next commit removes them.
+	gone []uint64
+	// What a rebuild must know beside the records, as the ledger holds it.
+	tombs map[uint64]uint64
+	voids map[Void]struct{}
+	lives map[uint64]uint64
+}
+
+// newIndex is an index that is not open yet.
+func newIndex(opts Options) (*Index, error) {
+	x := &Index{
+		opts: opts, broken: true,
+		tombs: map[uint64]uint64{}, voids: map[Void]struct{}{}, lives: map[uint64]uint64{},
+	}
+	x.opts.Dirs = slices.Clone(opts.Dirs)
+	return x, x.NewLife()
+}
+
+// NewLife ends the life: records that were written in it and not committed never count. Record headers carry the number
+// that Life returns from now on.
+func (x *Index) NewLife() error {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return fmt.Errorf("life: %w", err)
+	}
+	x.life = binary.LittleEndian.Uint64(b[:]) | 1
+	return nil
+}
+
+// Life is the number of the present life.
+func (x *Index) Life() uint64 { return x.life }
+
+// Create makes the index of a new store, empty, at epoch 0 with no note.
+func Create(opts Options, meta Meta) (*Index, error) {
+	x, err := newIndex(opts)
+	if err != nil {
+		return nil, err
+	}
+	x.meta = meta
+	if err := x.renew(seal{}, func(func(Entry) bool) {}, nil); err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
+}
+
+// Open reads the index. reset is called before the entries, and again should the table turn out to be damaged; apply is
+// called for every page. It fails with ErrNone when there is no index, or only the beginning of a first one.
+func Open(opts Options, reset func(Meta), apply func(Entry)) (*Index, State, error) {
+	x, err := newIndex(opts)
+	if err != nil {
+		return nil, State{}, err
+	}
+	forget := func(Meta) {
+		clear(x.tombs)
+		clear(x.voids)
+		clear(x.lives)
+	}
+	l, st, err := openLedger(opts.FS, x.opts.Dirs, forget, x.learn)
+	if err != nil {
+		return nil, State{}, err
+	}
+	x.ledger, x.seal, x.meta = l, st, l.meta
+	if st.life != 0 {
+		x.lives[st.life] = max(x.lives[st.life], st.Epoch)
+	}
+	state := State{Epoch: st.Epoch, Note: st.Note, Healed: st.healed}
+	x.meta.Pages = int(st.count)
+	reset(x.meta)
+	repairs, err := x.openTable(apply)
+	if err != nil {
+		state.Damaged, state.Healed = err, true
+		reset(x.meta)
+		if x.table != nil {
+			_ = x.table.Close() // It is of no use any more.
+			x.table = nil
+		}
+		return x, state, nil
+	}
+	// What a commit that was not sealed left in the table goes before another one can seal it.
+	if len(repairs) > 0 {
+		state.Healed = true
+		if err := x.apply(repairs); err != nil {
+			return nil, state, errors.Join(fmt.Errorf("undo a commit that was cut short: %w", err), x.Close())
+		}
+	}
+	x.broken = false
+	x.prune()
+	if l.broken {
+		if err := l.renew(x.seal, x.marks()); err != nil {
+			return nil, state, errors.Join(fmt.Errorf("renew superblock: %w", err), x.Close())
+		}
+	}
+	return x, state, nil
+}
+
+// learn takes in a mark of the ledger.
+func (x *Index) learn(m mark) {
+	switch m.kind {
+	case markGone:
+		x.tombs[m.id] = m.epoch
+	case markVoid:
+		x.voids[Void{m.id, m.epoch, m.seq}] = struct{}{}
+	case markLife:
+		x.lives[m.id] = max(x.lives[m.id], m.epoch)
+	}
+}
+
+// marks yields all that a rebuild must know.
+func (x *Index) marks() iter.Seq[mark] {
+	return func(yield func(mark) bool) {
+		for page, epoch := range x.tombs {
+			if !yield(mark{kind: markGone, id: page, epoch: epoch}) {
+				return
+			}
+		}
+		for v := range x.voids {
+			if !yield(mark{kind: markVoid, id: v.Page, epoch: v.Epoch, seq: v.Seq}) {
+				return
+			}
+		}
+		for life, epoch := range x.lives {
+			if !yield(mark{kind: markLife, id: life, epoch: epoch}) {
+				return
+			}
+		}
+	}
+}
+
+// Meta is what the files say about the store.
+func (x *Index) Meta() Meta { return x.meta }
+
+// Broken says that the index takes no commit until Renew has succeeded.
+func (x *Index) Broken() bool { return x.broken }
+
+// Reserve is the most bytes that the index of so many pages and marks takes for a moment, in one directory: two tables
+// while one is renewed, and the superblocks.
+func Reserve(t Backend, pages, marks int64) int64 { return 2*t.Reserve(pages) + ledgerReserve(marks) }
+
+// Marks is how many records, pages and lives the superblock tells a rebuild to leave out.
+func (x *Index) Marks() int { return len(x.tombs) + len(x.voids) + len(x.lives) }
+
+// Bytes is the length of all files.
+func (x *Index) Bytes() int64 {
+	n := x.ledger.bytes()
+	if x.table != nil {
+		n += x.table.Bytes()
+	}
+	return n
+}
+
+// Verify reads the table and both copies of the superblock whole.
+func (x *Index) Verify() error {
+	if x.broken {
+		return nil // There is nothing to check until it is renewed.
+	}
+	gone := x.gone
+	_, err := x.load(func(Entry) {})
+	x.gone = gone
+	return errors.Join(err, x.ledger.verify())
+}
+
+// Close closes the files. Every commit was synced before.
+func (x *Index) Close() error {
+	var errs []error
+	if x.table != nil {
+		errs = append(errs, x.table.Close())
+		x.table = nil
+	}
+	if x.ledger != nil {
+		errs = append(errs, x.ledger.close())
+	}
+	x.broken = true
+	return errors.Join(errs...)
+}

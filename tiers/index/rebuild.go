@@ -1,0 +1,58 @@
+package index
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/exoswarm/exoswarm/tiers"
+)
+
+// Stamp is what the header of a record says about when it was written: the life, and a number that grows within it.
+type Stamp struct{ Life, Seq uint64 }
+
+// Counts says whether a record was committed and its page not deleted since; of those that count, the one with the
+// largest epoch, and of that with the largest number, is the page's content.
+func (x *Index) Counts(page, epoch uint64, s Stamp) bool {
+	if epoch > x.seal.base && epoch > x.lives[s.Life] {
+		return false
+	}
+	if gone, ok := x.tombs[page]; ok && epoch <= gone {
+		return false
+	}
+	_, void := x.voids[Void{page, epoch, s.Seq}]
+	return !void
+}
+
+// Rebuild makes the index anew from the entries that the records of the segments gave. They must be the pages that the
+// last commit sealed, each in its epoch, or it fails with ErrCorrupt and changes nothing.
+func (x *Index) Rebuild(all iter.Seq[Entry]) error {
+	var got sums
+	for e := range all {
+		got.add(e, 1)
+	}
+	if got.count != x.seal.count || got.pages != x.seal.pages {
+		return fmt.Errorf("segments hold %d pages that do not add up to the %d sealed ones: %w",
+			got.count, x.seal.count, tiers.ErrCorrupt)
+	}
+	st := x.seal
+	st.healed = false
+	return x.renew(st, all, nil)
+}
+
+// Forget drops what a rebuild had to know, once no record that does not count is left in any segment.
+func (x *Index) Forget() error {
+	if x.broken {
+		return ErrBroken
+	}
+	clear(x.tombs)
+	clear(x.voids)
+	clear(x.lives)
+	st := x.seal
+	st.base = st.Epoch
+	if err := x.ledger.renew(st, x.marks()); err != nil {
+		x.broken = true
+		return err
+	}
+	x.seal = st
+	return nil
+}

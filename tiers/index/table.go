@@ -1,0 +1,36 @@
+package index
+
+// Op is one change of a table: a value for a key, or with a nil value the key's removal.
+type Op struct{ Key, Value []byte }
+
+// Table is an ordered store of small keys and values in a place of its own, as BadgerDB is one.
+//
+// Apply runs changes in one synced transaction, or in several, in order, when they are too many for one. Each is all or
+// nothing: what Apply returned for survives a power loss, what was cut short may have happened up to any transaction,
+// and after an error nothing more is applied. Changes that were never acknowledged may vanish. That is all that the
+// index builds on: a table may also come back damaged or older, which the superblock shows.
+type Table interface {
+	// Load calls f for every key. The slices are good until f returns.
+	Load(f func(key, value []byte) error) error
+	Apply(ops []Op) error
+	// Bytes is the length of its files.
+	Bytes() int64
+	Close() error
+}
+
+// Backend makes tables. Badger is the real one; package tabletest has a double whose files a test can crash.
+type Backend interface {
+	// Open opens a table, or makes it where there must be none.
+	Open(path string, create bool) (Table, error)
+	// List returns the names of the tables in a directory.
+	List(dir string) ([]string, error)
+	// Remove deletes a table that is not open.
+	Remove(path string) error
+	// Reserve is the most bytes that a table of so many entries takes for a moment.
+	Reserve(entries int64) int64
+	// Headroom is how many bytes the medium must have free for Apply to be safe.
+	Headroom() int64
+}
+
+// TableExt is the extension of a table's name.
+const TableExt = ".table"

@@ -1,0 +1,706 @@
+package pager_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/codec"
+	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
+	"github.com/exoswarm/exoswarm/tiers/pager"
+	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/policy"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const pageSize = 4096
+
+// stack is a pager over a store.
+type stack struct {
+	*pager.Pager
+	store *pagestore.Store
+}
+
+// open opens a store of two tiers on a file system, and a pager of memory tiers over it.
+func open(t tester, fs vfs.FS, memory ...pager.Memory) stack {
+	t.Helper()
+	s, err := pagestore.Open(pagestore.Options{FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize, Tiers: []pagestore.Tier{
+		{Dir: "/nvme", Capacity: 16 << 20, SegmentBytes: 256 << 10, Codec: codec.Spec{ID: codec.LZ4}},
+		{Dir: "/ssd", Capacity: 16 << 20, SegmentBytes: 256 << 10},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := pager.Open(pager.Options{Memory: memory, Store: s, Breaker: pager.Breaker{Pause: 20 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(errors.Join(err, s.Close()))
+	}
+	return stack{p, s}
+}
+
+// close closes both.
+func (s stack) close(t tester) {
+	t.Helper()
+	if err := errors.Join(s.Close(), s.store.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// frames is a memory tier of n frames of plain memory.
+func frames(n int) pager.Memory {
+	return pager.Memory{Frames: tiers.NewHostFrames(n, pageSize)}
+}
+
+// stamp is a page's content for a version.
+func stamp(page, version uint64) []byte {
+	b := make([]byte, pageSize)
+	for i := 0; i < pageSize; i += 16 {
+		binary.LittleEndian.PutUint64(b[i:], page)
+		binary.LittleEndian.PutUint64(b[i+8:], version)
+	}
+	return b
+}
+
+// versionOf checks a page's content and reads its version.
+func versionOf(page uint64, b []byte) (uint64, error) {
+	version := binary.LittleEndian.Uint64(b[8:])
+	if version == 0 && bytes.Equal(b, make([]byte, pageSize)) {
+		return 0, nil
+	}
+	if !bytes.Equal(b, stamp(page, version)) {
+		return 0, fmt.Errorf("page %d does not hold one version of itself: %x", page, b[:32])
+	}
+	return version, nil
+}
+
+// TestAgainstMap runs random operations against a map, with power losses, over several shapes of memory and policy.
+func TestAgainstMap(t *testing.T) {
+	ctx := context.Background()
+	rapid.Check(t, func(t *rapid.T) {
+		fs := vfs.NewMem(0)
+		var experts []policy.New
+		if rapid.Bool().Draw(t, "lru") {
+			experts = []policy.New{func(n int, f func(uint64)) policy.Expert { return policy.NewLRU(n, f) }}
+		}
+		levels := rapid.IntRange(1, 3).Draw(t, "levels")
+		sizes := rapid.SliceOfN(rapid.IntRange(1, 9), levels, levels).Draw(t, "sizes")
+		start := func() stack {
+			var memory []pager.Memory
+			for _, n := range sizes {
+				m := frames(n)
+				m.Policy = experts
+				memory = append(memory, m)
+			}
+			return open(t, fs, memory...)
+		}
+		s := start()
+		defer func() { s.close(t) }()
+		now, last := map[uint64]uint64{}, map[uint64]uint64{}
+		copyOf := func(m map[uint64]uint64) map[uint64]uint64 {
+			c := map[uint64]uint64{}
+			for k, v := range m {
+				c[k] = v
+			}
+			return c
+		}
+		anyPage := rapid.Uint64Range(0, 15)
+		anyTier := rapid.IntRange(0, levels-1)
+		version := uint64(0)
+		check := func(t *rapid.T, page uint64, err error) bool {
+			_, ok := now[page]
+			if ok != (err == nil) || (err != nil && !errors.Is(err, tiers.ErrNotFound)) {
+				t.Fatalf("page %d: %v, there: %v", page, err, ok)
+			}
+			return ok
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"create": func(t *rapid.T) {
+				page := anyPage.Draw(t, "page")
+				err := s.Create(ctx, page, anyTier.Draw(t, "tier"))
+				if _, ok := now[page]; ok != errors.Is(err, tiers.ErrExist) || (!ok && err != nil) {
+					t.Fatalf("create page %d: %v, there: %v", page, err, ok)
+				}
+				if err == nil {
+					now[page] = 0
+				}
+			},
+			"write": func(t *rapid.T) {
+				page := anyPage.Draw(t, "page")
+				version++
+				if check(t, page, s.Write(ctx, page, 0, stamp(page, version))) {
+					now[page] = version
+				}
+			},
+			"pin": func(t *rapid.T) {
+				page, tier := anyPage.Draw(t, "page"), anyTier.Draw(t, "tier")
+				h, err := s.Pin(ctx, page, tier, pager.ForReading)
+				if check(t, page, err) {
+					if h.Tier() != tier {
+						t.Fatalf("pinned in tier %d, want %d", h.Tier(), tier)
+					}
+					h.Unpin()
+				}
+			},
+			"pin all": func(t *rapid.T) {
+				tier := anyTier.Draw(t, "tier")
+				pages := rapid.SliceOfN(anyPage, 1, sizes[tier]).Draw(t, "pages")
+				pins, err := s.PinAll(ctx, pages, tier, pager.ForReading, nil)
+				all := true
+				for _, page := range pages {
+					_, ok := now[page]
+					all = all && ok
+				}
+				if all != (err == nil) || (err != nil && !errors.Is(err, tiers.ErrNotFound)) || (err != nil) != (len(pins) == 0) {
+					t.Fatalf("pin %v: %v, all there: %v, %d pins", pages, err, all, len(pins))
+				}
+				seen := map[int]uint64{}
+				for i, h := range pins {
+					if other, twice := seen[h.Frame()]; h.Tier() != tier || twice && other != pages[i] {
+						t.Fatalf("page %d in frame %d of tier %d, as page %d", pages[i], h.Frame(), h.Tier(), other)
+					}
+					seen[h.Frame()] = pages[i]
+				}
+				pager.UnpinAll(pins)
+			},
+			"write all": func(t *rapid.T) {
+				pages := rapid.SliceOfNDistinct(anyPage, 1, 10, rapid.ID[uint64]).Draw(t, "pages")
+				var parts []pager.Part
+				for _, page := range pages {
+					if _, ok := now[page]; ok {
+						version++
+						parts = append(parts, pager.Part{Page: page, Bytes: stamp(page, version)})
+						now[page] = version
+					}
+				}
+				if err := s.WriteAll(ctx, parts); err != nil {
+					t.Fatal(err)
+				}
+				for i := range parts {
+					parts[i].Bytes = make([]byte, pageSize)
+				}
+				if err := s.ReadAll(ctx, parts); err != nil {
+					t.Fatal(err)
+				}
+				for _, part := range parts {
+					if got, err := versionOf(part.Page, part.Bytes); err != nil || got != now[part.Page] {
+						t.Fatalf("page %d has version %d, want %d: %v", part.Page, got, now[part.Page], err)
+					}
+				}
+			},
+			"scan": func(t *rapid.T) {
+				n := uint64(0)
+				err := s.Scan(ctx, 3, 12, func(page uint64, b []byte) error {
+					if got, err := versionOf(page, b); err != nil || got != now[page] || page < 3 || page > 12 {
+						return fmt.Errorf("version %d, want %d: %w", got, now[page], errors.Join(err, tiers.ErrCorrupt))
+					}
+					n++
+					return nil
+				})
+				for page := range now {
+					if page >= 3 && page <= 12 {
+						n--
+					}
+				}
+				if err != nil || n != 0 {
+					t.Fatalf("scan: %v, %d pages too many", err, n)
+				}
+			},
+			"done": func(t *rapid.T) {
+				if err := s.DoneWith(ctx, anyTier.Draw(t, "tier"), anyPage.Draw(t, "page")); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"need": func(t *rapid.T) {
+				if err := s.WillNeed(anyTier.Draw(t, "tier"), anyPage.Draw(t, "page")); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"delete": func(t *rapid.T) {
+				page := anyPage.Draw(t, "page")
+				if check(t, page, s.Delete(ctx, page)) {
+					delete(now, page)
+				}
+			},
+			"checkpoint": func(t *rapid.T) {
+				if _, err := s.Checkpoint(ctx, []byte(fmt.Sprint(version))); err != nil {
+					t.Fatal(err)
+				}
+				last = copyOf(now)
+			},
+			"crash": func(t *rapid.T) {
+				left := fs.Crash(0, rand.New(rand.NewPCG(1, 1)))
+				s.close(t)
+				fs = left
+				s = start()
+				now = copyOf(last)
+			},
+			"": func(t *rapid.T) {
+				if got := len(s.Pages()); got != len(now) {
+					t.Fatalf("%d pages, want %d", got, len(now))
+				}
+				b := make([]byte, pageSize)
+				for page, version := range now {
+					if err := s.Read(ctx, page, 0, b); err != nil {
+						t.Fatal(err)
+					}
+					if got, err := versionOf(page, b); err != nil || got != version {
+						t.Fatalf("page %d has version %d, want %d: %v", page, got, version, err)
+					}
+				}
+			},
+		})
+	})
+}
+
+// tester is what the helpers need of a test, which rapid's has as well.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Error(args ...any)
+}
+
+// TestEpochsAreConsistent has writers change pairs of pages together while checkpoints run and a few frames make pages
+// move all the time. Every checkpoint holds both pages of a pair at one version, and no older one than was finished
+// before it began.
+func TestEpochsAreConsistent(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	fs := vfs.NewMem(0)
+	s := open(t, fs, frames(8), frames(9))
+	const pairs = 12
+	for page := range uint64(2 * pairs) {
+		if err := s.Create(ctx, page, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Checkpoint(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	finished := [pairs]uint64{}
+	// gate is held by whoever writes: where the writers leave no moment without a pin, as on a busy machine, a checkpoint
+	// makes one.
+	var gate sync.RWMutex
+	var wg sync.WaitGroup
+	for w := range 3 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 1))
+			for n := uint64(1); ctx.Err() == nil; n++ {
+				pair := rng.Uint64N(pairs/3)*3 + uint64(w) // Each pair has one writer.
+				gate.RLock()
+				err := writePair(ctx, s, pair, n, rng.IntN(2))
+				gate.RUnlock()
+				if err != nil {
+					if ctx.Err() == nil {
+						t.Error(err)
+					}
+					return
+				}
+				mu.Lock()
+				finished[pair] = n
+				mu.Unlock()
+				time.Sleep(200 * time.Microsecond) // Leaves checkpoints a moment without pins.
+			}
+		})
+	}
+	checkpoints, refused := 0, 0
+	for checkpoints < 64 && !t.Failed() {
+		mu.Lock()
+		least := finished
+		mu.Unlock()
+		_, err := s.Checkpoint(ctx, fmt.Append(nil, checkpoints))
+		if errors.Is(err, tiers.ErrUnavailable) {
+			if refused++; refused%16 != 0 {
+				continue
+			}
+			gate.Lock()
+			_, err = s.Checkpoint(ctx, fmt.Append(nil, checkpoints))
+			gate.Unlock()
+		}
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		checkpoints++
+		if checkpoints%8 == 0 {
+			checkPairs(t, fs.Crash(0, rand.New(rand.NewPCG(1, 1))), least[:], fmt.Sprint(checkpoints-1))
+		}
+	}
+	cancel()
+	wg.Wait()
+	s.close(t)
+	t.Logf("%d checkpoints, %d refused for a pin", checkpoints, refused)
+}
+
+// writePair writes one version into both pages of a pair while both are pinned.
+func writePair(ctx context.Context, s stack, pair, version uint64, tier int) error {
+	var pins [2]pager.Pin
+	for i := range pins {
+		page := pair*2 + uint64(i)
+		h, err := s.Pin(ctx, page, tier, pager.ForWriting)
+		if err != nil {
+			if i == 1 {
+				pins[0].Unpin()
+			}
+			return err
+		}
+		pins[i] = h
+	}
+	defer pins[0].Unpin()
+	defer pins[1].Unpin()
+	for i := range pins {
+		page := pair*2 + uint64(i)
+		if err := s.Write(ctx, page, 0, stamp(page, version)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPairs opens what a power loss left and compares the pages of every pair.
+func checkPairs(t *testing.T, fs vfs.FS, least []uint64, note string) {
+	t.Helper()
+	s := open(t, fs, frames(4))
+	defer s.close(t)
+	if string(s.Note()) != note {
+		t.Errorf("note %q, want %q", s.Note(), note)
+	}
+	b := make([]byte, pageSize)
+	for pair := range uint64(len(least)) {
+		var versions [2]uint64
+		for i := range versions {
+			page := pair*2 + uint64(i)
+			if err := s.Read(context.Background(), page, 0, b); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if versions[i], err = versionOf(page, b); err != nil {
+				t.Error(err)
+			}
+		}
+		if versions[0] != versions[1] || versions[0] < least[pair] {
+			t.Errorf("pair %d has versions %v, want one from %d on", pair, versions, least[pair])
+		}
+	}
+}
+
+func TestPins(t *testing.T) {
+	ctx := context.Background()
+	s := open(t, vfs.NewMem(0), frames(2), frames(2))
+	for page := range uint64(4) {
+		if err := s.Create(ctx, page, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := s.Pin(ctx, 0, 0, pager.ForReading)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Pin(ctx, 0, 1, pager.ForReading); !errors.Is(err, tiers.ErrUnavailable) {
+		t.Errorf("pin in another tier: %v, want ErrUnavailable", err)
+	}
+	if err := s.DoneWith(ctx, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Pin(ctx, 0, 0, pager.ForReading); err != nil || again.Frame() != a.Frame() {
+		t.Errorf("a pinned page was moved: %v", err)
+	} else {
+		again.Unpin()
+	}
+	if n := s.Stats().Memory[0].Out; n != 0 {
+		t.Errorf("%d pages left the tier, and the only one there is pinned", n)
+	}
+	if err := s.Delete(ctx, 0); !errors.Is(err, tiers.ErrUnavailable) {
+		t.Errorf("delete a pinned page: %v, want ErrUnavailable", err)
+	}
+	b, err := s.Pin(ctx, 1, 0, pager.ForWriting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Frame() == b.Frame() {
+		t.Error("two pages are pinned in one frame")
+	}
+	if _, err := s.Checkpoint(ctx, nil); !errors.Is(err, tiers.ErrUnavailable) {
+		t.Errorf("checkpoint with a pin for writing: %v, want ErrUnavailable", err)
+	}
+	short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+	defer cancel()
+	if _, err := s.Pin(short, 2, 0, pager.ForReading); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, tiers.ErrFull) {
+		t.Errorf("pin where all frames are pinned: %v, want ErrFull at the deadline", err)
+	}
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		b.Unpin()
+	}()
+	c, err := s.Pin(ctx, 2, 0, pager.ForReading)
+	if err != nil {
+		t.Fatalf("a frame came free: %v", err)
+	}
+	c.Unpin()
+	if err := s.Close(); !errors.Is(err, tiers.ErrLeak) {
+		t.Errorf("close with a pin: %v, want ErrLeak", err)
+	}
+	if _, err := s.Pin(ctx, 2, 0, pager.ForReading); !errors.Is(err, tiers.ErrClosed) {
+		t.Errorf("pin after close: %v, want ErrClosed", err)
+	}
+	if err := s.store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBreaker breaks the first tier of the store: evictions go to the second one, the first is left alone, and it is
+// taken back when it works again.
+func TestBreaker(t *testing.T) { synctest.Test(t, testBreaker) }
+
+func testBreaker(t *testing.T) {
+	ctx := t.Context()
+	var mu sync.Mutex
+	broken, calls := false, 0
+	fs := &vfs.Inject{FS: vfs.NewMem(0), Before: func(op vfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if broken && op.Kind == vfs.OpWrite && filepath.Dir(op.Name) == "/nvme" {
+			calls++
+			return syscall.EIO
+		}
+		return nil
+	}}
+	s := open(t, fs, frames(4))
+	defer s.close(t)
+	set := func(b bool) {
+		mu.Lock()
+		broken = b
+		mu.Unlock()
+	}
+	write := func(from, to uint64) {
+		t.Helper()
+		for page := from; page < to; page++ {
+			if err := s.Create(ctx, page, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Write(ctx, page, 0, stamp(page, 7)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(0, 8)
+	set(true)
+	write(8, 60)
+	mu.Lock()
+	if calls < 3 || calls > 20 {
+		t.Errorf("the broken tier was tried %d times for about 50 pages, want a few", calls)
+	}
+	mu.Unlock()
+	set(false)
+	time.Sleep(50 * time.Millisecond)
+	write(60, 80)
+	if _, err := s.Checkpoint(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	st := s.store.Stats()
+	if st.Tiers[0].Pages < 10 || st.Tiers[1].Pages < 30 {
+		t.Errorf("%d and %d pages, want some in both tiers", st.Tiers[0].Pages, st.Tiers[1].Pages)
+	}
+	b := make([]byte, pageSize)
+	for page := range uint64(80) {
+		if err := s.Read(ctx, page, 0, b); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := versionOf(page, b); err != nil || v != 7 {
+			t.Errorf("page %d: version %d, %v", page, v, err)
+		}
+	}
+}
+
+func TestBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		top := frames(32)
+		top.Low, top.High, top.MaxIdle = 4, 8, 150*time.Millisecond
+		s := open(t, vfs.NewMem(0), top, frames(64))
+		defer s.close(t)
+		for page := range uint64(31) {
+			if err := s.Create(ctx, page, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		// Room is made up to the high watermark once, at the latest when all pages are there; those that come behind take of it.
+		if m := s.Stats().Memory[0]; m.Free < top.Low || m.Free > top.High {
+			t.Errorf("%d frames free, want between the watermarks %d and %d", m.Free, top.Low, top.High)
+		}
+		time.Sleep(300 * time.Millisecond)
+		synctest.Wait()
+		if m := s.Stats().Memory[0]; m.Free != 32 || m.Idle == 0 {
+			t.Errorf("%d frames free and %d pages gone for their age, want all", m.Free, m.Idle)
+		}
+		if err := s.WillNeed(0, 3, 5, 7); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		if n := s.Stats().Memory[0].Prefetched; n != 3 {
+			t.Errorf("%d pages prefetched, want 3", n)
+		}
+	})
+}
+
+// TestPinDoesNotAllocate holds pins of resident pages and steady migration to no allocation.
+func TestPinDoesNotAllocate(t *testing.T) {
+	ctx := context.Background()
+	s := open(t, vfs.NewMem(0), frames(1), frames(4))
+	defer s.close(t)
+	for page := range uint64(2) {
+		if err := s.Create(ctx, page, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pin := func(page uint64, tier int) {
+		h, err := s.Pin(ctx, page, tier, pager.ForReading)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Unpin()
+	}
+	pin(0, 0)
+	if n := testing.AllocsPerRun(1000, func() { pin(0, 0) }); n != 0 {
+		t.Errorf("a pin of a resident page makes %v allocations", n)
+	}
+	page := uint64(0)
+	if n := testing.AllocsPerRun(1000, func() { page ^= 1; pin(page, 0) }); n > 0.1 && !raceEnabled {
+		t.Errorf("a pin that moves two pages makes %v allocations", n)
+	}
+}
+
+func BenchmarkPin(b *testing.B) {
+	ctx := context.Background()
+	const pages = 4096
+	s := open(b, vfs.NewMem(0), frames(pages+512))
+	defer s.close(b)
+	for page := range uint64(pages) {
+		if err := s.Create(ctx, page, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		page := rand.Uint64()
+		for pb.Next() {
+			h, err := s.Pin(ctx, page%pages, 0, pager.ForReading)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			h.Unpin()
+			page += 17
+		}
+	})
+}
+
+func BenchmarkMigrate(b *testing.B) {
+	ctx := context.Background()
+	s := open(b, vfs.NewMem(0), frames(64), frames(1024))
+	defer s.close(b)
+	for page := range uint64(512) {
+		if err := s.Create(ctx, page, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	page := uint64(0)
+	for b.Loop() {
+		h, err := s.Pin(ctx, page%512, 0, pager.ForReading)
+		if err != nil {
+			b.Fatal(err)
+		}
+		h.Unpin()
+		page++
+	}
+}
+
+// TestWriteDuringCheckpoint writes a page after a checkpoint has marked it and before it is put, and tries to push it
+// out to the store then: the epoch has the page as it was when Checkpoint was called.
+func TestWriteDuringCheckpoint(t *testing.T) {
+	ctx := context.Background()
+	mem := vfs.NewMem(0)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var armed atomic.Bool // The first page write after it is set waits, and no other.
+	fs := &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite && filepath.Ext(op.Name) == ".seg" && armed.CompareAndSwap(true, false) {
+			close(entered)
+			<-leave
+		}
+		return nil
+	}}
+	s := open(t, fs, frames(6))
+	for page := range uint64(4) {
+		if err := s.Create(ctx, page, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Write(ctx, page, 0, stamp(page, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Checkpoint(ctx, nil); err != nil { // Makes the segment, so that the next write is a page's.
+		t.Fatal(err)
+	}
+	for page := range uint64(4) {
+		if err := s.Write(ctx, page, 0, stamp(page, 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	armed.Store(true)
+	done := make(chan error)
+	go func() {
+		_, err := s.Checkpoint(ctx, []byte("two"))
+		done <- err
+	}()
+	<-entered // Page 0 is being put.
+	if err := s.Write(ctx, 3, 0, stamp(3, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DoneWith(ctx, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	close(leave)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	expect := func(s stack, want uint64) {
+		t.Helper()
+		b := make([]byte, pageSize)
+		if err := s.Read(ctx, 3, 0, b); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := versionOf(3, b); err != nil || got != want {
+			t.Errorf("page 3 has version %d, want %d: %v", got, want, err)
+		}
+	}
+	expect(s, 3)
+	left := mem.Crash(0, rand.New(rand.NewPCG(1, 1)))
+	s.close(t)
+	after := open(t, left, frames(6))
+	defer after.close(t)
+	if string(after.Note()) != "two" {
+		t.Errorf("note %q, want %q", after.Note(), "two")
+	}
+	expect(after, 2)
+}

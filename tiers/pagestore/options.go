@@ -1,0 +1,145 @@
+package pagestore
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/codec"
+	"github.com/exoswarm/exoswarm/tiers/index"
+	"github.com/exoswarm/exoswarm/tiers/segment"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
+)
+
+// MaxTiers is how many directories a store may have; the index packs the number into four bits.
+const MaxTiers = 16
+
+// MaxPageSize is the largest page in bytes.
+const MaxPageSize = 128 << 20
+
+// Options describe a store. Open works on a copy.
+type Options struct {
+	// FS is the file system; nil means the operating system's.
+	FS vfs.FS
+	// Tables is what the index keeps its entries in; nil means BadgerDB, which needs the operating system's file system.
+	Tables index.Backend
+	// PageSize is the length of every page in bytes, a multiple of vfs.BlockSize up to MaxPageSize. It is fixed when the
+	// store is made; 0 means 2 MiB.
+	PageSize int
+	// Tiers are the directories, the fastest first; at least one. The order is fixed when the store is made, and tiers
+	// may be added behind.
+	Tiers []Tier
+	// Key encrypts pages at rest with AES-GCM: 16, 24 or 32 bytes, or nil for none. It is fixed when the store is made.
+	// Page ids, epochs and the note are not encrypted.
+	Key []byte
+}
+
+// Tier is one directory of a store.
+type Tier struct {
+	// Name is what errors and statistics call the tier ("nvme"); empty means its directory.
+	Name string
+	// Dir is where its files go; it is made if need be. No two tiers share one, or lie inside each other.
+	Dir string
+	// Capacity is the cap in bytes on all files of the tier together. It is never passed. At least Options.MinCapacity.
+	Capacity int64
+	// Codec is how pages are encoded; the zero Spec stores them raw.
+	Codec codec.Spec
+	// SegmentBytes is the length of a segment file; 0 means a 64th of Capacity within 16 MiB and 1 GiB, and at least 8
+	// pages where Capacity has room for them.
+	SegmentBytes int64
+	// DiskReserve is how many bytes of the medium stay free for others and for the index: a full disk refuses pages
+	// before it is full. 0 means 64 MiB, below 0 means none.
+	DiskReserve int64
+}
+
+// MinCapacity is the least capacity in bytes of a tier for pages of a size: one segment of one page, and the index,
+// which takes 115 MiB in BadgerDB.
+func (o Options) MinCapacity() int64 {
+	o = o.withDefaults()
+	return int64(segment.BlocksFor(o.PageSize)+2)*vfs.BlockSize + index.Reserve(o.Tables, 1, 1)
+}
+
+// withDefaults returns a copy with every unset field filled in.
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.OS{}
+	}
+	if o.Tables == nil {
+		o.Tables = index.Badger{}
+	}
+	if o.PageSize == 0 {
+		o.PageSize = 2 << 20
+	}
+	o.Tiers = append([]Tier(nil), o.Tiers...)
+	for i := range o.Tiers {
+		t := &o.Tiers[i]
+		if t.Dir != "" {
+			t.Dir = filepath.Clean(t.Dir)
+		}
+		if t.Name == "" {
+			t.Name = t.Dir
+		}
+		if t.SegmentBytes == 0 {
+			t.SegmentBytes = min(max(t.Capacity/64, 16<<20), 1<<30)
+			t.SegmentBytes = max(t.SegmentBytes, min(8*int64(o.PageSize)+1<<20, t.Capacity))
+		}
+		switch {
+		case t.DiskReserve == 0:
+			t.DiskReserve = 64 << 20
+		case t.DiskReserve < 0:
+			t.DiskReserve = 0
+		}
+	}
+	return o
+}
+
+// validate returns every complaint at once, each wrapping tiers.ErrInvalid.
+func (o Options) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf(format+": %w", append(args, tiers.ErrInvalid)...))
+	}
+	if o.PageSize < vfs.BlockSize || o.PageSize%vfs.BlockSize != 0 || o.PageSize > MaxPageSize {
+		bad("page size %d: want a multiple of %d up to %d", o.PageSize, vfs.BlockSize, MaxPageSize)
+	}
+	if len(o.Tiers) == 0 || len(o.Tiers) > MaxTiers {
+		bad("%d tiers: want 1 to %d", len(o.Tiers), MaxTiers)
+	}
+	switch len(o.Key) {
+	case 0, 16, 24, 32:
+	default:
+		bad("key of %d bytes: want 16, 24 or 32", len(o.Key))
+	}
+	for i, t := range o.Tiers {
+		if t.Dir == "" {
+			bad("tier %d has no directory", i)
+			continue
+		}
+		if least := o.MinCapacity(); t.Capacity < least {
+			bad("tier %s: capacity %d, want at least %d for pages of %d", t.Name, t.Capacity, least, o.PageSize)
+		}
+		if t.SegmentBytes < 0 {
+			bad("tier %s: segments of %d bytes", t.Name, t.SegmentBytes)
+		}
+		if err := t.Codec.Validate(); err != nil {
+			bad("tier %s: %v", t.Name, err)
+		}
+		for _, u := range o.Tiers[:i] {
+			if overlap(t.Dir, u.Dir) {
+				bad("tiers %s and %s overlap in %s and %s", u.Name, t.Name, u.Dir, t.Dir)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// overlap says whether one directory is the other or lies inside it.
+func overlap(a, b string) bool {
+	inside := func(in, out string) bool {
+		rel, err := filepath.Rel(out, in)
+		return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+	}
+	return inside(a, b) || inside(b, a)
+}

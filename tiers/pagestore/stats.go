@@ -1,0 +1,69 @@
+package pagestore
+
+import "github.com/exoswarm/exoswarm/tiers/segment"
+
+// Stats is what a store holds, at one moment.
+type Stats struct {
+	// Epoch is the last committed one.
+	Epoch uint64
+	// Pages counts committed pages, Pending the changes since.
+	Pages, Pending int
+	// Lost counts pages that cannot be served.
+	Lost int
+	// IndexBytes is the length of the index's files.
+	IndexBytes int64
+	// Healed says that Open rebuilt the index, or made good damage to one copy of its superblock or of a segment header,
+	// or a commit cut short.
+	Healed bool
+	Tiers  []TierStats
+}
+
+// TierStats is what one tier holds.
+type TierStats struct {
+	Name string
+	segment.Usage
+	// Pages counts committed pages whose record is here, LogicalBytes their length before encoding.
+	Pages        int
+	LogicalBytes int64
+	// Unavailable is why the directory could not be read when the store was opened, empty when it could.
+	Unavailable string
+	// Failures counts failed reads, writes and syncs since Open.
+	Failures uint64
+}
+
+// Stats takes time in proportion to the number of pages.
+func (s *Store) Stats() Stats {
+	s.commitMu.Lock()
+	st := Stats{Healed: s.healed, IndexBytes: s.index.Bytes()}
+	s.commitMu.Unlock()
+	st.Lost = len(s.Lost())
+	for i, d := range s.dirs {
+		st.Tiers = append(st.Tiers, TierStats{Name: d.name, Usage: d.Usage(), Failures: s.failures[i].Load()})
+		if err := d.Unavailable(); err != nil {
+			st.Tiers[i].Unavailable = err.Error()
+		}
+		st.Healed = st.Healed || d.Usage().Healed > 0
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st.Epoch, st.Pages, st.Pending = s.epoch, s.committed.len(), len(s.pending)
+	for page, e := range s.committed.all() {
+		if _, gone := s.damaged[page]; !gone {
+			st.Tiers[e.tier()].Pages++
+			st.Tiers[e.tier()].LogicalBytes += int64(s.opts.PageSize)
+		}
+	}
+	return st
+}
+
+// Fill is the part of a tier's capacity, less what the index may take of it, that records use: 0 to 1.
+func (s *Store) Fill(tier int) float64 {
+	if tier < 0 || tier >= len(s.dirs) {
+		return 0
+	}
+	room := s.opts.Tiers[tier].Capacity - s.indexReserve()
+	if room <= 0 {
+		return 1
+	}
+	return min(float64(s.dirs[tier].Usage().SlotBytes)/float64(room), 1)
+}

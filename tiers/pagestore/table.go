@@ -1,0 +1,64 @@
+package pagestore
+
+import (
+	"github.com/exoswarm/exoswarm/tiers/index"
+	"github.com/exoswarm/exoswarm/tiers/segment"
+)
+
+// entry is where a page's content lies and from which epoch it is, in 16 bytes. The zero entry is no place.
+type entry struct {
+	where uint64 // tier<<60 | segment<<32 | slot
+	when  uint64 // epoch<<16 | blocks
+}
+
+// maxEpoch is the last epoch that an entry can hold; at a thousand checkpoints a second it lasts 8,900 years.
+const maxEpoch = 1<<48 - 1
+
+// pack makes an entry.
+func pack(tier int, l segment.Loc, epoch uint64) entry {
+	return entry{
+		where: uint64(tier)<<60 | uint64(l.Segment)<<32 | uint64(l.Slot),
+		when:  epoch<<16 | uint64(l.Blocks),
+	}
+}
+
+// tier, loc and epoch undo pack.
+func (e entry) tier() int { return int(e.where >> 60) }
+
+func (e entry) loc() segment.Loc {
+	return segment.Loc{Segment: uint32(e.where>>32) & segment.MaxSegment, Slot: uint32(e.where), Blocks: uint16(e.when)}
+}
+
+func (e entry) epoch() uint64 { return e.when >> 16 }
+
+// indexEntry is the form that the index stores.
+func (e entry) indexEntry(page uint64) index.Entry {
+	l := e.loc()
+	return index.Entry{
+		Page: page, Epoch: e.epoch(), Segment: l.Segment, Slot: l.Slot, Blocks: l.Blocks, Tier: uint8(e.tier()),
+	}
+}
+
+// state is what a pending change means.
+type state uint8
+
+const (
+	written state = iota + 1 // new content in a fresh slot
+	moved                    // committed content, copied into a fresh slot
+	deleted                  // the page goes with the next commit
+	lost                     // new content whose sync failed: only another write heals it
+)
+
+// change is what happens to a page with the next commit.
+type change struct {
+	entry
+	state state
+	// write is the number of the segment write that holds the content, for segment.Dir.Durable.
+	write uint64
+	// tried: a commit that failed may have made this change durable after all, so its slot stays out of use until a
+	// later commit has succeeded.
+	tried bool
+}
+
+// holds says whether the change has a slot.
+func (c change) holds() bool { return c.state == written || c.state == moved }

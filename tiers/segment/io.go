@@ -1,0 +1,113 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
+)
+
+// find returns a segment.
+func (d *Dir) find(number uint32) (*segment, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.segments[number]
+	if s == nil || s.slots == 0 {
+		return nil, fmt.Errorf("segment %d: %w", number, fs.ErrNotExist)
+	}
+	return s, nil
+}
+
+// Place is the file of a record and where it begins in it; the file is empty when the segment is gone.
+func (d *Dir) Place(l Loc) (file string, offset int64) {
+	s, err := d.find(l.Segment)
+	if err != nil {
+		return "", 0
+	}
+	return filepath.Join(d.opts.Path, fileName(l.Segment)), s.offset(l.Slot)
+}
+
+// Write writes a sealed record into its slot and returns the number of the write within the segment, for Durable.
+// rec is whole blocks at an aligned address.
+func (d *Dir) Write(l Loc, rec []byte) (uint64, error) {
+	s, err := d.find(l.Segment)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := s.file.WriteAt(rec, s.offset(l.Slot)); err != nil {
+		return 0, fmt.Errorf("write segment %d slot %d: %w", l.Segment, l.Slot, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.written++
+	return s.written, nil
+}
+
+// Read reads a record's blocks into the front of buf, which is aligned and long enough, and returns them.
+func (d *Dir) Read(l Loc, buf []byte) ([]byte, error) {
+	s, err := d.find(l.Segment)
+	if err != nil {
+		return nil, err
+	}
+	rec := buf[:int(l.Blocks)*vfs.BlockSize]
+	if _, err := s.file.ReadAt(rec, s.offset(l.Slot)); err != nil {
+		return nil, fmt.Errorf("read segment %d slot %d: %w", l.Segment, l.Slot, err)
+	}
+	return rec, nil
+}
+
+// Durable says whether a write, by the number that Write returned, is covered by a sync that succeeded.
+func (d *Dir) Durable(l Loc, write uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.segments[l.Segment]
+	return s != nil && write <= s.synced
+}
+
+// Retired says whether a segment is out of use after a failed sync.
+func (d *Dir) Retired(number uint32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.segments[number]
+	return s == nil || s.retired
+}
+
+// Sync makes every write that returned before durable. A segment whose sync fails is retired: it keeps what was durable
+// and takes nothing more. All segments are tried; the error joins ErrSync for each that failed.
+func (d *Dir) Sync() error {
+	type job struct {
+		s  *segment
+		to uint64
+	}
+	d.mu.Lock()
+	var jobs []job
+	for _, s := range d.segments {
+		if s.written > s.synced && !s.retired {
+			jobs = append(jobs, job{s, s.written})
+		}
+	}
+	d.mu.Unlock()
+	slices.SortFunc(jobs, func(a, b job) int { return int(a.s.number) - int(b.s.number) })
+	var errs []error
+	for _, j := range jobs {
+		err := j.s.file.Sync()
+		d.mu.Lock()
+		switch {
+		case err != nil:
+			j.s.retired = true
+			d.unlist(j.s)
+			errs = append(errs, fmt.Errorf("segment %d: %w: %w", j.s.number, tiers.ErrSync, err))
+		case j.s.retired:
+			// A sync beside this one failed, and may have taken the error that was ours.
+			errs = append(errs, fmt.Errorf("segment %d: %w", j.s.number, tiers.ErrSync))
+		default:
+			j.s.synced = max(j.s.synced, j.to)
+		}
+		d.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}

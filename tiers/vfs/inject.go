@@ -1,0 +1,199 @@
+package vfs
+
+import "io"
+
+// Kind names a call of FS or File.
+type Kind uint8
+
+// The kinds of call that Inject reports.
+const (
+	OpOpen Kind = iota + 1
+	OpCreate
+	OpRemove
+	OpList
+	OpMkdir
+	OpSyncDir
+	OpLock
+	OpFree
+	OpRead
+	OpWrite
+	OpSync
+	OpAllocate
+)
+
+// String returns the name that test logs use.
+func (k Kind) String() string {
+	names := [...]string{
+		OpOpen: "open", OpCreate: "create", OpRemove: "remove", OpList: "list", OpMkdir: "mkdir", OpSyncDir: "syncdir",
+		OpLock: "lock", OpFree: "free", OpRead: "read", OpWrite: "write", OpSync: "sync", OpAllocate: "allocate",
+	}
+	if int(k) < len(names) && names[k] != "" {
+		return names[k]
+	}
+	return "unknown"
+}
+
+// Mutates says whether the call changes what a crash would leave behind.
+func (k Kind) Mutates() bool {
+	switch k {
+	case OpCreate, OpRemove, OpMkdir, OpSyncDir, OpWrite, OpSync, OpAllocate:
+		return true
+	}
+	return false
+}
+
+// Op is one call. Off and Len are 0 where the call has none.
+type Op struct {
+	Kind Kind
+	Name string
+	Off  int64
+	Len  int
+}
+
+// Inject is a file system that runs hooks around every call of another one. Hooks run on the caller's goroutine; they
+// may block (a stall), and several may run at once.
+type Inject struct {
+	FS FS
+	// Before, when not nil, may fail the call by returning an error: it then does not reach FS, except that the first
+	// half of a failed write does, as a device that fails half way would leave it.
+	Before func(Op) error
+	// After, when not nil, runs when a call has succeeded and before its caller learns of it.
+	After func(Op)
+}
+
+var _ FS = (*Inject)(nil)
+
+// around runs one call between the hooks.
+func (i *Inject) around(op Op, call func() error) error {
+	if i.Before != nil {
+		if err := i.Before(op); err != nil {
+			return err
+		}
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	if i.After != nil {
+		i.After(op)
+	}
+	return nil
+}
+
+// Open implements FS.
+func (i *Inject) Open(name string, mode Mode) (f File, err error) {
+	op := Op{Kind: OpOpen, Name: name}
+	if mode&Create != 0 {
+		op.Kind = OpCreate
+	}
+	err = i.around(op, func() error {
+		f, err = i.FS.Open(name, mode)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &injectFile{fs: i, name: name, f: f, direct: mode&Direct != 0}, nil
+}
+
+// Remove implements FS.
+func (i *Inject) Remove(name string) error {
+	return i.around(Op{Kind: OpRemove, Name: name}, func() error { return i.FS.Remove(name) })
+}
+
+// List implements FS.
+func (i *Inject) List(dir string) (names []string, err error) {
+	err = i.around(Op{Kind: OpList, Name: dir}, func() error {
+		names, err = i.FS.List(dir)
+		return err
+	})
+	return names, err
+}
+
+// MkdirAll implements FS.
+func (i *Inject) MkdirAll(dir string) error {
+	return i.around(Op{Kind: OpMkdir, Name: dir}, func() error { return i.FS.MkdirAll(dir) })
+}
+
+// SyncDir implements FS.
+func (i *Inject) SyncDir(dir string) error {
+	return i.around(Op{Kind: OpSyncDir, Name: dir}, func() error { return i.FS.SyncDir(dir) })
+}
+
+// Lock implements FS.
+func (i *Inject) Lock(name string) (c io.Closer, err error) {
+	err = i.around(Op{Kind: OpLock, Name: name}, func() error {
+		c, err = i.FS.Lock(name)
+		return err
+	})
+	return c, err
+}
+
+// Free implements FS.
+func (i *Inject) Free(dir string) (n int64, err error) {
+	err = i.around(Op{Kind: OpFree, Name: dir}, func() error {
+		n, err = i.FS.Free(dir)
+		return err
+	})
+	return n, err
+}
+
+// injectFile is a file of an Inject.
+type injectFile struct {
+	fs     *Inject
+	name   string
+	f      File
+	direct bool
+}
+
+// ReadAt implements File.
+func (f *injectFile) ReadAt(p []byte, off int64) (n int, err error) {
+	err = f.fs.around(Op{Kind: OpRead, Name: f.name, Off: off, Len: len(p)}, func() error {
+		n, err = f.f.ReadAt(p, off)
+		return err
+	})
+	return n, err
+}
+
+// WriteAt implements File.
+func (f *injectFile) WriteAt(p []byte, off int64) (n int, err error) {
+	if f.direct {
+		if err := CheckAligned(p, off); err != nil {
+			return 0, err
+		}
+	}
+	op := Op{Kind: OpWrite, Name: f.name, Off: off, Len: len(p)}
+	if f.fs.Before != nil {
+		if err := f.fs.Before(op); err != nil {
+			half := len(p) / 2 / BlockSize * BlockSize
+			n, writeErr := f.f.WriteAt(p[:half], off)
+			if writeErr != nil {
+				return n, writeErr
+			}
+			return n, err
+		}
+	}
+	n, err = f.f.WriteAt(p, off)
+	if err == nil && f.fs.After != nil {
+		f.fs.After(op)
+	}
+	return n, err
+}
+
+// Sync implements File.
+func (f *injectFile) Sync() error {
+	return f.fs.around(Op{Kind: OpSync, Name: f.name}, f.f.Sync)
+}
+
+// Allocate implements File.
+func (f *injectFile) Allocate(size int64) error {
+	return f.fs.around(Op{Kind: OpAllocate, Name: f.name, Len: int(size)}, func() error { return f.f.Allocate(size) })
+}
+
+// Size implements File.
+func (f *injectFile) Size() (int64, error) { return f.f.Size() }
+
+// Direct implements File.
+func (f *injectFile) Direct() bool { return f.f.Direct() }
+
+// Close implements File.
+func (f *injectFile) Close() error { return f.f.Close() }

@@ -1,0 +1,32 @@
+//go:build !linux
+
+package vfs
+
+import (
+	"math"
+	"os"
+)
+
+// directFlag is 0: I/O past the page cache is a Linux matter here.
+const directFlag = 0
+
+// refusesDirect is never asked without directFlag.
+func refusesDirect(error) bool { return false }
+
+// dataSync is a full fsync.
+func dataSync(f *os.File) error { return f.Sync() }
+
+// allocate makes the file longer without reserving its blocks.
+func allocate(f *os.File, size int64) error {
+	info, err := f.Stat()
+	if err != nil || info.Size() >= size {
+		return err
+	}
+	return f.Truncate(size)
+}
+
+// lockFile has no portable form: the one-process promise holds on Linux only, where production runs.
+func lockFile(*os.File) error { return nil }
+
+// freeBytes knows no bound.
+func freeBytes(string) (int64, error) { return math.MaxInt64, nil }

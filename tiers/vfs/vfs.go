@@ -1,0 +1,84 @@
+// Package vfs is the seam between the page store and the operating system: the few calls that a store of pages makes on
+// files, each of which a test can fail, delay or cut by a crash.
+//
+// Three file systems implement it: OS is the real one, with O_DIRECT where the medium has it; Mem lives in memory and
+// can be cloned as a power loss would leave it; Inject wraps another one and runs a hook before and after every call.
+package vfs
+
+import (
+	"fmt"
+	"io"
+	"unsafe"
+)
+
+// BlockSize is the unit of aligned I/O in bytes. Offsets, lengths and buffer addresses of a file opened with Direct are
+// multiples of it. 4096 covers every disk sold: 512-byte ones accept it, and 4Kn ones accept nothing smaller.
+const BlockSize = 4096
+
+// Mode says how Open opens a file. The zero Mode opens an existing file for reading and writing.
+type Mode uint8
+
+const (
+	// Create makes the file and fails with fs.ErrExist when it is there.
+	Create Mode = 1 << iota
+	// Direct asks for I/O past the page cache. Where the medium refuses (tmpfs does), the file opens without it and
+	// File.Direct says so; the caller keeps to the alignment in both cases.
+	Direct
+)
+
+// FS is a file system. All methods may be called from several goroutines at once. Errors are those of the operating
+// system, wrapped, so that errors.Is finds fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC and syscall.EIO.
+type FS interface {
+	// Open opens a file for reading and writing.
+	Open(name string, mode Mode) (File, error)
+	// Remove deletes a file. The deletion is durable after SyncDir.
+	Remove(name string) error
+	// List returns the names of the files in a directory, in no order.
+	List(dir string) ([]string, error)
+	// MkdirAll makes a directory and its parents, and makes them durable.
+	MkdirAll(dir string) error
+	// SyncDir makes the creation and deletion of a directory's files durable.
+	SyncDir(dir string) error
+	// Lock takes an exclusive lock on a file, which it makes if need be, and fails with ErrLocked at once when it is
+	// held. The lock ends with Close and with the death of the process.
+	Lock(name string) (io.Closer, error)
+	// Free says how many bytes the medium under a directory can still take.
+	Free(dir string) (int64, error)
+}
+
+// File is an open file. Reads and writes of disjoint ranges may run at once.
+type File interface {
+	// ReadAt and WriteAt are as in package io: all of p, or an error.
+	io.ReaderAt
+	io.WriterAt
+	// Sync makes every write that returned before durable, with what is needed to read it back (fdatasync).
+	// After an error nothing is known about any write since the last success, and a second Sync that succeeds says
+	// nothing about them either: kernels drop the error together with the data.
+	Sync() error
+	// Allocate reserves space for bytes 0..size and makes the file at least that long; new bytes read as zero.
+	Allocate(size int64) error
+	// Size is the length of the file in bytes.
+	Size() (int64, error)
+	// Direct says whether I/O goes past the page cache.
+	Direct() bool
+	// Close releases the file without syncing it.
+	Close() error
+}
+
+// Buffer returns n zeroed bytes whose address is a multiple of BlockSize, for I/O on files opened with Direct. It is
+// ordinary garbage-collected memory; callers keep and reuse it.
+func Buffer(n int) []byte {
+	b := make([]byte, n+BlockSize)
+	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (BlockSize - 1))
+	return b[skip : skip+n : skip+n]
+}
+
+// CheckAligned returns an error that wraps ErrAlignment unless a transfer of p at off is fit for a file opened with
+// Direct. Mem and Inject use it so that tests on any medium find what only O_DIRECT would refuse.
+func CheckAligned(p []byte, off int64) error {
+	addr := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
+	if off%BlockSize != 0 || len(p)%BlockSize != 0 || addr%BlockSize != 0 {
+		return fmt.Errorf("%d bytes at offset %d, address %#x: %w", len(p), off, addr, ErrAlignment)
+	}
+	return nil
+}
