@@ -1,0 +1,211 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// maxOpen is how many series are read side by side: so many groups can step at once. More than the cores of a machine or the
+// multiprocessors of a GPU gain nothing, and every one is an open file.
+const maxOpen = 256
+
+// maxBatchBytes bounds a batch, so that it and its answer stay under 1 MiB each, the most that a NATS server lets through by
+// default. An answer has up to 64 bytes a row more than its batch, and 4 for every candidate.
+const maxBatchBytes = 480 << 10
+
+// feeder turns files into batches. Which rows a batch holds depends on nothing but the files and the spec, so a job that
+// starts again makes the same ones.
+type feeder struct {
+	s       *stream
+	ctx     context.Context // ends the reading
+	work    context.Context // ends everything
+	rejects *json.Encoder
+
+	obs    batch.Observations
+	bytes  int
+	number uint64 // of the batch being filled
+	after  uint64 // last entry in the log
+	stored uint64 // batches in the log before this attempt
+	rows   uint64
+}
+
+// feed reads all series and appends their batches and the end. It is done when the end is stored. ctx ending with
+// jobs.ErrFinish ends the input early.
+func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
+	last, err := s.in.Last(work)
+	if err != nil {
+		return err
+	}
+	f := &feeder{s: s, ctx: ctx, work: work, rejects: json.NewEncoder(rejects), number: 1, after: last.Seq, stored: last.Ref}
+	f.obs.Width = len(s.spec.CSV.Features)
+	interrupted, err := f.all()
+	if err != nil {
+		return err
+	}
+	if last.Kind == jobs.EntryEnd {
+		return nil // an earlier attempt got as far
+	}
+	if !interrupted && f.rows == 0 {
+		return inputError("there is no valid row in any input: the reasons are in the rejects file")
+	}
+	data, err := json.Marshal(jobs.EndOfInput{Rows: f.rows, Interrupted: interrupted})
+	if err != nil {
+		return err
+	}
+	return s.in.Append(work, f.after, jobs.Entry{Kind: jobs.EntryEnd, Ref: f.number, Data: data})
+}
+
+// all takes the series in turn, a few rows of each, so that many groups step at once; a series that ends makes room for
+// the next.
+func (f *feeder) all() (interrupted bool, err error) {
+	type source struct {
+		group int
+		r     *csvReader
+	}
+	var open []source
+	defer func() {
+		for _, o := range open {
+			_ = o.r.close()
+		}
+	}()
+	next := 0
+	share := max(f.s.spec.BatchRows/min(maxOpen, len(f.s.series)), 16)
+	for {
+		for len(open) < maxOpen && next < len(f.s.series) {
+			r, err := f.s.open(f.work, f.s.series[next], f.s.spec.CSV)
+			if err != nil {
+				return false, err
+			}
+			open = append(open, source{next, r})
+			next++
+		}
+		if len(open) == 0 {
+			return false, f.flush()
+		}
+		left := open[:0]
+		for i, o := range open {
+			ended, err := f.take(o.group, o.r, share)
+			if err != nil {
+				open = append(left, open[i:]...)
+				if errors.Is(err, jobs.ErrFinish) {
+					return true, f.flush()
+				}
+				return false, err
+			}
+			if ended {
+				_ = o.r.close()
+				continue
+			}
+			left = append(left, o)
+		}
+		open = left
+	}
+}
+
+// take reads up to n rows of one series into the batch.
+func (f *feeder) take(group int, r *csvReader, n int) (ended bool, err error) {
+	var good, bad uint64
+	defer func() {
+		f.s.mu.Lock()
+		f.s.summary[group].Observations += good
+		f.s.summary[group].Rejected += bad
+		f.s.state.Observations += good
+		f.s.state.Rejected += bad
+		f.s.mu.Unlock()
+	}()
+	for range n {
+		if f.ctx.Err() != nil {
+			return false, context.Cause(f.ctx)
+		}
+		if f.work.Err() != nil {
+			return false, context.Cause(f.work)
+		}
+		row, rejected, err := r.next()
+		if errors.Is(err, io.EOF) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if rejected != nil {
+			bad++
+			if f.s.spec.Strict {
+				return false, inputError("%s: row %d (line %d): %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.Row, rejected.Line, rejected.Reason)
+			}
+			if err := f.rejects.Encode(rejected); err != nil {
+				return false, ioError("write", "the rejects", err)
+			}
+			continue
+		}
+		good++
+		f.rows++
+		o := &f.obs
+		o.Group = append(o.Group, uint32(group))
+		o.Row = append(o.Row, row.number)
+		o.Time = append(o.Time, row.time)
+		o.Read = append(o.Read, time.Now().UnixNano())
+		o.Features = append(o.Features, row.features...)
+		o.Timestamp = append(o.Timestamp, row.timestamp)
+		o.Value = append(o.Value, row.value)
+		// Fixed columns of both the batch and its answer are below 128 bytes a row.
+		f.bytes += len(row.timestamp) + 4*len(row.features) + 64
+		if o.Len() >= f.s.spec.BatchRows || f.bytes >= maxBatchBytes {
+			if err := f.flush(); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// flush appends the batch, unless an earlier attempt at the job has, and waits while too many are unanswered.
+func (f *feeder) flush() error {
+	if f.obs.Len() == 0 {
+		return nil
+	}
+	number := f.number
+	f.number++
+	if number > f.stored {
+		if err := f.wait(number); err != nil {
+			return err
+		}
+		data, err := f.obs.Encode()
+		if err != nil {
+			return err
+		}
+		if err := f.s.in.Append(f.work, f.after, jobs.Entry{Kind: jobs.EntryObserve, Ref: number, Data: data}); err != nil {
+			return fmt.Errorf("send batch %d: %w", number, err)
+		}
+		f.after++
+		f.s.mu.Lock()
+		f.s.sent = number
+		f.s.mu.Unlock()
+	}
+	f.obs.Reset()
+	f.bytes = 0
+	return nil
+}
+
+// wait returns when fewer than window batches before this one are unanswered.
+func (f *feeder) wait(number uint64) error {
+	for {
+		f.s.mu.Lock()
+		ready := number <= f.s.decided+window
+		f.s.mu.Unlock()
+		if ready {
+			return nil
+		}
+		select {
+		case <-f.s.answered:
+		case <-f.work.Done():
+			return context.Cause(f.work)
+		}
+	}
+}

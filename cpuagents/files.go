@@ -1,0 +1,263 @@
+package cpuagents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Objects is the store for bytes that travel through the queue.
+type Objects interface {
+	PutObject(ctx context.Context, name string, r io.Reader) (int64, error)
+	Object(ctx context.Context, name string) (io.ReadCloser, error)
+}
+
+// Files opens what jobs name by URI, and nothing else:
+//
+//	file:ROOT/PATH     PATH below the folder that this agent knows as ROOT
+//	object:NAME        an object in the queue's store
+//
+// A job never carries a path of a machine: ROOT is a name that the agent's operator gave a folder, and no PATH leads out
+// of it, not by .. and not by a link.
+type Files struct {
+	roots   map[string]*os.Root
+	objects Objects
+	scratch string
+}
+
+// NewFiles opens the folders in roots, by name. scratch is the folder for temporary files, os.TempDir when empty.
+// objects may be nil for an agent without a store. The caller closes the result.
+func NewFiles(roots map[string]string, objects Objects, scratch string) (*Files, error) {
+	f := &Files{roots: map[string]*os.Root{}, objects: objects, scratch: scratch}
+	if f.scratch == "" {
+		f.scratch = os.TempDir()
+	}
+	for name, dir := range roots {
+		r, err := os.OpenRoot(dir)
+		if err != nil {
+			_ = f.Close()
+			return nil, ioError("open folder", dir, err)
+		}
+		f.roots[name] = r
+	}
+	return f, nil
+}
+
+// Close closes the folders. A second call does nothing.
+func (f *Files) Close() error {
+	var errs []error
+	for _, r := range f.roots {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (f *Files) resolve(uri string) (root *os.Root, name, object string, err error) {
+	scheme, rest, _ := strings.Cut(uri, ":")
+	switch scheme {
+	case "object":
+		if f.objects == nil || rest == "" {
+			return nil, "", "", inputError("%s: this agent has no object store", uri)
+		}
+		return nil, "", rest, nil
+	case "file":
+		name, p, ok := strings.Cut(rest, "/")
+		root := f.roots[name]
+		if !ok || root == nil {
+			return nil, "", "", inputError("%s: this agent knows no folder by that name: start it with --root %s=DIR", uri, name)
+		}
+		return root, p, "", nil
+	}
+	return nil, "", "", inputError("%s: a source or sink is file:ROOT/PATH or object:NAME", uri)
+}
+
+// open opens a source for reading.
+func (f *Files) open(ctx context.Context, uri string) (io.ReadCloser, error) {
+	root, name, object, err := f.resolve(uri)
+	if err != nil {
+		return nil, err
+	}
+	if root == nil {
+		return f.fetch(ctx, uri, object)
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		return nil, ioError("open", name, err)
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = file.Close()
+		return nil, inputError("open %s: it is not a regular file", name)
+	}
+	return file, nil
+}
+
+// fetch copies an object into a temporary file and opens that: an object is read as fast as it comes, because its reader
+// on the queue does not wait for a consumer that has to.
+func (f *Files) fetch(ctx context.Context, uri, object string) (_ io.ReadCloser, err error) {
+	r, err := f.objects.Object(ctx, object)
+	if errors.Is(err, jobs.ErrNotFound) {
+		return nil, inputError("%s: there is no such object", uri)
+	}
+	if err != nil {
+		return nil, jobs.Retry(err)
+	}
+	defer r.Close()
+	tmp, err := f.spool()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = tmp.Close()
+		}
+	}()
+	if _, err = io.Copy(writeOnly{tmp, f.scratch}, r); err != nil {
+		var typed *jobs.Error
+		if errors.As(err, &typed) {
+			return nil, err
+		}
+		return nil, jobs.Retry(fmt.Errorf("fetch %s: %w", uri, err))
+	}
+	if _, err = tmp.Seek(0, io.SeekStart); err != nil {
+		return nil, ioError("read back a temporary file in", f.scratch, err)
+	}
+	return tmp, nil
+}
+
+// writeOnly tells a failure to write from a failure to read in a copy.
+type writeOnly struct {
+	w   io.Writer
+	dir string
+}
+
+func (w writeOnly) Write(p []byte) (int, error) {
+	n, err := w.w.Write(p)
+	if err != nil {
+		err = ioError("write a temporary file in", w.dir, err)
+	}
+	return n, err
+}
+
+// output is a sink that appears complete or not at all: what is written becomes visible under its name with commit.
+type output struct {
+	io.Writer
+	commit func() error
+	abort  func() // after commit it does nothing
+}
+
+// create opens a sink for writing. A file is written beside its place and renamed; an object is collected in a temporary
+// file first, because the store takes it in one go.
+func (f *Files) create(ctx context.Context, uri string) (*output, error) {
+	root, name, object, err := f.resolve(uri)
+	if err != nil {
+		return nil, err
+	}
+	if root == nil {
+		tmp, err := os.CreateTemp(f.scratch, "exoswarm-*")
+		if err != nil {
+			return nil, ioError("create a temporary file in", f.scratch, err)
+		}
+		done := func() { _ = tmp.Close(); _ = os.Remove(tmp.Name()) }
+		return &output{Writer: tmp, abort: done, commit: func() error {
+			defer done()
+			if _, err := tmp.Seek(0, io.SeekStart); err != nil {
+				return ioError("read back", tmp.Name(), err)
+			}
+			_, err := f.objects.PutObject(ctx, object, tmp)
+			return err
+		}}, nil
+	}
+	part := path.Join(path.Dir(name), "."+path.Base(name)+".part")
+	if info, err := root.Stat(name); err == nil && info.IsDir() {
+		return nil, inputError("write %s: it is a folder: name a file", name)
+	}
+	file, err := root.Create(part)
+	if err != nil {
+		return nil, ioError("write", name, err)
+	}
+	closed := false
+	return &output{
+		Writer: file,
+		commit: func() error {
+			closed = true
+			err := file.Sync()
+			if cerr := file.Close(); err == nil {
+				err = cerr
+			}
+			if err == nil {
+				err = root.Rename(part, name)
+			}
+			if err != nil {
+				_ = root.Remove(part)
+				return ioError("write", name, err)
+			}
+			return nil
+		},
+		abort: func() {
+			if !closed {
+				closed = true
+				_ = file.Close()
+				_ = root.Remove(part)
+			}
+		},
+	}, nil
+}
+
+// spool opens a temporary file that is gone when it is closed.
+func (f *Files) spool() (*os.File, error) {
+	tmp, err := os.CreateTemp(f.scratch, "exoswarm-spool-*")
+	if err != nil {
+		return nil, ioError("create a temporary file in", f.scratch, err)
+	}
+	if err := os.Remove(tmp.Name()); err != nil { // unlinked now, so that not even a kill -9 leaves it behind
+		_ = tmp.Close()
+		return nil, ioError("create a temporary file in", f.scratch, err)
+	}
+	return tmp, nil
+}
+
+// Walk finds the CSV files that a user's path means: the file itself under its own name, or every .csv file below a folder
+// under its path from there, in order. The names use slashes.
+func Walk(p string) (files []Found, err error) {
+	info, err := os.Stat(p)
+	if err != nil {
+		return nil, ioError("input", p, err)
+	}
+	if !info.IsDir() {
+		if !info.Mode().IsRegular() {
+			return nil, inputError("input %s: it is neither a file nor a folder", p)
+		}
+		return []Found{{Name: filepath.Base(p), Path: p}}, nil
+	}
+	err = filepath.WalkDir(p, func(file string, d os.DirEntry, err error) error {
+		if err != nil {
+			return ioError("input", file, err)
+		}
+		if !d.Type().IsRegular() || !strings.EqualFold(filepath.Ext(file), ".csv") {
+			return nil
+		}
+		rel, err := filepath.Rel(p, file)
+		if err != nil {
+			return fmt.Errorf("input %s: %w", file, err)
+		}
+		files = append(files, Found{Name: filepath.ToSlash(rel), Path: file})
+		return nil
+	})
+	if err == nil && len(files) == 0 {
+		err = inputError("input %s: no .csv file in this folder or below it", p)
+	}
+	return files, err
+}
+
+// Found is a file that Walk found.
+type Found struct {
+	Name string // the series
+	Path string
+}

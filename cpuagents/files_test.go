@@ -1,0 +1,126 @@
+package cpuagents
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRoots: a job reads and writes below the folders that the agent was given, and nowhere else.
+func TestRoots(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "in", "a", "x.csv"), "inside")
+	put(t, filepath.Join(dir, "secret"), "outside")
+	if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(dir, "in", "link")); err != nil {
+		t.Fatal(err)
+	}
+	f, err := NewFiles(map[string]string{"in": filepath.Join(dir, "in")}, nil, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := f.open(t.Context(), "file:in/a/x.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(r); err != nil || string(text) != "inside" {
+		t.Fatal(string(text), err)
+	}
+	r.Close()
+	for _, uri := range []string{
+		"file:in/../secret", "file:in/a/../../secret", "file:in/link", "file:in//etc/passwd", "file:out/a", "file:in", "file:in/a",
+		"object:x", "http://example.com/", "/etc/passwd", "", "file:", "file:/etc/passwd",
+	} {
+		if r, err := f.open(t.Context(), uri); err == nil {
+			r.Close()
+			t.Errorf("read %s", uri)
+		}
+		o, err := f.create(t.Context(), uri)
+		if err == nil {
+			o.abort()
+			if uri == "file:in/a/../../secret" || strings.HasPrefix(uri, "file:in/..") || uri == "file:in/a" {
+				t.Errorf("wrote %s", uri)
+			}
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "secret")); err != nil || string(text) != "outside" {
+		t.Fatal(string(text), err)
+	}
+}
+
+// TestOutputIsWholeOrAbsent: a file appears with commit; until then, and after abort, what was there stays.
+func TestOutputIsWholeOrAbsent(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "d"), "old")
+	f, err := NewFiles(map[string]string{"out": dir}, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, commit := range []bool{false, true} {
+		o, err := f.create(t.Context(), "file:out/d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(o, "new"); err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := os.ReadFile(filepath.Join(dir, "d")); string(text) != "old" {
+			t.Fatalf("%s before commit", text)
+		}
+		want := "old"
+		if commit {
+			want = "new"
+			if err := o.commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o.abort()
+		if text, _ := os.ReadFile(filepath.Join(dir, "d")); string(text) != want {
+			t.Fatalf("%s, want %s", text, want)
+		}
+		if left, _ := os.ReadDir(dir); len(left) != 1 {
+			t.Fatalf("left behind: %v", left)
+		}
+	}
+}
+
+func TestWalk(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b.csv", "a/z.CSV", "a/y.csv", "a/readme.md", "c"} {
+		put(t, filepath.Join(dir, name), "")
+	}
+	files, err := Walk(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name)
+	}
+	if got := strings.Join(names, " "); got != "a/y.csv a/z.CSV b.csv" {
+		t.Error(got)
+	}
+	if files, err := Walk(filepath.Join(dir, "c")); err != nil || len(files) != 1 || files[0].Name != "c" {
+		t.Error(files, err)
+	}
+	var e *jobs.Error
+	if _, err := Walk(filepath.Join(dir, "nothing")); !errors.As(err, &e) || e.Code != jobs.CodeInput {
+		t.Error(err)
+	}
+}

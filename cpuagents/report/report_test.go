@@ -1,0 +1,75 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+)
+
+// data takes the charts out of a page.
+func data(t *testing.T, page string) (charts []chart) {
+	t.Helper()
+	_, rest, ok := strings.Cut(page, "const DATA = ")
+	if !ok {
+		t.Fatal("the page has no data")
+	}
+	if err := json.NewDecoder(strings.NewReader(rest)).Decode(&charts); err != nil {
+		t.Fatal(err)
+	}
+	return charts
+}
+
+// TestNoSpikeIsLost: a long series is thinned out, and its extremes, highest score and anomalies are all there.
+func TestNoSpikeIsLost(t *testing.T) {
+	var in bytes.Buffer
+	const n = 50_000
+	for i := range n {
+		v, s, d := math.Sin(float64(i)/100), 0.1, "normal"
+		switch i {
+		case 12_345:
+			v, s, d = 99, 0.9, "anomalous"
+		case 40_001:
+			v = -99
+		}
+		fmt.Fprintf(&in, `{"series":"a</script>","row":%d,"timestamp":"%d","value":%g,"score":%g,"decision":"%s"}`+"\n", i+1, i, v, s, d)
+	}
+	fmt.Fprintln(&in, `{"series":"short","row":1,"timestamp":"5","value":1,"score":0,"decision":"normal"}`)
+	var out bytes.Buffer
+	series := []cpuagents.SeriesSummary{{Name: "a</script>", Decisions: n, Anomalies: 1}, {Name: "short", Decisions: 1}}
+	if err := Write(&out, Header{Title: "<b>", Anomaly: "anomalous"}, &in, series); err != nil {
+		t.Fatal(err)
+	}
+	page := out.String()
+	if strings.Contains(page, "<b>") && strings.Contains(page, "<h1><b></h1>") || strings.Contains(page, "a</script>") {
+		t.Error("a name stands in the page as HTML")
+	}
+	charts := data(t, page)
+	if len(charts) != 2 || len(charts[1].X) != 1 {
+		t.Fatalf("%d charts", len(charts))
+	}
+	c := charts[0]
+	if len(c.X) > 2*maxBuckets+2 || len(c.X) != len(c.Value) || len(c.X) != len(c.Score) {
+		t.Fatalf("%d points", len(c.X))
+	}
+	low, high, score := 0.0, 0.0, 0.0
+	for i := range c.X {
+		if i > 0 && c.X[i] < c.X[i-1] {
+			t.Fatal("points out of order")
+		}
+		low, high, score = min(low, c.Value[i]), max(high, c.Value[i]), max(score, c.Score[i])
+	}
+	if low != -99 || high != 99 || score != 0.9 || len(c.Anomalies) != 1 || c.Anomalies[0].Row != 12_346 {
+		t.Errorf("%v %v %v %+v", low, high, score, c.Anomalies)
+	}
+}
+
+func TestBrokenDecisions(t *testing.T) {
+	if err := Write(&bytes.Buffer{}, Header{}, strings.NewReader("{\n"), nil); err == nil {
+		t.Error("half a line was taken")
+	}
+}

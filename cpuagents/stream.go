@@ -1,0 +1,409 @@
+// Package cpuagents does the I/O of swarms: it reads sources, feeds their rows through a swarm's log, and writes what the
+// agents decide. It holds no GPU code; the queue is all it shares with a GPU agent.
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// KindStream is the kind of job that feeds files through a swarm: every row of every series becomes an observation of one
+// group, and every decision a line of the output.
+const KindStream = "stream"
+
+// StreamSpec is the spec of a stream job.
+type StreamSpec struct {
+	// Name and Spec are those of the swarm; its id is that of the job.
+	Name string          `json:"name"`
+	Spec json.RawMessage `json:"spec"`
+	// Candidates name the decisions, the most unusual last.
+	Candidates []string `json:"candidates"`
+	CSV        CSVSpec  `json:"csv"`
+	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
+	Manifest string `json:"manifest"`
+	// Output, Rejects and Summary are the URIs of what the job writes: decisions and rejected rows as NDJSON, and a JSON
+	// list of SeriesSummary.
+	Output  string `json:"output"`
+	Rejects string `json:"rejects"`
+	Summary string `json:"summary"`
+	// BatchRows is the most rows of a message, 1 to 4096; 0 means 4096. It changes no output.
+	BatchRows int `json:"batch_rows,omitempty"`
+	// Strict fails the job at the first row that is not valid.
+	Strict bool `json:"strict,omitempty"`
+}
+
+// SeriesSource is one series and where its rows come from.
+type SeriesSource struct {
+	Name string `json:"name"`
+	URI  string `json:"uri"`
+}
+
+// SeriesSummary is what became of one series.
+type SeriesSummary struct {
+	Name         string `json:"name"`
+	Observations uint64 `json:"observations"` // valid rows
+	Rejected     uint64 `json:"rejected"`
+	Decisions    uint64 `json:"decisions"`
+	Anomalies    uint64 `json:"anomalies"` // decisions for the last candidate
+}
+
+// StreamResult is the output of a stream job.
+type StreamResult struct {
+	Observations uint64  `json:"observations"`
+	Rejected     uint64  `json:"rejected"`
+	Decisions    uint64  `json:"decisions"`
+	Anomalies    uint64  `json:"anomalies"`
+	Seconds      float64 `json:"seconds"`
+	// LatencyP50 and LatencyP99 are milliseconds from reading a row to having its decision.
+	LatencyP50  float64 `json:"latency_p50_ms"`
+	LatencyP99  float64 `json:"latency_p99_ms"`
+	Interrupted bool    `json:"interrupted,omitempty"`
+}
+
+// StreamProgress is what a stream job reports while it runs.
+type StreamProgress struct {
+	Series       int    `json:"series"`
+	Observations uint64 `json:"observations"`
+	Rejected     uint64 `json:"rejected"`
+	Decisions    uint64 `json:"decisions"`
+	Done         bool   `json:"done,omitempty"` // everything is decided, the output is being written
+}
+
+// Queue is what a stream needs of the queue beside its job.
+type Queue interface {
+	PutSwarm(ctx context.Context, s jobs.Swarm) error
+	DeleteSwarm(ctx context.Context, id string) error
+	Log(swarm string, shard int, d jobs.Direction) jobs.Log
+}
+
+// Streamer does stream jobs.
+type Streamer struct {
+	Queue  Queue
+	Files  *Files
+	Logger *slog.Logger
+	// Stall is how long it waits for a decision that does not come; 0 means 60 s.
+	Stall time.Duration
+}
+
+const (
+	defaultBatchRows = 4096
+	// window is how many batches may be under way: enough that agents and files never wait for each other, few enough that
+	// a decision comes soon after its row was read.
+	window       = 4
+	defaultStall = 60 * time.Second
+)
+
+// Handle is the jobs.Handler for KindStream.
+func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
+	var spec StreamSpec
+	if err := json.Unmarshal(job.Spec, &spec); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: %v", job.ID, err)
+	}
+	if spec.BatchRows == 0 {
+		spec.BatchRows = defaultBatchRows
+	}
+	if spec.BatchRows < 1 || spec.BatchRows > defaultBatchRows || len(spec.Candidates) == 0 || len(spec.CSV.Features) == 0 {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: batch_rows must be 1 to %d, candidates and csv.features must not be empty", job.ID, defaultBatchRows)
+	}
+	series, err := s.manifest(ctx, spec.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	for _, src := range series { // every file must be readable before the first row goes out
+		r, err := s.open(ctx, src, spec.CSV)
+		if err != nil {
+			return nil, err
+		}
+		_ = r.close()
+	}
+	st := &stream{
+		Streamer: s, id: job.ID, spec: spec, series: series, progress: progress,
+		in: s.Queue.Log(job.ID, 0, jobs.In), out: s.Queue.Log(job.ID, 0, jobs.Out),
+		summary: make([]SeriesSummary, len(series)), answered: make(chan struct{}, 1),
+	}
+	for i, src := range series {
+		st.summary[i].Name = src.Name
+	}
+	result, err := st.run(ctx)
+	// A job that goes on elsewhere keeps its logs; one that is over leaves nothing behind.
+	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || jobs.Retryable(err) && !job.LastAttempt
+	if err == nil || !goesOn {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		for _, step := range []func(context.Context) error{
+			func(ctx context.Context) error { return s.Queue.DeleteSwarm(ctx, job.ID) }, st.in.Delete, st.out.Delete,
+		} {
+			if cerr := step(clean); cerr != nil {
+				s.Logger.Warn("cleaning up after a stream", "job", job.ID, "error", cerr)
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, error) {
+	r, err := s.Files.open(ctx, uri)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var series []SeriesSource
+	if err := json.NewDecoder(r).Decode(&series); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "manifest %s: %v", uri, err)
+	}
+	if len(series) == 0 {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "manifest %s: it names no series", uri)
+	}
+	return series, nil
+}
+
+func (s *Streamer) open(ctx context.Context, src SeriesSource, spec CSVSpec) (*csvReader, error) {
+	f, err := s.Files.open(ctx, src.URI)
+	if err != nil {
+		return nil, err
+	}
+	return newCSVReader(src.Name, f, spec)
+}
+
+// stream is one stream job under way. Two goroutines share it: feed reads the files, drain the decisions.
+type stream struct {
+	*Streamer
+	id       string
+	spec     StreamSpec
+	series   []SeriesSource
+	in, out  jobs.Log
+	progress func(any)
+
+	mu       sync.Mutex
+	summary  []SeriesSummary // feed and drain write different fields
+	state    StreamProgress
+	sent     uint64 // batches appended
+	decided  uint64 // batches answered
+	reported time.Time
+
+	answered chan struct{} // drain has moved decided on
+}
+
+func (s *stream) run(ctx context.Context) (*StreamResult, error) {
+	started := time.Now()
+	// Both sides end together: the first failure stops the other. A request to finish early stops only the reading.
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stopped := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
+			cancel(cause)
+		}
+	})
+	defer stopped()
+	out, err := s.Files.create(work, s.spec.Output)
+	if err != nil {
+		return nil, err
+	}
+	defer out.abort()
+	rejects, err := s.Files.create(work, s.spec.Rejects)
+	if err != nil {
+		return nil, err
+	}
+	defer rejects.abort()
+	for _, l := range []jobs.Log{s.in, s.out} {
+		if err := l.Create(work); err != nil {
+			return nil, err
+		}
+	}
+	record := jobs.Swarm{Version: jobs.Version, ID: s.id, Name: s.spec.Name, Spec: s.spec.Spec, Groups: len(s.series), Created: started.UTC()}
+	if err := s.Queue.PutSwarm(work, record); err != nil {
+		return nil, err
+	}
+	s.state.Series = len(s.series)
+
+	var fed sync.WaitGroup
+	fed.Add(1)
+	go func() {
+		defer fed.Done()
+		if err := s.feed(ctx, work, rejects); err != nil {
+			cancel(err)
+		}
+	}()
+	sink, err := newSink(s, out)
+	if err != nil {
+		cancel(err)
+		fed.Wait()
+		return nil, err
+	}
+	defer sink.close()
+	end, err := s.drain(work, sink)
+	if err != nil {
+		cancel(err)
+	}
+	fed.Wait()
+	if cause := context.Cause(work); cause != nil {
+		return nil, cause
+	}
+	result := &StreamResult{Seconds: time.Since(started).Seconds(), Interrupted: end.Interrupted}
+	s.report(true)
+	if err := sink.finish(); err != nil {
+		return nil, err
+	}
+	for _, c := range []*output{out, rejects} {
+		if err := c.commit(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.writeSummary(work); err != nil {
+		return nil, err
+	}
+	for _, v := range s.summary {
+		result.Observations += v.Observations
+		result.Rejected += v.Rejected
+		result.Decisions += v.Decisions
+		result.Anomalies += v.Anomalies
+	}
+	if result.Observations != end.Rows || result.Decisions != end.Rows {
+		return nil, jobs.Errorf(jobs.CodeInternal, "stream %s: %d rows read, %d sent, %d decided: the three must be equal", s.id, result.Observations, end.Rows, result.Decisions)
+	}
+	result.LatencyP50, result.LatencyP99 = sink.latency(50), sink.latency(99)
+	return result, nil
+}
+
+func (s *stream) writeSummary(ctx context.Context) error {
+	w, err := s.Files.create(ctx, s.spec.Summary)
+	if err != nil {
+		return err
+	}
+	defer w.abort()
+	if err := json.NewEncoder(w).Encode(s.summary); err != nil {
+		return fmt.Errorf("write the summary: %w", err)
+	}
+	return w.commit()
+}
+
+// drain reads decisions until the end of the log.
+func (s *stream) drain(ctx context.Context, sink *sink) (end jobs.EndOfInput, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r, err := s.out.Read(ctx, 1)
+	if err != nil {
+		cancel(nil)
+		return end, err
+	}
+	// The reader waits in a goroutine of its own, which ends before this function does.
+	entries := make(chan jobs.Entry)
+	failed := make(chan error, 1)
+	var reading sync.WaitGroup
+	reading.Add(1)
+	go func() {
+		defer reading.Done()
+		defer r.Close()
+		for {
+			e, err := r.Next(ctx)
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case entries <- e:
+			case <-ctx.Done():
+				failed <- context.Cause(ctx)
+				return
+			}
+		}
+	}()
+	defer reading.Wait()
+	defer cancel(nil)
+
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	quiet := time.Now() // since when a decision has been due and none has come
+	for {
+		select {
+		case err := <-failed:
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			return end, err
+		case <-look.C:
+			if quiet, err = s.overdue(quiet); err != nil {
+				return end, err
+			}
+			s.report(false)
+		case e := <-entries:
+			quiet = time.Now()
+			if done, err := s.entry(e, &end, sink); done || err != nil {
+				return end, err
+			}
+		}
+	}
+}
+
+// overdue says since when a decision is due, and whether that is too long. A slow source is no stall.
+func (s *stream) overdue(since time.Time) (time.Time, error) {
+	s.mu.Lock()
+	due, begun := s.sent > s.decided, s.decided > 0
+	s.mu.Unlock()
+	stall := s.Stall
+	if stall == 0 {
+		stall = defaultStall
+	}
+	switch {
+	case !due:
+		return time.Now(), nil
+	case time.Since(since) < stall:
+		return since, nil
+	case !begun:
+		return since, jobs.Errorf(jobs.CodeDevice, "no GPU agent has taken up swarm %s within %v: start one (gpuagent --nats URL)", s.spec.Name, stall)
+	}
+	return since, jobs.Errorf(jobs.CodeDevice, "swarm %s: no decision for %v: is a GPU agent running? (gpuagent --nats URL)", s.spec.Name, stall)
+}
+
+// entry takes one entry of the log of decisions.
+func (s *stream) entry(e jobs.Entry, end *jobs.EndOfInput, sink *sink) (done bool, err error) {
+	switch e.Kind {
+	case jobs.EntryDecide:
+		if err := sink.write(e.Data); err != nil {
+			return false, err
+		}
+	case jobs.EntryEnd:
+		if err := json.Unmarshal(e.Data, end); err != nil {
+			return false, fmt.Errorf("end of swarm %s: %w", s.spec.Name, err)
+		}
+		return true, nil
+	case jobs.EntryRejected:
+		failure := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
+		if err := json.Unmarshal(e.Data, failure); err != nil {
+			return false, fmt.Errorf("refusal of swarm %s: %w", s.spec.Name, err)
+		}
+		return false, failure
+	default:
+		return false, jobs.Errorf(jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind)
+	}
+	s.mu.Lock()
+	s.decided = max(s.decided, e.Ref)
+	s.mu.Unlock()
+	select {
+	case s.answered <- struct{}{}:
+	default:
+	}
+	s.report(false)
+	return false, nil
+}
+
+// report sends progress, at most five times a second.
+func (s *stream) report(done bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); done || now.Sub(s.reported) > 200*time.Millisecond {
+		s.reported = now
+		p := s.state
+		p.Done = done
+		s.progress(p)
+	}
+}

@@ -1,0 +1,175 @@
+// Package gpuagents runs swarms on a device: it takes leases on shards, reads their logs of observations in order, steps
+// the agents, and writes the decisions. It does no I/O of its own: device and queue are handed in.
+package gpuagents
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Queue is what an agent needs of the queue.
+type Queue interface {
+	// WatchSwarms calls fn for every swarm there is and every change, one call at a time, until ctx ends.
+	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
+	// Acquire takes a lease or fails with jobs.ErrHeld.
+	Acquire(ctx context.Context, key, holder string, ttl time.Duration, log *slog.Logger) (jobs.Lease, error)
+	// Log addresses a log of a shard.
+	Log(swarm string, shard int, d jobs.Direction) jobs.Log
+}
+
+// Options configure an agent.
+type Options struct {
+	// Name identifies the agent in leases and logs.
+	Name string
+	// Device runs the swarms. It belongs to the caller, who closes it after the agent has ended.
+	Device device.Device
+	Queue  Queue
+	Logger *slog.Logger
+	// LeaseTTL is how long a dead agent's shards stay with it; 0 means 10 s.
+	LeaseTTL time.Duration
+}
+
+// Agent serves every swarm that it can get a lease for. It starts with Start and ends with Drain or Stop.
+type Agent struct {
+	o       Options
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup
+	closed  chan struct{}
+
+	mu     sync.Mutex
+	swarms map[string]context.CancelCauseFunc // by id: ends the serving
+}
+
+// Start runs an agent.
+func Start(o Options) *Agent {
+	if o.LeaseTTL == 0 {
+		o.LeaseTTL = 10 * time.Second
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	a := &Agent{o: o, cancel: cancel, closed: make(chan struct{}), swarms: map[string]context.CancelCauseFunc{}}
+	a.running.Add(1)
+	go func() { defer a.running.Done(); a.watch(ctx) }()
+	go func() {
+		<-ctx.Done()
+		a.running.Wait()
+		close(a.closed)
+	}()
+	return a
+}
+
+// Drain takes no new swarm, finishes the batches in hand, gives the leases back, and waits for that or for ctx.
+func (a *Agent) Drain(ctx context.Context) error {
+	a.cancel(jobs.ErrDrain)
+	select {
+	case <-a.closed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Stop is Drain without a limit of time: a batch in hand is the most it waits for.
+func (a *Agent) Stop() {
+	a.cancel(jobs.ErrDrain)
+	<-a.closed
+}
+
+// Closed is closed when the agent has ended.
+func (a *Agent) Closed() <-chan struct{} { return a.closed }
+
+// watch follows the records of the swarms, and asks again when the queue was away.
+func (a *Agent) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := a.o.Queue.WatchSwarms(ctx, func(c jobs.SwarmChange) { a.change(ctx, c) })
+		if ctx.Err() != nil {
+			return
+		}
+		a.o.Logger.Warn("watching swarms failed, trying again", "error", err)
+		pause(ctx, time.Second)
+	}
+}
+
+func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	end, serving := a.swarms[c.ID]
+	switch {
+	case c.Err != nil:
+		a.o.Logger.Error("swarm ignored", "swarm", c.ID, "error", c.Err)
+	case c.Gone && serving:
+		end(jobs.ErrNotFound)
+	case c.Gone || serving:
+	default:
+		serve, cancel := context.WithCancelCause(ctx)
+		a.swarms[c.ID] = cancel
+		a.running.Add(1)
+		go func() {
+			defer a.running.Done()
+			a.serve(serve, c.Swarm)
+			cancel(nil)
+			a.mu.Lock()
+			delete(a.swarms, c.ID)
+			a.mu.Unlock()
+		}()
+	}
+}
+
+// serve tries for the lease of a swarm's shard until the swarm or the agent ends, and works while it has it.
+func (a *Agent) serve(ctx context.Context, s jobs.Swarm) {
+	log := a.o.Logger.With("swarm", s.ID)
+	const shardIndex = 0 // a swarm is one shard: one ordered log
+	for ctx.Err() == nil {
+		lease, err := a.o.Queue.Acquire(ctx, s.ID+".0", a.o.Name, a.o.LeaseTTL, log)
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, jobs.ErrHeld) {
+				log.Warn("lease not acquired, trying again", "error", err)
+			}
+			pause(ctx, a.o.LeaseTTL/10)
+			continue
+		}
+		work, cancel := context.WithCancelCause(ctx)
+		stop := make(chan struct{})
+		var watch sync.WaitGroup
+		watch.Add(1)
+		go func() {
+			defer watch.Done()
+			select {
+			case <-lease.Lost():
+				cancel(jobs.ErrFenced)
+			case <-stop:
+			}
+		}()
+		err = a.work(work, s, shardIndex, log)
+		close(stop)
+		watch.Wait()
+		cancel(nil)
+		if rerr := lease.Release(context.WithoutCancel(ctx)); rerr != nil {
+			log.Warn("lease not released", "error", rerr)
+		}
+		switch {
+		case err == nil, ctx.Err() != nil, errors.Is(err, jobs.ErrNotFound):
+			return
+		case errors.Is(err, jobs.ErrFenced):
+			log.Warn("shard lost to another agent", "error", err)
+		default:
+			log.Error("shard failed, starting again from its log", "error", err)
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+// pause waits for d or for ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

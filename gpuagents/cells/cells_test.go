@@ -1,0 +1,114 @@
+package cells
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+func mustBind(t *testing.T, cell string, values map[string]float64, agents, features int) *Bound {
+	t.Helper()
+	c, ok := Lookup(cell)
+	if !ok {
+		t.Fatalf("no cell %q among %v", cell, Names())
+	}
+	b, err := c.Bind(values, agents, features, Weighted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestBindRefuses(t *testing.T) {
+	cases := []struct {
+		values           map[string]float64
+		agents, features int
+		voting           Voting
+		want             string
+	}{
+		{map[string]float64{"lern": 0.1}, 8, 1, Weighted, `no parameter "lern", did you mean "learn"?`},
+		{map[string]float64{"learn": 2}, 8, 1, Weighted, "learn = 2, want 0 to 1"},
+		{map[string]float64{"learn": math.NaN()}, 8, 1, Weighted, "learn = NaN, want 0 to 1"},
+		{map[string]float64{"warmup": 100.5}, 8, 1, Weighted, "warmup = 100.5, want a whole number"},
+		{nil, 0, 1, Weighted, "0 agents a group, want 1 to 65536"},
+		{nil, 8, 65, Weighted, "65 features, want 1 to 64"},
+		{nil, 8, 1, Voting{Rule: kernels.RuleQuorum, Quorum: 1.5}, "quorum 1.5, want above 0 and at most 1"},
+		{nil, 8, 1, Voting{Rule: 9}, "no voting rule 9"},
+	}
+	for _, c := range cases {
+		_, err := predictor.Bind(c.values, c.agents, c.features, c.voting)
+		if !errors.Is(err, ErrParameter) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Bind(%v, %d, %d, %v): %v, want %q", c.values, c.agents, c.features, c.voting, err, c.want)
+		}
+	}
+	_, err := predictor.Bind(map[string]float64{"lern": 1, "alarm": 7}, -1, 1, Weighted)
+	for _, part := range []string{"lern", "alarm", "-1 agents"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("several faults: %v does not name %s", err, part)
+		}
+	}
+}
+
+// TestDescriptions holds every cell to its own words: defaults inside the ranges, blocks and tables of the stated sizes.
+func TestDescriptions(t *testing.T) {
+	words := map[string]int{"predictor": kernels.PredictorWords, "leaky": kernels.LeakyWords}
+	components := map[string]func(int) int{"predictor": kernels.PredictorWeights, "leaky": kernels.LeakyWeights}
+	for _, name := range Names() {
+		c, _ := Lookup(name)
+		seen := map[string]bool{}
+		for _, p := range c.Params {
+			if seen[p.Name] || p.Doc == "" || p.Default < p.Min || p.Default > p.Max {
+				t.Errorf("%s: parameter %+v is a duplicate, undocumented or out of its own range", name, p)
+			}
+			seen[p.Name] = true
+		}
+		for _, features := range []int{1, 5} {
+			b := mustBind(t, name, nil, 7, features)
+			if got := len(b.ParamBlock()); got != words[name] {
+				t.Errorf("%s: block of %d words, want %d", name, got, words[name])
+			}
+			if got, want := len(b.Weights(1)), components[name](features)*7; got != want {
+				t.Errorf("%s: %d weights, want %d", name, got, want)
+			}
+			if _, err := b.Layout(1 << 20); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if agent, _ := b.StateBytes(); agent > 256 {
+				t.Errorf("%s: %d bytes an agent, want 256 at most", name, agent)
+			}
+		}
+	}
+}
+
+// TestWeightsAreTheAgents: an agent's weights depend on the seed and its index, not on how many agents there are.
+func TestWeightsAreTheAgents(t *testing.T) {
+	few, many := mustBind(t, "predictor", nil, 3, 2), mustBind(t, "predictor", nil, 300, 2)
+	a, b := few.Weights(77), many.Weights(77)
+	for c := range kernels.PredictorWeights(2) {
+		if !slices.Equal(a[c*3:][:3], b[c*300:][:3]) {
+			t.Fatalf("component %d differs between groups of 3 and of 300", c)
+		}
+	}
+	if slices.Equal(a, few.Weights(78)) {
+		t.Error("two seeds give one table")
+	}
+	for c := kernels.PredictorLeak; c < kernels.PredictorProject; c++ {
+		for i, v := range b[c*300:][:300] {
+			if !(v > 0 && v <= 1) {
+				t.Fatalf("rate %d of agent %d is %v, want within (0, 1]", c, i, v)
+			}
+		}
+	}
+}
+
+func TestOctaves(t *testing.T) {
+	for _, c := range []struct{ low, high float64 }{{1, 20}, {3, 30}, {5, 5}, {5, 500}} {
+		if got := octaves(c.low, span(c.low, c.high)); math.Abs(got-c.high) > 1e-9*c.high {
+			t.Errorf("from %v, %v octaves are %v, want %v", c.low, span(c.low, c.high), got, c.high)
+		}
+	}
+}

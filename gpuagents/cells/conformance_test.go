@@ -1,0 +1,50 @@
+package cells_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// TestConformance holds the observe kernels of every cell to the host device, bit for bit: outputs and pages, for every size
+// of group, with one feature and with several. In a binary built with the tag cuda it runs on the first GPU and fails
+// where there is none, unless EXOSWARM_SKIP_GPU=1.
+func TestConformance(t *testing.T) {
+	name := "host"
+	if cuda.Built {
+		if os.Getenv("EXOSWARM_SKIP_GPU") == "1" {
+			t.Skip("EXOSWARM_SKIP_GPU=1: the kernels are not compared on a GPU")
+		}
+		name = "cuda:0"
+	}
+	open := func(t testing.TB, memoryLimit int64) device.Device {
+		d, err := cuda.Open(t.Context(), name, cuda.Options{MemoryLimit: memoryLimit, CacheDir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for _, cell := range cells.Names() {
+		for _, features := range []int{1, 3} {
+			devicetest.RunObserve(t, open, func(agents int) devicetest.Cell {
+				c, _ := cells.Lookup(cell)
+				b, err := c.Bind(nil, agents, features, cells.Weighted)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l, err := b.Layout(256 << 20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return devicetest.Cell{
+					Kernel: c.Kernel, Vars: l.Vars, Params: b.ParamBlock(), Weights: b.Weights(7),
+					Inputs: features, Candidates: len(c.Candidates),
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package cells
+
+import (
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// predictor is the cell that finds anomalies in series: every agent predicts the next value from what it remembers, and
+// votes by how unlike its usual error the present one is.
+var predictor = &Cell{
+	Name:       "predictor",
+	Doc:        "finds anomalies in series: agents learn to predict the next value and vote by how unlikely their error is",
+	Candidates: []string{"normal", "suspicious", "anomalous"},
+	Agents:     256,
+	Kernel:     "predictor_observe",
+	Params: []Param{
+		{Name: "learn", Default: 0.03, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 switches learning off"},
+		{Name: "alarm", Default: 0.45, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
+		{Name: "suspect", Default: 0.38, Min: 0.01, Max: 0.99, Doc: "score from which agents vote suspicious"},
+		{Name: "hold_off", Default: 600, Min: 1, Max: 1e6, Doc: "observations in which the level that a further alarm must exceed falls to 1/e"},
+		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its first score"},
+		{Name: "history", Default: 350, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its usual error"},
+		{Name: "memory", Default: 7000, Min: 100, Max: 1 << 22, Integer: true, Doc: "observations after which half of the history of surprise is forgotten"},
+		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the input are averaged"},
+		{Name: "habit", Default: 35, Min: 2, Max: 1e6, Doc: "visits over which the habit of a time of the day is averaged; half as many for an hour of the week"},
+		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
+		{Name: "sustained", Default: 0.5, Min: 0, Max: 10, Doc: "weight of an error that lasts against one of an instant"},
+		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents' weight that must be as surprised as the group"},
+		{Name: "fast_min", Default: 2.5, Min: 1, Max: 1e4, Doc: "shortest time constant of a lasting error, in observations"},
+		{Name: "fast_max", Default: 20, Min: 1, Max: 1e4, Doc: "longest"},
+		{Name: "slow_min", Default: 20, Min: 1, Max: 1e6, Doc: "shortest time constant of an agent's level, in observations"},
+		{Name: "slow_max", Default: 500, Min: 1, Max: 1e6, Doc: "longest"},
+		{Name: "tail", Default: 0.05, Min: 0.001, Max: 0.5, Doc: "part of the history that is its tail"},
+		{Name: "tail_shape", Default: 0.07, Min: 0.01, Max: 10, Doc: "expected mean log excess in the tail"},
+		{Name: "tail_trust", Default: 150, Min: 0, Max: 1e6, Doc: "observations in the tail that weigh as much as the expectation"},
+		{Name: "rank", Default: 0.3, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, not from the size"},
+	},
+	vars:    kernels.PredictorVars,
+	block:   predictorBlock,
+	weights: predictorTable,
+}
+
+func predictorBlock(b *Bound) []uint32 {
+	w := make([]uint32, kernels.PredictorWords)
+	w[kernels.PredictorFeatures] = uint32(b.Features)
+	w[kernels.PredictorRule] = uint32(b.Voting.Rule)
+	w[kernels.PredictorQuorum] = fixed(b.Voting.Quorum)
+	w[kernels.PredictorLearn] = b.word("learn")
+	w[kernels.PredictorFrontRate] = b.rate("front")
+	w[kernels.PredictorClip] = b.word("clip")
+	w[kernels.PredictorHistoryRate] = b.rate("history")
+	w[kernels.PredictorHabitRate] = b.rate("habit")
+	w[kernels.PredictorSustained] = b.word("sustained")
+	w[kernels.PredictorShare] = fixed(b.values["share"])
+	w[kernels.PredictorMemory] = uint32(b.values["memory"])
+	w[kernels.PredictorTailShare] = b.word("tail")
+	w[kernels.PredictorTailShape] = b.word("tail_shape")
+	w[kernels.PredictorTailTrust] = b.word("tail_trust")
+	w[kernels.PredictorRankMix] = b.word("rank")
+	w[kernels.PredictorHold] = math.Float32bits(float32(math.Exp(-1 / b.values["hold_off"])))
+	w[kernels.PredictorAlarm] = nats(b.values["alarm"])
+	w[kernels.PredictorSuspect] = nats(b.values["suspect"])
+	w[kernels.PredictorWarmup] = uint32(b.values["warmup"])
+	return w
+}
+
+// Deviations of the random weights: recurrence is kept well below the edge of chaos, so that a unit forgets.
+const (
+	inputDeviation     = 0.5
+	recurrentDeviation = 0.3
+	slowestUnit        = 20 // observations
+	driftSpan          = 4  // an agent's level is at least this much slower than its drift
+)
+
+func predictorTable(b *Bound, seed uint64) []float32 {
+	A, table := b.Agents, make([]float32, kernels.PredictorWeights(b.Features)*b.Agents)
+	for a := range A {
+		r := newSource(seed, a)
+		set := func(component int, v float32) { table[component*A+a] = v }
+		for c := kernels.PredictorIn; c < kernels.PredictorRecurrent; c++ {
+			set(c, r.spread(inputDeviation))
+		}
+		for c := kernels.PredictorRecurrent; c < kernels.PredictorLeak; c++ {
+			set(c, r.spread(recurrentDeviation))
+		}
+		for c := kernels.PredictorLeak; c < kernels.PredictorSlow; c++ {
+			set(c, r.rate(1, slowestUnit))
+		}
+		fast := r.rate(b.values["fast_min"], max(b.values["fast_min"], b.values["fast_max"]))
+		slow := r.rate(b.values["slow_min"], max(b.values["slow_min"], b.values["slow_max"]))
+		set(kernels.PredictorSlow, min(slow, fast/driftSpan))
+		set(kernels.PredictorFast, fast)
+		projection(r, b.Features, func(f int, v float32) { set(kernels.PredictorProject+f, v) })
+	}
+	return table
+}
+
+// projection draws a random direction of I features. One feature is watched as it is.
+func projection(r *source, features int, set func(f int, v float32)) {
+	if features == 1 {
+		set(0, 1)
+		return
+	}
+	direction, square := make([]float64, features), 0.0
+	for f := range direction {
+		direction[f] = float64(r.spread(1))
+		square += float64(direction[f] * direction[f])
+	}
+	norm := math.Sqrt(square)
+	for f, v := range direction {
+		set(f, float32(v/norm))
+	}
+}

@@ -1,0 +1,292 @@
+package gpuagents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// state is the agents of one shard on a device: pages of neural state, what the cell's kernel reads beside them, and the
+// buffers that batches pass through. One goroutine uses it.
+type state struct {
+	dev    device.Device
+	stream device.Stream
+	kernel device.Kernel
+	layout kernels.Layout
+	groups int
+	pages  int
+	bound  *cells.Bound
+	inputs int // features an observation
+
+	arena   device.Buffer // pages, one behind the other
+	table   device.Buffer
+	params  device.Buffer
+	weights device.Buffer
+	io      [8]staging // by the constants below
+
+	seen  []int32 // by group: the run of this batch, or -1
+	runs  []kernels.Run
+	order []int // batch index by kernel index
+}
+
+// The buffers of a batch, in the order of the observe signature.
+const (
+	ioRuns = iota
+	ioTimes
+	ioFeatures
+	ioScores
+	ioDecisions
+	ioCounts
+	ioLeaders
+	ioRounds
+)
+
+var ioPurpose = [8]string{"runs", "times", "features", "scores", "decisions", "counts", "leaders", "rounds"}
+
+// staging is a buffer that grows and never shrinks.
+type staging struct{ buf device.Buffer }
+
+func newState(dev device.Device, spec *swarm.Spec, groups int) (_ *state, err error) {
+	s := &state{dev: dev, groups: groups, inputs: len(spec.Features), seen: make([]int32, groups)}
+	for i := range s.seen {
+		s.seen[i] = -1
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.bound, err = spec.Bind(); err != nil {
+		return nil, err
+	}
+	if s.layout, err = s.bound.Layout(int(spec.PageSize)); err != nil {
+		return nil, err
+	}
+	s.pages = (groups + s.layout.Slots - 1) / s.layout.Slots
+	if s.kernel, err = dev.Kernel(s.bound.Cell.Kernel); err != nil {
+		return nil, err
+	}
+	if s.stream, err = dev.NewStream(); err != nil {
+		return nil, err
+	}
+	size := int64(s.pages) * int64(s.layout.PageBytes)
+	if s.arena, err = dev.Alloc(size, "pages"); err != nil {
+		return nil, fmt.Errorf("%d groups of %d agents: %w", groups, spec.AgentsPerGroup, err)
+	}
+	if err = s.arena.Fill(0, size, 0); err != nil { // zeros are the state of groups that have seen nothing
+		return nil, err
+	}
+	for _, c := range []struct {
+		buf     *device.Buffer
+		data    []byte
+		purpose string
+	}{
+		{&s.table, device.Bytes(s.layout.Table()), "layout"},
+		{&s.params, device.Bytes(s.bound.ParamBlock()), "parameters"},
+		{&s.weights, device.Bytes(s.bound.Weights(spec.Seed)), "weights"},
+	} {
+		// A cell without weights still passes a buffer.
+		if *c.buf, err = dev.Alloc(int64(max(len(c.data), 4)), c.purpose); err != nil {
+			return nil, err
+		}
+		if err = (*c.buf).Write(0, c.data); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// check says what is wrong with a batch that a stranger sent.
+func (s *state) check(o *batch.Observations) error {
+	if o.Width != s.inputs {
+		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, s.inputs)
+	}
+	for i, g := range o.Group {
+		if int64(g) >= int64(s.groups) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d is for group %d of %d", i, g, s.groups)
+		}
+	}
+	for i, f := range o.Features {
+		if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d: feature %d is %v", i/o.Width, i%o.Width, f)
+		}
+	}
+	return nil
+}
+
+// plan groups the observations of a batch into runs, one a group, each in the order of the batch: s.order[k] is the
+// place in the batch of the observation that the kernel sees as number k. It returns false when the batch already
+// stands like that.
+func (s *state) plan(groups []uint32) (moved bool) {
+	s.runs = s.runs[:0]
+	contiguous := true
+	for i, g := range groups {
+		r := s.seen[g]
+		switch {
+		case r < 0:
+			s.seen[g] = int32(len(s.runs))
+			s.runs = append(s.runs, kernels.Run{
+				Frame: g / uint32(s.layout.Slots), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1,
+			})
+		default:
+			if i > 0 && groups[i-1] != g {
+				contiguous = false
+			}
+			s.runs[r].Count++
+		}
+	}
+	if !contiguous {
+		first := uint32(0)
+		for i := range s.runs {
+			s.runs[i].First = first
+			first += s.runs[i].Count
+		}
+		s.order = slices.Grow(s.order[:0], len(groups))[:len(groups)]
+		next := make([]uint32, len(s.runs))
+		for i, g := range groups {
+			r := s.seen[g]
+			s.order[s.runs[r].First+next[r]] = i
+			next[r]++
+		}
+	}
+	for _, g := range groups {
+		s.seen[g] = -1
+	}
+	// Long runs first: blocks start in this order, and the longest decides when the launch ends.
+	sort.SliceStable(s.runs, func(a, b int) bool { return s.runs[a].Count > s.runs[b].Count })
+	return !contiguous
+}
+
+// gather copies rows of width elements into kernel order; scatter is its inverse.
+func gather[T any](order []int, src []T, width int) []T {
+	dst := make([]T, len(src))
+	for k, i := range order {
+		copy(dst[k*width:(k+1)*width], src[i*width:(i+1)*width])
+	}
+	return dst
+}
+
+func scatter[T any](order []int, src []T, width int) []T {
+	dst := make([]T, len(src))
+	for k, i := range order {
+		copy(dst[i*width:(i+1)*width], src[k*width:(k+1)*width])
+	}
+	return dst
+}
+
+// observe steps the agents of the groups addressed, in the order of the batch, and returns one decision an observation.
+// obs has passed check. On an error the state is undefined and the shard starts again from its log.
+func (s *state) observe(ctx context.Context, obs *batch.Observations) (*batch.Decisions, error) {
+	n, candidates := obs.Len(), len(s.bound.Cell.Candidates)
+	dec := &batch.Decisions{
+		Group: obs.Group, Row: obs.Row, Read: obs.Read, Timestamp: obs.Timestamp, Value: obs.Value,
+		Score: make([]float32, n), Decision: make([]uint32, n), Candidates: candidates,
+		Counts: make([]uint32, n*candidates), Leader: make([]uint64, n), Round: make([]uint64, n),
+	}
+	if n == 0 {
+		return dec, nil
+	}
+	moved := s.plan(obs.Group)
+	times, features := obs.Time, obs.Features
+	if moved {
+		times, features = gather(s.order, times, 1), gather(s.order, features, s.inputs)
+	}
+	runs := make([]uint32, 0, 4*len(s.runs))
+	for _, r := range s.runs {
+		runs = append(runs, r.Frame, r.Slot, r.First, r.Count)
+	}
+	leaders := make([]uint32, n)
+	outputs := [8][]byte{
+		ioScores: device.Bytes(dec.Score), ioDecisions: device.Bytes(dec.Decision), ioCounts: device.Bytes(dec.Counts),
+		ioLeaders: device.Bytes(leaders), ioRounds: device.Bytes(dec.Round),
+	}
+	for i, data := range [8][]byte{ioRuns: device.Bytes(runs), ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
+		if err := s.io[i].size(s.dev, max(len(data), len(outputs[i])), ioPurpose[i]); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+		if err := s.io[i].buf.Write(0, data); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+	}
+	args := []device.Arg{
+		device.Ptr(s.arena), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.table), device.Ptr(s.params), device.Ptr(s.weights),
+	}
+	for i := range s.io {
+		args = append(args, device.Ptr(s.io[i].buf))
+	}
+	g := device.Geometry{Grid: len(s.runs), Block: blockSize(s.layout.Agents, s.dev.Properties().MaxThreadsPerBlock)}
+	if err := s.stream.Launch(s.kernel, g, args...); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	if err := s.stream.Sync(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	for i, data := range outputs {
+		if err := s.io[i].buf.Read(0, data); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+	}
+	if moved {
+		dec.Score, dec.Decision, dec.Round = scatter(s.order, dec.Score, 1), scatter(s.order, dec.Decision, 1), scatter(s.order, dec.Round, 1)
+		dec.Counts, leaders = scatter(s.order, dec.Counts, candidates), scatter(s.order, leaders, 1)
+	}
+	for i, l := range leaders {
+		dec.Leader[i] = uint64(obs.Group[i])*uint64(s.layout.Agents) + uint64(l)
+	}
+	return dec, nil
+}
+
+// blockSize is one thread an agent in whole warps, as far as a block goes.
+func blockSize(agents, most int) int {
+	if most < 32 {
+		most = 1024
+	}
+	return min((agents+31)/32*32, most)
+}
+
+func (b *staging) size(dev device.Device, n int, purpose string) error {
+	if b.buf != nil && b.buf.Size() >= int64(n) {
+		return nil
+	}
+	if b.buf != nil {
+		if err := b.buf.Close(); err != nil {
+			return err
+		}
+		b.buf = nil
+	}
+	buf, err := dev.Alloc(int64(n+n/2+64), purpose) // half as much again, so that batches of like size grow it once
+	if err != nil {
+		return err
+	}
+	b.buf = buf
+	return nil
+}
+
+// close releases everything on the device.
+func (s *state) close() error {
+	var errs []error
+	if s.stream != nil {
+		errs = append(errs, s.stream.Close())
+	}
+	for _, b := range []device.Buffer{s.arena, s.table, s.params, s.weights} {
+		if b != nil {
+			errs = append(errs, b.Close())
+		}
+	}
+	for _, b := range s.io {
+		if b.buf != nil {
+			errs = append(errs, b.buf.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,197 @@
+// Package swarm is the spec of a swarm: what a user writes in YAML and an agent process reads as JSON.
+package swarm
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/strictyaml"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Spec describes a swarm. The zero value of a field means its default, which Parse fills in.
+type Spec struct {
+	// Name of the swarm, 1 to 64 letters, digits, '-' or '_'.
+	Name string `yaml:"name" json:"name"`
+	// Cell is the neural update of every agent.
+	Cell Cell `yaml:"cell" json:"cell"`
+	// AgentsPerGroup is how many agents watch one series, 1 to 4096; default 256.
+	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
+	// Timestamp is the column that says when a row was observed; default "timestamp".
+	Timestamp string `yaml:"timestamp" json:"timestamp"`
+	// Features are the columns that the agents see, 1 to 64; default one, "value".
+	Features []string `yaml:"features" json:"features"`
+	// Vote is what the agents decide and how.
+	Vote Vote `yaml:"vote" json:"vote"`
+	// Seed chooses the agents' fixed random weights.
+	Seed uint64 `yaml:"seed" json:"seed"`
+	// PageSize is the size of a page of state in bytes, a multiple of 4 KiB from 64 KiB to 1 GiB; default 2 MiB. A page holds
+	// at least one group.
+	PageSize strictyaml.Size `yaml:"page_size" json:"page_size"`
+}
+
+// Cell chooses a cell and its parameters.
+type Cell struct {
+	Kind string `yaml:"kind" json:"kind"` // default "predictor"
+	// Params by name; those left out have the cell's default.
+	Params map[string]float64 `yaml:"params" json:"params,omitempty"`
+}
+
+// Vote says between what the agents choose, and what makes a decision.
+type Vote struct {
+	// Candidates in order. They name what the cell votes for, so their number is the cell's; default the cell's names.
+	Candidates []string `yaml:"candidates" json:"candidates"`
+	// Rule is plurality, majority, quorum, weighted or unanimous; default weighted.
+	Rule string `yaml:"rule" json:"rule"`
+	// Quorum is the share of all weight that the winner needs under the rule quorum, above 0 and at most 1.
+	Quorum float64 `yaml:"quorum" json:"quorum,omitempty"`
+}
+
+// Limits of a spec.
+const (
+	MaxAgentsPerGroup = 4096
+	MaxFeatures       = 64
+	minPage           = 64 << 10
+	maxPage           = 1 << 30
+	pageAlign         = 4 << 10
+)
+
+// Parse reads a spec from YAML, fills in the defaults and validates it. file is the name that errors begin with; every
+// error says the line, what is wrong and what is valid.
+func Parse(file string, data []byte) (*Spec, error) {
+	s := &Spec{}
+	if err := strictyaml.Decode(file, data, s); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInput, "%v", err)
+	}
+	s.ensureDefaults()
+	if path, err := s.validate(); err != nil {
+		if line := strictyaml.Line(data, path...); line > 0 {
+			return nil, jobs.Errorf(jobs.CodeInput, "%s:%d: %v", file, line, err)
+		}
+		return nil, jobs.Errorf(jobs.CodeInput, "%s: %v", file, err)
+	}
+	return s, nil
+}
+
+// FromJSON reads the spec of a swarm's record.
+func FromJSON(data json.RawMessage) (*Spec, error) {
+	s := &Spec{}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
+	}
+	s.ensureDefaults()
+	if _, err := s.validate(); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm spec: %v", err)
+	}
+	return s, nil
+}
+
+func (s *Spec) ensureDefaults() {
+	if s.Cell.Kind == "" {
+		s.Cell.Kind = "predictor"
+	}
+	if s.AgentsPerGroup == 0 {
+		s.AgentsPerGroup = 256
+	}
+	if s.Timestamp == "" {
+		s.Timestamp = "timestamp"
+	}
+	if len(s.Features) == 0 {
+		s.Features = []string{"value"}
+	}
+	if s.Vote.Rule == "" {
+		s.Vote.Rule = "weighted"
+	}
+	if c, ok := cells.Lookup(s.Cell.Kind); ok && len(s.Vote.Candidates) == 0 {
+		s.Vote.Candidates = c.Candidates
+	}
+	if s.PageSize == 0 {
+		s.PageSize = 2 << 20
+	}
+}
+
+// validate returns the first thing wrong and the key where it stands.
+func (s *Spec) validate() (path []string, err error) {
+	if err := jobs.CheckID("name", s.Name); err != nil {
+		return []string{"name"}, err
+	}
+	cell, ok := cells.Lookup(s.Cell.Kind)
+	if !ok {
+		return []string{"cell", "kind"}, fmt.Errorf("cell kind %q: did you mean %q? There are %v", s.Cell.Kind, strictyaml.Nearest(s.Cell.Kind, cells.Names()), cells.Names())
+	}
+	if s.AgentsPerGroup < 1 || s.AgentsPerGroup > MaxAgentsPerGroup {
+		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: use 1 to %d", s.AgentsPerGroup, MaxAgentsPerGroup)
+	}
+	if len(s.Features) > MaxFeatures {
+		return []string{"features"}, fmt.Errorf("%d features: use at most %d", len(s.Features), MaxFeatures)
+	}
+	seen := map[string]bool{s.Timestamp: true}
+	for _, f := range s.Features {
+		if f == "" || seen[f] {
+			return []string{"features"}, fmt.Errorf("feature column %q is empty or named twice", f)
+		}
+		seen[f] = true
+	}
+	if len(s.Vote.Candidates) != len(cell.Candidates) {
+		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: the cell %s votes between %d: %v", len(s.Vote.Candidates), s.Cell.Kind, len(cell.Candidates), cell.Candidates)
+	}
+	names := map[string]bool{"none": true} // what an undecided round is called
+	for _, c := range s.Vote.Candidates {
+		if c == "" || names[c] {
+			return []string{"vote", "candidates"}, fmt.Errorf("candidate %q is empty, named twice, or the reserved name none", c)
+		}
+		names[c] = true
+	}
+	if _, err := s.voting(); err != nil {
+		return []string{"vote", "rule"}, err
+	}
+	if p := int64(s.PageSize); p < minPage || p > maxPage || p%pageAlign != 0 {
+		return []string{"page_size"}, fmt.Errorf("page_size %d: use a multiple of 4 KiB from 64KiB to 1GiB", p)
+	}
+	b, err := s.Bind()
+	if err != nil {
+		return []string{"cell", "params"}, err
+	}
+	if _, err := b.Layout(int(s.PageSize)); err != nil {
+		return []string{"page_size"}, err
+	}
+	return nil, nil
+}
+
+// rules by the names of the spec.
+var rules = map[string]kernels.Rule{
+	"plurality": kernels.RulePlurality, "majority": kernels.RuleMajority, "quorum": kernels.RuleQuorum,
+	"weighted": kernels.RuleWeighted, "unanimous": kernels.RuleUnanimous,
+}
+
+func (s *Spec) voting() (cells.Voting, error) {
+	rule, ok := rules[s.Vote.Rule]
+	if !ok {
+		names := slices.Sorted(maps.Keys(rules))
+		return cells.Voting{}, fmt.Errorf("rule %q: did you mean %q? There are %v", s.Vote.Rule, strictyaml.Nearest(s.Vote.Rule, names), names)
+	}
+	switch {
+	case s.Vote.Rule == "quorum" && !(s.Vote.Quorum > 0 && s.Vote.Quorum <= 1):
+		return cells.Voting{}, fmt.Errorf("quorum %v: the rule quorum needs a share above 0 and at most 1", s.Vote.Quorum)
+	case s.Vote.Rule != "quorum" && s.Vote.Quorum != 0:
+		return cells.Voting{}, fmt.Errorf("quorum %v: only the rule quorum takes one, the rule is %s", s.Vote.Quorum, s.Vote.Rule)
+	}
+	return cells.Voting{Rule: rule, Quorum: s.Vote.Quorum}, nil
+}
+
+// Bind fits the cell to the swarm.
+func (s *Spec) Bind() (*cells.Bound, error) {
+	cell, ok := cells.Lookup(s.Cell.Kind)
+	if !ok {
+		return nil, fmt.Errorf("cell kind %q is unknown", s.Cell.Kind)
+	}
+	voting, err := s.voting()
+	if err != nil {
+		return nil, err
+	}
+	return cell.Bind(s.Cell.Params, s.AgentsPerGroup, len(s.Features), voting)
+}
