@@ -1,0 +1,120 @@
+// Command cpuagent is a CPU agent process: it reads sources, feeds swarms, and writes what they decide.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func main() { command.Main(root()) }
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cpuagent --nats URL",
+		Short: "Do the I/O of swarms until SIGTERM",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd) },
+	}
+	f := cmd.Flags()
+	f.String("nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
+	f.String("data-dir", "", "folder for temporary files; the system's when empty")
+	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/...; none by default")
+	f.Int("concurrency", 4, "jobs at a time")
+	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
+	command.LogFlags(f)
+	return cmd
+}
+
+func serve(cmd *cobra.Command) (err error) {
+	f := cmd.Flags()
+	log, err := command.Logger(cmd)
+	if err != nil {
+		return err
+	}
+	url, _ := f.GetString("nats")
+	replicas, _ := f.GetInt("replicas")
+	data, _ := f.GetString("data-dir")
+	rootFlags, _ := f.GetStringArray("root")
+	concurrency, _ := f.GetInt("concurrency")
+	name, _ := f.GetString("name")
+	if concurrency < 1 {
+		return command.Usage("--concurrency %d: use 1 or more", concurrency)
+	}
+	roots := map[string]string{}
+	for _, r := range rootFlags {
+		key, dir, ok := strings.Cut(r, "=")
+		if !ok || jobs.CheckID("root", key) != nil || dir == "" {
+			return command.Usage("--root %q: write NAME=DIR, with a name of letters, digits, '-' and '_'", r)
+		}
+		roots[key] = dir
+	}
+	if data != "" {
+		if err := os.MkdirAll(data, 0o755); err != nil {
+			return command.Usage("--data-dir: %v", err)
+		}
+	}
+	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Name: name, Replicas: replicas})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	files, err := cpuagents.NewFiles(roots, conn, data)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, files.Close()) }()
+	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log}
+	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
+		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Logger: log,
+		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
+	})
+	if err != nil {
+		return err
+	}
+	started := time.Now().UTC()
+	describe := func() jobs.Agent {
+		a := jobs.Agent{Name: name, Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency, Running: worker.Running(), State: "serving", Started: started}
+		if cmd.Context().Err() != nil {
+			a.State = "draining"
+		}
+		return a
+	}
+	entry, err := conn.Announce(cmd.Context(), describe, log)
+	if err != nil {
+		return errors.Join(err, drain(worker))
+	}
+	gateway, err := conn.Serve(log)
+	if err != nil {
+		return errors.Join(err, entry.Close(context.WithoutCancel(cmd.Context())), drain(worker))
+	}
+	log.Info("cpuagent is ready", "name", name, "nats", url)
+
+	<-cmd.Context().Done()
+	log.Info("draining", "reason", context.Cause(cmd.Context()))
+	gateway.Close()
+	err = drain(worker)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if cerr := entry.Close(ctx); cerr != nil {
+		log.Warn("the registry forgets this agent by itself", "error", cerr)
+	}
+	return err
+}
+
+// drain gives the agent's jobs back to the queue.
+func drain(w *natsq.Worker) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return w.Drain(ctx)
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func dlqCommand() *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List dead letters, oldest first", Args: cobra.NoArgs, RunE: connected(dlqList)}
+	list.Flags().Int("limit", 100, "most letters to list; 0 for all")
+	show := &cobra.Command{Use: "show ID", Short: "Show one with the message that it holds", Args: cobra.ExactArgs(1), RunE: connected(dlqShow)}
+	again := &cobra.Command{Use: "redrive [ID]", Short: "Queue the jobs of dead letters again, under their ids", Args: cobra.MaximumNArgs(1), RunE: connected(dlqRedrive)}
+	purge := &cobra.Command{Use: "purge [ID]", Short: "Remove dead letters for good", Args: cobra.MaximumNArgs(1), RunE: connected(dlqPurge)}
+	all := []*cobra.Command{list, show, again, purge}
+	for _, c := range all {
+		natsFlag(c.Flags())
+		outputFlag(c.Flags())
+	}
+	for _, c := range []*cobra.Command{list, again, purge} {
+		c.Flags().String("pool", "", "of this pool only")
+		c.Flags().String("kind", "", "of this kind only")
+		c.Flags().String("tenant", "", "of this tenant only")
+	}
+	for _, c := range []*cobra.Command{again, purge} {
+		c.Flags().Bool("all", false, "all of them")
+	}
+	return group("dlq", "Look at jobs that failed for good, try them again, or remove them", all...)
+}
+
+func deadFilter(f *pflag.FlagSet, args []string) (d jobs.DeadFilter) {
+	pool, _ := f.GetString("pool")
+	d.Pool = jobs.Pool(pool)
+	d.Kind, _ = f.GetString("kind")
+	d.Tenant, _ = f.GetString("tenant")
+	if len(args) > 0 {
+		d.ID = args[0]
+	}
+	return d
+}
+
+// chosen is deadFilter for a command that changes something: choosing everything takes a word.
+func chosen(cmd *cobra.Command, args []string) (jobs.DeadFilter, error) {
+	d := deadFilter(cmd.Flags(), args)
+	if all, _ := cmd.Flags().GetBool("all"); d == (jobs.DeadFilter{}) && !all {
+		return d, command.Usage("dlq %s: name an id, --pool, --kind, --tenant or --all", cmd.Name())
+	}
+	return d, nil
+}
+
+func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	limit, _ := cmd.Flags().GetInt("limit")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE", "REASON")
+	if err != nil {
+		return err
+	}
+	var perr error
+	err = c.DeadLetters(cmd.Context(), deadFilter(cmd.Flags(), args), func(d jobs.DeadLetter) bool {
+		perr = p.item(d, d.ID, d.Pool, d.Kind, d.Tenant, d.Died.Format(time.RFC3339), d.Attempts, d.Reason.Code, d.Reason.Message)
+		return perr == nil && (limit == 0 || p.n < limit)
+	})
+	return errors.Join(err, perr, p.end())
+}
+
+func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "CODE", "REASON", "MESSAGE")
+	if err != nil {
+		return err
+	}
+	var perr error
+	err = c.DeadLetters(cmd.Context(), jobs.DeadFilter{ID: args[0]}, func(d jobs.DeadLetter) bool {
+		perr = p.item(d, d.ID, d.Reason.Code, d.Reason.Message, string(d.Data))
+		return perr == nil
+	})
+	if err := errors.Join(err, perr, p.end()); err != nil {
+		return err
+	}
+	if p.n == 0 {
+		return fmt.Errorf("dead letter %s: %w", args[0], jobs.ErrNotFound)
+	}
+	return nil
+}
+
+// redrive queues the jobs of the chosen letters anew. One that cannot be is said, and the others go on.
+func redrive(cmd *cobra.Command, c *natsq.Conn, f jobs.DeadFilter) (n int, err error) {
+	var errs []error
+	const most = 20 // complaints
+	refused := 0
+	// A job that fails at once becomes a new letter behind those there are; they end the walk, not that one.
+	var last uint64
+	if err := c.DeadLetters(cmd.Context(), f, func(d jobs.DeadLetter) bool { last = d.Seq; return true }); err != nil {
+		return 0, err
+	}
+	err = c.DeadLetters(cmd.Context(), f, func(d jobs.DeadLetter) bool {
+		if d.Seq > last {
+			return false
+		}
+		if rerr := c.Redrive(cmd.Context(), d); rerr != nil {
+			if refused++; refused <= most {
+				errs = append(errs, rerr)
+			}
+			return cmd.Context().Err() == nil
+		}
+		n++
+		return true
+	})
+	if refused > most {
+		errs = append(errs, fmt.Errorf("and %d more", refused-most))
+	}
+	return n, errors.Join(append(errs, err)...)
+}
+
+func dlqRedrive(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	f, err := chosen(cmd, args)
+	if err != nil {
+		return err
+	}
+	n, err := redrive(cmd, c, f)
+	return printCount(cmd, "redriven", uint64(n), err)
+}
+
+func dlqPurge(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	f, err := chosen(cmd, args)
+	if err != nil {
+		return err
+	}
+	n, err := c.PurgeDead(cmd.Context(), f)
+	return printCount(cmd, "purged", n, err)
+}
+
+// printCount prints a count, also beside an error.
+func printCount(cmd *cobra.Command, what string, n uint64, err error) error {
+	p, perr := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "LETTERS "+what)
+	if perr != nil {
+		return errors.Join(err, perr)
+	}
+	return errors.Join(err, p.item(map[string]uint64{what: n}, n), p.end())
+}

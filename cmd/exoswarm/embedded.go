@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cuda/host"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// embedded is a whole cluster in this process: a NATS server with its streams on disk, a GPU agent and a CPU agent, each
+// with a connection of its own, as they would have from processes of their own.
+type embedded struct {
+	conn    *natsq.Conn // the submitter's
+	conns   []*natsq.Conn
+	dir     string          // of the streams
+	full    <-chan struct{} // their disk is full
+	closers []func() error
+	mute    atomic.Bool // no more log
+}
+
+// embeddedOptions configure startEmbedded.
+type embeddedOptions struct {
+	dataDir string // empty: a temporary folder that goes with the process
+	roots   map[string]string
+	log     *slog.Logger
+}
+
+// startEmbedded starts everything, or nothing and says why.
+func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err error) {
+	e = &embedded{}
+	o.log = slog.New(muted{o.log.Handler(), &e.mute})
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.close())
+		}
+	}()
+	dir, err := e.workDir(o.dataDir)
+	if err != nil {
+		return e, err
+	}
+	e.dir = dir
+	srv, err := server.Start(ctx, server.Options{Dir: filepath.Join(dir, "nats"), Port: server.InProcess})
+	if err != nil {
+		return e, err
+	}
+	e.full = srv.Full()
+	e.onClose(func() error { srv.Close(); return nil })
+	connect := func(name string) (*natsq.Conn, error) {
+		c, err := natsq.Connect(ctx, natsq.Options{InProcess: srv, Name: name})
+		if err == nil {
+			e.conns = append(e.conns, c)
+			e.onClose(func() error { c.Close(); return nil })
+		}
+		return c, err
+	}
+	gpuConn, err := connect("gpuagent")
+	if err != nil {
+		return e, err
+	}
+	cpuConn, err := connect("cpuagent")
+	if err != nil {
+		return e, err
+	}
+	if e.conn, err = connect("exoswarm"); err != nil {
+		return e, err
+	}
+	dev, err := host.Open(host.Options{Logger: o.log, Requested: "host", Reason: "a run in one process"})
+	if err != nil {
+		return e, err
+	}
+	e.onClose(dev.Close)
+	agent := gpuagents.Start(gpuagents.Options{Name: "gpuagent", Device: dev, Queue: gpuConn, Logger: o.log})
+	e.onClose(func() error { return drain(agent.Drain) })
+	files, err := cpuagents.NewFiles(o.roots, cpuConn, dir)
+	if err != nil {
+		return e, err
+	}
+	e.onClose(files.Close)
+	streamer := &cpuagents.Streamer{Queue: cpuConn, Files: files, Logger: o.log}
+	worker, err := cpuConn.Work(ctx, natsq.WorkerOptions{
+		Name: "cpuagent", Pool: jobs.PoolCPU, Logger: o.log,
+		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
+	})
+	if err != nil {
+		return e, err
+	}
+	e.onClose(func() error { return drain(worker.Drain) })
+	return e, nil
+}
+
+func drain(fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return fn(ctx)
+}
+
+// workDir makes the folder for streams and temporary files, empty. In a folder that the user named, it is a sub-folder that
+// one process at a time holds by a lock; what an earlier process left in it, killed in the middle, is thrown away.
+func (e *embedded) workDir(dataDir string) (string, error) {
+	if dataDir == "" {
+		dir, err := os.MkdirTemp("", "exoswarm-")
+		if err != nil {
+			return "", fmt.Errorf("temporary folder: %w: set --data-dir", err)
+		}
+		e.onClose(func() error { return os.RemoveAll(dir) })
+		return dir, os.Mkdir(filepath.Join(dir, "nats"), 0o755)
+	}
+	if err := os.MkdirAll(dataDir, 0o755); err != nil {
+		return "", command.Usage("--data-dir: %v", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dataDir, "embedded.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", command.Usage("--data-dir: %v", err)
+	}
+	e.onClose(lock.Close)
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return "", command.Usage("--data-dir %s: another run is using it: wait for it or name another folder", dataDir)
+	}
+	dir := filepath.Join(dataDir, "embedded")
+	if err := os.RemoveAll(dir); err != nil {
+		return "", fmt.Errorf("--data-dir: %w", err)
+	}
+	e.onClose(func() error { return os.RemoveAll(dir) })
+	return dir, os.MkdirAll(filepath.Join(dir, "nats"), 0o755)
+}
+
+// muted is a log that can be cut off.
+type muted struct {
+	slog.Handler
+	off *atomic.Bool
+}
+
+// Enabled implements slog.Handler.
+func (m muted) Enabled(ctx context.Context, l slog.Level) bool {
+	return !m.off.Load() && m.Handler.Enabled(ctx, l)
+}
+
+// WithAttrs implements slog.Handler.
+func (m muted) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return muted{m.Handler.WithAttrs(attrs), m.off}
+}
+
+// WithGroup implements slog.Handler.
+func (m muted) WithGroup(name string) slog.Handler { return muted{m.Handler.WithGroup(name), m.off} }
+
+// abort cuts the connections, so that nothing waits any more for a server that does not answer; close comes after it.
+// What the agents then complain of is only its consequence, so the log ends here.
+func (e *embedded) abort() {
+	e.mute.Store(true)
+	for _, c := range e.conns {
+		c.Close()
+	}
+}
+
+func (e *embedded) onClose(fn func() error) { e.closers = append(e.closers, fn) }
+
+// close ends everything in the opposite order of its start and keeps every error. A second call does nothing.
+func (e *embedded) close() error {
+	var errs []error
+	for i := len(e.closers) - 1; i >= 0; i-- {
+		errs = append(errs, e.closers[i]())
+	}
+	e.closers = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func jobCommand() *cobra.Command {
+	get := &cobra.Command{Use: "get ID", Short: "Show a job: waiting, or its result", Args: cobra.ExactArgs(1), RunE: connected(jobGet)}
+	list := &cobra.Command{Use: "list", Short: "List the jobs of a pool that are not over, oldest first", Args: cobra.NoArgs, RunE: connected(jobList)}
+	list.Flags().String("pool", "cpu", "cpu or gpu")
+	list.Flags().Int("limit", 100, "most jobs to list; 0 for all")
+	watch := &cobra.Command{Use: "watch ID", Short: "Print a job's progress as it comes, then its result; fails as the job does", Args: cobra.ExactArgs(1), RunE: connected(jobWatch)}
+	watch.Flags().Duration("timeout", 0, "longest wait; 0 for none")
+	cancel := &cobra.Command{Use: "cancel ID", Short: "End a job that waits or runs", Args: cobra.ExactArgs(1), RunE: connected(jobCancel)}
+	cancel.Flags().Bool("finish", false, "let it finish what it holds; its result says how far it came")
+	retry := &cobra.Command{Use: "retry ID", Short: "Try a job that failed for good again", Args: cobra.ExactArgs(1), RunE: connected(jobRetry)}
+	all := []*cobra.Command{get, list, watch, cancel, retry}
+	for _, c := range all {
+		natsFlag(c.Flags())
+		outputFlag(c.Flags())
+	}
+	return group("job", "Look at jobs and end or repeat them", all...)
+}
+
+// jobView is a job as it is shown: not over, or its result.
+type jobView struct {
+	ID     string       `json:"id"`
+	State  string       `json:"state"` // waiting (queued, delayed or running), done or failed
+	Job    *jobs.Job    `json:"job,omitempty"`
+	Result *jobs.Result `json:"result,omitempty"`
+}
+
+func jobGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "OUTPUT OR ERROR")
+	if err != nil {
+		return err
+	}
+	// The result first, and again when the job is not found: it may have ended between the two looks.
+	for look := range 2 {
+		r, err := c.Lookup(cmd.Context(), args[0])
+		if err == nil {
+			text := string(r.Output)
+			if r.Error != nil {
+				text = r.Error.Message
+			}
+			if err := p.item(jobView{r.JobID, string(r.Status), nil, &r}, r.JobID, r.Status, r.Kind, r.Attempts, r.Worker, text); err != nil {
+				return err
+			}
+			return p.end()
+		}
+		if !errors.Is(err, jobs.ErrNotFound) {
+			return err
+		}
+		j, err := c.Find(cmd.Context(), args[0])
+		if err == nil {
+			if err := p.item(jobView{j.ID, "waiting", &j, nil}, j.ID, "waiting", j.Kind, "", "", ""); err != nil {
+				return err
+			}
+			return p.end()
+		}
+		if !errors.Is(err, jobs.ErrNotFound) || look == 1 {
+			return fmt.Errorf("job %s: neither queued nor over: check the id, or its result has expired: %w", args[0], jobs.ErrNotFound)
+		}
+	}
+	return nil
+}
+
+func jobList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	text, _ := cmd.Flags().GetString("pool")
+	limit, _ := cmd.Flags().GetInt("limit")
+	pool, err := poolOf(text)
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "KIND", "LANE", "TENANT", "SUBMITTED")
+	if err != nil {
+		return err
+	}
+	var perr error
+	err = c.Jobs(cmd.Context(), pool, func(j jobs.Job) bool {
+		perr = p.item(j, j.ID, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339))
+		return perr == nil && (limit == 0 || p.n < limit)
+	})
+	return errors.Join(err, perr, p.end())
+}
+
+func jobWatch(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	var mu sync.Mutex // progress comes on another goroutine
+	stop, err := c.Progress(args[0], func(data json.RawMessage) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = io.WriteString(cmd.ErrOrStderr(), string(data)+"\n")
+	})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return waitFor(cmd, c, args[0])
+}
+
+func jobCancel(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	finish, _ := cmd.Flags().GetBool("finish")
+	j, err := c.Find(cmd.Context(), args[0])
+	if errors.Is(err, jobs.ErrNotFound) {
+		if _, lerr := c.Lookup(cmd.Context(), args[0]); lerr == nil {
+			return command.Usage("job %s is over: exoswarm job get %s shows its result", args[0], args[0])
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.Cancel(cmd.Context(), j, finish)
+}
+
+func jobRetry(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	n, err := redrive(cmd, c, jobs.DeadFilter{ID: args[0]})
+	if err == nil && n == 0 {
+		return command.Usage("job %s has no dead letter: only a job that failed for good can be tried again", args[0])
+	}
+	return printCount(cmd, "redriven", uint64(n), err)
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// TestJobCommands: the life of jobs as an operator sees it, on a real server with a real worker.
+func TestJobCommands(t *testing.T) {
+	dir := t.TempDir()
+	s, err := server.Start(t.Context(), server.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	run := func(want int, args ...string) (stdout, stderr string) {
+		t.Helper()
+		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", s.URL())...)
+		if code != want {
+			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
+		}
+		return stdout, stderr
+	}
+	has := func(text string, want ...string) {
+		t.Helper()
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("no %q in\n%s", w, text)
+			}
+		}
+	}
+	// init shows, then applies, then finds nothing to do.
+	out, errs := run(0, "init")
+	has(out+errs, "EXO_RESULTS", "EXO_JOBS_GPU", "apply it with --yes")
+	_, errs = run(0, "init", "--yes")
+	has(errs, "11 changes applied")
+	_, errs = run(0, "init", "--yes")
+	has(errs, "nothing to change")
+
+	// Without a worker: submit, list, get, cancel.
+	run(0, "queue", "pause", "cpu")
+	run(0, "submit", "--kind", "double", "--spec", "21", "--id", "j1", "--lane", "high")
+	_, errs = run(1, "submit", "--kind", "double", "--spec", "21", "--id", "j1", "--lane", "high")
+	has(errs, "submit job j1: exists already")
+	file := write(t, filepath.Join(dir, "jobs.jsonl"), strings.Repeat(`{"pool":"cpu","kind":"double","spec":4}`+"\n", 1500))
+	out, _ = run(0, "submit", "-f", file, "-o", "jsonl")
+	if n := strings.Count(out, `{"job":`); n != 1500 {
+		t.Errorf("%d ids of 1500 jobs", n)
+	}
+	out, _ = run(0, "job", "list", "--limit", "2")
+	has(out, "j1", "double", "high")
+	out, _ = run(0, "job", "get", "j1", "-o", "yaml")
+	has(out, "- id: j1\n  state: waiting\n")
+	run(0, "submit", "--kind", "double", "--spec", "1", "--id", "j2", "--delay", "1h")
+	run(0, "job", "cancel", "j2")
+	out, _ = run(0, "job", "get", "j2")
+	has(out, "failed", "job was cancelled before it began")
+	_, errs = run(2, "job", "cancel", "j2")
+	has(errs, "job j2 is over")
+	out, _ = run(0, "queue", "stats")
+	has(out, "1501", "true", "double", "normal")
+
+	// A worker takes over.
+	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
+		Name: "w1", Pool: jobs.PoolCPU, Concurrency: 16, Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{"double": func(_ context.Context, j jobs.Job, progress func(any)) (any, error) {
+			progress("half way")
+			var n int
+			if err := json.Unmarshal(j.Spec, &n); err != nil {
+				return nil, jobs.Errorf(jobs.CodeInput, "the spec %s is not a number", j.Spec)
+			}
+			return 2 * n, nil
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	entry, err := conn.Announce(t.Context(), func() jobs.Agent {
+		return jobs.Agent{Name: "w1", Pool: jobs.PoolCPU, Kinds: []string{"double"}, Concurrency: 16, State: "serving", Started: time.Now()}
+	}, jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = entry.Close(context.Background()) }()
+	out, _ = run(0, "agent", "list")
+	has(out, "w1", "double", "serving")
+	run(0, "queue", "resume", "cpu")
+	out, _ = run(0, "job", "watch", "j1")
+	has(out, "j1", "done", "42")
+	out, _ = run(0, "submit", "--kind", "double", "--spec", "5", "--wait", "-o", "json")
+	var results []jobs.Result
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 1 || string(results[0].Output) != "10" {
+		t.Errorf("%s, %v", out, err)
+	}
+
+	// A job that fails: exit code, dead letter, redrive, purge.
+	_, errs = run(2, "submit", "--kind", "double", "--spec", `"x"`, "--id", "bad", "--wait")
+	has(errs, `job bad failed: the spec "x" is not a number`)
+	deadline := time.Now().Add(20 * time.Second) // the letter follows the result
+	for {
+		if out, _ = run(0, "dlq", "list"); strings.Contains(out, "bad") || time.Now().After(deadline) {
+			break
+		}
+	}
+	has(out, "bad", "input", "is not a number")
+	out, _ = run(0, "dlq", "show", "bad", "-o", "yaml")
+	var letters []map[string]any
+	if err := yaml.Unmarshal([]byte(out), &letters); err != nil || len(letters) != 1 || letters[0]["id"] != "bad" {
+		t.Errorf("%s, %v", out, err)
+	}
+	run(0, "queue", "pause", "cpu", "--kind", "double")
+	out, _ = run(0, "job", "retry", "bad")
+	has(out, "1")
+	out, _ = run(0, "dlq", "list", "-o", "json")
+	if strings.TrimSpace(out) != "[]" {
+		t.Errorf("a letter is left: %s", out)
+	}
+	_, errs = run(2, "job", "retry", "bad")
+	has(errs, "has no dead letter")
+	_, errs = run(2, "dlq", "purge")
+	has(errs, "--all")
+	out, _ = run(0, "dlq", "purge", "--all")
+	has(out, "0")
+}
+
+func TestJobCommandErrors(t *testing.T) {
+	dir := t.TempDir()
+	s, err := server.Start(t.Context(), server.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	bad := write(t, filepath.Join(dir, "bad.jsonl"), `{"pool":"cpu","kind":"k","spec":1}`+"\n"+`{"pool":"cpu","kind":"k","spec":1,"lane":"fast"}`+"\n")
+	for _, c := range []struct {
+		code int
+		args []string
+		want string
+	}{
+		{2, []string{"submit"}, "--kind is missing"},
+		{2, []string{"submit", "--kind", "k", "--spec", "{"}, "--spec is not JSON"},
+		{2, []string{"submit", "--kind", "k", "--lane", "fast"}, `lane "fast": use "high", "normal" or "low"`},
+		{2, []string{"submit", "--kind", "k", "--spec", "@/does/not/exist"}, "no such file"},
+		{2, []string{"submit", "-f", bad}, `bad.jsonl line 2: field /lane: `},
+		{2, []string{"submit", "-f", bad, "--wait"}, "--file goes with neither"},
+		{1, []string{"submit", "--kind", "k", "--wait", "--timeout", "50ms"}, "it has no result after 50ms; it goes on"},
+		{1, []string{"job", "get", "none"}, "job none: neither queued nor over"},
+		{2, []string{"job", "get", "a b"}, `job id "a b"`},
+		{2, []string{"job", "get"}, "accepts 1 arg"},
+		{1, []string{"job", "cancel", "none"}, "not found"},
+		{2, []string{"job", "list", "--pool", "tpu"}, `pool "tpu": use cpu or gpu`},
+		{2, []string{"queue", "pause", "tpu"}, `pool "tpu"`},
+		{2, []string{"queue", "stats", "-o", "xml"}, `--output "xml": use table, json, jsonl or yaml`},
+		{1, []string{"dlq", "show", "none"}, "dead letter none: not found"},
+		{2, []string{"dlq", "purge", "--kind", "a.>"}, `"a.>"`},
+		{2, []string{"init", "--replicas", "9"}, "--replicas 9: use 1 to 5"},
+	} {
+		code, stdout, stderr := exec(t.Context(), t, append(c.args, "--nats", s.URL())...)
+		if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%v: exit %d, want %d\nstderr %s\nwant   %s\nstdout %s", c.args, code, c.code, stderr, c.want, stdout)
+		}
+	}
+}
+
+// TestPrinter: a list is well-formed in every format, with no, one and many items, and a table of many is written as it comes.
+func TestPrinter(t *testing.T) {
+	type item struct {
+		Name string `json:"name"`
+		N    int    `json:"n"`
+	}
+	for _, format := range []string{"table", "json", "jsonl", "yaml"} {
+		for _, n := range []int{0, 1, 450} {
+			cmd := submitCommand()
+			if err := cmd.Flags().Set("output", format); err != nil {
+				t.Fatal(err)
+			}
+			var b bytes.Buffer
+			p, err := newPrinter(&b, cmd.Flags(), "NAME", "N")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				if err := p.item(item{"true", i}, "a\tb\nc", i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := p.end(); err != nil {
+				t.Fatal(err)
+			}
+			var got []item
+			switch format {
+			case "table":
+				if lines := strings.Count(b.String(), "\n"); lines != n+1 {
+					t.Errorf("%d lines of %d items", lines, n)
+				}
+				continue
+			case "json":
+				err = json.Unmarshal(b.Bytes(), &got)
+			case "jsonl":
+				for dec := json.NewDecoder(&b); dec.More(); {
+					var i item
+					if err = dec.Decode(&i); err != nil {
+						break
+					}
+					got = append(got, i)
+				}
+			case "yaml":
+				err = yaml.Unmarshal(b.Bytes(), &got)
+			}
+			if err != nil || len(got) != n || n > 0 && got[n-1] != (item{"true", n - 1}) {
+				t.Errorf("%s of %d: %d items, %v", format, n, len(got), err)
+			}
+		}
+	}
+}

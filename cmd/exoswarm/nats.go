@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+func natsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nats --port PORT --data-dir DIR",
+		Short: "Run a NATS server with JetStream until SIGTERM",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return serveNATS(cmd) },
+	}
+	f := cmd.Flags()
+	f.Int("port", 4222, "port to listen on; 0 for a free one")
+	f.String("host", "127.0.0.1", "address to listen on; any but loopback needs --token-file")
+	f.String("token-file", "", "file with the token that clients must show")
+	f.String("data-dir", "", "folder for the streams (required)")
+	f.String("name", "", "name of this server; each of a cluster has its own")
+	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0 for a server on its own")
+	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times")
+	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
+	command.LogFlags(f)
+	return cmd
+}
+
+func serveNATS(cmd *cobra.Command) error {
+	f := cmd.Flags()
+	log, err := command.Logger(cmd)
+	if err != nil {
+		return err
+	}
+	o := server.Options{}
+	o.Port, _ = f.GetInt("port")
+	o.Host, _ = f.GetString("host")
+	o.Fast, _ = f.GetBool("fast")
+	o.Dir, _ = f.GetString("data-dir")
+	o.Name, _ = f.GetString("name")
+	o.ClusterPort, _ = f.GetInt("cluster-port")
+	o.Routes, _ = f.GetStringArray("route")
+	if o.Dir == "" {
+		return command.Usage("nats: --data-dir is missing: name a folder for the streams")
+	}
+	if o.Port < 0 || o.Port > 65535 {
+		return command.Usage("nats: --port %d: use 0 to 65535", o.Port)
+	}
+	if o.ClusterPort < 0 || o.ClusterPort > 65535 {
+		return command.Usage("nats: --cluster-port %d: use 0 to 65535", o.ClusterPort)
+	}
+	if o.ClusterPort > 0 && o.Name == "" {
+		return command.Usage("nats: --cluster-port needs a --name that no other server of the cluster has")
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return command.Usage("nats: --data-dir: %v", err)
+	}
+	if file, _ := f.GetString("token-file"); file != "" {
+		token, err := os.ReadFile(filepath.Clean(file))
+		if err != nil {
+			return command.Usage("nats: --token-file: %v", err)
+		}
+		if o.Token = strings.TrimSpace(string(token)); o.Token == "" {
+			return command.Usage("nats: --token-file %s is empty", file)
+		}
+	}
+	s, err := server.Start(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	log.Info("nats is ready", "url", s.URL(), "data", o.Dir)
+	select {
+	case <-cmd.Context().Done():
+		log.Info("stopping", "reason", context.Cause(cmd.Context()))
+		return nil
+	case <-s.Full():
+		return fmt.Errorf("nats: no space left on the disk of %s: free some and start again", o.Dir)
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+)
+
+// outputFlag adds -o.
+func outputFlag(f *pflag.FlagSet) { f.StringP("output", "o", "table", "table, json, jsonl or yaml") }
+
+// printer writes a list of items in the format that the user chose, each as it comes, so that a long list needs no memory. A table
+// shows the columns; the other formats show the whole item.
+type printer struct {
+	w      io.Writer
+	format string
+	table  *tabwriter.Writer
+	n      int
+}
+
+// newPrinter starts a list with these columns.
+func newPrinter(w io.Writer, f *pflag.FlagSet, columns ...string) (*printer, error) {
+	format, _ := f.GetString("output")
+	p := &printer{w: w, format: format}
+	switch format {
+	case "table":
+		p.table = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(p.table, strings.Join(columns, "\t"))
+	case "json", "jsonl", "yaml":
+	default:
+		return nil, command.Usage("--output %q: use table, json, jsonl or yaml", format)
+	}
+	return p, nil
+}
+
+// tableBlock is how many rows share their widths: a table of a million rows is written as it is read.
+const tableBlock = 200
+
+// item writes one item; row has its columns.
+func (p *printer) item(v any, row ...any) error {
+	p.n++
+	if p.format == "table" {
+		text := make([]string, len(row))
+		for i, c := range row {
+			text[i] = strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(c))
+		}
+		fmt.Fprintln(p.table, strings.Join(text, "\t"))
+		if p.n%tableBlock == 0 {
+			return p.table.Flush()
+		}
+		return nil
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	switch {
+	case p.format == "jsonl":
+	case p.format == "json" && p.n == 1:
+		data = append([]byte("[\n  "), data...)
+	case p.format == "json":
+		data = append([]byte(",\n  "), data...)
+	default:
+		return p.yaml(data)
+	}
+	if p.format == "jsonl" {
+		data = append(data, '\n')
+	}
+	_, err = p.w.Write(data)
+	return err
+}
+
+// yaml writes an item by way of its JSON, so that the names of fields are those of the protocol.
+func (p *printer) yaml(data []byte) error {
+	var node yaml.Node // keeps the order of the fields
+	if err := yaml.Unmarshal(data, &node); err != nil {
+		return err
+	}
+	blockStyle(&node)
+	out, err := yaml.Marshal([]*yaml.Node{node.Content[0]})
+	if err != nil {
+		return err
+	}
+	_, err = p.w.Write(out)
+	return err
+}
+
+// blockStyle removes the JSON look of a node: braces, brackets and needless quotes.
+func blockStyle(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		blockStyle(c)
+	}
+}
+
+// end closes the list.
+func (p *printer) end() error {
+	var err error
+	switch {
+	case p.format == "table":
+		return p.table.Flush()
+	case p.format == "json" && p.n == 0:
+		_, err = io.WriteString(p.w, "[]\n")
+	case p.format == "json":
+		_, err = io.WriteString(p.w, "\n]\n")
+	case p.format == "yaml" && p.n == 0:
+		_, err = io.WriteString(p.w, "[]\n")
+	}
+	return err
+}

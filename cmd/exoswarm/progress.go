@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/command"
+)
+
+// progress shows how a run goes: one line that is rewritten on a terminal, a line every few seconds elsewhere, or a JSON
+// object a line.
+type progress struct {
+	mu    sync.Mutex
+	w     io.Writer
+	mode  string
+	start time.Time
+	shown time.Time
+	open  bool // the line on the terminal has no end yet
+}
+
+const plainEvery = 5 * time.Second
+
+func newProgress(mode string, w io.Writer) (*progress, error) {
+	switch mode {
+	case "plain", "json", "none":
+	case "auto":
+		mode = "plain"
+		if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			mode = "terminal"
+		}
+	default:
+		return nil, command.Usage("--progress %q: use auto, plain, json or none", mode)
+	}
+	return &progress{w: w, mode: mode, start: time.Now()}, nil
+}
+
+func (p *progress) update(s cpuagents.StreamProgress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	rate := float64(s.Decisions) / max(now.Sub(p.start).Seconds(), 1e-3)
+	line := fmt.Sprintf("%d series: %d rows read, %d decided (%.0f/s), %d rejected", s.Series, s.Observations, s.Decisions, rate, s.Rejected)
+	switch {
+	case p.mode == "terminal":
+		fmt.Fprintf(p.w, "\r\033[K%s", line)
+		p.open = true
+	case p.mode == "json":
+		_ = json.NewEncoder(p.w).Encode(s)
+	case p.mode == "plain" && (s.Done || now.Sub(p.shown) >= plainEvery):
+		fmt.Fprintln(p.w, line)
+		p.shown = now
+	}
+}
+
+func (p *progress) note(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endLine()
+	if p.mode == "json" {
+		_ = json.NewEncoder(p.w).Encode(map[string]string{"note": text})
+		return
+	}
+	fmt.Fprintln(p.w, text)
+}
+
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endLine()
+}
+
+func (p *progress) endLine() {
+	if p.open {
+		fmt.Fprintln(p.w)
+		p.open = false
+	}
+}
+
+// mostRows is how many series the table lists.
+const mostRows = 60
+
+// printTable ends a run: what became of each series, and of all.
+func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *destination) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "observations\tdecisions\tanomalies\trejected\t  series")
+	for i, s := range series {
+		if i == mostRows {
+			break
+		}
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t  %s\n", s.Observations, s.Decisions, s.Anomalies, s.Rejected, s.Name)
+	}
+	_ = t.Flush()
+	if more := len(series) - mostRows; more > 0 {
+		fmt.Fprintf(w, "... and %d more series\n", more)
+	}
+	what := ""
+	if r.Interrupted {
+		what = " before the interruption"
+	}
+	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows\n", len(series), r.Observations, what, r.Decisions, r.Anomalies, r.Rejected)
+	fmt.Fprintf(w, "%.2f s, %.0f observations/s, from reading a row to its decision p50 %.1f ms, p99 %.1f ms\n\n",
+		r.Seconds, float64(r.Observations)/max(r.Seconds, 1e-9), r.LatencyP50, r.LatencyP99)
+	fmt.Fprintf(w, "decisions  %s\n", filepath.Join(d.dir, d.name))
+	if r.Rejected > 0 {
+		fmt.Fprintf(w, "rejects    %s\n", d.rejects)
+	}
+	if d.report != "" {
+		fmt.Fprintf(w, "report     %s\n", d.report)
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func queueCommand() *cobra.Command {
+	stats := &cobra.Command{Use: "stats", Short: "Show how many jobs wait and run, by kind, lane and tenant", Args: cobra.NoArgs, RunE: connected(queueStats)}
+	natsFlag(stats.Flags())
+	outputFlag(stats.Flags())
+	change := func(use, short string, pause bool) *cobra.Command {
+		cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+		cmd.RunE = connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			pool, err := poolOf(args[0])
+			if err != nil {
+				return err
+			}
+			kind, _ := cmd.Flags().GetString("kind")
+			if pause {
+				return c.Pause(cmd.Context(), pool, kind)
+			}
+			return c.Resume(cmd.Context(), pool, kind)
+		})
+		natsFlag(cmd.Flags())
+		cmd.Flags().String("kind", "", "this kind only")
+		return cmd
+	}
+	return group("queue", "Look at the queues, pause and resume them", stats,
+		change("pause POOL", "Have workers take no new jobs; what runs goes on", true),
+		change("resume POOL", "End a pause", false))
+}
+
+func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING", "RETRIED", "PAUSED")
+	if err != nil {
+		return err
+	}
+	for _, pool := range []jobs.Pool{jobs.PoolCPU, jobs.PoolGPU} {
+		st, err := c.Stats(cmd.Context(), pool)
+		if err != nil {
+			return err
+		}
+		if p.format != "table" {
+			if err := p.item(st); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := p.item(nil, pool, "", "", "", st.Jobs, "", "", st.Paused); err != nil {
+			return err
+		}
+		for _, s := range st.Sources {
+			if err := p.item(nil, pool, s.Kind, s.Lane, s.Tenant, s.Waiting, s.Running, s.Retried, s.Paused || st.Paused); err != nil {
+				return err
+			}
+		}
+	}
+	return p.end()
+}
+
+func agentCommand() *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List the agents that are alive", Args: cobra.NoArgs}
+	list.RunE = connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+		all, err := c.Agents(cmd.Context())
+		if err != nil {
+			return err
+		}
+		p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE", "UP")
+		if err != nil {
+			return err
+		}
+		for _, a := range all {
+			up := a.Seen.Sub(a.Started).Round(time.Second)
+			if err := p.item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, fmt.Sprintf("%d/%d", a.Running, a.Concurrency), a.State, up); err != nil {
+				return err
+			}
+		}
+		return p.end()
+	})
+	natsFlag(list.Flags())
+	outputFlag(list.Flags())
+	return group("agent", "Look at the agents of the cluster", list)
+}
+
+func initCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Create or update the streams of a NATS server, after showing what would change",
+		Long: `Compare the streams of a NATS server with what this version wants and show the differences. With --yes they are applied.
+What could lose data is never applied: the command says which setting it is and how to change it by hand.`,
+		Args: cobra.NoArgs,
+		RunE: initServer,
+	}
+	natsFlag(cmd.Flags())
+	outputFlag(cmd.Flags())
+	cmd.Flags().Int("replicas", 1, "replicas of every stream: 3 in a NATS cluster")
+	cmd.Flags().Bool("yes", false, "apply the changes")
+	return cmd
+}
+
+func initServer(cmd *cobra.Command, _ []string) error {
+	f := cmd.Flags()
+	url, _ := f.GetString("nats")
+	replicas, _ := f.GetInt("replicas")
+	yes, _ := f.GetBool("yes")
+	if replicas < 1 || replicas > 5 {
+		return command.Usage("--replicas %d: use 1 to 5", replicas)
+	}
+	c, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Name: "exoswarm init", Replicas: replicas, Bare: true})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	plan, err := c.Plan(cmd.Context())
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), f, "STREAM", "SETTING", "HAVE", "WANT", "CAN LOSE DATA")
+	if err != nil {
+		return err
+	}
+	for _, ch := range plan {
+		if err := p.item(ch, ch.Stream, ch.Field, ch.Have, ch.Want, ch.Drops); err != nil {
+			return err
+		}
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	switch {
+	case len(plan) == 0:
+		cmd.PrintErrln("nothing to change")
+		return nil
+	case !yes:
+		cmd.PrintErrln("nothing was changed: apply it with --yes")
+		return nil
+	}
+	if _, err := c.Apply(cmd.Context()); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%d changes applied\n", len(plan))
+	return nil
+}

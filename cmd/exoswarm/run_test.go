@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(chaosWorkerEnv) != "" { // a worker process of TestChaos
+		os.Exit(chaosWorker())
+	}
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"),
+		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*dnsAltNameMatcher).run"),
+	)
+}
+
+// exec runs the command in this process as its main would and returns exit code, standard output and standard error.
+func exec(ctx context.Context, t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	cmd := root()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&err)
+	code = command.Run(ctx, cmd, &err)
+	return code, out.String(), err.String()
+}
+
+const smallSpec = "name: test\nagents_per_group: 16\n"
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// series makes the text of a file with a spike now and then.
+func series(seed uint64, rows int) string {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var b strings.Builder
+	b.WriteString("timestamp,value\n")
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range rows {
+		v := r.NormFloat64()
+		if i > 300 && r.IntN(300) == 0 {
+			v += 40
+		}
+		fmt.Fprintf(&b, "%s,%.4f\n", at.Add(time.Duration(i)*time.Minute).Format("2006-01-02 15:04:05"), v)
+	}
+	return b.String()
+}
+
+type decision struct {
+	Series    string            `json:"series"`
+	Row       uint64            `json:"row"`
+	Timestamp string            `json:"timestamp"`
+	Value     float64           `json:"value"`
+	Score     float64           `json:"score"`
+	Decision  string            `json:"decision"`
+	Round     uint64            `json:"round"`
+	Counts    map[string]uint64 `json:"counts"`
+	Leader    *uint64           `json:"leader"`
+}
+
+func readDecisions(t *testing.T, path string) (all []decision) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(data) {
+		var d decision
+		dec := json.NewDecoder(bytes.NewReader(line))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&d); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	write(t, filepath.Join(dir, "in", "b.csv"), series(1, 700))
+	write(t, filepath.Join(dir, "in", "a", "z.csv"), series(2, 500))
+	write(t, filepath.Join(dir, "in", "a", "notes.txt"), "not a series")
+	write(t, filepath.Join(dir, "in", "a.b.csv"), "timestamp,value\n1,5\n2,x\n3,6")
+	single := write(t, filepath.Join(dir, "single"), series(3, 20))
+	out, report := filepath.Join(dir, "d.ndjson"), filepath.Join(dir, "r.html")
+	args := []string{"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--input", single, "--output", out, "--report", report, "--data-dir", filepath.Join(dir, "data")}
+	code, stdout, stderr := exec(t.Context(), t, args...)
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	all := readDecisions(t, out)
+	var order []string
+	rows := map[string][]uint64{}
+	for _, d := range all {
+		if len(order) == 0 || order[len(order)-1] != d.Series {
+			order = append(order, d.Series)
+		}
+		rows[d.Series] = append(rows[d.Series], d.Row)
+		if d.Score < 0 || d.Score > 1 || len(d.Counts) != 3 || d.Leader == nil || d.Decision == "" {
+			t.Fatalf("%+v", d)
+		}
+		if want := uint64(len(rows[d.Series])); d.Round != want {
+			t.Fatalf("%s row %d is round %d, want %d", d.Series, d.Row, d.Round, want)
+		}
+	}
+	if got := strings.Join(order, " "); got != "a.b.csv a/z.csv b.csv single" {
+		t.Errorf("series in the order %s", got)
+	}
+	for name, want := range map[string]int{"a.b.csv": 2, "a/z.csv": 500, "b.csv": 700, "single": 20} {
+		if len(rows[name]) != want {
+			t.Errorf("%s: %d lines, want %d", name, len(rows[name]), want)
+		}
+	}
+	if rows["a.b.csv"][1] != 3 || all[0].Timestamp != "1" || all[0].Value != 5 {
+		t.Errorf("%v %+v", rows["a.b.csv"], all[0])
+	}
+	rejects, err := os.ReadFile(filepath.Join(dir, "rejects.ndjson"))
+	if err != nil || string(rejects) != `{"series":"a.b.csv","row":2,"line":3,"reason":"column \"value\": \"x\" is not a number"}`+"\n" {
+		t.Errorf("%s, %v", rejects, err)
+	}
+	page, err := os.ReadFile(report)
+	if err != nil || !bytes.Contains(page, []byte("uPlot")) || bytes.Contains(page, []byte("src=\"http")) {
+		t.Errorf("report of %d bytes, %v", len(page), err)
+	}
+	for _, want := range []string{"a/z.csv", "1222 observations", "1 rejected rows", out, report} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the table lacks %q:\n%s", want, stdout)
+		}
+	}
+	// Again, in other batches, over what the first run left: the same bytes, and nothing else in the folder.
+	first, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := exec(t.Context(), t, append(args, "--batch-rows", "37")...); code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	if second, err := os.ReadFile(out); err != nil || !bytes.Equal(first, second) {
+		t.Error("a second run in batches of 37 rows gives other decisions", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if got := strings.Join(names, " "); got != "d.ndjson data in r.html rejects.ndjson single swarm.yaml" {
+		t.Errorf("left behind: %s", got)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	badSpec := write(t, filepath.Join(dir, "bad.yaml"), "name: x\ncel: {}\n")
+	good := write(t, filepath.Join(dir, "good.csv"), series(1, 30))
+	sub := filepath.Join(dir, "sub")
+	write(t, filepath.Join(sub, "good.csv"), series(1, 30))
+	out := filepath.Join(dir, "d.ndjson")
+	if err := os.Mkdir(filepath.Join(dir, "none"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := func(name, text string) string { return write(t, filepath.Join(dir, name), text) }
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"missing file":    {[]string{"-f", spec, "--input", filepath.Join(dir, "no.csv"), "--output", out}, 2, "no.csv: there is no such file or folder: check the path"},
+		"empty file":      {[]string{"-f", spec, "--input", file("e.csv", ""), "--output", out}, 2, "e.csv: the file is empty: it must begin with a header such as timestamp,value"},
+		"no rows":         {[]string{"-f", spec, "--input", file("h.csv", "timestamp,value\n"), "--output", out}, 2, "there is no valid row in any input"},
+		"empty folder":    {[]string{"-f", spec, "--input", filepath.Join(dir, "none"), "--output", out}, 2, "no .csv file in this folder or below it"},
+		"wrong column":    {[]string{"-f", spec, "--input", file("c.csv", "time,value\n1,2\n"), "--output", out}, 2, `c.csv: line 1: no column "timestamp"; the file has "time", "value"`},
+		"two of a name":   {[]string{"-f", spec, "--input", good, "--input", sub, "--output", out}, 2, "two files are called good.csv"},
+		"bad spec":        {[]string{"-f", badSpec, "--input", good, "--output", out}, 2, `bad.yaml:2: unknown key "cel": did you mean "cell"?`},
+		"no spec":         {[]string{"-f", filepath.Join(dir, "x.yaml"), "--input", good, "--output", out}, 2, "swarm spec: open"},
+		"strict":          {[]string{"-f", spec, "--input", file("s.csv", "timestamp,value\n1,2\n2,abc\n"), "--output", out, "--strict"}, 2, `s.csv: row 2 (line 3): column "value": "abc" is not a number; correct it, or run without --strict`},
+		"backwards":       {[]string{"-f", spec, "--input", file("t.csv", "timestamp,value\n2,2\n1,3\n"), "--output", out, "--strict"}, 2, `t.csv: row 2 (line 3): its timestamp "1" goes back behind the row before it: sort the file by time`},
+		"output folder":   {[]string{"-f", spec, "--input", good, "--output", filepath.Join(dir, "nowhere", "d.ndjson")}, 2, "nowhere does not exist: make it first"},
+		"output a folder": {[]string{"-f", spec, "--input", good, "--output", sub}, 2, "it is a folder: name a file"},
+		"no flags":        {nil, 2, "run: -f is missing"},
+		"unknown flag":    {[]string{"--inptu", good}, 2, "unknown flag: --inptu"},
+		"bad batch":       {[]string{"-f", spec, "--input", good, "--output", out, "--batch-rows", "5000"}, 2, "--batch-rows 5000: use 1 to 4096"},
+		"no NATS":         {[]string{"-f", spec, "--input", good, "--output", out, "--nats", "nats://127.0.0.1:1"}, 1, "no NATS server answers at nats://127.0.0.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := exec(t.Context(), t, append([]string{"run", "--progress", "none"}, c.args...)...)
+			if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("exit %d, want %d\nstderr %s\nwant   %s\nstdout %s", code, c.code, stderr, c.want, stdout)
+			}
+			if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+				t.Error("an output was written")
+				_ = os.Remove(out)
+			}
+		})
+	}
+}
+
+// watcher is a writer that calls found when its text matches want.
+type watcher struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	want  string
+	found func()
+}
+
+func (w *watcher) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text.Write(p)
+	if regexp.MustCompile(w.want).Match(w.text.Bytes()) {
+		w.found()
+	}
+	return len(p), nil
+}
+
+// TestInterrupt: a run that is interrupted finishes what it read, writes it, and says so; what it wrote is the beginning of
+// what the whole run writes.
+func TestInterrupt(t *testing.T) {
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), "name: test\nagents_per_group: 256\n")
+	in := write(t, filepath.Join(dir, "a.csv"), series(1, 120_000))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	part := filepath.Join(dir, "part.ndjson")
+	// The interruption comes with the first word of a decision.
+	stderr := &watcher{want: `"decisions":[1-9]`, found: func() { cancel(fmt.Errorf("%w by a test", command.ErrInterrupted)) }}
+	var stdout bytes.Buffer
+	cmd := root()
+	cmd.SetArgs([]string{"run", "-f", spec, "--input", in, "--output", part, "--batch-rows", "512", "--progress", "json"})
+	cmd.SetOut(&stdout)
+	cmd.SetErr(stderr)
+	if code := command.Run(ctx, cmd, stderr); code != command.ExitInterrupted {
+		t.Fatalf("exit %d\n%s%s", code, stdout.String(), stderr.text.String())
+	}
+	n := len(readDecisions(t, part))
+	if n == 0 || n == 120_000 {
+		t.Fatalf("%d rows were finished", n)
+	}
+	if !strings.Contains(stdout.String(), fmt.Sprintf("%d observations before the interruption", n)) || !strings.Contains(stderr.text.String(), "stopping") {
+		t.Fatalf("%s%s", stdout.String(), stderr.text.String())
+	}
+}
+
+func TestUnknownCommand(t *testing.T) {
+	if code, _, stderr := exec(t.Context(), t, "frobnicate"); code != 2 || !strings.Contains(stderr, `unknown command "frobnicate"`) {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if code, stdout, _ := exec(t.Context(), t); code != 0 || !strings.Contains(stdout, "quickstart") {
+		t.Errorf("without a command: exit %d: %s", code, stdout)
+	}
+}
+
+func TestQuickstart(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		code, stdout, stderr := exec(t.Context(), t, "quickstart", "--out", dir)
+		if code != 0 {
+			t.Fatalf("exit %d: %s", code, stderr)
+		}
+		for _, want := range []string{"8 series, 38400 observations, 38400 decisions", "decisions.ndjson", "report.html"} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("no %q in\n%s", want, stdout)
+			}
+		}
+		if n := len(readDecisions(t, filepath.Join(dir, "decisions.ndjson"))); n != 38400 {
+			t.Errorf("%d decisions", n)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func submitCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "submit --pool POOL --kind KIND --spec JSON | submit --file JOBS.jsonl",
+		Short: "Submit a job, or a file of them, and print the ids",
+		Long: `Submit a job. With --wait the command ends when the job does: with 0 when it is done, 2 when its input or spec is at
+fault, 1 when it failed otherwise.
+
+With --file every line is a job as JSON, as in docs/protocol.md; id and version may be left out. Lines are submitted in batches of
+up to 1000 of one pool, each all or none. A line that is not valid ends the command before its batch; the message names it.`,
+		Args: cobra.NoArgs,
+		RunE: connected(submit),
+	}
+	f := cmd.Flags()
+	natsFlag(f)
+	outputFlag(f)
+	f.String("pool", "cpu", "cpu or gpu")
+	f.String("kind", "", "what to do")
+	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
+	f.String("id", "", "the job's id; a new one when empty. The same id is never done twice")
+	f.String("lane", "normal", "high, normal or low")
+	f.String("tenant", jobs.DefaultTenant, "whose share it uses")
+	f.Duration("delay", 0, "begin no earlier than after this time")
+	f.Duration("deadline", 0, "fail when it is not done after this time; 0 for none")
+	f.Int("max-attempts", jobs.Attempts, "how often it may be tried, 1 to 100")
+	f.Duration("result-ttl", 24*time.Hour, "how long the result is kept, 1 s to 168 h")
+	f.StringP("file", "f", "", "file of jobs, one a line as JSON; - for standard input")
+	f.Bool("wait", false, "wait for the result and print it")
+	f.Duration("timeout", 0, "longest wait with --wait; 0 for none. The job goes on after it")
+	return cmd
+}
+
+func submit(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	f := cmd.Flags()
+	wait, _ := f.GetBool("wait")
+	file, _ := f.GetString("file")
+	if file != "" {
+		if wait || f.Changed("kind") {
+			return command.Usage("submit: --file goes with neither --wait nor --kind")
+		}
+		return submitFile(cmd, c, file)
+	}
+	j, err := jobFromFlags(cmd)
+	if err != nil {
+		return err
+	}
+	if err := c.Submit(cmd.Context(), j); err != nil {
+		return err
+	}
+	if wait {
+		return waitFor(cmd, c, j.ID)
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), f, "JOB")
+	if err != nil {
+		return err
+	}
+	if err := p.item(map[string]string{"job": j.ID}, j.ID); err != nil {
+		return err
+	}
+	return p.end()
+}
+
+func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
+	f := cmd.Flags()
+	j := jobs.Job{Version: jobs.Version, Submitted: time.Now().UTC()}
+	pool, _ := f.GetString("pool")
+	lane, _ := f.GetString("lane")
+	j.Pool, j.Lane = jobs.Pool(pool), jobs.Lane(lane)
+	j.Kind, _ = f.GetString("kind")
+	j.Tenant, _ = f.GetString("tenant")
+	j.MaxAttempts, _ = f.GetInt("max-attempts")
+	if j.ID, _ = f.GetString("id"); j.ID == "" {
+		j.ID = natsq.NewID()
+	}
+	if j.Kind == "" {
+		return j, command.Usage("submit: --kind is missing: name what to do, such as stream")
+	}
+	delay, _ := f.GetDuration("delay")
+	deadline, _ := f.GetDuration("deadline")
+	ttl, _ := f.GetDuration("result-ttl")
+	if delay < 0 || deadline < 0 || ttl < time.Second {
+		return j, command.Usage("submit: --delay and --deadline must not be negative, --result-ttl at least 1s")
+	}
+	if delay > 0 {
+		j.NotBefore = j.Submitted.Add(delay)
+	}
+	if deadline > 0 {
+		j.Deadline = j.Submitted.Add(deadline)
+	}
+	j.ResultTTL = int(ttl.Seconds())
+	text, _ := f.GetString("spec")
+	spec, err := readText(cmd, text)
+	if err != nil {
+		return j, err
+	}
+	if !json.Valid(spec) {
+		return j, command.Usage("submit: --spec is not JSON: %.60q", spec)
+	}
+	j.Spec = spec
+	return j, j.Validate()
+}
+
+// readText reads a flag that holds a text, @FILE, or - for standard input.
+func readText(cmd *cobra.Command, text string) ([]byte, error) {
+	var r io.Reader
+	switch {
+	case text == "-":
+		r = cmd.InOrStdin()
+	case strings.HasPrefix(text, "@"):
+		f, err := os.Open(text[1:])
+		if err != nil {
+			return nil, command.Usage("--spec: %v", err)
+		}
+		defer f.Close()
+		r = f
+	default:
+		return []byte(text), nil
+	}
+	data, err := io.ReadAll(io.LimitReader(r, jobs.MaxSpec+1))
+	if err != nil {
+		return nil, fmt.Errorf("--spec: %w", err)
+	}
+	return bytes.TrimSpace(data), nil
+}
+
+// waitFor prints a job's result, and fails as the job did.
+func waitFor(cmd *cobra.Command, c *natsq.Conn, id string) error {
+	ctx := cmd.Context()
+	if limit, _ := cmd.Flags().GetDuration("timeout"); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has no result after %v; it goes on: exoswarm job get %s", limit, id))
+		defer cancel()
+	}
+	r, err := c.Result(ctx, id)
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATUS", "ATTEMPTS", "WORKER", "OUTPUT")
+	if err != nil {
+		return err
+	}
+	if err := p.item(r, r.JobID, r.Status, r.Attempts, r.Worker, string(r.Output)); err != nil {
+		return err
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	if r.Error != nil {
+		return fmt.Errorf("job %s failed: %w", id, r.Error)
+	}
+	return nil
+}
+
+// submitFile reads jobs line by line and holds one batch of them at a time.
+func submitFile(cmd *cobra.Command, c *natsq.Conn, file string) error {
+	in := cmd.InOrStdin()
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return command.Usage("--file: %v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB")
+	if err != nil {
+		return err
+	}
+	var batch []jobs.Job
+	flush := func() error {
+		if err := c.SubmitBatch(cmd.Context(), batch); err != nil {
+			return err
+		}
+		for _, j := range batch {
+			if err := p.item(map[string]string{"job": j.ID}, j.ID); err != nil {
+				return err
+			}
+		}
+		batch = batch[:0]
+		return nil
+	}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 64<<10), jobs.MaxMessage)
+	for n := 1; lines.Scan(); n++ {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		j, err := natsq.ParseSubmission(line)
+		if err != nil {
+			return fmt.Errorf("%s line %d: %w", file, n, err)
+		}
+		if j.NotBefore.After(time.Now()) { // a delayed job goes by itself
+			if err := c.Submit(cmd.Context(), j); err != nil {
+				return fmt.Errorf("%s line %d: %w", file, n, err)
+			}
+			if err := p.item(map[string]string{"job": j.ID}, j.ID); err != nil {
+				return err
+			}
+			continue
+		}
+		if len(batch) == jobs.MaxBatch || len(batch) > 0 && j.Pool != batch[0].Pool {
+			if err := flush(); err != nil {
+				return fmt.Errorf("%s before line %d: %w", file, n, err)
+			}
+		}
+		batch = append(batch, j)
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return command.Usage("%s: a line of more than %d bytes: submit that job with --spec", file, jobs.MaxMessage)
+	} else if err != nil {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	if err := flush(); err != nil {
+		return fmt.Errorf("%s, last batch: %w", file, err)
+	}
+	return p.end()
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// binaries builds the real commands once a test run.
+func binaries(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := osexec.CommandContext(t.Context(), "go", "build", "-o", dir, "../exoswarm", "../gpuagent", "../cpuagent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// process is a command of the cluster under test.
+type process struct {
+	cmd  *osexec.Cmd
+	done chan struct{}
+	log  *bytes.Buffer // complete when done is closed
+}
+
+// startProcess starts a command and waits until a line of its log matches ready; it returns the match's first group.
+func startProcess(t *testing.T, ready string, name string, args ...string) (*process, string) {
+	t.Helper()
+	p := &process{cmd: osexec.Command(name, args...), done: make(chan struct{}), log: &bytes.Buffer{}}
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	re := regexp.MustCompile(ready)
+	found := make(chan string, 1)
+	go func() {
+		defer close(p.done)
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			p.log.WriteString(lines.Text() + "\n")
+			if m := re.FindStringSubmatch(lines.Text()); m != nil {
+				select {
+				case found <- m[len(m)-1]:
+				default:
+				}
+			}
+		}
+		_ = p.cmd.Wait()
+	}()
+	t.Cleanup(func() { p.end(t, syscall.SIGKILL) })
+	select {
+	case m := <-found:
+		return p, m
+	case <-p.done:
+		t.Fatalf("%s ended:\n%s", name, p.log)
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s is not ready", name)
+	}
+	return nil, ""
+}
+
+// end signals the process and waits until it has ended; on one that has ended it does nothing.
+func (p *process) end(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	_ = p.cmd.Process.Signal(s)
+	select {
+	case <-p.done:
+	case <-time.After(30 * time.Second):
+		_ = p.cmd.Process.Kill()
+		t.Errorf("%s did not end by %v", p.cmd.Path, s)
+	}
+}
+
+// cluster is a NATS server, a GPU agent and a CPU agent as processes of their own.
+type cluster struct {
+	bin, url       string
+	nats, gpu, cpu *process
+	natsDir        string
+}
+
+func (c *cluster) startGPU(t *testing.T) {
+	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir", t.TempDir(), "--device", "host")
+}
+
+func (c *cluster) startCPU(t *testing.T) {
+	c.cpu, _ = startProcess(t, "cpuagent is ready", filepath.Join(c.bin, "cpuagent"), "--nats", c.url)
+}
+
+func startCluster(t *testing.T, bin string) *cluster {
+	t.Helper()
+	c := &cluster{bin: bin, natsDir: t.TempDir()}
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", c.natsDir)
+	c.startGPU(t)
+	c.startCPU(t)
+	return c
+}
+
+// TestCluster: the same job on a cluster of real processes gives the bytes of the run in one process, undisturbed and with
+// each of the processes killed in the middle.
+func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	bin := binaries(t)
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), "name: test\nagents_per_group: 64\n")
+	for i, rows := range []int{30_000, 20_000, 9_000, 40_000} {
+		write(t, filepath.Join(dir, "in", string(rune('a'+i))+".csv"), series(uint64(i), rows))
+	}
+	run := func(t *testing.T, ctx context.Context, out string, args ...string) error {
+		t.Helper()
+		args = append([]string{"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output", out, "--batch-rows", "1024"}, args...)
+		text, err := osexec.CommandContext(ctx, filepath.Join(bin, "exoswarm"), args...).CombinedOutput()
+		if err != nil {
+			t.Logf("exoswarm run: %s", text)
+		}
+		return err
+	}
+	want := filepath.Join(dir, "embedded.ndjson")
+	if err := run(t, t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	expected, err := os.ReadFile(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(expected, []byte("\n")); n != 99_000 {
+		t.Fatalf("%d lines", n)
+	}
+	for name, disturb := range map[string]func(t *testing.T, c *cluster){
+		"undisturbed": nil,
+		"gpuagent killed": func(t *testing.T, c *cluster) {
+			c.gpu.end(t, syscall.SIGKILL)
+			c.startGPU(t)
+		},
+		"gpuagent drained": func(t *testing.T, c *cluster) {
+			c.gpu.end(t, syscall.SIGTERM)
+			c.startGPU(t)
+		},
+		"cpuagent killed": func(t *testing.T, c *cluster) {
+			c.cpu.end(t, syscall.SIGKILL)
+			c.startCPU(t)
+		},
+		"cpuagent drained": func(t *testing.T, c *cluster) {
+			c.cpu.end(t, syscall.SIGTERM)
+			c.startCPU(t)
+		},
+		"nats killed": func(t *testing.T, c *cluster) {
+			c.nats.end(t, syscall.SIGKILL)
+			port := c.url[strings.LastIndex(c.url, ":")+1:]
+			c.nats, _ = startProcess(t, "nats is ready", filepath.Join(bin, "exoswarm"), "nats", "--port", port, "--data-dir", c.natsDir)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startCluster(t, bin)
+			out := filepath.Join(t.TempDir(), "cluster.ndjson")
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- run(t, ctx, out, "--nats", c.url) }()
+			if disturb != nil {
+				time.Sleep(500 * time.Millisecond) // the run takes about two seconds
+				select {
+				case err := <-ended:
+					t.Fatalf("the run was over before the disturbance: %v", err)
+				default:
+				}
+				disturb(t, c)
+			}
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, expected) {
+				t.Error("the decisions differ from those of the run in one process")
+			}
+			for _, p := range []*process{c.cpu, c.gpu, c.nats} {
+				p.end(t, syscall.SIGTERM)
+				if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+					t.Errorf("%s: exit code %d\n%s", p.cmd.Path, code, p.log)
+				}
+			}
+		})
+	}
+}
+
+// TestFullDisk: an output on a disk that runs full is one sentence and exit code 1, and leaves no half of a file.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	in := write(t, filepath.Join(dir, "a.csv"), series(1, 100_000))
+	small := filepath.Join(dir, "small")
+	if err := os.Mkdir(small, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=12m"); err != nil {
+		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
+			t.Skip("mounting a small disk needs root")
+		}
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Unmount(small, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	code, stdout, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output", filepath.Join(small, "d.ndjson"), "--progress", "none")
+	if code != 1 || !strings.Contains(stderr, "no space left on the disk") {
+		t.Errorf("output: exit %d: %s%s", code, stdout, stderr)
+	}
+	if left, err := os.ReadDir(small); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	start := time.Now()
+	code, stdout, stderr = exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output", filepath.Join(dir, "d.ndjson"), "--data-dir", small, "--progress", "none")
+	if code != 1 || !strings.Contains(stderr, "no space left on the disk of the streams") {
+		t.Errorf("streams: exit %d: %s%s", code, stdout, stderr)
+	}
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("a full disk was noticed after %v", took)
+	}
+}

@@ -1,0 +1,82 @@
+// Command gpuagent is a GPU agent process: it serves swarms on one device. Built with the tag cuda it can use a GPU.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func main() { command.Main(root()) }
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gpuagent --nats URL --data-dir DIR",
+		Short: "Serve swarms on one device until SIGTERM",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd) },
+	}
+	f := cmd.Flags()
+	f.String("nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
+	f.String("data-dir", "", "folder for compiled kernels; empty for none")
+	f.String("device", "auto", "host, cuda:N, or auto: the first GPU, or the host where there is none")
+	f.Int64("memory-limit", 0, "most bytes of device memory to use; 0 for all")
+	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
+	command.LogFlags(f)
+	return cmd
+}
+
+func serve(cmd *cobra.Command) (err error) {
+	f := cmd.Flags()
+	log, err := command.Logger(cmd)
+	if err != nil {
+		return err
+	}
+	url, _ := f.GetString("nats")
+	replicas, _ := f.GetInt("replicas")
+	data, _ := f.GetString("data-dir")
+	deviceName, _ := f.GetString("device")
+	limit, _ := f.GetInt64("memory-limit")
+	name, _ := f.GetString("name")
+
+	opts := cuda.Options{MemoryLimit: limit, Logger: log}
+	if data != "" {
+		opts.CacheDir = filepath.Join(data, "kernels")
+		if err := os.MkdirAll(opts.CacheDir, 0o755); err != nil {
+			return command.Usage("--data-dir: %v", err)
+		}
+	}
+	dev, err := cuda.Open(cmd.Context(), deviceName, opts)
+	if errors.Is(err, device.ErrInvalidArgument) {
+		return command.Usage("--device: %v", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Name: name, Replicas: replicas})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	agent := gpuagents.Start(gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log})
+	p := dev.Properties()
+	log.Info("gpuagent is ready", "name", name, "nats", url, "device", p.Name, "model", p.Model)
+
+	<-cmd.Context().Done()
+	log.Info("draining", "reason", context.Cause(cmd.Context()))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return agent.Drain(ctx)
+}
