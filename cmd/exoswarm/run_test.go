@@ -35,7 +35,7 @@ func exec(ctx context.Context, t *testing.T, args ...string) (code int, stdout, 
 	t.Helper()
 	var out, err bytes.Buffer
 	cmd := root()
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // not nil: then it would take those of the test
 	cmd.SetOut(&out)
 	cmd.SetErr(&err)
 	code = command.Run(ctx, cmd, &err)
