@@ -89,7 +89,8 @@ func TestPrefetchThrottle(t *testing.T) {
 			}
 		}
 		m := s.Stats().Memory[0]
-		if n := runs(s) - half; n > 40 {
+		// 4 to 55 in 800 runs, by the schedule; 1,600 without a throttle.
+		if n := runs(s) - half; n > 400 {
 			t.Errorf("%d pages fetched in the second half, %d in the first: %+v", n, half, m.Guesses)
 		}
 		if g := m.Guesses["run"]; g.Wasted == 0 || g.Accuracy > 0.5 {
