@@ -108,7 +108,7 @@ func (p *Pager) saveAll(ctx context.Context, pages []uint64) error {
 				if i >= len(pages) {
 					return
 				}
-				if err := p.savePage(ctx, pages[i]); err != nil {
+				if err := p.save(ctx, pages[i]); err != nil {
 					errs[w] = fmt.Errorf("page %d: %w", pages[i], err)
 					failed.Store(true)
 				}
@@ -119,38 +119,28 @@ func (p *Pager) saveAll(ctx context.Context, pages []uint64) error {
 	return errors.Join(errs[:]...)
 }
 
-// savePage saves a page that was marked, unless somebody did or it was evicted meanwhile.
-func (p *Pager) savePage(ctx context.Context, page uint64) error {
+// save puts a page that is marked, unless somebody did or it was evicted meanwhile, and lets writers at it again. Readers go on
+// meanwhile.
+func (p *Pager) save(ctx context.Context, page uint64) error {
 	s := p.shard(page)
-	s.mu.Lock()
-	err := s.rest(ctx, page)
-	f := s.pages[page]
-	s.mu.Unlock()
-	if err != nil || f == nil {
-		return err
-	}
-	return p.save(ctx, f)
-}
-
-// save puts a page that is marked, and lets writers at it again. Readers go on meanwhile.
-func (p *Pager) save(ctx context.Context, f *frame) error {
-	page := f.page.Load()
-	s := p.shard(page)
-	s.mu.Lock()
-	if err := s.rest(ctx, page); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	f = s.pages[page]
-	if f == nil || !f.saving.Load() {
-		s.mu.Unlock()
+	marked := func() *frame {
+		if f := s.pages[page]; f != nil && f.saving.Load() {
+			return f
+		}
 		return nil
+	}
+	s.mu.Lock()
+	err := s.await(ctx, page, func() bool { return marked() == nil }) // Whoever moves it may save it on the way.
+	f := marked()
+	if err != nil || f == nil {
+		s.mu.Unlock()
+		return err
 	}
 	// The pin keeps it in place, and moving keeps a second save away; writers wait because saving is set.
 	f.pins.Add(1)
 	s.moving[page] = struct{}{}
 	s.mu.Unlock()
-	_, err := p.put(ctx, f)
+	_, err = p.put(ctx, f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -160,6 +150,25 @@ func (p *Pager) save(ctx context.Context, f *frame) error {
 	delete(s.moving, page)
 	s.changed.Broadcast()
 	return err
+}
+
+// saveClaimed saves the marked pages of a group where they are. A checkpoint waits for them, and the group may wait for frames
+// that are not free before the checkpoint is over: pages written since it began must not leave memory.
+func (p *Pager) saveClaimed(ctx context.Context, g *group) error {
+	for i, f := range g.from {
+		if f == nil || !f.saving.Load() {
+			continue
+		}
+		if _, err := p.put(ctx, f); err != nil {
+			return err
+		}
+		s := p.shard(g.pages[i])
+		s.mu.Lock()
+		f.saving.Store(false)
+		s.changed.Broadcast()
+		s.mu.Unlock()
+	}
+	return nil
 }
 
 // unmark makes what a failed checkpoint has not saved dirty again.

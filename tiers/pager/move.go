@@ -24,7 +24,7 @@ func (p *Pager) bring(ctx context.Context, g *group, m *memory, wait bool) {
 		case g.from[i] == nil && p.unreadable(page) != nil:
 			g.errs[i] = p.unreadable(page)
 		case wait:
-			g.to[i], g.errs[i] = p.take(ctx, m)
+			g.to[i], g.errs[i] = p.take(ctx, m, g)
 		}
 	}
 	p.copyFrames(ctx, g, u)
@@ -101,12 +101,18 @@ func (p *Pager) discard(f *frame) {
 	}
 }
 
-// take returns a free frame of a tier, for which it evicts a page if need be, and waits when all are pinned.
-func (p *Pager) take(ctx context.Context, m *memory) (*frame, error) {
+// take returns a free frame of a tier, for which it evicts a page if need be, and waits when all are pinned. g is what the caller has
+// claimed, or nil.
+func (p *Pager) take(ctx context.Context, m *memory, g *group) (*frame, error) {
 	for {
 		f, err := p.takeNow(ctx, m)
 		if f != nil || err != nil {
 			return f, err
+		}
+		if g != nil {
+			if err := p.saveClaimed(ctx, g); err != nil {
+				return nil, err
+			}
 		}
 		m.waiters.Add(1)
 		timer := time.NewTimer(10 * time.Millisecond) // A hint may go to another waiter, or a checkpoint may end.

@@ -34,7 +34,7 @@ func (p *Pager) Create(ctx context.Context, page uint64, tier int) error {
 	}
 	s.moving[page] = struct{}{}
 	s.mu.Unlock()
-	f, err := p.take(ctx, m)
+	f, err := p.take(ctx, m, nil)
 	if err == nil {
 		if err = m.outcome(ctx, m.Frames.Write(f.number, 0, p.zero)); err != nil {
 			m.release(f)

@@ -348,6 +348,81 @@ func TestEpochsAreConsistent(t *testing.T) {
 	t.Logf("%d checkpoints, %d refused for a pin", checkpoints, refused)
 }
 
+// heldStore is a store that holds puts back while hold is not nil, until it is closed.
+type heldStore struct {
+	tiers.Store
+	hold atomic.Pointer[chan struct{}]
+}
+
+func (h *heldStore) Put(ctx context.Context, tier int, page uint64, b []byte, kind tiers.Kind) error {
+	if hold := h.hold.Load(); hold != nil {
+		<-*hold
+	}
+	return h.Store.Put(ctx, tier, page, b, kind)
+}
+
+// TestCheckpointAndMoveDoNotWaitForEachOther: a page that the checkpoint has to save is on its way to a tier whose only frame
+// holds what was written since, and so may not leave before the checkpoint is over.
+func TestCheckpointAndMoveDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the bubble's clock
+		defer cancel()
+		s := open(t, vfs.NewMem(0), frames(1))
+		store := &heldStore{Store: s.store}
+		p, err := pager.Open(pager.Options{Memory: []pager.Memory{frames(1), frames(5)}, Store: store})
+		if err = errors.Join(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s.Pager = p
+		defer s.close(t)
+		pin := func(page uint64, tier int, access pager.Access) pager.Pin {
+			h, err := p.Pin(ctx, page, tier, access)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h
+		}
+		checkpoint := func() {
+			if _, err := p.Checkpoint(ctx, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		const moved, written = 4, 5 // The four savers of a checkpoint are held at the pages before them.
+		for page := range uint64(written + 1) {
+			if err := p.Create(ctx, page, min(1, int(written-page))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkpoint()
+		for page := range uint64(moved + 1) {
+			pin(page, 1, pager.ForWriting).Unpin()
+		}
+		var stay []pager.Pin // Nobody's way out leads through the frames of these.
+		for page := range uint64(moved) {
+			stay = append(stay, pin(page, 1, pager.ForReading))
+		}
+		hold := make(chan struct{})
+		store.hold.Store(&hold)
+		var all sync.WaitGroup
+		all.Go(checkpoint)
+		synctest.Wait()
+		pin(written, 0, pager.ForWriting).Unpin()
+		all.Go(func() {
+			h, err := p.Pin(ctx, moved, 0, pager.ForReading)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			h.Unpin()
+		})
+		time.Sleep(time.Second) // The pin waits for its frame.
+		store.hold.Store(nil)
+		close(hold)
+		all.Wait()
+		pager.UnpinAll(stay)
+	})
+}
+
 // writePair writes one version into both pages of a pair while both are pinned.
 func writePair(ctx context.Context, s stack, pair, version uint64, tier int) error {
 	var pins [2]pager.Pin

@@ -120,7 +120,7 @@ func (p *Pager) pinSlow(ctx context.Context, page uint64, m *memory, access Acce
 		f, err := p.claim(ctx, page, m)
 		switch {
 		case errors.Is(err, errSettle):
-			if err := p.save(ctx, f); err != nil {
+			if err := p.save(ctx, page); err != nil {
 				return nil, err
 			}
 		case err != nil:
@@ -175,7 +175,12 @@ func (p *Pager) claim(ctx context.Context, page uint64, m *memory) (*frame, erro
 
 // rest waits until a page is not moving. The caller holds mu.
 func (s *shard) rest(ctx context.Context, page uint64) error {
-	if _, moving := s.moving[page]; !moving {
+	return s.await(ctx, page, func() bool { return false })
+}
+
+// await is rest that ends too when done says so, which is asked under mu after every change of the shard.
+func (s *shard) await(ctx context.Context, page uint64, done func() bool) error {
+	if _, moving := s.moving[page]; !moving || done() {
 		return nil
 	}
 	if ctx.Done() != nil {
@@ -189,7 +194,7 @@ func (s *shard) rest(ctx context.Context, page uint64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if _, moving := s.moving[page]; !moving {
+		if _, moving := s.moving[page]; !moving || done() {
 			return nil
 		}
 		s.changed.Wait()
