@@ -217,7 +217,7 @@ func (c *chaosCluster) leader() int {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
 		s, err := js.Stream(c.t.Context(), "EXO_JOBS_CPU")
 		if err != nil {
 			continue

@@ -114,7 +114,7 @@ func TestJobCommands(t *testing.T) {
 	// A job that fails: exit code, dead letter, redrive, purge.
 	_, errs = run(2, "submit", "--kind", "double", "--spec", `"x"`, "--id", "bad", "--wait")
 	has(errs, `job bad failed: the spec "x" is not a number`)
-	deadline := time.Now().Add(20 * time.Second) // the letter follows the result
+	deadline := time.Now().Add(2 * time.Minute) // the letter follows the result
 	for {
 		if out, _ = run(0, "dlq", "list"); strings.Contains(out, "bad") || time.Now().After(deadline) {
 			break

@@ -67,7 +67,7 @@ func startProcess(t *testing.T, ready string, name string, args ...string) (*pro
 		return p, m
 	case <-p.done:
 		t.Fatalf("%s ended:\n%s", name, p.log)
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("%s is not ready", name)
 	}
 	return nil, ""
@@ -79,7 +79,7 @@ func (p *process) end(t *testing.T, s syscall.Signal) {
 	_ = p.cmd.Process.Signal(s)
 	select {
 	case <-p.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		_ = p.cmd.Process.Kill()
 		t.Errorf("%s did not end by %v", p.cmd.Path, s)
 	}
@@ -233,7 +233,7 @@ func TestFullDisk(t *testing.T) {
 	if code != 1 || !strings.Contains(stderr, "no space left on the disk of the streams") {
 		t.Errorf("streams: exit %d: %s%s", code, stdout, stderr)
 	}
-	if took := time.Since(start); took > 30*time.Second {
+	if took := time.Since(start); took > 2*time.Minute {
 		t.Errorf("a full disk was noticed after %v", took)
 	}
 }

@@ -116,9 +116,10 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 // Quiet is a logger that says nothing.
 var Quiet = slog.New(slog.DiscardHandler)
 
+// within is the patience of every call and wait. It bounds what fails only, so it is long: machines that test are busy.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

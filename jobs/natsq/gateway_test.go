@@ -34,7 +34,7 @@ func TestGateway(t *testing.T) {
 	}})
 	ask := func(subject, data string) (text string, job string) {
 		t.Helper()
-		m, err := nc.Request(subject, []byte(data), 20*time.Second)
+		m, err := nc.Request(subject, []byte(data), time.Minute)
 		if err != nil {
 			t.Fatalf("%s: %v", subject, err)
 		}
@@ -56,7 +56,7 @@ func TestGateway(t *testing.T) {
 	if id == "" || strings.Contains(text, "error") {
 		t.Fatal(text)
 	}
-	if text, _ = ask("exo.api.result."+id, `{"wait_s":15}`); !strings.Contains(text, `"output":{"x":"y"}`) {
+	if text, _ = ask("exo.api.result."+id, `{"wait_s":50}`); !strings.Contains(text, `"output":{"x":"y"}`) {
 		t.Error(text)
 	}
 	if text, _ = ask("exo.api.result."+id, ``); !strings.Contains(text, `"status":"done"`) {

@@ -60,7 +60,7 @@ func TestConformance(t *testing.T) {
 					t.Fatal(err)
 				}
 				return func() {
-					ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()
 					if err := w.Drain(ctx); err != nil {
 						t.Error(err)
@@ -95,7 +95,7 @@ func TestNoJetStream(t *testing.T) {
 	go ns.Start()
 	defer ns.WaitForShutdown()
 	defer ns.Shutdown()
-	if !ns.ReadyForConnections(10 * time.Second) {
+	if !ns.ReadyForConnections(time.Minute) {
 		t.Fatal("the server did not start")
 	}
 	_, err = natsq.Connect(t.Context(), natsq.Options{URL: ns.ClientURL()})
@@ -158,7 +158,7 @@ func TestServerRestart(t *testing.T) {
 	}
 	defer s.Close()
 	for n := range uint64(40) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		e, err := r.Next(ctx)
 		cancel()
 		if err != nil || e.Ref != n {

@@ -192,7 +192,7 @@ func TestBadgerDamage(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, out)
 		}()
-		for deadline := time.Now().Add(20 * time.Second); acked.Load() == 0 && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(2 * time.Minute); acked.Load() == 0 && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
 		for range 8 {
