@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -121,17 +122,21 @@ func TestCluster(t *testing.T) {
 	for i, rows := range []int{30_000, 20_000, 9_000, 40_000} {
 		write(t, filepath.Join(dir, "in", string(rune('a'+i))+".csv"), series(uint64(i), rows))
 	}
-	run := func(t *testing.T, ctx context.Context, out string, args ...string) error {
+	// begun is called when the run has its first decisions.
+	run := func(t *testing.T, ctx context.Context, out string, begun func(), args ...string) error {
 		t.Helper()
-		args = append([]string{"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output", out, "--batch-rows", "1024"}, args...)
-		text, err := osexec.CommandContext(ctx, filepath.Join(bin, "exoswarm"), args...).CombinedOutput()
+		args = append([]string{"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output", out, "--batch-rows", "1024", "--progress", "json"}, args...)
+		cmd := osexec.CommandContext(ctx, filepath.Join(bin, "exoswarm"), args...)
+		said := &watcher{want: `"decisions":[1-9]`, found: begun}
+		cmd.Stdout, cmd.Stderr = said, said
+		err := cmd.Run()
 		if err != nil {
-			t.Logf("exoswarm run: %s", text)
+			t.Logf("exoswarm run: %s", said.text.String())
 		}
 		return err
 	}
 	want := filepath.Join(dir, "embedded.ndjson")
-	if err := run(t, t.Context(), want); err != nil {
+	if err := run(t, t.Context(), want, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	expected, err := os.ReadFile(want)
@@ -168,16 +173,15 @@ func TestCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := startCluster(t, bin)
 			out := filepath.Join(t.TempDir(), "cluster.ndjson")
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			ended := make(chan error, 1)
-			go func() { ended <- run(t, ctx, out, "--nats", c.url) }()
+			ended, begun := make(chan error, 1), make(chan struct{})
+			go func() { ended <- run(t, ctx, out, sync.OnceFunc(func() { close(begun) }), "--nats", c.url) }()
 			if disturb != nil {
-				time.Sleep(500 * time.Millisecond) // the run takes about two seconds
 				select {
 				case err := <-ended:
 					t.Fatalf("the run was over before the disturbance: %v", err)
-				default:
+				case <-begun:
 				}
 				disturb(t, c)
 			}

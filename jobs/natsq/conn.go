@@ -73,7 +73,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	if c.nc, err = nats.Connect(o.URL, opts...); err != nil {
 		return nil, fmt.Errorf("no NATS server answers at %s: %w: start one (exoswarm nats) or correct --nats: %w", where, err, jobs.ErrUnavailable)
 	}
-	if c.js, err = jetstream.New(c.nc); err != nil {
+	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(objectPatience)); err != nil {
 		c.nc.Close()
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
@@ -111,7 +111,7 @@ func transient(err error) bool {
 	}
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) ||
 		errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrReconnectBufExceeded)
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrAsyncPublishTimeout) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
 // What a cluster says while it has no leader or too few servers.

@@ -1,0 +1,59 @@
+package natsq_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// breaking is a file whose first passes end as a publication does whose acknowledgement is lost.
+type breaking struct {
+	*bytes.Reader
+	left, passes int
+}
+
+func (b *breaking) Read(p []byte) (int, error) {
+	if b.passes > 0 && b.Len() < b.left {
+		b.passes--
+		return 0, nats.ErrTimeout
+	}
+	return b.Reader.Read(p)
+}
+
+// TestPutObjectAgain: what the server did not acknowledge is stored again, from where the reader stood, when the reader can go
+// back; and not for ever.
+func TestPutObjectAgain(t *testing.T) {
+	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	data := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
+	for passes, want := range map[int]error{0: nil, 2: nil, 100: jobs.ErrUnavailable} {
+		r := &breaking{bytes.NewReader(data), len(data) / 2, passes}
+		if _, err := r.Seek(100, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.PutObject(t.Context(), "o", r); !errors.Is(err, want) || err == nil && n != int64(len(data)-100) {
+			t.Fatalf("%d passes broken: %d bytes, %v, want %v", passes, n, err, want)
+		}
+		if want != nil {
+			continue
+		}
+		o, err := c.Object(t.Context(), "o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(o); err != nil || !bytes.Equal(got, data[100:]) {
+			t.Fatalf("%d passes broken: read back %d bytes, %v", passes, len(got), err)
+		}
+		o.Close()
+	}
+	// One that cannot go back is not begun again.
+	once := &breaking{bytes.NewReader(data), len(data) / 2, 1}
+	if _, err := c.PutObject(t.Context(), "o", struct{ io.Reader }{once}); !errors.Is(err, jobs.ErrUnavailable) {
+		t.Fatal(err)
+	}
+}
