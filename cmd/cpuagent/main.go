@@ -26,7 +26,7 @@ func root() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd) },
 	}
 	f := cmd.Flags()
-	f.String("nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder for temporary files; the system's when empty")
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/...; none by default")
@@ -42,7 +42,7 @@ func serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	url, _ := f.GetString("nats")
+	url, login := command.NATS(cmd)
 	replicas, _ := f.GetInt("replicas")
 	data, _ := f.GetString("data-dir")
 	rootFlags, _ := f.GetStringArray("root")
@@ -64,7 +64,7 @@ func serve(cmd *cobra.Command) (err error) {
 			return command.Usage("--data-dir: %v", err)
 		}
 	}
-	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Name: name, Replicas: replicas})
+	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas})
 	if err != nil {
 		return err
 	}

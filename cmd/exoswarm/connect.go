@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -11,20 +9,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// natsFlag adds --nats. Its default is NATS_URL where that is set, as for the tools of NATS.
-func natsFlag(f *pflag.FlagSet) {
-	url := os.Getenv("NATS_URL")
-	if url == "" {
-		url = "nats://127.0.0.1:4222"
-	}
-	f.String("nats", url, "URL of the NATS server")
-}
+// natsFlag adds the flags of a connection.
+func natsFlag(f *pflag.FlagSet) { command.NATSFlags(f, false) }
 
 // connected makes a command's RunE of a function that needs a connection.
 func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		url, _ := cmd.Flags().GetString("nats")
-		c, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Name: "exoswarm " + cmd.Name()})
+		url, login := command.NATS(cmd)
+		c, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: "exoswarm " + cmd.Name()})
 		if err != nil {
 			return err
 		}

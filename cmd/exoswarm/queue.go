@@ -108,13 +108,13 @@ What could lose data is never applied: the command says which setting it is and 
 
 func initServer(cmd *cobra.Command, _ []string) error {
 	f := cmd.Flags()
-	url, _ := f.GetString("nats")
+	url, login := command.NATS(cmd)
 	replicas, _ := f.GetInt("replicas")
 	yes, _ := f.GetBool("yes")
 	if replicas < 1 || replicas > 5 {
 		return command.Usage("--replicas %d: use 1 to 5", replicas)
 	}
-	c, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Name: "exoswarm init", Replicas: replicas, Bare: true})
+	c, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: "exoswarm init", Replicas: replicas, Bare: true})
 	if err != nil {
 		return err
 	}

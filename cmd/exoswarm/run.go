@@ -41,7 +41,7 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	f.String("output", "", "file for the decisions, NDJSON (required)")
 	f.String("report", "", "file for a report, one HTML page")
 	f.Bool("strict", false, "stop at the first row that is not valid")
-	f.String("nats", "", "URL of a cluster's NATS server; empty runs everything in this process")
+	command.NATSFlags(f, true)
 	f.String("data-dir", "", "folder for the streams of a run in this process; a temporary one when empty")
 	f.Int("batch-rows", 0, "most rows of a message, 1 to 4096; changes no output")
 	f.String("progress", "auto", "auto, plain, json or none")
@@ -57,7 +57,8 @@ type runOptions struct {
 	output   string
 	report   string
 	strict   bool
-	nats     string
+	nats     string // with login: a cluster; both empty run everything in this process
+	login    natsq.Login
 	dataDir  string
 	batch    int
 	progress string
@@ -72,7 +73,9 @@ func runFromFlags(cmd *cobra.Command) error {
 	o.output, _ = f.GetString("output")
 	o.report, _ = f.GetString("report")
 	o.strict, _ = f.GetBool("strict")
-	o.nats, _ = f.GetString("nats")
+	if f.Changed("nats") || f.Changed("nats-context") {
+		o.nats, o.login = command.NATS(cmd)
+	}
 	o.dataDir, _ = f.GetString("data-dir")
 	o.batch, _ = f.GetInt("batch-rows")
 	o.progress, _ = f.GetString("progress")
@@ -121,7 +124,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	var carrier carrier
 	// Starting and ending are short; only the work itself answers to Ctrl-C by finishing early.
 	base := context.WithoutCancel(ctx)
-	if o.nats == "" {
+	if o.nats == "" && o.login.Context == "" {
 		roots, local := localRoots(inputs, dest)
 		var e *embedded
 		if e, err = startEmbedded(base, embeddedOptions{dataDir: o.dataDir, roots: roots, log: o.log}); err != nil {
@@ -154,7 +157,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 			}
 		}()
 	} else {
-		if conn, err = natsq.Connect(base, natsq.Options{URL: o.nats, Name: "exoswarm run"}); err != nil {
+		if conn, err = natsq.Connect(base, natsq.Options{URL: o.nats, Login: o.login, Name: "exoswarm run"}); err != nil {
 			return err
 		}
 		defer conn.Close()

@@ -27,7 +27,7 @@ func root() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd) },
 	}
 	f := cmd.Flags()
-	f.String("nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder for compiled kernels; empty for none")
 	f.String("device", "auto", "host, cuda:N, or auto: the first GPU, or the host where there is none")
@@ -43,7 +43,7 @@ func serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	url, _ := f.GetString("nats")
+	url, login := command.NATS(cmd)
 	replicas, _ := f.GetInt("replicas")
 	data, _ := f.GetString("data-dir")
 	deviceName, _ := f.GetString("device")
@@ -65,7 +65,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Name: name, Replicas: replicas})
+	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas})
 	if err != nil {
 		return err
 	}

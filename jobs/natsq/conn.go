@@ -20,6 +20,7 @@ import (
 type Options struct {
 	// URL of the server, as in nats://127.0.0.1:4222; several with commas between. Ignored with InProcess.
 	URL string
+	Login
 	// InProcess connects to a server in this process.
 	InProcess interface{ InProcessConn() (net.Conn, error) }
 	// Name shows up in the server's list of connections.
@@ -64,14 +65,17 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		nats.MaxPingsOutstanding(3),
 		nats.Timeout(5 * time.Second),
 	}
-	where := o.URL
-	if o.InProcess != nil {
+	where := redact(o.URL)
+	switch {
+	case o.InProcess != nil:
 		opts = append(opts, nats.InProcessServer(o.InProcess))
 		where = "in this process"
+	case o.URL == "" && o.Context != "":
+		where = "of context " + o.Context
 	}
 	var err error
-	if c.nc, err = nats.Connect(o.URL, opts...); err != nil {
-		return nil, fmt.Errorf("no NATS server answers at %s: %w: start one (exoswarm nats) or correct --nats: %w", where, err, jobs.ErrUnavailable)
+	if c.nc, err = o.dial(o.URL, opts...); err != nil {
+		return nil, dialError(where, err)
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(objectPatience)); err != nil {
 		c.nc.Close()

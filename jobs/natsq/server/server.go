@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -33,6 +34,10 @@ type Options struct {
 	Port int
 	// Token that clients must show, as in nats://TOKEN@host:port. Empty for none.
 	Token string
+	// Cert and Key are files, in PEM, with the server's certificate; with them clients and the other servers of a cluster speak TLS
+	// or are refused. CA is a file with the certificates that those of clients and servers must be signed by; empty asks clients for
+	// none, and servers of a cluster for one of the system's.
+	Cert, Key, CA string
 	// Fast trades durability for rate: acknowledged messages of the last 100 ms can be lost in a power cut. Otherwise every
 	// acknowledgement is synced to disk first.
 	Fast bool
@@ -143,6 +148,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	} else if len(o.Routes) > 0 {
 		return nil, errors.New("nats server: routes without a cluster port: set both (--cluster-port)")
 	}
+	if err := o.secure(opts); err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
+	}
 	if o.Port == 0 {
 		opts.Port = natsd.RANDOM_PORT
 	}
@@ -181,6 +189,49 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return nil, errors.New("nats server: JetStream did not start in " + o.Dir + ": is another server using the folder, or the disk full?")
 		}
 	}
+}
+
+// secure turns on TLS where there is a certificate.
+func (o Options) secure(opts *natsd.Options) error {
+	if (o.Cert == "") != (o.Key == "") {
+		return errors.New("a certificate and its key come together (--tls-cert, --tls-key)")
+	}
+	if o.Cert == "" {
+		if o.CA != "" {
+			return errors.New("a CA without a certificate: set all three (--tls-cert, --tls-key, --tls-ca)")
+		}
+		return nil
+	}
+	for _, file := range []string{o.Cert, o.Key, o.CA} { // the server's own errors do not say which file
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(file); err != nil {
+			return fmt.Errorf("TLS: %w", err)
+		}
+	}
+	conf := func() (*tls.Config, error) {
+		c, err := natsd.GenTLSConfig(&natsd.TLSConfigOpts{CertFile: o.Cert, KeyFile: o.Key, CaFile: o.CA, Verify: o.CA != "", Ciphers: nil})
+		if err != nil {
+			return nil, fmt.Errorf("TLS with %s: %w", o.Cert, err)
+		}
+		c.MinVersion = tls.VersionTLS12
+		return c, nil
+	}
+	var err error
+	if opts.TLSConfig, err = conf(); err != nil {
+		return err
+	}
+	opts.TLS, opts.TLSVerify, opts.TLSTimeout = true, o.CA != "", 5
+	if o.ClusterPort > 0 {
+		if opts.Cluster.TLSConfig, err = conf(); err != nil {
+			return err
+		}
+		opts.Cluster.TLSTimeout = 5
+		// A server of the cluster is a client of the others too: it checks them by the same CA.
+		opts.Cluster.TLSConfig.RootCAs = opts.Cluster.TLSConfig.ClientCAs
+	}
+	return nil
 }
 
 // URL is where clients connect; empty for an in-process server.

@@ -1,0 +1,51 @@
+package command
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// The flags of a connection, the variables of the nats tool that stand behind them, and what they are for. Secrets have no flag: a
+// command line is seen by everybody on the machine.
+var natsFlags = []struct{ name, variable, usage string }{
+	{"nats", "NATS_URL", "URL of the NATS server"},
+	{"nats-context", "NATS_CONTEXT", "context of the nats tool that says where the server is and how to log in: a name or the path of its file"},
+	{"nats-creds", "NATS_CREDS", "file with the credentials (JWT and seed) to log in with"},
+	{"nats-nkey", "NATS_NKEY", "file with the seed of an nkey to log in with"},
+	{"nats-ca", "NATS_CA", "file with the certificates, in PEM, that the server's must be signed by; the system's when empty"},
+	{"nats-cert", "NATS_CERT", "file with our certificate, for a server that asks for one"},
+	{"nats-key", "NATS_KEY", "file with the key of --nats-cert"},
+}
+
+// NATSFlags adds the flags of a connection to a NATS server. Variables of the nats tool (NATS_URL, NATS_CREDS and so on) stand
+// behind them, and NATS_USER, NATS_PASSWORD and NATS_TOKEN besides. NATS_URL is left out for a command that embeds a
+// server unless it is given one.
+func NATSFlags(f *pflag.FlagSet, embeds bool) {
+	for _, n := range natsFlags {
+		value := os.Getenv(n.variable)
+		if n.name == "nats" && embeds {
+			value, n.usage = "", n.usage+"; empty runs everything in this process"
+		}
+		if n.name == "nats-context" && embeds {
+			value = ""
+		}
+		f.String(n.name, value, n.usage)
+	}
+}
+
+// NATS reads the flags of NATSFlags. Without URL and context it is the server of this machine.
+func NATS(cmd *cobra.Command) (url string, login natsq.Login) {
+	get := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
+	login = natsq.Login{
+		Context: get("nats-context"), Credentials: get("nats-creds"), NKey: get("nats-nkey"), CA: get("nats-ca"), Cert: get("nats-cert"), Key: get("nats-key"),
+		User: os.Getenv("NATS_USER"), Password: os.Getenv("NATS_PASSWORD"), Token: os.Getenv("NATS_TOKEN"),
+	}
+	if url = get("nats"); url == "" && login.Context == "" {
+		url = "nats://127.0.0.1:4222"
+	}
+	return url, login
+}

@@ -1,0 +1,139 @@
+package natsq_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// certificates writes a CA of that name and a certificate it has signed, for servers and clients on loopback, and returns
+// their files.
+func certificates(t *testing.T, name string) (ca, cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(file, kind string, der []byte) string {
+		p := filepath.Join(dir, file)
+		if err := os.WriteFile(p, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	sign := func(tmpl, parent *x509.Certificate, by *ecdsa.PrivateKey) ([]byte, *ecdsa.PrivateKey) {
+		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if by == nil {
+			by = k
+		}
+		der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, &k.PublicKey, by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return der, k
+	}
+	root := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	rootDER, rootKey := sign(root, root, nil)
+	leafDER, leafKey := sign(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node"}, NotBefore: root.NotBefore, NotAfter: root.NotAfter,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, root, rootKey)
+	keyDER, err := x509.MarshalECPrivateKey(leafKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write("ca.pem", "CERTIFICATE", rootDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "EC PRIVATE KEY", keyDER)
+}
+
+// TestTLS: a server with certificates lets in who trusts it and shows one that it trusts, and nobody else; the refusal says
+// what to check.
+func TestTLS(t *testing.T) {
+	ca, cert, key := certificates(t, "ours")
+	otherCA, otherCert, otherKey := certificates(t, "theirs")
+	s := start(t, server.Options{Cert: cert, Key: key, CA: ca})
+	context := filepath.Join(t.TempDir(), "prod.json")
+	data, err := json.Marshal(map[string]string{"url": s.URL(), "ca": ca, "cert": cert, "key": key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(context, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		url   string
+		login natsq.Login
+		want  string // of the error; empty when it connects
+	}{
+		"trusted":            {s.URL(), natsq.Login{CA: ca, Cert: cert, Key: key}, ""},
+		"by a context":       {"", natsq.Login{Context: context}, ""},
+		"context of nowhere": {"nats://127.0.0.1:1", natsq.Login{Context: context}, "no NATS server answers at nats://127.0.0.1:1"},
+		// The server looks at the certificate when the handshake is over for the client, and what arrives first of its alert and the
+		// closed connection depends on the schedule.
+		"no certificate":      {s.URL(), natsq.Login{CA: ca}, "127.0.0.1"},
+		"another certificate": {s.URL(), natsq.Login{CA: ca, Cert: otherCert, Key: otherKey}, "127.0.0.1"},
+		"another CA":          {s.URL(), natsq.Login{CA: otherCA, Cert: cert, Key: key}, "check the CA"},
+		"a key missing":       {s.URL(), natsq.Login{CA: ca, Cert: cert}, "come together"},
+		"a file missing":      {s.URL(), natsq.Login{CA: "/none/ca.pem"}, "/none/ca.pem"},
+		"no such context":     {"", natsq.Login{Context: "/none/context.json"}, "context /none/context.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := natsq.Connect(t.Context(), natsq.Options{URL: c.url, Login: c.login})
+			if err == nil {
+				conn.Close()
+			}
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestLoginErrors: a wrong secret is told apart from a server that is not there, and is not repeated in the error.
+func TestLoginErrors(t *testing.T) {
+	s := start(t, server.Options{Token: "right"})
+	for name, c := range map[string]struct {
+		url   string
+		login natsq.Login
+	}{
+		"token":        {s.URL(), natsq.Login{Token: "wr0ng-secret"}},
+		"token in URL": {strings.Replace(s.URL(), "nats://", "nats://wr0ng-secret@", 1), natsq.Login{}},
+		"password":     {s.URL(), natsq.Login{User: "u", Password: "wr0ng-secret"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := natsq.Connect(t.Context(), natsq.Options{URL: c.url, Login: c.login})
+			if err == nil || !strings.Contains(err.Error(), "does not let us in") || strings.Contains(err.Error(), "wr0ng") {
+				t.Error(err)
+			}
+		})
+	}
+	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Login: natsq.Login{Token: "right"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	for _, o := range []server.Options{{Cert: "c.pem"}, {CA: "ca.pem"}, {Cert: "/none/c.pem", Key: "/none/k.pem"}} {
+		o.Dir = t.TempDir()
+		if s, err := server.Start(t.Context(), o); err == nil {
+			s.Close()
+			t.Errorf("%+v started", o)
+		}
+	}
+}
