@@ -32,6 +32,7 @@ func root() *cobra.Command {
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/...; none by default")
 	f.Int("concurrency", 4, "jobs at a time")
 	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
+	command.MetricsFlag(f)
 	command.LogFlags(f)
 	return cmd
 }
@@ -64,6 +65,15 @@ func serve(cmd *cobra.Command) (err error) {
 			return command.Usage("--data-dir: %v", err)
 		}
 	}
+	metrics, err := command.NewMetrics(cmd, func() error { return nil }, log)
+	if err != nil {
+		return err
+	}
+	defer metrics.Close()
+	counts, err := natsq.NewMetrics(metrics)
+	if err != nil {
+		return err
+	}
 	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas})
 	if err != nil {
 		return err
@@ -76,16 +86,18 @@ func serve(cmd *cobra.Command) (err error) {
 	defer func() { err = errors.Join(err, files.Close()) }()
 	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
-		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Logger: log,
+		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Metrics: counts, Logger: log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
 	})
 	if err != nil {
 		return err
 	}
+	ctx, end := context.WithCancelCause(cmd.Context())
+	defer end(nil)
 	started := time.Now().UTC()
 	describe := func() jobs.Agent {
 		a := jobs.Agent{Name: name, Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency, Running: worker.Running(), State: "serving", Started: started}
-		if cmd.Context().Err() != nil {
+		if ctx.Err() != nil {
 			a.State = "draining"
 		}
 		return a
@@ -100,13 +112,17 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	log.Info("cpuagent is ready", "name", name, "nats", url)
 
-	<-cmd.Context().Done()
-	log.Info("draining", "reason", context.Cause(cmd.Context()))
+	select {
+	case <-ctx.Done():
+	case <-entry.Drained():
+		end(errors.New("an operator asked for it"))
+	}
+	log.Info("draining", "reason", context.Cause(ctx))
 	gateway.Close()
 	err = drain(worker)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if cerr := entry.Close(ctx); cerr != nil {
+	if cerr := entry.Close(last); cerr != nil {
 		log.Warn("the registry forgets this agent by itself", "error", cerr)
 	}
 	return err

@@ -87,7 +87,14 @@ func agentCommand() *cobra.Command {
 	})
 	natsFlag(list.Flags())
 	outputFlag(list.Flags())
-	return group("agent", "Look at the agents of the cluster", list)
+	drain := &cobra.Command{
+		Use: "drain AGENT", Short: "Have an agent take nothing new, give back what it has, and end", Args: cobra.ExactArgs(1),
+		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			return c.DrainAgent(cmd.Context(), args[0])
+		}),
+	}
+	natsFlag(drain.Flags())
+	return group("agent", "Look at the agents of the cluster", list, drain)
 }
 
 func initCommand() *cobra.Command {

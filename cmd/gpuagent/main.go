@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -33,6 +34,7 @@ func root() *cobra.Command {
 	f.String("device", "auto", "host, cuda:N, or auto: the first GPU, or the host where there is none")
 	f.Int64("memory-limit", 0, "most bytes of device memory to use; 0 for all")
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
+	command.MetricsFlag(f)
 	command.LogFlags(f)
 	return cmd
 }
@@ -65,6 +67,12 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	metrics, err := command.NewMetrics(cmd, healthy(dev), log)
+	if err != nil {
+		return err
+	}
+	defer metrics.Close()
+	metrics.MustRegister(newDeviceMetrics(dev))
 	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas})
 	if err != nil {
 		return err
@@ -72,11 +80,33 @@ func serve(cmd *cobra.Command) (err error) {
 	defer conn.Close()
 	agent := gpuagents.Start(gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log})
 	p := dev.Properties()
+	ctx, end := context.WithCancelCause(cmd.Context())
+	defer end(nil)
+	started := time.Now().UTC()
+	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
+		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: p.Model, Memory: p.MemoryBytes, State: "serving", Started: started}
+		if ctx.Err() != nil {
+			a.State = "draining"
+		}
+		return a
+	}, log)
+	if err != nil {
+		agent.Stop()
+		return err
+	}
 	log.Info("gpuagent is ready", "name", name, "nats", url, "device", p.Name, "model", p.Model)
 
-	<-cmd.Context().Done()
-	log.Info("draining", "reason", context.Cause(cmd.Context()))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	select {
+	case <-ctx.Done():
+	case <-entry.Drained():
+		end(errors.New("an operator asked for it"))
+	}
+	log.Info("draining", "reason", context.Cause(ctx))
+	last, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return agent.Drain(ctx)
+	err = agent.Drain(last)
+	if cerr := entry.Close(last); cerr != nil {
+		log.Warn("the registry forgets this agent by itself", "error", cerr)
+	}
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
@@ -31,7 +32,13 @@ type Announcement struct {
 	ended sync.WaitGroup
 	once  sync.Once
 	err   error
+
+	asked sync.Once
+	drain chan struct{}
 }
+
+// drainSubject is where an agent is asked to drain; it answers before it does.
+func drainSubject(key string) string { return "exo.agent.drain." + key }
 
 // Announce enters an agent into the registry and keeps it there until Close. describe is called every few seconds for what is
 // to be said of it; its Name must be an id and stay the same.
@@ -44,8 +51,17 @@ func (c *Conn) Announce(ctx context.Context, describe func() jobs.Agent, log *sl
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.Background())
-	a := &Announcement{c: c, id: agentKey(first.Name), stop: stop}
+	a := &Announcement{c: c, id: agentKey(first.Name), stop: stop, drain: make(chan struct{})}
+	sub, err := c.nc.Subscribe(drainSubject(a.id), func(m *nats.Msg) {
+		_ = m.Respond([]byte(fmt.Sprintf(`{"v":%d}`, jobs.Version))) // whoever asked sees in the registry that it drains
+		a.asked.Do(func() { close(a.drain) })
+	})
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("announce agent %s: %w", first.Name, err)
+	}
 	a.ended.Go(func() {
+		defer func() { _ = sub.Unsubscribe() }()
 		tick := time.NewTicker(announceEvery)
 		defer tick.Stop()
 		for {
@@ -62,6 +78,25 @@ func (c *Conn) Announce(ctx context.Context, describe func() jobs.Agent, log *sl
 		}
 	})
 	return a, nil
+}
+
+// Drained is closed when an operator has asked this agent to drain (Conn.DrainAgent). What to do is the caller's.
+func (a *Announcement) Drained() <-chan struct{} { return a.drain }
+
+// DrainAgent asks an agent to take nothing new, to give back what it has, and to end. It returns when the agent has heard;
+// jobs.ErrNotFound when there is none of that name.
+func (c *Conn) DrainAgent(ctx context.Context, name string) error {
+	err := c.retry(ctx, "drain agent "+name, func(ctx context.Context) error {
+		_, err := c.nc.RequestWithContext(ctx, drainSubject(agentKey(name)), nil)
+		if errors.Is(err, nats.ErrNoResponders) {
+			return jobs.ErrNotFound
+		}
+		return err
+	})
+	if errors.Is(err, jobs.ErrNotFound) {
+		return fmt.Errorf("drain agent %s: no agent of that name is connected (exoswarm agent list): %w", name, err)
+	}
+	return err
 }
 
 // agentKey makes an id of a name. Names of agents hold a host's name, which may have dots and be long; they end in what tells

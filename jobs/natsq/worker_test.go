@@ -316,6 +316,15 @@ func TestAgents(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Name != "host.example a1" || all[0].Memory != 1<<30 || all[0].Seen.IsZero() {
 		t.Fatalf("%+v, %v", all, err)
 	}
+	if err := c.DrainAgent(t.Context(), "host.example a2"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("an agent that is not there was drained: %v", err)
+	}
+	for range 2 {
+		if err := c.DrainAgent(t.Context(), "host.example a1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-a.Drained()
 	for range 2 {
 		if err := a.Close(t.Context()); err != nil {
 			t.Fatal(err)

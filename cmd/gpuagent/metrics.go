@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// healthPatience bounds a look at the device: a scrape of the metrics waits for it.
+const healthPatience = 2 * time.Second
+
+// healthy says why the device cannot be used, or nil.
+func healthy(d device.Device) func() error {
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
+		defer cancel()
+		if h := d.Health(ctx); h.State == device.Failed {
+			return errors.New("the device has failed: " + strings.Join(h.Reasons, "; "))
+		}
+		return nil
+	}
+}
+
+// deviceMetrics collects what the device says of itself when it is asked.
+type deviceMetrics struct {
+	d device.Device
+
+	state, inUse, cached, temperature, power, busy, memoryBusy, ecc *prometheus.Desc
+}
+
+func newDeviceMetrics(d device.Device) *deviceMetrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("exoswarm_device_"+name, help, labels, prometheus.Labels{"device": d.Properties().Name})
+	}
+	return &deviceMetrics{
+		d:           d,
+		state:       desc("state", "1 for the state that the device is in: ok, degraded or failed.", "state"),
+		inUse:       desc("memory_in_use_bytes", "Device memory of open buffers."),
+		cached:      desc("memory_cached_bytes", "Device memory that is kept for the next buffers."),
+		temperature: desc("temperature_celsius", "Temperature of the chip."),
+		power:       desc("power_watts", "Power of the board."),
+		busy:        desc("busy_ratio", "Share of the last sample period in which a kernel ran."),
+		memoryBusy:  desc("memory_busy_ratio", "Share of the last sample period in which device memory was read or written."),
+		ecc:         desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.state, m.inUse, m.cached, m.temperature, m.power, m.busy, m.memoryBusy, m.ecc} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector. What the chip cannot measure is left out.
+func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
+	defer cancel()
+	h := m.d.Health(ctx)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, s := range []device.State{device.OK, device.Degraded, device.Failed} {
+		v := 0.0
+		if s == h.State {
+			v = 1
+		}
+		gauge(m.state, v, s.String())
+	}
+	gauge(m.inUse, float64(h.InUse))
+	gauge(m.cached, float64(h.Cached))
+	s := h.Sensors
+	if s == nil {
+		return
+	}
+	for _, x := range []struct {
+		d     *prometheus.Desc
+		v     int
+		scale float64
+	}{{m.temperature, s.Temperature, 1}, {m.power, s.PowerMilliwatts, 1e-3}, {m.busy, s.Utilisation, 1e-2}, {m.memoryBusy, s.MemoryUtilisation, 1e-2}} {
+		if x.v >= 0 {
+			gauge(x.d, float64(x.v)*x.scale)
+		}
+	}
+	for kind, n := range map[string]int64{"corrected": s.ECCCorrected, "uncorrected": s.ECCUncorrected} {
+		if n >= 0 {
+			out <- prometheus.MustNewConstMetric(m.ecc, prometheus.CounterValue, float64(n), kind)
+		}
+	}
+}
