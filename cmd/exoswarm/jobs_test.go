@@ -102,6 +102,10 @@ func TestJobCommands(t *testing.T) {
 	defer func() { _ = entry.Close(context.Background()) }()
 	out, _ = run(0, "agent", "list")
 	has(out, "w1", "double", "serving")
+	_, errs = run(1, "agent", "drain", "w2")
+	has(errs, "no agent of that name is connected")
+	run(0, "agent", "drain", "w1")
+	<-entry.Drained() // what to do is the agent's own; this one goes on
 	run(0, "queue", "resume", "cpu")
 	out, _ = run(0, "job", "watch", "j1")
 	has(out, "j1", "done", "42")
