@@ -68,7 +68,8 @@ func (p *puller) get(ctx context.Context, stream, consumer string, n, maxBytes i
 			return got, nil
 		}
 	}
-	clean = true
+	// Of a request with a bound of bytes the server says too that it is complete. That would be taken for the answer to the next request.
+	clean = maxBytes == 0
 	return got, nil
 }
 
