@@ -20,7 +20,7 @@ func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Ms
 		for _, m := range msgs {
 			t := w.open(base, m)
 			if t == nil {
-				w.held.drop(m)
+				w.release(m)
 				continue
 			}
 			tasks = append(tasks, t)
@@ -34,7 +34,7 @@ func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Ms
 	w.linger(ctx, s, b, func() (count, bytes int) { return b.Max - len(tasks), b.MaxBytes - size }, &until, add)
 	defer func() {
 		for _, t := range tasks {
-			w.held.drop(t.m)
+			w.release(t.m)
 		}
 	}()
 	// One more look: what was cancelled meanwhile is left out.

@@ -96,27 +96,32 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 
 // purge removes what stands on a subject, which may have wildcards, and returns how many messages it was.
 func (c *Conn) purge(ctx context.Context, stream, subject string) (n uint64, err error) {
-	req, err := json.Marshal(map[string]string{"filter": subject})
+	err = c.retry(ctx, "purge "+subject, func(ctx context.Context) error {
+		n, err = c.purgeOnce(ctx, stream, subject, 0)
+		return err
+	})
+	return n, err
+}
+
+// purgeOnce is purge for the messages before a sequence number, 0 for all, without a second try.
+func (c *Conn) purgeOnce(ctx context.Context, stream, subject string, before uint64) (n uint64, err error) {
+	req, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
 	if err != nil {
 		return 0, err
 	}
-	err = c.retry(ctx, "purge "+subject, func(ctx context.Context) error {
-		m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
-		if err != nil {
-			return err
-		}
-		var resp struct {
-			Error  *jetstream.APIError `json:"error"`
-			Purged uint64              `json:"purged"`
-		}
-		if err := json.Unmarshal(m.Data, &resp); err != nil {
-			return fmt.Errorf("answer of stream %s: %w", stream, err)
-		}
-		if resp.Error != nil {
-			return resp.Error
-		}
-		n = resp.Purged
-		return nil
-	})
-	return n, err
+	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
+	if err != nil {
+		return 0, err
+	}
+	var resp struct {
+		Error  *jetstream.APIError `json:"error"`
+		Purged uint64              `json:"purged"`
+	}
+	if err := json.Unmarshal(m.Data, &resp); err != nil {
+		return 0, fmt.Errorf("answer of stream %s: %w", stream, err)
+	}
+	if resp.Error != nil {
+		return 0, resp.Error
+	}
+	return resp.Purged, nil
 }

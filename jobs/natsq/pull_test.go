@@ -27,7 +27,10 @@ func queue(t *testing.T, n int) (*Conn, source, context.Context) {
 	t.Cleanup(c.Close)
 	batch := make([]jobs.Job, n)
 	for i := range batch {
-		batch[i] = jobs.Job{Version: jobs.Version, ID: fmt.Sprint("j", i), Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}
+		batch[i] = simpleJob(fmt.Sprint("j", i))
+	}
+	if n == 0 {
+		return c, source{}, ctx
 	}
 	if err := c.SubmitBatch(ctx, batch); err != nil {
 		t.Fatal(err)
@@ -42,6 +45,10 @@ func queue(t *testing.T, n int) (*Conn, source, context.Context) {
 			return c, src, ctx
 		}
 	}
+}
+
+func simpleJob(id string) jobs.Job {
+	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}
 }
 
 // TestPullFull: what the server says behind a batch that is full is not taken for the answer to the next request.

@@ -105,7 +105,7 @@ func (w *Worker) mustRun(t *task) error {
 
 // do runs one job to its end.
 func (w *Worker) do(ctx context.Context, m *nats.Msg) {
-	defer w.held.drop(m)
+	defer w.release(m)
 	base := context.WithoutCancel(ctx)
 	t := w.open(base, m)
 	if t == nil {
@@ -126,6 +126,12 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	})
 	w.Metrics.ended(t)
 	w.conclude(base, t, output, err, context.Cause(run), ctx.Err() != nil)
+}
+
+// release ends a worker's hold on a job. What it has not ended by then goes back to the queue when the lease runs out.
+func (w *Worker) release(m *nats.Msg) {
+	w.held.drop(m)
+	w.done.leave(m)
 }
 
 // withDeadline ends ctx with jobs.ErrDeadline, unless the time is zero.
@@ -183,7 +189,7 @@ func (w *Worker) retry(t *task, err error) {
 
 // giveBack returns a job to the queue. When the server cannot be told, the end of the lease does the same.
 func (w *Worker) giveBack(t *task, pause time.Duration) {
-	w.held.drop(t.m)
+	w.release(t.m)
 	var err error
 	if pause > 0 {
 		err = t.m.NakWithDelay(pause)
@@ -198,7 +204,7 @@ func (w *Worker) giveBack(t *task, pause time.Duration) {
 // drop takes a message that is nobody's job out of the queue.
 func (w *Worker) drop(t *task, err error) {
 	w.Logger.Error("message dropped", "error", err)
-	w.held.drop(t.m)
+	w.release(t.m)
 	if rerr := t.m.Respond([]byte("+TERM " + err.Error())); rerr != nil {
 		w.Logger.Warn("message not dropped", "error", rerr)
 	}
@@ -269,8 +275,9 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 		}
 	}
 	w.held.drop(t.m)
-	// Not waited for: if it is lost, the next delivery finds the result.
-	if err := t.m.Ack(); err != nil {
+	// Not waited for: if it is lost, the next delivery finds the result. A job with a dead letter leaves at once, because a redrive of
+	// it must not find it in the queue.
+	if err := w.done.retire(t.m, !lost(r)); err != nil {
 		t.log.Warn("job not acknowledged; it will be given out again", "error", err)
 		return
 	}

@@ -103,6 +103,7 @@ type Worker struct {
 	c      *Conn
 	puller *puller
 	held   *holder
+	done   *retirer
 	ctl    *control
 	wake   chan struct{}
 
@@ -151,6 +152,9 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	ends = append(ends, w.puller.close)
 	w.held = newHolder(c.ackWait/3, o.Healthy, o.Logger)
 	ends = append(ends, w.held.close)
+	w.done = c.newRetirer(o.Logger)
+	w.done.ended.Go(w.done.loop)
+	ends = append(ends, w.done.close)
 	if w.ctl, err = c.watchControl(ctx, o.Pool, w.poke, o.Logger); err != nil {
 		return nil, err
 	}
@@ -170,6 +174,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	go func() {
 		<-run.Done()
 		w.running.Wait()
+		w.done.close()
 		// Acknowledgements are not waited for one by one, but the last must be on their way.
 		flush, done := context.WithTimeout(context.Background(), 5*time.Second)
 		if err := c.nc.FlushWithContext(flush); err != nil {
@@ -379,6 +384,7 @@ func (w *Worker) ask(ctx context.Context, s source, n, maxBytes int) ([]*nats.Ms
 	for _, m := range msgs {
 		w.held.add(m)
 	}
+	w.done.track(s, msgs)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if errors.Is(err, errNoConsumer) { // removed by an operator, or its leader is being elected: made again when next asked

@@ -1,0 +1,198 @@
+package natsq
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// queued lists the ids of the jobs of a source that are in the queue.
+func queued(ctx context.Context, t *testing.T, c *Conn, s source) (ids []string) {
+	t.Helper()
+	for seq := uint64(1); ; seq++ {
+		m, err := c.next(ctx, jobStream(s.pool), s.job("*"), seq)
+		if err != nil {
+			return ids
+		}
+		_, id, _ := parseSubject(m.Subject)
+		ids, seq = append(ids, id), m.Seq
+	}
+}
+
+// awaitQueued waits until exactly these jobs are in the queue: acknowledgements are not waited for.
+func awaitQueued(ctx context.Context, t *testing.T, c *Conn, s source, want ...string) {
+	t.Helper()
+	for {
+		got := queued(ctx, t, c, s)
+		if slices.Equal(got, want) {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("queued: %v, want %v", got, want)
+		}
+	}
+}
+
+// purging is a retirer that does not give up waiting, so that what leaves the queue was purged. Its loop does not run: the
+// test calls pass.
+func purging(c *Conn) *retirer {
+	r := c.newRetirer(slog.New(slog.DiscardHandler))
+	r.grace = time.Hour
+	return r
+}
+
+func fetch(ctx context.Context, t *testing.T, c *Conn, s source, r *retirer, n int) []*nats.Msg {
+	t.Helper()
+	p := &puller{nc: c.nc}
+	defer p.close()
+	msgs, err := p.get(ctx, jobStream(s.pool), s.consumer(), n, 0)
+	if err != nil || len(msgs) != n {
+		t.Fatalf("%d jobs of %d, %v", len(msgs), n, err)
+	}
+	r.track(s, msgs)
+	return msgs
+}
+
+func retire(t *testing.T, r *retirer, msgs ...*nats.Msg) {
+	t.Helper()
+	for _, m := range msgs {
+		if err := r.retire(m, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRetire(t *testing.T) {
+	c, s, ctx := queue(t, 30)
+	r := purging(c)
+	a := fetch(ctx, t, c, s, r, 10)
+	b := fetch(ctx, t, c, s, r, 10)
+	retire(t, r, b...)
+	if !r.pass(false) || len(queued(ctx, t, c, s)) != 30 {
+		t.Fatalf("jobs without a result before them: %v", queued(ctx, t, c, s))
+	}
+	retire(t, r, a[:9]...)
+	if !r.pass(false) || len(queued(ctx, t, c, s)) != 30 {
+		t.Fatalf("one of a run has no result: %v", queued(ctx, t, c, s))
+	}
+	retire(t, r, a[9])
+	r.rest = time.Time{}
+	if r.pass(false) || len(queued(ctx, t, c, s)) != 10 {
+		t.Fatalf("two whole runs: %v", queued(ctx, t, c, s))
+	}
+	if len(r.runs)+len(r.of) != 0 {
+		t.Errorf("kept %d runs, %d jobs", len(r.runs), len(r.of))
+	}
+	cons, err := c.js.Consumer(ctx, jobStream(s.pool), s.consumer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := cons.CachedInfo(); i.NumAckPending != 0 || i.NumPending != 10 {
+		t.Errorf("the consumer has %d unacknowledged, %d to come", i.NumAckPending, i.NumPending)
+	}
+	if got := fetch(ctx, t, c, s, r, 10); got[0].Subject != s.job("j20") {
+		t.Errorf("the next job is %s", got[0].Subject)
+	}
+}
+
+// TestRetireOthers: jobs that another worker has are never purged, and what waits for them is acknowledged in the end.
+func TestRetireOthers(t *testing.T) {
+	c, s, ctx := queue(t, 20)
+	other, r := purging(c), purging(c)
+	theirs := fetch(ctx, t, c, s, other, 4)
+	mine := fetch(ctx, t, c, s, r, 8)
+	retire(t, r, mine...)
+	r.pass(false)
+	if got := queued(ctx, t, c, s); len(got) != 20 {
+		t.Fatalf("%v", got)
+	}
+	retire(t, other, theirs[:3]...) // too few for a purge: acknowledged
+	r.grace = 0
+	if r.pass(false) {
+		t.Error("something waits")
+	}
+	awaitQueued(ctx, t, c, s, "j3", "j12", "j13", "j14", "j15", "j16", "j17", "j18", "j19")
+}
+
+// TestRetireLeft: a job that went back to the queue stays there, and so does what another worker got in between.
+func TestRetireLeft(t *testing.T) {
+	c, s, ctx := queue(t, 24)
+	r := purging(c)
+	msgs := fetch(ctx, t, c, s, r, 12)
+	retire(t, r, msgs[:5]...)
+	r.leave(msgs[5])
+	retire(t, r, msgs[6:]...)
+	if !r.pass(false) {
+		t.Error("nothing waits behind the job that was given back")
+	}
+	if got := queued(ctx, t, c, s); len(got) != 19 || got[0] != "j5" {
+		t.Fatalf("%v", got)
+	}
+	r.pass(true)
+	want := []string{"j5"}
+	for i := 12; i < 24; i++ {
+		want = append(want, fmt.Sprint("j", i))
+	}
+	awaitQueued(ctx, t, c, s, want...)
+}
+
+// TestRuns: a run has no gap, and nothing that was handed out before.
+func TestRuns(t *testing.T) {
+	type delivery struct{ tries, seq, number int }
+	several := func(n, seq, number int) (all []delivery) {
+		for i := range n {
+			all = append(all, delivery{1, seq + 2*i, number + i})
+		}
+		return all
+	}
+	for name, tc := range map[string]struct {
+		got  []delivery
+		want []int // lengths of the runs
+	}{
+		"whole":           {several(9, 1, 1), []int{9}},
+		"few":             {several(7, 1, 1), nil},
+		"again first":     {append([]delivery{{2, 1, 9}}, several(9, 20, 10)...), []int{9}},
+		"again between":   {slices.Concat(several(8, 1, 1), []delivery{{2, 3, 9}}, several(8, 40, 10)), []int{8, 8}},
+		"others between":  {slices.Concat(several(8, 1, 1), several(9, 40, 11)), []int{8, 9}},
+		"too few between": {slices.Concat(several(8, 1, 1), several(3, 40, 11), several(8, 60, 15)), []int{8, 8}},
+		"numbers go back": {slices.Concat(several(8, 50, 1), several(8, 1, 9)), []int{8, 8}},
+	} {
+		r := (&Conn{ackWait: time.Minute}).newRetirer(slog.New(slog.DiscardHandler))
+		var msgs []*nats.Msg
+		for _, d := range tc.got {
+			msgs = append(msgs, &nats.Msg{Sub: &nats.Subscription{}, Subject: "s", Reply: fmt.Sprintf("$JS.ACK.S.C.%d.%d.%d.1.0", d.tries, d.seq, d.number)})
+		}
+		r.track(source{}, msgs)
+		var got []int
+		for _, run := range r.runs[source{}] {
+			got = append(got, len(run.jobs))
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: runs of %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// TestRetireAnew: a server that has lost the end of its stream gives the same numbers to other jobs. Those stay.
+func TestRetireAnew(t *testing.T) {
+	before, s, ctx := queue(t, 10)
+	c, _, _ := queue(t, 0)
+	r := purging(c)
+	retire(t, r, fetch(ctx, t, before, s, r, 10)...)
+	// The first is the same job, as when a submitter repeats some of what was lost.
+	ids := []string{"j0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"}
+	for _, id := range ids {
+		if err := c.Submit(ctx, simpleJob(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.pass(false)
+	if got := queued(ctx, t, c, s); !slices.Equal(got, ids) {
+		t.Errorf("jobs without a result were removed: %v are left", got)
+	}
+}
