@@ -76,7 +76,7 @@ func (w *Worker) linger(ctx context.Context, s source, b Batch, room func() (cou
 			if src.kind != s.kind {
 				continue
 			}
-			msgs, err := w.ask(ctx, src, count, bytes)
+			msgs, err := w.ask(ctx, src, request{n: count, maxBytes: bytes})
 			if err != nil {
 				return // what is there is enough
 			}

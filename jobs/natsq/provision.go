@@ -39,6 +39,8 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		DiscardNewPerSubject: true,
 		AllowMsgTTL:          true,
 		AllowAtomicPublish:   true,
+		// Who waits for a result hears of it when it is stored.
+		RePublish: &jetstream.RePublish{Source: "exo.res.*", Destination: "exo.done.{{wildcard(1)}}", HeadersOnly: true},
 	}, {
 		Name:              deadStream,
 		Subjects:          []string{"exo.dead.*.*.*.*"},

@@ -29,16 +29,27 @@ const pullPatience = 2 * time.Second
 
 var errNoConsumer = errors.New("no consumer answers")
 
-// get returns up to n messages of a consumer, and none when there are none; maxBytes bounds their sum, 0 for no bound. Messages that
-// came before an error are returned with it.
-func (p *puller) get(ctx context.Context, stream, consumer string, n, maxBytes int) (got []*nats.Msg, err error) {
+// get is pull for up to n messages that are there now; maxBytes bounds their sum, 0 for no bound.
+func (p *puller) get(ctx context.Context, stream, consumer string, n, maxBytes int) ([]*nats.Msg, error) {
+	return p.pull(ctx, stream, consumer, request{n: n, maxBytes: maxBytes})
+}
+
+// request says what a call of pull asks for.
+type request struct {
+	n        int           // messages at most
+	maxBytes int           // of them together; 0 for no bound
+	wait     time.Duration // how long for the first one, if there is none; 0 for not at all
+}
+
+// pull returns messages of a consumer, and none when there are none. Messages that came before an error are returned with it.
+func (p *puller) pull(ctx context.Context, stream, consumer string, r request) (got []*nats.Msg, err error) {
 	sub, err := p.take()
 	if err != nil {
 		return nil, err
 	}
 	clean := false
 	defer func() { p.put(sub, clean) }()
-	req, err := json.Marshal(map[string]any{"batch": n, "no_wait": true, "max_bytes": maxBytes})
+	req, err := json.Marshal(map[string]any{"batch": r.n, "no_wait": true, "max_bytes": r.maxBytes, "expires": r.wait})
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +58,7 @@ func (p *puller) get(ctx context.Context, stream, consumer string, n, maxBytes i
 	}
 	wait, cancel := context.WithTimeout(ctx, pullPatience)
 	defer cancel()
-	for len(got) < n {
+	for len(got) < r.n {
 		m, err := sub.NextMsgWithContext(wait)
 		if err != nil {
 			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -69,7 +80,7 @@ func (p *puller) get(ctx context.Context, stream, consumer string, n, maxBytes i
 		}
 	}
 	// Of a request with a bound of bytes the server says too that it is complete. That would be taken for the answer to the next request.
-	clean = maxBytes == 0
+	clean = r.maxBytes == 0
 	return got, nil
 }
 

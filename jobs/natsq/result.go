@@ -16,6 +16,9 @@ import (
 
 func resultSubject(id string) string { return "exo.res." + id }
 
+// doneSubject is where the server says, without the result itself, that it has stored one.
+func doneSubject(id string) string { return "exo.done." + id }
+
 // result returns the result of a job, or jobs.ErrNotFound while there is none.
 func (c *Conn) result(ctx context.Context, id string) (r jobs.Result, err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
@@ -37,9 +40,9 @@ func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
 		return jobs.Result{}, err
 	}
 	// A push as the usual case, and a look now and then in case the push was lost with a connection. The push itself is not
-	// believed: it may be a second result, which the stream refuses.
+	// believed: anybody may publish it.
 	wake := make(chan struct{}, 1)
-	sub, err := c.nc.Subscribe(resultSubject(id), func(*nats.Msg) {
+	sub, err := c.nc.Subscribe(doneSubject(id), func(*nats.Msg) {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -49,8 +52,8 @@ func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
 		return jobs.Result{}, fmt.Errorf("wait for job %s: %w", id, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	// A push comes before the stream has stored the result, and may have come before the subscription: so look again soon, at first
-	// too, and then ever more rarely.
+	// A push may have come before the subscription, and comes from no stream made by an earlier version: so look again soon, and then
+	// ever more rarely.
 	const soonest, latest = time.Millisecond, 2 * time.Second
 	pause := soonest
 	look := time.NewTimer(pause)

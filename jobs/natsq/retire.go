@@ -71,7 +71,7 @@ const (
 	shortest = 8
 	// longestGrace is how long a job with a result waits for those before it, or for its turn. Then it is acknowledged. A sixth of a
 	// lease bounds it too, so that no lease ends meanwhile.
-	longestGrace = 250 * time.Millisecond
+	longestGrace = time.Second
 	// again is how soon the server is asked again about what is in the way.
 	again = 20 * time.Millisecond
 	// answer is how long the server may take before everything is acknowledged.
@@ -79,12 +79,12 @@ const (
 )
 
 // A purge looks at every subject that is queued, with the stream locked: about 20 ms when 100,000 are (measured). So it takes a
-// fifth of the time at most; and one that takes longer than dear is not repeated soon, because nobody should wait for it and single
-// acknowledgements are as fast by then.
+// fifth of the time at most, and gets more jobs the longer it takes. When it is slower than single acknowledgements all the same, by
+// single, there is none for a hundred times as long.
 const (
-	share = 4
-	dear  = 50 * time.Millisecond
-	rare  = 100
+	share  = 4
+	rare   = 100
+	single = 250 * time.Microsecond // of the server for one; an fsync
 )
 
 // newRetirer makes a retirer whose loop does not run yet.
@@ -257,9 +257,9 @@ func (r *retirer) purge(s source) error {
 		return nil
 	}
 	began := time.Now()
-	_, err := r.c.purgeOnce(ctx, jobStream(s.pool), s.job("*"), upTo+1)
+	n, err := r.c.purgeOnce(ctx, jobStream(s.pool), s.job("*"), upTo+1)
 	took := time.Since(began)
-	if r.rest = time.Now().Add(share * took); took > dear {
+	if r.rest = time.Now().Add(share * took); took > max(r.grace/share, time.Duration(n)*single) {
 		r.rest = time.Now().Add(rare * took)
 	}
 	if err != nil {

@@ -237,6 +237,7 @@ func (w *Worker) heard(m *nats.Msg) {
 // lookout (measured).
 const (
 	firstEcho = 200 * time.Microsecond
+	moment    = 2 * time.Millisecond // of patience before the first echo
 	lastEcho  = 50 * time.Millisecond
 )
 
@@ -342,7 +343,8 @@ func (w *Worker) loop(ctx context.Context) {
 // fetch waits for jobs of one source: as many as there are free slots and one, or a batch.
 func (w *Worker) fetch(ctx context.Context, t *turns) (source, []*nats.Msg, error) {
 	for {
-		s, ok := t.next(w.ready())
+		ready := w.ready()
+		s, ok := t.next(ready)
 		if !ok {
 			select {
 			case <-w.wake:
@@ -355,7 +357,7 @@ func (w *Worker) fetch(ctx context.Context, t *turns) (source, []*nats.Msg, erro
 		if b, ok := w.Batches[s.kind]; ok {
 			n, size = b.Max, b.MaxBytes
 		}
-		msgs, err := w.ask(ctx, s, n, size)
+		msgs, err := w.ask(ctx, s, request{n: n, maxBytes: size, wait: w.patience(s, len(ready))})
 		if err != nil {
 			return s, nil, err
 		}
@@ -366,8 +368,19 @@ func (w *Worker) fetch(ctx context.Context, t *turns) (source, []*nats.Msg, erro
 	}
 }
 
-// ask gets up to n jobs of a source and holds them. That there was no more is remembered until there is news.
-func (w *Worker) ask(ctx context.Context, s source, n, maxBytes int) ([]*nats.Msg, error) {
+// patience is how long the server may look for jobs of a source: a moment when it has just told of one and the worker has no other
+// source to ask meanwhile, else not at all.
+func (w *Worker) patience(s source, ready int) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ready > 1 || time.Since(w.sources[s].at) > lastEcho {
+		return 0
+	}
+	return moment
+}
+
+// ask gets jobs of a source and holds them. That there was no more is remembered until there is news.
+func (w *Worker) ask(ctx context.Context, s source, r request) ([]*nats.Msg, error) {
 	w.mu.Lock()
 	st := w.sources[s]
 	before, known := st.news, st.known
@@ -380,7 +393,7 @@ func (w *Worker) ask(ctx context.Context, s source, n, maxBytes int) ([]*nats.Ms
 		st.known = true
 		w.mu.Unlock()
 	}
-	msgs, err := w.puller.get(ctx, jobStream(w.Pool), s.consumer(), n, maxBytes)
+	msgs, err := w.puller.pull(ctx, jobStream(w.Pool), s.consumer(), r)
 	for _, m := range msgs {
 		w.held.add(m)
 	}
@@ -394,7 +407,7 @@ func (w *Worker) ask(ctx context.Context, s source, n, maxBytes int) ([]*nats.Ms
 	if len(msgs) > 0 {
 		err = nil // what went wrong will go wrong again
 	}
-	if len(msgs) < n && st.news == before {
+	if len(msgs) < r.n && st.news == before {
 		st.ready = false
 		if since := time.Since(st.at); since < lastEcho {
 			time.AfterFunc(max(since, firstEcho), func() { w.note(s, false); w.poke() })
