@@ -52,9 +52,9 @@ func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
 		return jobs.Result{}, fmt.Errorf("wait for job %s: %w", id, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	// A push may have come before the subscription, and comes from no stream made by an earlier version: so look again soon, and then
-	// ever more rarely.
-	const soonest, latest = time.Millisecond, 2 * time.Second
+	// The server has the subscription before the first question, so a result that it does not have then is pushed. What gets lost on
+	// the way, or comes from a stream of an earlier version, which pushes nothing, is found by looking, ever more rarely.
+	const soonest, latest = 10 * time.Millisecond, 2 * time.Second
 	pause := soonest
 	look := time.NewTimer(pause)
 	defer look.Stop()
