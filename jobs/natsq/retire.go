@@ -24,7 +24,9 @@ type retirer struct {
 	c     *Conn
 	log   *slog.Logger
 	grace time.Duration // longestGrace or less
-	rest  time.Time     // no purge before; the loop's alone
+	// Of the loop alone:
+	rest time.Time // no purge before
+	slow bool      // the last one was slower than acknowledgements
 
 	mu   sync.Mutex
 	runs map[source][]*run // in order of their sequence numbers
@@ -80,7 +82,8 @@ const (
 
 // A purge looks at every subject that is queued, with the stream locked: 2.3 ms when a thousand are, 133 ms when 100,000 are (measured
 // on two cores with a load of 30). So it takes a fifth of the time at most, and gets more jobs the longer it takes. When the jobs
-// cannot wait for the next one, and single acknowledgements would have been as fast, there is none for twenty times as long.
+// cannot wait for the next one, and single acknowledgements would have been as fast, twice in a row, there is none for twenty times as
+// long: once is a disk that was busy.
 const (
 	share  = 4
 	rare   = 20
@@ -259,9 +262,12 @@ func (r *retirer) purge(ctx context.Context, s source) error {
 	began := time.Now()
 	n, err := r.c.purgeOnce(ctx, jobStream(s.pool), s.job("*"), upTo+1)
 	took := time.Since(began)
-	if r.rest = time.Now().Add(share * took); took > max(r.grace/share, time.Duration(n)*single) {
+	r.rest = time.Now().Add(share * took)
+	slow := took > max(r.grace/share, time.Duration(n)*single)
+	if slow && r.slow {
 		r.rest = time.Now().Add(rare * took)
 	}
+	r.slow = slow
 	if err != nil {
 		return err
 	}
