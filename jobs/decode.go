@@ -111,8 +111,8 @@ func DecodeResult(data []byte) (Result, error) {
 	if r.Version != Version {
 		return r, Errorf(CodeVersion, "result of job %q speaks protocol version %d, this side %d: update the older side", r.JobID, r.Version, Version)
 	}
-	if r.Status != Done && r.Status != Failed || r.Status == Failed && r.Error == nil {
-		return r, Errorf(CodeInvalid, "result of job %q: status %q with error %v: use %q, or %q with an error", r.JobID, r.Status, r.Error, Done, Failed)
+	if r.Status != Done && r.Status != Failed && r.Status != Skipped || r.Status != Done && r.Error == nil {
+		return r, Errorf(CodeInvalid, "result of job %q: status %q with error %v: use %q, or %q or %q with an error", r.JobID, r.Status, r.Error, Done, Failed, Skipped)
 	}
 	return r, nil
 }

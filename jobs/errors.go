@@ -44,6 +44,8 @@ const (
 	CodeDevice   Code = "device"   // the accelerator failed
 	CodeCanceled Code = "canceled" // the submitter cancelled
 	CodeDeadline Code = "deadline" // the job was not done by its deadline
+	CodeParent   Code = "parent"   // a job that it waited for was not done; the message names it
+	CodeSkipped  Code = "skipped"  // the same, of a job that is to be skipped then
 	CodeInternal Code = "internal" // a defect of Exoswarm
 )
 

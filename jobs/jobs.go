@@ -49,6 +49,11 @@ type Job struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// ResultTTL is how many seconds its result is kept, 1 to 604800 (7 days); 0 means 86400.
 	ResultTTL int `json:"result_ttl_s,omitempty"`
+	// After lists the jobs that must be over before this one begins, at most MaxParents. They must be known when it is submitted,
+	// or be submitted with it.
+	After []string `json:"after,omitempty"`
+	// OnFailedParent says what becomes of it when one of those is not done; empty means FailChild.
+	OnFailedParent ParentPolicy `json:"on_failed_parent,omitempty"`
 	// SpecRef stands for a spec too large for a message (more than MaxInline bytes). The queue sets it, and puts the
 	// spec back before a handler sees the job.
 	SpecRef *ObjectRef `json:"spec_ref,omitempty"`
@@ -87,6 +92,8 @@ type Status string
 const (
 	Done   Status = "done"
 	Failed Status = "failed"
+	// Skipped is a job that never began, because one that it waited for was not done.
+	Skipped Status = "skipped"
 )
 
 // Result is the outcome of a job. The first result written for a job is the only one.
@@ -96,7 +103,7 @@ type Result struct {
 	Kind     string          `json:"kind"`
 	Status   Status          `json:"status"`
 	Output   json.RawMessage `json:"output,omitempty"` // by kind, for a job that is done
-	Error    *Error          `json:"error,omitempty"`  // for one that failed
+	Error    *Error          `json:"error,omitempty"`  // for one that failed or was skipped
 	Attempts int             `json:"attempts"`
 	Worker   string          `json:"worker"`
 	Finished time.Time       `json:"finished"`
@@ -202,6 +209,9 @@ func (j Job) Validate() error {
 		return bad("a spec of %d bytes: at most %d: put bulk data into the object store", len(j.Spec), MaxSpec)
 	case j.SpecRef == nil && !json.Valid(j.Spec):
 		return bad("its spec is not JSON")
+	}
+	if what := j.checkParents(); what != "" {
+		return bad("%s", what)
 	}
 	return nil
 }

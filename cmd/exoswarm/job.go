@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,8 +37,9 @@ func jobCommand() *cobra.Command {
 // jobView is a job as it is shown: not over, or its result.
 type jobView struct {
 	ID     string       `json:"id"`
-	State  string       `json:"state"` // waiting (queued, delayed or running), done or failed
+	State  string       `json:"state"` // waiting (for other jobs, queued, delayed or running), done, failed or skipped
 	Job    *jobs.Job    `json:"job,omitempty"`
+	Waits  []string     `json:"waits_for,omitempty"` // jobs that are not over
 	Result *jobs.Result `json:"result,omitempty"`
 }
 
@@ -54,7 +56,7 @@ func jobGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			if r.Error != nil {
 				text = r.Error.Message
 			}
-			if err := p.item(jobView{r.JobID, string(r.Status), nil, &r}, r.JobID, r.Status, r.Kind, r.Attempts, r.Worker, text); err != nil {
+			if err := p.item(jobView{ID: r.JobID, State: string(r.Status), Result: &r}, r.JobID, r.Status, r.Kind, r.Attempts, r.Worker, text); err != nil {
 				return err
 			}
 			return p.end()
@@ -64,7 +66,15 @@ func jobGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		}
 		j, err := c.Find(cmd.Context(), args[0])
 		if err == nil {
-			if err := p.item(jobView{j.ID, "waiting", &j, nil}, j.ID, "waiting", j.Kind, "", "", ""); err != nil {
+			waits, err := c.Missing(cmd.Context(), j)
+			if err != nil {
+				return err
+			}
+			text := ""
+			if len(waits) > 0 {
+				text = "waits for " + strings.Join(waits, ", ")
+			}
+			if err := p.item(jobView{ID: j.ID, State: "waiting", Job: &j, Waits: waits}, j.ID, "waiting", j.Kind, "", "", text); err != nil {
 				return err
 			}
 			return p.end()
@@ -83,13 +93,20 @@ func jobList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "KIND", "LANE", "TENANT", "SUBMITTED")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "KIND", "LANE", "TENANT", "SUBMITTED", "WAITS FOR")
 	if err != nil {
 		return err
 	}
 	var perr error
 	err = c.Jobs(cmd.Context(), pool, func(j jobs.Job) bool {
-		perr = p.item(j, j.ID, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339))
+		var waits []string
+		if waits, perr = c.Missing(cmd.Context(), j); perr != nil {
+			return false
+		}
+		perr = p.item(struct {
+			jobs.Job
+			Waits []string `json:"waits_for,omitempty"`
+		}{j, waits}, j.ID, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), strings.Join(waits, ","))
 		return perr == nil && (limit == 0 || p.n < limit)
 	})
 	return errors.Join(err, perr, p.end())

@@ -45,7 +45,7 @@ func TestJobCommands(t *testing.T) {
 	out, errs := run(0, "init")
 	has(out+errs, "EXO_RESULTS", "EXO_JOBS_GPU", "apply it with --yes")
 	_, errs = run(0, "init", "--yes")
-	has(errs, "11 changes applied")
+	has(errs, "12 changes applied")
 	_, errs = run(0, "init", "--yes")
 	has(errs, "nothing to change")
 
@@ -69,6 +69,18 @@ func TestJobCommands(t *testing.T) {
 	has(out, "failed", "job was cancelled before it began")
 	_, errs = run(2, "job", "cancel", "j2")
 	has(errs, "job j2 is over")
+	// Jobs that wait for others.
+	run(0, "submit", "--kind", "double", "--spec", "2", "--id", "child", "--after", "j1")
+	run(0, "submit", "--kind", "double", "--spec", "2", "--id", "skipped", "--after", "j2,child", "--on-failed-parent", "skip")
+	out, _ = run(0, "job", "get", "child")
+	has(out, "waiting", "waits for j1")
+	graph := write(t, filepath.Join(dir, "graph.jsonl"), `{"pool":"cpu","kind":"double","spec":4,"id":"last","after":["middle"]}
+{"pool":"cpu","kind":"double","spec":4,"id":"middle","after":["child"],"on_failed_parent":"run"}`)
+	run(0, "submit", "-f", graph)
+	out, _ = run(0, "job", "list", "--limit", "0")
+	has(out, "WAITS FOR", "middle")
+	out, _ = run(0, "job", "get", "skipped")
+	has(out, "skipped", "job skipped did not begin, because job j2 failed (canceled)")
 	out, _ = run(0, "queue", "stats")
 	has(out, "1501", "true", "double", "normal")
 
@@ -109,6 +121,8 @@ func TestJobCommands(t *testing.T) {
 	run(0, "queue", "resume", "cpu")
 	out, _ = run(0, "job", "watch", "j1")
 	has(out, "j1", "done", "42")
+	out, _ = run(0, "job", "watch", "last")
+	has(out, "last", "done", "8")
 	out, _ = run(0, "submit", "--kind", "double", "--spec", "5", "--wait", "-o", "json")
 	var results []jobs.Result
 	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 1 || string(results[0].Output) != "10" {
@@ -162,6 +176,8 @@ func TestJobCommandErrors(t *testing.T) {
 		{2, []string{"submit", "--kind", "k", "--spec", "{"}, "--spec is not JSON"},
 		{2, []string{"submit", "--kind", "k", "--lane", "fast"}, `lane "fast": use "high", "normal" or "low"`},
 		{2, []string{"submit", "--kind", "k", "--spec", "@/does/not/exist"}, "no such file"},
+		{2, []string{"submit", "--kind", "k", "--after", "nobody"}, "waits for nobody, of which nothing is known"},
+		{2, []string{"submit", "--kind", "k", "--on-failed-parent", "skip"}, "on_failed_parent without after"},
 		{2, []string{"submit", "-f", bad}, `bad.jsonl line 2: field /lane: `},
 		{2, []string{"submit", "-f", bad, "--wait"}, "--file goes with neither"},
 		{1, []string{"submit", "--kind", "k", "--wait", "--timeout", "50ms"}, "it has no result after 50ms; it goes on"},

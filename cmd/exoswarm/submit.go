@@ -27,7 +27,8 @@ func submitCommand() *cobra.Command {
 fault, 1 when it failed otherwise.
 
 With --file every line is a job as JSON, as in docs/protocol.md; id and version may be left out. Lines are submitted in batches of
-up to 1000 of one pool, each all or none. A line that is not valid ends the command before its batch; the message names it.`,
+up to 1000 of one pool, each all or none. A job that waits for others (after) stands behind those, or in the same batch, where each of its
+parents counts as another. A line that is not valid ends the command before its batch; the message names it.`,
 		Args: cobra.NoArgs,
 		RunE: connected(submit),
 	}
@@ -42,6 +43,8 @@ up to 1000 of one pool, each all or none. A line that is not valid ends the comm
 	f.String("tenant", jobs.DefaultTenant, "whose share it uses")
 	f.Duration("delay", 0, "begin no earlier than after this time")
 	f.Duration("deadline", 0, "fail when it is not done after this time; 0 for none")
+	f.StringSlice("after", nil, "ids of jobs that must be over before it begins, with commas between")
+	f.String("on-failed-parent", "", "when one of those is not done: fail (the default), skip or run")
 	f.Int("max-attempts", jobs.Attempts, "how often it may be tried, 1 to 100")
 	f.Duration("result-ttl", 24*time.Hour, "how long the result is kept, 1 s to 168 h")
 	f.StringP("file", "f", "", "file of jobs, one a line as JSON; - for standard input")
@@ -88,6 +91,9 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	j.Pool, j.Lane = jobs.Pool(pool), jobs.Lane(lane)
 	j.Kind, _ = f.GetString("kind")
 	j.Tenant, _ = f.GetString("tenant")
+	j.After, _ = f.GetStringSlice("after")
+	policy, _ := f.GetString("on-failed-parent")
+	j.OnFailedParent = jobs.ParentPolicy(policy)
 	j.MaxAttempts, _ = f.GetInt("max-attempts")
 	if j.ID, _ = f.GetString("id"); j.ID == "" {
 		j.ID = natsq.NewID()
@@ -187,6 +193,7 @@ func submitFile(cmd *cobra.Command, c *natsq.Conn, file string) error {
 		return err
 	}
 	var batch []jobs.Job
+	size := 0 // of the batch, with what its jobs wait for
 	flush := func() error {
 		if err := c.SubmitBatch(cmd.Context(), batch); err != nil {
 			return err
@@ -196,7 +203,7 @@ func submitFile(cmd *cobra.Command, c *natsq.Conn, file string) error {
 				return err
 			}
 		}
-		batch = batch[:0]
+		batch, size = batch[:0], 0
 		return nil
 	}
 	lines := bufio.NewScanner(in)
@@ -210,7 +217,7 @@ func submitFile(cmd *cobra.Command, c *natsq.Conn, file string) error {
 		if err != nil {
 			return fmt.Errorf("%s line %d: %w", file, n, err)
 		}
-		if j.NotBefore.After(time.Now()) { // a delayed job goes by itself
+		if j.NotBefore.After(time.Now()) && len(j.After) == 0 { // a delayed job goes by itself
 			if err := c.Submit(cmd.Context(), j); err != nil {
 				return fmt.Errorf("%s line %d: %w", file, n, err)
 			}
@@ -219,10 +226,11 @@ func submitFile(cmd *cobra.Command, c *natsq.Conn, file string) error {
 			}
 			continue
 		}
-		if len(batch) == jobs.MaxBatch || len(batch) > 0 && j.Pool != batch[0].Pool {
+		if size += 1 + len(j.After); size > jobs.MaxBatch || len(batch) > 0 && j.Pool != batch[0].Pool {
 			if err := flush(); err != nil {
 				return fmt.Errorf("%s before line %d: %w", file, n, err)
 			}
+			size = 1 + len(j.After)
 		}
 		batch = append(batch, j)
 	}

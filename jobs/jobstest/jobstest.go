@@ -34,6 +34,7 @@ type Client interface {
 	SubmitBatch(ctx context.Context, batch []jobs.Job) error
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
 	Find(ctx context.Context, id string) (jobs.Job, error)
+	Missing(ctx context.Context, j jobs.Job) ([]string, error)
 	Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error
 	Withdraw(ctx context.Context, j jobs.Job) error
 	Pause(ctx context.Context, p jobs.Pool, kind string) error
@@ -108,6 +109,17 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 		"result ttl":       testResultTTL,
 		"stats":            testStats,
 		"model":            testModel,
+
+		"parents":           testParents,
+		"parents together":  testParentsTogether,
+		"parents refused":   testParentsRefused,
+		"parents over":      testParentsOver,
+		"parents fail":      testParentsFail,
+		"parents withdrawn": testParentsWithdrawn,
+		"parents redriven":  testParentsRedriven,
+		"child cancelled":   testChildCancelled,
+		"child late":        testChildLate,
+		"graphs":            testGraphs,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}

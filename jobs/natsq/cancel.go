@@ -44,8 +44,10 @@ func (c *Conn) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 		Version: jobs.Version, JobID: j.ID, Kind: j.Kind, Status: jobs.Failed, Finished: time.Now().UTC(),
 		Error: jobs.Errorf(jobs.CodeCanceled, "%v before it began", jobs.ErrCancelled),
 	}
-	_, err = c.putResult(ctx, r, j.ResultTTL)
-	return err
+	if _, err = c.putResult(ctx, r, j.ResultTTL); err != nil {
+		return err
+	}
+	return c.resolveChildren(ctx, j.ID)
 }
 
 // Withdraw takes a job that no worker has had out of the queue, without a result. One that a worker has had stays.
@@ -59,6 +61,9 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 	s := sourceOf(j)
 	if !s.valid() {
 		return false, j.Validate()
+	}
+	if waiting, err = c.withdrawWaiting(ctx, s, j.ID); err != nil {
+		return false, err
 	}
 	for _, subject := range []string{s.sched(j.ID), s.due(j.ID)} {
 		n, err := c.purge(ctx, schedStream, subject)

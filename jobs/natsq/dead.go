@@ -121,6 +121,9 @@ func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 			return err
 		}
 		j.Deadline, j.NotBefore = time.Time{}, time.Time{} // both belong to the first life
+		if d.Reason == nil || d.Reason.Code != jobs.CodeParent {
+			j.After, j.OnFailedParent = nil, "" // it began, so its parents were over
+		}
 		if err := c.submit(ctx, j, forgiven); err != nil && !errors.Is(err, jobs.ErrExists) {
 			return err
 		}
@@ -153,19 +156,7 @@ func (c *Conn) uncancel(ctx context.Context, id string) (forgiven uint64, err er
 
 // removeLetter removes the letter itself, not one that took its place since.
 func (c *Conn) removeLetter(ctx context.Context, d jobs.DeadLetter) error {
-	return c.retry(ctx, "remove the dead letter of job "+d.ID, func(ctx context.Context) error {
-		s, err := c.js.Stream(ctx, deadStream)
-		if err != nil {
-			return err
-		}
-		if err = s.DeleteMsg(ctx, d.Seq); err != nil && !transient(err) {
-			// The server's refusal says in words only that there is no such message, so look.
-			if _, gerr := c.getMsg(ctx, deadStream, map[string]any{"seq": d.Seq}); errors.Is(gerr, jobs.ErrNotFound) {
-				return nil
-			}
-		}
-		return err
-	})
+	return c.removeMsg(ctx, deadStream, d.Seq)
 }
 
 // PurgeDead removes the dead letters that f selects and returns their number.

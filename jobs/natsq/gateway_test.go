@@ -63,7 +63,12 @@ func TestGateway(t *testing.T) {
 		t.Error(text)
 	}
 	_, _ = ask("exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"id":"late","not_before":"2999-01-01T00:00:00Z"}`)
+	_, _ = ask("exo.api.submit", `{"pool":"cpu","kind":"echo","spec":2,"id":"child","after":["`+id+`","late"],"on_failed_parent":"skip"}`)
 	for _, c := range []struct{ subject, data, want string }{
+		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":["none"]}`, `waits for none, of which nothing is known`},
+		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":[]}`, `"field":"/after"`},
+		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"on_failed_parent":"skip"}`, `"code":"invalid"`},
+		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":["late"],"on_failed_parent":"stop"}`, `use \"fail\", \"skip\" or \"run\"`},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"lane":"fast"}`, `"field":"/lane","value":"\"fast\"","cure":"use \"high\", \"normal\" or \"low\""`},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"id":"` + id + `"}`, `"code":"exists"`},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"deadline":"2026-01-01T00:00:00Z","not_before":"2027-01-01T00:00:00Z"}`, `is before not_before`},
@@ -76,6 +81,7 @@ func TestGateway(t *testing.T) {
 		{"exo.api.cancel.late", ``, `{"v":1,"job":"late"}`},
 		{"exo.api.cancel." + id, ``, `{"v":1,"job":"` + id + `"}`},
 		{"exo.api.result.late", ``, `"code":"canceled"`},
+		{"exo.api.result.child", `{"wait_s":15}`, `"status":"skipped","error":{"code":"skipped","message":"job child did not begin, because job late failed`},
 	} {
 		if text, _ := ask(c.subject, c.data); !strings.Contains(text, c.want) {
 			t.Errorf("%s %s: %s, want %s", c.subject, c.data, text, c.want)

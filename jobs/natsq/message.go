@@ -91,7 +91,9 @@ func (c *Conn) publish(ctx context.Context, what string, m *nats.Msg) error {
 	if m.Header == nil {
 		m.Header = nats.Header{}
 	}
-	m.Header.Set(jetstream.MsgIDHeader, NewID())
+	if m.Header.Get(jetstream.MsgIDHeader) == "" {
+		m.Header.Set(jetstream.MsgIDHeader, NewID())
+	}
 	return c.retry(ctx, what, func(ctx context.Context) error {
 		_, err := c.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 		return err

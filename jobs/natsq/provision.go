@@ -24,6 +24,8 @@ const (
 const (
 	maxJobs  = 2_000_000
 	maxBytes = 64 << 30
+	// Waiting jobs and their edges. The server keeps about 100 bytes in memory for each job that was looked at.
+	maxWaiting = 500_000
 )
 
 // streams lists the streams of the protocol; those of logs are made with each swarm.
@@ -56,6 +58,17 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		Discard:           jetstream.DiscardOld,
 		AllowMsgSchedules: true,
 		AllowMsgTTL:       true,
+	}, {
+		Name:      waitStream,
+		Subjects:  []string{"exo.wait.*.*.*.*.*", "exo.edge.*.*"},
+		Retention: jetstream.LimitsPolicy,
+		// A job waits once, and a full stream refuses: what waits must not be forgotten.
+		Discard:              jetstream.DiscardNew,
+		MaxMsgs:              maxWaiting,
+		MaxMsgSize:           jobs.MaxMessage,
+		MaxMsgsPerSubject:    1,
+		DiscardNewPerSubject: true,
+		AllowAtomicPublish:   true,
 	}}
 	for _, p := range pools() {
 		all = append(all, jetstream.StreamConfig{

@@ -11,6 +11,7 @@ const (
 	resultStream  = "EXO_RESULTS"
 	deadStream    = "EXO_DEAD"
 	schedStream   = "EXO_SCHED"
+	waitStream    = "EXO_WAIT"
 	leaseBucket   = "EXO_LEASES"
 	swarmBucket   = "EXO_SWARMS"
 	cancelBucket  = "EXO_CANCEL"
@@ -44,6 +45,7 @@ func (s source) tail() string {
 func (s source) job(id string) string   { return "exo.job." + s.tail() + "." + id }
 func (s source) sched(id string) string { return "exo.sched." + s.tail() + "." + id }
 func (s source) due(id string) string   { return "exo.due." + s.tail() + "." + id }
+func (s source) wait(id string) string  { return "exo.wait." + s.tail() + "." + id }
 func (s source) dead(id string) string {
 	return "exo.dead." + string(s.pool) + "." + s.kind + "." + s.tenant + "." + id
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -28,6 +29,9 @@ func (c *Conn) Submit(ctx context.Context, j jobs.Job) error { return c.submit(c
 // submit is Submit for a job whose cancellations up to the revision forgiven do not count.
 func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64) error {
 	what := "submit job " + j.ID
+	if len(j.After) > 0 {
+		return c.submitGraph(ctx, what, []jobs.Job{j}, forgiven)
+	}
 	m, j, err := c.prepare(ctx, j)
 	if err != nil {
 		return err
@@ -57,7 +61,8 @@ func submitError(what string, err error) error {
 }
 
 // SubmitBatch hands in up to jobs.MaxBatch jobs of one pool, all or none: when one of them exists already, none is
-// stored and the error, jobs.ErrExists, names it. None of them may be delayed, or have the
+// stored and the error, jobs.ErrExists, names it. Jobs that wait for others may be submitted with those, in any order, of both
+// pools and delayed; jobs and parents together are at most jobs.MaxBatch. Without such a job none of them may be delayed, or have the
 // id of one that is: then it is done now, and once. It returns when all are stored.
 func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) error {
 	if len(batch) == 0 {
@@ -67,6 +72,9 @@ func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) error {
 		return jobs.Errorf(jobs.CodeInvalid, "a batch of %d jobs: at most %d are submitted as one", len(batch), jobs.MaxBatch)
 	}
 	what := fmt.Sprintf("submit %d jobs", len(batch))
+	if slices.ContainsFunc(batch, func(j jobs.Job) bool { return len(j.After) > 0 }) {
+		return c.submitGraph(ctx, what, batch, 0)
+	}
 	msgs := make([]*nats.Msg, len(batch))
 	seen := make(map[string]bool, len(batch))
 	now := time.Now()

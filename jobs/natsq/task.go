@@ -274,6 +274,7 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 			return
 		}
 	}
+	w.deps.ended(t.id)
 	w.held.drop(t.m)
 	// Not waited for: if it is lost, the next delivery finds the result. A job with a dead letter leaves at once, because a redrive of
 	// it must not find it in the queue.

@@ -129,7 +129,7 @@ func TestNames(t *testing.T) {
 			rapid.SampledFrom(pools()).Draw(rt, "pool"), id.Draw(rt, "kind"), rapid.SampledFrom(jobs.Lanes()).Draw(rt, "lane"), id.Draw(rt, "tenant"),
 		}
 		job := id.Draw(rt, "id")
-		for _, subject := range []string{s.job(job), s.sched(job), s.due(job)} {
+		for _, subject := range []string{s.job(job), s.sched(job), s.due(job), s.wait(job)} {
 			if got, gotID, ok := parseSubject(subject); !ok || got != s || gotID != job {
 				rt.Fatalf("%s: %+v %s", subject, got, gotID)
 			}

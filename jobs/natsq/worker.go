@@ -105,6 +105,7 @@ type Worker struct {
 	held   *holder
 	done   *retirer
 	ctl    *control
+	deps   *dependents
 	wake   chan struct{}
 
 	mu      sync.Mutex
@@ -134,6 +135,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		WorkerOptions: o, c: c, wake: make(chan struct{}, 1), sources: map[source]*sourceState{},
 		slots: make(chan struct{}, o.Concurrency), closed: make(chan struct{}),
 	}
+	w.deps = newDependents(c, o.Logger)
 	run, cancel := context.WithCancelCause(context.Background())
 	w.cancel = cancel
 	var ends []func()
@@ -171,6 +173,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	w.running.Go(func() { w.loop(run) })
 	w.running.Go(func() { w.lookout(run) })
 	w.running.Go(func() { c.promote(run, o.Logger) })
+	w.running.Go(func() { w.deps.run(run) })
 	go func() {
 		<-run.Done()
 		w.running.Wait()

@@ -1,0 +1,297 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// A job with parents stands in waitStream until they are over. Right behind it, written with it as one, stands an edge for each parent, in
+// the order of its After: edge i of the job at sequence number n is at n+1+i. An edge that is there is a parent that is missing.
+
+// edgeSubject is the subject of an edge; its body is the subject of the waiting job.
+func edgeSubject(parent, child string) string { return "exo.edge." + parent + "." + child }
+
+// submitGraph stores jobs as waiting, all or none: those with parents and those that they wait for. The resolver moves them on, and so does
+// this call, as far as it comes.
+func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, forgiven uint64) error {
+	for _, j := range batch {
+		if err := j.WithDefaults().Validate(); err != nil {
+			return err
+		}
+	}
+	if err := jobs.CheckGraph(batch); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	var msgs []*nats.Msg
+	for _, j := range batch {
+		m, j, err := c.prepare(ctx, j)
+		if err != nil {
+			return err
+		}
+		m.Subject = sourceOf(j).wait(j.ID)
+		if forgiven > 0 {
+			m.Header = nats.Header{headerForgiven: {strconv.FormatUint(forgiven, 10)}}
+		}
+		msgs = append(msgs, m)
+		for _, p := range j.After {
+			msgs = append(msgs, &nats.Msg{Subject: edgeSubject(p, j.ID), Data: []byte(m.Subject)})
+		}
+	}
+	if len(msgs) > jobs.MaxBatch {
+		return jobs.Errorf(jobs.CodeInvalid, "%s: they and what they wait for are %d together: at most %d are submitted as one: submit the parents first", what, len(msgs), jobs.MaxBatch)
+	}
+	if err := c.checkGraph(ctx, batch); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	unsure, err := c.publishAll(ctx, what, msgs)
+	if exists, _ := refused(err); exists {
+		found, first, ferr := c.present(ctx, batch)
+		switch {
+		case ferr != nil:
+			return fmt.Errorf("%s: %w", what, ferr)
+		case unsure && found == len(batch): // the acknowledgement of an earlier try was lost
+			err = nil
+		case found > 0:
+			return fmt.Errorf("%s: none was stored, because job %s exists: %w", what, first, jobs.ErrExists)
+		default: // edges that a withdrawn job of that id has left
+			if err := c.clearEdges(ctx, batch); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			_, err = c.publishAll(ctx, what, msgs)
+		}
+	}
+	if err != nil {
+		return submitError(what, err)
+	}
+	inside := map[string]bool{}
+	for _, j := range batch {
+		inside[j.ID] = true
+	}
+	// They are stored; what is not done here the workers do. Those inside follow theirs.
+	_ = each(batch, func(j jobs.Job) error {
+		if slices.ContainsFunc(j.After, func(p string) bool { return inside[p] }) {
+			return nil
+		}
+		subject := sourceOf(j).wait(j.ID)
+		if f, err := c.resolve(ctx, subject, nil); err == nil && f == ended {
+			return c.resolveChildren(ctx, j.ID)
+		}
+		return nil
+	})
+	return nil
+}
+
+// checkGraph asks what the server would not notice: that a job is over, queued or delayed, that nothing is known of a parent, and that a
+// circle would close.
+func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
+	inside := map[string]bool{}
+	child := map[string]string{} // of a parent outside
+	for _, j := range batch {
+		inside[j.ID] = true
+	}
+	var outside []jobs.Job
+	for _, j := range batch {
+		for _, p := range j.After {
+			if !inside[p] && child[p] == "" {
+				child[p] = j.ID
+				outside = append(outside, jobs.Job{ID: p})
+			}
+		}
+	}
+	err := each(batch, func(j jobs.Job) error {
+		if err := c.unknown(ctx, j); err != nil {
+			return err
+		}
+		if _, err := c.lastRetry(ctx, jobStream(j.Pool), sourceOf(j).job(j.ID)); err == nil {
+			return fmt.Errorf("job %s is queued: %w", j.ID, jobs.ErrExists)
+		} else if !errors.Is(err, jobs.ErrNotFound) {
+			return err
+		}
+		if len(j.After) == 0 {
+			return nil
+		}
+		m, err := c.nextRetry(ctx, waitStream, edgeSubject(j.ID, "*"), 1)
+		if errors.Is(err, jobs.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return jobs.Errorf(jobs.CodeInvalid, "job %s has after, and job %s waits for it already: give it a new id", j.ID, m.Subject[strings.LastIndex(m.Subject, ".")+1:])
+	})
+	if err != nil {
+		return err
+	}
+	return each(outside, func(p jobs.Job) error {
+		there, err := c.standing(ctx, p.ID)
+		if err == nil && !there {
+			err = jobs.Errorf(jobs.CodeInvalid, "job %s waits for %s, of which nothing is known: submit that first, or both together; a job that is over is known while its result is kept", child[p.ID], p.ID)
+		}
+		return err
+	})
+}
+
+// standing says whether anything is known of a job: that it waits, is delayed, queued or over, or is a dead letter. A job moves forwards
+// through these places and is written to one before it leaves the last; only a redrive goes back, and for that there is the second look.
+func (c *Conn) standing(ctx context.Context, id string) (bool, error) {
+	places := [][2]string{{waitStream, "exo.wait.*.*.*.*." + id}, {schedStream, "exo.sched.*.*.*.*." + id}, {schedStream, "exo.due.*.*.*.*." + id}}
+	for _, p := range pools() {
+		places = append(places, [2]string{jobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
+	}
+	places = append(places, [2]string{resultStream, resultSubject(id)}, [2]string{deadStream, "exo.dead.*.*.*." + id})
+	for range 2 {
+		for _, place := range places {
+			if _, err := c.lastRetry(ctx, place[0], place[1]); err == nil {
+				return true, nil
+			} else if !errors.Is(err, jobs.ErrNotFound) {
+				return false, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// present counts the jobs of which something is known, and names the first in order.
+func (c *Conn) present(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
+	var mu sync.Mutex
+	there := map[string]bool{}
+	err = each(batch, func(j jobs.Job) error {
+		ok, err := c.standing(ctx, j.ID)
+		mu.Lock()
+		there[j.ID] = ok
+		mu.Unlock()
+		return err
+	})
+	for _, j := range batch {
+		if there[j.ID] {
+			if n++; n == 1 {
+				first = j.ID
+			}
+		}
+	}
+	return n, first, err
+}
+
+// clearEdges removes edges to jobs that do not wait.
+func (c *Conn) clearEdges(ctx context.Context, batch []jobs.Job) error {
+	return each(batch, func(j jobs.Job) error {
+		for _, p := range j.After {
+			if _, err := c.purge(ctx, waitStream, edgeSubject(p, j.ID)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Missing lists the parents of a waiting job that are not over, in the order of its After; none when it waits for no job.
+func (c *Conn) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
+	s := sourceOf(j)
+	if len(j.After) == 0 || !s.valid() {
+		return nil, nil
+	}
+	m, err := c.lastRetry(ctx, waitStream, s.wait(j.ID))
+	if errors.Is(err, jobs.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for i, p := range j.After {
+		there, err := c.edge(ctx, m.Seq, i, p, j.ID)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// edge says whether edge i of the job that waits at a sequence number is there.
+func (c *Conn) edge(ctx context.Context, job uint64, i int, parent, child string) (bool, error) {
+	var m *stored
+	err := c.retry(ctx, "read the edge from "+parent+" to "+child, func(ctx context.Context) (err error) {
+		m, err = c.getMsg(ctx, waitStream, map[string]any{"seq": edgeSeq(job, i)})
+		return err
+	})
+	if errors.Is(err, jobs.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && m.Subject == edgeSubject(parent, child), err
+}
+
+func edgeSeq(job uint64, i int) uint64 { return job + 1 + uint64(i) }
+
+// unwait removes a waiting job and its edges. The job goes first: whoever finds it without edges looks whether it still
+// stands.
+func (c *Conn) unwait(ctx context.Context, m *stored, parents []string) error {
+	if err := c.removeMsg(ctx, waitStream, m.Seq); err != nil {
+		return err
+	}
+	id := m.Subject[strings.LastIndex(m.Subject, ".")+1:]
+	for i, p := range parents {
+		there, err := c.edge(ctx, m.Seq, i, p, id)
+		if err == nil && there {
+			err = c.removeMsg(ctx, waitStream, edgeSeq(m.Seq, i))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withdrawWaiting takes a job that waits for others away; waiting says whether it did.
+func (c *Conn) withdrawWaiting(ctx context.Context, s source, id string) (waiting bool, err error) {
+	m, err := c.lastRetry(ctx, waitStream, s.wait(id))
+	if errors.Is(err, jobs.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	j, _ := jobs.DecodeJob(m.Data) // what is no job has no edges
+	return true, c.unwait(ctx, m, j.After)
+}
+
+// removeMsg removes one message of a stream. One that is not there is no error.
+func (c *Conn) removeMsg(ctx context.Context, stream string, seq uint64) error {
+	return c.retry(ctx, fmt.Sprintf("remove message %d of %s", seq, stream), func(ctx context.Context) error {
+		s, err := c.js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if err = s.DeleteMsg(ctx, seq); err != nil && !transient(err) {
+			// The server's refusal says in words only that there is no such message, so look.
+			if _, gerr := c.getMsg(ctx, stream, map[string]any{"seq": seq}); errors.Is(gerr, jobs.ErrNotFound) {
+				return nil
+			}
+		}
+		return err
+	})
+}
+
+func (c *Conn) nextRetry(ctx context.Context, stream, subject string, seq uint64) (m *stored, err error) {
+	err = c.retry(ctx, "read "+subject, func(ctx context.Context) error {
+		m, err = c.next(ctx, stream, subject, seq)
+		return err
+	})
+	return m, err
+}
+
+// msgID makes the moves of one waiting job one for the server, which remembers them for two minutes.
+func msgID(id string, seq uint64) string {
+	return "wait-" + id + "-" + strconv.FormatUint(seq, 10)
+}

@@ -1,0 +1,401 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// fate is what a look at a waiting job found.
+type fate int
+
+const (
+	waits fate = iota // parents are missing
+	moved             // it does not wait any more
+	ended             // it got its result by this look, so its own children may move
+)
+
+// resolve looks at the job that waits on a subject and moves it on when its parents allow. Any number may do so at a time. over is the result of the one
+// parent that is looked at; nil looks at all.
+func (c *Conn) resolve(ctx context.Context, subject string, over *jobs.Result) (fate, error) {
+	m, err := c.lastRetry(ctx, waitStream, subject)
+	if errors.Is(err, jobs.ErrNotFound) {
+		return moved, nil
+	}
+	if err != nil {
+		return waits, err
+	}
+	s, id, ok := parseSubject(subject)
+	if !ok {
+		return moved, c.removeMsg(ctx, waitStream, m.Seq) // nobody could do it
+	}
+	j, err := jobs.DecodeJob(m.Data)
+	if err != nil || j.ID != id || sourceOf(j) != s {
+		j = jobs.Job{} // its worker will say what is wrong with it
+	}
+	// One that is too late is ended by its worker too, and leaves edges.
+	late := !j.Deadline.IsZero() && time.Now().After(j.Deadline)
+	if !late {
+		left, failure, err := c.parents(ctx, m.Seq, j, over)
+		switch {
+		case err != nil:
+			return waits, err
+		case failure != nil:
+			return c.end(ctx, m, s, j, failure)
+		case left:
+			return waits, nil
+		}
+	}
+	if err := c.enqueue(ctx, m, s, id, j.NotBefore); err != nil {
+		return waits, err
+	}
+	if late {
+		return moved, c.unwait(ctx, m, j.After)
+	}
+	return moved, c.removeMsg(ctx, waitStream, m.Seq)
+}
+
+// parents removes the edges of a job whose parents are over. left says that some are missing, failure why the job must not run.
+func (c *Conn) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.Result) (left bool, failure error, err error) {
+	for i, p := range j.After {
+		if over != nil && over.JobID != p {
+			continue
+		}
+		there, err := c.edge(ctx, seq, i, p, j.ID)
+		if err != nil {
+			return false, nil, err
+		}
+		if !there {
+			continue
+		}
+		known, why, err := c.parent(ctx, p, over)
+		switch {
+		case err != nil:
+			return false, nil, err
+		case !known:
+			left = true
+		case why == nil || j.OnFailedParent == jobs.RunChild:
+			if err := c.removeMsg(ctx, waitStream, edgeSeq(seq, i)); err != nil {
+				return false, nil, err
+			}
+		default:
+			return false, why, nil
+		}
+	}
+	if left || over == nil {
+		return left, nil, nil
+	}
+	// The others, from anywhere: from one end a job whose parents end in the order of that end would read all of them each time.
+	from := rand.IntN(len(j.After))
+	for k := range j.After {
+		i := (from + k) % len(j.After)
+		if there, err := c.edge(ctx, seq, i, j.After[i], j.ID); err != nil || there {
+			return true, nil, err
+		}
+	}
+	return false, nil, nil
+}
+
+// parent says whether a parent is over, or gone, and then why its children must not run, or nil.
+func (c *Conn) parent(ctx context.Context, id string, over *jobs.Result) (known bool, why, err error) {
+	r := over
+	if r == nil {
+		found, err := c.result(ctx, id)
+		var bad *jobs.Error
+		switch {
+		case errors.As(err, &bad):
+			return true, fmt.Errorf("the result of %s cannot be read: %w", id, err), nil
+		case errors.Is(err, jobs.ErrNotFound):
+			there, err := c.standing(ctx, id)
+			if err != nil || there {
+				return false, nil, err
+			}
+			return true, fmt.Errorf("%s is gone: it was withdrawn, or its result has expired", id), nil
+		case err != nil:
+			return false, nil, err
+		}
+		r = &found
+	}
+	if r.Status == jobs.Done {
+		return true, nil, nil
+	}
+	return true, fmt.Errorf("%s %s (%s): %s", id, r.Status, r.Error.Code, r.Error.Message), nil
+}
+
+// end gives a waiting job the result that a parent's end brings it.
+func (c *Conn) end(ctx context.Context, m *stored, s source, j jobs.Job, why error) (fate, error) {
+	text := why.Error()
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason], "") + " …"
+	}
+	r := jobs.Result{
+		Version: jobs.Version, JobID: j.ID, Kind: j.Kind, Status: jobs.Failed, Finished: time.Now().UTC(),
+		Error: jobs.Errorf(jobs.CodeParent, "job %s did not begin, because job %s", j.ID, text),
+	}
+	if j.OnFailedParent == jobs.SkipChild {
+		r.Status, r.Error.Code = jobs.Skipped, jobs.CodeSkipped
+	}
+	first, err := c.putResult(ctx, r, j.ResultTTL)
+	if err == nil && !first {
+		r, err = c.result(ctx, j.ID)
+	}
+	if err == nil && lost(r) {
+		err = c.bury(ctx, s, j.ID, m.Data, r.Error, 0, "")
+	}
+	if err == nil {
+		err = c.unwait(ctx, m, j.After)
+	}
+	if err != nil {
+		return waits, err
+	}
+	if j.SpecRef != nil && !lost(r) { // a redrive needs it
+		_ = c.DeleteObject(ctx, j.SpecRef.Name) // else it expires
+	}
+	return ended, nil
+}
+
+// enqueue publishes a waiting job to where it goes next. Twice is once: the subject is taken, the server remembers the message, or there is a result.
+func (c *Conn) enqueue(ctx context.Context, m *stored, s source, id string, notBefore time.Time) error {
+	if jobs.CheckID("job id", id) == nil { // another id becomes a dead letter
+		if _, err := c.result(ctx, id); err == nil {
+			return nil
+		} else if !errors.Is(err, jobs.ErrNotFound) {
+			return err
+		}
+	}
+	// Withdrawn, and its edges removed, since it was read?
+	if now, err := c.lastRetry(ctx, waitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil && now.Seq != m.Seq {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	out := &nats.Msg{Subject: s.job(id), Data: m.Data, Header: nats.Header{}}
+	if f := m.Header.Get(headerForgiven); f != "" {
+		out.Header.Set(headerForgiven, f)
+	}
+	var err error
+	if notBefore.After(time.Now()) {
+		j, _ := jobs.DecodeJob(m.Data)
+		err = c.schedule(ctx, j, out)
+	} else if err = c.ensure(ctx, s); err == nil {
+		out.Header.Set(jetstream.MsgIDHeader, msgID(id, m.Seq))
+		err = submitError("queue job "+id, c.publish(ctx, "queue job "+id, out))
+	}
+	if errors.Is(err, jobs.ErrExists) {
+		return nil
+	}
+	return err
+}
+
+// resolveChildren looks at the jobs that wait for a job that is over, and at theirs where that ends them too.
+func (c *Conn) resolveChildren(ctx context.Context, id string) error {
+	for over := []string{id}; len(over) > 0; over = over[1:] {
+		var r *jobs.Result
+		for seq := uint64(1); ; {
+			e, err := c.nextRetry(ctx, waitStream, edgeSubject(over[0], "*"), seq)
+			if errors.Is(err, jobs.ErrNotFound) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			seq = e.Seq + 1
+			if r == nil {
+				found, err := c.result(ctx, over[0])
+				if err != nil {
+					return err
+				}
+				r = &found
+			}
+			subject := string(e.Data)
+			child := e.Subject[strings.LastIndex(e.Subject, ".")+1:]
+			_, waiting, ok := parseSubject(subject)
+			f := moved
+			if ok && waiting == child && strings.HasPrefix(subject, "exo.wait.") {
+				if f, err = c.resolve(ctx, subject, r); err != nil {
+					return err
+				}
+			}
+			switch f {
+			case ended:
+				over = append(over, child)
+			case moved: // an edge that a withdrawn job has left
+				if err := c.removeMsg(ctx, waitStream, e.Seq); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// resolver is the consumer that all workers share to look at waiting jobs.
+const resolver = "resolver"
+
+// dependents moves waiting jobs on, for one worker: those that wait for jobs that the worker ends, and now and then any.
+type dependents struct {
+	c       *Conn
+	log     *slog.Logger
+	waiting atomic.Bool // there are waiting jobs, as far as known
+	over    chan string // jobs that the worker has ended
+}
+
+// What does not fit is found by the resolver, a little later.
+const dependentsLine = 4096
+
+func newDependents(c *Conn, log *slog.Logger) *dependents {
+	return &dependents{c: c, log: log, over: make(chan string, dependentsLine)}
+}
+
+// ended says that a job has its result. It never blocks, and costs nothing while no job waits for another.
+func (d *dependents) ended(id string) {
+	if !d.waiting.Load() {
+		return
+	}
+	select {
+	case d.over <- id:
+	default:
+	}
+}
+
+// run works until ctx ends.
+func (d *dependents) run(ctx context.Context) {
+	const hands = 4 // looks under way at a time: they are round trips
+	var all sync.WaitGroup
+	for range hands {
+		all.Go(func() {
+			for {
+				select {
+				case id := <-d.over:
+					if err := d.c.resolveChildren(ctx, id); err != nil && ctx.Err() == nil {
+						d.log.Warn("jobs that wait for another are looked at later", "job", id, "error", err)
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	d.look(ctx)
+	all.Wait()
+}
+
+// look asks the resolver what waits, until ctx ends.
+//
+// The request waits at the server instead of being answered at once where there is nothing: the server refuses the latter by a count of what is
+// pending, which is too low for ever after a message was removed while it was about to be delivered (nats-server 2.15.2), as happens here
+// all the time. One waiting job in some hundreds was not seen until the next one came (measured).
+func (d *dependents) look(ctx context.Context) {
+	const patience = time.Second // also how old the knowledge may be that nothing waits
+	var cons jetstream.Consumer
+	for ctx.Err() == nil {
+		began := time.Now()
+		if cons == nil {
+			var err error
+			if cons, err = d.open(ctx); err != nil {
+				d.pause(ctx, "open the queue", err)
+				continue
+			}
+		}
+		if err := d.count(ctx); err != nil {
+			d.pause(ctx, "count", err)
+			continue
+		}
+		wait, cancel := context.WithTimeout(ctx, patience)
+		batch, err := cons.Fetch(64, jetstream.FetchContext(wait))
+		again := false
+		if err == nil {
+			for m := range batch.Messages() {
+				d.waiting.Store(true)
+				d.one(context.WithoutCancel(ctx), m)
+				if meta, err := m.Metadata(); err == nil && meta.NumDelivered > 1 {
+					again = true
+				}
+			}
+			err = batch.Error()
+		}
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout):
+			cons = nil
+			d.pause(ctx, "read", err)
+		case again:
+			// Many jobs that wait for long cost 256 looks a second at most in each worker.
+			select {
+			case <-time.After(250*time.Millisecond - time.Since(began)):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// pause waits a second after an error.
+func (d *dependents) pause(ctx context.Context, what string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	d.log.Warn("jobs that wait for others are not looked at", "at", what, "error", err)
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+}
+
+// open makes the resolver.
+func (d *dependents) open(ctx context.Context) (cons jetstream.Consumer, err error) {
+	err = d.c.retry(ctx, "open the queue of waiting jobs", func(ctx context.Context) error {
+		cons, err = d.c.js.CreateOrUpdateConsumer(ctx, waitStream, jetstream.ConsumerConfig{
+			Durable: resolver, AckPolicy: jetstream.AckExplicitPolicy, AckWait: d.c.ackWait, MaxDeliver: -1,
+			FilterSubject: "exo.wait.>", MaxAckPending: maxWaiting,
+		})
+		return err
+	})
+	return cons, err
+}
+
+// count learns whether anything waits.
+func (d *dependents) count(ctx context.Context) error {
+	return d.c.retry(ctx, "count what waits", func(ctx context.Context) error {
+		s, err := d.c.js.Stream(ctx, waitStream)
+		if err == nil {
+			d.waiting.Store(s.CachedInfo().State.Msgs > 0)
+		}
+		return err
+	})
+}
+
+func (d *dependents) one(ctx context.Context, m jetstream.Msg) {
+	subject := m.Subject()
+	f, err := d.c.resolve(ctx, subject, nil)
+	if err == nil && f == ended {
+		err = d.c.resolveChildren(ctx, subject[strings.LastIndex(subject, ".")+1:])
+	}
+	if err != nil {
+		d.log.Warn("waiting job is looked at later", "subject", subject, "error", err)
+	}
+	if err == nil && f != waits {
+		_ = m.Ack() // it is gone from the stream; if this is lost, the next look finds that
+		return
+	}
+	pause := lastPause
+	if meta, merr := m.Metadata(); merr == nil {
+		pause = backoff(int(min(meta.NumDelivered, 7)))
+	}
+	if j, jerr := jobs.DecodeJob(m.Data()); jerr == nil && !j.Deadline.IsZero() {
+		pause = max(firstPause, min(pause, time.Until(j.Deadline)))
+	}
+	_ = m.NakWithDelay(pause)
+}
