@@ -30,8 +30,8 @@ const (
 
 // Job is a self-contained unit of stateless work.
 type Job struct {
-	Version int             `json:"v"`
-	ID      string          `json:"id"`             // unique among jobs, [A-Za-z0-9_-]{1,64}
+	Version int             `json:"v,omitempty"`
+	ID      string          `json:"id,omitempty"`   // unique among jobs, [A-Za-z0-9_-]{1,64}
 	Pool    Pool            `json:"pool"`           // who may do it
 	Kind    string          `json:"kind"`           // what to do; each kind has its own spec
 	Spec    json.RawMessage `json:"spec,omitempty"` // by kind

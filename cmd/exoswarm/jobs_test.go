@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestJobCommands(t *testing.T) {
 	out, errs := run(0, "init")
 	has(out+errs, "EXO_RESULTS", "EXO_JOBS_GPU", "apply it with --yes")
 	_, errs = run(0, "init", "--yes")
-	has(errs, "12 changes applied")
+	has(errs, "13 changes applied")
 	_, errs = run(0, "init", "--yes")
 	has(errs, "nothing to change")
 
@@ -83,6 +84,15 @@ func TestJobCommands(t *testing.T) {
 	has(out, "skipped", "job skipped did not begin, because job j2 failed (canceled)")
 	out, _ = run(0, "queue", "stats")
 	has(out, "1501", "true", "double", "normal")
+
+	// Schedules.
+	run(0, "cron", "add", "yearly", "--cron", "0 0 1 1 *", "--zone", "Europe/Berlin", "--missed", "once", "--from", "2020-01-01T00:00:00Z", "--kind", "double", "--spec", "6")
+	run(0, "cron", "pause", "yearly")
+	out, _ = run(0, "cron", "list")
+	has(out, "yearly", "0 0 1 1 *", "Europe/Berlin", "double", "paused", "never")
+	run(0, "cron", "resume", "yearly")
+	out, _ = run(0, "cron", "list", "-o", "yaml")
+	has(out, "- v: 1\n  name: yearly\n", "-01-01T00:00:00+01:00", "  job:\n    pool: cpu\n")
 
 	// A worker takes over.
 	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
@@ -123,6 +133,11 @@ func TestJobCommands(t *testing.T) {
 	has(out, "j1", "done", "42")
 	out, _ = run(0, "job", "watch", "last")
 	has(out, "last", "done", "8")
+	// The last New Year was missed; in Berlin it comes an hour before that of UTC.
+	year := time.Now().Add(time.Hour).UTC().Year() - 1
+	out, _ = run(0, "job", "watch", fmt.Sprintf("yearly-%d1231T2300Z", year))
+	has(out, "done", "12")
+	run(0, "cron", "remove", "yearly")
 	out, _ = run(0, "submit", "--kind", "double", "--spec", "5", "--wait", "-o", "json")
 	var results []jobs.Result
 	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 1 || string(results[0].Output) != "10" {
@@ -178,6 +193,10 @@ func TestJobCommandErrors(t *testing.T) {
 		{2, []string{"submit", "--kind", "k", "--spec", "@/does/not/exist"}, "no such file"},
 		{2, []string{"submit", "--kind", "k", "--after", "nobody"}, "waits for nobody, of which nothing is known"},
 		{2, []string{"submit", "--kind", "k", "--on-failed-parent", "skip"}, "on_failed_parent without after"},
+		{2, []string{"cron", "add", "n", "--cron", "0 0 * * *"}, "--cron and --kind say when and what"},
+		{2, []string{"cron", "add", "n", "--cron", "0 0 * *", "--kind", "k"}, "use five fields"},
+		{2, []string{"cron", "add", "n", "--cron", "0 0 * * *", "--kind", "k", "--from", "now"}, `--from "now": use a time such as`},
+		{1, []string{"cron", "remove", "none"}, "schedule none: not found"},
 		{2, []string{"submit", "-f", bad}, `bad.jsonl line 2: field /lane: `},
 		{2, []string{"submit", "-f", bad, "--wait"}, "--file goes with neither"},
 		{1, []string{"submit", "--kind", "k", "--wait", "--timeout", "50ms"}, "it has no result after 50ms; it goes on"},

@@ -44,6 +44,11 @@ type Client interface {
 	Redrive(ctx context.Context, d jobs.DeadLetter) error
 	PurgeDead(ctx context.Context, f jobs.DeadFilter) (uint64, error)
 	Agents(ctx context.Context) ([]jobs.Agent, error)
+
+	AddSchedule(ctx context.Context, s jobs.Schedule) error
+	RemoveSchedule(ctx context.Context, name string) error
+	PauseSchedule(ctx context.Context, name string, on bool) error
+	Schedules(ctx context.Context) ([]jobs.ScheduleState, error)
 }
 
 // Workload is what a worker does.
@@ -120,6 +125,9 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 		"child cancelled":   testChildCancelled,
 		"child late":        testChildLate,
 		"graphs":            testGraphs,
+
+		"schedules":    testSchedules,
+		"missed times": testMissed,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}

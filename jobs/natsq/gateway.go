@@ -17,14 +17,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// Subjects of the gateway. The last token of the latter two is a job's id.
+// Subjects of the gateway. The last token is a job's id, or a schedule's name, where it is not a verb.
 const (
 	apiSubmit = "exo.api.submit"
 	apiResult = "exo.api.result.*"
 	apiCancel = "exo.api.cancel.*"
+	apiCron   = "exo.api.cron.>" // add, list, remove.NAME, pause.NAME, resume.NAME
 )
 
-// Gateway answers requests of clients that speak only NATS and JSON: submit, result, cancel. Any number may run; a request
+// Gateway answers requests of clients that speak only NATS and JSON: submit, result, cancel, schedules. Any number may run; a request
 // goes to one of them.
 type Gateway struct {
 	c     *Conn
@@ -49,7 +50,11 @@ type apiReply struct {
 	Version int          `json:"v"`
 	Job     string       `json:"job,omitempty"`
 	Result  *jobs.Result `json:"result,omitempty"`
-	Error   *apiError    `json:"error,omitempty"`
+
+	Schedule  string                `json:"schedule,omitempty"`
+	Schedules *[]jobs.ScheduleState `json:"schedules,omitempty"`
+
+	Error *apiError `json:"error,omitempty"`
 }
 
 type apiError struct {
@@ -64,7 +69,7 @@ type apiError struct {
 func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
 	g := &Gateway{c: c, log: log, work: make(chan *nats.Msg, gatewayLine), stop: stop}
-	for _, subject := range []string{apiSubmit, apiResult, apiCancel} {
+	for _, subject := range []string{apiSubmit, apiResult, apiCancel, apiCron} {
 		sub, err := c.nc.QueueSubscribe(subject, "exo-gateway", func(m *nats.Msg) {
 			select {
 			case g.work <- m:
@@ -143,6 +148,8 @@ func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
 	case strings.HasPrefix(m.Subject, "exo.api.result."):
 		r.Job = id
 		r.Result, err = g.result(ctx, id, m.Data)
+	case strings.HasPrefix(m.Subject, "exo.api.cron."):
+		err = g.cron(ctx, m, &r)
 	default:
 		r.Job = id
 		err = g.cancel(ctx, id)

@@ -60,7 +60,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		AllowMsgTTL:       true,
 	}, {
 		Name:      waitStream,
-		Subjects:  []string{"exo.wait.*.*.*.*.*", "exo.edge.*.*"},
+		Subjects:  []string{"exo.wait.*.*.*.*.*", "exo.edge.*.*", "exo.fired.*.*"},
 		Retention: jetstream.LimitsPolicy,
 		// A job waits once, and a full stream refuses: what waits must not be forgotten.
 		Discard:              jetstream.DiscardNew,
@@ -104,6 +104,7 @@ func (c *Conn) buckets() []jetstream.KeyValueConfig {
 		{Bucket: leaseBucket},
 		{Bucket: swarmBucket},
 		{Bucket: controlBucket},
+		{Bucket: cronBucket},
 		{Bucket: cancelBucket, TTL: cancelAge},
 		{Bucket: agentBucket, TTL: agentAge},
 	}

@@ -17,6 +17,7 @@ const (
 	cancelBucket  = "EXO_CANCEL"
 	controlBucket = "EXO_CONTROL"
 	agentBucket   = "EXO_AGENTS"
+	cronBucket    = "EXO_CRON"
 	objectBucket  = "EXO_OBJECTS"
 )
 

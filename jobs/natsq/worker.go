@@ -174,6 +174,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	w.running.Go(func() { w.lookout(run) })
 	w.running.Go(func() { c.promote(run, o.Logger) })
 	w.running.Go(func() { w.deps.run(run) })
+	w.running.Go(func() { c.cron(run, o.Logger) })
 	go func() {
 		<-run.Done()
 		w.running.Wait()

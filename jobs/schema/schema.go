@@ -30,10 +30,11 @@ const (
 	Job        Name = "job"        // a message of a queue
 	Submission Name = "submission" // a request to exo.api.submit
 	Result     Name = "result"     // a message of the stream of results
+	Schedule   Name = "schedule"   // a request to exo.api.cron.add
 )
 
 // Names lists the schemas.
-func Names() []Name { return []Name{Job, Submission, Result} }
+func Names() []Name { return []Name{Job, Submission, Result, Schedule} }
 
 const base = "https://exoswarm.dev/schema/v1/"
 

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func cronCommand() *cobra.Command {
+	add := &cobra.Command{
+		Use:   `add NAME --cron "MINUTE HOUR DAY MONTH WEEKDAY" --kind KIND`,
+		Short: "Have a job submitted at each of some times, once in the whole cluster",
+		Long: `Add a schedule. At each of its times one job is submitted, by whichever agent comes first; its id is the name and the time, as in
+nightly-20260131T0200Z. A time that no agent has seen within 30 seconds is missed, and skipped unless --missed says otherwise.`,
+		Args: cobra.ExactArgs(1),
+		RunE: connected(cronAdd),
+	}
+	f := add.Flags()
+	f.String("cron", "", "when: minute, hour, day of month, month and day of week, as in \"*/15 8-18 * * mon-fri\"")
+	f.String("zone", "UTC", "time zone of that, such as Europe/Berlin")
+	f.String("missed", "skip", "times at which no agent ran: skip them, or make up for the last once")
+	f.String("from", "", "time such as 2026-01-31T12:00:00Z up to which times do not count; now when empty")
+	f.String("pool", "cpu", "cpu or gpu")
+	f.String("kind", "", "what to do")
+	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
+	f.String("lane", "normal", "high, normal or low")
+	f.String("tenant", jobs.DefaultTenant, "whose share it uses")
+	f.Int("max-attempts", jobs.Attempts, "how often a run may be tried, 1 to 100")
+	f.Duration("result-ttl", 24*time.Hour, "how long the result of a run is kept, 1 s to 168 h")
+	list := &cobra.Command{Use: "list", Short: "List the schedules and when they come next", Args: cobra.NoArgs, RunE: connected(cronList)}
+	one := func(use, short string, fn func(cmd *cobra.Command, c *natsq.Conn, name string) error) *cobra.Command {
+		return &cobra.Command{Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1), RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			return fn(cmd, c, args[0])
+		})}
+	}
+	all := []*cobra.Command{
+		add, list,
+		one("remove", "End a schedule; jobs that it has submitted go on", func(cmd *cobra.Command, c *natsq.Conn, name string) error {
+			return c.RemoveSchedule(cmd.Context(), name)
+		}),
+		one("pause", "Have a schedule submit nothing", func(cmd *cobra.Command, c *natsq.Conn, name string) error {
+			return c.PauseSchedule(cmd.Context(), name, true)
+		}),
+		one("resume", "End a pause", func(cmd *cobra.Command, c *natsq.Conn, name string) error {
+			return c.PauseSchedule(cmd.Context(), name, false)
+		}),
+	}
+	for _, c := range all {
+		natsFlag(c.Flags())
+	}
+	outputFlag(list.Flags())
+	return group("cron", "Submit jobs at set times", all...)
+}
+
+func cronAdd(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	f := cmd.Flags()
+	text := func(name string) string { v, _ := f.GetString(name); return v }
+	s := jobs.Schedule{Version: jobs.Version, Name: args[0], Cron: text("cron"), Zone: text("zone"), Missed: jobs.MissedPolicy(text("missed"))}
+	s.Job = jobs.Job{Pool: jobs.Pool(text("pool")), Kind: text("kind"), Lane: jobs.Lane(text("lane")), Tenant: text("tenant")}
+	s.Job.MaxAttempts, _ = f.GetInt("max-attempts")
+	ttl, _ := f.GetDuration("result-ttl")
+	s.Job.ResultTTL = int(ttl.Seconds())
+	switch {
+	case s.Cron == "" || s.Job.Kind == "":
+		return command.Usage("cron add: --cron and --kind say when and what: both are needed")
+	case ttl < time.Second:
+		return command.Usage("cron add: --result-ttl %v: use at least 1s", ttl)
+	}
+	if from := text("from"); from != "" {
+		var err error
+		if s.From, err = time.Parse(time.RFC3339, from); err != nil {
+			return command.Usage("cron add: --from %q: use a time such as 2026-01-31T12:00:00Z", from)
+		}
+	}
+	spec, err := readText(cmd, text("spec"))
+	if err != nil {
+		return err
+	}
+	if !json.Valid(spec) {
+		return command.Usage("cron add: --spec is not JSON: %.60q", spec)
+	}
+	s.Job.Spec = spec
+	return c.AddSchedule(cmd.Context(), s)
+}
+
+func cronList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	all, err := c.Schedules(cmd.Context())
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT", "LAST")
+	if err != nil {
+		return err
+	}
+	at := func(t time.Time, none string) string {
+		if t.IsZero() {
+			return none
+		}
+		return t.Format(time.RFC3339)
+	}
+	for _, s := range all {
+		none := "paused"
+		if s.Error != "" {
+			none = s.Error
+		}
+		if err := p.item(s, s.Name, s.Cron, s.Zone, s.Job.Pool, s.Job.Kind, s.Missed, at(s.Next, none), at(s.Last, "never")); err != nil {
+			return err
+		}
+	}
+	return p.end()
+}

@@ -1,0 +1,209 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func scheduleOf(name, fields string) jobs.Schedule {
+	return jobs.Schedule{Version: jobs.Version, Name: name, Cron: fields, Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}}
+}
+
+func instant(t testing.TB, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func TestCronTimes(t *testing.T) {
+	for _, c := range []struct{ fields, zone, after, want string }{
+		{"*/15 8-18 * * mon-fri", "", "2026-01-30T18:45:00Z", "2026-02-02T08:00:00Z"},
+		{"0 12 * * *", "Europe/Berlin", "2026-01-31T00:00:00Z", "2026-01-31T11:00:00Z"},
+		{"0 12 * * *", "Europe/Berlin", "2026-07-31T00:00:00Z", "2026-07-31T10:00:00Z"},
+		{"0 0 29 2 *", "", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00Z"},
+	} {
+		s := scheduleOf("s", c.fields)
+		s.Zone = c.zone
+		at, err := times(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := at.Next(instant(t, c.after)); !got.Equal(instant(t, c.want)) {
+			t.Errorf("%s in %q after %s: %s, want %s", c.fields, c.zone, c.after, got.UTC().Format(time.RFC3339), c.want)
+		}
+	}
+	for _, c := range []struct{ fields, zone, want string }{
+		{"* * * *", "", "use five fields"},
+		{"* * * * * *", "", "use five fields"},
+		{"@every 1s", "", "use five fields"},
+		{"TZ=UTC", "", "use five fields, and zone"},
+		{"61 * * * *", "", "above maximum"},
+		{"0 0 30 2 *", "", "it does not come within five years"},
+		{"* * * * *", "Mars/Olympus", "there is no such time zone"},
+		{"* * * * *", "Local", "there is no such time zone"},
+	} {
+		s := scheduleOf("s", c.fields)
+		s.Zone = c.zone
+		if _, err := times(s); err == nil || jobs.AsError(err).Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q in %q: %v, want %q", c.fields, c.zone, err, c.want)
+		}
+	}
+}
+
+// TestCronDue: what is due is what a walk over every minute finds.
+func TestCronDue(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		s := scheduleOf("s", fmt.Sprintf("%s %s * * *",
+			rapid.SampledFrom([]string{"*", "*/7", "0", "30,31", "59"}).Draw(rt, "minute"), rapid.SampledFrom([]string{"*", "*/5", "3"}).Draw(rt, "hour")))
+		missed := rapid.SampledFrom([]jobs.MissedPolicy{"", jobs.SkipMissed, jobs.OnceMissed}).Draw(rt, "missed")
+		at, err := times(s)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		cursor := instant(t, "2026-03-01T00:00:00Z").Add(time.Duration(rapid.IntRange(0, 86400).Draw(rt, "cursor")) * time.Second)
+		now := cursor.Add(time.Duration(rapid.IntRange(-100, 3*86400).Draw(rt, "passed")) * time.Second)
+		var fresh, old []time.Time
+		for m := cursor.Truncate(time.Minute); !m.After(now); m = m.Add(time.Minute) {
+			switch {
+			case !m.After(cursor) || !at.Next(m.Add(-time.Second)).Equal(m):
+			case m.After(now.Add(-grace)):
+				fresh = append(fresh, m)
+			default:
+				old = append(old, m)
+			}
+		}
+		want := fresh
+		if len(fresh) == 0 && len(old) > 0 && missed == jobs.OnceMissed {
+			want = old[len(old)-1:]
+		}
+		if got := due(at, missed, cursor, now); !slices.EqualFunc(got, want, time.Time.Equal) {
+			rt.Fatalf("%s from %s to %s: %v, want %v", s.Cron, cursor, now, got, want)
+		}
+	})
+	// A year of minutes is not gone through one by one: this would take seconds each.
+	at, err := times(scheduleOf("s", "* * * * *"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := instant(t, "2026-03-01T00:00:40Z")
+	for range 1000 {
+		if got := due(at, jobs.OnceMissed, now.AddDate(-50, 0, 0), now); len(got) != 1 || !got[0].Equal(instant(t, "2026-03-01T00:00:00Z")) {
+			t.Fatal(got)
+		}
+	}
+}
+
+// TestCronOnce: however many agents come to the same times, late or early, each time has one job, and it runs once.
+func TestCronOnce(t *testing.T) {
+	srv, c := inside(t)
+	s := scheduleOf("each", "* * * * *")
+	s.From = instant(t, "2026-01-01T00:00:00Z")
+	at, err := times(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*clockwork
+	for range 5 {
+		w := &clockwork{c: another(t, srv), log: slog.New(slog.DiscardHandler), all: map[string]*planned{}}
+		w.all[s.Name] = &planned{Schedule: s, at: at}
+		all = append(all, w)
+	}
+	var want []string
+	for m := 1; m <= 5; m++ {
+		come := s.From.Add(time.Duration(m) * time.Minute)
+		want = append(want, jobs.RunID(s.Name, come))
+		var turns sync.WaitGroup
+		for i, w := range all {
+			turns.Go(func() {
+				// Agents look at a time a few seconds apart; the last one dies now and then, and forgets.
+				w.turn(t.Context(), come.Add(time.Duration(i)*time.Second))
+				if i == 4 {
+					w.all[s.Name] = &planned{Schedule: s, at: at}
+				}
+			})
+		}
+		turns.Wait()
+	}
+	var h counting
+	worker(t, another(t, srv), map[string]jobs.Handler{"k": h.handle})
+	for _, id := range want {
+		if r := finished(t, c, id); r.Status != jobs.Done {
+			t.Errorf("%+v", r)
+		}
+	}
+	// An agent that comes to a time when its job is over, out of its queue, and its result has expired.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		st, err := c.Stats(ctx, jobs.PoolCPU)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Jobs == 0 {
+			break
+		}
+	}
+	for _, id := range want {
+		if _, err := c.purge(t.Context(), resultStream, resultSubject(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for m := range 5 {
+		if err := c.fire(t.Context(), s, s.From.Add(time.Duration(m+1)*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range want {
+		if there, err := c.standing(t.Context(), id); there || err != nil {
+			t.Errorf("job %s was submitted again: %v", id, err)
+		}
+	}
+	h.check(t, want...)
+	if last, err := c.lastRun(t.Context(), s.Name); err != nil || !last.Equal(s.From.Add(5*time.Minute)) {
+		t.Errorf("the last time was %v, %v", last, err)
+	}
+	// The marks of old times go.
+	if err := c.fire(t.Context(), s, s.From.AddDate(0, 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.last(t.Context(), waitStream, mark(s.Name, jobs.Stamp(s.From.Add(time.Minute)))); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("the mark of yesterday is there: %v", err)
+	}
+}
+
+// TestCronByHand: a job that somebody has submitted under the id of a run is that run.
+func TestCronByHand(t *testing.T) {
+	_, c := inside(t)
+	s := scheduleOf("hand", "* * * * *")
+	come := instant(t, "2026-01-01T00:00:00Z")
+	if err := c.Submit(t.Context(), plain("p")); err != nil {
+		t.Fatal(err)
+	}
+	j := s.Run(come)
+	j.After = []string{"p"}
+	if err := c.Submit(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.fire(t.Context(), s, come); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, err := c.lastRun(t.Context(), s.Name); err != nil || !last.Equal(come) {
+		t.Errorf("the last time was %v, %v", last, err)
+	}
+}
