@@ -49,6 +49,7 @@ const (
 type apiReply struct {
 	Version int          `json:"v"`
 	Job     string       `json:"job,omitempty"`
+	Jobs    []string     `json:"jobs,omitempty"` // of an array of submissions, in its order
 	Result  *jobs.Result `json:"result,omitempty"`
 
 	Schedule  string                `json:"schedule,omitempty"`
@@ -143,6 +144,8 @@ func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
 	var r apiReply
 	var err error
 	switch {
+	case m.Subject == apiSubmit && bytes.HasPrefix(bytes.TrimLeft(m.Data, " \t\r\n"), []byte("[")):
+		r.Jobs, err = g.submitAll(ctx, m.Data)
 	case m.Subject == apiSubmit:
 		r.Job, err = g.submit(ctx, m.Data)
 	case strings.HasPrefix(m.Subject, "exo.api.result."):
@@ -208,6 +211,32 @@ func (g *Gateway) submit(ctx context.Context, data []byte) (string, error) {
 		return j.ID, err
 	}
 	return j.ID, g.c.Submit(ctx, j)
+}
+
+// submitAll submits an array of jobs, all or none.
+func (g *Gateway) submitAll(ctx context.Context, data []byte) (ids []string, err error) {
+	if err := jobs.CheckJSON(data); err != nil {
+		return nil, err
+	}
+	var all []json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "submission: %v", err)
+	}
+	if len(all) == 0 || len(all) > jobs.MaxBatch {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "an array of %d jobs: use 1 to %d", len(all), jobs.MaxBatch)
+	}
+	batch := make([]jobs.Job, len(all))
+	for i, one := range all {
+		j, err := ParseSubmission(one)
+		if err != nil {
+			return nil, fmt.Errorf("job %d of the array: %w", i+1, err)
+		}
+		batch[i], ids = j, append(ids, j.ID)
+	}
+	if err := g.c.SubmitBatch(ctx, batch); err != nil {
+		return nil, err
+	}
+	return ids, nil
 }
 
 func (g *Gateway) result(ctx context.Context, id string, data []byte) (*jobs.Result, error) {
