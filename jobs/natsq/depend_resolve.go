@@ -95,7 +95,7 @@ func (c *Conn) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.R
 			return false, why, nil
 		}
 	}
-	if over == nil && !(left && removed) {
+	if over == nil && (!left || !removed) {
 		return left, nil, nil
 	}
 	// Whoever removes an edge looks at all of them afterwards, so that of several who remove one each the last sees that none is left.
