@@ -315,6 +315,37 @@ func TestDependExpired(t *testing.T) {
 	}
 }
 
+// TestDependClean: a withdrawn job leaves nothing, and one that is submitted while a job of its id waits is that job.
+func TestDependClean(t *testing.T) {
+	s, c := inside(t)
+	p, child := plain("p"), plain("child", "p", "q")
+	q := plain("q")
+	p.Pool, q.Pool = jobs.PoolGPU, jobs.PoolGPU // nobody does those
+	if err := c.SubmitBatch(t.Context(), []jobs.Job{p, q, child}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Withdraw(t.Context(), child); err != nil {
+		t.Fatal(err)
+	}
+	emptied(t, c)
+	if err := c.Submit(t.Context(), child); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Submit(t.Context(), plain("child")); err != nil {
+		t.Fatal(err)
+	}
+	var h counting
+	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
+	finished(t, c, "child")
+	for _, j := range []jobs.Job{p, q} {
+		if err := c.Cancel(t.Context(), j, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	emptied(t, c)
+	h.check(t, "child")
+}
+
 // TestDependBad: a message that is no job becomes a dead letter, as in a queue.
 func TestDependBad(t *testing.T) {
 	s, c := inside(t)

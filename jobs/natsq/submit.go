@@ -23,7 +23,7 @@ import (
 // Submit hands a job in and returns when it is stored. jobs.ErrExists when a job of that id is queued, running or done;
 // jobs.ErrFull when the queue has no room. The same call may be repeated after jobs.ErrUnavailable. While a job is queued its id
 // is compared among those of its kind, lane and tenant: a second job of that id elsewhere runs too, and of their results
-// the first stands.
+// the first stands. So does one without parents while a job of its id waits for others.
 func (c *Conn) Submit(ctx context.Context, j jobs.Job) error { return c.submit(ctx, j, 0) }
 
 // submit is Submit for a job whose cancellations up to the revision forgiven do not count.
