@@ -145,7 +145,11 @@ func explain(s *jsonschema.Schema, doc any, v *jsonschema.ValidationError) *Erro
 			for at.Ref != nil {
 				at = at.Ref
 			}
-			at = at.Properties[step]
+			if at.Items2020 != nil { // an array
+				at = at.Items2020
+			} else {
+				at = at.Properties[step]
+			}
 		}
 	}
 	for at != nil && at.Ref != nil {

@@ -19,7 +19,8 @@ func TestErrors(t *testing.T) {
 		`{"pool":"cpu","kind":"a.b","spec":1}`:                   {Field: "/kind", Value: `"a.b"`, Cure: "use 1 to 64 letters"},
 		`{"pool":"cpu","kind":"k","spec":1,"max_attempts":1000}`: {Field: "/max_attempts", Value: "1000", Cure: "use 1 to 100"},
 		`{"pool":"cpu","kind":"k","spec":1,"deadline":"soon"}`:   {Field: "/deadline", Value: `"soon"`, Cure: "a time such as"},
-		`{"pool":"cpu","kind":"k","spec":1,"prioritty":1}`:       {Cure: "the fields are deadline, id, kind"},
+		`{"pool":"cpu","kind":"k","spec":1,"prioritty":1}`:       {Cure: "the fields are after, deadline, id, kind"},
+		`{"pool":"cpu","kind":"k","spec":1,"after":["a b"]}`:     {Field: "/after/0", Value: `"a b"`, Cure: "use 1 to 64 letters"},
 		`{"kind":"k"}`: {Cure: "the fields are"},
 		`[`:            {},
 	} {
