@@ -29,11 +29,6 @@ const pullPatience = 2 * time.Second
 
 var errNoConsumer = errors.New("no consumer answers")
 
-// get is pull for up to n messages that are there now; maxBytes bounds their sum, 0 for no bound.
-func (p *puller) get(ctx context.Context, stream, consumer string, n, maxBytes int) ([]*nats.Msg, error) {
-	return p.pull(ctx, stream, consumer, request{n: n, maxBytes: maxBytes})
-}
-
 // request says what a call of pull asks for.
 type request struct {
 	n        int           // messages at most

@@ -57,7 +57,7 @@ func TestPullFull(t *testing.T) {
 	p := &puller{nc: c.nc}
 	defer p.close()
 	for i := range 6 {
-		got, err := p.get(ctx, jobStream(s.pool), s.consumer(), 10, 1<<20)
+		got, err := p.pull(ctx, jobStream(s.pool), s.consumer(), request{n: 10, maxBytes: 1 << 20})
 		if err != nil || len(got) != 10 {
 			t.Fatalf("request %d got %d jobs of 10, %v", i, len(got), err)
 		}

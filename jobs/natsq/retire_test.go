@@ -50,7 +50,7 @@ func fetch(ctx context.Context, t *testing.T, c *Conn, s source, r *retirer, n i
 	t.Helper()
 	p := &puller{nc: c.nc}
 	defer p.close()
-	msgs, err := p.get(ctx, jobStream(s.pool), s.consumer(), n, 0)
+	msgs, err := p.pull(ctx, jobStream(s.pool), s.consumer(), request{n: n})
 	if err != nil || len(msgs) != n {
 		t.Fatalf("%d jobs of %d, %v", len(msgs), n, err)
 	}

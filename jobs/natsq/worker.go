@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -112,6 +113,7 @@ type Worker struct {
 	sources map[source]*sourceState
 
 	slots   chan struct{}
+	asking  atomic.Int32 // slots that have no job yet
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup
 	closed  chan struct{}
@@ -124,6 +126,7 @@ type sourceState struct {
 	news  uint64
 	at    time.Time // of the last wake-up
 	known bool      // its consumer exists
+	look  bool      // the lookout wants to know
 }
 
 // Work starts a worker, which runs until Drain or Stop. ctx bounds the start only.
@@ -213,7 +216,7 @@ func (w *Worker) Stop() {
 func (w *Worker) Closed() <-chan struct{} { return w.closed }
 
 // Running is how many jobs and batches the worker has at hand.
-func (w *Worker) Running() int { return len(w.slots) }
+func (w *Worker) Running() int { return max(0, len(w.slots)-int(w.asking.Load())) }
 
 // poke has the loop look again.
 func (w *Worker) poke() {
@@ -292,7 +295,7 @@ func (w *Worker) lookout(ctx context.Context) {
 		w.mu.Lock()
 		n := len(w.sources)
 		for _, st := range w.sources {
-			st.ready = true
+			st.ready, st.look = true, true
 			st.news++
 		}
 		w.mu.Unlock()
@@ -311,7 +314,9 @@ func (w *Worker) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		w.asking.Store(1)
 		s, msgs, err := w.fetch(ctx, t)
+		w.asking.Store(0)
 		if err != nil {
 			<-w.slots
 			if ctx.Err() != nil {
@@ -373,14 +378,18 @@ func (w *Worker) fetch(ctx context.Context, t *turns) (source, []*nats.Msg, erro
 }
 
 // patience is how long the server may look for jobs of a source: a moment when it has just told of one and the worker has no other
-// source to ask meanwhile, else not at all.
+// source to ask meanwhile, or for the lookout, else not at all. Without patience the server answers by a count of what is pending, and
+// that has been seen to say none while a job stood there (nats-server 2.15.2, RFC 0007); with it, it looks.
 func (w *Worker) patience(s source, ready int) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if ready > 1 || time.Since(w.sources[s].at) > lastEcho {
-		return 0
+	st := w.sources[s]
+	look := st.look
+	st.look = false
+	if look || ready == 1 && time.Since(st.at) <= lastEcho {
+		return moment
 	}
-	return moment
+	return 0
 }
 
 // ask gets jobs of a source and holds them. That there was no more is remembered until there is news.
