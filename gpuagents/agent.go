@@ -31,6 +31,9 @@ type Options struct {
 	Device device.Device
 	Queue  Queue
 	Logger *slog.Logger
+	// Checkpoints keeps the state of shards across processes; nil: an agent that starts replays every log from its start.
+	// It belongs to this agent alone.
+	Checkpoints Checkpoints
 	// LeaseTTL is how long a dead agent's shards stay with it; 0 means 10 s.
 	LeaseTTL time.Duration
 }
@@ -85,6 +88,7 @@ func (a *Agent) Closed() <-chan struct{} { return a.closed }
 
 // watch follows the records of the swarms, and asks again when the queue was away.
 func (a *Agent) watch(ctx context.Context) {
+	a.sweepCheckpoints(ctx) // before the first shard opens its own
 	for ctx.Err() == nil {
 		err := a.o.Queue.WatchSwarms(ctx, func(c jobs.SwarmChange) { a.change(ctx, c) })
 		if ctx.Err() != nil {
@@ -120,10 +124,16 @@ func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 	}
 }
 
-// serve tries for the lease of a swarm's shard until the swarm or the agent ends, and works while it has it.
+// serve tries for the lease of a swarm's shard until the swarm or the agent ends, and works while it has it. The checkpoint
+// stays until the swarm is gone: a shard whose log has ended may be asked for again by a successor.
 func (a *Agent) serve(ctx context.Context, s jobs.Swarm) {
 	log := a.o.Logger.With("swarm", s.ID)
 	const shardIndex = 0 // a swarm is one shard: one ordered log
+	defer func() {
+		if errors.Is(context.Cause(ctx), jobs.ErrNotFound) {
+			a.removeCheckpoint(ShardID{s.ID, shardIndex})
+		}
+	}()
 	for ctx.Err() == nil {
 		lease, err := a.o.Queue.Acquire(ctx, s.ID+".0", a.o.Name, a.o.LeaseTTL, log)
 		if err != nil {
@@ -153,12 +163,18 @@ func (a *Agent) serve(ctx context.Context, s jobs.Swarm) {
 			log.Warn("lease not released", "error", rerr)
 		}
 		switch {
-		case err == nil, ctx.Err() != nil, errors.Is(err, jobs.ErrNotFound):
+		case err == nil:
+			<-ctx.Done() // nothing follows in this log
+			return
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, jobs.ErrNotFound):
+			a.removeCheckpoint(ShardID{s.ID, shardIndex})
 			return
 		case errors.Is(err, jobs.ErrFenced):
 			log.Warn("shard lost to another agent", "error", err)
 		default:
-			log.Error("shard failed, starting again from its log", "error", err)
+			log.Error("shard failed, starting again", "error", err)
 			pause(ctx, time.Second)
 		}
 	}

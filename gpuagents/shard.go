@@ -12,9 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// work serves one shard from the start of its log. The state of the agents is a function of the log, so an agent that
-// takes over builds it again by reading, and writes nothing until it is past what its predecessor has answered.
-// It returns nil when the log says that nothing follows.
+// work serves one shard. The state of the agents is a function of the log, so an agent that takes over builds it again by
+// reading from its own last checkpoint, or from the start of the log when it has none, and writes nothing until it is past
+// what its predecessor has answered. It returns nil when the log says that nothing follows.
 func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Logger) error {
 	in, out := a.o.Queue.Log(s.ID, shard, jobs.In), a.o.Queue.Log(s.ID, shard, jobs.Out)
 	last, err := out.Last(ctx)
@@ -40,31 +40,85 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	}()
 	log.Info("serving shard", "shard", shard, "groups", s.Groups, "agents", s.Groups*spec.AgentsPerGroup, "pages", state.pages,
 		"device", a.o.Device.Properties().Name, "answered", last.Ref)
-	reader, err := in.Read(ctx, 1)
+	keep := a.openCheckpoint(s, shard, state, log)
+	defer keep.close()
+	reader, err := keep.restore(ctx, state, in, w.answered)
 	if err != nil {
 		return err
 	}
-	defer reader.Close()
+	entries := follow(ctx, reader)
+	defer entries.stop()
 	for {
-		e, err := reader.Next(ctx)
-		if err != nil {
-			return err
-		}
-		switch e.Kind {
-		case jobs.EntryObserve:
-			err = a.observe(ctx, state, w, e)
-		case jobs.EntryEnd:
-			if err = w.write(ctx, e.Seq, jobs.EntryEnd, e.Data); err == nil {
-				log.Info("shard finished", "entries", e.Seq)
-				return nil
+		select {
+		case <-keep.due():
+			err = keep.tick(context.WithoutCancel(ctx), state)
+		case e := <-entries.next:
+			if err = a.apply(ctx, state, w, e); err == nil {
+				err = keep.applied(context.WithoutCancel(ctx), state, e)
 			}
-		default:
-			err = w.reject(ctx, e.Seq, jobs.Errorf(jobs.CodeInvalid, "log entry %d is of unknown kind %q", e.Seq, e.Kind))
+			if err == nil && e.Kind == jobs.EntryEnd {
+				log.Info("shard finished", "entries", e.Seq)
+				return keep.save(context.WithoutCancel(ctx), state)
+			}
+		case err = <-entries.failed:
+			if errors.Is(err, jobs.ErrDrain) { // what is applied need not be replayed by the next process
+				err = errors.Join(err, keep.save(context.WithoutCancel(ctx), state))
+			}
+			return err
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// entries are read ahead, one of them, by a goroutine.
+type entries struct {
+	next   chan jobs.Entry
+	failed chan error // takes the one error that ends the reading
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// follow reads until stop is called or reading fails. It closes the reader.
+func follow(ctx context.Context, r jobs.Reader) *entries {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &entries{next: make(chan jobs.Entry), failed: make(chan error, 1), cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(f.ended)
+		defer r.Close()
+		for {
+			e, err := r.Next(ctx)
+			if err != nil {
+				f.failed <- err
+				return
+			}
+			select {
+			case f.next <- e:
+			case <-ctx.Done():
+				f.failed <- context.Cause(ctx)
+				return
+			}
+		}
+	}()
+	return f
+}
+
+// stop ends the reading and waits for it.
+func (f *entries) stop() {
+	f.cancel()
+	<-f.ended
+}
+
+// apply brings an entry into the state and answers it.
+func (a *Agent) apply(ctx context.Context, state *state, w *writer, e jobs.Entry) error {
+	switch e.Kind {
+	case jobs.EntryObserve:
+		return a.observe(ctx, state, w, e)
+	case jobs.EntryEnd:
+		return w.write(ctx, e.Seq, jobs.EntryEnd, e.Data)
+	}
+	return w.reject(ctx, e.Seq, jobs.Errorf(jobs.CodeInvalid, "log entry %d is of unknown kind %q", e.Seq, e.Kind))
 }
 
 // observe applies one batch. A batch that is not valid changes nothing and is answered with the reason; a device that

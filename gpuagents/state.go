@@ -27,6 +27,8 @@ type state struct {
 	pages  int
 	bound  *cells.Bound
 	inputs int // features an observation
+	seed   uint64
+	every  swarm.Checkpoint
 
 	arena   device.Buffer // pages, one behind the other
 	table   device.Buffer
@@ -34,6 +36,7 @@ type state struct {
 	weights device.Buffer
 	io      [8]staging // by the constants below
 
+	dirty []bool  // by page: changed since the last checkpoint
 	seen  []int32 // by group: the run of this batch, or -1
 	runs  []kernels.Run
 	order []int // batch index by kernel index
@@ -57,7 +60,9 @@ var ioPurpose = [8]string{"runs", "times", "features", "scores", "decisions", "c
 type staging struct{ buf device.Buffer }
 
 func newState(dev device.Device, spec *swarm.Spec, groups int) (_ *state, err error) {
-	s := &state{dev: dev, groups: groups, inputs: len(spec.Features), seen: make([]int32, groups)}
+	s := &state{
+		dev: dev, groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint, seen: make([]int32, groups),
+	}
 	for i := range s.seen {
 		s.seen[i] = -1
 	}
@@ -79,11 +84,11 @@ func newState(dev device.Device, spec *swarm.Spec, groups int) (_ *state, err er
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
-	size := int64(s.pages) * int64(s.layout.PageBytes)
-	if s.arena, err = dev.Alloc(size, "pages"); err != nil {
+	s.dirty = make([]bool, s.pages)
+	if s.arena, err = dev.Alloc(int64(s.pages)*int64(s.layout.PageBytes), "pages"); err != nil {
 		return nil, fmt.Errorf("%d groups of %d agents: %w", groups, spec.AgentsPerGroup, err)
 	}
-	if err = s.arena.Fill(0, size, 0); err != nil { // zeros are the state of groups that have seen nothing
+	if err = s.reset(); err != nil {
 		return nil, err
 	}
 	for _, c := range []struct {
@@ -104,6 +109,15 @@ func newState(dev device.Device, spec *swarm.Spec, groups int) (_ *state, err er
 		}
 	}
 	return s, nil
+}
+
+// reset makes all pages zeros, the state of groups that have seen nothing.
+func (s *state) reset() error {
+	clear(s.dirty)
+	if err := s.arena.Fill(0, int64(s.pages)*int64(s.layout.PageBytes), 0); err != nil {
+		return fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	return nil
 }
 
 // check says what is wrong with a batch that a stranger sent.
@@ -185,7 +199,7 @@ func scatter[T any](order []int, src []T, width int) []T {
 }
 
 // observe steps the agents of the groups addressed, in the order of the batch, and returns one decision an observation.
-// obs has passed check. On an error the state is undefined and the shard starts again from its log.
+// obs has passed check. On an error the state is undefined and the shard starts again from its checkpoint.
 func (s *state) observe(ctx context.Context, obs *batch.Observations) (*batch.Decisions, error) {
 	n, candidates := obs.Len(), len(s.bound.Cell.Candidates)
 	dec := &batch.Decisions{
@@ -204,6 +218,7 @@ func (s *state) observe(ctx context.Context, obs *batch.Observations) (*batch.De
 	runs := make([]uint32, 0, 4*len(s.runs))
 	for _, r := range s.runs {
 		runs = append(runs, r.Frame, r.Slot, r.First, r.Count)
+		s.dirty[r.Frame] = true
 	}
 	leaders := make([]uint32, n)
 	outputs := [8][]byte{

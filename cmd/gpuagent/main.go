@@ -30,7 +30,8 @@ func root() *cobra.Command {
 	f := cmd.Flags()
 	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
-	f.String("data-dir", "", "folder for compiled kernels; empty for none")
+	f.String("data-dir", "", "folder of this agent alone, for compiled kernels and checkpoints; empty for none: what starts then replays every log")
+	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
 	f.String("device", "auto", "host, cuda:N, or auto: the first GPU, or the host where there is none")
 	f.Int64("memory-limit", 0, "most bytes of device memory to use; 0 for all")
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
@@ -51,6 +52,10 @@ func serve(cmd *cobra.Command) (err error) {
 	deviceName, _ := f.GetString("device")
 	limit, _ := f.GetInt64("memory-limit")
 	name, _ := f.GetString("name")
+	ttl, _ := f.GetDuration("lease-ttl")
+	if ttl < time.Second {
+		return command.Usage("--lease-ttl %v: use 1s or more", ttl)
+	}
 
 	opts := cuda.Options{MemoryLimit: limit, Logger: log}
 	if data != "" {
@@ -78,7 +83,11 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	agent := gpuagents.Start(gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log})
+	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl}
+	if data != "" {
+		o.Checkpoints = checkpoints{filepath.Join(data, "checkpoints")}
+	}
+	agent := gpuagents.Start(o)
 	p := dev.Properties()
 	ctx, end := context.WithCancelCause(cmd.Context())
 	defer end(nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
@@ -32,6 +33,18 @@ type Spec struct {
 	// PageSize is the size of a page of state in bytes, a multiple of 4 KiB from 64 KiB to 1 GiB; default 2 MiB. A page holds
 	// at least one group.
 	PageSize strictyaml.Size `yaml:"page_size" json:"page_size"`
+	// Checkpoint is how often the agents' state is stored. It changes no output.
+	Checkpoint Checkpoint `yaml:"checkpoint" json:"checkpoint"`
+}
+
+// Checkpoint says when an agent process stores the state of a shard: at the interval, and after so many entries of the log
+// since the last time, whichever comes first. Checkpoints take a twentieth of the process's time at most, so those of a
+// large swarm come less often.
+type Checkpoint struct {
+	// Interval is 100ms to 1h; default 5s. In JSON it is a number of nanoseconds.
+	Interval strictyaml.Duration `yaml:"interval" json:"interval"`
+	// Entries is 1 to 1000000; default 1024. An entry is a batch of up to 4,096 observations.
+	Entries int `yaml:"entries" json:"entries"`
 }
 
 // Cell chooses a cell and its parameters.
@@ -58,6 +71,10 @@ const (
 	minPage           = 64 << 10
 	maxPage           = 1 << 30
 	pageAlign         = 4 << 10
+
+	minInterval = 100 * time.Millisecond
+	maxInterval = time.Hour
+	maxEntries  = 1_000_000
 )
 
 // Parse reads a spec from YAML, fills in the defaults and validates it. file is the name that errors begin with; every
@@ -112,6 +129,12 @@ func (s *Spec) ensureDefaults() {
 	if s.PageSize == 0 {
 		s.PageSize = 2 << 20
 	}
+	if s.Checkpoint.Interval == 0 {
+		s.Checkpoint.Interval = strictyaml.Duration(5 * time.Second)
+	}
+	if s.Checkpoint.Entries == 0 {
+		s.Checkpoint.Entries = 1024
+	}
 }
 
 // validate returns the first thing wrong and the key where it stands.
@@ -151,6 +174,12 @@ func (s *Spec) validate() (path []string, err error) {
 	}
 	if p := int64(s.PageSize); p < minPage || p > maxPage || p%pageAlign != 0 {
 		return []string{"page_size"}, fmt.Errorf("page_size %d: use a multiple of 4 KiB from 64KiB to 1GiB", p)
+	}
+	if d := time.Duration(s.Checkpoint.Interval); d < minInterval || d > maxInterval {
+		return []string{"checkpoint", "interval"}, fmt.Errorf("checkpoint interval %v: use a duration from 100ms to 1h, such as 5s", d)
+	}
+	if n := s.Checkpoint.Entries; n < 1 || n > maxEntries {
+		return []string{"checkpoint", "entries"}, fmt.Errorf("checkpoint entries %d: use 1 to %d", n, maxEntries)
 	}
 	b, err := s.Bind()
 	if err != nil {

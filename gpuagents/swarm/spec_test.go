@@ -6,9 +6,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/exoswarm/exoswarm/internal/strictyaml"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -20,6 +22,7 @@ func TestDefaults(t *testing.T) {
 	want := &Spec{
 		Name: "x", Cell: Cell{Kind: "predictor"}, AgentsPerGroup: 256, Timestamp: "timestamp", Features: []string{"value"},
 		Vote: Vote{Candidates: []string{"normal", "suspicious", "anomalous"}, Rule: "weighted"}, PageSize: 2 << 20,
+		Checkpoint: Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
@@ -64,6 +67,9 @@ func TestErrors(t *testing.T) {
 		"name: x\nvote: {rule: quorum}":                     "a.yaml:2: quorum 0: the rule quorum needs a share above 0 and at most 1",
 		"name: x\nvote: {rule: majority, quorum: .5}":       "a.yaml:2: quorum 0.5: only the rule quorum takes one, the rule is majority",
 		"name: x\npage_size: 1000":                          "a.yaml:2: page_size 1000: use a multiple of 4 KiB from 64KiB to 1GiB",
+		"name: x\ncheckpoint: {interval: 10ms}":             "a.yaml:2: checkpoint interval 10ms: use a duration from 100ms to 1h, such as 5s",
+		"name: x\ncheckpoint: {interval: 5}":                `a.yaml: line 2: duration "5": write a number with ms, s, m or h, as in 5s`,
+		"name: x\ncheckpoint:\n  entries: -2":               "a.yaml:3: checkpoint entries -2: use 1 to 1000000",
 		"name: x\nseed: -1":                                 "a.yaml: line 2: cannot unmarshal",
 		"name: x\nagents_per_group: 4096\npage_size: 64KiB": "a.yaml:3: layout: a group of 4096 agents needs a page of",
 	} {

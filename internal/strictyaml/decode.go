@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agnivade/levenshtein"
 	"go.yaml.in/yaml/v3"
@@ -156,6 +157,19 @@ func (s *Size) UnmarshalYAML(n *yaml.Node) error {
 		return fmt.Errorf("line %d: %w", n.Line, err)
 	}
 	*s = Size(v)
+	return nil
+}
+
+// Duration is a time that YAML writes with a unit: 500ms, 5s, 1m30s. JSON has it as a number of nanoseconds.
+type Duration time.Duration
+
+// UnmarshalYAML reads the form that Duration documents.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	v, err := time.ParseDuration(n.Value)
+	if err != nil {
+		return fmt.Errorf("line %d: duration %q: write a number with ms, s, m or h, as in 5s", n.Line, n.Value)
+	}
+	*d = Duration(v)
 	return nil
 }
 

@@ -1,0 +1,319 @@
+package gpuagents
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/tiers"
+)
+
+// Checkpoints is where an agent keeps the state of its shards from one process to the next. Methods may be called from
+// several goroutines. What is kept only saves time: an agent without it, or with an old one, replays the log.
+type Checkpoints interface {
+	// Open opens what is kept of a shard, or makes room for so many pages of pageSize bytes. It fails with
+	// tiers.ErrLocked while another process has it open. The caller closes it.
+	Open(swarm string, shard, pageSize, pages int) (PageStore, error)
+	// Remove deletes what is kept of a shard that is not open. Nothing there is no error.
+	Remove(swarm string, shard int) error
+	// Shards lists what is kept.
+	Shards() ([]ShardID, error)
+}
+
+// ShardID names a shard.
+type ShardID struct {
+	Swarm string
+	Shard int
+}
+
+// PageStore keeps the pages of one shard; *pagestore.Store is one, and says what it promises. What was put becomes durable
+// with a Commit, together with its note, or not at all.
+type PageStore interface {
+	// Note is that of the last commit, empty before the first.
+	Note() []byte
+	// Pages are the ids of the pages in ascending order.
+	Pages() []uint64
+	Get(ctx context.Context, page uint64, dst []byte) error
+	Put(ctx context.Context, tier int, page uint64, content []byte, kind tiers.Kind) error
+	Commit(ctx context.Context, note []byte) (epoch uint64, err error)
+	Close() error
+}
+
+// positionVersion is the version of the note and of what the pages beside it are.
+const positionVersion = 1
+
+// position is the note of a checkpoint: up to where the log is in the pages.
+type position struct {
+	Version int `json:"v"`
+	// State is what the pages mean: state.meaning.
+	State string `json:"state"`
+	// Entry is the last entry of the log that was applied, and Digest the SHA-256 of that entry. It tells this log from
+	// another one of the same name: batches carry the time at which they were read, so two logs have no entry in common.
+	Entry  uint64 `json:"entry"`
+	Digest string `json:"digest"`
+}
+
+// digest is a position's Digest of an entry.
+func digest(e jobs.Entry) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %s %d %d\n", e.Seq, e.Kind, e.Ref, len(e.Data))
+	h.Write(e.Data)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// costShare bounds what checkpoints take: after one that took t the next waits for costShare times t, which makes them a
+// twentieth of an agent's time at most, however small interval and entries are.
+const costShare = 20
+
+// pageKind is what pages of state are to a codec: words of four bytes.
+var pageKind = tiers.Kind{Elem: 4}
+
+// checkpoint keeps the state of one shard. The goroutine that serves the shard uses it; no method stops the serving: what
+// fails is logged, and the next process replays more of the log. A nil checkpoint keeps nothing.
+type checkpoint struct {
+	open  func() (PageStore, error)
+	drop  func() error
+	store PageStore // nil when it cannot be used
+	log   *slog.Logger
+
+	entries uint64
+	ticker  *time.Ticker
+
+	last   jobs.Entry // applied and answered
+	stored uint64     // the entry of the last checkpoint
+	ended  time.Time  // of the last checkpoint
+	cost   time.Duration
+	page   []byte
+}
+
+// openCheckpoint opens what is kept of a shard. What cannot be read is thrown away.
+func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st *state, log *slog.Logger) *checkpoint {
+	if a.o.Checkpoints == nil {
+		return nil
+	}
+	k := &checkpoint{
+		open: func() (PageStore, error) { return a.o.Checkpoints.Open(s.ID, shard, st.layout.PageBytes, st.pages) },
+		drop: func() error { return a.o.Checkpoints.Remove(s.ID, shard) },
+		log:  log, entries: uint64(st.every.Entries), ticker: time.NewTicker(time.Duration(st.every.Interval)), ended: time.Now(), page: make([]byte, st.layout.PageBytes),
+	}
+	var err error
+	if k.store, err = k.open(); errors.Is(err, tiers.ErrLocked) {
+		log.Warn("no checkpoints of this shard: give every agent a data folder of its own", "error", err)
+	} else if err != nil {
+		k.discard(err)
+	}
+	return k
+}
+
+// discard throws away what is kept and begins anew.
+func (k *checkpoint) discard(why error) {
+	k.log.Warn("checkpoint not used, the shard starts from its log", "reason", why)
+	if k.store != nil {
+		if err := k.store.Close(); err != nil {
+			k.log.Warn("closing a checkpoint", "error", err)
+		}
+		k.store = nil
+	}
+	err := k.drop()
+	if err == nil {
+		k.store, err = k.open()
+	}
+	if err != nil {
+		k.store = nil
+		k.log.Error("no checkpoints of this shard", "error", err)
+	}
+}
+
+// restore brings the state to the last checkpoint and returns a reader of the entries behind it. It is the state of a shard
+// that has seen nothing, and a reader from the start, when there is no checkpoint that belongs to this log and this swarm.
+// answered is the last entry that has an answer: what is behind it must be applied again, for its answer. An error is one
+// of the queue or of the device.
+func (k *checkpoint) restore(ctx context.Context, st *state, in jobs.Log, answered uint64) (jobs.Reader, error) {
+	if k == nil || k.store == nil || len(k.store.Note()) == 0 {
+		return in.Read(ctx, 1)
+	}
+	var p position
+	if err := json.Unmarshal(k.store.Note(), &p); err != nil {
+		k.discard(fmt.Errorf("its position is not JSON: %w", err))
+		return in.Read(ctx, 1)
+	}
+	last, err := in.Last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case p.Version != positionVersion:
+		err = fmt.Errorf("it is of version %d, this program writes %d", p.Version, positionVersion)
+	case p.State != st.meaning():
+		err = errors.New("it is of another spec, or of another version of the cell")
+	case p.Entry == 0 || p.Entry > answered || p.Entry > last.Seq:
+		// A server that lost acknowledged messages in a power cut, or a log that was made anew.
+		err = fmt.Errorf("it is of log entry %d; the log has %d, and answers to %d", p.Entry, last.Seq, answered)
+	}
+	if err != nil {
+		k.discard(err)
+		return in.Read(ctx, 1)
+	}
+	r, err := in.Read(ctx, p.Entry)
+	if err != nil {
+		return nil, err
+	}
+	e, err := r.Next(ctx)
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	err = errors.New("it is of another log of the same name")
+	if digest(e) == p.Digest {
+		err = k.load(ctx, st)
+	}
+	if err == nil {
+		k.last, k.stored = e, e.Seq
+		k.log.Info("shard resumed from its checkpoint", "entry", e.Seq, "answered", answered, "last", last.Seq)
+		return r, nil
+	}
+	r.Close()
+	if errors.Is(err, ErrDevice) {
+		return nil, err
+	}
+	k.discard(err)
+	if err := st.reset(); err != nil {
+		return nil, err
+	}
+	return in.Read(ctx, 1)
+}
+
+// load copies the pages to the device. Those that are not kept have seen nothing.
+func (k *checkpoint) load(ctx context.Context, st *state) error {
+	for _, page := range k.store.Pages() {
+		if page >= uint64(st.pages) {
+			return fmt.Errorf("it has a page %d of %d", page, st.pages)
+		}
+		if err := k.store.Get(ctx, page, k.page); err != nil {
+			return err
+		}
+		if err := st.arena.Write(int64(page)*int64(st.layout.PageBytes), k.page); err != nil {
+			return fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+	}
+	return nil
+}
+
+// due is when to call tick.
+func (k *checkpoint) due() <-chan time.Time {
+	if k == nil || k.store == nil {
+		return nil
+	}
+	return k.ticker.C
+}
+
+// applied says that an entry is in the state and has its answer.
+func (k *checkpoint) applied(ctx context.Context, st *state, e jobs.Entry) error {
+	if k == nil || k.store == nil {
+		return nil
+	}
+	k.last = e
+	if e.Seq-k.stored < k.entries {
+		return nil
+	}
+	return k.tick(ctx, st)
+}
+
+// tick stores the state unless the last checkpoint is too near for what it cost.
+func (k *checkpoint) tick(ctx context.Context, st *state) error {
+	if time.Since(k.ended) < costShare*k.cost {
+		return nil
+	}
+	return k.save(ctx, st)
+}
+
+// save stores the pages that have changed and the position. An error is one of the device.
+func (k *checkpoint) save(ctx context.Context, st *state) error {
+	if k == nil || k.store == nil || k.last.Seq == k.stored {
+		return nil
+	}
+	begun, pages := time.Now(), 0
+	defer func() { k.ended = time.Now(); k.cost = k.ended.Sub(begun) }()
+	note, err := json.Marshal(position{Version: positionVersion, State: st.meaning(), Entry: k.last.Seq, Digest: digest(k.last)})
+	for page, dirty := range st.dirty {
+		if !dirty || err != nil {
+			continue
+		}
+		pages++
+		if err := st.arena.Read(int64(page)*int64(st.layout.PageBytes), k.page); err != nil {
+			return fmt.Errorf("checkpoint: %w: %w", ErrDevice, err)
+		}
+		err = k.store.Put(ctx, 0, uint64(page), k.page, pageKind)
+	}
+	if err == nil {
+		_, err = k.store.Commit(ctx, note)
+	}
+	if err != nil { // the pages stay dirty, and the last checkpoint stays good
+		k.log.Warn("checkpoint not stored", "entry", k.last.Seq, "error", err)
+		return nil
+	}
+	clear(st.dirty)
+	k.stored = k.last.Seq
+	k.log.Debug("checkpoint stored", "entry", k.stored, "pages", pages, "took", time.Since(begun))
+	return nil
+}
+
+// close gives the store back.
+func (k *checkpoint) close() {
+	if k == nil {
+		return
+	}
+	k.ticker.Stop()
+	if k.store != nil {
+		if err := k.store.Close(); err != nil {
+			k.log.Warn("closing a checkpoint", "error", err)
+		}
+		k.store = nil
+	}
+}
+
+// meaning is a digest of all that the bytes of the pages depend on beside the log: a page of another meaning is not read.
+// The text of the kernel stands for what the cell computes, in both languages.
+func (s *state) meaning() string {
+	h := sha256.New()
+	src, _ := kernels.Lookup(s.bound.Cell.Kernel)
+	fmt.Fprintf(h, "%s %d groups, %d inputs, pages of %d\n%s\n%+v\n", s.bound.Cell.Name, s.groups, s.inputs, s.layout.PageBytes, src.Code, s.layout)
+	h.Write(device.Bytes(s.bound.ParamBlock()))
+	h.Write(device.Bytes(s.bound.Weights(s.seed)))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// sweepCheckpoints removes what is kept of shards whose log is gone: their swarms ended while no agent looked.
+func (a *Agent) sweepCheckpoints(ctx context.Context) {
+	if a.o.Checkpoints == nil {
+		return
+	}
+	shards, err := a.o.Checkpoints.Shards()
+	if err != nil {
+		a.o.Logger.Warn("listing checkpoints", "error", err)
+		return
+	}
+	for _, id := range shards {
+		if _, err := a.o.Queue.Log(id.Swarm, id.Shard, jobs.In).Last(ctx); errors.Is(err, jobs.ErrNotFound) {
+			a.removeCheckpoint(id)
+		}
+	}
+}
+
+// removeCheckpoint deletes what is kept of a shard whose swarm is gone.
+func (a *Agent) removeCheckpoint(id ShardID) {
+	if a.o.Checkpoints == nil {
+		return
+	}
+	if err := a.o.Checkpoints.Remove(id.Swarm, id.Shard); err != nil {
+		a.o.Logger.Warn("removing a checkpoint", "swarm", id.Swarm, "shard", id.Shard, "error", err)
+	}
+}
