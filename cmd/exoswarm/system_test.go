@@ -32,13 +32,31 @@ func binaries(t *testing.T) string {
 type process struct {
 	cmd  *osexec.Cmd
 	done chan struct{}
-	log  *bytes.Buffer // complete when done is closed
+	log  *transcript // complete when done is closed
+}
+
+// transcript is the log of a process, line by line.
+type transcript struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *transcript) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.WriteString(line + "\n")
+}
+
+func (l *transcript) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // startProcess starts a command and waits until a line of its log matches ready; it returns the match's first group.
 func startProcess(t *testing.T, ready string, name string, args ...string) (*process, string) {
 	t.Helper()
-	p := &process{cmd: osexec.Command(name, args...), done: make(chan struct{}), log: &bytes.Buffer{}}
+	p := &process{cmd: osexec.Command(name, args...), done: make(chan struct{}), log: &transcript{}}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +70,7 @@ func startProcess(t *testing.T, ready string, name string, args ...string) (*pro
 		defer close(p.done)
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
-			p.log.WriteString(lines.Text() + "\n")
+			p.log.add(lines.Text())
 			if m := re.FindStringSubmatch(lines.Text()); m != nil {
 				select {
 				case found <- m[len(m)-1]:
