@@ -33,8 +33,9 @@ func TestKilledWithCheckpoints(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	bin, dir := binaries(t), t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), "name: test\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 4}\n")
-	rows := max(8000, 2000*most)
-	for i := range 5 {
+	const files = 5
+	rows := max(5000, 1500*most)
+	for i := range files {
 		write(t, filepath.Join(dir, "in", string(rune('a'+i))+".csv"), series(uint64(i), rows))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -51,63 +52,72 @@ func TestKilledWithCheckpoints(t *testing.T) {
 	if err := run(undisturbed); err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{bin: bin}
-	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
-	data := t.TempDir()
-	startGPU := func() {
-		c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"),
-			"--nats", c.url, "--data-dir", data, "--device", "host", "--lease-ttl", "1s", "--log-level", "debug")
-	}
-	startGPU()
-	c.startCPU(t)
-	ended := make(chan error, 1)
-	go func() { ended <- run(disturbed, "--nats", c.url) }()
-
-	kills, resumed := 0, 0
-	over := func() bool { // behind the next checkpoint, or the end of the run
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for !strings.Contains(c.gpu.log.String(), "checkpoint stored") {
-			select {
-			case err := <-ended:
-				ended <- err
-				return true
-			case <-tick.C:
-			}
-		}
-		return false
-	}
-	for kills < most && !over() {
-		time.Sleep(time.Duration(r.Int64N(int64(200 * time.Millisecond)))) // the moment of the kill, not a wait for anything
-		c.gpu.end(t, syscall.SIGKILL)
-		kills++
-		resumed += strings.Count(c.gpu.log.String(), "shard resumed from its checkpoint")
-		if log := c.gpu.log.String(); strings.Contains(log, "checkpoint not used") {
-			t.Errorf("a checkpoint that kill -9 left was refused:\n%s", log)
-		}
-		startGPU()
-	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	c.gpu.end(t, syscall.SIGTERM)
-	resumed += strings.Count(c.gpu.log.String(), "shard resumed from its checkpoint")
-	t.Logf("%d kills, %d times resumed from a checkpoint", kills, resumed)
-	if kills == 0 || resumed == 0 {
-		t.Errorf("the run of %d rows was over after %d kills and %d resumptions: it proves nothing", 5*rows, kills, resumed)
-	}
 	want, err := os.ReadFile(undisturbed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile(disturbed)
-	if err != nil {
-		t.Fatal(err)
+	if n := bytes.Count(want, []byte("\n")); n != files*rows {
+		t.Fatalf("%d lines, want %d", n, files*rows)
 	}
-	if n := bytes.Count(want, []byte("\n")); n != 5*rows {
-		t.Errorf("%d lines, want %d", n, 5*rows)
+	c := &cluster{bin: bin}
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	c.startCPU(t)
+	// On a machine so busy that this process sleeps through a run, the run proves nothing and is made again.
+	for attempt, kills, resumed := 1, 0, 0; kills == 0 || resumed == 0; attempt++ {
+		if attempt > 5 {
+			t.Fatalf("no run of %d rows was killed and resumed", files*rows)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- run(disturbed, "--nats", c.url) }()
+		kills, resumed = c.killGPU(t, ended, most, r)
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d kills, %d times resumed from a checkpoint", kills, resumed)
+		got, err := os.ReadFile(disturbed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatal("the decisions differ from those of the undisturbed run")
+		}
 	}
-	if !bytes.Equal(got, want) {
-		t.Error("the decisions differ from those of the undisturbed run")
+}
+
+// killGPU runs GPU agents on one data folder until a run has ended, and kills up to so many of them. It says how many, and
+// how often one has gone on from a checkpoint.
+func (c *cluster) killGPU(t *testing.T, ended chan error, most int, r *rand.Rand) (kills, resumed int) {
+	t.Helper()
+	data := t.TempDir()
+	start := func() {
+		c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"),
+			"--nats", c.url, "--data-dir", data, "--device", "host", "--lease-ttl", "1s", "--log-level", "debug")
+	}
+	look := func() {
+		log := c.gpu.log.String()
+		if strings.Contains(log, "checkpoint not used") {
+			t.Errorf("a checkpoint that kill -9 left was refused:\n%s", log)
+		}
+		resumed += strings.Count(log, "shard resumed from its checkpoint")
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	start()
+	for {
+		select {
+		case err := <-ended:
+			ended <- err
+			c.gpu.end(t, syscall.SIGTERM)
+			look()
+			return kills, resumed
+		case <-tick.C:
+		}
+		if kills < most && strings.Contains(c.gpu.log.String(), "checkpoint stored") {
+			time.Sleep(time.Duration(r.Int64N(int64(60 * time.Millisecond)))) // the moment of the kill, not a wait for anything
+			c.gpu.end(t, syscall.SIGKILL)
+			kills++
+			look()
+			start()
+		}
 	}
 }
