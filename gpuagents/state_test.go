@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -124,7 +125,7 @@ func TestCutInvariance(t *testing.T) {
 	for _, c := range []struct {
 		agents, features int
 		cell, columns    string
-	}{{33, 1, "predictor", "a"}, {16, 2, "leaky", "a, b"}, {8, 3, "predictor", "a, b, c"}} {
+	}{{33, 1, "predictor", "a"}, {16, 2, "leaky", "a, b"}, {8, 3, "predictor", "a, b, c"}, {33, 1, "lif", "a"}, {9, 2, "gru", "a, b"}} {
 		agents := c.agents
 		text := fmt.Sprintf("name: x\nagents_per_group: %d\npage_size: 64KiB\ncell: {kind: %s}\nfeatures: [%s]\n", agents, c.cell, c.columns)
 		d := openHost(t)
@@ -221,7 +222,7 @@ func BenchmarkObserve(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer d.Close()
-	for _, cell := range []string{"predictor", "leaky"} {
+	for _, cell := range cells.Names() {
 		b.Run(cell, func(b *testing.B) {
 			spec, err := swarm.Parse("test.yaml", []byte("name: x\ncell: {kind: "+cell+"}\n"))
 			if err != nil {

@@ -111,7 +111,7 @@ func (r *rig) agent(tb testing.TB, dir string) *gpuagents.Agent {
 		tb.Fatal(err)
 	}
 	o := gpuagents.Options{
-		Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Second,
+		Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, // none is lost on a busy machine
 		Logger: slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if dir != "" {
@@ -316,6 +316,9 @@ func TestResume(t *testing.T) {
 			r.answered(t, id, half)
 			r.answered(t, id+"-whole", whole)
 			first.Stop()
+			for name, entry := range map[string]int{id: half, id + "-whole": whole} {
+				r.logged(t, fmt.Sprintf("checkpoint stored\" swarm=%s entry=%d ", name, entry))
+			}
 			if c.harm != nil {
 				c.harm(t, id, dir)
 			}

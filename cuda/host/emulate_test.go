@@ -89,37 +89,41 @@ func TestKernelsEqualTwins(t *testing.T) {
 		t.Skip("emulated threads are slow")
 	}
 	for _, cell := range cells.Names() {
-		c, _ := cells.Lookup(cell)
-		program := emulator(t, c.Kernel)
-		for i, size := range []struct{ agents, threads, features int }{
-			{1, 32, 1}, {5, 1, 64}, {7, 7, 1}, {33, 40, 3}, {40, 7, 2}, {70, 32, 1}, {15, 8, 1},
-		} {
-			rule := kernels.Rule(i % 5)
-			b := bind(t, cell, map[string]float64{"warmup": 20}, size.agents, size.features, cells.Voting{Rule: rule, Quorum: 0.6})
-			rng := rand.New(rand.NewPCG(uint64(size.agents), 1))
-			const pageBytes = 1 << 18
-			twin, kernel := newSwarm(t, b, pageBytes), newSwarm(t, b, pageBytes)
-			for batch := range 3 {
-				var runs []kernels.Run
-				var times []int64
-				var x []float32
-				for _, slot := range rng.Perm(min(twin.layout.Slots, 3))[:2] {
-					n := 30 + rng.IntN(30)
-					runs = append(runs, kernels.Run{Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n)})
-					for _, e := range randomEvents(rng, n, 1, size.features) {
-						times, x = append(times, e.time-int64(rng.IntN(2))*2e18), append(x, e.features...)
-						if rng.IntN(20) == 0 {
-							x[len(x)-1] = hostileValue(rng)
-						}
+		t.Run(cell, func(t *testing.T) { kernelEqualsTwin(t, cell) })
+	}
+}
+
+func kernelEqualsTwin(t *testing.T, cell string) {
+	c, _ := cells.Lookup(cell)
+	program := emulator(t, c.Kernel)
+	for i, size := range []struct{ agents, threads, features int }{
+		{1, 32, 1}, {5, 1, 64}, {7, 7, 1}, {33, 40, 3}, {40, 7, 2}, {70, 32, 1}, {15, 8, 1},
+	} {
+		rule := kernels.Rule(i % 5)
+		b := bind(t, cell, map[string]float64{"warmup": 20}, size.agents, size.features, cells.Voting{Rule: rule, Quorum: 0.6})
+		rng := rand.New(rand.NewPCG(uint64(size.agents), 1))
+		const pageBytes = 1 << 18
+		twin, kernel := newSwarm(t, b, pageBytes), newSwarm(t, b, pageBytes)
+		for batch := range 3 {
+			var runs []kernels.Run
+			var times []int64
+			var x []float32
+			for _, slot := range rng.Perm(min(twin.layout.Slots, 3))[:2] {
+				n := 30 + rng.IntN(30)
+				runs = append(runs, kernels.Run{Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n)})
+				for _, e := range randomEvents(rng, n, 1, size.features) {
+					times, x = append(times, e.time-int64(rng.IntN(2))*2e18), append(x, e.features...)
+					if rng.IntN(20) == 0 {
+						x[len(x)-1] = hostileValue(rng)
 					}
 				}
-				want, got := twin.observe(runs, times, x), kernel.emulate(t, program, size.threads, runs, times, x)
-				if !got.equal(want) {
-					t.Errorf("%s %+v, batch %d: other outputs than the twin's", cell, size, batch)
-				}
-				if !bytes.Equal(kernel.page, twin.page) {
-					t.Errorf("%s %+v, batch %d: another page than the twin's", cell, size, batch)
-				}
+			}
+			want, got := twin.observe(runs, times, x), kernel.emulate(t, program, size.threads, runs, times, x)
+			if !got.equal(want) {
+				t.Errorf("%s %+v, batch %d: other outputs than the twin's", cell, size, batch)
+			}
+			if !bytes.Equal(kernel.page, twin.page) {
+				t.Errorf("%s %+v, batch %d: another page than the twin's", cell, size, batch)
 			}
 		}
 	}

@@ -1,80 +1,29 @@
 // leaky_observe: one block steps one group through its run; see cuda/host/leaky.go, which does the same operation by
-// operation, and kernels.ObserveParams. Any number of threads gives the same bits.
-#include "fmath.cuh"
-#include "front.cuh"
-#include "state.cuh"
-#include "surprise.cuh"
-#include "vote.cuh"
+// operation, ratio.cuh, and kernels.ObserveParams.
+#include "ratio.cuh"
 
-#define ERROR_FLOOR 0.01f
-#define USUAL_CLIP 8.0f
+struct Leaky {
+  State state;
+  const float *weights;
+  unsigned I;
+
+  __device__ __forceinline__ Leaky(const State &s, const unsigned *, const float *w, unsigned features)
+      : state(s), weights(w), I(features) {}
+
+  __device__ __forceinline__ float step(unsigned a, const float *now, float inverse, float rate) const {
+    const unsigned A = state.agents;
+    float *potential = state.agent(LEAKY_VAR_POTENTIAL, 0, a), *mean = state.agent(LEAKY_VAR_USUAL, 0, a);
+    float distance = sub(project(weights + LEAKY_PROJECT * A + a, A, now, I), *potential);
+    float usual = add(*mean, ERROR_FLOOR);
+    *potential = add(*potential, mul(max32(inverse, weights[LEAKY_RATE * A + a]), distance));
+    *mean = add(*mean, mul(rate, sub(min32(abs32(distance), mul(USUAL_CLIP, usual)), *mean)));
+    return quo(abs32(distance), usual);
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(1024)
 leaky_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
               const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
               unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds) {
-  __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES];
-  __shared__ Tally tally;
-  __shared__ ByBin by_bin;
-  const Run run = runs[blockIdx.x];
-  if (run.count == 0) return;
-  const State state = open_state(pages, page_bytes, layout, run);
-  const unsigned A = state.agents, I = params[LEAKY_FEATURES], thread = threadIdx.x, threads = blockDim.x;
-  for (unsigned f = thread; f < I; f += threads) {
-    level[f] = *state.group(LEAKY_VAR_LEVEL, f);
-    spread[f] = *state.group(LEAKY_VAR_SPREAD, f);
-  }
-  unsigned long long *round = state.group64(LEAKY_VAR_ROUND);
-  unsigned long long seen = *round; // every thread counts for itself; thread 0 advances the word
-  const float anomalous_ratio = param(params, LEAKY_ANOMALOUS);
-  __syncthreads();
-
-  for (unsigned n = run.first; n < run.first + run.count; n++, seen++) {
-    const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
-    const bool warm = seen >= params[LEAKY_WARMUP];
-    for (unsigned f = thread; f < I; f += threads)
-      now[f] = see(features[(unsigned long long)n * I + f], &level[f], &spread[f], seen,
-                   max32(inverse, param(params, LEAKY_FRONT_RATE)), param(params, LEAKY_CLIP));
-    if (thread == 0) clear_tally(&tally);
-    clear_bins(&by_bin);
-    __syncthreads();
-
-    const unsigned suspicious = warm ? surprise_bin(param(params, LEAKY_SUSPICIOUS)) : SURPRISE_BINS;
-    const unsigned anomalous = warm ? surprise_bin(anomalous_ratio) : SURPRISE_BINS;
-    const float rate = max32(inverse, param(params, LEAKY_HISTORY_RATE));
-    Ballots ballots;
-    ballots.clear();
-    for (unsigned a = thread; a < A; a += threads) {
-      float *potential = state.agent(LEAKY_VAR_POTENTIAL, 0, a), *mean = state.agent(LEAKY_VAR_USUAL, 0, a);
-      float distance = sub(project(weights + LEAKY_PROJECT * A + a, A, now, I), *potential);
-      float usual = add(*mean, ERROR_FLOOR);
-      unsigned bin = surprise_bin(quo(abs32(distance), usual));
-      *potential = add(*potential, mul(max32(inverse, weights[LEAKY_RATE * A + a]), distance));
-      *mean = add(*mean, mul(rate, sub(min32(abs32(distance), mul(USUAL_CLIP, usual)), *mean)));
-      atomicAdd(&by_bin.bins[bin], 1u);
-      ballots.vote(a, bin >= anomalous ? VOTE_ANOMALOUS : (bin >= suspicious ? VOTE_SUSPICIOUS : VOTE_NORMAL), 1, 1, bin);
-    }
-    cast(&tally, ballots);
-    __syncthreads();
-    sum_segments(&by_bin);
-    __syncthreads();
-
-    if (thread == 0) {
-      float score = 0.0f;
-      if (warm) {
-        float ratio = surprise_ratio(group_surprise(&by_bin, tally.total, params[LEAKY_SHARE]));
-        score = quo(ratio, add(ratio, anomalous_ratio));
-      }
-      scores[n] = score;
-      decisions[n] = decide(&tally, params[LEAKY_RULE], params[LEAKY_QUORUM]);
-      for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = tally.counts[c];
-      leaders[n] = leader_of(&tally);
-      rounds[n] = elect_round(round, seen);
-    }
-    __syncthreads();
-  }
-  for (unsigned f = thread; f < I; f += threads) {
-    *state.group(LEAKY_VAR_LEVEL, f) = level[f];
-    *state.group(LEAKY_VAR_SPREAD, f) = spread[f];
-  }
+  observe_by_ratio<Leaky>(pages, page_bytes, layout, params, weights, runs, features, scores, decisions, counts, leaders, rounds);
 }

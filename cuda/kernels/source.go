@@ -36,6 +36,7 @@ func code(file string) string {
 var pragmaOnce = regexp.MustCompile(`(?m)^#pragma once\n`)
 
 func init() {
-	register(Source{Name: "predictor_observe", Params: ObserveParams, File: "predictor.cu", Code: code("predictor.cu")})
-	register(Source{Name: "leaky_observe", Params: ObserveParams, File: "leaky.cu", Code: code("leaky.cu")})
+	for _, cell := range []string{"gru", "leaky", "lif", "predictor"} {
+		register(Source{Name: cell + "_observe", Params: ObserveParams, File: cell + ".cu", Code: code(cell + ".cu")})
+	}
 }

@@ -47,6 +47,43 @@
 #define LEAKY_VAR_POTENTIAL 3
 #define LEAKY_VAR_USUAL 4
 
+// lif: words of the parameter block, behind those of leaky
+#define LIF_ADAPT 10
+#define LIF_ADAPT_DECAY 11
+#define LIF_BURST 16
+
+// lif: components of the weights
+#define LIF_GAIN 0
+#define LIF_LEAK 1
+#define LIF_TRACE 2
+#define LIF_PROJECT 3
+
+// lif: variables of the state, behind round, level and spread
+#define LIF_VAR_POTENTIAL 3
+#define LIF_VAR_ADAPTATION 4
+#define LIF_VAR_TRACE 5
+#define LIF_VAR_USUAL 6
+
+// gru: words of the parameter block, behind those of leaky, and sizes
+#define GRU_HIDDEN 10
+#define GRU_LEARN 11
+#define GRU_MOST_HIDDEN 64
+#define GRU_UPDATE 0
+#define GRU_RESET 1
+#define GRU_NEW 2
+#define GRU_GATES 3
+
+// gru: components of the weights
+#define GRU_GAIN 0
+#define GRU_OFFSET 1
+#define GRU_PROJECT 2
+
+// gru: variables of the state, behind round, level and spread
+#define GRU_VAR_HIDDEN 3
+#define GRU_VAR_READOUT 4
+#define GRU_VAR_LAST 5
+#define GRU_VAR_USUAL 6
+
 // predictor: words of the parameter block
 #define PREDICTOR_FEATURES 0
 #define PREDICTOR_RULE 1

@@ -39,6 +39,24 @@ func TestWordsAreCurrent(t *testing.T) {
 			[]string{"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL"},
 			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarPotential, LeakyVarUsual},
 		},
+		{"lif: words of the parameter block, behind those of leaky", []string{"LIF_ADAPT", "LIF_ADAPT_DECAY", "LIF_BURST"}, []int{LifAdapt, LifAdaptDecay, LifBurst}},
+		{"lif: components of the weights", []string{"LIF_GAIN", "LIF_LEAK", "LIF_TRACE", "LIF_PROJECT"}, []int{LifGain, LifLeak, LifTrace, LifProject}},
+		{
+			"lif: variables of the state, behind round, level and spread",
+			[]string{"LIF_VAR_POTENTIAL", "LIF_VAR_ADAPTATION", "LIF_VAR_TRACE", "LIF_VAR_USUAL"},
+			[]int{LifVarPotential, LifVarAdaptation, LifVarTrace, LifVarUsual},
+		},
+		{
+			"gru: words of the parameter block, behind those of leaky, and sizes",
+			[]string{"GRU_HIDDEN", "GRU_LEARN", "GRU_MOST_HIDDEN", "GRU_UPDATE", "GRU_RESET", "GRU_NEW", "GRU_GATES"},
+			[]int{GruHidden, GruLearn, GruMostHidden, GruUpdate, GruReset, GruNew, GruGates},
+		},
+		{"gru: components of the weights", []string{"GRU_GAIN", "GRU_OFFSET", "GRU_PROJECT"}, []int{GruGain, GruOffset, GruProject}},
+		{
+			"gru: variables of the state, behind round, level and spread",
+			[]string{"GRU_VAR_HIDDEN", "GRU_VAR_READOUT", "GRU_VAR_LAST", "GRU_VAR_USUAL"},
+			[]int{GruVarHidden, GruVarReadout, GruVarLast, GruVarUsual},
+		},
 		{
 			"predictor: words of the parameter block",
 			[]string{"PREDICTOR_FEATURES", "PREDICTOR_RULE", "PREDICTOR_QUORUM", "PREDICTOR_LEARN", "PREDICTOR_FRONT_RATE", "PREDICTOR_CLIP", "PREDICTOR_HISTORY_RATE", "PREDICTOR_HABIT_RATE", "PREDICTOR_SUSTAINED", "PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE", "PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_ALARM", "PREDICTOR_SUSPECT", "PREDICTOR_WARMUP"},

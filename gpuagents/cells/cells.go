@@ -48,13 +48,13 @@ type Cell struct {
 	// Kernel is the observe kernel's name.
 	Kernel string
 
-	vars    func(features int) []kernels.Var
+	vars    func(b *Bound) []kernels.Var
 	block   func(b *Bound) []uint32
 	weights func(b *Bound, seed uint64) []float32
 }
 
 // all is constant after start.
-var all = map[string]*Cell{predictor.Name: predictor, leaky.Name: leaky}
+var all = map[string]*Cell{gru.Name: gru, leaky.Name: leaky, lif.Name: lif, predictor.Name: predictor}
 
 // Lookup returns the cell of that name.
 func Lookup(name string) (*Cell, bool) {
@@ -144,7 +144,7 @@ func (c *Cell) nearest(name string) string {
 
 // Layout places the cell's state in pages.
 func (b *Bound) Layout(pageBytes int) (kernels.Layout, error) {
-	return kernels.NewLayout(b.Cell.vars(b.Features), b.Agents, pageBytes)
+	return kernels.NewLayout(b.Cell.vars(b), b.Agents, pageBytes)
 }
 
 // Value is the value of a parameter.
@@ -153,14 +153,15 @@ func (b *Bound) Value(name string) float64 { return b.values[name] }
 // ParamBlock is the parameter block that the kernel reads.
 func (b *Bound) ParamBlock() []uint32 { return b.Cell.block(b) }
 
-// Weights is the table of fixed random weights for a swarm's seed, component-major [W][Agents]. An agent's weights depend
+// Weights is the table of fixed random weights for a swarm's seed, component-major [W][Agents], behind what all agents share
+// where a cell has such. An agent's weights depend
 // on the seed and its index inside its group alone: groups share the table, so a series means the same whichever group
 // watches it. Only multiplication and addition are used: the table is the same on every machine.
 func (b *Bound) Weights(seed uint64) []float32 { return b.Cell.weights(b, seed) }
 
 // StateBytes is the size of one agent's state and of one group's, without padding.
 func (b *Bound) StateBytes() (agent, group int) {
-	for _, v := range b.Cell.vars(b.Features) {
+	for _, v := range b.Cell.vars(b) {
 		if v.Group {
 			group += v.Width * v.Elem.Bytes()
 		} else {

@@ -55,8 +55,13 @@ func TestBindRefuses(t *testing.T) {
 
 // TestDescriptions holds every cell to its own words: defaults inside the ranges, blocks and tables of the stated sizes.
 func TestDescriptions(t *testing.T) {
-	words := map[string]int{"predictor": kernels.PredictorWords, "leaky": kernels.LeakyWords}
-	components := map[string]func(int) int{"predictor": kernels.PredictorWeights, "leaky": kernels.LeakyWeights}
+	words := map[string]int{"predictor": kernels.PredictorWords, "leaky": kernels.LeakyWords, "lif": kernels.LifWords, "gru": kernels.GruWords}
+	weights := map[string]func(features, agents int) int{
+		"predictor": func(features, agents int) int { return kernels.PredictorWeights(features) * agents },
+		"leaky":     func(features, agents int) int { return kernels.LeakyWeights(features) * agents },
+		"lif":       func(features, agents int) int { return kernels.LifWeights(features) * agents },
+		"gru":       func(features, agents int) int { return kernels.GruWeights(8, features, agents) },
+	}
 	for _, name := range Names() {
 		c, _ := Lookup(name)
 		seen := map[string]bool{}
@@ -71,7 +76,7 @@ func TestDescriptions(t *testing.T) {
 			if got := len(b.ParamBlock()); got != words[name] {
 				t.Errorf("%s: block of %d words, want %d", name, got, words[name])
 			}
-			if got, want := len(b.Weights(1)), components[name](features)*7; got != want {
+			if got, want := len(b.Weights(1)), weights[name](features, 7); got != want {
 				t.Errorf("%s: %d weights, want %d", name, got, want)
 			}
 			if _, err := b.Layout(1 << 20); err != nil {

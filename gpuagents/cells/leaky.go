@@ -20,13 +20,17 @@ var leaky = &Cell{
 		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the group"},
 		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its first score"},
 	},
-	vars:    kernels.LeakyVars,
+	vars:    func(b *Bound) []kernels.Var { return kernels.LeakyVars(b.Features) },
 	block:   leakyBlock,
 	weights: leakyTable,
 }
 
-func leakyBlock(b *Bound) []uint32 {
-	w := make([]uint32, kernels.LeakyWords)
+func leakyBlock(b *Bound) []uint32 { return ratioBlock(b, kernels.LeakyWords) }
+
+// ratioBlock is a parameter block that begins with the words of leaky, as that of every cell does whose agents vote by a
+// ratio.
+func ratioBlock(b *Bound, words int) []uint32 {
+	w := make([]uint32, words)
 	w[kernels.LeakyFeatures] = uint32(b.Features)
 	w[kernels.LeakyRule] = uint32(b.Voting.Rule)
 	w[kernels.LeakyQuorum] = fixed(b.Voting.Quorum)

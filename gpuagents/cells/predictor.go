@@ -36,7 +36,7 @@ var predictor = &Cell{
 		{Name: "tail_trust", Default: 150, Min: 0, Max: 1e6, Doc: "observations in the tail that weigh as much as the expectation"},
 		{Name: "rank", Default: 0.3, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, not from the size"},
 	},
-	vars:    kernels.PredictorVars,
+	vars:    func(b *Bound) []kernels.Var { return kernels.PredictorVars(b.Features) },
 	block:   predictorBlock,
 	weights: predictorTable,
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -40,23 +41,32 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestExampleParses(t *testing.T) {
-	data, err := os.ReadFile("../../examples/telemetry/swarm.yaml")
-	if err != nil {
-		t.Fatal(err)
+func TestExamplesParse(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*/*.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatal(files, err)
 	}
-	if _, err := Parse("swarm.yaml", data); err != nil {
-		t.Fatal(err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(file, data); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"nam: x":                                            `a.yaml:1: unknown key "nam": did you mean "name"?`,
-		"cell: {kind: predictor}":                           `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
-		"name: a b":                                         `a.yaml:1: name "a b": use 1 to 64 letters`,
-		"name: x\ncell: {kind: predicter}":                  `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are [leaky predictor]`,
-		"name: x\ncell:\n  params: {lern: 1}":               `a.yaml:3: invalid cell parameter: predictor has no parameter "lern"`,
+		"nam: x":                              `a.yaml:1: unknown key "nam": did you mean "name"?`,
+		"cell: {kind: predictor}":             `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
+		"name: a b":                           `a.yaml:1: name "a b": use 1 to 64 letters`,
+		"name: x\ncell: {kind: predicter}":    `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are [gru leaky lif predictor]`,
+		"name: x\ncell:\n  params: {lern: 1}": `a.yaml:3: invalid cell parameter: predictor has no parameter "lern"`,
+		"name: x\ncell: {kind: gru, params: {hidden: 65}}":  "a.yaml:2: invalid cell parameter: gru: hidden = 65, want 4 to 64",
+		"name: x\ncell: {kind: gru, params: {hidden: 4.5}}": "a.yaml:2: invalid cell parameter: gru: hidden = 4.5, want a whole number",
+		"name: x\ncell: {kind: lif, params: {adapt: -1}}":   "a.yaml:2: invalid cell parameter: lif: adapt = -1, want 0 to 100",
 		"name: x\nagents_per_group: -1":                     "a.yaml:2: agents_per_group -1: use 1 to 4096",
 		"name: x\nagents_per_group: 5000":                   "a.yaml:2: agents_per_group 5000: use 1 to 4096",
 		"name: x\nfeatures: [a, a]":                         `a.yaml:2: feature column "a" is empty or named twice`,

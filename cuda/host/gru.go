@@ -1,0 +1,79 @@
+package host
+
+import "github.com/exoswarm/exoswarm/cuda/kernels"
+
+func init() { register("gru_observe", func(b *Block) { observeByRatio(b, gruStep) }) }
+
+// sigmoid32 is the logistic function by way of tanh32.
+func sigmoid32(x float32) float32 { return 0.5 + float32(0.5*tanh32(float32(0.5*x))) }
+
+// gruRow is one gate of one unit: the weights of the units and of the input, and the bias.
+type gruRow []float32
+
+func (r gruRow) units(h []float32) float32 {
+	sum := float32(0)
+	for k, v := range h {
+		sum += float32(r[k] * v)
+	}
+	return sum
+}
+
+func (r gruRow) input(H int, x float32) float32 { return r[H+1] + float32(r[H]*x) }
+
+// gruStep is the Go twin of Gru::step: every agent is a gated recurrent unit (Cho et al. 2014, in the form in which the reset
+// gate acts on the units' part of the sum) with weights that all agents share, and reads its next view out of it by a readout
+// of its own, which learns by normalised least mean squares. Its ratio is its error over its usual one.
+func gruStep(o *observation, g *ratioGroup, inverse, rate float32) {
+	A, H := o.agents, int(o.words[kernels.GruHidden])
+	learn := o.float(kernels.GruLearn)
+	own := o.weights[kernels.GruShared(H):]
+	row := func(gate, j int) gruRow { return o.weights[(gate*H+j)*(H+2):][:H+2] }
+	if len(g.scratch) < H {
+		g.scratch = make([]float32, kernels.GruMostHidden)
+	}
+	h := g.scratch[:H]
+	first, readout := o.agent(kernels.GruVarHidden, 0), o.agent(kernels.GruVarReadout, 0)
+	apart := o.slots * A // from one component of an agent to the next
+	lasts, usually := o.each(kernels.GruVarLast, 0), o.each(kernels.GruVarUsual, 0)
+	for i := range lasts {
+		c, hidden, weights := own[i:], o.f32[first+i:], o.f32[readout+i:]
+		predicted, norm, square := float32(0), float32(ridge), float32(0)
+		for j := range H + 1 {
+			x, w := lasts[i], weights[j*apart]
+			if j < H {
+				x = hidden[j*apart]
+				h[j] = x
+			}
+			predicted += float32(w * x)
+			norm += float32(x * x)
+			square += float32(w * w)
+		}
+		view := project(c[kernels.GruProject*A:], A, g.front.now)
+		e := view - predicted
+		usual := usually[i] + errorFloor
+		g.bins[i] = surpriseBin(abs32(e) / usual)
+
+		gain := float32(learn*clamp32(e, float32(gradientClip*usual))) / norm
+		for j := range H + 1 {
+			x := lasts[i]
+			if j < H {
+				x = h[j]
+			}
+			if square > largestReadout {
+				weights[j*apart] = 0
+			} else {
+				weights[j*apart] += float32(gain * x)
+			}
+		}
+		usually[i] += float32(rate * (min32(abs32(e), float32(usualClip*usual)) - usually[i]))
+		lasts[i] = clamp32(view, reach3)
+		x := c[kernels.GruOffset*A] + float32(c[kernels.GruGain*A]*lasts[i])
+		for j := range H {
+			update, reset, fresh := row(kernels.GruUpdate, j), row(kernels.GruReset, j), row(kernels.GruNew, j)
+			z := sigmoid32(update.input(H, x) + update.units(h))
+			r := sigmoid32(reset.input(H, x) + reset.units(h))
+			n := tanh32(fresh.input(H, x) + float32(r*fresh.units(h)))
+			hidden[j*apart] = n + float32(z*(h[j]-n))
+		}
+	}
+}

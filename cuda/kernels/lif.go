@@ -1,0 +1,46 @@
+package kernels
+
+// Words of the lif cell's parameter block: those of leaky, by the same numbers, and then these. F is a float32 by its bits.
+const (
+	LifAdapt      = LeakyWords + iota // F: what a spike adds to the threshold, whose rest is 1
+	LifAdaptDecay                     // F: rate at which that fades
+	LifWords
+)
+
+// LifBurst is the most spikes of an agent in one observation.
+const LifBurst = 16
+
+// Components of the lif cell's weights table, component-major [LifWeights(I)][A].
+const (
+	LifGain    = iota // current for a feature one spread away, in thresholds
+	LifLeak           // rate of the membrane's potential
+	LifTrace          // rate of the spike rate
+	LifProject        // [I]
+)
+
+// LifWeights is the number of components of the weights table.
+func LifWeights(features int) int { return LifProject + features }
+
+// Variables of the lif cell's state, as indices of LifVars. The first three are those of every cell that votes by a ratio.
+const (
+	LifVarRound      = iota // group u64: observations seen
+	LifVarLevel             // group [I]: running level of each feature
+	LifVarSpread            // group [I]: running mean distance from it, scaled to a normal's deviation
+	LifVarPotential         // agent: potential of the membrane
+	LifVarAdaptation        // agent: what its spikes have added to the threshold
+	LifVarTrace             // agent: its spike rate now, spikes an observation
+	LifVarUsual             // agent: its usual spike rate
+)
+
+// LifVars lists the state of the lif cell for observations of I features.
+func LifVars(features int) []Var {
+	return []Var{
+		LifVarRound:      {Name: "round", Elem: U64, Width: 1, Group: true},
+		LifVarLevel:      {Name: "level", Elem: F32, Width: features, Group: true},
+		LifVarSpread:     {Name: "spread", Elem: F32, Width: features, Group: true},
+		LifVarPotential:  {Name: "potential", Elem: F32, Width: 1},
+		LifVarAdaptation: {Name: "adaptation", Elem: F32, Width: 1},
+		LifVarTrace:      {Name: "trace", Elem: F32, Width: 1},
+		LifVarUsual:      {Name: "usual", Elem: F32, Width: 1},
+	}
+}

@@ -1,0 +1,81 @@
+// What leaky, lif and gru have in common, as in cuda/host/ratio.go: one block steps one group through its run, and an agent
+// votes by a ratio, how unusual the observation is to it. A Cell is made of (state, params, weights, features) and has
+//   float step(unsigned a, const float *now, float inverse, float rate)
+// which moves agent a by an observation and returns its ratio. All three have the words of leaky first in their parameter
+// block, and round, level and spread first in their state. Any number of threads gives the same bits.
+#pragma once
+
+#include "front.cuh"
+#include "state.cuh"
+#include "surprise.cuh"
+#include "vote.cuh"
+
+#define ERROR_FLOOR 0.01f
+#define USUAL_CLIP 8.0f
+
+template <class Cell>
+__device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout,
+                                                 const unsigned *params, const float *weights, const Run *runs,
+                                                 const float *features, float *scores, unsigned *decisions, unsigned *counts,
+                                                 unsigned *leaders, unsigned long long *rounds) {
+  __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES];
+  __shared__ Tally tally;
+  __shared__ ByBin by_bin;
+  const Run run = runs[blockIdx.x];
+  if (run.count == 0) return;
+  const State state = open_state(pages, page_bytes, layout, run);
+  const unsigned A = state.agents, I = params[LEAKY_FEATURES], thread = threadIdx.x, threads = blockDim.x;
+  const Cell cell(state, params, weights, I);
+  for (unsigned f = thread; f < I; f += threads) {
+    level[f] = *state.group(LEAKY_VAR_LEVEL, f);
+    spread[f] = *state.group(LEAKY_VAR_SPREAD, f);
+  }
+  unsigned long long *round = state.group64(LEAKY_VAR_ROUND);
+  unsigned long long seen = *round; // every thread counts for itself; thread 0 advances the word
+  const float anomalous_ratio = param(params, LEAKY_ANOMALOUS);
+  __syncthreads();
+
+  for (unsigned n = run.first; n < run.first + run.count; n++, seen++) {
+    const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
+    const bool warm = seen >= params[LEAKY_WARMUP];
+    for (unsigned f = thread; f < I; f += threads)
+      now[f] = see(features[(unsigned long long)n * I + f], &level[f], &spread[f], seen,
+                   max32(inverse, param(params, LEAKY_FRONT_RATE)), param(params, LEAKY_CLIP));
+    if (thread == 0) clear_tally(&tally);
+    clear_bins(&by_bin);
+    __syncthreads();
+
+    const unsigned suspicious = warm ? surprise_bin(param(params, LEAKY_SUSPICIOUS)) : SURPRISE_BINS;
+    const unsigned anomalous = warm ? surprise_bin(anomalous_ratio) : SURPRISE_BINS;
+    const float rate = max32(inverse, param(params, LEAKY_HISTORY_RATE));
+    Ballots ballots;
+    ballots.clear();
+    for (unsigned a = thread; a < A; a += threads) {
+      unsigned bin = surprise_bin(cell.step(a, now, inverse, rate));
+      atomicAdd(&by_bin.bins[bin], 1u);
+      ballots.vote(a, bin >= anomalous ? VOTE_ANOMALOUS : (bin >= suspicious ? VOTE_SUSPICIOUS : VOTE_NORMAL), 1, 1, bin);
+    }
+    cast(&tally, ballots);
+    __syncthreads();
+    sum_segments(&by_bin);
+    __syncthreads();
+
+    if (thread == 0) {
+      float score = 0.0f;
+      if (warm) {
+        float ratio = surprise_ratio(group_surprise(&by_bin, tally.total, params[LEAKY_SHARE]));
+        score = quo(ratio, add(ratio, anomalous_ratio));
+      }
+      scores[n] = score;
+      decisions[n] = decide(&tally, params[LEAKY_RULE], params[LEAKY_QUORUM]);
+      for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = tally.counts[c];
+      leaders[n] = leader_of(&tally);
+      rounds[n] = elect_round(round, seen);
+    }
+    __syncthreads();
+  }
+  for (unsigned f = thread; f < I; f += threads) {
+    *state.group(LEAKY_VAR_LEVEL, f) = level[f];
+    *state.group(LEAKY_VAR_SPREAD, f) = spread[f];
+  }
+}

@@ -1,0 +1,75 @@
+package cells
+
+import (
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// gru is the cell with gated memory: the agents share recurrent weights, see the input each in their own way, and learn a
+// readout that predicts it.
+var gru = &Cell{
+	Name:       "gru",
+	Doc:        "gated recurrent units: agents learn to predict the next value and vote by how far it is off, in their usual errors",
+	Candidates: []string{"normal", "suspicious", "anomalous"},
+	Agents:     64,
+	Kernel:     "gru_observe",
+	Params: []Param{
+		{Name: "hidden", Default: 8, Min: 4, Max: kernels.GruMostHidden, Integer: true, Doc: "units of an agent"},
+		{Name: "learn", Default: 0.05, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 switches learning off"},
+		{Name: "suspicious", Default: 4, Min: 0.1, Max: 500, Doc: "usual errors from which an agent votes suspicious"},
+		{Name: "anomalous", Default: 8, Min: 0.1, Max: 500, Doc: "usual errors from which it votes anomalous; the score is 1/2 there"},
+		{Name: "history", Default: 500, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its usual error"},
+		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the input are averaged"},
+		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
+		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the group"},
+		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its first score"},
+	},
+	vars: func(b *Bound) []kernels.Var { return kernels.GruVars(b.hidden(), b.Features) },
+	block: func(b *Bound) []uint32 {
+		w := ratioBlock(b, kernels.GruWords)
+		w[kernels.GruHidden] = uint32(b.hidden())
+		w[kernels.GruLearn] = b.word("learn")
+		return w
+	},
+	weights: gruTable,
+}
+
+func (b *Bound) hidden() int { return int(b.values["hidden"]) }
+
+// Deviations of the random weights. The units' part of a sum has that of recurrentDeviation of the predictor's four units,
+// whatever their number, so that a unit forgets; the update gates are spread so that some units are fast and some slow.
+const (
+	unitsDeviation  = 2 * recurrentDeviation
+	updateDeviation = 1.5
+	viewDeviation   = 0.5 // of an agent's gain around one, and of its offset
+)
+
+// sharedAgent is the index whose random numbers make the shared weights; no agent has it.
+const sharedAgent = math.MaxUint32
+
+func gruTable(b *Bound, seed uint64) []float32 {
+	H, A := b.hidden(), b.Agents
+	table := make([]float32, 0, kernels.GruWeights(H, b.Features, A))
+	r, unit := newSource(seed, sharedAgent), unitsDeviation/math.Sqrt(float64(H))
+	for gate := range kernels.GruGates {
+		bias := inputDeviation
+		if gate == kernels.GruUpdate {
+			bias = updateDeviation
+		}
+		for range H {
+			for range H {
+				table = append(table, r.spread(unit))
+			}
+			table = append(table, r.spread(2*inputDeviation), r.spread(bias))
+		}
+	}
+	own := table[len(table):cap(table)]
+	for a := range A {
+		r := newSource(seed, a)
+		own[kernels.GruGain*A+a] = 1 + r.spread(viewDeviation)
+		own[kernels.GruOffset*A+a] = r.spread(viewDeviation)
+		projection(r, b.Features, func(f int, v float32) { own[(kernels.GruProject+f)*A+a] = v })
+	}
+	return table[:cap(table)]
+}
