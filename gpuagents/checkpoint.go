@@ -181,7 +181,10 @@ func (k *checkpoint) restore(ctx context.Context, st *state, in jobs.Log, answer
 		return r, nil
 	}
 	r.Close()
-	if errors.Is(err, ErrDevice) {
+	switch {
+	case ctx.Err() != nil: // the agent drains, or has lost the shard: that says nothing against what is kept
+		return nil, context.Cause(ctx)
+	case errors.Is(err, ErrDevice):
 		return nil, err
 	}
 	k.discard(err)

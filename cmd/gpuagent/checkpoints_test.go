@@ -106,18 +106,22 @@ func (r *rig) wait(tb testing.TB, what string, met func() bool) {
 // agent starts a GPU agent on the host device with its checkpoints in dir; "" for none. Stop it, or the test does.
 func (r *rig) agent(tb testing.TB, dir string) *gpuagents.Agent {
 	tb.Helper()
+	if dir == "" {
+		return r.agentWith(tb, nil)
+	}
+	return r.agentWith(tb, checkpoints{dir})
+}
+
+func (r *rig) agentWith(tb testing.TB, c gpuagents.Checkpoints) *gpuagents.Agent {
+	tb.Helper()
 	dev, err := cuda.Open(tb.Context(), "host", cuda.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	o := gpuagents.Options{
-		Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, // none is lost on a busy machine
+	a := gpuagents.Start(gpuagents.Options{
+		Name: "agent", Device: dev, Queue: r.conn, Checkpoints: c, LeaseTTL: time.Minute, // none is lost on a busy machine
 		Logger: slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	}
-	if dir != "" {
-		o.Checkpoints = checkpoints{dir}
-	}
-	a := gpuagents.Start(o)
+	})
 	tb.Cleanup(func() {
 		a.Stop()
 		if err := dev.Close(); err != nil {
@@ -307,6 +311,11 @@ func TestResume(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id, dir := fmt.Sprintf("swarm%d", i), t.TempDir()
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Log(r.log())
+				}
+			})
 			if c.text == "" {
 				c.text = text(1, 4)
 			}
@@ -487,4 +496,49 @@ func BenchmarkRecover(b *testing.B) {
 			}
 		})
 	}
+}
+
+// interrupted is a page store whose agent drains while it reads the first page.
+type interrupted struct {
+	gpuagents.PageStore
+	reading, drained chan struct{}
+}
+
+// Get implements gpuagents.PageStore.
+func (s interrupted) Get(ctx context.Context, page uint64, dst []byte) error {
+	close(s.reading)
+	select {
+	case <-ctx.Done():
+	case <-s.drained:
+	}
+	return s.PageStore.Get(ctx, page, dst)
+}
+
+// interrupting opens interrupted stores.
+type interrupting struct {
+	checkpoints
+	reading, drained chan struct{}
+}
+
+// Open implements gpuagents.Checkpoints.
+func (c interrupting) Open(swarm string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
+	s, err := c.checkpoints.Open(swarm, shard, pageSize, pages)
+	return interrupted{s, c.reading, c.drained}, err
+}
+
+// TestDrainDuringRestore: an agent that is told to end while it reads its checkpoint leaves it as it is.
+func TestDrainDuringRestore(t *testing.T) {
+	r, dir := newRig(t), t.TempDir()
+	r.announce(t, "short", text(1, 1), observations(3, 7))
+	a := r.agent(t, dir)
+	r.answered(t, "short", 3)
+	a.Stop()
+	c := interrupting{checkpoints{dir}, make(chan struct{}), make(chan struct{})}
+	defer close(c.drained)
+	b := r.agentWith(t, c)
+	<-c.reading
+	b.Stop()
+	r.reset()
+	r.agent(t, dir)
+	r.logged(t, "shard resumed from its checkpoint\" swarm=short entry=3")
 }
