@@ -50,7 +50,7 @@ type rig struct {
 
 func newRig(tb testing.TB) *rig {
 	tb.Helper()
-	srv, err := server.Start(tb.Context(), server.Options{Dir: tb.TempDir(), Port: server.InProcess, Fast: true})
+	srv, err := server.Start(tb.Context(), server.Options{Dir: tb.TempDir(), Port: server.InProcess})
 	if err != nil {
 		tb.Fatal(err)
 	}
