@@ -182,6 +182,29 @@ func TestCluster(t *testing.T) {
 			c.cpu.end(t, syscall.SIGTERM)
 			c.startCPU(t)
 		},
+		"agents drained by an operator": func(t *testing.T, c *cluster) {
+			code, list, stderr := exec(t.Context(), t, "agent", "list", "--nats", c.url, "-o", "jsonl")
+			if code != 0 {
+				t.Fatalf("exit %d: %s", code, stderr)
+			}
+			names := regexp.MustCompile(`"name":"([^"]+)"`).FindAllStringSubmatch(list, -1)
+			if len(names) != 2 {
+				t.Fatalf("not two agents:\n%s", list)
+			}
+			for _, n := range names {
+				if code, _, stderr := exec(t.Context(), t, "agent", "drain", n[1], "--nats", c.url); code != 0 {
+					t.Fatalf("exit %d: %s", code, stderr)
+				}
+			}
+			for _, p := range []*process{c.cpu, c.gpu} {
+				p.end(t, syscall.Signal(0)) // it ends by itself
+				if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+					t.Errorf("%s: exit code %d\n%s", p.cmd.Path, code, p.log)
+				}
+			}
+			c.startGPU(t)
+			c.startCPU(t)
+		},
 		"nats killed": func(t *testing.T, c *cluster) {
 			c.nats.end(t, syscall.SIGKILL)
 			port := c.url[strings.LastIndex(c.url, ":")+1:]
