@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -34,6 +35,8 @@ type Options struct {
 	// Checkpoints keeps the state of shards across processes; nil: an agent that starts replays every log from its start.
 	// It belongs to this agent alone.
 	Checkpoints Checkpoints
+	// Metrics counts what the agent does; nil for none.
+	Metrics *Metrics
 	// LeaseTTL is how long a dead agent's shards stay with it; 0 means 10 s.
 	LeaseTTL time.Duration
 }
@@ -44,6 +47,8 @@ type Agent struct {
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup
 	closed  chan struct{}
+
+	shards atomic.Int32 // served now
 
 	mu     sync.Mutex
 	swarms map[string]context.CancelCauseFunc // by id: ends the serving
@@ -82,6 +87,9 @@ func (a *Agent) Stop() {
 	a.cancel(jobs.ErrDrain)
 	<-a.closed
 }
+
+// Shards is how many shards the agent serves now.
+func (a *Agent) Shards() int { return int(a.shards.Load()) }
 
 // Closed is closed when the agent has ended.
 func (a *Agent) Closed() <-chan struct{} { return a.closed }

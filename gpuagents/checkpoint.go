@@ -83,6 +83,7 @@ type checkpoint struct {
 	drop  func() error
 	store PageStore // nil when it cannot be used
 	log   *slog.Logger
+	saved func(err error, took time.Duration) // is told of every checkpoint
 
 	entries uint64
 	ticker  *time.Ticker
@@ -100,9 +101,10 @@ func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st *state, log *slog.Log
 		return nil
 	}
 	k := &checkpoint{
-		open: func() (PageStore, error) { return a.o.Checkpoints.Open(s.ID, shard, st.layout.PageBytes, st.pages) },
-		drop: func() error { return a.o.Checkpoints.Remove(s.ID, shard) },
-		log:  log, entries: uint64(st.every.Entries), ticker: time.NewTicker(time.Duration(st.every.Interval)), ended: time.Now(), page: make([]byte, st.layout.PageBytes),
+		open:  func() (PageStore, error) { return a.o.Checkpoints.Open(s.ID, shard, st.layout.PageBytes, st.pages) },
+		drop:  func() error { return a.o.Checkpoints.Remove(s.ID, shard) },
+		saved: func(err error, took time.Duration) { a.o.Metrics.saved(st.bound.Cell.Name, err, took) },
+		log:   log, entries: uint64(st.every.Entries), ticker: time.NewTicker(time.Duration(st.every.Interval)), ended: time.Now(), page: make([]byte, st.layout.PageBytes),
 	}
 	var err error
 	if k.store, err = k.open(); errors.Is(err, tiers.ErrLocked) {
@@ -259,6 +261,7 @@ func (k *checkpoint) save(ctx context.Context, st *state) error {
 	if err == nil {
 		_, err = k.store.Commit(ctx, note)
 	}
+	k.saved(err, time.Since(begun))
 	if err != nil { // the pages stay dirty, and the last checkpoint stays good
 		k.log.Warn("checkpoint not stored", "entry", k.last.Seq, "error", err)
 		return nil

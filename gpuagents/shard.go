@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -38,6 +39,9 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 			log.Error("releasing the shard's memory", "error", cerr)
 		}
 	}()
+	a.shards.Add(1)
+	defer a.shards.Add(-1)
+	defer a.o.Metrics.serving(state.bound.Cell.Name)()
 	log.Info("serving shard", "shard", shard, "groups", s.Groups, "agents", s.Groups*spec.AgentsPerGroup, "pages", state.pages,
 		"device", a.o.Device.Properties().Name, "answered", last.Ref)
 	keep := a.openCheckpoint(s, shard, state, log)
@@ -128,14 +132,18 @@ func (a *Agent) observe(ctx context.Context, state *state, w *writer, e jobs.Ent
 	if err == nil {
 		err = state.check(obs)
 	}
+	cell := state.bound.Cell.Name
 	if err != nil {
+		a.o.Metrics.refused(cell)
 		return w.reject(ctx, e.Seq, fmt.Errorf("log entry %d: %w", e.Seq, err))
 	}
+	began := time.Now()
 	// A batch in hand is finished even when the agent drains: its state and its answer belong together.
 	dec, err := state.observe(context.WithoutCancel(ctx), obs)
 	if err != nil {
 		return fmt.Errorf("log entry %d: %w", e.Seq, err)
 	}
+	a.o.Metrics.applied(cell, len(obs.Group), time.Since(began))
 	data, err := dec.Encode()
 	if err != nil {
 		return fmt.Errorf("log entry %d: %w", e.Seq, err)

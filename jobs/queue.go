@@ -110,7 +110,7 @@ type Agent struct {
 	Device      string    `json:"device,omitempty"` // the model of its accelerator
 	Memory      int64     `json:"memory,omitempty"` // bytes of the device that it may use
 	Concurrency int       `json:"concurrency,omitempty"`
-	Running     int       `json:"running"` // jobs and batches now
+	Running     int       `json:"running"` // jobs and batches now, on a GPU agent shards
 	State       string    `json:"state"`   // serving or draining
 	Started     time.Time `json:"started"`
 	Seen        time.Time `json:"seen,omitzero"` // its last announcement, by the server's clock

@@ -79,7 +79,11 @@ func agentCommand() *cobra.Command {
 		}
 		for _, a := range all {
 			up := a.Seen.Sub(a.Started).Round(time.Second)
-			if err := p.item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, fmt.Sprintf("%d/%d", a.Running, a.Concurrency), a.State, up); err != nil {
+			running := fmt.Sprint(a.Running)
+			if a.Concurrency > 0 {
+				running += fmt.Sprintf("/%d", a.Concurrency)
+			}
+			if err := p.item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, running, a.State, up); err != nil {
 				return err
 			}
 		}

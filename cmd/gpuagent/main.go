@@ -78,12 +78,16 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	defer metrics.Close()
 	metrics.MustRegister(newDeviceMetrics(dev))
+	counts, err := gpuagents.NewMetrics(metrics)
+	if err != nil {
+		return err
+	}
 	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl}
+	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, Metrics: counts}
 	if data != "" {
 		o.Checkpoints = checkpoints{filepath.Join(data, "checkpoints")}
 	}
@@ -93,7 +97,7 @@ func serve(cmd *cobra.Command) (err error) {
 	defer end(nil)
 	started := time.Now().UTC()
 	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
-		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: p.Model, Memory: p.MemoryBytes, State: "serving", Started: started}
+		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: p.Model, Memory: p.MemoryBytes, Running: agent.Shards(), State: "serving", Started: started}
 		if ctx.Err() != nil {
 			a.State = "draining"
 		}
