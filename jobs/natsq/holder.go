@@ -53,6 +53,13 @@ func (h *holder) drop(m *nats.Msg) {
 	delete(h.msgs, m)
 }
 
+// isSick says whether the worker was found not to be healthy, and is not since.
+func (h *holder) isSick() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sick != nil
+}
+
 func (h *holder) renew() {
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()

@@ -37,7 +37,21 @@ type request struct {
 }
 
 // pull returns messages of a consumer, and none when there are none. Messages that came before an error are returned with it.
+//
+// A request that may wait ends with its time even where messages are there: the server needs 50 ms for the first one behind a pause, when it has to
+// read a block of the stream again (measured with a million jobs queued; with 2 ms of patience alone nothing was ever handed out). So the
+// first request has no time, and only when the server knows of nothing a second one waits.
 func (p *puller) pull(ctx context.Context, stream, consumer string, r request) (got []*nats.Msg, err error) {
+	now := r
+	now.wait = 0
+	if got, err = p.once(ctx, stream, consumer, now); len(got) > 0 || err != nil || r.wait == 0 {
+		return got, err
+	}
+	return p.once(ctx, stream, consumer, r)
+}
+
+// once is one request.
+func (p *puller) once(ctx context.Context, stream, consumer string, r request) (got []*nats.Msg, err error) {
 	sub, err := p.take()
 	if err != nil {
 		return nil, err

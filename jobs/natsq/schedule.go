@@ -81,7 +81,7 @@ func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
 			known = true
 		}
 		for {
-			msgs, err := p.pull(ctx, schedStream, promoter, request{n: 64, wait: moment}) // see Worker.patience
+			msgs, err := p.pull(ctx, schedStream, promoter, request{n: 64, wait: lookFor}) // see Worker.patience
 			known = known && !errors.Is(err, errNoConsumer)
 			for _, m := range msgs {
 				c.promoteOne(context.WithoutCancel(ctx), m, log)

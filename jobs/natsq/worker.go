@@ -26,7 +26,7 @@ type WorkerOptions struct {
 	Batches map[string]Batch
 	// Concurrency is how many jobs and batches run at once; 0 means 4.
 	Concurrency int
-	// Healthy is asked before every renewal of the leases. When it returns an error the worker renews nothing any more and
+	// Healthy is asked before every renewal of the leases. While it returns an error the worker renews and takes nothing, and
 	// its jobs are cancelled with that error: they go to other workers. It is for a watchdog of the device, without which a
 	// kernel that hangs would keep its jobs for ever. Nil means always healthy.
 	Healthy func() error
@@ -244,7 +244,8 @@ func (w *Worker) heard(m *nats.Msg) {
 // lookout (measured).
 const (
 	firstEcho = 200 * time.Microsecond
-	moment    = 2 * time.Millisecond // of patience before the first echo
+	moment    = 2 * time.Millisecond   // of patience before the first echo
+	lookFor   = 100 * time.Millisecond // twice what the server needs for a job whose block it has to read
 	lastEcho  = 50 * time.Millisecond
 )
 
@@ -261,8 +262,11 @@ func (w *Worker) note(s source, known bool) {
 	st.known = st.known || known
 }
 
-// ready lists the sources that may have jobs and are not paused.
+// ready lists the sources that may have jobs and are not paused; none while the worker is not healthy.
 func (w *Worker) ready() (all []source) {
+	if w.held.isSick() {
+		return nil // the lookout asks again
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for s, st := range w.sources {
@@ -277,6 +281,7 @@ func (w *Worker) ready() (all []source) {
 // message may be lost. Every half a minute it looks for sources that it has not heard of.
 func (w *Worker) lookout(ctx context.Context) {
 	const discovery = 30 * time.Second
+	turn := 0
 	found := time.Now()
 	tick := time.NewTimer(time.Second)
 	defer tick.Stop()
@@ -294,9 +299,13 @@ func (w *Worker) lookout(ctx context.Context) {
 		}
 		w.mu.Lock()
 		n := len(w.sources)
+		turn++
+		i := 0
 		for _, st := range w.sources {
-			st.ready, st.look = true, true
+			st.ready = true
 			st.news++
+			st.look = i == turn%n // one at a time: it holds up the others for a moment; the order of a map is as good as any
+			i++
 		}
 		w.mu.Unlock()
 		w.poke()
@@ -378,7 +387,7 @@ func (w *Worker) fetch(ctx context.Context, t *turns) (source, []*nats.Msg, erro
 }
 
 // patience is how long the server may look for jobs of a source: a moment when it has just told of one and the worker has no other
-// source to ask meanwhile, or for the lookout, else not at all. Without patience the server answers by a count of what is pending, and
+// source to ask meanwhile, longer for the lookout, else not at all. Without patience the server answers by a count of what is pending, and
 // that has been seen to say none while a job stood there (nats-server 2.15.2, RFC 0007); with it, it looks.
 func (w *Worker) patience(s source, ready int) time.Duration {
 	w.mu.Lock()
@@ -386,7 +395,10 @@ func (w *Worker) patience(s source, ready int) time.Duration {
 	st := w.sources[s]
 	look := st.look
 	st.look = false
-	if look || ready == 1 && time.Since(st.at) <= lastEcho {
+	switch {
+	case look:
+		return lookFor
+	case ready == 1 && time.Since(st.at) <= lastEcho:
 		return moment
 	}
 	return 0
@@ -420,7 +432,8 @@ func (w *Worker) ask(ctx context.Context, s source, r request) ([]*nats.Msg, err
 	if len(msgs) > 0 {
 		err = nil // what went wrong will go wrong again
 	}
-	if len(msgs) < r.n && st.news == before {
+	// A batch may be bounded by its bytes: then there may be more.
+	if bounded := r.maxBytes > 0 && len(msgs) > 0; len(msgs) < r.n && !bounded && st.news == before {
 		st.ready = false
 		if since := time.Since(st.at); since < lastEcho {
 			time.AfterFunc(max(since, firstEcho), func() { w.note(s, false); w.poke() })
