@@ -112,11 +112,33 @@ func TestRetireOthers(t *testing.T) {
 		t.Fatalf("%v", got)
 	}
 	retire(t, other, theirs[:3]...) // too few for a purge: acknowledged
+	if got := queued(ctx, t, c, s); len(got) != 20 {
+		t.Fatalf("acknowledged before a fetch or a pass: %v", got)
+	}
+	other.pass(false)
 	r.grace = 0
 	if r.pass(false) {
 		t.Error("something waits")
 	}
 	awaitQueued(ctx, t, c, s, "j3", "j12", "j13", "j14", "j15", "j16", "j17", "j18", "j19")
+}
+
+// TestRetireAlone: a job of a small fetch leaves the queue with the next fetch, without one by itself, and at the end of the worker.
+func TestRetireAlone(t *testing.T) {
+	c, s, ctx := queue(t, 4)
+	r := purging(c)
+	retire(t, r, fetch(ctx, t, c, s, r, 1)...)
+	second := fetch(ctx, t, c, s, r, 1)
+	awaitQueued(ctx, t, c, s, "j1", "j2", "j3")
+	r.ended.Go(r.loop)
+	defer r.close()
+	retire(t, r, second...)
+	awaitQueued(ctx, t, c, s, "j2", "j3")
+	third := fetch(ctx, t, c, s, r, 1)
+	r.lull.Stop()
+	retire(t, r, third...)
+	r.close()
+	awaitQueued(ctx, t, c, s, "j3")
 }
 
 // TestRetireLeft: a job that went back to the queue stays there, and so does what another worker got in between.
