@@ -49,7 +49,7 @@ func fields(cfg jetstream.StreamConfig) (map[string]any, error) {
 // compared are the fields that the protocol rests on; what else an operator sets is the operator's.
 var compared = []string{
 	"subjects", "retention", "storage", "discard", "discard_new_per_subject", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size",
-	"max_age", "num_replicas", "allow_msg_ttl", "allow_atomic", "allow_msg_schedules", "republish",
+	"max_age", "num_replicas", "allow_msg_ttl", "allow_atomic", "allow_msg_schedules", "allow_direct", "republish",
 }
 
 // ofBucket are those of them that are compared for a bucket.

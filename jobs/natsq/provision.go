@@ -41,6 +41,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		DiscardNewPerSubject: true,
 		AllowMsgTTL:          true,
 		AllowAtomicPublish:   true,
+		AllowDirect:          true, // for noneAtOnce
 		// Who waits for a result hears of it when it is stored.
 		RePublish: &jetstream.RePublish{Source: "exo.res.*", Destination: "exo.done.{{wildcard(1)}}", HeadersOnly: true},
 	}, {

@@ -135,7 +135,6 @@ func TestRetireAlone(t *testing.T) {
 	retire(t, r, second...)
 	awaitQueued(ctx, t, c, s, "j2", "j3")
 	third := fetch(ctx, t, c, s, r, 1)
-	r.lull.Stop()
 	retire(t, r, third...)
 	r.close()
 	awaitQueued(ctx, t, c, s, "j3")

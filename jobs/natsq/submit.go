@@ -136,6 +136,9 @@ func each(batch []jobs.Job, fn func(jobs.Job) error) error {
 
 // noResults fails with jobs.ErrExists when one of the jobs is over.
 func (c *Conn) noResults(ctx context.Context, batch []jobs.Job) error {
+	if c.noneAtOnce(ctx, batch) {
+		return nil
+	}
 	return each(batch, func(j jobs.Job) error { return c.fresh(ctx, jobs.Job{ID: j.ID}) })
 }
 

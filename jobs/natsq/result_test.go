@@ -1,0 +1,79 @@
+package natsq
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// TestNoneAtOnce: the shortcut says that no job of a batch has a result only when that is so, and without it the batch is refused all the same.
+func TestNoneAtOnce(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	batch := func(name string, n int) (all []jobs.Job) {
+		for i := range n {
+			all = append(all, plain(fmt.Sprint(name, i)))
+		}
+		return all
+	}
+	store := func(id string) {
+		t.Helper()
+		if _, err := c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, all []jobs.Job, want bool) {
+		t.Helper()
+		if got := c.noneAtOnce(ctx, all); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	refuse := func(all []jobs.Job, id string) {
+		t.Helper()
+		if err := c.SubmitBatch(ctx, all); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "job "+id+" ") {
+			t.Errorf("%v, want that job %s exists", err, id)
+		}
+	}
+	check("without any result nothing is sure", batch("a", 8), false)
+	store("x")
+	check("none of them", batch("a", 8), true)
+	check("none of a whole batch", batch("a", jobs.MaxBatch), true)
+	store("a3")
+	check("the last of all results is of one", batch("a", 8), false)
+	store("y")
+	check("an older one is", batch("a", 8), false)
+	refuse(batch("a", 8), "a3")
+	check("none of others", batch("b", 8), true)
+	store("b0")
+	m, err := c.last(ctx, resultStream, resultSubject("b0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.removeMsg(ctx, resultStream, m.Seq); err != nil {
+		t.Fatal(err)
+	}
+	check("the last of all results is gone", batch("b", 8), false)
+	if err := c.SubmitBatch(ctx, batch("b", 8)); err != nil {
+		t.Error(err)
+	}
+
+	// A server that an earlier version has prepared.
+	store("z")
+	s, err := c.js.Stream(ctx, resultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := s.CachedInfo().Config
+	old.AllowDirect = false
+	if _, err := c.js.UpdateStream(ctx, old); err != nil {
+		t.Fatal(err)
+	}
+	check("nobody answers", batch("c", 8), false)
+	refuse(batch("a", 8), "a3")
+	if err := c.SubmitBatch(ctx, batch("c", 8)); err != nil {
+		t.Error(err)
+	}
+}
