@@ -124,7 +124,7 @@ func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 		if d.Reason == nil || d.Reason.Code != jobs.CodeParent {
 			j.After, j.OnFailedParent = nil, "" // it began, so its parents were over
 		}
-		if err := c.submit(ctx, j, forgiven); err != nil && !errors.Is(err, jobs.ErrExists) {
+		if err := c.submit(ctx, j, forgiven, false); err != nil && !errors.Is(err, jobs.ErrExists) {
 			return err
 		}
 	default:

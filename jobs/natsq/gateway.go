@@ -186,31 +186,36 @@ func apiFailure(err error) *apiError {
 // ParseSubmission reads a request to submit: a job whose version, id and time of submission may be left out. The error is a
 // *schema.Error, or says which rule between two fields is broken.
 func ParseSubmission(data []byte) (jobs.Job, error) {
+	j, _, err := parseSubmission(data)
+	return j, err
+}
+
+// parseSubmission is ParseSubmission; made says that the id was left out.
+func parseSubmission(data []byte) (j jobs.Job, made bool, err error) {
 	if err := schema.Validate(schema.Submission, data); err != nil {
-		return jobs.Job{}, err
+		return j, false, err
 	}
-	var j jobs.Job
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&j); err != nil {
-		return jobs.Job{}, jobs.Errorf(jobs.CodeInvalid, "submission: %v", err)
+		return jobs.Job{}, false, jobs.Errorf(jobs.CodeInvalid, "submission: %v", err)
 	}
 	j.Version = jobs.Version
-	if j.ID == "" {
+	if made = j.ID == ""; made {
 		j.ID = NewID()
 	}
 	if j.Submitted.IsZero() {
 		j.Submitted = time.Now().UTC()
 	}
 	j = j.WithDefaults()
-	return j, j.Validate()
+	return j, made, j.Validate()
 }
 
 func (g *Gateway) submit(ctx context.Context, data []byte) (string, error) {
-	j, err := ParseSubmission(data)
+	j, made, err := parseSubmission(data)
 	if err != nil {
 		return j.ID, err
 	}
-	return j.ID, g.c.Submit(ctx, j)
+	return j.ID, g.c.submit(ctx, j, 0, made)
 }
 
 // submitAll submits an array of jobs, all or none.

@@ -24,10 +24,11 @@ import (
 // jobs.ErrFull when the queue has no room. The same call may be repeated after jobs.ErrUnavailable. While a job is queued its id
 // is compared among those of its kind, lane and tenant: a second job of that id elsewhere runs too, and of their results
 // the first stands. So does one without parents while a job of its id waits for others.
-func (c *Conn) Submit(ctx context.Context, j jobs.Job) error { return c.submit(ctx, j, 0) }
+func (c *Conn) Submit(ctx context.Context, j jobs.Job) error { return c.submit(ctx, j, 0, false) }
 
-// submit is Submit for a job whose cancellations up to the revision forgiven do not count.
-func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64) error {
+// submit is Submit for a job whose cancellations up to the revision forgiven do not count. Of one whose id was made for this call nothing
+// can be known, so it is not asked for.
+func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) error {
 	what := "submit job " + j.ID
 	if len(j.After) > 0 {
 		return c.submitGraph(ctx, what, []jobs.Job{j}, forgiven)
@@ -39,8 +40,10 @@ func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64) error {
 	if forgiven > 0 {
 		m.Header = nats.Header{headerForgiven: {strconv.FormatUint(forgiven, 10)}}
 	}
-	if err := c.unknown(ctx, j); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	if !made {
+		if err := c.unknown(ctx, j); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
 	}
 	if j.NotBefore.After(time.Now()) {
 		return c.schedule(ctx, j, m)
