@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,7 +45,8 @@ type Conn struct {
 	replicas int
 	patience time.Duration
 	ackWait  time.Duration
-	sources  sync.Map // source: its consumer was seen
+	sources  sync.Map     // source: its consumer was seen
+	askEach  atomic.Int64 // until when, in Unix nanoseconds, noneAtOnce is not tried
 }
 
 // Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they

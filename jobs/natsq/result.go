@@ -42,7 +42,7 @@ func (c *Conn) result(ctx context.Context, id string) (r jobs.Result, err error)
 // too that the leader had a moment before: a replica that has that one has all that came before it.
 func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	const worthIt = 8 // questions in parallel take less than three in turn
-	if len(batch) < worthIt {
+	if len(batch) < worthIt || time.Now().UnixNano() < c.askEach.Load() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // of patience with a shortcut
@@ -64,8 +64,12 @@ func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 		return false
 	}
 	m, err := c.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+resultStream, req)
+	if err != nil { // the stream was made by an earlier version, or this user may not ask, which the server says by silence
+		c.askEach.Store(time.Now().Add(time.Minute).UnixNano())
+		return false
+	}
 	// The one message of the answer is the leader's last, no more would follow, and it is of none of the jobs.
-	return err == nil && m.Header.Get(jetstream.SequenceHeader) == strconv.FormatUint(last.Seq, 10) && m.Header.Get(jetstream.SubjectHeader) == last.Subject &&
+	return m.Header.Get(jetstream.SequenceHeader) == strconv.FormatUint(last.Seq, 10) && m.Header.Get(jetstream.SubjectHeader) == last.Subject &&
 		m.Header.Get("Nats-Num-Pending") == "0" && !slices.Contains(subjects[1:], last.Subject)
 }
 
