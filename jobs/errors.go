@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Conditions of a queue or log that a caller can act on.
@@ -92,4 +93,23 @@ func Retry(err error) error {
 func Retryable(err error) bool {
 	var r retryable
 	return errors.As(err, &r) || errors.Is(err, ErrUnavailable)
+}
+
+type later struct {
+	error
+	after time.Duration
+}
+
+func (l later) Unwrap() error { return l.error }
+
+// Later marks err with how long to wait before the same call is made again.
+func Later(err error, after time.Duration) error { return later{err, after} }
+
+// RetryAfter is how long to wait before the call that failed with err is made again, as far as the queue can tell; 0 when it cannot.
+func RetryAfter(err error) time.Duration {
+	var l later
+	if errors.As(err, &l) {
+		return l.after
+	}
+	return 0
 }

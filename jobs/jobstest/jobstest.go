@@ -45,6 +45,10 @@ type Client interface {
 	PurgeDead(ctx context.Context, f jobs.DeadFilter) (uint64, error)
 	Agents(ctx context.Context) ([]jobs.Agent, error)
 
+	LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error
+	UnlimitTenant(ctx context.Context, tenant string) error
+	Tenants(ctx context.Context) ([]jobs.TenantLimits, error)
+
 	AddSchedule(ctx context.Context, s jobs.Schedule) error
 	RemoveSchedule(ctx context.Context, name string) error
 	PauseSchedule(ctx context.Context, name string, on bool) error
@@ -125,6 +129,13 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 		"child cancelled":   testChildCancelled,
 		"child late":        testChildLate,
 		"graphs":            testGraphs,
+
+		"limits":           testLimits,
+		"weight":           testWeight,
+		"concurrency":      testConcurrency,
+		"concurrency held": testConcurrencyHeld,
+		"queued":           testQueued,
+		"rate":             testRate,
 
 		"schedules":    testSchedules,
 		"missed times": testMissed,

@@ -46,6 +46,7 @@ type Conn struct {
 	patience time.Duration
 	ackWait  time.Duration
 	sources  sync.Map     // source: its consumer was seen
+	tenants  sync.Map     // pool and tenant: *submitted
 	askEach  atomic.Int64 // until when, in Unix nanoseconds, noneAtOnce is not tried
 }
 

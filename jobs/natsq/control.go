@@ -15,7 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// control follows what operators and submitters say to the workers of a pool: which jobs are cancelled and what is paused. One
+// control follows what operators and submitters say to the workers of a pool: which jobs are cancelled, what is paused and what tenants may have. One
 // watch each serves all jobs.
 type control struct {
 	pool  jobs.Pool
@@ -29,6 +29,8 @@ type control struct {
 	prune   int                     // how many cancellations there may be before the old ones go
 	running map[string]context.CancelCauseFunc
 	pauses  map[string]bool // by key, see pauseKey
+	limits  map[string]jobs.Limits
+	quotas  map[string]quota // of those tenants asked about since the limits changed
 }
 
 // cancellation is jobs.ErrFinish or jobs.ErrCancelled, its revision in the bucket, and since when it stands.
@@ -52,6 +54,7 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), lo
 	w := &control{
 		pool: pool, poke: poke, log: log, stop: stop,
 		cancels: map[string]cancellation{}, running: map[string]context.CancelCauseFunc{}, pauses: map[string]bool{},
+		limits: map[string]jobs.Limits{}, quotas: map[string]quota{},
 	}
 	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){cancelBucket: w.cancelled, controlBucket: w.controlled} {
 		synced := make(chan struct{})
@@ -163,13 +166,35 @@ func (w *control) attach(id string, forgiven uint64, cancel context.CancelCauseF
 
 func (w *control) controlled(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
-	if u.Operation() == jetstream.KeyValuePut {
+	put := u.Operation() == jetstream.KeyValuePut
+	if tenant, ok := parseTenantKey(u.Key()); ok {
+		l, err := parseLimits(u.Value())
+		if put && err != nil {
+			w.log.Error("limits not followed", "tenant", tenant, "error", err)
+		}
+		if delete(w.limits, tenant); put && err == nil {
+			w.limits[tenant] = l
+		}
+		clear(w.quotas)
+	} else if put {
 		w.pauses[u.Key()] = true
 	} else {
 		delete(w.pauses, u.Key())
 	}
 	w.mu.Unlock()
 	w.poke()
+}
+
+// quota is what a tenant may have.
+func (w *control) quota(tenant string) quota {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q, ok := w.quotas[tenant]
+	if !ok {
+		q = quotaOf(w.limits[tenant].Or(w.limits[jobs.EveryTenant]))
+		w.quotas[tenant] = q
+	}
+	return q
 }
 
 func (w *control) paused(kind string) bool {

@@ -64,6 +64,8 @@ type apiError struct {
 	Field   string `json:"field,omitempty"`
 	Value   string `json:"value,omitempty"`
 	Cure    string `json:"cure,omitempty"`
+
+	RetryAfter float64 `json:"retry_after_s,omitempty"`
 }
 
 // Serve starts a gateway, which runs until Close.
@@ -164,7 +166,7 @@ func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
 }
 
 func apiFailure(err error) *apiError {
-	e := &apiError{Message: err.Error()}
+	e := &apiError{Message: err.Error(), RetryAfter: jobs.RetryAfter(err).Seconds()}
 	var s *schema.Error
 	switch {
 	case errors.As(err, &s):
@@ -215,7 +217,7 @@ func (g *Gateway) submit(ctx context.Context, data []byte) (string, error) {
 	if err != nil {
 		return j.ID, err
 	}
-	return j.ID, g.c.submit(ctx, j, 0, made)
+	return j.ID, g.c.admit(ctx, j, made)
 }
 
 // submitAll submits an array of jobs, all or none.

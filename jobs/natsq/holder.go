@@ -44,7 +44,21 @@ func (h *holder) onSick(m *nats.Msg, fn func(error)) {
 		fn(h.sick)
 		return
 	}
+	if _, ok := h.msgs[m]; !ok { // lost
+		fn(errSlotLost)
+		return
+	}
 	h.msgs[m] = fn
+}
+
+// lose gives up a job, with a cause for what runs: its lease is renewed no more.
+func (h *holder) lose(m *nats.Msg, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if fn := h.msgs[m]; fn != nil {
+		fn(cause)
+	}
+	delete(h.msgs, m)
 }
 
 func (h *holder) drop(m *nats.Msg) {

@@ -106,6 +106,7 @@ func (c *Conn) buckets() []jetstream.KeyValueConfig {
 		{Bucket: swarmBucket},
 		{Bucket: controlBucket},
 		{Bucket: cronBucket},
+		{Bucket: tenantBucket},
 		{Bucket: cancelBucket, TTL: cancelAge},
 		{Bucket: agentBucket, TTL: agentAge},
 	}

@@ -18,6 +18,7 @@ const (
 	controlBucket = "EXO_CONTROL"
 	agentBucket   = "EXO_AGENTS"
 	cronBucket    = "EXO_CRON"
+	tenantBucket  = "EXO_TENANTS"
 	objectBucket  = "EXO_OBJECTS"
 )
 

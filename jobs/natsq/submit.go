@@ -21,10 +21,18 @@ import (
 )
 
 // Submit hands a job in and returns when it is stored. jobs.ErrExists when a job of that id is queued, running or done;
-// jobs.ErrFull when the queue has no room. The same call may be repeated after jobs.ErrUnavailable. While a job is queued its id
+// jobs.ErrFull when the queue has no room, or the tenant has as many jobs there as it may; jobs.RetryAfter says when it may have room. The same call may be repeated after jobs.ErrUnavailable. While a job is queued its id
 // is compared among those of its kind, lane and tenant: a second job of that id elsewhere runs too, and of their results
 // the first stands. So does one without parents while a job of its id waits for others.
-func (c *Conn) Submit(ctx context.Context, j jobs.Job) error { return c.submit(ctx, j, 0, false) }
+func (c *Conn) Submit(ctx context.Context, j jobs.Job) error { return c.admit(ctx, j, false) }
+
+// admit is Submit; made says that the id was made for this call.
+func (c *Conn) admit(ctx context.Context, j jobs.Job, made bool) error {
+	if err := c.room(ctx, j); err != nil {
+		return fmt.Errorf("submit job %s: %w", j.ID, err)
+	}
+	return c.submit(ctx, j, 0, made)
+}
 
 // submit is Submit for a job whose cancellations up to the revision forgiven do not count. Of one whose id was made for this call nothing
 // can be known, so it is not asked for.
@@ -75,6 +83,9 @@ func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) error {
 		return jobs.Errorf(jobs.CodeInvalid, "a batch of %d jobs: at most %d are submitted as one", len(batch), jobs.MaxBatch)
 	}
 	what := fmt.Sprintf("submit %d jobs", len(batch))
+	if err := c.room(ctx, batch...); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
 	if slices.ContainsFunc(batch, func(j jobs.Job) bool { return len(j.After) > 0 }) {
 		return c.submitGraph(ctx, what, batch, 0)
 	}

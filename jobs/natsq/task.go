@@ -132,6 +132,7 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 func (w *Worker) release(m *nats.Msg) {
 	w.held.drop(m)
 	w.done.leave(m)
+	w.limits.end(m)
 }
 
 // withDeadline ends ctx with jobs.ErrDeadline, unless the time is zero.

@@ -106,6 +106,7 @@ type Worker struct {
 	held   *holder
 	done   *retirer
 	ctl    *control
+	limits *limiter
 	deps   *dependents
 	wake   chan struct{}
 
@@ -164,6 +165,11 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	ends = append(ends, w.ctl.close)
+	w.limits = &limiter{c: c, pool: o.Pool, held: w.held, quota: w.ctl.quota, poke: w.poke, there: w.there, log: o.Logger}
+	if err := w.limits.start(ctx); err != nil {
+		return nil, err
+	}
+	ends = append(ends, w.limits.close)
 	// Before the first look, so that no job falls between the two.
 	sub, err := c.nc.Subscribe("exo.wake."+string(o.Pool)+".>", w.heard)
 	if err != nil {
@@ -270,7 +276,7 @@ func (w *Worker) ready() (all []source) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for s, st := range w.sources {
-		if st.ready && !w.ctl.paused(s.kind) {
+		if st.ready && !w.ctl.paused(s.kind) && w.limits.open(s, w.room(s)) {
 			all = append(all, s)
 		}
 	}
@@ -371,19 +377,42 @@ func (w *Worker) fetch(ctx context.Context, t *turns) (source, []*nats.Msg, erro
 				return s, nil, context.Cause(ctx)
 			}
 		}
-		n, size := 1+cap(w.slots)-len(w.slots), 0
-		if b, ok := w.Batches[s.kind]; ok {
-			n, size = b.Max, b.MaxBytes
-		}
-		msgs, err := w.ask(ctx, s, request{n: n, maxBytes: size, wait: w.patience(s, len(ready))})
+		msgs, err := w.ask(ctx, s, request{n: w.room(s), maxBytes: w.Batches[s.kind].MaxBytes, wait: w.patience(s, len(ready))})
 		if err != nil {
 			return s, nil, err
 		}
 		if len(msgs) > 0 {
+			t.weights[s.tenant] = w.ctl.quota(s.tenant).weight
 			t.took(s, len(msgs))
 			return s, msgs, nil
 		}
 	}
+}
+
+// room is how many jobs of a source are taken at once: a batch, or as many as there are free slots and the one at hand.
+func (w *Worker) room(s source) int {
+	if b, ok := w.Batches[s.kind]; ok {
+		return b.Max
+	}
+	return max(1, 1+cap(w.slots)-len(w.slots))
+}
+
+// there says whether the stream has jobs of a source. That it has none is remembered until there is news.
+func (w *Worker) there(ctx context.Context, s source) (bool, error) {
+	w.mu.Lock()
+	st := w.sources[s]
+	before := st.news
+	w.mu.Unlock()
+	_, err := w.c.next(ctx, jobStream(w.Pool), s.job("*"), 1)
+	if !errors.Is(err, jobs.ErrNotFound) {
+		return err == nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if st.news == before {
+		st.ready = false
+	}
+	return false, nil
 }
 
 // patience is how long the server may look for jobs of a source: a moment when it has just told of one and the worker has no other
@@ -418,10 +447,14 @@ func (w *Worker) ask(ctx context.Context, s source, r request) ([]*nats.Msg, err
 		st.known = true
 		w.mu.Unlock()
 	}
+	if r.n = w.limits.reserve(s, r.n); r.n == 0 {
+		return nil, nil // another one of this worker was first
+	}
 	msgs, err := w.puller.pull(ctx, jobStream(w.Pool), s.consumer(), r)
 	for _, m := range msgs {
 		w.held.add(m)
 	}
+	w.limits.began(s, r.n, msgs)
 	w.done.track(s, msgs)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -31,10 +31,11 @@ const (
 	Submission Name = "submission" // a request to exo.api.submit
 	Result     Name = "result"     // a message of the stream of results
 	Schedule   Name = "schedule"   // a request to exo.api.cron.add
+	Limits     Name = "limits"     // a tenant's entry in EXO_CONTROL
 )
 
 // Names lists the schemas.
-func Names() []Name { return []Name{Job, Submission, Result, Schedule} }
+func Names() []Name { return []Name{Job, Submission, Result, Schedule, Limits} }
 
 const base = "https://exoswarm.dev/schema/v1/"
 

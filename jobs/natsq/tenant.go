@@ -1,0 +1,235 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/schema"
+)
+
+// tenantKey is the key of a tenant's limits in controlBucket. '*' may not stand in a key.
+func tenantKey(tenant string) string {
+	if tenant == jobs.EveryTenant {
+		return "tenant"
+	}
+	return "tenant." + tenant
+}
+
+// parseTenantKey is the inverse of tenantKey; ok is false for a key of something else.
+func parseTenantKey(key string) (tenant string, ok bool) {
+	if key == "tenant" {
+		return jobs.EveryTenant, true
+	}
+	return strings.CutPrefix(key, "tenant.")
+}
+
+func parseLimits(data []byte) (l jobs.Limits, err error) {
+	if err = schema.Validate(schema.Limits, data); err == nil {
+		err = json.Unmarshal(data, &l)
+	}
+	return l, err
+}
+
+func checkTenant(tenant string) error {
+	if tenant == jobs.EveryTenant {
+		return nil
+	}
+	return jobs.CheckID("tenant", tenant)
+}
+
+// LimitTenant sets the limits of a tenant, or of jobs.EveryTenant, that are in l, and leaves its others as they are. Workers hear of it at
+// once, connections that submit within a second. What runs goes on, and counts.
+func (c *Conn) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error {
+	if err := checkTenant(tenant); err != nil {
+		return err
+	}
+	l.Version = jobs.Version
+	if err := l.Validate(); err != nil {
+		return fmt.Errorf("limit tenant %s: %w", tenant, err)
+	}
+	what := "limit tenant " + tenant
+	for {
+		before, revision, err := c.limitsOf(ctx, tenant)
+		if err != nil && jobs.AsError(err).Code == jobs.CodeInvalid { // a record that is not valid is replaced
+			before, err = jobs.Limits{}, nil
+		}
+		if err != nil {
+			return err
+		}
+		data, err := json.Marshal(l.Or(before))
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		err = c.inBucket(ctx, what, controlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+			_, err := kv.Update(ctx, tenantKey(tenant), data, revision)
+			return err
+		})
+		if !wrongRevision(err) { // somebody else changed it: look again
+			return err
+		}
+	}
+}
+
+// UnlimitTenant removes the limits of a tenant, which has those of jobs.EveryTenant from then on, or those of jobs.EveryTenant.
+// jobs.ErrNotFound when it has none.
+func (c *Conn) UnlimitTenant(ctx context.Context, tenant string) error {
+	if err := checkTenant(tenant); err != nil {
+		return err
+	}
+	what := "unlimit tenant " + tenant
+	err := c.inBucket(ctx, what, controlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		if _, err := kv.Get(ctx, tenantKey(tenant)); err != nil {
+			return err
+		}
+		return kv.Purge(ctx, tenantKey(tenant))
+	})
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return fmt.Errorf("%s: it has no limits of its own: %w", what, jobs.ErrNotFound)
+	}
+	return err
+}
+
+// Tenants lists the limits that are set, those of jobs.EveryTenant first and then by name.
+func (c *Conn) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
+	var all []jobs.TenantLimits
+	err := c.values(ctx, "list the limits of tenants", controlBucket, func(key string, value []byte) {
+		tenant, ok := parseTenantKey(key)
+		if !ok {
+			return
+		}
+		t := jobs.TenantLimits{Tenant: tenant}
+		var err error
+		if t.Limits, err = parseLimits(value); err != nil {
+			t.Error = err.Error()
+		}
+		all = append(all, t)
+	})
+	return all, err
+}
+
+// limitsOf reads the limits set for one tenant, none when there are none, from the leader.
+func (c *Conn) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revision uint64, err error) {
+	m, err := c.lastRetry(ctx, "KV_"+controlBucket, "$KV."+controlBucket+"."+tenantKey(tenant))
+	if errors.Is(err, jobs.ErrNotFound) {
+		return l, 0, nil
+	}
+	if err != nil {
+		return l, 0, err
+	}
+	if m.Header.Get("KV-Operation") != "" { // removed
+		return l, m.Seq, nil
+	}
+	if l, err = parseLimits(m.Data); err != nil {
+		err = fmt.Errorf("the limits of tenant %s: %w", tenant, err)
+	}
+	return l, m.Seq, err
+}
+
+// submitted is what a connection knows of the room that a tenant has in a pool's queue. The limit and the number of jobs are asked for
+// anew when they are old; between, its own submissions are counted.
+type submitted struct {
+	mu     sync.Mutex
+	limit  int // 0 is none
+	rate   float64
+	known  time.Time     // when the limit was read
+	queued int           // jobs that are in the queue, at least
+	asked  time.Time     // when they were counted
+	took   time.Duration // and how long that took
+}
+
+const (
+	// limitAge is how old the limit may be, and the number of jobs, which others change too.
+	limitAge = time.Second
+	// countRest is how soon a queue that is full is counted again: a submitter that does not wait costs that much. It is also ten
+	// times as long as counting takes, which is in proportion to the jobs.
+	countRest = 100 * time.Millisecond
+)
+
+// room fails with jobs.ErrFull when one of the tenants of the jobs would have more in its queue than it may.
+func (c *Conn) room(ctx context.Context, batch ...jobs.Job) error {
+	type queue struct {
+		pool   jobs.Pool
+		tenant string
+	}
+	add := map[queue]int{}
+	for _, j := range batch {
+		s := sourceOf(j)
+		if s.valid() { // else it is refused with a better sentence
+			add[queue{s.pool, s.tenant}]++
+		}
+	}
+	for q, n := range add {
+		v, _ := c.tenants.LoadOrStore(q, &submitted{})
+		if err := v.(*submitted).admit(ctx, c, q.pool, q.tenant, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *submitted) admit(ctx context.Context, c *Conn, p jobs.Pool, tenant string, n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known.IsZero() || time.Since(s.known) > limitAge {
+		l, _, err := c.limitsOf(ctx, tenant)
+		var every jobs.Limits
+		if err == nil {
+			every, _, err = c.limitsOf(ctx, jobs.EveryTenant)
+		}
+		if err != nil && jobs.AsError(err).Code != jobs.CodeInvalid { // a record that is not valid limits nothing
+			return err
+		}
+		q := quotaOf(l.Or(every))
+		s.limit, s.rate, s.known = q.queued, q.rate, time.Now()
+	}
+	if s.limit == 0 {
+		return nil
+	}
+	if n > s.limit {
+		return fmt.Errorf("submit %d jobs: tenant %s may have %d in the queue of pool %s: submit fewer at a time: %w", n, tenant, s.limit, p, jobs.ErrFull)
+	}
+	age := time.Since(s.asked)
+	if s.asked.IsZero() || age > max(limitAge, 10*s.took) || s.queued+n > s.limit && age > max(countRest, 10*s.took) {
+		began := time.Now()
+		queued, err := c.countQueued(ctx, p, tenant)
+		if err != nil {
+			return err
+		}
+		s.queued, s.asked, s.took = queued, time.Now(), time.Since(began)
+	}
+	if over := s.queued + n - s.limit; over > 0 {
+		after := time.Second
+		if s.rate > 0 {
+			after = time.Duration(math.Min(60, math.Max(0.1, float64(over)/s.rate)) * float64(time.Second))
+		}
+		return jobs.Later(fmt.Errorf("tenant %s has %d jobs in the queue of pool %s and may have %d: %w: try again in %v", tenant, s.queued, p, s.limit, jobs.ErrFull, after), after)
+	}
+	s.queued += n
+	return nil
+}
+
+// countQueued counts the jobs of a tenant in a pool's queue, as the leader has them. The counts of consumers drift, see Worker.patience.
+func (c *Conn) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
+	err = c.retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
+		s, err := c.js.Stream(ctx, jobStream(p))
+		if err != nil {
+			return err
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter("exo.job."+string(p)+".*.*."+tenant+".*"))
+		if err != nil {
+			return err
+		}
+		n = len(info.State.Subjects) // a job is one message on a subject of its own
+		return nil
+	})
+	return n, err
+}
