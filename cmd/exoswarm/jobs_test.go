@@ -46,7 +46,7 @@ func TestJobCommands(t *testing.T) {
 	out, errs := run(0, "init")
 	has(out+errs, "EXO_RESULTS", "EXO_JOBS_GPU", "apply it with --yes")
 	_, errs = run(0, "init", "--yes")
-	has(errs, "13 changes applied")
+	has(errs, "14 changes applied")
 	_, errs = run(0, "init", "--yes")
 	has(errs, "nothing to change")
 
@@ -94,6 +94,19 @@ func TestJobCommands(t *testing.T) {
 	out, _ = run(0, "cron", "list", "-o", "yaml")
 	has(out, "- v: 1\n  name: yearly\n", "-01-01T00:00:00+01:00", "  job:\n    pool: cpu\n")
 
+	// Limits of tenants.
+	run(0, "tenant", "limit", "*", "--weight", "0.5")
+	run(0, "tenant", "limit", "small", "--queued", "1", "--rate", "20")
+	run(0, "tenant", "limit", "small", "--burst", "3", "--concurrency", "2")
+	out, _ = run(0, "tenant", "list")
+	has(out, "*       0.5", "small           20    3      2            1")
+	run(0, "submit", "--kind", "double", "--spec", "7", "--tenant", "small", "--id", "s1")
+	_, errs = run(1, "submit", "--kind", "double", "--spec", "7", "--tenant", "small", "--id", "s2")
+	has(errs, "submit job s2: tenant small has 1 jobs in the queue of pool cpu and may have 1: queue is full: try again in 100ms")
+	run(0, "tenant", "unlimit", "*")
+	out, _ = run(0, "tenant", "list", "-o", "jsonl")
+	has(out, `{"tenant":"small","v":1,"rate":20,"burst":3,"concurrency":2,"queued":1}`)
+
 	// A worker takes over.
 	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
 	if err != nil {
@@ -131,6 +144,8 @@ func TestJobCommands(t *testing.T) {
 	run(0, "queue", "resume", "cpu")
 	out, _ = run(0, "job", "watch", "j1")
 	has(out, "j1", "done", "42")
+	out, _ = run(0, "job", "watch", "s1")
+	has(out, "done", "14")
 	out, _ = run(0, "job", "watch", "last")
 	has(out, "last", "done", "8")
 	// The last New Year was missed; in Berlin it comes an hour before that of UTC.
@@ -197,6 +212,10 @@ func TestJobCommandErrors(t *testing.T) {
 		{2, []string{"cron", "add", "n", "--cron", "0 0 * *", "--kind", "k"}, "use five fields"},
 		{2, []string{"cron", "add", "n", "--cron", "0 0 * * *", "--kind", "k", "--from", "now"}, `--from "now": use a time such as`},
 		{1, []string{"cron", "remove", "none"}, "schedule none: not found"},
+		{2, []string{"tenant", "limit", "t"}, "tenant limit: say what to limit"},
+		{2, []string{"tenant", "limit", "t", "--rate", "-1"}, "limit tenant t: rate -1: use 0.001 to 1000000"},
+		{2, []string{"tenant", "limit", "a b", "--rate", "1"}, `tenant "a b"`},
+		{1, []string{"tenant", "unlimit", "t"}, "unlimit tenant t: it has no limits of its own: not found"},
 		{2, []string{"submit", "-f", bad}, `bad.jsonl line 2: field /lane: `},
 		{2, []string{"submit", "-f", bad, "--wait"}, "--file goes with neither"},
 		{1, []string{"submit", "--kind", "k", "--wait", "--timeout", "50ms"}, "it has no result after 50ms; it goes on"},

@@ -116,11 +116,21 @@ func testConcurrencyHeld(t *testing.T, q Queue) {
 		},
 	}})()
 	held := bulk(t, c, 3, func(_ int, j *jobs.Job) { j.Tenant = "one"; j.Lane = jobs.High })
-	<-started
+	next := func() string {
+		t.Helper()
+		select {
+		case id := <-started:
+			return id
+		case <-within(t).Done():
+			t.Fatal("no job began")
+			return ""
+		}
+	}
+	next()
 	others := bulk(t, c, 5, func(_ int, j *jobs.Job) { j.Tenant = "others" })
 	for _, j := range others {
 		result(t, c, j)
-		if id := <-started; id == held[1].ID || id == held[2].ID {
+		if id := next(); id == held[1].ID || id == held[2].ID {
 			t.Fatal("a second job of the tenant began")
 		}
 	}
@@ -128,8 +138,8 @@ func testConcurrencyHeld(t *testing.T, q Queue) {
 	if err := c.UnlimitTenant(within(t), "one"); err != nil {
 		t.Fatal(err)
 	}
-	<-started
-	<-started
+	next()
+	next()
 	close(open)
 	for _, j := range held {
 		result(t, c, j)
@@ -151,6 +161,8 @@ func testRate(t *testing.T, q Queue) {
 			t.Fatalf("%+v", r)
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i, at := range r.times {
 		// The clock of the queue may run by a little other than ours.
 		if least := time.Duration(float64(i+1-burst) / rate * 0.98 * float64(time.Second)); at.Sub(begin) < least {

@@ -61,6 +61,13 @@ func (h *holder) lose(m *nats.Msg, cause error) {
 	delete(h.msgs, m)
 }
 
+// ill says that the worker is not healthy.
+func (h *holder) ill() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sick != nil
+}
+
 func (h *holder) drop(m *nats.Msg) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

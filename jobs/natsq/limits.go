@@ -329,6 +329,9 @@ func (l *limiter) loop(ctx context.Context) {
 // serve gets what the worker wants of an account and gives back what it does not use. pause is how long until tokens may be there, 0 for
 // no matter.
 func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) (pause time.Duration, err error) {
+	if l.held.ill() { // others get its slots when its beat has stood still for a lease
+		return 0, nil
+	}
 	q := l.quota(name)
 	l.mu.Lock()
 	here := time.Since(l.base)

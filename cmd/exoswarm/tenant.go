@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func tenantCommand() *cobra.Command {
+	limit := &cobra.Command{
+		Use:   "limit NAME",
+		Short: "Bound what a tenant takes; what is not named stays as it is",
+		Long: `Set limits of a tenant, or with the name "*" those of all tenants where they have none of their own. Each holds for each pool by itself.
+Workers follow at once, and what runs goes on. 0 is no limit, whatever "*" has.`,
+		Args: cobra.ExactArgs(1),
+		RunE: connected(tenantLimit),
+	}
+	f := limit.Flags()
+	f.Float64("weight", 1, "share of the turns within a lane where others have jobs too, 0.01 to 1000")
+	f.Float64("rate", 0, "jobs that begin a second, 0.001 to 1000000")
+	f.Int("burst", 0, "jobs that may begin at once after a pause, as many as in a second when 0")
+	f.Int("concurrency", 0, "jobs that run at a time, on all agents together, 1 to 10000")
+	f.Int("queued", 0, "jobs in the queue, 1 to 100000; more are refused")
+	list := &cobra.Command{Use: "list", Short: "List the limits", Args: cobra.NoArgs, RunE: connected(tenantList)}
+	outputFlag(list.Flags())
+	unlimit := &cobra.Command{
+		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which has those of "*" then`, Args: cobra.ExactArgs(1),
+		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			return c.UnlimitTenant(cmd.Context(), args[0])
+		}),
+	}
+	all := []*cobra.Command{limit, list, unlimit}
+	for _, c := range all {
+		natsFlag(c.Flags())
+	}
+	return group("tenant", "Bound what tenants take of the queues", all...)
+}
+
+func tenantLimit(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	f := cmd.Flags()
+	l := jobs.Limits{
+		Weight: given(f, "weight", f.GetFloat64), Rate: given(f, "rate", f.GetFloat64), Burst: given(f, "burst", f.GetInt),
+		Concurrency: given(f, "concurrency", f.GetInt), Queued: given(f, "queued", f.GetInt),
+	}
+	if l == (jobs.Limits{}) {
+		return command.Usage("tenant limit: say what to limit: --weight, --rate, --burst, --concurrency or --queued")
+	}
+	return c.LimitTenant(cmd.Context(), args[0], l)
+}
+
+// given is the value of a flag, nil when it is not on the command line.
+func given[T any](f *pflag.FlagSet, name string, get func(string) (T, error)) *T {
+	if !f.Changed(name) {
+		return nil
+	}
+	v, err := get(name)
+	if err != nil { // a flag of another type: a defect that the tests of the command find
+		return nil
+	}
+	return &v
+}
+
+func tenantList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	all, err := c.Tenants(cmd.Context())
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "TENANT", "WEIGHT", "RATE", "BURST", "CONCURRENCY", "QUEUED", "ERROR")
+	if err != nil {
+		return err
+	}
+	for _, t := range all {
+		if err := p.item(t, t.Tenant, cell(t.Weight), cell(t.Rate), cell(t.Burst), cell(t.Concurrency), cell(t.Queued), t.Error); err != nil {
+			return err
+		}
+	}
+	return p.end()
+}
+
+// cell is a limit in a table: nothing when it is not set.
+func cell[T any](v *T) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(*v)
+}
