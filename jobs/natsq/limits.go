@@ -81,7 +81,7 @@ func (l *limiter) start(ctx context.Context) error {
 	err := l.c.retry(ctx, "read the clock of the server", func(ctx context.Context) error {
 		s, err := l.c.js.Stream(ctx, "KV_"+tenantBucket)
 		if err == nil {
-			l.ahead = s.CachedInfo().TimeStamp.Sub(time.Now())
+			l.ahead = time.Until(s.CachedInfo().TimeStamp)
 		}
 		return err
 	})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -137,8 +136,8 @@ func (c *Conn) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revi
 // submitted is what a connection knows of the room that a tenant has in a pool's queue. The limit and the number of jobs are asked for
 // anew when they are old; between, its own submissions are counted.
 type submitted struct {
-	mu     sync.Mutex
-	limit  int // 0 is none
+	turn   chan struct{} // holds one while somebody uses the rest; not a mutex, because who waits has a context
+	limit  int           // 0 is none
 	rate   float64
 	known  time.Time     // when the limit was read
 	queued int           // jobs that are in the queue, at least
@@ -168,7 +167,10 @@ func (c *Conn) room(ctx context.Context, batch ...jobs.Job) error {
 		}
 	}
 	for q, n := range add {
-		v, _ := c.tenants.LoadOrStore(q, &submitted{})
+		v, ok := c.tenants.Load(q)
+		if !ok {
+			v, _ = c.tenants.LoadOrStore(q, &submitted{turn: make(chan struct{}, 1)})
+		}
 		if err := v.(*submitted).admit(ctx, c, q.pool, q.tenant, n); err != nil {
 			return err
 		}
@@ -177,8 +179,12 @@ func (c *Conn) room(ctx context.Context, batch ...jobs.Job) error {
 }
 
 func (s *submitted) admit(ctx context.Context, c *Conn, p jobs.Pool, tenant string, n int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("count the jobs of tenant %s: %w", tenant, context.Cause(ctx))
+	}
 	if s.known.IsZero() || time.Since(s.known) > limitAge {
 		l, _, err := c.limitsOf(ctx, tenant)
 		var every jobs.Limits
