@@ -110,8 +110,8 @@ func (a account) apply(q quota, now time.Time, d demand) (next account, slots, t
 	}
 	mine := next.Holders[d.me]
 	if q.rate > 0 {
+		next.Tokens += float64(d.back)
 		next.refill(q, now)
-		next.Tokens = math.Min(q.burst, next.Tokens+float64(d.back))
 		if d.take > 0 && next.Tokens >= q.slice() {
 			tokens = int(math.Min(next.Tokens, math.Max(float64(d.take), q.slice())))
 		}
