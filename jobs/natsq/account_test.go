@@ -60,7 +60,7 @@ func TestAccount(t *testing.T) {
 			if sum := have["w0"] + have["w1"] + have["w2"] + have["w3"]; sum != a.slots() || q.concurrency > 0 && sum > q.concurrency {
 				rt.Fatalf("%v with %d allowed, the account says %d", have, q.concurrency, a.slots())
 			}
-			if most := q.burst + q.rate*latest.Sub(begin).Seconds(); float64(taken) > most+1e-3 || a.Tokens < -1e-9 {
+			if most := q.burst + q.rate*latest.Sub(begin).Seconds(); float64(taken) > most+1e-3 || a.Tokens < -1e-9 || a.Tokens > q.burst {
 				rt.Fatalf("%d taken of %v, %v left", taken, most, a.Tokens)
 			}
 			if d.more > 0 && d.take == 0 && slots == 0 && a.slots() < q.concurrency {
