@@ -61,7 +61,7 @@ func (h *holder) lose(m *nats.Msg, cause error) {
 	delete(h.msgs, m)
 }
 
-// ill says that the worker is not healthy.
+// ill says whether the worker was found not to be healthy, and is not since.
 func (h *holder) ill() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,13 +72,6 @@ func (h *holder) drop(m *nats.Msg) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.msgs, m)
-}
-
-// isSick says whether the worker was found not to be healthy, and is not since.
-func (h *holder) isSick() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.sick != nil
 }
 
 func (h *holder) renew() {

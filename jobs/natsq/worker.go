@@ -270,7 +270,7 @@ func (w *Worker) note(s source, known bool) {
 
 // ready lists the sources that may have jobs and are not paused; none while the worker is not healthy.
 func (w *Worker) ready() (all []source) {
-	if w.held.isSick() {
+	if w.held.ill() {
 		return nil // the lookout asks again
 	}
 	w.mu.Lock()
