@@ -47,19 +47,21 @@ func (c *Conn) Announce(ctx context.Context, describe func() jobs.Agent, log *sl
 	if first.Name == "" {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "announce an agent: it has no name")
 	}
-	if err := c.announce(ctx, first); err != nil {
-		return nil, err
-	}
-	run, stop := context.WithCancel(context.Background())
-	a := &Announcement{c: c, id: agentKey(first.Name), stop: stop, drain: make(chan struct{})}
+	a := &Announcement{c: c, id: agentKey(first.Name), drain: make(chan struct{})}
+	// Before the entry, so that the server knows where the agent listens when it has that.
 	sub, err := c.nc.Subscribe(drainSubject(a.id), func(m *nats.Msg) {
 		_ = m.Respond([]byte(fmt.Sprintf(`{"v":%d}`, jobs.Version))) // whoever asked sees in the registry that it drains
 		a.asked.Do(func() { close(a.drain) })
 	})
 	if err != nil {
-		stop()
 		return nil, fmt.Errorf("announce agent %s: %w", first.Name, err)
 	}
+	if err := c.announce(ctx, first); err != nil {
+		_ = sub.Unsubscribe()
+		return nil, err
+	}
+	var run context.Context
+	run, a.stop = context.WithCancel(context.Background())
 	a.ended.Go(func() {
 		defer func() { _ = sub.Unsubscribe() }()
 		tick := time.NewTicker(announceEvery)
