@@ -68,7 +68,7 @@ type apiError struct {
 	RetryAfter float64 `json:"retry_after_s,omitempty"`
 }
 
-// Serve starts a gateway, which runs until Close.
+// Serve starts a gateway, which runs until Close. It answers when Serve returns.
 func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
 	g := &Gateway{c: c, log: log, work: make(chan *nats.Msg, gatewayLine), stop: stop}
@@ -85,6 +85,10 @@ func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
 			return nil, fmt.Errorf("serve %s: %w", subject, err)
 		}
 		g.subs = append(g.subs, sub)
+	}
+	// The server knows of it when this returns. If it is away, it will when it is back.
+	if err := c.nc.FlushTimeout(5 * time.Second); err != nil {
+		log.Warn("requests are answered when the server is back", "error", err)
 	}
 	for range gatewayHands {
 		g.ended.Go(func() {
