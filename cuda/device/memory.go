@@ -40,11 +40,12 @@ type HostBuffer interface {
 // CheckCopy returns ErrInvalidArgument unless n bytes can be copied between ranges of two buffers. same says that the two
 // are one, where the ranges may not overlap: the device copies in no particular order.
 func CheckCopy(what string, dstOff, dstSize, srcOff, srcSize, n int64, same bool) error {
-	if err := CheckRange(what+": destination", dstOff, n, dstSize); err != nil {
-		return err
+	// The words are put together for an error only: this runs for every page that moves.
+	if CheckRange(what, dstOff, n, dstSize) != nil {
+		return CheckRange(what+": destination", dstOff, n, dstSize)
 	}
-	if err := CheckRange(what+": source", srcOff, n, srcSize); err != nil {
-		return err
+	if CheckRange(what, srcOff, n, srcSize) != nil {
+		return CheckRange(what+": source", srcOff, n, srcSize)
 	}
 	if same && n > 0 && dstOff < srcOff+n && srcOff < dstOff+n {
 		return fmt.Errorf("%s: %d bytes at %d and at %d of one buffer overlap: %w", what, n, srcOff, dstOff, ErrInvalidArgument)

@@ -86,8 +86,8 @@ func (s *stream) move(op string, up bool, pieces []device.Piece) error {
 		if p.Buffer == nil || p.Host == nil {
 			return s.note(fmt.Errorf("%s: piece %d has no memory: %w", op, i, device.ErrInvalidArgument))
 		}
-		if err := device.CheckCopy(fmt.Sprint(op, ": piece ", i), p.Off, p.Buffer.Size(), p.HostOff, p.Host.Size(), p.Bytes, false); err != nil {
-			return s.note(err)
+		if err := device.CheckCopy(op, p.Off, p.Buffer.Size(), p.HostOff, p.Host.Size(), p.Bytes, false); err != nil {
+			return s.note(fmt.Errorf("piece %d: %w", i, err))
 		}
 		on, err := s.dev.span(p.Buffer, p.Off, p.Bytes, false)
 		if err != nil {

@@ -124,9 +124,15 @@ func benchPager(b *testing.B, opts pager.Options, gpuCount, hostCount int, pages
 	return p, gpu
 }
 
-// BenchmarkMigrate moves 256 pages up and down again through the page manager.
+// BenchmarkMigrate moves 256 pages up and down again through the page manager, by how many it moves together.
 func BenchmarkMigrate(b *testing.B) {
-	p, _ := benchPager(b, pager.Options{NoPrefetch: true, Batch: 64}, benchPages+32, 2*benchPages, benchPages)
+	for _, batch := range []int{16, 32, 64} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) { benchmarkMigrate(b, batch) })
+	}
+}
+
+func benchmarkMigrate(b *testing.B, batch int) {
+	p, _ := benchPager(b, pager.Options{NoPrefetch: true, Batch: batch}, benchPages+32, 2*benchPages, benchPages)
 	ctx := context.Background()
 	var all []uint64
 	for page := range uint64(benchPages) {

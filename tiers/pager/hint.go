@@ -50,26 +50,27 @@ func (p *Pager) DoneWith(ctx context.Context, tier int, pages ...uint64) error {
 	if err != nil {
 		return err
 	}
-	g := p.newGroup()
-	defer func() { p.freeGroup(g) }()
 	var errs []error
-	for i, page := range pages {
-		if f := p.claimFrom(m, page); f != nil {
-			g.add(page, f, ByHint)
-		}
-		if len(g.pages) == p.opts.Batch || i == len(pages)-1 {
-			p.lowerAndRelease(ctx, g)
-			for _, err := range g.errs {
-				if err != nil && !errors.Is(err, errMarking) {
-					errs = append(errs, err)
-				}
-			}
-			p.freeGroup(g)
-			g = p.newGroup()
-			if err := ctx.Err(); err != nil {
-				return errors.Join(append(errs, err)...)
+	at := 0
+	_ = p.inPairs(func(g *group) bool {
+		for ; at < len(pages) && len(g.pages) < p.opts.Batch && ctx.Err() == nil; at++ {
+			if f := p.claimFrom(m, pages[at]); f != nil {
+				g.add(pages[at], f, ByHint)
 			}
 		}
+		return at < len(pages) && ctx.Err() == nil
+	}, func(g *group) {
+		p.lowerAndRelease(ctx, g)
+	}, func(g *group) error {
+		for _, err := range g.errs {
+			if err != nil && !errors.Is(err, errMarking) {
+				errs = append(errs, err)
+			}
+		}
+		return nil // the others go on
+	})
+	if at < len(pages) {
+		errs = append(errs, ctx.Err())
 	}
 	return errors.Join(errs...)
 }

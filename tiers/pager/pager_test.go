@@ -47,7 +47,8 @@ func open(t tester, fs vfs.FS, memory ...pager.Memory) stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := pager.Open(pager.Options{Memory: memory, Store: s, Breaker: pager.Breaker{Pause: 20 * time.Millisecond}})
+	// Groups of three, so that a few pages are several groups.
+	p, err := pager.Open(pager.Options{Memory: memory, Store: s, Batch: 3, Breaker: pager.Breaker{Pause: 20 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(errors.Join(err, s.Close()))
 	}
@@ -222,7 +223,8 @@ func TestAgainstMap(t *testing.T) {
 				}
 			},
 			"done": func(t *rapid.T) {
-				if err := s.DoneWith(ctx, anyTier.Draw(t, "tier"), anyPage.Draw(t, "page")); err != nil {
+				pages := rapid.SliceOfN(anyPage, 1, 16).Draw(t, "pages")
+				if err := s.DoneWith(ctx, anyTier.Draw(t, "tier"), pages...); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -13,6 +13,7 @@ import "C"
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -93,9 +94,16 @@ func (s *stream) DownloadAll(pieces []device.Piece) error {
 	return s.note(s.move("download", false, pieces))
 }
 
+// list is what one call hands to the driver: addresses on the device and on the host, and bytes. The driver has read it when the call returns.
+type list struct{ on, off, size []C.uint64_t }
+
+var lists = sync.Pool{New: func() any { return new(list) }}
+
 func (s *stream) move(op string, up bool, pieces []device.Piece) error {
 	var total int64
-	on, off, size := make([]C.uint64_t, 0, len(pieces)), make([]C.uint64_t, 0, len(pieces)), make([]C.uint64_t, 0, len(pieces))
+	l := lists.Get().(*list)
+	defer lists.Put(l)
+	on, off, size := l.on[:0], l.off[:0], l.size[:0]
 	for i := range pieces {
 		p := &pieces[i]
 		b, err := deviceMemory(p.Buffer, s.dev)
@@ -106,8 +114,8 @@ func (s *stream) move(op string, up bool, pieces []device.Piece) error {
 		if err != nil {
 			return fmt.Errorf("%s: piece %d: %w", op, i, err)
 		}
-		if err := device.CheckCopy(fmt.Sprint(op, ": piece ", i), p.Off, b.size, p.HostOff, h.size, p.Bytes, false); err != nil {
-			return err
+		if err := device.CheckCopy(op, p.Off, b.size, p.HostOff, h.size, p.Bytes, false); err != nil {
+			return fmt.Errorf("piece %d: %w", i, err)
 		}
 		if p.Bytes == 0 {
 			continue
@@ -120,6 +128,7 @@ func (s *stream) move(op string, up bool, pieces []device.Piece) error {
 		}
 		on, off, size = append(on, to), append(off, from), append(size, n)
 	}
+	l.on, l.off, l.size = on, off, size
 	direction := C.int(0)
 	if up {
 		direction = 1
