@@ -21,6 +21,8 @@ var (
 	ErrUnavailable = errors.New("queue is unavailable")
 	// ErrFull: the queue has no room for another job; later it may.
 	ErrFull = errors.New("queue is full")
+	// ErrDenied: the login may not do this; another may.
+	ErrDenied = errors.New("not allowed")
 	// ErrDeadline is the cancellation cause of a job whose deadline has passed.
 	ErrDeadline = errors.New("deadline has passed")
 	// ErrDrain is the cancellation cause of work whose agent process ends: it stops between two steps, and somebody else

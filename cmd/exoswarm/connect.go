@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -22,6 +25,81 @@ func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) 
 		}
 		defer c.Close()
 		return fn(cmd, args, c)
+	}
+}
+
+// submitter is what those need who submit jobs and follow them.
+type submitter interface {
+	// Submit and SubmitBatch return the ids that the jobs have, which may not be those that they were given.
+	Submit(ctx context.Context, j jobs.Job) (id string, err error)
+	SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []string, err error)
+	Lookup(ctx context.Context, id string) (jobs.Result, error)
+	Result(ctx context.Context, id string) (jobs.Result, error)
+	// Find returns a job that is not over and the jobs that it waits for.
+	Find(ctx context.Context, id string) (jobs.Job, []string, error)
+	Cancel(ctx context.Context, id string, finish bool) error
+	AddSchedule(ctx context.Context, s jobs.Schedule) error
+	Schedules(ctx context.Context) ([]jobs.ScheduleState, error)
+	RemoveSchedule(ctx context.Context, name string) error
+	PauseSchedule(ctx context.Context, name string, on bool) error
+}
+
+var (
+	_ submitter = direct{}
+	_ submitter = (*natsq.Client)(nil)
+)
+
+// direct is a submitter who may reach the queue itself.
+type direct struct{ *natsq.Conn }
+
+func (d direct) Submit(ctx context.Context, j jobs.Job) (string, error) {
+	return j.ID, d.Conn.Submit(ctx, j)
+}
+
+func (d direct) SubmitBatch(ctx context.Context, batch []jobs.Job) ([]string, error) {
+	ids := make([]string, len(batch))
+	for i, j := range batch {
+		ids[i] = j.ID
+	}
+	return ids, d.Conn.SubmitBatch(ctx, batch)
+}
+
+func (d direct) Find(ctx context.Context, id string) (jobs.Job, []string, error) {
+	j, err := d.Conn.Find(ctx, id)
+	if err != nil {
+		return j, nil, err
+	}
+	waits, err := d.Missing(ctx, j)
+	return j, waits, err
+}
+
+func (d direct) Cancel(ctx context.Context, id string, finish bool) error {
+	j, err := d.Conn.Find(ctx, id)
+	if err != nil {
+		return err
+	}
+	return d.Conn.Cancel(ctx, j, finish)
+}
+
+// submitting is connected for a function that a tenant's login will do for, which reaches the queue through the agents only.
+func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		url, login := command.NATS(cmd)
+		o := natsq.Options{URL: url, Login: login, Name: "exoswarm " + cmd.Name()}
+		c, err := natsq.Connect(cmd.Context(), o)
+		if errors.Is(err, jobs.ErrDenied) { // the queue itself is not for this login
+			c, err := natsq.ConnectClient(o)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return fn(cmd, args, c)
+		}
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return fn(cmd, args, direct{c})
 	}
 }
 

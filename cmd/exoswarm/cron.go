@@ -8,7 +8,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 func cronCommand() *cobra.Command {
@@ -18,7 +17,7 @@ func cronCommand() *cobra.Command {
 		Long: `Add a schedule. At each of its times one job is submitted, by whichever agent comes first; its id is the name and the time, as in
 nightly-20260131T0200Z. A time that no agent has seen within 30 seconds is missed, and skipped unless --missed says otherwise.`,
 		Args: cobra.ExactArgs(1),
-		RunE: connected(cronAdd),
+		RunE: submitting(cronAdd),
 	}
 	f := add.Flags()
 	f.String("cron", "", "when: minute, hour, day of month, month and day of week, as in \"*/15 8-18 * * mon-fri\"")
@@ -32,21 +31,21 @@ nightly-20260131T0200Z. A time that no agent has seen within 30 seconds is misse
 	f.String("tenant", jobs.DefaultTenant, "whose share it uses")
 	f.Int("max-attempts", jobs.Attempts, "how often a run may be tried, 1 to 100")
 	f.Duration("result-ttl", 24*time.Hour, "how long the result of a run is kept, 1 s to 168 h")
-	list := &cobra.Command{Use: "list", Short: "List the schedules and when they come next", Args: cobra.NoArgs, RunE: connected(cronList)}
-	one := func(use, short string, fn func(cmd *cobra.Command, c *natsq.Conn, name string) error) *cobra.Command {
-		return &cobra.Command{Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1), RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	list := &cobra.Command{Use: "list", Short: "List the schedules and when they come next", Args: cobra.NoArgs, RunE: submitting(cronList)}
+	one := func(use, short string, fn func(cmd *cobra.Command, c submitter, name string) error) *cobra.Command {
+		return &cobra.Command{Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1), RunE: submitting(func(cmd *cobra.Command, args []string, c submitter) error {
 			return fn(cmd, c, args[0])
 		})}
 	}
 	all := []*cobra.Command{
 		add, list,
-		one("remove", "End a schedule; jobs that it has submitted go on", func(cmd *cobra.Command, c *natsq.Conn, name string) error {
+		one("remove", "End a schedule; jobs that it has submitted go on", func(cmd *cobra.Command, c submitter, name string) error {
 			return c.RemoveSchedule(cmd.Context(), name)
 		}),
-		one("pause", "Have a schedule submit nothing", func(cmd *cobra.Command, c *natsq.Conn, name string) error {
+		one("pause", "Have a schedule submit nothing", func(cmd *cobra.Command, c submitter, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, true)
 		}),
-		one("resume", "End a pause", func(cmd *cobra.Command, c *natsq.Conn, name string) error {
+		one("resume", "End a pause", func(cmd *cobra.Command, c submitter, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, false)
 		}),
 	}
@@ -57,7 +56,7 @@ nightly-20260131T0200Z. A time that no agent has seen within 30 seconds is misse
 	return group("cron", "Submit jobs at set times", all...)
 }
 
-func cronAdd(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+func cronAdd(cmd *cobra.Command, args []string, c submitter) error {
 	f := cmd.Flags()
 	text := func(name string) string { v, _ := f.GetString(name); return v }
 	s := jobs.Schedule{Version: jobs.Version, Name: args[0], Cron: text("cron"), Zone: text("zone"), Missed: jobs.MissedPolicy(text("missed"))}
@@ -88,7 +87,7 @@ func cronAdd(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return c.AddSchedule(cmd.Context(), s)
 }
 
-func cronList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+func cronList(cmd *cobra.Command, _ []string, c submitter) error {
 	all, err := c.Schedules(cmd.Context())
 	if err != nil {
 		return err

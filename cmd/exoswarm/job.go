@@ -17,13 +17,13 @@ import (
 )
 
 func jobCommand() *cobra.Command {
-	get := &cobra.Command{Use: "get ID", Short: "Show a job: waiting, or its result", Args: cobra.ExactArgs(1), RunE: connected(jobGet)}
+	get := &cobra.Command{Use: "get ID", Short: "Show a job: waiting, or its result", Args: cobra.ExactArgs(1), RunE: submitting(jobGet)}
 	list := &cobra.Command{Use: "list", Short: "List the jobs of a pool that are not over, oldest first", Args: cobra.NoArgs, RunE: connected(jobList)}
 	list.Flags().String("pool", "cpu", "cpu or gpu")
 	list.Flags().Int("limit", 100, "most jobs to list; 0 for all")
-	watch := &cobra.Command{Use: "watch ID", Short: "Print a job's progress as it comes, then its result; fails as the job does", Args: cobra.ExactArgs(1), RunE: connected(jobWatch)}
+	watch := &cobra.Command{Use: "watch ID", Short: "Print a job's progress as it comes, then its result; fails as the job does", Args: cobra.ExactArgs(1), RunE: submitting(jobWatch)}
 	watch.Flags().Duration("timeout", 0, "longest wait; 0 for none")
-	cancel := &cobra.Command{Use: "cancel ID", Short: "End a job that waits or runs", Args: cobra.ExactArgs(1), RunE: connected(jobCancel)}
+	cancel := &cobra.Command{Use: "cancel ID", Short: "End a job that waits or runs", Args: cobra.ExactArgs(1), RunE: submitting(jobCancel)}
 	cancel.Flags().Bool("finish", false, "let it finish what it holds; its result says how far it came")
 	retry := &cobra.Command{Use: "retry ID", Short: "Try a job that failed for good again", Args: cobra.ExactArgs(1), RunE: connected(jobRetry)}
 	all := []*cobra.Command{get, list, watch, cancel, retry}
@@ -43,7 +43,7 @@ type jobView struct {
 	Result *jobs.Result `json:"result,omitempty"`
 }
 
-func jobGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+func jobGet(cmd *cobra.Command, args []string, c submitter) error {
 	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "OUTPUT OR ERROR")
 	if err != nil {
 		return err
@@ -64,12 +64,8 @@ func jobGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		if !errors.Is(err, jobs.ErrNotFound) {
 			return err
 		}
-		j, err := c.Find(cmd.Context(), args[0])
+		j, waits, err := c.Find(cmd.Context(), args[0])
 		if err == nil {
-			waits, err := c.Missing(cmd.Context(), j)
-			if err != nil {
-				return err
-			}
 			text := ""
 			if len(waits) > 0 {
 				text = "waits for " + strings.Join(waits, ", ")
@@ -112,9 +108,14 @@ func jobList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return errors.Join(err, perr, p.end())
 }
 
-func jobWatch(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+func jobWatch(cmd *cobra.Command, args []string, c submitter) error {
+	d, ok := c.(direct)
+	if !ok { // agents tell of progress to whoever may hear of all jobs
+		cmd.PrintErrln("this login is not told of progress; waiting for the result")
+		return waitFor(cmd, c, args[0])
+	}
 	var mu sync.Mutex // progress comes on another goroutine
-	stop, err := c.Progress(args[0], func(data json.RawMessage) {
+	stop, err := d.Progress(args[0], func(data json.RawMessage) {
 		mu.Lock()
 		defer mu.Unlock()
 		_, _ = io.WriteString(cmd.ErrOrStderr(), string(data)+"\n")
@@ -126,18 +127,14 @@ func jobWatch(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return waitFor(cmd, c, args[0])
 }
 
-func jobCancel(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+func jobCancel(cmd *cobra.Command, args []string, c submitter) error {
 	finish, _ := cmd.Flags().GetBool("finish")
-	j, err := c.Find(cmd.Context(), args[0])
-	if errors.Is(err, jobs.ErrNotFound) {
-		if _, lerr := c.Lookup(cmd.Context(), args[0]); lerr == nil {
-			return command.Usage("job %s is over: exoswarm job get %s shows its result", args[0], args[0])
-		}
-	}
-	if err != nil {
+	if _, err := c.Lookup(cmd.Context(), args[0]); err == nil {
+		return command.Usage("job %s is over: exoswarm job get %s shows its result", args[0], args[0])
+	} else if !errors.Is(err, jobs.ErrNotFound) {
 		return err
 	}
-	return c.Cancel(cmd.Context(), j, finish)
+	return c.Cancel(cmd.Context(), args[0], finish)
 }
 
 func jobRetry(cmd *cobra.Command, args []string, c *natsq.Conn) error {

@@ -22,7 +22,7 @@ func root() *cobra.Command {
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(
 		quickstartCommand(), runCommand(), natsCommand(), versionCommand(),
-		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), agentCommand(), initCommand(), tierCommand(),
+		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), agentCommand(), initCommand(), authCommand(), tierCommand(),
 	)
 	return cmd
 }

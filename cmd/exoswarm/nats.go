@@ -22,8 +22,9 @@ func natsCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Int("port", 4222, "port to listen on; 0 for a free one")
-	f.String("host", "127.0.0.1", "address to listen on; any but loopback needs --token-file")
-	f.String("token-file", "", "file with the token that clients must show")
+	f.String("host", "127.0.0.1", "address to listen on; any but loopback needs --token-file or --auth")
+	f.String("token-file", "", "file with the token that clients must show; with --auth only the servers of a cluster show it")
+	f.String("auth", "", "the auth.conf of exoswarm auth init: clients log in as the users made there")
 	f.String("tls-cert", "", "file with the server's certificate, in PEM: clients and other servers must speak TLS then")
 	f.String("tls-key", "", "file with the key of --tls-cert")
 	f.String("tls-ca", "", "file with the certificates, in PEM, that those of clients and other servers must be signed by; empty asks clients for none")
@@ -49,6 +50,7 @@ func serveNATS(cmd *cobra.Command) error {
 	o.Cert, _ = f.GetString("tls-cert")
 	o.Key, _ = f.GetString("tls-key")
 	o.CA, _ = f.GetString("tls-ca")
+	o.Auth, _ = f.GetString("auth")
 	o.Dir, _ = f.GetString("data-dir")
 	o.Name, _ = f.GetString("name")
 	o.ClusterPort, _ = f.GetInt("cluster-port")
@@ -64,6 +66,11 @@ func serveNATS(cmd *cobra.Command) error {
 	}
 	if o.ClusterPort > 0 && o.Name == "" {
 		return command.Usage("nats: --cluster-port needs a --name that no other server of the cluster has")
+	}
+	if o.Auth != "" {
+		if _, err := os.Stat(o.Auth); err != nil {
+			return command.Usage("nats: --auth: %v: make it with exoswarm auth init", err)
+		}
 	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return command.Usage("nats: --data-dir: %v", err)

@@ -27,10 +27,10 @@ func submitCommand() *cobra.Command {
 fault, 1 when it failed otherwise.
 
 With --file every line is a job as JSON, as in docs/protocol.md; id and version may be left out. Lines are submitted in batches of
-up to 1000 of one pool, each all or none. A job that waits for others (after) stands behind those, or in the same batch, where each of its
+up to 1000 of one pool and 256 KiB, each all or none. A job that waits for others (after) stands behind those, or in the same batch, where each of its
 parents counts as another. A line that is not valid ends the command before its batch; the message names it.`,
 		Args: cobra.NoArgs,
-		RunE: connected(submit),
+		RunE: submitting(submit),
 	}
 	f := cmd.Flags()
 	natsFlag(f)
@@ -40,7 +40,7 @@ parents counts as another. A line that is not valid ends the command before its 
 	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
 	f.String("id", "", "the job's id; a new one when empty. The same id is never done twice")
 	f.String("lane", "normal", "high, normal or low")
-	f.String("tenant", jobs.DefaultTenant, "whose share it uses")
+	f.String("tenant", jobs.DefaultTenant, "whose share it uses; that of the login, where it is a tenant's")
 	f.Duration("delay", 0, "begin no earlier than after this time")
 	f.Duration("deadline", 0, "fail when it is not done after this time; 0 for none")
 	f.StringSlice("after", nil, "ids of jobs that must be over before it begins, with commas between")
@@ -53,7 +53,7 @@ parents counts as another. A line that is not valid ends the command before its 
 	return cmd
 }
 
-func submit(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+func submit(cmd *cobra.Command, _ []string, c submitter) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")
 	file, _ := f.GetString("file")
@@ -67,17 +67,18 @@ func submit(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Submit(cmd.Context(), j); err != nil {
+	id, err := c.Submit(cmd.Context(), j)
+	if err != nil {
 		return err
 	}
 	if wait {
-		return waitFor(cmd, c, j.ID)
+		return waitFor(cmd, c, id)
 	}
 	p, err := newPrinter(cmd.OutOrStdout(), f, "JOB")
 	if err != nil {
 		return err
 	}
-	if err := p.item(map[string]string{"job": j.ID}, j.ID); err != nil {
+	if err := p.item(map[string]string{"job": id}, id); err != nil {
 		return err
 	}
 	return p.end()
@@ -150,7 +151,7 @@ func readText(cmd *cobra.Command, text string) ([]byte, error) {
 }
 
 // waitFor prints a job's result, and fails as the job did.
-func waitFor(cmd *cobra.Command, c *natsq.Conn, id string) error {
+func waitFor(cmd *cobra.Command, c submitter, id string) error {
 	ctx := cmd.Context()
 	if limit, _ := cmd.Flags().GetDuration("timeout"); limit > 0 {
 		var cancel context.CancelFunc
@@ -177,8 +178,12 @@ func waitFor(cmd *cobra.Command, c *natsq.Conn, id string) error {
 	return nil
 }
 
+// batchBytes bounds the lines of a batch, so that they and what is added to each fit a message to an agent. A quarter of the largest message is
+// room for that: no line of ids and kinds alone becomes four times as long.
+const batchBytes = jobs.MaxMessage / 4
+
 // submitFile reads jobs line by line and holds one batch of them at a time.
-func submitFile(cmd *cobra.Command, c *natsq.Conn, file string) error {
+func submitFile(cmd *cobra.Command, c submitter, file string) error {
 	in := cmd.InOrStdin()
 	if file != "-" {
 		f, err := os.Open(file)
@@ -193,17 +198,18 @@ func submitFile(cmd *cobra.Command, c *natsq.Conn, file string) error {
 		return err
 	}
 	var batch []jobs.Job
-	size := 0 // of the batch, with what its jobs wait for
+	size, length := 0, 0 // of the batch, with what its jobs wait for, and in bytes
 	flush := func() error {
-		if err := c.SubmitBatch(cmd.Context(), batch); err != nil {
+		ids, err := c.SubmitBatch(cmd.Context(), batch)
+		if err != nil {
 			return err
 		}
-		for _, j := range batch {
-			if err := p.item(map[string]string{"job": j.ID}, j.ID); err != nil {
+		for _, id := range ids {
+			if err := p.item(map[string]string{"job": id}, id); err != nil {
 				return err
 			}
 		}
-		batch, size = batch[:0], 0
+		batch, size, length = batch[:0], 0, 0
 		return nil
 	}
 	lines := bufio.NewScanner(in)
@@ -218,19 +224,21 @@ func submitFile(cmd *cobra.Command, c *natsq.Conn, file string) error {
 			return fmt.Errorf("%s line %d: %w", file, n, err)
 		}
 		if j.NotBefore.After(time.Now()) && len(j.After) == 0 { // a delayed job goes by itself
-			if err := c.Submit(cmd.Context(), j); err != nil {
+			id, err := c.Submit(cmd.Context(), j)
+			if err != nil {
 				return fmt.Errorf("%s line %d: %w", file, n, err)
 			}
-			if err := p.item(map[string]string{"job": j.ID}, j.ID); err != nil {
+			if err := p.item(map[string]string{"job": id}, id); err != nil {
 				return err
 			}
 			continue
 		}
-		if size += 1 + len(j.After); size > jobs.MaxBatch || len(batch) > 0 && j.Pool != batch[0].Pool {
+		size, length = size+1+len(j.After), length+len(line)
+		if len(batch) > 0 && (size > jobs.MaxBatch || length > batchBytes || j.Pool != batch[0].Pool) {
 			if err := flush(); err != nil {
 				return fmt.Errorf("%s before line %d: %w", file, n, err)
 			}
-			size = 1 + len(j.After)
+			size, length = 1+len(j.After), len(line)
 		}
 		batch = append(batch, j)
 	}

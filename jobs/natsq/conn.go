@@ -40,6 +40,7 @@ type Options struct {
 // Conn is a connection to the queue. Its methods may be called from several goroutines.
 type Conn struct {
 	nc       *nats.Conn
+	refused  *refusals
 	js       jetstream.JetStream
 	writer   string // distinguishes this connection's appends from those of others
 	replicas int
@@ -60,32 +61,18 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	if c.ackWait = o.Lease; c.ackWait == 0 {
 		c.ackWait = 15 * time.Second
 	}
-	opts := []nats.Option{
-		nats.Name(o.Name),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(250 * time.Millisecond),
-		nats.PingInterval(2 * time.Second),
-		nats.MaxPingsOutstanding(3),
-		nats.Timeout(5 * time.Second),
-	}
-	where := redact(o.URL)
-	switch {
-	case o.InProcess != nil:
-		opts = append(opts, nats.InProcessServer(o.InProcess))
-		where = "in this process"
-	case o.URL == "" && o.Context != "":
-		where = "of context " + o.Context
-	}
+	var where string
 	var err error
-	if c.nc, err = o.dial(o.URL, opts...); err != nil {
-		return nil, dialError(where, err)
+	if c.nc, c.refused, where, err = o.connect(); err != nil {
+		return nil, err
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(objectPatience)); err != nil {
 		c.nc.Close()
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
 	// A server without JetStream says so at once; one whose cluster has no leader yet is worth waiting for.
-	if _, err = c.js.AccountInfo(ctx); transient(err) && !errors.Is(err, nats.ErrNoResponders) {
+	err = c.refused.guard(ctx, func(ctx context.Context) error { _, err := c.js.AccountInfo(ctx); return err })
+	if transient(err) && !errors.Is(err, nats.ErrNoResponders) {
 		err = nil
 	}
 	if err == nil && !o.Bare {
@@ -100,6 +87,35 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	}
 	return c, nil
 }
+
+// connect dials as the options say; where is the server for people.
+func (o Options) connect() (nc *nats.Conn, r *refusals, where string, err error) {
+	opts := []nats.Option{
+		nats.Name(o.Name),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.PingInterval(2 * time.Second),
+		nats.MaxPingsOutstanding(3),
+		nats.Timeout(5 * time.Second),
+	}
+	where = redact(o.URL)
+	switch {
+	case o.InProcess != nil:
+		opts = append(opts, nats.InProcessServer(o.InProcess))
+		where = "in this process"
+	case o.URL == "" && o.Context != "":
+		where = "of context " + o.Context
+	}
+	r = newRefusals()
+	if nc, err = o.dial(o.URL, r, opts...); err != nil {
+		return nil, nil, where, dialError(where, r.who, err)
+	}
+	return nc, r, where, nil
+}
+
+// Refused is closed when the server has shut this connection's user out for good: its credentials expired or were revoked. Everything fails
+// from then on.
+func (c *Conn) Refused() <-chan struct{} { return c.refused.gone }
 
 // NewID returns an id for a job or swarm that nobody else has.
 func NewID() string { return nuid.Next() }
@@ -133,11 +149,16 @@ const (
 func (c *Conn) retry(ctx context.Context, what string, fn func(ctx context.Context) error) error {
 	deadline := time.Now().Add(c.patience)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := fn(try)
-		cancel()
-		if err == nil || !transient(err) {
+		err := c.refused.guard(ctx, func(ctx context.Context) error {
+			try, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			return fn(try)
+		})
+		switch {
+		case err == nil || !transient(err) && !errors.Is(err, jobs.ErrDenied):
 			return err
+		case errors.Is(err, jobs.ErrDenied):
+			return fmt.Errorf("%s: %w", what, err)
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: %w", what, context.Cause(ctx))

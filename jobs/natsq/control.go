@@ -48,8 +48,22 @@ func (c cancellation) of(forgiven uint64) error {
 	return c.cause
 }
 
+// mayFollow fails when this login may not follow buckets: who follows one goes on trying whatever happens.
+func (c *Conn) mayFollow(ctx context.Context, bucket string) error {
+	return c.inBucket(ctx, "watch bucket "+bucket, bucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		watch, err := kv.WatchAll(ctx, jetstream.UpdatesOnly())
+		if err == nil {
+			_ = watch.Stop()
+		}
+		return err
+	})
+}
+
 // watchControl returns when what was there before is known.
 func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), log *slog.Logger) (*control, error) {
+	if err := c.mayFollow(ctx, controlBucket); err != nil {
+		return nil, err
+	}
 	run, stop := context.WithCancel(context.Background())
 	w := &control{
 		pool: pool, poke: poke, log: log, stop: stop,
@@ -250,21 +264,10 @@ func (c *Conn) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) 
 // pausedKeys reads what is paused now.
 func (c *Conn) pausedKeys(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
-	err := c.retry(ctx, "read what is paused", func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, controlBucket)
-		if err != nil {
-			return err
+	err := c.values(ctx, "read what is paused", controlBucket, func(key string, _ *stored) {
+		if strings.HasPrefix(key, "pause.") {
+			all[key] = true
 		}
-		keys, err := kv.Keys(ctx)
-		if errors.Is(err, jetstream.ErrNoKeysFound) {
-			return nil
-		}
-		for _, k := range keys {
-			if strings.HasPrefix(k, "pause.") {
-				all[k] = true
-			}
-		}
-		return err
 	})
 	return all, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -196,43 +197,41 @@ func (c *Conn) inBucket(ctx context.Context, what, bucket string, fn func(ctx co
 	})
 }
 
-// values calls fn with every key and value of a bucket, in the order of the keys.
-func (c *Conn) values(ctx context.Context, what, bucket string, fn func(key string, value []byte)) error {
-	return c.inBucket(ctx, what, bucket, func(ctx context.Context, kv jetstream.KeyValue) error {
-		keys, err := kv.Keys(ctx)
-		if errors.Is(err, jetstream.ErrNoKeysFound) {
-			return nil
+// values calls fn with every entry of a bucket, in the order of the keys. It asks the leader for one after the other: a watch would need a
+// consumer, and who may make those could have the server publish anything anywhere.
+func (c *Conn) values(ctx context.Context, what, bucket string, fn func(key string, m *stored)) error {
+	stream, prefix := "KV_"+bucket, "$KV."+bucket+"."
+	all := map[string]*stored{}
+	for seq := uint64(1); ; seq++ {
+		var m *stored
+		err := c.retry(ctx, what, func(ctx context.Context) (err error) {
+			m, err = c.next(ctx, stream, prefix+">", seq)
+			return err
+		})
+		if errors.Is(err, jobs.ErrNotFound) {
+			break
 		}
 		if err != nil {
 			return err
 		}
-		slices.Sort(keys)
-		all := map[string][]byte{}
-		for _, k := range keys {
-			e, err := kv.Get(ctx, k)
-			if errors.Is(err, jetstream.ErrKeyNotFound) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			all[k] = e.Value()
+		seq = m.Seq
+		key := strings.TrimPrefix(m.Subject, prefix)
+		if all[key] = m; m.Header.Get("KV-Operation") != "" || m.Header.Get(jetstream.MarkerReasonHeader) != "" { // removed
+			delete(all, key)
 		}
-		for _, k := range keys { // only now: a call that is repeated must not repeat these
-			if v, ok := all[k]; ok {
-				fn(k, v)
-			}
-		}
-		return nil
-	})
+	}
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		fn(k, all[k])
+	}
+	return nil
 }
 
 // Schedules lists the schedules by name.
 func (c *Conn) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 	var all []jobs.ScheduleState
-	err := c.values(ctx, "list schedules", cronBucket, func(key string, value []byte) {
+	err := c.values(ctx, "list schedules", cronBucket, func(key string, m *stored) {
 		s := jobs.ScheduleState{Schedule: jobs.Schedule{Name: key}}
-		e, err := readSchedule(key, value)
+		e, err := readSchedule(key, m.Data)
 		if err != nil {
 			s.Error = err.Error()
 		} else if s.Schedule = e.Schedule; !s.Paused {

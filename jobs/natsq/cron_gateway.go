@@ -3,6 +3,8 @@ package natsq
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -25,12 +27,16 @@ func ParseSchedule(data []byte) (jobs.Schedule, error) {
 	return s, s.Validate()
 }
 
-// cron answers the requests about schedules.
-func (g *Gateway) cron(ctx context.Context, m *nats.Msg, r *apiReply) error {
-	verb, name, _ := strings.Cut(strings.TrimPrefix(m.Subject, "exo.api.cron."), ".")
+// cron answers the requests about schedules; what is the subject behind cron.
+func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg, r *apiReply) error {
+	verb, name, _ := strings.Cut(what, ".")
+	name = from.own(name)
 	switch {
 	case verb == "add" && name == "":
 		s, err := ParseSchedule(m.Data)
+		if err == nil {
+			s, err = from.schedule(s)
+		}
 		r.Schedule = s.Name
 		if err != nil {
 			return err
@@ -38,17 +44,27 @@ func (g *Gateway) cron(ctx context.Context, m *nats.Msg, r *apiReply) error {
 		return g.c.AddSchedule(ctx, s)
 	case verb == "list" && name == "":
 		all, err := g.c.Schedules(ctx)
+		all = slices.DeleteFunc(all, func(s jobs.ScheduleState) bool { return !from.mine(s.Schedule) })
 		if all == nil {
 			all = []jobs.ScheduleState{}
 		}
 		r.Schedules = &all
 		return err
 	case name == "":
-	case verb == "remove":
+	case verb == "remove", verb == "pause", verb == "resume":
 		r.Schedule = name
-		return g.c.RemoveSchedule(ctx, name)
-	case verb == "pause", verb == "resume":
-		r.Schedule = name
+		if from != "" {
+			s, _, err := g.c.readOne(ctx, name)
+			if err == nil && !from.mine(s) {
+				err = fmt.Errorf("schedule %s: %w", name, jobs.ErrNotFound)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if verb == "remove" {
+			return g.c.RemoveSchedule(ctx, name)
+		}
 		return g.c.PauseSchedule(ctx, name, verb == "pause")
 	}
 	return jobs.Errorf(jobs.CodeInvalid, "%.100q: ask exo.api.cron.add, .list, .remove.NAME, .pause.NAME or .resume.NAME", m.Subject)

@@ -17,15 +17,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// Subjects of the gateway. The last token is a job's id, or a schedule's name, where it is not a verb.
+// Subjects of the gateway, behind apiPrefix for whoever may do all, or behind tenantPrefix and a tenant's name for those who have an account of
+// that tenant: for them the server makes the one of the other. The last token is a job's id, or a schedule's name, where it is not a verb.
 const (
-	apiSubmit = "exo.api.submit"
-	apiResult = "exo.api.result.*"
-	apiCancel = "exo.api.cancel.*"
-	apiCron   = "exo.api.cron.>" // add, list, remove.NAME, pause.NAME, resume.NAME
+	apiPrefix    = "exo.api."
+	tenantPrefix = "exo.tenant."
+	apiSubmit    = "submit"
+	apiResult    = "result.*"
+	apiFind      = "find.*"
+	apiCancel    = "cancel.*"
+	apiCron      = "cron.>" // add, list, remove.NAME, pause.NAME, resume.NAME
 )
 
-// Gateway answers requests of clients that speak only NATS and JSON: submit, result, cancel, schedules. Any number may run; a request
+// Gateway answers requests of clients that speak only NATS and JSON, or may do no more: submit, result, find, cancel, schedules. Any number may run; a request
 // goes to one of them.
 type Gateway struct {
 	c     *Conn
@@ -51,6 +55,8 @@ type apiReply struct {
 	Job     string       `json:"job,omitempty"`
 	Jobs    []string     `json:"jobs,omitempty"` // of an array of submissions, in its order
 	Result  *jobs.Result `json:"result,omitempty"`
+	Queued  *jobs.Job    `json:"queued,omitempty"`
+	Waits   []string     `json:"waits_for,omitempty"`
 
 	Schedule  string                `json:"schedule,omitempty"`
 	Schedules *[]jobs.ScheduleState `json:"schedules,omitempty"`
@@ -72,7 +78,11 @@ type apiError struct {
 func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
 	g := &Gateway{c: c, log: log, work: make(chan *nats.Msg, gatewayLine), stop: stop}
-	for _, subject := range []string{apiSubmit, apiResult, apiCancel, apiCron} {
+	var subjects []string
+	for _, what := range []string{apiSubmit, apiResult, apiFind, apiCancel, apiCron} {
+		subjects = append(subjects, apiPrefix+what, tenantPrefix+"*."+what)
+	}
+	for _, subject := range subjects {
 		sub, err := c.nc.QueueSubscribe(subject, "exo-gateway", func(m *nats.Msg) {
 			select {
 			case g.work <- m:
@@ -146,22 +156,27 @@ func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
 	ctx, cancel := context.WithTimeout(ctx, longestWait+time.Minute)
 	defer cancel()
-	id := m.Subject[strings.LastIndex(m.Subject, ".")+1:]
+	from, what := caller(m.Subject)
+	verb, id, _ := strings.Cut(what, ".")
 	var r apiReply
 	var err error
 	switch {
-	case m.Subject == apiSubmit && bytes.HasPrefix(bytes.TrimLeft(m.Data, " \t\r\n"), []byte("[")):
-		r.Jobs, err = g.submitAll(ctx, m.Data)
-	case m.Subject == apiSubmit:
-		r.Job, err = g.submit(ctx, m.Data)
-	case strings.HasPrefix(m.Subject, "exo.api.result."):
-		r.Job = id
-		r.Result, err = g.result(ctx, id, m.Data)
-	case strings.HasPrefix(m.Subject, "exo.api.cron."):
-		err = g.cron(ctx, m, &r)
+	case verb == "submit" && bytes.HasPrefix(bytes.TrimLeft(m.Data, " \t\r\n"), []byte("[")):
+		r.Jobs, err = g.submitAll(ctx, from, m.Data)
+	case verb == "submit":
+		r.Job, err = g.submit(ctx, from, m.Data)
+	case verb == "cron":
+		err = g.cron(ctx, from, id, m, &r)
 	default:
-		r.Job = id
-		err = g.cancel(ctx, id)
+		r.Job = from.own(id)
+		switch verb {
+		case "result":
+			r.Result, err = g.result(ctx, r.Job, m.Data)
+		case "find":
+			r.Queued, r.Waits, err = g.find(ctx, from, r.Job)
+		default:
+			err = g.cancel(ctx, from, r.Job, m.Data)
+		}
 	}
 	if err != nil {
 		r.Error = apiFailure(err)
@@ -216,8 +231,11 @@ func parseSubmission(data []byte) (j jobs.Job, made bool, err error) {
 	return j, made, j.Validate()
 }
 
-func (g *Gateway) submit(ctx context.Context, data []byte) (string, error) {
+func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, error) {
 	j, made, err := parseSubmission(data)
+	if err == nil {
+		j, err = from.admit(j)
+	}
 	if err != nil {
 		return j.ID, err
 	}
@@ -225,7 +243,7 @@ func (g *Gateway) submit(ctx context.Context, data []byte) (string, error) {
 }
 
 // submitAll submits an array of jobs, all or none.
-func (g *Gateway) submitAll(ctx context.Context, data []byte) (ids []string, err error) {
+func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids []string, err error) {
 	if err := jobs.CheckJSON(data); err != nil {
 		return nil, err
 	}
@@ -239,6 +257,9 @@ func (g *Gateway) submitAll(ctx context.Context, data []byte) (ids []string, err
 	batch := make([]jobs.Job, len(all))
 	for i, one := range all {
 		j, err := ParseSubmission(one)
+		if err == nil {
+			j, err = from.admit(j)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("job %d of the array: %w", i+1, err)
 		}
@@ -278,15 +299,42 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte) (*jobs.Res
 	return &r, nil
 }
 
-func (g *Gateway) cancel(ctx context.Context, id string) error {
+// find returns a job that is not over, and the parents that it waits for.
+func (g *Gateway) find(ctx context.Context, from owner, id string) (*jobs.Job, []string, error) {
+	j, err := g.c.Find(ctx, id)
+	if err == nil {
+		err = from.check(j)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	waits, err := g.c.Missing(ctx, j)
+	return &j, waits, err
+}
+
+func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte) error {
+	var o struct {
+		Finish bool `json:"finish"`
+	}
+	if len(data) > 0 {
+		if err := jobs.CheckJSON(data); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(data, &o); err != nil {
+			return jobs.Errorf(jobs.CodeInvalid, `a request to cancel is empty or {"finish": true}`)
+		}
+	}
 	j, err := g.c.Find(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) {
 		if _, lerr := g.c.Lookup(ctx, id); lerr == nil {
 			return nil // it is over
 		}
 	}
+	if err == nil {
+		err = from.check(j)
+	}
 	if err != nil {
 		return err
 	}
-	return g.c.Cancel(ctx, j, false)
+	return g.c.Cancel(ctx, j, o.Finish)
 }

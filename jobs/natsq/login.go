@@ -27,13 +27,13 @@ type Login struct {
 	CA, Cert, Key string
 }
 
-// dial connects to the first server of the URL that answers.
-func (l Login) dial(url string, opts ...nats.Option) (*nats.Conn, error) {
+// dial connects to the first server of the URL that answers. What the server refuses later is told to r.
+func (l Login) dial(url string, r *refusals, opts ...nats.Option) (*nats.Conn, error) {
 	own, err := l.options()
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, own...)
+	opts = append(append(opts, own...), identify(&r.who), nats.ErrorHandler(r.heard), nats.ClosedHandler(r.closed))
 	if l.Context == "" {
 		return nats.Connect(url, opts...)
 	}
@@ -101,14 +101,16 @@ func redact(urls string) string {
 }
 
 // dialError says what is in the way of a connection, and what to do.
-func dialError(where string, err error) error {
+func dialError(where string, who identity, err error) error {
 	var known *jobs.Error
 	var op *net.OpError
 	switch {
 	case errors.As(err, &known):
 		return err
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
-		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s does not let us in (%v): check the credentials, nkey, user or token", where, err)
+	case refusesLogin(err) && who.name != "":
+		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s does not let %s in (%v): %s", where, who, err, who.renewal())
+	case refusesLogin(err):
+		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s does not let us in (%v): %s", where, err, who.renewal())
 	case errors.Is(err, nats.ErrTLS), errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted),
 		errors.As(err, &op) && op.Op == "remote error": // so crypto/tls calls an alert of the other side
 		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s: TLS: %v: check the CA, and the certificate where the server asks for one", where, err)

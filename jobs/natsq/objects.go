@@ -30,15 +30,23 @@ func (c *Conn) PutObject(ctx context.Context, name string, r io.Reader) (int64, 
 			again = false // a pipe, say
 		}
 	}
+	var before refusal
 	for try := 1; ; try++ {
-		n, err := c.putObject(ctx, name, r)
+		a := c.refused.attempt(ctx)
+		n, err := c.putObject(a.ctx, name, r)
+		by, cut := a.end(err)
+		if cut && (by == before || !again) {
+			return 0, fmt.Errorf("%s: %w", what, c.refused.denied(by))
+		}
+		before = by
 		switch {
 		case err == nil:
 			return n, nil
+		case cut: // perhaps it was another call's
 		case ctx.Err() != nil:
 			return 0, fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		case !transient(err):
-			return 0, fmt.Errorf("%s: %w", what, err)
+			return 0, fmt.Errorf("%s: %w", what, c.refused.explain(err))
 		case !again || try == putTries:
 			return 0, fmt.Errorf("%s: %w: %w", what, err, jobs.ErrUnavailable)
 		}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -150,35 +149,13 @@ func (a *Announcement) Close(ctx context.Context) error {
 // hints; nothing that must be right may rest on it.
 func (c *Conn) Agents(ctx context.Context) ([]jobs.Agent, error) {
 	var all []jobs.Agent
-	err := c.retry(ctx, "list agents", func(ctx context.Context) error {
-		all = nil
-		kv, err := c.js.KeyValue(ctx, agentBucket)
-		if err != nil {
-			return err
+	err := c.values(ctx, "list agents", agentBucket, func(key string, m *stored) {
+		var a jobs.Agent
+		if json.Unmarshal(m.Data, &a) != nil || a.Version != jobs.Version {
+			a = jobs.Agent{Name: key, State: "of another version"}
 		}
-		keys, err := kv.Keys(ctx)
-		if errors.Is(err, jetstream.ErrNoKeysFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, k := range keys {
-			e, err := kv.Get(ctx, k)
-			if errors.Is(err, jetstream.ErrKeyNotFound) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			var a jobs.Agent
-			if json.Unmarshal(e.Value(), &a) != nil || a.Version != jobs.Version {
-				a = jobs.Agent{Name: k, State: "of another version"}
-			}
-			a.Seen = e.Created()
-			all = append(all, a)
-		}
-		return nil
+		a.Seen = m.Time
+		all = append(all, a)
 	})
 	slices.SortFunc(all, func(a, b jobs.Agent) int { return strings.Compare(a.Name, b.Name) })
 	return all, err

@@ -100,14 +100,14 @@ func (c *Conn) UnlimitTenant(ctx context.Context, tenant string) error {
 // Tenants lists the limits that are set, those of jobs.EveryTenant first and then by name.
 func (c *Conn) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	var all []jobs.TenantLimits
-	err := c.values(ctx, "list the limits of tenants", controlBucket, func(key string, value []byte) {
+	err := c.values(ctx, "list the limits of tenants", controlBucket, func(key string, m *stored) {
 		tenant, ok := parseTenantKey(key)
 		if !ok {
 			return
 		}
 		t := jobs.TenantLimits{Tenant: tenant}
 		var err error
-		if t.Limits, err = parseLimits(value); err != nil {
+		if t.Limits, err = parseLimits(m.Data); err != nil {
 			t.Error = err.Error()
 		}
 		all = append(all, t)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -28,12 +29,14 @@ const MaxPayload = 1 << 20
 type Options struct {
 	// Dir holds the JetStream store. It must exist and be writable. Two servers cannot share one.
 	Dir string
-	// Host is the address to listen on, 127.0.0.1 when empty. Anything but loopback needs a Token.
+	// Host is the address to listen on, 127.0.0.1 when empty. Anything but loopback needs a Token or Auth.
 	Host string
 	// Port to listen on: InProcess for none, 0 for a free one.
 	Port int
-	// Token that clients must show, as in nats://TOKEN@host:port. Empty for none.
+	// Token that clients must show, as in nats://TOKEN@host:port. Empty for none. With Auth only the other servers of a cluster show it.
 	Token string
+	// Auth is the file that `exoswarm auth` writes for servers: with it clients log in as its users. Empty for none.
+	Auth string
 	// Cert and Key are files, in PEM, with the server's certificate; with them clients and the other servers of a cluster speak TLS
 	// or are refused. CA is a file with the certificates that those of clients and servers must be signed by; empty asks clients for
 	// none, and servers of a cluster for one of the system's.
@@ -103,8 +106,11 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
 	}
-	if ip := net.ParseIP(o.Host); o.Token == "" && o.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("nats server: %s is not a loopback address: listening there needs a token (--token-file)", o.Host)
+	if ip := net.ParseIP(o.Host); o.Token == "" && o.Auth == "" && o.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("nats server: %s is not a loopback address: listening there needs a token (--token-file) or accounts (--auth)", o.Host)
+	}
+	if o.Auth != "" && o.ClusterPort > 0 && o.Token == "" {
+		return nil, errors.New("nats server: the servers of a cluster know each other by a token, with accounts too (--token-file)")
 	}
 	info, err := os.Stat(o.Dir)
 	if err != nil {
@@ -121,22 +127,17 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Name == "" {
 		o.Name = "exoswarm"
 	}
-	opts := &natsd.Options{
-		ServerName: o.Name,
-		Host:       o.Host,
-		Port:       o.Port,
-		DontListen: o.Port == InProcess,
-		JetStream:  true,
-		StoreDir:   o.Dir,
-		SyncAlways: !o.Fast,
-		// The whole disk: a run is bounded by the space that there is, not by a share of the memory or disk guessed at start.
-		JetStreamMaxStore:  1 << 50,
-		JetStreamMaxMemory: 1 << 30,
-		MaxPayload:         MaxPayload,
-		Authorization:      o.Token,
-		NoSigs:             true,
-		NoLog:              !o.Trace,
+	opts := &natsd.Options{Authorization: o.Token}
+	if o.Auth != "" {
+		if opts, err = o.accounts(); err != nil {
+			return nil, fmt.Errorf("nats server: %w", err)
+		}
 	}
+	opts.ServerName, opts.Host, opts.Port, opts.DontListen = o.Name, o.Host, o.Port, o.Port == InProcess
+	opts.JetStream, opts.StoreDir, opts.SyncAlways = true, o.Dir, !o.Fast
+	// The whole disk: a run is bounded by the space that there is, not by a share of the memory or disk guessed at start.
+	opts.JetStreamMaxStore, opts.JetStreamMaxMemory, opts.MaxPayload = 1<<50, 1<<30, MaxPayload
+	opts.NoSigs, opts.NoLog = true, !o.Trace
 	if o.ClusterPort > 0 {
 		opts.Cluster = natsd.ClusterOpts{Name: "exoswarm", Host: o.Host, Port: o.ClusterPort, Username: "exoswarm", Password: o.Token}
 		for _, r := range o.Routes {
@@ -190,6 +191,27 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		}
 	}
 }
+
+// accounts makes the options of a server whose clients are the users of accounts. Accounts that were handed to it later are kept beside the
+// store and go before those of the file.
+func (o Options) accounts() (*natsd.Options, error) {
+	opts, err := natsd.ProcessConfigFile(o.Auth)
+	if err != nil {
+		return nil, fmt.Errorf("accounts: %w: make the file with exoswarm auth init", err)
+	}
+	if len(opts.TrustedOperators) == 0 || opts.SystemAccount == "" {
+		return nil, fmt.Errorf("accounts: %s names no operator or no system account: use the auth.conf that exoswarm auth init has made", o.Auth)
+	}
+	resolver, err := natsd.NewDirAccResolver(filepath.Join(o.Dir, "accounts"), 0, resolverSync, natsd.NoDelete)
+	if err != nil {
+		return nil, fmt.Errorf("accounts: %w", err)
+	}
+	opts.AccountResolver = resolver
+	return opts, nil
+}
+
+// resolverSync is how often servers of a cluster compare their accounts, for one that was away while they changed.
+const resolverSync = time.Minute
 
 // secure turns on TLS where there is a certificate.
 func (o Options) secure(opts *natsd.Options) error {

@@ -1,0 +1,368 @@
+package auth_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+)
+
+// TestSubmitter: everything that a submitter may works from end to end, without access to the queue.
+func TestSubmitter(t *testing.T) {
+	c := start(t)
+	c.agent(t)
+	me := c.client(t, "acme-submitter")
+	ctx := within(t)
+	id, err := me.Submit(ctx, job("echo", "j1"))
+	if err != nil || id != "acme--j1" {
+		t.Fatalf("%q, %v", id, err)
+	}
+	for _, name := range []string{"j1", id} { // both are its name
+		r, err := me.Result(ctx, name)
+		if err != nil || r.JobID != id || string(r.Output) != `{"x":1}` {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if _, err := me.Submit(ctx, job("echo", "j1")); !errors.Is(err, jobs.ErrExists) {
+		t.Errorf("again: %v", err)
+	}
+	if _, err := me.Submit(ctx, jobs.Job{Pool: "none", Kind: "echo", ID: "x"}); jobs.AsError(err).Code != jobs.CodeInvalid {
+		t.Errorf("invalid: %v", err)
+	}
+	child := job("echo", "child")
+	child.After = []string{"parent"}
+	ids, err := me.SubmitBatch(ctx, []jobs.Job{job("echo", "parent"), child})
+	if err != nil || strings.Join(ids, " ") != "acme--parent acme--child" {
+		t.Fatalf("%v, %v", ids, err)
+	}
+	if r, err := me.Result(ctx, "child"); err != nil || r.Status != jobs.Done {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := me.Submit(ctx, job("wait", "long")); err != nil {
+		t.Fatal(err)
+	}
+	if j, waits, err := me.Find(ctx, "long"); err != nil || j.Tenant != "acme" || len(waits) > 0 {
+		t.Errorf("%+v, %v, %v", j, waits, err)
+	}
+	if _, err := me.Lookup(ctx, "long"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Error(err)
+	}
+	if err := me.Cancel(ctx, "long", false); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := me.Result(ctx, "long"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeCanceled {
+		t.Errorf("%+v, %v", r, err)
+	}
+	large := job("echo", "large") // its spec goes through the object store
+	large.Spec = json.RawMessage(`"` + strings.Repeat("x", jobs.MaxInline+1) + `"`)
+	if _, err := me.Submit(ctx, large); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := me.Result(ctx, "large"); err != nil || len(r.Output) != len(large.Spec) {
+		t.Errorf("%d bytes, %v", len(r.Output), err)
+	}
+	nightly := jobs.Schedule{Version: jobs.Version, Name: "nightly", Cron: "0 2 * * *", Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")}}
+	if err := me.AddSchedule(ctx, nightly); err != nil {
+		t.Fatal(err)
+	}
+	if err := me.PauseSchedule(ctx, "nightly", true); err != nil {
+		t.Error(err)
+	}
+	if all, err := me.Schedules(ctx); err != nil || len(all) != 1 || all[0].Name != "acme--nightly" || !all[0].Paused || all[0].Job.Tenant != "acme" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	other := c.client(t, "umbrella-submitter")
+	if all, err := other.Schedules(ctx); err != nil || len(all) != 0 {
+		t.Errorf("another's schedules: %+v, %v", all, err)
+	}
+	// What another tenant tries, each by itself. It gets no further than to ids of its own.
+	spy := job("echo", "spy")
+	spy.Tenant = "acme"
+	after := job("echo", "after")
+	after.After = []string{"acme--j1"}
+	object := job("echo", "object")
+	object.Spec, object.SpecRef = nil, &jobs.ObjectRef{Name: "o", SHA256: strings.Repeat("0", 64), Size: 1}
+	for what, try := range map[string]func() error{
+		"submit for another":  func() error { _, err := other.Submit(ctx, spy); return err },
+		"wait for another's":  func() error { _, err := other.Submit(ctx, after); return err },
+		"name an object":      func() error { _, err := other.Submit(ctx, object); return err },
+		"read a result":       func() error { _, err := other.Lookup(ctx, "acme--j1"); return err },
+		"find a job":          func() error { _, _, err := other.Find(ctx, "acme--long"); return err },
+		"cancel a job":        func() error { return other.Cancel(ctx, "acme--j1", false) },
+		"remove a schedule":   func() error { return other.RemoveSchedule(ctx, "acme--nightly") },
+		"pause a schedule":    func() error { return other.PauseSchedule(ctx, "acme--nightly", true) },
+		"resume a schedule":   func() error { return other.PauseSchedule(ctx, "acme--nightly", false) },
+		"schedule for others": func() error { s := nightly; s.Name, s.Job.Tenant = "n", "acme"; return other.AddSchedule(ctx, s) },
+	} {
+		if err := try(); err == nil || errors.Is(err, jobs.ErrUnavailable) || errors.Is(err, jobs.ErrDenied) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// The same id is another job: nobody can take another's.
+	if id, err := other.Submit(ctx, job("echo", "acme--later")); err != nil || id != "umbrella--acme--later" {
+		t.Errorf("%q, %v", id, err)
+	}
+	if id, err := me.Submit(ctx, job("echo", "later")); err != nil || id != "acme--later" {
+		t.Errorf("%q, %v", id, err)
+	}
+	if err := me.RemoveSchedule(ctx, "nightly"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestViewer: a viewer sees everything, and what it must not do fails at once, with a sentence that says so.
+func TestViewer(t *testing.T) {
+	c := start(t)
+	c.agent(t)
+	operator, me := c.connect(t, auth.Operator), c.connect(t, auth.Viewer)
+	ctx := within(t)
+	entry, err := operator.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = entry.Close(t.Context()) }()
+	weight := 2.0
+	if err := operator.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}); err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.AddSchedule(ctx, jobs.Schedule{Version: jobs.Version, Name: "n", Cron: "0 0 1 1 *", Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.Pause(ctx, jobs.PoolGPU, ""); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan string, 1)
+	stop, err := me.Progress("seen", func(p json.RawMessage) { told <- string(p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	// The subscription is the server's before the job is: both are asked on one connection after the other.
+	if _, err := me.Find(ctx, "seen"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Fatal(err)
+	}
+	for _, j := range []jobs.Job{job("echo", "seen"), job("fail", "dead"), job("wait", "long")} {
+		if err := operator.Submit(ctx, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := me.Result(ctx, "seen"); err != nil || string(r.Output) != `{"x":1}` {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := me.Result(ctx, "dead"); err != nil || r.Status != jobs.Failed {
+		t.Errorf("%+v, %v", r, err)
+	}
+	select {
+	case <-told:
+	case <-ctx.Done():
+		t.Error("no progress")
+	}
+	if j, err := me.Find(ctx, "long"); err != nil || j.ID != "long" {
+		t.Errorf("%+v, %v", j, err)
+	}
+	n := 0
+	if err := me.Jobs(ctx, jobs.PoolCPU, func(jobs.Job) bool { n++; return true }); err != nil || n == 0 {
+		t.Errorf("%d jobs, %v", n, err)
+	}
+	n = 0
+	if err := me.DeadLetters(ctx, jobs.DeadFilter{}, func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 1 {
+		t.Errorf("%d dead letters, %v", n, err)
+	}
+	if s, err := me.Stats(ctx, jobs.PoolGPU); err != nil || !s.Paused {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err := me.Stats(ctx, jobs.PoolCPU); err != nil || len(s.Sources) == 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if all, err := me.Agents(ctx); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if all, err := me.Tenants(ctx); err != nil || len(all) != 1 || *all[0].Weight != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if all, err := me.Schedules(ctx); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if plan, err := me.Plan(ctx); err != nil || len(plan) != 0 {
+		t.Errorf("%+v, %v", plan, err)
+	}
+	for what, try := range map[string]func() error{
+		"submit":       func() error { return me.Submit(ctx, job("echo", "x")) },
+		"submit many":  func() error { return me.SubmitBatch(ctx, []jobs.Job{job("echo", "x"), job("echo", "y")}) },
+		"cancel":       func() error { return me.Cancel(ctx, job("wait", "long"), false) },
+		"withdraw":     func() error { return me.Withdraw(ctx, job("wait", "long")) },
+		"pause":        func() error { return me.Pause(ctx, jobs.PoolCPU, "") },
+		"limit":        func() error { return me.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
+		"unlimit":      func() error { return me.UnlimitTenant(ctx, "acme") },
+		"schedule":     func() error { return me.RemoveSchedule(ctx, "n") },
+		"redrive":      func() error { return me.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))}) },
+		"purge":        func() error { _, err := me.PurgeDead(ctx, jobs.DeadFilter{}); return err },
+		"drain":        func() error { return me.DrainAgent(ctx, "a") },
+		"put object":   func() error { _, err := me.PutObject(ctx, "o", strings.NewReader("x")); return err },
+		"put a pipe":   func() error { _, err := me.PutObject(ctx, "o", io.MultiReader(strings.NewReader("x"))); return err },
+		"make a log":   func() error { return me.Log("s", 0, jobs.In).Create(ctx) },
+		"delete a log": func() error { return me.Log("s", 0, jobs.In).Delete(ctx) },
+		"lease":        func() error { _, err := me.Acquire(ctx, "k", "h", time.Second, nil); return err },
+		"work": func() error {
+			w, err := me.Work(ctx, natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU})
+			if err == nil {
+				w.Stop()
+			}
+			return err
+		},
+		"announce": func() error {
+			_, err := me.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "v"} }, nil)
+			return err
+		},
+	} {
+		if err := try(); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), `user viewer (viewer) may not publish to "`) || !strings.Contains(err.Error(), "another role") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if n, err := operator.PurgeDead(ctx, jobs.DeadFilter{}); err != nil || n != 1 {
+		t.Errorf("the dead letter is gone: %d, %v", n, err)
+	}
+}
+
+func mustJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestAgent: what agents do besides jobs works under their role: logs, leases, swarms, objects, the registry.
+func TestAgent(t *testing.T) {
+	c := start(t)
+	me, operator := c.agent(t), c.connect(t, auth.Operator)
+	ctx := within(t)
+	l := me.Log("s", 0, jobs.In)
+	if err := l.Create(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(3) {
+		if err := l.Append(ctx, i, jobs.Entry{Kind: jobs.EntryObserve, Ref: i + 1, Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := l.Read(ctx, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := r.Next(ctx); err != nil || e.Ref != 2 {
+		t.Errorf("%+v, %v", e, err)
+	}
+	r.Close()
+	if e, err := l.Last(ctx); err != nil || e.Ref != 3 {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if err := l.(*natsq.Log).Trim(ctx, 2); err != nil {
+		t.Error(err)
+	}
+	if err := l.Delete(ctx); err != nil {
+		t.Error(err)
+	}
+	lease, err := me.Acquire(ctx, "k", "h", time.Minute, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := me.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "s"}); err != nil {
+		t.Error(err)
+	}
+	if err := me.DeleteSwarm(ctx, "s"); err != nil {
+		t.Error(err)
+	}
+	data := bytes.Repeat([]byte("y"), 300<<10) // several messages
+	if _, err := me.PutObject(ctx, "o", bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	o, err := me.Object(ctx, "o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(o); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	_ = o.Close()
+	if err := me.DeleteObject(ctx, "o"); err != nil {
+		t.Error(err)
+	}
+	entry, err := me.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.DrainAgent(ctx, "a"); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-entry.Drained():
+	case <-ctx.Done():
+		t.Error("it does not hear that it is to drain")
+	}
+	if err := entry.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	// Delayed jobs, jobs of tenants with limits, and many at once, which leave the queue by a purge.
+	one, rate := 1, 1000.0
+	if err := operator.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one, Rate: &rate}); err != nil {
+		t.Fatal(err)
+	}
+	late := job("echo", "late")
+	late.NotBefore = time.Now().Add(time.Second)
+	limited := job("echo", "limited")
+	limited.Tenant = "acme"
+	poison := job("fail", "poison")
+	for _, j := range []jobs.Job{late, limited, poison} {
+		if err := operator.Submit(ctx, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var many []jobs.Job
+	for i := range 100 {
+		many = append(many, job("echo", "m"+string(rune('a'+i/10))+string(rune('a'+i%10))))
+	}
+	if err := operator.SubmitBatch(ctx, many); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range append(many, late, limited, poison) {
+		if r, err := operator.Result(ctx, j.ID); err != nil || r.Status != jobs.Done && j.Kind != "fail" {
+			t.Errorf("%s: %+v, %v", j.ID, r, err)
+		}
+	}
+	// An operator sees to dead letters and may look at everything.
+	n := 0
+	for n == 0 && ctx.Err() == nil { // the letter is there before the result is, in the end
+		if err := operator.DeadLetters(ctx, jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
+			n++
+			if err := operator.Redrive(ctx, d); err != nil {
+				t.Error(err)
+			}
+			return false
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What it must not: each is refused by the server, with a sentence.
+	for what, try := range map[string]func() error{
+		"pause":        func() error { return me.Pause(ctx, jobs.PoolCPU, "") },
+		"limit":        func() error { return me.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one}) },
+		"dead letters": func() error { _, err := me.PurgeDead(ctx, jobs.DeadFilter{}); return err },
+		"drain":        func() error { return me.DrainAgent(ctx, "a") },
+	} {
+		if err := try(); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), `user agent (agent) may not publish to "`) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Client submits and follows the jobs of a tenant by asking the gateways of the agents, for a login that may do no more. Ids of jobs and
+// schedules are as the caller gives them or with the tenant's name and "--" before them; answers have the latter. Its methods may be called
+// from several goroutines; they fail with jobs.ErrUnavailable when no agent answers.
+type Client struct {
+	nc       *nats.Conn
+	refused  *refusals
+	patience time.Duration
+}
+
+// ConnectClient reaches the server. InProcess, Replicas, Lease and Bare of the options have no meaning here.
+func ConnectClient(o Options) (*Client, error) {
+	c := &Client{patience: o.Patience}
+	if c.patience == 0 {
+		c.patience = 30 * time.Second
+	}
+	var err error
+	c.nc, c.refused, _, err = o.connect()
+	return c, err
+}
+
+// Close ends the connection. A second call does nothing.
+func (c *Client) Close() { c.nc.Close() }
+
+// apiFailed is what a gateway answered in place of a result.
+type apiFailed struct {
+	*apiError
+	class error
+}
+
+func (f *apiFailed) Error() string { return f.Message }
+func (f *apiFailed) Unwrap() error { return f.class }
+
+// failure makes the error of an answer that it was made of.
+func (e *apiError) failure() error {
+	if e == nil {
+		return nil
+	}
+	f := &apiFailed{apiError: e}
+	switch e.Code {
+	case "exists":
+		f.class = jobs.ErrExists
+	case "full":
+		f.class = jobs.ErrFull
+	case "not_found":
+		f.class = jobs.ErrNotFound
+	case "unavailable":
+		f.class = jobs.ErrUnavailable
+	default:
+		f.class = jobs.Errorf(jobs.Code(e.Code), "%s", e.Message)
+	}
+	if e.RetryAfter > 0 {
+		return jobs.Later(f, time.Duration(e.RetryAfter*float64(time.Second)))
+	}
+	return f
+}
+
+// ask sends a request and takes the answer of whichever gateway has it. A gateway that ends, or none for a moment, is asked again; unsure says
+// that one before may have done what was asked. wait is how long a gateway may take besides what a round trip does.
+func (c *Client) ask(ctx context.Context, subject string, body any, wait time.Duration) (r apiReply, unsure bool, err error) {
+	var data []byte
+	if body != nil {
+		if data, err = json.Marshal(body); err != nil {
+			return r, false, fmt.Errorf("ask %s: %w", subject, err)
+		}
+	}
+	deadline := time.Now().Add(c.patience)
+	for tries := 1; ; tries++ {
+		var m *nats.Msg
+		err = c.refused.guard(ctx, func(ctx context.Context) error {
+			try, cancel := context.WithTimeout(ctx, wait+10*time.Second)
+			defer cancel()
+			var err error
+			m, err = c.nc.RequestWithContext(try, apiPrefix+subject, data)
+			return err
+		})
+		if err == nil {
+			r = apiReply{}
+			if err = json.Unmarshal(m.Data, &r); err != nil {
+				return r, unsure, fmt.Errorf("answer to %s: %w", subject, err)
+			}
+			if err = r.Error.failure(); !errors.Is(err, jobs.ErrUnavailable) {
+				return r, unsure, err
+			}
+		} else if !transient(err) {
+			return r, unsure, fmt.Errorf("ask an agent to %s: %w", subject, err)
+		}
+		unsure = unsure || !errors.Is(err, nats.ErrNoResponders)
+		if ctx.Err() != nil {
+			return r, unsure, fmt.Errorf("ask an agent to %s: %w", subject, context.Cause(ctx))
+		}
+		if time.Now().After(deadline) {
+			return r, unsure, fmt.Errorf("no agent answers requests for %v (%w): start one (cpuagent): %w", c.patience, err, jobs.ErrUnavailable)
+		}
+		t := time.NewTimer(min(time.Duration(tries)*50*time.Millisecond, time.Second))
+		select {
+		case <-t.C:
+		case <-ctx.Done(): // said at the next turn
+			t.Stop()
+		}
+	}
+}
+
+// submission is a job as a gateway takes it.
+func submission(j jobs.Job) jobs.Job {
+	j.Version = 0
+	if j.Tenant == jobs.DefaultTenant {
+		j.Tenant = "" // the login's own
+	}
+	return j
+}
+
+// Submit hands a job in, with an id that the caller has made, and returns the id that it has, when it is stored. Errors are those of
+// Conn.Submit. A job without a tenant is of the login's.
+func (c *Client) Submit(ctx context.Context, j jobs.Job) (id string, err error) {
+	r, unsure, err := c.ask(ctx, apiSubmit, submission(j), 0)
+	if unsure && errors.Is(err, jobs.ErrExists) { // by the try whose answer was lost
+		err = nil
+	}
+	return r.Job, err
+}
+
+// SubmitBatch hands in up to jobs.MaxBatch jobs, all or none, and returns the ids that they have; see Conn.SubmitBatch.
+func (c *Client) SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []string, err error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	all := make([]jobs.Job, len(batch))
+	for i, j := range batch {
+		all[i] = submission(j)
+	}
+	r, _, err := c.ask(ctx, apiSubmit, all, 0)
+	return r.Jobs, err
+}
+
+// Lookup returns the result of a job that is over; jobs.ErrNotFound when it has none.
+func (c *Client) Lookup(ctx context.Context, id string) (jobs.Result, error) {
+	return c.result(ctx, id, 0)
+}
+
+func (c *Client) result(ctx context.Context, id string, wait time.Duration) (jobs.Result, error) {
+	if err := jobs.CheckID("job id", id); err != nil {
+		return jobs.Result{}, err
+	}
+	r, _, err := c.ask(ctx, "result."+id, map[string]float64{"wait_s": wait.Seconds()}, wait)
+	if err != nil {
+		return jobs.Result{}, err
+	}
+	if r.Result == nil {
+		return jobs.Result{}, jobs.Errorf(jobs.CodeInternal, "the answer about job %s has no result", id)
+	}
+	return *r.Result, nil
+}
+
+// Result waits until a job has a result. One that says failed is returned with a nil error.
+func (c *Client) Result(ctx context.Context, id string) (jobs.Result, error) {
+	const turn = 20 * time.Second // one of the hands of a gateway is held meanwhile
+	for {
+		r, err := c.result(ctx, id, turn)
+		if !errors.Is(err, jobs.ErrNotFound) {
+			return r, err
+		}
+	}
+}
+
+// Find returns a job that is not over and the jobs that it waits for; jobs.ErrNotFound when there is none of that id.
+func (c *Client) Find(ctx context.Context, id string) (jobs.Job, []string, error) {
+	if err := jobs.CheckID("job id", id); err != nil {
+		return jobs.Job{}, nil, err
+	}
+	r, _, err := c.ask(ctx, "find."+id, nil, 0)
+	if err != nil {
+		return jobs.Job{}, nil, err
+	}
+	if r.Queued == nil {
+		return jobs.Job{}, nil, jobs.Errorf(jobs.CodeInternal, "the answer about job %s has no job", id)
+	}
+	return *r.Queued, r.Waits, nil
+}
+
+// Cancel asks for a job to end, see Conn.Cancel. One that is over stays as it is, and that is no error.
+func (c *Client) Cancel(ctx context.Context, id string, finish bool) error {
+	if err := jobs.CheckID("job id", id); err != nil {
+		return err
+	}
+	_, _, err := c.ask(ctx, "cancel."+id, map[string]bool{"finish": finish}, 0)
+	return err
+}
+
+// AddSchedule stores a schedule; jobs.ErrExists when there is one of that name.
+func (c *Client) AddSchedule(ctx context.Context, s jobs.Schedule) error {
+	s.Job = submission(s.Job)
+	_, unsure, err := c.ask(ctx, "cron.add", s, 0)
+	if unsure && errors.Is(err, jobs.ErrExists) {
+		err = nil
+	}
+	return err
+}
+
+// Schedules lists the schedules of the tenant by name.
+func (c *Client) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
+	r, _, err := c.ask(ctx, "cron.list", nil, 0)
+	if err != nil || r.Schedules == nil {
+		return nil, err
+	}
+	return *r.Schedules, nil
+}
+
+// RemoveSchedule ends a schedule, see Conn.RemoveSchedule.
+func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
+	return c.change(ctx, "remove", name)
+}
+
+// PauseSchedule has a schedule stop, or go on.
+func (c *Client) PauseSchedule(ctx context.Context, name string, on bool) error {
+	if on {
+		return c.change(ctx, "pause", name)
+	}
+	return c.change(ctx, "resume", name)
+}
+
+func (c *Client) change(ctx context.Context, verb, name string) error {
+	if err := jobs.CheckID("schedule", name); err != nil {
+		return err
+	}
+	_, _, err := c.ask(ctx, "cron."+verb+"."+name, nil, 0)
+	return err
+}

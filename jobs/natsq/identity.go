@@ -1,0 +1,86 @@
+package natsq
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// identity is what credentials say of their user. It makes sentences better and says where the user gets answers; what the user may is the
+// server's to know.
+type identity struct {
+	name, role, tenant string // empty when the login is not one of exoswarm auth
+	expires            time.Time
+}
+
+// identify reads credentials that exoswarm auth has made, and has the client take the one inbox that their user may listen at. It is an option
+// of the connection, so that it sees the credentials of a context too.
+func identify(who *identity) nats.Option {
+	return func(o *nats.Options) error {
+		if o.UserJWT == nil {
+			return nil
+		}
+		text, err := o.UserJWT()
+		if err != nil {
+			return jobs.Errorf(jobs.CodeInvalid, "log in to NATS: credentials: %v", err)
+		}
+		c, err := jwt.DecodeUserClaims(text)
+		if err != nil {
+			return jobs.Errorf(jobs.CodeInvalid, "log in to NATS: credentials: %v", err)
+		}
+		var me identity
+		for _, t := range c.Tags {
+			if v, ok := strings.CutPrefix(t, "role:"); ok {
+				me.role = v
+			}
+			if v, ok := strings.CutPrefix(t, "tenant:"); ok {
+				me.tenant = v
+			}
+		}
+		if me.role == "" || jobs.CheckID("user", c.Name) != nil {
+			return nil // somebody else's
+		}
+		if me.name = c.Name; c.Expires > 0 {
+			me.expires = time.Unix(c.Expires, 0)
+		}
+		if o.InboxPrefix == "" {
+			o.InboxPrefix = strings.TrimSuffix(nats.InboxPrefix, ".") + "." + c.Name
+		}
+		*who = me
+		return nil
+	}
+}
+
+func (i identity) String() string {
+	switch {
+	case i.name == "":
+		return "this login"
+	case i.tenant != "":
+		return fmt.Sprintf("user %s (%s of tenant %s)", i.name, i.role, i.tenant)
+	}
+	return fmt.Sprintf("user %s (%s)", i.name, i.role)
+}
+
+// cure says how to be allowed what is not.
+func (i identity) cure() string {
+	if i.name == "" {
+		return "use one with more rights"
+	}
+	return "use a login of another role (exoswarm auth list; docs/operations.md says who may do what)"
+}
+
+// renewal says how to get in again.
+func (i identity) renewal() string {
+	switch {
+	case i.name == "":
+		return "check the credentials, nkey, user or token"
+	case !i.expires.IsZero() && time.Now().After(i.expires):
+		return fmt.Sprintf("the credentials expired at %v: ask for new ones (exoswarm auth user add)", i.expires.UTC().Format(time.RFC3339))
+	}
+	return "it was revoked, or is unknown there: ask for new credentials (exoswarm auth user add)"
+}

@@ -1,0 +1,128 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// A server that refuses a message does not answer the request; it says on the connection which subject it was. Without this file a call that
+// is not allowed would end by its time limit, with a sentence about a server that is away.
+
+// refusals tells calls what the server refuses.
+type refusals struct {
+	who  identity
+	gone chan struct{} // closed when the server has shut this user out for good
+
+	mu   sync.Mutex
+	next context.Context // ends with the next refusal as its cause
+	end  context.CancelCauseFunc
+}
+
+// refusal is one message that was refused.
+type refusal struct{ what string } // as the server says it: Publish to "SUBJECT"
+
+func (r refusal) Error() string { return r.what }
+
+func newRefusals() *refusals {
+	r := &refusals{gone: make(chan struct{})}
+	r.next, r.end = context.WithCancelCause(context.Background())
+	return r
+}
+
+var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to ("\S+")`)
+
+// heard takes an error of the connection; it is the client's error handler.
+func (r *refusals) heard(_ *nats.Conn, _ *nats.Subscription, err error) {
+	m := violation.FindStringSubmatch(err.Error())
+	if !errors.Is(err, nats.ErrPermissionViolation) || m == nil {
+		slog.Warn("NATS", "error", err) // such as a subscription whose messages come too fast
+		return
+	}
+	what := "publish to " + m[2]
+	if strings.EqualFold(m[1], "subscription") {
+		what = "subscribe to " + m[2]
+	}
+	r.mu.Lock()
+	end := r.end
+	r.next, r.end = context.WithCancelCause(context.Background())
+	r.mu.Unlock()
+	end(refusal{what})
+}
+
+// attempt is one try of a call that ends at a refusal.
+type attempt struct {
+	ctx  context.Context // of the try
+	of   context.Context // of the call
+	stop func()
+}
+
+func (r *refusals) attempt(ctx context.Context) attempt {
+	r.mu.Lock()
+	next := r.next
+	r.mu.Unlock()
+	try, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(next, func() { cancel(context.Cause(next)) })
+	return attempt{try, ctx, func() { stop(); cancel(nil) }}
+}
+
+// end says which refusal cut the try off, if one did.
+func (a attempt) end(err error) (by refusal, cut bool) {
+	cut = err != nil && a.of.Err() == nil && errors.As(context.Cause(a.ctx), &by)
+	a.stop()
+	return by, cut
+}
+
+// guard calls fn with a context that ends at a refusal. Which of several calls under way it belongs to the server does not say, so a call
+// that was cut off begins again, and only one that is cut off by the same refusal once more has failed by it: jobs.ErrDenied.
+func (r *refusals) guard(ctx context.Context, fn func(ctx context.Context) error) error {
+	var before refusal
+	for {
+		a := r.attempt(ctx)
+		err := fn(a.ctx)
+		by, cut := a.end(err)
+		switch {
+		case !cut:
+			return r.explain(err)
+		case by == before:
+			return r.denied(by)
+		}
+		before = by
+	}
+}
+
+func (r *refusals) denied(by refusal) error {
+	return fmt.Errorf("%s may not %s: %s: %w", r.who, by.what, r.who.cure(), jobs.ErrDenied)
+}
+
+// explain says why a connection is closed, if it was the server that did.
+func (r *refusals) explain(err error) error {
+	if !errors.Is(err, nats.ErrConnectionClosed) {
+		return err
+	}
+	select {
+	case <-r.gone:
+		return fmt.Errorf("the NATS server does not let %s in any more: %s: %w", r.who, r.who.renewal(), jobs.ErrDenied)
+	default:
+		return err
+	}
+}
+
+// closed is the client's handler of the end of a connection.
+func (r *refusals) closed(nc *nats.Conn) {
+	if refusesLogin(nc.LastError()) {
+		close(r.gone)
+	}
+}
+
+func refusesLogin(err error) bool {
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
+}
