@@ -82,17 +82,18 @@ func (a attempt) end(err error) (by refusal, cut bool) {
 }
 
 // guard calls fn with a context that ends at a refusal. Which of several calls under way it belongs to the server does not say, so a call
-// that was cut off begins again, and only one that is cut off by the same refusal once more has failed by it: jobs.ErrDenied.
+// that was cut off begins again, and one that is cut off by the same refusal once more has failed by it: jobs.ErrDenied. So has one that is
+// cut off a third time, because the subjects of some have a part that is made anew each time.
 func (r *refusals) guard(ctx context.Context, fn func(ctx context.Context) error) error {
 	var before refusal
-	for {
+	for tries := 1; ; tries++ {
 		a := r.attempt(ctx)
 		err := fn(a.ctx)
 		by, cut := a.end(err)
 		switch {
 		case !cut:
 			return r.explain(err)
-		case by == before:
+		case by == before, tries == 3:
 			return r.denied(by)
 		}
 		before = by
