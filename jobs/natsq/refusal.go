@@ -21,8 +21,10 @@ import (
 type refusals struct {
 	who  identity
 	gone chan struct{} // closed when the server has shut this user out for good
+	over chan struct{} // closed when the connection is, and gone, if that is to be, before
 
 	mu   sync.Mutex
+	shut bool            // the last thing heard of the login is that it is refused
 	next context.Context // ends with the next refusal as its cause
 	end  context.CancelCauseFunc
 }
@@ -33,7 +35,7 @@ type refusal struct{ what string } // as the server says it: Publish to "SUBJECT
 func (r refusal) Error() string { return r.what }
 
 func newRefusals() *refusals {
-	r := &refusals{gone: make(chan struct{})}
+	r := &refusals{gone: make(chan struct{}), over: make(chan struct{})}
 	r.next, r.end = context.WithCancelCause(context.Background())
 	return r
 }
@@ -42,6 +44,12 @@ var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subsc
 
 // heard takes an error of the connection; it is the client's error handler.
 func (r *refusals) heard(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if refusesLogin(err) { // when it is said again the client gives up
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.shut = true
+		return
+	}
 	m := violation.FindStringSubmatch(err.Error())
 	if !errors.Is(err, nats.ErrPermissionViolation) || m == nil {
 		slog.Warn("NATS", "error", err) // such as a subscription whose messages come too fast
@@ -106,22 +114,35 @@ func (r *refusals) denied(by refusal) error {
 
 // explain says why a connection is closed, if it was the server that did.
 func (r *refusals) explain(err error) error {
-	if !errors.Is(err, nats.ErrConnectionClosed) {
-		return err
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		<-r.over // the client says that it is closed after it tells those who wait
 	}
 	select {
 	case <-r.gone:
-		return fmt.Errorf("the NATS server does not let %s in any more: %s: %w", r.who, r.who.renewal(), jobs.ErrDenied)
+		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, context.Canceled) { // the latter of a call that was under way
+			return fmt.Errorf("the NATS server does not let %s in any more: %s: %w", r.who, r.who.renewal(), jobs.ErrDenied)
+		}
 	default:
-		return err
 	}
+	return err
 }
 
-// closed is the client's handler of the end of a connection.
-func (r *refusals) closed(nc *nats.Conn) {
-	if refusesLogin(nc.LastError()) {
+// back is the client's handler of a connection that was broken and is good again.
+func (r *refusals) back(*nats.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shut = false
+}
+
+// closed is the client's handler of the end of a connection. Its last error does not always say why: it may be in the server's words.
+func (r *refusals) closed(*nats.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.shut {
 		close(r.gone)
+		r.end(nats.ErrConnectionClosed)
 	}
+	close(r.over)
 }
 
 func refusesLogin(err error) bool {

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +65,19 @@ func (c *cluster) serve(t *testing.T, port int) {
 	}
 	t.Cleanup(s.Close)
 	c.server = s
+}
+
+func (c *cluster) port(t *testing.T) int {
+	t.Helper()
+	u, err := url.Parse(c.server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }
 
 func (c *cluster) options(user string) natsq.Options {

@@ -194,15 +194,17 @@ func TestViewer(t *testing.T) {
 		t.Errorf("%+v, %v", plan, err)
 	}
 	for what, try := range map[string]func() error{
-		"submit":       func() error { return me.Submit(ctx, job("echo", "x")) },
-		"submit many":  func() error { return me.SubmitBatch(ctx, []jobs.Job{job("echo", "x"), job("echo", "y")}) },
-		"cancel":       func() error { return me.Cancel(ctx, job("wait", "long"), false) },
-		"withdraw":     func() error { return me.Withdraw(ctx, job("wait", "long")) },
-		"pause":        func() error { return me.Pause(ctx, jobs.PoolCPU, "") },
-		"limit":        func() error { return me.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
-		"unlimit":      func() error { return me.UnlimitTenant(ctx, "acme") },
-		"schedule":     func() error { return me.RemoveSchedule(ctx, "n") },
-		"redrive":      func() error { return me.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))}) },
+		"submit":      func() error { return me.Submit(ctx, job("echo", "x")) },
+		"submit many": func() error { return me.SubmitBatch(ctx, []jobs.Job{job("echo", "x"), job("echo", "y")}) },
+		"cancel":      func() error { return me.Cancel(ctx, job("wait", "long"), false) },
+		"withdraw":    func() error { return me.Withdraw(ctx, job("wait", "long")) },
+		"pause":       func() error { return me.Pause(ctx, jobs.PoolCPU, "") },
+		"limit":       func() error { return me.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
+		"unlimit":     func() error { return me.UnlimitTenant(ctx, "acme") },
+		"schedule":    func() error { return me.RemoveSchedule(ctx, "n") },
+		"redrive": func() error {
+			return me.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
+		},
 		"purge":        func() error { _, err := me.PurgeDead(ctx, jobs.DeadFilter{}); return err },
 		"drain":        func() error { return me.DrainAgent(ctx, "a") },
 		"put object":   func() error { _, err := me.PutObject(ctx, "o", strings.NewReader("x")); return err },

@@ -1,0 +1,330 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+)
+
+// TestDenied asks the server itself, by a client that keeps to no rule: every subject is refused, or there is nobody at it.
+func TestDenied(t *testing.T) {
+	c := start(t)
+	c.agent(t)
+	streams := []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "KV_EXO_CONTROL", "KV_EXO_TENANTS", "KV_EXO_CRON", "KV_EXO_LEASES", "OBJ_EXO_OBJECTS"}
+	of := func(pattern string) (all []string) {
+		for _, s := range streams {
+			all = append(all, strings.ReplaceAll(pattern, "STREAM", s))
+		}
+		return all
+	}
+	changes := slices.Concat(of("$JS.API.STREAM.CREATE.STREAM"), of("$JS.API.STREAM.UPDATE.STREAM"), of("$JS.API.STREAM.DELETE.STREAM"))
+	reaches := slices.Concat(changes, of("$JS.API.STREAM.PURGE.STREAM"), of("$JS.API.STREAM.MSG.DELETE.STREAM"), of("$JS.API.STREAM.SNAPSHOT.STREAM"), of("$JS.API.STREAM.RESTORE.STREAM"),
+		of("$JS.API.CONSUMER.CREATE.STREAM"), of("$JS.API.CONSUMER.CREATE.STREAM.c"), of("$JS.API.CONSUMER.CREATE.STREAM.c.exo.job.>"), of("$JS.API.CONSUMER.DURABLE.CREATE.STREAM.c"),
+		of("$JS.API.CONSUMER.DELETE.STREAM.c"), of("$JS.API.CONSUMER.MSG.NEXT.STREAM.c"), of("$JS.API.CONSUMER.PAUSE.STREAM.c"), of("$JS.API.DIRECT.GET.STREAM"), of("$JS.API.DIRECT.GET.STREAM.exo.res.x"),
+		[]string{
+			"exo.job.cpu.echo.normal.acme.x", "exo.job.cpu.echo.normal.umbrella.x", "exo.sched.cpu.echo.normal.acme.x", "exo.due.cpu.echo.normal.acme.x", "exo.wait.cpu.echo.normal.acme.x",
+			"exo.edge.a.b", "exo.fired.n.t", "exo.res.x", "exo.done.x", "exo.dead.cpu.echo.acme.x", "exo.progress.x", "exo.wake.cpu.echo.normal.acme", "exo.log.s.0.in", "exo.agent.drain.a",
+			"$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_TENANTS.cpu.acme", "$KV.EXO_CANCEL.x", "$KV.EXO_CRON.n", "$KV.EXO_LEASES.k", "$KV.EXO_SWARMS.s", "$KV.EXO_AGENTS.a", "$O.EXO_OBJECTS.C.x", "$O.EXO_OBJECTS.M.x",
+			"$JS.ACK.EXO_JOBS_CPU.echo+normal+acme.1.1.1.1.1", "_INBOX.operator.x", "_INBOX.agent.x", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING",
+		})
+	ears := []string{">", "*", "_INBOX.>", "_INBOX.operator.>", "_INBOX.agent.>", "_R_.>", "$JS.>", "$JS.API.>", "$KV.>", "$O.>", "$SYS.>", "exo.>", "exo.job.>", "exo.res.*", "exo.log.>", "exo.dead.>"}
+	for user, c2 := range map[string]struct{ publish, subscribe []string }{
+		"acme-submitter": {
+			slices.Concat(reaches, of("$JS.API.STREAM.MSG.GET.STREAM"), of("$JS.API.STREAM.INFO.STREAM"), []string{
+				"$JS.API.INFO", "$JS.API.STREAM.LIST", "exo.tenant.acme.submit", "exo.tenant.umbrella.submit", "exo.tenant.umbrella.result.x", "exo.tenant.umbrella.cancel.x", "exo.api.other",
+			}),
+			append(slices.Clone(ears), "exo.progress.*", "exo.done.*", "exo.api.>", "exo.tenant.>", "_INBOX.umbrella-submitter.>", "_INBOX.acme-submitter2.>"),
+		},
+		auth.Viewer: {
+			append(slices.Clone(reaches), "exo.api.submit", "exo.api.cancel.x", "exo.tenant.acme.submit"),
+			append(slices.Clone(ears), "exo.api.>", "exo.tenant.>", "_INBOX.viewer2.>"),
+		},
+		auth.Agent: {
+			slices.Concat(changes, []string{
+				"$JS.API.STREAM.PURGE.EXO_RESULTS", "$JS.API.STREAM.PURGE.EXO_DEAD", "$JS.API.STREAM.PURGE.KV_EXO_CONTROL", "$JS.API.STREAM.PURGE.KV_EXO_TENANTS", "$JS.API.STREAM.PURGE.KV_EXO_LEASES",
+				"$JS.API.STREAM.MSG.DELETE.EXO_RESULTS", "$JS.API.STREAM.MSG.DELETE.EXO_JOBS_CPU", "$JS.API.STREAM.MSG.DELETE.EXO_DEAD", "$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.echo+normal+acme",
+				"$JS.API.CONSUMER.DELETE.EXO_SCHED.promoter", "$JS.API.CONSUMER.PAUSE.EXO_JOBS_CPU.c", "$JS.API.STREAM.SNAPSHOT.EXO_JOBS_CPU", "$JS.API.STREAM.RESTORE.EXO_JOBS_CPU", "$JS.API.STREAM.LEADER.STEPDOWN.EXO_JOBS_CPU",
+				"$JS.API.ACCOUNT.PURGE.x", "$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_CONTROL.tenant.acme", "exo.agent.drain.a", "exo.api.submit", "exo.tenant.acme.submit", "exo.wake.cpu.echo.normal.acme", "exo.done.x",
+				"_INBOX.operator.x", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING",
+			}),
+			append(slices.DeleteFunc(slices.Clone(ears), func(s string) bool { return s == "_INBOX.agent.>" }), "_INBOX.viewer.>"),
+		},
+		auth.Pusher: {
+			append(slices.Clone(reaches[:len(reaches)-2]), "$SYS.REQ.SERVER.PING", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.ACCOUNT.x.CONNZ", "$SYS.REQ.SERVER.x.RELOAD"),
+			append(slices.Clone(ears), "$SYS.ACCOUNT.>"),
+		},
+	} {
+		t.Run(user, func(t *testing.T) {
+			nc, said := c.raw(t, user)
+			got := refusals(t, nc, said, c2.publish, func(s string) error { return nc.Publish(s, nil) })
+			for _, s := range c2.publish {
+				if !slices.Contains(got, s) {
+					t.Errorf("may publish to %s", s)
+				}
+			}
+			got = refusals(t, nc, said, c2.subscribe, func(s string) error { _, err := nc.SubscribeSync(s); return err })
+			for _, s := range c2.subscribe {
+				if !slices.Contains(got, s) {
+					t.Errorf("may subscribe to %s", s)
+				}
+			}
+		})
+	}
+	// An operator may use any name, and those of the system account are nobody's in its own.
+	nc, _ := c.raw(t, auth.Operator)
+	for _, s := range []string{"$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING", "$SYS.REQ.CLAIMS.DELETE"} {
+		if _, err := nc.RequestWithContext(within(t), s, nil); !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	if _, err := natsq.Connect(t.Context(), c.options(auth.Operator)); err != nil {
+		t.Error(err)
+	}
+	err := natsq.PushAccounts(within(t), c.options(auth.Operator), []string{"x"})
+	if !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("an operator changes accounts: %v", err)
+	}
+}
+
+// TestNobody: who shows no credentials, or those of another cluster, is not let in, and the sentence says what to do.
+func TestNobody(t *testing.T) {
+	c, other := start(t), start(t)
+	for name, login := range map[string]natsq.Login{
+		"nobody":   {},
+		"a token":  {Token: "x"},
+		"stranger": {Credentials: other.folder.CredsFile(auth.Operator)},
+	} {
+		conn, err := natsq.Connect(t.Context(), natsq.Options{URL: c.server.URL(), Login: login})
+		if err == nil {
+			conn.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "does not let") || name == "stranger" && !strings.Contains(err.Error(), "user operator (operator)") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAnswerElsewhere: the server sends an answer wherever the request says, whoever may publish there. From the accounts of tenants and
+// viewers that leads nowhere; the last case shows that the same request of an agent, which is in the account with the streams, would be
+// stored, so that this test is of something.
+func TestAnswerElsewhere(t *testing.T) {
+	c := start(t)
+	c.agent(t)
+	operator := c.connect(t, auth.Operator)
+	ctx := within(t)
+	paused := func() bool {
+		s, err := operator.Stats(ctx, jobs.PoolGPU)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Paused
+	}
+	for user, subject := range map[string]string{"acme-submitter": "exo.api.cron.list", auth.Viewer: "$JS.API.STREAM.INFO.EXO_JOBS_CPU"} {
+		nc, said := c.raw(t, user)
+		if err := nc.PublishRequest(subject, "$KV.EXO_CONTROL.pause.gpu", nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 { // answers that come through behind that one
+			if _, err := nc.RequestWithContext(ctx, subject, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if paused() {
+			t.Errorf("%s has paused a pool", user)
+		}
+		if len(said) > 0 {
+			t.Errorf("%s: %v", user, <-said)
+		}
+	}
+	nc, _ := c.raw(t, auth.Agent)
+	if err := nc.PublishRequest("$JS.API.STREAM.INFO.EXO_JOBS_CPU", "$KV.EXO_CONTROL.pause.gpu", nil); err != nil {
+		t.Fatal(err)
+	}
+	for !paused() {
+		if ctx.Err() != nil {
+			t.Fatal("agents cannot do it any more: docs/operations.md says that they can")
+		}
+	}
+}
+
+// TestExpired: the server ends the connection when the credentials end, and says so to who comes again.
+func TestExpired(t *testing.T) {
+	c := start(t)
+	if _, err := c.folder.AddUser(auth.User{Name: "short", Role: auth.Agent, Expires: time.Now().Add(3 * time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := natsq.Connect(t.Context(), c.options("short"))
+	if err == nil { // a busy machine may be too late
+		defer conn.Close()
+		ctx := within(t)
+		select {
+		case <-conn.Refused():
+		case <-ctx.Done():
+			t.Fatal("it is connected still")
+		}
+		if _, err := conn.Agents(ctx); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), "user short (agent)") || !strings.Contains(err.Error(), "expired at") {
+			t.Error(err)
+		}
+	}
+	if _, err := natsq.Connect(t.Context(), c.options("short")); err == nil || !strings.Contains(err.Error(), "the credentials expired at") {
+		t.Error(err)
+	}
+	if _, err := c.folder.AddUser(auth.User{Name: "past", Role: auth.Agent, Expires: time.Now().Add(-time.Second)}); err == nil {
+		t.Error("a user that has expired was made")
+	}
+}
+
+// TestRevoked: a running server that is told ends the user's connections and lets it in no more; a restart, also with an old file, does not
+// bring it back. Others stay.
+func TestRevoked(t *testing.T) {
+	c := start(t)
+	for _, u := range []auth.User{{Name: "bad", Role: auth.Submitter, Tenant: "acme"}, {Name: "worse", Role: auth.Agent}} {
+		if _, err := c.folder.AddUser(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, err := os.ReadFile(c.folder.ConfigFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := map[string]string{}
+	for _, u := range []string{"bad", "worse"} {
+		data, err := os.ReadFile(c.folder.CredsFile(u))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept[u] = filepath.Join(t.TempDir(), u)
+		if err := os.WriteFile(kept[u], data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	login := func(u string) natsq.Options {
+		return natsq.Options{URL: c.server.URL(), Login: natsq.Login{Credentials: kept[u]}}
+	}
+	out := func(when string) {
+		t.Helper()
+		for u := range kept {
+			conn, err := natsq.Connect(t.Context(), login(u))
+			if err == nil {
+				conn.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), "does not let user "+u) || !strings.Contains(err.Error(), "revoked") {
+				t.Errorf("%s: %s: %v", when, u, err)
+			}
+		}
+	}
+	c.agent(t)
+	bad, err := natsq.ConnectClient(login("bad"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bad.Close()
+	if _, err := bad.Submit(within(t), job("echo", "x")); err != nil {
+		t.Fatal(err)
+	}
+	worse, err := natsq.Connect(t.Context(), login("worse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worse.Close()
+	for u := range kept {
+		if err := c.folder.Revoke(u); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.folder.Revoke(u); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	}
+	push := func() {
+		t.Helper()
+		claims, err := c.folder.Accounts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := natsq.PushAccounts(within(t), c.options(auth.Pusher), claims); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push()
+	ctx := within(t)
+	select {
+	case <-worse.Refused():
+	case <-ctx.Done():
+		t.Fatal("worse is connected still")
+	}
+	for ctx.Err() == nil { // until its connection is gone, too
+		if _, err = bad.Submit(ctx, job("echo", natsq.NewID())); errors.Is(err, jobs.ErrDenied) {
+			break
+		}
+	}
+	if !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), "user bad (submitter of tenant acme)") {
+		t.Error(err)
+	}
+	out("pushed")
+	c.client(t, "acme-submitter").Close()
+	users, err := c.folder.Users()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range users {
+		if u.Revoked != (u.Name == "bad" || u.Name == "worse") {
+			t.Errorf("%+v", u)
+		}
+	}
+	if err := c.folder.Revoke("nobody"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Error(err)
+	}
+	// The file of before, on a server that was told.
+	port := c.port(t)
+	c.server.Close()
+	if err := os.WriteFile(c.folder.ConfigFile(), old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.serve(t, port) // the agent comes back
+	out("restarted with an old file")
+	c.connect(t, auth.Operator).Close()
+}
+
+// TestInboxes: one submitter does not get the answers of another of its tenant.
+func TestInboxes(t *testing.T) {
+	c := start(t)
+	c.agent(t)
+	if _, err := c.folder.AddUser(auth.User{Name: "eve", Role: auth.Submitter, Tenant: "acme"}); err != nil {
+		t.Fatal(err)
+	}
+	eve, said := c.raw(t, "eve")
+	heard := make(chan string, 100)
+	for _, s := range []string{"_INBOX.>", "_INBOX.acme-submitter.>", "_INBOX.*.*", ">", "_INBOX.eve.>"} {
+		if _, err := eve.Subscribe(s, func(m *nats.Msg) { heard <- m.Subject }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := refusals(t, eve, said, nil, func(s string) error { _, err := eve.SubscribeSync(s); return err }); len(got) != 4 {
+		t.Errorf("refused: %v", got)
+	}
+	me := c.client(t, "acme-submitter")
+	if _, err := me.Submit(within(t), job("echo", "x")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := eve.RequestWithContext(ctx, "exo.api.cron.list", nil); err != nil { // behind the answer to me
+		t.Fatal(err)
+	}
+	for len(heard) > 0 {
+		if s := <-heard; !strings.HasPrefix(s, "_INBOX.eve.") {
+			t.Errorf("heard %s", s)
+		}
+	}
+}
