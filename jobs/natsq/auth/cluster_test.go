@@ -53,6 +53,7 @@ func start(t *testing.T) *cluster {
 	}
 	c := &cluster{folder: f, dir: t.TempDir()}
 	c.serve(t, 0)
+	t.Cleanup(func() { c.server.Close() }) // whichever it is then, when everybody has left
 	c.connect(t, auth.Operator).Close()
 	return c
 }
@@ -63,7 +64,6 @@ func (c *cluster) serve(t *testing.T, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
 	c.server = s
 }
 

@@ -88,9 +88,6 @@ func TestDenied(t *testing.T) {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
-	if _, err := natsq.Connect(t.Context(), c.options(auth.Operator)); err != nil {
-		t.Error(err)
-	}
 	err := natsq.PushAccounts(within(t), c.options(auth.Operator), []string{"x"})
 	if !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("an operator changes accounts: %v", err)
