@@ -146,5 +146,10 @@ func (r *refusals) closed(*nats.Conn) {
 }
 
 func refusesLogin(err error) bool {
-	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
+	if err == nil {
+		return false
+	}
+	// What is said while a connection begins the client hands on as the server's words, which are its own errors for the first of these only.
+	words := strings.ToLower(err.Error())
+	return errors.Is(err, nats.ErrAuthorization) || strings.Contains(words, "authentication expired") || strings.Contains(words, "authentication revoked")
 }
