@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -116,6 +117,10 @@ func serve(cmd *cobra.Command) (err error) {
 	case <-ctx.Done():
 	case <-entry.Drained():
 		end(errors.New("an operator asked for it"))
+	case <-conn.Refused():
+		refused := fmt.Errorf("the NATS server does not let this agent in any more: its credentials expired or were revoked (exoswarm auth user add): %w", jobs.ErrDenied)
+		end(refused)
+		defer func() { err = errors.Join(refused, err) }()
 	}
 	log.Info("draining", "reason", context.Cause(ctx))
 	gateway.Close()

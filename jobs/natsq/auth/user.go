@@ -2,9 +2,7 @@ package auth
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -172,7 +170,8 @@ func (f *Folder) user(name string) (u User, c *jwt.UserClaims, account *jwt.Acco
 }
 
 // Revoke ends a user: servers that have the new claims of its account let it in no more, and end its connections. Hand them over then
-// (Accounts). Its credentials are removed. One that is revoked already is no error.
+// (Accounts). Its credentials stay, worthless: an agent that cannot read them would not learn that it is out. One that is revoked already
+// is no error.
 func (f *Folder) Revoke(name string) error {
 	u, c, account, err := f.user(name)
 	if err != nil {
@@ -187,9 +186,6 @@ func (f *Folder) Revoke(name string) error {
 		if err := f.sign(account, operator); err != nil {
 			return err
 		}
-	}
-	if err := os.Remove(f.CredsFile(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("auth: %w", err)
 	}
 	return f.writeConfig()
 }
