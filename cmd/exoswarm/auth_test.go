@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io/fs"
 	"os"
 	osexec "os/exec"
@@ -154,8 +153,13 @@ func TestAuthCommands(t *testing.T) {
 		has(errs, `user bob (submitter of tenant acme) may not publish to "$JS.API.`, "use a login of another role", "not allowed")
 	}
 	for _, args := range [][]string{
-		{"submit", "--kind", "double", "--spec", "1"}, {"job", "cancel", "x"}, {"queue", "pause", "cpu"}, {"tenant", "limit", "acme", "--weight", "2"},
-		{"cron", "add", "n", "--cron", "0 2 * * *", "--kind", "double"}, {"dlq", "purge", "--all"}, {"agent", "drain", "x"},
+		{"submit", "--kind", "double", "--spec", "1"},
+		{"job", "cancel", "x"},
+		{"queue", "pause", "cpu"},
+		{"tenant", "limit", "acme", "--weight", "2"},
+		{"cron", "add", "n", "--cron", "0 2 * * *", "--kind", "double"},
+		{"dlq", "purge", "--all"},
+		{"agent", "drain", "x"},
 	} {
 		want, text := 1, "user viewer (viewer) may not publish to"
 		if args[0] == "job" { // there is none, and that comes first
@@ -291,5 +295,5 @@ func streamJob(t *testing.T, data string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%s", job)
+	return string(job)
 }

@@ -41,7 +41,7 @@ type cluster struct {
 var tenants = []string{"acme", "umbrella"}
 
 // start makes a folder with two tenants and a server that follows it, with the streams of the protocol.
-func start(t *testing.T) *cluster {
+func start(t testing.TB) *cluster {
 	t.Helper()
 	f, err := auth.Open(filepath.Join(t.TempDir(), "auth"), true)
 	if err != nil {
@@ -58,7 +58,7 @@ func start(t *testing.T) *cluster {
 	return c
 }
 
-func (c *cluster) serve(t *testing.T, port int) {
+func (c *cluster) serve(t testing.TB, port int) {
 	t.Helper()
 	s, err := server.Start(t.Context(), server.Options{Dir: c.dir, Port: port, Auth: c.folder.ConfigFile()})
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *cluster) options(user string) natsq.Options {
 }
 
 // connect logs a user in that may reach the queue itself.
-func (c *cluster) connect(t *testing.T, user string) *natsq.Conn {
+func (c *cluster) connect(t testing.TB, user string) *natsq.Conn {
 	t.Helper()
 	conn, err := natsq.Connect(t.Context(), c.options(user))
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *cluster) connect(t *testing.T, user string) *natsq.Conn {
 }
 
 // client logs a submitter in.
-func (c *cluster) client(t *testing.T, user string) *natsq.Client {
+func (c *cluster) client(t testing.TB, user string) *natsq.Client {
 	t.Helper()
 	o := c.options(user)
 	if _, err := natsq.Connect(t.Context(), o); !errors.Is(err, jobs.ErrDenied) {
@@ -124,7 +124,7 @@ func (c *cluster) raw(t *testing.T, user string) (*nats.Conn, chan error) {
 }
 
 // agent starts a worker of the CPU pool and a gateway under the role agent.
-func (c *cluster) agent(t *testing.T) *natsq.Conn {
+func (c *cluster) agent(t testing.TB) *natsq.Conn {
 	t.Helper()
 	conn := c.connect(t, auth.Agent)
 	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
@@ -132,7 +132,7 @@ func (c *cluster) agent(t *testing.T) *natsq.Conn {
 		Handlers: map[string]jobs.Handler{
 			"echo": func(_ context.Context, j jobs.Job, progress func(any)) (any, error) {
 				progress("begun")
-				return json.RawMessage(j.Spec), nil
+				return j.Spec, nil
 			},
 			"fail": func(context.Context, jobs.Job, func(any)) (any, error) {
 				return nil, jobs.Errorf(jobs.CodeInput, "as it is meant to")
