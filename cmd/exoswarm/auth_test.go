@@ -175,6 +175,21 @@ func TestAuthCommands(t *testing.T) {
 	_, errs = as("umbrella-submitter", 1, "job", "cancel", "acme--j")
 	has(errs, "not found")
 
+	// A context of the nats tool does as well as the flags.
+	nctx, err := json.Marshal(map[string]string{"url": srv.URL(), "creds": creds("viewer")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := write(t, filepath.Join(t.TempDir(), "viewer.json"), string(nctx))
+	if code, _, errs := exec(t.Context(), t, "queue", "stats", "--nats-context", place); code != 0 {
+		t.Errorf("by a context: exit %d: %s", code, errs)
+	}
+	// A tenant that comes later, on a server that runs.
+	auth(0, "init", "--tenant", "late", "--yes")
+	auth(0, "push", "--nats", srv.URL())
+	out, _ = as("late-submitter", 0, "submit", "--kind", "double", "--spec", "4", "--id", "j", "--wait", "-o", "jsonl")
+	has(out, `"job":"late--j"`, `"output":8`)
+
 	kept := filepath.Join(t.TempDir(), "bob.creds")
 	data, err := os.ReadFile(creds("bob"))
 	if err != nil {
@@ -194,7 +209,7 @@ func TestAuthCommands(t *testing.T) {
 	_, errs = auth(0, "revoke", "umbrella-submitter")
 	has(errs, "exoswarm auth push")
 	_, errs = auth(0, "push", "--nats", srv.URL())
-	has(errs, "5 accounts handed over")
+	has(errs, "6 accounts handed over")
 }
 
 // TestRoles: real processes, each with the credentials of its role, do the telemetry example to the bytes of a run without any: a submitter by

@@ -145,8 +145,10 @@ func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 		return
 	}
 	if len(data) > jobs.MaxMessage {
-		r.Result, r.Error = nil, &apiError{Code: string(jobs.CodeInternal), Message: "the result does not fit an answer: read exo.res." + r.Job + " from stream " + resultStream}
-		data, _ = json.Marshal(r) //nolint:errchkjson // two strings
+		r = apiReply{Version: jobs.Version, Job: r.Job, Error: &apiError{
+			Code: string(jobs.CodeInternal), Message: "the answer does not fit a message; a result is exo.res." + r.Job + " of stream " + resultStream,
+		}}
+		data, _ = json.Marshal(r) //nolint:errchkjson // strings and a number
 	}
 	if err := m.Respond(data); err != nil {
 		g.log.Warn("answering a request", "subject", m.Subject, "error", err)
