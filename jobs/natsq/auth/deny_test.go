@@ -24,14 +24,14 @@ func TestDenied(t *testing.T) {
 	streams := []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "KV_EXO_CONTROL", "KV_EXO_TENANTS", "KV_EXO_CRON", "KV_EXO_LEASES", "OBJ_EXO_OBJECTS"}
 	of := func(pattern string) (all []string) {
 		for _, s := range streams {
-			all = append(all, strings.ReplaceAll(pattern, "STREAM", s))
+			all = append(all, strings.ReplaceAll(pattern, "NAME", s))
 		}
 		return all
 	}
-	changes := slices.Concat(of("$JS.API.STREAM.CREATE.STREAM"), of("$JS.API.STREAM.UPDATE.STREAM"), of("$JS.API.STREAM.DELETE.STREAM"))
-	reaches := slices.Concat(changes, of("$JS.API.STREAM.PURGE.STREAM"), of("$JS.API.STREAM.MSG.DELETE.STREAM"), of("$JS.API.STREAM.SNAPSHOT.STREAM"), of("$JS.API.STREAM.RESTORE.STREAM"),
-		of("$JS.API.CONSUMER.CREATE.STREAM"), of("$JS.API.CONSUMER.CREATE.STREAM.c"), of("$JS.API.CONSUMER.CREATE.STREAM.c.exo.job.>"), of("$JS.API.CONSUMER.DURABLE.CREATE.STREAM.c"),
-		of("$JS.API.CONSUMER.DELETE.STREAM.c"), of("$JS.API.CONSUMER.MSG.NEXT.STREAM.c"), of("$JS.API.CONSUMER.PAUSE.STREAM.c"), of("$JS.API.DIRECT.GET.STREAM"), of("$JS.API.DIRECT.GET.STREAM.exo.res.x"),
+	changes := slices.Concat(of("$JS.API.STREAM.CREATE.NAME"), of("$JS.API.STREAM.UPDATE.NAME"), of("$JS.API.STREAM.DELETE.NAME"))
+	reaches := slices.Concat(changes, of("$JS.API.STREAM.PURGE.NAME"), of("$JS.API.STREAM.MSG.DELETE.NAME"), of("$JS.API.STREAM.SNAPSHOT.NAME"), of("$JS.API.STREAM.RESTORE.NAME"),
+		of("$JS.API.CONSUMER.CREATE.NAME"), of("$JS.API.CONSUMER.CREATE.NAME.c"), of("$JS.API.CONSUMER.CREATE.NAME.c.exo.job.>"), of("$JS.API.CONSUMER.DURABLE.CREATE.NAME.c"),
+		of("$JS.API.CONSUMER.DELETE.NAME.c"), of("$JS.API.CONSUMER.MSG.NEXT.NAME.c"), of("$JS.API.CONSUMER.PAUSE.NAME.c"), of("$JS.API.DIRECT.GET.NAME"), of("$JS.API.DIRECT.GET.NAME.exo.res.x"),
 		[]string{
 			"exo.job.cpu.echo.normal.acme.x", "exo.job.cpu.echo.normal.umbrella.x", "exo.sched.cpu.echo.normal.acme.x", "exo.due.cpu.echo.normal.acme.x", "exo.wait.cpu.echo.normal.acme.x",
 			"exo.edge.a.b", "exo.fired.n.t", "exo.res.x", "exo.done.x", "exo.dead.cpu.echo.acme.x", "exo.progress.x", "exo.wake.cpu.echo.normal.acme", "exo.log.s.0.in", "exo.agent.drain.a",
@@ -41,7 +41,7 @@ func TestDenied(t *testing.T) {
 	ears := []string{">", "*", "_INBOX.>", "_INBOX.operator.>", "_INBOX.agent.>", "_R_.>", "$JS.>", "$JS.API.>", "$KV.>", "$O.>", "$SYS.>", "exo.>", "exo.job.>", "exo.res.*", "exo.log.>", "exo.dead.>"}
 	for user, c2 := range map[string]struct{ publish, subscribe []string }{
 		"acme-submitter": {
-			slices.Concat(reaches, of("$JS.API.STREAM.MSG.GET.STREAM"), of("$JS.API.STREAM.INFO.STREAM"), []string{
+			slices.Concat(reaches, of("$JS.API.STREAM.MSG.GET.NAME"), of("$JS.API.STREAM.INFO.NAME"), []string{
 				"$JS.API.INFO", "$JS.API.STREAM.LIST", "exo.tenant.acme.submit", "exo.tenant.umbrella.submit", "exo.tenant.umbrella.result.x", "exo.tenant.umbrella.cancel.x", "exo.api.other",
 			}),
 			append(slices.Clone(ears), "exo.progress.*", "exo.done.*", "exo.api.>", "exo.tenant.>", "_INBOX.umbrella-submitter.>", "_INBOX.acme-submitter2.>"),
@@ -278,6 +278,9 @@ func TestRevoked(t *testing.T) {
 		if u.Revoked != (u.Name == "bad" || u.Name == "worse") {
 			t.Errorf("%+v", u)
 		}
+	}
+	if plan, err := c.folder.Plan(auth.Options{}); err != nil || len(plan) > 0 {
+		t.Errorf("init would take revocations back: %v, %v", plan, err)
 	}
 	if err := c.folder.Revoke("nobody"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Error(err)
