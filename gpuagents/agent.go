@@ -10,7 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -37,6 +40,8 @@ type Options struct {
 	Checkpoints Checkpoints
 	// Metrics counts what the agent does; nil for none.
 	Metrics *Metrics
+	// Tracing makes a span of every batch that is applied, below that of whoever appended it; nil for none.
+	Tracing trace.TracerProvider
 	// LeaseTTL is how long a dead agent's shards stay with it; 0 means 10 s.
 	LeaseTTL time.Duration
 }
@@ -44,6 +49,7 @@ type Options struct {
 // Agent serves every swarm that it can get a lease for. It starts with Start and ends with Drain or Stop.
 type Agent struct {
 	o       Options
+	tracer  trace.Tracer // nil: nothing is traced
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup
 	closed  chan struct{}
@@ -60,7 +66,7 @@ func Start(o Options) *Agent {
 		o.LeaseTTL = 10 * time.Second
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Agent{o: o, cancel: cancel, closed: make(chan struct{}), swarms: map[string]context.CancelCauseFunc{}}
+	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), swarms: map[string]context.CancelCauseFunc{}}
 	a.running.Add(1)
 	go func() { defer a.running.Done(); a.watch(ctx) }()
 	go func() {

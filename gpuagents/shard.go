@@ -8,7 +8,12 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -115,7 +120,20 @@ func (f *entries) stop() {
 }
 
 // apply brings an entry into the state and answers it.
-func (a *Agent) apply(ctx context.Context, state *state, w *writer, e jobs.Entry) error {
+func (a *Agent) apply(ctx context.Context, state *state, w *writer, e jobs.Entry) (err error) {
+	if a.tracer != nil && e.Trace.Parent != "" && e.Seq > w.answered { // a replay was traced when it was new
+		var span trace.Span
+		ctx, span = a.tracer.Start(telemetry.With(ctx, e.Trace), "process EXO_LOG_{swarm}_{shard}_in", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+			attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
+			attribute.String("messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in"), attribute.String("exoswarm.cell", state.bound.Cell.Name),
+			attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.seq", int64(e.Seq)), attribute.Int("messaging.message.body.size", len(e.Data))))
+		defer func() {
+			if err != nil {
+				span.SetStatus(codes.Error, err.Error())
+			}
+			span.End()
+		}()
+	}
 	switch e.Kind {
 	case jobs.EntryObserve:
 		return a.observe(ctx, state, w, e)
@@ -171,6 +189,7 @@ func (w *writer) write(ctx context.Context, ref uint64, kind string, data []byte
 }
 
 func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
+	trace.SpanFromContext(ctx).SetStatus(codes.Error, err.Error())
 	data, merr := json.Marshal(jobs.AsError(err))
 	if merr != nil {
 		return errors.Join(err, merr)

@@ -135,6 +135,8 @@ type Entry struct {
 	// observations the number of the batch in its source, from 1.
 	Ref  uint64
 	Data []byte
+	// Trace is that of whoever appended it. Append takes it from its context instead.
+	Trace Trace
 }
 
 // The kinds of entry.

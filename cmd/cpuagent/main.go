@@ -75,7 +75,12 @@ func serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas})
+	tracing, err := command.NewTracing(cmd.Context(), "exoswarm-cpuagent", name, log)
+	if err != nil {
+		return err
+	}
+	defer tracing.Close()
+	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Tracing: tracing.Provider()})
 	if err != nil {
 		return err
 	}

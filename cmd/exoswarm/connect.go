@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,7 +20,13 @@ func natsFlag(f *pflag.FlagSet) { command.NATSFlags(f, false) }
 func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		url, login := command.NATS(cmd)
-		c, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: "exoswarm " + cmd.Name()})
+		tracing, err := newTracing(cmd)
+		if err != nil {
+			return err
+		}
+		defer tracing.Close()
+		cmd.SetContext(tracing.Context(cmd.Context()))
+		c, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: "exoswarm " + cmd.Name(), Tracing: tracing.Provider()})
 		if err != nil {
 			return err
 		}
@@ -85,7 +92,13 @@ func (d direct) Cancel(ctx context.Context, id string, finish bool) error {
 func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		url, login := command.NATS(cmd)
-		o := natsq.Options{URL: url, Login: login, Name: "exoswarm " + cmd.Name()}
+		tracing, err := newTracing(cmd)
+		if err != nil {
+			return err
+		}
+		defer tracing.Close()
+		cmd.SetContext(tracing.Context(cmd.Context()))
+		o := natsq.Options{URL: url, Login: login, Name: "exoswarm " + cmd.Name(), Tracing: tracing.Provider()}
 		c, err := natsq.Connect(cmd.Context(), o)
 		if errors.Is(err, jobs.ErrDenied) { // the queue itself is not for this login
 			c, err := natsq.ConnectClient(o)
@@ -101,6 +114,12 @@ func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) f
 		defer c.Close()
 		return fn(cmd, args, direct{c})
 	}
+}
+
+// newTracing reads the OTEL_* variables for a command, which reports on stderr.
+func newTracing(cmd *cobra.Command) (*command.Tracing, error) {
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	return command.NewTracing(cmd.Context(), "exoswarm", command.AgentName(cmd.Name()), log)
 }
 
 // group makes a command that only has commands below it.

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
@@ -36,6 +38,7 @@ type embeddedOptions struct {
 	dataDir string // empty: a temporary folder that goes with the process
 	roots   map[string]string
 	log     *slog.Logger
+	tracing trace.TracerProvider // nil for none
 }
 
 // startEmbedded starts everything, or nothing and says why.
@@ -59,7 +62,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	e.full = srv.Full()
 	e.onClose(func() error { srv.Close(); return nil })
 	connect := func(name string) (*natsq.Conn, error) {
-		c, err := natsq.Connect(ctx, natsq.Options{InProcess: srv, Name: name})
+		c, err := natsq.Connect(ctx, natsq.Options{InProcess: srv, Name: name, Tracing: o.tracing})
 		if err == nil {
 			e.conns = append(e.conns, c)
 			e.onClose(func() error { c.Close(); return nil })
@@ -82,7 +85,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 		return e, err
 	}
 	e.onClose(dev.Close)
-	agent := gpuagents.Start(gpuagents.Options{Name: "gpuagent", Device: dev, Queue: gpuConn, Logger: o.log})
+	agent := gpuagents.Start(gpuagents.Options{Name: "gpuagent", Device: dev, Queue: gpuConn, Logger: o.log, Tracing: o.tracing})
 	e.onClose(func() error { return drain(agent.Drain) })
 	files, err := cpuagents.NewFiles(o.roots, cpuConn, dir)
 	if err != nil {

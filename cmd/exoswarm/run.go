@@ -119,6 +119,12 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	tracing, err := newTracing(cmd)
+	if err != nil {
+		return err
+	}
+	defer tracing.Close()
+	ctx = tracing.Context(ctx)
 	id := natsq.NewID()
 	var conn *natsq.Conn
 	var carrier carrier
@@ -127,7 +133,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if o.nats == "" && o.login.Context == "" {
 		roots, local := localRoots(inputs, dest)
 		var e *embedded
-		if e, err = startEmbedded(base, embeddedOptions{dataDir: o.dataDir, roots: roots, log: o.log}); err != nil {
+		if e, err = startEmbedded(base, embeddedOptions{dataDir: o.dataDir, roots: roots, log: o.log, tracing: tracing.Provider()}); err != nil {
 			return err
 		}
 		defer func() {
@@ -157,7 +163,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 			}
 		}()
 	} else {
-		if conn, err = natsq.Connect(base, natsq.Options{URL: o.nats, Login: o.login, Name: "exoswarm run"}); err != nil {
+		if conn, err = natsq.Connect(base, natsq.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", Tracing: tracing.Provider()}); err != nil {
 			return err
 		}
 		defer conn.Close()

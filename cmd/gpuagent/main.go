@@ -83,12 +83,17 @@ func serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas})
+	tracing, err := command.NewTracing(cmd.Context(), "exoswarm-gpuagent", name, log)
+	if err != nil {
+		return err
+	}
+	defer tracing.Close()
+	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Tracing: tracing.Provider()})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, Metrics: counts}
+	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, Metrics: counts, Tracing: tracing.Provider()}
 	if data != "" {
 		o.Checkpoints = checkpoints{filepath.Join(data, "checkpoints")}
 	}

@@ -35,6 +35,7 @@ func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Ms
 	defer func() {
 		for _, t := range tasks {
 			w.release(t.m)
+			t.span.End()
 		}
 	}()
 	// One more look: what was cancelled meanwhile is left out.
@@ -107,6 +108,9 @@ func byLane(all []source) []source {
 // runBatch runs tasks together. When they fail together for a reason that lies in one of them, the halves are run apart.
 func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	base := context.WithoutCancel(worker)
+	span := w.c.batching(tasks)
+	defer span.End()
+	base, run = w.c.within(base, span), w.c.within(run, span)
 	batch := make([]jobs.Job, len(tasks))
 	for i, t := range tasks {
 		batch[i] = t.job
@@ -137,6 +141,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 		}
 		return
 	}
+	outcome(span, "halved", err)
 	w.Logger.Warn("a batch failed, running its halves", "kind", tasks[0].src.kind, "jobs", len(tasks), "error", err)
 	half := len(tasks) / 2
 	w.runBatch(worker, run, b, tasks[:half])
@@ -156,10 +161,14 @@ func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Out
 			w.conclude(ctx, t, outs[i].Output, outs[i].Err, cause, ending)
 			continue
 		}
+		w.c.inject(w.c.within(ctx, t.span), m)
 		done, results, msgs = append(done, t), append(results, r), append(msgs, m)
 	}
 	if len(done) > 1 {
-		if _, err := w.c.publishAll(ctx, "store the results of a batch", msgs); err == nil {
+		out, span := w.c.sending(ctx, "publish", resultStream)
+		_, err := w.c.publishAll(out, "store the results of a batch", msgs)
+		endSpan(span, err)
+		if err == nil {
 			for i, t := range done {
 				w.finished(ctx, t, results[i])
 			}

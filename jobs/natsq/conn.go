@@ -13,7 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -35,6 +37,9 @@ type Options struct {
 	Bare bool
 	// Patience is how long a call keeps trying while the server cannot be reached; 0 means 30 s.
 	Patience time.Duration
+	// Tracing makes spans of what goes over the connection, joined by the headers of messages; nil for none, and then headers are neither
+	// written nor looked at. It belongs to the caller, who flushes it after Close.
+	Tracing trace.TracerProvider
 }
 
 // Conn is a connection to the queue. Its methods may be called from several goroutines.
@@ -48,6 +53,7 @@ type Conn struct {
 	ackWait  time.Duration
 	sources  sync.Map     // source: its consumer was seen
 	tenants  sync.Map     // pool and tenant: *submitted
+	tracer   trace.Tracer // nil: nothing is traced
 	askEach  atomic.Int64 // until when, in Unix nanoseconds, noneAtOnce is not tried
 }
 
@@ -55,6 +61,7 @@ type Conn struct {
 // do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
 func Connect(ctx context.Context, o Options) (*Conn, error) {
 	c := &Conn{writer: nats.NewInbox()[len(nats.InboxPrefix):], replicas: max(o.Replicas, 1), patience: o.Patience}
+	c.tracer = telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/jobs/natsq")
 	if c.patience == 0 {
 		c.patience = 30 * time.Second
 	}

@@ -267,8 +267,10 @@ func (c *Conn) lastRun(ctx context.Context, name string) (time.Time, error) {
 }
 
 // fire submits the job of a time unless somebody has.
-func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) error {
+func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err error) {
 	j := s.Run(at)
+	ctx, span := c.submitting(ctx, j)
+	defer func() { endSpan(span, err) }()
 	what := "submit job " + j.ID
 	m, j, err := c.prepare(ctx, j)
 	if err != nil {

@@ -35,9 +35,11 @@ func (c *Conn) bury(ctx context.Context, s source, id string, data []byte, cause
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "")
 	}
-	return c.publish(ctx, "store the dead letter of job "+id, &nats.Msg{Subject: s.dead(id), Data: data, Header: nats.Header{
+	m := &nats.Msg{Subject: s.dead(id), Data: data, Header: nats.Header{
 		headerCode: {string(cause.Code)}, headerReason: {reason}, headerAttempts: {strconv.Itoa(attempts)}, headerWorker: {worker},
-	}})
+	}}
+	c.inject(ctx, m)
+	return c.publish(ctx, "store the dead letter of job "+id, m)
 }
 
 func deadLetter(m *stored) (jobs.DeadLetter, error) {

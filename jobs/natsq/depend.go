@@ -39,7 +39,7 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 		}
 		m.Subject = sourceOf(j).wait(j.ID)
 		if forgiven > 0 {
-			m.Header = nats.Header{headerForgiven: {strconv.FormatUint(forgiven, 10)}}
+			setHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
 		}
 		msgs = append(msgs, m)
 		for _, p := range j.After {

@@ -149,6 +149,7 @@ func (c *Conn) end(ctx context.Context, m *stored, s source, j jobs.Job, why err
 	if j.OnFailedParent == jobs.SkipChild {
 		r.Status, r.Error.Code = jobs.Skipped, jobs.CodeSkipped
 	}
+	ctx = c.extract(ctx, m.Header)
 	first, err := c.putResult(ctx, r, j.ResultTTL)
 	if err == nil && !first {
 		r, err = c.result(ctx, j.ID)
@@ -187,6 +188,7 @@ func (c *Conn) enqueue(ctx context.Context, m *stored, s source, id string, notB
 	if f := m.Header.Get(headerForgiven); f != "" {
 		out.Header.Set(headerForgiven, f)
 	}
+	keepTrace(out, m.Header)
 	var err error
 	if notBefore.After(time.Now()) {
 		j, _ := jobs.DecodeJob(m.Data)

@@ -158,6 +158,7 @@ func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
 	ctx, cancel := context.WithTimeout(ctx, longestWait+time.Minute)
 	defer cancel()
+	ctx = g.c.extract(ctx, m.Header)
 	from, what := caller(m.Subject)
 	verb, id, _ := strings.Cut(what, ".")
 	var r apiReply

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -25,6 +26,8 @@ type Log struct {
 	c       *Conn
 	stream  string
 	subject string
+
+	template string // the stream's name without what differs between swarms
 }
 
 // Log addresses a log of a swarm's shard. It need not exist.
@@ -33,6 +36,8 @@ func (c *Conn) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
 		c:       c,
 		stream:  fmt.Sprintf("EXO_LOG_%s_%d_%s", swarm, shard, d),
 		subject: fmt.Sprintf("exo.log.%s.%d.%s", swarm, shard, d),
+
+		template: "EXO_LOG_{swarm}_{shard}_" + string(d),
 	}
 }
 
@@ -63,14 +68,21 @@ func (l *Log) Delete(ctx context.Context) error {
 }
 
 // Append implements jobs.Log. What fences is JetStream's expected last sequence.
-func (l *Log) Append(ctx context.Context, after uint64, e jobs.Entry) error {
+func (l *Log) Append(ctx context.Context, after uint64, e jobs.Entry) (err error) {
+	ctx, span := l.c.sending(ctx, "append", l.template)
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String(attrDestination, l.stream), attribute.String(attrTemplate, l.template), attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.ref", int64(e.Ref)),
+			attribute.Int(attrBodySize, len(e.Data)))
+	}
+	defer func() { endSpan(span, err) }()
 	msg := &nats.Msg{Subject: l.subject, Data: e.Data, Header: nats.Header{
 		headerKind:   {e.Kind},
 		headerRef:    {strconv.FormatUint(e.Ref, 10)},
 		headerWriter: {l.c.writer},
 	}}
+	l.c.inject(ctx, msg)
 	what := fmt.Sprintf("append %s %d to %s", e.Kind, e.Ref, l.stream)
-	err := l.c.retry(ctx, what, func(ctx context.Context) error {
+	err = l.c.retry(ctx, what, func(ctx context.Context) error {
 		_, err := l.c.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(after), jetstream.WithRetryAttempts(0))
 		if errors.Is(err, jetstream.ErrNoStreamResponse) { // no stream, or no leader for the moment?
 			if _, serr := l.c.js.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
@@ -141,7 +153,7 @@ func entry(seq uint64, h nats.Header, data []byte) (jobs.Entry, error) {
 	if err != nil {
 		return jobs.Entry{}, jobs.Errorf(jobs.CodeInvalid, "log entry %d: header %s is %q, not a number", seq, headerRef, h.Get(headerRef))
 	}
-	return jobs.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data}, nil
+	return jobs.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Trace: traceOf(h)}, nil
 }
 
 // Reader is a jobs.Reader over a consumer that the server forgets when it is not read. The client's own ordered consumer is

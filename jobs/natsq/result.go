@@ -21,18 +21,25 @@ func resultSubject(id string) string { return "exo.res." + id }
 func doneSubject(id string) string { return "exo.done." + id }
 
 // result returns the result of a job, or jobs.ErrNotFound while there is none.
-func (c *Conn) result(ctx context.Context, id string) (r jobs.Result, err error) {
+func (c *Conn) result(ctx context.Context, id string) (jobs.Result, error) {
+	r, _, err := c.readResult(ctx, id)
+	return r, err
+}
+
+// readResult is result, with the headers of its message.
+func (c *Conn) readResult(ctx context.Context, id string) (r jobs.Result, h nats.Header, err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
-		return r, err
+		return r, nil, err
 	}
 	m, err := c.lastRetry(ctx, resultStream, resultSubject(id))
 	if errors.Is(err, jobs.ErrNotFound) {
-		return r, fmt.Errorf("job %s has no result: %w", id, jobs.ErrNotFound)
+		return r, nil, fmt.Errorf("job %s has no result: %w", id, jobs.ErrNotFound)
 	}
 	if err != nil {
-		return r, err
+		return r, nil, err
 	}
-	return jobs.DecodeResult(m.Data)
+	r, err = jobs.DecodeResult(m.Data)
+	return r, m.Header, err
 }
 
 // noneAtOnce is true when it is sure that none of up to jobs.MaxBatch jobs has a result; when it is false, each has to be asked for. Of a
@@ -97,9 +104,11 @@ func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
 	pause := soonest
 	look := time.NewTimer(pause)
 	defer look.Stop()
+	began := time.Now()
 	for {
-		r, err := c.result(ctx, id)
+		r, h, err := c.readResult(ctx, id)
 		if !errors.Is(err, jobs.ErrNotFound) {
+			c.received(ctx, r, h, began)
 			return r, err
 		}
 		select {
@@ -132,10 +141,15 @@ func (c *Conn) putResult(ctx context.Context, r jobs.Result, ttl int) (first boo
 	if err != nil {
 		return false, err
 	}
+	ctx, span := c.sending(ctx, "publish", resultStream)
+	c.inject(ctx, m)
 	err = c.publish(ctx, "store the result of job "+r.JobID, m)
 	if exists, _ := refused(err); exists {
+		span.AddEvent("refused: the job has a result")
+		span.End()
 		return false, nil
 	}
+	endSpan(span, err)
 	return err == nil, err
 }
 

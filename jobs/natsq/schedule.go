@@ -35,12 +35,14 @@ func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	m.Subject = s.sched(j.ID)
 	// The client's own option cuts the time to whole seconds, which would be too early. The stamp of the server ends in
 	// nanoseconds, so any time is taken as it is.
+	trace := m.Header
 	m.Header = nats.Header{
 		headerSchedule: {"@at " + j.NotBefore.UTC().Format(time.RFC3339Nano)},
 		headerTarget:   {s.due(j.ID)},
 
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
 	}
+	keepTrace(m, trace)
 	err := c.publish(ctx, what, m)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
@@ -106,7 +108,9 @@ func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 	}
 	if err != nil { // no result yet, or an id that will be a dead letter
 		if err = c.ensure(ctx, s); err == nil {
-			err = c.publish(ctx, "queue job "+id, &nats.Msg{Subject: s.job(id), Data: m.Data})
+			out := &nats.Msg{Subject: s.job(id), Data: m.Data}
+			keepTrace(out, m.Header)
+			err = c.publish(ctx, "queue job "+id, out)
 		}
 		if exists, full := refused(err); exists {
 			err = nil

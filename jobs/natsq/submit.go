@@ -36,7 +36,9 @@ func (c *Conn) admit(ctx context.Context, j jobs.Job, made bool) error {
 
 // submit is Submit for a job whose cancellations up to the revision forgiven do not count. Of one whose id was made for this call nothing
 // can be known, so it is not asked for.
-func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) error {
+func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) (err error) {
+	ctx, span := c.submitting(ctx, j)
+	defer func() { endSpan(span, err) }()
 	what := "submit job " + j.ID
 	if len(j.After) > 0 {
 		return c.submitGraph(ctx, what, []jobs.Job{j}, forgiven)
@@ -46,7 +48,7 @@ func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made boo
 		return err
 	}
 	if forgiven > 0 {
-		m.Header = nats.Header{headerForgiven: {strconv.FormatUint(forgiven, 10)}}
+		setHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
 	}
 	if !made {
 		if err := c.unknown(ctx, j); err != nil {
@@ -75,10 +77,12 @@ func submitError(what string, err error) error {
 // stored and the error, jobs.ErrExists, names it. Jobs that wait for others may be submitted with those, in any order, of both
 // pools and delayed; jobs and parents together are at most jobs.MaxBatch. Without such a job none of them may be delayed, or have the
 // id of one that is: then it is done now, and once. It returns when all are stored.
-func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) error {
+func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	if len(batch) == 0 {
 		return nil
 	}
+	ctx, span := c.submitting(ctx, batch...)
+	defer func() { endSpan(span, err) }()
 	if len(batch) > jobs.MaxBatch {
 		return jobs.Errorf(jobs.CodeInvalid, "a batch of %d jobs: at most %d are submitted as one", len(batch), jobs.MaxBatch)
 	}
@@ -248,7 +252,9 @@ func (c *Conn) prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, er
 	if err := jobs.CheckJSON(data); err != nil {
 		return nil, j, fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
-	return &nats.Msg{Subject: sourceOf(j).job(j.ID), Data: data}, j, nil
+	m := &nats.Msg{Subject: sourceOf(j).job(j.ID), Data: data}
+	c.inject(ctx, m)
+	return m, j, nil
 }
 
 // putSpec stores a spec under a name of job and content, so that nobody else's job holds it and a repeated call stores

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -27,14 +29,15 @@ type task struct {
 	began   time.Time
 	queued  time.Time // when the queue stored it, by the server's clock
 	log     *slog.Logger
+	span    trace.Span // of this attempt
 
 	forgiven uint64 // cancellations up to this revision belong to an earlier life of the job
 }
 
 // open reads a delivery. A message that is no job is settled as a dead letter, a job that needs no run is settled at once; t is nil
 // for both.
-func (w *Worker) open(ctx context.Context, m *nats.Msg) *task {
-	t := &task{m: m, attempt: 1, began: time.Now(), log: w.Logger}
+func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
+	t := &task{m: m, attempt: 1, began: time.Now(), log: w.Logger, span: telemetry.NoSpan}
 	if meta, err := m.Metadata(); err == nil {
 		t.attempt, t.queued = int(meta.NumDelivered), meta.Timestamp
 	}
@@ -44,6 +47,13 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) *task {
 		w.drop(t, jobs.Errorf(jobs.CodeInvalid, "a job on the subject %.100q", m.Subject))
 		return nil
 	}
+	t.span = w.c.processing(ctx, t)
+	ctx = w.c.within(ctx, t.span)
+	defer func() {
+		if opened == nil {
+			t.span.End()
+		}
+	}()
 	t.forgiven, _ = strconv.ParseUint(m.Header.Get(headerForgiven), 10, 64) // absent but in a redriven job
 	t.log = w.Logger.With("job", t.id, "kind", t.src.kind, "attempt", t.attempt)
 	if err := jobs.CheckID("job id", t.id); err != nil {
@@ -111,6 +121,8 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	if t == nil {
 		return
 	}
+	defer t.span.End()
+	base = w.c.within(base, t.span)
 	run, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	run, stop := withDeadline(run, t.job.Deadline)
@@ -153,11 +165,13 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 		err = fmt.Errorf("job %s was not done by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
 	case ending:
 		t.log.Info("job given back", "error", err)
+		outcome(t.span, "given_back", nil)
 		w.giveBack(t, 0)
 		return
 	case cause != nil && !errors.Is(cause, jobs.ErrFinish):
 		// The worker is not healthy. The queue gives the job to another when its lease runs out.
 		t.log.Warn("job abandoned", "error", err)
+		outcome(t.span, "abandoned", err)
 		return
 	case jobs.Retryable(err) && !t.job.LastAttempt:
 		w.retry(t, err)
@@ -185,6 +199,7 @@ func (w *Worker) retry(t *task, err error) {
 	pause := backoff(t.attempt)
 	t.log.Warn("job will be tried again", "error", err, "pause", pause)
 	w.Metrics.retried(t)
+	outcome(t.span, "retried", err)
 	w.giveBack(t, pause)
 }
 
@@ -242,10 +257,12 @@ func (w *Worker) settle(ctx context.Context, t *task, output any, err error) {
 }
 
 func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
+	ctx = w.c.within(ctx, t.span)
 	if t.id != "" {
 		first, err := w.c.putResult(ctx, r, t.job.ResultTTL)
 		if err != nil {
 			t.log.Error("result not stored; the job will be repeated", "error", err)
+			outcome(t.span, "abandoned", err)
 			return
 		}
 		if !first {
@@ -289,6 +306,7 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 		}
 	}
 	w.Metrics.settled(t, r)
+	settled(t.span, r)
 	if r.Error != nil {
 		t.log.Warn("job failed", "error", r.Error)
 	} else {
