@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,10 +25,12 @@ func jobCommand() *cobra.Command {
 	list.Flags().Int("limit", 100, "most jobs to list; 0 for all")
 	watch := &cobra.Command{Use: "watch ID", Short: "Print a job's progress as it comes, then its result; fails as the job does", Args: cobra.ExactArgs(1), RunE: submitting(jobWatch)}
 	watch.Flags().Duration("timeout", 0, "longest wait; 0 for none")
+	logs := &cobra.Command{Use: "logs ID", Short: "Print what a job's handler has logged, attempt by attempt", Args: cobra.ExactArgs(1), RunE: connected(jobLogs)}
+	logs.Flags().BoolP("follow", "F", false, "go on until the job is over")
 	cancel := &cobra.Command{Use: "cancel ID", Short: "End a job that waits or runs", Args: cobra.ExactArgs(1), RunE: submitting(jobCancel)}
 	cancel.Flags().Bool("finish", false, "let it finish what it holds; its result says how far it came")
 	retry := &cobra.Command{Use: "retry ID", Short: "Try a job that failed for good again", Args: cobra.ExactArgs(1), RunE: connected(jobRetry)}
-	all := []*cobra.Command{get, list, watch, cancel, retry}
+	all := []*cobra.Command{get, list, watch, logs, cancel, retry}
 	for _, c := range all {
 		natsFlag(c.Flags())
 		outputFlag(c.Flags())
@@ -125,6 +129,61 @@ func jobWatch(cmd *cobra.Command, args []string, c submitter) error {
 	}
 	defer stop()
 	return waitFor(cmd, c, args[0])
+}
+
+// logView is a line as it is shown: the job's, or how many had no room.
+type logView struct {
+	Job     string          `json:"job"`
+	Attempt int             `json:"attempt"`
+	Worker  string          `json:"worker"`
+	Line    json.RawMessage `json:"line,omitempty"`
+	Dropped int             `json:"dropped,omitempty"`
+}
+
+func jobLogs(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	follow, _ := cmd.Flags().GetBool("follow")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
+	if err != nil {
+		return err
+	}
+	dropped := map[string]int{} // of an attempt, as it was shown last
+	err = c.Logs(cmd.Context(), args[0], follow, func(l jobs.LogLines) error {
+		for _, raw := range l.Lines {
+			var line jobs.LogLine
+			if err := json.Unmarshal(raw, &line); err != nil {
+				return err
+			}
+			v := logView{Job: l.JobID, Attempt: l.Attempt, Worker: l.Worker, Line: raw}
+			if err := p.item(v, line.Time.Format(time.RFC3339Nano), l.Attempt, l.Worker, line.Level, line.Message, logFields(raw)); err != nil {
+				return err
+			}
+		}
+		key := fmt.Sprint(l.Attempt, " ", l.Worker)
+		if l.Dropped > dropped[key] {
+			dropped[key] = l.Dropped
+			v := logView{Job: l.JobID, Attempt: l.Attempt, Worker: l.Worker, Dropped: l.Dropped}
+			if err := p.item(v, "", l.Attempt, l.Worker, "", fmt.Sprintf("(%d lines of this attempt had no room so far)", l.Dropped), ""); err != nil {
+				return err
+			}
+		}
+		return p.flush()
+	})
+	return errors.Join(err, p.end())
+}
+
+// logFields lists what a line has besides time, level and message, by name.
+func logFields(raw json.RawMessage) string {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil {
+		return ""
+	}
+	var text []string
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		if k != "time" && k != "level" && k != "msg" {
+			text = append(text, k+"="+string(all[k]))
+		}
+	}
+	return strings.Join(text, " ")
 }
 
 func jobCancel(cmd *cobra.Command, args []string, c submitter) error {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -49,7 +50,7 @@ func (p *printer) item(v any, row ...any) error {
 	if p.format == "table" {
 		text := make([]string, len(row))
 		for i, c := range row {
-			text[i] = strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(c))
+			text[i] = strings.Map(printable, fmt.Sprint(c))
 		}
 		fmt.Fprintln(p.table, strings.Join(text, "\t"))
 		if p.n%tableBlock == 0 {
@@ -75,6 +76,22 @@ func (p *printer) item(v any, row ...any) error {
 	}
 	_, err = p.w.Write(data)
 	return err
+}
+
+// printable replaces what would break a row, or command the terminal: what others have written is shown, not obeyed.
+func printable(r rune) rune {
+	if unicode.IsControl(r) {
+		return ' '
+	}
+	return r
+}
+
+// flush shows the rows so far, for a list that others wait for.
+func (p *printer) flush() error {
+	if p.format == "table" {
+		return p.table.Flush()
+	}
+	return nil
 }
 
 // yaml writes an item by way of its JSON, so that the names of fields are those of the protocol.

@@ -2,6 +2,7 @@ package natsq
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -35,6 +36,7 @@ func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Ms
 	defer func() {
 		for _, t := range tasks {
 			w.release(t.m)
+			w.endLog(t)
 			t.span.End()
 		}
 	}()
@@ -117,6 +119,12 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 		w.Metrics.started(t)
 	}
 	w.Logger.Debug("batch started", "kind", tasks[0].src.kind, "jobs", len(tasks))
+	run = jobs.WithLoggers(run, func(i int) *slog.Logger {
+		if i < 0 || i >= len(tasks) {
+			return w.Logger
+		}
+		return w.logger(tasks[i])
+	})
 	outs, err := protect(func() ([]jobs.Outcome, error) {
 		return b.Handle(run, batch, func(i int, v any) {
 			if i >= 0 && i < len(tasks) {

@@ -26,6 +26,7 @@ const (
 	maxBytes = 64 << 30
 	// Waiting jobs and their edges. The server keeps about 100 bytes in memory for each job that was looked at.
 	maxWaiting = 500_000
+	maxJoblogs = 4 << 30 // bytes of what handlers have logged
 )
 
 // streams lists the streams of the protocol; those of logs are made with each swarm.
@@ -71,6 +72,19 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		DiscardNewPerSubject: true,
 		AllowAtomicPublish:   true,
 	}}
+	all = append(all, jetstream.StreamConfig{
+		Name:      joblogStream,
+		Subjects:  []string{"exo.joblog.*"},
+		Retention: jetstream.LimitsPolicy,
+		MaxAge:    resultAge + logSlack,
+		// What is too much pushes out the oldest: a log holds nothing up.
+		Discard:            jetstream.DiscardOld,
+		MaxBytes:           maxJoblogs,
+		MaxMsgSize:         jobs.MaxLogMessage,
+		MaxMsgsPerSubject:  2 * jobs.MaxLogLines,
+		AllowMsgTTL:        true,
+		AllowAtomicPublish: true,
+	})
 	for _, p := range pools() {
 		all = append(all, jetstream.StreamConfig{
 			Name:      jobStream(p),

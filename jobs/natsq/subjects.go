@@ -12,6 +12,7 @@ const (
 	deadStream    = "EXO_DEAD"
 	schedStream   = "EXO_SCHED"
 	waitStream    = "EXO_WAIT"
+	joblogStream  = "EXO_JOBLOGS"
 	leaseBucket   = "EXO_LEASES"
 	swarmBucket   = "EXO_SWARMS"
 	cancelBucket  = "EXO_CANCEL"

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,6 +31,10 @@ type task struct {
 	queued  time.Time // when the queue stored it, by the server's clock
 	log     *slog.Logger
 	span    trace.Span // of this attempt
+
+	logOnce sync.Once
+	logger  *slog.Logger // see Worker.logger
+	lines   *jobLines
 
 	forgiven uint64 // cancellations up to this revision belong to an earlier life of the job
 }
@@ -122,9 +127,11 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 		return
 	}
 	defer t.span.End()
+	defer w.endLog(t)
 	base = w.c.within(base, t.span)
 	run, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
+	run = jobs.WithLoggers(run, func(int) *slog.Logger { return w.logger(t) })
 	run, stop := withDeadline(run, t.job.Deadline)
 	defer stop()
 	w.held.onSick(m, cancel)
@@ -197,7 +204,7 @@ func backoff(attempt int) time.Duration {
 
 func (w *Worker) retry(t *task, err error) {
 	pause := backoff(t.attempt)
-	t.log.Warn("job will be tried again", "error", err, "pause", pause)
+	w.logger(t).Warn("job will be tried again", "error", err, "pause", pause)
 	w.Metrics.retried(t)
 	outcome(t.span, "retried", err)
 	w.giveBack(t, pause)

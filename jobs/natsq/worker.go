@@ -105,6 +105,7 @@ type Worker struct {
 	puller *puller
 	held   *holder
 	done   *retirer
+	logs   *logbook
 	ctl    *control
 	limits *limiter
 	deps   *dependents
@@ -161,6 +162,8 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	w.done = c.newRetirer(o.Logger)
 	w.done.ended.Go(w.done.loop)
 	ends = append(ends, w.done.close)
+	w.logs = newLogbook(c, o.Logger)
+	ends = append(ends, w.logs.close)
 	if w.ctl, err = c.watchControl(ctx, o.Pool, w.poke, o.Logger); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,355 @@
+package natsq
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func joblogSubject(id string) string { return "exo.joblog." + id }
+
+// How fast a worker stores what its handlers log. One batch, and so one sync of the server's disk, a turn: five in a second, whatever the
+// handlers do.
+const (
+	logTurn     = 200 * time.Millisecond
+	logMessages = 256     // of a turn
+	logBytes    = 1 << 20 // of a turn
+	logPending  = 32 << 10
+	// logHeld bounds what a worker holds for all its jobs while the server is away or slow.
+	logHeld = 8 << 20
+	// logSlack is how much longer than the result's its lines' time is, because they are written before it.
+	logSlack = 24 * time.Hour
+	// logPatience is what one turn, and the last one, may take.
+	logPatience = 5 * time.Second
+)
+
+// logbook stores what the handlers of a worker log. One goroutine writes, so that no handler waits for the server.
+type logbook struct {
+	c   *Conn
+	log *slog.Logger
+
+	mu     sync.Mutex
+	dirty  []*jobLines // have something to say, in the order of their turns
+	held   int         // bytes pending in all of them
+	closed bool
+
+	now *logBatch // under way; the loop's alone
+
+	wake  chan struct{}
+	stop  chan struct{}
+	ended sync.WaitGroup
+	once  sync.Once
+}
+
+// jobLines are the lines of one attempt at a job. The logbook's mutex guards what follows the fixed part.
+type jobLines struct {
+	book    *logbook
+	id      string
+	attempt int
+	worker  string
+	ttl     string // of its messages
+
+	pending []json.RawMessage
+	size    int // bytes of pending
+	lines   int // so far
+	bytes   int
+	dropped int
+	said    int // dropped, when it was last stored
+	dirty   bool
+}
+
+func newLogbook(c *Conn, log *slog.Logger) *logbook {
+	b := &logbook{c: c, log: log, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	b.ended.Go(b.loop)
+	return b
+}
+
+// logger makes the logger of a task when it is first used.
+func (w *Worker) logger(t *task) *slog.Logger {
+	t.logOnce.Do(func() {
+		ttl := t.job.ResultTTL
+		if ttl <= 0 {
+			ttl = resultTTL
+		}
+		t.lines = &jobLines{book: w.logs, id: t.id, attempt: t.attempt, worker: w.Name, ttl: strconv.Itoa(ttl+int(logSlack.Seconds())) + "s"}
+		t.logger = slog.New(slog.NewMultiHandler(t.log.Handler(), slog.NewJSONHandler(t.lines, nil)))
+	})
+	if t.logger == nil { // the task is over
+		return t.log
+	}
+	return t.logger
+}
+
+// endLog has the rest of a task's log stored.
+func (w *Worker) endLog(t *task) {
+	t.logOnce.Do(func() {})
+	if l := t.lines; l != nil {
+		w.logs.mu.Lock()
+		defer w.logs.mu.Unlock()
+		if l.dropped > l.said && l.lines > 0 {
+			w.logs.touch(l)
+		}
+	}
+}
+
+// Write takes one line of JSON. It never fails.
+func (l *jobLines) Write(p []byte) (int, error) {
+	line := bytes.TrimSpace(p)
+	if len(line) > jobs.MaxLogLine {
+		line = shorten(line)
+	}
+	b := l.book
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := len(line)
+	if l.lines == jobs.MaxLogLines || l.bytes+n > jobs.MaxLogBytes || l.size+n > logPending || b.held+n > logHeld || b.closed {
+		if l.dropped++; l.dropped == 1 && l.lines > 0 && !b.closed { // a job of which nothing is kept has no turn: they could be any number
+			b.touch(l)
+		}
+		return len(p), nil
+	}
+	l.pending = append(l.pending, bytes.Clone(line))
+	l.lines++
+	l.bytes += n
+	l.size += n
+	b.held += n
+	b.touch(l)
+	return len(p), nil
+}
+
+// shorten makes a line of at most jobs.MaxLogLine bytes of one that is longer: the fields of the handler go, and then the end of its message.
+func shorten(line []byte) []byte {
+	var one struct {
+		jobs.LogLine
+		Cut bool `json:"cut"`
+	}
+	_ = json.Unmarshal(line, &one) // slog has made it
+	one.Cut = true
+	for room := jobs.MaxLogLine - 256; ; room /= 2 { // escapes may be six times as long as what they stand for
+		if len(one.Message) > room {
+			one.Message = strings.ToValidUTF8(one.Message[:room], "")
+		}
+		out, err := json.Marshal(one)
+		if err == nil && len(out) <= jobs.MaxLogLine {
+			return out
+		}
+		if room == 0 {
+			return []byte(`{"level":"ERROR","msg":"","cut":true}`)
+		}
+	}
+}
+
+// touch gives l a turn. It must be called with mu held.
+func (b *logbook) touch(l *jobLines) {
+	if l.dirty {
+		return
+	}
+	l.dirty = true
+	if b.dirty = append(b.dirty, l); len(b.dirty) == 1 {
+		select {
+		case b.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (b *logbook) loop() {
+	turn := time.NewTimer(time.Hour)
+	defer turn.Stop()
+	for {
+		select {
+		case <-b.wake:
+			turn.Reset(logTurn)
+		case <-turn.C:
+			ctx, cancel := context.WithTimeout(context.Background(), logPatience)
+			if b.store(ctx) {
+				turn.Reset(logTurn)
+			}
+			cancel()
+		case <-b.stop:
+			ctx, cancel := context.WithTimeout(context.Background(), logPatience)
+			defer cancel()
+			for b.c.nc.IsConnected() && ctx.Err() == nil && b.store(ctx) {
+			}
+			return
+		}
+	}
+}
+
+// logBatch is what one turn stores. It is sent again as it is until the server has said something about it.
+type logBatch struct {
+	msgs  []*nats.Msg
+	of    []*jobLines
+	lines []int // in each message
+	size  int   // bytes of all lines
+}
+
+// take makes the batch of a turn; nil when nothing is pending.
+func (b *logbook) take() *logBatch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := &logBatch{}
+	for len(b.dirty) > 0 && len(t.msgs) < logMessages && t.size < logBytes {
+		l := b.dirty[0]
+		b.dirty = b.dirty[1:]
+		var data bytes.Buffer
+		enc := json.NewEncoder(&data)
+		enc.SetEscapeHTML(false) // else a message could be six times as long as its lines
+		err := enc.Encode(jobs.LogLines{Version: jobs.Version, JobID: l.id, Attempt: l.attempt, Worker: l.worker, Lines: l.pending, Dropped: l.dropped})
+		n, size := len(l.pending), l.size
+		l.pending, l.size, l.said, l.dirty = nil, 0, l.dropped, false
+		if err != nil { // slog writes JSON
+			b.log.Error("log of a job not stored", "job", l.id, "error", err)
+			l.dropped += n
+			b.held -= size
+			continue
+		}
+		t.of, t.lines, t.size = append(t.of, l), append(t.lines, n), t.size+size
+		t.msgs = append(t.msgs, &nats.Msg{Subject: joblogSubject(l.id), Data: data.Bytes(), Header: nats.Header{
+			jetstream.MsgTTLHeader: {l.ttl}, jetstream.MsgIDHeader: {NewID()},
+		}})
+	}
+	if len(t.msgs) == 0 {
+		return nil
+	}
+	return t
+}
+
+// errCodeBatchTwice is what the server says of a batch with a message id that it knows: an earlier try was stored.
+const errCodeBatchTwice = 10201
+
+// store stores what is pending, as much as goes into one turn. more says that something is left.
+func (b *logbook) store(ctx context.Context) (more bool) {
+	if !b.c.nc.IsConnected() { // it must not fill the client's buffer, which others need
+		return true
+	}
+	if b.now == nil {
+		if b.now = b.take(); b.now == nil {
+			return false
+		}
+	}
+	err := b.c.batch(ctx, b.now.msgs)
+	if transient(err) {
+		b.log.Warn("logs of jobs not stored yet", "jobs", len(b.now.msgs), "error", err)
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var api *jetstream.APIError
+	if err != nil && (!errors.As(err, &api) || api.ErrorCode != errCodeBatchTwice) {
+		b.log.Warn("logs of jobs not stored", "jobs", len(b.now.msgs), "error", err)
+		for i, l := range b.now.of {
+			l.dropped += b.now.lines[i]
+		}
+	}
+	b.held -= b.now.size
+	b.now = nil
+	return len(b.dirty) > 0
+}
+
+// close stores what is left, for a while. A second call does nothing.
+func (b *logbook) close() {
+	b.once.Do(func() {
+		b.mu.Lock()
+		b.closed = true
+		b.mu.Unlock()
+		close(b.stop)
+	})
+	b.ended.Wait()
+}
+
+// followGrace is how long a follower waits for lines of a job that is over: they are stored some turns behind it.
+const followGrace = 5 * logTurn
+
+// Logs calls fn with what handlers have logged while they worked on a job, in the order in which it was stored, until fn returns an
+// error, which it returns. With follow it goes on until the job is over. jobs.ErrNotFound when nothing is known of such a job. A message that is no log
+// is given as a line that says so.
+func (c *Conn) Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error {
+	if err := jobs.CheckID("job id", id); err != nil {
+		return err
+	}
+	news := make(chan struct{}, 1)
+	if follow { // each message is a push too, and the job's end; a look now and then in case one was lost
+		for _, subject := range []string{joblogSubject(id), doneSubject(id)} {
+			sub, err := c.nc.Subscribe(subject, func(*nats.Msg) {
+				select {
+				case news <- struct{}{}:
+				default:
+				}
+			})
+			if err != nil {
+				return fmt.Errorf("follow job %s: %w", id, err)
+			}
+			defer func() { _ = sub.Unsubscribe() }()
+		}
+	}
+	if there, err := c.standing(ctx, id); err != nil {
+		return err
+	} else if !there {
+		if _, err := c.nextRetry(ctx, joblogStream, joblogSubject(id), 1); err != nil {
+			return fmt.Errorf("logs of job %s: check the id, or its result has expired: %w", id, err)
+		}
+		follow = false
+	}
+	look := time.NewTimer(time.Hour)
+	defer look.Stop()
+	over := false
+	for seq := uint64(1); ; {
+		m, err := c.nextRetry(ctx, joblogStream, joblogSubject(id), seq)
+		if err == nil {
+			seq = m.Seq + 1
+			if err := fn(readLines(id, m)); err != nil {
+				return err
+			}
+			continue
+		}
+		if !errors.Is(err, jobs.ErrNotFound) || !follow || over {
+			if errors.Is(err, jobs.ErrNotFound) {
+				err = nil
+			}
+			return err
+		}
+		pause := 2 * time.Second
+		if _, err := c.result(ctx, id); err == nil {
+			over, pause = true, followGrace
+		} else if !errors.Is(err, jobs.ErrNotFound) {
+			return err
+		}
+		look.Reset(pause)
+		for waiting := true; waiting; {
+			select {
+			case <-news:
+				waiting = over // the grace is waited for to its end
+			case <-look.C:
+				waiting = false
+			case <-ctx.Done():
+				return fmt.Errorf("follow job %s: %w", id, context.Cause(ctx))
+			}
+		}
+	}
+}
+
+// readLines reads a message of a job's log.
+func readLines(id string, m *stored) jobs.LogLines {
+	l, err := jobs.DecodeLogLines(m.Data)
+	if err == nil && l.JobID != id {
+		err = jobs.Errorf(jobs.CodeInvalid, "it is of job %.100q", l.JobID)
+	}
+	if err != nil {
+		line, _ := json.Marshal(jobs.LogLine{Time: m.Time, Level: slog.LevelError.String(), Message: fmt.Sprintf("message %d of the log cannot be read: %v", m.Seq, err)}) //nolint:errchkjson // a time and two strings
+		return jobs.LogLines{Version: jobs.Version, JobID: id, Lines: []json.RawMessage{line}}
+	}
+	return l
+}
