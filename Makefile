@@ -24,14 +24,13 @@ cuda: ## the GPU build: needs the CUDA 11.8 headers and link stubs, no GPU
 bench:
 	go test -run '^$$' -bench . ./...
 
-fuzz: ## every parser for a while
-	go test -run '^$$' -fuzz FuzzDecode -fuzztime 2m ./jobs/batch
-	go test -run '^$$' -fuzz FuzzDecodeJob -fuzztime 2m ./jobs
-	go test -run '^$$' -fuzz FuzzDecodeResult -fuzztime 2m ./jobs
-	go test -run '^$$' -fuzz FuzzValidate -fuzztime 2m ./jobs/schema
-	go test -run '^$$' -fuzz FuzzSubject -fuzztime 2m ./jobs/natsq
-	go test -run '^$$' -fuzz FuzzCSV -fuzztime 2m ./cpuagents
-	go test -run '^$$' -fuzz FuzzDecode -fuzztime 2m ./internal/strictyaml
+FUZZTIME ?= 20s
+fuzz: ## every fuzz target there is, each for FUZZTIME
+	@for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	    echo "== $$p $$f" && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	  done; \
+	done
 
 crash: ## the full campaigns of crashes, kills, flips and faults on the page store, and their counts; 20 minutes on two cores
 	EXOSWARM_CRASHES=30 EXOSWARM_KILLS=1000 EXOSWARM_FLIPS=100000 EXOSWARM_FAULTS=20 EXOSWARM_BADGER_DAMAGE=1000 \

@@ -104,6 +104,21 @@ func FuzzDecodeResult(f *testing.F) {
 	})
 }
 
+func FuzzDecodeLogLines(f *testing.F) {
+	f.Add([]byte(`{"v":1,"job":"a","attempt":1,"worker":"w","lines":[{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"m","x":[1]}],"dropped":2}`))
+	f.Add([]byte(`{"v":1,"lines":[[]],"dropped":-1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := DecodeLogLines(data)
+		var e *Error
+		if err != nil && (!errors.As(err, &e) || e.Code != CodeInvalid && e.Code != CodeVersion) {
+			t.Fatalf("an error of no class: %v", err)
+		}
+		if err == nil && (l.Version != Version || len(l.Lines) > MaxLogLines || l.Attempt < 0 || l.Dropped < 0) {
+			t.Fatalf("%+v", l)
+		}
+	})
+}
+
 // TestCheckJSON: the depth is that of the JSON, not of what looks like it inside a text.
 func TestCheckJSON(t *testing.T) {
 	for text, ok := range map[string]bool{

@@ -163,6 +163,23 @@ type Swarm struct {
 	Created time.Time       `json:"created"`
 }
 
+// MaxGroups is the most groups of a swarm: an agent keeps 4 bytes for each before it asks its device for their pages.
+const MaxGroups = 1 << 27
+
+// Validate checks what every swarm must have. The spec is its cell's.
+func (s Swarm) Validate() error {
+	if s.Version != Version {
+		return Errorf(CodeVersion, "swarm %s speaks protocol version %d, this agent %d: update the older side", s.ID, s.Version, Version)
+	}
+	if err := CheckID("swarm id", s.ID); err != nil {
+		return err
+	}
+	if s.Groups < 1 || s.Groups > MaxGroups {
+		return Errorf(CodeInvalid, "swarm %s: %d groups: use 1 to %d", s.ID, s.Groups, MaxGroups)
+	}
+	return nil
+}
+
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // CheckID returns an error unless id may stand in a subject or a stream name.

@@ -114,3 +114,35 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// FuzzDecodeDecisions is FuzzDecode for decisions.
+func FuzzDecodeDecisions(f *testing.F) {
+	d := &Decisions{
+		Group: []uint32{1}, Row: []uint64{1}, Read: []int64{1}, Timestamp: []string{"t"}, Value: []float64{1}, Score: []float32{0.5},
+		Decision: []uint32{NoDecision}, Counts: []uint32{1, 2}, Candidates: 2, Leader: []uint64{1}, Round: []uint64{1},
+	}
+	data, err := d.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	for i := range data {
+		broken := append([]byte{}, data...)
+		broken[i] ^= 0x81
+		f.Add(broken)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := DecodeDecisions(data)
+		if err != nil {
+			if !isInvalid(err) {
+				t.Fatalf("error of the wrong class: %v", err)
+			}
+			return
+		}
+		n := d.Len()
+		if len(d.Row) != n || len(d.Read) != n || len(d.Timestamp) != n || len(d.Value) != n || len(d.Score) != n || len(d.Decision) != n || len(d.Leader) != n ||
+			len(d.Round) != n || len(d.Counts) != n*d.Candidates {
+			t.Fatal("columns of different length")
+		}
+	})
+}

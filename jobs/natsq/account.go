@@ -1,6 +1,7 @@
 package natsq
 
 import (
+	"encoding/json"
 	"math"
 	"time"
 
@@ -60,6 +61,32 @@ type account struct {
 type hold struct {
 	Slots int    `json:"slots"`
 	Beat  uint64 `json:"beat"`
+}
+
+// maxSlots is the most slots of a tenant: the largest limit of concurrency.
+const maxSlots = 10_000
+
+// parseAccount reads an account as it is stored. One that no worker can have written is an error: negative slots would let others have more
+// than the limit, and negative tokens would stop the tenant for ever.
+func parseAccount(data []byte) (a account, err error) {
+	if len(data) == 0 { // it was removed
+		return a, nil
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return account{}, jobs.Errorf(jobs.CodeInvalid, "account: %v", err)
+	}
+	if a.Version != jobs.Version {
+		return account{}, jobs.Errorf(jobs.CodeVersion, "account speaks protocol version %d, this agent %d: update the older side", a.Version, jobs.Version)
+	}
+	if a.Tokens < 0 {
+		return account{}, jobs.Errorf(jobs.CodeInvalid, "account: %v tokens: use 0 or more", a.Tokens)
+	}
+	for id, h := range a.Holders {
+		if h.Slots < 0 || h.Slots > maxSlots {
+			return account{}, jobs.Errorf(jobs.CodeInvalid, "account: %d slots of %s: use 0 to %d", h.Slots, id, maxSlots)
+		}
+	}
+	return a, nil
 }
 
 // clockStep is how far the account may be ahead of the clock before the clock is taken to have been set back.

@@ -2,7 +2,6 @@ package natsq
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -271,10 +270,9 @@ func (l *limiter) learn(name string, t *tenant, data []byte, revision uint64) {
 	if revision <= t.revision {
 		return
 	}
-	var acc account
-	if len(data) > 0 && json.Unmarshal(data, &acc) != nil {
-		l.log.Error("the account of a tenant is not valid and is made anew", "tenant", name)
-		acc = account{}
+	acc, err := parseAccount(data)
+	if err != nil {
+		l.log.Error("the account of a tenant is not valid and is made anew", "tenant", name, "error", err)
 	}
 	t.acc, t.revision = acc, revision
 	if t.mine > acc.Holders[l.id].Slots {

@@ -150,13 +150,18 @@ func (a *Announcement) Close(ctx context.Context) error {
 func (c *Conn) Agents(ctx context.Context) ([]jobs.Agent, error) {
 	var all []jobs.Agent
 	err := c.values(ctx, "list agents", agentBucket, func(key string, m *stored) {
-		var a jobs.Agent
-		if json.Unmarshal(m.Data, &a) != nil || a.Version != jobs.Version {
-			a = jobs.Agent{Name: key, State: "of another version"}
-		}
+		a := readAgent(key, m.Data)
 		a.Seen = m.Time
 		all = append(all, a)
 	})
 	slices.SortFunc(all, func(a, b jobs.Agent) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
+}
+
+// readAgent reads an agent's record, which may be a stranger's.
+func readAgent(key string, value []byte) (a jobs.Agent) {
+	if json.Unmarshal(value, &a) != nil || a.Version != jobs.Version {
+		return jobs.Agent{Name: key, State: "of another version"}
+	}
+	return a
 }

@@ -13,7 +13,7 @@ import (
 
 // PutSwarm announces a swarm, or changes its record.
 func (c *Conn) PutSwarm(ctx context.Context, s jobs.Swarm) error {
-	if err := jobs.CheckID("swarm id", s.ID); err != nil {
+	if err := s.Validate(); err != nil {
 		return err
 	}
 	data, err := json.Marshal(s)
@@ -70,15 +70,22 @@ func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
 			}
 			ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
 			if !ch.Gone {
-				if err := json.Unmarshal(u.Value(), &ch.Swarm); err != nil {
-					ch.Err = fmt.Errorf("record of swarm %s: %w", u.Key(), err)
-				} else if ch.Swarm.Version != jobs.Version {
-					ch.Err = jobs.Errorf(jobs.CodeVersion, "swarm %s speaks protocol version %d, this agent %d", u.Key(), ch.Swarm.Version, jobs.Version)
-				}
+				ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
 			}
 			fn(ch)
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// readSwarm reads a swarm's record, which may be a stranger's.
+func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
+	if err := json.Unmarshal(value, &s); err != nil {
+		return s, jobs.Errorf(jobs.CodeInvalid, "record of swarm %s: %v", key, err)
+	}
+	if s.ID != key {
+		return s, jobs.Errorf(jobs.CodeInvalid, "record of swarm %s: its id is %.100q", key, s.ID)
+	}
+	return s, s.Validate()
 }

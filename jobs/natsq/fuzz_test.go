@@ -1,0 +1,217 @@
+package natsq
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/schema"
+)
+
+// classed fails unless err, when there is one, is of a class that its receiver can act on.
+func classed(t *testing.T, err error) {
+	t.Helper()
+	var e *jobs.Error
+	var s *schema.Error
+	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid && e.Code != jobs.CodeVersion) {
+		t.Fatalf("an error of no class: %v", err)
+	}
+}
+
+// FuzzWorker: whatever stands in a queue ends with a result, and with a dead letter when it failed, and the worker goes on. ID in the message stands for
+// the job's id.
+func FuzzWorker(f *testing.F) {
+	const object = `{"name":"n","sha256":"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","size":`
+	for _, data := range []string{
+		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":1}`,
+		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":1,"max_attempts":100,"result_ttl_s":1,"not_before":"9999-12-31T23:59:59Z","after":["ID"]}`,
+		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":1,"deadline":"0001-01-01T00:00:01Z"}`,
+		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec_ref":` + object + `67108864}}`,
+		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec_ref":` + object + `0}}`,
+		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec_ref":` + strings.Replace(object, `"n"`, `"\u0000 .>*/"`, 1) + `9}}`,
+		`{"v":2,"id":"ID"}`, `{"v":1e400}`, `{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":"\ud800"}`, `null`, ``, "\xff\x00",
+		strings.Repeat(`{"a":[`, 40) + strings.Repeat(`]}`, 40), strings.Repeat("[", 100_000),
+		`{"v":1,"id":"ID","id":"other","pool":"cpu","pool":"gpu","kind":"k","spec":1}`,
+	} {
+		f.Add([]byte(data), "1", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
+	}
+	f.Add([]byte(`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":1}`), "99999999999999999999", strings.Repeat("0", 10_000))
+	_, c := inside(f)
+	w, err := c.Work(f.Context(), WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Concurrency: 4, Logger: slog.New(slog.DiscardHandler), Handlers: map[string]jobs.Handler{
+		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil },
+	}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(w.Stop)
+	var n atomic.Int64
+	f.Fuzz(func(t *testing.T, data []byte, forgiven, trace string) {
+		if len(data) > jobs.MaxMessage/2 || len(forgiven)+len(trace) > 32<<10 || strings.ContainsAny(forgiven+trace, "\r\n") {
+			return // the server, or the client, refuses it
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		id := fmt.Sprint("fuzz", n.Add(1))
+		m := &nats.Msg{
+			Subject: source{jobs.PoolCPU, "k", jobs.Normal, "default"}.job(id), Data: bytes.ReplaceAll(data, []byte("ID"), []byte(id)),
+			Header: nats.Header{headerForgiven: {forgiven}, jobs.HeaderTraceparent: {trace}},
+		}
+		if err := c.publish(ctx, "queue it", m); err != nil {
+			t.Skip(err)
+		}
+		r, err := c.Result(ctx, id)
+		if err != nil {
+			t.Fatalf("%q stalls: %v", m.Data, err)
+		}
+		if !lost(r) {
+			return
+		}
+		letters := 0
+		err = c.DeadLetters(ctx, jobs.DeadFilter{ID: id}, func(d jobs.DeadLetter) bool {
+			if letters++; !bytes.Equal(d.Data, m.Data) || d.Reason.Code != r.Error.Code {
+				t.Errorf("%+v, want %q with %v", d, m.Data, r.Error)
+			}
+			return true
+		})
+		if err == nil && letters == 0 {
+			// It is stored behind the result.
+			for err == nil && letters == 0 {
+				_, err = c.lastRetry(ctx, deadStream, "exo.dead.*.*.*."+id)
+				if err == nil {
+					letters++
+				} else if errors.Is(err, jobs.ErrNotFound) {
+					err = ctx.Err()
+				}
+			}
+		}
+		if err != nil || letters != 1 {
+			t.Fatalf("%d dead letters of %q: %v", letters, m.Data, err)
+		}
+	})
+}
+
+// FuzzRequest: a request of a stranger to the gateway is taken or refused with a class.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`{"pool":"cpu","kind":"k","spec":1,"after":["a"],"on_failed_parent":"run"}`))
+	f.Add([]byte(`{"name":"n","cron":"* * * * *","zone":"Europe/Berlin","missed":"once","job":{"pool":"cpu","kind":"k","spec":1}}`))
+	f.Add([]byte(`[{"pool":"cpu"}]`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		j, err := ParseSubmission(data)
+		classed(t, err)
+		if err == nil {
+			classed(t, j.Validate())
+		}
+		s, err := ParseSchedule(data)
+		classed(t, err)
+		if err == nil {
+			_, err := times(s)
+			classed(t, err)
+		}
+	})
+}
+
+// FuzzSchedule: a stranger's record of a schedule is followed or refused, and looking for its times ends soon.
+func FuzzSchedule(f *testing.F) {
+	f.Add([]byte(`{"v":1,"name":"n","cron":"* * * * *","zone":"UTC","missed":"once","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(0))
+	f.Add([]byte(`{"v":1,"name":"n","cron":"0 0 29 2 *","zone":"Europe/Berlin","missed":"once","from":"0001-01-01T00:00:00Z","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(1e9))
+	f.Add([]byte(`{"v":1,"name":"n","cron":"TZ=/ * * * *","zone":"../../etc","from":"9999-12-31T23:59:59Z","job":{"pool":"cpu","kind":"k"}}`), int64(-1))
+	f.Add([]byte(`{"v":1,"name":"n","cron":"*/99999999999 1-0 31 2 ?","job":{}}`), int64(4e9))
+	f.Fuzz(func(t *testing.T, data []byte, now int64) {
+		e, err := readSchedule("n", data)
+		classed(t, err)
+		if err != nil {
+			return
+		}
+		at := time.Unix(now%4e9, 0)
+		run := due(e.at, e.Missed, e.From, at)
+		if len(run) > int(grace/time.Minute)+1 {
+			t.Fatalf("%d runs at once of %s", len(run), data)
+		}
+		for _, when := range run {
+			if when.After(at) || when.Second() != 0 {
+				t.Fatalf("a run at %v, at %v", when, at)
+			}
+			if err := e.Run(when).Validate(); err != nil {
+				t.Fatalf("a run that is no job: %v", err)
+			}
+		}
+	})
+}
+
+// FuzzLimits: whatever stands in the records of a tenant, no worker gets more than the limits say.
+func FuzzLimits(f *testing.F) {
+	f.Add([]byte(`{"v":1,"concurrency":8,"rate":5,"burst":3}`), []byte(`{"v":1,"holders":{"w":{"slots":3,"beat":17}},"tokens":4.5,"at":"2026-01-31T12:00:00Z"}`), uint16(4), uint16(2), uint16(1))
+	f.Add([]byte(`{"v":1,"rate":1e400}`), []byte(`{"v":1,"holders":{"x":{"slots":-9000000000000000000}},"tokens":-1e308,"at":"9999-12-31T00:00:00Z"}`), uint16(1), uint16(1), uint16(0))
+	f.Add([]byte(`{"v":1,"weight":0.01,"concurrency":1,"rate":0.001}`), []byte(`{"v":1,"holders":{"x":{"slots":9999}},"tokens":1e308,"at":"0001-01-01T00:00:01Z"}`), uint16(1), uint16(1), uint16(9))
+	f.Add([]byte(`{"v":1}`), []byte(`{"v":1,"holders":{"x":{"slots":9223372036854775807},"y":{"slots":9223372036854775807}}}`), uint16(1), uint16(0), uint16(0))
+	f.Fuzz(func(t *testing.T, limits, acc []byte, more, take, has uint16) {
+		l, err := parseLimits(limits)
+		classed(t, err)
+		a, err := parseAccount(acc)
+		classed(t, err)
+		if l.Validate() != nil {
+			l = jobs.Limits{Version: jobs.Version}
+		}
+		q := quotaOf(l)
+		now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+		next, slots, tokens, _ := a.apply(q, now, demand{me: "me", slots: int(has), more: int(more), take: int(take)})
+		others := a.slots() - a.Holders["me"].Slots
+		switch {
+		case slots < 0 || tokens < 0 || math.IsNaN(next.Tokens) || q.rate > 0 && next.Tokens < 0:
+			t.Fatalf("%d slots, %d tokens of %+v: %+v", slots, tokens, a, next)
+		case slots > 0 && (q.concurrency == 0 || others+int(has)+slots > q.concurrency):
+			t.Fatalf("%d slots beside %d of others: %+v", slots, others, q)
+		case float64(tokens) > q.burst:
+			t.Fatalf("%d tokens of a burst of %v", tokens, q.burst)
+		}
+		if d := next.pause(quota{rate: 1, burst: 1}, now); d < 0 || d > time.Hour {
+			t.Fatalf("a pause of %v", d)
+		}
+	})
+}
+
+// FuzzRecords: a stranger's records of swarms and agents are refused or make sense.
+func FuzzRecords(f *testing.F) {
+	f.Add([]byte(`{"v":1,"id":"s","name":"n","spec":{},"groups":3,"created":"2026-01-31T12:00:00Z"}`))
+	f.Add([]byte(`{"v":1,"id":"s","groups":-1}`))
+	f.Add([]byte(`{"v":1,"id":"s","groups":9223372036854775807}`))
+	f.Add([]byte(`{"v":1,"name":"a","pool":"cpu","kinds":["k"],"running":-1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := readSwarm("s", data)
+		classed(t, err)
+		if err == nil && (s.ID != "s" || s.Groups < 1 || s.Groups > jobs.MaxGroups) {
+			t.Fatalf("%+v", s)
+		}
+		if a := readAgent("a", data); a.Version != jobs.Version && a.Name != "a" {
+			t.Fatalf("%+v", a)
+		}
+	})
+}
+
+// FuzzHeaders: headers of entries of logs and of dead letters may be anything.
+func FuzzHeaders(f *testing.F) {
+	f.Add("observe", "7", "exo.dead.cpu.k.default.id", "io", "3")
+	f.Add("", "-1", "exo.dead", "", "1e9")
+	f.Add("x", "18446744073709551616", "exo.dead.......", "x", "\x00")
+	f.Fuzz(func(t *testing.T, kind, ref, subject, code, attempts string) {
+		e, err := entry(1, nats.Header{headerKind: {kind}, headerRef: {ref}, jobs.HeaderTraceparent: {code}}, nil)
+		classed(t, err)
+		if err == nil && (e.Kind != kind || e.Seq != 1) {
+			t.Fatalf("%+v", e)
+		}
+		d, err := deadLetter(&stored{Subject: subject, Header: nats.Header{headerCode: {code}, headerAttempts: {attempts}}})
+		if err == nil && strings.Count(subject, ".") != 5 || err == nil && string(d.Reason.Code) != code {
+			t.Fatalf("%q: %+v", subject, d)
+		}
+	})
+}
