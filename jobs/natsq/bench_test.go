@@ -22,7 +22,12 @@ import (
 
 func benchServer(b *testing.B) (*server.Server, *natsq.Conn) {
 	b.Helper()
-	s, err := server.Start(b.Context(), server.Options{Dir: b.TempDir()})
+	return benchProfile(b, false)
+}
+
+func benchProfile(b *testing.B, fast bool) (*server.Server, *natsq.Conn) {
+	b.Helper()
+	s, err := server.Start(b.Context(), server.Options{Dir: b.TempDir(), Fast: fast})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func FuzzWorker(f *testing.F) {
 		if len(data) > jobs.MaxMessage/2 || len(forgiven)+len(trace) > 32<<10 || strings.ContainsAny(forgiven+trace, "\r\n") {
 			return // the server, or the client, refuses it
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // less than a minute of fuzzing, which else would end before it is seen
 		defer cancel()
 		id := fmt.Sprint("fuzz", n.Add(1))
 		m := &nats.Msg{
