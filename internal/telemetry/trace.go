@@ -14,9 +14,6 @@ import (
 // maxState is the longest tracestate that is taken, in bytes: what the specification asks everybody to carry.
 const maxState = 512
 
-// maxParent is the longest traceparent that is looked at, in bytes: 55 in version 00, and a later version may have more behind it.
-const maxParent = 128
-
 // Of returns the trace context of ctx, the zero Trace when there is none.
 func Of(ctx context.Context) (t jobs.Trace) {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
@@ -29,10 +26,10 @@ func Of(ctx context.Context) (t jobs.Trace) {
 	return t
 }
 
-// With returns ctx with the sender's trace context, whose spans are children of the sender's. What is no trace context, or too long, is
-// ignored: then it is ctx.
+// With returns ctx with the sender's trace context, whose spans are children of the sender's. What is no trace context is
+// ignored: then it is ctx; so is a tracestate that is too long.
 func With(ctx context.Context, t jobs.Trace) context.Context {
-	if t.Parent == "" || len(t.Parent) > maxParent {
+	if t.Parent == "" {
 		return ctx
 	}
 	if len(t.State) > maxState {

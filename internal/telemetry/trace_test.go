@@ -1,6 +1,7 @@
 package telemetry_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -16,6 +17,11 @@ func FuzzTrace(f *testing.F) {
 	f.Add("cc-0123456789abcdef0123456789abcdef-0123456789abcdef-01-what-the-future-will-be", strings.Repeat("a=b,", 200))
 	f.Add("ff-0123456789abcdef0123456789abcdef-0123456789abcdef-01", "=")
 	f.Add("00-00000000000000000000000000000000-0000000000000000-00", ",,,")
+	var long []string // each member valid, all together too long
+	for i := range 20 {
+		long = append(long, fmt.Sprintf("key%d=%s", i, strings.Repeat("v", 40)))
+	}
+	f.Add("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", strings.Join(long, ","))
 	f.Fuzz(func(t *testing.T, parent, state string) {
 		ctx := telemetry.With(t.Context(), jobs.Trace{Parent: parent, State: state})
 		s := trace.SpanContextFromContext(ctx)
@@ -26,7 +32,7 @@ func FuzzTrace(f *testing.F) {
 			}
 			return
 		}
-		if !s.IsRemote() || len(out.Parent) != 55 || len(out.State) > 512 || !strings.Contains(out.Parent, s.TraceID().String()) {
+		if !s.IsRemote() || len(out.Parent) != 55 || len(out.State) > 512 || len(s.TraceState().String()) > 512 || !strings.Contains(out.Parent, s.TraceID().String()) {
 			t.Fatalf("%+v", out)
 		}
 		if again := telemetry.Of(telemetry.With(t.Context(), out)); again != out {

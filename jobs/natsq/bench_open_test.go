@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,6 +74,7 @@ func (o *openLoop) run(send func(from, to int)) {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 	defer cancel()
 	b.ResetTimer()
+	before := processor(b)
 	o.start = time.Now()
 	for next := 0; next < b.N; {
 		to := min(b.N, 1+int(time.Since(o.start)*openRate/time.Second))
@@ -91,6 +93,7 @@ func (o *openLoop) run(send func(from, to int)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+	b.ReportMetric(float64((processor(b)-before).Microseconds())/float64(b.N), "cpu-us/job") // other loads change it little
 	for _, p := range []float64{50, 99, 99.9} {
 		b.ReportMetric(float64(o.hist.ValueAtQuantile(p))/1000, fmt.Sprintf("p%v-ms", p))
 	}
@@ -98,6 +101,16 @@ func (o *openLoop) run(send func(from, to int)) {
 		load, _ := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
 		b.ReportMetric(load, "load")
 	}
+}
+
+// processor is the processor time of the process so far: server, submitter and worker.
+func processor(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkOpenLoop: from when a job is to be submitted to when its batch closes, at a fixed rate. single submits each job by itself, group
