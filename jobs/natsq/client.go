@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -19,11 +23,12 @@ type Client struct {
 	nc       *nats.Conn
 	refused  *refusals
 	patience time.Duration
+	tracer   trace.Tracer // nil: nothing is traced
 }
 
 // ConnectClient reaches the server. InProcess, Replicas, Lease and Bare of the options have no meaning here.
 func ConnectClient(o Options) (*Client, error) {
-	c := &Client{patience: o.Patience}
+	c := &Client{patience: o.Patience, tracer: telemetry.Tracer(o.Tracing, tracerName)}
 	if c.patience == 0 {
 		c.patience = 30 * time.Second
 	}
@@ -77,6 +82,14 @@ func (c *Client) ask(ctx context.Context, subject string, body any, wait time.Du
 			return r, false, fmt.Errorf("ask %s: %w", subject, err)
 		}
 	}
+	request := &nats.Msg{Subject: apiPrefix + subject, Data: data}
+	if c.tracer != nil {
+		verb, _, _ := strings.Cut(subject, ".")
+		var span trace.Span
+		ctx, span = c.tracer.Start(ctx, "ask "+apiPrefix+verb, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String(attrSystem, "nats")))
+		defer func() { endSpan(span, err) }()
+		injectTrace(ctx, request)
+	}
 	deadline := time.Now().Add(c.patience)
 	for tries := 1; ; tries++ {
 		var m *nats.Msg
@@ -84,7 +97,7 @@ func (c *Client) ask(ctx context.Context, subject string, body any, wait time.Du
 			try, cancel := context.WithTimeout(ctx, wait+10*time.Second)
 			defer cancel()
 			var err error
-			m, err = c.nc.RequestWithContext(try, apiPrefix+subject, data)
+			m, err = c.nc.RequestMsgWithContext(try, request)
 			return err
 		})
 		if err == nil {

@@ -61,7 +61,7 @@ type Conn struct {
 // do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
 func Connect(ctx context.Context, o Options) (*Conn, error) {
 	c := &Conn{writer: nats.NewInbox()[len(nats.InboxPrefix):], replicas: max(o.Replicas, 1), patience: o.Patience}
-	c.tracer = telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/jobs/natsq")
+	c.tracer = telemetry.Tracer(o.Tracing, tracerName)
 	if c.patience == 0 {
 		c.patience = 30 * time.Second
 	}

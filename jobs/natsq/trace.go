@@ -19,6 +19,8 @@ import (
 //
 // Without a tracer nothing is looked up, made or kept: the functions below return what they got.
 
+const tracerName = "github.com/exoswarm/exoswarm/jobs/natsq"
+
 // Attributes.
 const (
 	attrSystem      = "messaging.system"
@@ -181,9 +183,12 @@ func fail(span trace.Span, e *jobs.Error) {
 
 // inject writes the trace of ctx into the headers of a message.
 func (c *Conn) inject(ctx context.Context, m *nats.Msg) {
-	if c.tracer == nil {
-		return
+	if c.tracer != nil {
+		injectTrace(ctx, m)
 	}
+}
+
+func injectTrace(ctx context.Context, m *nats.Msg) {
 	t := telemetry.Of(ctx)
 	if t.Parent == "" {
 		return

@@ -130,8 +130,9 @@ func (c *cluster) agent(t testing.TB) *natsq.Conn {
 	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
 		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
 		Handlers: map[string]jobs.Handler{
-			"echo": func(_ context.Context, j jobs.Job, progress func(any)) (any, error) {
+			"echo": func(ctx context.Context, j jobs.Job, progress func(any)) (any, error) {
 				progress("begun")
+				jobs.Logger(ctx).Info("echoing")
 				return j.Spec, nil
 			},
 			"fail": func(context.Context, jobs.Job, func(any)) (any, error) {

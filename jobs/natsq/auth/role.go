@@ -49,7 +49,7 @@ const answerWithin = 6 * time.Minute
 // fixed are the streams that agents use and must not make, change or remove. Only the logs of swarms are theirs to make, and as the
 // name of a stream is one token, which a wildcard matches as a whole or not at all, those cannot be allowed by name.
 var fixed = []string{
-	"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT",
+	"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS",
 	"KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS", "KV_EXO_CRON", "KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
 }
 
@@ -73,7 +73,7 @@ var reads = []string{
 }
 
 // told are the subjects on which the cluster tells what happens to jobs.
-var told = []string{"exo.progress.*", "exo.done.*"}
+var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
 
 // Roles lists the roles. What is in it was found by running everything under each; TestRoles does so again.
 func Roles() []Role {
@@ -84,7 +84,7 @@ func Roles() []Role {
 			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*", "$JS.API.STREAM.MSG.DELETE.EXO_WAIT",
 			"$JS.ACK.>", "$JS.FC.>",
-			"exo.job.>", "exo.sched.>", "exo.wait.>", "exo.edge.>", "exo.fired.>", "exo.res.*", "exo.dead.>", "exo.progress.*", "exo.log.>",
+			"exo.job.>", "exo.sched.>", "exo.wait.>", "exo.edge.>", "exo.fired.>", "exo.res.*", "exo.dead.>", "exo.progress.*", "exo.joblog.*", "exo.log.>",
 			"$KV.EXO_AGENTS.>", "$KV.EXO_CANCEL.>", "$KV.EXO_CRON.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>", "$KV.EXO_TENANTS.>", "$O.EXO_OBJECTS.>",
 		}),
 		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed), each("$JS.API.STREAM.DELETE.%s", fixed),
@@ -103,7 +103,7 @@ func Roles() []Role {
 		Publish: []string{">"}, Subscribe: []string{">"},
 	}, {
 		Name: Viewer, Account: viewerAccount,
-		Does:      "reads jobs, results, queues, dead letters, limits, schedules and agents of all tenants, and changes nothing",
+		Does:      "reads jobs, results, logs of jobs, queues, dead letters, limits, schedules and agents of all tenants, and changes nothing",
 		Publish:   reads,
 		Subscribe: slices.Concat([]string{inbox}, told),
 	}, {

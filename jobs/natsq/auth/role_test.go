@@ -156,6 +156,12 @@ func TestViewer(t *testing.T) {
 	if r, err := me.Result(ctx, "seen"); err != nil || string(r.Output) != `{"x":1}` {
 		t.Errorf("%+v, %v", r, err)
 	}
+	said := false
+	for !said && ctx.Err() == nil { // a worker stores them in turns
+		if err := me.Logs(ctx, "seen", true, func(l jobs.LogLines) error { said = said || len(l.Lines) == 1; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if r, err := me.Result(ctx, "dead"); err != nil || r.Status != jobs.Failed {
 		t.Errorf("%+v, %v", r, err)
 	}
