@@ -1,71 +1,34 @@
 package cpuagents
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
-// maxRecord bounds one CSV record in bytes: a line longer than this, or a quoted field that has not closed by then, is
-// rejected as a row of its own and reading goes on with the next line.
-const maxRecord = 1 << 20
-
-// maxTimestamp bounds the text of a timestamp in bytes. It travels with the row, so it counts in the size of a batch.
-const maxTimestamp = 64
-
-// CSVSpec says how to read a CSV file.
-type CSVSpec struct {
-	// Timestamp is the column that says when; Features are the columns with numbers, at least one.
-	Timestamp string   `json:"timestamp"`
-	Features  []string `json:"features"`
-}
-
-// row is one valid row of a series.
-type row struct {
-	number    uint64 // in its file, from 1, the header not counted
-	timestamp string // as written
-	time      int64  // unix nanoseconds
-	value     float64
-	features  []float32
-}
-
-// reject is a row that was skipped, and why.
-type reject struct {
-	Series string `json:"series"`
-	Row    uint64 `json:"row"`
-	Line   uint64 `json:"line"`
-	Reason string `json:"reason"`
-}
-
 // csvReader reads the rows of one file. It holds at most one record and its read-ahead in memory.
 type csvReader struct {
-	name    string
-	spec    CSVSpec
+	spec    ColumnSpec
 	src     io.Closer
-	buf     *bufio.Reader
+	lines   lines
 	pending [][]byte // lines read ahead while a quote was open, and given back
-	line    uint64   // of the last physical line taken
 	first   uint64   // line of the last record
 	ahead   [][]byte // lines of the last record behind its first
 	number  uint64   // of the last row
 	columns []int    // position of the timestamp, then of the features
 	width   int      // columns of the header
-	last    int64    // time of the last valid row
-	any     bool
 	clock   Clock
+	order   order
 }
 
 // newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
-func newCSVReader(name string, src io.ReadCloser, spec CSVSpec) (*csvReader, error) {
-	r := &csvReader{name: name, spec: spec, src: src, buf: bufio.NewReaderSize(src, 256<<10)}
+func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec) (*csvReader, error) {
+	r := &csvReader{spec: spec, src: src, lines: newLines(name, src)}
 	if err := r.header(); err != nil {
 		_ = src.Close()
 		return nil, err
@@ -76,17 +39,17 @@ func newCSVReader(name string, src io.ReadCloser, spec CSVSpec) (*csvReader, err
 func (r *csvReader) header() error {
 	record, problem, err := r.record()
 	if errors.Is(err, io.EOF) {
-		return inputError("%s: the file is empty: it must begin with a header such as %s,%s", r.name, r.spec.Timestamp, strings.Join(r.spec.Features, ","))
+		return inputError("%s: the file is empty: it must begin with a header such as %s,%s", r.lines.name, r.spec.Timestamp, strings.Join(r.spec.Features, ","))
 	}
 	if err != nil {
 		return err
 	}
 	if problem != "" {
-		return inputError("%s: line %d: header: %s", r.name, r.line, problem)
+		return inputError("%s: line %d: header: %s", r.lines.name, r.lines.number, problem)
 	}
 	names, err := split(bytes.TrimPrefix(record, []byte("\xef\xbb\xbf")))
 	if err != nil {
-		return inputError("%s: line 1: header: %v", r.name, err)
+		return inputError("%s: line 1: header: %v", r.lines.name, err)
 	}
 	r.width = len(names)
 	for _, want := range append([]string{r.spec.Timestamp}, r.spec.Features...) {
@@ -96,12 +59,12 @@ func (r *csvReader) header() error {
 				continue
 			}
 			if at >= 0 {
-				return inputError("%s: line 1: column %q appears twice: rename one of them", r.name, want)
+				return inputError("%s: line 1: column %q appears twice: rename one of them", r.lines.name, want)
 			}
 			at = i
 		}
 		if at < 0 {
-			return inputError("%s: line 1: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", r.name, want, quoteAll(names))
+			return inputError("%s: line 1: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", r.lines.name, want, quoteAll(names))
 		}
 		r.columns = append(r.columns, at)
 	}
@@ -145,7 +108,7 @@ func (r *csvReader) next() (row, *reject, error) {
 				problem = r.unread()
 			}
 		}
-		return row{}, &reject{Series: r.name, Row: r.number, Line: r.first, Reason: problem}, nil
+		return row{}, &reject{Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem}, nil
 	}
 }
 
@@ -164,42 +127,27 @@ func (r *csvReader) parse(record []byte) (row, string) {
 		return row{}, fmt.Sprintf("it has %d fields, the header has %d", len(fields), r.width)
 	}
 	out := row{number: r.number, timestamp: strings.TrimSpace(fields[r.columns[0]]), features: make([]float32, len(r.columns)-1)}
-	if len(out.timestamp) > maxTimestamp {
-		return row{}, fmt.Sprintf("its timestamp is longer than %d bytes", maxTimestamp)
-	}
-	if out.time, err = r.clock.Parse(out.timestamp); err != nil {
-		return row{}, err.Error()
+	if problem := r.clock.stamp(&out); problem != "" {
+		return row{}, problem
 	}
 	for i, c := range r.columns[1:] {
 		text := strings.TrimSpace(fields[c])
-		v, err := strconv.ParseFloat(text, 64)
-		switch {
-		case text == "":
+		if text == "" {
 			return row{}, fmt.Sprintf("column %q is empty", r.spec.Features[i])
-		case errors.Is(err, strconv.ErrRange) || math.IsInf(v, 0) || math.Abs(v) > math.MaxFloat32:
-			return row{}, fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", r.spec.Features[i], shorten(text))
-		case err != nil:
-			return row{}, fmt.Sprintf("column %q: %s is not a number", r.spec.Features[i], shorten(text))
-		case math.IsNaN(v):
-			return row{}, fmt.Sprintf("column %q is NaN", r.spec.Features[i])
+		}
+		v, problem := parseFeature(r.spec.Features[i], text)
+		if problem != "" {
+			return row{}, problem
 		}
 		if i == 0 {
 			out.value = v
 		}
 		out.features[i] = float32(v)
 	}
-	if r.any && out.time < r.last {
-		return row{}, fmt.Sprintf("its timestamp %s goes back behind the row before it: sort the file by time", shorten(out.timestamp))
+	if problem := r.order.check(&out); problem != "" {
+		return row{}, problem
 	}
-	r.any, r.last = true, out.time
 	return out, ""
-}
-
-func shorten(s string) string {
-	if len(s) > 40 {
-		s = s[:40] + "..."
-	}
-	return strconv.QuoteToGraphic(s)
 }
 
 // split cuts a record into fields. Most records have no quote and are cut at the commas; the rest is RFC 4180's business.
@@ -228,7 +176,7 @@ func (r *csvReader) record() (record []byte, problem string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	r.first, r.ahead = r.line, nil
+	r.first, r.ahead = r.lines.number, nil
 	if long {
 		return nil, fmt.Sprintf("the line is longer than %d bytes", maxRecord), nil
 	}
@@ -260,7 +208,7 @@ func (r *csvReader) record() (record []byte, problem string, err error) {
 // unread gives back the lines of the last record but its first, and says what is wrong with that one.
 func (r *csvReader) unread() (problem string) {
 	r.pending = append(r.ahead, r.pending...)
-	r.line, r.ahead = r.first, nil
+	r.lines.number, r.ahead = r.first, nil
 	return "a quote that opens in it never closes"
 }
 
@@ -268,76 +216,12 @@ func trimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
 }
 
-// physical returns the next line with its line end, valid until the next call. Of a line over maxRecord it reads
-// everything and keeps nothing.
+// physical returns the next line with its line end, valid until the next call.
 func (r *csvReader) physical() (line []byte, long bool, err error) {
 	if len(r.pending) > 0 {
 		line, r.pending = r.pending[0], r.pending[1:]
-		r.line++
+		r.lines.number++
 		return line, line == nil, nil
 	}
-	line, err = r.buf.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		whole := append([]byte{}, line...)
-		for errors.Is(err, bufio.ErrBufferFull) {
-			if line, err = r.buf.ReadSlice('\n'); len(whole) <= maxRecord {
-				whole = append(whole, line...)
-			}
-		}
-		line, long = whole, len(whole) > maxRecord
-	}
-	if errors.Is(err, io.EOF) && len(line) > 0 {
-		err = nil // the last line needs no line end
-	}
-	if err != nil {
-		if !errors.Is(err, io.EOF) {
-			err = ioError("read", r.name, err)
-		}
-		return nil, false, err
-	}
-	r.line++
-	return line, long, nil
-}
-
-// Clock reads timestamps. The zero value is ready; one goroutine uses it. Files stick to one form, so the last form that fitted is tried first.
-type Clock struct{ form int }
-
-var forms = []string{
-	"2006-01-02 15:04:05", // with or without a fraction, as Go accepts one everywhere
-	time.RFC3339,
-	"2006-01-02T15:04:05",
-	"2006-01-02 15:04:05Z07:00",
-	"2006-01-02 15:04",
-	"2006-01-02",
-	"2006/01/02 15:04:05",
-	"01/02/2006 15:04:05",
-}
-
-// Parse returns unix nanoseconds. A form without a zone is taken as UTC. A bare number is a unix time in seconds, or by its
-// size in milliseconds, microseconds or nanoseconds.
-func (c *Clock) Parse(text string) (int64, error) {
-	for i := range forms {
-		at := (c.form + i) % len(forms)
-		t, err := time.Parse(forms[at], text)
-		if err != nil {
-			continue
-		}
-		c.form = at
-		if y := t.Year(); y < 1678 || y > 2261 {
-			return 0, fmt.Errorf("its timestamp %s is outside the years 1678 to 2261", shorten(text))
-		}
-		return t.UnixNano(), nil
-	}
-	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
-		// 1e11 seconds are the year 5138, 1e11 milliseconds are 1973: between two units there is no doubt.
-		for _, scale := range []float64{1e9, 1e6, 1e3, 1} {
-			if math.Abs(v) < 1e11*1e9/scale && math.Abs(v)*scale < math.MaxInt64 {
-				if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-					return n * int64(scale), nil
-				}
-				return int64(v * scale), nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", shorten(text))
+	return r.lines.next()
 }

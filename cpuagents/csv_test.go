@@ -15,10 +15,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-var valueSpec = CSVSpec{Timestamp: "timestamp", Features: []string{"value"}}
+var valueSpec = ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}
 
 // readAll reads a text as a file and returns its valid values and its rejects as "row/line: reason".
-func readAll(t testing.TB, text string, spec CSVSpec) (values []float64, rejects []string) {
+func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, rejects []string) {
 	t.Helper()
 	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(text)), spec)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestStrayQuoteBeforeLongLine(t *testing.T) {
 }
 
 func TestSeveralFeatures(t *testing.T) {
-	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("b,t,a\n1.5,7,2.5\n")), CSVSpec{Timestamp: "t", Features: []string{"a", "b"}})
+	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("b,t,a\n1.5,7,2.5\n")), ColumnSpec{Timestamp: "t", Features: []string{"a", "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		return err
 	}
 	f := &feeder{s: s, ctx: ctx, work: work, rejects: json.NewEncoder(rejects), number: 1, after: last.Seq, stored: last.Ref}
-	f.obs.Width = len(s.spec.CSV.Features)
+	f.obs.Width = len(s.spec.Columns.Features)
 	interrupted, err := f.all()
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 func (f *feeder) all() (interrupted bool, err error) {
 	type source struct {
 		group int
-		r     *csvReader
+		r     rowReader
 	}
 	var open []source
 	defer func() {
@@ -79,7 +79,7 @@ func (f *feeder) all() (interrupted bool, err error) {
 	share := max(f.s.spec.BatchRows/min(maxOpen, len(f.s.series)), 16)
 	for {
 		for len(open) < maxOpen && next < len(f.s.series) {
-			r, err := f.s.open(f.work, f.s.series[next], f.s.spec.CSV)
+			r, err := f.s.open(f.work, f.s.series[next], f.s.spec.Columns)
 			if err != nil {
 				return false, err
 			}
@@ -110,7 +110,7 @@ func (f *feeder) all() (interrupted bool, err error) {
 }
 
 // take reads up to n rows of one series into the batch.
-func (f *feeder) take(group int, r *csvReader, n int) (ended bool, err error) {
+func (f *feeder) take(group int, r rowReader, n int) (ended bool, err error) {
 	var good, bad uint64
 	defer func() {
 		f.s.mu.Lock()
@@ -137,7 +137,7 @@ func (f *feeder) take(group int, r *csvReader, n int) (ended bool, err error) {
 		if rejected != nil {
 			bad++
 			if f.s.spec.Strict {
-				return false, inputError("%s: row %d (line %d): %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.Row, rejected.Line, rejected.Reason)
+				return false, inputError("%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.place(), rejected.Reason)
 			}
 			if err := f.rejects.Encode(rejected); err != nil {
 				return false, ioError("write", "the rejects", err)

@@ -27,19 +27,37 @@ type Objects interface {
 // A job never carries a path of a machine: ROOT is a name that the agent's operator gave a folder, and no PATH leads out
 // of it, not by .. and not by a link.
 type Files struct {
-	roots   map[string]*os.Root
-	objects Objects
-	scratch string
+	roots    map[string]*os.Root
+	objects  Objects
+	scratch  string
+	unpacked int64
 }
 
-// NewFiles opens the folders in roots, by name. scratch is the folder for temporary files, os.TempDir when empty.
-// objects may be nil for an agent without a store. The caller closes the result.
-func NewFiles(roots map[string]string, objects Objects, scratch string) (*Files, error) {
-	f := &Files{roots: map[string]*os.Root{}, objects: objects, scratch: scratch}
+// FilesOptions configure NewFiles.
+type FilesOptions struct {
+	// Roots are the folders that jobs may read and write, by name.
+	Roots map[string]string
+	// Objects is the queue's store; nil for an agent without one.
+	Objects Objects
+	// Scratch is the folder for temporary files; os.TempDir when empty.
+	Scratch string
+	// Unpacked bounds the contents of one packed file in bytes; 0 means 64 GiB.
+	Unpacked int64
+}
+
+// defaultUnpacked is a day of a thousand rows a second, ten times over: more is rather a bomb than a source.
+const defaultUnpacked = 64 << 30
+
+// NewFiles opens the folders. The caller closes the result.
+func NewFiles(o FilesOptions) (*Files, error) {
+	f := &Files{roots: map[string]*os.Root{}, objects: o.Objects, scratch: o.Scratch, unpacked: o.Unpacked}
 	if f.scratch == "" {
 		f.scratch = os.TempDir()
 	}
-	for name, dir := range roots {
+	if f.unpacked == 0 {
+		f.unpacked = defaultUnpacked
+	}
+	for name, dir := range o.Roots {
 		r, err := os.OpenRoot(dir)
 		if err != nil {
 			_ = f.Close()
@@ -79,7 +97,7 @@ func (f *Files) resolve(uri string) (root *os.Root, name, object string, err err
 }
 
 // open opens a source for reading.
-func (f *Files) open(ctx context.Context, uri string) (io.ReadCloser, error) {
+func (f *Files) open(ctx context.Context, uri string) (*os.File, error) {
 	root, name, object, err := f.resolve(uri)
 	if err != nil {
 		return nil, err
@@ -100,7 +118,7 @@ func (f *Files) open(ctx context.Context, uri string) (io.ReadCloser, error) {
 
 // fetch copies an object into a temporary file and opens that: an object is read as fast as it comes, because its reader
 // on the queue does not wait for a consumer that has to.
-func (f *Files) fetch(ctx context.Context, uri, object string) (_ io.ReadCloser, err error) {
+func (f *Files) fetch(ctx context.Context, uri, object string) (_ *os.File, err error) {
 	r, err := f.objects.Object(ctx, object)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil, inputError("%s: there is no such object", uri)
@@ -223,8 +241,9 @@ func (f *Files) spool() (*os.File, error) {
 	return tmp, nil
 }
 
-// Walk finds the CSV files that a user's path means: the file itself under its own name, or every .csv file below a folder
-// under its path from there, in order. The names use slashes.
+// Walk finds the files that a user's path means: the file itself under its own name, or every file below a folder whose
+// extension stands for a format, under its path from there, in order. The names use slashes. A file whose name begins with a
+// dot is not one of them: so are called those that are being written.
 func Walk(p string) (files []Found, err error) {
 	info, err := os.Stat(p)
 	if err != nil {
@@ -234,30 +253,39 @@ func Walk(p string) (files []Found, err error) {
 		if !info.Mode().IsRegular() {
 			return nil, inputError("input %s: it is neither a file nor a folder", p)
 		}
-		return []Found{{Name: filepath.Base(p), Path: p}}, nil
+		format, _ := FormatOf(p, "csv")
+		if _, _, err := format.cut(); err != nil {
+			return nil, inputError("input %s: %v", p, err)
+		}
+		return []Found{{Name: filepath.Base(p), Path: p, Format: format}}, nil
 	}
 	err = filepath.WalkDir(p, func(file string, d os.DirEntry, err error) error {
 		if err != nil {
 			return ioError("input", file, err)
 		}
-		if !d.Type().IsRegular() || !strings.EqualFold(filepath.Ext(file), ".csv") {
+		format, known := FormatOf(file, "")
+		if !d.Type().IsRegular() || !known || strings.HasPrefix(d.Name(), ".") {
 			return nil
+		}
+		if _, _, err := format.cut(); err != nil {
+			return inputError("input %s: %v", file, err)
 		}
 		rel, err := filepath.Rel(p, file)
 		if err != nil {
 			return fmt.Errorf("input %s: %w", file, err)
 		}
-		files = append(files, Found{Name: filepath.ToSlash(rel), Path: file})
+		files = append(files, Found{Name: filepath.ToSlash(rel), Path: file, Format: format})
 		return nil
 	})
 	if err == nil && len(files) == 0 {
-		err = inputError("input %s: no .csv file in this folder or below it", p)
+		err = inputError("input %s: no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind it, in this folder or below it", p)
 	}
 	return files, err
 }
 
 // Found is a file that Walk found.
 type Found struct {
-	Name string // the series
-	Path string
+	Name   string // the series
+	Path   string
+	Format Format
 }

@@ -29,7 +29,7 @@ func TestRoots(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(dir, "in", "link")); err != nil {
 		t.Fatal(err)
 	}
-	f, err := NewFiles(map[string]string{"in": filepath.Join(dir, "in")}, nil, t.TempDir())
+	f, err := NewFiles(FilesOptions{Roots: map[string]string{"in": filepath.Join(dir, "in")}, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestRoots(t *testing.T) {
 func TestOutputIsWholeOrAbsent(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "d"), "old")
-	f, err := NewFiles(map[string]string{"out": dir}, nil, "")
+	f, err := NewFiles(FilesOptions{Roots: map[string]string{"out": dir}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ type StreamSpec struct {
 	Name string          `json:"name"`
 	Spec json.RawMessage `json:"spec"`
 	// Candidates name the decisions, the most unusual last.
-	Candidates []string `json:"candidates"`
-	CSV        CSVSpec  `json:"csv"`
+	Candidates []string   `json:"candidates"`
+	Columns    ColumnSpec `json:"columns"`
 	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
 	Manifest string `json:"manifest"`
 	// Output, Rejects and Summary are the URIs of what the job writes: decisions and rejected rows as NDJSON, and a JSON
@@ -43,6 +43,8 @@ type StreamSpec struct {
 type SeriesSource struct {
 	Name string `json:"name"`
 	URI  string `json:"uri"`
+	// Format of its rows. Empty is what the extension of URI stands for, and CSV when that stands for nothing.
+	Format Format `json:"format,omitempty"`
 }
 
 // SeriesSummary is what became of one series.
@@ -109,15 +111,15 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if spec.BatchRows == 0 {
 		spec.BatchRows = defaultBatchRows
 	}
-	if spec.BatchRows < 1 || spec.BatchRows > defaultBatchRows || len(spec.Candidates) == 0 || len(spec.CSV.Features) == 0 {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: batch_rows must be 1 to %d, candidates and csv.features must not be empty", job.ID, defaultBatchRows)
+	if spec.BatchRows < 1 || spec.BatchRows > defaultBatchRows || len(spec.Candidates) == 0 || len(spec.Columns.Features) == 0 {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: batch_rows must be 1 to %d, candidates and columns.features must not be empty", job.ID, defaultBatchRows)
 	}
 	series, err := s.manifest(ctx, spec.Manifest)
 	if err != nil {
 		return nil, err
 	}
 	for _, src := range series { // every file must be readable before the first row goes out
-		r, err := s.open(ctx, src, spec.CSV)
+		r, err := s.open(ctx, src, spec.Columns)
 		if err != nil {
 			return nil, err
 		}
@@ -167,12 +169,19 @@ func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, er
 	return series, nil
 }
 
-func (s *Streamer) open(ctx context.Context, src SeriesSource, spec CSVSpec) (*csvReader, error) {
+func (s *Streamer) open(ctx context.Context, src SeriesSource, spec ColumnSpec) (rowReader, error) {
+	format := src.Format
+	if format == "" {
+		format, _ = FormatOf(src.URI, "csv")
+	}
+	if _, _, err := format.cut(); err != nil {
+		return nil, fmt.Errorf("series %s: %w", src.Name, err)
+	}
 	f, err := s.Files.open(ctx, src.URI)
 	if err != nil {
 		return nil, err
 	}
-	return newCSVReader(src.Name, f, spec)
+	return newReader(src.Name, f, format, spec, s.Files.unpacked)
 }
 
 // stream is one stream job under way. Two goroutines share it: feed reads the files, drain the decisions.

@@ -31,6 +31,7 @@ func root() *cobra.Command {
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder for temporary files; the system's when empty")
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/...; none by default")
+	f.Int64("max-unpacked", 64<<30, "most bytes that one packed source (.gz, .zst) may unpack to")
 	f.Int("concurrency", 4, "jobs at a time")
 	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
 	command.MetricsFlag(f)
@@ -50,6 +51,10 @@ func serve(cmd *cobra.Command) (err error) {
 	rootFlags, _ := f.GetStringArray("root")
 	concurrency, _ := f.GetInt("concurrency")
 	name, _ := f.GetString("name")
+	unpacked, _ := f.GetInt64("max-unpacked")
+	if unpacked < 1 {
+		return command.Usage("--max-unpacked %d: use 1 or more bytes", unpacked)
+	}
 	if concurrency < 1 {
 		return command.Usage("--concurrency %d: use 1 or more", concurrency)
 	}
@@ -85,7 +90,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	files, err := cpuagents.NewFiles(roots, conn, data)
+	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: roots, Objects: conn, Scratch: data, Unpacked: unpacked})
 	if err != nil {
 		return err
 	}

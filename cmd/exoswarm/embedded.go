@@ -87,7 +87,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	e.onClose(dev.Close)
 	agent := gpuagents.Start(gpuagents.Options{Name: "gpuagent", Device: dev, Queue: gpuConn, Logger: o.log, Tracing: o.tracing})
 	e.onClose(func() error { return drain(agent.Drain) })
-	files, err := cpuagents.NewFiles(o.roots, cpuConn, dir)
+	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: o.roots, Objects: cpuConn, Scratch: dir})
 	if err != nil {
 		return e, err
 	}

@@ -26,9 +26,11 @@ import (
 func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -f swarm.yaml --input PATH [--input PATH ...] --output FILE.ndjson",
-		Short: "Run a swarm over CSV files: one series a file, one decision a row",
-		Long: `Run a swarm over CSV files. PATH is a file, or a folder whose .csv files are read in depth; each file is a series,
-named by its path below PATH. Without --nats everything runs in this process; with it, the job goes to a cluster.
+		Short: "Run a swarm over files: one series a file, one decision a row",
+		Long: `Run a swarm over files. PATH is a file, or a folder that is read in depth; each file is a series, named by its path
+below PATH. The extension says the format: .csv, .ndjson or .jsonl, .parquet or .pq, .arrow, .arrows or .feather, and all but
+Parquet may be packed (.csv.gz, .ndjson.zst). A file named by --input whose extension says nothing is read as CSV.
+Without --nats everything runs in this process; with it, the job goes to a cluster.
 
 Rows that are not valid are skipped and listed with reasons in rejects.ndjson beside the output.
 Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C ends at once.`,
@@ -37,7 +39,7 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	}
 	f := cmd.Flags()
 	f.StringP("file", "f", "", "the swarm's spec (required)")
-	f.StringArray("input", nil, "CSV file or folder; may be given several times (required)")
+	f.StringArray("input", nil, "file or folder; may be given several times (required)")
 	f.String("output", "", "file for the decisions, NDJSON (required)")
 	f.String("report", "", "file for a report, one HTML page")
 	f.Bool("strict", false, "stop at the first row that is not valid")
@@ -87,7 +89,7 @@ func runFromFlags(cmd *cobra.Command) error {
 	case o.specFile == "":
 		return command.Usage("run: -f is missing: name a swarm spec, such as examples/telemetry/swarm.yaml")
 	case len(o.inputs) == 0:
-		return command.Usage("run: --input is missing: name a CSV file or a folder of them")
+		return command.Usage("run: --input is missing: name a file or a folder of them")
 	case o.output == "":
 		return command.Usage("run: --output is missing: name a file for the decisions")
 	case o.batch < 0 || o.batch > 4096:
@@ -107,7 +109,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	inputs, err := findInputs(o.inputs)
+	inputs, err := findInputs(o.inputs, o.output, filepath.Join(filepath.Dir(o.output), rejectsName))
 	if err != nil {
 		return err
 	}
@@ -207,8 +209,15 @@ type input struct {
 	from int
 }
 
-// findInputs lists the series of all inputs by name.
-func findInputs(paths []string) ([]input, error) {
+// findInputs lists the series of all inputs by name. What the run itself writes is not one of them: a run whose output stands
+// in the folder that it reads would read its own decisions the next time.
+func findInputs(paths []string, outputs ...string) ([]input, error) {
+	own := map[string]bool{}
+	for _, p := range outputs {
+		if abs, err := filepath.Abs(p); err == nil && p != "" {
+			own[abs] = true
+		}
+	}
 	var all []input
 	for i, p := range paths {
 		files, err := cpuagents.Walk(p)
@@ -216,8 +225,14 @@ func findInputs(paths []string) ([]input, error) {
 			return nil, err
 		}
 		for _, f := range files {
+			if abs, err := filepath.Abs(f.Path); err == nil && own[abs] {
+				continue
+			}
 			all = append(all, input{f, i})
 		}
+	}
+	if len(all) == 0 {
+		return nil, command.Usage("input: there is nothing to read but what the run is to write: name another --output")
 	}
 	sort.SliceStable(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 	for i := 1; i < len(all); i++ {
@@ -236,7 +251,7 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 		if err != nil {
 			return jobs.Job{}, err
 		}
-		manifest[i] = cpuagents.SeriesSource{Name: in.Name, URI: uri}
+		manifest[i] = cpuagents.SeriesSource{Name: in.Name, URI: uri, Format: in.Format}
 	}
 	if err := putJSON(ctx, conn, "manifest-"+id, manifest); err != nil {
 		return jobs.Job{}, err
@@ -248,7 +263,7 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 	output, rejects := carrier.sinks()
 	streamJSON, err := json.Marshal(cpuagents.StreamSpec{
 		Name: spec.Name, Spec: specJSON, Candidates: spec.Vote.Candidates,
-		CSV:      cpuagents.CSVSpec{Timestamp: spec.Timestamp, Features: spec.Features},
+		Columns:  cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
 		Manifest: "object:manifest-" + id, Output: output, Rejects: rejects, Summary: "object:summary-" + id,
 		BatchRows: o.batch, Strict: o.strict,
 	})

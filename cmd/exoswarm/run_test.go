@@ -198,7 +198,7 @@ func TestBadInput(t *testing.T) {
 		"missing file":    {[]string{"-f", spec, "--input", filepath.Join(dir, "no.csv"), "--output", out}, 2, "no.csv: there is no such file or folder: check the path"},
 		"empty file":      {[]string{"-f", spec, "--input", file("e.csv", ""), "--output", out}, 2, "e.csv: the file is empty: it must begin with a header such as timestamp,value"},
 		"no rows":         {[]string{"-f", spec, "--input", file("h.csv", "timestamp,value\n"), "--output", out}, 2, "there is no valid row in any input"},
-		"empty folder":    {[]string{"-f", spec, "--input", filepath.Join(dir, "none"), "--output", out}, 2, "no .csv file in this folder or below it"},
+		"empty folder":    {[]string{"-f", spec, "--input", filepath.Join(dir, "none"), "--output", out}, 2, "no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind it, in this folder or below it"},
 		"wrong column":    {[]string{"-f", spec, "--input", file("c.csv", "time,value\n1,2\n"), "--output", out}, 2, `c.csv: line 1: no column "timestamp"; the file has "time", "value"`},
 		"two of a name":   {[]string{"-f", spec, "--input", good, "--input", sub, "--output", out}, 2, "two files are called good.csv"},
 		"bad spec":        {[]string{"-f", badSpec, "--input", good, "--output", out}, 2, `bad.yaml:2: unknown key "cel": did you mean "cell"?`},

@@ -1,0 +1,154 @@
+package cpuagents
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// block is a piece of a columnar source: its rows, column by column.
+type block struct {
+	times  []string // empty where there is none
+	values [][]float64
+	nulls  [][]bool // by feature: where there is no value
+}
+
+// reset makes room for n rows.
+func (b *block) reset(features, n int) {
+	b.times = resize(b.times, n)
+	if b.values == nil {
+		b.values, b.nulls = make([][]float64, features), make([][]bool, features)
+	}
+	for i := range b.values {
+		b.values[i], b.nulls[i] = resize(b.values[i], n), resize(b.nulls[i], n)
+	}
+}
+
+// resize returns a slice of n zeros, the old one where it is long enough.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+// blockReader reads a columnar source.
+type blockReader interface {
+	// next fills b with the next rows, at least one, or returns io.EOF.
+	next(b *block) error
+	close() error
+}
+
+// columnarReader makes rows of the blocks of a columnar source.
+type columnarReader struct {
+	name   string
+	spec   ColumnSpec
+	src    blockReader
+	block  block
+	at     int
+	number uint64
+	clock  Clock
+	order  order
+}
+
+func (r *columnarReader) close() error { return r.src.close() }
+
+// next implements rowReader.
+func (r *columnarReader) next() (row, *reject, error) {
+	if r.at == len(r.block.times) {
+		r.at = 0
+		if err := r.fill(); err != nil {
+			r.block.times = r.block.times[:0]
+			return row{}, nil, err
+		}
+	}
+	i := r.at
+	r.at++
+	r.number++
+	out, problem := r.row(i)
+	if problem != "" {
+		return row{}, &reject{Series: r.name, Row: r.number, Reason: problem}, nil
+	}
+	return out, nil, nil
+}
+
+// fill reads a block. The libraries below panic on some damage that no check before them finds; here that is an error.
+func (r *columnarReader) fill() (err error) {
+	defer damaged(r.name, &err)
+	return r.src.next(&r.block)
+}
+
+// damaged turns a panic, and an error without a class, into an error of the data.
+func damaged(name string, err *error) {
+	if p := recover(); p != nil {
+		*err = inputError("%s: the file is damaged: %v", name, p)
+		return
+	}
+	var typed *jobs.Error
+	if *err != nil && !errors.Is(*err, io.EOF) && !errors.As(*err, &typed) {
+		*err = inputError("%s: the file is damaged: %v", name, *err)
+	}
+}
+
+func (r *columnarReader) row(i int) (row, string) {
+	out := row{number: r.number, timestamp: r.block.times[i], features: make([]float32, len(r.spec.Features))}
+	if out.timestamp == "" {
+		return row{}, "its timestamp is null or empty"
+	}
+	if problem := r.clock.stamp(&out); problem != "" {
+		return row{}, problem
+	}
+	for f, name := range r.spec.Features {
+		if r.block.nulls[f][i] {
+			return row{}, fmt.Sprintf("column %q is null", name)
+		}
+		v := r.block.values[f][i]
+		if problem := checkFeature(name, v); problem != "" {
+			return row{}, problem
+		}
+		if f == 0 {
+			out.value = v
+		}
+		out.features[f] = float32(v)
+	}
+	if problem := r.order.check(&out); problem != "" {
+		return row{}, problem
+	}
+	return out, ""
+}
+
+// find returns where the wanted columns are among names: the timestamp, then the features.
+func (s ColumnSpec) find(file string, names []string) (at []int, err error) {
+	for _, want := range append([]string{s.Timestamp}, s.Features...) {
+		found := -1
+		for i, n := range names {
+			if n != want {
+				continue
+			}
+			if found >= 0 {
+				return nil, inputError("%s: column %q appears twice: rename one of them", file, want)
+			}
+			found = i
+		}
+		if found < 0 {
+			return nil, inputError("%s: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", file, want, quoteAll(names))
+		}
+		at = append(at, found)
+	}
+	return at, nil
+}
+
+// wrongType says that a column cannot be read.
+func wrongType(file, column, got, want string) error {
+	return inputError("%s: column %q is %s, not %s: convert it or name another one in the swarm spec", file, column, got, want)
+}
+
+// What a column must be, in words.
+const (
+	wantNumber = "a number of 8 to 64 bits"
+	wantTime   = "a time, a date, a text or a number"
+)

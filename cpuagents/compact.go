@@ -1,0 +1,170 @@
+package cpuagents
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Types of Thrift's compact protocol.
+const (
+	compactStop   = 0
+	compactTrue   = 1
+	compactFalse  = 2
+	compactByte   = 3
+	compactI16    = 4
+	compactI32    = 5
+	compactI64    = 6
+	compactDouble = 7
+	compactBinary = 8
+	compactList   = 9
+	compactSet    = 10
+	compactMap    = 11
+	compactStruct = 12
+	compactUUID   = 13
+)
+
+// maxCompactDepth is more than Parquet's footer nests.
+const maxCompactDepth = 16
+
+var errCompactShort = errors.New("a length points behind its end")
+
+// checkCompact walks a struct of Thrift's compact protocol and bounds every length by the bytes that are there: each element
+// takes at least one.
+func checkCompact(b []byte) error {
+	c := &compact{b: b}
+	return c.value(compactStruct, 0)
+}
+
+type compact struct{ b []byte }
+
+func (c *compact) take(n uint64) error {
+	if n > uint64(len(c.b)) {
+		return errCompactShort
+	}
+	c.b = c.b[n:]
+	return nil
+}
+
+func (c *compact) byte() (byte, error) {
+	if len(c.b) == 0 {
+		return 0, errCompactShort
+	}
+	v := c.b[0]
+	c.b = c.b[1:]
+	return v, nil
+}
+
+func (c *compact) varint() (uint64, error) {
+	v, n := binary.Uvarint(c.b)
+	if n <= 0 {
+		return 0, errCompactShort
+	}
+	c.b = c.b[n:]
+	return v, nil
+}
+
+func (c *compact) value(kind byte, depth int) error {
+	if depth > maxCompactDepth {
+		return fmt.Errorf("nested deeper than %d", maxCompactDepth)
+	}
+	switch kind {
+	case compactTrue, compactFalse:
+		return nil // in the field's header
+	case compactByte:
+		return c.take(1)
+	case compactI16, compactI32, compactI64:
+		_, err := c.varint()
+		return err
+	case compactDouble:
+		return c.take(8)
+	case compactUUID:
+		return c.take(16)
+	case compactBinary:
+		n, err := c.varint()
+		if err != nil {
+			return err
+		}
+		return c.take(n)
+	case compactList, compactSet:
+		return c.list(depth)
+	case compactMap:
+		return c.maps(depth)
+	case compactStruct:
+		return c.structs(depth)
+	}
+	return fmt.Errorf("a value of unknown type %d", kind)
+}
+
+func (c *compact) list(depth int) error {
+	head, err := c.byte()
+	if err != nil {
+		return err
+	}
+	n := uint64(head >> 4)
+	if n == 15 {
+		if n, err = c.varint(); err != nil {
+			return err
+		}
+	}
+	if n > uint64(len(c.b)) {
+		return errCompactShort
+	}
+	for range n {
+		if err := c.element(head&15, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// element is a value in a list or map, where a boolean takes a byte.
+func (c *compact) element(kind byte, depth int) error {
+	if kind == compactTrue || kind == compactFalse {
+		return c.take(1)
+	}
+	return c.value(kind, depth+1)
+}
+
+func (c *compact) maps(depth int) error {
+	n, err := c.varint()
+	if err != nil || n == 0 {
+		return err
+	}
+	kinds, err := c.byte()
+	if err != nil {
+		return err
+	}
+	if n > uint64(len(c.b)) {
+		return errCompactShort
+	}
+	for range n {
+		if err := c.element(kinds>>4, depth); err != nil {
+			return err
+		}
+		if err := c.element(kinds&15, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *compact) structs(depth int) error {
+	for {
+		head, err := c.byte()
+		if err != nil {
+			return err
+		}
+		if head == compactStop {
+			return nil
+		}
+		if head>>4 == 0 { // the field's number does not fit
+			if _, err := c.varint(); err != nil {
+				return err
+			}
+		}
+		if err := c.value(head&15, depth+1); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package cpuagents
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// ndjsonReader reads a JSON object a line. It holds at most one line in memory. Members that no column is named for are
+// ignored, whatever they hold.
+type ndjsonReader struct {
+	spec    ColumnSpec
+	src     io.Closer
+	lines   lines
+	number  uint64
+	slots   map[string]int // by member: its place in found
+	columns []int          // places of the timestamp, then of the features
+	found   [][]byte
+	clock   Clock
+	order   order
+}
+
+// newNDJSONReader reads nothing yet. The reader owns src.
+func newNDJSONReader(name string, src io.ReadCloser, spec ColumnSpec) *ndjsonReader {
+	r := &ndjsonReader{spec: spec, src: src, lines: newLines(name, src), slots: map[string]int{}}
+	for _, n := range append([]string{spec.Timestamp}, spec.Features...) {
+		at, ok := r.slots[n]
+		if !ok {
+			at = len(r.slots)
+			r.slots[n] = at
+		}
+		r.columns = append(r.columns, at)
+	}
+	r.found = make([][]byte, len(r.slots))
+	return r
+}
+
+func (r *ndjsonReader) close() error { return r.src.Close() }
+
+// next implements rowReader.
+func (r *ndjsonReader) next() (row, *reject, error) {
+	for {
+		line, long, err := r.lines.next()
+		if err != nil {
+			return row{}, nil, err
+		}
+		if r.lines.number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+		}
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 && !long {
+			continue // an empty line is no row
+		}
+		r.number++
+		problem := fmt.Sprintf("the line is longer than %d bytes", maxRecord)
+		if !long {
+			var out row
+			if out, problem = r.parse(line); problem == "" {
+				return out, nil, nil
+			}
+		}
+		return row{}, &reject{Series: r.lines.name, Row: r.number, Line: r.lines.number, Reason: problem}, nil
+	}
+}
+
+func (r *ndjsonReader) parse(line []byte) (row, string) {
+	switch {
+	case !utf8.Valid(line):
+		return row{}, "it is not valid UTF-8"
+	case !json.Valid(line):
+		return row{}, "it is not valid JSON"
+	case line[0] != '{':
+		return row{}, "it is not a JSON object"
+	}
+	clear(r.found)
+	if twice := r.members(line); twice != "" {
+		return row{}, fmt.Sprintf("member %q appears twice", twice)
+	}
+	out := row{number: r.number, features: make([]float32, len(r.columns)-1)}
+	switch text := r.found[r.columns[0]]; {
+	case text == nil:
+		return row{}, fmt.Sprintf("it has no member %q", r.spec.Timestamp)
+	case text[0] == '"':
+		out.timestamp = unquote(text)
+	case text[0] == '-' || text[0] >= '0' && text[0] <= '9':
+		out.timestamp = string(text)
+	default:
+		return row{}, fmt.Sprintf("its timestamp is %s, not a string or a number", kindOf(text))
+	}
+	if problem := r.clock.stamp(&out); problem != "" {
+		return row{}, problem
+	}
+	for i, c := range r.columns[1:] {
+		name, text := r.spec.Features[i], r.found[c]
+		if text == nil {
+			return row{}, fmt.Sprintf("it has no member %q", name)
+		}
+		if text[0] != '-' && (text[0] < '0' || text[0] > '9') {
+			return row{}, fmt.Sprintf("column %q is %s, not a number", name, kindOf(text))
+		}
+		v, problem := parseFeature(name, string(text))
+		if problem != "" {
+			return row{}, problem
+		}
+		if i == 0 {
+			out.value = v
+		}
+		out.features[i] = float32(v)
+	}
+	if problem := r.order.check(&out); problem != "" {
+		return row{}, problem
+	}
+	return out, ""
+}
+
+// kindOf names the type of a JSON value.
+func kindOf(value []byte) string {
+	switch value[0] {
+	case '"':
+		return "a string"
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	}
+	return "a number"
+}
+
+// members puts the wanted members of a valid JSON object into found. It returns the name of one that is there twice.
+func (r *ndjsonReader) members(b []byte) (twice string) {
+	for i := skipSpace(b, 1); b[i] != '}'; {
+		if b[i] == ',' {
+			i = skipSpace(b, i+1)
+		}
+		end := skipValue(b, i)
+		key := b[i+1 : end-1]
+		if bytes.IndexByte(key, '\\') >= 0 {
+			key = []byte(unquote(b[i:end]))
+		}
+		i = skipSpace(b, end)
+		i = skipSpace(b, i+1) // over the colon
+		end = skipValue(b, i)
+		if at, ok := r.slots[string(key)]; ok {
+			if r.found[at] != nil {
+				return string(key)
+			}
+			r.found[at] = b[i:end]
+		}
+		i = skipSpace(b, end)
+	}
+	return ""
+}
+
+func skipSpace(b []byte, i int) int {
+	for b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r' {
+		i++
+	}
+	return i
+}
+
+// skipValue returns where the value that begins at i ends. The text is valid JSON.
+func skipValue(b []byte, i int) int {
+	depth := 0
+	for {
+		switch b[i] {
+		case '"':
+			for i++; b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		default:
+			if depth == 0 { // a number or a word
+				for i < len(b) && !bytes.ContainsRune([]byte(",}] \t\n\r"), rune(b[i])) {
+					i++
+				}
+				return i
+			}
+		}
+		i++
+		if depth == 0 {
+			return i
+		}
+	}
+}
+
+// unquote reads a valid JSON string.
+func unquote(b []byte) string {
+	if bytes.IndexByte(b, '\\') < 0 {
+		return string(b[1 : len(b)-1])
+	}
+	var s string
+	_ = json.Unmarshal(b, &s) // it is valid
+	return s
+}

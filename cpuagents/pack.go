@@ -1,0 +1,99 @@
+package cpuagents
+
+import (
+	"errors"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// zstdWindow bounds the memory that a zstd stream may ask for, in bytes: what zstd itself reads without --long.
+const zstdWindow = 128 << 20
+
+// unpacker reads the contents of a packed file, up to a limit.
+type unpacker struct {
+	name, pack string
+	from       io.Reader
+	left       int64
+	closers    []func() error
+}
+
+// unpack opens the contents of src, which it owns from here on. An empty pack returns src itself. What is wrong with the
+// packing is an error of class jobs.CodeInput.
+func unpack(name string, src io.ReadCloser, pack string, limit int64) (io.ReadCloser, error) {
+	if pack == "" {
+		return src, nil
+	}
+	u := &unpacker{name: name, pack: pack, left: limit, closers: []func() error{src.Close}}
+	var err error
+	switch raw := (typed{name, src}); pack {
+	case "gz":
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(raw); err == nil {
+			u.from = z
+		}
+	default:
+		var z *zstd.Decoder
+		// One goroutine, this one: packed files are read many at a time.
+		if z, err = zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow)); err == nil {
+			u.from = z
+			u.closers = append(u.closers, func() error { z.Close(); return nil })
+		}
+	}
+	if err != nil {
+		_ = src.Close()
+		return nil, u.fault(err)
+	}
+	return u, nil
+}
+
+func (u *unpacker) fault(err error) error {
+	var e *jobs.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return inputError("%s: its %s stream is cut off: get the file again", u.name, u.pack)
+	}
+	return inputError("%s: its %s stream is damaged (%v): get the file again", u.name, u.pack, err)
+}
+
+// Read implements io.Reader.
+func (u *unpacker) Read(p []byte) (int, error) {
+	n, err := u.from.Read(p)
+	if u.left -= int64(n); u.left < 0 {
+		return 0, inputError("%s: it unpacks to more than the bytes that this agent allows: unpack it before, or raise --max-unpacked", u.name)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = u.fault(err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (u *unpacker) Close() error {
+	var errs []error
+	for i := len(u.closers) - 1; i >= 0; i-- {
+		errs = append(errs, u.closers[i]())
+	}
+	u.closers = nil
+	return errors.Join(errs...)
+}
+
+// typed classes the errors of a file below a decoder, so that they are not taken for damage.
+type typed struct {
+	name string
+	r    io.Reader
+}
+
+// Read implements io.Reader.
+func (t typed) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = ioError("read", t.name, err)
+	}
+	return n, err
+}

@@ -1,0 +1,463 @@
+package cpuagents
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/compress"
+	pqfile "github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/schema"
+)
+
+// Limits of a Parquet source, in bytes. Writers make pages of 1 MiB by default.
+const (
+	maxParquetFooter = 16 << 20
+	maxParquetPage   = 32 << 20
+)
+
+// parquetReader reads the wanted columns of a Parquet file, row group by row group and page by page.
+type parquetReader struct {
+	name   string
+	src    *os.File
+	spec   ColumnSpec
+	file   *pqfile.Reader
+	mem    memory.Allocator
+	at     []int // columns of the timestamp, then of the features
+	group  int   // the next row group
+	left   int64 // rows of the row group that is open
+	chunks []*chunk
+}
+
+// newParquetReader reads the footer. The reader owns src from here on, also when an error is returned.
+func newParquetReader(name string, src *os.File, spec ColumnSpec) (_ rowReader, err error) {
+	r := &parquetReader{name: name, src: src, spec: spec, mem: memory.NewGoAllocator()}
+	defer func() {
+		if err != nil {
+			_ = r.close()
+		}
+	}()
+	if err := r.open(); err != nil {
+		return nil, err
+	}
+	return &columnarReader{name: name, spec: spec, src: r}, nil
+}
+
+func (r *parquetReader) open() (err error) {
+	defer damaged(r.name, &err)
+	if err := r.checkFooter(); err != nil {
+		return err
+	}
+	props := parquet.NewReaderProperties(r.mem)
+	props.BufferedStreamEnabled = true // a column at a time by pieces, not a whole chunk of it
+	props.BufferSize = 64 << 10
+	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = maxParquetPage, maxParquetPage
+	if r.file, err = pqfile.NewParquetReader(source{r.src}, pqfile.WithReadProps(props)); err != nil {
+		return err
+	}
+	s := r.file.MetaData().Schema
+	names := make([]string, s.NumColumns())
+	for i := range names {
+		names[i] = s.Column(i).Path()
+	}
+	if r.at, err = r.spec.find(r.name, names); err != nil {
+		return err
+	}
+	for i, at := range r.at {
+		c := s.Column(at)
+		want, column := wantNumber, ""
+		if i == 0 {
+			want, column = wantTime, r.spec.Timestamp
+		} else {
+			column = r.spec.Features[i-1]
+		}
+		if c.MaxRepetitionLevel() != 0 || c.MaxDefinitionLevel() > 1 {
+			return wrongType(r.name, column, "nested", want)
+		}
+		if kind(c, i == 0) == kindNone {
+			return wrongType(r.name, column, typeName(c), want)
+		}
+	}
+	return nil
+}
+
+// source hides Close from the library, so that the file is closed once.
+type source struct{ parquet.ReaderAtSeeker }
+
+// checkFooter walks the footer once before the library sees it: that one makes room for as many elements as a list says.
+func (r *parquetReader) checkFooter() error {
+	info, err := r.src.Stat()
+	if err != nil {
+		return ioError("read", r.name, err)
+	}
+	var tail [8]byte
+	size := info.Size()
+	if size < 12 {
+		return inputError("%s: %d bytes are no Parquet file", r.name, size)
+	}
+	if _, err := r.src.ReadAt(tail[:], size-8); err != nil {
+		return ioError("read", r.name, err)
+	}
+	n := int64(binary.LittleEndian.Uint32(tail[:]))
+	switch {
+	case string(tail[4:]) == "PARE":
+		return inputError("%s: the Parquet file is encrypted: decrypt it first", r.name)
+	case string(tail[4:]) != "PAR1":
+		return inputError("%s: it does not end as a Parquet file does: it is none, or cut off", r.name)
+	case n > size-12 || n > maxParquetFooter:
+		return inputError("%s: its footer says that it has %d bytes, of a file of %d; %d are allowed", r.name, n, size, maxParquetFooter)
+	}
+	footer := make([]byte, n)
+	if _, err := r.src.ReadAt(footer, size-8-n); err != nil {
+		return ioError("read", r.name, err)
+	}
+	if err := checkCompact(footer); err != nil {
+		return inputError("%s: its footer is damaged: %v", r.name, err)
+	}
+	return nil
+}
+
+func (r *parquetReader) close() error {
+	for _, c := range r.chunks {
+		_ = c.col.Close()
+	}
+	r.chunks = nil
+	return r.src.Close()
+}
+
+// next implements blockReader.
+func (r *parquetReader) next(b *block) error {
+	for r.left == 0 {
+		if r.group == r.file.NumRowGroups() {
+			return io.EOF
+		}
+		if err := r.openGroup(); err != nil {
+			return err
+		}
+	}
+	n := int(min(r.left, blockRows))
+	r.left -= int64(n)
+	b.reset(len(r.spec.Features), n)
+	for i, c := range r.chunks {
+		if err := c.read(b, i-1, n); err != nil {
+			return fmt.Errorf("column %q: %w", c.descr.Path(), err)
+		}
+	}
+	return nil
+}
+
+func (r *parquetReader) openGroup() error {
+	for _, c := range r.chunks {
+		_ = c.col.Close()
+	}
+	r.chunks = nil
+	g := r.file.RowGroup(r.group)
+	r.group++
+	if r.left = g.NumRows(); r.left < 0 {
+		return fmt.Errorf("row group %d has %d rows", r.group, r.left)
+	}
+	if r.left == 0 {
+		return nil
+	}
+	for i, at := range r.at {
+		meta, err := g.MetaData().ColumnChunk(at)
+		if err != nil {
+			return err
+		}
+		switch meta.Compression() {
+		case compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd:
+		default:
+			return inputError("%s: column %q is packed with %s: write the file with snappy, gzip, zstd or none", r.name, r.file.MetaData().Schema.Column(at).Path(), meta.Compression())
+		}
+		pages, err := g.GetColumnPageReader(at)
+		if err != nil {
+			return err
+		}
+		descr := r.file.MetaData().Schema.Column(at)
+		guard := &pageGuard{PageReader: pages, name: r.name}
+		c := &chunk{descr: descr, guard: guard, kind: kind(descr, i == 0)}
+		c.col = pqfile.NewColumnReader(descr, guard, r.mem, r.file.BufferPool())
+		r.chunks = append(r.chunks, c)
+	}
+	return nil
+}
+
+// pageGuard refuses pages whose header says what the library would make too much room for.
+type pageGuard struct {
+	pqfile.PageReader
+	name string
+	left int64 // rows of the page that have not been read
+	err  error
+}
+
+// Next implements file.PageReader.
+func (g *pageGuard) Next() bool {
+	if g.err != nil || !g.PageReader.Next() {
+		return false
+	}
+	p := g.Page()
+	if p == nil {
+		return true
+	}
+	if d, ok := p.(*pqfile.DictionaryPage); ok {
+		g.err = g.dictionary(d)
+		return g.err == nil
+	}
+	d, ok := p.(pqfile.DataPage)
+	if !ok {
+		return true
+	}
+	g.left = int64(p.NumValues())
+	switch enc := parquet.Encoding(d.Encoding()); enc {
+	case parquet.Encodings.Plain, parquet.Encodings.PlainDict, parquet.Encodings.RLEDict, parquet.Encodings.ByteStreamSplit:
+	default:
+		g.err = inputError("%s: its pages are written with %s: write the file with plain or dictionary encoding (data page version 1)", g.name, enc)
+		return false
+	}
+	if g.left < 0 {
+		g.err = fmt.Errorf("a page of %d rows", g.left)
+		return false
+	}
+	return true
+}
+
+func (g *pageGuard) dictionary(d *pqfile.DictionaryPage) error {
+	if n := d.NumValues(); n < 0 || int64(n) > int64(len(d.Data())) {
+		return fmt.Errorf("a dictionary of %d values in %d bytes", n, len(d.Data()))
+	}
+	return nil
+}
+
+// GetDictionaryPage implements file.PageReader.
+func (g *pageGuard) GetDictionaryPage() (*pqfile.DictionaryPage, error) {
+	d, err := g.PageReader.GetDictionaryPage()
+	if err == nil && d != nil {
+		err = g.dictionary(d)
+	}
+	return d, err
+}
+
+// Err implements file.PageReader.
+func (g *pageGuard) Err() error {
+	if g.err != nil {
+		return g.err
+	}
+	return g.PageReader.Err()
+}
+
+// valueKind says how the values of a column are read.
+type valueKind int
+
+const (
+	kindNone valueKind = iota
+	kindInt32
+	kindUint32
+	kindInt64
+	kindUint64
+	kindFloat
+	kindDouble
+	kindText
+	kindDate
+	kindMillis
+	kindMicros
+	kindNanos
+	kindInt96
+)
+
+// kind says how to read a column, for a timestamp or a feature; kindNone when it cannot be.
+func kind(c *schema.Column, timestamp bool) valueKind {
+	logical := c.LogicalType()
+	plain := logical == nil || logical.IsNone() || logical.Equals(schema.NoLogicalType{}) || logical.Equals(schema.UnknownLogicalType{})
+	switch t := logical.(type) {
+	case schema.IntLogicalType:
+		switch signed := t.IsSigned(); {
+		case c.PhysicalType() == parquet.Types.Int32 && signed:
+			return kindInt32
+		case c.PhysicalType() == parquet.Types.Int32:
+			return kindUint32
+		case c.PhysicalType() == parquet.Types.Int64 && signed:
+			return kindInt64
+		case c.PhysicalType() == parquet.Types.Int64:
+			return kindUint64
+		}
+	case schema.TimestampLogicalType:
+		if timestamp && c.PhysicalType() == parquet.Types.Int64 {
+			switch t.TimeUnit() {
+			case schema.TimeUnitMillis:
+				return kindMillis
+			case schema.TimeUnitMicros:
+				return kindMicros
+			case schema.TimeUnitNanos:
+				return kindNanos
+			}
+		}
+	case schema.DateLogicalType:
+		if timestamp && c.PhysicalType() == parquet.Types.Int32 {
+			return kindDate
+		}
+	case schema.StringLogicalType:
+		if timestamp && c.PhysicalType() == parquet.Types.ByteArray {
+			return kindText
+		}
+	}
+	if !plain {
+		return kindNone
+	}
+	switch c.PhysicalType() {
+	case parquet.Types.Int32:
+		return kindInt32
+	case parquet.Types.Int64:
+		return kindInt64
+	case parquet.Types.Float:
+		return kindFloat
+	case parquet.Types.Double:
+		return kindDouble
+	case parquet.Types.ByteArray:
+		if timestamp {
+			return kindText
+		}
+	case parquet.Types.Int96:
+		if timestamp {
+			return kindInt96
+		}
+	}
+	return kindNone
+}
+
+func typeName(c *schema.Column) string {
+	if l := c.LogicalType(); l != nil && !l.IsNone() {
+		return fmt.Sprintf("%s (%s)", c.PhysicalType(), l)
+	}
+	return c.PhysicalType().String()
+}
+
+// chunk is one column of the row group that is open.
+type chunk struct {
+	descr *schema.Column
+	guard *pageGuard
+	col   pqfile.ColumnChunkReader
+	kind  valueKind
+
+	defs   []int16
+	ints   []int32
+	longs  []int64
+	float  []float32
+	double []float64
+	texts  []parquet.ByteArray
+	int96  []parquet.Int96
+}
+
+// read puts the next n rows into feature f of a block, or into its times when f is -1.
+func (c *chunk) read(b *block, f, n int) error {
+	c.defs = resize(c.defs, n)
+	for at := 0; at < n; {
+		if !c.col.HasNext() {
+			if err := c.col.Err(); err != nil {
+				return err
+			}
+			return fmt.Errorf("it has %d rows fewer than its row group", n-at)
+		}
+		// A page at a time: the texts of one are gone with the next.
+		want := int(min(int64(n-at), c.guard.left))
+		if want < 1 {
+			return fmt.Errorf("a page has more rows than its header says")
+		}
+		got, values, err := c.batch(want)
+		if err != nil {
+			return err
+		}
+		if got < 1 || got > int64(want) || int64(values) > got || c.descr.MaxDefinitionLevel() == 0 && int64(values) != got {
+			return fmt.Errorf("a page has fewer rows than its header says")
+		}
+		c.guard.left -= got
+		v := 0
+		for i := range int(got) {
+			null := c.descr.MaxDefinitionLevel() > 0 && c.defs[i] == 0
+			if !null && v == values {
+				return fmt.Errorf("a page has fewer values than rows")
+			}
+			switch {
+			case f < 0 && !null:
+				b.times[at] = c.time(v)
+			case f >= 0 && !null:
+				b.values[f][at] = c.number(v)
+			case f >= 0:
+				b.nulls[f][at] = true
+			}
+			if !null {
+				v++
+			}
+			at++
+		}
+	}
+	return nil
+}
+
+// batch reads up to n rows of the page.
+func (c *chunk) batch(n int) (rows int64, values int, err error) {
+	size, defs := int64(n), c.defs[:n]
+	switch col := c.col.(type) {
+	case *pqfile.Int32ColumnChunkReader:
+		c.ints = resize(c.ints, n)
+		return col.ReadBatch(size, c.ints, defs, nil)
+	case *pqfile.Int64ColumnChunkReader:
+		c.longs = resize(c.longs, n)
+		return col.ReadBatch(size, c.longs, defs, nil)
+	case *pqfile.Float32ColumnChunkReader:
+		c.float = resize(c.float, n)
+		return col.ReadBatch(size, c.float, defs, nil)
+	case *pqfile.Float64ColumnChunkReader:
+		c.double = resize(c.double, n)
+		return col.ReadBatch(size, c.double, defs, nil)
+	case *pqfile.ByteArrayColumnChunkReader:
+		c.texts = resize(c.texts, n)
+		return col.ReadBatch(size, c.texts, defs, nil)
+	case *pqfile.Int96ColumnChunkReader:
+		c.int96 = resize(c.int96, n)
+		return col.ReadBatch(size, c.int96, defs, nil)
+	}
+	return 0, 0, fmt.Errorf("it is %s", c.col.Type())
+}
+
+func (c *chunk) number(i int) float64 {
+	switch c.kind {
+	case kindInt32:
+		return float64(c.ints[i])
+	case kindUint32:
+		return float64(uint32(c.ints[i]))
+	case kindInt64:
+		return float64(c.longs[i])
+	case kindUint64:
+		return float64(uint64(c.longs[i]))
+	case kindFloat:
+		return float64(c.float[i])
+	}
+	return c.double[i]
+}
+
+func (c *chunk) time(i int) string {
+	switch c.kind {
+	case kindText:
+		return copyTime(c.texts[i].String())
+	case kindDate:
+		return timeText(int64(c.ints[i])*86400, 1)
+	case kindMillis:
+		return timeText(c.longs[i], 1e3)
+	case kindMicros:
+		return timeText(c.longs[i], 1e6)
+	case kindNanos:
+		return timeText(c.longs[i], 1e9)
+	case kindInt96:
+		return c.int96[i].ToTime().Format(time.RFC3339Nano)
+	case kindInt64:
+		return strconv.FormatInt(c.longs[i], 10)
+	case kindUint64:
+		return strconv.FormatUint(uint64(c.longs[i]), 10)
+	}
+	return strconv.FormatFloat(c.number(i), 'f', -1, 64)
+}

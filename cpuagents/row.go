@@ -1,0 +1,101 @@
+package cpuagents
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// maxRecord bounds one record of a text format in bytes: a line longer than this, or a quoted field that has not closed by
+// then, is rejected as a row of its own and reading goes on with the next line.
+const maxRecord = 1 << 20
+
+// maxTimestamp bounds the text of a timestamp in bytes. It travels with the row, so it counts in the size of a batch.
+const maxTimestamp = 64
+
+// ColumnSpec says which columns of a source are read. Names are matched exactly.
+type ColumnSpec struct {
+	// Timestamp is the column that says when; Features are the columns with numbers, at least one.
+	Timestamp string   `json:"timestamp"`
+	Features  []string `json:"features"`
+}
+
+// rowReader reads the rows of one series in the order of its source. One goroutine uses it.
+type rowReader interface {
+	// next returns the next valid row, or a reject, or io.EOF. The row's features are the caller's.
+	next() (row, *reject, error)
+	close() error
+}
+
+// row is one valid row of a series.
+type row struct {
+	number    uint64 // in its source, from 1, a header not counted
+	timestamp string // as written; of a column that holds times, RFC 3339 in UTC
+	time      int64  // unix nanoseconds
+	value     float64
+	features  []float32
+}
+
+// reject is a row that was skipped, and why.
+type reject struct {
+	Series string `json:"series"`
+	Row    uint64 `json:"row"`
+	Line   uint64 `json:"line,omitempty"` // of a source that has lines
+	Reason string `json:"reason"`
+}
+
+// place says where the row is, for an error.
+func (r *reject) place() string {
+	if r.Line == 0 {
+		return fmt.Sprintf("row %d", r.Row)
+	}
+	return fmt.Sprintf("row %d (line %d)", r.Row, r.Line)
+}
+
+// order refuses rows that go back in time.
+type order struct {
+	last int64 // time of the last valid row
+	any  bool
+}
+
+func (o *order) check(r *row) (problem string) {
+	if o.any && r.time < o.last {
+		return fmt.Sprintf("its timestamp %s goes back behind the row before it: sort the file by time", shorten(r.timestamp))
+	}
+	o.any, o.last = true, r.time
+	return ""
+}
+
+// parseFeature reads the text of a number, or says what is wrong with it.
+func parseFeature(column, text string) (v float64, problem string) {
+	v, err := strconv.ParseFloat(text, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || math.IsInf(v, 0) || math.Abs(v) > math.MaxFloat32:
+		return 0, fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, shorten(text))
+	case err != nil:
+		return 0, fmt.Sprintf("column %q: %s is not a number", column, shorten(text))
+	case math.IsNaN(v):
+		return 0, fmt.Sprintf("column %q is NaN", column)
+	}
+	return v, ""
+}
+
+// checkFeature says what is wrong with a number that did not come as text.
+func checkFeature(column string, v float64) (problem string) {
+	if math.IsNaN(v) {
+		return fmt.Sprintf("column %q is NaN", column)
+	}
+	if math.Abs(v) > math.MaxFloat32 {
+		return fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, shorten(strconv.FormatFloat(v, 'g', -1, 64)))
+	}
+	return ""
+}
+
+// shorten quotes a text for a message, cut when it is long.
+func shorten(s string) string {
+	if len(s) > 40 {
+		s = s[:40] + "..."
+	}
+	return strconv.QuoteToGraphic(s)
+}
