@@ -259,7 +259,7 @@ func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) error {
 }
 
 // next implements blockReader.
-func (r *arrowReader) next(b *block) error {
+func (r *arrowReader) next(b *block) (more bool, err error) {
 	for r.record == nil || r.row == r.record.NumRows() {
 		if r.record != nil {
 			r.record.Release()
@@ -267,15 +267,15 @@ func (r *arrowReader) next(b *block) error {
 		}
 		if !r.ipc.Next() {
 			if err := r.ipc.Err(); err != nil && !errors.Is(err, io.EOF) {
-				return err
+				return false, err
 			}
-			return io.EOF
+			return false, r.rest()
 		}
 		r.record = r.ipc.RecordBatch()
 		r.record.Retain()
 		for i := range int(r.record.NumCols()) {
 			if c := r.record.Column(i); int64(c.Len()) != r.record.NumRows() {
-				return fmt.Errorf("column %q has %d rows of %d", r.record.ColumnName(i), c.Len(), r.record.NumRows())
+				return false, fmt.Errorf("column %q has %d rows of %d", r.record.ColumnName(i), c.Len(), r.record.NumRows())
 			}
 		}
 	}
@@ -296,6 +296,15 @@ func (r *arrowReader) next(b *block) error {
 				b.values[f][i] = arrowNumber(c, from+i)
 			}
 		}
+	}
+	return true, nil
+}
+
+// rest reads what stands behind the last message, the footer of a file for one: whether a packed file is whole shows at its
+// end.
+func (r *arrowReader) rest() error {
+	if _, err := io.Copy(io.Discard, r.src); err != nil {
+		return ioError("read", r.name, err)
 	}
 	return nil
 }

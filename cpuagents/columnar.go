@@ -38,8 +38,8 @@ func resize[T any](s []T, n int) []T {
 
 // blockReader reads a columnar source.
 type blockReader interface {
-	// next fills b with the next rows, at least one, or returns io.EOF.
-	next(b *block) error
+	// next fills b with the next rows, at least one; more is false when there are none.
+	next(b *block) (more bool, err error)
 	close() error
 }
 
@@ -61,7 +61,11 @@ func (r *columnarReader) close() error { return r.src.close() }
 func (r *columnarReader) next() (row, *reject, error) {
 	if r.at == len(r.block.times) {
 		r.at = 0
-		if err := r.fill(); err != nil {
+		more, err := r.fill()
+		if err == nil && !more {
+			err = io.EOF
+		}
+		if err != nil {
 			r.block.times = r.block.times[:0]
 			return row{}, nil, err
 		}
@@ -77,7 +81,7 @@ func (r *columnarReader) next() (row, *reject, error) {
 }
 
 // fill reads a block. The libraries below panic on some damage that no check before them finds; here that is an error.
-func (r *columnarReader) fill() (err error) {
+func (r *columnarReader) fill() (more bool, err error) {
 	defer damaged(r.name, &err)
 	return r.src.next(&r.block)
 }
@@ -89,7 +93,7 @@ func damaged(name string, err *error) {
 		return
 	}
 	var typed *jobs.Error
-	if *err != nil && !errors.Is(*err, io.EOF) && !errors.As(*err, &typed) {
+	if *err != nil && !errors.As(*err, &typed) {
 		*err = inputError("%s: the file is damaged: %v", name, *err)
 	}
 }

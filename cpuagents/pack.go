@@ -1,6 +1,7 @@
 package cpuagents
 
 import (
+	"bufio"
 	"errors"
 	"io"
 
@@ -29,8 +30,11 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64) (io.ReadCl
 	}
 	u := &unpacker{name: name, pack: pack, left: limit, closers: []func() error{src.Close}}
 	var err error
-	switch raw := (typed{name, src}); pack {
-	case "gz":
+	raw := bufio.NewReaderSize(typed{name, src}, 64<<10)
+	switch _, empty := raw.Peek(1); {
+	case empty != nil: // zstd would take it for a file of nothing
+		err = empty
+	case pack == "gz":
 		var z *gzip.Reader
 		if z, err = gzip.NewReader(raw); err == nil {
 			u.from = z

@@ -3,7 +3,6 @@ package cpuagents
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"time"
@@ -131,13 +130,13 @@ func (r *parquetReader) close() error {
 }
 
 // next implements blockReader.
-func (r *parquetReader) next(b *block) error {
+func (r *parquetReader) next(b *block) (more bool, err error) {
 	for r.left == 0 {
 		if r.group == r.file.NumRowGroups() {
-			return io.EOF
+			return false, nil
 		}
 		if err := r.openGroup(); err != nil {
-			return err
+			return false, err
 		}
 	}
 	n := int(min(r.left, blockRows))
@@ -145,10 +144,10 @@ func (r *parquetReader) next(b *block) error {
 	b.reset(len(r.spec.Features), n)
 	for i, c := range r.chunks {
 		if err := c.read(b, i-1, n); err != nil {
-			return fmt.Errorf("column %q: %w", c.descr.Path(), err)
+			return false, fmt.Errorf("column %q: %w", c.descr.Path(), err)
 		}
 	}
-	return nil
+	return true, nil
 }
 
 func (r *parquetReader) openGroup() error {

@@ -1,0 +1,723 @@
+package cpuagents
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/compress"
+	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// cell is one value of a test table: a float64, a string, or nil for none.
+type cell = any
+
+// sample is one row of a test table: its timestamp and its features.
+type sample struct {
+	stamp  cell
+	values []cell
+}
+
+var pairSpec = ColumnSpec{Timestamp: "at", Features: []string{"a", "b"}}
+
+// asText writes a table as CSV.
+func asCSV(rows []sample) []byte {
+	b := []byte("note,b,at,a\n")
+	text := func(c cell) string {
+		switch c := c.(type) {
+		case float64:
+			return strconv.FormatFloat(c, 'g', -1, 64)
+		case string:
+			return c
+		}
+		return ""
+	}
+	for _, r := range rows {
+		b = fmt.Appendf(b, "x,%s,%s,%s\n", text(r.values[1]), text(r.stamp), text(r.values[0]))
+	}
+	return b
+}
+
+func asNDJSON(rows []sample) []byte {
+	text := func(c cell) string {
+		switch c := c.(type) {
+		case float64:
+			if math.IsNaN(c) || math.IsInf(c, 0) {
+				return strconv.Quote(fmt.Sprint(c))
+			}
+			return strconv.FormatFloat(c, 'g', -1, 64)
+		case string:
+			return strconv.Quote(c)
+		}
+		return "null"
+	}
+	var b []byte
+	for i, r := range rows {
+		key := `"a"`
+		if i%2 == 1 {
+			key = ` "\u0061" `
+		}
+		b = fmt.Appendf(b, `{"note":{"a":[1,"}\""],"at":2}, %s:%s,"b":%s , "at": %s}`+"\n", key, text(r.values[0]), text(r.values[1]), text(r.stamp))
+	}
+	return b
+}
+
+// record makes a record batch of a table: a column more than wanted, and the wanted ones in another order.
+func record(rows []sample) arrow.RecordBatch {
+	s := arrow.NewSchema([]arrow.Field{
+		{Name: "note", Type: arrow.BinaryTypes.String, Nullable: true},
+		{Name: "b", Type: arrow.PrimitiveTypes.Float64, Nullable: true},
+		{Name: "at", Type: arrow.BinaryTypes.String, Nullable: true},
+		{Name: "a", Type: arrow.PrimitiveTypes.Float64, Nullable: true},
+	}, nil)
+	b := array.NewRecordBuilder(memory.DefaultAllocator, s)
+	defer b.Release()
+	number := func(i int, c cell) {
+		if v, ok := c.(float64); ok {
+			b.Field(i).(*array.Float64Builder).Append(v)
+		} else {
+			b.Field(i).AppendNull()
+		}
+	}
+	for _, r := range rows {
+		b.Field(0).AppendNull()
+		number(1, r.values[1])
+		if s, ok := r.stamp.(string); ok {
+			b.Field(2).(*array.StringBuilder).Append(s)
+		} else {
+			b.Field(2).AppendNull()
+		}
+		number(3, r.values[0])
+	}
+	return b.NewRecordBatch()
+}
+
+// pieces cuts a record batch, so that a file has several.
+func pieces(rec arrow.RecordBatch) (cut []arrow.RecordBatch) {
+	const n = 5
+	for i := int64(0); i < rec.NumRows(); i += n {
+		cut = append(cut, rec.NewSlice(i, min(i+n, rec.NumRows())))
+	}
+	return cut
+}
+
+func asArrow(t testing.TB, rec arrow.RecordBatch, file bool, opts ...ipc.Option) []byte {
+	t.Helper()
+	opts = append(opts, ipc.WithSchema(rec.Schema()))
+	var out bytes.Buffer
+	var w interface {
+		Write(arrow.RecordBatch) error
+		Close() error
+	} = ipc.NewWriter(&out, opts...)
+	if file {
+		f, err := ipc.NewFileWriter(&out, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = f
+	}
+	for _, p := range pieces(rec) {
+		if err := w.Write(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func asParquet(t testing.TB, rec arrow.RecordBatch, opts ...parquet.WriterProperty) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	opts = append(opts, parquet.WithDataPageSize(64), parquet.WithBatchSize(3))
+	w, err := pqarrow.NewFileWriter(rec.Schema(), &out, parquet.NewWriterProperties(opts...), pqarrow.DefaultWriterProps())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range pieces(rec) {
+		if i%2 == 0 {
+			w.NewBufferedRowGroup()
+		}
+		if err := w.WriteBuffered(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func gzipped(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func zstded(t testing.TB, data []byte) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	return w.EncodeAll(data, nil)
+}
+
+// writing is a table written in one way.
+type writing struct {
+	name   string
+	format Format
+	data   []byte
+}
+
+// writings writes a table in every way that is read.
+func writings(t testing.TB, rows []sample) []writing {
+	t.Helper()
+	rec := record(rows)
+	w := []writing{
+		{"csv", "csv", asCSV(rows)},
+		{"ndjson", "ndjson", asNDJSON(rows)},
+		{"stream", "arrow", asArrow(t, rec, false)},
+		{"stream lz4", "arrow", asArrow(t, rec, false, ipc.WithLZ4())},
+		{"file", "arrow", asArrow(t, rec, true)},
+		{"file zstd", "arrow", asArrow(t, rec, true, ipc.WithZstd())},
+		{"parquet", "parquet", asParquet(t, rec)},
+		{"parquet plain", "parquet", asParquet(t, rec, parquet.WithDictionaryDefault(false))},
+		{"parquet v2", "parquet", asParquet(t, rec, parquet.WithDataPageVersion(parquet.DataPageV2), parquet.WithCompression(compress.Codecs.Zstd))},
+		{"parquet gzip", "parquet", asParquet(t, rec, parquet.WithCompression(compress.Codecs.Gzip))},
+		{"parquet snappy", "parquet", asParquet(t, rec, parquet.WithCompression(compress.Codecs.Snappy))},
+	}
+	for _, plain := range w[:3] {
+		w = append(w, writing{plain.name + " gz", plain.format + ".gz", gzipped(t, plain.data)}, writing{plain.name + " zst", plain.format + ".zst", zstded(t, plain.data)})
+	}
+	return w
+}
+
+// tempFile is an open file of some bytes.
+func tempFile(t testing.TB, data []byte) *os.File {
+	t.Helper()
+	f, err := os.CreateTemp("", "exoswarm-test-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// drainRows reads a source to its end and closes it. Rows come one after another in number, valid or rejected.
+func drainRows(t testing.TB, r rowReader) (rows []row, rejects []reject, err error) {
+	t.Helper()
+	defer func() {
+		if cerr := r.close(); cerr != nil {
+			t.Error(cerr)
+		}
+	}()
+	for n := uint64(1); ; n++ {
+		row, rej, err := r.next()
+		if errors.Is(err, io.EOF) {
+			return rows, rejects, nil
+		}
+		if err != nil {
+			return rows, rejects, err
+		}
+		number := row.number
+		if rej != nil {
+			number = rej.Row
+			rejects = append(rejects, *rej)
+		} else {
+			rows = append(rows, row)
+		}
+		if number != n {
+			t.Fatalf("row %d has number %d", n, number)
+		}
+	}
+}
+
+// readWriting reads what writings wrote.
+func readWriting(t testing.TB, w writing, spec ColumnSpec, limit int64) (rows []row, rejects []reject, err error) {
+	t.Helper()
+	r, err := newReader("s", tempFile(t, w.data), w.format, spec, limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	return drainRows(t, r)
+}
+
+func isInput(err error) bool {
+	var e *jobs.Error
+	return errors.As(err, &e) && e.Code == jobs.CodeInput
+}
+
+const plenty = 1 << 30
+
+// hardTable has a row of every kind.
+func hardTable() []sample {
+	good := func(minute int, a, b float64) sample {
+		return sample{time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC).Format(time.RFC3339), []cell{a, b}}
+	}
+	rows := []sample{
+		good(0, 1.5, -2), good(1, 0.1, 1e-30), good(1, 7, 7), good(1, 7, 7), // equal times and whole duplicates are rows
+		good(2, math.NaN(), 1), good(3, 1, math.Inf(-1)), good(4, 1e39, 1), good(5, 1, -math.MaxFloat64),
+		{"2026-01-01T00:06:00Z", []cell{nil, 1.0}}, {"2026-01-01T00:06:00Z", []cell{1.0, nil}}, {nil, []cell{1.0, 1.0}},
+		{"yesterday", []cell{1.0, 1.0}}, {"9999-01-01T00:00:00Z", []cell{1.0, 1.0}}, {strings.Repeat("9", 80), []cell{1.0, 1.0}},
+		good(7, math.MaxFloat32, math.SmallestNonzeroFloat32), good(6, 1, 1), good(8, math.Copysign(0, -1), 12345678.9),
+		{"1790000000", []cell{2.0, 3.0}}, {"1790000000000", []cell{2.0, 3.0}},
+	}
+	return rows
+}
+
+// TestFormatsAgree: a table is the same rows, to the bit, and the same rejects, however it is written.
+func TestFormatsAgree(t *testing.T) {
+	all := writings(t, hardTable())
+	want, wantRejects, err := readWriting(t, all[0], pairSpec, plenty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := func(rejects []reject) (n []uint64) {
+		for _, r := range rejects {
+			n = append(n, r.Row)
+		}
+		return n
+	}
+	if len(want) != 8 || !slices.Equal(numbers(wantRejects), []uint64{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16}) {
+		t.Fatalf("%d rows, rejects %v", len(want), wantRejects)
+	}
+	for _, w := range all {
+		rows, rejects, err := readWriting(t, w, pairSpec, plenty)
+		if err != nil {
+			t.Errorf("%s: %v", w.name, err)
+			continue
+		}
+		bits := cmp.Comparer(func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) })
+		if d := cmp.Diff(want, rows, cmp.AllowUnexported(row{}), bits); d != "" {
+			t.Errorf("%s: %s", w.name, d)
+		}
+		if !slices.Equal(numbers(rejects), numbers(wantRejects)) {
+			t.Errorf("%s: rejects %v", w.name, rejects)
+		}
+		for _, r := range rejects {
+			if r.Reason == "" || r.Series != "s" || (r.Line != 0) != (w.format[0] == 'c' || w.format[0] == 'n') {
+				t.Errorf("%s: %+v", w.name, r)
+			}
+		}
+	}
+}
+
+// TestFormatsAgreeOnManyRows: blocks, pages, row groups and record batches of any size make no difference.
+func TestFormatsAgreeOnManyRows(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var rows []sample
+	for i := range 9001 {
+		v := []cell{rnd.NormFloat64(), rnd.NormFloat64() * 1e6}
+		if rnd.IntN(50) == 0 {
+			v[rnd.IntN(2)] = nil
+		}
+		rows = append(rows, sample{strconv.Itoa(1700000000 + i), v})
+	}
+	all := writings(t, rows)
+	want, wantRejects, err := readWriting(t, all[0], pairSpec, plenty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range all {
+		got, rejects, err := readWriting(t, w, pairSpec, plenty)
+		if err != nil || len(rejects) != len(wantRejects) {
+			t.Errorf("%s: %d rejects of %d, %v", w.name, len(rejects), len(wantRejects), err)
+			continue
+		}
+		if !cmp.Equal(want, got, cmp.AllowUnexported(row{})) {
+			t.Errorf("%s: other rows", w.name)
+		}
+	}
+}
+
+// TestEmptyTables: no rows are no fault of a file that says what it is.
+func TestEmptyTables(t *testing.T) {
+	for _, w := range writings(t, nil) {
+		if rows, rejects, err := readWriting(t, w, pairSpec, plenty); err != nil || len(rows)+len(rejects) != 0 {
+			t.Errorf("%s: %v %v %v", w.name, rows, rejects, err)
+		}
+	}
+}
+
+// TestTypedColumns: integers, small floats and times of every unit, in Arrow and Parquet.
+func TestTypedColumns(t *testing.T) {
+	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	alloc := memory.DefaultAllocator
+	column := func(dt arrow.DataType, add func(array.Builder)) arrow.Array {
+		b := array.NewBuilder(alloc, dt)
+		defer b.Release()
+		add(b)
+		b.AppendNull()
+		return b.NewArray()
+	}
+	stamp := func(u arrow.TimeUnit, v int64) arrow.Array {
+		return column(&arrow.TimestampType{Unit: u, TimeZone: "Europe/Berlin"}, func(b array.Builder) { b.(*array.TimestampBuilder).Append(arrow.Timestamp(v)) })
+	}
+	times := map[string]struct {
+		arr  arrow.Array
+		text string
+	}{
+		"s":      {stamp(arrow.Second, at.Unix()), "2026-03-04T05:06:07Z"},
+		"ms":     {stamp(arrow.Millisecond, at.UnixMilli()+5), "2026-03-04T05:06:07.005Z"},
+		"us":     {stamp(arrow.Microsecond, at.UnixMicro()), "2026-03-04T05:06:07Z"},
+		"ns":     {stamp(arrow.Nanosecond, at.UnixNano()+9), "2026-03-04T05:06:07.000000009Z"},
+		"before": {stamp(arrow.Millisecond, -1), "1969-12-31T23:59:59.999Z"},
+		"date":   {column(arrow.FixedWidthTypes.Date32, func(b array.Builder) { b.(*array.Date32Builder).Append(20516) }), "2026-03-04T00:00:00Z"},
+		"int":    {column(arrow.PrimitiveTypes.Int64, func(b array.Builder) { b.(*array.Int64Builder).Append(at.UnixNano()) }), "1772600767000000000"},
+		"int32":  {column(arrow.PrimitiveTypes.Int32, func(b array.Builder) { b.(*array.Int32Builder).Append(1772600767) }), "1772600767"},
+		"float":  {column(arrow.PrimitiveTypes.Float64, func(b array.Builder) { b.(*array.Float64Builder).Append(1772600767.5) }), "1772600767.5"},
+	}
+	numbers := map[string]struct {
+		arr   arrow.Array
+		value float64
+	}{
+		"int8":   {column(arrow.PrimitiveTypes.Int8, func(b array.Builder) { b.(*array.Int8Builder).Append(-8) }), -8},
+		"uint16": {column(arrow.PrimitiveTypes.Uint16, func(b array.Builder) { b.(*array.Uint16Builder).Append(65535) }), 65535},
+		"int32":  {column(arrow.PrimitiveTypes.Int32, func(b array.Builder) { b.(*array.Int32Builder).Append(math.MinInt32) }), math.MinInt32},
+		"uint32": {column(arrow.PrimitiveTypes.Uint32, func(b array.Builder) { b.(*array.Uint32Builder).Append(math.MaxUint32) }), math.MaxUint32},
+		"int64":  {column(arrow.PrimitiveTypes.Int64, func(b array.Builder) { b.(*array.Int64Builder).Append(-1 << 40) }), -1 << 40},
+		"uint64": {column(arrow.PrimitiveTypes.Uint64, func(b array.Builder) { b.(*array.Uint64Builder).Append(math.MaxUint64) }), math.MaxUint64},
+		"float":  {column(arrow.PrimitiveTypes.Float32, func(b array.Builder) { b.(*array.Float32Builder).Append(0.1) }), float64(float32(0.1))},
+	}
+	check := func(name string, ts, v arrow.Array, text string, value float64) {
+		s := arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: ts.DataType(), Nullable: true}, {Name: "value", Type: v.DataType(), Nullable: true}}, nil)
+		rec := array.NewRecordBatch(s, []arrow.Array{ts, v}, int64(ts.Len()))
+		for _, w := range []writing{{"arrow", "arrow", asArrow(t, rec, true)}, {"parquet", "parquet", asParquet(t, rec)}} {
+			rows, rejects, err := readWriting(t, w, valueSpec, plenty)
+			if err != nil || len(rows) != 1 || len(rejects) != 1 || rows[0].timestamp != text || rows[0].value != value {
+				t.Errorf("%s in %s: %+v %+v %v", name, w.name, rows, rejects, err)
+			}
+		}
+	}
+	for name, c := range times {
+		check(name, c.arr, numbers["float"].arr, c.text, numbers["float"].value)
+	}
+	for name, c := range numbers {
+		check(name, times["s"].arr, c.arr, times["s"].text, c.value)
+	}
+}
+
+// TestBadColumns: a column that is missing, twice there or of another type is said by name, with the cure.
+func TestBadColumns(t *testing.T) {
+	table := func(fields ...arrow.Field) arrow.RecordBatch {
+		b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
+		defer b.Release()
+		for i := range fields {
+			b.Field(i).AppendEmptyValue()
+		}
+		return b.NewRecordBatch()
+	}
+	stamp := arrow.Field{Name: "timestamp", Type: arrow.BinaryTypes.String}
+	value := arrow.Field{Name: "value", Type: arrow.PrimitiveTypes.Float64}
+	for name, c := range map[string]struct {
+		rec  arrow.RecordBatch
+		want string
+	}{
+		"missing": {table(stamp, arrow.Field{Name: "v", Type: value.Type}), `s: no column "value"; the file has "timestamp", "v": name the columns in the swarm spec (timestamp, features)`},
+		"twice":   {table(stamp, value, value), `s: column "value" appears twice: rename one of them`},
+		"text":    {table(stamp, arrow.Field{Name: "value", Type: arrow.BinaryTypes.String}), `s: column "value" is `},
+		"boolean": {table(arrow.Field{Name: "timestamp", Type: arrow.FixedWidthTypes.Boolean}, value), `s: column "timestamp" is `},
+		"decimal": {table(stamp, arrow.Field{Name: "value", Type: &arrow.Decimal128Type{Precision: 9, Scale: 2}}), `s: column "value" is `},
+	} {
+		for _, w := range []writing{{"arrow", "arrow", asArrow(t, c.rec, false)}, {"parquet", "parquet", asParquet(t, c.rec)}} {
+			_, _, err := readWriting(t, w, valueSpec, plenty)
+			if !isInput(err) || !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("%s in %s: %v", name, w.name, err)
+			}
+		}
+	}
+	list := table(stamp, arrow.Field{Name: "value", Type: arrow.ListOf(arrow.PrimitiveTypes.Float64)})
+	if _, _, err := readWriting(t, writing{"", "arrow", asArrow(t, list, false)}, valueSpec, plenty); !isInput(err) || !strings.Contains(err.Error(), "without dictionaries") {
+		t.Error(err)
+	}
+}
+
+func TestBadLines(t *testing.T) {
+	text := strings.Join([]string{
+		"\xef\xbb\xbf" + `{"timestamp":1,"value":1}`,
+		"not json",
+		`[1,2]`,
+		`{"timestamp":2}`,
+		`{"value":2}`,
+		`{"timestamp":3,"value":"3"}`,
+		`{"timestamp":3,"value":null}`,
+		`{"timestamp":3,"value":true}`,
+		`{"timestamp":3,"value":{"x":1}}`,
+		`{"timestamp":null,"value":1}`,
+		`{"timestamp":3,"value":1,"value":2}`,
+		`{"timestamp":3,"value":1e400}`,
+		"",
+		"\t {} \r",
+		`{"timestamp":4,"value":4,"x":"` + strings.Repeat("x", 2<<20) + `"}`,
+		"{\"timestamp\":5,\"value\":5,\"x\":\"\xff\"}",
+		`{"timestamp":"1970-01-01T00:00:06Z","value":-6.5e0}`,
+		`{"timestamp":5,"value":7}`,
+		`{"timestamp":9,"value":9}`,
+	}, "\n")
+	rows, rejects, err := readWriting(t, writing{"", "ndjson", []byte(text)}, valueSpec, plenty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range rejects {
+		got = append(got, fmt.Sprintf("%d/%d: %s", r.Row, r.Line, r.Reason))
+	}
+	want := []string{
+		"2/2: it is not valid JSON",
+		"3/3: it is not a JSON object",
+		`4/4: it has no member "value"`,
+		`5/5: it has no member "timestamp"`,
+		`6/6: column "value" is a string, not a number`,
+		`7/7: column "value" is null, not a number`,
+		`8/8: column "value" is a boolean, not a number`,
+		`9/9: column "value" is an object, not a number`,
+		`10/10: its timestamp is null, not a string or a number`,
+		`11/11: member "value" appears twice`,
+		`12/12: column "value": "1e400" is infinite or beyond the range of a 32-bit float`,
+		`13/14: it has no member "timestamp"`,
+		`14/15: the line is longer than 1048576 bytes`,
+		`15/16: it is not valid UTF-8`,
+		`17/18: its timestamp "5" goes back behind the row before it: sort the file by time`,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if len(rows) != 3 || rows[1].value != -6.5 || rows[1].number != 16 || rows[2].timestamp != "9" {
+		t.Errorf("%+v", rows)
+	}
+}
+
+// TestCutOff: a file that ends too early never gives a row that is not in it. Formats that say how long they are give an
+// error; a text may end anywhere.
+func TestCutOff(t *testing.T) {
+	all := writings(t, hardTable())
+	full, _, err := readWriting(t, all[0], pairSpec, plenty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range all {
+		for n := 0; n < len(w.data); n += 1 + len(w.data)/150 {
+			rows, _, err := readWriting(t, writing{w.name, w.format, w.data[:n]}, pairSpec, plenty)
+			if err != nil && !isInput(err) {
+				t.Errorf("%s cut at %d of %d: %v", w.name, n, len(w.data), err)
+			}
+			if err == nil && w.format != "csv" && w.format != "ndjson" && w.format != "arrow" {
+				t.Errorf("%s cut at %d of %d: no error", w.name, n, len(w.data))
+			}
+			if w.format == "csv" {
+				continue // its last number may be cut in its middle
+			}
+			if len(rows) > len(full) || len(rows) > 0 && !cmp.Equal(full[:len(rows)], rows, cmp.AllowUnexported(row{})) {
+				t.Errorf("%s cut at %d: %+v", w.name, n, rows)
+			}
+		}
+	}
+}
+
+// TestDamage: whatever byte of a file is wrong, reading it ends without a panic, and an error is the data's.
+func TestDamage(t *testing.T) {
+	for _, w := range writings(t, hardTable()) {
+		for _, mask := range []byte{0x01, 0x80, 0xff} {
+			step := 1 + len(w.data)/80
+			for i := 0; i < len(w.data); i += step {
+				data := slices.Clone(w.data)
+				data[i] ^= mask
+				if _, _, err := readWriting(t, writing{w.name, w.format, data}, pairSpec, plenty); err != nil && !isInput(err) {
+					t.Errorf("%s, byte %d of %d by %#x: %v", w.name, i, len(w.data), mask, err)
+				}
+			}
+		}
+	}
+}
+
+// TestBombs: what unpacks to far more than it is, or says so, is refused before it takes memory.
+func TestBombs(t *testing.T) {
+	big := append([]byte("at,a,b\n"), bytes.Repeat([]byte("1,1,1\n"), 1<<20)...)
+	long := append([]byte("at,a,b\n"), bytes.Repeat([]byte{'7'}, 64<<20)...)
+	for name, w := range map[string]writing{
+		"gzip": {"", "csv.gz", gzipped(t, big)}, "zstd": {"", "csv.zst", zstded(t, big)},
+		"gzip of one line": {"", "ndjson.gz", gzipped(t, long)}, "zstd of one line": {"", "csv.zst", zstded(t, long)},
+	} {
+		_, _, err := readWriting(t, w, pairSpec, 1<<20)
+		if !isInput(err) || !strings.Contains(err.Error(), "--max-unpacked") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, _, err := readWriting(t, w, pairSpec, plenty); err != nil {
+			t.Errorf("%s with room: %v", name, err)
+		}
+	}
+	rec := record(hardTable())
+	plain, packed := asArrow(t, rec, false), asArrow(t, rec, false, ipc.WithZstd())
+	lie := func(data []byte, at int, v uint64) []byte {
+		data = slices.Clone(data)
+		binary.LittleEndian.PutUint64(data[at:], v)
+		return data
+	}
+	// Every word of the file as a length that is beyond reason.
+	for _, data := range [][]byte{plain, packed} {
+		for at := 0; at+8 <= len(data); at += 4 {
+			for _, v := range []uint64{1 << 62, 1 << 31} {
+				if _, _, err := readWriting(t, writing{"", "arrow", lie(data, at, v)}, pairSpec, plenty); err != nil && !isInput(err) {
+					t.Errorf("word at %d as %#x: %v", at, v, err)
+				}
+			}
+		}
+	}
+	// A footer of Parquet with a list of two billion elements.
+	footer := []byte{0x29, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0}
+	file := append([]byte("PAR1"), footer...)
+	file = append(binary.LittleEndian.AppendUint32(file, uint32(len(footer))), "PAR1"...)
+	if _, _, err := readWriting(t, writing{"", "parquet", file}, pairSpec, plenty); !isInput(err) || !strings.Contains(err.Error(), "footer is damaged") {
+		t.Error(err)
+	}
+}
+
+// TestPageBombs: a page that unpacks to more than its header says is refused by the codec, not by the machine's memory.
+func TestPageBombs(t *testing.T) {
+	huge := zstded(t, make([]byte, maxParquetPage+1))
+	for name, c := range map[string]struct {
+		kind compress.Compression
+		data []byte
+	}{
+		"zstd":        {compress.Codecs.Zstd, huge},
+		"small zstd":  {compress.Codecs.Zstd, zstded(t, make([]byte, 100))},
+		"snappy lies": {compress.Codecs.Snappy, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}},
+		"gzip":        {compress.Codecs.Gzip, gzipped(t, make([]byte, 100))},
+	} {
+		codec, err := compress.GetCodec(c.kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := compress.Decode(codec, make([]byte, 10), c.data); err == nil {
+			t.Errorf("%s: %d bytes", name, len(out))
+		}
+	}
+}
+
+func TestFormatOf(t *testing.T) {
+	for name, want := range map[string]Format{
+		"a.csv": "csv", "A.CSV": "csv", "x/y.ndjson": "ndjson", "a.jsonl.gz": "ndjson.gz", "a.parquet": "parquet", "a.pq": "parquet",
+		"a.arrow": "arrow", "a.feather.zst": "arrow.zst", "a.csv.gzip": "csv.gz", "file:in0/a.b.arrows": "arrow",
+	} {
+		if f, known := FormatOf(name, "x"); f != want || !known {
+			t.Errorf("%s: %s %v", name, f, known)
+		}
+	}
+	for name, want := range map[string]Format{"a": "x", "a.txt": "x", "a.gz": "x.gz", "object:input-1": "x", ".csv.d/a": "x"} {
+		if f, known := FormatOf(name, "x"); f != want || known {
+			t.Errorf("%s: %s %v", name, f, known)
+		}
+	}
+	for _, f := range []Format{"", "x", "csv.", "csv.bz2", "parquet.gz", "csv.gz.gz", ".gz"} {
+		if _, err := newReader("s", tempFile(t, nil), f, pairSpec, plenty); err == nil {
+			t.Errorf("%q is a format", f)
+		}
+	}
+}
+
+// fuzzFormat checks that reading ends, rows are numbered, and an error is the data's.
+func fuzzFormat(f *testing.F, format Format) {
+	for _, w := range writings(f, hardTable()[:6]) {
+		if w.format == format {
+			f.Add(w.data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, _, err := readWriting(t, writing{"", format, data}, pairSpec, 16<<20); err != nil && !isInput(err) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzNDJSON(f *testing.F)  { fuzzFormat(f, "ndjson") }
+func FuzzArrow(f *testing.F)   { fuzzFormat(f, "arrow") }
+func FuzzParquet(f *testing.F) { fuzzFormat(f, "parquet") }
+func FuzzGzip(f *testing.F)    { fuzzFormat(f, "csv.gz") }
+func FuzzZstd(f *testing.F)    { fuzzFormat(f, "csv.zst") }
+
+// FuzzCompact: the walk of a footer ends and never panics.
+func FuzzCompact(f *testing.F) {
+	f.Add([]byte{0x29, 0x1c, 0, 0})
+	f.Add([]byte{0x1b, 1, 0x88, 1, 'a', 1, 'b', 0})
+	f.Fuzz(func(_ *testing.T, data []byte) { _ = checkCompact(data) })
+}
+
+func BenchmarkFormats(b *testing.B) {
+	var rows []sample
+	for i := range 100_000 {
+		rows = append(rows, sample{strconv.Itoa(1700000000 + i), []cell{float64(i) * 1.1, float64(i)}})
+	}
+	rec := record(rows)
+	var stream bytes.Buffer
+	w := ipc.NewWriter(&stream, ipc.WithSchema(rec.Schema()))
+	if err := errors.Join(w.Write(rec), w.Close()); err != nil {
+		b.Fatal(err)
+	}
+	var pq bytes.Buffer
+	p, err := pqarrow.NewFileWriter(rec.Schema(), &pq, parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy)), pqarrow.DefaultWriterProps())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := errors.Join(p.Write(rec), p.Close()); err != nil {
+		b.Fatal(err)
+	}
+	for _, w := range []writing{
+		{"csv", "csv", asCSV(rows)}, {"csv.gz", "csv.gz", gzipped(b, asCSV(rows))}, {"csv.zst", "csv.zst", zstded(b, asCSV(rows))},
+		{"ndjson", "ndjson", asNDJSON(rows)}, {"arrow", "arrow", stream.Bytes()}, {"parquet", "parquet", pq.Bytes()},
+	} {
+		b.Run(w.name, func(b *testing.B) {
+			for b.Loop() {
+				r, err := newReader("s", tempFile(b, w.data), w.format, pairSpec, plenty)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for err == nil {
+					_, _, err = r.next()
+				}
+				if !errors.Is(err, io.EOF) {
+					b.Fatal(err)
+				}
+				_ = r.close()
+			}
+			b.ReportMetric(float64(len(rows))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mrows/s")
+		})
+	}
+}
