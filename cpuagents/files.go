@@ -254,7 +254,7 @@ func Walk(p string) (files []Found, err error) {
 			return nil, inputError("input %s: it is neither a file nor a folder", p)
 		}
 		format, _ := FormatOf(p, "csv")
-		if _, _, err := format.cut(); err != nil {
+		if err := format.Check(); err != nil {
 			return nil, inputError("input %s: %v", p, err)
 		}
 		return []Found{{Name: filepath.Base(p), Path: p, Format: format}}, nil
@@ -267,7 +267,7 @@ func Walk(p string) (files []Found, err error) {
 		if !d.Type().IsRegular() || !known || strings.HasPrefix(d.Name(), ".") {
 			return nil
 		}
-		if _, _, err := format.cut(); err != nil {
+		if err := format.Check(); err != nil {
 			return inputError("input %s: %v", file, err)
 		}
 		rel, err := filepath.Rel(p, file)

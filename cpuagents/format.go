@@ -38,6 +38,12 @@ func FormatOf(name string, other Format) (f Format, known bool) {
 	return f, known
 }
 
+// Check says whether the format is one.
+func (f Format) Check() error {
+	_, _, err := f.cut()
+	return err
+}
+
 // cut splits a format into the form of its rows and its packing, and refuses one that is none.
 func (f Format) cut() (rows, pack string, err error) {
 	rows, pack, packed := strings.Cut(string(f), ".")

@@ -28,11 +28,13 @@ type StreamSpec struct {
 	Columns    ColumnSpec `json:"columns"`
 	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
 	Manifest string `json:"manifest"`
-	// Output, Rejects and Summary are the URIs of what the job writes: decisions and rejected rows as NDJSON, and a JSON
-	// list of SeriesSummary.
+	// Output, Rejects and Summary are the URIs of what the job writes: decisions, rejected rows as NDJSON, and a JSON list of
+	// SeriesSummary.
 	Output  string `json:"output"`
 	Rejects string `json:"rejects"`
 	Summary string `json:"summary"`
+	// OutputFormat of the decisions. Empty is what the extension of Output stands for, and NDJSON when that stands for nothing.
+	OutputFormat Format `json:"output_format,omitempty"`
 	// BatchRows is the most rows of a message, 1 to 4096; 0 means 4096. It changes no output.
 	BatchRows int `json:"batch_rows,omitempty"`
 	// Strict fails the job at the first row that is not valid.
@@ -114,6 +116,12 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if spec.BatchRows < 1 || spec.BatchRows > defaultBatchRows || len(spec.Candidates) == 0 || len(spec.Columns.Features) == 0 {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: batch_rows must be 1 to %d, candidates and columns.features must not be empty", job.ID, defaultBatchRows)
 	}
+	if spec.OutputFormat == "" {
+		spec.OutputFormat, _ = FormatOf(spec.Output, "ndjson")
+	}
+	if err := spec.OutputFormat.Check(); err != nil {
+		return nil, fmt.Errorf("job %s: output: %w", job.ID, err)
+	}
 	series, err := s.manifest(ctx, spec.Manifest)
 	if err != nil {
 		return nil, err
@@ -174,7 +182,7 @@ func (s *Streamer) open(ctx context.Context, src SeriesSource, spec ColumnSpec) 
 	if format == "" {
 		format, _ = FormatOf(src.URI, "csv")
 	}
-	if _, _, err := format.cut(); err != nil {
+	if err := format.Check(); err != nil {
 		return nil, fmt.Errorf("series %s: %w", src.Name, err)
 	}
 	f, err := s.Files.open(ctx, src.URI)

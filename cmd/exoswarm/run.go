@@ -25,7 +25,7 @@ import (
 
 func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "run -f swarm.yaml --input PATH [--input PATH ...] --output FILE.ndjson",
+		Use:   "run -f swarm.yaml --input PATH [--input PATH ...] --output FILE",
 		Short: "Run a swarm over files: one series a file, one decision a row",
 		Long: `Run a swarm over files. PATH is a file, or a folder that is read in depth; each file is a series, named by its path
 below PATH. The extension says the format: .csv, .ndjson or .jsonl, .parquet or .pq, .arrow, .arrows or .feather, and all but
@@ -40,7 +40,7 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	f := cmd.Flags()
 	f.StringP("file", "f", "", "the swarm's spec (required)")
 	f.StringArray("input", nil, "file or folder; may be given several times (required)")
-	f.String("output", "", "file for the decisions, NDJSON (required)")
+	f.String("output", "", "file for the decisions, in the format of its extension, NDJSON when that says nothing (required)")
 	f.String("report", "", "file for a report, one HTML page")
 	f.Bool("strict", false, "stop at the first row that is not valid")
 	command.NATSFlags(f, true)
@@ -261,11 +261,12 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 		return jobs.Job{}, fmt.Errorf("encode the spec: %w", err)
 	}
 	output, rejects := carrier.sinks()
+	format, _ := cpuagents.FormatOf(o.output, "ndjson")
 	streamJSON, err := json.Marshal(cpuagents.StreamSpec{
 		Name: spec.Name, Spec: specJSON, Candidates: spec.Vote.Candidates,
 		Columns:  cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
 		Manifest: "object:manifest-" + id, Output: output, Rejects: rejects, Summary: "object:summary-" + id,
-		BatchRows: o.batch, Strict: o.strict,
+		BatchRows: o.batch, Strict: o.strict, OutputFormat: format,
 	})
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the job: %w", err)
@@ -362,6 +363,13 @@ func newDestination(output, report string) (*destination, error) {
 	d.rejects = filepath.Join(d.dir, rejectsName)
 	if d.name == rejectsName {
 		return nil, command.Usage("--output: %s is the name of the list of rejected rows: choose another", rejectsName)
+	}
+	format, _ := cpuagents.FormatOf(output, "ndjson")
+	if err := format.Check(); err != nil {
+		return nil, command.Usage("--output: %v", err)
+	}
+	if report != "" && format != "ndjson" {
+		return nil, command.Usage("--report: it is made from decisions in plain NDJSON: name an --output that ends with .ndjson")
 	}
 	for _, path := range []string{output, report} {
 		if path == "" {

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFormats: decisions go out in every format, come back as a source, and the swarm decides the same, byte for byte.
+func TestFormats(t *testing.T) {
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	first := write(t, filepath.Join(dir, "first.csv"), series(1, 900))
+	run := func(in, out string) []byte {
+		t.Helper()
+		if code, _, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output", out, "--strict"); code != 0 {
+			t.Fatalf("%s to %s: exit %d: %s", in, out, code, stderr)
+		}
+		data, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	// Every series is called the same, as every folder has one file of it.
+	name := func(format string) string { return filepath.Join(dir, format, "s."+format) }
+	strip := func(data []byte, format string) string {
+		return strings.ReplaceAll(string(data), `"series":"s.`+format+`"`, `"series":"s"`)
+	}
+	var want string
+	for _, format := range []string{"csv", "ndjson", "jsonl.gz", "csv.zst", "arrow", "feather.gz", "parquet"} {
+		if err := os.Mkdir(filepath.Join(dir, format), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		data := run(first, name(format))
+		if again := run(first, name(format)); !bytes.Equal(data, again) {
+			t.Errorf("%s: a second run writes other bytes", format)
+		}
+		// The folder as input: the list of rejects beside the series is the output's only in the run that wrote it.
+		if err := os.Remove(filepath.Join(dir, format, rejectsName)); err != nil {
+			t.Fatal(err)
+		}
+		got := strip(run(filepath.Join(dir, format), filepath.Join(dir, "d.ndjson")), format)
+		if want == "" {
+			want = got
+		}
+		if got != want || strings.Count(got, "\n") != 900 {
+			t.Errorf("%s: other decisions (%d lines)", format, strings.Count(got, "\n"))
+		}
+	}
+}
+
+// TestOutputInInput: a run may write into the folder that it reads, and does not read its own output the next time.
+func TestOutputInInput(t *testing.T) {
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	write(t, filepath.Join(dir, "in", "a.csv"), series(1, 50))
+	out := filepath.Join(dir, "in", "d.ndjson")
+	for range 2 {
+		if code, stdout, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output", out); code != 0 || !strings.Contains(stdout, "1 series, 50 observations") {
+			t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+		}
+	}
+	if code, _, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", out, "--output", out); code != 2 || !strings.Contains(stderr, "name another --output") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}

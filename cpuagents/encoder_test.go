@@ -1,0 +1,144 @@
+package cpuagents
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+var (
+	twoSeries  = []SeriesSource{{Name: `a "quoted", name`}, {Name: "b\xff"}}
+	candidates = []string{"normal", "odd, \"very\""}
+)
+
+// someDecisions makes decisions of one series.
+func someDecisions(group uint32, n int) *batch.Decisions {
+	r := rand.New(rand.NewPCG(uint64(group), 1))
+	d := &batch.Decisions{Candidates: 2}
+	for i := range n {
+		d.Group, d.Row = append(d.Group, group), append(d.Row, uint64(i)*3+1)
+		d.Read, d.Timestamp = append(d.Read, 0), append(d.Timestamp, fmt.Sprint(1700000000+i))
+		d.Value, d.Score = append(d.Value, r.NormFloat64()*math.Pow(10, float64(r.IntN(60)-30))), append(d.Score, r.Float32())
+		d.Decision = append(d.Decision, []uint32{0, 1, batch.NoDecision}[r.IntN(3)])
+		d.Counts = append(d.Counts, r.Uint32N(1000), r.Uint32N(1000))
+		d.Leader, d.Round = append(d.Leader, r.Uint64()>>40), append(d.Round, uint64(i)+1)
+	}
+	return d
+}
+
+// encoded writes decisions of two series, those of the first in two pieces.
+func encoded(t *testing.T, f Format, n int) []byte {
+	t.Helper()
+	e, pack, err := newEncoder(f, twoSeries, candidates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w, err := newPacker(&out, pack)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.begin(w); err != nil {
+		t.Fatal(err)
+	}
+	for g := range uint32(2) {
+		d := someDecisions(g, n)
+		var spool [2][]byte
+		for i := range d.Len() {
+			part := &spool[min(i/max(n/3, 1), 1)]
+			*part = e.spool(*part, d, i)
+		}
+		for _, s := range spool {
+			if err := e.piece(int(g), bytes.NewReader(s)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := e.end(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestEncodersAgree: decisions are the same numbers, to the bit, in whatever format they are written, the same decisions the
+// same bytes, and every output can be a source.
+func TestEncodersAgree(t *testing.T) {
+	flat := ColumnSpec{Timestamp: "round", Features: []string{"value", "score", "row"}}
+	flatter := ColumnSpec{Timestamp: "round", Features: []string{"leader", "counts.normal", `counts.odd, "very"`}}
+	// Rounds of the second series begin again: its rows go back in time and are left out, in all formats alike.
+	for _, n := range []int{0, 1, 10, columnRows/2 + 7} {
+		want := map[string][]row{}
+		for _, f := range []Format{"csv", "ndjson", "arrow", "parquet", "csv.gz", "ndjson.zst", "arrow.gz"} {
+			data := encoded(t, f, n)
+			if n < 100 && !bytes.Equal(data, encoded(t, f, n)) {
+				t.Errorf("%s: other bytes the second time", f)
+			}
+			for name, spec := range map[string]ColumnSpec{"flat": flat, "flatter": flatter} {
+				if name == "flatter" && f[0] == 'n' {
+					continue // its counts are an object
+				}
+				rows, _, err := readWriting(t, writing{"", f, data}, spec, plenty)
+				if err != nil {
+					t.Fatalf("%s: %v", f, err)
+				}
+				if want[name] == nil {
+					want[name] = rows
+				}
+				if len(rows) < n || !cmp.Equal(want[name], rows, cmp.AllowUnexported(row{})) {
+					t.Errorf("%s, %s: %d rows of %d, or others", f, name, len(rows), n)
+				}
+			}
+		}
+	}
+}
+
+// TestCSVOutput: names that need quotes have them, as a reader of RFC 4180 expects.
+func TestCSVOutput(t *testing.T) {
+	records, err := csv.NewReader(bytes.NewReader(encoded(t, "csv", 4))).ReadAll()
+	if err != nil || len(records) != 9 {
+		t.Fatal(len(records), err)
+	}
+	if d := cmp.Diff([]string{"series", "row", "timestamp", "value", "score", "decision", "round", "counts.normal", `counts.odd, "very"`, "leader"}, records[0]); d != "" {
+		t.Error(d)
+	}
+	if records[1][0] != twoSeries[0].Name || records[5][0] != "b\uFFFD" || records[1][1] != "1" {
+		t.Errorf("%q %q", records[1], records[5])
+	}
+}
+
+func TestPacker(t *testing.T) {
+	for _, pack := range []string{"", "gz", "zst"} {
+		var out bytes.Buffer
+		w, err := newPacker(&out, pack)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := unpack("s", tempFile(t, out.Bytes()), pack, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || string(got) != "hello" {
+			t.Errorf("%s: %q %v", pack, got, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
