@@ -26,6 +26,7 @@ type feeder struct {
 	s       *stream
 	ctx     context.Context // ends the reading
 	work    context.Context // ends everything
+	waiting context.Context // ends with either
 	rejects *json.Encoder
 
 	obs    batch.Observations
@@ -43,7 +44,10 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	if err != nil {
 		return err
 	}
-	f := &feeder{s: s, ctx: ctx, work: work, rejects: json.NewEncoder(rejects), number: 1, after: last.Seq, stored: last.Ref}
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
+	f := &feeder{s: s, ctx: ctx, work: work, waiting: waiting, rejects: json.NewEncoder(rejects), number: 1, after: last.Seq, stored: last.Ref}
 	f.obs.Width = len(s.spec.Columns.Features)
 	interrupted, err := f.all()
 	if err != nil {
@@ -79,7 +83,10 @@ func (f *feeder) all() (interrupted bool, err error) {
 	share := max(f.s.spec.BatchRows/min(maxOpen, len(f.s.series)), 16)
 	for {
 		for len(open) < maxOpen && next < len(f.s.series) {
-			r, err := f.s.open(f.work, f.s.series[next], f.s.spec.Columns)
+			r, err := f.open(next)
+			if errors.Is(err, jobs.ErrFinish) {
+				return true, f.flush()
+			}
 			if err != nil {
 				return false, err
 			}
@@ -92,6 +99,9 @@ func (f *feeder) all() (interrupted bool, err error) {
 		left := open[:0]
 		for i, o := range open {
 			ended, err := f.take(o.group, o.r, share)
+			if errors.Is(err, errPause) {
+				ended, err = false, f.flush()
+			}
 			if err != nil {
 				open = append(left, open[i:]...)
 				if errors.Is(err, jobs.ErrFinish) {
@@ -107,6 +117,14 @@ func (f *feeder) all() (interrupted bool, err error) {
 		}
 		open = left
 	}
+}
+
+// open opens series number i. What a remote source waits for ends with the reading, too.
+func (f *feeder) open(i int) (rowReader, error) {
+	if !f.s.remote(f.s.series[i].URI) {
+		return f.s.open(f.work, f.s.series[i], f.s.spec.Columns)
+	}
+	return f.s.openRemote(f.waiting, i)
 }
 
 // take reads up to n rows of one series into the batch.

@@ -46,26 +46,26 @@ func newSink(s *stream, out io.Writer) (*sink, error) {
 }
 
 // write takes one batch of decisions.
-func (k *sink) write(data []byte) error {
+func (k *sink) write(data []byte) (*batch.Decisions, error) {
 	now := time.Now().UnixNano()
 	d, err := batch.DecodeDecisions(data)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	candidates := len(k.s.spec.Candidates)
 	if d.Candidates != candidates {
-		return jobs.Errorf(jobs.CodeInvalid, "decisions between %d candidates, the spec names %d", d.Candidates, candidates)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "decisions between %d candidates, the spec names %d", d.Candidates, candidates)
 	}
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	for i, g := range d.Group {
 		if int(g) >= len(k.pieces) || d.Decision[i] != batch.NoDecision && int(d.Decision[i]) >= candidates {
-			return jobs.Errorf(jobs.CodeInvalid, "decision %d: group %d and candidate %d are not of this swarm", i, g, d.Decision[i])
+			return nil, jobs.Errorf(jobs.CodeInvalid, "decision %d: group %d and candidate %d are not of this swarm", i, g, d.Decision[i])
 		}
 		k.line = k.enc.spool(k.line[:0], d, i)
 		n := int64(len(k.line))
 		if _, err := k.w.Write(k.line); err != nil {
-			return ioError("write", "the spool of decisions", err)
+			return nil, ioError("write", "the spool of decisions", err)
 		}
 		if p := k.pieces[g]; len(p) > 0 && p[len(p)-1].off+p[len(p)-1].n == k.at {
 			p[len(p)-1].n += n
@@ -82,7 +82,7 @@ func (k *sink) write(data []byte) error {
 		_ = k.hist.RecordValue(min(max((now-d.Read[i])/1000, 1), k.hist.HighestTrackableValue()))
 	}
 	k.s.state.Decisions += uint64(d.Len())
-	return nil
+	return d, nil
 }
 
 // finish puts the spool into the output, series after series.

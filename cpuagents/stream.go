@@ -3,14 +3,18 @@
 package cpuagents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -35,6 +39,8 @@ type StreamSpec struct {
 	Summary string `json:"summary"`
 	// OutputFormat of the decisions. Empty is what the extension of Output stands for, and NDJSON when that stands for nothing.
 	OutputFormat Format `json:"output_format,omitempty"`
+	// Webhook is told of decisions as they are made; nil for none.
+	Webhook *WebhookSpec `json:"webhook,omitempty"`
 	// BatchRows is the most rows of a message, 1 to 4096; 0 means 4096. It changes no output.
 	BatchRows int `json:"batch_rows,omitempty"`
 	// Strict fails the job at the first row that is not valid.
@@ -47,6 +53,8 @@ type SeriesSource struct {
 	URI  string `json:"uri"`
 	// Format of its rows. Empty is what the extension of URI stands for, and CSV when that stands for nothing.
 	Format Format `json:"format,omitempty"`
+	// HTTP is for a URI that begins with http:// or https://.
+	HTTP *HTTPSpec `json:"http,omitempty"`
 }
 
 // SeriesSummary is what became of one series.
@@ -92,6 +100,10 @@ type Streamer struct {
 	Queue  Queue
 	Files  *Files
 	Logger *slog.Logger
+	// Egress is what jobs may reach over the network; nil for nothing. Secrets are those that they may refer to; nil for those of the
+	// environment.
+	Egress  *egress.Guard
+	Secrets *secret.Store
 	// Stall is how long it waits for a decision that does not come; 0 means 60 s.
 	Stall time.Duration
 }
@@ -126,17 +138,37 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if err != nil {
 		return nil, err
 	}
-	for _, src := range series { // every file must be readable before the first row goes out
+	var own []jobs.Log           // beside in and out
+	for i, src := range series { // every file must be readable before the first row goes out
+		if s.remote(src.URI) {
+			f, err := s.fetcher(src)
+			if err != nil {
+				return nil, err
+			}
+			_ = f.close()
+			if own = append(own, s.Queue.Log(job.ID, 1+i, jobs.In)); len(own) > maxRemote {
+				return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sources that are not files: make several jobs of it", job.ID, maxRemote)
+			}
+			continue
+		}
 		r, err := s.open(ctx, src, spec.Columns)
 		if err != nil {
 			return nil, err
 		}
 		_ = r.close()
 	}
+	var hook *webhook
+	if spec.Webhook != nil {
+		if hook, err = newWebhook(job.ID, *spec.Webhook, series, spec.Candidates, s.Egress, s.Secrets); err != nil {
+			return nil, err
+		}
+		defer hook.close()
+		own = append(own, s.Queue.Log(job.ID, webhookShard, jobs.Out))
+	}
 	st := &stream{
 		Streamer: s, id: job.ID, spec: spec, series: series, progress: progress,
 		in: s.Queue.Log(job.ID, 0, jobs.In), out: s.Queue.Log(job.ID, 0, jobs.Out),
-		summary: make([]SeriesSummary, len(series)), answered: make(chan struct{}, 1),
+		summary: make([]SeriesSummary, len(series)), answered: make(chan struct{}, 1), hook: hook,
 	}
 	for i, src := range series {
 		st.summary[i].Name = src.Name
@@ -147,9 +179,13 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if err == nil || !goesOn {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		for _, step := range []func(context.Context) error{
+		steps := []func(context.Context) error{
 			func(ctx context.Context) error { return s.Queue.DeleteSwarm(ctx, job.ID) }, st.in.Delete, st.out.Delete,
-		} {
+		}
+		for _, l := range own {
+			steps = append(steps, l.Delete)
+		}
+		for _, step := range steps {
 			if cerr := step(clean); cerr != nil {
 				s.Logger.Warn("cleaning up after a stream", "job", job.ID, "error", cerr)
 			}
@@ -175,6 +211,33 @@ func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, er
 		return nil, jobs.Errorf(jobs.CodeInvalid, "manifest %s: it names no series", uri)
 	}
 	return series, nil
+}
+
+// remote says whether a source is read document by document, over the network, and what was read kept on the queue.
+func (s *Streamer) remote(uri string) bool {
+	return strings.HasPrefix(uri, "http://") || strings.HasPrefix(uri, "https://")
+}
+
+// fetcher makes the fetcher of a remote source.
+func (s *Streamer) fetcher(src SeriesSource) (fetcher, error) {
+	if err := cmp.Or(src.Format, "csv").Check(); err != nil {
+		return nil, fmt.Errorf("series %s: %w", src.Name, err)
+	}
+	return newHTTPFetcher(src.URI, src.Format, src.HTTP, s.Egress, s.Secrets)
+}
+
+// openRemote opens a remote source for the reader of series number i. ctx ends its waiting.
+func (s *stream) openRemote(ctx context.Context, i int) (rowReader, error) {
+	f, err := s.fetcher(s.series[i])
+	if err != nil {
+		return nil, err
+	}
+	j, err := openJournal(ctx, s.Queue.Log(s.id, 1+i, jobs.In))
+	if err != nil {
+		_ = f.close()
+		return nil, err
+	}
+	return &remoteReader{ctx: ctx, name: s.series[i].Name, spec: s.spec.Columns, files: s.Files, journal: j, src: f}, nil
 }
 
 func (s *Streamer) open(ctx context.Context, src SeriesSource, spec ColumnSpec) (rowReader, error) {
@@ -209,6 +272,7 @@ type stream struct {
 	reported time.Time
 
 	answered chan struct{} // drain has moved decided on
+	hook     *webhook      // nil: none
 }
 
 func (s *stream) run(ctx context.Context) (*StreamResult, error) {
@@ -251,6 +315,13 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 			cancel(err)
 		}
 	}()
+	if s.hook != nil {
+		if err := s.hook.open(work, s.Queue.Log(s.id, webhookShard, jobs.Out)); err != nil {
+			cancel(err)
+			fed.Wait()
+			return nil, err
+		}
+	}
 	sink, err := newSink(s, out)
 	if err != nil {
 		cancel(err)
@@ -354,9 +425,10 @@ func (s *stream) drain(ctx context.Context, sink *sink) (end jobs.EndOfInput, er
 			s.report(false)
 		case e := <-entries:
 			quiet = time.Now()
-			if done, err := s.entry(e, &end, sink); done || err != nil {
+			if done, err := s.entry(ctx, e, &end, sink); done || err != nil {
 				return end, err
 			}
+			quiet = time.Now() // a webhook may have taken its time
 		}
 	}
 }
@@ -382,11 +454,18 @@ func (s *stream) overdue(since time.Time) (time.Time, error) {
 }
 
 // entry takes one entry of the log of decisions.
-func (s *stream) entry(e jobs.Entry, end *jobs.EndOfInput, sink *sink) (done bool, err error) {
+func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, sink *sink) (done bool, err error) {
 	switch e.Kind {
 	case jobs.EntryDecide:
-		if err := sink.write(e.Data); err != nil {
+		d, err := sink.write(e.Data)
+		if err != nil {
 			return false, err
+		}
+		// Before the batch counts as decided: a receiver that is slow slows the reading down.
+		if s.hook != nil {
+			if err := s.hook.send(ctx, e.Ref, d); err != nil {
+				return false, err
+			}
 		}
 	case jobs.EntryEnd:
 		if err := json.Unmarshal(e.Data, end); err != nil {

@@ -1,0 +1,437 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// HTTPSpec says how to poll a source at http:// or https://. The zero value fetches it once.
+type HTTPSpec struct {
+	// Headers of every request. {env:NAME} and {file:NAME} in a value stand for secrets of the agent.
+	Headers map[string]string `json:"headers,omitempty"`
+	// Polls is how often the source is asked in all, 1 to 1,000,000; 0 means 1.
+	Polls int `json:"polls,omitempty"`
+	// Every is the seconds from the beginning of one poll to that of the next, 0.1 to 86,400; 0 means 60.
+	Every float64 `json:"every_s,omitempty"`
+	// CursorParam is the parameter of the query that says from where on rows are wanted; CursorFrom is what it is set to:
+	// "timestamp" is the last row's as written, "header:NAME" the value of a header of the last answer that had it. With a header, the
+	// next page is asked for at once while its value changes. CursorFrom "link" needs no parameter: it follows Link: <URL>; rel="next".
+	CursorParam string `json:"cursor_param,omitempty"`
+	CursorFrom  string `json:"cursor_from,omitempty"`
+	// MaxBytes bounds a document, 1 to 1 GiB; 0 means 64 MiB.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+	// Timeout bounds a request with its answer, in seconds, 0.1 to 3,600; 0 means 60.
+	Timeout float64 `json:"timeout_s,omitempty"`
+	// Rate bounds the requests a second, 0.001 to 1,000; 0 means 5.
+	Rate float64 `json:"rate,omitempty"`
+	// Tries of a request, 1 to 20; 0 means 5. Backoff is the seconds before the second, which double, with jitter, 0.001 to 60; 0 means 0.5.
+	Tries   int     `json:"tries,omitempty"`
+	Backoff float64 `json:"backoff_s,omitempty"`
+}
+
+// withDefaults fills in what is missing and returns what is wrong with the rest, all of it.
+func (s HTTPSpec) withDefaults() (HTTPSpec, error) {
+	var errs []error
+	check := func(what string, v *float64, missing, low, high float64) {
+		if *v == 0 {
+			*v = missing
+		}
+		if !(*v >= low && *v <= high) {
+			errs = append(errs, fmt.Errorf("%s %v: use %v to %v", what, *v, low, high))
+		}
+	}
+	count := func(what string, v *int, missing, high int) {
+		f := float64(*v)
+		check(what, &f, float64(missing), 1, float64(high))
+		*v = int(f)
+	}
+	count("polls", &s.Polls, 1, 1_000_000)
+	count("tries", &s.Tries, 5, 20)
+	check("every_s", &s.Every, 60, 0.1, 86_400)
+	check("timeout_s", &s.Timeout, 60, 0.1, 3_600)
+	check("rate", &s.Rate, 5, 0.001, 1_000)
+	check("backoff_s", &s.Backoff, 0.5, 0.001, 60)
+	if s.MaxBytes == 0 {
+		s.MaxBytes = 64 << 20
+	}
+	if s.MaxBytes < 1 || s.MaxBytes > 1<<30 {
+		errs = append(errs, fmt.Errorf("max_bytes %d: use 1 to %d", s.MaxBytes, 1<<30))
+	}
+	header, isHeader := strings.CutPrefix(s.CursorFrom, "header:")
+	switch {
+	case s.CursorFrom == "" && s.CursorParam == "", s.CursorFrom == "link" && s.CursorParam == "":
+	case s.CursorFrom == "timestamp" && s.CursorParam != "", isHeader && header != "" && s.CursorParam != "":
+	default:
+		errs = append(errs, fmt.Errorf("cursor_param %q with cursor_from %q: use a parameter with timestamp or header:NAME, or link without one", s.CursorParam, s.CursorFrom))
+	}
+	for name := range s.Headers {
+		if !validHeader(name) {
+			errs = append(errs, fmt.Errorf("headers: %q is no name of a header that a source may set", name))
+		}
+	}
+	return s, errors.Join(errs...)
+}
+
+// validHeader says whether a job may set a header: those that say how a message is framed are the client's.
+func validHeader(name string) bool {
+	for _, r := range name {
+		if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+			return false
+		}
+	}
+	return name != "" && !slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding", "Te", "Trailer", "Upgrade"}, http.CanonicalHeaderKey(name))
+}
+
+// httpState is where an HTTP source stands.
+type httpState struct {
+	Polls    int    `json:"polls"`          // begun
+	More     bool   `json:"more,omitempty"` // the poll has another page
+	Next     string `json:"next,omitempty"` // the page, with "link"
+	Cursor   string `json:"cursor,omitempty"`
+	ETag     string `json:"etag,omitempty"`
+	Modified string `json:"modified,omitempty"`
+}
+
+// httpFetcher polls a URL.
+type httpFetcher struct {
+	url     *url.URL
+	format  Format // of the source; empty to take it from the answer
+	spec    HTTPSpec
+	client  *http.Client
+	secrets *secret.Store
+	limit   *rate.Limiter
+	begun   time.Time // the last poll
+}
+
+func newHTTPFetcher(uri string, format Format, spec *HTTPSpec, guard *egress.Guard, secrets *secret.Store) (*httpFetcher, error) {
+	bad := func(err error) error {
+		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", withoutQuery(uri), err)}
+	}
+	if guard == nil {
+		guard = &egress.Guard{}
+	}
+	u, err := url.Parse(uri)
+	if err != nil {
+		return nil, bad(egress.ErrURL)
+	}
+	if err := guard.Check(u); err != nil {
+		return nil, bad(err)
+	}
+	if spec == nil {
+		spec = &HTTPSpec{}
+	}
+	s, err := spec.withDefaults()
+	if err != nil {
+		return nil, bad(err)
+	}
+	var names []string
+	for n := range s.Headers {
+		names = append(names, n)
+	}
+	return &httpFetcher{url: u, format: format, spec: s, client: guard.Client(true, names...), secrets: secrets, limit: rate.NewLimiter(rate.Limit(s.Rate), 1)}, nil
+}
+
+// withoutQuery is a URI for messages: what stands behind the path may be a token.
+func withoutQuery(uri string) string {
+	uri, _, _ = strings.Cut(uri, "?")
+	uri, _, _ = strings.Cut(uri, "#")
+	if scheme, rest, ok := strings.Cut(uri, "://"); ok {
+		host, path, slash := strings.Cut(rest, "/")
+		if i := strings.LastIndexByte(host, '@'); i >= 0 {
+			host = host[i+1:]
+		}
+		uri = scheme + "://" + host
+		if slash {
+			uri += "/" + path
+		}
+	}
+	return uri
+}
+
+func (f *httpFetcher) close() error {
+	f.client.CloseIdleConnections()
+	return nil
+}
+
+// fetch implements fetcher.
+func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *os.File) (position, error) {
+	var st httpState
+	if at.State != nil {
+		if err := json.Unmarshal(at.State, &st); err != nil {
+			return position{}, fmt.Errorf("position of %s: %w", withoutQuery(f.url.String()), err)
+		}
+	}
+	for {
+		if !st.More {
+			if st.Polls == f.spec.Polls {
+				return f.position(st, "")
+			}
+			if st.Polls > 0 {
+				if err := pause(ctx, time.Until(f.begun.Add(time.Duration(f.spec.Every*float64(time.Second))))); err != nil {
+					return position{}, err
+				}
+			}
+			f.begun = time.Now()
+			st.Polls++
+			st.Next = ""
+		}
+		var format Format
+		wait := backoff{tries: f.spec.Tries, base: time.Duration(f.spec.Backoff * float64(time.Second))}
+		before := st
+		err := wait.try(ctx, func() (time.Duration, error) {
+			if err := rewind(doc); err != nil {
+				return 0, permanent{err}
+			}
+			if err := f.limit.Wait(ctx); err != nil {
+				return 0, err
+			}
+			st = before
+			var after time.Duration
+			var err error
+			format, after, err = f.once(ctx, &st, last, doc)
+			return after, err
+		})
+		if err != nil {
+			return position{}, err
+		}
+		if format != "" || st.Polls == f.spec.Polls && !st.More {
+			return f.position(st, format)
+		}
+	}
+}
+
+func (f *httpFetcher) position(st httpState, format Format) (position, error) {
+	state, err := json.Marshal(st)
+	if err != nil {
+		return position{}, fmt.Errorf("position of %s: %w", withoutQuery(f.url.String()), err)
+	}
+	return position{State: state, Format: format, Done: !st.More && st.Polls == f.spec.Polls}, nil
+}
+
+// target is the URL of the next request.
+func (f *httpFetcher) target(st *httpState, last string) (*url.URL, error) {
+	u := *f.url
+	if st.Next != "" {
+		next, err := f.url.Parse(st.Next)
+		if err != nil {
+			return nil, egress.ErrURL
+		}
+		return next, nil
+	}
+	if f.spec.CursorFrom == "timestamp" {
+		st.Cursor = last
+	}
+	if f.spec.CursorParam != "" && st.Cursor != "" {
+		q := u.Query()
+		q.Set(f.spec.CursorParam, st.Cursor)
+		u.RawQuery = q.Encode()
+	}
+	return &u, nil
+}
+
+// once makes one request. It returns the format of the document, empty when there is nothing new, and on an error how long to
+// wait before the next try.
+func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc *os.File) (format Format, after time.Duration, err error) {
+	where := withoutQuery(f.url.String())
+	u, err := f.target(st, last)
+	if err != nil {
+		return "", 0, permanent{inputError("%s: the link to the next page: %v", where, err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.spec.Timeout*float64(time.Second)))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return "", 0, permanent{jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, egress.ErrURL)}
+	}
+	sent := u.String() // tags are of a page
+	req.Header.Set("User-Agent", "exoswarm")
+	sameHost := u.Host == f.url.Host && u.Scheme == f.url.Scheme
+	if err := setHeaders(req, f.spec.Headers, f.secrets, sameHost); err != nil {
+		return "", 0, permanent{jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, err)}
+	}
+	if tag, of, _ := strings.Cut(st.ETag, " "); tag != "" && of == sent {
+		req.Header.Set("If-None-Match", tag)
+	}
+	if at, of, ok := strings.Cut(st.Modified, "|"); ok && of == sent {
+		req.Header.Set("If-Modified-Since", at)
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return "", 0, requestError("get", where, err)
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusNotModified, resp.StatusCode == http.StatusNoContent:
+		st.More = false
+		return "", 0, nil
+	case resp.StatusCode != http.StatusOK:
+		after, err := statusError("get", where, resp)
+		return "", after, err
+	}
+	if format, err = f.formatOf(resp); err != nil {
+		return "", 0, permanent{err}
+	}
+	n, err := io.Copy(writeOnly{doc, "the scratch folder"}, io.LimitReader(resp.Body, f.spec.MaxBytes+1))
+	if err != nil {
+		var typed *jobs.Error
+		if errors.As(err, &typed) {
+			return "", 0, permanent{err}
+		}
+		return "", 0, requestError("get", where, err)
+	}
+	if n > f.spec.MaxBytes {
+		return "", 0, permanent{inputError("%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where, f.spec.MaxBytes)}
+	}
+	st.ETag, st.Modified = "", ""
+	if tag := resp.Header.Get("ETag"); tag != "" && len(tag) < 1024 && !strings.Contains(tag, " ") {
+		st.ETag = tag + " " + sent
+	}
+	if at := resp.Header.Get("Last-Modified"); at != "" && len(at) < 64 {
+		st.Modified = at + "|" + sent
+	}
+	return format, 0, f.turn(st, resp)
+}
+
+// turn finds the next page.
+func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
+	st.More = false
+	if name, ok := strings.CutPrefix(f.spec.CursorFrom, "header:"); ok {
+		if c := resp.Header.Get(name); c != "" && c != st.Cursor {
+			if len(c) > 4096 {
+				return permanent{inputError("%s: its cursor has %d bytes; 4096 are allowed", withoutQuery(f.url.String()), len(c))}
+			}
+			st.Cursor, st.More = c, true
+		}
+	}
+	if f.spec.CursorFrom == "link" {
+		if next := nextLink(resp.Header.Values("Link")); next != "" && len(next) <= 4096 {
+			u, err := resp.Request.URL.Parse(next)
+			if err != nil {
+				return permanent{inputError("%s: the link to the next page: %v", withoutQuery(f.url.String()), egress.ErrURL)}
+			}
+			if s := u.String(); s != st.Next {
+				st.Next, st.More = s, true
+			}
+		}
+	}
+	return nil
+}
+
+// nextLink finds <URL>; rel="next" (RFC 8288).
+func nextLink(values []string) string {
+	for _, v := range values {
+		for v != "" {
+			_, rest, ok := strings.Cut(v, "<")
+			if !ok {
+				break
+			}
+			target, params, ok := strings.Cut(rest, ">")
+			if !ok {
+				break
+			}
+			mine, more, _ := strings.Cut(params, "<")
+			for p := range strings.SplitSeq(mine, ";") {
+				key, value, _ := strings.Cut(strings.Trim(p, " ,\t"), "=")
+				if strings.EqualFold(key, "rel") && slices.Contains(strings.Fields(strings.Trim(value, `"`)), "next") {
+					return target
+				}
+			}
+			if v = ""; more != "" {
+				v = "<" + more
+			}
+		}
+	}
+	return ""
+}
+
+// mediaTypes are the formats by the media type of an answer.
+var mediaTypes = map[string]Format{
+	"text/csv": "csv", "application/csv": "csv", "application/x-ndjson": "ndjson", "application/ndjson": "ndjson", "application/jsonl": "ndjson",
+	"application/vnd.apache.parquet": "parquet", "application/vnd.apache.arrow.stream": "arrow", "application/vnd.apache.arrow.file": "arrow",
+}
+
+// formatOf says what an answer holds: what the source says, its media type, or the extension of its path.
+func (f *httpFetcher) formatOf(resp *http.Response) (Format, error) {
+	format := f.format
+	if format == "" {
+		media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+		if format = mediaTypes[media]; format == "" {
+			format, _ = FormatOf(f.url.Path, "csv")
+		}
+	}
+	switch coding := strings.ToLower(resp.Header.Get("Content-Encoding")); coding {
+	case "", "identity":
+	case "gzip", "zstd":
+		if !strings.Contains(string(format), ".") {
+			format += map[string]Format{"gzip": ".gz", "zstd": ".zst"}[coding]
+		}
+	default:
+		return "", inputError("%s: its answer is coded as %s, which was not asked for", withoutQuery(f.url.String()), shorten(coding))
+	}
+	return format, format.Check()
+}
+
+// setHeaders puts headers into a request. Secrets go to the host that they are for alone.
+func setHeaders(req *http.Request, headers map[string]string, secrets *secret.Store, sameHost bool) error {
+	for name, text := range headers {
+		if !sameHost {
+			continue
+		}
+		if secrets == nil {
+			secrets = &secret.Store{}
+		}
+		v, _, err := secrets.Expand(text)
+		if err != nil {
+			return fmt.Errorf("header %s: %w", name, err)
+		}
+		if strings.ContainsAny(v.Reveal(), "\r\n\x00") {
+			return fmt.Errorf("header %s: its value has a line end in it", name)
+		}
+		req.Header.Set(name, v.Reveal())
+	}
+	return nil
+}
+
+// requestError classes the failure of a request. Its URL is left out: the library would put the query into it.
+func requestError(what, where string, err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	if egress.Refused(err) {
+		return permanent{&jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("%s %s: %v", what, where, err)}}
+	}
+	return jobs.Errorf(jobs.CodeIO, "%s %s: %v", what, where, err)
+}
+
+// statusError classes an answer that is no success, and says how long its server wants to be left alone.
+func statusError(what, where string, resp *http.Response) (after time.Duration, err error) {
+	if s, perr := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 20); perr == nil {
+		after = time.Duration(s) * time.Second
+	}
+	switch c := resp.StatusCode; {
+	case c == http.StatusRequestTimeout, c == http.StatusTooEarly, c == http.StatusTooManyRequests, c >= 500:
+		return after, jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d %s", what, where, c, http.StatusText(c))
+	case c >= 300 && c < 400:
+		return 0, permanent{inputError("%s %s: %d: %v", what, where, c, egress.ErrRedirect)}
+	default:
+		return 0, permanent{inputError("%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c, http.StatusText(c))}
+	}
+}

@@ -1,0 +1,144 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// The kinds of entry of a journal. A document is a begin, its pieces, and a document entry with the position behind it.
+const (
+	entryBegin    = "begin"
+	entryPiece    = "piece"
+	entryDocument = "document"
+)
+
+// journalPiece bounds an entry in bytes: half of what a NATS server lets through by default.
+const journalPiece = 512 << 10
+
+// position is where a remote source stands behind a document.
+type position struct {
+	// State is the fetcher's own: a cursor, a tag, a count.
+	State json.RawMessage `json:"state,omitempty"`
+	// Format of the document; empty when there is none, only a new position.
+	Format Format `json:"format,omitempty"`
+	// Done: no document follows.
+	Done bool `json:"done,omitempty"`
+}
+
+// journal keeps the documents of a remote source on the queue, in the order in which they were read: an attempt at the job
+// that comes after another reads the same ones, whatever the source says now, and goes on behind them. Of two attempts
+// at a time one is fenced.
+type journal struct {
+	log    jobs.Log
+	after  uint64      // last entry
+	reader jobs.Reader // nil: everything has been read again
+	number uint64      // of the last document
+}
+
+func openJournal(ctx context.Context, log jobs.Log) (*journal, error) {
+	if err := log.Create(ctx); err != nil {
+		return nil, err
+	}
+	last, err := log.Last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	j := &journal{log: log, after: last.Seq}
+	if last.Seq > 0 {
+		if j.reader, err = log.Read(ctx, 1); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+func (j *journal) close() {
+	if j.reader != nil {
+		j.reader.Close()
+		j.reader = nil
+	}
+}
+
+// next puts the next document that an earlier attempt stored into doc; ok is false when there is none left.
+func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool, err error) {
+	for j.reader != nil {
+		e, err := j.reader.Next(ctx)
+		if err != nil {
+			return at, false, err
+		}
+		switch e.Kind {
+		case entryBegin: // what an attempt has left behind that ended before its document did is dropped
+			err = rewind(doc)
+		case entryPiece:
+			if _, werr := doc.Write(e.Data); werr != nil {
+				err = ioError("write", "a temporary file", werr)
+			}
+		case entryDocument:
+			j.number = e.Ref
+			ok = true
+			if jerr := json.Unmarshal(e.Data, &at); jerr != nil {
+				err = fmt.Errorf("journal entry %d: %w", e.Seq, jerr)
+			}
+		}
+		if e.Seq >= j.after {
+			j.close()
+		}
+		if err != nil || ok {
+			return at, ok, err
+		}
+	}
+	return at, false, rewind(doc)
+}
+
+// add stores a document and the position behind it. It is there when add returns, whole or not at all.
+func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
+	if _, err := doc.Seek(0, io.SeekStart); err != nil {
+		return ioError("read back", "a temporary file", err)
+	}
+	j.number++
+	put := func(kind string, data []byte) error {
+		if err := j.log.Append(ctx, j.after, jobs.Entry{Kind: kind, Ref: j.number, Data: data}); err != nil {
+			return fmt.Errorf("store document %d: %w", j.number, err)
+		}
+		j.after++
+		return nil
+	}
+	if err := put(entryBegin, nil); err != nil {
+		return err
+	}
+	for piece := make([]byte, journalPiece); ; {
+		n, err := io.ReadFull(doc, piece)
+		if n > 0 {
+			if err := put(entryPiece, append([]byte{}, piece[:n]...)); err != nil {
+				return err
+			}
+		}
+		if n < len(piece) {
+			break
+		}
+		if err != nil {
+			return ioError("read back", "a temporary file", err)
+		}
+	}
+	data, err := json.Marshal(at)
+	if err != nil {
+		return fmt.Errorf("store document %d: %w", j.number, err)
+	}
+	return put(entryDocument, data)
+}
+
+// rewind empties a temporary file.
+func rewind(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return ioError("empty", "a temporary file", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return ioError("empty", "a temporary file", err)
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package cpuagents
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// maxRemote bounds the remote sources of a job: each keeps a log on the queue.
+const maxRemote = 64
+
+// errPause is what next returns between two documents of a remote source: what has been read goes out before the source
+// waits. It stands at the same place in every attempt, so that every attempt makes the same batches.
+var errPause = errors.New("the next document may take a while")
+
+// fetcher brings the documents of a remote source, one after another.
+type fetcher interface {
+	// fetch puts the document behind position at into doc, which is empty, and returns the position behind that one. It waits
+	// while there is none. last is the timestamp of the last valid row, as written. Errors carry their class, and
+	// jobs.Retry where the same call may succeed later; retries of its own come first.
+	fetch(ctx context.Context, at position, last string, doc *os.File) (position, error)
+	close() error
+}
+
+// remoteReader reads the rows of a remote source document by document. Rows of a later document that are no later than
+// the last row before it have been seen, and are left out.
+type remoteReader struct {
+	ctx     context.Context // ends the waiting
+	name    string
+	spec    ColumnSpec
+	files   *Files
+	journal *journal
+	src     fetcher
+	at      position
+	rows    rowReader // of the document that is open
+	number  uint64
+	last    row // the last valid one
+	any     bool
+	until   int64 // time of the last row of earlier documents
+	later   bool  // there are such rows
+}
+
+func (r *remoteReader) close() error {
+	var err error
+	if r.rows != nil {
+		err = r.rows.close()
+		r.rows = nil
+	}
+	r.journal.close()
+	return errors.Join(err, r.src.close())
+}
+
+// next implements rowReader. Between documents it returns errPause.
+func (r *remoteReader) next() (row, *reject, error) {
+	for {
+		if r.rows == nil {
+			if r.at.Done {
+				return row{}, nil, io.EOF
+			}
+			if err := r.open(); err != nil {
+				return row{}, nil, err
+			}
+			continue
+		}
+		out, rejected, err := r.rows.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			err := r.rows.close()
+			r.rows, r.until, r.later = nil, r.last.time, r.any
+			if err == nil && !r.at.Done {
+				err = errPause
+			}
+			if err != nil {
+				return row{}, nil, err
+			}
+		case err != nil:
+			return row{}, nil, err
+		case rejected != nil:
+			r.number++
+			rejected.Row = r.number
+			return row{}, rejected, nil
+		case r.later && out.time <= r.until:
+		default:
+			r.number++
+			out.number = r.number
+			r.last, r.any = out, true
+			return out, nil, nil
+		}
+	}
+}
+
+// open makes the next document ready: one that an earlier attempt has stored, or one from the source, stored first.
+func (r *remoteReader) open() (err error) {
+	doc, err := r.files.spool()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = doc.Close()
+		}
+	}()
+	at, ok, err := r.journal.next(r.ctx, doc)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if at, err = r.src.fetch(r.ctx, r.at, r.last.timestamp, doc); err == nil {
+			err = r.journal.add(r.ctx, doc, at)
+		}
+		if cause := context.Cause(r.ctx); err != nil && cause != nil {
+			err = cause
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.at = at
+	if size, err := doc.Seek(0, io.SeekEnd); err != nil {
+		return ioError("read back", "a temporary file", err)
+	} else if size == 0 || at.Format == "" { // nothing new
+		return doc.Close()
+	}
+	if _, err = doc.Seek(0, io.SeekStart); err != nil {
+		return ioError("read back", "a temporary file", err)
+	}
+	r.rows, err = newReader(r.name, doc, at.Format, r.spec, r.files.unpacked)
+	return err
+}
+
+// backoff says how long to wait between tries.
+type backoff struct {
+	tries int
+	base  time.Duration // before the second try; it doubles
+}
+
+// maxWait bounds the wait between two tries, also that which a server asks for.
+const maxWait = time.Minute
+
+// permanent marks an error that another try does not mend.
+type permanent struct{ error }
+
+func (p permanent) Unwrap() error { return p.error }
+
+// try calls once until it succeeds, fails for good, or has been called often enough; then the queue may try the job again. once
+// returns how long to wait at least.
+func (b backoff) try(ctx context.Context, once func() (time.Duration, error)) error {
+	wait := b.base
+	for n := 1; ; n++ {
+		least, err := once()
+		var p permanent
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.As(err, &p):
+			return p.error
+		case n >= b.tries:
+			return jobs.Retry(err)
+		}
+		// Jitter, so that agents that failed together do not come back together.
+		if err := pause(ctx, min(max(least, wait/2+rand.N(wait+1)), maxWait)); err != nil {
+			return err
+		}
+		wait = min(2*wait, maxWait)
+	}
+}
+
+// pause waits, or returns why ctx ended.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,196 @@
+package cpuagents
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// WebhookSpec says where decisions are sent as they are made, beside the output. A message is NDJSON, a line a decision as in the
+// output, with the headers of the Standard Webhooks specification: webhook-id, which is the same whenever the same
+// decisions are sent again and stands in Idempotency-Key too, webhook-timestamp, and webhook-signature.
+type WebhookSpec struct {
+	URL string `json:"url"`
+	// Secret refers to the key of the signature: env:NAME or file:NAME of the agent. Empty: not signed.
+	Secret string `json:"secret,omitempty"`
+	// Headers as those of HTTPSpec.
+	Headers map[string]string `json:"headers,omitempty"`
+	// All sends every decision, not only those for the last candidate.
+	All bool `json:"all,omitempty"`
+	// Timeout, Rate, Tries and Backoff as those of HTTPSpec.
+	Timeout float64 `json:"timeout_s,omitempty"`
+	Rate    float64 `json:"rate,omitempty"`
+	Tries   int     `json:"tries,omitempty"`
+	Backoff float64 `json:"backoff_s,omitempty"`
+}
+
+// entrySent marks in a webhook's journal that everything up to a batch has been taken.
+const entrySent = "sent"
+
+// webhookShard is the place of a webhook's journal among the logs of a job, behind those of its sources.
+const webhookShard = maxRemote + 1
+
+// webhook sends decisions. What was taken is kept on the queue; a job that goes on elsewhere sends what may not have been
+// again, under the same ids.
+type webhook struct {
+	job     string
+	spec    WebhookSpec
+	tuning  HTTPSpec // with defaults
+	client  *http.Client
+	secrets *secret.Store
+	limit   *rate.Limiter
+	enc     *ndjsonEncoder
+	log     jobs.Log
+	after   uint64 // last entry of log
+	sent    uint64 // last batch taken
+	anomaly uint32
+	body    []byte
+}
+
+// newWebhook checks a spec.
+func newWebhook(job string, spec WebhookSpec, series []SeriesSource, candidates []string, guard *egress.Guard, secrets *secret.Store) (*webhook, error) {
+	bad := func(err error) error {
+		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("webhook %s: %v", withoutQuery(spec.URL), err)}
+	}
+	if guard == nil {
+		guard = &egress.Guard{}
+	}
+	if secrets == nil {
+		secrets = &secret.Store{}
+	}
+	u, err := url.Parse(spec.URL)
+	if err != nil {
+		return nil, bad(egress.ErrURL)
+	}
+	if err := guard.Check(u); err != nil {
+		return nil, bad(err)
+	}
+	tuning, err := HTTPSpec{Headers: spec.Headers, Timeout: spec.Timeout, Rate: spec.Rate, Tries: spec.Tries, Backoff: spec.Backoff}.withDefaults()
+	if err != nil {
+		return nil, bad(err)
+	}
+	if spec.Secret != "" {
+		if _, err := secrets.Get(spec.Secret); err != nil {
+			return nil, bad(err)
+		}
+	}
+	return &webhook{
+		job: job, spec: spec, tuning: tuning, client: guard.Client(false), secrets: secrets, limit: rate.NewLimiter(rate.Limit(tuning.Rate), 1),
+		enc: newNDJSONEncoder(series, candidates), anomaly: uint32(len(candidates) - 1),
+	}, nil
+}
+
+// open finds how far earlier attempts came.
+func (w *webhook) open(ctx context.Context, log jobs.Log) error {
+	if err := log.Create(ctx); err != nil {
+		return err
+	}
+	last, err := log.Last(ctx)
+	if err != nil {
+		return err
+	}
+	w.log, w.after, w.sent = log, last.Seq, last.Ref
+	return nil
+}
+
+func (w *webhook) close() { w.client.CloseIdleConnections() }
+
+// send sends what a batch of decisions has for it and returns when it was taken.
+func (w *webhook) send(ctx context.Context, number uint64, d *batch.Decisions) error {
+	if number <= w.sent {
+		return nil
+	}
+	w.body = w.body[:0]
+	for i := range d.Len() {
+		if w.spec.All || d.Decision[i] == w.anomaly {
+			w.body = w.enc.spool(w.body, d, i)
+		}
+	}
+	if len(w.body) == 0 {
+		return nil
+	}
+	wait := backoff{tries: w.tuning.Tries, base: time.Duration(w.tuning.Backoff * float64(time.Second))}
+	err := wait.try(ctx, func() (time.Duration, error) {
+		if err := w.limit.Wait(ctx); err != nil {
+			return 0, err
+		}
+		return w.once(ctx, number)
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.log.Append(ctx, w.after, jobs.Entry{Kind: entrySent, Ref: number}); err != nil {
+		return fmt.Errorf("webhook: keep the position: %w", err)
+	}
+	w.after++
+	w.sent = number
+	// Only the last mark counts.
+	return w.log.Trim(ctx, w.after)
+}
+
+func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error) {
+	where := withoutQuery(w.spec.URL)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.tuning.Timeout*float64(time.Second)))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.spec.URL, bytes.NewReader(w.body))
+	if err != nil {
+		return 0, permanent{jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, egress.ErrURL)}
+	}
+	id := w.job + "-" + strconv.FormatUint(number, 10)
+	at := strconv.FormatInt(time.Now().Unix(), 10)
+	req.Header.Set("User-Agent", "exoswarm")
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	if err := setHeaders(req, w.spec.Headers, w.secrets, true); err != nil {
+		return 0, permanent{jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, err)}
+	}
+	req.Header.Set("webhook-id", id)
+	req.Header.Set("Idempotency-Key", id)
+	req.Header.Set("webhook-timestamp", at)
+	if w.spec.Secret != "" {
+		key, err := w.secrets.Get(w.spec.Secret)
+		if err != nil {
+			return 0, permanent{jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, err)}
+		}
+		req.Header.Set("webhook-signature", Sign(key.Reveal(), id, at, w.body))
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return 0, requestError("post to", where, err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return 0, nil
+	}
+	after, err := statusError("post to", where, resp)
+	var p permanent
+	if errors.As(err, &p) {
+		// The data is not at fault.
+		return 0, permanent{&jobs.Error{Code: jobs.CodeIO, Message: err.Error()}}
+	}
+	return after, err
+}
+
+// Sign is the value of webhook-signature for a message: what a receiver computes and compares in constant time.
+func Sign(key, id, timestamp string, body []byte) string {
+	m := hmac.New(sha256.New, []byte(key))
+	m.Write([]byte(id + "." + timestamp + "."))
+	m.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(m.Sum(nil))
+}
