@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -31,6 +33,8 @@ func root() *cobra.Command {
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder for temporary files; the system's when empty")
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/...; none by default")
+	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach; none by default")
+	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME; env:NAME is the variable "+secret.Prefix+"NAME")
 	f.Int64("max-unpacked", 64<<30, "most bytes that one packed source (.gz, .zst) may unpack to")
 	f.Int("concurrency", 4, "jobs at a time")
 	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
@@ -66,6 +70,17 @@ func serve(cmd *cobra.Command) (err error) {
 		}
 		roots[key] = dir
 	}
+	allow, _ := f.GetStringArray("egress")
+	guard, err := egress.New(allow)
+	if err != nil {
+		return command.Usage("%v", err)
+	}
+	secretDir, _ := f.GetString("secrets")
+	secrets, err := secret.Open(secretDir)
+	if err != nil {
+		return command.Usage("--secrets: %v", err)
+	}
+	defer func() { err = errors.Join(err, secrets.Close()) }()
 	if data != "" {
 		if err := os.MkdirAll(data, 0o755); err != nil {
 			return command.Usage("--data-dir: %v", err)
@@ -95,7 +110,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, files.Close()) }()
-	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log}
+	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log, Egress: guard, Secrets: secrets}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
 		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Metrics: counts, Logger: log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},

@@ -14,6 +14,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -37,6 +39,8 @@ type embedded struct {
 type embeddedOptions struct {
 	dataDir string // empty: a temporary folder that goes with the process
 	roots   map[string]string
+	egress  []string // what sources and webhooks may reach
+	secrets string   // folder; may be empty
 	log     *slog.Logger
 	tracing trace.TracerProvider // nil for none
 }
@@ -92,7 +96,16 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 		return e, err
 	}
 	e.onClose(files.Close)
-	streamer := &cpuagents.Streamer{Queue: cpuConn, Files: files, Logger: o.log}
+	guard, err := egress.New(o.egress)
+	if err != nil {
+		return e, command.Usage("%v", err)
+	}
+	secrets, err := secret.Open(o.secrets)
+	if err != nil {
+		return e, command.Usage("--secrets: %v", err)
+	}
+	e.onClose(secrets.Close)
+	streamer := &cpuagents.Streamer{Queue: cpuConn, Files: files, Logger: o.log, Egress: guard, Secrets: secrets}
 	worker, err := cpuConn.Work(ctx, natsq.WorkerOptions{
 		Name: "cpuagent", Pool: jobs.PoolCPU, Logger: o.log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},

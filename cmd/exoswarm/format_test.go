@@ -2,9 +2,14 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -65,5 +70,55 @@ func TestOutputInInput(t *testing.T) {
 	}
 	if code, _, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", out, "--output", out); code != 2 || !strings.Contains(stderr, "name another --output") {
 		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// TestSources: a run in this process polls a source, beside a file, and tells a webhook.
+func TestSources(t *testing.T) {
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	file := write(t, filepath.Join(dir, "b.csv"), series(1, 600))
+	var mu sync.Mutex
+	var told bytes.Buffer
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, series(1, 600))
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = io.Copy(&told, r.Body)
+	}))
+	defer srv.Close()
+	sources := write(t, filepath.Join(dir, "sources.json"), `[{"name":"c","uri":"`+srv.URL+`/x.csv"},{"name":"a","uri":"`+srv.URL+`/x.csv","http":{"polls":2,"every_s":0.1}}]`)
+	out := filepath.Join(dir, "d.ndjson")
+	args := []string{"run", "-f", spec, "--input", file, "--sources", sources, "--output", out, "--webhook", srv.URL}
+	if code, _, stderr := exec(t.Context(), t, args...); code != 2 || !strings.Contains(stderr, "--egress") {
+		t.Fatalf("without an allow list: exit %d: %s", code, stderr)
+	}
+	if code, stdout, stderr := exec(t.Context(), t, append(args, "--egress", srv.Listener.Addr().String())...); code != 0 || !strings.Contains(stdout, "3 series, 1800 observations") {
+		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+	}
+	by := map[string]string{}
+	anomalies := 0
+	for _, d := range readDecisions(t, out) {
+		if d.Decision == "anomalous" {
+			anomalies++
+		}
+		name := d.Series
+		d.Series, d.Leader = "", nil
+		by[name] += fmt.Sprint(d)
+	}
+	if len(by) != 3 || by["a"] != by["c"] || by["a"] != by["b.csv"] {
+		t.Error("the same rows are decided in other ways")
+	}
+	if n := bytes.Count(told.Bytes(), []byte("\n")); n != anomalies || n == 0 {
+		t.Errorf("the webhook was told of %d anomalies of %d", n, anomalies)
+	}
+	for name, text := range map[string]string{"no list": "{}", "no name": `[{"uri":"http://x"}]`, "a name twice": `[{"name":"b.csv","uri":"http://x"}]`, "unknown": `[{"name":"x","uri":"http://x","htpp":{}}]`} {
+		bad := write(t, filepath.Join(dir, "bad.json"), text)
+		if code, _, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", file, "--sources", bad, "--output", out); code != 2 || !strings.Contains(stderr, "--sources") {
+			t.Errorf("%s: exit %d: %s", name, code, stderr)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,7 +40,12 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	}
 	f := cmd.Flags()
 	f.StringP("file", "f", "", "the swarm's spec (required)")
-	f.StringArray("input", nil, "file or folder; may be given several times (required)")
+	f.StringArray("input", nil, "file or folder; may be given several times")
+	f.String("sources", "", "JSON file with a list of sources that are not files; see docs/sources.md")
+	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that a run in this process may reach")
+	f.String("secrets", "", "folder of the secrets that sources refer to as file:NAME, for a run in this process")
+	f.String("webhook", "", "URL that anomalies are sent to as they are found")
+	f.String("webhook-secret", "", "env:NAME or file:NAME of the agent: the key that signs what is sent")
 	f.String("output", "", "file for the decisions, in the format of its extension, NDJSON when that says nothing (required)")
 	f.String("report", "", "file for a report, one HTML page")
 	f.Bool("strict", false, "stop at the first row that is not valid")
@@ -56,6 +62,10 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 type runOptions struct {
 	specFile string
 	inputs   []string
+	sources  string
+	egress   []string
+	secrets  string
+	webhook  *cpuagents.WebhookSpec
 	output   string
 	report   string
 	strict   bool
@@ -72,6 +82,13 @@ func runFromFlags(cmd *cobra.Command) error {
 	o := runOptions{}
 	o.specFile, _ = f.GetString("file")
 	o.inputs, _ = f.GetStringArray("input")
+	o.sources, _ = f.GetString("sources")
+	o.egress, _ = f.GetStringArray("egress")
+	o.secrets, _ = f.GetString("secrets")
+	if hook, _ := f.GetString("webhook"); hook != "" {
+		key, _ := f.GetString("webhook-secret")
+		o.webhook = &cpuagents.WebhookSpec{URL: hook, Secret: key}
+	}
 	o.output, _ = f.GetString("output")
 	o.report, _ = f.GetString("report")
 	o.strict, _ = f.GetBool("strict")
@@ -88,8 +105,10 @@ func runFromFlags(cmd *cobra.Command) error {
 	switch {
 	case o.specFile == "":
 		return command.Usage("run: -f is missing: name a swarm spec, such as examples/telemetry/swarm.yaml")
-	case len(o.inputs) == 0:
+	case len(o.inputs) == 0 && o.sources == "":
 		return command.Usage("run: --input is missing: name a file or a folder of them")
+	case (len(o.egress) > 0 || o.secrets != "") && (o.nats != "" || o.login.Context != ""):
+		return command.Usage("run: --egress and --secrets are those of a run in this process; on a cluster they are the CPU agents'")
 	case o.output == "":
 		return command.Usage("run: --output is missing: name a file for the decisions")
 	case o.batch < 0 || o.batch > 4096:
@@ -110,6 +129,10 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 		return err
 	}
 	inputs, err := findInputs(o.inputs, o.output, filepath.Join(filepath.Dir(o.output), rejectsName))
+	if err != nil {
+		return err
+	}
+	others, err := readSources(o.sources, inputs)
 	if err != nil {
 		return err
 	}
@@ -135,7 +158,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if o.nats == "" && o.login.Context == "" {
 		roots, local := localRoots(inputs, dest)
 		var e *embedded
-		if e, err = startEmbedded(base, embeddedOptions{dataDir: o.dataDir, roots: roots, log: o.log, tracing: tracing.Provider()}); err != nil {
+		if e, err = startEmbedded(base, embeddedOptions{dataDir: o.dataDir, roots: roots, egress: o.egress, secrets: o.secrets, log: o.log, tracing: tracing.Provider()}); err != nil {
 			return err
 		}
 		defer func() {
@@ -176,7 +199,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 			o.log.Warn("cleaning up", "error", cerr)
 		}
 	}()
-	job, err := makeJob(ctx, conn, carrier, id, spec, inputs, o)
+	job, err := makeJob(ctx, conn, carrier, id, spec, inputs, others, o)
 	if err != nil {
 		return err
 	}
@@ -231,7 +254,7 @@ func findInputs(paths []string, outputs ...string) ([]input, error) {
 			all = append(all, input{f, i})
 		}
 	}
-	if len(all) == 0 {
+	if len(all) == 0 && len(paths) > 0 {
 		return nil, command.Usage("input: there is nothing to read but what the run is to write: name another --output")
 	}
 	sort.SliceStable(all, func(i, j int) bool { return all[i].Name < all[j].Name })
@@ -243,8 +266,35 @@ func findInputs(paths []string, outputs ...string) ([]input, error) {
 	return all, nil
 }
 
+// readSources reads a list of sources that are not files of this machine.
+func readSources(path string, inputs []input) (list []cpuagents.SeriesSource, err error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, command.Usage("--sources: %v", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&list); err != nil {
+		return nil, command.Usage(`--sources %s: %v: write [{"name":"NAME","uri":"https://HOST/PATH"}]`, path, err)
+	}
+	names := map[string]bool{}
+	for _, in := range inputs {
+		names[in.Name] = true
+	}
+	for i, s := range list {
+		if s.Name == "" || s.URI == "" || names[s.Name] {
+			return nil, command.Usage("--sources %s: source %d, %q: it must have a uri, and a name that nothing else has", path, i+1, s.Name)
+		}
+		names[s.Name] = true
+	}
+	return list, nil
+}
+
 // makeJob hands the inputs to the carrier and submits the job.
-func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, spec *swarm.Spec, inputs []input, o runOptions) (jobs.Job, error) {
+func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, spec *swarm.Spec, inputs []input, others []cpuagents.SeriesSource, o runOptions) (jobs.Job, error) {
 	manifest := make([]cpuagents.SeriesSource, len(inputs))
 	for i, in := range inputs {
 		uri, err := carrier.source(ctx, i, in)
@@ -253,6 +303,8 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 		}
 		manifest[i] = cpuagents.SeriesSource{Name: in.Name, URI: uri, Format: in.Format}
 	}
+	manifest = append(manifest, others...)
+	sort.SliceStable(manifest, func(i, j int) bool { return manifest[i].Name < manifest[j].Name })
 	if err := putJSON(ctx, conn, "manifest-"+id, manifest); err != nil {
 		return jobs.Job{}, err
 	}
@@ -266,7 +318,7 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 		Name: spec.Name, Spec: specJSON, Candidates: spec.Vote.Candidates,
 		Columns:  cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
 		Manifest: "object:manifest-" + id, Output: output, Rejects: rejects, Summary: "object:summary-" + id,
-		BatchRows: o.batch, Strict: o.strict, OutputFormat: format,
+		BatchRows: o.batch, Strict: o.strict, OutputFormat: format, Webhook: o.webhook,
 	})
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the job: %w", err)

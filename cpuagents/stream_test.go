@@ -1,0 +1,333 @@
+package cpuagents_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/cuda/host"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// cluster is a queue with a GPU agent on the host device, and a streamer beside it.
+type cluster struct {
+	conn     *natsq.Conn
+	streamer *cpuagents.Streamer
+	dir      string // the root "dir" of jobs
+	spec     json.RawMessage
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	connect := func() *natsq.Conn {
+		c, err := natsq.Connect(t.Context(), natsq.Options{InProcess: srv, Name: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	dev, err := host.Open(host.Options{Logger: quiet, Requested: "host", Reason: "a test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dev.Close() })
+	agent := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: quiet})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := agent.Drain(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	c := &cluster{conn: connect(), dir: t.TempDir()}
+	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[string]string{"dir": c.dir}, Objects: c.conn, Scratch: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = files.Close() })
+	guard, err := egress.New([]string{"127.0.0.0/8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.streamer = &cpuagents.Streamer{Queue: c.conn, Files: files, Logger: quiet, Egress: guard, Secrets: &secret.Store{}}
+	parsed, err := swarm.Parse("swarm.yaml", []byte("name: test\nagents_per_group: 16\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.spec, err = json.Marshal(parsed); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// job makes a stream job over sources. Its output is ID.ndjson.
+func (c *cluster) job(t *testing.T, id string, sources []cpuagents.SeriesSource, change func(*cpuagents.StreamSpec)) jobs.Job {
+	t.Helper()
+	manifest, err := json.Marshal(sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, id+".manifest"), manifest, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec := cpuagents.StreamSpec{
+		Name: "test", Spec: c.spec, Candidates: []string{"normal", "elevated", "anomalous"},
+		Columns:  cpuagents.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+		Manifest: "file:dir/" + id + ".manifest", Output: "file:dir/" + id + ".ndjson", Rejects: "file:dir/" + id + ".rejects", Summary: "file:dir/" + id + ".summary",
+	}
+	if change != nil {
+		change(&spec)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: data}
+}
+
+// read returns a file that a job wrote.
+func (c *cluster) read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(c.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// rowsOf writes rows from to to of an endless source, every 97th of them a spike.
+func rowsOf(w io.Writer, from, to int) {
+	for i := from; i < to; i++ {
+		v := i % 7
+		if i%97 == 96 {
+			v = 500
+		}
+		fmt.Fprintf(w, "%d,%d\n", 1700000000+i, v)
+	}
+}
+
+// pages serves rows in pages of 300 by a cursor, up to 3000.
+func pages(w http.ResponseWriter, r *http.Request) {
+	n, _ := strconv.Atoi(r.URL.Query().Get("from"))
+	if n+300 < 3000 {
+		w.Header().Set("Next", strconv.Itoa(n+300))
+	}
+	_, _ = io.WriteString(w, "timestamp,value\n")
+	rowsOf(w, n, n+300)
+}
+
+// receiver is what a webhook is sent to.
+type receiver struct {
+	mu       sync.Mutex
+	bodies   map[string]string // by id
+	order    []string          // of ids, the first time
+	bad      []string
+	fail     int // answers 503 to so many
+	messages int
+	after    func(n int) // after message number n
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	body, err := io.ReadAll(q.Body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := q.Header.Get("webhook-id")
+	if old, ok := r.bodies[id]; err != nil || id == "" || id != q.Header.Get("Idempotency-Key") || ok && old != string(body) {
+		r.bad = append(r.bad, fmt.Sprintf("message %q: %v", id, err))
+	}
+	if want := cpuagents.Sign("hunter2", id, q.Header.Get("webhook-timestamp"), body); q.Header.Get("webhook-signature") != want {
+		r.bad = append(r.bad, "signature of "+id)
+	}
+	if r.fail > 0 {
+		r.fail--
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if _, ok := r.bodies[id]; !ok {
+		r.order = append(r.order, id)
+	}
+	r.bodies[id] = string(body)
+	r.messages++
+	if r.after != nil {
+		r.after(r.messages)
+	}
+}
+
+// text is everything that was received, in order.
+func (r *receiver) text(t *testing.T) string {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.bad {
+		t.Error(b)
+	}
+	var b strings.Builder
+	for _, id := range r.order {
+		b.WriteString(r.bodies[id])
+	}
+	return b.String()
+}
+
+// TestPolledStream: a stream of a polled source that is stopped in its middle, more than once, ends with the bytes of one that
+// is not, and its webhook has got every decision of the output.
+func TestPolledStream(t *testing.T) {
+	t.Setenv(secret.Prefix+"HOOK", "hunter2")
+	c := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	source := httptest.NewServer(http.HandlerFunc(pages))
+	defer source.Close()
+	series := []cpuagents.SeriesSource{{Name: "s", URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}
+	run := func(id string, r *receiver) (ctx2 context.Context, stop context.CancelCauseFunc, job jobs.Job) {
+		hook := httptest.NewServer(r)
+		t.Cleanup(hook.Close)
+		job = c.job(t, id, series, func(s *cpuagents.StreamSpec) {
+			s.Webhook = &cpuagents.WebhookSpec{URL: hook.URL, Secret: "env:HOOK", All: true, Rate: 1000, Backoff: 0.001}
+		})
+		ctx2, stop = context.WithCancelCause(ctx)
+		return ctx2, stop, job
+	}
+	whole := &receiver{bodies: map[string]string{}, fail: 3}
+	ctx2, stop, job := run("whole", whole)
+	defer stop(nil)
+	out, err := c.streamer.Handle(ctx2, job, func(any) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := out.(*cpuagents.StreamResult); r.Decisions != 3000 || r.Anomalies == 0 {
+		t.Fatalf("%+v", r)
+	}
+	want := c.read(t, "whole.ndjson")
+	if got := whole.text(t); got != want || len(whole.order) < 10 {
+		t.Fatalf("the webhook got %d bytes in %d messages, the output has %d", len(got), len(whole.order), len(want))
+	}
+	broken := &receiver{bodies: map[string]string{}}
+	var end context.CancelCauseFunc
+	broken.after = func(n int) {
+		if n%4 == 3 {
+			end(jobs.ErrDrain)
+		}
+	}
+	attempts := 0
+	for {
+		attempts++
+		ctx2, stop := context.WithCancelCause(ctx)
+		broken.mu.Lock()
+		end = stop
+		broken.mu.Unlock()
+		if attempts == 1 {
+			var first context.CancelCauseFunc
+			_, first, job = run("broken", broken)
+			first(nil)
+		}
+		_, err := c.streamer.Handle(ctx2, job, func(any) {})
+		stop(nil)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, jobs.ErrDrain) {
+			t.Fatal(err)
+		}
+	}
+	if got := c.read(t, "broken.ndjson"); got != want || attempts < 3 {
+		t.Errorf("%d attempts, and other bytes: %d of %d", attempts, len(got), len(want))
+	}
+	if got := broken.text(t); got != want {
+		t.Errorf("the webhook got %d bytes, the output has %d", len(got), len(want))
+	}
+	for _, id := range []string{"whole", "broken"} { // nothing is left on the queue
+		for shard, d := range map[int]jobs.Direction{0: jobs.In, 1: jobs.In, 65: jobs.Out} {
+			if _, err := c.conn.Log(id, shard, d).Last(ctx); !errors.Is(err, jobs.ErrNotFound) {
+				t.Errorf("log %s %d: %v", id, shard, err)
+			}
+		}
+	}
+}
+
+// TestStreamFinishes: asked to finish, a stream that waits for its next poll ends with what it has.
+func TestStreamFinishes(t *testing.T) {
+	c := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "timestamp,value\n")
+		rowsOf(w, 0, 100)
+	}))
+	defer source.Close()
+	job := c.job(t, "finish", []cpuagents.SeriesSource{{Name: "s", URI: source.URL, HTTP: &cpuagents.HTTPSpec{Polls: 2, Every: 86400}}}, nil)
+	ctx2, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	out, err := c.streamer.Handle(ctx2, job, func(v any) {
+		if v.(cpuagents.StreamProgress).Decisions == 100 {
+			stop(jobs.ErrFinish)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := out.(*cpuagents.StreamResult); !r.Interrupted || r.Decisions != 100 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestStreamRefuses: what a job asks for and its agent does not allow is an error before anything is read.
+func TestStreamRefuses(t *testing.T) {
+	c := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	file := []cpuagents.SeriesSource{{Name: "s", URI: "file:dir/s.csv"}}
+	if err := os.WriteFile(filepath.Join(c.dir, "s.csv"), []byte("timestamp,value\n1,1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var many []cpuagents.SeriesSource
+	for i := range 65 {
+		many = append(many, cpuagents.SeriesSource{Name: strconv.Itoa(i), URI: "http://127.0.0.1/"})
+	}
+	for name, c2 := range map[string]struct {
+		series []cpuagents.SeriesSource
+		change func(*cpuagents.StreamSpec)
+		want   string
+	}{
+		"metadata": {[]cpuagents.SeriesSource{{Name: "s", URI: "http://169.254.169.254/latest/"}}, nil, "--egress"},
+		"format":   {[]cpuagents.SeriesSource{{Name: "s", URI: "http://127.0.0.1/", Format: "xls"}}, nil, `format "xls"`},
+		"many":     {many, nil, "more than 64 sources"},
+		"webhook":  {file, func(s *cpuagents.StreamSpec) { s.Webhook = &cpuagents.WebhookSpec{URL: "http://10.0.0.1/"} }, "--egress"},
+		"secret": {file, func(s *cpuagents.StreamSpec) {
+			s.Webhook = &cpuagents.WebhookSpec{URL: "http://127.0.0.1/", Secret: "env:NONE"}
+		}, "no such secret"},
+		"output": {file, func(s *cpuagents.StreamSpec) { s.OutputFormat = "xls" }, `format "xls"`},
+	} {
+		_, err := c.streamer.Handle(ctx, c.job(t, "refused", c2.series, c2.change), func(any) {})
+		var e *jobs.Error
+		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c2.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
