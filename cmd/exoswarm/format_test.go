@@ -77,12 +77,12 @@ func TestOutputInInput(t *testing.T) {
 func TestSources(t *testing.T) {
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
-	file := write(t, filepath.Join(dir, "b.csv"), series(1, 600))
+	file := write(t, filepath.Join(dir, "b.csv"), series(1, 2000))
 	var mu sync.Mutex
 	var told bytes.Buffer
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			_, _ = io.WriteString(w, series(1, 600))
+			_, _ = io.WriteString(w, series(1, 2000))
 			return
 		}
 		mu.Lock()
@@ -96,7 +96,7 @@ func TestSources(t *testing.T) {
 	if code, _, stderr := exec(t.Context(), t, args...); code != 2 || !strings.Contains(stderr, "--egress") {
 		t.Fatalf("without an allow list: exit %d: %s", code, stderr)
 	}
-	if code, stdout, stderr := exec(t.Context(), t, append(args, "--egress", srv.Listener.Addr().String())...); code != 0 || !strings.Contains(stdout, "3 series, 1800 observations") {
+	if code, stdout, stderr := exec(t.Context(), t, append(args, "--egress", srv.Listener.Addr().String())...); code != 0 || !strings.Contains(stdout, "3 series, 6000 observations") {
 		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 	}
 	by := map[string]string{}

@@ -1,0 +1,69 @@
+package cpuagents
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Func does a job of a kind that a user registers. Its result becomes the job's output, as JSON. An error fails the job: with its class
+// if it is a jobs.Error, as jobs.CodeInternal otherwise; jobs.Retry has the queue give the job out again. ctx ends when the
+// job is cancelled, its deadline passes, or the agent drains (context.Cause says which). What Func does must bear being
+// done twice: an agent may end before its result is stored. A panic fails the job.
+type Func func(ctx context.Context, job jobs.Job) (result any, err error)
+
+// Handlers are kinds of jobs and who does them. The zero value is empty and ready. Its methods may be called from several
+// goroutines.
+type Handlers struct {
+	mu sync.Mutex
+	by map[string]Func
+}
+
+// Handle registers fn for a kind, an id as in jobs.CheckID that nothing else is registered for. Every agent of a pool must do
+// the same kinds, or jobs wait for the agents that do.
+func (h *Handlers) Handle(kind string, fn Func) error {
+	if err := jobs.CheckID("kind of job", kind); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case fn == nil:
+		return fmt.Errorf("kind of job %q: there is no function for it", kind)
+	case kind == KindStream || h.by[kind] != nil:
+		return fmt.Errorf("kind of job %q: it is taken: choose another name", kind)
+	}
+	if h.by == nil {
+		h.by = map[string]Func{}
+	}
+	h.by[kind] = fn
+	return nil
+}
+
+// Jobs returns what was registered, as a worker of the queue takes it.
+func (h *Handlers) Jobs() map[string]jobs.Handler {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := map[string]jobs.Handler{}
+	for kind, fn := range h.by {
+		all[kind] = func(ctx context.Context, job jobs.Job, _ func(any)) (any, error) { return fn(ctx, job) }
+	}
+	return all
+}
+
+// Kinds returns the registered kinds in order.
+func (h *Handlers) Kinds() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.by))
+}
+
+// Default are the handlers of the process.
+var Default Handlers
+
+// Handle registers fn for a kind with the Default handlers.
+func Handle(kind string, fn Func) error { return Default.Handle(kind, fn) }

@@ -1,0 +1,77 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func TestHandlers(t *testing.T) {
+	var h Handlers
+	fn := func(context.Context, jobs.Job) (any, error) { return nil, nil }
+	if err := errors.Join(h.Handle("b", fn), h.Handle("a", fn)); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"a", "", "a b", KindStream} {
+		if h.Handle(kind, fn) == nil {
+			t.Errorf("%q was registered", kind)
+		}
+	}
+	if h.Handle("c", nil) == nil {
+		t.Error("no function was registered")
+	}
+	if d := cmp.Diff([]string{"a", "b"}, h.Kinds()); d != "" || len(h.Jobs()) != 2 {
+		t.Error(d)
+	}
+}
+
+// TestHandlersWork: jobs of registered kinds come back from a queue with what their functions return.
+func TestHandlersWork(t *testing.T) {
+	q, ctx := queue(t), within(t)
+	var h Handlers
+	err := errors.Join(
+		h.Handle("double", func(_ context.Context, job jobs.Job) (any, error) {
+			var v float64
+			if err := json.Unmarshal(job.Spec, &v); err != nil {
+				return nil, jobs.Errorf(jobs.CodeInvalid, "spec: %v", err)
+			}
+			return 2 * v, nil
+		}),
+		h.Handle("panic", func(context.Context, jobs.Job) (any, error) { panic("no") }),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := q.Work(ctx, natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Handlers: h.Jobs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.Drain(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	}()
+	for id, c := range map[string]struct {
+		kind, spec, output string
+		code               jobs.Code
+	}{
+		"good": {"double", "21", "42", ""}, "bad": {"double", `"x"`, "", jobs.CodeInvalid}, "panic": {"panic", "1", "", jobs.CodeInternal},
+	} {
+		if err := q.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: c.kind, Spec: json.RawMessage(c.spec)}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := q.Result(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(r.Output) != c.output || (r.Error != nil) != (c.code != "") || r.Error != nil && r.Error.Code != c.code {
+			t.Errorf("%s: %s %+v", id, r.Output, r.Error)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+// Command handler is a CPU agent with a kind of job of its own: "celsius" turns degrees Fahrenheit into Celsius. It works beside
+// the agents that cpuagent makes, which do other kinds.
+//
+//	exoswarm nats --data-dir /tmp/nats &
+//	go run ./examples/handler &
+//	exoswarm job submit --kind celsius --spec '{"fahrenheit": [32, 212]}' --wait
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func main() {
+	url := flag.String("nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *url); err != nil {
+		slog.Error("handler", "error", err)
+		os.Exit(1)
+	}
+}
+
+// celsius does one job. The queue gives a job out again when an agent dies, so it must bear being done twice.
+func celsius(_ context.Context, job jobs.Job) (any, error) {
+	var spec struct {
+		Fahrenheit []float64 `json:"fahrenheit"`
+	}
+	if err := json.Unmarshal(job.Spec, &spec); err != nil || len(spec.Fahrenheit) == 0 {
+		return nil, jobs.Errorf(jobs.CodeInvalid, `job %s: write {"fahrenheit": [NUMBER, ...]}`, job.ID)
+	}
+	out := make([]float64, len(spec.Fahrenheit))
+	for i, f := range spec.Fahrenheit {
+		out[i] = (f - 32) * 5 / 9
+	}
+	return map[string]any{"celsius": out}, nil
+}
+
+// run is an agent: it connects, works, shows itself in the registry, and gives its jobs back at the end.
+func run(ctx context.Context, url string) (err error) {
+	var handlers cpuagents.Handlers // or cpuagents.Handle, for those of the process
+	if err := handlers.Handle("celsius", celsius); err != nil {
+		return err
+	}
+	conn, err := natsq.Connect(ctx, natsq.Options{URL: url, Name: "celsius"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	worker, err := conn.Work(ctx, natsq.WorkerOptions{Name: "celsius", Pool: jobs.PoolCPU, Handlers: handlers.Jobs(), Logger: slog.Default()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, within(10*time.Second, worker.Drain)) }()
+	started := time.Now().UTC()
+	entry, err := conn.Announce(ctx, func() jobs.Agent {
+		return jobs.Agent{Name: "celsius", Pool: jobs.PoolCPU, Kinds: handlers.Kinds(), Running: worker.Running(), State: "serving", Started: started}
+	}, slog.Default())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, within(5*time.Second, entry.Close)) }()
+	slog.Info("ready", "kinds", handlers.Kinds())
+	select {
+	case <-ctx.Done():
+	case <-entry.Drained(): // an operator asked for it
+	}
+	return nil
+}
+
+// within calls fn with some time to end, which is not that of the work.
+func within(d time.Duration, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return fn(ctx)
+}
