@@ -3,7 +3,7 @@
 //
 //	exoswarm nats --data-dir /tmp/nats &
 //	go run ./examples/handler &
-//	exoswarm job submit --kind celsius --spec '{"fahrenheit": [32, 212]}' --wait
+//	exoswarm submit --kind celsius --spec '{"fahrenheit": [32, 212]}' --wait
 package main
 
 import (
