@@ -13,9 +13,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/compress"
-	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -82,8 +79,7 @@ func (e *columnEncoder) begin(w io.Writer) (err error) {
 		e.out, err = ipc.NewFileWriter(w, ipc.WithSchema(e.schema))
 		return err
 	}
-	props := parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCreatedBy("exoswarm"))
-	e.out, err = pqarrow.NewFileWriter(e.schema, w, props, pqarrow.DefaultWriterProps())
+	e.out, err = newParquetWriter(w, e.schema)
 	return err
 }
 
