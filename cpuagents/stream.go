@@ -55,6 +55,8 @@ type SeriesSource struct {
 	Format Format `json:"format,omitempty"`
 	// HTTP is for a URI that begins with http:// or https://.
 	HTTP *HTTPSpec `json:"http,omitempty"`
+	// SQL is for a URI that begins with sqlite: or postgres://. It must be there then.
+	SQL *SQLSpec `json:"sql,omitempty"`
 }
 
 // SeriesSummary is what became of one series.
@@ -141,7 +143,7 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	var own []jobs.Log           // beside in and out
 	for i, src := range series { // every file must be readable before the first row goes out
 		if s.remote(src.URI) {
-			f, err := s.fetcher(src)
+			f, err := s.fetcher(src, spec.Columns)
 			if err != nil {
 				return nil, err
 			}
@@ -215,11 +217,19 @@ func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, er
 
 // remote says whether a source is read document by document, over the network, and what was read kept on the queue.
 func (s *Streamer) remote(uri string) bool {
-	return strings.HasPrefix(uri, "http://") || strings.HasPrefix(uri, "https://")
+	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://"} {
+		if strings.HasPrefix(uri, p) {
+			return true
+		}
+	}
+	return false
 }
 
 // fetcher makes the fetcher of a remote source.
-func (s *Streamer) fetcher(src SeriesSource) (fetcher, error) {
+func (s *Streamer) fetcher(src SeriesSource, columns ColumnSpec) (fetcher, error) {
+	if !strings.HasPrefix(src.URI, "http") {
+		return newSQLFetcher(src.URI, src.SQL, columns, s.Files, s.Egress, s.Secrets)
+	}
 	if err := cmp.Or(src.Format, "csv").Check(); err != nil {
 		return nil, fmt.Errorf("series %s: %w", src.Name, err)
 	}
@@ -228,7 +238,7 @@ func (s *Streamer) fetcher(src SeriesSource) (fetcher, error) {
 
 // openRemote opens a remote source for the reader of series number i. ctx ends its waiting.
 func (s *stream) openRemote(ctx context.Context, i int) (rowReader, error) {
-	f, err := s.fetcher(s.series[i])
+	f, err := s.fetcher(s.series[i], s.spec.Columns)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,399 @@
+package cpuagents
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"modernc.org/sqlite"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// SQLSpec says how to read a source at sqlite:ROOT/PATH or postgres://USER@HOST:PORT/DATABASE.
+type SQLSpec struct {
+	// Query is one SELECT without a semicolon. Its columns are called as the swarm's; the column Cursor grows from row to row and is
+	// never twice the same, and $1 in the query is its last value: SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id.
+	Query  string `json:"query"`
+	Cursor string `json:"cursor"`
+	// Start is what $1 is at first: a number or a text.
+	Start any `json:"start"`
+	// Password refers to a secret of the agent. TLS is verify-full (the default), require or disable.
+	Password string `json:"password,omitempty"`
+	TLS      string `json:"tls,omitempty"`
+	// PageRows is the most rows of a document, 1 to 100,000; 0 means 10,000.
+	PageRows int `json:"page_rows,omitempty"`
+	// Polls, Every, Timeout, MaxBytes, Tries and Backoff as those of HTTPSpec. A poll reads pages until one is empty.
+	Polls    int     `json:"polls,omitempty"`
+	Every    float64 `json:"every_s,omitempty"`
+	Timeout  float64 `json:"timeout_s,omitempty"`
+	MaxBytes int64   `json:"max_bytes,omitempty"`
+	Tries    int     `json:"tries,omitempty"`
+	Backoff  float64 `json:"backoff_s,omitempty"`
+}
+
+// sqlState is where an SQL source stands.
+type sqlState struct {
+	Polls  int     `json:"polls"`
+	More   bool    `json:"more,omitempty"` // the poll has not seen an empty page
+	Cursor *cursor `json:"cursor,omitempty"`
+}
+
+// cursor is a value of the cursor's column, as what the database gave it.
+type cursor struct {
+	Kind string `json:"kind"` // int, float, text or time
+	Text string `json:"text"`
+}
+
+func cursorOf(v any) (*cursor, error) {
+	switch v := v.(type) {
+	case int64:
+		return &cursor{"int", strconv.FormatInt(v, 10)}, nil
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
+			return &cursor{"int", strconv.FormatInt(int64(v), 10)}, nil
+		}
+		return &cursor{"float", strconv.FormatFloat(v, 'g', -1, 64)}, nil
+	case string:
+		return &cursor{"text", v}, nil
+	case []byte:
+		return &cursor{"text", string(v)}, nil
+	case time.Time:
+		return &cursor{"time", v.Format(time.RFC3339Nano)}, nil
+	}
+	return nil, fmt.Errorf("a cursor is a number, a text or a time, not %T", v)
+}
+
+func (c *cursor) value() (any, error) {
+	switch c.Kind {
+	case "int":
+		return strconv.ParseInt(c.Text, 10, 64)
+	case "float":
+		return strconv.ParseFloat(c.Text, 64)
+	case "time":
+		return time.Parse(time.RFC3339Nano, c.Text)
+	}
+	return c.Text, nil
+}
+
+// sqlFetcher reads a table page by page.
+type sqlFetcher struct {
+	where  string // for messages
+	spec   SQLSpec
+	tuning HTTPSpec // with defaults
+	cols   ColumnSpec
+	db     *sql.DB
+	lite   bool
+	start  *cursor
+	begun  time.Time
+}
+
+// newSQLFetcher checks a source and makes its database ready; the first connection is made by fetch.
+func newSQLFetcher(uri string, spec *SQLSpec, cols ColumnSpec, files *Files, guard *egress.Guard, secrets *secret.Store) (_ *sqlFetcher, err error) {
+	f := &sqlFetcher{where: withoutQuery(uri), cols: cols}
+	bad := func(format string, args ...any) error {
+		return jobs.Errorf(jobs.CodeInvalid, "source %s: "+format, append([]any{f.where}, args...)...)
+	}
+	if spec == nil {
+		return nil, bad("it needs sql with a query, a cursor and a start")
+	}
+	f.spec = *spec
+	if f.tuning, err = (HTTPSpec{Polls: spec.Polls, Every: spec.Every, Timeout: spec.Timeout, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults(); err != nil {
+		return nil, bad("%v", err)
+	}
+	if f.spec.PageRows == 0 {
+		f.spec.PageRows = 10_000
+	}
+	if f.spec.PageRows < 1 || f.spec.PageRows > 100_000 {
+		return nil, bad("page_rows %d: use 1 to 100000", spec.PageRows)
+	}
+	word, _, _ := strings.Cut(strings.ToUpper(strings.Join(strings.Fields(spec.Query), " ")), " ")
+	if word != "SELECT" && word != "WITH" || strings.ContainsAny(spec.Query, ";\x00") || !strings.Contains(spec.Query, "$1") || len(spec.Query) > 64<<10 {
+		return nil, bad("its query must be one SELECT without a semicolon, of at most 64 KiB, with $1 where the last value of the cursor stands")
+	}
+	if f.start, err = cursorOf(spec.Start); err != nil || spec.Cursor == "" {
+		return nil, bad("it needs cursor, the name of a column, and start, a number or a text")
+	}
+	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
+		f.lite = true
+		f.db, err = openSQLite(files, path)
+	} else {
+		f.db, err = openPostgres(uri, f.spec, guard, secrets)
+	}
+	if err != nil {
+		return nil, bad("%v", err)
+	}
+	f.db.SetMaxOpenConns(1)
+	return f, nil
+}
+
+// openSQLite opens a database below a root, for reading. The file is found through the root, so no link leads out of it; what is
+// opened is the file that was found.
+func openSQLite(files *Files, name string) (*sql.DB, error) {
+	file, err := files.open(context.Background(), "file:"+name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
+	if err != nil {
+		return nil, fmt.Errorf("find the database: %w", err)
+	}
+	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: real}).EscapedPath(), RawQuery: "mode=ro&_pragma=query_only(1)&_pragma=busy_timeout(1000)&_pragma=trusted_schema(0)"}
+	return sql.Open("sqlite", u.String())
+}
+
+// SQLite's numbers of what sqlite3_limit bounds.
+const (
+	liteLength   = 0
+	liteAttached = 7
+)
+
+// openPostgres makes a database whose connections are checked as all others are. The agent's own environment names no host,
+// password or key for it.
+func openPostgres(uri string, spec SQLSpec, guard *egress.Guard, secrets *secret.Store) (*sql.DB, error) {
+	u, err := url.Parse(uri)
+	if err != nil || u.Hostname() == "" || u.User == nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") == "" {
+		return nil, errors.New("write postgres://USER@HOST:PORT/DATABASE")
+	}
+	if _, has := u.User.Password(); has {
+		return nil, errors.New("its URI holds a password: name a secret of the agent with password")
+	}
+	mode := spec.TLS
+	if mode == "" {
+		mode = "verify-full"
+	}
+	if !slices.Contains([]string{"verify-full", "require", "disable"}, mode) {
+		return nil, fmt.Errorf("tls %q: use verify-full, require or disable", mode)
+	}
+	quote := func(s string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'" }
+	port := u.Port()
+	if port == "" {
+		port = "5432"
+	}
+	cfg, err := pgx.ParseConfig(fmt.Sprintf("host=%s port=%s user=%s dbname=%s sslmode=%s passfile='' password=x", quote(u.Hostname()), quote(port), quote(u.User.Username()), quote(strings.Trim(u.Path, "/")), mode))
+	if err != nil {
+		return nil, errors.New("write postgres://USER@HOST:PORT/DATABASE")
+	}
+	cfg.Password = ""
+	if spec.Password != "" {
+		if secrets == nil {
+			secrets = &secret.Store{}
+		}
+		v, err := secrets.Get(spec.Password)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Password = v.Reveal()
+	}
+	if guard == nil {
+		guard = &egress.Guard{}
+	}
+	cfg.DialFunc = guard.DialContext
+	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard resolves
+	cfg.ConnectTimeout = 30 * time.Second
+	cfg.RuntimeParams["default_transaction_read_only"] = "on"
+	return stdlib.OpenDB(*cfg), nil
+}
+
+func (f *sqlFetcher) close() error { return f.db.Close() }
+
+// fetch implements fetcher.
+func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
+	st := sqlState{Cursor: f.start}
+	if at.State != nil {
+		if err := json.Unmarshal(at.State, &st); err != nil {
+			return position{}, fmt.Errorf("position of %s: %w", f.where, err)
+		}
+	}
+	for {
+		if !st.More {
+			if st.Polls == f.tuning.Polls {
+				return f.position(st, "")
+			}
+			if st.Polls > 0 {
+				if err := pause(ctx, time.Until(f.begun.Add(time.Duration(f.tuning.Every*float64(time.Second))))); err != nil {
+					return position{}, err
+				}
+			}
+			f.begun = time.Now()
+			st.Polls++
+		}
+		rows := 0
+		wait := backoff{tries: f.tuning.Tries, base: time.Duration(f.tuning.Backoff * float64(time.Second))}
+		err := wait.try(ctx, func() (time.Duration, error) {
+			if err := rewind(doc); err != nil {
+				return 0, permanent{err}
+			}
+			n, last, err := f.page(ctx, st.Cursor, doc)
+			if err != nil {
+				return 0, f.class(err)
+			}
+			if rows = n; n > 0 {
+				st.Cursor = last
+			}
+			return 0, nil
+		})
+		if err != nil {
+			return position{}, err
+		}
+		if st.More = rows == f.spec.PageRows; rows > 0 {
+			return f.position(st, "ndjson")
+		}
+	}
+}
+
+func (f *sqlFetcher) position(st sqlState, format Format) (position, error) {
+	state, err := json.Marshal(st)
+	if err != nil {
+		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
+	}
+	return position{State: state, Format: format, Done: !st.More && st.Polls == f.tuning.Polls}, nil
+}
+
+// class says whether another try may help.
+func (f *sqlFetcher) class(err error) error {
+	var typed *jobs.Error
+	var pg *pgconn.PgError
+	var lite *sqlite.Error
+	switch {
+	case errors.As(err, &typed):
+		return permanent{err}
+	case egress.Refused(err):
+		return permanent{jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err)}
+	case errors.As(err, &pg):
+		// Connection, resources, a rollback, an operator's intervention: these pass.
+		if !slices.Contains([]string{"08", "53", "40", "57"}, pg.Code[:min(2, len(pg.Code))]) {
+			return permanent{inputError("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code)}
+		}
+	case errors.As(err, &lite):
+		if c := lite.Code() & 0xff; c != 5 && c != 6 && c != 9 { // busy, locked, interrupted
+			return permanent{inputError("%s: %v: correct the query or the database", f.where, err)}
+		}
+	}
+	return jobs.Errorf(jobs.CodeIO, "query %s: %v", f.where, err)
+}
+
+// page writes the next rows into doc as NDJSON and returns how many and the last cursor.
+func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n int, last *cursor, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.tuning.Timeout*float64(time.Second)))
+	defer cancel()
+	conn, err := f.db.Conn(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer conn.Close()
+	if f.lite {
+		// No other file, and no value that is all of the memory.
+		for id, most := range map[int]int{liteAttached: 0, liteLength: 16 << 20} {
+			if _, err := sqlite.Limit(conn, id, most); err != nil {
+				return 0, nil, err
+			}
+		}
+	}
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	arg, err := from.value()
+	if err != nil {
+		return 0, nil, inputError("%s: cursor %s: %v", f.where, shorten(from.Text), err)
+	}
+	rows, err := tx.QueryContext(ctx, f.spec.Query, arg)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return 0, nil, err
+	}
+	at, err := ColumnSpec{Timestamp: f.cols.Timestamp, Features: append([]string{f.spec.Cursor}, f.cols.Features...)}.find(f.where, names)
+	if err != nil {
+		return 0, nil, err
+	}
+	values := make([]any, len(names))
+	into := make([]any, len(names))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	w := bufio.NewWriter(writeOnly{doc, "the scratch folder"})
+	var size int64
+	var line []byte
+	for n < f.spec.PageRows && rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return 0, nil, err
+		}
+		if last, err = cursorOf(values[at[1]]); err != nil {
+			return 0, nil, inputError("%s: column %q: %v", f.where, f.spec.Cursor, err)
+		}
+		line = append(appendJSON(append(line[:0], '{'), f.cols.Timestamp), ':')
+		line = appendValue(line, values[at[0]], false)
+		for i, name := range f.cols.Features {
+			if name == f.cols.Timestamp || slices.Contains(f.cols.Features[:i], name) {
+				continue // a member stands in an object once
+			}
+			line = appendValue(append(appendJSON(append(line, ','), name), ':'), values[at[2+i]], true)
+		}
+		line = append(line, '}', '\n')
+		if size += int64(len(line)); size > f.tuning.MaxBytes {
+			return 0, nil, inputError("%s: a page is longer than %d bytes: raise max_bytes or lower page_rows", f.where, f.tuning.MaxBytes)
+		}
+		if _, err := w.Write(line); err != nil {
+			return 0, nil, err
+		}
+		n++
+	}
+	if n < f.spec.PageRows {
+		if err := rows.Err(); err != nil {
+			return 0, nil, err
+		}
+	}
+	return n, last, w.Flush()
+}
+
+// appendValue writes a value of a database as JSON. Decimals come as text; for a feature they are numbers.
+func appendValue(b []byte, v any, number bool) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(b, "null"...)
+	case int64:
+		return strconv.AppendInt(b, v, 10)
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return appendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
+		}
+		return appendNumber(b, v, 64)
+	case bool:
+		return strconv.AppendBool(b, v)
+	case time.Time:
+		return appendJSON(b, v.UTC().Format(time.RFC3339Nano))
+	case []byte:
+		return appendValue(b, string(v), number)
+	case string:
+		if number && len(v) < 400 && json.Valid([]byte(v)) {
+			if _, err := strconv.ParseFloat(v, 64); err == nil {
+				return append(b, v...)
+			}
+		}
+		return appendJSON(b, v[:min(len(v), 4096)])
+	}
+	return appendJSON(b, fmt.Sprint(v))
+}

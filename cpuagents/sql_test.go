@@ -1,0 +1,150 @@
+package cpuagents
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// database makes a SQLite database below a root "db" and returns the root's folder.
+func database(t *testing.T, statements ...string) (*Files, string) {
+	t.Helper()
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"root/a.db", "outside.db"} {
+		db, err := sql.Open("sqlite", filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range statements {
+			if _, err := db.ExecContext(t.Context(), s); err != nil {
+				t.Fatal(s, err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(dir, "outside.db"), filepath.Join(root, "link.db")); err != nil {
+		t.Fatal(err)
+	}
+	files, err := NewFiles(FilesOptions{Roots: map[string]string{"db": root}, Scratch: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = files.Close() })
+	return files, dir
+}
+
+const goodQuery = "SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id"
+
+func quickSQL(query string) *SQLSpec {
+	return &SQLSpec{Query: query, Cursor: "id", Start: 0.0, PageRows: 2, Every: 0.1, Backoff: 0.001, Tries: 2, Timeout: 20}
+}
+
+// TestSQLite: every row is read once, page by page, and an attempt after another reads the same rows though the table changed.
+func TestSQLite(t *testing.T) {
+	files, dir := database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
+		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),(9,'2026-01-05','x')`)
+	q, ctx := queue(t), within(t)
+	open := func() *remoteReader {
+		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), valueSpec, files, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return remoteOf(t, ctx, q, "sqlite", f)
+	}
+	first := open()
+	if got, err := told(first, 4); err != nil || strings.Join(got, " ") != "1:1.5 2:2 - 3!" {
+		t.Fatal(got, err)
+	}
+	if err := first.close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, "root", "a.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(ctx, "UPDATE t SET value = 7"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := open()
+	defer second.close()
+	if got, err := told(second, 100); err != nil || strings.Join(got, " ") != "1:1.5 2:2 - 3! 4:4.25 - 5:7" {
+		t.Fatal(got, err)
+	}
+}
+
+// TestSQLiteRefuses: a query reads what it is for, and nothing else of the machine.
+func TestSQLiteRefuses(t *testing.T) {
+	files, dir := database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)", "INSERT INTO t VALUES (1,'2026-01-01',1)")
+	for name, c := range map[string]struct{ uri, query string }{
+		"outside": {"sqlite:db/../outside.db", goodQuery}, "link": {"sqlite:db/link.db", goodQuery}, "no root": {"sqlite:x/a.db", goodQuery}, "missing": {"sqlite:db/no.db", goodQuery},
+		"two": {"sqlite:db/a.db", goodQuery + "; DROP TABLE t"}, "attach": {"sqlite:db/a.db", "ATTACH '" + dir + "/outside.db' AS o"}, "no cursor": {"sqlite:db/a.db", "SELECT 1"},
+		"pragma": {"sqlite:db/a.db", "PRAGMA query_only = 0 /* $1 */"}, "vacuum": {"sqlite:db/a.db", "VACUUM INTO '" + dir + "/copy.db' -- $1"}, "empty": {"sqlite:db/a.db", ""},
+	} {
+		if f, err := newSQLFetcher(c.uri, quickSQL(c.query), valueSpec, files, nil, nil); err == nil {
+			_ = f.close()
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for name, query := range map[string]string{
+		"no table": "SELECT id, at AS timestamp, value FROM u WHERE id > $1", "no column": "SELECT id, value FROM t WHERE id > $1",
+		"big": "SELECT id, hex(zeroblob(100000000)) AS timestamp, value FROM t WHERE id > $1", "not SQL": "SELECT $1 FROM WHERE",
+		"write": "WITH x AS (SELECT $1) DELETE FROM t RETURNING id, at AS timestamp, value",
+	} {
+		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(query), valueSpec, files, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc := tempFile(t, nil)
+		_, err = f.fetch(within(t), position{}, "", doc)
+		if !isInput(err) || jobs.Retryable(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = doc.Close()
+		_ = f.close()
+	}
+}
+
+// TestPostgresRefuses: a database that the operator did not name is not reached, and no error shows a password.
+func TestPostgresRefuses(t *testing.T) {
+	t.Setenv(secret.Prefix+"PG", "hunter2")
+	t.Setenv("PGPASSWORD", "hunter2")
+	spec := func() *SQLSpec {
+		s := quickSQL(goodQuery)
+		s.Password, s.TLS = "env:PG", "disable"
+		return s
+	}
+	for _, uri := range []string{
+		"postgres://h:5432/db", "postgres://u:hunter2@h/db", "postgres://u@h:5432/", "postgres:///db", "postgres://u@/db", "postgres://u@h/db?sslmode=disable", "postgres://u@h:0x/db",
+	} {
+		if f, err := newSQLFetcher(uri, spec(), valueSpec, nil, loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v %v", uri, f, err)
+		}
+	}
+	f, err := newSQLFetcher("postgres://u@10.0.0.1:5432/db", spec(), valueSpec, nil, loopback(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	doc := tempFile(t, nil)
+	defer doc.Close()
+	_, err = f.fetch(within(t), position{}, "", doc)
+	var e *jobs.Error
+	if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), "--egress") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("%v", err)
+	}
+}
