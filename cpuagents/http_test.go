@@ -73,7 +73,7 @@ func quick(s HTTPSpec) *HTTPSpec {
 }
 
 // remoteOf opens a remote source over a journal.
-func remoteOf(t testing.TB, ctx context.Context, q *natsq.Conn, id string, src fetcher) *remoteReader {
+func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src fetcher) *remoteReader {
 	t.Helper()
 	j, err := openJournal(ctx, q.Log(id, 1, jobs.In))
 	if err != nil {
@@ -183,7 +183,7 @@ func TestHTTPSource(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := remoteOf(t, within(t), q, "source-"+name, f)
+			r := remoteOf(within(t), t, q, "source-"+name, f)
 			got, err := told(r, 100)
 			if cerr := r.close(); err != nil || cerr != nil {
 				t.Fatal(got, err, cerr)
@@ -220,7 +220,7 @@ func TestHTTPResume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return remoteOf(t, ctx, q, id, f)
+		return remoteOf(ctx, t, q, id, f)
 	}
 	whole, err := told(open("resume-whole"), 1000)
 	if err != nil || len(whole) != 54 {
@@ -369,7 +369,7 @@ func TestHTTPWaitEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(within(t))
-	r := remoteOf(t, ctx, queue(t), "wait", f)
+	r := remoteOf(ctx, t, queue(t), "wait", f)
 	defer r.close()
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
 		t.Fatal(got, err)

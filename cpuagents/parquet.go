@@ -180,7 +180,7 @@ func (r *parquetReader) openGroup() error {
 		descr := r.file.MetaData().Schema.Column(at)
 		guard := &pageGuard{PageReader: pages, name: r.name}
 		c := &chunk{descr: descr, guard: guard, kind: kind(descr, i == 0)}
-		c.col = pqfile.NewColumnReader(descr, guard, r.mem, r.file.BufferPool())
+		c.col = pqfile.NewColumnReader(descr, guard, r.mem, r.file.BufferPool()) //nolint:staticcheck // nothing else lets the guard stand between pages and decoders
 		r.chunks = append(r.chunks, c)
 	}
 	return nil

@@ -49,7 +49,10 @@ func newParquetWriter(w io.Writer, s *arrow.Schema) (_ *parquetWriter, err error
 
 // Write writes a row group.
 func (p *parquetWriter) Write(rec arrow.RecordBatch) error {
-	g := p.w.AppendRowGroup()
+	g, err := p.w.AppendRowGroupChecked()
+	if err != nil {
+		return fmt.Errorf("write Parquet: %w", err)
+	}
 	for i := range int(rec.NumCols()) {
 		c, err := g.NextColumn()
 		if err != nil {

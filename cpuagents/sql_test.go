@@ -61,7 +61,7 @@ func TestSQLite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return remoteOf(t, ctx, q, "sqlite", f)
+		return remoteOf(ctx, t, q, "sqlite", f)
 	}
 	first := open()
 	if got, err := told(first, 4); err != nil || strings.Join(got, " ") != "1:1.5 2:2 - 3!" {

@@ -434,7 +434,6 @@ func (s *stream) drain(ctx context.Context, sink *sink) (end jobs.EndOfInput, er
 			}
 			s.report(false)
 		case e := <-entries:
-			quiet = time.Now()
 			if done, err := s.entry(ctx, e, &end, sink); done || err != nil {
 				return end, err
 			}
