@@ -304,7 +304,7 @@ func streamJob(t *testing.T, data string) string {
 		t.Fatal(err)
 	}
 	job, err := json.Marshal(cpuagents.StreamSpec{
-		Name: spec.Name, Spec: swarmJSON, Candidates: spec.Vote.Candidates, CSV: cpuagents.CSVSpec{Timestamp: spec.Timestamp, Features: spec.Features},
+		Name: spec.Name, Spec: swarmJSON, Candidates: spec.Vote.Candidates, Columns: cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
 		Manifest: "file:data/manifest.json", Output: "file:data/out.ndjson", Rejects: "file:data/rejects.ndjson", Summary: "file:data/summary.json",
 	})
 	if err != nil {

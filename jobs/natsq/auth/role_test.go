@@ -286,7 +286,7 @@ func TestAgent(t *testing.T) {
 	if err := lease.Release(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := me.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "s"}); err != nil {
+	if err := me.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "s", Name: "s", Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := me.DeleteSwarm(ctx, "s"); err != nil {
