@@ -126,7 +126,7 @@ func benchPager(b *testing.B, opts pager.Options, gpuCount, hostCount int, pages
 
 // BenchmarkMigrate moves 256 pages up and down again through the page manager, by how many it moves together.
 func BenchmarkMigrate(b *testing.B) {
-	for _, batch := range []int{16, 32, 64} {
+	for _, batch := range []int{16, 64, 128} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) { benchmarkMigrate(b, batch) })
 	}
 }

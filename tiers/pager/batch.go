@@ -136,8 +136,8 @@ func (p *Pager) pinMissing(ctx context.Context, pages []uint64, m *memory, acces
 	p.demand.Add(1)
 	defer p.demand.Add(-1)
 	at, pinned := 0, 0 // pages[:at] were looked at
-	err := p.inPairs(func(g *group) bool {
-		for ; at < len(pages) && len(g.pages) < p.opts.Batch; at++ {
+	err := p.inPairs(func(g *group, most int) bool {
+		for ; at < len(pages) && len(g.pages) < most; at++ {
 			if page := pages[at]; pins[at].f == nil {
 				if f, claimed := p.claimWanted(want{page, m, ByDemand}); claimed {
 					m.misses.Add(1)
@@ -183,7 +183,10 @@ func (p *Pager) pinMissing(ctx context.Context, pages []uint64, m *memory, acces
 // inPairs moves many pages in groups, with two under way at a time, so that the bus does not wait while the pages of one are claimed and settled:
 // that takes 2 us a page, which 38 us of copying hide. fill claims pages for a group and says whether there are more; move moves them, in a goroutine
 // that has ended when inPairs returns; done is called for every group that was filled, in their order, and an error of it is the last thing that happens.
-func (p *Pager) inPairs(fill func(*group) bool, move func(*group), done func(*group) error) error {
+//
+// fill is told how many pages to claim at most. The first group is half as large: copies of the same urgency share the bus, and two that began
+// together would end together.
+func (p *Pager) inPairs(fill func(g *group, most int) bool, move func(*group), done func(*group) error) error {
 	var under [2]*group
 	var ended [2]chan struct{}
 	var first error
@@ -197,13 +200,14 @@ func (p *Pager) inPairs(fill func(*group) bool, move func(*group), done func(*gr
 			under[i] = nil
 		}
 	}
-	turn := 0
+	turn, most := 0, max(p.opts.Batch/2, 1)
 	for more := true; more && first == nil; {
 		g := p.newGroup()
-		if more = fill(g); len(g.pages) == 0 {
+		if more = fill(g, most); len(g.pages) == 0 {
 			p.freeGroup(g)
 			continue
 		}
+		most = p.opts.Batch
 		if !more && under[turn^1] == nil { // a goroutine for the only group would be a detour
 			move(g)
 			first = done(g)

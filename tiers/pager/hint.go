@@ -52,8 +52,8 @@ func (p *Pager) DoneWith(ctx context.Context, tier int, pages ...uint64) error {
 	}
 	var errs []error
 	at := 0
-	_ = p.inPairs(func(g *group) bool {
-		for ; at < len(pages) && len(g.pages) < p.opts.Batch && ctx.Err() == nil; at++ {
+	_ = p.inPairs(func(g *group, most int) bool {
+		for ; at < len(pages) && len(g.pages) < most && ctx.Err() == nil; at++ {
 			if f := p.claimFrom(m, pages[at]); f != nil {
 				g.add(pages[at], f, ByHint)
 			}

@@ -13,14 +13,18 @@ func TestInPairs(t *testing.T) {
 	for groups := range 6 {
 		for fails := range groups + 1 { // the last: none
 			for empty := range groups + 1 { // the one that has no page; the last: none
-				var p Pager
+				p := Pager{opts: Options{Batch: 4}}
 				var under, most atomic.Int32
 				var moved, finished []int
 				var moves [6]atomic.Int32
-				i := 0
-				err := p.inPairs(func(g *group) bool {
+				i, filled := 0, 0
+				err := p.inPairs(func(g *group, most int) bool {
+					if most != 2 && (filled == 0 || most != 4) {
+						t.Fatalf("%d groups: at most %d pages after %d groups", groups, most, filled)
+					}
 					if i < groups && i != empty {
 						g.add(uint64(i), nil, ByHint)
+						filled++
 					}
 					i++
 					return i < groups
