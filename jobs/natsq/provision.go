@@ -139,23 +139,23 @@ func (c *Conn) objects() jetstream.ObjectStoreConfig {
 func (c *Conn) provision(ctx context.Context) error {
 	for _, s := range c.streams() {
 		err := c.missing(ctx, s.Name, jetstream.ErrStreamNotFound,
-			func() error { _, err := c.js.Stream(ctx, s.Name); return err },
-			func() error { _, err := c.js.CreateStream(ctx, s); return err })
+			func(ctx context.Context) error { _, err := c.js.Stream(ctx, s.Name); return err },
+			func(ctx context.Context) error { _, err := c.js.CreateStream(ctx, s); return err })
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
 		}
 	}
 	for _, kv := range c.buckets() {
 		err := c.missing(ctx, kv.Bucket, jetstream.ErrBucketNotFound,
-			func() error { _, err := c.js.KeyValue(ctx, kv.Bucket); return err },
-			func() error { _, err := c.js.CreateKeyValue(ctx, kv); return err })
+			func(ctx context.Context) error { _, err := c.js.KeyValue(ctx, kv.Bucket); return err },
+			func(ctx context.Context) error { _, err := c.js.CreateKeyValue(ctx, kv); return err })
 		if err != nil {
 			return fmt.Errorf("bucket %s: %w", kv.Bucket, err)
 		}
 	}
 	err := c.missing(ctx, objectBucket, jetstream.ErrBucketNotFound,
-		func() error { _, err := c.js.ObjectStore(ctx, objectBucket); return err },
-		func() error { _, err := c.js.CreateObjectStore(ctx, c.objects()); return err })
+		func(ctx context.Context) error { _, err := c.js.ObjectStore(ctx, objectBucket); return err },
+		func(ctx context.Context) error { _, err := c.js.CreateObjectStore(ctx, c.objects()); return err })
 	if err != nil {
 		return fmt.Errorf("object store %s: %w", objectBucket, err)
 	}
@@ -163,15 +163,15 @@ func (c *Conn) provision(ctx context.Context) error {
 }
 
 // missing makes something unless it is there. Two that make it at once are no error when it is there afterwards.
-func (c *Conn) missing(ctx context.Context, name string, notFound error, look, create func() error) error {
-	err := c.retry(ctx, "look for "+name, func(context.Context) error { return look() })
+func (c *Conn) missing(ctx context.Context, name string, notFound error, look, create func(context.Context) error) error {
+	err := c.retry(ctx, "look for "+name, look)
 	if !errors.Is(err, notFound) {
 		return err
 	}
-	if err = c.retry(ctx, "create "+name, func(context.Context) error { return create() }); err == nil {
+	if err = c.retry(ctx, "create "+name, create); err == nil {
 		return nil
 	}
-	if ctx.Err() == nil && look() == nil {
+	if ctx.Err() == nil && look(ctx) == nil {
 		return nil
 	}
 	return fmt.Errorf("create %s: %w", name, err)
