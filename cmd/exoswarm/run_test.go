@@ -15,19 +15,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/leak"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(chaosWorkerEnv) != "" { // a worker process of TestChaos
 		os.Exit(chaosWorker())
 	}
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"),
-		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*dnsAltNameMatcher).run"),
-	)
+	leak.Check(m)
 }
 
 // exec runs the command in this process as its main would and returns exit code, standard output and standard error.

@@ -8,21 +8,15 @@ import (
 	"time"
 
 	natsd "github.com/nats-io/nats-server/v2/server"
-	"go.uber.org/goleak"
 
+	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		// The server's library starts one for the process and never ends it.
-		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"),
-		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*dnsAltNameMatcher).run"),
-	)
-}
+func TestMain(m *testing.M) { leak.Check(m) }
 
 func start(t *testing.T, o server.Options) *server.Server {
 	t.Helper()
