@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -47,6 +48,19 @@ type FilesOptions struct {
 
 // defaultUnpacked is a day of a thousand rows a second, ten times over: more is rather a bomb than a source.
 const defaultUnpacked = 64 << 30
+
+// ParseRoots reads NAME=DIR, as operators write the folders that jobs may read and write.
+func ParseRoots(list []string) (map[string]string, error) {
+	roots := map[string]string{}
+	for _, r := range list {
+		key, dir, ok := strings.Cut(r, "=")
+		if !ok || jobs.CheckID("root", key) != nil || dir == "" {
+			return nil, jobs.Errorf(jobs.CodeInvalid, "--root %q: write NAME=DIR, with a name of letters, digits, '-' and '_'", r)
+		}
+		roots[key] = dir
+	}
+	return roots, nil
+}
 
 // NewFiles opens the folders. The caller closes the result.
 func NewFiles(o FilesOptions) (*Files, error) {
@@ -105,7 +119,7 @@ func (f *Files) open(ctx context.Context, uri string) (*os.File, error) {
 	if root == nil {
 		return f.fetch(ctx, uri, object)
 	}
-	file, err := root.Open(name)
+	file, err := openBelow(root, name)
 	if err != nil {
 		return nil, ioError("open", name, err)
 	}
@@ -114,6 +128,11 @@ func (f *Files) open(ctx context.Context, uri string) (*os.File, error) {
 		return nil, inputError("open %s: it is not a regular file", name)
 	}
 	return file, nil
+}
+
+// openBelow opens a file for reading. It does not wait: not even for somebody to write into a named pipe.
+func openBelow(root *os.Root, name string) (*os.File, error) {
+	return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // fetch copies an object into a temporary file and opens that: an object is read as fast as it comes, because its reader

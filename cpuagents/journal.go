@@ -26,8 +26,18 @@ type position struct {
 	State json.RawMessage `json:"state,omitempty"`
 	// Format of the document; empty when there is none, only a new position.
 	Format Format `json:"format,omitempty"`
+	// Name of the document in its source, if it has one.
+	Name string `json:"name,omitempty"`
+	// Skipped are the documents before it that were not read.
+	Skipped []skipped `json:"skipped,omitempty"`
 	// Done: no document follows.
 	Done bool `json:"done,omitempty"`
+}
+
+// skipped is a document that was not read, and why.
+type skipped struct {
+	File   string `json:"file"`
+	Reason string `json:"reason"`
 }
 
 // journal keeps the documents of a remote source on the queue, in the order in which they were read: an attempt at the job

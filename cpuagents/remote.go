@@ -27,6 +27,11 @@ type fetcher interface {
 	close() error
 }
 
+// replayer is a fetcher that must know of every document that an earlier attempt has stored, in their order, before it fetches.
+type replayer interface {
+	replay(at position) error
+}
+
 // remoteReader reads the rows of a remote source document by document. Rows of a later document that are no later than
 // the last row before it have been seen, and are left out.
 type remoteReader struct {
@@ -37,6 +42,7 @@ type remoteReader struct {
 	journal *journal
 	src     fetcher
 	at      position
+	skipped []skipped // to be told of
 	rows    rowReader // of the document that is open
 	number  uint64
 	last    row // the last valid one
@@ -58,6 +64,11 @@ func (r *remoteReader) close() error {
 // next implements rowReader. Between documents it returns errPause.
 func (r *remoteReader) next() (row, *reject, error) {
 	for {
+		if len(r.skipped) > 0 {
+			s := r.skipped[0]
+			r.skipped = r.skipped[1:]
+			return row{}, &reject{Series: r.name, File: s.File, Reason: s.Reason}, nil
+		}
 		if r.rows == nil {
 			if r.at.Done {
 				return row{}, nil, io.EOF
@@ -82,7 +93,7 @@ func (r *remoteReader) next() (row, *reject, error) {
 			return row{}, nil, err
 		case rejected != nil:
 			r.number++
-			rejected.Row = r.number
+			rejected.Series, rejected.File, rejected.Row = r.name, r.at.Name, r.number
 			return row{}, rejected, nil
 		case r.later && out.time <= r.until:
 		default:
@@ -109,6 +120,11 @@ func (r *remoteReader) open() (err error) {
 	if err != nil {
 		return err
 	}
+	if replay, is := r.src.(replayer); ok && is {
+		if err := replay.replay(at); err != nil {
+			return err
+		}
+	}
 	if !ok {
 		if at, err = r.src.fetch(r.ctx, r.at, r.last.timestamp, doc); err == nil {
 			err = r.journal.add(r.ctx, doc, at)
@@ -120,7 +136,7 @@ func (r *remoteReader) open() (err error) {
 			return err
 		}
 	}
-	r.at = at
+	r.at, r.skipped = at, at.Skipped
 	if size, err := doc.Seek(0, io.SeekEnd); err != nil {
 		return ioError("read back", "a temporary file", err)
 	} else if size == 0 || at.Format == "" { // nothing new
@@ -129,7 +145,11 @@ func (r *remoteReader) open() (err error) {
 	if _, err = doc.Seek(0, io.SeekStart); err != nil {
 		return ioError("read back", "a temporary file", err)
 	}
-	r.rows, err = newReader(r.name, doc, at.Format, r.spec, r.files.unpacked)
+	name := r.name
+	if at.Name != "" {
+		name += ": " + shorten(at.Name)
+	}
+	r.rows, err = newReader(name, doc, at.Format, r.spec, r.files.unpacked)
 	return err
 }
 

@@ -37,20 +37,28 @@ type row struct {
 	features  []float32
 }
 
-// reject is a row that was skipped, and why.
+// reject is a row, or a file, that was skipped, and why.
 type reject struct {
 	Series string `json:"series"`
-	Row    uint64 `json:"row"`
+	File   string `json:"file,omitempty"` // of a source that has files
+	Row    uint64 `json:"row"`            // 0: the whole file
 	Line   uint64 `json:"line,omitempty"` // of a source that has lines
 	Reason string `json:"reason"`
 }
 
 // place says where the row is, for an error.
 func (r *reject) place() string {
-	if r.Line == 0 {
-		return fmt.Sprintf("row %d", r.Row)
+	place := fmt.Sprintf("row %d", r.Row)
+	if r.Line > 0 {
+		place = fmt.Sprintf("row %d (line %d)", r.Row, r.Line)
 	}
-	return fmt.Sprintf("row %d (line %d)", r.Row, r.Line)
+	switch {
+	case r.File == "":
+		return place
+	case r.Row == 0:
+		return "file " + shorten(r.File)
+	}
+	return place + " of file " + shorten(r.File)
 }
 
 // order refuses rows that go back in time.

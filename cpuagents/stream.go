@@ -57,6 +57,8 @@ type SeriesSource struct {
 	HTTP *HTTPSpec `json:"http,omitempty"`
 	// SQL is for a URI that begins with sqlite: or postgres://. It must be there then.
 	SQL *SQLSpec `json:"sql,omitempty"`
+	// Watch is for a URI that begins with watch:.
+	Watch *WatchSpec `json:"watch,omitempty"`
 }
 
 // SeriesSummary is what became of one series.
@@ -215,9 +217,9 @@ func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, er
 	return series, nil
 }
 
-// remote says whether a source is read document by document, over the network, and what was read kept on the queue.
+// remote says whether a source is read document by document, and what was read kept on the queue.
 func (s *Streamer) remote(uri string) bool {
-	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://"} {
+	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:"} {
 		if strings.HasPrefix(uri, p) {
 			return true
 		}
@@ -227,13 +229,16 @@ func (s *Streamer) remote(uri string) bool {
 
 // fetcher makes the fetcher of a remote source.
 func (s *Streamer) fetcher(src SeriesSource, columns ColumnSpec) (fetcher, error) {
-	if !strings.HasPrefix(src.URI, "http") {
-		return newSQLFetcher(src.URI, src.SQL, columns, s.Files, s.Egress, s.Secrets)
-	}
 	if err := cmp.Or(src.Format, "csv").Check(); err != nil {
 		return nil, fmt.Errorf("series %s: %w", src.Name, err)
 	}
-	return newHTTPFetcher(src.URI, src.Format, src.HTTP, s.Egress, s.Secrets)
+	switch {
+	case strings.HasPrefix(src.URI, "watch:"):
+		return newWatchFetcher(src.URI, src.Format, src.Watch, s.Files)
+	case strings.HasPrefix(src.URI, "http"):
+		return newHTTPFetcher(src.URI, src.Format, src.HTTP, s.Egress, s.Secrets)
+	}
+	return newSQLFetcher(src.URI, src.SQL, columns, s.Files, s.Egress, s.Secrets)
 }
 
 // openRemote opens a remote source for the reader of series number i. ctx ends its waiting.

@@ -195,16 +195,42 @@ func (r *receiver) text(t *testing.T) string {
 	return b.String()
 }
 
-// TestPolledStream: a stream of a polled source that is stopped in its middle, more than once, ends with the bytes of one that
-// is not, and its webhook has got every decision of the output.
+// TestPolledStream: a stream of a polled source goes on where it was stopped.
 func TestPolledStream(t *testing.T) {
-	t.Setenv(secret.Prefix+"HOOK", "hunter2")
-	c := newCluster(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
 	source := httptest.NewServer(http.HandlerFunc(pages))
 	defer source.Close()
-	series := []cpuagents.SeriesSource{{Name: "s", URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}
+	goesOn(t, newCluster(t), cpuagents.SeriesSource{URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}})
+}
+
+// TestWatchedStream: a stream of a watched folder goes on where it was stopped.
+func TestWatchedStream(t *testing.T) {
+	c := newCluster(t)
+	if err := os.Mkdir(filepath.Join(c.dir, "spool"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		f, err := os.Create(filepath.Join(c.dir, "spool", fmt.Sprintf("%d.csv", 9-i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(f, "timestamp,value\n")
+		rowsOf(f, 300*i, 300*i+300)
+		if err := errors.Join(f.Close(), os.Chtimes(f.Name(), time.Time{}, time.Unix(int64(i), 0))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	goesOn(t, c, cpuagents.SeriesSource{URI: "watch:dir/spool", Watch: &cpuagents.WatchSpec{Every: 0.1, Polls: 2}})
+}
+
+// goesOn checks that a stream of 3000 rows in ten documents that is stopped in its middle, more than once, ends with the bytes of one
+// that is not, and its webhook has got every decision of the output.
+func goesOn(t *testing.T, c *cluster, source cpuagents.SeriesSource) {
+	t.Helper()
+	t.Setenv(secret.Prefix+"HOOK", "hunter2")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	source.Name = "s"
+	series := []cpuagents.SeriesSource{source}
 	run := func(id string, r *receiver) (ctx2 context.Context, stop context.CancelCauseFunc, job jobs.Job) {
 		hook := httptest.NewServer(r)
 		t.Cleanup(hook.Close)

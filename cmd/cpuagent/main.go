@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,13 +61,9 @@ func serve(cmd *cobra.Command) (err error) {
 	if concurrency < 1 {
 		return command.Usage("--concurrency %d: use 1 or more", concurrency)
 	}
-	roots := map[string]string{}
-	for _, r := range rootFlags {
-		key, dir, ok := strings.Cut(r, "=")
-		if !ok || jobs.CheckID("root", key) != nil || dir == "" {
-			return command.Usage("--root %q: write NAME=DIR, with a name of letters, digits, '-' and '_'", r)
-		}
-		roots[key] = dir
+	roots, err := cpuagents.ParseRoots(rootFlags)
+	if err != nil {
+		return command.Usage("%v", err)
 	}
 	allow, _ := f.GetStringArray("egress")
 	guard, err := egress.New(allow)

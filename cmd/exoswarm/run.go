@@ -42,6 +42,7 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	f.StringP("file", "f", "", "the swarm's spec (required)")
 	f.StringArray("input", nil, "file or folder; may be given several times")
 	f.String("sources", "", "JSON file with a list of sources that are not files; see docs/sources.md")
+	f.StringArray("root", nil, "NAME=DIR: a folder that sources of a run in this process may name")
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that a run in this process may reach")
 	f.String("secrets", "", "folder of the secrets that sources refer to as file:NAME, for a run in this process")
 	f.String("webhook", "", "URL that anomalies are sent to as they are found")
@@ -63,6 +64,7 @@ type runOptions struct {
 	specFile string
 	inputs   []string
 	sources  string
+	roots    map[string]string
 	egress   []string
 	secrets  string
 	webhook  *cpuagents.WebhookSpec
@@ -84,6 +86,7 @@ func runFromFlags(cmd *cobra.Command) error {
 	o.inputs, _ = f.GetStringArray("input")
 	o.sources, _ = f.GetString("sources")
 	o.egress, _ = f.GetStringArray("egress")
+	roots, _ := f.GetStringArray("root")
 	o.secrets, _ = f.GetString("secrets")
 	if hook, _ := f.GetString("webhook"); hook != "" {
 		key, _ := f.GetString("webhook-secret")
@@ -102,13 +105,16 @@ func runFromFlags(cmd *cobra.Command) error {
 	if o.log, err = command.Logger(cmd); err != nil {
 		return err
 	}
+	if o.roots, err = cpuagents.ParseRoots(roots); err != nil {
+		return command.Usage("run: %v", err)
+	}
 	switch {
 	case o.specFile == "":
 		return command.Usage("run: -f is missing: name a swarm spec, such as examples/telemetry/swarm.yaml")
 	case len(o.inputs) == 0 && o.sources == "":
 		return command.Usage("run: --input is missing: name a file or a folder of them")
-	case (len(o.egress) > 0 || o.secrets != "") && (o.nats != "" || o.login.Context != ""):
-		return command.Usage("run: --egress and --secrets are those of a run in this process; on a cluster they are the CPU agents'")
+	case (len(o.egress)+len(o.roots) > 0 || o.secrets != "") && (o.nats != "" || o.login.Context != ""):
+		return command.Usage("run: --root, --egress and --secrets are those of a run in this process; on a cluster they are the CPU agents'")
 	case o.output == "":
 		return command.Usage("run: --output is missing: name a file for the decisions")
 	case o.batch < 0 || o.batch > 4096:
@@ -157,6 +163,12 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	base := context.WithoutCancel(ctx)
 	if o.nats == "" && o.login.Context == "" {
 		roots, local := localRoots(inputs, dest)
+		for name, dir := range o.roots {
+			if roots[name] != "" {
+				return command.Usage("run: --root %s: the run itself has a folder of that name: choose another", name)
+			}
+			roots[name] = dir
+		}
 		var e *embedded
 		if e, err = startEmbedded(base, embeddedOptions{dataDir: o.dataDir, roots: roots, egress: o.egress, secrets: o.secrets, log: o.log, tracing: tracing.Provider()}); err != nil {
 			return err

@@ -1,0 +1,182 @@
+package cpuagents
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// directory lists the files of a folder below a root, not those of the folders in it. Links are followed inside the root.
+type directory struct {
+	root   *os.Root // of Files, which closes it
+	folder string
+	wanted func(name string) bool
+}
+
+// newWatchFetcher watches a folder at watch:ROOT/FOLDER.
+func newWatchFetcher(uri string, format Format, spec *WatchSpec, files *Files) (*listFetcher, error) {
+	f, err := newListFetcher(uri, format, spec)
+	if err != nil {
+		return nil, err
+	}
+	root, folder, _, err := files.resolve("file:" + strings.TrimPrefix(uri, "watch:"))
+	if err != nil {
+		return nil, inputError("source %s: write watch:ROOT/FOLDER, with a ROOT that the agent knows (--root ROOT=DIR)", uri)
+	}
+	d := &directory{root: root, folder: path.Clean("./" + folder), wanted: f.wanted}
+	if strings.HasPrefix(folder, "/") || slices.Contains(strings.Split(folder, "/"), "..") {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "source %s: a folder is named by its path from the root, without ..", uri)
+	}
+	info, err := root.Stat(d.folder)
+	if err != nil {
+		return nil, ioError("watch", uri, err)
+	}
+	if !info.IsDir() {
+		return nil, inputError("watch %s: it is not a folder", uri)
+	}
+	f.src = d
+	return f, nil
+}
+
+// wanted says whether a file is looked at: those whose name begins with a dot are being written, those without a format are something else.
+func (f *listFetcher) wanted(name string) bool {
+	return !strings.HasPrefix(path.Base(name), ".") && f.formatOf(name) != ""
+}
+
+func (d *directory) close() error { return nil }
+
+// list implements lister: in the order of modification, then of names.
+func (d *directory) list(ctx context.Context, most int) ([]listed, error) {
+	dir, err := openBelow(d.root, d.folder)
+	if err != nil {
+		return nil, ioError("watch", d.folder, err)
+	}
+	defer dir.Close()
+	type dated struct {
+		listed
+		at time.Time
+	}
+	var all []dated
+	for len(all) <= most {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		entries, err := dir.ReadDir(256)
+		for _, e := range entries {
+			if !d.wanted(e.Name()) || e.IsDir() {
+				continue
+			}
+			l, at, ok := d.stat(e)
+			if ok && len(all) <= most {
+				all = append(all, dated{l, at})
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, ioError("watch", d.folder, err)
+		}
+	}
+	slices.SortFunc(all, func(a, b dated) int {
+		if c := a.at.Compare(b.at); c != 0 {
+			return c
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	list := make([]listed, len(all))
+	for i, l := range all {
+		list[i] = l.listed
+	}
+	return list, nil
+}
+
+// stat says what a name stands for; ok is false for a folder, and for what has vanished again.
+func (d *directory) stat(e fs.DirEntry) (l listed, at time.Time, ok bool) {
+	l.name = e.Name()
+	info, err := d.root.Stat(path.Join(d.folder, l.name))
+	switch {
+	case err != nil && e.Type()&fs.ModeSymlink != 0:
+		l.why = "it is a link to nothing, or out of the root"
+	case errors.Is(err, fs.ErrNotExist):
+		return l, at, false
+	case err != nil:
+		l.why = "it cannot be looked at: " + reasonOf(err)
+	case info.IsDir():
+		return l, at, false
+	case !info.Mode().IsRegular():
+		l.why = "it is not a regular file"
+	default:
+		l.size, l.tag, at = info.Size(), timeTag(info), info.ModTime()
+	}
+	return l, at, true
+}
+
+// timeTag is the time of modification, as exact as the file system has it.
+func timeTag(info fs.FileInfo) string { return strconv.FormatInt(info.ModTime().UnixNano(), 36) }
+
+// reasonOf is an error of a file without the path of the machine.
+func reasonOf(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	return err.Error()
+}
+
+// copy implements lister.
+func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
+	file, err := openBelow(d.root, path.Join(d.folder, l.name))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return unreadable{"it vanished before it was read"}
+	case errors.Is(err, fs.ErrPermission):
+		return unreadable{"permission denied: let the agent read it, under another name"}
+	case err != nil:
+		return unreadable{"it cannot be opened: " + reasonOf(err)}
+	}
+	defer file.Close()
+	// Looked at by its descriptor, before and after: what stands under the name may be another file by now.
+	for range 2 {
+		info, err := file.Stat()
+		if err != nil {
+			return ioError("read", l.name, err)
+		}
+		if !info.Mode().IsRegular() || !l.same(listed{size: info.Size(), tag: timeTag(info)}) {
+			return errChanged
+		}
+		if n, err := io.Copy(writeOnly{doc, "the scratch folder"}, io.LimitReader(reading{ctx, file}, l.size+1)); err != nil {
+			return ioError("read", l.name, err)
+		} else if n > l.size {
+			return errChanged
+		}
+	}
+	if n, err := doc.Seek(0, io.SeekCurrent); err != nil {
+		return ioError("read back", "a temporary file", err)
+	} else if n != l.size {
+		return errChanged
+	}
+	return nil
+}
+
+// reading ends with a context.
+type reading struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reading) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.r.Read(p)
+}

@@ -1,0 +1,320 @@
+package cpuagents
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// WatchSpec says how a source that is a list of files is watched: a folder at watch:ROOT/FOLDER. The zero value looks once.
+type WatchSpec struct {
+	// Polls is how often it is looked at in all, 1 to 1,000,000; 0 means 1.
+	Polls int `json:"polls,omitempty"`
+	// Every is the seconds from the beginning of one look to that of the next, 0.1 to 86,400; 0 means 60.
+	Every float64 `json:"every_s,omitempty"`
+	// Renamed says that files are renamed into place, complete: one is then read at the first look that finds it. Otherwise it is read
+	// when two looks have found the same size and time of modification, and there is one look more, at the beginning, that reads nothing.
+	Renamed bool `json:"renamed,omitempty"`
+	// MaxBytes bounds a file, 1 to 1 GiB; 0 means 64 MiB. MaxFiles bounds what a look finds, 1 to 100,000; 0 means 10,000.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+	MaxFiles int   `json:"max_files,omitempty"`
+	// Tries of a look or a file, 1 to 20; 0 means 5. Backoff is the seconds before the second, 0.001 to 60; 0 means 0.5.
+	Tries   int     `json:"tries,omitempty"`
+	Backoff float64 `json:"backoff_s,omitempty"`
+}
+
+const (
+	// maxSeen bounds the files that one source remembers, at some 50 bytes each.
+	maxSeen = 1_000_000
+	// maxSkips bounds the files of a position that were not read: it is a message of the queue.
+	maxSkips = 256
+)
+
+// listed is a file of a list.
+type listed struct {
+	name string
+	size int64
+	tag  string // other contents have another one
+	why  string // it is never read; empty: it may be
+}
+
+// same says whether nothing was written between two looks.
+func (l listed) same(o listed) bool { return l.size == o.size && l.tag == o.tag }
+
+// errChanged is what copy returns for a file that is not what was listed any more.
+var errChanged = errors.New("it changed while it was read")
+
+// unreadable is what copy returns for a file that cannot be read while the others can.
+type unreadable struct{ why string }
+
+func (u unreadable) Error() string { return u.why }
+
+// lister is a place that files appear in.
+type lister interface {
+	// list returns the files in the order in which they are read, at most most and one more.
+	list(ctx context.Context, most int) ([]listed, error)
+	// copy writes the contents of a file to doc. errChanged and unreadable are about this file alone.
+	copy(ctx context.Context, l listed, doc *os.File) error
+	close() error
+}
+
+// fingerprint stands for a text in what a source remembers.
+type fingerprint [16]byte
+
+func fingerprintOf(text string) (p fingerprint) {
+	sum := sha256.Sum256([]byte(text))
+	copy(p[:], sum[:])
+	return p
+}
+
+// listState is where such a source stands. Seen is what the document has added to what is remembered, two fingerprints a file: all of
+// it would make the journal grow with the square of the files.
+type listState struct {
+	Polls int    `json:"polls"`          // begun
+	More  bool   `json:"more,omitempty"` // the look has found more
+	Seen  []byte `json:"seen,omitempty"`
+}
+
+// listFetcher reads each file of a list once.
+type listFetcher struct {
+	where  string // for messages
+	format Format // of every file; empty for that of its extension
+	spec   WatchSpec
+	tuning HTTPSpec // with defaults
+	src    lister
+	whole  bool // what is listed is complete
+
+	seen   map[fingerprint]fingerprint // name: contents that were read; zero when there is nothing more to tell of it
+	before map[string]listed           // of the last look; nil before the first
+	ready  []listed                    // found by the last look and not read yet
+	begun  time.Time                   // the last look
+}
+
+// newListFetcher checks the spec. The caller sets src.
+func newListFetcher(where string, format Format, spec *WatchSpec) (*listFetcher, error) {
+	if spec == nil {
+		spec = &WatchSpec{}
+	}
+	f := &listFetcher{where: where, format: format, spec: *spec, whole: spec.Renamed, seen: map[fingerprint]fingerprint{}}
+	tuning, err := (HTTPSpec{Polls: spec.Polls, Every: spec.Every, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults()
+	f.tuning = tuning
+	if f.spec.MaxFiles == 0 {
+		f.spec.MaxFiles = 10_000
+	}
+	if f.spec.MaxFiles < 1 || f.spec.MaxFiles > 100_000 {
+		err = errors.Join(err, fmt.Errorf("max_files %d: use 1 to 100000", spec.MaxFiles))
+	}
+	if err != nil {
+		return nil, &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", where, err)}
+	}
+	return f, nil
+}
+
+func (f *listFetcher) close() error { return f.src.close() }
+
+// replay implements replayer: it remembers the files of a document that an earlier attempt has stored.
+func (f *listFetcher) replay(at position) error {
+	var st listState
+	if err := json.Unmarshal(at.State, &st); err != nil {
+		return fmt.Errorf("position of %s: %w", f.where, err)
+	}
+	const n = len(fingerprint{})
+	for s := st.Seen; len(s) >= 2*n; s = s[2*n:] {
+		f.seen[fingerprint(s[:n])] = fingerprint(s[n : 2*n])
+	}
+	return nil
+}
+
+// fetch implements fetcher.
+func (f *listFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
+	var st listState
+	if at.State != nil {
+		if err := json.Unmarshal(at.State, &st); err != nil {
+			return position{}, fmt.Errorf("position of %s: %w", f.where, err)
+		}
+		st.Seen = nil
+	}
+	var next position
+	for {
+		for len(f.ready) > 0 && len(next.Skipped) < maxSkips {
+			l := f.ready[0]
+			f.ready = f.ready[1:]
+			var read bool
+			if l.why == "" {
+				var err error
+				if read, l.why, err = f.read(ctx, l, doc, st.Polls == f.tuning.Polls); err != nil {
+					return position{}, err
+				}
+			}
+			switch {
+			case read:
+				f.remember(&st, l, fingerprintOf(fmt.Sprint(l.size, " ", l.tag)))
+				next.Name, next.Format = l.name, f.formatOf(l.name)
+				return f.position(st, next)
+			case l.why != "":
+				f.remember(&st, l, fingerprint{})
+				next.Skipped = append(next.Skipped, skipped{File: l.name, Reason: l.why})
+			}
+		}
+		if len(next.Skipped) > 0 {
+			return f.position(st, next)
+		}
+		// What is left of a look of an earlier attempt is looked for again, without counting.
+		if again := st.More && f.before == nil; !again {
+			if st.Polls == f.tuning.Polls {
+				return f.position(st, next)
+			}
+			st.Polls++
+		}
+		if err := f.look(ctx, st.Polls); err != nil {
+			return position{}, err
+		}
+		st.More = false
+	}
+}
+
+// position is that behind what was read last.
+func (f *listFetcher) position(st listState, next position) (position, error) {
+	if len(f.seen) > maxSeen {
+		return position{}, inputError("%s: it has had more than %d files: let another job go on, with a folder or prefix that is empty", f.where, maxSeen)
+	}
+	st.More = len(f.ready) > 0
+	var err error
+	if next.State, err = json.Marshal(st); err != nil {
+		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
+	}
+	next.Done = !st.More && st.Polls == f.tuning.Polls
+	return next, nil
+}
+
+// remember keeps that a file was dealt with, here and in the position.
+func (f *listFetcher) remember(st *listState, l listed, contents fingerprint) {
+	name := fingerprintOf(l.name)
+	f.seen[name] = contents
+	st.Seen = append(append(st.Seen, name[:]...), contents[:]...)
+}
+
+// formatOf is that of a file; empty for one that is not looked at.
+func (f *listFetcher) formatOf(name string) Format {
+	if f.format != "" {
+		return f.format
+	}
+	format, known := FormatOf(name, "")
+	if !known {
+		return ""
+	}
+	return format
+}
+
+// read puts a file into doc, or says why it is not read. It is neither read nor skipped when a later look may find it at rest.
+func (f *listFetcher) read(ctx context.Context, l listed, doc *os.File, last bool) (read bool, why string, err error) {
+	wait := backoff{tries: f.tuning.Tries, base: time.Duration(f.tuning.Backoff * float64(time.Second))}
+	var own unreadable
+	err = wait.try(ctx, func() (time.Duration, error) {
+		if err := rewind(doc); err != nil {
+			return 0, permanent{err}
+		}
+		err := f.src.copy(ctx, l, doc)
+		if errors.Is(err, errChanged) || errors.As(err, &own) {
+			err = permanent{err}
+		}
+		return 0, err
+	})
+	if err == nil {
+		return true, "", nil
+	}
+	if rerr := rewind(doc); rerr != nil {
+		return false, "", rerr
+	}
+	switch {
+	case errors.As(err, &own):
+		return false, own.why, nil
+	case errors.Is(err, errChanged) && last:
+		return false, whyGrowing, nil
+	case errors.Is(err, errChanged):
+		return false, "", nil
+	}
+	return false, "", err
+}
+
+// Why a file is not read.
+const (
+	whyGrowing = "it was still changing at the last look, and was not read"
+	whyChanged = "it changed after it was read: what is new in it was not read; write a file of another name"
+)
+
+// look waits until the next look is due and makes it: number polls of those that read something.
+func (f *listFetcher) look(ctx context.Context, polls int) error {
+	if f.before == nil && !f.whole { // there must be something to compare with
+		f.begun = time.Now()
+		list, err := f.list(ctx)
+		if err != nil {
+			return err
+		}
+		f.compare(list, false)
+		f.ready = nil
+	}
+	if !f.begun.IsZero() {
+		if err := pause(ctx, time.Until(f.begun.Add(time.Duration(f.tuning.Every*float64(time.Second))))); err != nil {
+			return err
+		}
+	}
+	f.begun = time.Now()
+	list, err := f.list(ctx)
+	if err != nil {
+		return err
+	}
+	f.compare(list, polls == f.tuning.Polls)
+	return nil
+}
+
+func (f *listFetcher) list(ctx context.Context) (list []listed, err error) {
+	wait := backoff{tries: f.tuning.Tries, base: time.Duration(f.tuning.Backoff * float64(time.Second))}
+	err = wait.try(ctx, func() (time.Duration, error) {
+		list, err = f.src.list(ctx, f.spec.MaxFiles)
+		if isInput := (*jobs.Error)(nil); errors.As(err, &isInput) && isInput.Code != jobs.CodeIO {
+			err = permanent{err}
+		}
+		return 0, err
+	})
+	if err == nil && len(list) > f.spec.MaxFiles {
+		err = inputError("%s: it has more than %d files: raise max_files, or move those away that were read", f.where, f.spec.MaxFiles)
+	}
+	return list, err
+}
+
+// compare finds what is to be read, or told of, in a list.
+func (f *listFetcher) compare(list []listed, last bool) {
+	now := make(map[string]listed, len(list))
+	for _, l := range list {
+		now[l.name] = l
+		old, dealt := f.seen[fingerprintOf(l.name)]
+		rests, found := f.before[l.name]
+		rest := f.whole || found && l.same(rests)
+		switch {
+		case dealt && (old == fingerprint{} || old == fingerprintOf(fmt.Sprint(l.size, " ", l.tag))):
+			continue
+		case dealt:
+			l.why = whyChanged
+		case l.why != "":
+		case f.formatOf(l.name).Check() != nil:
+			l.why = f.formatOf(l.name).Check().Error()
+		case l.size > f.tuning.MaxBytes:
+			l.why = fmt.Sprintf("it has %d bytes; max_bytes allows %d", l.size, f.tuning.MaxBytes)
+		case l.size == 0: // somebody has begun to write it
+			continue
+		case !rest && last:
+			l.why = whyGrowing
+		case !rest:
+			continue
+		}
+		f.ready = append(f.ready, l)
+	}
+	f.before = now
+}
