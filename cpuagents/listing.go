@@ -42,6 +42,7 @@ type listed struct {
 	size int64
 	tag  string // other contents have another one
 	why  string // it is never read; empty: it may be
+	pass bool   // it is none of the source's, and only counted
 }
 
 // same says whether nothing was written between two looks.
@@ -298,6 +299,8 @@ func (f *listFetcher) compare(list []listed, last bool) {
 		rests, found := f.before[l.name]
 		rest := f.whole || found && l.same(rests)
 		switch {
+		case l.pass:
+			continue
 		case dealt && (old == fingerprint{} || old == fingerprintOf(fmt.Sprint(l.size, " ", l.tag))):
 			continue
 		case dealt:

@@ -59,6 +59,8 @@ type SeriesSource struct {
 	SQL *SQLSpec `json:"sql,omitempty"`
 	// Watch is for a URI that begins with watch:.
 	Watch *WatchSpec `json:"watch,omitempty"`
+	// Object is for a URI that begins with s3://.
+	Object *ObjectSpec `json:"object,omitempty"`
 }
 
 // SeriesSummary is what became of one series.
@@ -219,7 +221,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, er
 
 // remote says whether a source is read document by document, and what was read kept on the queue.
 func (s *Streamer) remote(uri string) bool {
-	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:"} {
+	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://"} {
 		if strings.HasPrefix(uri, p) {
 			return true
 		}
@@ -235,6 +237,8 @@ func (s *Streamer) fetcher(src SeriesSource, columns ColumnSpec) (fetcher, error
 	switch {
 	case strings.HasPrefix(src.URI, "watch:"):
 		return newWatchFetcher(src.URI, src.Format, src.Watch, s.Files)
+	case strings.HasPrefix(src.URI, "s3://"):
+		return newObjectFetcher(src.URI, src.Format, src.Object, s.Egress, s.Secrets)
 	case strings.HasPrefix(src.URI, "http"):
 		return newHTTPFetcher(src.URI, src.Format, src.HTTP, s.Egress, s.Secrets)
 	}

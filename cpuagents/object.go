@@ -1,0 +1,327 @@
+package cpuagents
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/logging"
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/s3blob"
+	"gocloud.dev/gcerrors"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// ObjectSpec says how to watch the objects at s3://BUCKET/PREFIX. The zero value reads what there is, once, without credentials.
+type ObjectSpec struct {
+	// WatchSpec without Renamed: an object is complete when it is there.
+	WatchSpec
+	// Timeout bounds a page of the list, and an object, in seconds, 0.1 to 3,600; 0 means 60.
+	Timeout float64 `json:"timeout_s,omitempty"`
+	// Region is us-east-1 when empty. Endpoint is the URL of a store that is not Amazon's; the bucket is then in the path.
+	Region   string `json:"region,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+	// AccessKey, SecretKey and SessionToken refer to secrets of the agent, both of the first or neither. The agent's own credentials
+	// are not used.
+	AccessKey    string `json:"access_key,omitempty"`
+	SecretKey    string `json:"secret_key,omitempty"`
+	SessionToken string `json:"session_token,omitempty"`
+}
+
+// maxListBytes bounds a page of a list: a thousand objects with the longest keys are a fourth of it.
+const maxListBytes = 16 << 20
+
+// objects lists the objects of a bucket below a prefix, in the order of their keys.
+type objects struct {
+	where  string
+	bucket *blob.Bucket
+	prefix string
+	wanted func(key string) bool
+	time   time.Duration                             // of a page, and of an object
+	tag    func(o *blob.ListObject) string           // the version of an object
+	pin    func(as func(any) bool, tag string) error // lets that version alone be read; nil where the reader is compared
+	idle   func()                                    // closes what is left of connections
+}
+
+// newObjectFetcher watches objects at s3://BUCKET/PREFIX.
+func newObjectFetcher(uri string, format Format, spec *ObjectSpec, guard *egress.Guard, secrets *secret.Store) (*listFetcher, error) {
+	where := withoutQuery(uri)
+	bad := func(err error) error {
+		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", where, err)}
+	}
+	if spec == nil {
+		spec = &ObjectSpec{}
+	}
+	f, err := newListFetcher(where, format, &spec.WatchSpec)
+	if err != nil {
+		return nil, err
+	}
+	f.whole = true
+	tuning, err := HTTPSpec{Timeout: spec.Timeout}.withDefaults()
+	if err != nil {
+		return nil, bad(err)
+	}
+	if spec.Renamed {
+		return nil, bad(errors.New("renamed: an object is complete when it is there: leave it out"))
+	}
+	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(uri, "s3://"), "/")
+	if len(bucket) < 3 || len(bucket) > 63 || strings.Trim(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" || strings.Contains(bucket, "..") || strings.ContainsAny(prefix, "?#\x00") || len(prefix) > 1024 {
+		return nil, bad(errors.New("write s3://BUCKET/PREFIX, with a bucket of 3 to 63 small letters, digits, dots and hyphens"))
+	}
+	client, err := newS3(bucket, *spec, max(f.tuning.MaxBytes, maxListBytes), guard, secrets)
+	if err != nil {
+		return nil, bad(err)
+	}
+	b, err := s3blob.OpenBucket(context.Background(), client.s3, bucket, nil)
+	if err != nil {
+		return nil, bad(err)
+	}
+	f.src = &objects{
+		where: where, bucket: b, prefix: prefix, wanted: f.wanted, time: time.Duration(tuning.Timeout * float64(time.Second)), idle: client.CloseIdleConnections,
+		tag: func(o *blob.ListObject) string {
+			var s types.Object
+			if o.As(&s) {
+				return aws.ToString(s.ETag)
+			}
+			return ""
+		},
+		pin: func(as func(any) bool, tag string) error {
+			var in *s3.GetObjectInput
+			if as(&in) && tag != "" {
+				in.IfMatch = aws.String(tag)
+			}
+			return nil
+		},
+	}
+	return f, nil
+}
+
+// s3Client makes requests that are all checked, and reads no answer that is longer than most bytes.
+type s3Client struct {
+	*http.Client
+	s3   *s3.Client
+	most int64
+}
+
+// newS3 makes a client that takes nothing from the agent's environment, files or cloud.
+func newS3(bucket string, spec ObjectSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*s3Client, error) {
+	region := spec.Region
+	if region == "" {
+		region = "us-east-1"
+	}
+	if strings.Trim(region, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || len(region) > 32 {
+		return nil, fmt.Errorf("region %s: use small letters, digits and hyphens", shorten(spec.Region))
+	}
+	if guard == nil {
+		guard = &egress.Guard{}
+	}
+	if secrets == nil {
+		secrets = &secret.Store{}
+	}
+	c := &s3Client{Client: guard.Client(false), most: most}
+	options := s3.Options{
+		Region: region, HTTPClient: c, Credentials: aws.AnonymousCredentials{}, Retryer: aws.NopRetryer{}, Logger: logging.Nop{},
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenSupported, DisableLogOutputChecksumValidationSkipped: true,
+	}
+	first := "https://" + bucket + ".s3." + region + ".amazonaws.com/"
+	if spec.Endpoint != "" {
+		first = spec.Endpoint
+		options.BaseEndpoint, options.UsePathStyle = aws.String(spec.Endpoint), true
+	} else if strings.Contains(bucket, ".") { // no certificate holds such a host
+		first = "https://s3." + region + ".amazonaws.com/"
+		options.UsePathStyle = true
+	}
+	u, err := url.Parse(first)
+	if err != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, egress.ErrURL
+	}
+	if err := guard.Check(u); err != nil {
+		return nil, err
+	}
+	if (spec.AccessKey == "") != (spec.SecretKey == "") || spec.SessionToken != "" && spec.AccessKey == "" {
+		return nil, errors.New("access_key and secret_key go together, session_token with both: name secrets of the agent, or none for a public bucket")
+	}
+	if spec.AccessKey != "" {
+		var values [3]string
+		for i, ref := range []string{spec.AccessKey, spec.SecretKey, spec.SessionToken} {
+			if ref == "" {
+				continue
+			}
+			v, err := secrets.Get(ref)
+			if err != nil {
+				return nil, err
+			}
+			values[i] = v.Reveal()
+		}
+		options.Credentials = credentials.NewStaticCredentialsProvider(values[0], values[1], values[2])
+	}
+	c.s3 = s3.New(options)
+	return c, nil
+}
+
+// What is wrong with an answer.
+var (
+	errLong     = errors.New("its answer is too long")
+	errNoAnswer = errors.New("its answer is not that of an object store")
+)
+
+// Do implements the library's HTTP client.
+func (c *s3Client) Do(r *http.Request) (*http.Response, error) {
+	resp, err := c.Client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	body := bufio.NewReader(&capped{resp.Body, c.most})
+	if resp.StatusCode == http.StatusOK && r.URL.Query().Get("list-type") != "" {
+		// The library takes any other text for a list without objects.
+		if head, _ := body.Peek(512); !bytes.Contains(head, []byte("<ListBucketResult")) {
+			_ = resp.Body.Close()
+			return nil, errNoAnswer
+		}
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, resp.Body}
+	return resp, nil
+}
+
+// capped fails where a reader goes on behind left bytes.
+type capped struct {
+	r    io.Reader
+	left int64
+}
+
+func (c *capped) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p[:min(int64(len(p)), c.left+1)])
+	if c.left -= int64(n); c.left < 0 {
+		return 0, errLong
+	}
+	return n, err
+}
+
+func (o *objects) close() error {
+	o.idle()
+	return o.bucket.Close()
+}
+
+// list implements lister.
+func (o *objects) list(ctx context.Context, most int) (list []listed, err error) {
+	for token := blob.FirstPageToken; len(token) > 0 && len(list) <= most; {
+		var page []*blob.ListObject
+		if page, token, err = o.page(ctx, token, min(most+1-len(list), 1000)); err != nil {
+			return nil, err
+		}
+		for _, b := range page {
+			if b.IsDir || len(b.Key) > 1024 {
+				continue
+			}
+			if n := len(list); n > 0 && b.Key <= list[n-1].name {
+				return nil, inputError("%s: its list is not in the order of the keys", o.where)
+			}
+			list = append(list, listed{name: b.Key, size: b.Size, tag: o.tag(b), pass: !o.wanted(b.Key)})
+		}
+	}
+	return list, nil
+}
+
+// page is a page of the list. What the library panics on, such as an object without a time, is an error of the store.
+func (o *objects) page(ctx context.Context, token []byte, size int) (page []*blob.ListObject, next []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.time)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = inputError("list %s: %v", o.where, errNoAnswer)
+		}
+	}()
+	page, next, err = o.bucket.ListPage(ctx, token, size, &blob.ListOptions{Prefix: o.prefix})
+	if err != nil {
+		return nil, nil, o.class("list", o.where, err)
+	}
+	return page, next, nil
+}
+
+// copy implements lister.
+func (o *objects) copy(ctx context.Context, l listed, doc *os.File) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.time)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = inputError("get %s: %v", o.where, errNoAnswer)
+		}
+	}()
+	options := &blob.ReaderOptions{}
+	if o.pin != nil {
+		options.BeforeRead = func(as func(any) bool) error { return o.pin(as, l.tag) }
+	}
+	what := o.where + ": " + shorten(l.name)
+	r, err := o.bucket.NewReader(ctx, l.name, options)
+	switch gcerrors.Code(err) {
+	case gcerrors.OK:
+	case gcerrors.NotFound:
+		return unreadable{"it vanished before it was read"}
+	case gcerrors.FailedPrecondition:
+		return errChanged
+	default:
+		return o.class("get", what, err)
+	}
+	defer r.Close()
+	n, err := io.Copy(writeOnly{doc, "the scratch folder"}, io.LimitReader(r, l.size+1))
+	switch {
+	case err != nil:
+		var typed *jobs.Error
+		if errors.As(err, &typed) {
+			return err
+		}
+		return o.class("get", what, err)
+	case n != l.size:
+		return errChanged
+	}
+	return nil
+}
+
+// class says whether another try may help. What the store says of an error is cut short; its host may be in it, a secret is not.
+func (o *objects) class(what, where string, err error) error {
+	var answer *awshttp.ResponseError
+	var api smithy.APIError
+	switch {
+	case egress.Refused(err):
+		return permanent{jobs.Errorf(jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address", what, where)}
+	case errors.Is(err, errLong), errors.Is(err, errNoAnswer):
+		return permanent{inputError("%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix", what, where)}
+	case errors.As(err, &answer) && answer.HTTPStatusCode() >= 300:
+		status, code := answer.HTTPStatusCode(), ""
+		if errors.As(err, &api) {
+			code = " " + shorten(api.ErrorCode())
+		}
+		switch {
+		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:
+			return jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d%s", what, where, status, code)
+		case status < 400:
+			return permanent{inputError("%s %s: it answers %d%s: check region and endpoint", what, where, status, code)}
+		}
+		return permanent{inputError("%s %s: it answers %d%s: check bucket, region, endpoint and keys", what, where, status, code)}
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return jobs.Errorf(jobs.CodeIO, "%s %s: %v", what, where, err)
+}

@@ -1,0 +1,380 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/blob/memblob"
+
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// over makes a fetcher of any bucket.
+func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked) *listFetcher {
+	t.Helper()
+	spec.Every, spec.Backoff = 0.1, 0.001
+	f, err := newListFetcher("a bucket", "", &spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.whole = true
+	h.lister = &objects{
+		where: "a bucket", bucket: b, prefix: prefix, wanted: f.wanted, time: 30 * time.Second, idle: func() {},
+		tag: func(o *blob.ListObject) string { return fmt.Sprint(o.MD5, o.ModTime.UnixNano()) },
+	}
+	f.src = h
+	return f
+}
+
+// TestObjects: of a bucket of files and of one in memory, each object is read once, in the order of the keys.
+func TestObjects(t *testing.T) {
+	for name, open := range map[string]func() (*blob.Bucket, error){
+		"memory": func() (*blob.Bucket, error) { return memblob.OpenBucket(nil), nil },
+		"files":  func() (*blob.Bucket, error) { return fileblob.OpenBucket(t.TempDir(), nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := within(t)
+			put := func(key string, from, to int) {
+				t.Helper()
+				var text strings.Builder
+				page(&text, from, to)
+				if err := b.WriteAll(ctx, key, []byte(text.String()), nil); err != nil {
+					t.Error(err)
+				}
+			}
+			put("in/c.csv", 4, 6)
+			put("in/a/z.csv", 0, 2)
+			put("in/b.csv", 2, 4)
+			put("in/big.csv", 0, 300)
+			put("in/notes.txt", 0, 1)
+			put("in/.part.csv", 0, 1)
+			put("other/a.csv", 666, 667)
+			put("in/gone.csv", 666, 667)
+			put("in/grows.csv", 6, 7)
+			if err := b.WriteAll(ctx, "in/empty.csv", nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			h := &hooked{look: func(n int) {
+				switch n {
+				case 1:
+					put("in/b.csv", 7, 50)
+					put("in/a.csv", 8, 9) // before the others
+				case 2:
+					put("in/b.csv", 7, 60)
+				}
+			}}
+			h.read = func(key string) {
+				switch {
+				case key == "in/gone.csv":
+					if err := b.Delete(ctx, key); err != nil {
+						t.Error(err)
+					}
+				case key == "in/grows.csv" && h.n == 1:
+					put(key, 9, 10+h.n)
+				}
+			}
+			r := remoteOf(ctx, t, queue(t), "objects", over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
+			got, err := toldFiles(r, 1000)
+			if cerr := r.close(); err != nil || cerr != nil {
+				t.Fatal(got, err, cerr)
+			}
+			want := []string{
+				"1:0", "2:1", "-", "3:2", "4:3", "-", "in/big.csv 0 it has 2196 bytes; max_bytes allows 1000", "5:4", "6:5", "-", "in/gone.csv 0 it vanished before it was read",
+				"7:8", "-", "in/b.csv 0 " + whyChanged, "8:9", "9:10", "-",
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// store speaks the protocol of S3, as far as a reader needs it.
+type store struct {
+	mu      sync.Mutex
+	objects map[string]string
+	keys    []string // in the order in which they are listed
+	busy    int      // answers 503 to so many
+	bad     []string
+	list    func(w http.ResponseWriter) bool             // answers a list instead
+	get     func(w http.ResponseWriter, key string) bool // answers a get instead
+	gets    int
+}
+
+func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	auth := r.Header.Get("Authorization")
+	if !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=AKID/") || !strings.Contains(auth, "/eu-west-1/s3/aws4_request") || strings.Contains(fmt.Sprint(r.Header, r.URL), "hunter2") {
+		s.bad = append(s.bad, "authorization "+auth)
+	}
+	if r.Header.Get("X-Amz-Security-Token") != "TOKEN" {
+		s.bad = append(s.bad, "no session token")
+	}
+	if s.busy > 0 {
+		s.busy--
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	key, _ := strings.CutPrefix(r.URL.Path, "/bucket/")
+	if key == "" || r.URL.Path == "/bucket" {
+		if s.list == nil || !s.list(w) {
+			s.page(w, r)
+		}
+		return
+	}
+	s.gets++
+	if s.get != nil && s.get(w, key) {
+		return
+	}
+	text, ok := s.objects[key]
+	switch {
+	case !ok:
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte("<Error><Code>NoSuchKey</Code></Error>"))
+	case r.Header.Get("If-Match") != tagOf(text):
+		w.WriteHeader(http.StatusPreconditionFailed)
+		_, _ = w.Write([]byte("<Error><Code>PreconditionFailed</Code></Error>"))
+	default:
+		w.Header().Set("ETag", tagOf(text))
+		_, _ = w.Write([]byte(text))
+	}
+}
+
+func tagOf(text string) string { return fmt.Sprintf(`"%x"`, fingerprintOf(text)) }
+
+type storePage struct {
+	XMLName               xml.Name `xml:"ListBucketResult"`
+	IsTruncated           bool
+	NextContinuationToken string `xml:",omitempty"`
+	Contents              []storeObject
+}
+
+type storeObject struct {
+	Key, LastModified, ETag string
+	Size                    int
+}
+
+// page answers with two objects at a time.
+func (s *store) page(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	from, _ := strconv.Atoi(q.Get("continuation-token"))
+	var p storePage
+	for i := from; i < len(s.keys); i++ {
+		if len(p.Contents) == 2 {
+			p.IsTruncated, p.NextContinuationToken = true, strconv.Itoa(i)
+			break
+		}
+		if k := s.keys[i]; strings.HasPrefix(k, q.Get("prefix")) {
+			p.Contents = append(p.Contents, storeObject{k, "2026-01-02T03:04:05.000Z", tagOf(s.objects[k]), len(s.objects[k])})
+		}
+	}
+	_ = xml.NewEncoder(w).Encode(p)
+}
+
+// put adds an object behind those that are there.
+func (s *store) put(key string, from, to int) {
+	var b strings.Builder
+	page(&b, from, to)
+	if s.objects == nil {
+		s.objects = map[string]string{}
+	}
+	if _, ok := s.objects[key]; !ok {
+		s.keys = append(s.keys, key)
+	}
+	s.objects[key] = b.String()
+}
+
+func s3Of(t testing.TB, s *store, spec ObjectSpec) *listFetcher {
+	t.Helper()
+	t.Setenv(secret.Prefix+"ID", "AKID")
+	t.Setenv(secret.Prefix+"KEY", "hunter2")
+	t.Setenv(secret.Prefix+"TOKEN", "TOKEN")
+	t.Setenv("AWS_ACCESS_KEY_ID", "the agent's own")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "the agent's own")
+	srv := httptest.NewServer(s)
+	t.Cleanup(srv.Close)
+	spec.Endpoint, spec.Region, spec.AccessKey, spec.SecretKey, spec.SessionToken = srv.URL, "eu-west-1", "env:ID", "env:KEY", "env:TOKEN"
+	spec.Every, spec.Backoff = 0.1, 0.001
+	f, err := newObjectFetcher("s3://bucket/in/", "", &spec, loopback(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestS3: over the protocol, page by page; an attempt after another reads what that one read, and no object twice.
+func TestS3(t *testing.T) {
+	s := &store{busy: 2}
+	for i := range 5 {
+		s.put(fmt.Sprintf("in/%d.csv", i), 10*i, 10*i+1)
+	}
+	s.put("in/x y+é.csv", 70, 71)
+	q := queue(t)
+	for stop := 1; stop < 12; stop += 5 {
+		s.gets = 0
+		id := fmt.Sprint("s3-", stop)
+		first := remoteOf(within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
+		before, err := toldFiles(first, stop)
+		if cerr := first.close(); err != nil || cerr != nil {
+			t.Fatal(err, cerr)
+		}
+		second := remoteOf(within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
+		got, err := toldFiles(second, 100)
+		if cerr := second.close(); err != nil || cerr != nil {
+			t.Fatal(err, cerr)
+		}
+		want := "1:0 - 2:10 - 3:20 - 4:30 - 5:40 - 6:70"
+		if strings.Join(got, " ") != want || !strings.HasPrefix(want, strings.Join(before, " ")) || s.gets != 6 {
+			t.Error(stop, before, got, s.gets)
+		}
+	}
+	for _, b := range s.bad {
+		t.Error(b)
+	}
+}
+
+// TestS3Hostile: whatever a store answers is rows, an error, or a reason, and never another place.
+func TestS3Hostile(t *testing.T) {
+	status := func(code int) func(http.ResponseWriter) bool {
+		return func(w http.ResponseWriter) bool { w.WriteHeader(code); return true }
+	}
+	text := func(body string) func(http.ResponseWriter) bool {
+		return func(w http.ResponseWriter) bool { _, _ = w.Write([]byte(body)); return true }
+	}
+	for name, c := range map[string]struct {
+		list func(http.ResponseWriter) bool
+		get  func(http.ResponseWriter, string) bool
+		code jobs.Code
+		want string
+	}{
+		"denied":   {status(403), nil, jobs.CodeInput, "answers 403"},
+		"missing":  {status(404), nil, jobs.CodeInput, "answers 404"},
+		"down":     {status(500), nil, jobs.CodeIO, "answers 500"},
+		"no time":  {text("<ListBucketResult><Contents><Key>in/a.csv</Key></Contents></ListBucketResult>"), nil, jobs.CodeInput, "not that of an object store"},
+		"disorder": {text("<ListBucketResult><Contents><Key>in/b.csv</Key><LastModified>2026-01-02T03:04:05Z</LastModified></Contents><Contents><Key>in/a.csv</Key><LastModified>2026-01-02T03:04:05Z</LastModified></Contents></ListBucketResult>"), nil, jobs.CodeInput, "not in the order"},
+		"no XML":   {text("hello"), nil, jobs.CodeInput, "not that of an object store"},
+		"nothing":  {text(""), nil, jobs.CodeInput, "not that of an object store"},
+		"empty":    {text("<ListBucketResult/>"), nil, "", ""},
+		"endless": {func(w http.ResponseWriter) bool {
+			_, _ = w.Write([]byte("<ListBucketResult>"))
+			for range 17 << 4 {
+				if _, err := w.Write([]byte("<X>" + strings.Repeat("x", 64<<10) + "</X>")); err != nil {
+					break
+				}
+			}
+			return true
+		}, nil, jobs.CodeIO, "list s3://bucket/in/"},
+		"away": {func(w http.ResponseWriter) bool {
+			w.Header().Set("Location", "http://169.254.169.254/latest/meta-data/")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+			return true
+		}, nil, jobs.CodeInput, "check region"},
+		"gone":  {nil, func(w http.ResponseWriter, _ string) bool { return status(404)(w) }, "", "it vanished"},
+		"other": {nil, func(w http.ResponseWriter, _ string) bool { return status(412)(w) }, "", whyGrowing},
+		"long":  {nil, func(w http.ResponseWriter, _ string) bool { return text(strings.Repeat("1,1\n", 1000))(w) }, "", whyGrowing},
+		"short": {nil, func(w http.ResponseWriter, _ string) bool { return text("timestamp,value\n")(w) }, "", whyGrowing},
+		"cut": {nil, func(w http.ResponseWriter, _ string) bool {
+			w.Header().Set("Content-Length", "20")
+			return text("timestamp,value\n")(w)
+		}, jobs.CodeIO, "get"},
+		"no key": {nil, func(w http.ResponseWriter, _ string) bool { return status(403)(w) }, jobs.CodeInput, "answers 403"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &store{list: c.list, get: c.get}
+			s.put("in/a.csv", 0, 1)
+			r := remoteOf(within(t), t, queue(t), "hostile", s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
+			defer r.close()
+			got, err := toldFiles(r, 100)
+			var e *jobs.Error
+			switch {
+			case c.code == "" && (err != nil || !strings.Contains(strings.Join(got, " "), c.want)):
+				t.Error(got, err)
+			case c.code != "" && (!errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2")):
+				t.Errorf("%v %v", got, err)
+			}
+			for _, b := range s.bad {
+				t.Error(b)
+			}
+		})
+	}
+}
+
+// TestS3Refuses: what is no bucket, and what the operator does not allow.
+func TestS3Refuses(t *testing.T) {
+	t.Setenv(secret.Prefix+"KEY", "hunter2")
+	for _, uri := range []string{"s3://", "s3://a/b", "s3://UPPER/x", "s3://a..b/x", "s3://a@b.c/x", "s3://bucket:80/", "s3://bucket/x?versionId=hunter2", "s3://bucket/" + strings.Repeat("x", 1025)} {
+		if _, err := newObjectFetcher(uri, "", &ObjectSpec{Endpoint: "http://127.0.0.1:1"}, loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", uri, err)
+		}
+	}
+	for name, spec := range map[string]ObjectSpec{
+		"host": {}, "endpoint": {Endpoint: "http://10.0.0.1/"}, "metadata": {Endpoint: "http://169.254.169.254/"}, "scheme": {Endpoint: "file:///etc"}, "query": {Endpoint: "http://127.0.0.1/?a"},
+		"region": {Region: "x.evil.example/"}, "half": {Endpoint: "http://127.0.0.1/", AccessKey: "env:KEY"}, "token": {Endpoint: "http://127.0.0.1/", SessionToken: "env:KEY"},
+		"secret": {Endpoint: "http://127.0.0.1/", AccessKey: "env:NONE", SecretKey: "env:KEY"}, "renamed": {Endpoint: "http://127.0.0.1/", WatchSpec: WatchSpec{Renamed: true}},
+		"timeout": {Endpoint: "http://127.0.0.1/", Timeout: -1}, "polls": {Endpoint: "http://127.0.0.1/", WatchSpec: WatchSpec{Polls: -1}},
+	} {
+		_, err := newObjectFetcher("s3://bucket/x", "", &spec, loopback(t), nil)
+		var e *jobs.Error
+		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestS3WaitEnds: a store that does not answer ends with its time, or with the context.
+func TestS3WaitEnds(t *testing.T) {
+	block, asked := make(chan struct{}), make(chan struct{}, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-block
+	}))
+	defer s.Close()
+	defer close(block)
+	spec := func(timeout float64) *ObjectSpec {
+		return &ObjectSpec{Endpoint: s.URL, Timeout: timeout, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}
+	}
+	doc := tempFile(t, nil)
+	defer doc.Close()
+	f, err := newObjectFetcher("s3://bucket/", "", spec(0.1), loopback(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.fetch(within(t), position{}, "", doc); !jobs.Retryable(err) {
+		t.Error(err)
+	}
+	_ = f.close()
+	select {
+	case <-asked:
+	default:
+	}
+	if f, err = newObjectFetcher("s3://bucket/", "", spec(3600), loopback(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	ctx, cancel := context.WithCancelCause(within(t))
+	go func() { <-asked; cancel(jobs.ErrFinish) }()
+	if _, err := f.fetch(ctx, position{}, "", doc); !errors.Is(err, jobs.ErrFinish) {
+		t.Error(err)
+	}
+}
