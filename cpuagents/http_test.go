@@ -31,6 +31,12 @@ func TestMain(m *testing.M) {
 // queue starts a server in this process and connects to it.
 func queue(t testing.TB) *natsq.Conn {
 	t.Helper()
+	conn, _ := queueAt(t)
+	return conn
+}
+
+func queueAt(t testing.TB) (*natsq.Conn, *server.Server) {
+	t.Helper()
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +47,7 @@ func queue(t testing.TB) *natsq.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	return conn
+	return conn, srv
 }
 
 // loopback lets a test reach its own servers.

@@ -30,6 +30,8 @@ type position struct {
 	Name string `json:"name,omitempty"`
 	// Skipped are the documents before it that were not read.
 	Skipped []skipped `json:"skipped,omitempty"`
+	// Exact: the source gives nothing twice, so rows that go back in time are rejected. Otherwise they have been seen, and are left out.
+	Exact bool `json:"exact,omitempty"`
 	// Done: no document follows.
 	Done bool `json:"done,omitempty"`
 }

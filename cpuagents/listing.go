@@ -190,6 +190,7 @@ func (f *listFetcher) position(st listState, next position) (position, error) {
 	if next.State, err = json.Marshal(st); err != nil {
 		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
 	}
+	next.Exact = true
 	next.Done = !st.More && st.Polls == f.tuning.Polls
 	return next, nil
 }

@@ -3,6 +3,7 @@ package cpuagents
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -32,8 +33,13 @@ type replayer interface {
 	replay(at position) error
 }
 
+// storer is a fetcher that must know when a document of its own is stored.
+type storer interface {
+	stored(ctx context.Context, at position)
+}
+
 // remoteReader reads the rows of a remote source document by document. Rows of a later document that are no later than
-// the last row before it have been seen, and are left out.
+// the last row before it have been seen, and are left out, unless the document is exact.
 type remoteReader struct {
 	ctx     context.Context // ends the waiting
 	name    string
@@ -95,7 +101,11 @@ func (r *remoteReader) next() (row, *reject, error) {
 			r.number++
 			rejected.Series, rejected.File, rejected.Row = r.name, r.at.Name, r.number
 			return row{}, rejected, nil
-		case r.later && out.time <= r.until:
+		case r.later && r.at.Exact && out.time < r.until:
+			r.number++
+			problem := fmt.Sprintf("its timestamp %s goes back behind the documents before it", shorten(out.timestamp))
+			return row{}, &reject{Series: r.name, File: r.at.Name, Row: r.number, Reason: problem}, nil
+		case r.later && !r.at.Exact && out.time <= r.until:
 		default:
 			r.number++
 			out.number = r.number
@@ -128,6 +138,9 @@ func (r *remoteReader) open() (err error) {
 	if !ok {
 		if at, err = r.src.fetch(r.ctx, r.at, r.last.timestamp, doc); err == nil {
 			err = r.journal.add(r.ctx, doc, at)
+		}
+		if store, is := r.src.(storer); err == nil && is {
+			store.stored(r.ctx, at)
 		}
 		if cause := context.Cause(r.ctx); err != nil && cause != nil {
 			err = cause

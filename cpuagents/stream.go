@@ -61,6 +61,8 @@ type SeriesSource struct {
 	Watch *WatchSpec `json:"watch,omitempty"`
 	// Object is for a URI that begins with s3://.
 	Object *ObjectSpec `json:"object,omitempty"`
+	// NATS is for a URI that begins with nats:. It must be there then.
+	NATS *SubjectSpec `json:"nats,omitempty"`
 }
 
 // SeriesSummary is what became of one series.
@@ -99,6 +101,9 @@ type Queue interface {
 	PutSwarm(ctx context.Context, s jobs.Swarm) error
 	DeleteSwarm(ctx context.Context, id string) error
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
+	// Subscribe reads a stream that is not the queue's own; Unsubscribe removes a consumer of one.
+	Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error)
+	Unsubscribe(ctx context.Context, stream, consumer string) error
 }
 
 // Streamer does stream jobs.
@@ -144,14 +149,18 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if err != nil {
 		return nil, err
 	}
-	var own []jobs.Log           // beside in and out
+	var own []jobs.Log // beside in and out
+	var remove []func(context.Context) error
 	for i, src := range series { // every file must be readable before the first row goes out
 		if s.remote(src.URI) {
-			f, err := s.fetcher(src, spec.Columns)
+			f, err := s.fetcher(job.ID, i, src, spec.Columns)
 			if err != nil {
 				return nil, err
 			}
 			_ = f.close()
+			if subject, is := f.(*subjectFetcher); is {
+				remove = append(remove, subject.remove)
+			}
 			if own = append(own, s.Queue.Log(job.ID, 1+i, jobs.In)); len(own) > maxRemote {
 				return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sources that are not files: make several jobs of it", job.ID, maxRemote)
 			}
@@ -191,6 +200,7 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 		for _, l := range own {
 			steps = append(steps, l.Delete)
 		}
+		steps = append(steps, remove...)
 		for _, step := range steps {
 			if cerr := step(clean); cerr != nil {
 				s.Logger.Warn("cleaning up after a stream", "job", job.ID, "error", cerr)
@@ -221,7 +231,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, er
 
 // remote says whether a source is read document by document, and what was read kept on the queue.
 func (s *Streamer) remote(uri string) bool {
-	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://"} {
+	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "nats:"} {
 		if strings.HasPrefix(uri, p) {
 			return true
 		}
@@ -229,14 +239,16 @@ func (s *Streamer) remote(uri string) bool {
 	return false
 }
 
-// fetcher makes the fetcher of a remote source.
-func (s *Streamer) fetcher(src SeriesSource, columns ColumnSpec) (fetcher, error) {
+// fetcher makes the fetcher of a remote source, number i of a job.
+func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns ColumnSpec) (fetcher, error) {
 	if err := cmp.Or(src.Format, "csv").Check(); err != nil {
 		return nil, fmt.Errorf("series %s: %w", src.Name, err)
 	}
 	switch {
 	case strings.HasPrefix(src.URI, "watch:"):
 		return newWatchFetcher(src.URI, src.Format, src.Watch, s.Files)
+	case strings.HasPrefix(src.URI, "nats:"):
+		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s.Queue)
 	case strings.HasPrefix(src.URI, "s3://"):
 		return newObjectFetcher(src.URI, src.Format, src.Object, s.Egress, s.Secrets)
 	case strings.HasPrefix(src.URI, "http"):
@@ -247,7 +259,7 @@ func (s *Streamer) fetcher(src SeriesSource, columns ColumnSpec) (fetcher, error
 
 // openRemote opens a remote source for the reader of series number i. ctx ends its waiting.
 func (s *stream) openRemote(ctx context.Context, i int) (rowReader, error) {
-	f, err := s.fetcher(s.series[i], s.spec.Columns)
+	f, err := s.fetcher(s.id, i, s.series[i], s.spec.Columns)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
@@ -32,6 +35,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // cluster is a queue with a GPU agent on the host device, and a streamer beside it.
 type cluster struct {
+	srv      *server.Server
 	conn     *natsq.Conn
 	streamer *cpuagents.Streamer
 	dir      string // the root "dir" of jobs
@@ -66,7 +70,7 @@ func newCluster(t *testing.T) *cluster {
 			t.Error(err)
 		}
 	})
-	c := &cluster{conn: connect(), dir: t.TempDir()}
+	c := &cluster{srv: srv, conn: connect(), dir: t.TempDir()}
 	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[string]string{"dir": c.dir}, Objects: c.conn, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -220,6 +224,45 @@ func TestWatchedStream(t *testing.T) {
 		}
 	}
 	goesOn(t, c, cpuagents.SeriesSource{URI: "watch:dir/spool", Watch: &cpuagents.WatchSpec{Every: 0.1, Polls: 2}})
+}
+
+// TestSubjectStream: a stream of messages goes on where it was stopped, and leaves no consumer behind.
+func TestSubjectStream(t *testing.T) {
+	c := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	nc, err := nats.Connect("", nats.InProcessServer(c.srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "readings", Subjects: []string{"plant.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		v := i % 7
+		if i%97 == 96 {
+			v = 500
+		}
+		if _, err := js.PublishAsync(fmt.Sprintf("plant.%d", i%5), fmt.Appendf(nil, `{"timestamp":%d,"value":%d}`, 1700000000+i, v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-ctx.Done():
+		t.Fatal("nothing was stored")
+	}
+	goesOn(t, c, cpuagents.SeriesSource{URI: "nats:readings/plant.*", NATS: &cpuagents.SubjectSpec{Messages: 3000, BatchMessages: 300, BatchSeconds: 60}})
+	info, err := stream.Info(ctx)
+	if err != nil || info.State.Consumers != 0 || info.State.Msgs != 3000 {
+		t.Errorf("%+v %v", info, err)
+	}
 }
 
 // goesOn checks that a stream of 3000 rows in ten documents that is stopped in its middle, more than once, ends with the bytes of one

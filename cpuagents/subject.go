@@ -1,0 +1,197 @@
+package cpuagents
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// SubjectSpec says how to read what is published to a subject, at nats:STREAM/SUBJECT. Messages, For, or both bound it.
+type SubjectSpec struct {
+	// Messages is how many messages are read in all, up to 1,000,000,000; 0 for no bound.
+	Messages uint64 `json:"messages,omitempty"`
+	// For is how long it is read, in seconds from the first attempt, 0.1 to 31,536,000; 0 for no bound.
+	For float64 `json:"for_s,omitempty"`
+	// New leaves out what was published before.
+	New bool `json:"new,omitempty"`
+	// Consumer is the name of a durable consumer that outlives the job: the next one goes on where this one ended. Empty is one of
+	// the job's own, which goes with it.
+	Consumer string `json:"consumer,omitempty"`
+	// BatchMessages is the most messages of a document, 1 to 10,000; 0 means 1000. BatchSeconds is how long one is collected after its
+	// first message, 0.001 to 60; 0 means 1.
+	BatchMessages int     `json:"batch_messages,omitempty"`
+	BatchSeconds  float64 `json:"batch_s,omitempty"`
+}
+
+// batchBytes is how long a document of several messages gets before it is stored.
+const batchBytes = 8 << 20
+
+// subjectState is where such a source stands.
+type subjectState struct {
+	Seq   uint64    `json:"seq"`             // of the last message
+	Count uint64    `json:"count,omitempty"` // of messages
+	Until time.Time `json:"until,omitzero"`
+}
+
+// subjectFetcher collects messages of a stream.
+type subjectFetcher struct {
+	where  string
+	format Format
+	spec   SubjectSpec
+	queue  Queue
+	sub    jobs.Subscription
+	in     jobs.Subscriber // nil before the first document
+	until  time.Time       // of this attempt, when no document holds it
+}
+
+// newSubjectFetcher reads nats:STREAM/SUBJECT. consumer is the job's own.
+func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer string, queue Queue) (*subjectFetcher, error) {
+	bad := func(text string, args ...any) error {
+		return jobs.Errorf(jobs.CodeInvalid, "source %s: %s", uri, fmt.Sprintf(text, args...))
+	}
+	stream, subject, ok := strings.Cut(strings.TrimPrefix(uri, "nats:"), "/")
+	if !ok || stream == "" || strings.ContainsAny(stream, " .*>\\\t\r\n\x00") {
+		return nil, bad("write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject: what no stream keeps cannot be read again after a failure")
+	}
+	for part := range strings.SplitSeq(subject, ".") {
+		if part == "" || strings.ContainsAny(part, " \t\r\n\x00") {
+			return nil, bad("subject %s: its parts are not empty and hold no spaces", shorten(subject))
+		}
+	}
+	if spec == nil {
+		spec = &SubjectSpec{}
+	}
+	f := &subjectFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: queue}
+	if f.spec.BatchMessages == 0 {
+		f.spec.BatchMessages = 1000
+	}
+	if f.spec.BatchSeconds == 0 {
+		f.spec.BatchSeconds = 1
+	}
+	switch s := f.spec; {
+	case s.Messages == 0 && s.For == 0:
+		return nil, bad("it has no end: set messages, for_s, or both")
+	case s.Messages > 1e9:
+		return nil, bad("messages %d: use 1 to 1000000000", s.Messages)
+	case s.For != 0 && !(s.For >= 0.1 && s.For <= 31_536_000):
+		return nil, bad("for_s %v: use 0.1 to 31536000", s.For)
+	case s.BatchMessages < 1 || s.BatchMessages > 10_000:
+		return nil, bad("batch_messages %d: use 1 to 10000", s.BatchMessages)
+	case !(s.BatchSeconds >= 0.001 && s.BatchSeconds <= 60):
+		return nil, bad("batch_s %v: use 0.001 to 60", s.BatchSeconds)
+	case s.Consumer != "" && jobs.CheckID("consumer", s.Consumer) != nil:
+		return nil, bad("consumer %s: use letters, digits, '-' and '_'", shorten(s.Consumer))
+	}
+	f.sub = jobs.Subscription{Stream: stream, Subject: subject, Consumer: cmp.Or(spec.Consumer, consumer), Keep: spec.Consumer != "", New: spec.New, Ahead: f.spec.BatchMessages}
+	return f, nil
+}
+
+func (f *subjectFetcher) close() error {
+	if f.in != nil {
+		f.in.Close()
+		f.in = nil
+	}
+	return nil
+}
+
+// remove takes the job's own consumer away.
+func (f *subjectFetcher) remove(ctx context.Context) error {
+	if f.sub.Keep {
+		return nil
+	}
+	return f.queue.Unsubscribe(ctx, f.sub.Stream, f.sub.Consumer)
+}
+
+// errOver ends the collecting of a document, or of all of them.
+var errOver = errors.New("the time of a source is over")
+
+// fetch implements fetcher.
+func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
+	var st subjectState
+	if at.State != nil {
+		if err := json.Unmarshal(at.State, &st); err != nil {
+			return position{}, fmt.Errorf("position of %s: %w", f.where, err)
+		}
+	}
+	if f.spec.For > 0 && st.Until.IsZero() {
+		if f.until.IsZero() {
+			f.until = time.Now().Add(time.Duration(f.spec.For * float64(time.Second))).UTC()
+		}
+		st.Until = f.until
+	}
+	if f.in == nil {
+		var err error
+		f.sub.After = st.Seq
+		if f.in, err = f.queue.Subscribe(ctx, f.sub); err != nil {
+			return position{}, f.class(err)
+		}
+	}
+	wait := ctx
+	if !st.Until.IsZero() {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithDeadlineCause(ctx, st.Until, errOver)
+		defer cancel()
+	}
+	w := writeOnly{doc, "the scratch folder"}
+	for n, size := 0, 0; n < f.spec.BatchMessages && size < batchBytes && (f.spec.Messages == 0 || st.Count < f.spec.Messages); {
+		m, err := f.in.Next(wait)
+		if ctx.Err() == nil && errors.Is(err, errOver) {
+			break
+		}
+		if err != nil {
+			return position{}, f.class(err)
+		}
+		if n++; n == 1 { // what has come is not kept waiting for long
+			var cancel context.CancelFunc
+			wait, cancel = context.WithTimeoutCause(wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver)
+			defer cancel()
+		}
+		st.Seq = m.Seq
+		st.Count++
+		if f.format == "ndjson" {
+			m.Data = append(m.Data, '\n')
+		}
+		size += len(m.Data)
+		if _, err := w.Write(m.Data); err != nil {
+			return position{}, err
+		}
+		if f.format != "ndjson" { // a file each
+			break
+		}
+	}
+	next := position{Format: f.format, Exact: true, Done: f.spec.Messages > 0 && st.Count >= f.spec.Messages || !st.Until.IsZero() && !time.Now().Before(st.Until)}
+	var err error
+	if next.State, err = json.Marshal(st); err != nil {
+		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
+	}
+	return next, nil
+}
+
+// stored implements storer: what the journal holds is acknowledged.
+func (f *subjectFetcher) stored(ctx context.Context, at position) {
+	var st subjectState
+	if json.Unmarshal(at.State, &st) == nil && f.in != nil {
+		f.in.Ack(ctx, st.Seq)
+	}
+}
+
+// class gives the queue's errors the place.
+func (f *subjectFetcher) class(err error) error {
+	var typed *jobs.Error
+	switch {
+	case errors.As(err, &typed):
+		return fmt.Errorf("source %s: %w", f.where, err)
+	case errors.Is(err, jobs.ErrNotFound):
+		return inputError("source %s: its stream was removed", f.where)
+	case errors.Is(err, jobs.ErrUnavailable):
+		return jobs.Retry(fmt.Errorf("source %s: %w", f.where, err))
+	}
+	return fmt.Errorf("source %s: %w", f.where, err)
+}

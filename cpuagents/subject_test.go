@@ -1,0 +1,289 @@
+package cpuagents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// topic is a stream that somebody else publishes to.
+type topic struct {
+	t      testing.TB
+	q      *natsq.Conn
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
+
+func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
+	t.Helper()
+	q, srv := queueAt(t)
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "s", Subjects: []string{"a.>"}, Retention: retention})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &topic{t, q, js, stream}
+}
+
+// publish publishes a row a value.
+func (p *topic) publish(values ...int) {
+	p.t.Helper()
+	for _, v := range values {
+		p.put("a.b", fmt.Sprintf(`{"timestamp":%d,"value":%d}`, v, v))
+	}
+}
+
+func (p *topic) put(subject, data string) {
+	p.t.Helper()
+	if _, err := p.js.Publish(within(p.t), subject, []byte(data)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *topic) open(ctx context.Context, id string, format Format, spec SubjectSpec) *remoteReader {
+	p.t.Helper()
+	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own", p.q)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return remoteOf(ctx, p.t, p.q, id, f)
+}
+
+// pending is how many messages are on the way to the consumer, or not acknowledged.
+func (p *topic) unread(consumer string) int {
+	p.t.Helper()
+	c, err := p.stream.Consumer(within(p.t), consumer)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	info := c.CachedInfo()
+	return int(info.NumPending) + info.NumAckPending
+}
+
+// TestSubject: what is published is read in its order, bounded, and what is not a row is rejected.
+func TestSubject(t *testing.T) {
+	p := newTopic(t, jetstream.LimitsPolicy)
+	p.publish(1, 2)
+	p.put("a.b", "")
+	p.put("a.c", `{"timestamp":2,"value":3}`+"\n"+`{"timestamp":2,"value":4}`+"\n") // two rows, and the time of the one before
+	p.put("a.b.c", `{"timestamp":9,"value":666}`)                                   // another subject
+	p.put("a.b", `{"timestamp":1,"value":5}`)
+	p.put("a.b", "{\x00")
+	p.put("a.b", `{"timestamp":3,"value":`+strings.Repeat(" ", 700<<10)+`6}`)
+	p.publish(7, 8)
+	r := p.open(within(t), "subject", "", SubjectSpec{Messages: 8, BatchMessages: 2, BatchSeconds: 60})
+	got, err := toldFiles(r, 100)
+	if err != nil {
+		t.Fatal(got, err)
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"1:1", "2:2", "-", "3:3", "4:4", "-", "5", "6", "-", "7:6", "8:7"}
+	for i, w := range want {
+		if i >= len(got) || got[i] != w && !(len(w) == 1 && strings.HasPrefix(got[i], " "+w+" ")) {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	}
+	if p.unread("own") != 1 || len(got) != len(want) {
+		t.Error(p.unread("own"), got)
+	}
+	// Any other format is a file a message.
+	p = newTopic(t, jetstream.LimitsPolicy)
+	p.put("a.b", "timestamp,value\n1,1\n2,2\n")
+	p.put("a.b", "value,timestamp\n3,3\n")
+	r = p.open(within(t), "csv", "csv", SubjectSpec{Messages: 2})
+	defer r.close()
+	if got, err := told(r, 100); err != nil || strings.Join(got, " ") != "1:1 2:2 - 3:3" {
+		t.Error(got, err)
+	}
+}
+
+// TestSubjectResume: an attempt that ends anywhere, before its messages are acknowledged or after, is followed by one that goes on, whatever
+// the stream does with what was acknowledged.
+func TestSubjectResume(t *testing.T) {
+	for name, retention := range map[string]jetstream.RetentionPolicy{"limits": jetstream.LimitsPolicy, "queue": jetstream.WorkQueuePolicy} {
+		t.Run(name, func(t *testing.T) {
+			p := newTopic(t, retention)
+			p.publish(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+			const want = "1:0 2:1 3:2 - 4:3 5:4 6:5 - 7:6 8:7 9:8 - 10:9"
+			ctx := within(t)
+			spec := SubjectSpec{Messages: 10, BatchMessages: 3, BatchSeconds: 60}
+			for _, lost := range []bool{false, true} {
+				id := fmt.Sprint("resume-", lost)
+				spec.Consumer = fmt.Sprint("c", lost)
+				if lost && retention == jetstream.WorkQueuePolicy { // it was read by the other
+					if err := p.q.Unsubscribe(ctx, "s", "cfalse"); err != nil {
+						t.Fatal(err)
+					}
+					p.publish(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+				}
+				for stop := 1; ; stop++ {
+					r := p.open(ctx, id, "", spec)
+					if lost { // nothing that it reads is ever acknowledged
+						r.src = deaf{r.src}
+					}
+					got, err := told(r, stop)
+					if cerr := r.close(); err != nil || cerr != nil {
+						t.Fatal(got, err, cerr)
+					}
+					if s := strings.Join(got, " "); !strings.HasPrefix(want, s) {
+						t.Fatalf("stopped after %d: %s", stop, s)
+					} else if s == want && len(got) < stop {
+						break
+					}
+					// An attempt that took messages and stored none of them.
+					in, err := p.q.Subscribe(ctx, jobs.Subscription{Stream: "s", Subject: "a.*", Consumer: spec.Consumer, Keep: true, Ahead: 2})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if stop < 9 {
+						if _, err := in.Next(ctx); err != nil {
+							t.Fatal(err)
+						}
+					}
+					in.Close()
+				}
+			}
+		})
+	}
+}
+
+// deaf never hears that a document is stored.
+type deaf struct{ fetcher }
+
+// TestSubjectNext: with a consumer of its own name, a job goes on where the one before ended; with new, only what is published from then on.
+func TestSubjectNext(t *testing.T) {
+	p, ctx := newTopic(t, jetstream.LimitsPolicy), within(t)
+	p.publish(1, 2, 3, 4, 5)
+	for i, want := range []string{"1:1 2:2", "1:3 2:4"} {
+		r := p.open(ctx, fmt.Sprint("next-", i), "", SubjectSpec{Messages: 2, Consumer: "kept"})
+		got, err := told(r, 100)
+		if cerr := r.close(); err != nil || cerr != nil || strings.Join(got, " ") != want {
+			t.Fatal(got, err, cerr)
+		}
+	}
+	spec := SubjectSpec{Messages: 2, New: true}
+	// An attempt ends before anything is published, one with a message that it has not stored.
+	for i := range 2 {
+		in, err := p.q.Subscribe(ctx, jobs.Subscription{Stream: "s", Subject: "a.*", Consumer: "own", New: true, Ahead: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			if m, err := in.Next(ctx); err != nil || m.Seq != 6 {
+				t.Fatal(m, err)
+			}
+		}
+		in.Close()
+		if i == 0 {
+			p.publish(6, 7)
+		}
+	}
+	r := p.open(ctx, "new", "", spec)
+	defer r.close()
+	if got, err := told(r, 100); err != nil || strings.Join(got, " ") != "1:6 2:7" {
+		t.Fatal(got, err)
+	}
+	f := r.src.(*subjectFetcher)
+	if err := errors.Join(f.remove(ctx), f.remove(ctx)); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.stream.Consumer(ctx, "own"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		t.Error(err)
+	}
+}
+
+// TestSubjectEnds: its time, its context, and the end of the stream or consumer end a source that hears nothing.
+func TestSubjectEnds(t *testing.T) {
+	p := newTopic(t, jetstream.LimitsPolicy)
+	r := p.open(within(t), "time", "", SubjectSpec{For: 0.1})
+	if got, err := told(r, 10); err != nil || len(got) != 0 {
+		t.Error(got, err)
+	}
+	_ = r.close()
+	ctx, cancel := context.WithCancelCause(within(t))
+	r = p.open(ctx, "context", "", SubjectSpec{Messages: 2, BatchMessages: 1})
+	p.publish(1)
+	if got, err := told(r, 2); err != nil || len(got) != 2 {
+		t.Fatal(got, err)
+	}
+	done := make(chan error)
+	go func() { _, err := told(r, 1); done <- err }()
+	cancel(jobs.ErrFinish)
+	if err := <-done; !errors.Is(err, jobs.ErrFinish) {
+		t.Error(err)
+	}
+	_ = r.close()
+	// Another takes over, in the middle of its waiting.
+	p.publish(2)
+	r = p.open(within(t), "taken", "", SubjectSpec{Messages: 9, BatchMessages: 1})
+	if got, err := told(r, 2); err != nil || len(got) != 2 {
+		t.Fatal(got, err)
+	}
+	go func() { _, err := told(r, 1); done <- err }()
+	if err := p.q.Unsubscribe(within(t), "s", "own"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.js.DeleteStream(within(t), "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, jobs.ErrFenced) && !isInput(err) {
+		t.Error(err)
+	}
+	_ = r.close()
+}
+
+// TestSubjectRefuses: what cannot be read again, what belongs to the queue, and what has no end.
+func TestSubjectRefuses(t *testing.T) {
+	p := newTopic(t, jetstream.InterestPolicy)
+	ends := SubjectSpec{Messages: 1}
+	for uri, spec := range map[string]SubjectSpec{
+		"nats:a.b": ends, "nats:/a.b": ends, "nats:s/": ends, "nats:s/a..b": ends, "nats:s/a b": ends, "nats:s.t/a": ends, "nats:s/a\r\nPUB": ends,
+		"nats:s/a1": {}, "nats:s/a2": {Messages: 2e9}, "nats:s/a3": {For: -1}, "nats:s/a4": {Messages: 1, BatchMessages: -1}, "nats:s/a5": {Messages: 1, BatchSeconds: 61}, "nats:s/a6": {Messages: 1, Consumer: "a.b"},
+	} {
+		if _, err := newSubjectFetcher(uri, "", &spec, "own", p.q); err == nil {
+			t.Errorf("%q: no error", uri)
+		}
+	}
+	if _, err := p.js.CreateStream(within(t), jetstream.StreamConfig{Name: "l", Subjects: []string{"l"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.js.CreateConsumer(within(t), "l", jetstream.ConsumerConfig{Durable: "other", FilterSubject: "l"}); err != nil {
+		t.Fatal(err)
+	}
+	for uri, want := range map[string]string{
+		"nats:none/a": "there is no stream none", "nats:s/a.b": "interest", "nats:EXO_JOBS_CPU/>": "belongs to the queue", "nats:KV_EXO_LEASES/>": "belongs to the queue", "nats:OBJ_EXO_OBJECTS/>": "belongs to the queue",
+		"nats:l/m": "correct the source",
+	} {
+		spec := ends
+		f, err := newSubjectFetcher(uri, "", &spec, "own", p.q)
+		if err != nil {
+			t.Fatal(uri, err)
+		}
+		doc := tempFile(t, nil)
+		_, err = f.fetch(within(t), position{}, "", doc)
+		var e *jobs.Error
+		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", uri, err)
+		}
+		_ = doc.Close()
+		_ = f.close()
+	}
+}

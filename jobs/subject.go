@@ -1,0 +1,35 @@
+package jobs
+
+import "context"
+
+// Subscription says which messages of a stream that is not the queue's own are wanted.
+type Subscription struct {
+	Stream, Subject string
+	// Consumer is the durable consumer's name. Keep says that it outlives the job; otherwise the server forgets it after a day of silence.
+	Consumer string
+	Keep     bool
+	// New leaves out what was published before the consumer was first made.
+	New bool
+	// After is the number in the stream of the last message that is stored: those up to it are acknowledged and not returned.
+	After uint64
+	// Ahead is the most messages that are not acknowledged, at least 1.
+	Ahead int
+}
+
+// Published is a message of a stream.
+type Published struct {
+	Seq  uint64 // in the stream; it grows
+	Data []byte
+}
+
+// Subscriber takes messages of a stream in its order. One goroutine uses it.
+type Subscriber interface {
+	// Next waits for the next message, whose Data belongs to the caller. It fails with ErrNotFound when the stream is gone, with ErrFenced
+	// when somebody else has taken over or removed the consumer, and with ctx's cause when ctx ends.
+	Next(ctx context.Context) (Published, error)
+	// Ack acknowledges every message up to number seq that Next has returned. What gets lost on the way comes again, and Next leaves
+	// it out.
+	Ack(ctx context.Context, seq uint64)
+	// Close ends the reading and keeps the consumer. A second call does nothing.
+	Close()
+}
