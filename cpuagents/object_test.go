@@ -33,7 +33,7 @@ func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked
 	f.whole = true
 	h.lister = &objects{
 		where: "a bucket", bucket: b, prefix: prefix, wanted: f.wanted, time: 30 * time.Second, idle: func() {},
-		tag: func(o *blob.ListObject) string { return fmt.Sprint(o.MD5, o.ModTime.UnixNano()) },
+		tag: func(o *blob.ListObject) string { return string(o.MD5) + o.ModTime.String() },
 	}
 	f.src = h
 	return f
