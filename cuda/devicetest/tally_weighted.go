@@ -35,32 +35,44 @@ var hostileFloats = []float32{
 	0, float32(math.Copysign(0, -1)), 1, 0.5 / consensus.One, 1.5 / consensus.One, 2.5 / consensus.One, math.SmallestNonzeroFloat32,
 	-math.SmallestNonzeroFloat32, -1, -1e-9, 65535, math.Nextafter32(65536, 0), 65536, math.Nextafter32(65536, 1e9), math.MaxFloat32,
 	-math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.Float32frombits(0xFFC00001), 255, 256, 0.1,
+	math.Nextafter32(128, 0), 128, math.Nextafter32(128, 256),
 }
 
-// RandomWeighted is a launch over n ballots with weights: small, large, all equal, zero, or for floats any bits.
+// smallFloat is a weight below 128: any, between two numbers of fixed point, or next to the end.
+func smallFloat(r *rand.Rand) float32 {
+	switch r.IntN(4) {
+	case 0:
+		return math.Nextafter32(128, 0)
+	case 1:
+		return (float32(r.IntN(1<<22)) + 0.5) / consensus.One
+	}
+	return math.Float32frombits(r.Uint32N(math.Float32bits(128)))
+}
+
+// RandomWeighted is a launch over n ballots with weights: small, large, all equal, zero, or for floats any bits or any below 128.
 func RandomWeighted(r *rand.Rand, kernel string, n int) WeightedTally {
 	t := WeightedTally{Tally: RandomTally(r, unweighted(kernel), n), Weighted: kernel, Kind: kernels.WeightedKernels()[kernel]}
 	t.Record = false // its results always are
-	character := r.IntN(4)
+	character := r.IntN(5)
 	switch t.Kind {
 	case kernels.WeightU8:
 		t.Bytes = make([]uint8, n)
 		for i := range t.Bytes {
-			t.Bytes[i] = []uint8{uint8(r.Uint32()), 255, 1, uint8(r.IntN(3))}[character]
+			t.Bytes[i] = []uint8{uint8(r.Uint32()), 255, 1, uint8(r.IntN(3))}[character%4]
 		}
 		t.weights = device.Bytes(t.Bytes)
 		t.weight = func(i int) (uint64, bool) { return uint64(t.Bytes[i]), false }
 	case kernels.WeightU32:
 		t.Words = make([]uint32, n)
 		for i := range t.Words {
-			t.Words[i] = []uint32{r.Uint32(), math.MaxUint32, 1, r.Uint32() >> r.IntN(32)}[character]
+			t.Words[i] = []uint32{r.Uint32(), math.MaxUint32, 1, r.Uint32() >> r.IntN(32)}[character%4]
 		}
 		t.weights = device.Bytes(t.Words)
 		t.weight = func(i int) (uint64, bool) { return uint64(t.Words[i]), false }
 	default:
 		t.Floats = make([]float32, n)
 		for i := range t.Floats {
-			t.Floats[i] = []float32{r.Float32(), r.Float32() * 65536, 1, math.Float32frombits(r.Uint32())}[character]
+			t.Floats[i] = []float32{r.Float32(), r.Float32() * 65536, 1, math.Float32frombits(r.Uint32()), smallFloat(r)}[character]
 			if character == 1 && r.IntN(10) == 0 {
 				t.Floats[i] = hostileFloats[r.IntN(len(hostileFloats))]
 			}

@@ -37,7 +37,7 @@ func TestWideKernelsOnTheCPU(t *testing.T) {
 			}
 			out, err := exec.Command(compiler, "-std=c++17", "-O1", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined",
 				fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+kernel, fmt.Sprintf("-DPARAMS=%d", len(source.Params)),
-				"-DREGISTER_BALLOTS=64u", "-DROW_BALLOTS=64u", "-o", program, "testdata/emulate_tally.cpp").CombinedOutput()
+				"-DREGISTER_BALLOTS=64u", "-DROW_BALLOTS=64u", "-DCARRY_ROUNDS=2", "-o", program, "testdata/emulate_tally.cpp").CombinedOutput()
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", source.File, err, out)
 			}

@@ -1,8 +1,9 @@
 // tally_weighted_u8_w32_5 and its like are tally_u8_5 and its like for ballots that have weights, for up to eight
-// candidates; see kernels.TallyWeightedParams. Four ballots become the selector of a byte permutation, which makes a word of
-// zeros and ones for each candidate, and a dot product multiplies that with four weights and adds: bytes by dp4a, words of
-// 32 bits by their halves with dp2a. Sums are of integers, so no order matters. Sums of 32 bits go to sums of 64 bits before
-// they can overflow.
+// candidates; see kernels.TallyWeightedParams. With weights of a byte four ballots become the selector of a byte permutation,
+// which makes a word of zeros and ones for each candidate, and a dot product multiplies that with four weights and adds. With
+// weights of 32 bits a ballot is an addition to a word of shared memory that is the thread's own: half the instructions of
+// dot products of their halves, and as many for five candidates as for eight. Sums are of integers, so no order matters.
+// Sums of 32 bits go to sums of 64 bits before they can overflow.
 #include "tally_weights.cuh"
 
 #ifndef TALLY
@@ -16,7 +17,14 @@
 #ifndef REGISTER_BALLOTS
 #define REGISTER_BALLOTS (WEIGHTS == WEIGHT_U8 ? 1u << 24 : 1u << 16)
 #endif
-static_assert((REGISTER_BALLOTS) * (WEIGHTS == WEIGHT_U8 ? 255ull : 65535ull) < 1ull << 32, "a thread's sum overflows");
+static_assert((REGISTER_BALLOTS) * (WEIGHTS == WEIGHT_U8 ? 255ull : 65535ull) + 65535 < 1ull << 32, "a thread's sum overflows");
+
+// After how many rounds of 16 ballots at most a thread carries from low halves to high ones, where whole weights of up to
+// 2^23 were added to the low ones. Tests make it small.
+#ifndef CARRY_ROUNDS
+#define CARRY_ROUNDS 16
+#endif
+static_assert(CARRY_ROUNDS * 16ull * (1 << 23) + 65535 < 1ull << 32, "a low half overflows");
 
 // The bytes of b:a that the four half bytes of select say, low three bits; with the highest bit only the sign of that byte.
 __device__ __forceinline__ unsigned permute(unsigned a, unsigned b, unsigned select) {
@@ -33,18 +41,16 @@ __device__ __forceinline__ unsigned permute(unsigned a, unsigned b, unsigned sel
   return r;
 }
 
-// The sums of one thread: K candidates and abstentions, for weights of 32 bits by halves, and everything.
+// The sums of one thread with weights of a byte: K candidates and abstentions, and everything.
 template <int K>
-struct Weighed {
-  unsigned sums[K + 1][2];
-  unsigned total[2];
-  u64 all;
+struct Dots {
+  unsigned sums[K + 1], total;
 
+  __device__ __forceinline__ Dots(unsigned *) { clear(); }
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int c = 0; c <= K; c++) sums[c][0] = sums[c][1] = 0;
-    total[0] = 0;
-    all = 0;
+    for (int c = 0; c <= K; c++) sums[c] = 0;
+    total = 0;
   }
 
   // One where a half byte of select is c < 8, or with K all ones.
@@ -53,33 +59,78 @@ struct Weighed {
     return c < 4 ? permute(1u << 8 * (c & 3), 0, select) : permute(0, 1u << 8 * (c & 3), select);
   }
 
-  // Four ballots in the low half of select, with weights of a byte.
-  __device__ __forceinline__ void bytes(unsigned select, unsigned w) {
+  // Four ballots in the low half of select.
+  __device__ __forceinline__ void add(unsigned select, unsigned w) {
 #pragma unroll
-    for (int c = 0; c <= K; c++) sums[c][0] = dot4(who(c, select), w, sums[c][0]);
-    total[0] = dot4(0x01010101u, w, total[0]);
+    for (int c = 0; c <= K; c++) sums[c] = dot4(who(c, select), w, sums[c]);
+    total = dot4(0x01010101u, w, total);
   }
 
-  // The same with weights of 32 bits.
-  __device__ __forceinline__ void words(unsigned select, unsigned w0, unsigned w1, unsigned w2, unsigned w3) {
-    const unsigned low01 = __byte_perm(w0, w1, 0x5410), low23 = __byte_perm(w2, w3, 0x5410);
-    const unsigned high01 = __byte_perm(w0, w1, 0x7632), high23 = __byte_perm(w2, w3, 0x7632);
+  // The sums of candidates 0..K-1, abstentions, everything.
+  __device__ __forceinline__ void take(u64 *all) const {
 #pragma unroll
-    for (int c = 0; c <= K; c++) {
-      const unsigned m = who(c, select);
-      sums[c][0] = dot2_high(low23, m, dot2_low(low01, m, sums[c][0]));
-      sums[c][1] = dot2_high(high23, m, dot2_low(high01, m, sums[c][1]));
-    }
-    all += (u64)w0 + w1;
-    all += (u64)w2 + w3;
-  }
-
-  // Sum i: candidates 0..K-1, abstentions, everything.
-  __device__ __forceinline__ u64 sum(int i) const {
-    if (i == K + 1) return WEIGHTS == WEIGHT_U8 ? total[0] : all;
-    return WEIGHTS == WEIGHT_U8 ? sums[i][0] : sums[i][0] + ((u64)sums[i][1] << 16);
+    for (int c = 0; c <= K; c++) all[c] = sums[c];
+    all[K + 1] = total;
   }
 };
+
+// The sums of one thread with weights of 32 bits, in a column of the table of its warp: rows of low halves, of abstentions,
+// of candidates 0..K-1 and of invalid ballots, and then as many of high halves. Lanes never meet in a bank.
+template <int K>
+struct Column {
+  enum { ROWS = K + 2, WORDS = 2 * ROWS * 32 }; // of a warp
+
+  unsigned *own;
+  unsigned rounds; // since the last carry
+
+  __device__ __forceinline__ Column(unsigned *table) : own(table + threadIdx.x / 32 * WORDS + threadIdx.x % 32) { clear(); }
+  __device__ __forceinline__ void clear() {
+    rounds = 0;
+#pragma unroll
+    for (int r = 0; r < 2 * ROWS; r++) own[32 * r] = 0;
+  }
+
+  // The row of the ballot in byte or half byte k of b: one more than it is, so that of an abstention, all ones, is zero.
+  __device__ __forceinline__ unsigned *row(unsigned b, int k) const {
+    const int BITS = NIBBLES ? 4 : 8, TOP = 32 - BITS;
+    const unsigned next = (b << (TOP - BITS * k)) + (1u << TOP), last = (unsigned)(ROWS - 1) << TOP;
+    return own + 32 * ((next < last ? next : last) >> TOP);
+  }
+
+  __device__ __forceinline__ void add_halves(unsigned b, int k, unsigned w) {
+    unsigned *at = row(b, k);
+    atomicAdd(at, w & 0xFFFF);
+    atomicAdd(at + 32 * ROWS, w >> 16);
+  }
+
+  // With weights of at most 2^23, which go to the low half until the next carry.
+  __device__ __forceinline__ void add_small(unsigned b, int k, unsigned w) { atomicAdd(row(b, k), w); }
+  __device__ __forceinline__ void carry() {
+    rounds = 1; // the one that follows
+#pragma unroll 1
+    for (int r = 0; r < ROWS; r++) {
+      const unsigned v = own[32 * r];
+      own[32 * r] = v & 0xFFFF;
+      own[32 * (ROWS + r)] += v >> 16;
+    }
+  }
+
+  __device__ __forceinline__ u64 sum(int r) const { return own[32 * r] + ((u64)own[32 * (ROWS + r)] << 16); }
+  __device__ __forceinline__ void take(u64 *all) const {
+    all[K + 1] = sum(ROWS - 1);
+#pragma unroll
+    for (int c = 0; c <= K; c++) {
+      all[c] = sum(c < K ? c + 1 : 0);
+      all[K + 1] += all[c];
+    }
+  }
+};
+
+#if WEIGHTS == WEIGHT_U8
+typedef Dots<PLANES> Weighed;
+#else
+typedef Column<PLANES> Weighed;
+#endif
 
 // Two words of four ballots become eight half bytes: those of a in the low halves of bytes.
 __device__ __forceinline__ unsigned halve(unsigned a, unsigned b) { return (a & 0x0F0F0F0Fu) | (b << 4 & 0xF0F0F0F0u); }
@@ -107,38 +158,47 @@ __device__ __forceinline__ void normalize(Unit<NIBBLES, WEIGHTS> *u) {
 
 // Counts some units.
 template <int FLIGHT>
-__device__ __forceinline__ void weigh(Unit<NIBBLES, WEIGHTS> *u, Weighed<PLANES> *t, unsigned *bad) {
-  fix_weights<NIBBLES, WEIGHTS, FLIGHT>(u, bad);
+__device__ __forceinline__ void weigh(Unit<NIBBLES, WEIGHTS> *u, Weighed *t, unsigned *bad) {
+#if WEIGHTS == WEIGHT_U8
   normalize<FLIGHT>(u);
 #pragma unroll
   for (int f = 0; f < FLIGHT; f++) {
     const uint4 v = u[f].weights;
     const unsigned *b = u[f].ballots;
-    if (WEIGHTS == WEIGHT_U8 && NIBBLES) {
-      t->bytes(b[0], v.x);
-      t->bytes(b[0] >> 16, v.y);
-      t->bytes(b[Source<NIBBLES, WEIGHTS>::WORDS > 1 ? 1 : 0], v.z);
-      t->bytes(b[Source<NIBBLES, WEIGHTS>::WORDS > 1 ? 1 : 0] >> 16, v.w);
-    } else if (WEIGHTS == WEIGHT_U8) { // the weights in the order of the half bytes
-      const int WORDS = Source<NIBBLES, WEIGHTS>::WORDS;
+    const int WORDS = Source<NIBBLES, WEIGHTS>::WORDS;
+    if (NIBBLES) {
+      t->add(b[0], v.x);
+      t->add(b[0] >> 16, v.y);
+      t->add(b[WORDS > 1 ? 1 : 0], v.z);
+      t->add(b[WORDS > 1 ? 1 : 0] >> 16, v.w);
+    } else { // the weights in the order of the half bytes
       const unsigned x = halve(b[0], b[WORDS > 1 ? 1 : 0]), y = halve(b[WORDS > 2 ? 2 : 0], b[WORDS > 3 ? 3 : 0]);
-      t->bytes(x, __byte_perm(v.x, v.y, 0x5140));
-      t->bytes(x >> 16, __byte_perm(v.x, v.y, 0x7362));
-      t->bytes(y, __byte_perm(v.z, v.w, 0x5140));
-      t->bytes(y >> 16, __byte_perm(v.z, v.w, 0x7362));
-    } else if (NIBBLES) {
-      t->words(b[0], v.x, v.y, v.z, v.w);
-    } else if (FLIGHT == 1) {
-      const unsigned x = halve(b[0], 0);
-      t->words(x, v.x, 0, v.y, 0);
-      t->words(x >> 16, v.z, 0, v.w, 0);
-    } else if (f % 2 == 0) {
-      const unsigned x = halve(b[0], u[f + 1 < FLIGHT ? f + 1 : 0].ballots[0]);
-      const uint4 o = u[f + 1 < FLIGHT ? f + 1 : 0].weights;
-      t->words(x, v.x, o.x, v.y, o.y);
-      t->words(x >> 16, v.z, o.z, v.w, o.w);
+      t->add(x, __byte_perm(v.x, v.y, 0x5140));
+      t->add(x >> 16, __byte_perm(v.x, v.y, 0x7362));
+      t->add(y, __byte_perm(v.z, v.w, 0x5140));
+      t->add(y >> 16, __byte_perm(v.z, v.w, 0x7362));
     }
   }
+#else
+  if (WEIGHTS == WEIGHT_F32) {
+    if (t->rounds++ == CARRY_ROUNDS) t->carry();
+    if (fix_weights<NIBBLES, WEIGHTS, FLIGHT>(u, bad)) {
+#pragma unroll
+      for (int f = 0; f < FLIGHT; f++) {
+        const unsigned w[4] = {u[f].weights.x, u[f].weights.y, u[f].weights.z, u[f].weights.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) t->add_small(u[f].ballots[0], k, w[k]);
+      }
+      return;
+    }
+  }
+#pragma unroll
+  for (int f = 0; f < FLIGHT; f++) {
+    const unsigned w[4] = {u[f].weights.x, u[f].weights.y, u[f].weights.z, u[f].weights.w};
+#pragma unroll
+    for (int k = 0; k < 4; k++) t->add_halves(u[f].ballots[0], k, w[k]);
+  }
+#endif
 }
 
 // What the warps of a block leave for the first of them: K candidates, abstentions, everything, bad weights.
@@ -156,18 +216,18 @@ __device__ __forceinline__ int place(const Ask &ask, unsigned lane) {
   return lane == 31 ? TALLY_LEADER : -1;
 }
 
-// Leaves the sums of the warp on the board. A sum is added in pieces of 27 bits, of which 32 do not overflow a word; the
+// Leaves the warp's sums t, PLANES+2 a thread, on the board. A sum is added in pieces of 27 bits, of which 32 do not overflow a word; the
 // highest piece is zero but for few threads with many ballots.
-__device__ __forceinline__ void leave(const Warp &warp, const Weighed<PLANES> &t, unsigned bad, u64 key, WideBoard *board) {
+__device__ __forceinline__ void leave(const Warp &warp, const u64 *t, unsigned bad, u64 key, WideBoard *board) {
   const unsigned id = threadIdx.x / 32, low = (1u << 27) - 1;
   const int HIGH = WEIGHTS == WEIGHT_U8 ? 27 : 54;
   u64 high = 0;
 #pragma unroll
-  for (int i = 0; i < PLANES + 2; i++) high |= t.sum(i) >> HIGH;
+  for (int i = 0; i < PLANES + 2; i++) high |= t[i] >> HIGH;
   const bool large = __ballot_sync(warp.mask, high != 0) != 0;
 #pragma unroll
   for (int i = 0; i < PLANES + 2; i++) {
-    const u64 v = t.sum(i);
+    const u64 v = t[i];
     u64 sum = warp_sum(warp, (unsigned)v & low);
     if (WEIGHTS != WEIGHT_U8) sum += (u64)warp_sum(warp, (unsigned)(v >> 27) & low) << 27;
     if (large) sum += (u64)warp_sum(warp, (unsigned)(v >> HIGH)) << HIGH;
@@ -191,8 +251,13 @@ TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long
   const Warp warp = whole_warp();
   const u64 key = electorate_key(ask, priorities);
   const S s(ballots + first, weights, n);
-  Weighed<PLANES> t;
-  t.clear();
+#if WEIGHTS == WEIGHT_U8
+  Weighed t(0);
+#else
+  __shared__ unsigned table[TALLY_THREADS / 32 * Weighed::WORDS];
+  Weighed t(table);
+#endif
+  u64 sums[PLANES + 2];
   unsigned bad = 0;
   const Walk w = walk(s.units, blockIdx.x, gridDim.x);
   const u64 span = (u64)(REGISTER_BALLOTS / (S::BALLOTS * S::FLIGHT) - 1) * S::FLIGHT * w.step; // one less: the rest
@@ -206,9 +271,10 @@ TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long
       weigh<S::FLIGHT>(u, &t, &bad);
     }
     if (i >= s.units) break;
+    t.take(sums);
 #pragma unroll
     for (unsigned c = 0; c < PLANES + 2; c++)
-      if (place(ask, c) >= 0) atomicAdd(&scratch[place(ask, c)], t.sum(c));
+      if (place(ask, c) >= 0) atomicAdd(&scratch[place(ask, c)], sums[c]);
     t.clear();
   }
   if (blockIdx.x == gridDim.x - 1 && threadIdx.x < s.rest) {
@@ -216,7 +282,8 @@ TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long
     u.single(s, threadIdx.x);
     weigh<1>(&u, &t, &bad);
   }
-  leave(warp, t, bad, key, &board);
+  t.take(sums);
+  leave(warp, sums, bad, key, &board);
   __syncthreads();
   if (threadIdx.x >= 32) return;
   u64 sum = 0;

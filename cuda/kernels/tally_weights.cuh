@@ -4,19 +4,10 @@
 
 #include "tally_wide.cuh"
 
-// The dot products of PTX, by which c grows: of four bytes, and of two halves of a with the lower or the upper two bytes of b.
-// Not by the names of the toolkit, which NVRTC of CUDA 11 does not know.
+// The dot product of PTX of four bytes, by which c grows. Not by the name of the toolkit, which NVRTC of CUDA 11 does not know.
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ unsigned dot4(unsigned a, unsigned b, unsigned c) {
   asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
-  return c;
-}
-__device__ __forceinline__ unsigned dot2_low(unsigned a, unsigned b, unsigned c) {
-  asm("dp2a.lo.u32.u32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
-  return c;
-}
-__device__ __forceinline__ unsigned dot2_high(unsigned a, unsigned b, unsigned c) {
-  asm("dp2a.hi.u32.u32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
   return c;
 }
 #else // emulated on the CPU
@@ -24,10 +15,6 @@ __device__ __forceinline__ unsigned dot4(unsigned a, unsigned b, unsigned c) {
   for (int k = 0; k < 32; k += 8) c += (a >> k & 0xFF) * (b >> k & 0xFF);
   return c;
 }
-__device__ __forceinline__ unsigned dot2_low(unsigned a, unsigned b, unsigned c) {
-  return c + (a & 0xFFFF) * (b & 0xFF) + (a >> 16) * (b >> 8 & 0xFF);
-}
-__device__ __forceinline__ unsigned dot2_high(unsigned a, unsigned b, unsigned c) { return dot2_low(a, b >> 16, c); }
 #endif
 
 // Where the ballots of a launch are. A unit is what a thread reads at once: 16 bytes of weights and their ballots.
@@ -132,8 +119,15 @@ __device__ __forceinline__ void load_units(const Source<PACKED, KIND> &s, unsign
 }
 
 // consensus.Fixed of the float32 of these bits, which are below 2^16: the product is exact, and rounded to the even one of
-// two that are as near.
+// two that are as near. Conversions to integers run at a quarter of the rate of additions or less.
 __device__ __forceinline__ unsigned fixed_weight(unsigned bits) { return __float2uint_rn(__uint_as_float(bits) * 65536.0f); }
+
+// The same of weights below 2^7: next to 2^23 a float's last bit is one, so the addition rounds to an integer, which is then
+// in the low bits.
+__device__ __forceinline__ unsigned fixed_small(unsigned bits) {
+  return __float_as_uint(__fmaf_rn(__uint_as_float(bits), 65536.0f, 8388608.0f)) - 0x4B000000u;
+}
+#define SMALL_LIMIT 0x43000000u // 128: its product is 2^23
 
 // As an integer every float in [0, 65536) is below that of 65536, and all others are not.
 #define FLOAT_LIMIT 0x47800000u
@@ -145,17 +139,25 @@ __device__ __forceinline__ unsigned refuse(unsigned bits, unsigned *bad) {
   return 0;
 }
 
-// Makes floats fixed point; *bad counts those that consensus.Fixed refuses, which weigh 0. They are rare: one branch for
-// all units.
+// Makes floats fixed point; *bad counts those that consensus.Fixed refuses, which weigh 0. They are rare, and so are weights
+// of 128 and more: a branch for all units. True where all weights are 2^23 at most.
 template <bool PACKED, int KIND, int FLIGHT>
-__device__ __forceinline__ void fix_weights(Unit<PACKED, KIND> *u, unsigned *bad) {
-  if (KIND != WEIGHT_F32) return;
+__device__ __forceinline__ bool fix_weights(Unit<PACKED, KIND> *u, unsigned *bad) {
+  if (KIND != WEIGHT_F32) return false;
   unsigned most = 0; // one operation a weight
 #pragma unroll
   for (int f = 0; f < FLIGHT; f++) {
     const unsigned w[4] = {u[f].weights.x, u[f].weights.y, u[f].weights.z, u[f].weights.w};
 #pragma unroll
     for (int k = 0; k < 4; k++) most = w[k] > most ? w[k] : most;
+  }
+  if (most < SMALL_LIMIT) {
+#pragma unroll
+    for (int f = 0; f < FLIGHT; f++) {
+      uint4 *w = &u[f].weights;
+      w->x = fixed_small(w->x), w->y = fixed_small(w->y), w->z = fixed_small(w->z), w->w = fixed_small(w->w);
+    }
+    return true;
   }
   if (most >= FLOAT_LIMIT) {
 #pragma unroll
@@ -169,4 +171,5 @@ __device__ __forceinline__ void fix_weights(Unit<PACKED, KIND> *u, unsigned *bad
     uint4 *w = &u[f].weights;
     w->x = fixed_weight(w->x), w->y = fixed_weight(w->y), w->z = fixed_weight(w->z), w->w = fixed_weight(w->w);
   }
+  return false;
 }

@@ -58,6 +58,12 @@ static inline float __uint_as_float(unsigned v) {
   memcpy(&f, &v, 4);
   return f;
 }
+static inline unsigned __float_as_uint(float v) {
+  unsigned u;
+  memcpy(&u, &v, 4);
+  return u;
+}
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline unsigned __float2uint_rn(float v) { return (unsigned)std::nearbyint(v); }
 template <class T> static inline T atomicAdd(T *p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
 static inline unsigned atomicInc(unsigned *p, unsigned most) {
