@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -42,10 +43,30 @@ func root() *cobra.Command {
 	return cmd
 }
 
+// checkWall looks at this process before it does anything: a CPU agent must not be able to reach a GPU.
+func checkWall(log *slog.Logger) error {
+	program, err := os.Executable()
+	if err == nil {
+		err = command.GPUFree(program, "/proc/self")
+	}
+	switch {
+	case errors.Is(err, command.ErrGPUCode):
+		return err
+	case err != nil:
+		log.Warn("not looked at: whether this program holds GPU code", "error", err)
+	default:
+		log.Info("this program holds no GPU code", "looked_at", "functions, libraries, open devices")
+	}
+	return nil
+}
+
 func serve(cmd *cobra.Command) (err error) {
 	f := cmd.Flags()
 	log, err := command.Logger(cmd)
 	if err != nil {
+		return err
+	}
+	if err := checkWall(log); err != nil {
 		return err
 	}
 	url, login := command.NATS(cmd)
