@@ -19,6 +19,7 @@ type direction struct {
 	demands atomic.Int32
 	last    atomic.Int64 // nanoseconds since started
 	idle    chan struct{}
+	slow    chan struct{} // held by the one lane of the background that copies while demands come
 }
 
 // started is what times of demands are counted from.
@@ -38,9 +39,15 @@ type lane struct {
 	timer   *time.Timer
 }
 
-// newDirection makes the lanes: one for the background, several for demands.
+// backgroundLanes are two, so that the bus does not rest between a group of pages and the next.
+const backgroundLanes = 2
+
+// newDirection makes the lanes: two for the background, several for demands.
 func newDirection(o Options) (_ *direction, err error) {
-	d := &direction{depth: o.Depth, idle: make(chan struct{}, 1), counts: [2]int{tiers.Background: 1, tiers.Demand: o.Lanes}}
+	d := &direction{
+		depth: o.Depth, idle: make(chan struct{}, 1), slow: make(chan struct{}, 1),
+		counts: [2]int{tiers.Background: backgroundLanes, tiers.Demand: o.Lanes},
+	}
 	for u, n := range d.counts {
 		d.lanes[u] = make(chan *lane, n)
 	}
@@ -154,49 +161,44 @@ func (d *direction) close() error {
 }
 
 // copy copies the pieces: a demand's all at once, those of the background in halves of the depth on the two streams in
-// turn, or while demands come one by one, since what is under way goes before a demand: with four pages there, a demand took 101 us
-// in place of 48 on an H200. When it returns, nothing is under way.
+// turn, or page by page while demands come, since what is under way goes before a demand: with four pages there, a demand took
+// 101 us in place of 48 on an H200. When it returns, nothing is under way.
 func (l *lane) copy(ctx context.Context, dir int, d *direction, u tiers.Urgency) error {
 	if err := l.open(); err != nil { // A stream that failed before was closed.
 		return err
 	}
-	half := max(d.depth/2, 1)
 	if u == tiers.Demand {
-		half = len(l.pieces)
+		return errors.Join(l.start(dir, 0, l.pieces), l.sync(0))
 	}
+	half := max(d.depth/2, 1)
 	var first error
 	used := [2]bool{}
 	rest := l.pieces
 	for turn := 0; len(rest) > 0 && first == nil; turn ^= 1 {
 		if used[turn] {
+			used[turn] = false
 			if first = l.sync(turn); first != nil {
-				used[turn] = false
 				break
 			}
 		}
-		n := min(half, len(rest))
-		if u == tiers.Background {
-			d.giveWay(ctx, l)
-			if d.busy() {
-				n = 1
-				if other := turn ^ 1; used[other] {
-					if first = l.sync(other); first != nil {
-						used[other] = false
-						break
-					}
-					used[other] = false
-				}
-			}
-		}
+		d.giveWay(ctx, l)
 		if first = ctx.Err(); first != nil {
 			break
 		}
-		used[turn] = true
-		if dir == up {
-			first = l.streams[turn].UploadAll(rest[:n])
-		} else {
-			first = l.streams[turn].DownloadAll(rest[:n])
+		if d.busy() {
+			if other := turn ^ 1; used[other] {
+				used[other] = false
+				if first = l.sync(other); first != nil {
+					break
+				}
+			}
+			first = l.slowly(ctx, dir, d, rest[:1])
+			rest = rest[1:]
+			continue
 		}
+		n := min(half, len(rest))
+		used[turn] = true
+		first = l.start(dir, turn, rest[:n])
 		rest = rest[n:]
 	}
 	for turn, busy := range used {
@@ -207,6 +209,25 @@ func (l *lane) copy(ctx context.Context, dir int, d *direction, u tiers.Urgency)
 		}
 	}
 	return first
+}
+
+// start puts copies into a stream.
+func (l *lane) start(dir, turn int, pieces []device.Piece) error {
+	if dir == up {
+		return l.streams[turn].UploadAll(pieces)
+	}
+	return l.streams[turn].DownloadAll(pieces)
+}
+
+// slowly copies pieces while no other lane of the background does so.
+func (l *lane) slowly(ctx context.Context, dir int, d *direction, pieces []device.Piece) error {
+	select {
+	case d.slow <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-d.slow }()
+	return errors.Join(l.start(dir, 0, pieces), l.sync(0))
 }
 
 // sync waits for one stream, whatever its caller's context says: a copy that is under way writes to a frame. The device's
