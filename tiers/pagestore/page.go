@@ -21,8 +21,9 @@ const minSaving = 16
 type Kind = tiers.Kind
 
 // Put writes a page's content into a tier, durable with the next Commit. It replaces what was put since the last
-// commit; what is committed stays until then. content is not kept. Put fails with tiers.ErrFull when the tier has no
-// room, and then the page is as it was.
+// commit; what is committed stays until then. content is not kept, and must not change before Put returns; aligned as
+// vfs.Buffer is, it goes to the medium without a copy where it is stored raw. Put fails with tiers.ErrFull when the tier
+// has no room, and then the page is as it was.
 func (s *Store) Put(ctx context.Context, tier int, page uint64, content []byte, kind Kind) error {
 	if err := s.enter(ctx, tier); err != nil {
 		return err
@@ -94,23 +95,28 @@ func (s *Store) endWrite(ctx context.Context, page uint64, w writing, c change, 
 // write encodes a page into a fresh slot of a tier. tried says that the medium may hold some of the record.
 func (s *Store) write(tier int, page uint64, w writing, content []byte, kind Kind) (_ change, tried bool, err error) {
 	d := s.dirs[tier]
-	buf := s.bufs.Get().(*buffer)
-	defer s.bufs.Put(buf)
-	h, err := d.encode(buf.b[segment.HeaderBytes:], content, kind)
+	buf := s.buffer()
+	defer s.freeBuffer(buf)
+	h, body, err := s.encode(d, buf, content, kind)
 	if err != nil {
 		return change{}, false, err
 	}
 	h.Life, h.Seq = w.Life, w.Seq
+	return s.place(d, tier, page, w.epoch, h, buf, body)
+}
+
+// place writes a body as a page's record of an epoch into a fresh slot.
+func (s *Store) place(d *tierDir, tier int, page, epoch uint64, h segment.Header, buf *buffer, body []byte) (_ change, tried bool, err error) {
 	l, err := d.Alloc(h.Blocks())
 	if err != nil {
 		s.fail(tier, err)
 		return change{}, false, fmt.Errorf("tier %s: %w", d.name, err)
 	}
-	rec, err := segment.Seal(buf.b, h, s.identity(l, page, w.epoch), s.aead)
+	body, err = segment.Seal(buf.head, body, h, s.identity(l, page, epoch), s.aead)
 	if err == nil {
 		var n uint64
-		if n, err = d.Write(l, rec); err == nil {
-			return change{entry: pack(tier, l, w.epoch), write: n}, true, nil
+		if n, err = d.Write(l, buf.record(body)); err == nil {
+			return change{entry: pack(tier, l, epoch), write: n}, true, nil
 		}
 	}
 	d.Free(l)
@@ -121,57 +127,59 @@ func (s *Store) write(tier int, page uint64, w writing, content []byte, kind Kin
 // copyRecord copies the record of a page at a place into a fresh slot of the same tier, in the same encoding.
 func (s *Store) copyRecord(page uint64, e entry) (change, error) {
 	d := s.dirs[e.tier()]
-	buf := s.bufs.Get().(*buffer)
-	defer s.bufs.Put(buf)
-	rec, err := d.Read(e.loc(), buf.b)
+	buf := s.buffer()
+	defer s.freeBuffer(buf)
+	h, _, err := s.fetch(d, page, e, buf, buf.room(s.opts.PageSize))
 	if err != nil {
-		return change{}, fmt.Errorf("tier %s: %w", d.name, err)
+		return change{}, err
 	}
-	h, _, err := segment.Unseal(rec, s.identity(e.loc(), page, e.epoch()), s.aead)
-	if err != nil {
-		return change{}, fmt.Errorf("tier %s: %w", d.name, err)
-	}
-	return s.seal(d, e, page, h, buf)
+	c, _, err := s.place(d, e.tier(), page, e.epoch(), h, buf, buf.body)
+	return c, err
 }
 
-// seal writes the stored bytes in a buffer, behind the header's room, as a page's record of an epoch.
-func (s *Store) seal(d *tierDir, e entry, page uint64, h segment.Header, buf *buffer) (change, error) {
-	l, err := d.Alloc(h.Blocks())
-	if err != nil {
-		return change{}, fmt.Errorf("tier %s: %w", d.name, err)
-	}
-	rec, err := segment.Seal(buf.b, h, s.identity(l, page, e.epoch()), s.aead)
+// fetch reads the record of a page at a place and checks it. body is aligned and as long as that of the record at least;
+// the stored bytes that fetch returns lie in it.
+func (s *Store) fetch(d *tierDir, page uint64, e entry, buf *buffer, body []byte) (segment.Header, []byte, error) {
+	whole := (int(e.loc().Blocks) - 1) * vfs.BlockSize
+	err := d.Read(e.loc(), buf.record(body[:whole]))
+	var h segment.Header
+	var stored []byte
 	if err == nil {
-		var n uint64
-		if n, err = d.Write(l, rec); err == nil {
-			return change{entry: pack(e.tier(), l, e.epoch()), write: n}, nil
-		}
+		h, stored, err = segment.Unseal(buf.head, body[:whole], s.identity(e.loc(), page, e.epoch()), s.aead)
 	}
-	d.Free(l)
-	s.fail(e.tier(), err)
-	return change{}, fmt.Errorf("tier %s: %w", d.name, err)
+	if err != nil {
+		return h, nil, fmt.Errorf("tier %s: %w", d.name, err)
+	}
+	return h, stored, nil
 }
 
-// encode fills dst with the stored form of a page, raw when nothing else pays.
-func (d *tierDir) encode(dst, content []byte, kind Kind) (segment.Header, error) {
+// encode makes the stored form of a page, raw when nothing else pays, and the body of the record that holds it: content
+// itself where that is raw, aligned and not to be encrypted, so that nothing is copied, else in buf.
+func (s *Store) encode(d *tierDir, buf *buffer, content []byte, kind Kind) (segment.Header, []byte, error) {
 	h := segment.Header{Elem: kind.Elem, Class: kind.Class}
 	if d.spec.ID != codec.Raw && d.chooser.Try(kind.Class) {
 		// What does not save a sixteenth, and at least a block, is given up as soon as the room is used up.
 		room := (len(content) - max(len(content)/minSaving, vfs.BlockSize)) / vfs.BlockSize * vfs.BlockSize
+		body := buf.room(s.opts.PageSize)
 		c := d.coders.Get()
-		n, id, shuffle, err := c.Encode(dst[:room], content, int(kind.Elem))
+		n, id, shuffle, err := c.Encode(body[:room], content, int(kind.Elem))
 		d.coders.Put(c)
 		if err != nil {
-			return h, err
+			return h, nil, err
 		}
 		d.chooser.Learn(kind.Class, n > 0)
 		if n > 0 {
 			h.Stored, h.Codec, h.Shuffled = n, id, shuffle > 1
-			return h, nil
+			return h, body, nil
 		}
 	}
-	h.Stored = copy(dst, content)
-	return h, nil
+	h.Stored = len(content)
+	if s.aead == nil && vfs.Aligned(content) {
+		return h, content, nil
+	}
+	body := buf.room(s.opts.PageSize)
+	copy(body, content)
+	return h, body, nil
 }
 
 // identity is what the record of a page at a place must say.
@@ -243,7 +251,8 @@ func (s *Store) lookup(page uint64) (entry, error) {
 }
 
 // Get reads the newest content of a page, committed or not, into dst, which is one page long. It fails with
-// tiers.ErrNotFound, tiers.ErrLost or tiers.ErrCorrupt, or with the medium's error; dst may then hold anything.
+// tiers.ErrNotFound, tiers.ErrLost or tiers.ErrCorrupt, or with the medium's error; dst may then hold anything. A raw page
+// comes from the medium straight into a dst that is aligned as vfs.Buffer is.
 func (s *Store) Get(ctx context.Context, page uint64, dst []byte) error {
 	if err := s.enter(ctx, 0); err != nil {
 		return err
@@ -289,18 +298,18 @@ func (s *Store) read(ctx context.Context, page uint64, dst []byte) (entry, segme
 // readAt reads the record of a page at a place and decodes it into dst; a nil dst only checks it.
 func (s *Store) readAt(page uint64, e entry, dst []byte) (segment.Header, error) {
 	d := s.dirs[e.tier()]
-	buf := s.bufs.Get().(*buffer)
-	defer s.bufs.Put(buf)
-	rec, err := d.Read(e.loc(), buf.b)
-	if err != nil {
-		return segment.Header{}, fmt.Errorf("tier %s: %w", d.name, err)
+	buf := s.buffer()
+	defer s.freeBuffer(buf)
+	if s.aead == nil && dst != nil && int(e.loc().Blocks) == segment.BlocksFor(len(dst)) && vfs.Aligned(dst) {
+		// As long as a raw page, so most likely one: it needs no room but its own.
+		h, stored, err := s.fetch(d, page, e, buf, dst)
+		if err != nil || h.Codec == codec.Raw && h.Shuffle() == 1 && len(stored) == len(dst) {
+			return h, err
+		}
 	}
-	h, stored, err := segment.Unseal(rec, s.identity(e.loc(), page, e.epoch()), s.aead)
-	if err != nil {
-		return h, fmt.Errorf("tier %s: %w", d.name, err)
-	}
-	if dst == nil {
-		return h, nil
+	h, stored, err := s.fetch(d, page, e, buf, buf.room(s.opts.PageSize))
+	if err != nil || dst == nil {
+		return h, err
 	}
 	c := d.coders.Get()
 	defer d.coders.Put(c)
@@ -340,12 +349,13 @@ func (s *Store) Move(ctx context.Context, page uint64, tier int) error {
 
 // rewrite copies a page into a fresh slot of a tier. Within a tier the stored bytes stay as they are.
 func (s *Store) rewrite(ctx context.Context, page uint64, tier int) error {
-	content := s.bufs.Get().(*buffer)
-	defer s.bufs.Put(content)
+	buf := s.buffer()
+	defer s.freeBuffer(buf)
+	content := buf.room(s.opts.PageSize)[:s.opts.PageSize]
 	s.mu.RLock()
 	before, open := s.pending[page], s.next
 	s.mu.RUnlock()
-	e, h, err := s.read(ctx, page, content.b[:s.opts.PageSize])
+	e, h, err := s.read(ctx, page, content)
 	if err != nil {
 		return fmt.Errorf("move page %d: %w", page, err)
 	}
@@ -358,7 +368,7 @@ func (s *Store) rewrite(ctx context.Context, page uint64, tier int) error {
 			return nil // Written or deleted meanwhile, and its slot with something else: there is nothing to copy.
 		}
 	} else {
-		c, _, err = s.write(tier, page, w, content.b[:s.opts.PageSize], Kind{Elem: h.Elem, Class: h.Class})
+		c, _, err = s.write(tier, page, w, content, Kind{Elem: h.Elem, Class: h.Class})
 	}
 	if err != nil {
 		return fmt.Errorf("move page %d: %w", page, err)

@@ -100,9 +100,6 @@ type tierDir struct {
 	spec    codec.Spec
 }
 
-// buffer holds one record.
-type buffer struct{ b []byte }
-
 // Open opens a store or makes a new one. It fails with tiers.ErrLocked while another process has it open, and with
 // tiers.ErrMismatch when a directory belongs to something else or the key is another. Pages whose segments are gone do
 // not make it fail: Lost lists them, and reading one returns tiers.ErrLost. A directory that cannot be read does not
@@ -117,7 +114,7 @@ func Open(opts Options) (s *Store, err error) {
 		opts: opts, damaged: map[uint64]struct{}{}, pending: map[uint64]change{},
 		failures: make([]atomic.Uint64, len(opts.Tiers)), running: map[uint64]index.Void{}, unread: map[int]error{},
 	}
-	st.bufs.New = func() any { return &buffer{vfs.Buffer(segment.RecordBuffer(opts.PageSize))} }
+	st.bufs.New = func() any { return newBuffer() }
 	defer func() {
 		if s == nil {
 			err = errors.Join(err, st.release())

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // find returns a segment.
@@ -32,13 +31,13 @@ func (d *Dir) Place(l Loc) (file string, offset int64) {
 }
 
 // Write writes a sealed record into its slot and returns the number of the write within the segment, for Durable.
-// rec is whole blocks at an aligned address.
-func (d *Dir) Write(l Loc, rec []byte) (uint64, error) {
+// The parts of rec are whole blocks at aligned addresses.
+func (d *Dir) Write(l Loc, rec [][]byte) (uint64, error) {
 	s, err := d.find(l.Segment)
 	if err != nil {
 		return 0, err
 	}
-	if _, err := s.file.WriteAt(rec, s.offset(l.Slot)); err != nil {
+	if _, err := s.file.WritePartsAt(rec, s.offset(l.Slot)); err != nil {
 		return 0, fmt.Errorf("write segment %d slot %d: %w", l.Segment, l.Slot, err)
 	}
 	d.mu.Lock()
@@ -47,17 +46,16 @@ func (d *Dir) Write(l Loc, rec []byte) (uint64, error) {
 	return s.written, nil
 }
 
-// Read reads a record's blocks into the front of buf, which is aligned and long enough, and returns them.
-func (d *Dir) Read(l Loc, buf []byte) ([]byte, error) {
+// Read reads a record's blocks into rec, aligned parts that are as long as the record together.
+func (d *Dir) Read(l Loc, rec [][]byte) error {
 	s, err := d.find(l.Segment)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rec := buf[:int(l.Blocks)*vfs.BlockSize]
-	if _, err := s.file.ReadAt(rec, s.offset(l.Slot)); err != nil {
-		return nil, fmt.Errorf("read segment %d slot %d: %w", l.Segment, l.Slot, err)
+	if _, err := s.file.ReadPartsAt(rec, s.offset(l.Slot)); err != nil {
+		return fmt.Errorf("read segment %d slot %d: %w", l.Segment, l.Slot, err)
 	}
-	return rec, nil
+	return nil
 }
 
 // Durable says whether a write, by the number that Write returned, is covered by a sync that succeeded.

@@ -67,6 +67,9 @@ func (h Header) Shuffle() int {
 // Blocks is the length of the record in blocks, header included.
 func (h Header) Blocks() int { return BlocksFor(h.Stored) }
 
+// bodyBytes is the length in bytes of the whole blocks of the stored bytes.
+func (h Header) bodyBytes() int { return (h.Blocks() - 1) * vfs.BlockSize }
+
 // BlocksFor is the number of blocks of a record of stored bytes.
 func BlocksFor(stored int) int { return 1 + (stored+vfs.BlockSize-1)/vfs.BlockSize }
 
@@ -81,11 +84,10 @@ type Identity struct {
 	Epoch    uint64
 }
 
-// Seal completes a record in place: rec holds h.Stored bytes behind HeaderBytes and has room for whole blocks plus
-// tagBytes when aead is not nil. It encrypts, pads, checksums and fills in the header, and returns the record's bytes.
-func Seal(rec []byte, h Header, id Identity, aead cipher.AEAD) ([]byte, error) {
-	total := h.Blocks() * vfs.BlockSize
-	head := rec[:HeaderBytes]
+// Seal completes a record: head, of HeaderBytes, is filled in, and body holds h.Stored bytes and has room for whole
+// blocks, and for tagBytes behind the stored bytes when aead is not nil. It encrypts and pads body in place and
+// returns its whole blocks; a body of whole blocks that is not encrypted is only read.
+func Seal(head, body []byte, h Header, id Identity, aead cipher.AEAD) ([]byte, error) {
 	clear(head)
 	le := binary.LittleEndian
 	le.PutUint32(head[0:], recordMagic)
@@ -114,14 +116,15 @@ func Seal(rec []byte, h Header, id Identity, aead cipher.AEAD) ([]byte, error) {
 		if _, err := rand.Read(head[64 : 64+nonceBytes]); err != nil {
 			return nil, fmt.Errorf("nonce: %w", err)
 		}
-		plain := rec[HeaderBytes : HeaderBytes+h.Stored]
+		plain := body[:h.Stored]
 		out := aead.Seal(plain[:0], head[64:64+nonceBytes], plain, associated(head))
 		copy(head[80:96], out[h.Stored:])
 	}
-	clear(rec[HeaderBytes+h.Stored : total])
-	le.PutUint32(head[100:], crc32.Checksum(rec[HeaderBytes:total], castagnoli))
+	body = body[:h.bodyBytes()]
+	clear(body[h.Stored:])
+	le.PutUint32(head[100:], crc32.Checksum(body, castagnoli))
 	le.PutUint32(head[96:], crc32.Checksum(head, castagnoli))
-	return rec[:total], nil
+	return body, nil
 }
 
 // associated is the part of the header that the cipher authenticates: all that is fixed before encryption.
@@ -160,10 +163,11 @@ func Parse(head []byte) (Header, Identity, error) {
 	return h, id, nil
 }
 
-// Unseal checks that rec, whole blocks as read from the medium, is the record of an identity, and returns its header
-// and its stored bytes, decrypted in place inside rec.
-func Unseal(rec []byte, want Identity, aead cipher.AEAD) (Header, []byte, error) {
-	h, got, err := Parse(rec)
+// Unseal checks that head and body, whole blocks as read from the medium, are the record of an identity, and returns its
+// header and its stored bytes, decrypted in place inside body, which has room for tagBytes behind them when aead is not
+// nil.
+func Unseal(head, body []byte, want Identity, aead cipher.AEAD) (Header, []byte, error) {
+	h, got, err := Parse(head)
 	if err != nil {
 		return h, nil, err
 	}
@@ -171,14 +175,13 @@ func Unseal(rec []byte, want Identity, aead cipher.AEAD) (Header, []byte, error)
 		return h, nil, fmt.Errorf("record of page %d epoch %d (slot %d/%d) where page %d epoch %d (slot %d/%d) should be: %w",
 			got.Page, got.Epoch, got.Segment, got.Slot, want.Page, want.Epoch, want.Segment, want.Slot, tiers.ErrCorrupt)
 	}
-	total := h.Blocks() * vfs.BlockSize
-	if h.Stored > want.PageSize || total > len(rec) {
-		return h, nil, fmt.Errorf("record of %d bytes in %d: %w", h.Stored, len(rec), tiers.ErrCorrupt)
+	if h.Stored > want.PageSize || h.bodyBytes() > len(body) {
+		return h, nil, fmt.Errorf("record of %d bytes in %d: %w", h.Stored, len(body), tiers.ErrCorrupt)
 	}
-	if crc := crc32.Checksum(rec[HeaderBytes:total], castagnoli); crc != h.payloadCRC {
+	if crc := crc32.Checksum(body[:h.bodyBytes()], castagnoli); crc != h.payloadCRC {
 		return h, nil, fmt.Errorf("page checksum %08x, computed %08x: %w", h.payloadCRC, crc, tiers.ErrCorrupt)
 	}
-	stored := rec[HeaderBytes : HeaderBytes+h.Stored : HeaderBytes+h.Stored]
+	stored := body[:h.Stored:h.Stored]
 	if !h.Sealed {
 		if aead != nil {
 			return h, nil, fmt.Errorf("record is not encrypted and the store is: %w", tiers.ErrCorrupt)
@@ -188,19 +191,19 @@ func Unseal(rec []byte, want Identity, aead cipher.AEAD) (Header, []byte, error)
 	if aead == nil {
 		return h, nil, fmt.Errorf("record is encrypted and no key was given: %w", tiers.ErrMismatch)
 	}
-	// Open wants the tag behind the text; Seal left room for it there.
-	room := rec[HeaderBytes : HeaderBytes+h.Stored+tagBytes]
-	copy(room[h.Stored:], rec[80:80+tagBytes])
-	plain, err := aead.Open(room[:0], rec[64:64+nonceBytes], room, associated(rec))
+	// Open wants the tag behind the text; the caller left room for it there.
+	room := body[:h.Stored+tagBytes]
+	copy(room[h.Stored:], head[80:80+tagBytes])
+	plain, err := aead.Open(room[:0], head[64:64+nonceBytes], room, associated(head))
 	if err != nil {
 		return h, nil, fmt.Errorf("decrypt: %w", tiers.ErrCorrupt)
 	}
 	return h, plain, nil
 }
 
-// RecordBuffer is the number of bytes that a buffer for Seal and Unseal needs: the longest record of a page size, and
-// room for the cipher's tag.
-func RecordBuffer(pageSize int) int { return (BlocksFor(pageSize) + 1) * vfs.BlockSize }
+// BodyBuffer is the number of bytes that a buffer for the body of any record of a page size needs: whole blocks, and room
+// for the cipher's tag.
+func BodyBuffer(pageSize int) int { return BlocksFor(pageSize) * vfs.BlockSize }
 
 // fileHeader is the first block of a segment file.
 type fileHeader struct {

@@ -90,7 +90,7 @@ func (d *Dir) Sweep() (all bool, err error) {
 	list := d.sorted()
 	all = len(list) == len(d.segments)
 	d.mu.Unlock()
-	zero := vfs.Buffer(HeaderBytes)
+	zero := [][]byte{vfs.Buffer(HeaderBytes)}
 	for _, s := range list {
 		for slot := range uint32(s.slots) {
 			d.mu.Lock()

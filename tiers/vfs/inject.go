@@ -156,27 +156,58 @@ func (f *injectFile) ReadAt(p []byte, off int64) (n int, err error) {
 
 // WriteAt implements File.
 func (f *injectFile) WriteAt(p []byte, off int64) (n int, err error) {
+	return f.WritePartsAt([][]byte{p}, off)
+}
+
+// ReadPartsAt implements File. It is one call to the hooks.
+func (f *injectFile) ReadPartsAt(parts [][]byte, off int64) (n int, err error) {
+	err = f.fs.around(Op{Kind: OpRead, Name: f.name, Off: off, Len: length(parts)}, func() error {
+		n, err = f.f.ReadPartsAt(parts, off)
+		return err
+	})
+	return n, err
+}
+
+// WritePartsAt implements File. It is one call to the hooks.
+func (f *injectFile) WritePartsAt(parts [][]byte, off int64) (n int, err error) {
 	if f.direct {
-		if err := CheckAligned(p, off); err != nil {
-			return 0, err
+		at := off
+		for _, p := range parts {
+			if err := CheckAligned(p, at); err != nil {
+				return 0, err
+			}
+			at += int64(len(p))
 		}
 	}
-	op := Op{Kind: OpWrite, Name: f.name, Off: off, Len: len(p)}
+	op := Op{Kind: OpWrite, Name: f.name, Off: off, Len: length(parts)}
 	if f.fs.Before != nil {
 		if err := f.fs.Before(op); err != nil {
-			half := len(p) / 2 / BlockSize * BlockSize
-			n, writeErr := f.f.WriteAt(p[:half], off)
+			left := op.Len / 2 / BlockSize * BlockSize
+			n, writeErr := eachPart(parts, off, 0, func(p []byte, at int64) (int, error) {
+				p = p[:min(len(p), left)]
+				left -= len(p)
+				return f.f.WriteAt(p, at)
+			})
 			if writeErr != nil {
 				return n, writeErr
 			}
 			return n, err
 		}
 	}
-	n, err = f.f.WriteAt(p, off)
+	n, err = f.f.WritePartsAt(parts, off)
 	if err == nil && f.fs.After != nil {
 		f.fs.After(op)
 	}
 	return n, err
+}
+
+// length is that of all parts in bytes.
+func length(parts [][]byte) int {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	return n
 }
 
 // Sync implements File.

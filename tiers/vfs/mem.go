@@ -256,6 +256,16 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
+// ReadPartsAt implements File.
+func (f *memFile) ReadPartsAt(parts [][]byte, off int64) (int, error) {
+	return eachPart(parts, off, 0, f.ReadAt)
+}
+
+// WritePartsAt implements File.
+func (f *memFile) WritePartsAt(parts [][]byte, off int64) (int, error) {
+	return eachPart(parts, off, 0, f.WriteAt)
+}
+
 // grow makes the node at least size bytes long, within the capacity. The caller holds the lock.
 func (f *memFile) grow(op string, size int64) error {
 	more := size - int64(len(f.node.now))

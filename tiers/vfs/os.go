@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // OS is the operating system's file system.
@@ -22,7 +23,7 @@ func (OS) Open(name string, mode Mode) (File, error) {
 	if mode&Direct != 0 && directFlag != 0 {
 		f, err := os.OpenFile(name, flag|directFlag, 0o600)
 		if err == nil {
-			return &osFile{File: f, direct: true}, nil
+			return newOSFile(f, true)
 		}
 		if !refusesDirect(err) {
 			return nil, err
@@ -34,7 +35,7 @@ func (OS) Open(name string, mode Mode) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osFile{File: f}, nil
+	return newOSFile(f, false)
 }
 
 // Remove implements FS.
@@ -105,6 +106,34 @@ func (OS) Free(dir string) (int64, error) { return freeBytes(dir) }
 type osFile struct {
 	*os.File
 	direct bool
+	raw    syscall.RawConn // of File, for calls that os does not have
+}
+
+// newOSFile takes over a file.
+func newOSFile(f *os.File, direct bool) (File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &osFile{File: f, direct: direct, raw: raw}, nil
+}
+
+// ReadPartsAt implements File.
+func (f *osFile) ReadPartsAt(parts [][]byte, off int64) (int, error) {
+	n, err := readParts(f.raw, parts, off)
+	if err != nil {
+		return n, &os.PathError{Op: "preadv", Path: f.Name(), Err: err}
+	}
+	return eachPart(parts, off, n, f.ReadAt)
+}
+
+// WritePartsAt implements File.
+func (f *osFile) WritePartsAt(parts [][]byte, off int64) (int, error) {
+	n, err := writeParts(f.raw, parts, off)
+	if err != nil {
+		return n, &os.PathError{Op: "pwritev", Path: f.Name(), Err: err}
+	}
+	return eachPart(parts, off, n, f.WriteAt)
 }
 
 // Sync implements File.

@@ -5,6 +5,7 @@ package vfs
 import (
 	"math"
 	"os"
+	"syscall"
 )
 
 // directFlag is 0: I/O past the page cache is a Linux matter here.
@@ -12,6 +13,11 @@ const directFlag = 0
 
 // refusesDirect is never asked without directFlag.
 func refusesDirect(error) bool { return false }
+
+// readParts and writeParts transfer nothing: the caller goes on part by part.
+func readParts(syscall.RawConn, [][]byte, int64) (int, error) { return 0, nil }
+
+func writeParts(syscall.RawConn, [][]byte, int64) (int, error) { return 0, nil }
 
 // dataSync is a full fsync.
 func dataSync(f *os.File) error { return f.Sync() }

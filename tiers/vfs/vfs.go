@@ -51,6 +51,11 @@ type File interface {
 	// ReadAt and WriteAt are as in package io: all of p, or an error.
 	io.ReaderAt
 	io.WriterAt
+	// ReadPartsAt and WritePartsAt are ReadAt and WriteAt of parts that lie one behind the other in the file and anywhere
+	// in memory, in one request where the system has that (preadv, pwritev). For Direct each part is aligned by itself.
+	// parts is the caller's again when they return.
+	ReadPartsAt(parts [][]byte, off int64) (int, error)
+	WritePartsAt(parts [][]byte, off int64) (int, error)
 	// Sync makes every write that returned before durable, with what is needed to read it back (fdatasync).
 	// After an error nothing is known about any write since the last success, and a second Sync that succeeds says
 	// nothing about them either: kernels drop the error together with the data.
@@ -71,6 +76,31 @@ func Buffer(n int) []byte {
 	b := make([]byte, n+BlockSize)
 	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (BlockSize - 1))
 	return b[skip : skip+n : skip+n]
+}
+
+// Aligned says whether p is fit for a transfer on files opened with Direct: its address and its length are multiples of
+// BlockSize.
+func Aligned(p []byte) bool {
+	return (len(p)|int(uintptr(unsafe.Pointer(unsafe.SliceData(p)))))%BlockSize == 0
+}
+
+// eachPart transfers parts one after the other, from the byte skip of them on, and returns how many bytes of all were
+// transferred, those skipped included.
+func eachPart(parts [][]byte, off int64, skip int, transfer func([]byte, int64) (int, error)) (int, error) {
+	done := skip
+	for _, p := range parts {
+		if skip >= len(p) {
+			skip -= len(p)
+			continue
+		}
+		n, err := transfer(p[skip:], off+int64(done))
+		done += n
+		if err != nil {
+			return done, err
+		}
+		skip = 0
+	}
+	return done, nil
 }
 
 // CheckAligned returns an error that wraps ErrAlignment unless a transfer of p at off is fit for a file opened with

@@ -3,6 +3,7 @@ package vfs_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
@@ -64,6 +65,20 @@ func TestSame(t *testing.T) {
 			if want := slices.Concat(fill(1, 0), fill(1, 7), fill(1, 0)); !bytes.Equal(got, want) {
 				t.Error("the file does not hold what was written")
 			}
+			parts := [][]byte{fill(1, 1), nil, fill(2, 2)}
+			if n, err := file.WritePartsAt(parts, 0); err != nil || n != 3*vfs.BlockSize {
+				t.Errorf("write of parts: %d bytes, %v", n, err)
+			}
+			into := [][]byte{vfs.Buffer(2 * vfs.BlockSize), vfs.Buffer(vfs.BlockSize)}
+			if n, err := file.ReadPartsAt(into, 0); err != nil || n != 3*vfs.BlockSize {
+				t.Errorf("read of parts: %d bytes, %v", n, err)
+			}
+			if !bytes.Equal(slices.Concat(into...), slices.Concat(parts...)) {
+				t.Error("parts are not read as they were written")
+			}
+			if n, err := file.ReadPartsAt(into, vfs.BlockSize); !errors.Is(err, io.EOF) || n != 2*vfs.BlockSize {
+				t.Errorf("read of parts beyond the end: %d bytes, %v; want 2 blocks and EOF", n, err)
+			}
 			if size, err := file.Size(); err != nil || size != 3*vfs.BlockSize {
 				t.Errorf("size %d, %v", size, err)
 			}
@@ -79,6 +94,9 @@ func TestSame(t *testing.T) {
 			}
 			if err := errors.Join(lock.Close(), file.Close()); err != nil {
 				t.Fatal(err)
+			}
+			if _, err := file.ReadPartsAt(into, 0); name == "os" && !errors.Is(err, fs.ErrClosed) {
+				t.Errorf("read of a closed file: %v, want ErrClosed", err)
 			}
 			names, err := f.List(dir)
 			if err != nil || !slices.Contains(names, "file") {
@@ -203,5 +221,51 @@ func TestLimits(t *testing.T) {
 	}
 	if got[0] != 2 || got[vfs.BlockSize] != 1 {
 		t.Errorf("a failed write left blocks of %d and %d, want 2 and 1", got[0], got[vfs.BlockSize])
+	}
+	if _, err := f.WritePartsAt([][]byte{fill(1, 3), fill(1, 4)}, 0); !errors.Is(err, syscall.EIO) {
+		t.Errorf("injected: %v, want EIO", err)
+	}
+	if _, err := f.WritePartsAt([][]byte{fill(1, 3), fill(1, 4)[:100]}, 0); !errors.Is(err, vfs.ErrAlignment) {
+		t.Errorf("a part that is not aligned: %v, want ErrAlignment", err)
+	}
+	if _, err := f.ReadPartsAt([][]byte{got}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got[0] != 3 || got[vfs.BlockSize] != 1 {
+		t.Errorf("a failed write of parts left blocks of %d and %d, want 3 and 1", got[0], got[vfs.BlockSize])
+	}
+}
+
+// TestManyParts transfers more parts at once than one request takes, and parts of which the last ones are short.
+func TestManyParts(t *testing.T) {
+	file, err := vfs.OS{}.Open(filepath.Join(t.TempDir(), "file"), vfs.Create|vfs.Direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	var parts, into [][]byte
+	for i := range 150 {
+		parts = append(parts, fill(1+i%3, byte(i)))
+		into = append(into, vfs.Buffer((3-i%3)*vfs.BlockSize))
+	}
+	all := slices.Concat(parts...)
+	if n, err := file.WritePartsAt(parts, vfs.BlockSize); err != nil || n != len(all) {
+		t.Errorf("write: %d of %d bytes, %v", n, len(all), err)
+	}
+	if n, err := file.ReadPartsAt(into, vfs.BlockSize); err != nil || n != len(all) {
+		t.Errorf("read: %d of %d bytes, %v", n, len(all), err)
+	}
+	if !bytes.Equal(slices.Concat(into...), all) {
+		t.Error("parts are not read as they were written")
+	}
+}
+
+// TestAligned holds Aligned to what CheckAligned refuses.
+func TestAligned(t *testing.T) {
+	b := vfs.Buffer(3 * vfs.BlockSize)
+	for _, p := range [][]byte{b, b[vfs.BlockSize:], b[1:], b[:100], b[512 : 512+vfs.BlockSize]} {
+		if got, want := vfs.Aligned(p), vfs.CheckAligned(p, 0) == nil; got != want {
+			t.Errorf("%d bytes: aligned is %v, want %v", len(p), got, want)
+		}
 	}
 }
