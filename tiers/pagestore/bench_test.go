@@ -3,6 +3,7 @@ package pagestore_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,7 +19,10 @@ import (
 //
 //	EXOSWARM_BENCH_DIR=/disk go test ./tiers/pagestore -run '^$' -bench Disk -benchtime 500x
 //
-// raw-write and raw-read are what dd with O_DIRECT does: one 2 MiB transfer after the other on a file that is allocated.
+// raw-write and raw-read are what dd with O_DIRECT does: one 2 MiB transfer after the other on a file that is allocated,
+// with one sync at the end of the writes. put and get are one call after the other, likewise one request in flight, of a
+// page and a block of header. checkpoint and get-all are one call for all pages, with up to three such requests in flight;
+// the rows of depth 3 are the raw loop with as many. What is put ends with a commit.
 const benchPage = 2 << 20
 
 // benchPages is how many pages a benchmark goes over: 1 GiB.
@@ -57,6 +61,10 @@ func BenchmarkDisk(b *testing.B) {
 	}
 	defer func() { _ = s.Close() }()
 	ctx := context.Background()
+	ids := make([]uint64, benchPages)
+	for i := range ids {
+		ids[i] = uint64(i)
+	}
 	for range 2 { // The first round also touches every block that is fresh.
 		for id := range uint64(benchPages) {
 			if _, err := f.WriteAt(page, int64(id)*benchPage); err != nil {
@@ -70,34 +78,62 @@ func BenchmarkDisk(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	run := func(name string, workers int, one func(id uint64, buf []byte) error, end func() error) {
+	run := func(name string, all func(n int) error) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(benchPage)
 			b.ReportAllocs()
-			var wg sync.WaitGroup
-			for w := range workers {
-				wg.Go(func() {
-					buf := vfs.Buffer(benchPage)
-					for i := w; i < b.N; i += workers {
-						if err := one(uint64(i%benchPages), buf); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
-			}
-			wg.Wait()
-			if err := end(); err != nil {
+			if err := all(b.N); err != nil {
 				b.Fatal(err)
 			}
 		})
 	}
+	// each calls one for every page, from as many goroutines as there are to be requests in flight.
+	each := func(depth int, one func(id uint64, buf []byte) error, end func() error) func(n int) error {
+		return func(n int) error {
+			var wg sync.WaitGroup
+			errs := make([]error, depth+1)
+			for w := range depth {
+				wg.Go(func() {
+					buf := vfs.Buffer(benchPage)
+					for i := w; i < n && errs[w] == nil; i += depth {
+						errs[w] = one(uint64(i%benchPages), buf)
+					}
+				})
+			}
+			wg.Wait()
+			errs[depth] = end()
+			return errors.Join(errs...)
+		}
+	}
+	// rounds calls all with every page, as often as it takes.
+	rounds := func(all func(pages []uint64) error) func(n int) error {
+		return func(n int) error {
+			for ; n > 0; n -= benchPages {
+				if err := all(ids[:min(n, benchPages)]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
 	none := func() error { return nil }
 	commit := func() error { _, err := s.Commit(ctx, nil); return err }
-	run("raw-write", 1, func(id uint64, _ []byte) error { _, err := f.WriteAt(page, int64(id)*benchPage); return err }, f.Sync)
-	run("checkpoint", 1, func(id uint64, _ []byte) error { return s.Put(ctx, 0, id, page, pagestore.Kind{}) }, commit)
-	run("checkpoint-2-workers", 2, func(id uint64, _ []byte) error { return s.Put(ctx, 0, id, page, pagestore.Kind{}) }, commit)
-	run("raw-read", 1, func(id uint64, buf []byte) error { _, err := f.ReadAt(buf, int64(id)*benchPage); return err }, none)
-	run("get", 1, func(id uint64, buf []byte) error { return s.Get(ctx, id, buf) }, none)
-	run("get-2-workers", 2, func(id uint64, buf []byte) error { return s.Get(ctx, id, buf) }, none)
+	rawWrite := func(id uint64, _ []byte) error { _, err := f.WriteAt(page, int64(id)*benchPage); return err }
+	rawRead := func(id uint64, buf []byte) error { _, err := f.ReadAt(buf, int64(id)*benchPage); return err }
+	put := func(id uint64, _ []byte) error { return s.Put(ctx, 0, id, page, pagestore.Kind{}) }
+	run("raw-write", each(1, rawWrite, f.Sync))
+	run("raw-write-depth-3", each(3, rawWrite, f.Sync))
+	run("put", each(1, put, commit))
+	run("put-3-callers", each(3, put, commit))
+	run("checkpoint", rounds(func(pages []uint64) error {
+		_, err := s.PutAll(ctx, 0, pages, pagestore.Kind{}, func(int, []byte) ([]byte, error) { return page, nil })
+		return errors.Join(err, commit())
+	}))
+	run("raw-read", each(1, rawRead, none))
+	run("raw-read-depth-3", each(3, rawRead, none))
+	run("get", each(1, func(id uint64, buf []byte) error { return s.Get(ctx, id, buf) }, none))
+	run("get-all", rounds(func(pages []uint64) error {
+		_, err := s.GetAll(ctx, pages, func(int, []byte) error { return nil })
+		return err
+	}))
 }

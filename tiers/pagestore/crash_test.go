@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,7 +51,9 @@ type script struct {
 func (sc *script) step() error {
 	ctx := context.Background()
 	page := sc.rng.Uint64N(10)
-	switch sc.rng.IntN(11) {
+	switch sc.rng.IntN(12) {
+	case 11:
+		return sc.putAll()
 	case 10:
 		if sc.rng.IntN(3) == 0 {
 			if err := sc.s.Rollback(ctx); err != nil {
@@ -84,6 +87,37 @@ func (sc *script) step() error {
 		return sc.commit()
 	}
 	return nil
+}
+
+// putAll puts a few pages as one batch, and finds out what of it was put when it fails: those pages are elsewhere.
+func (sc *script) putAll() error {
+	pages := make([]uint64, 1+sc.rng.IntN(5))
+	first := sc.rng.Uint64N(10)
+	before := make([]pagestore.Info, len(pages))
+	for i := range pages {
+		pages[i] = (first + uint64(i)) % 10
+		before[i], _ = sc.s.Stat(pages[i]) // Zero where there is none.
+	}
+	from := sc.version + 1
+	sc.version += uint64(len(pages))
+	n, err := sc.s.PutAll(context.Background(), sc.rng.IntN(3), pages, pagestore.Kind{Elem: 4}, func(i int, buf []byte) ([]byte, error) {
+		c := content(pages[i], from+uint64(i))
+		if i%2 == 0 {
+			return c, nil
+		}
+		copy(buf, c)
+		return buf, nil
+	})
+	for i, page := range pages {
+		now, _ := sc.s.Stat(page)
+		switch {
+		case now != before[i]:
+			sc.now.pages[page] = from + uint64(i)
+		case i < n:
+			return fmt.Errorf("%d pages of a batch were put, and the one at %d is where it was", n, i)
+		}
+	}
+	return err
 }
 
 // commit makes the present world the one that survives.
@@ -133,7 +167,10 @@ func TestCrashAfterEveryCall(t *testing.T) {
 		sc := &script{rng: rng, now: newWorld(), last: newWorld()}
 		sc.may = []world{sc.now.clone()}
 		inject := &vfs.Inject{FS: mem}
+		var mu sync.Mutex // Batches call from several goroutines.
 		inject.After = func(op vfs.Op) {
+			mu.Lock()
+			defer mu.Unlock()
 			if !op.Kind.Mutates() || t.Failed() {
 				return
 			}
@@ -396,7 +433,10 @@ func runFault(seed uint64, f fault, n int) (hit bool, err error) {
 	mem := vfs.NewMem(0)
 	calls, armed := 0, true
 	var failedTier string
+	var mu sync.Mutex // Batches call from several goroutines.
 	inject := &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if !armed || !f.applies(op) {
 			return nil
 		}

@@ -1,0 +1,142 @@
+package pagestore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// lanes is how many pages of a batch are under way at once: one is on its way to or from the medium while the other is
+// encoded or checked, which takes less. 512 pages of 2 MiB on two cores, in percent of a loop of raw writes of the same run:
+// 107 with two lanes, 99 with three, 84 with four; reads do not differ by more than their noise.
+const lanes = 2
+
+// PutAll is Put of many pages into a tier, each of them once: while some are written, the next are encoded and
+// checksummed. content returns the content of pages[i], one page long, either in buf, an aligned page that it may fill,
+// or in memory of its own, which must not change before PutAll returns. It is called in order, one call at a time, and
+// reading a page there from where it is goes on beside the writes too.
+//
+// PutAll stops at the first error, of a Put or of content. It returns how many of the front were put; of those behind the
+// first one that failed, some may have been as well. It needs no more memory than a few pages, however many there are.
+func (s *Store) PutAll(ctx context.Context, tier int, pages []uint64, kind Kind, content func(i int, buf []byte) ([]byte, error)) (put int, err error) {
+	b := newBatch(len(pages))
+	b.run(func() {
+		buf := s.buffer()
+		defer s.freeBuffer(buf)
+		room := buf.room(s.opts.PageSize)[:s.opts.PageSize]
+		for {
+			b.mu.Lock()
+			i, ok := b.take()
+			if !ok {
+				b.mu.Unlock()
+				return
+			}
+			c, err := content(i, room)
+			b.mu.Unlock()
+			if err != nil {
+				err = fmt.Errorf("content of page %d: %w", pages[i], err)
+			} else {
+				err = s.Put(ctx, tier, pages[i], c, kind)
+			}
+			if err != nil {
+				b.stop(i, err)
+			}
+		}
+	})
+	return b.end, b.err
+}
+
+// GetAll is Get of many pages: while f has one, the next are read and checked. f is called in the order of pages, one
+// call at a time, with an index into pages and the content, which is f's until it returns. GetAll stops at the first
+// error, of a Get or of f, and returns how many pages f took. It needs no more memory than a few pages.
+func (s *Store) GetAll(ctx context.Context, pages []uint64, f func(i int, content []byte) error) (got int, err error) {
+	b := newBatch(len(pages))
+	b.run(func() {
+		buf := s.buffer()
+		defer s.freeBuffer(buf)
+		room := buf.room(s.opts.PageSize)[:s.opts.PageSize]
+		for {
+			b.mu.Lock()
+			i, ok := b.take()
+			b.mu.Unlock()
+			if !ok {
+				return
+			}
+			err := s.Get(ctx, pages[i], room)
+			if !b.await(i) {
+				return
+			}
+			if err == nil {
+				err = f(i, room)
+			}
+			if err != nil {
+				b.stop(i, err)
+			}
+			b.pass()
+		}
+	})
+	return b.end, b.err
+}
+
+// batch is the pages 0 up to end that several lanes work on: they take them in order, and end them in any.
+type batch struct {
+	mu   sync.Mutex
+	next int // to take
+	end  int // falls to the first page that failed
+	err  error
+	// turn is the page whose lane may hand it on, where they are handed on in order.
+	turn   int
+	passed sync.Cond
+}
+
+func newBatch(n int) *batch {
+	b := &batch{end: n}
+	b.passed.L = &b.mu
+	return b
+}
+
+// run runs the lanes and waits for them.
+func (b *batch) run(lane func()) {
+	var wg sync.WaitGroup
+	for range min(lanes, b.end) {
+		wg.Go(lane)
+	}
+	wg.Wait()
+}
+
+// take returns the next page, if there is one. The caller holds mu.
+func (b *batch) take() (int, bool) {
+	if b.next >= b.end {
+		return 0, false
+	}
+	b.next++
+	return b.next - 1, true
+}
+
+// stop ends the batch at a page that failed. Pages before it are under way, and may still fail.
+func (b *batch) stop(i int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i < b.end {
+		b.end, b.err = i, err
+	}
+	b.passed.Broadcast()
+}
+
+// await waits for the turn of a page, and says whether it comes. The lanes before it end their pages by themselves.
+func (b *batch) await(i int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.turn < i && i < b.end {
+		b.passed.Wait()
+	}
+	return i < b.end
+}
+
+// pass gives the turn to the next page.
+func (b *batch) pass() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turn++
+	b.passed.Broadcast()
+}
