@@ -3,9 +3,11 @@ package pagestore_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -233,6 +235,9 @@ func TestBatchOverlaps(t *testing.T) {
 	fs.Before = func(op vfs.Op) error {
 		switch {
 		case counts(op, vfs.OpWrite):
+			for range 1000 { // So that a lane too many would be seen.
+				runtime.Gosched()
+			}
 			return await(min(int(writes.Add(1)), n)) // The first write waits for the second page.
 		case counts(op, vfs.OpRead):
 			arrive(int(reads.Add(1)) - 1)
@@ -297,6 +302,37 @@ func TestAlignment(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestPadding: behind the stored bytes of a record that is shorter than its blocks there is nothing of what went through
+// the same memory before.
+func TestPadding(t *testing.T) {
+	fs := vfs.NewMem(0)
+	s := mustOpen(t, memOptions(fs))
+	full := vfs.Buffer(pageSize + vfs.BlockSize)[1:][:pageSize] // Not aligned, so it passes through a buffer.
+	for i := range full {
+		full[i] = 0xff
+	}
+	for page := range uint64(20) {
+		if err := s.Put(t.Context(), 2, page, full, pagestore.Kind{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := put(s, int(page%2), page, 1); err != nil { // It shrinks.
+			t.Fatal(err)
+		}
+		in, err := s.Stat(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := slurp(t, fs, in.File)[in.Offset : in.Offset+in.Bytes]
+		end := vfs.BlockSize + int(binary.LittleEndian.Uint32(rec[28:]))
+		if end >= len(rec) {
+			t.Fatalf("a record of %d bytes has no padding to look at", len(rec))
+		}
+		if bytes.Count(rec[end:], []byte{0}) != len(rec)-end {
+			t.Errorf("page %d: the padding holds something", page)
 		}
 	}
 }
