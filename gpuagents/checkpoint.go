@@ -41,8 +41,9 @@ type PageStore interface {
 	Note() []byte
 	// Pages are the ids of the pages in ascending order.
 	Pages() []uint64
-	Get(ctx context.Context, page uint64, dst []byte) error
-	Put(ctx context.Context, tier int, page uint64, content []byte, kind tiers.Kind) error
+	// GetAll and PutAll move many pages, one while the next is read from where it is or checked.
+	GetAll(ctx context.Context, pages []uint64, f func(i int, content []byte) error) (got int, err error)
+	PutAll(ctx context.Context, tier int, pages []uint64, kind tiers.Kind, content func(i int, buf []byte) ([]byte, error)) (put int, err error)
 	Commit(ctx context.Context, note []byte) (epoch uint64, err error)
 	Close() error
 }
@@ -92,7 +93,7 @@ type checkpoint struct {
 	stored uint64     // the entry of the last checkpoint
 	ended  time.Time  // of the last checkpoint
 	cost   time.Duration
-	page   []byte
+	pages  []uint64 // of the last checkpoint
 }
 
 // openCheckpoint opens what is kept of a shard. What cannot be read is thrown away.
@@ -104,7 +105,7 @@ func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st *state, log *slog.Log
 		open:  func() (PageStore, error) { return a.o.Checkpoints.Open(s.ID, shard, st.layout.PageBytes, st.pages) },
 		drop:  func() error { return a.o.Checkpoints.Remove(s.ID, shard) },
 		saved: func(err error, took time.Duration) { a.o.Metrics.saved(st.bound.Cell.Name, err, took) },
-		log:   log, entries: uint64(st.every.Entries), ticker: time.NewTicker(time.Duration(st.every.Interval)), ended: time.Now(), page: make([]byte, st.layout.PageBytes),
+		log:   log, entries: uint64(st.every.Entries), ticker: time.NewTicker(time.Duration(st.every.Interval)), ended: time.Now(),
 	}
 	var err error
 	if k.store, err = k.open(); errors.Is(err, tiers.ErrLocked) {
@@ -198,18 +199,17 @@ func (k *checkpoint) restore(ctx context.Context, st *state, in jobs.Log, answer
 
 // load copies the pages to the device. Those that are not kept have seen nothing.
 func (k *checkpoint) load(ctx context.Context, st *state) error {
-	for _, page := range k.store.Pages() {
-		if page >= uint64(st.pages) {
-			return fmt.Errorf("it has a page %d of %d", page, st.pages)
-		}
-		if err := k.store.Get(ctx, page, k.page); err != nil {
-			return err
-		}
-		if err := st.arena.Write(int64(page)*int64(st.layout.PageBytes), k.page); err != nil {
+	pages := k.store.Pages()
+	if n := len(pages); n > 0 && pages[n-1] >= uint64(st.pages) {
+		return fmt.Errorf("it has a page %d of %d", pages[n-1], st.pages)
+	}
+	_, err := k.store.GetAll(ctx, pages, func(i int, content []byte) error {
+		if err := st.arena.Write(int64(pages[i])*int64(st.layout.PageBytes), content); err != nil {
 			return fmt.Errorf("%w: %w", ErrDevice, err)
 		}
-	}
-	return nil
+		return nil
+	})
+	return err
 }
 
 // due is when to call tick.
@@ -245,18 +245,25 @@ func (k *checkpoint) save(ctx context.Context, st *state) error {
 	if k == nil || k.store == nil || k.last.Seq == k.stored {
 		return nil
 	}
-	begun, pages := time.Now(), 0
+	begun := time.Now()
 	defer func() { k.ended = time.Now(); k.cost = k.ended.Sub(begun) }()
-	note, err := json.Marshal(position{Version: positionVersion, State: st.meaning(), Entry: k.last.Seq, Digest: digest(k.last)})
+	k.pages = k.pages[:0]
 	for page, dirty := range st.dirty {
-		if !dirty || err != nil {
-			continue
+		if dirty {
+			k.pages = append(k.pages, uint64(page))
 		}
-		pages++
-		if err := st.arena.Read(int64(page)*int64(st.layout.PageBytes), k.page); err != nil {
-			return fmt.Errorf("checkpoint: %w: %w", ErrDevice, err)
-		}
-		err = k.store.Put(ctx, 0, uint64(page), k.page, pageKind)
+	}
+	note, err := json.Marshal(position{Version: positionVersion, State: st.meaning(), Entry: k.last.Seq, Digest: digest(k.last)})
+	if err == nil {
+		_, err = k.store.PutAll(ctx, 0, k.pages, pageKind, func(i int, buf []byte) ([]byte, error) {
+			if err := st.arena.Read(int64(k.pages[i])*int64(st.layout.PageBytes), buf); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+			}
+			return buf, nil
+		})
+	}
+	if errors.Is(err, ErrDevice) {
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	if err == nil {
 		_, err = k.store.Commit(ctx, note)
@@ -268,7 +275,7 @@ func (k *checkpoint) save(ctx context.Context, st *state) error {
 	}
 	clear(st.dirty)
 	k.stored = k.last.Seq
-	k.log.Debug("checkpoint stored", "entry", k.stored, "pages", pages, "took", time.Since(begun))
+	k.log.Debug("checkpoint stored", "entry", k.stored, "pages", len(k.pages), "took", time.Since(begun))
 	return nil
 }
 

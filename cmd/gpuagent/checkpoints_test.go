@@ -376,12 +376,11 @@ func kept(t *testing.T, dir, id string) []byte {
 		t.Errorf("no pages of %s", id)
 	}
 	var all []byte
-	for _, page := range s.Pages() {
-		content := make([]byte, 64<<10)
-		if err := s.Get(t.Context(), page, content); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := s.GetAll(t.Context(), s.Pages(), func(_ int, content []byte) error {
 		all = append(all, content...)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	return all
 }
@@ -490,20 +489,20 @@ func BenchmarkRecover(b *testing.B) {
 	}
 }
 
-// interrupted is a page store whose agent drains while it reads the first page.
+// interrupted is a page store whose agent drains while it reads.
 type interrupted struct {
 	gpuagents.PageStore
 	reading, drained chan struct{}
 }
 
-// Get implements gpuagents.PageStore.
-func (s interrupted) Get(ctx context.Context, page uint64, dst []byte) error {
+// GetAll implements gpuagents.PageStore.
+func (s interrupted) GetAll(ctx context.Context, pages []uint64, f func(int, []byte) error) (int, error) {
 	close(s.reading)
 	select {
 	case <-ctx.Done():
 	case <-s.drained:
 	}
-	return s.PageStore.Get(ctx, page, dst)
+	return s.PageStore.GetAll(ctx, pages, f)
 }
 
 // interrupting opens interrupted stores.
