@@ -61,14 +61,23 @@ func TestFuseKernelsOnTheCPU(t *testing.T) {
 
 func emulateFuse(t *testing.T, program string, f devicetest.Fuse, threads, blocks int) error {
 	t.Helper()
-	var file, want []byte
-	word := func(v uint64) {
-		file, want = binary.LittleEndian.AppendUint64(file, v), binary.LittleEndian.AppendUint64(want, v)
+	after, err := emulateLaunch(t, program, f.Params, threads, blocks)
+	if err != nil {
+		return err
 	}
-	for _, v := range []int{threads, blocks, len(f.Params)} {
+	f.Settle(after)
+	return equalMemory(after, f.Params)
+}
+
+// emulateLaunch runs a program of testdata/emulate_fuse.cpp and returns what is in the memory of each parameter then.
+func emulateLaunch(t *testing.T, program string, params []devicetest.Param, threads, blocks int) (after [][]byte, err error) {
+	t.Helper()
+	var file []byte
+	word := func(v uint64) { file = binary.LittleEndian.AppendUint64(file, v) }
+	for _, v := range []int{threads, blocks, len(params)} {
 		word(uint64(v))
 	}
-	for _, p := range f.Params {
+	for _, p := range params {
 		if p.Arg.Kind() != 0 {
 			word(0)
 			word(p.Arg.Bits())
@@ -76,32 +85,38 @@ func emulateFuse(t *testing.T, program string, f devicetest.Fuse, threads, block
 		}
 		word(1)
 		word(uint64(len(p.Mem)))
-		file, want = append(file, p.Mem...), append(want, p.Want...)
+		file = append(file, p.Mem...)
 	}
 	path := filepath.Join(t.TempDir(), "parameters")
 	if err := os.WriteFile(path, file, 0o600); err != nil {
-		return err
+		return nil, err
 	}
 	if out, err := exec.Command(program, path).CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
+		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
 	have, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if len(have) != len(want) {
-		return fmt.Errorf("%d bytes, want %d", len(have), len(want))
+	if len(have) != len(file) {
+		return nil, fmt.Errorf("%d bytes, want %d", len(have), len(file))
 	}
-	after, at := make([][]byte, len(f.Params)), 24 // behind the first words
-	for i, p := range f.Params {
+	at := 24 // behind the first words
+	for _, p := range params {
 		at += 16
-		after[i] = have[at:][:len(p.Mem)]
+		after = append(after, have[at:][:len(p.Mem)])
 		at += len(p.Mem)
 	}
-	f.Settle(after)
-	for i := range want {
-		if have[i] != want[i] {
-			return fmt.Errorf("byte %d of %d is %#x, want %#x", i, len(want), have[i], want[i])
+	return after, nil
+}
+
+// equalMemory compares the memory of each parameter with what is wanted.
+func equalMemory(after [][]byte, params []devicetest.Param) error {
+	for i, p := range params {
+		for k, want := range p.Want {
+			if after[i][k] != want {
+				return fmt.Errorf("parameter %d: byte %d of %d is %#x, want %#x", i, k, len(p.Want), after[i][k], want)
+			}
 		}
 	}
 	return nil

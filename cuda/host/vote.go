@@ -23,19 +23,23 @@ func (t *tally) vote(agent, candidate, count, priority uint32) {
 	}
 }
 
-// decide is the outcome under a rule, as consensus.Decide has it: the candidate with the most votes, the smallest index of
-// several, or NoDecision when the rule asks for more than it got, or nobody has a vote, which agents without weight do not.
-// Nobody abstains here, so the votes cast are all votes. quorum is a fraction in 16.16 fixed point; 0, which is no quorum,
-// asks for one vote.
+// decide is the outcome under a rule; agents without weight have no vote.
 func (t *tally) decide(rule kernels.Rule, quorum uint32) uint32 {
+	return decision(t.counts[:], rule, quorum)
+}
+
+// decision is the outcome of a vote under a rule, as consensus.Decide has it where nobody abstains or those who do are not
+// counted: the candidate with the most votes, the smallest index of several, or NoDecision when the rule asks for more than it
+// got, or nobody has a vote. quorum is a fraction in 16.16 fixed point; 0, which is no quorum, asks for one vote.
+func decision(counts []uint32, rule kernels.Rule, quorum uint32) uint32 {
 	winner, total := 0, uint64(0)
-	for c, n := range t.counts {
+	for c, n := range counts {
 		total += uint64(n)
-		if n > t.counts[winner] {
+		if n > counts[winner] {
 			winner = c
 		}
 	}
-	votes := uint64(t.counts[winner])
+	votes := uint64(counts[winner])
 	met := votes > 0
 	switch rule {
 	case kernels.RuleMajority:

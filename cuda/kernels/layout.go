@@ -14,12 +14,19 @@ const (
 	F32 Elem = iota + 1
 	U32
 	U64
+	U8
+	BF16
 )
 
 // Bytes is the size of one element.
 func (e Elem) Bytes() int {
-	if e == U64 {
+	switch e {
+	case U64:
 		return 8
+	case BF16:
+		return 2
+	case U8:
+		return 1
 	}
 	return 4
 }
@@ -31,6 +38,9 @@ type Var struct {
 	Elem  Elem
 	Width int
 	Group bool
+	// Together says that the elements of one agent, or of one group, stand behind one another: for variables of agents that are
+	// addressed one by one, of which a random one then is one stretch of memory and not Width of them.
+	Together bool
 }
 
 // varAlign is the alignment of each variable inside a page: one coalesced access of a warp of 8-byte elements.
@@ -41,7 +51,11 @@ const varAlign = 256
 //
 //	Offsets[v] + ((c*Slots + s)*Agents + a) * Elem.Bytes()
 //
-// and that of a group variable at Offsets[v] + (c*Slots + s) * Elem.Bytes(). A page of zeros is the state of groups that
+// and that of a group variable at Offsets[v] + (c*Slots + s) * Elem.Bytes(). Where the variable is Together, they stand at
+//
+//	Offsets[v] + ((s*Agents + a)*Width + c) * Elem.Bytes()
+//
+// and at Offsets[v] + (s*Width + c) * Elem.Bytes(). A page of zeros is the state of groups that
 // have seen nothing.
 type Layout struct {
 	Vars      []Var

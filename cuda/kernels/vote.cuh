@@ -2,7 +2,7 @@
 // number of threads matters. Tie rule: the smallest index wins, among candidates as among leaders.
 #pragma once
 
-#include "words.cuh"
+#include "decide.cuh"
 
 struct Tally {
   unsigned counts[VOTE_CANDIDATES];
@@ -58,22 +58,9 @@ __device__ __forceinline__ void cast(Tally *t, Ballots b) {
 
 __device__ __forceinline__ unsigned leader_of(const Tally *t) { return ~(unsigned)t->leader; }
 
-// The outcome under a rule, as consensus.Decide has it, where the rules say more; 0xffffffff when the rule asks for more than
-// the strongest got, or nobody has a vote, which agents without weight do not. Nobody abstains here, so the votes cast are all
-// votes. quorum is a fraction of 65536; 0, which is no quorum, asks for one vote.
+// The outcome under a rule; agents without weight have no vote.
 __device__ __forceinline__ unsigned decide(const Tally *t, unsigned rule, unsigned quorum) {
-  unsigned winner = 0;
-  unsigned long long total = 0;
-  for (unsigned c = 0; c < VOTE_CANDIDATES; c++) {
-    total += t->counts[c];
-    if (t->counts[c] > t->counts[winner]) winner = c;
-  }
-  unsigned long long votes = t->counts[winner];
-  bool met = votes > 0;
-  if (rule == RULE_MAJORITY) met = 2 * votes > total;
-  if (rule == RULE_QUORUM) met = votes > 0 && votes << 16 >= (unsigned long long)quorum * total;
-  if (rule == RULE_UNANIMOUS) met = votes > 0 && votes == total;
-  return met ? winner : 0xffffffffu;
+  return decision(t->counts, VOTE_CANDIDATES, rule, quorum);
 }
 
 // Advances a group's round by one compare-and-swap and returns the new round.

@@ -1,9 +1,10 @@
-// Runs a fusion kernel on the CPU: a thread of the operating system for each thread of a block, block after block. It is for
+// Runs a kernel of fusion or of agent-addressed swarms on the CPU: a thread of the operating system for each thread of a block, block after block. It is for
 // tests on machines without a GPU, as emulate_tally.cpp is for the tallies. Compile with -DKERNEL_FILE="...",
 // -DKERNEL=name and -DARGS=n, the number of its parameters.
 //
 // usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes or
 // value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +26,9 @@ static pthread_barrier_t block_barrier, warp_barriers[32];
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(8) uint2 {
   unsigned x, y;
 };
@@ -34,6 +38,7 @@ struct alignas(16) uint4 {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
+static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
@@ -42,15 +47,27 @@ static inline float __uint_as_float(unsigned v) {
   memcpy(&f, &v, 4);
   return f;
 }
+static inline unsigned __float_as_uint(float f) {
+  unsigned v;
+  memcpy(&v, &f, 4);
+  return v;
+}
+static inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_system() { __threadfence(); }
 static inline void __syncthreads() { pthread_barrier_wait(&block_barrier); }
 static inline void warp_wait() { pthread_barrier_wait(&warp_barriers[threadIdx.x / 32]); }
+static inline void __syncwarp(unsigned) { warp_wait(); }
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(unsigned v) { return __builtin_ffs((int)v); }
 static inline int __clz(unsigned v) { return v ? __builtin_clz(v) : 32; }
 template <class T> static inline T __ldcg(const T *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
+template <class T> static inline void __stcs(T *p, T v) { *p = v; }
+static inline unsigned atomicExch(unsigned *p, unsigned v) { return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST); }
 template <class T> static inline T atomicAdd(T *p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
 template <> inline float atomicAdd(float *p, float v) {
   float old, sum;
@@ -154,6 +171,12 @@ int main(int, char **argv) {
         KERNEL(p[0], p[1], p[2], p[3], p[4]);
 #elif ARGS == 6
         KERNEL(p[0], p[1], p[2], p[3], p[4], p[5]);
+#elif ARGS == 10
+        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9]);
+#elif ARGS == 11
+        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10]);
+#elif ARGS == 13
+        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12]);
 #else
         KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13]);
 #endif

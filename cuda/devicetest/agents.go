@@ -1,0 +1,195 @@
+package devicetest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// AgentKernels are the kernels of agent-addressed swarms, which RandomAgents knows.
+var AgentKernels = []string{
+	"gru_tick_h8_f32", "gru_tick_h16_f32", "gru_tick_h32_f32", "gru_tick_h8_bf16", "gru_tick_h16_bf16", "gru_tick_h32_bf16",
+	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16", "gru_step_h32_bf16",
+	"leaky_tick", "leaky_step", "step_decide",
+}
+
+func init() {
+	for _, name := range AgentKernels {
+		cases[name] = testCase{compiled: true, make: func(r *rand.Rand, n int) []param { return launchOf(RandomAgents(r, name, n)) }}
+	}
+}
+
+// agentCase is a swarm with a random state.
+type agentCase struct {
+	r                         *rand.Rand
+	layout                    kernels.Layout
+	words                     []uint32
+	weights                   []float32
+	groups, candidates, class int // class 0: leaky
+	elem                      kernels.Elem
+	pages                     []byte
+}
+
+// RandomAgents is a launch over a swarm of about n agents, fewer where a step takes the host long: groups of all sizes in
+// several pages, the last of them not full, with agents that have never stepped. Sparse launches have agents that there are
+// not, and inputs that are huge, NaN and infinite. Want of a result is what it was before the launch.
+func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
+	c := &agentCase{r: r, candidates: 2 + r.IntN(kernels.AgentMostCandidates-1), elem: kernels.F32}
+	leaky := strings.HasPrefix(kernel, "leaky")
+	if strings.HasSuffix(kernel, "bf16") {
+		c.elem = kernels.BF16
+	}
+	if leaky {
+		c.candidates = 2
+	} else {
+		c.class = 8
+		if at := strings.Index(kernel, "_h"); at >= 0 {
+			fmt.Sscanf(kernel[at:], "_h%d_", &c.class) //nolint:errcheck // a name of the list above
+		}
+		n = min(n, 40_000/c.class)
+	}
+	c.swarm(min(n, 20_000))
+	pages := changed(c.pages)
+	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
+	head := []Param{pages, {Arg: device.Uint64(uint64(c.layout.PageBytes))}, constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words))}
+	scratch := make([]uint64, kernels.AgentScratch)
+	for i := kernels.AgentTally; i < len(scratch); i++ {
+		scratch[i] = r.Uint64()
+	}
+	kept, result, sequence := changed(device.Bytes(scratch)), changed(make([]byte, 8*kernels.AgentResultWords)), Param{Arg: device.Uint32(1 + r.Uint32N(1<<31))}
+	if strings.Contains(kernel, "_tick") {
+		return append(head, constant(device.Bytes(c.weights)), word(c.groups), changed(make([]byte, c.groups)), kept, sequence, result)
+	}
+	all := c.groups * c.layout.Agents
+	agents, inputs := c.observations(min(n, all))
+	votes := make([]byte, len(agents))
+	if kernel != "step_decide" {
+		return append(head, constant(device.Bytes(c.weights)), word(c.groups), constant(device.Bytes(agents)), constant(device.Bytes(inputs)),
+			word(len(agents)), changed(votes), kept)
+	}
+	stamps := make([]uint32, c.groups)
+	for i := range stamps {
+		stamps[i] = r.Uint32N(3)
+	}
+	for i, a := range agents {
+		votes[i] = byte(r.IntN(c.candidates))
+		if int64(a) >= int64(all) || r.IntN(10) == 0 {
+			votes[i] = kernels.AgentNoVote
+		}
+	}
+	scratch[kernels.AgentStepped], scratch[kernels.AgentRefused] = r.Uint64N(100), r.Uint64N(100)
+	kept = changed(device.Bytes(scratch))
+	return append(head, word(c.groups), constant(device.Bytes(agents)), constant(votes), word(len(agents)),
+		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result)
+}
+
+// changed is memory that a launch writes.
+func changed(mem []byte) Param {
+	return Param{Mem: append([]byte{}, mem...), Want: []byte{}}
+}
+
+// swarm makes the layout, the parameters, the weights and the pages.
+func (c *agentCase) swarm(n int) {
+	r := c.r
+	sizes := []int{1, 2, 3, 5, 31, 32, 33, 64, 100, 257, 300, 1500, 4100}
+	for len(sizes) > 1 && sizes[len(sizes)-1] > max(n, 5) {
+		sizes = sizes[:len(sizes)-1]
+	}
+	agents := sizes[r.IntN(len(sizes))]
+	c.groups = max(1, (n+agents-1)/agents)
+	vars := kernels.AgentLeakyVars()
+	if c.class > 0 {
+		vars = kernels.AgentGRUVars(c.class, c.candidates, c.elem)
+	}
+	for size := 4096; ; size *= 2 {
+		l, err := kernels.NewLayout(vars, agents, size)
+		if err == nil && l.Slots > r.IntN(9) {
+			c.layout = l
+			break
+		}
+	}
+	c.words = make([]uint32, kernels.AgentWords)
+	c.words[kernels.AgentCandidates], c.words[kernels.AgentRule], c.words[kernels.AgentQuorum] = uint32(c.candidates), r.Uint32N(5), r.Uint32N(1<<16+1)
+	c.words[kernels.AgentFeatures] = 1 + r.Uint32N(kernels.AgentLeakyFeatures)
+	c.words[kernels.AgentDecay], c.words[kernels.AgentThreshold], c.words[kernels.AgentTraceRate] = math.Float32bits(0.9), math.Float32bits(1), math.Float32bits(0.01)
+	if c.class > 0 {
+		c.words[kernels.AgentFeatures] = 1 + r.Uint32N(uint32(c.class))
+		c.weights = make([]float32, kernels.AgentGRUWeights(c.class, c.candidates))
+		for i := range c.weights {
+			c.weights[i] = float32(r.NormFloat64() / 2)
+		}
+	} else {
+		c.weights = make([]float32, 1)
+	}
+	c.state()
+}
+
+// state fills the pages: random values where agents are, and poison in between.
+func (c *agentCase) state() {
+	l := c.layout
+	c.pages = make([]byte, (c.groups+l.Slots-1)/l.Slots*l.PageBytes)
+	for i := range c.pages {
+		c.pages[i] = poison
+	}
+	for g := range c.groups {
+		page := c.pages[g/l.Slots*l.PageBytes:][:l.PageBytes]
+		slot := g % l.Slots
+		for v, of := range l.Vars {
+			n, first := of.Width, slot*of.Width
+			if !of.Group {
+				n, first = n*l.Agents, first*l.Agents
+			}
+			to := page[int(l.Offsets[v])+first*of.Elem.Bytes():][:n*of.Elem.Bytes()]
+			for k := range n {
+				c.element(of, to[k*of.Elem.Bytes():])
+			}
+		}
+	}
+}
+
+func (c *agentCase) element(of kernels.Var, to []byte) {
+	v := float32(c.r.Float64()*2 - 1)
+	switch of.Elem {
+	case kernels.U8:
+		to[0] = byte(c.r.IntN(c.candidates + 1))
+	case kernels.U32:
+		device.Of[uint32](to[:4])[0] = c.r.Uint32N(1000)
+	case kernels.U64:
+		device.Of[uint64](to[:8])[0] = c.r.Uint64N(1 << 40)
+	case kernels.BF16:
+		device.Of[uint16](to[:2])[0] = device.ToBF16(v)
+	default:
+		device.Of[float32](to[:4])[0] = v
+	}
+}
+
+// observations address about half of n agents, each once at most, in any order.
+func (c *agentCase) observations(n int) (agents []uint32, inputs []float32) {
+	r, all := c.r, c.groups*c.layout.Agents
+	for _, a := range r.Perm(all)[:min(n, all)] {
+		if r.IntN(2) == 0 {
+			continue
+		}
+		agents = append(agents, uint32(a))
+		if r.IntN(30) == 0 {
+			agents = append(agents, []uint32{uint32(all), uint32(all) + r.Uint32N(1000), math.MaxUint32}[r.IntN(3)])
+		}
+	}
+	for range len(agents) * int(c.words[kernels.AgentFeatures]) {
+		v := float32(r.NormFloat64())
+		switch r.IntN(200) {
+		case 0:
+			v = math.Float32frombits([]uint32{0x7f800000, 0xff800000, 0x7fc00000, 0xffc10000, 0x7f810000}[r.IntN(5)])
+		case 1:
+			v *= 1e30
+		case 2:
+			v *= 1e-40
+		}
+		inputs = append(inputs, v)
+	}
+	return agents, inputs
+}

@@ -1,0 +1,225 @@
+package host
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+func init() {
+	for _, class := range []int{8, 16, kernels.AgentMostHidden} {
+		for _, elem := range []kernels.Elem{kernels.F32, kernels.BF16} {
+			open := func(s *agentSwarm, weights []float32) agentCell { return newAgentGRU(s, weights, class, elem) }
+			register(kernels.AgentGRUName("tick", class, elem), func(b *Block) { agentTick(b, open) })
+			register(kernels.AgentGRUName("step", class, elem), func(b *Block) { agentStep(b, open) })
+		}
+	}
+	open := func(s *agentSwarm, _ []float32) agentCell { return newAgentLeaky(s) }
+	register("leaky_tick", func(b *Block) { agentTick(b, open) })
+	register("leaky_step", func(b *Block) { agentStep(b, open) })
+	register("step_decide", stepDecide)
+}
+
+// agentSwarm is an agent-addressed swarm as its kernels get it.
+type agentSwarm struct {
+	pages                             []byte
+	pageBytes                         uint64
+	offsets, words                    []uint32
+	agents, slots, groups, candidates int
+}
+
+// openAgents reads the arguments of a kernel whose groups are argument number groups.
+func openAgents(b *Block, groups int) *agentSwarm {
+	layout, words := Mem[uint32](b, 2), Mem[uint32](b, 3)
+	return &agentSwarm{
+		pages: Mem[byte](b, 0), pageBytes: b.Uint64(1), offsets: layout[2:], words: words,
+		agents: int(layout[0]), slots: int(layout[1]), groups: int(b.Uint32(groups)), candidates: int(words[kernels.AgentCandidates]),
+	}
+}
+
+// variable is what stands in a page from a variable on.
+func (s *agentSwarm) variable(page, v int) []byte {
+	return s.pages[uint64(page)*s.pageBytes:][:s.pageBytes][s.offsets[v]:]
+}
+
+func (s *agentSwarm) counts(group int) []uint32 {
+	at := group % s.slots * s.candidates * 4
+	return device.Of[uint32](s.variable(group/s.slots, kernels.AgentVarCounts)[at : at+4*s.candidates])
+}
+
+func (s *agentSwarm) round(group int) *uint64 {
+	return &device.Of[uint64](s.variable(group/s.slots, kernels.AgentVarRound)[:8*s.slots])[group%s.slots]
+}
+
+// vote is the byte of an agent, by its index in the page.
+func (s *agentSwarm) vote(page, at int) *byte { return &s.variable(page, kernels.AgentVarVote)[at] }
+
+func (s *agentSwarm) decide(counts []uint32) byte {
+	return byte(decision(counts, kernels.Rule(s.words[kernels.AgentRule]), s.words[kernels.AgentQuorum]))
+}
+
+// agentCell is the step of one agent, the one at index at of a page.
+type agentCell interface {
+	// hold takes over the inputs of an observation.
+	hold(page, at int, inputs []float32)
+	// step moves the agent by the inputs that it holds and returns the candidate that it votes for.
+	step(page, at int) int
+}
+
+// agentTick is the twin of tick in agents.cuh: a block steps its share of the groups.
+func agentTick(b *Block, open func(*agentSwarm, []float32) agentCell) {
+	s := openAgents(b, 5)
+	cell := open(s, Mem[float32](b, 4))
+	decisions, scratch, result := Mem[byte](b, 6), Mem[uint64](b, 7), Mem[uint64](b, 9)
+	sums := make([]uint64, s.candidates)
+	first, end := b.Part(uint64(s.groups))
+	for g := int(first); g < int(end); g++ {
+		counts := s.counts(g)
+		clear(counts)
+		page := g / s.slots
+		for a := range s.agents {
+			at := g%s.slots*s.agents + a
+			best := cell.step(page, at)
+			*s.vote(page, at) = byte(best + 1)
+			counts[best]++
+		}
+		for c, n := range counts {
+			sums[c] += uint64(n)
+		}
+		*s.round(g)++
+		decisions[g] = s.decide(counts)
+	}
+	for c, n := range sums {
+		atomic.AddUint64(&scratch[kernels.AgentSum+c], n)
+	}
+	if !lastBlock(b, scratch) {
+		return
+	}
+	for c := range s.candidates {
+		scratch[kernels.AgentTally+c] = scratch[kernels.AgentSum+c]
+		result[kernels.AgentResultTally+c] = scratch[kernels.AgentSum+c]
+		scratch[kernels.AgentSum+c] = 0
+	}
+	result[kernels.AgentStepped], result[kernels.AgentOutside], result[kernels.AgentRefused] = uint64(s.groups)*uint64(s.agents), 0, 0
+	atomic.StoreUint64(&result[kernels.AgentDone], uint64(b.Uint32(8)))
+}
+
+// agentStep is the twin of gru_step.cu and leaky_step.cu.
+func agentStep(b *Block, open func(*agentSwarm, []float32) agentCell) {
+	s := openAgents(b, 5)
+	cell := open(s, Mem[float32](b, 4))
+	agents, inputs, votes, scratch := Mem[uint32](b, 6), Mem[float32](b, 7), Mem[byte](b, 9), Mem[uint64](b, 10)
+	features := int(s.words[kernels.AgentFeatures])
+	held := make([]float32, features)
+	first, end := b.Part(uint64(b.Uint32(8)))
+	for i := int(first); i < int(end); i++ {
+		votes[i] = kernels.AgentNoVote
+		group := int(agents[i]) / s.agents
+		if group >= s.groups {
+			atomic.AddUint64(&scratch[kernels.AgentOutside], 1)
+			continue
+		}
+		if !holdInputs(held, inputs[i*features:][:features]) {
+			atomic.AddUint64(&scratch[kernels.AgentRefused], 1)
+			continue
+		}
+		page := group / s.slots
+		at := int(agents[i]) - page*s.slots*s.agents
+		cell.hold(page, at, held)
+		best := cell.step(page, at)
+		votes[i] = byte(best)
+		atomic.AddUint64(&scratch[kernels.AgentStepped], 1)
+		s.revote(scratch, group, s.vote(page, at), best)
+	}
+}
+
+// holdInputs are inputs as they are held; false: one is not finite.
+func holdInputs(held, inputs []float32) bool {
+	for k, v := range inputs {
+		if v-v != 0 {
+			return false
+		}
+		held[k] = clamp32(v, kernels.AgentInput)
+	}
+	return true
+}
+
+// revote replaces the vote of an agent.
+func (s *agentSwarm) revote(scratch []uint64, group int, vote *byte, best int) {
+	old := int(*vote)
+	if old == best+1 {
+		return
+	}
+	*vote = byte(best + 1)
+	counts := s.counts(group)
+	atomic.AddUint32(&counts[best], 1)
+	atomic.AddUint64(&scratch[kernels.AgentTally+best], 1)
+	if old >= 1 && old <= s.candidates {
+		atomic.AddUint32(&counts[old-1], math.MaxUint32)
+		atomic.AddUint64(&scratch[kernels.AgentTally+old-1], math.MaxUint64)
+	}
+}
+
+// stepDecide is the twin of step_decide.cu.
+func stepDecide(b *Block) {
+	s := openAgents(b, 4)
+	agents, votes, stamps, decisions := Mem[uint32](b, 5), Mem[byte](b, 6), Mem[uint32](b, 8), Mem[byte](b, 9)
+	scratch, sequence, result := Mem[uint64](b, 10), b.Uint32(11), Mem[uint64](b, 12)
+	first, end := b.Part(uint64(b.Uint32(7)))
+	for i := int(first); i < int(end); i++ {
+		decisions[i] = kernels.AgentNoVote
+		if votes[i] == kernels.AgentNoVote {
+			continue
+		}
+		group := int(agents[i]) / s.agents
+		decisions[i] = s.decide(s.counts(group))
+		if atomic.SwapUint32(&stamps[group], sequence) != sequence {
+			*s.round(group)++
+		}
+	}
+	if !lastBlock(b, scratch) {
+		return
+	}
+	copy(result[kernels.AgentResultTally:], scratch[kernels.AgentTally:][:s.candidates])
+	for i := kernels.AgentStepped; i <= kernels.AgentRefused; i++ {
+		result[i] = scratch[i]
+		scratch[i] = 0
+	}
+	atomic.StoreUint64(&result[kernels.AgentDone], uint64(sequence))
+}
+
+// agentLeaky is the twin of leaky_agents.cuh.
+type agentLeaky struct {
+	s                      *agentSwarm
+	decay, threshold, rate float32
+}
+
+func newAgentLeaky(s *agentSwarm) agentCell {
+	word := func(i int) float32 { return math.Float32frombits(s.words[i]) }
+	return &agentLeaky{s, word(kernels.AgentDecay), word(kernels.AgentThreshold), word(kernels.AgentTraceRate)}
+}
+
+// floats are n float32 of a variable from element at on.
+func (s *agentSwarm) floats(page, v, at, n int) []float32 {
+	return device.Of[float32](s.variable(page, v)[4*at : 4*(at+n)])
+}
+
+func (c *agentLeaky) hold(page, at int, inputs []float32) {
+	to := c.s.floats(page, kernels.AgentVarInput, 2*at, 2)
+	to[1] = 0
+	copy(to, inputs)
+}
+
+func (c *agentLeaky) step(page, at int) int {
+	input := c.s.floats(page, kernels.AgentVarInput, 2*at, 2)
+	potential, trace := &c.s.floats(page, kernels.AgentVarPotential, at, 1)[0], &c.s.floats(page, kernels.AgentVarTrace, at, 1)[0]
+	v, spike, vote := fma32(c.decay, *potential, fma32(input[0], input[1], input[0])), float32(0), 0
+	if v > c.threshold {
+		v, spike, vote = v-c.threshold, 1, 1
+	}
+	*potential = v
+	*trace = fma32(c.rate, spike-*trace, *trace)
+	return vote
+}

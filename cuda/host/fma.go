@@ -1,0 +1,58 @@
+package host
+
+import (
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// The functions of this file are those of cuda/kernels/fma.cuh, to the same bits.
+
+// fma32 is a*b + c rounded once to the nearest float32, ties to even. The product of two float32 is exact in float64. Its sum
+// with c is rounded to 53 bits first, which goes wrong only where that lands on a tie of the second rounding that the exact
+// sum is not: such a sum is rounded to odd instead, which no second rounding mistakes for a tie.
+func fma32(a, b, c float32) float32 {
+	p, d := float64(a)*float64(b), float64(c)
+	s := p + d
+	bits := math.Float64bits(s)
+	const tie, below, exponent = 1 << 28, 1<<29 - 1, (1023 - 126) << 52 // of a normal float32
+	if bits&below != tie && bits&^(1<<63) >= exponent {
+		return float32(s)
+	}
+	// What the sum has lost (Knuth: The Art of Computer Programming, volume 2, 4.2.2, theorem B).
+	e := s - p
+	lost := (p - (s - e)) + (d - e)
+	if lost != 0 && bits&1 == 0 {
+		if (lost > 0) == (s > 0) {
+			bits++
+		} else {
+			bits--
+		}
+		s = math.Float64frombits(bits)
+	}
+	return float32(s)
+}
+
+// fmaSat is fma32 within [0, 1]; NaN is 0.
+func fmaSat(a, b, c float32) float32 {
+	switch v := fma32(a, b, c); {
+	case !(v > 0):
+		return 0
+	case v > 1:
+		return 1
+	default:
+		return v
+	}
+}
+
+// logistic32 is the logistic function to 3e-5 for |x| < 2^31.
+func logistic32(x float32) float32 {
+	q := float32(x * x)
+	above := float32(x * fma32(fma32(kernels.LogisticA2, q, kernels.LogisticA1), q, kernels.LogisticA0))
+	below := fma32(q+kernels.LogisticB1, q, kernels.LogisticB0)
+	return fmaSat(above, 1/below, 0.5)
+}
+
+// roundBF16 is the nearest bf16, ties to even.
+func roundBF16(v float32) float32 { return device.FromBF16(device.ToBF16(v)) }

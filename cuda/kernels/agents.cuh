@@ -1,0 +1,179 @@
+// What the kernels of agent-addressed cells share: where state stands, spans of groups, decisions, the swarm's tally. See agents.go.
+// Blocks are whole warps.
+#pragma once
+
+#include "agents_words.cuh"
+#include "decide.cuh"
+#include "fma.cuh"
+
+typedef unsigned long long u64;
+
+// The elements of state and what is 16 bytes of them.
+struct F32 {
+  enum { BYTES = 4, VALUES = 4 };
+  static __device__ __forceinline__ float round(float v) { return v; }
+  static __device__ __forceinline__ void unpack(float *to, uint4 v) {
+    *(float4 *)to = make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+  }
+  static __device__ __forceinline__ uint4 pack(const float *v) {
+    const float4 f = *(const float4 *)v;
+    return make_uint4(__float_as_uint(f.x), __float_as_uint(f.y), __float_as_uint(f.z), __float_as_uint(f.w));
+  }
+};
+
+// bf16, of a pair the even element in the low half. Values to be packed are finite and rounded.
+struct BF16 {
+  enum { BYTES = 2, VALUES = 8 };
+  static __device__ __forceinline__ float round(float v) {
+    const unsigned u = __float_as_uint(v);
+    return __uint_as_float((u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u);
+  }
+  static __device__ __forceinline__ void unpack(float *to, uint4 v) {
+    ((float4 *)to)[0] = make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u), __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
+    ((float4 *)to)[1] = make_float4(__uint_as_float(v.z << 16), __uint_as_float(v.z & 0xffff0000u), __uint_as_float(v.w << 16), __uint_as_float(v.w & 0xffff0000u));
+  }
+  static __device__ __forceinline__ unsigned pair(float low, float high) { return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u); }
+  static __device__ __forceinline__ uint4 pack(const float *v) {
+    const float4 a = ((const float4 *)v)[0], b = ((const float4 *)v)[1];
+    return make_uint4(pair(a.x, a.y), pair(a.z, a.w), pair(b.x, b.y), pair(b.z, b.w));
+  }
+};
+
+// The swarm as a kernel sees it.
+struct Swarm {
+  unsigned char *pages;
+  u64 page_bytes;
+  const unsigned *offsets, *params;
+  unsigned agents, slots, groups, candidates; // agents a group, groups a page and of the swarm
+
+  __device__ __forceinline__ Swarm(unsigned char *p, u64 bytes, const unsigned *layout, const unsigned *words, unsigned n)
+      : pages(p), page_bytes(bytes), offsets(layout + 2), params(words), agents(layout[0]), slots(layout[1]), groups(n), candidates(words[AGENT_CANDIDATES]) {}
+
+  __device__ __forceinline__ unsigned char *variable(unsigned page, unsigned v) const { return pages + page * page_bytes + offsets[v]; }
+  __device__ __forceinline__ u64 *round(unsigned page, unsigned slot) const { return (u64 *)variable(page, AGENT_VAR_ROUND) + slot; }
+  __device__ __forceinline__ unsigned *counts(unsigned page, unsigned slot) const { return (unsigned *)variable(page, AGENT_VAR_COUNTS) + slot * candidates; }
+  __device__ __forceinline__ unsigned char decide(const unsigned *counts) const {
+    return (unsigned char)decision(counts, candidates, params[AGENT_RULE], params[AGENT_QUORUM]);
+  }
+};
+
+// Whole groups of one page that a block steps at once.
+struct Span {
+  unsigned page, slot, groups, first; // the page, its first slot, how many, the first of them in the swarm
+};
+
+// Span number u of a swarm whose pages have per spans of size groups each.
+__device__ __forceinline__ Span span_of(const Swarm &s, unsigned u, unsigned per, unsigned size) {
+  Span r;
+  r.page = u / per;
+  r.slot = (u - r.page * per) * size;
+  r.first = r.page * s.slots + r.slot;
+  r.groups = s.slots - r.slot < size ? s.slots - r.slot : size;
+  const unsigned left = r.first < s.groups ? s.groups - r.first : 0;
+  if (left < r.groups) r.groups = left;
+  return r;
+}
+
+// Steps all agents. A Cell has open(), which all threads call first, and step(span, next, counts), which steps the agents of a span and
+// adds their votes to counts, [groups][candidates]; next is the block's next span, of no groups at the end.
+template <class Cell>
+__device__ __forceinline__ void tick(const Swarm &s, Cell &cell, unsigned char *decisions, u64 *scratch, unsigned sequence, u64 *result) {
+  __shared__ unsigned counts[AGENT_SPAN_GROUPS * AGENT_MOST_CANDIDATES], sums[AGENT_MOST_CANDIDATES];
+  __shared__ bool last;
+  const unsigned C = s.candidates;
+  for (unsigned i = threadIdx.x; i < AGENT_SPAN_GROUPS * AGENT_MOST_CANDIDATES; i += blockDim.x) counts[i] = 0;
+  if (threadIdx.x < AGENT_MOST_CANDIDATES) sums[threadIdx.x] = 0;
+  // Multiples of four groups begin at multiples of four agents, whatever the size of a group.
+  unsigned size = ((AGENT_SPAN - 1) / s.agents + 4) & ~3u;
+  if (size > AGENT_SPAN_GROUPS) size = AGENT_SPAN_GROUPS;
+  const unsigned per = (s.slots + size - 1) / size, units = (s.groups + s.slots - 1) / s.slots * per;
+  Span now = span_of(s, blockIdx.x < units ? blockIdx.x : units, per, size);
+  cell.open(now);
+  __syncthreads();
+  for (unsigned u = blockIdx.x; u < units; u += gridDim.x) {
+    const unsigned v = u + gridDim.x;
+    const Span next = span_of(s, v < units ? v : units, per, size);
+    cell.step(now, next, counts);
+    __syncthreads();
+    for (unsigned g = threadIdx.x; g < now.groups; g += blockDim.x) {
+      unsigned *mine = counts + g * C, *kept = s.counts(now.page, now.slot + g);
+      decisions[now.first + g] = s.decide(mine);
+      *s.round(now.page, now.slot + g) += 1;
+      for (unsigned c = 0; c < C; c++) {
+        kept[c] = mine[c];
+        if (mine[c]) atomicAdd(&sums[c], mine[c]);
+        mine[c] = 0;
+      }
+    }
+    __syncthreads();
+    now = next;
+  }
+  if (threadIdx.x < C && sums[threadIdx.x]) atomicAdd(&scratch[AGENT_SUM + threadIdx.x], (u64)sums[threadIdx.x]);
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicInc((unsigned *)&scratch[AGENT_TICKET], gridDim.x - 1) == gridDim.x - 1;
+  __syncthreads();
+  if (!last || threadIdx.x != 0) return;
+  __threadfence();
+  for (unsigned c = 0; c < C; c++) {
+    result[AGENT_RESULT_TALLY + c] = scratch[AGENT_TALLY + c] = __ldcg(&scratch[AGENT_SUM + c]);
+    scratch[AGENT_SUM + c] = 0;
+  }
+  result[AGENT_STEPPED] = (u64)s.groups * s.agents;
+  result[AGENT_OUTSIDE] = result[AGENT_REFUSED] = 0;
+  __threadfence_system();
+  *(volatile u64 *)&result[AGENT_DONE] = sequence;
+}
+
+// Where an addressed agent is.
+struct Place {
+  unsigned page, slot, at; // the page, its group's slot, the agent in the page
+};
+
+__device__ __forceinline__ Place place(const Swarm &s, unsigned agent) {
+  const unsigned group = agent / s.agents;
+  Place p;
+  p.page = group / s.slots;
+  p.slot = group - p.page * s.slots;
+  p.at = agent - p.page * s.slots * s.agents;
+  return p;
+}
+
+// What the threads of a block have counted of a sparse launch.
+struct Sparse {
+  int tally[AGENT_MOST_CANDIDATES];
+  unsigned stepped, outside, refused;
+};
+
+__device__ __forceinline__ void open_sparse(Sparse *b) {
+  if (threadIdx.x < AGENT_MOST_CANDIDATES) b->tally[threadIdx.x] = 0;
+  if (threadIdx.x == 0) b->stepped = b->outside = b->refused = 0;
+  __syncthreads();
+}
+
+// Replaces the vote of an agent, old, by candidate best.
+__device__ __forceinline__ void revote(const Swarm &s, Sparse *b, const Place &p, unsigned char *vote, unsigned old, unsigned best) {
+  if (old == best + 1) return;
+  *vote = (unsigned char)(best + 1);
+  unsigned *counts = s.counts(p.page, p.slot);
+  atomicAdd(&counts[best], 1u);
+  atomicAdd(&b->tally[best], 1);
+  if (old - 1 >= s.candidates) return; // 0, or what no kernel has written
+  atomicAdd(&counts[old - 1], 0xffffffffu);
+  atomicAdd(&b->tally[old - 1], -1);
+}
+
+__device__ __forceinline__ void close_sparse(const Swarm &s, const Sparse *b, u64 *scratch) {
+  __syncthreads();
+  if (threadIdx.x < s.candidates && b->tally[threadIdx.x]) atomicAdd(&scratch[AGENT_TALLY + threadIdx.x], (u64)(long long)b->tally[threadIdx.x]);
+  if (threadIdx.x != 0) return;
+  if (b->stepped) atomicAdd(&scratch[AGENT_STEPPED], (u64)b->stepped);
+  if (b->outside) atomicAdd(&scratch[AGENT_OUTSIDE], (u64)b->outside);
+  if (b->refused) atomicAdd(&scratch[AGENT_REFUSED], (u64)b->refused);
+}
+
+// An input as it is held; *odd becomes true of one that is not finite.
+__device__ __forceinline__ float held(float v, bool *odd) {
+  if ((__float_as_uint(v) & 0x7f800000u) == 0x7f800000u) *odd = true;
+  return v > AGENT_INPUT ? AGENT_INPUT : (v < -AGENT_INPUT ? -AGENT_INPUT : v);
+}

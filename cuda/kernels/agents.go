@@ -1,0 +1,197 @@
+package kernels
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// Agent-addressed swarms: an observation is for one agent, which has inputs of its own, holds the last of them, and votes for
+// one of AgentCandidates at most; all agents share the cell's weights. Results are the same bits on every device, for
+// every launch shape: sums of floats are chains of fused multiply-adds in a fixed order, all else is integers.
+
+// Words of the parameter block of agent-addressed cells. F is a float32 by its bits, the others are uint32.
+const (
+	AgentCandidates = iota // C, 2..AgentMostCandidates
+	AgentRule              // Rule of a group
+	AgentQuorum            // fraction in 16.16 fixed point, for RuleQuorum
+	AgentFeatures          // I: features an observation
+	AgentDecay             // F, leaky: what is left of a potential after a step
+	AgentThreshold         // F, leaky: the potential above which an agent spikes
+	AgentTraceRate         // F, leaky: rate of the running mean of spikes
+	AgentWords
+)
+
+// Variables of the state of agent-addressed cells, as indices of AgentGRUVars and AgentLeakyVars.
+const (
+	AgentVarRound     = iota           // group u64: ticks, and sparse launches in which one of its agents stepped
+	AgentVarCounts                     // group [C]: the votes of its agents now
+	AgentVarVote                       // agent: candidate + 1, or 0 before its first step
+	AgentVarInput                      // agent: the input that it holds
+	AgentVarHidden                     // agent [H], gru
+	AgentVarTrace                      // agent, leaky: running mean of its spikes
+	AgentVarPotential = AgentVarHidden // agent, leaky
+)
+
+// Numbers of the agent-addressed kernels.
+const (
+	AgentMostCandidates = 16
+	AgentMostHidden     = 32
+	AgentNoVote         = 255   // in place of a candidate: refused, or a rule that was not met
+	AgentInput          = 65536 // inputs beyond it, of either sign, count as it
+	AgentWeight         = 128   // the largest weight of a gru, of either sign
+	AgentLeakyFeatures  = 2     // the most features of leaky: the current, and the gain above one that it is multiplied by
+	AgentSpan           = 2048  // agents that a block steps between two decisions of groups, if groups are small
+	AgentSpanGroups     = 128   // and the most groups
+)
+
+// Coefficients of the logistic function, x (A0 + A1 q + A2 q^2) / (q^2 + B1 q + B0) + 1/2 with q = x^2, as float32: a minimax fit to
+// tanh over [0, 5.2], where it passes 1.
+const (
+	LogisticA0 float32 = 321.46945
+	LogisticA1 float32 = 8.122616
+	LogisticA2 float32 = 0.012773516
+	LogisticB0 float32 = 1286.1791
+	LogisticB1 float32 = 139.45882
+)
+
+// Words of 64 bits of the scratch memory of a swarm, zeros at first. It is not written by the host after that, but for
+// AgentTally where pages are.
+const (
+	AgentTicket  = iota                             // blocks that are done
+	AgentStepped                                    // observations that stepped their agents
+	AgentOutside                                    // refused: there is no such agent
+	AgentRefused                                    // refused: a feature is NaN or infinite
+	AgentSum                                        // [AgentMostCandidates] votes in a tick under way
+	AgentTally   = AgentSum + AgentMostCandidates   // [AgentMostCandidates] the votes of all agents now
+	AgentScratch = AgentTally + AgentMostCandidates // how many there are
+)
+
+// Words of 64 bits of a result, by AgentStepped, AgentOutside and AgentRefused too.
+const (
+	AgentDone        = 0 // the launch's sequence number, stored last
+	AgentResultTally = 4 // [C] the votes of all agents
+	AgentResultWords = AgentResultTally + AgentMostCandidates
+)
+
+// AgentHidden is the class of a gru of so many units, 1..AgentMostHidden: its units and inputs are padded to it with zeros, which
+// change no bit of the others.
+func AgentHidden(hidden int) int {
+	for class := 8; class < AgentMostHidden; class *= 2 {
+		if hidden <= class {
+			return class
+		}
+	}
+	return AgentMostHidden
+}
+
+// AgentGRUWeights is the length of the weights table of a gru of class H: for each gate r, z, n and unit the weights of the inputs
+// and those of the units, [3][H][2][H]; for each unit its four biases, of r, of z, and of the two parts of n, [H][4]; the readout,
+// [C][H], and its biases, [C]. Those of n are doubled, since tanh(x) is made of the logistic function of 2x.
+func AgentGRUWeights(class, candidates int) int {
+	return 6*class*class + 4*class + candidates*(class+1)
+}
+
+// AgentGRUVars lists the state of the agent-addressed gru of class H with state of elem, F32 or BF16.
+func AgentGRUVars(class, candidates int, elem Elem) []Var {
+	return []Var{
+		AgentVarRound:  {Name: "round", Elem: U64, Width: 1, Group: true},
+		AgentVarCounts: {Name: "counts", Elem: U32, Width: candidates, Group: true, Together: true},
+		AgentVarVote:   {Name: "vote", Elem: U8, Width: 1},
+		AgentVarInput:  {Name: "input", Elem: elem, Width: class, Together: true},
+		AgentVarHidden: {Name: "hidden", Elem: elem, Width: class, Together: true},
+	}
+}
+
+// AgentLeakyVars lists the state of the agent-addressed leaky cell.
+func AgentLeakyVars() []Var {
+	return []Var{
+		AgentVarRound:     {Name: "round", Elem: U64, Width: 1, Group: true},
+		AgentVarCounts:    {Name: "counts", Elem: U32, Width: 2, Group: true, Together: true},
+		AgentVarVote:      {Name: "vote", Elem: U8, Width: 1},
+		AgentVarInput:     {Name: "input", Elem: F32, Width: AgentLeakyFeatures, Together: true},
+		AgentVarPotential: {Name: "potential", Elem: F32, Width: 1},
+		AgentVarTrace:     {Name: "trace", Elem: F32, Width: 1},
+	}
+}
+
+// AgentGRUName is the kernel tick or step of the gru of a class with state of elem, as in gru_tick_h8_f32.
+func AgentGRUName(what string, class int, elem Elem) string {
+	of := "f32"
+	if elem == BF16 {
+		of = "bf16"
+	}
+	return fmt.Sprintf("gru_%s_h%d_%s", what, class, of)
+}
+
+// TickParams is the signature of the kernels that step all agents of a swarm, driven by the inputs that they hold, and count the
+// votes of all groups and of the swarm. One launch at a time works on a swarm.
+var TickParams = append(agentParams[:len(agentParams):len(agentParams)],
+	device.Param{Name: "decisions", Kind: device.KindBuffer}, // out uint8[groups]: the winner of each, or AgentNoVote
+	device.Param{Name: "scratch", Kind: device.KindBuffer},   // in and out uint64[AgentScratch]
+	device.Param{Name: "sequence", Kind: device.KindUint32},  // not 0: what the result begins with when it is whole
+	device.Param{Name: "result", Kind: device.KindBuffer},    // out uint64[AgentResultWords]
+)
+
+// StepParams is the signature of the kernels that step the agents addressed, no agent more than once in a launch. Groups have their
+// decisions by step_decide, which is put into the stream behind it.
+var StepParams = append(agentParams[:len(agentParams):len(agentParams)],
+	device.Param{Name: "agents", Kind: device.KindBuffer}, // uint32[n]
+	device.Param{Name: "inputs", Kind: device.KindBuffer}, // float32[n][I]
+	device.Param{Name: "n", Kind: device.KindUint32},
+	device.Param{Name: "votes", Kind: device.KindBuffer}, // out uint8[n]: a candidate, or AgentNoVote of what is refused
+	device.Param{Name: "scratch", Kind: device.KindBuffer},
+)
+
+// DecideParams is the signature of step_decide.
+var DecideParams = []device.Param{
+	{Name: "pages", Kind: device.KindBuffer},
+	{Name: "page_bytes", Kind: device.KindUint64},
+	{Name: "layout", Kind: device.KindBuffer},
+	{Name: "params", Kind: device.KindBuffer},
+	{Name: "groups", Kind: device.KindUint32},
+	{Name: "agents", Kind: device.KindBuffer}, // those of the step
+	{Name: "votes", Kind: device.KindBuffer},  // which it has stored
+	{Name: "n", Kind: device.KindUint32},
+	{Name: "stamps", Kind: device.KindBuffer},    // in and out uint32[groups]: the last sequence number that touched each
+	{Name: "decisions", Kind: device.KindBuffer}, // out uint8[n]: what the group of the agent decides now, or AgentNoVote
+	{Name: "scratch", Kind: device.KindBuffer},
+	{Name: "sequence", Kind: device.KindUint32}, // not 0, and in no stamp
+	{Name: "result", Kind: device.KindBuffer},
+}
+
+var agentParams = []device.Param{
+	{Name: "pages", Kind: device.KindBuffer},
+	{Name: "page_bytes", Kind: device.KindUint64},
+	{Name: "layout", Kind: device.KindBuffer},  // uint32: Layout.Table
+	{Name: "params", Kind: device.KindBuffer},  // uint32[AgentWords]
+	{Name: "weights", Kind: device.KindBuffer}, // float32[AgentGRUWeights]; of leaky not looked at
+	{Name: "groups", Kind: device.KindUint32},  // of the swarm, in ceil(groups/slots) pages
+}
+
+func init() {
+	for _, class := range []int{8, 16, AgentMostHidden} {
+		for _, elem := range []Elem{F32, BF16} {
+			for what, params := range map[string][]device.Param{"tick": TickParams, "step": StepParams} {
+				name, file, of := AgentGRUName(what, class, elem), "gru_"+what+".cu", "F32"
+				if elem == BF16 {
+					of = "BF16"
+				}
+				s := agentSource(name, file, params)
+				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n%s", class, of, strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
+				if class > 8 {
+					s.MaxBlock = 128
+				}
+				register(s)
+			}
+		}
+	}
+	register(agentSource("leaky_tick", "leaky_tick.cu", TickParams))
+	register(agentSource("leaky_step", "leaky_step.cu", StepParams))
+	register(agentSource("step_decide", "step_decide.cu", DecideParams))
+}
+
+func agentSource(name, file string, params []device.Param) Source {
+	return Source{Name: name, File: file, Code: code(file), Params: params, MaxBlock: 256, WholeWarps: true}
+}

@@ -1,0 +1,47 @@
+package kernels
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestAgentWordsAreCurrent holds agents_words.cuh to the Go constants that it repeats.
+func TestAgentWordsAreCurrent(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("// The numbers of the agent-addressed kernels, from the Go constants of this package that say what each is.\n" +
+		"// Written by: go test ./cuda/kernels -run TestAgentWordsAreCurrent -update\n#pragma once\n\n")
+	for _, w := range []struct {
+		name  string
+		value int
+	}{
+		{"AGENT_CANDIDATES", AgentCandidates}, {"AGENT_RULE", AgentRule}, {"AGENT_QUORUM", AgentQuorum}, {"AGENT_FEATURES", AgentFeatures},
+		{"AGENT_DECAY", AgentDecay}, {"AGENT_THRESHOLD", AgentThreshold}, {"AGENT_TRACE_RATE", AgentTraceRate},
+		{"AGENT_VAR_ROUND", AgentVarRound}, {"AGENT_VAR_COUNTS", AgentVarCounts}, {"AGENT_VAR_VOTE", AgentVarVote}, {"AGENT_VAR_INPUT", AgentVarInput},
+		{"AGENT_VAR_HIDDEN", AgentVarHidden}, {"AGENT_VAR_POTENTIAL", AgentVarPotential}, {"AGENT_VAR_TRACE", AgentVarTrace},
+		{"AGENT_MOST_CANDIDATES", AgentMostCandidates}, {"AGENT_NO_VOTE", AgentNoVote}, {"AGENT_SPAN", AgentSpan}, {"AGENT_SPAN_GROUPS", AgentSpanGroups},
+		{"AGENT_TICKET", AgentTicket}, {"AGENT_STEPPED", AgentStepped}, {"AGENT_OUTSIDE", AgentOutside}, {"AGENT_REFUSED", AgentRefused},
+		{"AGENT_SUM", AgentSum}, {"AGENT_TALLY", AgentTally}, {"AGENT_DONE", AgentDone}, {"AGENT_RESULT_TALLY", AgentResultTally},
+	} {
+		fmt.Fprintf(&b, "#define %s %d\n", w.name, w.value)
+	}
+	for _, f := range []struct {
+		name  string
+		value float32
+	}{
+		{"AGENT_INPUT", AgentInput},
+		{"LOGISTIC_A0", LogisticA0}, {"LOGISTIC_A1", LogisticA1}, {"LOGISTIC_A2", LogisticA2}, {"LOGISTIC_B0", LogisticB0}, {"LOGISTIC_B1", LogisticB1},
+	} {
+		fmt.Fprintf(&b, "#define %s %.9ef\n", f.name, f.value)
+	}
+	if *update {
+		if err := os.WriteFile("agents_words.cuh", []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile("agents_words.cuh")
+	if err != nil || string(have) != b.String() {
+		t.Errorf("agents_words.cuh is not what the constants say (%v); write it anew with -update", err)
+	}
+}

@@ -1,0 +1,31 @@
+// step_decide decides the groups of the agents that a launch of gru_step_* or leaky_step has stepped, and publishes the swarm's tally; see
+// kernels.DecideParams. Whoever stamps a group first advances its round.
+#include "agents.cuh"
+
+extern "C" __global__ void __launch_bounds__(256)
+step_decide(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params, unsigned groups,
+            const unsigned *agents, const unsigned char *votes, unsigned n, unsigned *stamps, unsigned char *decisions,
+            unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
+  __shared__ bool last;
+  const Swarm s(pages, page_bytes, layout, params, groups);
+  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x) {
+    unsigned char outcome = AGENT_NO_VOTE;
+    if (votes[i] != AGENT_NO_VOTE) {
+      const Place p = place(s, agents[i]);
+      outcome = s.decide(s.counts(p.page, p.slot));
+      if (atomicExch(&stamps[p.page * s.slots + p.slot], sequence) != sequence) *s.round(p.page, p.slot) += 1;
+    }
+    decisions[i] = outcome;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicInc((unsigned *)&scratch[AGENT_TICKET], gridDim.x - 1) == gridDim.x - 1;
+  __syncthreads();
+  if (!last || threadIdx.x != 0) return;
+  for (unsigned c = 0; c < s.candidates; c++) result[AGENT_RESULT_TALLY + c] = scratch[AGENT_TALLY + c];
+  for (unsigned i = AGENT_STEPPED; i <= AGENT_REFUSED; i++) {
+    result[i] = scratch[i];
+    scratch[i] = 0;
+  }
+  __threadfence_system();
+  *(volatile u64 *)&result[AGENT_DONE] = sequence;
+}
