@@ -195,3 +195,9 @@ func init() {
 func agentSource(name, file string, params []device.Param) Source {
 	return Source{Name: name, File: file, Code: code(file), Params: params, MaxBlock: 256, WholeWarps: true}
 }
+
+// AgentSpans is how many spans of groups a tick of so many groups has: the most blocks that have something to do.
+func AgentSpans(l Layout, groups int) int {
+	size := min(((AgentSpan-1)/l.Agents+4)&^3, AgentSpanGroups)
+	return (groups + l.Slots - 1) / l.Slots * ((l.Slots + size - 1) / size)
+}

@@ -1,0 +1,253 @@
+package gpuagents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// ErrAgents is a mistake of the caller of Agents: sizes that do not fit together. Nothing was done.
+var ErrAgents = errors.New("invalid agents")
+
+// AgentsOptions are what Agents may be told beside their cell. The zero value is usable.
+type AgentsOptions struct {
+	// Seed chooses the random weights; see cells.Addressed.Weights.
+	Seed uint64
+	// Weights are the weights table instead, as cells.Addressed.Table makes it of a trained network.
+	Weights []float32
+	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
+	PageBytes int
+	// Geometry is the shape of the launches; zero: chosen for the device.
+	Geometry device.Geometry
+}
+
+// Agents are a swarm for simulations, on one device: agents with ids from 0 on, in groups of equal size one behind the other,
+// that are addressed one by one. An agent starts as one that has seen nothing; a step moves it by the input that it holds,
+// which is zeros before its first observation, and it votes anew. Results are the same bits on every device, and for an
+// agent they depend on nothing but its own steps. Agents are used by one goroutine at a time; their owner closes them before the device.
+// After an error of the device, an ErrDevice, the state is undefined.
+type Agents struct {
+	dev        device.Device
+	cell       *cells.Addressed
+	layout     kernels.Layout
+	n          int64
+	groups     int
+	pages      int
+	geometry   device.Geometry
+	stream     device.Stream
+	tick, step device.Kernel
+	decide     device.Kernel
+
+	arena, table, params, weights, scratch, stamps, decisions device.Buffer
+
+	result   device.HostBuffer
+	words    []uint64 // the result
+	sequence uint32
+	seen     []uint64 // a bit an agent: it is in the batch being loaded
+	close    []func() error
+}
+
+// Report says what a step of agents did.
+type Report struct {
+	// Stepped is how many steps agents have made. Outside and Refused observations changed nothing: there is no such agent, and an
+	// input is NaN or infinite.
+	Stepped, Outside, Refused uint64
+	// Tally is how many agents of the swarm vote for each candidate now.
+	Tally []uint64
+}
+
+// NewAgents makes n agents, a multiple of the size of a group and less than 2^32, that have seen nothing.
+func NewAgents(d device.Device, cell *cells.Addressed, n int64, opts AgentsOptions) (a *Agents, err error) {
+	if opts.PageBytes == 0 {
+		opts.PageBytes = 2 << 20
+	}
+	if n < 1 || n > math.MaxUint32 || n%int64(cell.Agents) != 0 {
+		return nil, fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrAgents, n, cell.Agents)
+	}
+	if opts.PageBytes%4096 != 0 || opts.PageBytes > 1<<30 {
+		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrAgents, opts.PageBytes)
+	}
+	a = &Agents{dev: d, cell: cell, n: n, groups: int(n / int64(cell.Agents))}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Close())
+			a = nil
+		}
+	}()
+	if a.layout, err = cell.Layout(opts.PageBytes); err != nil {
+		return a, err
+	}
+	a.pages = (a.groups + a.layout.Slots - 1) / a.layout.Slots
+	return a, a.open(opts)
+}
+
+// open makes what is on the device.
+func (a *Agents) open(opts AgentsOptions) (err error) {
+	tick, step := a.cell.Kernels()
+	for name, to := range map[string]*device.Kernel{tick: &a.tick, step: &a.step, "step_decide": &a.decide} {
+		if *to, err = a.dev.Kernel(name); err != nil {
+			return err
+		}
+	}
+	table := a.cell.Weights(opts.Seed)
+	if opts.Weights != nil {
+		if len(opts.Weights) != len(table) {
+			return fmt.Errorf("%w: a table of %d weights, the cell has %d", ErrAgents, len(opts.Weights), len(table))
+		}
+		table = opts.Weights
+	}
+	if a.stream, err = a.dev.NewStream(); err != nil {
+		return err
+	}
+	a.close = append(a.close, a.stream.Close)
+	for _, m := range []struct {
+		to      *device.Buffer
+		bytes   int64
+		data    []byte
+		purpose string
+	}{
+		{&a.arena, int64(a.pages) * int64(a.layout.PageBytes), nil, "pages"},
+		{&a.table, 0, device.Bytes(a.layout.Table()), "layout"},
+		{&a.params, 0, device.Bytes(a.cell.ParamBlock()), "parameters"},
+		{&a.weights, 4, device.Bytes(table), "weights"}, // of a cell without weights a buffer too
+		{&a.scratch, 8 * kernels.AgentScratch, nil, "agents"},
+		{&a.stamps, 4 * int64(a.groups), nil, "agents"},
+		{&a.decisions, int64(a.groups), nil, "agents"},
+	} {
+		if *m.to, err = a.alloc(max(m.bytes, int64(len(m.data))), m.purpose); err != nil {
+			return err
+		}
+		if err = errors.Join((*m.to).Fill(0, (*m.to).Size(), 0), (*m.to).Write(0, m.data)); err != nil {
+			return err
+		}
+	}
+	if a.result, err = a.dev.AllocHost(8*kernels.AgentResultWords, "agents"); err != nil {
+		return err
+	}
+	a.close = append(a.close, a.result.Close)
+	clear(a.result.Bytes())
+	a.words = device.Of[uint64](a.result.Bytes())
+	a.geometry = opts.Geometry
+	return nil
+}
+
+func (a *Agents) alloc(bytes int64, purpose string) (device.Buffer, error) {
+	b, err := a.dev.Alloc(bytes, purpose)
+	if err != nil {
+		return nil, fmt.Errorf("%d agents: %w", a.n, err)
+	}
+	a.close = append(a.close, b.Close)
+	return b, nil
+}
+
+// Len is the number of agents, Groups that of their groups.
+func (a *Agents) Len() int64 { return a.n }
+
+// Groups is the number of groups: agent i is in group i / cell.Agents.
+func (a *Agents) Groups() int { return a.groups }
+
+// shape is a launch of so many blocks at most. Blocks have no more threads than every kernel of the cell takes.
+func (a *Agents) shape(blocks int64) device.Geometry {
+	g := a.geometry
+	if g.Block == 0 {
+		g.Block = 128
+	}
+	if g.Grid == 0 {
+		g.Grid = blocksPerCore * a.dev.Properties().Multiprocessors
+	}
+	g.Grid = int(max(1, min(int64(g.Grid), blocks)))
+	return g
+}
+
+// blocksPerCore fills a multiprocessor with blocks of 128 threads, four or five at once, a few times over.
+const blocksPerCore = 16
+
+// head are the arguments that all kernels begin with.
+func (a *Agents) head(weights bool) []device.Arg {
+	args := []device.Arg{device.Ptr(a.arena), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.table), device.Ptr(a.params)}
+	if weights {
+		args = append(args, device.Ptr(a.weights))
+	}
+	return append(args, device.Uint32(uint32(a.groups)))
+}
+
+// next is the sequence number of the next launch with a result. When they are used up the stamps of the groups are forgotten.
+func (a *Agents) next(ctx context.Context) error {
+	if a.sequence++; a.sequence != 0 {
+		return nil
+	}
+	a.sequence = 1
+	if err := a.stream.Sync(ctx); err != nil {
+		return err
+	}
+	return a.stamps.Fill(0, a.stamps.Size(), 0)
+}
+
+// Tick steps all agents n times, driven by the inputs that they hold, and waits for the last of it. Stepped counts each step of
+// each agent.
+func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
+	if n < 1 {
+		return Report{}, fmt.Errorf("%w: %d ticks", ErrAgents, n)
+	}
+	for range n {
+		if err := a.launchTick(ctx); err != nil {
+			return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+	}
+	r, err := a.await(ctx)
+	r.Stepped *= uint64(n)
+	return r, err
+}
+
+func (a *Agents) launchTick(ctx context.Context) error {
+	if err := a.next(ctx); err != nil {
+		return err
+	}
+	args := append(a.head(true), device.Ptr(a.decisions), device.Ptr(a.scratch), device.Uint32(a.sequence), device.Mapped(a.result, 0, a.result.Size()))
+	return a.stream.Launch(a.tick, a.shape(int64(kernels.AgentSpans(a.layout, a.groups))), args...)
+}
+
+// await waits for the last launch and reads its result.
+func (a *Agents) await(ctx context.Context) (Report, error) {
+	if err := a.stream.Await(ctx, a.result, 8*kernels.AgentDone, a.sequence); err != nil {
+		return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	w := a.words
+	return Report{
+		Stepped: w[kernels.AgentStepped], Outside: w[kernels.AgentOutside], Refused: w[kernels.AgentRefused],
+		Tally: slices.Clone(w[kernels.AgentResultTally:][:a.cell.Candidates]),
+	}, nil
+}
+
+// Decisions are those of the last tick, one a group: the winning candidate, or kernels.AgentNoVote where the rule was not met.
+// The slice is the caller's.
+func (a *Agents) Decisions(ctx context.Context) ([]byte, error) {
+	return a.read(ctx, a.decisions, int64(a.groups))
+}
+
+func (a *Agents) read(ctx context.Context, b device.Buffer, n int64) ([]byte, error) {
+	data := make([]byte, n)
+	if err := a.stream.Sync(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	if err := b.Read(0, data); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	return data, nil
+}
+
+// Close releases everything on the device. A second call does nothing.
+func (a *Agents) Close() error {
+	var errs []error
+	for _, release := range slices.Backward(a.close) {
+		errs = append(errs, release())
+	}
+	a.close = nil
+	return errors.Join(errs...)
+}

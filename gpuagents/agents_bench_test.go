@@ -1,0 +1,302 @@
+package gpuagents
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+var (
+	deviceName = flag.String("device", "host", "the device of the benchmarks and tests of agents: host, cuda:N, auto")
+	benchGrid  = flag.Int("grid", 0, "blocks of a launch; 0: what the package chooses")
+	benchBlock = flag.Int("block", 0, "threads of a block; 0: what the package chooses")
+	benchScale = flag.Int("scale", 0, "agents of a benchmark are divided by it; 0: 1, and 1000 on the host device")
+)
+
+func openNamed(t testing.TB, name string) device.Device {
+	t.Helper()
+	d, err := cuda.Open(t.Context(), name, cuda.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func address(t testing.TB, cell string, values map[string]float64, agents, features, candidates int) *cells.Addressed {
+	t.Helper()
+	c, err := cells.Address(cell, values, agents, features, candidates, cells.Voting{Rule: kernels.RuleMajority})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func makeAgents(t testing.TB, d device.Device, cell *cells.Addressed, n int64, o AgentsOptions) *Agents {
+	t.Helper()
+	a, err := NewAgents(d, cell, n, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// fillPages gives all agents a random state, the same in each page.
+func fillPages(t testing.TB, a *Agents) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(5, 6))
+	page := make([]byte, a.layout.PageBytes)
+	for v, of := range a.layout.Vars {
+		if of.Group || of.Elem == kernels.U8 {
+			continue
+		}
+		to := page[a.layout.Offsets[v]:][:a.layout.Slots*a.layout.Agents*of.Width*of.Elem.Bytes()]
+		if of.Elem == kernels.BF16 {
+			for i, half := 0, device.Of[uint16](to); i < len(half); i++ {
+				half[i] = device.ToBF16(r.Float32()*2 - 1)
+			}
+			continue
+		}
+		for i, f := 0, device.Of[float32](to); i < len(f); i++ {
+			f[i] = r.Float32()*2 - 1
+		}
+	}
+	for p := range a.pages {
+		if err := a.arena.Write(int64(p)*int64(len(page)), page); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// sampled is the first agents of a, two pages of them, in the state they are in, on the host device.
+func sampled(t testing.TB, a *Agents) *Agents {
+	t.Helper()
+	n := min(int64(2*a.layout.Slots*a.layout.Agents), a.n)
+	h := makeAgents(t, openNamed(t, "host"), a.cell, n, AgentsOptions{PageBytes: a.layout.PageBytes})
+	if err := h.arena.Write(0, pagesOf(t, a, h.pages)); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func pagesOf(t testing.TB, a *Agents, n int) []byte {
+	t.Helper()
+	if err := a.stream.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, n*a.layout.PageBytes)
+	if err := a.arena.Read(0, data); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// check compares the sample with the agents that it was taken of, but for a last page that the sample does not fill.
+func (h *Agents) check(t testing.TB, a *Agents) {
+	t.Helper()
+	pages := min(h.pages, a.pages)
+	if !bytes.Equal(pagesOf(t, h, pages), pagesOf(t, a, pages)) {
+		t.Fatal("agents are not in the state that the host device computes")
+	}
+}
+
+func scaled(d device.Device, n int64) int64 {
+	scale := int64(*benchScale)
+	if scale == 0 {
+		scale = 1
+		if d.Properties().ComputeMajor == 0 {
+			scale = 1000
+		}
+	}
+	return max(n/scale/64, 1) * 64
+}
+
+// measured runs launch b.N times, after a warm-up, and reports the wall time until its result is in host memory, the time on the
+// device by events, and GB/s of so many bytes by the latter.
+func measured(b *testing.B, a *Agents, size int64, wait func(i int), launch func(i int) error) {
+	b.Helper()
+	ctx := context.Background()
+	ok := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	const warmup = 3
+	var wall, onDevice []time.Duration
+	for i := range b.N + warmup {
+		start := time.Now()
+		wait(i)
+		if i >= warmup {
+			wall = append(wall, time.Since(start))
+		}
+	}
+	from, err := a.dev.NewEvent()
+	ok(err)
+	defer from.Close()
+	to, err := a.dev.NewEvent()
+	ok(err)
+	defer to.Close()
+	for i := range b.N {
+		ok(a.stream.Record(from))
+		ok(launch(i))
+		ok(a.stream.Record(to))
+		ok(a.stream.Sync(ctx))
+		d, err := to.Since(from)
+		ok(err)
+		onDevice = append(onDevice, d)
+	}
+	median := func(d []time.Duration) float64 {
+		slices.Sort(d)
+		return float64(d[len(d)/2].Nanoseconds()) / 1e3
+	}
+	us := median(onDevice)
+	b.ReportMetric(median(wall), "wall-us")
+	b.ReportMetric(us, "device-us")
+	b.ReportMetric(float64(size)/us/1e3, "GB/s")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkAgentsTick is a dense tick, votes, decisions and tally included. Bytes are those that torch_bench.py counts: state read and written
+// once, and a vote only of leaky. Run it with -benchtime 30x.
+func BenchmarkAgentsTick(b *testing.B) {
+	d := openNamed(b, *deviceName)
+	for _, c := range []struct {
+		name           string
+		cell           string
+		values         map[string]float64
+		features, vote int
+		agents, bytes  int64
+	}{
+		{"leaky/100M", "leaky", nil, 2, 2, 100_000_000, 25},
+		{"gru/h8/f32/10M", "gru", nil, 8, 5, 10_000_000, 96},
+		{"gru/h8/bf16/10M", "gru", map[string]float64{"bf16": 1}, 8, 5, 10_000_000, 48},
+		{"gru/h16/f32/10M", "gru", map[string]float64{"hidden": 16}, 16, 5, 10_000_000, 192},
+		{"gru/h16/bf16/10M", "gru", map[string]float64{"hidden": 16, "bf16": 1}, 16, 5, 10_000_000, 96},
+		{"gru/h32/f32/4M", "gru", map[string]float64{"hidden": 32}, 32, 5, 4_000_000, 384},
+		{"gru/h32/bf16/4M", "gru", map[string]float64{"hidden": 32, "bf16": 1}, 32, 5, 4_000_000, 192},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			n := scaled(d, c.agents)
+			a, err := NewAgents(d, address(b, c.cell, c.values, 64, c.features, c.vote), n, AgentsOptions{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer a.Close()
+			fillPages(b, a)
+			h := sampled(b, a)
+			ctx := context.Background()
+			measured(b, a, n*c.bytes, func(int) {
+				if _, err := a.Tick(ctx, 1); err != nil {
+					b.Fatal(err)
+				}
+			}, func(int) error { return a.launchTick(ctx) })
+			if _, err := h.Tick(ctx, 2*b.N+3); err != nil {
+				b.Fatal(err)
+			}
+			h.check(b, a)
+		})
+	}
+}
+
+// BenchmarkAgentsObserve steps 1M random agents of 100M, with votes and the decisions of their groups of 64; inputs and ids are on the device.
+// Bytes are those that torch_bench.py counts.
+func BenchmarkAgentsObserve(b *testing.B) {
+	d := openNamed(b, *deviceName)
+	for _, c := range []struct {
+		name, cell     string
+		values         map[string]float64
+		features, vote int
+		bytes          int64
+	}{
+		{"gru/h8/f32/1M-of-100M", "gru", nil, 8, 5, 8 + 8*4*3 + 1},
+		{"gru/h8/bf16/1M-of-100M", "gru", map[string]float64{"bf16": 1}, 8, 5, 8 + 8*4 + 8*2*2 + 1},
+		{"leaky/1M-of-100M", "leaky", nil, 2, 2, 8 + 8 + 16 + 1},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			all, n := scaled(d, 100_000_000), scaled(d, 1_000_000)
+			a, err := NewAgents(d, address(b, c.cell, c.values, 64, c.features, c.vote), all, AgentsOptions{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer a.Close()
+			fillPages(b, a)
+			h := sampled(b, a)
+			r := rand.New(rand.NewPCG(7, 8))
+			const batches = 6
+			var on [batches]*Observations
+			var onHost [batches]*Observations
+			for i := range on {
+				ids, inputs := randomObservations(r, int(all), int(n), c.features)
+				if on[i], err = a.Load(ids, inputs); err != nil {
+					b.Fatal(err)
+				}
+				defer on[i].Close()
+				var few []uint32
+				var fewInputs []float32
+				for k, id := range ids {
+					if int64(id) < h.n {
+						few, fewInputs = append(few, id), append(fewInputs, inputs[k*c.features:][:c.features]...)
+					}
+				}
+				if onHost[i], err = h.Load(few, fewInputs); err != nil {
+					b.Fatal(err)
+				}
+				defer onHost[i].Close()
+			}
+			ctx := context.Background()
+			steps := make([]int, 0, 2*b.N+3)
+			measured(b, a, n*c.bytes, func(i int) {
+				steps = append(steps, i%batches)
+				if _, err := a.Step(ctx, on[i%batches]); err != nil {
+					b.Fatal(err)
+				}
+			}, func(i int) error {
+				steps = append(steps, i%batches)
+				return a.launchStep(ctx, on[i%batches], on[i%batches].launches[0])
+			})
+			for _, i := range steps {
+				if _, err := h.Step(ctx, onHost[i]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			h.check(b, a)
+		})
+	}
+}
+
+// randomObservations are for n agents of all, none twice.
+func randomObservations(r *rand.Rand, all, n, features int) (ids []uint32, inputs []float32) {
+	taken := make([]uint64, all/64+1)
+	for len(ids) < n {
+		id := r.Uint32N(uint32(all))
+		if taken[id/64]>>(id%64)&1 == 0 {
+			taken[id/64] |= 1 << (id % 64)
+			ids = append(ids, id)
+		}
+	}
+	inputs = make([]float32, n*features)
+	for i := range inputs {
+		inputs[i] = r.Float32()*2 - 1
+	}
+	return ids, inputs
+}

@@ -1,0 +1,208 @@
+package gpuagents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// Observations are for agents, each with inputs of its own, and are on the device. They may be observed any number of times.
+// Their owner closes them before the Agents that loaded them.
+type Observations struct {
+	agents           *Agents
+	n                int
+	places           []int // index on the device by index; nil: the same
+	launches         []part
+	ids, inputs      device.Buffer
+	votes, decisions device.Buffer
+}
+
+// part is the observations of one launch, which address no agent twice, by their index on the device.
+type part struct{ first, n int }
+
+// Outcome is what became of observations, by their index: the vote of the agent after its step, and what its group decides by
+// the votes of its agents after the launch. kernels.AgentNoVote stands for a refused observation and for a rule that was not met.
+type Outcome struct {
+	Report
+	Votes, Decisions []byte
+}
+
+// Load brings observations to the device: inputs are [len(ids)][features]. An agent may have several, which take effect in
+// their order, in a launch each. The slices are the caller's again. It costs a look at a bit of memory an observation.
+func (a *Agents) Load(ids []uint32, inputs []float32) (o *Observations, err error) {
+	features := a.cell.Features
+	if len(ids)*features != len(inputs) || int64(len(ids)) > int64(^uint32(0)) {
+		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features", ErrAgents, len(inputs), len(ids), features)
+	}
+	o = &Observations{agents: a, n: len(ids)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.Close())
+			o = nil
+		}
+	}()
+	all := o.split(ids)
+	if o.places != nil {
+		ids, inputs = scattered(o.places, ids, 1, all), scattered(o.places, inputs, features, all)
+	}
+	for _, m := range []struct {
+		to    *device.Buffer
+		bytes int64
+		data  []byte
+	}{
+		{&o.ids, 0, device.Bytes(ids)}, {&o.inputs, 0, device.Bytes(inputs)}, {&o.votes, int64(all), nil}, {&o.decisions, int64(all), nil},
+	} {
+		if *m.to, err = a.dev.Alloc(max(m.bytes, int64(len(m.data))), "observations"); err != nil {
+			return o, err
+		}
+		if err = (*m.to).Write(0, m.data); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// scattered puts rows of width elements to their places among n.
+func scattered[T any](places []int, rows []T, width, n int) []T {
+	to := make([]T, n*width)
+	for i, place := range places {
+		copy(to[place*width:], rows[i*width:][:width])
+	}
+	return to
+}
+
+// split cuts observations into launches none of which has an agent twice: those that are the first of their agent, the second, and so
+// on. It returns how many places they take on the device, where each launch begins at a multiple of sixteen.
+func (o *Observations) split(ids []uint32) int {
+	a := o.agents
+	if a.seen == nil {
+		a.seen = make([]uint64, (a.n+63)/64)
+	}
+	again := map[uint32]int{} // of agents with several, how many so far
+	ranks := map[int]int{}    // of observations that are not the first of their agent
+	for i, id := range ids {
+		if int64(id) >= a.n {
+			continue
+		}
+		word, bit := &a.seen[id/64], uint64(1)<<(id%64)
+		if *word&bit != 0 {
+			again[id]++
+			ranks[i] = again[id]
+		}
+		*word |= bit
+	}
+	for _, id := range ids {
+		if int64(id) < a.n {
+			a.seen[id/64] = 0
+		}
+	}
+	if len(ranks) == 0 {
+		o.launches = []part{{0, len(ids)}}
+		return len(ids)
+	}
+	for i := range ids {
+		for len(o.launches) <= ranks[i] {
+			o.launches = append(o.launches, part{})
+		}
+		o.launches[ranks[i]].n++
+	}
+	next, end := make([]int, len(o.launches)), 0
+	for k := range o.launches {
+		o.launches[k].first, next[k] = end, end
+		end = (end + o.launches[k].n + 15) &^ 15
+	}
+	o.places = make([]int, len(ids))
+	for i := range ids {
+		o.places[i] = next[ranks[i]]
+		next[ranks[i]]++
+	}
+	return end
+}
+
+// Step takes loaded observations: their agents hold the inputs, step once and vote; groups that were touched decide. What became
+// of each stays on the device; see Outcome.
+func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
+	if o.agents != a || o.ids == nil {
+		return Report{}, fmt.Errorf("%w: observations of others, or closed", ErrAgents)
+	}
+	var sum Report
+	for _, p := range o.launches {
+		if err := a.launchStep(ctx, o, p); err != nil {
+			return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+		r, err := a.await(ctx)
+		if err != nil {
+			return Report{}, err
+		}
+		sum = Report{sum.Stepped + r.Stepped, sum.Outside + r.Outside, sum.Refused + r.Refused, r.Tally}
+	}
+	return sum, nil
+}
+
+func (a *Agents) launchStep(ctx context.Context, o *Observations, p part) error {
+	if err := a.next(ctx); err != nil {
+		return err
+	}
+	of := func(b device.Buffer, bytes int) device.Arg {
+		return device.Range(b, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
+	}
+	n := device.Uint32(uint32(p.n))
+	step := append(a.head(true), of(o.ids, 4), of(o.inputs, 4*a.cell.Features), n, of(o.votes, 1), device.Ptr(a.scratch))
+	decide := append(a.head(false), of(o.ids, 4), of(o.votes, 1), n, device.Ptr(a.stamps), of(o.decisions, 1),
+		device.Ptr(a.scratch), device.Uint32(a.sequence), device.Mapped(a.result, 0, a.result.Size()))
+	g := a.shape((int64(p.n) + 127) / 128)
+	if err := a.stream.Launch(a.step, g, step...); err != nil {
+		return err
+	}
+	return a.stream.Launch(a.decide, g, decide...)
+}
+
+// Outcome reads what became of the observations in the last Step.
+func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, err error) {
+	a := o.agents
+	if o.ids == nil {
+		return nil, nil, fmt.Errorf("%w: observations that are closed", ErrAgents)
+	}
+	for buf, to := range map[device.Buffer]*[]byte{o.votes: &votes, o.decisions: &decisions} {
+		have, err := a.read(ctx, buf, buf.Size())
+		if err != nil {
+			return nil, nil, err
+		}
+		if *to = have; o.places == nil {
+			continue
+		}
+		*to = make([]byte, o.n)
+		for i, place := range o.places {
+			(*to)[i] = have[place]
+		}
+	}
+	return votes, decisions, nil
+}
+
+// Observe loads observations, steps their agents and says what became of them; see Load and Step.
+func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (out Outcome, err error) {
+	o, err := a.Load(ids, inputs)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	if out.Report, err = a.Step(ctx, o); err != nil {
+		return out, err
+	}
+	out.Votes, out.Decisions, err = o.Outcome(ctx)
+	return out, err
+}
+
+// Close releases the memory on the device. A second call does nothing.
+func (o *Observations) Close() error {
+	var errs []error
+	for _, b := range []*device.Buffer{&o.ids, &o.inputs, &o.votes, &o.decisions} {
+		if *b != nil {
+			errs = append(errs, (*b).Close())
+			*b = nil
+		}
+	}
+	return errors.Join(errs...)
+}
