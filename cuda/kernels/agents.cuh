@@ -6,6 +6,10 @@
 #include "decide.cuh"
 #include "fma.cuh"
 
+#ifndef SWARM_VARS
+#define SWARM_VARS (AGENT_VAR_HIDDEN + 1) // variables that the kernel asks for
+#endif
+
 typedef unsigned long long u64;
 
 // The elements of state and what is 16 bytes of them.
@@ -43,11 +47,21 @@ struct BF16 {
 struct Swarm {
   unsigned char *pages;
   u64 page_bytes;
-  const unsigned *offsets, *params;
-  unsigned agents, slots, groups, candidates; // agents a group, groups a page and of the swarm
+  const unsigned *params;
+  unsigned offsets[SWARM_VARS], agents, slots, groups, candidates; // agents a group, groups a page and of the swarm
+  unsigned inverse; // 2^32 over agents
 
   __device__ __forceinline__ Swarm(unsigned char *p, u64 bytes, const unsigned *layout, const unsigned *words, unsigned n)
-      : pages(p), page_bytes(bytes), offsets(layout + 2), params(words), agents(layout[0]), slots(layout[1]), groups(n), candidates(words[AGENT_CANDIDATES]) {}
+      : pages(p), page_bytes(bytes), params(words), agents(layout[0]), slots(layout[1]), groups(n), candidates(words[AGENT_CANDIDATES]) {
+    for (int v = 0; v < SWARM_VARS; v++) offsets[v] = layout[2 + v];
+    inverse = 0xffffffffu / agents;
+  }
+
+  // The group of agent i of a span, i < 2^23: the estimate is one less at most.
+  __device__ __forceinline__ unsigned group(unsigned i) const {
+    const unsigned g = __umulhi(i, inverse);
+    return g + (i - g * agents >= agents);
+  }
 
   __device__ __forceinline__ unsigned char *variable(unsigned page, unsigned v) const { return pages + page * page_bytes + offsets[v]; }
   __device__ __forceinline__ u64 *round(unsigned page, unsigned slot) const { return (u64 *)variable(page, AGENT_VAR_ROUND) + slot; }

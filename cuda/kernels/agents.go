@@ -180,9 +180,7 @@ func init() {
 				}
 				s := agentSource(name, file, params)
 				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n%s", class, of, strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
-				if class > 8 {
-					s.MaxBlock = 128
-				}
+				s.MaxBlock = 128
 				register(s)
 			}
 		}

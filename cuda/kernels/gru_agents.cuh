@@ -10,7 +10,10 @@
 #define ELEM F32
 #endif
 
-#define GRU_BLOCK (HIDDEN == 8 ? 256 : 128)
+#define GRU_BLOCK 128
+#ifndef GRU_BLOCKS
+#define GRU_BLOCKS (HIDDEN == 8 ? 5 : (HIDDEN == 16 ? 3 : 2)) // a multiprocessor, by registers
+#endif
 #define ROW (HIDDEN + 4) // floats from one agent's row to the next: no two lanes of a quarter of a warp then meet in a bank
 #define VECTORS (HIDDEN / ELEM::VALUES) // of 16 bytes in a row of state
 #define AHEAD (HIDDEN <= 16) // the next agents fit into registers beside the weights
@@ -93,6 +96,7 @@ __device__ __forceinline__ unsigned elected(const float *readout, const float *r
     h[k] = v.x, h[k + 1] = v.y, h[k + 2] = v.z, h[k + 3] = v.w;
   }
   unsigned best = 0;
+#pragma unroll 1
   for (unsigned c = 0; c < candidates; c++) {
     float sum = readout[candidates * HIDDEN + c];
 #pragma unroll

@@ -55,7 +55,7 @@ struct Gathered {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(GRU_BLOCK, 2)
+extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
 KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params, const float *weights,
             unsigned groups, const unsigned *agents, const float *inputs, unsigned n, unsigned char *votes, unsigned long long *scratch) {
   __shared__ Shared shared;

@@ -20,18 +20,18 @@ struct Dense {
 
   __device__ __forceinline__ u64 row(const Span &span, unsigned tile) const { return (u64)span.slot * s.agents + tile * 32; }
 
-  // Reads the 32 agents of a tile.
+  // Reads the 32 agents of a tile; behind the last there is the last again.
   __device__ __forceinline__ void fetch(const Span &span, unsigned tile) {
     const unsigned agents = span.groups * s.agents, lane = threadIdx.x % 32;
     if (tile * 32 >= agents) return;
-    const unsigned end = (agents - tile * 32) * VECTORS;
-    const uint4 *from_h = (const uint4 *)s.variable(span.page, AGENT_VAR_HIDDEN) + row(span, tile) * VECTORS;
-    const uint4 *from_x = (const uint4 *)s.variable(span.page, AGENT_VAR_INPUT) + row(span, tile) * VECTORS;
+    const unsigned most = (agents - tile * 32) * VECTORS - 1;
+    const u64 at = row(span, tile) * VECTORS;
+    const uint4 *from_h = (const uint4 *)s.variable(span.page, AGENT_VAR_HIDDEN) + at, *from_x = (const uint4 *)s.variable(span.page, AGENT_VAR_INPUT) + at;
 #pragma unroll
     for (int k = 0; k < VECTORS; k++) {
-      const unsigned v = lane + 32 * k;
-      next_h[k] = v < end ? __ldcs(from_h + v) : make_uint4(0, 0, 0, 0);
-      next_x[k] = v < end ? __ldcs(from_x + v) : make_uint4(0, 0, 0, 0);
+      const unsigned v = lane + 32 * k < most ? lane + 32 * k : most;
+      next_h[k] = __ldcs(from_h + v);
+      next_x[k] = __ldcs(from_x + v);
     }
   }
 
@@ -52,8 +52,12 @@ struct Dense {
         ELEM::unpack(x + to, next_x[k]);
       }
       if (AHEAD) {
-        if (t + warps < tiles) fetch(span, t + warps);
-        else fetch(next, warp);
+        const bool more = t + warps < tiles;
+        Span from;
+        from.page = more ? span.page : next.page;
+        from.slot = more ? span.slot : next.slot;
+        from.groups = more ? span.groups : next.groups;
+        fetch(from, more ? t + warps : warp);
       }
       __syncwarp(FULL);
       step_rows(unit, h, x);
@@ -67,14 +71,14 @@ struct Dense {
       if (lane < left) {
         const unsigned best = elected((const float *)shared->readout, h + lane * ROW, s.candidates);
         s.variable(span.page, AGENT_VAR_VOTE)[row(span, t) + lane] = (unsigned char)(best + 1);
-        atomicAdd(&counts[(t * 32 + lane) / s.agents * s.candidates + best], 1u);
+        atomicAdd(&counts[s.group(t * 32 + lane) * s.candidates + best], 1u);
       }
       __syncwarp(FULL);
     }
   }
 };
 
-extern "C" __global__ void __launch_bounds__(GRU_BLOCK, 2)
+extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
 KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params, const float *weights,
             unsigned groups, unsigned char *decisions, unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
   __shared__ Shared shared;

@@ -1,6 +1,7 @@
 // The leaky integrator of agent-addressed swarms; cuda/host/leaky_agents.go does the same operation by operation.
 #pragma once
 
+#define SWARM_VARS (AGENT_VAR_TRACE + 1)
 #include "agents.cuh"
 
 struct Leaky {

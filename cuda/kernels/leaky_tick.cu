@@ -27,7 +27,7 @@ struct DenseLeaky {
       const bool spikes[4] = {cell.step(&v.x, &u.x, a.x, a.y), cell.step(&v.y, &u.y, a.z, a.w), cell.step(&v.z, &u.z, b.x, b.y), cell.step(&v.w, &u.w, b.z, b.w)};
       __stcs((float4 *)potential + q, v);
       __stcs((float4 *)trace + q, u);
-      unsigned g = 4 * q / A, left = (g + 1) * A - 4 * q, votes = 0x01010101u;
+      unsigned g = s.group(4 * q), left = (g + 1) * A - 4 * q, votes = 0x01010101u;
 #pragma unroll
       for (int k = 0; k < 4; k++) {
         if (left == 0) left = A, g++;
@@ -41,7 +41,7 @@ struct DenseLeaky {
       const float2 x = input[i];
       const bool spikes = cell.step(&potential[i], &trace[i], x.x, x.y);
       vote[i] = (unsigned char)(1 + spikes);
-      if (spikes) spike(counts, i / A);
+      if (spikes) spike(counts, s.group(i));
     }
   }
 };

@@ -61,6 +61,7 @@ static inline void __threadfence_system() { __threadfence(); }
 static inline void __syncthreads() { pthread_barrier_wait(&block_barrier); }
 static inline void warp_wait() { pthread_barrier_wait(&warp_barriers[threadIdx.x / 32]); }
 static inline void __syncwarp(unsigned) { warp_wait(); }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(unsigned v) { return __builtin_ffs((int)v); }
 static inline int __clz(unsigned v) { return v ? __builtin_clz(v) : 32; }
