@@ -16,6 +16,13 @@ var cases = map[string]testCase{
 	"vector_add_f32": {make: func(r *rand.Rand, n int) []param {
 		return []param{input(floats(r, n)), input(floats(r, n)), output(4 * n), {arg: device.Uint64(uint64(n))}}
 	}},
+	"reciprocal_f32": {compiled: true, make: func(r *rand.Rand, n int) []param {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = math.Float32frombits((127-100+r.Uint32N(225))<<23 | r.Uint32N(1<<23))
+		}
+		return []param{input(append([]byte{}, device.Bytes(x)...)), output(4 * n), {arg: device.Uint64(uint64(n))}}
+	}},
 	"gemm_f32": {make: func(r *rand.Rand, n int) []param {
 		return gemmCase(r, n, 4, 4)
 	}},

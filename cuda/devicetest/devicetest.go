@@ -53,6 +53,7 @@ func Run(t *testing.T, open Opener) {
 	t.Run("kernel/tallies", func(t *testing.T) { testTallies(t, open) })
 	t.Run("kernel/launches", func(t *testing.T) { testLaunches(t, open) })
 	t.Run("kernel/fusions", func(t *testing.T) { testFusions(t, open) })
+	t.Run("kernel/reciprocals", func(t *testing.T) { testReciprocals(t, open) })
 	t.Run("kernel/arguments", func(t *testing.T) { testArguments(t, open) })
 	t.Run("gemm/product", func(t *testing.T) { testGemm(t, open) })
 	t.Run("gemm/arguments", func(t *testing.T) { testGemmArguments(t, open) })

@@ -7,6 +7,16 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
+func init() {
+	register("reciprocal_f32", func(b *Block) {
+		x, out := Mem[float32](b, 0), Mem[float32](b, 1)
+		first, end := b.Part(b.Uint64(2))
+		for i := first; i < end; i++ {
+			out[i] = 1 / x[i]
+		}
+	})
+}
+
 // The functions of this file are those of cuda/kernels/fma.cuh, to the same bits.
 
 // fma32 is a*b + c rounded once to the nearest float32, ties to even. The product of two float32 is exact in float64. Its sum

@@ -185,6 +185,11 @@ func init() {
 			}
 		}
 	}
+	register(Source{Name: "reciprocal_f32", File: "reciprocal_f32.cu", Code: code("reciprocal_f32.cu"), Params: []device.Param{
+		{Name: "x", Kind: device.KindBuffer},   // float32[n] from 2^-100 to 2^125
+		{Name: "out", Kind: device.KindBuffer}, // out float32[n]
+		{Name: "n", Kind: device.KindUint64},
+	}})
 	register(agentSource("leaky_tick", "leaky_tick.cu", TickParams))
 	register(agentSource("leaky_step", "leaky_step.cu", StepParams))
 	register(agentSource("step_decide", "step_decide.cu", DecideParams))

@@ -5,53 +5,56 @@
 #define KERNEL_NAME gru_step
 #endif
 
-// One observation on its way to its agent, in the lane that it belongs to.
-struct Gathered {
-  Place at;
-  bool there, odd, goes; // there is one; its input is not finite; it goes to its agent
-  uint4 h[VECTORS];
-  float x[HIDDEN];
-  unsigned old; // the agent's vote
+#define SOME (HIDDEN == 32 ? 8 : HIDDEN) // elements of a row that are under way at once
 
-  __device__ __forceinline__ void gather(const Swarm &s, const unsigned *agents, const float *inputs, unsigned n, u64 tile, Sparse *block) {
-    const u64 i = tile * 32 + threadIdx.x % 32;
+// An observation and where its agent is, in the lane that it belongs to.
+struct Observation {
+  Place at;
+  bool there, goes; // there is one; it goes to its agent
+  unsigned old;     // the agent's vote
+
+  // Reads the agent's units and the inputs into the rows h and x. Of one that does not go anywhere they may hold anything.
+  __device__ __forceinline__ void gather(const Swarm &s, const unsigned *agents, const float *inputs, unsigned n, u64 i, float *h, float *x, Sparse *block) {
     const unsigned I = s.params[AGENT_FEATURES];
     there = i < n;
-    odd = false;
     const unsigned agent = there ? agents[i] : 0;
     goes = there && agent / s.agents < s.groups;
     if (there && !goes) atomicAdd(&block->outside, 1u);
-    old = 0;
-#pragma unroll
-    for (int k = 0; k < HIDDEN; k++) x[k] = 0.0f;
-#pragma unroll
-    for (int k = 0; k < VECTORS; k++) h[k] = make_uint4(0, 0, 0, 0);
     if (!goes) return;
     at = place(s, agent);
-    const uint4 *from = (const uint4 *)s.variable(at.page, AGENT_VAR_HIDDEN) + (u64)at.at * VECTORS;
-#pragma unroll
-    for (int k = 0; k < VECTORS; k++) h[k] = from[k];
     old = s.variable(at.page, AGENT_VAR_VOTE)[at.at];
+    const uint4 *from = (const uint4 *)s.variable(at.page, AGENT_VAR_HIDDEN) + (u64)at.at * VECTORS;
     const float *row = inputs + i * I;
-    if (I % 4 == 0) {
+    bool odd = false;
 #pragma unroll
-      for (int k = 0; k < HIDDEN; k += 4)
-        if (k < I) {
-          const float4 v = __ldcs((const float4 *)(row + k));
-          x[k] = v.x, x[k + 1] = v.y, x[k + 2] = v.z, x[k + 3] = v.w;
+    for (int first = 0; first < HIDDEN; first += SOME) {
+      float v[SOME];
+      uint4 u[SOME / ELEM::VALUES];
+#pragma unroll
+      for (int k = 0; k < SOME / ELEM::VALUES; k++) u[k] = from[first / ELEM::VALUES + k];
+#pragma unroll
+      for (int k = 0; k < SOME; k += 4) {
+        float4 f = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (I % 4 == 0) {
+          if (first + k < I) f = __ldcs((const float4 *)(row + first + k));
+        } else {
+          if (first + k < I) f.x = row[first + k];
+          if (first + k + 1 < I) f.y = row[first + k + 1];
+          if (first + k + 2 < I) f.z = row[first + k + 2];
+          if (first + k + 3 < I) f.w = row[first + k + 3];
         }
-    } else {
+        v[k] = f.x, v[k + 1] = f.y, v[k + 2] = f.z, v[k + 3] = f.w;
+      }
 #pragma unroll
-      for (int k = 0; k < HIDDEN; k++)
-        if (k < I) x[k] = row[k];
+      for (int k = 0; k < SOME / ELEM::VALUES; k++) ELEM::unpack(h + first + k * ELEM::VALUES, u[k]);
+#pragma unroll
+      for (int k = 0; k < SOME; k++) v[k] = ELEM::round(held(v[k], &odd));
+#pragma unroll
+      for (int k = 0; k < SOME; k += 4) *(float4 *)(x + first + k) = make_float4(v[k], v[k + 1], v[k + 2], v[k + 3]);
     }
-#pragma unroll
-    for (int k = 0; k < HIDDEN; k++) x[k] = ELEM::round(held(x[k], &odd));
     if (!odd) return;
     goes = false;
     atomicAdd(&block->refused, 1u);
-#pragma unroll
-    for (int k = 0; k < HIDDEN; k++) x[k] = 0.0f;
   }
 };
 
@@ -69,12 +72,8 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
   float *h = (float *)shared.units[threadIdx.x / 32] + lane * ROW, *x = (float *)shared.inputs[threadIdx.x / 32] + lane * ROW;
   const u64 tiles = ((u64)n + 31) / 32;
   for (u64 t = (u64)blockIdx.x * warps + threadIdx.x / 32; t < tiles; t += (u64)gridDim.x * warps) {
-    Gathered g;
-    g.gather(s, agents, inputs, n, t, &block);
-#pragma unroll
-    for (int k = 0; k < VECTORS; k++) ELEM::unpack(h + k * ELEM::VALUES, g.h[k]);
-#pragma unroll
-    for (int k = 0; k < HIDDEN; k += 4) *(float4 *)(x + k) = make_float4(g.x[k], g.x[k + 1], g.x[k + 2], g.x[k + 3]);
+    Observation g;
+    g.gather(s, agents, inputs, n, t * 32 + lane, h, x, &block);
     uint4 *keep = 0;
     if (g.goes) {
       keep = (uint4 *)s.variable(g.at.page, AGENT_VAR_HIDDEN) + (u64)g.at.at * VECTORS;

@@ -11,7 +11,7 @@ struct Dense {
   Unit unit;
   Shared *shared;
   float *h, *x; // rows of the warp
-  uint4 next_h[VECTORS], next_x[VECTORS];
+  uint4 next_h[AHEAD ? VECTORS : 1], next_x[AHEAD ? VECTORS : 1];
 
   __device__ __forceinline__ Dense(const Swarm &swarm, Shared *memory) : s(swarm), shared(memory) {
     h = (float *)memory->units[threadIdx.x / 32];
@@ -20,18 +20,36 @@ struct Dense {
 
   __device__ __forceinline__ u64 row(const Span &span, unsigned tile) const { return (u64)span.slot * s.agents + tile * 32; }
 
-  // Reads the 32 agents of a tile; behind the last there is the last again.
+  // What the lane reads of the 32 agents of a tile; behind the last there is the last again.
+  __device__ __forceinline__ const uint4 *from(unsigned var, const Span &span, unsigned tile, int k) const {
+    const unsigned most = (span.groups * s.agents - tile * 32) * VECTORS - 1, v = threadIdx.x % 32 + 32 * k;
+    return (const uint4 *)s.variable(span.page, var) + row(span, tile) * VECTORS + (v < most ? v : most);
+  }
+
   __device__ __forceinline__ void fetch(const Span &span, unsigned tile) {
-    const unsigned agents = span.groups * s.agents, lane = threadIdx.x % 32;
-    if (tile * 32 >= agents) return;
-    const unsigned most = (agents - tile * 32) * VECTORS - 1;
-    const u64 at = row(span, tile) * VECTORS;
-    const uint4 *from_h = (const uint4 *)s.variable(span.page, AGENT_VAR_HIDDEN) + at, *from_x = (const uint4 *)s.variable(span.page, AGENT_VAR_INPUT) + at;
+    if (tile * 32 >= span.groups * s.agents) return;
 #pragma unroll
-    for (int k = 0; k < VECTORS; k++) {
-      const unsigned v = lane + 32 * k < most ? lane + 32 * k : most;
-      next_h[k] = __ldcs(from_h + v);
-      next_x[k] = __ldcs(from_x + v);
+    for (int k = 0; k < (AHEAD ? VECTORS : 1); k++) {
+      next_h[k] = __ldcs(from(AGENT_VAR_HIDDEN, span, tile, k));
+      next_x[k] = __ldcs(from(AGENT_VAR_INPUT, span, tile, k));
+    }
+  }
+
+  // Where the k-th of what a lane reads stands in the rows.
+  __device__ __forceinline__ unsigned place(int k) const {
+    const unsigned v = threadIdx.x % 32 + 32 * k;
+    return v / VECTORS * ROW + v % VECTORS * ELEM::VALUES;
+  }
+
+  // Reads a tile into the rows of the warp, a few vectors at once.
+  __device__ __forceinline__ void stage(unsigned var, float *rows, const Span &span, unsigned tile) const {
+#pragma unroll
+    for (int first = 0; first < VECTORS; first += 4) {
+      uint4 v[4];
+#pragma unroll
+      for (int k = 0; k < 4; k++) v[k] = __ldcs(from(var, span, tile, first + k));
+#pragma unroll
+      for (int k = 0; k < 4; k++) ELEM::unpack(rows + place(first + k), v[k]);
     }
   }
 
@@ -44,20 +62,21 @@ struct Dense {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     if (AHEAD && warp >= tiles) fetch(next, warp);
     for (unsigned t = warp; t < tiles; t += warps) {
-      if (!AHEAD) fetch(span, t);
-#pragma unroll
-      for (int k = 0; k < VECTORS; k++) {
-        const unsigned v = lane + 32 * k, to = v / VECTORS * ROW + v % VECTORS * ELEM::VALUES;
-        ELEM::unpack(h + to, next_h[k]);
-        ELEM::unpack(x + to, next_x[k]);
-      }
       if (AHEAD) {
+#pragma unroll
+        for (int k = 0; k < (AHEAD ? VECTORS : 1); k++) {
+          ELEM::unpack(h + place(k), next_h[k]);
+          ELEM::unpack(x + place(k), next_x[k]);
+        }
         const bool more = t + warps < tiles;
         Span from;
         from.page = more ? span.page : next.page;
         from.slot = more ? span.slot : next.slot;
         from.groups = more ? span.groups : next.groups;
         fetch(from, more ? t + warps : warp);
+      } else {
+        stage(AGENT_VAR_HIDDEN, h, span, t);
+        stage(AGENT_VAR_INPUT, x, span, t);
       }
       __syncwarp(FULL);
       step_rows(unit, h, x);
@@ -66,7 +85,7 @@ struct Dense {
 #pragma unroll
       for (int k = 0; k < VECTORS; k++) {
         const unsigned v = lane + 32 * k;
-        if (v < left * VECTORS) __stcs(to_h + v, ELEM::pack(h + v / VECTORS * ROW + v % VECTORS * ELEM::VALUES));
+        if (v < left * VECTORS) __stcs(to_h + v, ELEM::pack(h + place(k)));
       }
       if (lane < left) {
         const unsigned best = elected((const float *)shared->readout, h + lane * ROW, s.candidates);

@@ -1,0 +1,408 @@
+package gpuagents
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// column is a variable of all agents, or groups, of a, without what lies between them in the pages.
+func column(t testing.TB, a *Agents, v int) []byte {
+	t.Helper()
+	pages, of, l := pagesOf(t, a, a.pages), a.layout.Vars[v], a.layout
+	size := of.Width * of.Elem.Bytes()
+	if !of.Group {
+		size *= l.Agents
+	}
+	var out []byte
+	for g := range a.groups {
+		out = append(out, pages[g/l.Slots*l.PageBytes+int(l.Offsets[v])+g%l.Slots*size:][:size]...)
+	}
+	return out
+}
+
+// values are a column of F32 or BF16 as float64.
+func values(t testing.TB, a *Agents, v int) []float64 {
+	t.Helper()
+	var out []float64
+	data := column(t, a, v)
+	if a.layout.Vars[v].Elem == kernels.BF16 {
+		for _, x := range device.Of[uint16](data) {
+			out = append(out, float64(device.FromBF16(x)))
+		}
+		return out
+	}
+	for _, x := range device.Of[float32](data) {
+		out = append(out, float64(x))
+	}
+	return out
+}
+
+// exactGRU is torch.nn.GRUCell and the readout in float64, by its definition.
+func exactGRU(w cells.GRUWeights, H, I, C int, x, h []float64) (next, sums []float64) {
+	gate := func(row int) (in, un float64) {
+		in, un = float64(w.InputBias[row]), float64(w.HiddenBias[row])
+		for k := range I {
+			in += float64(w.InputHidden[row*I+k]) * x[k]
+		}
+		for k := range H {
+			un += float64(w.HiddenHidden[row*H+k]) * h[k]
+		}
+		return in, un
+	}
+	sigmoid := func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+	for j := range H {
+		ri, ru := gate(j)
+		zi, zu := gate(H + j)
+		ni, nu := gate(2*H + j)
+		z, n := sigmoid(zi+zu), math.Tanh(ni+sigmoid(ri+ru)*nu)
+		next = append(next, (1-z)*n+z*h[j])
+	}
+	for c := range C {
+		sum := float64(w.ReadoutBias[c])
+		for k := range H {
+			sum += float64(w.Readout[c*H+k]) * next[k]
+		}
+		sums = append(sums, sum)
+	}
+	return next, sums
+}
+
+func randomWeights(r *rand.Rand, H, I, C int) cells.GRUWeights {
+	draw := func(n int) []float32 {
+		v := make([]float32, n)
+		for i := range v {
+			v[i] = float32(r.NormFloat64() / math.Sqrt(float64(H)))
+		}
+		return v
+	}
+	return cells.GRUWeights{InputHidden: draw(3 * H * I), HiddenHidden: draw(3 * H * H), InputBias: draw(3 * H), HiddenBias: draw(3 * H), Readout: draw(C * H), ReadoutBias: draw(C)}
+}
+
+// TestAgentsEqualFloat64 compares observations and ticks with the definition of the network in float64, each step from the state
+// before it: units within the error of the activations, votes where they do not hang on it.
+func TestAgentsEqualFloat64(t *testing.T) {
+	d := openNamed(t, *deviceName)
+	for _, c := range []struct{ hidden, features, candidates, bf16 int }{
+		{8, 8, 5, 0}, {5, 3, 2, 0}, {1, 1, 16, 0}, {16, 9, 4, 0}, {32, 32, 7, 0}, {20, 2, 3, 1}, {8, 8, 5, 1},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(uint64(c.hidden), 51))
+			cell := address(t, "gru", map[string]float64{"hidden": float64(c.hidden), "bf16": float64(c.bf16)}, 7, c.features, c.candidates)
+			w := randomWeights(r, c.hidden, c.features, c.candidates)
+			table, err := cell.Table(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const n = 7 * 30
+			a := makeAgents(t, d, cell, n, AgentsOptions{Weights: table, PageBytes: 32768})
+			class := kernels.AgentHidden(c.hidden)
+			bound := 2e-4
+			if c.bf16 == 1 {
+				bound = 4e-3 + 2e-4 // half a unit of bf16 below one
+			}
+			different := 0
+			for step := range 6 {
+				before, stepped := values(t, a, kernels.AgentVarHidden), map[int]bool{}
+				if step%3 == 2 {
+					if _, err := a.Tick(t.Context(), 1); err != nil {
+						t.Fatal(err)
+					}
+					for i := range n {
+						stepped[i] = true
+					}
+				} else {
+					ids, inputs := randomObservations(r, n, n/2, c.features)
+					out, err := a.Observe(t.Context(), ids, inputs)
+					if err != nil || out.Stepped != uint64(len(ids)) {
+						t.Fatalf("%d of %d stepped: %v", out.Stepped, len(ids), err)
+					}
+					held, votes := values(t, a, kernels.AgentVarInput), column(t, a, kernels.AgentVarVote)
+					for i, id := range ids {
+						stepped[int(id)] = true
+						if out.Votes[i]+1 != votes[id] {
+							t.Fatalf("agent %d: the vote is %d, and kept is %d", id, out.Votes[i], votes[id])
+						}
+						for k := range class {
+							want := 0.0
+							if k < c.features {
+								want = float64(inputs[i*c.features+k])
+							}
+							if math.Abs(held[int(id)*class+k]-want) > float64(c.bf16)*4e-3 {
+								t.Fatalf("agent %d holds %v, want %v", id, held[int(id)*class+k], want)
+							}
+						}
+					}
+				}
+				after, held, votes := values(t, a, kernels.AgentVarHidden), values(t, a, kernels.AgentVarInput), column(t, a, kernels.AgentVarVote)
+				for i := range n {
+					h := before[i*class:][:class]
+					if !stepped[i] {
+						if !slices.Equal(h, after[i*class:][:class]) {
+							t.Fatalf("step %d: agent %d moved", step, i)
+						}
+						continue
+					}
+					next, sums := exactGRU(w, c.hidden, c.features, c.candidates, held[i*class:][:class], h)
+					for k := range class {
+						want := 0.0
+						if k < c.hidden {
+							want = next[k]
+						}
+						if got := after[i*class+k]; math.Abs(got-want) > bound {
+							t.Fatalf("step %d, agent %d: unit %d is %v, want %v", step, i, k, got, want)
+						}
+					}
+					best := slices.Index(sums, slices.Max(sums))
+					if int(votes[i]) != best+1 && slices.Max(sums)-sums[votes[i]-1] > 8*bound {
+						t.Fatalf("step %d, agent %d votes %d of %v", step, i, int(votes[i])-1, sums)
+					}
+					different |= 1 << best
+				}
+			}
+			if different&(different-1) == 0 {
+				t.Error("all agents vote alike: the comparison proves nothing")
+			}
+		})
+	}
+}
+
+// checkVotes holds counts, tally and decisions to the votes of the agents.
+func checkVotes(t *testing.T, a *Agents, r Report, decided func(group int) (byte, bool)) {
+	t.Helper()
+	votes, counts := column(t, a, kernels.AgentVarVote), device.Of[uint32](column(t, a, kernels.AgentVarCounts))
+	C, size := a.cell.Candidates, a.layout.Agents
+	tally := make([]uint64, C)
+	for g := range a.groups {
+		count := make([]uint32, C)
+		for _, v := range votes[g*size:][:size] {
+			if v > 0 {
+				count[v-1]++
+				tally[v-1]++
+			}
+		}
+		if !slices.Equal(count, counts[g*C:][:C]) {
+			t.Fatalf("group %d: counts %v, its agents vote %v", g, counts[g*C:][:C], count)
+		}
+		have, ok := decided(g)
+		if !ok {
+			continue
+		}
+		sum, err := consensus.NewTally(C)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for c, n := range count {
+			sum.Counts[c] = uint64(n)
+			sum.Total += uint64(n)
+		}
+		winner, err := consensus.Rule{Kind: consensus.Majority}.Winner(&sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := byte(kernels.AgentNoVote)
+		if winner != consensus.None {
+			want = byte(winner)
+		}
+		if have != want {
+			t.Fatalf("group %d decides %d by %v, want %d", g, have, count, want)
+		}
+	}
+	if !slices.Equal(tally, r.Tally) {
+		t.Fatalf("tally %v, the agents vote %v", r.Tally, tally)
+	}
+}
+
+// TestAgentsDecide: counts, decisions, tallies and rounds are those of the agents' votes, after observations and after ticks.
+func TestAgentsDecide(t *testing.T) {
+	d := openNamed(t, *deviceName)
+	for _, cell := range []*cells.Addressed{address(t, "gru", nil, 33, 4, 3), address(t, "leaky", nil, 10, 2, 2)} {
+		a := makeAgents(t, d, cell, int64(cell.Agents)*50, AgentsOptions{Seed: 3, PageBytes: 8192})
+		r := rand.New(rand.NewPCG(61, 62))
+		rounds := make([]uint64, a.groups)
+		for step := range 8 {
+			if step%4 == 3 {
+				report, err := a.Tick(t.Context(), 2)
+				if err != nil || report.Stepped != 2*uint64(a.n) {
+					t.Fatalf("%+v: %v", report, err)
+				}
+				decisions, err := a.Decisions(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkVotes(t, a, report, func(g int) (byte, bool) { return decisions[g], true })
+				for g := range rounds {
+					rounds[g] += 2
+				}
+			} else {
+				ids, inputs := randomObservations(r, int(a.n), 60, cell.Features)
+				for i := range inputs {
+					inputs[i] *= 4
+				}
+				out, err := a.Observe(t.Context(), ids, inputs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				by := map[int]byte{}
+				for i, id := range ids {
+					g := int(id) / cell.Agents
+					if v, ok := by[g]; ok && v != out.Decisions[i] {
+						t.Fatalf("group %d decides %d and %d", g, v, out.Decisions[i])
+					}
+					by[g] = out.Decisions[i]
+				}
+				for g := range by {
+					rounds[g]++
+				}
+				checkVotes(t, a, out.Report, func(g int) (byte, bool) { v, ok := by[g]; return v, ok })
+			}
+			if !slices.Equal(device.Of[uint64](column(t, a, kernels.AgentVarRound)), rounds) {
+				t.Fatalf("step %d: rounds %v, want %v", step, device.Of[uint64](column(t, a, kernels.AgentVarRound)), rounds)
+			}
+		}
+	}
+}
+
+// TestObservationsCut: several observations of an agent take effect in their order, and all of them alike in one batch and one by one.
+func TestObservationsCut(t *testing.T) {
+	d := openNamed(t, *deviceName)
+	cell := address(t, "gru", nil, 5, 3, 4)
+	r := rand.New(rand.NewPCG(71, 72))
+	whole, single := makeAgents(t, d, cell, 40, AgentsOptions{}), makeAgents(t, d, cell, 40, AgentsOptions{})
+	ids, inputs := make([]uint32, 150), make([]float32, 450)
+	for i := range ids {
+		ids[i] = r.Uint32N(42) // two of them are not there
+	}
+	for i := range inputs {
+		inputs[i] = float32(r.NormFloat64())
+	}
+	inputs[31] = float32(math.NaN())
+	out, err := whole.Observe(t.Context(), ids, inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		one, err := single.Observe(t.Context(), []uint32{id}, inputs[3*i:][:3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.Votes[0] != out.Votes[i] {
+			t.Fatalf("observation %d: vote %d, alone %d", i, out.Votes[i], one.Votes[0])
+		}
+	}
+	for _, v := range []int{kernels.AgentVarHidden, kernels.AgentVarInput, kernels.AgentVarVote, kernels.AgentVarCounts} {
+		if !bytes.Equal(column(t, whole, v), column(t, single, v)) {
+			t.Errorf("%s differs between a batch and single observations", cell.Vars()[v].Name)
+		}
+	}
+}
+
+// TestObservationsRefused: what cannot be is refused one by one, counted, and changes nothing.
+func TestObservationsRefused(t *testing.T) {
+	d := openNamed(t, *deviceName)
+	for _, cell := range []*cells.Addressed{address(t, "gru", nil, 4, 2, 3), address(t, "leaky", nil, 4, 2, 2)} {
+		a := makeAgents(t, d, cell, 12, AgentsOptions{})
+		inf, nan := float32(math.Inf(-1)), float32(math.NaN())
+		ids := []uint32{3, 12, 4, 5, math.MaxUint32, 6}
+		out, err := a.Observe(t.Context(), ids, []float32{1, 2, 1, 2, 1, nan, inf, 1, nan, nan, 1e38, -1e38})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.Stepped != 2 || out.Outside != 2 || out.Refused != 2 {
+			t.Errorf("%+v, want 2 stepped, 2 outside, 2 refused", out.Report)
+		}
+		for i, refused := range []bool{false, true, true, true, true, false} {
+			if (out.Votes[i] == kernels.AgentNoVote) != refused || refused && out.Decisions[i] != kernels.AgentNoVote {
+				t.Errorf("%s: observation %d: vote %d, decision %d", cell.Cell.Name, i, out.Votes[i], out.Decisions[i])
+			}
+		}
+		for v, of := range a.layout.Vars {
+			if of.Elem != kernels.F32 {
+				continue
+			}
+			all := values(t, a, v)
+			for i, x := range all {
+				if agent := i / of.Width; math.IsNaN(x) || math.IsInf(x, 0) || x != 0 && agent != 3 && agent != 6 {
+					t.Errorf("%s of agent %d is %v", of.Name, agent, x)
+				}
+			}
+		}
+	}
+}
+
+// TestLeakySpikes follows one agent through current, gain, threshold and rest.
+func TestLeakySpikes(t *testing.T) {
+	a := makeAgents(t, openNamed(t, *deviceName), address(t, "leaky", map[string]float64{"decay": 0.5, "threshold": 1, "trace": 4}, 2, 2, 2), 2, AgentsOptions{})
+	v, trace := 0.0, 0.0
+	for step := range 12 {
+		if step == 0 {
+			if _, err := a.Observe(t.Context(), []uint32{1}, []float32{0.5, 0.5}); err != nil {
+				t.Fatal(err)
+			}
+		} else if _, err := a.Tick(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		v = 0.5*v + 0.75
+		spike := 0.0
+		if v > 1 {
+			v, spike = v-1, 1
+		}
+		trace += (spike - trace) / 4
+		if got := values(t, a, kernels.AgentVarPotential)[1]; math.Abs(got-v) > 1e-6 {
+			t.Fatalf("step %d: potential %v, want %v", step, got, v)
+		}
+		if got := values(t, a, kernels.AgentVarTrace)[1]; math.Abs(got-trace) > 1e-6 {
+			t.Fatalf("step %d: trace %v, want %v", step, got, trace)
+		}
+		if got := column(t, a, kernels.AgentVarVote)[1]; got != byte(1+spike) {
+			t.Fatalf("step %d: vote %d, want %v", step, got, 1+spike)
+		}
+	}
+	if trace == 0 {
+		t.Error("it never spiked")
+	}
+}
+
+func TestAgentsRefuse(t *testing.T) {
+	d, cell := openNamed(t, "host"), address(t, "gru", nil, 4, 2, 3)
+	for _, c := range []struct {
+		n int64
+		o AgentsOptions
+	}{{0, AgentsOptions{}}, {-4, AgentsOptions{}}, {6, AgentsOptions{}}, {1 << 33, AgentsOptions{}}, {4, AgentsOptions{PageBytes: 5000}}, {4, AgentsOptions{Weights: make([]float32, 3)}}} {
+		if _, err := NewAgents(d, cell, c.n, c.o); !errors.Is(err, ErrAgents) {
+			t.Errorf("%d agents, %+v: %v, want ErrAgents", c.n, c.o, err)
+		}
+	}
+	a := makeAgents(t, d, cell, 8, AgentsOptions{})
+	if _, err := a.Observe(t.Context(), []uint32{1, 2}, []float32{1, 2, 3}); !errors.Is(err, ErrAgents) {
+		t.Errorf("too few inputs: %v", err)
+	}
+	if _, err := a.Tick(t.Context(), 0); !errors.Is(err, ErrAgents) {
+		t.Errorf("no ticks: %v", err)
+	}
+	if out, err := a.Observe(t.Context(), nil, nil); err != nil || out.Stepped != 0 {
+		t.Errorf("no observations: %+v, %v", out, err)
+	}
+	o, err := a.Load([]uint32{1}, []float32{1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(o.Close(), o.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.Step(t.Context(), o); !errors.Is(err, ErrAgents) {
+		t.Errorf("closed observations: %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
