@@ -111,11 +111,11 @@ func pagesOf(t testing.TB, a *Agents, n int) []byte {
 	return data
 }
 
-// check compares the sample with the agents that it was taken of, but for a last page that the sample does not fill.
-func (h *Agents) check(t testing.TB, a *Agents) {
+// check compares a sample with the agents that it was taken of.
+func (a *Agents) check(t testing.TB, other *Agents) {
 	t.Helper()
-	pages := min(h.pages, a.pages)
-	if !bytes.Equal(pagesOf(t, h, pages), pagesOf(t, a, pages)) {
+	pages := min(a.pages, other.pages)
+	if !bytes.Equal(pagesOf(t, a, pages), pagesOf(t, other, pages)) {
 		t.Fatal("agents are not in the state that the host device computes")
 	}
 }

@@ -16,13 +16,32 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		name  string
 		value int
 	}{
-		{"AGENT_CANDIDATES", AgentCandidates}, {"AGENT_RULE", AgentRule}, {"AGENT_QUORUM", AgentQuorum}, {"AGENT_FEATURES", AgentFeatures},
-		{"AGENT_DECAY", AgentDecay}, {"AGENT_THRESHOLD", AgentThreshold}, {"AGENT_TRACE_RATE", AgentTraceRate},
-		{"AGENT_VAR_ROUND", AgentVarRound}, {"AGENT_VAR_COUNTS", AgentVarCounts}, {"AGENT_VAR_VOTE", AgentVarVote}, {"AGENT_VAR_INPUT", AgentVarInput},
-		{"AGENT_VAR_HIDDEN", AgentVarHidden}, {"AGENT_VAR_POTENTIAL", AgentVarPotential}, {"AGENT_VAR_TRACE", AgentVarTrace},
-		{"AGENT_MOST_CANDIDATES", AgentMostCandidates}, {"AGENT_NO_VOTE", AgentNoVote}, {"AGENT_SPAN", AgentSpan}, {"AGENT_SPAN_GROUPS", AgentSpanGroups},
-		{"AGENT_TICKET", AgentTicket}, {"AGENT_STEPPED", AgentStepped}, {"AGENT_OUTSIDE", AgentOutside}, {"AGENT_REFUSED", AgentRefused},
-		{"AGENT_SUM", AgentSum}, {"AGENT_TALLY", AgentTally}, {"AGENT_DONE", AgentDone}, {"AGENT_RESULT_TALLY", AgentResultTally},
+		{"AGENT_CANDIDATES", AgentCandidates},
+		{"AGENT_RULE", AgentRule},
+		{"AGENT_QUORUM", AgentQuorum},
+		{"AGENT_FEATURES", AgentFeatures},
+		{"AGENT_DECAY", AgentDecay},
+		{"AGENT_THRESHOLD", AgentThreshold},
+		{"AGENT_TRACE_RATE", AgentTraceRate},
+		{"AGENT_VAR_ROUND", AgentVarRound},
+		{"AGENT_VAR_COUNTS", AgentVarCounts},
+		{"AGENT_VAR_VOTE", AgentVarVote},
+		{"AGENT_VAR_INPUT", AgentVarInput},
+		{"AGENT_VAR_HIDDEN", AgentVarHidden},
+		{"AGENT_VAR_POTENTIAL", AgentVarPotential},
+		{"AGENT_VAR_TRACE", AgentVarTrace},
+		{"AGENT_MOST_CANDIDATES", AgentMostCandidates},
+		{"AGENT_NO_VOTE", AgentNoVote},
+		{"AGENT_SPAN", AgentSpan},
+		{"AGENT_SPAN_GROUPS", AgentSpanGroups},
+		{"AGENT_TICKET", AgentTicket},
+		{"AGENT_STEPPED", AgentStepped},
+		{"AGENT_OUTSIDE", AgentOutside},
+		{"AGENT_REFUSED", AgentRefused},
+		{"AGENT_SUM", AgentSum},
+		{"AGENT_TALLY", AgentTally},
+		{"AGENT_DONE", AgentDone},
+		{"AGENT_RESULT_TALLY", AgentResultTally},
 	} {
 		fmt.Fprintf(&b, "#define %s %d\n", w.name, w.value)
 	}
@@ -31,7 +50,11 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		value float32
 	}{
 		{"AGENT_INPUT", AgentInput},
-		{"LOGISTIC_A0", LogisticA0}, {"LOGISTIC_A1", LogisticA1}, {"LOGISTIC_A2", LogisticA2}, {"LOGISTIC_B0", LogisticB0}, {"LOGISTIC_B1", LogisticB1},
+		{"LOGISTIC_A0", LogisticA0},
+		{"LOGISTIC_A1", LogisticA1},
+		{"LOGISTIC_A2", LogisticA2},
+		{"LOGISTIC_B0", LogisticB0},
+		{"LOGISTIC_B1", LogisticB1},
 	} {
 		fmt.Fprintf(&b, "#define %s %.9ef\n", f.name, f.value)
 	}

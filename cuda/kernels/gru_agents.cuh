@@ -89,7 +89,7 @@ __device__ __forceinline__ void step_rows(const Unit &unit, float *h, const floa
 
 // The candidate of an agent by its units: the largest sum, of equal ones the smallest index. readout is [C][H] and [C].
 __device__ __forceinline__ unsigned elected(const float *readout, const float *row, unsigned candidates) {
-  float h[HIDDEN], most = 0.0f;
+  float h[HIDDEN], most = __uint_as_float(0xff800000u); // less than any sum
 #pragma unroll
   for (int k = 0; k < HIDDEN; k += 4) {
     const float4 v = *(const float4 *)(row + k);
@@ -107,7 +107,7 @@ __device__ __forceinline__ unsigned elected(const float *readout, const float *r
       sum = fma32(w.z, h[k + 2], sum);
       sum = fma32(w.w, h[k + 3], sum);
     }
-    if (c == 0 || sum > most) most = sum, best = c;
+    if (sum > most) most = sum, best = c;
   }
   return best;
 }

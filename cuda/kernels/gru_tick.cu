@@ -81,12 +81,10 @@ struct Dense {
       __syncwarp(FULL);
       step_rows(unit, h, x);
       const unsigned left = agents - t * 32;
-      uint4 *to_h = (uint4 *)s.variable(span.page, AGENT_VAR_HIDDEN) + row(span, t) * VECTORS;
+      uint4 *to_h = (uint4 *)s.variable(span.page, AGENT_VAR_HIDDEN) + row(span, t) * VECTORS + lane;
 #pragma unroll
-      for (int k = 0; k < VECTORS; k++) {
-        const unsigned v = lane + 32 * k;
-        if (v < left * VECTORS) __stcs(to_h + v, ELEM::pack(h + place(k)));
-      }
+      for (int k = 0; k < VECTORS; k++)
+        if (lane + 32 * k < left * VECTORS) __stcs(to_h + 32 * k, ELEM::pack(h + place(k)));
       if (lane < left) {
         const unsigned best = elected((const float *)shared->readout, h + lane * ROW, s.candidates);
         s.variable(span.page, AGENT_VAR_VOTE)[row(span, t) + lane] = (unsigned char)(best + 1);

@@ -156,8 +156,12 @@ func (a *Addressed) Table(w GRUWeights) ([]float32, error) {
 		have []float32
 		want int
 	}{
-		{"InputHidden", w.InputHidden, 3 * H * I}, {"HiddenHidden", w.HiddenHidden, 3 * H * H}, {"InputBias", w.InputBias, 3 * H},
-		{"HiddenBias", w.HiddenBias, 3 * H}, {"Readout", w.Readout, C * H}, {"ReadoutBias", w.ReadoutBias, C},
+		{"InputHidden", w.InputHidden, 3 * H * I},
+		{"HiddenHidden", w.HiddenHidden, 3 * H * H},
+		{"InputBias", w.InputBias, 3 * H},
+		{"HiddenBias", w.HiddenBias, 3 * H},
+		{"Readout", w.Readout, C * H},
+		{"ReadoutBias", w.ReadoutBias, C},
 	} {
 		if len(part.have) != part.want {
 			return nil, fmt.Errorf("%w: gru: %s has %d values, want %d for %d units, %d features, %d candidates", ErrParameter, part.name, len(part.have), part.want, H, I, C)
