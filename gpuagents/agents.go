@@ -152,21 +152,19 @@ func (a *Agents) Len() int64 { return a.n }
 // Groups is the number of groups: agent i is in group i / cell.Agents.
 func (a *Agents) Groups() int { return a.groups }
 
-// shape is a launch of so many blocks at most. Blocks have no more threads than every kernel of the cell takes.
-func (a *Agents) shape(blocks int64) device.Geometry {
+// shape is a launch of so many blocks a multiprocessor, and at most as many as have something to do. All kernels of agents take
+// blocks of 128 threads.
+func (a *Agents) shape(perCore, most int) device.Geometry {
 	g := a.geometry
 	if g.Block == 0 {
 		g.Block = 128
 	}
 	if g.Grid == 0 {
-		g.Grid = blocksPerCore * a.dev.Properties().Multiprocessors
+		g.Grid = perCore * a.dev.Properties().Multiprocessors
 	}
-	g.Grid = int(max(1, min(int64(g.Grid), blocks)))
+	g.Grid = max(1, min(g.Grid, most))
 	return g
 }
-
-// blocksPerCore fills a multiprocessor with blocks of 128 threads, four or five at once, a few times over.
-const blocksPerCore = 16
 
 // head are the arguments that all kernels begin with.
 func (a *Agents) head(weights bool) []device.Arg {
@@ -210,7 +208,8 @@ func (a *Agents) launchTick(ctx context.Context) error {
 		return err
 	}
 	args := append(a.head(true), device.Ptr(a.decisions), device.Ptr(a.scratch), device.Uint32(a.sequence), device.Mapped(a.result, 0, a.result.Size()))
-	return a.stream.Launch(a.tick, a.shape(int64(kernels.AgentSpans(a.layout, a.groups))), args...)
+	blocks, span := a.cell.Shape()
+	return a.stream.Launch(a.tick, a.shape(blocks, kernels.AgentSpans(a.layout, a.groups, span)), args...)
 }
 
 // await waits for the last launch and reads its result.

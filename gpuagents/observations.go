@@ -152,11 +152,11 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p part) error 
 	step := append(a.head(true), of(o.ids, 4), of(o.inputs, 4*a.cell.Features), n, of(o.votes, 1), device.Ptr(a.scratch))
 	decide := append(a.head(false), of(o.ids, 4), of(o.votes, 1), n, device.Ptr(a.stamps), of(o.decisions, 1),
 		device.Ptr(a.scratch), device.Uint32(a.sequence), device.Mapped(a.result, 0, a.result.Size()))
-	g := a.shape((int64(p.n) + 127) / 128)
-	if err := a.stream.Launch(a.step, g, step...); err != nil {
+	blocks, _ := a.cell.Shape()
+	if err := a.stream.Launch(a.step, a.shape(blocks, (p.n+127)/128), step...); err != nil {
 		return err
 	}
-	return a.stream.Launch(a.decide, g, decide...)
+	return a.stream.Launch(a.decide, a.shape(decideBlocks, (p.n+127)/128), decide...)
 }
 
 // Outcome reads what became of the observations in the last Step.
@@ -206,3 +206,6 @@ func (o *Observations) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// decideBlocks fill a multiprocessor with threads that wait for memory.
+const decideBlocks = 16

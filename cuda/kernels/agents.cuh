@@ -88,7 +88,7 @@ __device__ __forceinline__ Span span_of(const Swarm &s, unsigned u, unsigned per
   return r;
 }
 
-// Steps all agents. A Cell has open(), which all threads call first, and step(span, next, counts), which steps the agents of a span and
+// Steps all agents. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call first, and step(span, next, counts), which steps the agents of a span and
 // adds their votes to counts, [groups][candidates]; next is the block's next span, of no groups at the end.
 template <class Cell>
 __device__ __forceinline__ void tick(const Swarm &s, Cell &cell, unsigned char *decisions, u64 *scratch, unsigned sequence, u64 *result) {
@@ -98,7 +98,7 @@ __device__ __forceinline__ void tick(const Swarm &s, Cell &cell, unsigned char *
   for (unsigned i = threadIdx.x; i < AGENT_SPAN_GROUPS * AGENT_MOST_CANDIDATES; i += blockDim.x) counts[i] = 0;
   if (threadIdx.x < AGENT_MOST_CANDIDATES) sums[threadIdx.x] = 0;
   // Multiples of four groups begin at multiples of four agents, whatever the size of a group.
-  unsigned size = ((AGENT_SPAN - 1) / s.agents + 4) & ~3u;
+  unsigned size = ((Cell::SPAN - 1) / s.agents + 4) & ~3u;
   if (size > AGENT_SPAN_GROUPS) size = AGENT_SPAN_GROUPS;
   const unsigned per = (s.slots + size - 1) / size, units = (s.groups + s.slots - 1) / s.slots * per;
   Span now = span_of(s, blockIdx.x < units ? blockIdx.x : units, per, size);

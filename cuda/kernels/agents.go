@@ -42,7 +42,8 @@ const (
 	AgentInput          = 65536 // inputs beyond it, of either sign, count as it
 	AgentWeight         = 128   // the largest weight of a gru, of either sign
 	AgentLeakyFeatures  = 2     // the most features of leaky: the current, and the gain above one that it is multiplied by
-	AgentSpan           = 2048  // agents that a block steps between two decisions of groups, if groups are small
+	AgentSpan           = 1024  // agents of a gru that a block steps between two decisions of groups, if groups are small
+	AgentSpanLeaky      = 4096  // the same of leaky, where a step is short
 	AgentSpanGroups     = 128   // and the most groups
 )
 
@@ -179,7 +180,7 @@ func init() {
 					of = "BF16"
 				}
 				s := agentSource(name, file, params)
-				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n%s", class, of, strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
+				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s", class, of, AgentGRUBlocks(class), strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
 				s.MaxBlock = 128
 				register(s)
 			}
@@ -199,8 +200,20 @@ func agentSource(name, file string, params []device.Param) Source {
 	return Source{Name: name, File: file, Code: code(file), Params: params, MaxBlock: 256, WholeWarps: true}
 }
 
-// AgentSpans is how many spans of groups a tick of so many groups has: the most blocks that have something to do.
-func AgentSpans(l Layout, groups int) int {
-	size := min(((AgentSpan-1)/l.Agents+4)&^3, AgentSpanGroups)
+// AgentSpans is how many spans of so many agents a tick of so many groups has: the most blocks that have something to do.
+func AgentSpans(l Layout, groups, span int) int {
+	size := min(((span-1)/l.Agents+4)&^3, AgentSpanGroups)
 	return (groups + l.Slots - 1) / l.Slots * ((l.Slots + size - 1) / size)
+}
+
+// AgentGRUBlocks is how many blocks of 128 threads of the gru kernels of a class a multiprocessor has room for: the weights of
+// the units are in its registers.
+func AgentGRUBlocks(class int) int {
+	switch class {
+	case 8:
+		return 5
+	case 16:
+		return 3
+	}
+	return 2
 }

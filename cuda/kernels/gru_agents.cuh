@@ -8,12 +8,10 @@
 #ifndef HIDDEN
 #define HIDDEN 8
 #define ELEM F32
+#define GRU_BLOCKS 5 // a multiprocessor
 #endif
 
 #define GRU_BLOCK 128
-#ifndef GRU_BLOCKS
-#define GRU_BLOCKS (HIDDEN == 8 ? 5 : (HIDDEN == 16 ? 3 : 2)) // a multiprocessor, by registers
-#endif
 #define ROW (HIDDEN + 4) // floats from one agent's row to the next: no two lanes of a quarter of a warp then meet in a bank
 #define VECTORS (HIDDEN / ELEM::VALUES) // of 16 bytes in a row of state
 #define AHEAD (HIDDEN <= 16) // the next agents fit into registers beside the weights

@@ -7,6 +7,7 @@
 #endif
 
 struct Dense {
+  enum { SPAN = AGENT_SPAN };
   const Swarm &s;
   Unit unit;
   Shared *shared;

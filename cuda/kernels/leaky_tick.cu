@@ -2,6 +2,7 @@
 #include "leaky_agents.cuh"
 
 struct DenseLeaky {
+  enum { SPAN = AGENT_SPAN_LEAKY };
   const Swarm &s;
   Leaky cell;
 

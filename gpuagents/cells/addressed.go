@@ -93,6 +93,17 @@ func (a *Addressed) Kernels() (tick, step string) {
 	return kernels.AgentGRUName("tick", a.class(), a.elem()), kernels.AgentGRUName("step", a.class(), a.elem())
 }
 
+// Shape is how the kernels are launched best: blocks of 128 threads a multiprocessor, and the agents of a span of a tick.
+func (a *Addressed) Shape() (blocks, span int) {
+	if a.isGRU() {
+		return kernels.AgentGRUBlocks(a.class()), kernels.AgentSpan
+	}
+	return manyBlocks, kernels.AgentSpanLeaky
+}
+
+// manyBlocks even out what blocks that have little to prepare do.
+const manyBlocks = 64
+
 // Vars lists the state.
 func (a *Addressed) Vars() []kernels.Var {
 	if a.isGRU() {
