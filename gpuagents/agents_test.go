@@ -406,3 +406,44 @@ func TestAgentsRefuse(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSplit: no launch has an agent twice, an agent's observations keep their order, and each has a place of its own in its launch.
+func TestSplit(t *testing.T) {
+	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, 2, 1, 2), 200, AgentsOptions{})
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 81))
+		ids := make([]uint32, r.IntN(60))
+		for i := range ids {
+			ids[i] = r.Uint32N(1 + r.Uint32N(210))
+		}
+		o := &Observations{agents: a, n: len(ids)}
+		all := o.split(ids)
+		launchOf := map[int]int{} // by place
+		for k, p := range o.launches {
+			if p.first%16 != 0 || p.first+p.n > all {
+				t.Fatalf("seed %d: launch %d is %+v of %d places", seed, k, p, all)
+			}
+			for place := p.first; place < p.first+p.n; place++ {
+				launchOf[place] = k
+			}
+		}
+		last := map[uint32]int{}
+		for i, id := range ids {
+			place := i
+			if o.places != nil {
+				place = o.places[i]
+			}
+			k, ok := launchOf[place]
+			if delete(launchOf, place); !ok {
+				t.Fatalf("seed %d: observation %d has no place of its own", seed, i)
+			}
+			if before, ok := last[id]; ok && int64(id) < a.n && before >= k {
+				t.Fatalf("seed %d: observation %d of agent %d is in launch %d, the one before in %d", seed, i, id, k, before)
+			}
+			last[id] = k
+		}
+		if len(launchOf) != 0 || slices.Max(append(a.seen, 0)) != 0 {
+			t.Fatalf("seed %d: places without an observation, or agents still marked", seed)
+		}
+	}
+}
