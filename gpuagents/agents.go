@@ -31,7 +31,8 @@ type AgentsOptions struct {
 // that are addressed one by one. An agent starts as one that has seen nothing; a step moves it by the input that it holds,
 // which is zeros before its first observation, and it votes anew. Results are the same bits on every device, and for an
 // agent they depend on nothing but its own steps. Agents are used by one goroutine at a time; their owner closes them before the device.
-// After an error of the device, an ErrDevice, the state is undefined.
+// After an error of the device, an ErrDevice, the state is undefined; a wait that the context has ended leaves the work to go on, and
+// what comes later is put behind it.
 type Agents struct {
 	dev        device.Device
 	cell       *cells.Addressed
@@ -49,6 +50,7 @@ type Agents struct {
 	result   device.HostBuffer
 	words    []uint64 // the result
 	sequence uint32
+	pending  bool     // nobody has seen the end of what was launched
 	seen     []uint64 // a bit an agent: it is in the batch being loaded
 	close    []func() error
 }
@@ -177,6 +179,7 @@ func (a *Agents) head(weights bool) []device.Arg {
 
 // next is the sequence number of the next launch with a result. When they are used up the stamps of the groups are forgotten.
 func (a *Agents) next(ctx context.Context) error {
+	a.pending = true
 	if a.sequence++; a.sequence != 0 {
 		return nil
 	}
@@ -217,6 +220,7 @@ func (a *Agents) await(ctx context.Context) (Report, error) {
 	if err := a.stream.Await(ctx, a.result, 8*kernels.AgentDone, a.sequence); err != nil {
 		return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
 	}
+	a.pending = false
 	w := a.words
 	return Report{
 		Stepped: w[kernels.AgentStepped], Outside: w[kernels.AgentOutside], Refused: w[kernels.AgentRefused],
@@ -244,7 +248,7 @@ func (a *Agents) read(ctx context.Context, b device.Buffer, n int64) ([]byte, er
 // Close releases everything on the device. A second call does nothing.
 func (a *Agents) Close() error {
 	var errs []error
-	for _, release := range slices.Backward(a.close) {
+	for _, release := range a.close { // the stream first: it waits for what uses the memory
 		errs = append(errs, release())
 	}
 	a.close = nil

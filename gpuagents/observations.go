@@ -195,9 +195,12 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 	return out, err
 }
 
-// Close releases the memory on the device. A second call does nothing.
+// Close releases the memory on the device, after work whose wait was given up. A second call does nothing.
 func (o *Observations) Close() error {
 	var errs []error
+	if a := o.agents; a.pending && o.ids != nil {
+		errs = append(errs, a.stream.Sync(context.Background())) // the device bounds it
+	}
 	for _, b := range []*device.Buffer{&o.ids, &o.inputs, &o.votes, &o.decisions} {
 		if *b != nil {
 			errs = append(errs, (*b).Close())

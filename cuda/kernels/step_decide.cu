@@ -17,6 +17,7 @@ step_decide(unsigned char *pages, unsigned long long page_bytes, const unsigned 
     }
     decisions[i] = outcome;
   }
+  __threadfence(); // who sees the result may free what was written here
   __syncthreads();
   if (threadIdx.x == 0) last = atomicInc((unsigned *)&scratch[AGENT_TICKET], gridDim.x - 1) == gridDim.x - 1;
   __syncthreads();
