@@ -2,6 +2,7 @@ package gpuagents
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -445,5 +446,31 @@ func TestSplit(t *testing.T) {
 		if len(launchOf) != 0 || slices.Max(append(a.seen, 0)) != 0 {
 			t.Fatalf("seed %d: places without an observation, or agents still marked", seed)
 		}
+	}
+}
+
+// TestAgentsCancelled: a wait that is given up harms nothing: the work is done, and what it uses is released behind it.
+func TestAgentsCancelled(t *testing.T) {
+	a := makeAgents(t, openNamed(t, *deviceName), address(t, "gru", nil, 8, 8, 3), 8*500, AgentsOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.Tick(ctx, 3); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	o, err := a.Load([]uint32{7}, make([]float32, 8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Step(ctx, o); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := o.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.Tick(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if rounds := device.Of[uint64](column(t, a, kernels.AgentVarRound)); rounds[0] != 5 || rounds[1] != 4 {
+		t.Errorf("rounds %v, want 5 of the first group and 4 of the others", rounds[:2])
 	}
 }
