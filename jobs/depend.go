@@ -30,7 +30,7 @@ func (j Job) checkParents() (what string) {
 	}
 	for i, p := range j.After {
 		switch {
-		case !idPattern.MatchString(p):
+		case !validID(p):
 			return "it waits for \"" + p + "\": a job's id is 1 to 64 letters, digits, '-' or '_'"
 		case p == j.ID:
 			return "it waits for itself"

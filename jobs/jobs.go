@@ -180,14 +180,22 @@ func (s Swarm) Validate() error {
 	return nil
 }
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
 // CheckID returns an error unless id may stand in a subject or a stream name.
 func CheckID(what, id string) error {
-	if !idPattern.MatchString(id) {
+	if !validID(id) {
 		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s %q: use 1 to 64 letters, digits, '-' or '_'", what, id)}
 	}
 	return nil
+}
+
+// validID is not a pattern: that took a twentieth of a small job's time, for which it is asked some ten times.
+func validID(id string) bool {
+	for _, c := range []byte(id) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return len(id) >= 1 && len(id) <= 64
 }
 
 var shaPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -206,11 +214,11 @@ func (j Job) Validate() error {
 	switch {
 	case j.Pool != PoolCPU && j.Pool != PoolGPU:
 		return bad("pool %q: use %q or %q", j.Pool, PoolCPU, PoolGPU)
-	case !idPattern.MatchString(j.Kind):
+	case !validID(j.Kind):
 		return bad("kind %q: use 1 to 64 letters, digits, '-' or '_'", j.Kind)
 	case j.Lane != "" && !j.Lane.valid():
 		return bad("lane %q: use %q, %q or %q", j.Lane, High, Normal, Low)
-	case j.Tenant != "" && !idPattern.MatchString(j.Tenant):
+	case j.Tenant != "" && !validID(j.Tenant):
 		return bad("tenant %q: use 1 to 64 letters, digits, '-' or '_'", j.Tenant)
 	case j.MaxAttempts < 0 || j.MaxAttempts > 100:
 		return bad("max_attempts %d: use 1 to 100", j.MaxAttempts)

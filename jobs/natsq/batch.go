@@ -2,6 +2,7 @@ package natsq
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -61,8 +62,9 @@ func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Ms
 	w.runBatch(ctx, run, b, left)
 }
 
-// linger asks the sources of the batch's kind for more jobs, most urgent lane first, until there is no room or until has come.
-// The loop of the worker may ask the same sources at the same time: each job goes to one of them.
+// linger asks the sources of the batch's kind for more jobs, most urgent lane first, until there is no room or until has come. Of the
+// source that the batch began with the server hands them on as they come: one request where looking again and again took four a batch.
+// The loop of the worker may ask the other sources at the same time: each job goes to one of them.
 func (w *Worker) linger(ctx context.Context, s source, b Batch, room func() (count, bytes int), until *time.Time, add func([]*nats.Msg)) {
 	if b.Linger <= 0 {
 		return
@@ -71,12 +73,14 @@ func (w *Worker) linger(ctx context.Context, s source, b Batch, room func() (cou
 	tick := time.NewTimer(look)
 	defer tick.Stop()
 	for {
+		// What waits at the server is taken from the tenant's slots meanwhile, so one that has few is asked now and then.
+		stand := !w.limits.quota(s.tenant).held()
 		for _, src := range byLane(w.ready()) {
 			count, bytes := room()
 			if count < 1 || bytes < jobs.MaxMessage {
 				return
 			}
-			if src.kind != s.kind {
+			if src.kind != s.kind || stand && src == s {
 				continue
 			}
 			msgs, err := w.ask(ctx, src, request{n: count, maxBytes: bytes})
@@ -86,8 +90,24 @@ func (w *Worker) linger(ctx context.Context, s source, b Batch, room func() (cou
 			add(msgs)
 		}
 		left := time.Until(*until)
-		if count, _ := room(); left <= 0 || count < 1 {
+		count, bytes := room()
+		if left <= 0 || count < 1 || bytes < jobs.MaxMessage {
 			return
+		}
+		if stand {
+			wait := min(left, longestStand)
+			began := time.Now()
+			msgs, err := w.ask(ctx, s, request{n: count, maxBytes: bytes, wait: wait, stand: true})
+			if err != nil {
+				return
+			}
+			if add(msgs); ctx.Err() != nil {
+				return
+			}
+			if left = time.Until(*until); time.Since(began) >= wait/2 || left <= 0 {
+				continue
+			}
+			// It was refused, or it is full.
 		}
 		tick.Reset(min(look, left))
 		select {
@@ -97,6 +117,10 @@ func (w *Worker) linger(ctx context.Context, s source, b Batch, room func() (cou
 		}
 	}
 }
+
+// longestStand is how long one request of a batch may stand, and so how much later than at the deadline of a job that came meanwhile, or
+// than at the worker's end, the batch may close. It is the usual linger.
+const longestStand = defaultLinger
 
 // byLane sorts sources by urgency.
 func byLane(all []source) []source {
@@ -156,13 +180,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	w.runBatch(worker, run, b, tasks[half:])
 }
 
-// worthBatch is the fewest results that are written as one. The server makes a folder and files for every atomic batch, syncs them and
-// removes them again, whatever its profile: 7 to 13 ms on a busy disk for 2 results as for 64. So many by themselves, side by side, took 7 ms for 16
-// and 24 for 32 where each is synced, and 0.6 and 1.3 where it is not (p20 of 40, a load of 7 to 10).
-const worthBatch = 16
-
-// settleBatch ends the tasks of a batch. The results of those that are done are written as one, if they are many; when one of them has a
-// result already, each is written by itself.
+// settleBatch ends the tasks of a batch. The results of those that are done are written together.
 func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Outcome, cause error, ending bool) {
 	var done []*task
 	var results []jobs.Result
@@ -177,24 +195,14 @@ func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Out
 		w.c.inject(w.c.within(ctx, t.span), m)
 		done, results, msgs = append(done, t), append(results, r), append(msgs, m)
 	}
-	if len(done) >= worthBatch {
-		out, span := w.c.sending(ctx, "publish", resultStream)
-		_, err := w.c.publishAll(out, "store the results of a batch", msgs)
-		endSpan(span, err)
-		if err == nil {
-			for i, t := range done {
-				w.finished(ctx, t, results[i])
-			}
-			return
-		} else if exists, _ := refused(err); !exists {
-			w.Logger.Warn("the results of a batch are written one by one", "error", err)
-		}
-	}
-	byID := make(map[string]jobs.Result, len(done))
-	all := make([]jobs.Job, len(done))
-	of := make(map[string]*task, len(done))
+	out, span := w.c.sending(ctx, "publish", resultStream)
+	errs := w.c.publishMany(out, &w.c.resultsWay, "store the results of a batch", msgs)
+	endSpan(span, errors.Join(errs...))
 	for i, t := range done {
-		byID[t.id], of[t.id], all[i] = results[i], t, t.job
+		exists, _ := refused(errs[i])
+		if exists {
+			errs[i] = nil
+		}
+		w.stored(ctx, t, results[i], !exists, errs[i])
 	}
-	_ = each(all, func(j jobs.Job) error { w.settleResult(ctx, of[j.ID], byID[j.ID]); return nil })
 }

@@ -55,6 +55,10 @@ type Conn struct {
 	tenants  sync.Map     // pool and tenant: *submitted
 	tracer   trace.Tracer // nil: nothing is traced
 	askEach  atomic.Int64 // until when, in Unix nanoseconds, noneAtOnce is not tried
+
+	intake     intake
+	jobsWay    way // of the streams of jobs
+	resultsWay way
 }
 
 // Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
@@ -62,6 +66,7 @@ type Conn struct {
 func Connect(ctx context.Context, o Options) (*Conn, error) {
 	c := &Conn{writer: nats.NewInbox()[len(nats.InboxPrefix):], replicas: max(o.Replicas, 1), patience: o.Patience}
 	c.tracer = telemetry.Tracer(o.Tracing, tracerName)
+	c.intake.c = c
 	if c.patience == 0 {
 		c.patience = 30 * time.Second
 	}
@@ -73,7 +78,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	if c.nc, c.refused, where, err = o.connect(); err != nil {
 		return nil, err
 	}
-	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(objectPatience)); err != nil {
+	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(objectPatience), jetstream.WithPublishAsyncTimeout(2*longTry)); err != nil {
 		c.nc.Close()
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
@@ -152,12 +157,36 @@ const (
 	errCodeNoResources  = 10023
 )
 
+// How long one try of a call may take. What a try has sent to a leader that is gone nobody answers, so where a call may be repeated its tries
+// are short at first: a third of what the call has taken so far. A leader was replaced after 5 to 6 s, and with tries of 5 s the next
+// one began up to 5 s behind that.
+const (
+	shortTry = time.Second
+	longTry  = 5 * time.Second
+)
+
 // retry calls fn until it succeeds, fails for good, ctx ends, or patience runs out. Each try has a time limit of its own.
 func (c *Conn) retry(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	deadline := time.Now().Add(c.patience)
+	return c.retryIn(ctx, what, func(time.Duration) time.Duration { return longTry }, fn)
+}
+
+// repeat is retry for what may be done more than once although an answer was lost. size is how much a try sends, in bytes.
+func (c *Conn) repeat(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
+	return c.retryIn(ctx, what, func(since time.Duration) time.Duration { return tryFor(since, size) }, fn)
+}
+
+// tryFor is how long a try of repeat may take that begins so long after the call.
+func tryFor(since time.Duration, size int) time.Duration {
+	const slowest = 4 << 20 // bytes a second of a connection that is worth waiting for
+	return min(max(since/3, shortTry), longTry) + time.Duration(size)*time.Second/slowest
+}
+
+func (c *Conn) retryIn(ctx context.Context, what string, limit func(since time.Duration) time.Duration, fn func(ctx context.Context) error) error {
+	began := time.Now()
+	deadline := began.Add(c.patience)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := c.refused.guard(ctx, func(ctx context.Context) error {
-			try, cancel := context.WithTimeout(ctx, 5*time.Second)
+			try, cancel := context.WithTimeout(ctx, limit(time.Since(began)))
 			defer cancel()
 			return fn(try)
 		})

@@ -88,23 +88,28 @@ func refused(err error) (exists, full bool) {
 // publish stores one message and returns when the server has acknowledged it. The caller's tries are told apart by a message id,
 // so one whose acknowledgement was lost is not stored twice within the server's memory of two minutes.
 func (c *Conn) publish(ctx context.Context, what string, m *nats.Msg) error {
-	if m.Header == nil {
-		m.Header = nats.Header{}
-	}
-	if m.Header.Get(jetstream.MsgIDHeader) == "" {
-		m.Header.Set(jetstream.MsgIDHeader, NewID())
-	}
-	return c.retry(ctx, what, func(ctx context.Context) error {
+	nameTry(m)
+	return c.repeat(ctx, what, len(m.Data), func(ctx context.Context) error {
 		_, err := c.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 		return err
 	})
 }
 
+// nameTry gives a message the id that tells its tries apart.
+func nameTry(m *nats.Msg) {
+	if m.Header.Get(jetstream.MsgIDHeader) == "" {
+		setHeader(m, jetstream.MsgIDHeader, NewID())
+	}
+}
+
 // publishAll stores up to jobs.MaxBatch messages of one stream, all or none. A batch whose acknowledgement was lost is
 // tried again; what the server says of that try is returned, so after unsure it may refuse what the first try stored.
 func (c *Conn) publishAll(ctx context.Context, what string, msgs []*nats.Msg) (unsure bool, err error) {
-	tries := 0
-	err = c.retry(ctx, what, func(ctx context.Context) error {
+	tries, size := 0, 0
+	for _, m := range msgs {
+		size += len(m.Data)
+	}
+	err = c.repeat(ctx, what, size, func(ctx context.Context) error {
 		tries++
 		return c.batch(ctx, msgs)
 	})

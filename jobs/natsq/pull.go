@@ -34,6 +34,7 @@ type request struct {
 	n        int           // messages at most
 	maxBytes int           // of them together; 0 for no bound
 	wait     time.Duration // how long for the first one, if there is none; 0 for not at all
+	stand    bool          // go on for that time, and take more as they come
 }
 
 // pull returns messages of a consumer, and none when there are none. Messages that came before an error are returned with it.
@@ -42,6 +43,10 @@ type request struct {
 // read a block of the stream again (measured with a million jobs queued; with 2 ms of patience alone nothing was ever handed out). So the
 // first request has no time, and only when the server knows of nothing a second one waits.
 func (p *puller) pull(ctx context.Context, stream, consumer string, r request) (got []*nats.Msg, err error) {
+	if r.stand {
+		err = p.each(ctx, stream, consumer, r, false, func(m *nats.Msg) { got = append(got, m) })
+		return got, err
+	}
 	now := r
 	now.wait = 0
 	if got, err = p.once(ctx, stream, consumer, now); len(got) > 0 || err != nil || r.wait == 0 {
@@ -52,45 +57,53 @@ func (p *puller) pull(ctx context.Context, stream, consumer string, r request) (
 
 // once is one request.
 func (p *puller) once(ctx context.Context, stream, consumer string, r request) (got []*nats.Msg, err error) {
+	err = p.each(ctx, stream, consumer, r, true, func(m *nats.Msg) { got = append(got, m) })
+	return got, err
+}
+
+// each is one request; it hands every message on as it comes. With noWait the server ends it when it has handed out what is there, or waited for
+// the first one; else when it has waited, or nothing more is wanted.
+func (p *puller) each(ctx context.Context, stream, consumer string, r request, noWait bool, fn func(*nats.Msg)) error {
 	sub, err := p.take()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	clean := false
 	defer func() { p.put(sub, clean) }()
-	req, err := json.Marshal(map[string]any{"batch": r.n, "no_wait": true, "max_bytes": r.maxBytes, "expires": r.wait})
+	req, err := json.Marshal(map[string]any{"batch": r.n, "no_wait": noWait, "max_bytes": r.maxBytes, "expires": r.wait})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+consumer, sub.Subject, req); err != nil {
-		return nil, err
+		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, pullPatience)
 	defer cancel()
-	for len(got) < r.n {
+	for n := 0; n < r.n; {
 		m, err := sub.NextMsgWithContext(wait)
 		if err != nil {
 			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 				err = nil // whoever holds back what is there will be asked again
 			}
-			return got, err
+			return err
 		}
 		switch status := m.Header.Get("Status"); {
 		case status == "" || len(m.Data) > 0:
-			got = append(got, m)
+			n++
+			fn(m)
 		case status == "503":
-			return got, errNoConsumer
+			return errNoConsumer
 		case status == "100": // a heartbeat
 		case status == "409" && m.Header.Get("Description") == "Consumer Deleted":
-			return got, errNoConsumer
+			return errNoConsumer
 		default: // 404 no messages, 408 others wait, 409 a limit: that was all
 			clean = true
-			return got, nil
+			return nil
 		}
 	}
 	// Of a request with a bound of bytes the server says too that it is complete. That would be taken for the answer to the next request.
 	clean = r.maxBytes == 0
-	return got, nil
+	return nil
 }
 
 func (p *puller) take() (*nats.Subscription, error) {

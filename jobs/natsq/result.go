@@ -42,14 +42,16 @@ func (c *Conn) readResult(ctx context.Context, id string) (r jobs.Result, h nats
 	return r, m.Header, err
 }
 
+// worthAsking is the fewest jobs that are asked for together: fewer questions side by side take less than three in turn.
+const worthAsking = 4
+
 // noneAtOnce is true when it is sure that none of up to jobs.MaxBatch jobs has a result; when it is false, each has to be asked for. Of a
 // batch of 1,000 those questions were a quarter of all processor time from its submission to its results; this is three.
 //
 // Any replica may answer the question for many subjects, and one that lags is no base for a decision. So it is asked for the last result
 // too that the leader had a moment before: a replica that has that one has all that came before it.
 func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
-	const worthIt = 8 // questions in parallel take less than three in turn
-	if len(batch) < worthIt || time.Now().UnixNano() < c.askEach.Load() {
+	if len(batch) < worthAsking || time.Now().UnixNano() < c.askEach.Load() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // of patience with a shortcut

@@ -50,18 +50,18 @@ func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made boo
 	if forgiven > 0 {
 		setHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
 	}
-	if !made {
-		if err := c.unknown(ctx, j); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-	}
 	if j.NotBefore.After(time.Now()) {
+		if !made {
+			if err := c.unknown(ctx, j); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+		}
 		return c.schedule(ctx, j, m)
 	}
 	if err := c.ensure(ctx, sourceOf(j)); err != nil {
 		return err
 	}
-	return submitError(what, c.publish(ctx, what, m))
+	return c.intake.hand(ctx, &arrival{what: what, job: j, m: m, made: made})
 }
 
 func submitError(what string, err error) error {
@@ -225,7 +225,7 @@ func (c *Conn) fresh(ctx context.Context, j jobs.Job) error {
 }
 
 func (c *Conn) lastRetry(ctx context.Context, stream, subject string) (m *stored, err error) {
-	err = c.retry(ctx, "read "+subject, func(ctx context.Context) error {
+	err = c.repeat(ctx, "read "+subject, 0, func(ctx context.Context) error {
 		m, err = c.last(ctx, stream, subject)
 		return err
 	})

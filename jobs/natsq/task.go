@@ -265,21 +265,28 @@ func (w *Worker) settle(ctx context.Context, t *task, output any, err error) {
 
 func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
 	ctx = w.c.within(ctx, t.span)
-	if t.id != "" {
-		first, err := w.c.putResult(ctx, r, t.job.ResultTTL)
-		if err != nil {
-			t.log.Error("result not stored; the job will be repeated", "error", err)
-			outcome(t.span, "abandoned", err)
+	if t.id == "" {
+		w.finished(ctx, t, r)
+		return
+	}
+	first, err := w.c.putResult(ctx, r, t.job.ResultTTL)
+	w.stored(ctx, t, r, first, err)
+}
+
+// stored goes on where the result of a task was stored, or refused because it was not the first, or could not be stored.
+func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool, err error) {
+	if err != nil {
+		t.log.Error("result not stored; the job will be repeated", "error", err)
+		outcome(t.span, "abandoned", err)
+		return
+	}
+	if !first {
+		// Another one had this job and was first; its result stands.
+		t.log.Warn("result refused: the job has one")
+		w.Metrics.refused(t)
+		if r, err = w.c.result(ctx, t.id); err != nil {
+			t.log.Error("result not read; the job will be repeated", "error", err)
 			return
-		}
-		if !first {
-			// Another one had this job and was first; its result stands.
-			t.log.Warn("result refused: the job has one")
-			w.Metrics.refused(t)
-			if r, err = w.c.result(ctx, t.id); err != nil {
-				t.log.Error("result not read; the job will be repeated", "error", err)
-				return
-			}
 		}
 	}
 	w.finished(ctx, t, r)

@@ -129,6 +129,7 @@ type sourceState struct {
 	at    time.Time // of the last wake-up
 	known bool      // its consumer exists
 	look  bool      // the lookout wants to know
+	stand int       // batches that have a request standing at it
 }
 
 // Work starts a worker, which runs until Drain or Stop. ctx bounds the start only.
@@ -279,7 +280,7 @@ func (w *Worker) ready() (all []source) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for s, st := range w.sources {
-		if st.ready && !w.ctl.paused(s.kind) && w.limits.open(s, w.room(s)) {
+		if st.ready && st.stand == 0 && !w.ctl.paused(s.kind) && w.limits.open(s, w.room(s)) {
 			all = append(all, s)
 		}
 	}
@@ -441,6 +442,11 @@ func (w *Worker) ask(ctx context.Context, s source, r request) ([]*nats.Msg, err
 	w.mu.Lock()
 	st := w.sources[s]
 	before, known := st.news, st.known
+	if r.stand { // whoever else asks would only take from it
+		st.stand++
+		defer w.poke()
+		defer w.unstand(st)
+	}
 	w.mu.Unlock()
 	if !known {
 		if err := w.c.ensure(ctx, s); err != nil {
@@ -459,21 +465,34 @@ func (w *Worker) ask(ctx context.Context, s source, r request) ([]*nats.Msg, err
 	}
 	w.limits.began(s, r.n, msgs)
 	w.done.track(s, msgs)
+	return msgs, w.learned(s, r, before, len(msgs), err)
+}
+
+// learned notes what asking a source has shown; before is what was heard of it by then.
+func (w *Worker) learned(s source, r request, before uint64, got int, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	st := w.sources[s]
 	if errors.Is(err, errNoConsumer) { // removed by an operator, or its leader is being elected: made again when next asked
 		w.c.sources.Delete(s)
 		st.known, err = false, nil
 	}
-	if len(msgs) > 0 {
+	if got > 0 {
 		err = nil // what went wrong will go wrong again
 	}
 	// A batch may be bounded by its bytes: then there may be more.
-	if bounded := r.maxBytes > 0 && len(msgs) > 0; len(msgs) < r.n && !bounded && st.news == before {
+	if bounded := r.maxBytes > 0 && got > 0; got < r.n && !bounded && st.news == before {
 		st.ready = false
 		if since := time.Since(st.at); since < lastEcho {
 			time.AfterFunc(max(since, firstEcho), func() { w.note(s, false); w.poke() })
 		}
 	}
-	return msgs, err
+	return err
+}
+
+// unstand ends the standing of a request.
+func (w *Worker) unstand(st *sourceState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st.stand--
 }
