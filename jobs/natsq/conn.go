@@ -158,33 +158,39 @@ const (
 )
 
 // How long one try of a call may take. What a try has sent to a leader that is gone nobody answers, so where a call may be repeated its tries
-// are short at first: a third of what the call has taken so far. A leader was replaced after 5 to 6 s, and with tries of 5 s the next
-// one began up to 5 s behind that.
+// are short at first: a sixth of what the call has taken so far. The servers elect another leader after 4 to 9 s, and with tries of 5 s the
+// next one began up to 5 s behind that.
 const (
 	shortTry = time.Second
 	longTry  = 5 * time.Second
 )
 
+// The longest pause between two tries, and between those of a call that may be repeated: they begin soon after the election too.
+const (
+	longPause  = time.Second
+	shortPause = 250 * time.Millisecond
+)
+
 // retry calls fn until it succeeds, fails for good, ctx ends, or patience runs out. Each try has a time limit of its own.
 func (c *Conn) retry(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	return c.retryIn(ctx, what, func(time.Duration) time.Duration { return longTry }, fn)
+	return c.retryIn(ctx, what, longPause, func(time.Duration) time.Duration { return longTry }, fn)
 }
 
 // repeat is retry for what may be done more than once although an answer was lost. size is how much a try sends, in bytes.
 func (c *Conn) repeat(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
-	return c.retryIn(ctx, what, func(since time.Duration) time.Duration { return tryFor(since, size) }, fn)
+	return c.retryIn(ctx, what, shortPause, func(since time.Duration) time.Duration { return tryFor(since, size) }, fn)
 }
 
 // tryFor is how long a try of repeat may take that begins so long after the call.
 func tryFor(since time.Duration, size int) time.Duration {
 	const slowest = 4 << 20 // bytes a second of a connection that is worth waiting for
-	return min(max(since/3, shortTry), longTry) + time.Duration(size)*time.Second/slowest
+	return min(max(since/6, shortTry), longTry) + time.Duration(size)*time.Second/slowest
 }
 
-func (c *Conn) retryIn(ctx context.Context, what string, limit func(since time.Duration) time.Duration, fn func(ctx context.Context) error) error {
+func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration, limit func(since time.Duration) time.Duration, fn func(ctx context.Context) error) error {
 	began := time.Now()
 	deadline := began.Add(c.patience)
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, rest) {
 		err := c.refused.guard(ctx, func(ctx context.Context) error {
 			try, cancel := context.WithTimeout(ctx, limit(time.Since(began)))
 			defer cancel()

@@ -71,7 +71,7 @@ func (w *way) took(together bool, n int, d time.Duration) {
 		of = &w.single
 		d /= time.Duration(n)
 	}
-	if *of == 0 {
+	if *of == 0 || together != w.together { // the slower, after a while: what was measured before is no guide
 		*of = d
 	}
 	*of += time.Duration(weight * float64(d-*of))

@@ -1,0 +1,235 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// slow and quick have publishMany choose: as one atomic batch, and side by side.
+func slow(w *way) {
+	w.single, w.whole, w.pause = time.Hour, time.Nanosecond, time.Hour
+	w.doubtIn(time.Hour)
+}
+func quick(w *way) {
+	w.single, w.whole, w.pause = time.Nanosecond, time.Hour, time.Hour
+	w.doubtIn(time.Hour)
+}
+
+func (w *way) doubtIn(d time.Duration) {
+	w.together, w.next = w.single > w.whole, time.Now().Add(d)
+}
+
+// TestIntake: each of many that hand in jobs at once gets the answer of its own, also where the jobs of others are queued, delayed, over,
+// not valid, or handed in twice.
+func TestIntake(t *testing.T) {
+	for name, choose := range map[string]func(*way){"as one": slow, "side by side": quick} {
+		t.Run(name, func(t *testing.T) {
+			c, _, ctx := queue(t, 0)
+			choose(&c.jobsWay)
+			hand := func(id string, change func(*jobs.Job)) *jobs.Job {
+				j := simpleJob(id)
+				if change != nil {
+					change(&j)
+				}
+				return &j
+			}
+			queued := hand("queued", nil)
+			delayed := hand("delayed", func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) })
+			for _, j := range []*jobs.Job{queued, delayed} {
+				if err := c.Submit(ctx, *j); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: "over", Kind: "k", Status: jobs.Done}, 60); err != nil {
+				t.Fatal(err)
+			}
+			type answer struct {
+				job  jobs.Job
+				want error
+			}
+			var asked []answer
+			for i := range 100 {
+				asked = append(asked, answer{job: simpleJob(fmt.Sprint("n", i))})
+			}
+			// Of another pool, kind and lane.
+			asked = append(asked, answer{job: *hand("g", func(j *jobs.Job) { j.Pool = jobs.PoolGPU })}, answer{job: *hand("k", func(j *jobs.Job) { j.Kind = "other" })},
+				answer{job: *hand("l", func(j *jobs.Job) { j.Lane = jobs.High })})
+			asked = append(asked, answer{simpleJob("queued"), jobs.ErrExists}, answer{simpleJob("delayed"), jobs.ErrExists}, answer{simpleJob("over"), jobs.ErrExists})
+			// The sender is held while they all come, so that they are one group: in which only one of a pool is sent at first.
+			c.intake.mu.Lock()
+			c.intake.busy = true
+			c.intake.mu.Unlock()
+			errs := make([]error, len(asked))
+			var callers sync.WaitGroup
+			for i, a := range asked {
+				callers.Go(func() { errs[i] = c.Submit(ctx, a.job) })
+			}
+			twice := make([]error, 2)
+			for i := range twice {
+				callers.Go(func() { twice[i] = c.Submit(ctx, simpleJob("twice")) })
+			}
+			gone, leave := context.WithCancel(ctx)
+			var goneErr error
+			callers.Go(func() { goneErr = c.Submit(gone, simpleJob("gone")) })
+			for n := 0; n < len(asked)+3; {
+				c.intake.mu.Lock()
+				n = len(c.intake.waiting)
+				c.intake.mu.Unlock()
+				if ctx.Err() != nil {
+					t.Fatal("not all of them came")
+				}
+			}
+			leave()
+			c.intake.send()
+			callers.Wait()
+			for i, a := range asked {
+				if !errors.Is(errs[i], a.want) || a.want == nil && errs[i] != nil {
+					t.Errorf("job %s: %v, want %v", a.job.ID, errs[i], a.want)
+				}
+			}
+			if (twice[0] == nil) == (twice[1] == nil) || !errors.Is(errors.Join(twice...), jobs.ErrExists) {
+				t.Errorf("one of two of the same id is stored: %v", twice)
+			}
+			if !errors.Is(goneErr, context.Canceled) {
+				t.Errorf("whose caller has gone: %v", goneErr)
+			}
+			if _, err := c.last(ctx, jobStream(jobs.PoolCPU), "exo.job.cpu.*.*.*.gone"); !errors.Is(err, jobs.ErrNotFound) {
+				t.Errorf("a job whose caller had gone before it was sent is stored: %v", err)
+			}
+			st, err := c.Stats(ctx, jobs.PoolCPU)
+			if err != nil || st.Jobs != 100+2+1+1 { // new, of another kind and lane, queued before, twice
+				t.Errorf("%d jobs are queued, %v", st.Jobs, err)
+			}
+		})
+	}
+}
+
+// TestIntakeOrder: the jobs of one group stand in the queue in the order in which they came.
+func TestIntakeOrder(t *testing.T) {
+	for name, choose := range map[string]func(*way){"as one": slow, "side by side": quick} {
+		t.Run(name, func(t *testing.T) {
+			c, _, ctx := queue(t, 0)
+			choose(&c.jobsWay)
+			c.intake.busy = true
+			const n = 50
+			var callers sync.WaitGroup
+			for i := range n {
+				callers.Go(func() {
+					if err := c.Submit(ctx, simpleJob(fmt.Sprint("j", i))); err != nil {
+						t.Error(err)
+					}
+				})
+				for came := 0; came <= i && ctx.Err() == nil; {
+					c.intake.mu.Lock()
+					came = len(c.intake.waiting)
+					c.intake.mu.Unlock()
+				}
+			}
+			c.intake.send()
+			callers.Wait()
+			for i := range n {
+				m, err := c.getMsg(ctx, jobStream(jobs.PoolCPU), map[string]any{"seq": i + 1})
+				if want := sourceOf(simpleJob("")).job(fmt.Sprint("j", i)); err != nil || m.Subject != want {
+					t.Fatalf("job %d of the queue: %+v, %v, want %s", i, m, err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestLostAnswer: messages whose answer was lost are not refused when they are sent again, however they were sent and are sent.
+func TestLostAnswer(t *testing.T) {
+	for name, choose := range map[string][2]func(*way){"as one": {slow, slow}, "side by side": {quick, quick}, "first as one": {slow, quick}, "first side by side": {quick, slow}} {
+		t.Run(name, func(t *testing.T) {
+			c, _, ctx := queue(t, 0)
+			var msgs []*nats.Msg
+			for i := range 20 {
+				m, _, err := c.prepare(ctx, simpleJob(fmt.Sprint("j", i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				nameTry(m)
+				msgs = append(msgs, m)
+			}
+			for try := range 2 {
+				choose[try](&c.jobsWay)
+				for i, err := range c.publishMany(ctx, &c.jobsWay, "submit", msgs) {
+					if err != nil {
+						t.Errorf("try %d of job %d: %v", try, i, err)
+					}
+				}
+			}
+			other, _, err := c.prepare(ctx, simpleJob("j7"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			nameTry(other)
+			if exists, _ := refused(c.publish(ctx, "submit", other)); !exists {
+				t.Error("somebody else's job of an id that is queued was stored")
+			}
+		})
+	}
+}
+
+// TestWay: the faster of the two ways is taken by what they took, and the other is tried ever more rarely.
+func TestWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 100
+		var w way
+		serve := func(single, whole time.Duration, groups int) (together int) {
+			for range groups {
+				as := w.choose(n)
+				d := n * single
+				if as {
+					d, together = whole, together+1
+				}
+				time.Sleep(d)
+				w.took(as, n, d)
+			}
+			return together
+		}
+		if w.choose(n) {
+			t.Error("an atomic batch before anything is known")
+		}
+		// A server that does not sync each message: 1,000 groups are 1.5 s.
+		if got := serve(15*time.Microsecond, 3*time.Millisecond, 1000); got > 2 {
+			t.Errorf("%d atomic batches of 1000, though they are slower", got)
+		}
+		// It becomes one that does: noticed at once, and single messages are tried 6 times in the two minutes that follow.
+		if got := serve(250*time.Microsecond, 3500*time.Microsecond, 40_000); got < 39_980 || got == 40_000 {
+			t.Errorf("%d atomic batches of 40000, though they are faster", got)
+		}
+		if got := serve(15*time.Microsecond, 3*time.Millisecond, 100_000); got > 70_000 { // the last pause is a minute
+			t.Errorf("%d atomic batches of 100000, though they are slower again", got)
+		}
+		for few := range wayGroup {
+			if w.choose(few) {
+				t.Errorf("an atomic batch of %d", few)
+			}
+		}
+	})
+}
+
+// TestTries: a try is short at first, and not shorter than what it sends needs.
+func TestTries(t *testing.T) {
+	for _, c := range []struct {
+		since time.Duration
+		size  int
+		want  time.Duration
+	}{
+		{0, 0, time.Second}, {3 * time.Second, 0, time.Second}, {12 * time.Second, 0, 2 * time.Second}, {time.Minute, 0, 5 * time.Second}, {0, 64 << 20, 17 * time.Second},
+	} {
+		if got := tryFor(c.since, c.size); got != c.want {
+			t.Errorf("%v after the call with %d bytes: %v, want %v", c.since, c.size, got, c.want)
+		}
+	}
+}
