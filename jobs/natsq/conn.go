@@ -59,6 +59,7 @@ type Conn struct {
 	intake     intake
 	jobsWay    way // of the streams of jobs
 	resultsWay way
+	metrics    atomic.Pointer[Metrics] // nil: refused submissions are not counted
 }
 
 // Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they

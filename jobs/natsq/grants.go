@@ -99,6 +99,7 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 		wanted = nil
 		l.poke()
 	}
+	t.waits = t.waits && len(wanted) > 0
 	doubt := t.doubt
 	l.mu.Unlock()
 	if len(wanted) > 0 && doubt {
@@ -123,6 +124,13 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if waits := !got && d.more+d.take > 0; waits != t.waits {
+		if t.waits = waits; waits && d.more > 0 && t.acc.slots() >= q.concurrency {
+			l.refused(name, reasonConcurrency)
+		} else if waits {
+			l.refused(name, reasonRate)
+		}
+	}
 	if got {
 		clear(t.wanted)
 		l.poke()

@@ -28,7 +28,9 @@ type limiter struct {
 	poke  func() // the loop of the worker may find more
 	// there says whether a source has jobs; when not, the worker is told.
 	there func(ctx context.Context, s source) (bool, error)
-	log   *slog.Logger
+	// refused is told once of each time that a tenant has to wait, and why.
+	refused func(tenant, reason string)
+	log     *slog.Logger
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
@@ -49,6 +51,7 @@ type tenant struct {
 	tokens, lowToken int
 	wanted           map[source]int // sources that are ready, and how many jobs would be taken
 	doubt            bool           // the last grant was not used, so look before the next
+	waits            bool           // what was wanted last was not there
 
 	acc      account
 	revision uint64

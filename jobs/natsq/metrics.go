@@ -8,12 +8,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Metrics counts what workers do, by pool and kind and never by job. One may serve several workers. A nil Metrics counts
+// Metrics counts what workers do, by pool and kind and never by job, and says what tenants have, at most a hundred of them each by itself. One may serve several workers. A nil Metrics counts
 // nothing.
 type Metrics struct {
 	completed, failed, retries, refusals, dead *prometheus.CounterVec
 	running                                    *prometheus.GaugeVec
 	wait, run                                  *prometheus.HistogramVec
+	tenants                                    *tenantMetrics
 }
 
 // NewMetrics registers the metrics of workers. Names and labels are listed in docs/protocol.md.
@@ -35,10 +36,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		refusals:  counter("results_refused_total", "Results that came second and were refused."),
 		dead:      counter("dead_letters_total", "Jobs that became dead letters."),
 		running:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "jobs", Name: "running", Help: "Jobs in a handler now."}, []string{"pool", "kind"}),
+		tenants:   newTenantMetrics(),
 		wait:      histogram("queue_wait_seconds", "From a job's submission to its first start."),
 		run:       histogram("run_seconds", "From a job's start to its end, one attempt."),
 	}
-	for _, c := range []prometheus.Collector{m.completed, m.failed, m.retries, m.refusals, m.dead, m.running, m.wait, m.run} {
+	for _, c := range []prometheus.Collector{m.completed, m.failed, m.retries, m.refusals, m.dead, m.running, m.wait, m.run, m.tenants} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

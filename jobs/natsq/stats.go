@@ -41,10 +41,15 @@ func (w *Worker) discover(ctx context.Context) error {
 		return err
 	}
 	var known uint64
+	waiting := map[string]uint64{}
 	for s, i := range all {
 		w.note(s, true)
 		known += i.NumPending + uint64(i.NumAckPending)
+		waiting[s.tenant] += i.NumPending
 	}
+	w.mu.Lock()
+	w.waiting = waiting
+	w.mu.Unlock()
 	if info.State.Msgs <= known {
 		return nil
 	}

@@ -172,6 +172,9 @@ func (c *Conn) room(ctx context.Context, batch ...jobs.Job) error {
 			v, _ = c.tenants.LoadOrStore(q, &submitted{turn: make(chan struct{}, 1)})
 		}
 		if err := v.(*submitted).admit(ctx, c, q.pool, q.tenant, n); err != nil {
+			if errors.Is(err, jobs.ErrFull) {
+				c.metrics.Load().tenantRefused(q.pool, q.tenant, reasonQueued)
+			}
 			return err
 		}
 	}

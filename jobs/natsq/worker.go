@@ -113,6 +113,7 @@ type Worker struct {
 
 	mu      sync.Mutex
 	sources map[source]*sourceState
+	waiting map[string]uint64 // jobs by tenant, as they were counted last
 
 	slots   chan struct{}
 	asking  atomic.Int32 // slots that have no job yet
@@ -170,6 +171,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	}
 	ends = append(ends, w.ctl.close)
 	w.limits = &limiter{c: c, pool: o.Pool, held: w.held, quota: w.ctl.quota, poke: w.poke, there: w.there, log: o.Logger}
+	w.limits.refused = func(tenant, reason string) { o.Metrics.tenantRefused(o.Pool, tenant, reason) }
 	if err := w.limits.start(ctx); err != nil {
 		return nil, err
 	}
@@ -183,6 +185,10 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	if err := w.discover(ctx); err != nil {
 		return nil, err
 	}
+	if o.Metrics != nil {
+		c.metrics.Store(o.Metrics) // for what it submits, as the gateway beside the worker does
+	}
+	ends = append(ends, o.Metrics.follow(w))
 	w.running.Go(func() { w.loop(run) })
 	w.running.Go(func() { w.lookout(run) })
 	w.running.Go(func() { c.promote(run, o.Logger) })
