@@ -54,13 +54,13 @@ func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	if len(batch) < worthAsking || time.Now().UnixNano() < c.askEach.Load() {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // of patience with a shortcut
+	leader, cancel := context.WithTimeout(ctx, shortTry) // of patience with a shortcut
 	defer cancel()
-	s, err := c.js.Stream(ctx, resultStream) // the leader answers
+	s, err := c.js.Stream(leader, resultStream)
 	if err != nil {
 		return false
 	}
-	last, err := c.getMsg(ctx, resultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
+	last, err := c.getMsg(leader, resultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
 	if err != nil {
 		return false
 	}
@@ -72,6 +72,8 @@ func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	if err != nil {
 		return false
 	}
+	ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
 	m, err := c.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+resultStream, req)
 	if err != nil { // the stream was made by an earlier version, or this user may not ask, which the server says by silence
 		c.askEach.Store(time.Now().Add(time.Minute).UnixNano())

@@ -189,16 +189,9 @@ func (s *submitted) admit(ctx context.Context, c *Conn, p jobs.Pool, tenant stri
 		return fmt.Errorf("count the jobs of tenant %s: %w", tenant, context.Cause(ctx))
 	}
 	if s.known.IsZero() || time.Since(s.known) > limitAge {
-		l, _, err := c.limitsOf(ctx, tenant)
-		var every jobs.Limits
-		if err == nil {
-			every, _, err = c.limitsOf(ctx, jobs.EveryTenant)
-		}
-		if err != nil && jobs.AsError(err).Code != jobs.CodeInvalid { // a record that is not valid limits nothing
+		if err := s.read(ctx, c, tenant); err != nil {
 			return err
 		}
-		q := quotaOf(l.Or(every))
-		s.limit, s.rate, s.known = q.queued, q.rate, time.Now()
 	}
 	if s.limit == 0 {
 		return nil
@@ -223,6 +216,31 @@ func (s *submitted) admit(ctx context.Context, c *Conn, p jobs.Pool, tenant stri
 		return jobs.Later(fmt.Errorf("tenant %s has %d jobs in the queue of pool %s and may have %d: %w: try again in %v", tenant, s.queued, p, s.limit, jobs.ErrFull, after), after)
 	}
 	s.queued += n
+	return nil
+}
+
+// read asks for the limits. Those that are known stay while nobody answers: a submission that would find its own stream does not wait for
+// the leader of this bucket too.
+func (s *submitted) read(ctx context.Context, c *Conn, tenant string) error {
+	try := ctx
+	if !s.known.IsZero() {
+		var cancel context.CancelFunc
+		try, cancel = context.WithTimeout(ctx, shortTry)
+		defer cancel()
+	}
+	l, _, err := c.limitsOf(try, tenant)
+	var every jobs.Limits
+	if err == nil {
+		every, _, err = c.limitsOf(try, jobs.EveryTenant)
+	}
+	switch {
+	case err == nil, jobs.AsError(err).Code == jobs.CodeInvalid: // a record that is not valid limits nothing
+		q := quotaOf(l.Or(every))
+		s.limit, s.rate = q.queued, q.rate
+	case s.known.IsZero() || try.Err() == nil || ctx.Err() != nil:
+		return err
+	}
+	s.known = time.Now()
 	return nil
 }
 
