@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// doBatch fills a batch up, runs it, and brings each of its jobs to its end.
-func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Msg) {
+// doBatch fills a batch up, runs it, and brings each of its jobs to its end. stand says that Worker.stand was told.
+func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Msg, stand bool) {
 	base := context.WithoutCancel(ctx)
 	tasks := make([]*task, 0, b.Max)
 	size := 0
@@ -33,7 +33,10 @@ func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Ms
 		}
 	}
 	add(msgs)
-	w.linger(ctx, s, b, func() (count, bytes int) { return b.Max - len(tasks), b.MaxBytes - size }, &until, add)
+	w.linger(ctx, s, b, stand, func() (count, bytes int) { return b.Max - len(tasks), b.MaxBytes - size }, &until, add)
+	if stand {
+		w.stand(s, -1)
+	}
 	defer func() {
 		for _, t := range tasks {
 			w.release(t.m)
@@ -65,7 +68,7 @@ func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Ms
 // linger asks the sources of the batch's kind for more jobs, most urgent lane first, until there is no room or until has come. Of the
 // source that the batch began with the server hands them on as they come: one request where looking again and again took four a batch.
 // The loop of the worker may ask the other sources at the same time: each job goes to one of them.
-func (w *Worker) linger(ctx context.Context, s source, b Batch, room func() (count, bytes int), until *time.Time, add func([]*nats.Msg)) {
+func (w *Worker) linger(ctx context.Context, s source, b Batch, stand bool, room func() (count, bytes int), until *time.Time, add func([]*nats.Msg)) {
 	if b.Linger <= 0 {
 		return
 	}
@@ -73,14 +76,12 @@ func (w *Worker) linger(ctx context.Context, s source, b Batch, room func() (cou
 	tick := time.NewTimer(look)
 	defer tick.Stop()
 	for {
-		// What waits at the server is taken from the tenant's slots meanwhile, so one that has few is asked now and then.
-		stand := !w.limits.quota(s.tenant).held()
 		for _, src := range byLane(w.ready()) {
 			count, bytes := room()
 			if count < 1 || bytes < jobs.MaxMessage {
 				return
 			}
-			if src.kind != s.kind || stand && src == s {
+			if src.kind != s.kind {
 				continue
 			}
 			msgs, err := w.ask(ctx, src, request{n: count, maxBytes: bytes})
@@ -94,7 +95,7 @@ func (w *Worker) linger(ctx context.Context, s source, b Batch, room func() (cou
 		if left <= 0 || count < 1 || bytes < jobs.MaxMessage {
 			return
 		}
-		if stand {
+		if stand && !w.held.ill() && !w.ctl.paused(s.kind) {
 			wait := min(left, longestStand)
 			began := time.Now()
 			msgs, err := w.ask(ctx, s, request{n: count, maxBytes: bytes, wait: wait, stand: true})

@@ -130,7 +130,7 @@ type sourceState struct {
 	at    time.Time // of the last wake-up
 	known bool      // its consumer exists
 	look  bool      // the lookout wants to know
-	stand int       // batches that have a request standing at it
+	stand int       // batches whose requests stand at it
 }
 
 // Work starts a worker, which runs until Drain or Stop. ctx bounds the start only.
@@ -356,9 +356,14 @@ func (w *Worker) loop(ctx context.Context) {
 			continue
 		}
 		if b, ok := w.Batches[s.kind]; ok {
+			// What waits at the server is taken from the tenant's slots meanwhile, so a tenant that has few is asked now and then instead.
+			stand := b.Linger > 0 && !w.limits.quota(s.tenant).held()
+			if stand { // before this loop asks again
+				w.stand(s, 1)
+			}
 			w.running.Go(func() {
 				defer func() { <-w.slots }()
-				w.doBatch(ctx, s, b, msgs)
+				w.doBatch(ctx, s, b, msgs, stand)
 			})
 			continue
 		}
@@ -448,11 +453,6 @@ func (w *Worker) ask(ctx context.Context, s source, r request) ([]*nats.Msg, err
 	w.mu.Lock()
 	st := w.sources[s]
 	before, known := st.news, st.known
-	if r.stand { // whoever else asks would only take from it
-		st.stand++
-		defer w.poke()
-		defer w.unstand(st)
-	}
 	w.mu.Unlock()
 	if !known {
 		if err := w.c.ensure(ctx, s); err != nil {
@@ -496,9 +496,12 @@ func (w *Worker) learned(s source, r request, before uint64, got int, err error)
 	return err
 }
 
-// unstand ends the standing of a request.
-func (w *Worker) unstand(st *sourceState) {
+// stand notes that a batch begins, or ends, to have its requests stand at a source: whoever else asked there would take from it.
+func (w *Worker) stand(s source, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	st.stand--
+	w.sources[s].stand += n
+	if n < 0 {
+		w.poke()
+	}
 }
