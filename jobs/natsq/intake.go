@@ -42,13 +42,19 @@ const pace = 1500 * time.Microsecond
 func (s *intake) hand(ctx context.Context, one *arrival) error {
 	one.ctx, one.done = ctx, make(chan error, 1)
 	s.mu.Lock()
-	s.waiting = append(s.waiting, one)
-	first := !s.busy
-	s.busy = true
-	s.mu.Unlock()
-	if first {
-		go s.send() // ends with the last that waits; a closed connection answers all of them
+	if alone := !s.busy; alone { // its caller sends it: another goroutine would come first
+		s.busy = true
+		s.mu.Unlock()
+		s.c.submitGroup([]*arrival{one})
+		s.mu.Lock()
+		if s.busy = len(s.waiting) > 0; s.busy {
+			go s.send() // ends with the last that waits; a closed connection answers all of them
+		}
+		s.mu.Unlock()
+		return <-one.done
 	}
+	s.waiting = append(s.waiting, one)
+	s.mu.Unlock()
 	select {
 	case err := <-one.done:
 		return err
@@ -154,7 +160,9 @@ func (c *Conn) unknownOf(ctx context.Context, group []*arrival) []*arrival {
 		}
 	}
 	ask := func(j jobs.Job) error { errs[at[j.ID]] = c.unknown(ctx, j); return nil }
-	if len(asked) < worthAsking {
+	if len(asked) == 1 {
+		_ = ask(asked[0])
+	} else if len(asked) < worthAsking {
 		_ = each(asked, ask)
 	} else {
 		delayed := make(chan bool, 1)

@@ -1,6 +1,7 @@
 package natsq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,12 +27,14 @@ type way struct {
 const (
 	// wayGroup is the fewest messages that tell anything: fewer are side by side in no time, and what they take is the way there and back.
 	wayGroup = 4
-	// firstWhole is supposed until an atomic batch was measured.
-	firstWhole = 3500 * time.Microsecond
+	// What is supposed until it was measured: a synced server on its own.
+	firstSingle = 250 * time.Microsecond
+	firstWhole  = 3500 * time.Microsecond
 	// The way that seems the slower is tried after a second, and ever more rarely as long as it is: a try in a second would itself be
-	// seen in the 99th percentile.
+	// seen in the 99th percentile. One that would take too many times as long is not made: 256 messages by themselves took seconds on a busy disk.
 	firstDoubt = time.Second
 	lastDoubt  = time.Minute
+	tooLong    = 4
 	// weight of a new measurement: a disk that stalls once is forgotten after ten.
 	weight = 0.2
 )
@@ -40,18 +43,15 @@ const (
 func (w *way) choose(n int) (together bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n < wayGroup || w.single == 0 {
+	if n < wayGroup {
 		return false
 	}
-	whole := w.whole
-	if whole == 0 {
-		whole = firstWhole
-	}
-	together = time.Duration(n)*w.single > whole
+	single, whole := time.Duration(n)*cmp.Or(w.single, firstSingle), cmp.Or(w.whole, firstWhole)
+	together = single > whole
 	switch now := time.Now(); {
 	case together != w.together || w.pause == 0:
 		w.together, w.pause, w.next = together, firstDoubt, now.Add(firstDoubt)
-	case now.After(w.next):
+	case now.After(w.next) && max(single, whole) <= tooLong*min(single, whole):
 		w.pause = min(2*w.pause, lastDoubt)
 		w.next = now.Add(w.pause)
 		return !together
