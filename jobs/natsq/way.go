@@ -27,9 +27,9 @@ type way struct {
 const (
 	// wayGroup is the fewest messages that tell anything: fewer are side by side in no time, and what they take is the way there and back.
 	wayGroup = 4
-	// What is supposed until it was measured: a synced server on its own.
-	firstSingle = 250 * time.Microsecond
-	firstWhole  = 3500 * time.Microsecond
+	// What is supposed until it was measured: a synced server on its own, and of a message by itself a part of that.
+	firstWhole = 3500 * time.Microsecond
+	firstPart  = 14
 	// The way that seems the slower is tried after a second, and ever more rarely as long as it is: a try in a second would itself be
 	// seen in the 99th percentile. One that would take too many times as long is not made: 256 messages by themselves took seconds on a busy disk.
 	firstDoubt = time.Second
@@ -46,7 +46,8 @@ func (w *way) choose(n int) (together bool) {
 	if n < wayGroup {
 		return false
 	}
-	single, whole := time.Duration(n)*cmp.Or(w.single, firstSingle), cmp.Or(w.whole, firstWhole)
+	whole := cmp.Or(w.whole, firstWhole)
+	single := time.Duration(n) * cmp.Or(w.single, whole/firstPart)
 	together = single > whole
 	switch now := time.Now(); {
 	case together != w.together || w.pause == 0:
@@ -73,6 +74,8 @@ func (w *way) took(together bool, n int, d time.Duration) {
 	}
 	if *of == 0 || together != w.together { // the slower, after a while: what was measured before is no guide
 		*of = d
+	} else if together {
+		d = min(d, 2**of) // a disk that stalls would stall many times as long with messages by themselves
 	}
 	*of += time.Duration(weight * float64(d-*of))
 }

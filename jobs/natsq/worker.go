@@ -357,7 +357,8 @@ func (w *Worker) loop(ctx context.Context) {
 		}
 		if b, ok := w.Batches[s.kind]; ok {
 			// What waits at the server is taken from the tenant's slots meanwhile, so a tenant that has few is asked now and then instead.
-			stand := b.Linger > 0 && !w.limits.quota(s.tenant).held()
+			// A batch that is full asks for no more.
+			stand := b.Linger > 0 && len(msgs) < b.Max && !w.limits.quota(s.tenant).held()
 			if stand { // before this loop asks again
 				w.stand(s, 1)
 			}
