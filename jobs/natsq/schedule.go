@@ -37,7 +37,7 @@ func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	// nanoseconds, so any time is taken as it is.
 	trace := m.Header
 	m.Header = nats.Header{
-		headerSchedule: {"@at " + j.NotBefore.UTC().Format(time.RFC3339Nano)},
+		headerSchedule: {"@at " + scheduled(j.NotBefore).UTC().Format(time.RFC3339Nano)},
 		headerTarget:   {s.due(j.ID)},
 
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
@@ -124,4 +124,12 @@ func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 		return
 	}
 	_ = m.Ack() // if it is lost, the job is found in its queue or over
+}
+
+// scheduled is a time that the server can keep. It counts nanoseconds in 64 bits, and what is behind the year 2262 it takes for long ago.
+func scheduled(at time.Time) time.Time {
+	if last := time.Unix(0, 1<<63-1).Add(-24 * time.Hour); at.After(last) {
+		return last
+	}
+	return at
 }
