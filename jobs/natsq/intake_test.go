@@ -19,6 +19,7 @@ func slow(w *way) {
 	w.single, w.whole, w.pause = time.Hour, time.Nanosecond, time.Hour
 	w.doubtIn(time.Hour)
 }
+
 func quick(w *way) {
 	w.single, w.whole, w.pause = time.Nanosecond, time.Hour, time.Hour
 	w.doubtIn(time.Hour)
