@@ -175,6 +175,7 @@ func TestJobCommands(t *testing.T) {
 		t.Errorf("%s, %v", out, err)
 	}
 	run(0, "queue", "pause", "cpu", "--kind", "double")
+	w.Stop() // a worker hears of the pause some time later, and might do the job again before
 	out, _ = run(0, "job", "retry", "bad")
 	has(out, "1")
 	out, _ = run(0, "dlq", "list", "-o", "json")
