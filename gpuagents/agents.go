@@ -20,7 +20,7 @@ type AgentsOptions struct {
 	// Seed chooses the random weights; see cells.Addressed.Weights.
 	Seed uint64
 	// Weights are the weights table instead, as cells.Addressed.Table makes it of a trained network.
-	Weights []float32
+	Weights []uint32
 	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
 	PageBytes int
 	// Geometry is the shape of the launches; zero: chosen for the device.
@@ -100,7 +100,7 @@ func (a *Agents) open(opts AgentsOptions) (err error) {
 	table := a.cell.Weights(opts.Seed)
 	if opts.Weights != nil {
 		if len(opts.Weights) != len(table) {
-			return fmt.Errorf("%w: a table of %d weights, the cell has %d", ErrAgents, len(opts.Weights), len(table))
+			return fmt.Errorf("%w: a table of %d words, the cell has %d", ErrAgents, len(opts.Weights), len(table))
 		}
 		table = opts.Weights
 	}

@@ -29,7 +29,7 @@ type agentCase struct {
 	r                         *rand.Rand
 	layout                    kernels.Layout
 	words                     []uint32
-	weights                   []float32
+	table                     []uint32
 	groups, candidates, class int // class 0: leaky
 	elem                      kernels.Elem
 	pages                     []byte
@@ -63,13 +63,13 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	}
 	kept, result, sequence := changed(device.Bytes(scratch)), changed(make([]byte, 8*kernels.AgentResultWords)), Param{Arg: device.Uint32(1 + r.Uint32N(1<<31))}
 	if strings.Contains(kernel, "_tick") {
-		return append(head, constant(device.Bytes(c.weights)), word(c.groups), changed(make([]byte, c.groups)), kept, sequence, result)
+		return append(head, constant(device.Bytes(c.table)), word(c.groups), changed(make([]byte, c.groups)), kept, sequence, result)
 	}
 	all := c.groups * c.layout.Agents
 	agents, inputs := c.observations(min(n, all))
 	votes := make([]byte, len(agents))
 	if kernel != "step_decide" {
-		return append(head, constant(device.Bytes(c.weights)), word(c.groups), constant(device.Bytes(agents)), constant(device.Bytes(inputs)),
+		return append(head, constant(device.Bytes(c.table)), word(c.groups), constant(device.Bytes(agents)), constant(device.Bytes(inputs)),
 			word(len(agents)), changed(votes), kept)
 	}
 	stamps := make([]uint32, c.groups)
@@ -119,14 +119,45 @@ func (c *agentCase) swarm(n int) {
 	c.words[kernels.AgentDecay], c.words[kernels.AgentThreshold], c.words[kernels.AgentTraceRate] = math.Float32bits(0.9), math.Float32bits(1), math.Float32bits(0.01)
 	if c.class > 0 {
 		c.words[kernels.AgentFeatures] = 1 + r.Uint32N(uint32(c.class))
-		c.weights = make([]float32, kernels.AgentGRUWeights(c.class, c.candidates))
-		for i := range c.weights {
-			c.weights[i] = float32(r.NormFloat64() / 2)
-		}
+		c.gruTable()
 	} else {
-		c.weights = make([]float32, 1)
+		c.table = make([]uint32, 1)
 	}
 	c.state()
+}
+
+// gruTable makes a table as any weights may have it, those of which sums are largest among them.
+func (c *agentCase) gruTable() {
+	r, H := c.r, c.class
+	c.table = make([]uint32, kernels.AgentGRUTable(H))
+	scale := 11 + r.IntN(3)
+	for i, v := range kernels.Logistic(scale + 6) {
+		c.table[kernels.AgentTableLogistic+i] = math.Float32bits(v)
+	}
+	largest := r.IntN(4) == 0
+	number := func(deviation float64, most int) int32 {
+		if largest {
+			return int32((2*r.IntN(2) - 1) * most)
+		}
+		return int32(max(-float64(most), min(float64(most), r.NormFloat64()*deviation)))
+	}
+	numbers := func(words []uint32, most int) {
+		for i := range words {
+			words[i] = uint32(uint16(number(4000, most))) | uint32(number(4000, most))<<16
+		}
+	}
+	for i := range 4 * H {
+		c.table[kernels.AgentTableBias+i] = uint32(number(1<<17, kernels.AgentGateBias))
+	}
+	for i := range kernels.AgentMostCandidates {
+		c.table[kernels.AgentTableReadoutBias(H)+i] = uint32(number(1<<16, kernels.AgentVoteBias))
+		if i >= c.candidates {
+			none := int32(kernels.AgentNoCandidate)
+			c.table[kernels.AgentTableReadoutBias(H)+i] = uint32(none)
+		}
+	}
+	numbers(c.table[kernels.AgentTableWeights(H):kernels.AgentTableReadout(H)], kernels.AgentGateWeight)
+	numbers(c.table[kernels.AgentTableReadout(H):][:c.candidates*H/2], kernels.AgentVoteWeight)
 }
 
 // state fills the pages: random values where agents are, and poison in between.

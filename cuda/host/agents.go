@@ -2,6 +2,7 @@ package host
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -11,12 +12,12 @@ import (
 func init() {
 	for _, class := range []int{8, 16, kernels.AgentMostHidden} {
 		for _, elem := range []kernels.Elem{kernels.F32, kernels.BF16} {
-			open := func(s *agentSwarm, weights []float32) agentCell { return newAgentGRU(s, weights, class, elem) }
+			open := func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }
 			register(kernels.AgentGRUName("tick", class, elem), func(b *Block) { agentTick(b, open) })
 			register(kernels.AgentGRUName("step", class, elem), func(b *Block) { agentStep(b, open) })
 		}
 	}
-	open := func(s *agentSwarm, _ []float32) agentCell { return newAgentLeaky(s) }
+	open := func(s *agentSwarm, _ []uint32) agentCell { return newAgentLeaky(s) }
 	register("leaky_tick", func(b *Block) { agentTick(b, open) })
 	register("leaky_step", func(b *Block) { agentStep(b, open) })
 	register("step_decide", stepDecide)
@@ -69,9 +70,9 @@ type agentCell interface {
 }
 
 // agentTick is the twin of tick in agents.cuh: a block steps its share of the groups.
-func agentTick(b *Block, open func(*agentSwarm, []float32) agentCell) {
+func agentTick(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 	s := openAgents(b, 5)
-	cell := open(s, Mem[float32](b, 4))
+	cell := open(s, Mem[uint32](b, 4))
 	decisions, scratch, result := Mem[byte](b, 6), Mem[uint64](b, 7), Mem[uint64](b, 9)
 	sums := make([]uint64, s.candidates)
 	first, end := b.Part(uint64(s.groups))
@@ -107,9 +108,9 @@ func agentTick(b *Block, open func(*agentSwarm, []float32) agentCell) {
 }
 
 // agentStep is the twin of gru_step.cu and leaky_step.cu.
-func agentStep(b *Block, open func(*agentSwarm, []float32) agentCell) {
+func agentStep(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 	s := openAgents(b, 5)
-	cell := open(s, Mem[float32](b, 4))
+	cell := open(s, Mem[uint32](b, 4))
 	agents, inputs, votes, scratch := Mem[uint32](b, 6), Mem[float32](b, 7), Mem[byte](b, 9), Mem[uint64](b, 10)
 	features := int(s.words[kernels.AgentFeatures])
 	held := make([]float32, features)
@@ -121,7 +122,8 @@ func agentStep(b *Block, open func(*agentSwarm, []float32) agentCell) {
 			atomic.AddUint64(&scratch[kernels.AgentOutside], 1)
 			continue
 		}
-		if !holdInputs(held, inputs[i*features:][:features]) {
+		copy(held, inputs[i*features:])
+		if slices.ContainsFunc(held, func(v float32) bool { return v-v != 0 }) {
 			atomic.AddUint64(&scratch[kernels.AgentRefused], 1)
 			continue
 		}
@@ -133,17 +135,6 @@ func agentStep(b *Block, open func(*agentSwarm, []float32) agentCell) {
 		atomic.AddUint64(&scratch[kernels.AgentStepped], 1)
 		s.revote(scratch, group, s.vote(page, at), best)
 	}
-}
-
-// holdInputs are inputs as they are held; false: one is not finite.
-func holdInputs(held, inputs []float32) bool {
-	for k, v := range inputs {
-		if v-v != 0 {
-			return false
-		}
-		held[k] = clamp32(v, kernels.AgentInput)
-	}
-	return true
 }
 
 // revote replaces the vote of an agent.
@@ -209,7 +200,9 @@ func (s *agentSwarm) floats(page, v, at, n int) []float32 {
 func (c *agentLeaky) hold(page, at int, inputs []float32) {
 	to := c.s.floats(page, kernels.AgentVarInput, 2*at, 2)
 	to[1] = 0
-	copy(to, inputs)
+	for k, v := range inputs {
+		to[k] = clamp32(v, kernels.AgentInput)
+	}
 }
 
 func (c *agentLeaky) step(page, at int) int {

@@ -42,7 +42,7 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 			t.Fatal(err)
 		}
 		args := []string{
-			"-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined",
+			"-DEMULATED_MMA", "-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
 			fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL=" + kernel, fmt.Sprintf("-DARGS=%d", len(source.Params)), "-o", program, "testdata/emulate_fuse.cpp",
 		}
 		if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 func init() {
@@ -56,11 +55,14 @@ func fmaSat(a, b, c float32) float32 {
 	}
 }
 
-// logistic32 is the logistic function to 3e-5 for |x| < 2^31.
-func logistic32(x float32) float32 {
+// logistic32 are the coefficients of the logistic function for arguments in some unit; see kernels.Logistic.
+type logistic32 [5]float32
+
+// of is the logistic function to 3e-5 for |x| < 2^31.
+func (c *logistic32) of(x float32) float32 {
 	q := float32(x * x)
-	above := float32(x * fma32(fma32(kernels.LogisticA2, q, kernels.LogisticA1), q, kernels.LogisticA0))
-	below := fma32(q+kernels.LogisticB1, q, kernels.LogisticB0)
+	above := float32(x * fma32(fma32(c[2], q, c[1]), q, c[0]))
+	below := fma32(q+c[4], q, c[3])
 	return fmaSat(above, 1/below, 0.5)
 }
 

@@ -1,91 +1,126 @@
 package host
 
 import (
+	"math"
+
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // agentGRU is the twin of gru_agents.cuh: torch.nn.GRUCell with weights that all agents share, and a readout.
 type agentGRU struct {
-	s       *agentSwarm
-	class   int
-	elem    kernels.Elem
-	weights []float32
-	readout []float32
-	x, h, y []float32
+	s                 *agentSwarm
+	class             int
+	elem              kernels.Elem
+	logistic          logistic32
+	bias, readoutBias []int32
+	weights, readout  []fixed
+	row, y            []float32
+	a                 []fixed // of the row
 }
 
-func newAgentGRU(s *agentSwarm, weights []float32, class int, elem kernels.Elem) agentCell {
-	row := func() []float32 { return make([]float32, class) }
-	return &agentGRU{s: s, class: class, elem: elem, weights: weights, readout: weights[6*class*class+4*class:], x: row(), h: row(), y: row()}
+// fixed is a fixed point number of 16 bits, 256 high + low.
+type fixed struct{ number, high, low int32 }
+
+// fix takes a number by its last 16 bits.
+func fix(bits uint32) fixed {
+	high := int32(int8((bits + 128) >> 8))
+	low := int32(int8(bits))
+	return fixed{256*high + low, high, low}
 }
 
-// load and store copy an agent's row of a variable.
-func (c *agentGRU) load(to []float32, page, v, at int) {
+// fixValue is a value by 2^bits, rounded to nearest: the last bits of a float32 that is 1.5 * 2^23 and more are an integer.
+func fixValue(v float32, bits int) fixed {
+	return fix(math.Float32bits(fma32(v, float32(int(1)<<bits), 3<<22)))
+}
+
+func newAgentGRU(s *agentSwarm, table []uint32, class int, elem kernels.Elem) agentCell {
+	c := &agentGRU{s: s, class: class, elem: elem, row: make([]float32, 2*class), y: make([]float32, class), a: make([]fixed, 2*class)}
+	for i := range c.logistic {
+		c.logistic[i] = math.Float32frombits(table[kernels.AgentTableLogistic+i])
+	}
+	c.bias = device.Of[int32](device.Bytes(table[kernels.AgentTableBias:][:4*class]))
+	c.readoutBias = device.Of[int32](device.Bytes(table[kernels.AgentTableReadoutBias(class):][:kernels.AgentMostCandidates]))
+	numbers := func(words []uint32) []fixed {
+		to := make([]fixed, 2*len(words))
+		for i, w := range words {
+			to[2*i], to[2*i+1] = fix(w), fix(w>>16)
+		}
+		return to
+	}
+	c.weights = numbers(table[kernels.AgentTableWeights(class):kernels.AgentTableReadout(class)])
+	c.readout = numbers(table[kernels.AgentTableReadout(class):kernels.AgentGRUTable(class)])
+	return c
+}
+
+// load and store copy what stands in an agent's row from an element on: its units from 0, its inputs from class.
+func (c *agentGRU) load(to []float32, page, at, from int) {
 	if c.elem == kernels.F32 {
-		copy(to, c.s.floats(page, v, at*c.class, c.class))
+		copy(to, c.s.floats(page, kernels.AgentVarRow, 2*at*c.class+from, len(to)))
 		return
 	}
-	for k, half := range c.halves(page, v, at) {
+	for k, half := range c.halves(page, at, from, len(to)) {
 		to[k] = device.FromBF16(half)
 	}
 }
 
-func (c *agentGRU) store(from []float32, page, v, at int) {
+func (c *agentGRU) store(values []float32, page, at, from int) {
 	if c.elem == kernels.F32 {
-		copy(c.s.floats(page, v, at*c.class, c.class), from)
+		copy(c.s.floats(page, kernels.AgentVarRow, 2*at*c.class+from, len(values)), values)
 		return
 	}
-	for k, half := 0, c.halves(page, v, at); k < len(half); k++ {
-		half[k] = device.ToBF16(from[k])
+	for k, half := 0, c.halves(page, at, from, len(values)); k < len(half); k++ {
+		half[k] = device.ToBF16(values[k])
 	}
 }
 
-func (c *agentGRU) halves(page, v, at int) []uint16 {
-	return device.Of[uint16](c.s.variable(page, v)[2*at*c.class:][:2*c.class])
+func (c *agentGRU) halves(page, at, from, n int) []uint16 {
+	return device.Of[uint16](c.s.variable(page, kernels.AgentVarRow)[2*(2*at*c.class+from):][:2*n])
 }
 
 func (c *agentGRU) hold(page, at int, inputs []float32) {
-	clear(c.x)
-	copy(c.x, inputs)
-	c.store(c.x, page, kernels.AgentVarInput, at)
+	clear(c.y)
+	for k, v := range inputs {
+		c.y[k] = clamp32(v, kernels.AgentGRUInput)
+	}
+	c.store(c.y, page, at, c.class)
+}
+
+// dot is bias and the products of numbers: of those of their bytes the low ones are left out.
+func dot(bias int32, a, w []fixed) int32 {
+	for i, x := range a {
+		bias += x.high*w[i].number + x.low*w[i].high
+	}
+	return bias
 }
 
 func (c *agentGRU) step(page, at int) int {
-	c.load(c.x, page, kernels.AgentVarInput, at)
-	c.load(c.h, page, kernels.AgentVarHidden, at)
+	c.load(c.row, page, at, 0)
 	H := c.class
+	for k, v := range c.row {
+		c.a[k] = fixValue(v, kernels.AgentUnitBits)
+		if k >= H {
+			c.a[k] = fixValue(v, kernels.AgentInputBits)
+		}
+	}
 	for j := range c.y {
-		bias := c.weights[6*H*H+4*j:][:4]
-		row := func(gate int) (input, units []float32) {
-			w := c.weights[(gate*H+j)*2*H:][:2*H]
-			return w[:H], w[H:]
-		}
-		ri, ru := row(0)
-		zi, zu := row(1)
-		ni, nu := row(2)
-		r, z, n, m := bias[0], bias[1], bias[2], bias[3]
-		for k, x := range c.x {
-			r, z, n = fma32(ri[k], x, r), fma32(zi[k], x, z), fma32(ni[k], x, n)
-		}
-		for k, h := range c.h {
-			r, z, m = fma32(ru[k], h, r), fma32(zu[k], h, z), fma32(nu[k], h, m)
-		}
-		r, z = logistic32(r), logistic32(z)
-		n = fma32(2, logistic32(fma32(r, m, n)), -1)
-		c.y[j] = fma32(z, c.h[j]-n, n)
+		bias := c.bias[4*j:][:4]
+		gate := func(g int) []fixed { return c.weights[(g*H+j)*2*H:][:2*H] }
+		r, z := c.logistic.of(float32(dot(bias[0], c.a, gate(0)))), c.logistic.of(float32(dot(bias[1], c.a, gate(1))))
+		n, m := float32(dot(bias[2], c.a[H:], gate(2)[H:])), float32(dot(bias[3], c.a[:H], gate(2)[:H]))
+		n = fma32(2, c.logistic.of(fma32(r, m, n)), -1)
+		c.y[j] = fma32(z, c.row[j]-n, n)
 		if c.elem == kernels.BF16 {
 			c.y[j] = roundBF16(c.y[j])
 		}
 	}
-	c.store(c.y, page, kernels.AgentVarHidden, at)
-	best, most := 0, float32(0)
+	c.store(c.y, page, at, 0)
+	for k, v := range c.y {
+		c.a[k] = fixValue(v, kernels.AgentUnitBits)
+	}
+	best, most := 0, int32(math.MinInt32)
 	for candidate := range c.s.candidates {
-		sum := c.readout[c.s.candidates*H+candidate]
-		for k, h := range c.y {
-			sum = fma32(c.readout[candidate*H+k], h, sum)
-		}
-		if candidate == 0 || sum > most {
+		if sum := dot(c.readoutBias[candidate], c.a[:H], c.readout[candidate*H:][:H]); sum > most {
 			best, most = candidate, sum
 		}
 	}

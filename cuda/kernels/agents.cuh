@@ -7,39 +7,46 @@
 #include "fma.cuh"
 
 #ifndef SWARM_VARS
-#define SWARM_VARS (AGENT_VAR_HIDDEN + 1) // variables that the kernel asks for
+#define SWARM_VARS (AGENT_VAR_ROW + 1) // variables that the kernel asks for
 #endif
 
 typedef unsigned long long u64;
 
-// The elements of state and what is 16 bytes of them.
+// The elements of state, in words of 32 bits.
 struct F32 {
-  enum { BYTES = 4, VALUES = 4 };
-  static __device__ __forceinline__ float round(float v) { return v; }
-  static __device__ __forceinline__ void unpack(float *to, uint4 v) {
-    *(float4 *)to = make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+  enum { BYTES = 4 };
+  static __device__ __forceinline__ void unpack(float *to, const unsigned *from, int n) {
+#pragma unroll
+    for (int k = 0; k < n; k++) to[k] = __uint_as_float(from[k]);
   }
-  static __device__ __forceinline__ uint4 pack(const float *v) {
-    const float4 f = *(const float4 *)v;
-    return make_uint4(__float_as_uint(f.x), __float_as_uint(f.y), __float_as_uint(f.z), __float_as_uint(f.w));
+  // Values become what is stored.
+  static __device__ __forceinline__ void pack(unsigned *to, float *from, int n) {
+#pragma unroll
+    for (int k = 0; k < n; k++) to[k] = __float_as_uint(from[k]);
   }
 };
 
-// bf16, of a pair the even element in the low half. Values to be packed are finite and rounded.
+// bf16, of a pair the even element in the low half. Values to be packed are finite.
 struct BF16 {
-  enum { BYTES = 2, VALUES = 8 };
-  static __device__ __forceinline__ float round(float v) {
+  enum { BYTES = 2 };
+  static __device__ __forceinline__ void unpack(float *to, const unsigned *from, int n) {
+#pragma unroll
+    for (int k = 0; k < n; k += 2) to[k] = __uint_as_float(from[k / 2] << 16), to[k + 1] = __uint_as_float(from[k / 2] & 0xffff0000u);
+  }
+  static __device__ __forceinline__ unsigned half(float v) {
     const unsigned u = __float_as_uint(v);
-    return __uint_as_float((u + 0x7fffu + (u >> 16 & 1u)) & 0xffff0000u);
+    return (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
   }
-  static __device__ __forceinline__ void unpack(float *to, uint4 v) {
-    ((float4 *)to)[0] = make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u), __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
-    ((float4 *)to)[1] = make_float4(__uint_as_float(v.z << 16), __uint_as_float(v.z & 0xffff0000u), __uint_as_float(v.w << 16), __uint_as_float(v.w & 0xffff0000u));
-  }
-  static __device__ __forceinline__ unsigned pair(float low, float high) { return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u); }
-  static __device__ __forceinline__ uint4 pack(const float *v) {
-    const float4 a = ((const float4 *)v)[0], b = ((const float4 *)v)[1];
-    return make_uint4(pair(a.x, a.y), pair(a.z, a.w), pair(b.x, b.y), pair(b.z, b.w));
+  static __device__ __forceinline__ void pack(unsigned *to, float *from, int n) {
+#pragma unroll
+    for (int k = 0; k < n; k += 2) {
+#if __CUDA_ARCH__ >= 800
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(to[k / 2]) : "f"(from[k + 1]), "f"(from[k]));
+#else
+      to[k / 2] = half(from[k]) | half(from[k + 1]) << 16;
+#endif
+    }
+    unpack(from, to, n);
   }
 };
 
@@ -186,8 +193,8 @@ __device__ __forceinline__ void close_sparse(const Swarm &s, const Sparse *b, u6
   if (b->refused) atomicAdd(&scratch[AGENT_REFUSED], (u64)b->refused);
 }
 
-// An input as it is held; *odd becomes true of one that is not finite.
-__device__ __forceinline__ float held(float v, bool *odd) {
+// An input as it is held, at most limit of either sign; *odd becomes true of one that is not finite.
+__device__ __forceinline__ float held(float v, float limit, bool *odd) {
   if ((__float_as_uint(v) & 0x7f800000u) == 0x7f800000u) *odd = true;
-  return v > AGENT_INPUT ? AGENT_INPUT : (v < -AGENT_INPUT ? -AGENT_INPUT : v);
+  return v > limit ? limit : (v < -limit ? -limit : v);
 }

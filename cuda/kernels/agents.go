@@ -9,7 +9,7 @@ import (
 
 // Agent-addressed swarms: an observation is for one agent, which has inputs of its own, holds the last of them, and votes for
 // one of AgentCandidates at most; all agents share the cell's weights. Results are the same bits on every device, for
-// every launch shape: sums of floats are chains of fused multiply-adds in a fixed order, all else is integers.
+// every launch shape: sums are of integers, and what is float32 is fused multiply-adds in a fixed order.
 
 // Words of the parameter block of agent-addressed cells. F is a float32 by its bits, the others are uint32.
 const (
@@ -25,13 +25,13 @@ const (
 
 // Variables of the state of agent-addressed cells, as indices of AgentGRUVars and AgentLeakyVars.
 const (
-	AgentVarRound     = iota           // group u64: ticks, and sparse launches in which one of its agents stepped
-	AgentVarCounts                     // group [C]: the votes of its agents now
-	AgentVarVote                       // agent: candidate + 1, or 0 before its first step
-	AgentVarInput                      // agent: the input that it holds
-	AgentVarHidden                     // agent [H], gru
-	AgentVarTrace                      // agent, leaky: running mean of its spikes
-	AgentVarPotential = AgentVarHidden // agent, leaky
+	AgentVarRound     = iota        // group u64: ticks, and sparse launches in which one of its agents stepped
+	AgentVarCounts                  // group [C]: the votes of its agents now
+	AgentVarVote                    // agent: candidate + 1, or 0 before its first step
+	AgentVarRow                     // agent [2][H], gru: its units, and behind them the input that it holds
+	AgentVarPotential               // agent, leaky
+	AgentVarTrace                   // agent, leaky: running mean of its spikes
+	AgentVarInput     = AgentVarRow // agent [2], leaky: the input that it holds
 )
 
 // Numbers of the agent-addressed kernels.
@@ -39,22 +39,12 @@ const (
 	AgentMostCandidates = 16
 	AgentMostHidden     = 32
 	AgentNoVote         = 255   // in place of a candidate: refused, or a rule that was not met
-	AgentInput          = 65536 // inputs beyond it, of either sign, count as it
-	AgentWeight         = 128   // the largest weight of a gru, of either sign
+	AgentInput          = 65536 // inputs of leaky beyond it, of either sign, count as it
 	AgentLeakyFeatures  = 2     // the most features of leaky: the current, and the gain above one that it is multiplied by
 	AgentSpan           = 1024  // agents of a gru that a block steps between two decisions of groups, if groups are small
 	AgentSpanLeaky      = 4096  // the same of leaky, where a step is short
 	AgentSpanGroups     = 128   // and the most groups
-)
-
-// Coefficients of the logistic function, x (A0 + A1 q + A2 q^2) / (q^2 + B1 q + B0) + 1/2 with q = x^2, as float32: a minimax fit to
-// tanh over [0, 5.2], where it passes 1.
-const (
-	LogisticA0 float32 = 321.46945
-	LogisticA1 float32 = 8.122616
-	LogisticA2 float32 = 0.012773516
-	LogisticB0 float32 = 1286.1791
-	LogisticB1 float32 = 139.45882
+	AgentGRUBlocks      = 4     // blocks of 128 threads of the gru kernels that a multiprocessor has room for, with 128 registers a thread
 )
 
 // Words of 64 bits of the scratch memory of a swarm, zeros at first. It is not written by the host after that, but for
@@ -87,21 +77,13 @@ func AgentHidden(hidden int) int {
 	return AgentMostHidden
 }
 
-// AgentGRUWeights is the length of the weights table of a gru of class H: for each gate r, z, n and unit the weights of the inputs
-// and those of the units, [3][H][2][H]; for each unit its four biases, of r, of z, and of the two parts of n, [H][4]; the readout,
-// [C][H], and its biases, [C]. Those of n are doubled, since tanh(x) is made of the logistic function of 2x.
-func AgentGRUWeights(class, candidates int) int {
-	return 6*class*class + 4*class + candidates*(class+1)
-}
-
 // AgentGRUVars lists the state of the agent-addressed gru of class H with state of elem, F32 or BF16.
 func AgentGRUVars(class, candidates int, elem Elem) []Var {
 	return []Var{
 		AgentVarRound:  {Name: "round", Elem: U64, Width: 1, Group: true},
 		AgentVarCounts: {Name: "counts", Elem: U32, Width: candidates, Group: true, Together: true},
 		AgentVarVote:   {Name: "vote", Elem: U8, Width: 1},
-		AgentVarInput:  {Name: "input", Elem: elem, Width: class, Together: true},
-		AgentVarHidden: {Name: "hidden", Elem: elem, Width: class, Together: true},
+		AgentVarRow:    {Name: "row", Elem: elem, Width: 2 * class, Together: true},
 	}
 }
 
@@ -167,7 +149,7 @@ var agentParams = []device.Param{
 	{Name: "page_bytes", Kind: device.KindUint64},
 	{Name: "layout", Kind: device.KindBuffer},  // uint32: Layout.Table
 	{Name: "params", Kind: device.KindBuffer},  // uint32[AgentWords]
-	{Name: "weights", Kind: device.KindBuffer}, // float32[AgentGRUWeights]; of leaky not looked at
+	{Name: "weights", Kind: device.KindBuffer}, // uint32[AgentGRUTable]; of leaky not looked at
 	{Name: "groups", Kind: device.KindUint32},  // of the swarm, in ceil(groups/slots) pages
 }
 
@@ -180,7 +162,7 @@ func init() {
 					of = "BF16"
 				}
 				s := agentSource(name, file, params)
-				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s", class, of, AgentGRUBlocks(class), strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
+				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s", class, of, AgentGRUBlocks, strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
 				s.MaxBlock = 128
 				register(s)
 			}
@@ -204,16 +186,4 @@ func agentSource(name, file string, params []device.Param) Source {
 func AgentSpans(l Layout, groups, span int) int {
 	size := min(((span-1)/l.Agents+4)&^3, AgentSpanGroups)
 	return (groups + l.Slots - 1) / l.Slots * ((l.Slots + size - 1) / size)
-}
-
-// AgentGRUBlocks is how many blocks of 128 threads of the gru kernels of a class a multiprocessor has room for: the weights of
-// the units are in its registers.
-func AgentGRUBlocks(class int) int {
-	switch class {
-	case 8:
-		return 5
-	case 16:
-		return 3
-	}
-	return 2
 }

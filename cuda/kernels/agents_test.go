@@ -27,7 +27,7 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		{"AGENT_VAR_COUNTS", AgentVarCounts},
 		{"AGENT_VAR_VOTE", AgentVarVote},
 		{"AGENT_VAR_INPUT", AgentVarInput},
-		{"AGENT_VAR_HIDDEN", AgentVarHidden},
+		{"AGENT_VAR_ROW", AgentVarRow},
 		{"AGENT_VAR_POTENTIAL", AgentVarPotential},
 		{"AGENT_VAR_TRACE", AgentVarTrace},
 		{"AGENT_MOST_CANDIDATES", AgentMostCandidates},
@@ -51,11 +51,9 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		value float32
 	}{
 		{"AGENT_INPUT", AgentInput},
-		{"LOGISTIC_A0", LogisticA0},
-		{"LOGISTIC_A1", LogisticA1},
-		{"LOGISTIC_A2", LogisticA2},
-		{"LOGISTIC_B0", LogisticB0},
-		{"LOGISTIC_B1", LogisticB1},
+		{"AGENT_GRU_INPUT", AgentGRUInput},
+		{"AGENT_UNIT_SCALE", 1 << AgentUnitBits},
+		{"AGENT_INPUT_SCALE", 1 << AgentInputBits},
 	} {
 		fmt.Fprintf(&b, "#define %s %.9ef\n", f.name, f.value)
 	}

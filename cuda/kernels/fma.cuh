@@ -28,10 +28,17 @@ __device__ __forceinline__ float reciprocal(float d) {
 #endif
 }
 
-// The logistic function to 3e-5 for |x| < 2^31: a quotient of polynomials that passes 1/2 where tanh(x/2) is within 6e-5 of 1.
-__device__ __forceinline__ float logistic(float x) {
-  const float q = __fmul_rn(x, x);
-  const float above = __fmul_rn(x, fma32(fma32(LOGISTIC_A2, q, LOGISTIC_A1), q, LOGISTIC_A0));
-  const float below = fma32(__fadd_rn(q, LOGISTIC_B1), q, LOGISTIC_B0);
-  return fma_sat(above, reciprocal(below), 0.5f);
-}
+// The logistic function of x / 2^e to 3e-5, by coefficients for e: a quotient of polynomials that passes 1/2 where tanh(x/2) is within 6e-5 of 1. The numerator may
+// overflow where that is so.
+struct Logistic {
+  float a0, a1, a2, b0, b1;
+
+  __device__ __forceinline__ void load(const float *from) { a0 = from[0], a1 = from[1], a2 = from[2], b0 = from[3], b1 = from[4]; }
+
+  __device__ __forceinline__ float operator()(float x) const {
+    const float q = __fmul_rn(x, x);
+    const float above = __fmul_rn(x, fma32(fma32(a2, q, a1), q, a0));
+    const float below = fma32(__fadd_rn(q, b1), q, b0);
+    return fma_sat(above, reciprocal(below), 0.5f);
+  }
+};

@@ -1,122 +1,265 @@
-// The gated recurrent unit of agent-addressed swarms, a unit a lane: each lane keeps the weights of its unit in registers, and a warp
-// steps 32 / H agents at once, whose inputs and units stand in shared memory and are read by all lanes that need them. It is
-// torch.nn.GRUCell; cuda/host/gru_agents.go does the same operation by operation.
+// The gated recurrent unit of agent-addressed swarms: torch.nn.GRUCell with sums of products of 16-bit fixed point numbers, each two signed bytes, high and low. A
+// warp steps tiles of 16 agents, and lane 4 g + t has agents g and g + 8 of a tile, of each the PIECE units and inputs from t * PIECE on. Sums are exact integers in
+// any order, so cuda/host/gru_agents.go has the same bits; what may not overflow is said in gru_table.go.
 #pragma once
 
 #include "agents.cuh"
+#include "mma.cuh"
 
 #ifndef HIDDEN
 #define HIDDEN 8
 #define ELEM F32
-#define GRU_BLOCKS 5 // a multiprocessor
+#define GRU_BLOCKS 4 // a multiprocessor
 #endif
 
 #define GRU_BLOCK 128
-#define ROW (HIDDEN + 4) // floats from one agent's row to the next: no two lanes of a quarter of a warp then meet in a bank
-#define VECTORS (HIDDEN / ELEM::VALUES) // of 16 bytes in a row of state
-#define AHEAD (HIDDEN <= 16) // the next agents fit into registers beside the weights
-#define FULL 0xffffffffu
+#define TILES (HIDDEN == 8 ? 2 : 1) // of 16 agents that a warp steps at once
+#define ROWS (2 * TILES)            // agents of a lane: g + 8 r
+#define PIECE (HIDDEN / 4)
+#define WORDS (PIECE * ELEM::BYTES / 4)    // of 32 bits in a piece
+#define ROW (2 * HIDDEN * ELEM::BYTES)     // bytes of an agent: its units and behind them its inputs
+#define HALF (HIDDEN * ELEM::BYTES)        // where the inputs begin
+#define CHUNKS (HIDDEN == 8 ? 1 : HIDDEN / 16) // of 16 units; another so many of 16 inputs, but for 8 units, whose inputs are beside them in one chunk
+#define COLUMNS (HIDDEN / 8)               // tiles of 8 columns of a gate
+#define ALL (HIDDEN == 8 ? 1 : 2 * CHUNKS) // chunks of units and inputs
+#define FRAGMENTS (2 * COLUMNS * (ALL + CHUNKS))
+#define OWNS (threadIdx.x % 4 < ROWS)      // this lane has the vote of an agent: g + 8 t
 
-// Weights of one unit.
-struct Unit {
-  float input[3][HIDDEN], units[3][HIDDEN]; // of the gates r, z, n
-  float4 bias;                              // of r, z, of the inputs' part of n and of the units' part
+// The words of a table; see gru_table.go.
+#define TABLE_BIAS 8
+#define TABLE_READOUT_BIAS (TABLE_BIAS + 4 * HIDDEN)
+#define TABLE_WEIGHTS (TABLE_READOUT_BIAS + AGENT_MOST_CANDIDATES)
+#define TABLE_READOUT (TABLE_WEIGHTS + 3 * HIDDEN * HIDDEN)
 
-  __device__ __forceinline__ void load(const float *weights, unsigned j) {
+// Four numbers, byte by byte.
+struct Bytes {
+  unsigned high, low;
+};
+
+// Of four halves of words, each a number + 128: its high byte, and its low one less 128.
+__device__ __forceinline__ Bytes bytes_of(unsigned p, unsigned q) {
+  Bytes b;
+  b.high = __byte_perm(p, q, 0x7531);
+  b.low = __byte_perm(p, q, 0x6420) ^ 0x80808080u;
+  return b;
+}
+
+// Four values as numbers: the last bits of a float32 that is 1.5 * 2^23 and more are an integer, rounded to nearest.
+__device__ __forceinline__ Bytes bytes_of(const float *v, const float *w, float scale_v, float scale_w) {
+  const float one = 12582912.0f + 128.0f;
+  const unsigned p = __byte_perm(__float_as_uint(fma32(v[0], scale_v, one)), __float_as_uint(fma32(v[1], scale_v, one)), 0x5410);
+  const unsigned q = __byte_perm(__float_as_uint(fma32(w[0], scale_w, one)), __float_as_uint(fma32(w[1], scale_w, one)), 0x5410);
+  return bytes_of(p, q);
+}
+
+// N words of a row in memory, at a multiple of their size or of 16 bytes.
+template <int N> struct Words {
+  static __device__ __forceinline__ void load(unsigned *to, const unsigned char *from) {
 #pragma unroll
-    for (int g = 0; g < 3; g++) {
-      const float *row = weights + (g * HIDDEN + j) * 2 * HIDDEN;
-#pragma unroll
-      for (int k = 0; k < HIDDEN; k++) input[g][k] = row[k], units[g][k] = row[HIDDEN + k];
+    for (int k = 0; k < N; k += 4) {
+      const uint4 v = __ldcs((const uint4 *)(from + 4 * k));
+      to[k] = v.x, to[k + 1] = v.y, to[k + 2] = v.z, to[k + 3] = v.w;
     }
-    const float *b = weights + 6 * HIDDEN * HIDDEN + 4 * j;
-    bias = make_float4(b[0], b[1], b[2], b[3]);
   }
-
-  // The unit after a step of an agent whose row of inputs is x and whose units are h; own is this unit.
-  __device__ __forceinline__ float step(const float *x, const float *h, float own) const {
-    float r = bias.x, z = bias.y, n = bias.z, m = bias.w;
+  static __device__ __forceinline__ void store(unsigned char *to, const unsigned *from) {
 #pragma unroll
-    for (int k = 0; k < HIDDEN; k += 4) {
-      const float4 v = *(const float4 *)(x + k);
-      const float each[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        r = fma32(input[0][k + i], each[i], r);
-        z = fma32(input[1][k + i], each[i], z);
-        n = fma32(input[2][k + i], each[i], n);
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < HIDDEN; k += 4) {
-      const float4 v = *(const float4 *)(h + k);
-      const float each[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        r = fma32(units[0][k + i], each[i], r);
-        z = fma32(units[1][k + i], each[i], z);
-        m = fma32(units[2][k + i], each[i], m);
-      }
-    }
-    r = logistic(r);
-    z = logistic(z);
-    n = fma32(2.0f, logistic(fma32(r, m, n)), -1.0f); // tanh: the rows of n are doubled
-    return fma32(z, __fsub_rn(own, n), n);
+    for (int k = 0; k < N; k += 4) __stcs((uint4 *)(to + 4 * k), make_uint4(from[k], from[k + 1], from[k + 2], from[k + 3]));
   }
 };
 
-// Steps the 32 agents whose rows of units h and of inputs x the warp has in shared memory, in place.
-__device__ __forceinline__ void step_rows(const Unit &unit, float *h, const float *x) {
-  const int lanes = 32 / HIDDEN, together = HIDDEN == 8 ? 2 : 1; // agents at once, and such steps at once
-  const unsigned lane = threadIdx.x % 32, j = lane % HIDDEN;
-  const unsigned first = lane / HIDDEN * ROW;
-#pragma unroll 1
-  for (int i = 0; i < HIDDEN; i += together) {
-    float y[together];
-#pragma unroll
-    for (int k = 0; k < together; k++) {
-      const unsigned row = first + (i + k) * lanes * ROW;
-      y[k] = ELEM::round(unit.step(x + row, h + row, h[row + j]));
-    }
-    __syncwarp(FULL);
-#pragma unroll
-    for (int k = 0; k < together; k++) h[first + (i + k) * lanes * ROW + j] = y[k];
+template <> struct Words<2> {
+  static __device__ __forceinline__ void load(unsigned *to, const unsigned char *from) {
+    const uint2 v = __ldcs((const uint2 *)from);
+    to[0] = v.x, to[1] = v.y;
   }
-  __syncwarp(FULL);
-}
+  static __device__ __forceinline__ void store(unsigned char *to, const unsigned *from) { __stcs((uint2 *)to, make_uint2(from[0], from[1])); }
+};
 
-// The candidate of an agent by its units: the largest sum, of equal ones the smallest index. readout is [C][H] and [C].
-__device__ __forceinline__ unsigned elected(const float *readout, const float *row, unsigned candidates) {
-  float h[HIDDEN], most = __uint_as_float(0xff800000u); // less than any sum
-#pragma unroll
-  for (int k = 0; k < HIDDEN; k += 4) {
-    const float4 v = *(const float4 *)(row + k);
-    h[k] = v.x, h[k + 1] = v.y, h[k + 2] = v.z, h[k + 3] = v.w;
-  }
-  unsigned best = 0;
-#pragma unroll 1
-  for (unsigned c = 0; c < candidates; c++) {
-    float sum = readout[candidates * HIDDEN + c];
-#pragma unroll
-    for (int k = 0; k < HIDDEN; k += 4) {
-      const float4 w = *(const float4 *)(readout + c * HIDDEN + k);
-      sum = fma32(w.x, h[k], sum);
-      sum = fma32(w.y, h[k + 1], sum);
-      sum = fma32(w.z, h[k + 2], sum);
-      sum = fma32(w.w, h[k + 3], sum);
-    }
-    if (sum > most) most = sum, best = c;
-  }
-  return best;
-}
+template <> struct Words<1> {
+  static __device__ __forceinline__ void load(unsigned *to, const unsigned char *from) { to[0] = __ldcs((const unsigned *)from); }
+  static __device__ __forceinline__ void store(unsigned char *to, const unsigned *from) { __stcs((unsigned *)to, from[0]); }
+};
 
-// What a block shares: the readout, and rows of units and inputs for each warp.
+typedef Words<WORDS> Piece;
+
+// What a block shares: fragments of matrices, of which lane 4 g + t has four numbers of column g, and biases.
 struct Shared {
-  float4 readout[(AGENT_MOST_CANDIDATES * (HIDDEN + 1) + 3) / 4];
-  float4 units[GRU_BLOCK / 32][32 * ROW / 4], inputs[GRU_BLOCK / 32][32 * ROW / 4];
+  uint4 bias[COLUMNS][4][4]; // int32 of gates r, z, and of the inputs' and the units' part of n: of a lane's two columns, twice
+  uint2 weights[HIDDEN == 8 ? 1 : FRAGMENTS][32], readout[2][CHUNKS][32]; // low bytes, high bytes
+  uint2 readout_bias[2][4];
 };
 
-__device__ __forceinline__ void load_readout(Shared *shared, const float *weights, unsigned candidates) {
-  const float *from = weights + 6 * HIDDEN * HIDDEN + 4 * HIDDEN;
-  for (unsigned i = threadIdx.x; i < candidates * (HIDDEN + 1); i += blockDim.x) ((float *)shared->readout)[i] = from[i];
-}
+struct Net {
+  const Shared *shared;
+  const unsigned candidates;
+  uint2 weights[HIDDEN == 8 ? FRAGMENTS : 1];
+  Logistic logistic;
+
+  // The four numbers of row of a table of int16 from k on, and of 8 units two and the two of the inputs that are behind them.
+  static __device__ __forceinline__ uint2 fragment(const unsigned *row, unsigned k, bool first, bool second) {
+    unsigned p = row[k / 2], q = HIDDEN == 8 ? row[(k + HIDDEN) / 2] : row[k / 2 + 1];
+    if (!first) p = 0;
+    if (!second) q = 0;
+    const Bytes b = bytes_of(((p + 128) & 0xffffu) | ((p & 0xffff0000u) + 0x800000u), ((q + 128) & 0xffffu) | ((q & 0xffff0000u) + 0x800000u));
+    return make_uint2(b.low, b.high);
+  }
+
+  // Fragment number i of the weights.
+  static __device__ __forceinline__ uint2 weight(const unsigned *table, int i, unsigned lane) {
+    const int n = 2 * COLUMNS * ALL, gate = i < n ? i / (COLUMNS * ALL) : 2 + (i - n) / (COLUMNS * CHUNKS);
+    const int part = i < n ? i % (COLUMNS * ALL) : (i - n) % (COLUMNS * CHUNKS), chunks = i < n ? ALL : CHUNKS;
+    const int j = part / chunks, c = part % chunks + (HIDDEN > 8 && gate == 2 ? CHUNKS : 0);
+    const unsigned g = lane / 4, t = lane % 4, unit = g / 2 * PIECE + 2 * j + g % 2;
+    const unsigned *row = table + TABLE_WEIGHTS + ((gate < 2 ? gate : 2) * HIDDEN + unit) * HIDDEN;
+    return fragment(row, HIDDEN == 8 ? 2 * t : c / CHUNKS * HIDDEN + t * PIECE + c % CHUNKS * 4, HIDDEN > 8 || gate != 2, HIDDEN > 8 || gate != 3);
+  }
+
+  // All threads of a block open it.
+  __device__ __forceinline__ Net(Shared *to, const unsigned *table, unsigned c) : shared(to), candidates(c) {
+    const unsigned lane = threadIdx.x % 32;
+    logistic.load((const float *)table);
+    if (HIDDEN == 8) {
+#pragma unroll
+      for (int i = 0; i < FRAGMENTS; i++) weights[HIDDEN == 8 ? i : 0] = weight(table, i, lane);
+    } else {
+      for (unsigned i = threadIdx.x; i < FRAGMENTS * 32; i += blockDim.x) to->weights[i / 32][i % 32] = weight(table, i / 32, i % 32);
+    }
+    for (unsigned i = threadIdx.x; i < COLUMNS * 16; i += blockDim.x) {
+      const unsigned *b = table + TABLE_BIAS + (i % 4 * PIECE + i / 16 * 2) * 4 + i / 4 % 4;
+      to->bias[i / 16][i / 4 % 4][i % 4] = make_uint4(b[0], b[4], b[0], b[4]);
+    }
+    for (unsigned i = threadIdx.x; i < 2 * CHUNKS * 32; i += blockDim.x) {
+      const unsigned k = i % 32, chunk = i / 32 % CHUNKS, candidate = i / 32 / CHUNKS * 8 + k / 4;
+      const unsigned *row = table + TABLE_READOUT + candidate * HIDDEN / 2;
+      to->readout[i / 32 / CHUNKS][chunk][k] = HIDDEN == 8 ? votes_of(row, k % 4) : fragment(row, k % 4 * PIECE + 4 * chunk, true, true);
+    }
+    if (threadIdx.x < 8) {
+      const unsigned *b = table + TABLE_READOUT_BIAS + 2 * threadIdx.x;
+      to->readout_bias[threadIdx.x / 4][threadIdx.x % 4] = make_uint2(b[0], b[1]);
+    }
+    __syncthreads();
+  }
+
+  // Of 8 units the high and the low bytes are in one fragment: low and high of the weights for the sum of the middle, high and nothing for that of the high ones.
+  static __device__ __forceinline__ uint2 votes_of(const unsigned *row, unsigned t) {
+    const uint2 v = fragment(row, 2 * t, true, false);
+    return make_uint2((v.x & 0xffffu) | v.y << 16, v.y & 0xffffu);
+  }
+
+  // Steps the lane's agents: h are pieces of their units, x of their inputs. h becomes what is stored.
+  __device__ __forceinline__ void step(float (*h)[PIECE], const float (*x)[PIECE]) const {
+    const unsigned lane = threadIdx.x % 32;
+    const int zero[4] = {0, 0, 0, 0};
+    Bytes a[ROWS][ALL];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+      for (int c = 0; c < CHUNKS; c++) {
+        if (HIDDEN == 8) {
+          a[r][0] = bytes_of(h[r], x[r], AGENT_UNIT_SCALE, AGENT_INPUT_SCALE);
+        } else {
+          a[r][c] = bytes_of(h[r] + 4 * c, h[r] + 4 * c + 2, AGENT_UNIT_SCALE, AGENT_UNIT_SCALE);
+          a[r][ALL - CHUNKS + c] = bytes_of(x[r] + 4 * c, x[r] + 4 * c + 2, AGENT_INPUT_SCALE, AGENT_INPUT_SCALE);
+        }
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < ROWS; m += 2) {
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++) {
+        float sum[4][4];
+#pragma unroll
+        for (int gate = 0; gate < 4; gate++) {
+          const int chunks = gate < 2 ? ALL : CHUNKS, first = HIDDEN > 8 && gate == 2 ? CHUNKS : 0;
+          const int base = gate < 2 ? (gate * COLUMNS + j) * ALL : 2 * COLUMNS * ALL + ((gate - 2) * COLUMNS + j) * CHUNKS;
+          const uint4 b = shared->bias[j][gate][lane % 4];
+          int middle[4] = {(int)b.x, (int)b.y, (int)b.z, (int)b.w}, high[4] = {0, 0, 0, 0};
+          uint2 before = make_uint2(0, 0);
+#pragma unroll
+          for (int c = 0; c < chunks; c++) {
+            const uint2 w = HIDDEN == 8 ? weights[HIDDEN == 8 ? base + c : 0] : shared->weights[HIDDEN == 8 ? 0 : base + c][lane];
+            const Bytes u = a[m][first + c], v = a[m + 1][first + c];
+            mma32(middle, middle, u.high, v.high, u.low, v.low, w.x, w.y);
+            if (chunks == 1)
+              mma16(high, zero, u.high, v.high, w.y);
+            else if (c % 2 == 1)
+              mma32(high, high, a[m][first + c - 1].high, a[m + 1][first + c - 1].high, u.high, v.high, before.y, w.y);
+            before = w;
+          }
+#pragma unroll
+          for (int i = 0; i < 4; i++) sum[gate][i] = (float)(middle[i] + high[i] * 256);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const float r = logistic(sum[0][i]), z = logistic(sum[1][i]);
+          const float n = fma32(2.0f, logistic(fma32(r, sum[3][i], sum[2][i])), -1.0f); // tanh: the rows of n are doubled
+          float *own = &h[m + i / 2][2 * j + i % 2];
+          *own = fma32(z, __fsub_rn(*own, n), n);
+        }
+      }
+    }
+  }
+
+  // The better of two candidates of each of the lane's agents, and of what it had.
+  __device__ __forceinline__ void compare(const Bytes (*a)[CHUNKS], int tile, int *key) const {
+    const unsigned lane = threadIdx.x % 32;
+    const int zero[4] = {0, 0, 0, 0}, last = 15 - 8 * tile - 2 * (int)(lane % 4);
+    const uint2 b = shared->readout_bias[tile][lane % 4];
+#pragma unroll
+    for (int m = 0; m < ROWS; m += 2) {
+      int middle[4] = {(int)b.x, (int)b.y, (int)b.x, (int)b.y}, high[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (int c = 0; c < CHUNKS; c++) {
+        const uint2 w = shared->readout[tile][c][lane];
+        if (HIDDEN == 8) {
+          mma16(middle, middle, a[m][0].high, a[m + 1][0].high, w.x); // both bytes, see elected
+          mma16(high, zero, a[m][0].high, a[m + 1][0].high, w.y);
+        } else {
+          mma32(middle, middle, a[m][c].high, a[m + 1][c].high, a[m][c].low, a[m + 1][c].low, w.x, w.y);
+          mma16(high, high, a[m][c].high, a[m + 1][c].high, w.y);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int k = (middle[i] + high[i] * 256) * 16 + last - i % 2;
+        if ((tile == 0 && i % 2 == 0) || k > key[m + i / 2]) key[m + i / 2] = k;
+      }
+    }
+  }
+
+  static __device__ __forceinline__ int most(int mine, int other, int lanes) {
+    const int theirs = (int)__shfl_xor_sync(FULL, (unsigned)other, lanes);
+    return mine > theirs ? mine : theirs;
+  }
+
+  // The candidate of agent g + 8 t of the tile by the units h, where lanes own one; the largest sum, of equal ones the smallest index: keys are the sum and 15 less the index.
+  __device__ __forceinline__ unsigned elected(const float (*h)[PIECE]) const {
+    Bytes a[ROWS][CHUNKS];
+    int key[4];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+      for (int c = 0; c < CHUNKS; c++) {
+        if (HIDDEN > 8) {
+          a[r][c] = bytes_of(h[r] + 4 * c, h[r] + 4 * c + 2, AGENT_UNIT_SCALE, AGENT_UNIT_SCALE);
+        } else if (r % 2 == 0) {
+          const Bytes two = bytes_of(h[r], h[r + 1], AGENT_UNIT_SCALE, AGENT_UNIT_SCALE);
+          a[r][0].high = __byte_perm(two.high, two.low, 0x5410);
+          a[r + 1][0].high = __byte_perm(two.high, two.low, 0x7632);
+        }
+      }
+    }
+    compare(a, 0, key);
+    if (candidates > 8) compare(a, 1, key);
+    const unsigned t = threadIdx.x % 4;
+    const int even = most(t & 1 ? key[1] : key[0], t & 1 ? key[0] : key[1], 1); // of row t % 2
+    int own;
+    if (ROWS == 4) {
+      const int odd = most(t & 1 ? key[ROWS - 1] : key[ROWS - 2], t & 1 ? key[ROWS - 2] : key[ROWS - 1], 1); // and of row 2 + t % 2
+      own = most(t & 2 ? odd : even, t & 2 ? even : odd, 2);
+    } else {
+      own = most(even, even, 2);
+    }
+    return 15u - ((unsigned)own & 15u);
+  }
+};

@@ -5,95 +5,110 @@
 #define KERNEL_NAME gru_step
 #endif
 
-#define SOME (HIDDEN == 32 ? 8 : HIDDEN) // elements of a row that are under way at once
+#define TILE (16 * TILES)                // observations that a warp takes at once
+#define VECTOR (PIECE == 2 ? 2 : 4)      // features that are read at once where rows of them begin at multiples of as many
 
-// An observation and where its agent is, in the lane that it belongs to.
-struct Observation {
-  Place at;
-  bool there, goes; // there is one; it goes to its agent
-  unsigned old;     // the agent's vote
-
-  // Reads the agent's units and the inputs into the rows h and x. Of one that does not go anywhere they may hold anything.
-  __device__ __forceinline__ void gather(const Swarm &s, const unsigned *agents, const float *inputs, unsigned n, u64 i, float *h, float *x, Sparse *block) {
-    const unsigned I = s.params[AGENT_FEATURES];
-    there = i < n;
-    const unsigned agent = there ? agents[i] : 0;
-    goes = there && agent / s.agents < s.groups;
-    if (there && !goes) atomicAdd(&block->outside, 1u);
-    if (!goes) return;
-    at = place(s, agent);
-    old = s.variable(at.page, AGENT_VAR_VOTE)[at.at];
-    const uint4 *from = (const uint4 *)s.variable(at.page, AGENT_VAR_HIDDEN) + (u64)at.at * VECTORS;
-    const float *row = inputs + i * I;
-    bool odd = false;
+// The piece of an observation's inputs, as held; true: one of them is not finite.
+__device__ __forceinline__ bool read_inputs(float *to, const float *row, unsigned features) {
+  const unsigned first = threadIdx.x % 4 * PIECE;
+  bool odd = false;
 #pragma unroll
-    for (int first = 0; first < HIDDEN; first += SOME) {
-      float v[SOME];
-      uint4 u[SOME / ELEM::VALUES];
+  for (int k = 0; k < PIECE; k++) to[k] = 0.0f;
+  if (features % VECTOR == 0) {
 #pragma unroll
-      for (int k = 0; k < SOME / ELEM::VALUES; k++) u[k] = from[first / ELEM::VALUES + k];
-#pragma unroll
-      for (int k = 0; k < SOME; k += 4) {
-        float4 f = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (I % 4 == 0) {
-          if (first + k < I) f = __ldcs((const float4 *)(row + first + k));
-        } else {
-          if (first + k < I) f.x = row[first + k];
-          if (first + k + 1 < I) f.y = row[first + k + 1];
-          if (first + k + 2 < I) f.z = row[first + k + 2];
-          if (first + k + 3 < I) f.w = row[first + k + 3];
-        }
-        v[k] = f.x, v[k + 1] = f.y, v[k + 2] = f.z, v[k + 3] = f.w;
-      }
-#pragma unroll
-      for (int k = 0; k < SOME / ELEM::VALUES; k++) ELEM::unpack(h + first + k * ELEM::VALUES, u[k]);
-#pragma unroll
-      for (int k = 0; k < SOME; k++) v[k] = ELEM::round(held(v[k], &odd));
-#pragma unroll
-      for (int k = 0; k < SOME; k += 4) *(float4 *)(x + first + k) = make_float4(v[k], v[k + 1], v[k + 2], v[k + 3]);
+    for (int k = 0; k < PIECE; k += VECTOR) {
+      if (first + k >= features) continue;
+      unsigned v[VECTOR];
+      Words<VECTOR>::load(v, (const unsigned char *)(row + first + k));
+      F32::unpack(to + k, v, VECTOR);
     }
-    if (!odd) return;
-    goes = false;
-    atomicAdd(&block->refused, 1u);
+  } else {
+#pragma unroll
+    for (int k = 0; k < PIECE; k++)
+      if (first + k < features) to[k] = row[first + k];
   }
-};
+#pragma unroll
+  for (int k = 0; k < PIECE; k++) to[k] = held(to[k], AGENT_GRU_INPUT, &odd);
+  return odd;
+}
+
+__device__ __forceinline__ u64 of_lane(u64 v, unsigned lane) {
+  return (u64)__shfl_sync(FULL, (unsigned)(v >> 32), (int)lane) << 32 | __shfl_sync(FULL, (unsigned)v, (int)lane);
+}
 
 extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
-KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params, const float *weights,
+KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params, const unsigned *table,
             unsigned groups, const unsigned *agents, const float *inputs, unsigned n, unsigned char *votes, unsigned long long *scratch) {
   __shared__ Shared shared;
   __shared__ Sparse block;
   const Swarm s(pages, page_bytes, layout, params, groups);
-  Unit unit;
-  unit.load(weights, threadIdx.x % HIDDEN);
-  load_readout(&shared, weights, s.candidates);
+  const Net net(&shared, table, s.candidates);
   open_sparse(&block);
-  const unsigned lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  float *h = (float *)shared.units[threadIdx.x / 32] + lane * ROW, *x = (float *)shared.inputs[threadIdx.x / 32] + lane * ROW;
-  const u64 tiles = ((u64)n + 31) / 32;
-  for (u64 t = (u64)blockIdx.x * warps + threadIdx.x / 32; t < tiles; t += (u64)gridDim.x * warps) {
-    Observation g;
-    g.gather(s, agents, inputs, n, t * 32 + lane, h, x, &block);
-    uint4 *keep = 0;
-    if (g.goes) {
-      keep = (uint4 *)s.variable(g.at.page, AGENT_VAR_HIDDEN) + (u64)g.at.at * VECTORS;
-      uint4 *to = (uint4 *)s.variable(g.at.page, AGENT_VAR_INPUT) + (u64)g.at.at * VECTORS;
-#pragma unroll
-      for (int k = 0; k < VECTORS; k++) __stcs(to + k, ELEM::pack(x + k * ELEM::VALUES));
+  const unsigned lane = threadIdx.x % 32, features = params[AGENT_FEATURES];
+  const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
+  u64 first = ((u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * TILE;
+  const unsigned mine = lane / 4 + lane % 4 * 8; // in a tile, where the lane owns one
+  unsigned next = OWNS && first + mine < n ? __ldcs(agents + first + mine) : 0;
+  for (; first < n; first += warps * TILE) {
+    const u64 own = first + mine;
+    const unsigned agent = next;
+    const bool there = OWNS && own < n;
+    bool goes = there && agent / s.agents < s.groups;
+    if (there && !goes) atomicAdd(&block.outside, 1u);
+    Place at = {0, 0, 0};
+    u64 row = 0; // address of the agent, 0: there is none
+    unsigned old = 0;
+    if (goes) {
+      at = place(s, agent);
+      row = (u64)(s.variable(at.page, AGENT_VAR_ROW) + (u64)at.at * ROW);
+      old = s.variable(at.page, AGENT_VAR_VOTE)[at.at];
     }
-    __syncwarp(FULL);
-    step_rows(unit, h - lane * ROW, x - lane * ROW);
-    if (g.goes) {
+    const u64 later = own + warps * TILE;
+    if (OWNS && later < n) next = __ldcs(agents + later);
+    float h[ROWS][PIECE], x[ROWS][PIECE];
+    unsigned char *piece[ROWS];
+    bool refused = false; // that of this lane
 #pragma unroll
-      for (int k = 0; k < VECTORS; k++) __stcs(keep + k, ELEM::pack(h + k * ELEM::VALUES));
-      const unsigned best = elected((const float *)shared.readout, h, s.candidates);
-      votes[t * 32 + lane] = (unsigned char)best;
-      revote(s, &block, g.at, s.variable(g.at.page, AGENT_VAR_VOTE) + g.at.at, g.old, best);
-      atomicAdd(&block.stepped, 1u);
-    } else if (g.there) {
-      votes[t * 32 + lane] = AGENT_NO_VOTE;
+    for (int r = 0; r < ROWS; r++) {
+      const u64 from = of_lane(row, (lane & ~3u) + r);
+      piece[r] = from ? (unsigned char *)from + lane % 4 * (4 * WORDS) : 0;
+      unsigned words[WORDS];
+#pragma unroll
+      for (int k = 0; k < WORDS; k++) words[k] = 0;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) x[r][k] = 0.0f;
+      bool odd = false;
+      if (from) {
+        Piece::load(words, piece[r]);
+        odd = read_inputs(x[r], inputs + (first + lane / 4 + 8 * r) * features, features);
+      }
+      ELEM::unpack(h[r], words, PIECE);
+      const bool any = (__ballot_sync(FULL, odd) >> (lane & ~3u) & 15u) != 0;
+      if (any) piece[r] = 0;
+      if (any && lane % 4 == r) refused = true;
     }
-    __syncwarp(FULL);
+    if (refused) {
+      goes = false;
+      atomicAdd(&block.refused, 1u);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      unsigned words[WORDS];
+      ELEM::pack(words, x[r], PIECE);
+      if (piece[r]) Piece::store(piece[r] + HALF, words);
+    }
+    net.step(h, x);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      unsigned words[WORDS];
+      ELEM::pack(words, h[r], PIECE);
+      if (piece[r]) Piece::store(piece[r], words);
+    }
+    const unsigned best = net.elected(h);
+    if (there) votes[own] = (unsigned char)(goes ? best : AGENT_NO_VOTE);
+    if (!goes) continue;
+    revote(s, &block, at, s.variable(at.page, AGENT_VAR_VOTE) + at.at, old, best);
+    atomicAdd(&block.stepped, 1u);
   }
   close_sparse(s, &block, scratch);
 }

@@ -12,7 +12,7 @@ leaky_step(unsigned char *pages, unsigned long long page_bytes, const unsigned *
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x) {
     const unsigned agent = agents[i];
     bool odd = false;
-    const float current = held(inputs[i * I], &odd), gain = I > 1 ? held(inputs[i * I + 1], &odd) : 0.0f;
+    const float current = held(inputs[i * I], AGENT_INPUT, &odd), gain = I > 1 ? held(inputs[i * I + 1], AGENT_INPUT, &odd) : 0.0f;
     if (agent / s.agents >= s.groups || odd) {
       atomicAdd(agent / s.agents >= s.groups ? &block.outside : &block.refused, 1u);
       votes[i] = AGENT_NO_VOTE;

@@ -3,7 +3,6 @@ package cells
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -96,7 +95,7 @@ func (a *Addressed) Kernels() (tick, step string) {
 // Shape is how the kernels are launched best: blocks of 128 threads a multiprocessor, and the agents of a span of a tick.
 func (a *Addressed) Shape() (blocks, span int) {
 	if a.isGRU() {
-		return kernels.AgentGRUBlocks(a.class()), kernels.AgentSpan
+		return kernels.AgentGRUBlocks, kernels.AgentSpan
 	}
 	return manyBlocks, kernels.AgentSpanLeaky
 }
@@ -126,95 +125,4 @@ func (a *Addressed) ParamBlock() []uint32 {
 		w[kernels.AgentDecay], w[kernels.AgentThreshold], w[kernels.AgentTraceRate] = a.word("decay"), a.word("threshold"), a.rate("trace")
 	}
 	return w
-}
-
-// Weights is the table of random weights for a swarm's seed: those of torch.nn.GRUCell's and torch.nn.Linear's first
-// initialisation in their range, uniform within one over the root of the units. leaky has none.
-func (a *Addressed) Weights(seed uint64) []float32 {
-	if !a.isGRU() {
-		return nil
-	}
-	H, I, C := a.hidden(), a.Features, a.Candidates
-	r, deviation := newSource(seed, sharedAgent), 1/math.Sqrt(3*float64(H))
-	draw := func(n int) []float32 {
-		v := make([]float32, n)
-		for i := range v {
-			v[i] = r.spread(deviation)
-		}
-		return v
-	}
-	return a.table(GRUWeights{
-		InputHidden: draw(3 * H * I), HiddenHidden: draw(3 * H * H), InputBias: draw(3 * H), HiddenBias: draw(3 * H), Readout: draw(C * H), ReadoutBias: draw(C),
-	})
-}
-
-// GRUWeights are those of a trained network, as PyTorch has them: of torch.nn.GRUCell(I, H) weight_ih, [3H][I], weight_hh, [3H][H],
-// bias_ih and bias_hh, [3H], with the gates in the order r, z, n; of torch.nn.Linear(H, C) weight, [C][H], and bias, [C].
-type GRUWeights struct {
-	InputHidden, HiddenHidden []float32
-	InputBias, HiddenBias     []float32
-	Readout, ReadoutBias      []float32
-}
-
-// Table makes the weights table of trained weights. They have the sizes of the cell, and are finite and at most 128.
-func (a *Addressed) Table(w GRUWeights) ([]float32, error) {
-	if !a.isGRU() {
-		return nil, fmt.Errorf("%w: %s has no weights", ErrParameter, a.Cell.Name)
-	}
-	H, I, C := a.hidden(), a.Features, a.Candidates
-	for _, part := range []struct {
-		name string
-		have []float32
-		want int
-	}{
-		{"InputHidden", w.InputHidden, 3 * H * I},
-		{"HiddenHidden", w.HiddenHidden, 3 * H * H},
-		{"InputBias", w.InputBias, 3 * H},
-		{"HiddenBias", w.HiddenBias, 3 * H},
-		{"Readout", w.Readout, C * H},
-		{"ReadoutBias", w.ReadoutBias, C},
-	} {
-		if len(part.have) != part.want {
-			return nil, fmt.Errorf("%w: gru: %s has %d values, want %d for %d units, %d features, %d candidates", ErrParameter, part.name, len(part.have), part.want, H, I, C)
-		}
-		for i, v := range part.have {
-			if !(v >= -kernels.AgentWeight && v <= kernels.AgentWeight) {
-				return nil, fmt.Errorf("%w: gru: %s[%d] is %v, want %d at most", ErrParameter, part.name, i, v, kernels.AgentWeight)
-			}
-		}
-	}
-	return a.table(w), nil
-}
-
-// table brings weights into the order of the kernels, padded to the class; see kernels.AgentGRUWeights.
-func (a *Addressed) table(w GRUWeights) []float32 {
-	H, I, C, P := a.hidden(), a.Features, a.Candidates, a.class()
-	t := make([]float32, kernels.AgentGRUWeights(P, C))
-	for gate := range 3 {
-		scale := float32(1)
-		if gate == 2 {
-			scale = 2
-		}
-		for j := range H {
-			row := t[(gate*P+j)*2*P:]
-			for k, v := range w.InputHidden[(gate*H+j)*I:][:I] {
-				row[k] = scale * v
-			}
-			for k, v := range w.HiddenHidden[(gate*H+j)*H:][:H] {
-				row[P+k] = scale * v
-			}
-		}
-	}
-	bias := t[6*P*P:]
-	for j := range H {
-		b := bias[4*j:]
-		b[0], b[1] = w.InputBias[j]+w.HiddenBias[j], w.InputBias[H+j]+w.HiddenBias[H+j]
-		b[2], b[3] = 2*w.InputBias[2*H+j], 2*w.HiddenBias[2*H+j]
-	}
-	readout := bias[4*P:]
-	for c := range C {
-		copy(readout[c*P:], w.Readout[c*H:][:H])
-	}
-	copy(readout[C*P:], w.ReadoutBias)
-	return t
 }

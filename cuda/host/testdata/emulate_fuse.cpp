@@ -62,6 +62,16 @@ static inline void __syncthreads() { pthread_barrier_wait(&block_barrier); }
 static inline void warp_wait() { pthread_barrier_wait(&warp_barriers[threadIdx.x / 32]); }
 static inline void __syncwarp(unsigned) { warp_wait(); }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
+  const uint64_t all = (uint64_t)b << 32 | a;
+  unsigned v = 0;
+  for (int i = 0; i < 4; i++) v |= (unsigned)(all >> 8 * (s >> 4 * i & 7) & 255) << 8 * i;
+  return v;
+}
+static inline int __dp4a(int a, int b, int c) {
+  for (int i = 0; i < 4; i++) c += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
+  return c;
+}
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(unsigned v) { return __builtin_ffs((int)v); }
 static inline int __clz(unsigned v) { return v ? __builtin_clz(v) : 32; }
@@ -134,6 +144,25 @@ static inline unsigned __ballot_sync(unsigned mask, bool v) {
   });
 }
 static inline bool __any_sync(unsigned mask, bool v) { return __ballot_sync(mask, v) != 0; }
+
+#ifdef EMULATED_MMA
+// The tensor cores: every lane leaves its fragments of a and b, the warp waits, every lane sums for its places in d, the warp waits. a and b have 16 rows and
+// 8 columns of 32 bytes.
+static unsigned fragments[1024][6];
+static void emulated_mma(int *d, const int *c, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+  const unsigned mine[6] = {a0, a1, a2, a3, b0, b1}, lane = threadIdx.x % 32;
+  memcpy(fragments[threadIdx.x], mine, sizeof mine);
+  warp_wait();
+  const auto all = fragments + threadIdx.x / 32 * 32;
+  for (unsigned i = 0; i < 4; i++) {
+    const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2;
+    int sum = c[i];
+    for (unsigned k = 0; k < 8; k++) sum = __dp4a((int)all[4 * row + k % 4][i / 2 + k / 4 * 2], (int)all[4 * column + k % 4][4 + k / 4], sum);
+    d[i] = sum;
+  }
+  warp_wait();
+}
+#endif
 
 #include KERNEL_FILE
 
