@@ -34,33 +34,50 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	dir := t.TempDir()
 	for _, kernel := range devicetest.AgentKernels {
-		source, _ := kernels.Lookup(kernel)
-		text, program := filepath.Join(dir, source.File), filepath.Join(dir, kernel)
-		if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		args := []string{
-			"-DEMULATED_MMA", "-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
-			fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL=" + kernel, fmt.Sprintf("-DARGS=%d", len(source.Params)), "-o", program, "testdata/emulate_fuse.cpp",
-		}
-		if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", source.File, err, out)
-		}
+		program := compileAgents(t, compiler, kernel, "-DEMULATED_MMA")
 		r := rand.New(rand.NewPCG(31, 32))
 		for _, n := range []int{0, 1, 33, 129, 300, 700} {
-			params := devicetest.RandomAgents(r, kernel, n)
-			twin(t, dev, kernel, params)
-			threads, blocks := []int{32, 64, 128}[r.IntN(3)], 1+r.IntN(3)
-			after, err := emulateLaunch(t, program, params, threads, blocks)
-			if err == nil {
-				err = equalMemory(after, params)
-			}
-			if err != nil {
-				t.Fatalf("%s, about %d agents, %d threads, %d blocks: %v", kernel, n, threads, blocks, err)
-			}
+			checkAgents(t, dev, kernel, program, r, n)
 		}
+	}
+	// The sums of chips without tensor cores for bytes, which exchange each of theirs between lanes.
+	for _, kernel := range []string{"gru_tick_h8_f32", "gru_step_h16_bf16"} {
+		checkAgents(t, dev, kernel, compileAgents(t, compiler, kernel), rand.New(rand.NewPCG(33, 34)), 40)
+	}
+}
+
+// compileAgents compiles a kernel for the CPU with more options.
+func compileAgents(t *testing.T, compiler, kernel string, options ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	source, _ := kernels.Lookup(kernel)
+	text, program := filepath.Join(dir, source.File), filepath.Join(dir, kernel)
+	if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append(options,
+		"-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
+		fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+kernel, fmt.Sprintf("-DARGS=%d", len(source.Params)), "-o", program, "testdata/emulate_fuse.cpp",
+	)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", source.File, err, out)
+	}
+	return program
+}
+
+// checkAgents compares a launch over about n agents with the twin's.
+func checkAgents(t *testing.T, dev device.Device, kernel, program string, r *rand.Rand, n int) {
+	t.Helper()
+	params := devicetest.RandomAgents(r, kernel, n)
+	twin(t, dev, kernel, params)
+	threads, blocks := []int{32, 64, 128}[r.IntN(3)], 1+r.IntN(3)
+	after, err := emulateLaunch(t, program, params, threads, blocks)
+	if err == nil {
+		err = equalMemory(after, params)
+	}
+	if err != nil {
+		t.Fatalf("%s, about %d agents, %d threads, %d blocks: %v", kernel, n, threads, blocks, err)
 	}
 }
 

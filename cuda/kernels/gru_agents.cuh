@@ -86,7 +86,7 @@ typedef Words<WORDS> Piece;
 struct Shared {
   uint4 bias[COLUMNS][4][4]; // int32 of gates r, z, and of the inputs' and the units' part of n: of a lane's two columns, twice
   uint2 weights[HIDDEN == 8 ? 1 : FRAGMENTS][32], readout[2][CHUNKS][32]; // low bytes, high bytes
-  uint2 readout_bias[2][4];
+  uint4 readout_bias[2][4]; // the same of the readout
 };
 
 struct Net {
@@ -135,7 +135,7 @@ struct Net {
     }
     if (threadIdx.x < 8) {
       const unsigned *b = table + TABLE_READOUT_BIAS + 2 * threadIdx.x;
-      to->readout_bias[threadIdx.x / 4][threadIdx.x % 4] = make_uint2(b[0], b[1]);
+      to->readout_bias[threadIdx.x / 4][threadIdx.x % 4] = make_uint4(b[0], b[1], b[0], b[1]);
     }
     __syncthreads();
   }
@@ -146,11 +146,8 @@ struct Net {
     return make_uint2((v.x & 0xffffu) | v.y << 16, v.y & 0xffffu);
   }
 
-  // Steps the lane's agents: h are pieces of their units, x of their inputs. h becomes what is stored.
-  __device__ __forceinline__ void step(float (*h)[PIECE], const float (*x)[PIECE]) const {
-    const unsigned lane = threadIdx.x % 32;
-    const int zero[4] = {0, 0, 0, 0};
-    Bytes a[ROWS][ALL];
+  // The pieces of units h and of inputs x of the lane's agents as numbers.
+  static __device__ __forceinline__ void numbers(Bytes (*a)[ALL], const float (*h)[PIECE], const float (*x)[PIECE]) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
@@ -163,6 +160,12 @@ struct Net {
         }
       }
     }
+  }
+
+  // Steps the units h of the lane's agents, of which a are the numbers.
+  __device__ __forceinline__ void step(float (*h)[PIECE], const Bytes (*a)[ALL]) const {
+    const unsigned lane = threadIdx.x % 32;
+    const int zero[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int m = 0; m < ROWS; m += 2) {
 #pragma unroll
@@ -204,10 +207,10 @@ struct Net {
   __device__ __forceinline__ void compare(const Bytes (*a)[CHUNKS], int tile, int *key) const {
     const unsigned lane = threadIdx.x % 32;
     const int zero[4] = {0, 0, 0, 0}, last = 15 - 8 * tile - 2 * (int)(lane % 4);
-    const uint2 b = shared->readout_bias[tile][lane % 4];
+    const uint4 b = shared->readout_bias[tile][lane % 4];
 #pragma unroll
     for (int m = 0; m < ROWS; m += 2) {
-      int middle[4] = {(int)b.x, (int)b.y, (int)b.x, (int)b.y}, high[4] = {0, 0, 0, 0};
+      int middle[4] = {(int)b.x, (int)b.y, (int)b.z, (int)b.w}, high[4] = {0, 0, 0, 0};
 #pragma unroll
       for (int c = 0; c < CHUNKS; c++) {
         const uint2 w = shared->readout[tile][c][lane];

@@ -8,12 +8,9 @@
 #define TILE (16 * TILES)                // observations that a warp takes at once
 #define VECTOR (PIECE == 2 ? 2 : 4)      // features that are read at once where rows of them begin at multiples of as many
 
-// The piece of an observation's inputs, as held; true: one of them is not finite.
-__device__ __forceinline__ bool read_inputs(float *to, const float *row, unsigned features) {
+// The piece of an observation's inputs.
+__device__ __forceinline__ void read_inputs(float *to, const float *row, unsigned features) {
   const unsigned first = threadIdx.x % 4 * PIECE;
-  bool odd = false;
-#pragma unroll
-  for (int k = 0; k < PIECE; k++) to[k] = 0.0f;
   if (features % VECTOR == 0) {
 #pragma unroll
     for (int k = 0; k < PIECE; k += VECTOR) {
@@ -27,13 +24,19 @@ __device__ __forceinline__ bool read_inputs(float *to, const float *row, unsigne
     for (int k = 0; k < PIECE; k++)
       if (first + k < features) to[k] = row[first + k];
   }
-#pragma unroll
-  for (int k = 0; k < PIECE; k++) to[k] = held(to[k], AGENT_GRU_INPUT, &odd);
-  return odd;
 }
 
 __device__ __forceinline__ u64 of_lane(u64 v, unsigned lane) {
   return (u64)__shfl_sync(FULL, (unsigned)(v >> 32), (int)lane) << 32 | __shfl_sync(FULL, (unsigned)v, (int)lane);
+}
+
+// Brings a line nearer that will be read soon.
+__device__ __forceinline__ void prefetch(const void *at) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#else
+  (void)at;
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
@@ -48,41 +51,56 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
   u64 first = ((u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * TILE;
   const unsigned mine = lane / 4 + lane % 4 * 8; // in a tile, where the lane owns one
-  unsigned next = OWNS && first + mine < n ? __ldcs(agents + first + mine) : 0;
+  // Observations that are there have their agents read two tiles ahead, and those brought nearer one tile ahead.
+  const auto agent_of = [&](u64 i) { return OWNS && i < n ? __ldcs(agents + i) : 0; };
+  const auto is_there = [&](u64 i) { return OWNS && i < n; };
+  const auto row_of = [&](const Place &p) { return s.variable(p.page, AGENT_VAR_ROW) + (u64)p.at * ROW; };
+  const auto vote_of = [&](const Place &p) { return s.variable(p.page, AGENT_VAR_VOTE) + p.at; };
+  unsigned next = agent_of(first + mine), later = agent_of(first + warps * TILE + mine);
   for (; first < n; first += warps * TILE) {
     const u64 own = first + mine;
     const unsigned agent = next;
-    const bool there = OWNS && own < n;
-    bool goes = there && agent / s.agents < s.groups;
-    if (there && !goes) atomicAdd(&block.outside, 1u);
+    next = later;
+    later = agent_of(own + 2 * warps * TILE);
+    bool goes = is_there(own) && agent / s.agents < s.groups;
+    if (is_there(own) && !goes) atomicAdd(&block.outside, 1u);
     Place at = {0, 0, 0};
     u64 row = 0; // address of the agent, 0: there is none
     unsigned old = 0;
     if (goes) {
       at = place(s, agent);
-      row = (u64)(s.variable(at.page, AGENT_VAR_ROW) + (u64)at.at * ROW);
-      old = s.variable(at.page, AGENT_VAR_VOTE)[at.at];
+      row = (u64)row_of(at);
+      old = *vote_of(at);
     }
-    const u64 later = own + warps * TILE;
-    if (OWNS && later < n) next = __ldcs(agents + later);
     float h[ROWS][PIECE], x[ROWS][PIECE];
+    unsigned words[ROWS][WORDS];
     unsigned char *piece[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+      for (int k = 0; k < WORDS; k++) words[r][k] = 0;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) x[r][k] = 0.0f;
+      const u64 from = of_lane(row, (lane & ~3u) + r);
+      piece[r] = from ? (unsigned char *)from + lane % 4 * (4 * WORDS) : 0;
+      if (!from) continue;
+      Piece::load(words[r], piece[r]);
+      read_inputs(x[r], inputs + (first + lane / 4 + 8 * r) * features, features);
+    }
+    const u64 soon = own + warps * TILE;
+    if (is_there(soon) && next / s.agents < s.groups) {
+      const Place p = place(s, next);
+      prefetch(row_of(p));
+      prefetch(vote_of(p));
+      prefetch(inputs + soon * features);
+    }
     bool refused = false; // that of this lane
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      const u64 from = of_lane(row, (lane & ~3u) + r);
-      piece[r] = from ? (unsigned char *)from + lane % 4 * (4 * WORDS) : 0;
-      unsigned words[WORDS];
-#pragma unroll
-      for (int k = 0; k < WORDS; k++) words[k] = 0;
-#pragma unroll
-      for (int k = 0; k < PIECE; k++) x[r][k] = 0.0f;
       bool odd = false;
-      if (from) {
-        Piece::load(words, piece[r]);
-        odd = read_inputs(x[r], inputs + (first + lane / 4 + 8 * r) * features, features);
-      }
-      ELEM::unpack(h[r], words, PIECE);
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) x[r][k] = held(x[r][k], AGENT_GRU_INPUT, &odd);
+      ELEM::unpack(h[r], words[r], PIECE);
       const bool any = (__ballot_sync(FULL, odd) >> (lane & ~3u) & 15u) != 0;
       if (any) piece[r] = 0;
       if (any && lane % 4 == r) refused = true;
@@ -93,22 +111,24 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      unsigned words[WORDS];
-      ELEM::pack(words, x[r], PIECE);
-      if (piece[r]) Piece::store(piece[r] + HALF, words);
+      ELEM::pack(words[r], x[r], PIECE);
+      if (piece[r]) Piece::store(piece[r] + HALF, words[r]);
     }
-    net.step(h, x);
+    Bytes a[ROWS][ALL];
+    Net::numbers(a, h, x);
+    net.step(h, a);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      unsigned words[WORDS];
-      ELEM::pack(words, h[r], PIECE);
-      if (piece[r]) Piece::store(piece[r], words);
+      ELEM::pack(words[r], h[r], PIECE);
+      if (piece[r]) Piece::store(piece[r], words[r]);
     }
     const unsigned best = net.elected(h);
-    if (there) votes[own] = (unsigned char)(goes ? best : AGENT_NO_VOTE);
-    if (!goes) continue;
-    revote(s, &block, at, s.variable(at.page, AGENT_VAR_VOTE) + at.at, old, best);
-    atomicAdd(&block.stepped, 1u);
+    if (is_there(own)) votes[own] = (unsigned char)(goes ? best : AGENT_NO_VOTE);
+    if (goes) {
+      revote(s, &block, at, vote_of(at), old, best);
+      atomicAdd(&block.stepped, 1u);
+    }
+    __syncwarp(FULL);
   }
   close_sparse(s, &block, scratch);
 }

@@ -39,10 +39,14 @@ struct Dense {
   }
 
   // Goes to the warp's first tile of a span.
-  __device__ __forceinline__ void open(const Span &span) {
+  __device__ __forceinline__ void go(const Span &span) {
     const unsigned lane = threadIdx.x % 32, first = threadIdx.x / 32 * TILE + lane / 4;
     ahead.left = (int)(span.groups * s.agents) - (int)first;
     ahead.row = s.variable(span.page, AGENT_VAR_ROW) + ((u64)span.slot * s.agents + first) * ROW + lane % 4 * (4 * WORDS);
+  }
+
+  __device__ __forceinline__ void open(const Span &first) {
+    go(first);
     fetch();
   }
 
@@ -60,14 +64,16 @@ struct Dense {
         ELEM::unpack(units[r], h[r], PIECE);
         ELEM::unpack(inputs[r], x[r], PIECE);
       }
+      Bytes a[ROWS][ALL];
+      Net::numbers(a, units, inputs);
       if (first + each < agents) {
         ahead.row += each * ROW;
         ahead.left -= (int)each;
-        fetch();
       } else {
-        open(next);
+        go(next);
       }
-      net.step(units, inputs);
+      fetch();
+      net.step(units, a);
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {
         unsigned words[WORDS];
