@@ -85,7 +85,8 @@ typedef Words<WORDS> Piece;
 // What a block shares: fragments of matrices, of which lane 4 g + t has four numbers of column g, and biases.
 struct Shared {
   uint4 bias[COLUMNS][4][4]; // int32 of gates r, z, and of the inputs' and the units' part of n: of a lane's two columns, twice
-  uint2 weights[HIDDEN == 8 ? 1 : FRAGMENTS][32], readout[2][CHUNKS][32]; // low bytes, high bytes
+  uint4 weights[HIDDEN == 8 ? 1 : FRAGMENTS / 2][32]; // of two chunks: low, low, high, high; a single one is half of it: low, high
+  uint2 readout[2][CHUNKS][32];                       // low, high
   uint4 readout_bias[2][4]; // the same of the readout
 };
 
@@ -122,7 +123,15 @@ struct Net {
 #pragma unroll
       for (int i = 0; i < FRAGMENTS; i++) weights[HIDDEN == 8 ? i : 0] = weight(table, i, lane);
     } else {
-      for (unsigned i = threadIdx.x; i < FRAGMENTS * 32; i += blockDim.x) to->weights[i / 32][i % 32] = weight(table, i / 32, i % 32);
+      for (unsigned i = threadIdx.x; i < FRAGMENTS * 32; i += blockDim.x) {
+        const unsigned f = i / 32, at = i % 32;
+        const uint2 w = weight(table, (int)f, at);
+        unsigned *words = (unsigned *)to->weights;
+        if (CHUNKS > 1 || f < 2 * COLUMNS * ALL)
+          words[f / 2 * 128 + at * 4 + f % 2] = w.x, words[f / 2 * 128 + at * 4 + 2 + f % 2] = w.y;
+        else
+          words[f * 64 + at * 2] = w.x, words[f * 64 + at * 2 + 1] = w.y;
+      }
     }
     for (unsigned i = threadIdx.x; i < COLUMNS * 16; i += blockDim.x) {
       const unsigned *b = table + TABLE_BIAS + (i % 4 * PIECE + i / 16 * 2) * 4 + i / 4 % 4;
@@ -177,17 +186,24 @@ struct Net {
           const int base = gate < 2 ? (gate * COLUMNS + j) * ALL : 2 * COLUMNS * ALL + ((gate - 2) * COLUMNS + j) * CHUNKS;
           const uint4 b = shared->bias[j][gate][lane % 4];
           int middle[4] = {(int)b.x, (int)b.y, (int)b.z, (int)b.w}, high[4] = {0, 0, 0, 0};
-          uint2 before = make_uint2(0, 0);
+          if (chunks == 1) {
+            const uint2 w = HIDDEN == 8 ? weights[HIDDEN == 8 ? base : 0] : ((const uint2 *)shared->weights)[base * 32 + lane];
+            const Bytes u = a[m][first], v = a[m + 1][first];
+            if (HIDDEN == 8) {
+              mma32(middle, middle, u.high, v.high, u.low, v.low, w.x, w.y);
+            } else { // where u and v are halves of what the other gates multiply
+              mma16(middle, middle, u.high, v.high, w.x);
+              mma16(middle, middle, u.low, v.low, w.y);
+            }
+            mma16(high, zero, u.high, v.high, w.y);
+          }
 #pragma unroll
-          for (int c = 0; c < chunks; c++) {
-            const uint2 w = HIDDEN == 8 ? weights[HIDDEN == 8 ? base + c : 0] : shared->weights[HIDDEN == 8 ? 0 : base + c][lane];
-            const Bytes u = a[m][first + c], v = a[m + 1][first + c];
-            mma32(middle, middle, u.high, v.high, u.low, v.low, w.x, w.y);
-            if (chunks == 1)
-              mma16(high, zero, u.high, v.high, w.y);
-            else if (c % 2 == 1)
-              mma32(high, high, a[m][first + c - 1].high, a[m + 1][first + c - 1].high, u.high, v.high, before.y, w.y);
-            before = w;
+          for (int c = 0; c + 1 < chunks; c += 2) {
+            const uint4 w = shared->weights[HIDDEN == 8 ? 0 : (base + c) / 2][lane];
+            const Bytes *u = &a[m][first + c], *v = &a[m + 1][first + c];
+            mma32(middle, middle, u[0].high, v[0].high, u[1].high, v[1].high, w.x, w.y);
+            mma32(middle, middle, u[0].low, v[0].low, u[1].low, v[1].low, w.z, w.w);
+            mma32(high, high, u[0].high, v[0].high, u[1].high, v[1].high, w.z, w.w);
           }
 #pragma unroll
           for (int i = 0; i < 4; i++) sum[gate][i] = (float)(middle[i] + high[i] * 256);
