@@ -127,32 +127,6 @@ type Outcome struct {
 // batch goes on when one of its jobs is cancelled.
 type BatchHandler func(ctx context.Context, batch []Job, progress func(i int, v any)) ([]Outcome, error)
 
-// Entry is one message of a log.
-type Entry struct {
-	Seq  uint64 // position in its log, from 1, without gaps
-	Kind string // what Data is
-	// Ref ties an entry to what caused it: in a log of results the Seq of the entry that it answers, in a log of
-	// observations the number of the batch in its source, from 1.
-	Ref  uint64
-	Data []byte
-	// Trace is that of whoever appended it. Append takes it from its context instead.
-	Trace Trace
-}
-
-// The kinds of entry.
-const (
-	EntryObserve  = "observe"  // a batch of observations, Arrow IPC
-	EntryDecide   = "decide"   // their decisions, Arrow IPC
-	EntryEnd      = "end"      // nothing follows; EndOfInput as JSON
-	EntryRejected = "rejected" // the entry named by Ref could not be applied; Error as JSON
-)
-
-// EndOfInput closes a log of observations, and travels on into the log of results.
-type EndOfInput struct {
-	Rows        uint64 `json:"rows"` // observations sent
-	Interrupted bool   `json:"interrupted,omitempty"`
-}
-
 // Swarm is the record of a running swarm: what a GPU agent needs to serve its shards.
 type Swarm struct {
 	Version int             `json:"v"`

@@ -16,7 +16,7 @@ import (
 
 // number is an element that Arrow lays out as Go does.
 type number interface {
-	uint32 | uint64 | int64 | float32 | float64
+	uint8 | uint32 | uint64 | int64 | float32 | float64
 }
 
 func encode(s *arrow.Schema, n int, columns []arrow.ArrayData) ([]byte, error) {
@@ -147,6 +147,8 @@ func column[T number](r *record, name string) []T {
 	a := r.get(name)
 	var out []T
 	switch a := a.(type) {
+	case *array.Uint8:
+		out, _ = any(a.Values()).([]T)
 	case *array.Uint32:
 		out, _ = any(a.Values()).([]T)
 	case *array.Uint64:

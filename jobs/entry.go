@@ -1,0 +1,125 @@
+package jobs
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// Entry is one message of a log.
+type Entry struct {
+	Seq  uint64 // position in its log, from 1, without gaps
+	Kind string // what Data is
+	// Ref ties an entry to what caused it: in a log of results the Seq of the entry that it answers, in a log of
+	// observations the number of the batch in its source, from 1.
+	Ref  uint64
+	Data []byte
+	// Trace is that of whoever appended it. Append takes it from its context instead.
+	Trace Trace
+}
+
+// The kinds of entry.
+const (
+	EntryObserve  = "observe"  // a batch of observations, Arrow IPC
+	EntryDecide   = "decide"   // their decisions, Arrow IPC
+	EntryEnd      = "end"      // nothing follows; EndOfInput as JSON
+	EntryRejected = "rejected" // the entry named by Ref could not be applied; Error as JSON
+
+	// Of swarms whose agents are addressed: observe and decide are of agents there.
+	EntryTick   = "tick"   // all agents step; Tick as JSON
+	EntryTicked = "ticked" // they have; Ticked as JSON
+	EntryQuery  = "query"  // what agents or groups are; Query as JSON
+	EntryState  = "state"  // its answer, Arrow IPC
+)
+
+// EndOfInput closes a log of observations, and travels on into the log of results.
+type EndOfInput struct {
+	Rows        uint64 `json:"rows"` // observations sent
+	Interrupted bool   `json:"interrupted,omitempty"`
+}
+
+// Limits of the entries of a swarm whose agents are addressed.
+const (
+	// MaxTicks bounds the ticks of an entry: an agent process that ends in the middle of one begins it anew.
+	MaxTicks = 10_000
+	// MaxAddressed bounds the agents or groups that an entry names, which bounds what its answer takes.
+	MaxAddressed = 65_536
+	// MaxState is the largest answer to a query in bytes of its columns: it is less than a message takes.
+	MaxState = 960 << 10
+)
+
+// Tick has all agents of a swarm step, each driven by the inputs that it holds.
+type Tick struct {
+	Version int `json:"v"`
+	Count   int `json:"count"` // steps, 1 to MaxTicks
+}
+
+// Ticked says what the swarm is after the last step of a Tick. Candidates are by their index in the spec.
+type Ticked struct {
+	Version int      `json:"v"`
+	Stepped uint64   `json:"stepped"` // steps of agents
+	Tally   []uint64 `json:"tally"`   // agents that vote for each candidate
+	Decided []uint64 `json:"decided"` // groups that have decided for each candidate
+	// Undecided is how many groups have not met the rule.
+	Undecided uint64 `json:"undecided"`
+}
+
+// Query asks for the state of agents or of groups, in any order. It changes nothing.
+type Query struct {
+	Version int      `json:"v"`
+	Agents  []uint32 `json:"agents,omitempty"` // up to MaxAddressed ids; or
+	Groups  []uint32 `json:"groups,omitempty"` // the same
+}
+
+// DecodeTick reads the data of an EntryTick. Whatever the bytes are, the answer is a Tick within its limits or an Error of
+// CodeInvalid or CodeVersion.
+func DecodeTick(data []byte) (t Tick, err error) {
+	if err := decodeEntry("tick", data, &t, &t.Version); err != nil {
+		return t, err
+	}
+	if t.Count < 1 || t.Count > MaxTicks {
+		return t, Errorf(CodeInvalid, "tick: count %d: use 1 to %d", t.Count, MaxTicks)
+	}
+	return t, nil
+}
+
+// DecodeQuery reads the data of an EntryQuery, as DecodeTick does.
+func DecodeQuery(data []byte) (q Query, err error) {
+	if err := decodeEntry("query", data, &q, &q.Version); err != nil {
+		return q, err
+	}
+	if (len(q.Agents) == 0) == (len(q.Groups) == 0) {
+		return q, Errorf(CodeInvalid, "query: it names %d agents and %d groups: name some of one kind", len(q.Agents), len(q.Groups))
+	}
+	if n := len(q.Agents) + len(q.Groups); n > MaxAddressed {
+		return q, Errorf(CodeInvalid, "query: %d ids: ask for at most %d at a time", n, MaxAddressed)
+	}
+	return q, nil
+}
+
+// DecodeTicked reads the data of an EntryTicked.
+func DecodeTicked(data []byte) (t Ticked, err error) {
+	return t, decodeEntry("ticked", data, &t, &t.Version)
+}
+
+// decodeEntry reads JSON of this version that has no other fields than v has.
+func decodeEntry(kind string, data []byte, v any, version *int) error {
+	if err := CheckJSON(data); err != nil {
+		return &Error{Code: CodeInvalid, Message: kind + ": " + err.Error()}
+	}
+	var head struct {
+		Version int `json:"v"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return Errorf(CodeInvalid, "%s: %v", kind, err)
+	}
+	if head.Version != Version {
+		return Errorf(CodeVersion, "%s: it speaks protocol version %d, this side %d: update the older side", kind, head.Version, Version)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return Errorf(CodeInvalid, "%s: %v", kind, err)
+	}
+	*version = head.Version
+	return nil
+}
