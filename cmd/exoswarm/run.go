@@ -134,6 +134,9 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	if spec.ByAgent() {
+		return command.Usage("run: %s addresses agents, and files are for groups: make it with exoswarm swarm create", o.specFile)
+	}
 	inputs, err := findInputs(o.inputs, o.output, filepath.Join(filepath.Dir(o.output), rejectsName))
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -18,13 +19,17 @@ import (
 type Spec struct {
 	// Name of the swarm, 1 to 64 letters, digits, '-' or '_'.
 	Name string `yaml:"name" json:"name"`
-	// Cell is the neural update of every agent.
+	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
+	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
+	// Cell is the neural update of every agent. By agent it is gru (the default) or leaky, with the parameters of cells.Address.
 	Cell Cell `yaml:"cell" json:"cell"`
-	// AgentsPerGroup is how many agents watch one series, 1 to 4096; default 256.
+	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. By group the input says.
+	Agents int64 `yaml:"agents" json:"agents,omitempty"`
+	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
-	// Timestamp is the column that says when a row was observed; default "timestamp".
+	// Timestamp is the column that says when a row was observed; default "timestamp". By agent there is none.
 	Timestamp string `yaml:"timestamp" json:"timestamp"`
-	// Features are the columns that the agents see, 1 to 64; default one, "value".
+	// Features are the columns that the agents see, 1 to 64; default one, "value". By agent the cell takes fewer.
 	Features []string `yaml:"features" json:"features"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
@@ -56,13 +61,23 @@ type Cell struct {
 
 // Vote says between what the agents choose, and what makes a decision.
 type Vote struct {
-	// Candidates in order. They name what the cell votes for, so their number is the cell's; default the cell's names.
+	// Candidates in order. They name what the cell votes for, so their number is the cell's; default the cell's names. By agent
+	// gru votes for any 2 to 16, and leaky is quiet or spikes.
 	Candidates []string `yaml:"candidates" json:"candidates"`
-	// Rule is plurality, majority, quorum, weighted or unanimous; default weighted.
+	// Rule is plurality, majority, quorum, weighted or unanimous; default weighted. By agent all votes weigh the same, and the default is
+	// plurality.
 	Rule string `yaml:"rule" json:"rule"`
 	// Quorum is the share of all weight that the winner needs under the rule quorum, above 0 and at most 1.
 	Quorum float64 `yaml:"quorum" json:"quorum,omitempty"`
 }
+
+// Whom the observations of a swarm are for.
+const (
+	// ByGroup: all agents of a group step by an observation of the series that they watch.
+	ByGroup = "group"
+	// ByAgent: an agent has inputs of its own, which it holds, and ticks step all of them: a simulation.
+	ByAgent = "agent"
+)
 
 // Limits of a spec.
 const (
@@ -108,23 +123,30 @@ func FromJSON(data json.RawMessage) (*Spec, error) {
 }
 
 func (s *Spec) ensureDefaults() {
+	kind, rule := "predictor", "weighted"
+	if s.Addressed == "" {
+		s.Addressed = ByGroup
+	}
+	if s.ByAgent() {
+		kind, rule = "gru", "plurality"
+	}
 	if s.Cell.Kind == "" {
-		s.Cell.Kind = "predictor"
+		s.Cell.Kind = kind
 	}
 	if s.AgentsPerGroup == 0 {
 		s.AgentsPerGroup = 256
 	}
-	if s.Timestamp == "" {
+	if s.Timestamp == "" && !s.ByAgent() {
 		s.Timestamp = "timestamp"
 	}
 	if len(s.Features) == 0 {
 		s.Features = []string{"value"}
 	}
 	if s.Vote.Rule == "" {
-		s.Vote.Rule = "weighted"
+		s.Vote.Rule = rule
 	}
-	if c, ok := cells.Lookup(s.Cell.Kind); ok && len(s.Vote.Candidates) == 0 {
-		s.Vote.Candidates = c.Candidates
+	if len(s.Vote.Candidates) == 0 {
+		s.Vote.Candidates = s.candidates()
 	}
 	if s.PageSize == 0 {
 		s.PageSize = 2 << 20
@@ -137,30 +159,68 @@ func (s *Spec) ensureDefaults() {
 	}
 }
 
+// ByAgent says that observations are for agents.
+func (s *Spec) ByAgent() bool { return s.Addressed == ByAgent }
+
+// Groups is how many groups a swarm has whose agents are addressed, 0 of others.
+func (s *Spec) Groups() int { return int(s.Agents / int64(s.AgentsPerGroup)) }
+
+// candidates are the names that the cell gives what it votes for; nil: it has none.
+func (s *Spec) candidates() []string {
+	if s.ByAgent() {
+		if s.Cell.Kind == "leaky" {
+			return []string{"quiet", "spike"}
+		}
+		return nil
+	}
+	if c, ok := cells.Lookup(s.Cell.Kind); ok {
+		return c.Candidates
+	}
+	return nil
+}
+
+// addressable are the cells whose agents can be addressed.
+var addressable = []string{"gru", "leaky"}
+
 // validate returns the first thing wrong and the key where it stands.
 func (s *Spec) validate() (path []string, err error) {
 	if err := jobs.CheckID("name", s.Name); err != nil {
 		return []string{"name"}, err
 	}
-	cell, ok := cells.Lookup(s.Cell.Kind)
-	if !ok {
-		return []string{"cell", "kind"}, fmt.Errorf("cell kind %q: did you mean %q? There are %v", s.Cell.Kind, strictyaml.Nearest(s.Cell.Kind, cells.Names()), cells.Names())
+	if s.Addressed != ByGroup && s.Addressed != ByAgent {
+		return []string{"addressed"}, fmt.Errorf("addressed %q: use group or agent", s.Addressed)
+	}
+	known := cells.Names()
+	if s.ByAgent() {
+		known = addressable
+	}
+	if !slices.Contains(known, s.Cell.Kind) {
+		return []string{"cell", "kind"}, fmt.Errorf("cell kind %q: did you mean %q? There are %v", s.Cell.Kind, strictyaml.Nearest(s.Cell.Kind, known), known)
 	}
 	if s.AgentsPerGroup < 1 || s.AgentsPerGroup > MaxAgentsPerGroup {
 		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: use 1 to %d", s.AgentsPerGroup, MaxAgentsPerGroup)
+	}
+	if path, err := s.validateAgents(); err != nil {
+		return path, err
 	}
 	if len(s.Features) > MaxFeatures {
 		return []string{"features"}, fmt.Errorf("%d features: use at most %d", len(s.Features), MaxFeatures)
 	}
 	seen := map[string]bool{s.Timestamp: true}
+	if s.ByAgent() {
+		seen[AgentColumn] = true
+	}
 	for _, f := range s.Features {
 		if f == "" || seen[f] {
 			return []string{"features"}, fmt.Errorf("feature column %q is empty or named twice", f)
 		}
 		seen[f] = true
 	}
-	if len(s.Vote.Candidates) != len(cell.Candidates) {
-		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: the cell %s votes between %d: %v", len(s.Vote.Candidates), s.Cell.Kind, len(cell.Candidates), cell.Candidates)
+	switch own := s.candidates(); {
+	case own == nil && (len(s.Vote.Candidates) < 2 || len(s.Vote.Candidates) > kernels.AgentMostCandidates):
+		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: name 2 to %d", len(s.Vote.Candidates), kernels.AgentMostCandidates)
+	case own != nil && len(s.Vote.Candidates) != len(own):
+		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: the cell %s votes between %d: %v", len(s.Vote.Candidates), s.Cell.Kind, len(own), own)
 	}
 	names := map[string]bool{"none": true} // what an undecided round is called
 	for _, c := range s.Vote.Candidates {
@@ -181,12 +241,44 @@ func (s *Spec) validate() (path []string, err error) {
 	if n := s.Checkpoint.Entries; n < 1 || n > maxEntries {
 		return []string{"checkpoint", "entries"}, fmt.Errorf("checkpoint entries %d: use 1 to %d", n, maxEntries)
 	}
-	b, err := s.Bind()
+	var b interface {
+		Layout(pageBytes int) (kernels.Layout, error)
+	}
+	if s.ByAgent() {
+		b, err = s.Address()
+	} else {
+		b, err = s.Bind()
+	}
 	if err != nil {
 		return []string{"cell", "params"}, err
 	}
 	if _, err := b.Layout(int(s.PageSize)); err != nil {
 		return []string{"page_size"}, err
+	}
+	return nil, nil
+}
+
+// AgentColumn is the column of an observation's agent, which no feature may be called by.
+const AgentColumn = "agent"
+
+// validateAgents is the part of validate about agents that are addressed, or not.
+func (s *Spec) validateAgents() (path []string, err error) {
+	if !s.ByAgent() {
+		if s.Agents != 0 {
+			return []string{"agents"}, fmt.Errorf("agents %d: the input says how many there are unless the swarm is addressed by agent: write addressed: agent, or leave it out", s.Agents)
+		}
+		return nil, nil
+	}
+	per := int64(s.AgentsPerGroup)
+	switch {
+	case s.Agents < 1 || s.Agents > math.MaxUint32 || s.Agents%per != 0:
+		return []string{"agents"}, fmt.Errorf("agents %d: use a multiple of agents_per_group, %d, below 2^32", s.Agents, per)
+	case s.Agents/per > jobs.MaxGroups:
+		return []string{"agents"}, fmt.Errorf("agents %d: they are %d groups of %d, at most %d: use larger groups", s.Agents, s.Agents/per, per, jobs.MaxGroups)
+	case s.Timestamp != "":
+		return []string{"timestamp"}, fmt.Errorf("timestamp %q: observations of agents have none: leave it out", s.Timestamp)
+	case s.Vote.Rule == "weighted":
+		return []string{"vote", "rule"}, fmt.Errorf("rule weighted: votes of agents that are addressed weigh the same: use plurality")
 	}
 	return nil, nil
 }
@@ -212,7 +304,16 @@ func (s *Spec) voting() (cells.Voting, error) {
 	return cells.Voting{Rule: rule, Quorum: s.Vote.Quorum}, nil
 }
 
-// Bind fits the cell to the swarm.
+// Address fits the cell to a swarm whose agents are addressed.
+func (s *Spec) Address() (*cells.Addressed, error) {
+	voting, err := s.voting()
+	if err != nil {
+		return nil, err
+	}
+	return cells.Address(s.Cell.Kind, s.Cell.Params, s.AgentsPerGroup, len(s.Features), len(s.Vote.Candidates), voting)
+}
+
+// Bind fits the cell to a swarm whose groups are addressed.
 func (s *Spec) Bind() (*cells.Bound, error) {
 	cell, ok := cells.Lookup(s.Cell.Kind)
 	if !ok {

@@ -21,7 +21,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Spec{
-		Name: "x", Cell: Cell{Kind: "predictor"}, AgentsPerGroup: 256, Timestamp: "timestamp", Features: []string{"value"},
+		Name: "x", Addressed: ByGroup, Cell: Cell{Kind: "predictor"}, AgentsPerGroup: 256, Timestamp: "timestamp", Features: []string{"value"},
 		Vote: Vote{Candidates: []string{"normal", "suspicious", "anomalous"}, Rule: "weighted"}, PageSize: 2 << 20,
 		Checkpoint: Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024},
 	}
@@ -57,6 +57,40 @@ func TestExamplesParse(t *testing.T) {
 	}
 }
 
+// byAgent is a spec of a swarm whose agents are addressed, with more lines from line 4 on.
+func byAgent(lines string) string { return "name: x\naddressed: agent\nagents: 512\n" + lines }
+
+// TestByAgent: what a spec that addresses agents leaves out, and that its JSON is the same spec.
+func TestByAgent(t *testing.T) {
+	for text, want := range map[string]*Spec{
+		byAgent("vote: {candidates: [a, b]}"): {Cell: Cell{Kind: "gru"}, Vote: Vote{Candidates: []string{"a", "b"}, Rule: "plurality"}},
+		byAgent("cell: {kind: leaky}"):        {Cell: Cell{Kind: "leaky"}, Vote: Vote{Candidates: []string{"quiet", "spike"}, Rule: "plurality"}},
+	} {
+		want.Name, want.Addressed, want.Agents, want.AgentsPerGroup, want.Features, want.PageSize = "x", ByAgent, 512, 256, []string{"value"}, 2<<20
+		want.Checkpoint = Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024}
+		got, err := Parse("a.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := FromJSON(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*Spec{got, back} {
+			if d := cmp.Diff(want, s); d != "" {
+				t.Fatal(d)
+			}
+		}
+		if got.Groups() != 2 {
+			t.Errorf("%d groups", got.Groups())
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"nam: x":                              `a.yaml:1: unknown key "nam": did you mean "name"?`,
@@ -82,6 +116,24 @@ func TestErrors(t *testing.T) {
 		"name: x\ncheckpoint:\n  entries: -2":               "a.yaml:3: checkpoint entries -2: use 1 to 1000000",
 		"name: x\nseed: -1":                                 "a.yaml: line 2: cannot unmarshal",
 		"name: x\nagents_per_group: 4096\npage_size: 64KiB": "a.yaml:3: layout: a group of 4096 agents needs a page of",
+
+		"name: x\naddressed: agents":                                                        `a.yaml:2: addressed "agents": use group or agent`,
+		"name: x\nagents: 5":                                                                "a.yaml:2: agents 5: the input says how many there are",
+		byAgent("cell: {kind: lif}"):                                                        `a.yaml:4: cell kind "lif": did you mean "gru"? There are [gru leaky]`,
+		"name: x\naddressed: agent\nvote: {candidates: [a, b]}":                             "a.yaml: agents 0: use a multiple of agents_per_group, 256, below 2^32",
+		"name: x\naddressed: agent\nagents: 300":                                            "a.yaml:3: agents 300: use a multiple of agents_per_group, 256, below 2^32",
+		"name: x\naddressed: agent\nagents: 4294967296":                                     "a.yaml:3: agents 4294967296: use a multiple of",
+		"name: x\naddressed: agent\nagents: 4294967294\nagents_per_group: 1":                "a.yaml:3: agents 4294967294: they are 4294967294 groups of 1, at most 134217728: use larger groups",
+		byAgent("timestamp: t"):                                                             `a.yaml:4: timestamp "t": observations of agents have none: leave it out`,
+		byAgent("features: [agent]"):                                                        `a.yaml:4: feature column "agent" is empty or named twice`,
+		byAgent("vote: {rule: weighted, candidates: [a, b]}"):                               "a.yaml:4: rule weighted: votes of agents that are addressed weigh the same: use plurality",
+		byAgent("vote: {candidates: [a]}"):                                                  "a.yaml:4: 1 candidates: name 2 to 16",
+		byAgent("seed: 4"):                                                                  "a.yaml: 0 candidates: name 2 to 16",
+		byAgent("cell: {kind: leaky}\nvote: {candidates: [a, b, c]}"):                       "a.yaml:5: 3 candidates: the cell leaky votes between 2: [quiet spike]",
+		byAgent("vote: {candidates: [a, b]}\ncell: {params: {hidden: 33}}"):                 "a.yaml:5: invalid cell parameter: gru: hidden = 33, want 1 to 32",
+		byAgent("vote: {candidates: [a, b]}\nfeatures: [a, b, c, d, e, f, g, h, i]"):        "a.yaml: invalid cell parameter: gru: 9 features, want 1 to 8",
+		byAgent("cell: {kind: leaky}\nagents_per_group: 4096\npage_size: 64KiB"):            "a.yaml:3: agents 512: use a multiple of agents_per_group, 4096",
+		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell parameter: gru has no parameter "learn"`,
 	} {
 		_, err := Parse("a.yaml", []byte(text))
 		var e *jobs.Error
