@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
 )
@@ -54,7 +52,7 @@ const positionVersion = 1
 // position is the note of a checkpoint: up to where the log is in the pages.
 type position struct {
 	Version int `json:"v"`
-	// State is what the pages mean: state.meaning.
+	// State is what the pages mean: about.meaning.
 	State string `json:"state"`
 	// Entry is the last entry of the log that was applied, and Digest the SHA-256 of that entry. It tells this log from
 	// another one of the same name: batches carry the time at which they were read, so two logs have no entry in common.
@@ -80,11 +78,12 @@ var pageKind = tiers.Kind{Elem: 4}
 // checkpoint keeps the state of one shard. The goroutine that serves the shard uses it; no method stops the serving: what
 // fails is logged, and the next process replays more of the log. A nil checkpoint keeps nothing.
 type checkpoint struct {
-	open  func() (PageStore, error)
-	drop  func() error
-	store PageStore // nil when it cannot be used
-	log   *slog.Logger
-	saved func(err error, took time.Duration) // is told of every checkpoint
+	open    func() (PageStore, error)
+	drop    func() error
+	store   PageStore // nil when it cannot be used
+	log     *slog.Logger
+	saved   func(err error, took time.Duration) // is told of every checkpoint
+	meaning string                              // of the pages: about.meaning
 
 	entries uint64
 	ticker  *time.Ticker
@@ -97,15 +96,17 @@ type checkpoint struct {
 }
 
 // openCheckpoint opens what is kept of a shard. What cannot be read is thrown away.
-func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st *state, log *slog.Logger) *checkpoint {
+func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, log *slog.Logger) *checkpoint {
 	if a.o.Checkpoints == nil {
 		return nil
 	}
+	of, m := st.about(), st.pages()
 	k := &checkpoint{
-		open:  func() (PageStore, error) { return a.o.Checkpoints.Open(s.ID, shard, st.layout.PageBytes, st.pages) },
-		drop:  func() error { return a.o.Checkpoints.Remove(s.ID, shard) },
-		saved: func(err error, took time.Duration) { a.o.Metrics.saved(st.bound.Cell.Name, err, took) },
-		log:   log, entries: uint64(st.every.Entries), ticker: time.NewTicker(time.Duration(st.every.Interval)), ended: time.Now(),
+		open:    func() (PageStore, error) { return a.o.Checkpoints.Open(s.ID, shard, m.pageBytes, len(m.dirty)) },
+		drop:    func() error { return a.o.Checkpoints.Remove(s.ID, shard) },
+		saved:   func(err error, took time.Duration) { a.o.Metrics.saved(of.cell, err, took) },
+		meaning: of.meaning,
+		log:     log, entries: uint64(of.every.Entries), ticker: time.NewTicker(time.Duration(of.every.Interval)), ended: time.Now(),
 	}
 	var err error
 	if k.store, err = k.open(); errors.Is(err, tiers.ErrLocked) {
@@ -139,7 +140,7 @@ func (k *checkpoint) discard(why error) {
 // that has seen nothing, and a reader from the start, when there is no checkpoint that belongs to this log and this swarm.
 // answered is the last entry that has an answer: what is behind it must be applied again, for its answer. An error is one
 // of the queue or of the device.
-func (k *checkpoint) restore(ctx context.Context, st *state, in jobs.Log, answered uint64) (jobs.Reader, error) {
+func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, answered uint64) (jobs.Reader, error) {
 	if k == nil || k.store == nil || len(k.store.Note()) == 0 {
 		return in.Read(ctx, 1)
 	}
@@ -155,7 +156,7 @@ func (k *checkpoint) restore(ctx context.Context, st *state, in jobs.Log, answer
 	switch {
 	case p.Version != positionVersion:
 		err = fmt.Errorf("it is of version %d, this program writes %d", p.Version, positionVersion)
-	case p.State != st.meaning():
+	case p.State != k.meaning:
 		err = errors.New("it is of another spec, or of another version of the cell")
 	case p.Entry == 0 || p.Entry > answered || p.Entry > last.Seq:
 		// A server that lost acknowledged messages in a power cut, or a log that was made anew.
@@ -198,18 +199,20 @@ func (k *checkpoint) restore(ctx context.Context, st *state, in jobs.Log, answer
 }
 
 // load copies the pages to the device. Those that are not kept have seen nothing.
-func (k *checkpoint) load(ctx context.Context, st *state) error {
-	pages := k.store.Pages()
-	if n := len(pages); n > 0 && pages[n-1] >= uint64(st.pages) {
-		return fmt.Errorf("it has a page %d of %d", pages[n-1], st.pages)
+func (k *checkpoint) load(ctx context.Context, st population) error {
+	pages, m := k.store.Pages(), st.pages()
+	if n := len(pages); n > 0 && pages[n-1] >= uint64(len(m.dirty)) {
+		return fmt.Errorf("it has a page %d of %d", pages[n-1], len(m.dirty))
 	}
-	_, err := k.store.GetAll(ctx, pages, func(i int, content []byte) error {
-		if err := st.arena.Write(int64(pages[i])*int64(st.layout.PageBytes), content); err != nil {
+	if _, err := k.store.GetAll(ctx, pages, func(i int, content []byte) error {
+		if err := m.arena.Write(m.at(pages[i]), content); err != nil {
 			return fmt.Errorf("%w: %w", ErrDevice, err)
 		}
 		return nil
-	})
-	return err
+	}); err != nil {
+		return err
+	}
+	return st.restored()
 }
 
 // due is when to call tick.
@@ -221,7 +224,7 @@ func (k *checkpoint) due() <-chan time.Time {
 }
 
 // applied says that an entry is in the state and has its answer.
-func (k *checkpoint) applied(ctx context.Context, st *state, e jobs.Entry) error {
+func (k *checkpoint) applied(ctx context.Context, st population, e jobs.Entry) error {
 	if k == nil || k.store == nil {
 		return nil
 	}
@@ -233,7 +236,7 @@ func (k *checkpoint) applied(ctx context.Context, st *state, e jobs.Entry) error
 }
 
 // tick stores the state unless the last checkpoint is too near for what it cost.
-func (k *checkpoint) tick(ctx context.Context, st *state) error {
+func (k *checkpoint) tick(ctx context.Context, st population) error {
 	if time.Since(k.ended) < costShare*k.cost {
 		return nil
 	}
@@ -241,22 +244,23 @@ func (k *checkpoint) tick(ctx context.Context, st *state) error {
 }
 
 // save stores the pages that have changed and the position. An error is one of the device.
-func (k *checkpoint) save(ctx context.Context, st *state) error {
+func (k *checkpoint) save(ctx context.Context, st population) error {
 	if k == nil || k.store == nil || k.last.Seq == k.stored {
 		return nil
 	}
 	begun := time.Now()
 	defer func() { k.ended = time.Now(); k.cost = k.ended.Sub(begun) }()
 	k.pages = k.pages[:0]
-	for page, dirty := range st.dirty {
+	m := st.pages()
+	for page, dirty := range m.dirty {
 		if dirty {
 			k.pages = append(k.pages, uint64(page))
 		}
 	}
-	note, err := json.Marshal(position{Version: positionVersion, State: st.meaning(), Entry: k.last.Seq, Digest: digest(k.last)})
+	note, err := json.Marshal(position{Version: positionVersion, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last)})
 	if err == nil {
 		_, err = k.store.PutAll(ctx, 0, k.pages, pageKind, func(i int, buf []byte) ([]byte, error) {
-			if err := st.arena.Read(int64(k.pages[i])*int64(st.layout.PageBytes), buf); err != nil {
+			if err := m.arena.Read(m.at(k.pages[i]), buf); err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrDevice, err)
 			}
 			return buf, nil
@@ -273,7 +277,7 @@ func (k *checkpoint) save(ctx context.Context, st *state) error {
 		k.log.Warn("checkpoint not stored", "entry", k.last.Seq, "error", err)
 		return nil
 	}
-	clear(st.dirty)
+	clear(m.dirty)
 	k.stored = k.last.Seq
 	k.log.Debug("checkpoint stored", "entry", k.stored, "pages", len(k.pages), "took", time.Since(begun))
 	return nil
@@ -291,17 +295,6 @@ func (k *checkpoint) close() {
 		}
 		k.store = nil
 	}
-}
-
-// meaning is a digest of all that the bytes of the pages depend on beside the log: a page of another meaning is not read.
-// The text of the kernel stands for what the cell computes, in both languages.
-func (s *state) meaning() string {
-	h := sha256.New()
-	src, _ := kernels.Lookup(s.bound.Cell.Kernel)
-	fmt.Fprintf(h, "%s %d groups, %d inputs, pages of %d\n%s\n%+v\n", s.bound.Cell.Name, s.groups, s.inputs, s.layout.PageBytes, src.Code, s.layout)
-	h.Write(device.Bytes(s.bound.ParamBlock()))
-	h.Write(device.Bytes(s.bound.Weights(s.seed)))
-	return hex.EncodeToString(h.Sum(nil))
 }
 
 // sweepCheckpoints removes what is kept of shards whose log is gone: their swarms ended while no agent looked.

@@ -15,7 +15,6 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // work serves one shard. The state of the agents is a function of the log, so an agent that takes over builds it again by
@@ -32,9 +31,13 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	if err != nil {
 		return w.reject(ctx, w.answered+1, err)
 	}
-	state, err := newState(a.o.Device, spec, s.Groups)
+	state, err := newPopulation(a.o.Device, spec, s.Groups)
 	if err != nil {
-		if answer := w.reject(ctx, w.answered+1, jobs.Errorf(jobs.CodeDevice, "swarm %s: %v", s.Name, err)); answer != nil {
+		err = fmt.Errorf("swarm %s: %w", s.Name, err)
+		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
+			err = jobs.Errorf(jobs.CodeDevice, "%v", err)
+		}
+		if answer := w.reject(ctx, w.answered+1, err); answer != nil {
 			return answer
 		}
 		return nil // the swarm cannot run here; its owner has been told
@@ -46,8 +49,9 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	}()
 	a.shards.Add(1)
 	defer a.shards.Add(-1)
-	defer a.o.Metrics.serving(state.bound.Cell.Name)()
-	log.Info("serving shard", "shard", shard, "groups", s.Groups, "agents", s.Groups*spec.AgentsPerGroup, "pages", state.pages,
+	of := state.about()
+	defer a.o.Metrics.serving(of.cell)()
+	log.Info("serving shard", "shard", shard, "groups", s.Groups, "agents", of.agents, "pages", len(state.pages().dirty),
 		"device", a.o.Device.Properties().Name, "answered", last.Ref)
 	keep := a.openCheckpoint(s, shard, state, log)
 	defer keep.close()
@@ -62,7 +66,7 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 		case <-keep.due():
 			err = keep.tick(context.WithoutCancel(ctx), state)
 		case e := <-entries.next:
-			if err = a.apply(ctx, state, w, e); err == nil {
+			if err = a.apply(ctx, of.cell, state, w, e); err == nil {
 				err = keep.applied(context.WithoutCancel(ctx), state, e)
 			}
 			if err == nil && e.Kind == jobs.EntryEnd {
@@ -120,12 +124,12 @@ func (f *entries) stop() {
 }
 
 // apply brings an entry into the state and answers it.
-func (a *Agent) apply(ctx context.Context, state *state, w *writer, e jobs.Entry) (err error) {
+func (a *Agent) apply(ctx context.Context, cell string, st population, w *writer, e jobs.Entry) (err error) {
 	if a.tracer != nil && e.Trace.Parent != "" && e.Seq > w.answered { // a replay was traced when it was new
 		var span trace.Span
 		ctx, span = a.tracer.Start(telemetry.With(ctx, e.Trace), "process EXO_LOG_{swarm}_{shard}_in", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 			attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
-			attribute.String("messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in"), attribute.String("exoswarm.cell", state.bound.Cell.Name),
+			attribute.String("messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in"), attribute.String("exoswarm.cell", cell),
 			attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.seq", int64(e.Seq)), attribute.Int("messaging.message.body.size", len(e.Data))))
 		defer func() {
 			if err != nil {
@@ -134,39 +138,29 @@ func (a *Agent) apply(ctx context.Context, state *state, w *writer, e jobs.Entry
 			span.End()
 		}()
 	}
-	switch e.Kind {
-	case jobs.EntryObserve:
-		return a.observe(ctx, state, w, e)
-	case jobs.EntryEnd:
+	switch {
+	case e.Kind == jobs.EntryEnd:
 		return w.write(ctx, e.Seq, jobs.EntryEnd, e.Data)
-	}
-	return w.reject(ctx, e.Seq, jobs.Errorf(jobs.CodeInvalid, "log entry %d is of unknown kind %q", e.Seq, e.Kind))
-}
-
-// observe applies one batch. A batch that is not valid changes nothing and is answered with the reason; a device that
-// fails ends the shard.
-func (a *Agent) observe(ctx context.Context, state *state, w *writer, e jobs.Entry) error {
-	obs, err := batch.DecodeObservations(e.Data)
-	if err == nil {
-		err = state.check(obs)
-	}
-	cell := state.bound.Cell.Name
-	if err != nil {
-		a.o.Metrics.refused(cell)
-		return w.reject(ctx, e.Seq, fmt.Errorf("log entry %d: %w", e.Seq, err))
+	case e.Kind == jobs.EntryQuery && e.Seq <= w.answered: // it changes nothing, and has its answer
+		return nil
 	}
 	began := time.Now()
-	// A batch in hand is finished even when the agent drains: its state and its answer belong together.
-	dec, err := state.observe(context.WithoutCancel(ctx), obs)
-	if err != nil {
+	done, err := st.apply(ctx, e)
+	var refused *jobs.Error
+	switch {
+	case errors.As(err, &refused): // it has changed nothing, and is answered with the reason
+		a.o.Metrics.refused(cell)
+		return w.reject(ctx, e.Seq, fmt.Errorf("log entry %d: %w", e.Seq, err))
+	case err != nil: // the shard starts again from its checkpoint
 		return fmt.Errorf("log entry %d: %w", e.Seq, err)
 	}
-	a.o.Metrics.applied(cell, len(obs.Group), time.Since(began))
-	data, err := dec.Encode()
-	if err != nil {
-		return fmt.Errorf("log entry %d: %w", e.Seq, err)
-	}
-	return w.write(ctx, e.Seq, jobs.EntryDecide, data)
+	a.o.Metrics.applied(cell, done.observations, time.Since(began))
+	return w.write(ctx, e.Seq, done.kind, done.data)
+}
+
+// unknownKind refuses an entry that a population has no use for.
+func unknownKind(e jobs.Entry) error {
+	return jobs.Errorf(jobs.CodeInvalid, "kind %.100q: this swarm does not take it", e.Kind)
 }
 
 // writer appends the answers of a shard, each once.

@@ -2,6 +2,8 @@ package gpuagents
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -19,24 +21,22 @@ import (
 // state is the agents of one shard on a device: pages of neural state, what the cell's kernel reads beside them, and the
 // buffers that batches pass through. One goroutine uses it.
 type state struct {
+	memory
 	dev    device.Device
 	stream device.Stream
 	kernel device.Kernel
 	layout kernels.Layout
 	groups int
-	pages  int
 	bound  *cells.Bound
 	inputs int // features an observation
 	seed   uint64
 	every  swarm.Checkpoint
 
-	arena   device.Buffer // pages, one behind the other
 	table   device.Buffer
 	params  device.Buffer
 	weights device.Buffer
 	io      [8]staging // by the constants below
 
-	dirty []bool  // by page: changed since the last checkpoint
 	seen  []int32 // by group: the run of this batch, or -1
 	runs  []kernels.Run
 	order []int // batch index by kernel index
@@ -77,15 +77,15 @@ func newState(dev device.Device, spec *swarm.Spec, groups int) (_ *state, err er
 	if s.layout, err = s.bound.Layout(int(spec.PageSize)); err != nil {
 		return nil, err
 	}
-	s.pages = (groups + s.layout.Slots - 1) / s.layout.Slots
 	if s.kernel, err = dev.Kernel(s.bound.Cell.Kernel); err != nil {
 		return nil, err
 	}
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
-	s.dirty = make([]bool, s.pages)
-	if s.arena, err = dev.Alloc(int64(s.pages)*int64(s.layout.PageBytes), "pages"); err != nil {
+	pages := (groups + s.layout.Slots - 1) / s.layout.Slots
+	s.memory = memory{pageBytes: s.layout.PageBytes, dirty: make([]bool, pages)}
+	if s.arena, err = dev.Alloc(int64(pages)*int64(s.layout.PageBytes), "pages"); err != nil {
 		return nil, fmt.Errorf("%d groups of %d agents: %w", groups, spec.AgentsPerGroup, err)
 	}
 	if err = s.reset(); err != nil {
@@ -111,13 +111,54 @@ func newState(dev device.Device, spec *swarm.Spec, groups int) (_ *state, err er
 	return s, nil
 }
 
-// reset makes all pages zeros, the state of groups that have seen nothing.
+// about implements population.
+func (s *state) about() about {
+	return about{cell: s.bound.Cell.Name, agents: int64(s.groups) * int64(s.layout.Agents), every: s.every, meaning: s.meaning()}
+}
+
+// meaning is a digest of all that the bytes of the pages depend on beside the log; see about.
+func (s *state) meaning() string {
+	h := sha256.New()
+	src, _ := kernels.Lookup(s.bound.Cell.Kernel)
+	fmt.Fprintf(h, "%s %d groups, %d inputs, pages of %d\n%s\n%+v\n", s.bound.Cell.Name, s.groups, s.inputs, s.layout.PageBytes, src.Code, s.layout)
+	h.Write(device.Bytes(s.bound.ParamBlock()))
+	h.Write(device.Bytes(s.bound.Weights(s.seed)))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// pages implements population.
+func (s *state) pages() *memory { return &s.memory }
+
+// reset implements population.
 func (s *state) reset() error {
 	clear(s.dirty)
-	if err := s.arena.Fill(0, int64(s.pages)*int64(s.layout.PageBytes), 0); err != nil {
+	if err := s.arena.Fill(0, s.arena.Size(), 0); err != nil {
 		return fmt.Errorf("%w: %w", ErrDevice, err)
 	}
 	return nil
+}
+
+// restored implements population: there is nothing beside the pages.
+func (s *state) restored() error { return nil }
+
+// apply implements population. An entry in hand is finished even when ctx ends: its state and its answer belong together.
+func (s *state) apply(ctx context.Context, e jobs.Entry) (answer, error) {
+	if e.Kind != jobs.EntryObserve {
+		return answer{}, unknownKind(e)
+	}
+	obs, err := batch.DecodeObservations(e.Data)
+	if err == nil {
+		err = s.check(obs)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	dec, err := s.observe(context.WithoutCancel(ctx), obs)
+	if err != nil {
+		return answer{}, err
+	}
+	data, err := dec.Encode()
+	return answer{jobs.EntryDecide, data, obs.Len()}, err
 }
 
 // check says what is wrong with a batch that a stranger sent.

@@ -1,0 +1,205 @@
+package gpuagents
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// simulation is the population of a swarm whose agents are addressed.
+type simulation struct {
+	memory
+	agents *Agents
+	seed   uint64
+	every  swarm.Checkpoint
+}
+
+func newSimulation(dev device.Device, spec *swarm.Spec, groups int) (*simulation, error) {
+	if groups != spec.Groups() {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "its record has %d groups, its spec %d agents in groups of %d: write agents / agents_per_group", groups, spec.Agents, spec.AgentsPerGroup)
+	}
+	cell, err := spec.Address()
+	if err != nil {
+		return nil, err
+	}
+	a, err := NewAgents(dev, cell, spec.Agents, AgentsOptions{Seed: spec.Seed, PageBytes: int(spec.PageSize)})
+	if err != nil {
+		return nil, err
+	}
+	return &simulation{memory: memory{a.arena, a.layout.PageBytes, make([]bool, a.pages)}, agents: a, seed: spec.Seed, every: spec.Checkpoint}, nil
+}
+
+// about implements population.
+func (s *simulation) about() about {
+	a := s.agents
+	h := sha256.New()
+	fmt.Fprintf(h, "%s by agent, %d, %d inputs\n%+v\n", a.cell.Cell.Name, a.n, a.cell.Features, a.layout)
+	tick, step := a.cell.Kernels()
+	for _, name := range []string{tick, step, "step_decide"} {
+		src, _ := kernels.Lookup(name)
+		fmt.Fprintln(h, src.Code)
+	}
+	h.Write(device.Bytes(a.cell.ParamBlock()))
+	h.Write(device.Bytes(a.cell.Weights(s.seed)))
+	return about{cell: a.cell.Cell.Name, agents: a.n, every: s.every, meaning: hex.EncodeToString(h.Sum(nil))}
+}
+
+// pages implements population.
+func (s *simulation) pages() *memory { return &s.memory }
+
+// reset implements population.
+func (s *simulation) reset() error {
+	clear(s.dirty)
+	return s.agents.reset()
+}
+
+// restored implements population.
+func (s *simulation) restored() error { return s.agents.recount() }
+
+// close implements population.
+func (s *simulation) close() error { return s.agents.Close() }
+
+// apply implements population. Observations in hand are finished even when ctx ends, ticks are not.
+func (s *simulation) apply(ctx context.Context, e jobs.Entry) (answer, error) {
+	switch e.Kind {
+	case jobs.EntryObserve:
+		return s.observe(context.WithoutCancel(ctx), e.Data)
+	case jobs.EntryTick:
+		return s.tick(ctx, e.Data)
+	case jobs.EntryQuery:
+		return s.query(context.WithoutCancel(ctx), e.Data)
+	}
+	return answer{}, unknownKind(e)
+}
+
+func (s *simulation) observe(ctx context.Context, data []byte) (answer, error) {
+	o, err := batch.DecodeAgentObservations(data)
+	if err == nil {
+		err = s.check(o)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	dec := &batch.AgentDecisions{Agent: o.Agent}
+	if len(o.Agent) > 0 {
+		out, err := s.agents.Observe(ctx, o.Agent, o.Features)
+		if err != nil {
+			return answer{}, failed(err)
+		}
+		dec.Vote, dec.Decision = out.Votes, out.Decisions
+		for _, id := range o.Agent {
+			s.dirty[s.agents.page(id)] = true
+		}
+	}
+	data, err = dec.Encode()
+	return answer{jobs.EntryDecide, data, len(o.Agent)}, err
+}
+
+// check says what is wrong with observations that a stranger sent.
+func (s *simulation) check(o *batch.AgentObservations) error {
+	switch features := s.agents.cell.Features; {
+	case len(o.Agent) > jobs.MaxAddressed:
+		return jobs.Errorf(jobs.CodeInvalid, "%d observations: send at most %d at a time", len(o.Agent), jobs.MaxAddressed)
+	case o.Width != features:
+		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, features)
+	}
+	for i, id := range o.Agent {
+		if int64(id) >= s.agents.n {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d is for agent %d of %d", i, id, s.agents.n)
+		}
+	}
+	for i, f := range o.Features {
+		if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d: feature %d is %v", i/o.Width, i%o.Width, f)
+		}
+	}
+	return nil
+}
+
+// tickLaunches are how many ticks are put into the stream at a time: a drain waits for so many at most, and a wait, some 10 us on
+// a GPU (RFC 0011), is a small part of them.
+const tickLaunches = 16
+
+func (s *simulation) tick(ctx context.Context, data []byte) (answer, error) {
+	t, err := jobs.DecodeTick(data)
+	if err != nil {
+		return answer{}, err
+	}
+	for i := range s.dirty {
+		s.dirty[i] = true
+	}
+	done := jobs.Ticked{Version: jobs.Version, Decided: make([]uint64, s.agents.cell.Candidates)}
+	for left := t.Count; left > 0; left -= tickLaunches {
+		if ctx.Err() != nil { // the pages are between two positions, and are forgotten
+			return answer{}, context.Cause(ctx)
+		}
+		r, err := s.agents.Tick(context.WithoutCancel(ctx), min(left, tickLaunches))
+		if err != nil {
+			return answer{}, failed(err)
+		}
+		done.Stepped += r.Stepped
+		done.Tally = r.Tally
+	}
+	decisions, err := s.agents.Decisions(context.WithoutCancel(ctx))
+	if err != nil {
+		return answer{}, failed(err)
+	}
+	for _, d := range decisions {
+		if d == kernels.AgentNoVote {
+			done.Undecided++
+		} else {
+			done.Decided[d]++
+		}
+	}
+	data, err = json.Marshal(done)
+	return answer{kind: jobs.EntryTicked, data: data}, err
+}
+
+func (s *simulation) query(ctx context.Context, data []byte) (answer, error) {
+	q, err := jobs.DecodeQuery(data)
+	if err != nil {
+		return answer{}, err
+	}
+	a := s.agents
+	what, ids, all, row := "agent", q.Agents, a.n, 4+1+4*a.stateWidth()
+	if len(q.Groups) > 0 {
+		what, ids, all, row = "group", q.Groups, int64(a.groups), 4+1+8+4*a.cell.Candidates
+	}
+	if most := jobs.MaxState / row; len(ids) > most {
+		return answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most)
+	}
+	for _, id := range ids {
+		if int64(id) >= all {
+			return answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %s %d of %d", what, id, all)
+		}
+	}
+	var found interface{ Encode() ([]byte, error) }
+	if len(q.Groups) > 0 {
+		found, err = a.groupStates(ctx, ids)
+	} else {
+		found, err = a.agentStates(ctx, ids)
+	}
+	if err != nil {
+		return answer{}, failed(err)
+	}
+	data, err = found.Encode()
+	return answer{kind: jobs.EntryState, data: data}, err
+}
+
+// failed classes an error of the agents behind checked input, which is the device's.
+func failed(err error) error {
+	if errors.Is(err, ErrDevice) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrDevice, err)
+}
