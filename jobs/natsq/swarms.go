@@ -1,10 +1,12 @@
 package natsq
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -77,6 +79,40 @@ func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
 			return nil
 		}
 	}
+}
+
+// Swarms lists the swarms there are, by id. One whose record cannot be read has its error.
+func (c *Conn) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error) {
+	err = c.retry(ctx, "list swarms", func(ctx context.Context) error {
+		all = nil
+		kv, err := c.js.KeyValue(ctx, swarmBucket)
+		if err != nil {
+			return err
+		}
+		w, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = w.Stop() }()
+		for {
+			select {
+			case u, ok := <-w.Updates():
+				switch {
+				case !ok:
+					return jobs.ErrUnavailable
+				case u == nil: // that was all
+					slices.SortFunc(all, func(a, b jobs.SwarmChange) int { return cmp.Compare(a.ID, b.ID) })
+					return nil
+				}
+				ch := jobs.SwarmChange{ID: u.Key()}
+				ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
+				all = append(all, ch)
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	})
+	return all, err
 }
 
 // readSwarm reads a swarm's record, which may be a stranger's.

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func swarmCommand() *cobra.Command {
+	create := &cobra.Command{
+		Use: "create -f SPEC", Short: "Make a swarm whose agents are addressed, and wait until a GPU agent serves it", Args: cobra.NoArgs,
+		RunE: connected(swarmCreate),
+	}
+	create.Flags().StringP("file", "f", "", "the swarm's spec, with addressed: agent (required)")
+	list := &cobra.Command{Use: "list", Short: "List the swarms, those of runs too", Args: cobra.NoArgs, RunE: connected(swarmList)}
+	tick := &cobra.Command{
+		Use: "tick NAME", Short: "Step all agents, each driven by the inputs that it holds", Args: cobra.ExactArgs(1), RunE: simulating(swarmTick),
+	}
+	tick.Flags().Int("count", 1, "steps")
+	observe := &cobra.Command{
+		Use: "observe NAME --input FILE", Short: "Give agents inputs of their own, and step those", Args: cobra.ExactArgs(1),
+		Long: `Read observations, a row each: the column agent and the features of the swarm's spec, as CSV with a header or, where the name
+ends with .ndjson or .jsonl, as a JSON object a line. Their agents hold the inputs, step once and vote. A file that is not valid changes
+nothing; a large one goes into several entries of the swarm's log.`,
+		RunE: simulating(swarmObserve),
+	}
+	observe.Flags().String("input", "", "file of observations (required)")
+	query := &cobra.Command{
+		Use: "query NAME", Short: "Show what agents or groups are; it changes nothing", Args: cobra.ExactArgs(1), RunE: simulating(swarmQuery),
+	}
+	query.Flags().String("agents", "", "ids and ranges of them, as in 1,5-9")
+	query.Flags().String("groups", "", "the same of groups")
+	remove := &cobra.Command{
+		Use: "delete NAME", Short: "End a swarm, and remove its log and its agents' state", Args: cobra.ExactArgs(1), RunE: connected(swarmDelete),
+	}
+	all := []*cobra.Command{create, list, tick, observe, query, remove}
+	for _, c := range all {
+		natsFlag(c.Flags())
+		if c != remove && c != create {
+			outputFlag(c.Flags())
+		}
+		if c != remove && c != list {
+			c.Flags().Duration("timeout", time.Minute, "how long to wait for each answer")
+		}
+	}
+	return group("swarm", "Make swarms whose agents are addressed, step them and look at them", all...)
+}
+
+// simulating is connected for what is asked of a swarm.
+func simulating(fn func(cmd *cobra.Command, s *simulation) error) func(*cobra.Command, []string) error {
+	return connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+		timeout, _ := cmd.Flags().GetDuration("timeout")
+		s, err := findSimulation(cmd.Context(), c, args[0], timeout)
+		if err != nil {
+			return err
+		}
+		return fn(cmd, s)
+	})
+}
+
+func swarmCreate(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	file, _ := cmd.Flags().GetString("file")
+	timeout, _ := cmd.Flags().GetDuration("timeout")
+	if file == "" {
+		return command.Usage("swarm create: -f is missing: name a swarm spec, such as examples/simulation/swarm.yaml")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return command.Usage("swarm spec: %v: check -f", err)
+	}
+	spec, err := swarm.Parse(file, text)
+	if err != nil {
+		return err
+	}
+	if !spec.ByAgent() {
+		return command.Usage("swarm create: %s addresses groups: those get their rows from exoswarm run", file)
+	}
+	s := &simulation{c, spec.Name, spec, timeout}
+	if err := s.create(cmd.Context()); err != nil {
+		return err
+	}
+	cmd.PrintErrf("swarm %s is served: %d agents in %d groups\n", spec.Name, spec.Agents, spec.Groups())
+	return nil
+}
+
+func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	all, err := c.Swarms(cmd.Context())
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS", "CREATED", "ERROR")
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		item := struct {
+			ID    string      `json:"id"`
+			Swarm *jobs.Swarm `json:"swarm,omitempty"`
+			Error string      `json:"error,omitempty"`
+		}{ID: s.ID}
+		spec, err := &swarm.Spec{}, s.Err
+		if err == nil {
+			item.Swarm = &s.Swarm
+			spec, err = swarm.FromJSON(s.Swarm.Spec)
+		}
+		if err != nil {
+			item.Error = err.Error()
+			if err := p.item(item, s.ID, "", "", "", "", "", "", err); err != nil {
+				return err
+			}
+			continue
+		}
+		agents := int64(s.Swarm.Groups) * int64(spec.AgentsPerGroup)
+		if err := p.item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups, s.Swarm.Created.Format(time.RFC3339), ""); err != nil {
+			return err
+		}
+	}
+	return p.end()
+}
+
+func swarmTick(cmd *cobra.Command, s *simulation) error {
+	count, _ := cmd.Flags().GetInt("count")
+	if count < 1 {
+		return command.Usage("swarm tick: --count %d: use 1 or more", count)
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "CANDIDATE", "AGENTS", "GROUPS")
+	if err != nil {
+		return err
+	}
+	t, err := s.tick(cmd.Context(), count)
+	if err != nil {
+		return err
+	}
+	type item struct {
+		Candidate string  `json:"candidate"`
+		Agents    *uint64 `json:"agents,omitempty"` // none of those who have not decided
+		Groups    uint64  `json:"groups"`
+	}
+	for c, name := range s.spec.Vote.Candidates {
+		if err := p.item(item{name, &t.Tally[c], t.Decided[c]}, name, t.Tally[c], t.Decided[c]); err != nil {
+			return err
+		}
+	}
+	if err := p.item(item{"none", nil, t.Undecided}, "none", "", t.Undecided); err != nil {
+		return err
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%d ticks, %d steps of agents\n", count, t.Stepped)
+	return nil
+}
+
+func swarmObserve(cmd *cobra.Command, s *simulation) error {
+	path, _ := cmd.Flags().GetString("input")
+	if path == "" {
+		return command.Usage("swarm observe: --input is missing: name a file with the columns %s and %s", swarm.AgentColumn, strings.Join(s.spec.Features, ", "))
+	}
+	o, err := readObservations(path, s.spec)
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "VOTE", "DECISION")
+	if err != nil {
+		return err
+	}
+	entries := 0
+	for first := 0; first < len(o.Agent); first += s.maxRows() {
+		last := min(first+s.maxRows(), len(o.Agent))
+		d, err := s.observe(cmd.Context(), &batch.AgentObservations{Agent: o.Agent[first:last], Features: o.Features[first*o.Width : last*o.Width], Width: o.Width})
+		if err != nil {
+			return fmt.Errorf("observations from number %d on (those before took effect): %w", first+1, err)
+		}
+		entries++
+		for i, id := range d.Agent {
+			vote, decision := s.candidate(d.Vote[i]), s.candidate(d.Decision[i])
+			if err := p.item(map[string]any{"agent": id, "vote": vote, "decision": decision}, id, vote, decision); err != nil {
+				return err
+			}
+		}
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%d observations in %d entries\n", len(o.Agent), entries)
+	return nil
+}
+
+func swarmQuery(cmd *cobra.Command, s *simulation) error {
+	agents, _ := cmd.Flags().GetString("agents")
+	groups, _ := cmd.Flags().GetString("groups")
+	if (agents == "") == (groups == "") {
+		return command.Usage("swarm query: use --agents or --groups, as in --agents 1,5-9")
+	}
+	what := [2]string{"--agents", agents}
+	columns := []string{"AGENT", "VOTE", "STATE"}
+	if groups != "" {
+		what = [2]string{"--groups", groups}
+		columns = []string{"GROUP", "DECISION", "ROUND", "VOTES"}
+	}
+	ids, err := parseIDs(what[1])
+	if err != nil {
+		return command.Usage("swarm query: %s: %v", what[0], err)
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
+	if err != nil {
+		return err
+	}
+	if groups != "" {
+		err = showGroups(cmd, s, p, ids)
+	} else {
+		err = showAgents(cmd, s, p, ids)
+	}
+	if err != nil {
+		return err
+	}
+	return p.end()
+}
+
+func showAgents(cmd *cobra.Command, s *simulation, p *printer, ids []uint32) error {
+	data, err := s.query(cmd.Context(), jobs.Query{Agents: ids})
+	if err != nil {
+		return err
+	}
+	all, err := batch.DecodeAgentStates(data)
+	if err != nil {
+		return err
+	}
+	for i, id := range all.Agent {
+		vote, state := s.candidate(all.Vote[i]), all.State[i*all.Width:][:all.Width]
+		if err := p.item(map[string]any{"agent": id, "vote": vote, "state": state}, id, vote, strings.Trim(fmt.Sprint(state), "[]")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func showGroups(cmd *cobra.Command, s *simulation, p *printer, ids []uint32) error {
+	data, err := s.query(cmd.Context(), jobs.Query{Groups: ids})
+	if err != nil {
+		return err
+	}
+	all, err := batch.DecodeGroupStates(data)
+	if err != nil {
+		return err
+	}
+	for i, id := range all.Group {
+		decision, votes, text := s.candidate(all.Decision[i]), map[string]uint32{}, []string(nil)
+		for c, n := range all.Counts[i*all.Candidates:][:all.Candidates] {
+			votes[s.candidate(uint8(c))] = n
+			text = append(text, fmt.Sprintf("%s %d", s.candidate(uint8(c)), n))
+		}
+		item := map[string]any{"group": id, "decision": decision, "round": all.Round[i], "votes": votes}
+		if err := p.item(item, id, decision, all.Round[i], strings.Join(text, ", ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseIDs reads ids and ranges of them.
+func parseIDs(text string) (ids []uint32, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, ranged := strings.Cut(part, "-")
+		if !ranged {
+			to = from
+		}
+		first, err := strconv.ParseUint(strings.TrimSpace(from), 10, 32)
+		last, lerr := strconv.ParseUint(strings.TrimSpace(to), 10, 32)
+		switch {
+		case err != nil || lerr != nil || last < first:
+			return nil, fmt.Errorf("%q is neither an id nor a range: write 1,5-9", part)
+		case last-first >= jobs.MaxAddressed || len(ids)+int(last-first) >= jobs.MaxAddressed:
+			return nil, fmt.Errorf("more than %d ids: ask for fewer at a time", jobs.MaxAddressed)
+		}
+		for id := first; id <= last; id++ {
+			ids = append(ids, uint32(id))
+		}
+	}
+	return slices.Clip(ids), nil
+}
+
+func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	if err := jobs.CheckID("swarm", args[0]); err != nil {
+		return err
+	}
+	all, err := c.Swarms(cmd.Context())
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if spec, err := swarm.FromJSON(s.Swarm.Spec); s.ID == args[0] && s.Err == nil && err == nil && !spec.ByAgent() {
+			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job", s.ID)
+		}
+	}
+	return removeSwarm(cmd.Context(), c, args[0])
+}
