@@ -30,7 +30,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
 		rejected:     counter("rejected_entries_total", "Log entries that were answered with an error and changed nothing."),
 		checkpoints:  counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
-		apply:        histogram("apply_seconds", "From a batch of observations to its decisions, without the log."),
+		apply:        histogram("apply_seconds", "From an entry of a log to its answer, without the log: observations, ticks, queries."),
 		checkpoint:   histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
 	}
 	for _, c := range []prometheus.Collector{m.shards, m.observations, m.rejected, m.checkpoints, m.apply, m.checkpoint} {
