@@ -254,6 +254,15 @@ func TestSimulationRestored(t *testing.T) {
 		mustApply(t, a, jobs.EntryObserve, randomAgents(r, 3300, 400, 2))
 		mustApply(t, b, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}) // what reset must forget
 	}
+	for range 2 { // the second one forgets what came behind the first
+		if err := b.reset(); err != nil {
+			t.Fatal(err)
+		}
+		out, err := b.agents.Observe(t.Context(), []uint32{7}, []float32{1, 1})
+		if err != nil || out.Tally[0]+out.Tally[1]+out.Tally[2] != 1 {
+			t.Fatalf("one of the agents votes: %v, %v", out.Tally, err)
+		}
+	}
 	if err := b.reset(); err != nil {
 		t.Fatal(err)
 	}
