@@ -92,7 +92,7 @@ func TestSimulation(t *testing.T) {
 			s, twin := openSimulation(t, d, text), openSimulation(t, d, text).agents
 			features := s.agents.cell.Features
 			r := rand.New(rand.NewPCG(1, 2))
-			for range 4 {
+			for _, ticks := range []int{tickLaunches + 1, 2} {
 				o := randomAgents(r, int(twin.n), 300, features)
 				a := mustApply(t, s, jobs.EntryObserve, o)
 				got, err := batch.DecodeAgentDecisions(a.data)
@@ -106,7 +106,6 @@ func TestSimulation(t *testing.T) {
 				if d := cmp.Diff(&batch.AgentDecisions{Agent: o.Agent, Vote: want.Votes, Decision: want.Decisions}, got); d != "" {
 					t.Fatal(d)
 				}
-				const ticks = tickLaunches + 3
 				a = mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: ticks})
 				ticked, err := jobs.DecodeTicked(a.data)
 				if err != nil || a.kind != jobs.EntryTicked {
