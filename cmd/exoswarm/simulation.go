@@ -113,11 +113,11 @@ func (s *simulation) ask(ctx context.Context, kind string, data []byte, want str
 	for {
 		answered, err := out.Last(wait) // what is before it is not for the entry
 		if err != nil {
-			return nil, err
+			return nil, ended(wait, err)
 		}
 		last, err := in.Last(wait)
 		if err != nil {
-			return nil, err
+			return nil, ended(wait, err)
 		}
 		if last.Kind == jobs.EntryEnd {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: its log has ended", s.name)
@@ -127,7 +127,7 @@ func (s *simulation) ask(ctx context.Context, kind string, data []byte, want str
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, ended(wait, err)
 		}
 		seq := last.Seq + 1
 		wait, cancel := context.WithTimeoutCause(ctx, s.timeout, s.late(seq))
@@ -143,11 +143,19 @@ func (s *simulation) ask(ctx context.Context, kind string, data []byte, want str
 	}
 }
 
+// ended says why a call ended that its context may have ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
 // answer waits for the answer to an entry, which is not before number from of the log of answers.
 func (s *simulation) answer(ctx context.Context, from, seq uint64) (jobs.Entry, error) {
 	r, err := s.conn.Log(s.name, 0, jobs.Out).Read(ctx, from)
 	if err != nil {
-		return jobs.Entry{}, err
+		return jobs.Entry{}, ended(ctx, err)
 	}
 	defer r.Close()
 	for {
