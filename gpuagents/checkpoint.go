@@ -205,10 +205,7 @@ func (k *checkpoint) load(ctx context.Context, st population) error {
 		return fmt.Errorf("it has a page %d of %d", pages[n-1], len(m.dirty))
 	}
 	if _, err := k.store.GetAll(ctx, pages, func(i int, content []byte) error {
-		if err := m.arena.Write(m.at(pages[i]), content); err != nil {
-			return fmt.Errorf("%w: %w", ErrDevice, err)
-		}
-		return nil
+		return m.write(pages[i], content)
 	}); err != nil {
 		return err
 	}
@@ -260,10 +257,7 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 	note, err := json.Marshal(position{Version: positionVersion, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last)})
 	if err == nil {
 		_, err = k.store.PutAll(ctx, 0, k.pages, pageKind, func(i int, buf []byte) ([]byte, error) {
-			if err := m.arena.Read(m.at(k.pages[i]), buf); err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrDevice, err)
-			}
-			return buf, nil
+			return buf, m.read(k.pages[i], buf)
 		})
 	}
 	if errors.Is(err, ErrDevice) {

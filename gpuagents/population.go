@@ -2,6 +2,7 @@ package gpuagents
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -48,8 +49,21 @@ type memory struct {
 	dirty     []bool // by page: changed since the last checkpoint
 }
 
-// at is where a page begins in the arena.
-func (m *memory) at(page uint64) int64 { return int64(page) * int64(m.pageBytes) }
+// read copies a page into buf, which has the length of one.
+func (m *memory) read(page uint64, buf []byte) error {
+	if err := m.arena.Read(int64(page)*int64(m.pageBytes), buf); err != nil {
+		return fmt.Errorf("%w: page %d: %w", ErrDevice, page, err)
+	}
+	return nil
+}
+
+// write makes content what a page holds. What else follows from it, restored brings up to date.
+func (m *memory) write(page uint64, content []byte) error {
+	if err := m.arena.Write(int64(page)*int64(m.pageBytes), content); err != nil {
+		return fmt.Errorf("%w: page %d: %w", ErrDevice, page, err)
+	}
+	return nil
+}
 
 // newPopulation makes the agents of a swarm. An error that is a *jobs.Error lays it to the swarm's record.
 func newPopulation(dev device.Device, spec *swarm.Spec, groups int) (population, error) {

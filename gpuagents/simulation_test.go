@@ -275,7 +275,7 @@ func TestSimulationRestored(t *testing.T) {
 		}
 		copied++
 		content := make([]byte, a.pageBytes)
-		if err := errors.Join(a.arena.Read(a.at(uint64(page)), content), b.arena.Write(b.at(uint64(page)), content)); err != nil {
+		if err := errors.Join(a.read(uint64(page), content), b.write(uint64(page), content)); err != nil {
 			t.Fatal(err)
 		}
 	}
