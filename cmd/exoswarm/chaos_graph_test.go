@@ -19,7 +19,7 @@ func TestChaosGraphs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
-	c := startChaos(t, binaries(t), 1, 2, "")
+	c := startChaos(t, binaries(t), chaosOptions{servers: 1, workers: 2})
 	conn := c.connect()
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -122,14 +122,27 @@ func earlyWorker(ctx context.Context, urls string) error {
 
 // chaosCluster is the servers and workers under test.
 type chaosCluster struct {
-	t       *testing.T
-	bin     string
-	urls    string
-	names   []string
-	args    [][]string // of the servers
-	servers []*process
-	workers []*process
-	mode    string
+	t        *testing.T
+	bin      string
+	urls     string
+	names    []string
+	commands [][]string // of the servers
+	servers  []*process
+	workers  []*process
+	mode     string
+}
+
+// chaosOptions are what a cluster under test is made of.
+type chaosOptions struct {
+	servers, workers int
+	mode             string   // of the workers
+	args             []string // of every server, behind the common ones
+	// dir is the data folder of a server; nil for one of the test.
+	dir func(server int) string
+	// hosts are where the servers listen, and within what is how a command is run there; without them it is loopback. They log in with token.
+	hosts  []string
+	within func(server int) []string
+	token  string
 }
 
 func freePorts(t *testing.T, n int) (ports []int) {
@@ -145,24 +158,37 @@ func freePorts(t *testing.T, n int) (ports []int) {
 	return ports
 }
 
-func startChaos(t *testing.T, bin string, servers, workers int, mode string) *chaosCluster {
+func startChaos(t *testing.T, bin string, o chaosOptions) *chaosCluster {
 	t.Helper()
-	c := &chaosCluster{t: t, bin: bin, mode: mode}
-	ports := freePorts(t, 2*servers)
+	c := &chaosCluster{t: t, bin: bin, mode: o.mode}
+	ports := freePorts(t, 2*o.servers)
+	host, login := func(int) string { return "127.0.0.1" }, ""
+	if o.hosts != nil {
+		host, login = func(i int) string { return o.hosts[i] }, o.token+"@"
+	}
 	var urls []string
-	for i := range servers {
+	for i := range o.servers {
 		name := fmt.Sprint("s", i)
-		args := []string{"nats", "--name", name, "--port", fmt.Sprint(ports[2*i]), "--data-dir", t.TempDir()}
-		if servers > 1 {
+		var dir string
+		if o.dir != nil {
+			dir = o.dir(i)
+		} else {
+			dir = t.TempDir()
+		}
+		args := []string{filepath.Join(bin, "exoswarm"), "nats", "--name", name, "--host", host(i), "--port", fmt.Sprint(ports[2*i]), "--data-dir", dir}
+		if o.servers > 1 {
 			args = append(args, "--cluster-port", fmt.Sprint(ports[2*i+1]))
 		}
-		for k := range servers {
+		for k := range o.servers {
 			if k != i {
-				args = append(args, "--route", fmt.Sprint("127.0.0.1:", ports[2*k+1]))
+				args = append(args, "--route", fmt.Sprint(host(k), ":", ports[2*k+1]))
 			}
 		}
-		urls = append(urls, fmt.Sprint("nats://127.0.0.1:", ports[2*i]))
-		c.names, c.args = append(c.names, name), append(c.args, args)
+		if o.within != nil {
+			args = append(o.within(i), args...)
+		}
+		urls = append(urls, fmt.Sprint("nats://", login, host(i), ":", ports[2*i]))
+		c.names, c.commands = append(c.names, name), append(c.commands, append(args, o.args...))
 		c.servers = append(c.servers, nil)
 		c.startServer(i)
 	}
@@ -174,7 +200,7 @@ func startChaos(t *testing.T, bin string, servers, workers int, mode string) *ch
 	if err := conn.Submit(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	for i := range workers {
+	for i := range o.workers {
 		c.workers = append(c.workers, nil)
 		c.startWorker(i)
 	}
@@ -183,7 +209,7 @@ func startChaos(t *testing.T, bin string, servers, workers int, mode string) *ch
 
 func (c *chaosCluster) startServer(i int) {
 	c.t.Helper()
-	c.servers[i], _ = startProcess(c.t, "nats is ready", filepath.Join(c.bin, "exoswarm"), c.args[i]...)
+	c.servers[i], _ = startProcess(c.t, "nats is ready", c.commands[i][0], c.commands[i][1:]...)
 }
 
 func (c *chaosCluster) startWorker(i int) {
@@ -234,32 +260,66 @@ func (c *chaosCluster) leader() int {
 
 // flow is the load: what was acknowledged, and the longest gaps.
 type flow struct {
-	mu                sync.Mutex
-	acked             []string
-	lastAck, lastDone time.Time
-	ackGap, doneGap   time.Duration
-	uncertain         int // batches whose first answer was lost
+	mu         sync.Mutex
+	acked      []string
+	acks, ends pulse // of submissions and of results
+	uncertain  int   // batches whose first answer was lost
+}
+
+// pulse is when something last happened, and the longest time in which it did not.
+type pulse struct {
+	last time.Time
+	gap  time.Duration
+}
+
+func (p *pulse) beat() {
+	now := time.Now()
+	if !p.last.IsZero() {
+		p.gap = max(p.gap, now.Sub(p.last))
+	}
+	p.last = now
 }
 
 func (f *flow) ack(ids []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
-	if !f.lastAck.IsZero() {
-		f.ackGap = max(f.ackGap, now.Sub(f.lastAck))
-	}
-	f.lastAck = now
+	f.acks.beat()
 	f.acked = append(f.acked, ids...)
 }
 
 func (f *flow) done() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
-	if !f.lastDone.IsZero() {
-		f.doneGap = max(f.doneGap, now.Sub(f.lastDone))
+	f.ends.beat()
+}
+
+// recovered waits until jobs were acknowledged and done after a moment, so that a gap is that of one fault and not of several in a row.
+func (f *flow) recovered(t *testing.T, since time.Time) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		f.mu.Lock()
+		over := f.acks.last.After(since) && f.ends.last.After(since)
+		f.mu.Unlock()
+		if over {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("two minutes after a fault nothing flows")
+		}
 	}
-	f.lastDone = now
+}
+
+// watch counts the results as they come. Its connection must not be the one that notices a stopped server last.
+func (f *flow) watch(t *testing.T, urls string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.Subscribe("exo.res.*", func(*nats.Msg) { f.done() }); err != nil {
+		t.Fatal(err)
+	}
+	return nc
 }
 
 // submit submits batches at the rate until ctx ends. A batch whose fate is unknown is submitted again under its ids until the
@@ -384,51 +444,47 @@ func TestChaos(t *testing.T) {
 		if !f.quick && !*chaosAll {
 			continue
 		}
-		t.Run(f.name, func(t *testing.T) {
-			c := startChaos(t, bin, 3, 2, "")
-			conn := c.connect()
-			defer conn.Close()
-			load := &flow{}
-			nc, err := nats.Connect(c.urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
-			if _, err := nc.Subscribe("exo.res.*", func(*nats.Msg) { load.done() }); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var submitters sync.WaitGroup
-			for who := range 4 {
-				submitters.Go(func() { load.submit(ctx, t, conn, who, float64(*chaosRate)/4) })
-			}
-			r := rand.New(rand.NewPCG(*chaosSeed, 0))
-			for range *chaosFaults {
-				time.Sleep(2*time.Second + time.Duration(r.Int64N(int64(time.Second)))) // the faults come at any moment of the load: their subject
-				f.fn(c, r)
-			}
-			time.Sleep(2 * time.Second)
-			cancel()
-			submitters.Wait()
-			lost := load.lost(t, conn)
-			var zombies int
-			for i, w := range c.workers {
-				w.end(t, syscall.SIGTERM)
-				zombies += strings.Count(c.workers[i].log.String(), "result refused")
-			}
-			t.Logf("%-32s faults %d  acknowledged %d  resubmitted %d  lost %d  results refused %d  longest gap of submissions %.1f s, of results %.1f s",
-				f.name, *chaosFaults, len(load.acked), load.uncertain, lost, zombies, load.ackGap.Seconds(), load.doneGap.Seconds())
-			if lost > 0 {
-				t.Errorf("%d of %d acknowledged jobs have no result", lost, len(load.acked))
-			}
-			if f.zombies && zombies == 0 && *chaosFaults >= 3 {
-				t.Error("no result of a stopped worker was refused: the fault was not exercised")
-			}
-			if len(load.acked) < 100 {
-				t.Errorf("only %d jobs were submitted", len(load.acked))
-			}
-		})
+		t.Run(f.name, func(t *testing.T) { startChaos(t, bin, chaosOptions{servers: 3, workers: 2}).run(t, f) })
+	}
+}
+
+// run lets jobs flow while a fault comes again and again, and checks what no fault may change.
+func (c *chaosCluster) run(t *testing.T, f fault) {
+	conn := c.connect()
+	defer conn.Close()
+	load := &flow{}
+	defer load.watch(t, c.urls).Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var submitters sync.WaitGroup
+	for who := range 4 {
+		submitters.Go(func() { load.submit(ctx, t, conn, who, float64(*chaosRate)/4) })
+	}
+	r := rand.New(rand.NewPCG(*chaosSeed, 0))
+	for range *chaosFaults {
+		time.Sleep(2*time.Second + time.Duration(r.Int64N(int64(time.Second)))) // the faults come at any moment of the load: their subject
+		f.fn(c, r)
+		load.recovered(t, time.Now())
+	}
+	time.Sleep(2 * time.Second)
+	cancel()
+	submitters.Wait()
+	lost := load.lost(t, conn)
+	var zombies int
+	for i, w := range c.workers {
+		w.end(t, syscall.SIGTERM)
+		zombies += strings.Count(c.workers[i].log.String(), "result refused")
+	}
+	t.Logf("%-32s faults %d  acknowledged %d  resubmitted %d  lost %d  results refused %d  longest gap of submissions %.1f s, of results %.1f s",
+		f.name, *chaosFaults, len(load.acked), load.uncertain, lost, zombies, load.acks.gap.Seconds(), load.ends.gap.Seconds())
+	if lost > 0 {
+		t.Errorf("%d of %d acknowledged jobs have no result", lost, len(load.acked))
+	}
+	if f.zombies && zombies == 0 && *chaosFaults >= 3 {
+		t.Error("no result of a stopped worker was refused: the fault was not exercised")
+	}
+	if len(load.acked) < 100 {
+		t.Errorf("only %d jobs were submitted", len(load.acked))
 	}
 }
 
@@ -437,7 +493,7 @@ func TestChaosControl(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
-	c := startChaos(t, binaries(t), 1, 1, "early")
+	c := startChaos(t, binaries(t), chaosOptions{servers: 1, workers: 1, mode: "early"})
 	conn := c.connect()
 	defer conn.Close()
 	load := &flow{}
