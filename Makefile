@@ -39,7 +39,7 @@ crash: ## the full campaigns of crashes, kills, flips and faults on the page sto
 nab: ## scores on the labelled streams beside the repository (../shared/nab), learning on and off
 	go test -count=1 -v -run 'TestLearningFindsAnomalies' ./cuda/host
 
-chaos: ## fault runs of the queue at length, about two hours: ten faults of each kind with each of five seeds
+chaos: ## fault runs of the queue at length, about two hours: ten faults of each kind with each of five seeds; as root with power cuts and partitions
 	for seed in 1 2 3 4 5; do \
 	  go test -count=1 -v -timeout 40m -run 'TestChaos' ./cmd/exoswarm -args -chaos.all -chaos.faults=10 -chaos.rate=200 -chaos.seed=$$seed || exit 1; \
 	done

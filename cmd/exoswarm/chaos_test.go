@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -359,9 +360,6 @@ func (f *flow) submit(ctx context.Context, t *testing.T, c *natsq.Conn, who int,
 // lost counts the acknowledged jobs that have no result, when nothing more moves.
 func (f *flow) lost(t *testing.T, c *natsq.Conn) (n int) {
 	t.Helper()
-	f.mu.Lock()
-	ids := append([]string(nil), f.acked...)
-	f.mu.Unlock()
 	for end := time.Now().Add(2 * time.Minute); ; { // until the queue is empty
 		st, err := c.Stats(t.Context(), jobs.PoolCPU)
 		if err == nil && st.Jobs == 0 {
@@ -372,6 +370,15 @@ func (f *flow) lost(t *testing.T, c *natsq.Conn) (n int) {
 			break
 		}
 	}
+	return f.unknown(t, c)
+}
+
+// unknown counts the acknowledged jobs that have no result and are not in the queue.
+func (f *flow) unknown(t *testing.T, c *natsq.Conn) int {
+	t.Helper()
+	f.mu.Lock()
+	ids := slices.Clone(f.acked)
+	f.mu.Unlock()
 	var missing atomic.Int64
 	var all sync.WaitGroup
 	work := make(chan string)
