@@ -13,6 +13,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
@@ -27,12 +30,29 @@ func benchServer(b *testing.B) (*server.Server, *natsq.Conn) {
 
 func benchProfile(b *testing.B, fast bool) (*server.Server, *natsq.Conn) {
 	b.Helper()
+	return benchTraced(b, fast, nil)
+}
+
+// discarded makes spans as a process does that exports them, and drops what would be sent.
+func discarded(b *testing.B) trace.TracerProvider {
+	b.Helper()
+	p := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
+	b.Cleanup(func() {
+		if err := p.Shutdown(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
+	return p
+}
+
+func benchTraced(b *testing.B, fast bool, tracing trace.TracerProvider) (*server.Server, *natsq.Conn) {
+	b.Helper()
 	s, err := server.Start(b.Context(), server.Options{Dir: b.TempDir(), Fast: fast})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(s.Close)
-	c, err := natsq.Connect(b.Context(), natsq.Options{URL: s.URL()})
+	c, err := natsq.Connect(b.Context(), natsq.Options{URL: s.URL(), Tracing: tracing})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -42,7 +62,12 @@ func benchProfile(b *testing.B, fast bool) (*server.Server, *natsq.Conn) {
 
 func benchWork(b *testing.B, s *server.Server, o natsq.WorkerOptions) {
 	b.Helper()
-	c, err := natsq.Connect(b.Context(), natsq.Options{URL: s.URL()})
+	benchWorkTraced(b, s, o, nil)
+}
+
+func benchWorkTraced(b *testing.B, s *server.Server, o natsq.WorkerOptions, tracing trace.TracerProvider) {
+	b.Helper()
+	c, err := natsq.Connect(b.Context(), natsq.Options{URL: s.URL(), Tracing: tracing})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -55,11 +80,11 @@ func benchWork(b *testing.B, s *server.Server, o natsq.WorkerOptions) {
 }
 
 // BenchmarkRoundTrip: one small job, idle, from Submit to its result; raw is what JetStream alone takes for the same
-// publish, fetch, publish and acknowledgement, each with an fsync.
+// publish, fetch, publish and acknowledgement, each with an fsync. traced is queue with spans of submitter and worker, each of which is sampled.
 func BenchmarkRoundTrip(b *testing.B) {
-	b.Run("queue", func(b *testing.B) {
-		s, c := benchServer(b)
-		benchWork(b, s, natsq.WorkerOptions{Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil }}})
+	queue := func(b *testing.B, tracing trace.TracerProvider) {
+		s, c := benchTraced(b, false, tracing)
+		benchWorkTraced(b, s, natsq.WorkerOptions{Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil }}}, tracing)
 		var took []time.Duration
 		for n := 0; b.Loop(); n++ {
 			began := time.Now()
@@ -73,7 +98,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 			took = append(took, time.Since(began))
 		}
 		spread(b, took)
-	})
+	}
+	b.Run("queue", func(b *testing.B) { queue(b, nil) })
+	b.Run("traced", func(b *testing.B) { queue(b, discarded(b)) })
 	b.Run("raw", func(b *testing.B) {
 		s, _ := benchServer(b)
 		_, js := benchRaw(b, s)
@@ -115,11 +142,11 @@ func spread(b *testing.B, took []time.Duration) {
 // is what JetStream alone takes for the same atomic batches and an acknowledgement of each job.
 func BenchmarkBulk(b *testing.B) {
 	const atOnce = 256 // jobs of a fetch
-	b.Run("queue", func(b *testing.B) {
-		s, c := benchServer(b)
-		benchWork(b, s, natsq.WorkerOptions{Batches: map[string]natsq.Batch{"k": {Max: atOnce, Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
+	queue := func(b *testing.B, tracing trace.TracerProvider) {
+		s, c := benchTraced(b, false, tracing)
+		benchWorkTraced(b, s, natsq.WorkerOptions{Batches: map[string]natsq.Batch{"k": {Max: atOnce, Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
 			return make([]jobs.Outcome, len(batch)), nil
-		}}}})
+		}}}}, tracing)
 		b.ResetTimer()
 		for n := 0; n < b.N; {
 			batch := make([]jobs.Job, min(jobs.MaxBatch, b.N-n))
@@ -133,7 +160,9 @@ func BenchmarkBulk(b *testing.B) {
 			n += len(batch)
 		}
 		empty(b, s, "EXO_JOBS_CPU")
-	})
+	}
+	b.Run("queue", func(b *testing.B) { queue(b, nil) })
+	b.Run("traced", func(b *testing.B) { queue(b, discarded(b)) })
 	b.Run("raw", func(b *testing.B) {
 		s, _ := benchServer(b)
 		nc, js := benchRaw(b, s)
