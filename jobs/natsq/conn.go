@@ -101,14 +101,21 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	return c, nil
 }
 
+// A server that stands still is noticed after so many pings and one, 5 s: elections take 4 to 9. It was 8 s, and they were what submissions
+// waited for when the leader stopped that they were connected to.
+const (
+	clientPing  = time.Second
+	clientPings = 4
+)
+
 // connect dials as the options say; where is the server for people.
 func (o Options) connect() (nc *nats.Conn, r *refusals, where string, err error) {
 	opts := []nats.Option{
 		nats.Name(o.Name),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
-		nats.PingInterval(2 * time.Second),
-		nats.MaxPingsOutstanding(3),
+		nats.PingInterval(clientPing),
+		nats.MaxPingsOutstanding(clientPings),
 		nats.Timeout(5 * time.Second),
 	}
 	where = redact(o.URL)

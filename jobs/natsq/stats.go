@@ -53,6 +53,11 @@ func (w *Worker) discover(ctx context.Context) error {
 	if info.State.Msgs <= known {
 		return nil
 	}
+	for s, i := range all {
+		if err := w.stranded(ctx, s, i); err != nil {
+			return err
+		}
+	}
 	return w.c.retry(ctx, "list the subjects of pool "+string(w.Pool), func(ctx context.Context) error {
 		s, err := w.c.js.Stream(ctx, jobStream(w.Pool))
 		if err != nil {

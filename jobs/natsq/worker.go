@@ -115,6 +115,8 @@ type Worker struct {
 	sources map[source]*sourceState
 	waiting map[string]uint64 // jobs by tenant, as they were counted last
 
+	strand map[source]uint64 // the first job of a source that seemed stranded at the last look; of discover alone
+
 	slots   chan struct{}
 	asking  atomic.Int32 // slots that have no job yet
 	cancel  context.CancelCauseFunc
@@ -139,7 +141,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	w := &Worker{
-		WorkerOptions: o, c: c, wake: make(chan struct{}, 1), sources: map[source]*sourceState{},
+		WorkerOptions: o, c: c, wake: make(chan struct{}, 1), sources: map[source]*sourceState{}, strand: map[source]uint64{},
 		slots: make(chan struct{}, o.Concurrency), closed: make(chan struct{}),
 	}
 	w.deps = newDependents(c, o.Logger)

@@ -1,0 +1,56 @@
+package natsq
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+)
+
+// TestStranded: what the consumer is past and has its result leaves the queue at the second look, and nothing else does.
+func TestStranded(t *testing.T) {
+	c, _, ctx := queue(t, 0)
+	ids := []string{"over", "open", "later"}
+	for _, id := range ids {
+		if err := c.Submit(ctx, simpleJob(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"over", "later"} {
+		if _, err := c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := sourceOf(simpleJob("over"))
+	w := &Worker{WorkerOptions: WorkerOptions{Pool: s.pool, Logger: jobstest.Quiet}, c: c, strand: map[source]uint64{}}
+	past := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}} // "later" is yet to come
+	busy := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}, NumAckPending: 1}
+	for n, look := range []struct {
+		info *jetstream.ConsumerInfo
+		left []string
+	}{
+		{past, ids},
+		{busy, ids}, // somebody has a job again: the next look is a first one
+		{past, ids},
+		{past, ids[1:]},
+		{past, ids[1:]},
+		{past, ids[1:]},
+	} {
+		if err := w.stranded(ctx, s, look.info); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			_, err := c.last(ctx, jobStream(s.pool), s.job(id))
+			want := error(nil)
+			if id == "over" && len(look.left) == 2 {
+				want = jobs.ErrNotFound
+			}
+			if !errors.Is(err, want) {
+				t.Fatalf("look %d: job %s: %v, want %v", n, id, err, want)
+			}
+		}
+	}
+}
