@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -38,6 +39,8 @@ type Options struct {
 	// Checkpoints keeps the state of shards across processes; nil: an agent that starts replays every log from its start.
 	// It belongs to this agent alone.
 	Checkpoints Checkpoints
+	// Snapshots is where entries and records of swarms have their snapshots; nil: those are refused. It belongs to the caller.
+	Snapshots snapshot.Store
 	// Metrics counts what the agent does; nil for none.
 	Metrics *Metrics
 	// Tracing makes a span of every batch that is applied, below that of whoever appended it; nil for none.

@@ -47,6 +47,8 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 			log.Error("releasing the shard's memory", "error", cerr)
 		}
 	}()
+	kept := &keeping{state, s, spec, a.o.Snapshots}
+	state = kept
 	a.shards.Add(1)
 	defer a.shards.Add(-1)
 	of := state.about()
@@ -58,6 +60,12 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	reader, err := keep.restore(ctx, state, in, w.answered)
 	if err != nil {
 		return err
+	}
+	if s.From != nil && !keep.resumed() {
+		if told, err := kept.begin(ctx, w, log); told || err != nil {
+			reader.Close()
+			return err
+		}
 	}
 	entries := follow(ctx, reader)
 	defer entries.stop()
@@ -141,7 +149,7 @@ func (a *Agent) apply(ctx context.Context, cell string, st population, w *writer
 	switch {
 	case e.Kind == jobs.EntryEnd:
 		return w.write(ctx, e.Seq, jobs.EntryEnd, e.Data)
-	case e.Kind == jobs.EntryQuery && e.Seq <= w.answered: // it changes nothing, and has its answer
+	case (e.Kind == jobs.EntryQuery || e.Kind == jobs.EntrySnapshot) && e.Seq <= w.answered: // it changes nothing, and has its answer
 		return nil
 	}
 	began := time.Now()

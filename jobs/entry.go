@@ -29,6 +29,12 @@ const (
 	EntryTicked = "ticked" // they have; Ticked as JSON
 	EntryQuery  = "query"  // what agents or groups are; Query as JSON
 	EntryState  = "state"  // its answer, Arrow IPC
+
+	// Of all swarms.
+	EntrySnapshot    = "snapshot"    // what all agents are is to be kept; Snapshot as JSON
+	EntrySnapshotted = "snapshotted" // it is; Snapshotted as JSON
+	EntryReset       = "reset"       // all agents become such as have seen nothing; Reset as JSON
+	EntryCleared     = "cleared"     // they have; Reset as JSON
 )
 
 // EndOfInput closes a log of observations, and travels on into the log of results.
@@ -68,6 +74,46 @@ type Query struct {
 	Version int      `json:"v"`
 	Agents  []uint32 `json:"agents,omitempty"` // up to MaxAddressed ids; or
 	Groups  []uint32 `json:"groups,omitempty"` // the same
+}
+
+// Snapshot asks for a snapshot of all agents as the entries before it have made them. It changes nothing of them.
+type Snapshot struct {
+	Version int    `json:"v"`
+	Name    string `json:"name"` // of the snapshot, an id
+}
+
+// Snapshotted says that a snapshot is complete and durable.
+type Snapshotted struct {
+	Version int    `json:"v"`
+	Name    string `json:"name"`
+	Entry   uint64 `json:"entry"`  // of the log, that asked for it
+	Agents  int64  `json:"agents"` // all of the swarm
+	Groups  int    `json:"groups"`
+	Bytes   int64  `json:"bytes"`  // of its files
+	SHA256  string `json:"sha256"` // of its manifest
+}
+
+// Reset makes all agents of a swarm such as have seen nothing, also those of a swarm that was made from a snapshot.
+type Reset struct {
+	Version int `json:"v"`
+}
+
+// DecodeSnapshot reads the data of an EntrySnapshot, as DecodeTick does.
+func DecodeSnapshot(data []byte) (s Snapshot, err error) {
+	if err := decodeEntry("snapshot", data, &s, &s.Version); err != nil {
+		return s, err
+	}
+	return s, CheckID("snapshot", s.Name)
+}
+
+// DecodeSnapshotted reads the data of an EntrySnapshotted.
+func DecodeSnapshotted(data []byte) (s Snapshotted, err error) {
+	return s, decodeEntry("snapshotted", data, &s, &s.Version)
+}
+
+// DecodeReset reads the data of an EntryReset or EntryCleared, as DecodeTick does.
+func DecodeReset(data []byte) (r Reset, err error) {
+	return r, decodeEntry("reset", data, &r, &r.Version)
 }
 
 // DecodeTick reads the data of an EntryTick. Whatever the bytes are, the answer is a Tick within its limits or an Error of

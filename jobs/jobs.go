@@ -135,6 +135,25 @@ type Swarm struct {
 	Spec    json.RawMessage `json:"spec"`   // the swarm spec as JSON
 	Groups  int             `json:"groups"` // groups of agents, numbered 0..Groups-1
 	Created time.Time       `json:"created"`
+	// From is the snapshot that its agents begin as; nil: they have seen nothing.
+	From *SnapshotRef `json:"from,omitempty"`
+}
+
+// SnapshotRef names a snapshot of a swarm's state, below the place where the GPU agents of a cluster keep them.
+type SnapshotRef struct {
+	Name   string `json:"name"`   // an id
+	SHA256 string `json:"sha256"` // of its manifest, which has those of its files
+}
+
+// Validate checks what every reference must be.
+func (r SnapshotRef) Validate() error {
+	if err := CheckID("snapshot", r.Name); err != nil {
+		return err
+	}
+	if !shaPattern.MatchString(r.SHA256) {
+		return Errorf(CodeInvalid, "snapshot %s: sha256 %.100q: use the 64 hexadecimal digits of its manifest", r.Name, r.SHA256)
+	}
+	return nil
 }
 
 // MaxGroups is the most groups of a swarm: an agent keeps 4 bytes for each before it asks its device for their pages.
@@ -150,6 +169,11 @@ func (s Swarm) Validate() error {
 	}
 	if s.Groups < 1 || s.Groups > MaxGroups {
 		return Errorf(CodeInvalid, "swarm %s: %d groups: use 1 to %d", s.ID, s.Groups, MaxGroups)
+	}
+	if s.From != nil {
+		if err := s.From.Validate(); err != nil {
+			return fmt.Errorf("swarm %s: %w", s.ID, err)
+		}
 	}
 	return nil
 }

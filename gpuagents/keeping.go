@@ -1,0 +1,180 @@
+package gpuagents
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// keeping is a population with what a swarm may do as a whole, whatever its agents are: keep what it is, begin as a snapshot says, and begin anew.
+type keeping struct {
+	population
+	swarm jobs.Swarm
+	spec  *swarm.Spec
+	store snapshot.Store // nil: there is none
+}
+
+// about implements population: pages depend on the snapshot that the swarm began as.
+func (k *keeping) about() about {
+	of := k.population.about()
+	if from := k.swarm.From; from != nil {
+		sum := sha256.Sum256([]byte(of.meaning + " from " + from.SHA256))
+		of.meaning = hex.EncodeToString(sum[:])
+	}
+	return of
+}
+
+// apply implements population.
+func (k *keeping) apply(ctx context.Context, e jobs.Entry) (answer, error) {
+	switch e.Kind {
+	case jobs.EntrySnapshot:
+		return k.save(ctx, e)
+	case jobs.EntryReset:
+		return k.clear(e.Data)
+	}
+	return k.population.apply(ctx, e)
+}
+
+// clear makes all agents such as have seen nothing. The next checkpoint has to say so of every page.
+func (k *keeping) clear(data []byte) (answer, error) {
+	r, err := jobs.DecodeReset(data)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := k.reset(); err != nil {
+		return answer{}, err
+	}
+	k.touched()
+	data, err = json.Marshal(r)
+	return answer{kind: jobs.EntryCleared, data: data}, err
+}
+
+// touched marks all pages.
+func (k *keeping) touched() {
+	m := k.pages()
+	for i := range m.dirty {
+		m.dirty[i] = true
+	}
+}
+
+// memory is the pages as a snapshot sees them.
+func (k *keeping) memory() *snapshot.Pages {
+	m := k.pages()
+	return &snapshot.Pages{Layout: layoutOf(k.population), Groups: k.swarm.Groups, Read: m.read, Write: m.write}
+}
+
+// layoutOf is how the state of a population stands in its pages.
+func layoutOf(p population) kernels.Layout {
+	if s, ok := p.(*simulation); ok {
+		return s.agents.layout
+	}
+	return p.(*state).layout
+}
+
+// errNoSnapshots is a swarm that asks for what its agent does not have.
+var errNoSnapshots = jobs.Errorf(jobs.CodeInvalid, "this GPU agent keeps no snapshots: start all of them with --snapshots and the same folder or bucket")
+
+// save writes a snapshot. It changes nothing, so a failure of the store is an answer: whoever asked may ask again.
+func (k *keeping) save(ctx context.Context, e jobs.Entry) (answer, error) {
+	want, err := jobs.DecodeSnapshot(e.Data)
+	if err != nil {
+		return answer{}, err
+	}
+	if k.store == nil {
+		return answer{}, errNoSnapshots
+	}
+	s := k.swarm
+	m, digest, err := snapshot.Save(ctx, k.store, snapshot.Manifest{
+		Name: want.Name, Swarm: snapshot.Origin{ID: s.ID, Name: s.Name, Created: s.Created}, Entry: e.Seq, Cell: k.population.about().cell, Seed: k.spec.Seed, Spec: s.Spec,
+	}, k.memory())
+	switch {
+	case err == nil:
+	case ctx.Err() != nil: // the next process writes it again
+		return answer{}, context.Cause(ctx)
+	case errors.Is(err, ErrDevice):
+		return answer{}, err
+	case errors.Is(err, snapshot.ErrExists):
+		return answer{}, jobs.Errorf(jobs.CodeInvalid, "%v: choose another name, or remove it", err)
+	default:
+		return answer{}, jobs.Errorf(jobs.CodeIO, "%v: see that the place has room and may be written, and ask again", err)
+	}
+	data, err := json.Marshal(jobs.Snapshotted{
+		Version: jobs.Version, Name: m.Name, Entry: e.Seq, Agents: m.Agents, Groups: m.Groups, Bytes: m.Bytes(), SHA256: digest,
+	})
+	return answer{kind: jobs.EntrySnapshotted, data: data}, err
+}
+
+// load makes agents that have seen nothing those of the snapshot that the swarm begins as. A *jobs.Error says what is wrong with that; it will not be better
+// another time.
+func (k *keeping) load(ctx context.Context) error {
+	if k.store == nil {
+		return errNoSnapshots
+	}
+	from := k.swarm.From
+	m, digest, err := snapshot.ReadManifest(ctx, k.store, from.Name)
+	if err == nil && digest != from.SHA256 {
+		return jobs.Errorf(jobs.CodeInvalid, "snapshot %s: its manifest has the SHA-256 %s, the swarm was made from %s: put that one back", from.Name, digest, from.SHA256)
+	}
+	if err == nil {
+		err = k.fits(m)
+	}
+	if err == nil {
+		err = snapshot.Load(ctx, k.store, m, k.memory())
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, snapshot.ErrNotFound):
+		return jobs.Errorf(jobs.CodeInvalid, "%v: exoswarm snapshot list shows those there are", err)
+	case errors.Is(err, snapshot.ErrMismatch):
+		return jobs.Errorf(jobs.CodeInvalid, "%v", err)
+	case errors.Is(err, snapshot.ErrCorrupt):
+		return jobs.Errorf(jobs.CodeIO, "%v: restore from another one", err)
+	default:
+		return err
+	}
+	k.touched()
+	return k.restored()
+}
+
+// fits says with an ErrMismatch why agents of the swarm could not go on from a snapshot.
+func (k *keeping) fits(m *snapshot.Manifest) error {
+	from, err := swarm.FromJSON(m.Spec)
+	if err == nil {
+		err = k.spec.Continues(from)
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w: %w", m.Name, snapshot.ErrMismatch, err)
+	}
+	return nil
+}
+
+// resumed says that the pages are those of a checkpoint.
+func (k *checkpoint) resumed() bool { return k != nil && k.stored > 0 }
+
+// begin loads the snapshot that a swarm begins as. A swarm that has answered nothing yet is told what is wrong with that, as one is that cannot run. One
+// that has answered was served by an agent that could load it, and this one tries again.
+func (k *keeping) begin(ctx context.Context, w *writer, log *slog.Logger) (told bool, err error) {
+	began := time.Now()
+	err = k.load(ctx)
+	if err == nil {
+		log.Info("swarm begins as a snapshot", "snapshot", k.swarm.From.Name, "took", time.Since(began))
+		return false, nil
+	}
+	err = fmt.Errorf("swarm %s: %w", k.swarm.Name, err)
+	if wrong := (*jobs.Error)(nil); !errors.As(err, &wrong) || w.answered > 0 {
+		return false, err
+	}
+	return true, w.reject(ctx, w.answered+1, err)
+}

@@ -1,0 +1,231 @@
+package snapshot
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"sync/atomic"
+)
+
+// Load copies the groups of a snapshot into pages, which hold groups that have seen nothing. Those that the pages have beyond the snapshot's stay
+// so; those of the snapshot that they have no room for are left out. Variables must be the same, in the same order: if not, it is an ErrMismatch and no page
+// has changed. After any other error the pages are undefined.
+func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
+	if err := m.Fits(p); err != nil {
+		return fmt.Errorf("snapshot %s: %w", m.Name, err)
+	}
+	parts := (min(p.Groups, m.Groups) + m.PerFile - 1) / m.PerFile
+	err := share(ctx, workers(p.Layout.PageBytes, parts), parts, func(ctx context.Context, d *desk) func(int) error {
+		r := &loader{ctx: ctx, desk: d, store: store, m: m, pages: p, page: make([]byte, p.Layout.PageBytes)}
+		return r.part
+	})
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w", m.Name, err)
+	}
+	return nil
+}
+
+// Fits says with an ErrMismatch what of the variables is not that of pages.
+func (m *Manifest) Fits(p *Pages) error {
+	if m.PerGroup != p.Layout.Agents {
+		return fmt.Errorf("%w: its groups have %d agents, those of the swarm %d", ErrMismatch, m.PerGroup, p.Layout.Agents)
+	}
+	if len(m.Variables) != len(p.Layout.Vars) {
+		return fmt.Errorf("%w: it has %d state variables, the swarm %d", ErrMismatch, len(m.Variables), len(p.Layout.Vars))
+	}
+	for i, has := range m.Variables {
+		want := variable(p.Layout.Vars[i])
+		if has.Name != want.Name || has.DType != want.DType || has.Per != want.Per || has.Width != want.Width {
+			return fmt.Errorf("%w: its state variable %d is %s, %d %s a %s, that of the swarm %s, %d %s a %s", ErrMismatch,
+				i, has.Name, has.Width, has.DType, has.Per, want.Name, want.Width, want.DType, want.Per)
+		}
+	}
+	return nil
+}
+
+// Verify reads every file of a snapshot and compares it with the manifest. progress, which may be nil, is told of bytes as they are read, by several
+// goroutines.
+func Verify(ctx context.Context, store Store, m *Manifest, progress func(bytes int64)) error {
+	var done atomic.Int64
+	files := len(m.Variables) * m.parts()
+	err := share(ctx, min(maxWorkers, files), files, func(ctx context.Context, _ *desk) func(int) error {
+		r := &loader{ctx: ctx, store: store, m: m}
+		buf := make([]byte, bufferBytes)
+		return func(i int) (err error) {
+			f, err := r.open(i%len(m.Variables), i/len(m.Variables))
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, f.close()) }()
+			f.read = func(n int) {
+				if progress != nil {
+					progress(done.Add(int64(n)))
+				}
+			}
+			return f.end(buf)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w", m.Name, err)
+	}
+	return nil
+}
+
+// loader reads parts one after the other.
+type loader struct {
+	ctx   context.Context // of all loaders; it ends with the first failure
+	desk  *desk
+	store Store
+	m     *Manifest
+	pages *Pages
+	page  []byte
+	rows  []byte
+	old   []byte // a page of which a part is changed
+}
+
+// part reads part k into its pages.
+func (r *loader) part(k int) (err error) {
+	files := make([]*fileReader, len(r.m.Variables))
+	defer func() {
+		for _, f := range files {
+			if f != nil {
+				err = errors.Join(err, f.close())
+			}
+		}
+	}()
+	for v := range files {
+		if files[v], err = r.open(v, k); err != nil {
+			return err
+		}
+	}
+	groups, l := r.m.part(k), &r.pages.Layout
+	groups.n = min(groups.n, r.pages.Groups-groups.first)
+	err = r.pages.visit(groups, func(page uint64, s slots, group int) error {
+		clear(r.page)
+		for v, of := range l.Vars {
+			n := s.n * rowsPerGroup(of, l.Agents) * rowBytes(of)
+			if len(r.rows) < n {
+				r.rows = make([]byte, max(n, l.PageBytes))
+			}
+			if err := files[v].full(r.rows[:n]); err != nil {
+				return err
+			}
+			insert(l, v, s, r.page, r.rows[:n])
+		}
+		return r.desk.do(r.ctx, func() error { return r.put(page, s, group) })
+	})
+	for v := 0; v < len(files) && err == nil; v++ { // what there is no room for is read too: it is part of the checksum
+		if len(r.rows) < bufferBytes {
+			r.rows = make([]byte, bufferBytes)
+		}
+		err = files[v].end(r.rows)
+	}
+	return err
+}
+
+// put writes a page, of which others may have slots. The owner of the pages calls it.
+func (r *loader) put(page uint64, s slots, group int) error {
+	if s.first == 0 && (s.n == r.pages.Layout.Slots || group+s.n == r.pages.Groups) {
+		return r.pages.Write(page, r.page)
+	}
+	if r.old == nil {
+		r.old = make([]byte, len(r.page))
+	}
+	if err := r.pages.Read(page, r.old); err != nil {
+		return err
+	}
+	overlay(&r.pages.Layout, s, r.old, r.page)
+	return r.pages.Write(page, r.old)
+}
+
+// open begins to read file k of a variable, behind its header.
+func (r *loader) open(v, k int) (*fileReader, error) {
+	file := r.m.Variables[v].Files[k]
+	in, err := r.store.Open(r.ctx, r.m.Name+"/"+file.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s is missing", ErrCorrupt, file.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file.Name, err)
+	}
+	f := &fileReader{File: file, ctx: r.ctx, in: in, sum: sha256.New(), read: func(int) {}}
+	f.buf = bufio.NewReaderSize(f.in, bufferBytes)
+	a, err := readHeader(counted{f})
+	if want := r.m.array(v, k); err == nil && a != want {
+		err = fmt.Errorf("%w: it has [%d, %d] of %s, want [%d, %d] of %s", ErrCorrupt, a.rows, a.width, a.descr, want.rows, want.width, want.descr)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", file.Name, err), f.close())
+	}
+	return f, nil
+}
+
+// fileReader reads a file and sums it up.
+type fileReader struct {
+	File
+	ctx  context.Context
+	in   io.ReadCloser
+	buf  *bufio.Reader
+	sum  hash.Hash
+	seen int64
+	read func(n int) // is told of bytes
+}
+
+// counted reads from a file what is part of its sum.
+type counted struct{ f *fileReader }
+
+// Read implements io.Reader.
+func (c counted) Read(p []byte) (int, error) {
+	if c.f.ctx.Err() != nil {
+		return 0, context.Cause(c.f.ctx)
+	}
+	n, err := c.f.buf.Read(p)
+	c.f.sum.Write(p[:n])
+	c.f.seen += int64(n)
+	c.f.read(n)
+	return n, err
+}
+
+// full fills p.
+func (f *fileReader) full(p []byte) error {
+	if _, err := io.ReadFull(counted{f}, p); err != nil {
+		return fmt.Errorf("%s: %w", f.Name, short(err))
+	}
+	return nil
+}
+
+// end reads what is left and compares.
+func (f *fileReader) end(buf []byte) error {
+	for {
+		_, err := (counted{f}).Read(buf)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
+		}
+		if f.seen > f.Bytes {
+			break
+		}
+	}
+	if f.seen != f.Bytes {
+		return fmt.Errorf("%w: %s does not have %d bytes", ErrCorrupt, f.Name, f.Bytes)
+	}
+	if got := hex.EncodeToString(f.sum.Sum(nil)); got != f.SHA256 {
+		return fmt.Errorf("%w: %s has the SHA-256 %s, the manifest says %s", ErrCorrupt, f.Name, got, f.SHA256)
+	}
+	return nil
+}
+
+func (f *fileReader) close() error {
+	if err := f.in.Close(); err != nil {
+		return fmt.Errorf("close %s: %w", f.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"regexp"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Version is the version of the format that this code writes and reads.
+const Version = 1
+
+// format is what a manifest begins with.
+const format = "exoswarm-snapshot"
+
+// ManifestName is the object of a snapshot that says what it is. A snapshot without it does not exist.
+const ManifestName = "manifest.json"
+
+// Limits of a manifest.
+const (
+	// maxManifest bounds it in bytes: some 200 for each file of 64 MiB, so that 20 TB of state stay below it.
+	maxManifest  = 64 << 20
+	maxVariables = 64
+	maxWidth     = 1 << 16
+	maxPerGroup  = 1 << 16
+)
+
+// FileBytes is about how much a file holds: as many groups go into one as have so much of the largest variable, one at least. It is large beside
+// what opening and syncing a file takes, and small enough that a state of a gigabyte keeps all writers busy.
+const FileBytes = 64 << 20
+
+// Manifest says what a snapshot is. It has no time and no place of its writer: whoever writes the same state writes the same bytes.
+type Manifest struct {
+	Format  string `json:"format"`
+	Version int    `json:"v"`
+	Name    string `json:"name"`
+	// Swarm is whose state it is, and Entry the position of its log up to which that is, which is that of the entry that asked for it.
+	Swarm Origin `json:"swarm"`
+	Entry uint64 `json:"entry"`
+	// Cell and Seed are those of Spec, which is the swarm's spec as its record has it.
+	Cell string          `json:"cell"`
+	Seed uint64          `json:"seed"`
+	Spec json.RawMessage `json:"spec"`
+	// Agents is the number of all, Groups times PerGroup. File k of a variable has the groups from k times PerFile on, PerFile of
+	// them or as many as are left.
+	Agents    int64      `json:"agents"`
+	Groups    int        `json:"groups"`
+	PerGroup  int        `json:"agents_per_group"`
+	PerFile   int        `json:"groups_per_file"`
+	Variables []Variable `json:"variables"`
+}
+
+// Origin is a swarm. Created tells it from another one of the same id, before or after it.
+type Origin struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+}
+
+// Variable is one state variable: rows of Width elements, a row for each agent, or each group, in their order.
+type Variable struct {
+	Name  string `json:"name"`
+	DType string `json:"dtype"` // float32, uint32, uint64, uint8 or bfloat16, which stands in files of uint16
+	Per   string `json:"per"`   // agent or group
+	Width int    `json:"width"`
+	Files []File `json:"files"`
+}
+
+// File is one .npy file.
+type File struct {
+	Name   string `json:"name"`
+	Rows   int64  `json:"rows"`
+	Bytes  int64  `json:"bytes"`  // with its header
+	SHA256 string `json:"sha256"` // of all of it
+}
+
+// variable describes v, without files.
+func variable(v kernels.Var) Variable {
+	per := "agent"
+	if v.Group {
+		per = "group"
+	}
+	return Variable{Name: v.Name, DType: elements[v.Elem].dtype, Per: per, Width: v.Width}
+}
+
+// array is what the header of file k of a variable says.
+func (m *Manifest) array(v, k int) array {
+	of := m.Variables[v]
+	elem, _ := elemOf(of.DType)
+	rows := int64(m.part(k).n)
+	if of.Per == "agent" {
+		rows *= int64(m.PerGroup)
+	}
+	return array{elements[elem].descr, rows, int64(of.Width)}
+}
+
+// parts is how many files a variable has, and part the groups of file k.
+func (m *Manifest) parts() int { return (m.Groups + m.PerFile - 1) / m.PerFile }
+
+func (m *Manifest) part(k int) slots {
+	first := k * m.PerFile
+	return slots{first, min(m.PerFile, m.Groups-first)}
+}
+
+// Bytes is the length of all files.
+func (m *Manifest) Bytes() (n int64) {
+	for _, v := range m.Variables {
+		for _, f := range v.Files {
+			n += f.Bytes
+		}
+	}
+	return n
+}
+
+// plan fills in variables and files from a layout, without checksums.
+func (m *Manifest) plan(l *kernels.Layout, fileBytes int) {
+	largest := 1
+	m.Variables = nil
+	for _, v := range l.Vars {
+		m.Variables = append(m.Variables, variable(v))
+		largest = max(largest, rowBytes(v)*rowsPerGroup(v, l.Agents))
+	}
+	m.Format, m.Version, m.PerGroup, m.Agents = format, Version, l.Agents, int64(m.Groups)*int64(l.Agents)
+	m.PerFile = min(max(1, fileBytes/largest), m.Groups)
+	for v := range m.Variables {
+		for k := range m.parts() {
+			m.Variables[v].Files = append(m.Variables[v].Files, m.file(v, k))
+		}
+	}
+}
+
+// file is file k of a variable but for its checksum.
+func (m *Manifest) file(v, k int) File {
+	a, of := m.array(v, k), m.Variables[v]
+	elem, _ := elemOf(of.DType)
+	return File{
+		Name: fmt.Sprintf("%s-%05d.npy", of.Name, k), Rows: a.rows,
+		Bytes: int64(len(a.header())) + a.rows*a.width*int64(elem.Bytes()),
+	}
+}
+
+var (
+	variableName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+	sumPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// ParseManifest reads a manifest. Whatever the bytes are, the answer is one of which all parts agree with each other, or an ErrCorrupt, or an
+// ErrMismatch for one of another version.
+func ParseManifest(data []byte) (*Manifest, error) {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s: %s", ErrCorrupt, ManifestName, fmt.Sprintf(format, args...))
+	}
+	var head struct {
+		Format  string `json:"format"`
+		Version int    `json:"v"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, bad("%v", err)
+	}
+	if head.Format != format {
+		return nil, bad("its format is %.100q, not %q", head.Format, format)
+	}
+	if head.Version != Version {
+		return nil, fmt.Errorf("%w: it is of version %d of the format, this program reads %d: update the older side", ErrMismatch, head.Version, Version)
+	}
+	m := &Manifest{}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(m); err != nil {
+		return nil, bad("%v", err)
+	}
+	if err := m.check(bad); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// check finds what does not agree.
+func (m *Manifest) check(bad func(string, ...any) error) error {
+	for what, id := range map[string]string{"name": m.Name, "swarm.id": m.Swarm.ID} {
+		if err := jobs.CheckID(what, id); err != nil {
+			return bad("%v", err)
+		}
+	}
+	switch {
+	case m.Groups < 1 || m.Groups > jobs.MaxGroups || m.PerGroup < 1 || m.PerGroup > maxPerGroup || m.Agents != int64(m.Groups)*int64(m.PerGroup):
+		return bad("%d agents in %d groups of %d", m.Agents, m.Groups, m.PerGroup)
+	case m.PerFile < 1 || m.PerFile > m.Groups:
+		return bad("%d groups a file of %d", m.PerFile, m.Groups)
+	case m.Entry < 1:
+		return bad("it is of no log entry")
+	case len(m.Variables) < 1 || len(m.Variables) > maxVariables:
+		return bad("%d variables", len(m.Variables))
+	}
+	seen := map[string]bool{}
+	for v, of := range m.Variables {
+		if !variableName.MatchString(of.Name) || seen[of.Name] {
+			return bad("variable %.100q is no name, or is there twice", of.Name)
+		}
+		seen[of.Name] = true
+		if _, ok := elemOf(of.DType); !ok || of.Per != "agent" && of.Per != "group" || of.Width < 1 || of.Width > maxWidth {
+			return bad("variable %s: %d elements of type %.100q a %.100q", of.Name, of.Width, of.DType, of.Per)
+		}
+		if len(of.Files) != m.parts() {
+			return bad("variable %s has %d files of %d", of.Name, len(of.Files), m.parts())
+		}
+		for k, f := range of.Files {
+			want := m.file(v, k)
+			want.SHA256 = f.SHA256
+			if f != want || !sumPattern.MatchString(f.SHA256) {
+				return bad("file %d of variable %s is %.100q of %d rows and %d bytes, want %q of %d and %d, and a SHA-256", k, of.Name, f.Name, f.Rows, f.Bytes, want.Name, want.Rows, want.Bytes)
+			}
+		}
+	}
+	return nil
+}
+
+// ReadManifest reads the manifest of a snapshot and its SHA-256, which stands for all of the snapshot.
+func ReadManifest(ctx context.Context, store Store, name string) (m *Manifest, digest string, err error) {
+	if err := jobs.CheckID("snapshot", name); err != nil {
+		return nil, "", err
+	}
+	r, err := store.Open(ctx, name+"/"+ManifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", fmt.Errorf("snapshot %s: %w", name, ErrNotFound)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("snapshot %s: %w", name, err)
+	}
+	data, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
+	if err = errors.Join(err, r.Close()); err != nil {
+		return nil, "", fmt.Errorf("snapshot %s: read the manifest: %w", name, err)
+	}
+	if len(data) > maxManifest {
+		return nil, "", fmt.Errorf("snapshot %s: %w: a manifest of more than %d bytes", name, ErrCorrupt, maxManifest)
+	}
+	if m, err = ParseManifest(data); err != nil {
+		return nil, "", fmt.Errorf("snapshot %s: %w", name, err)
+	}
+	if m.Name != name {
+		return nil, "", fmt.Errorf("snapshot %s: %w: it was written as %s", name, ErrCorrupt, m.Name)
+	}
+	return m, sum(data), nil
+}
+
+// sum is the SHA-256 of data in hexadecimal.
+func sum(data []byte) string {
+	s := sha256.Sum256(data)
+	return hex.EncodeToString(s[:])
+}

@@ -1,0 +1,163 @@
+package snapshot
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+)
+
+// Save writes a snapshot and returns its manifest and the digest of that. m has Name, Swarm, Entry, Cell, Seed and Spec; the rest is filled in. When
+// a snapshot of that name, swarm and entry is there already, that is the answer: states of one entry are the same. Another one is an ErrExists.
+// Several may save the same state at once, a process and the one that takes over from it.
+func Save(ctx context.Context, store Store, m Manifest, p *Pages) (*Manifest, string, error) {
+	return save(ctx, store, m, p, FileBytes)
+}
+
+func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int) (*Manifest, string, error) {
+	there, digest, err := ReadManifest(ctx, store, m.Name)
+	switch {
+	case err == nil && there.Entry == m.Entry && there.Swarm.ID == m.Swarm.ID && there.Swarm.Created.Equal(m.Swarm.Created):
+		return there, digest, nil
+	case err == nil:
+		return nil, "", fmt.Errorf("snapshot %s: %w: of entry %d of swarm %s", m.Name, ErrExists, there.Entry, there.Swarm.ID)
+	case errors.Is(err, ErrCorrupt) || errors.Is(err, ErrMismatch):
+		return nil, "", fmt.Errorf("snapshot %s: %w, and cannot be read: %w", m.Name, ErrExists, err)
+	case !errors.Is(err, ErrNotFound):
+		return nil, "", err
+	}
+	if err := store.Sweep(ctx, m.Name); err != nil {
+		return nil, "", fmt.Errorf("snapshot %s: remove what an earlier attempt has left: %w", m.Name, err)
+	}
+	m.Groups = p.Groups
+	m.plan(&p.Layout, fileBytes)
+	err = share(ctx, workers(p.Layout.PageBytes, m.parts()), m.parts(), func(ctx context.Context, d *desk) func(int) error {
+		w := &saver{ctx: ctx, desk: d, store: store, m: &m, pages: p, page: make([]byte, p.Layout.PageBytes)}
+		return w.part
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("snapshot %s: %w", m.Name, err)
+	}
+	data, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return nil, "", fmt.Errorf("snapshot %s: encode the manifest: %w", m.Name, err)
+	}
+	o, err := store.Create(ctx, m.Name+"/"+ManifestName)
+	if err != nil {
+		return nil, "", fmt.Errorf("snapshot %s: %w", m.Name, err)
+	}
+	defer o.Abort()
+	if _, err = o.Write(data); err == nil {
+		err = o.Commit()
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("snapshot %s: write the manifest: %w", m.Name, err)
+	}
+	return &m, sum(data), nil
+}
+
+// saver writes parts, the files of all variables of some groups, one after the other.
+type saver struct {
+	ctx   context.Context // of all savers; it ends with the first failure
+	desk  *desk
+	store Store
+	m     *Manifest
+	pages *Pages
+	page  []byte
+	rows  []byte
+}
+
+// part writes part k.
+func (w *saver) part(k int) (err error) {
+	files := make([]*fileWriter, len(w.m.Variables))
+	defer func() {
+		for _, f := range files {
+			if f != nil {
+				f.object.Abort()
+			}
+		}
+	}()
+	for v := range files {
+		if files[v], err = w.create(v, k); err != nil {
+			return err
+		}
+	}
+	l := &w.pages.Layout
+	err = w.pages.visit(w.m.part(k), func(page uint64, s slots, _ int) error {
+		if err := w.desk.do(w.ctx, func() error { return w.pages.Read(page, w.page) }); err != nil {
+			return err
+		}
+		for v, of := range l.Vars {
+			n := s.n * rowsPerGroup(of, l.Agents) * rowBytes(of)
+			if len(w.rows) < n {
+				w.rows = make([]byte, max(n, l.PageBytes))
+			}
+			extract(l, v, s, w.page, w.rows[:n])
+			if _, err := files[v].Write(w.rows[:n]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for v := 0; v < len(files) && err == nil; v++ {
+		w.m.Variables[v].Files[k].SHA256, err = files[v].end() // no other saver has part k
+	}
+	return err
+}
+
+// create begins file k of a variable with its header.
+func (w *saver) create(v, k int) (*fileWriter, error) {
+	file := w.m.Variables[v].Files[k]
+	o, err := w.store.Create(w.ctx, w.m.Name+"/"+file.Name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file.Name, err)
+	}
+	f := &fileWriter{File: file, object: o, sum: sha256.New(), buf: bufio.NewWriterSize(o, bufferBytes)}
+	if _, err := f.Write(w.m.array(v, k).header()); err != nil {
+		o.Abort()
+		return nil, err
+	}
+	return f, nil
+}
+
+// bufferBytes of a file: a group variable has few bytes a page.
+const bufferBytes = 256 << 10
+
+// fileWriter writes a file and sums it up.
+type fileWriter struct {
+	File
+	object  Object
+	sum     hash.Hash
+	buf     *bufio.Writer
+	written int64
+}
+
+// Write implements io.Writer.
+func (f *fileWriter) Write(p []byte) (int, error) {
+	f.sum.Write(p)
+	f.written += int64(len(p))
+	n, err := f.buf.Write(p)
+	if err != nil {
+		err = fmt.Errorf("write %s: %w", f.Name, err)
+	}
+	return n, err
+}
+
+// end makes the file durable and returns its SHA-256.
+func (f *fileWriter) end() (string, error) {
+	if f.written != f.Bytes {
+		return "", fmt.Errorf("%w: %s has %d bytes of %d", errRest, f.Name, f.written, f.Bytes)
+	}
+	err := f.buf.Flush()
+	if err == nil {
+		err = f.object.Commit()
+	}
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", f.Name, err)
+	}
+	return hex.EncodeToString(f.sum.Sum(nil)), nil
+}

@@ -1,0 +1,58 @@
+package swarm
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// Continues returns an error that names the first field in which agents of this spec are not such as those of another one, so that they could not
+// go on from their state. How many they are, their rule, their pages and checkpoints may differ: no state depends on those.
+func (s *Spec) Continues(from *Spec) error {
+	for _, f := range []struct {
+		field      string
+		this, that any
+	}{
+		{"addressed", s.Addressed, from.Addressed},
+		{"cell kind", s.Cell.Kind, from.Cell.Kind},
+		{"agents_per_group", s.AgentsPerGroup, from.AgentsPerGroup},
+		{"seed, which chooses the weights,", s.Seed, from.Seed},
+	} {
+		if f.this != f.that {
+			return fmt.Errorf("its %s is %v, that of the swarm %v", f.field, f.that, f.this)
+		}
+	}
+	if !slices.Equal(s.Features, from.Features) {
+		return fmt.Errorf("its features are %q, those of the swarm %q", from.Features, s.Features)
+	}
+	if !slices.Equal(s.Vote.Candidates, from.Vote.Candidates) {
+		return fmt.Errorf("its candidates are %q, those of the swarm %q", from.Vote.Candidates, s.Vote.Candidates)
+	}
+	this, err := s.bound()
+	if err != nil {
+		return err
+	}
+	that, err := from.bound()
+	if err != nil {
+		return err
+	}
+	for _, p := range this.Cell.Params {
+		if a, b := that.Value(p.Name), this.Value(p.Name); a != b {
+			return fmt.Errorf("its parameter %s of the cell is %v, that of the swarm %v", p.Name, a, b)
+		}
+	}
+	return nil
+}
+
+// bound is the cell with all its parameters.
+func (s *Spec) bound() (*cells.Bound, error) {
+	if !s.ByAgent() {
+		return s.Bind()
+	}
+	a, err := s.Address()
+	if err != nil {
+		return nil, err
+	}
+	return a.Bound, nil
+}

@@ -1,0 +1,57 @@
+// Package bucket opens a place for named objects: a folder, or a bucket of an object store that speaks S3.
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"gocloud.dev/blob"
+	_ "gocloud.dev/blob/s3blob" // s3://
+
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+)
+
+// ErrInvalid is a URL that names no place for objects.
+var ErrInvalid = errors.New("invalid place for objects")
+
+// Bucket keeps objects until it is closed. Methods may be called from several goroutines.
+type Bucket interface {
+	snapshot.Store
+	// Close releases it. It comes after the last call of another method.
+	Close() error
+}
+
+// Open opens a place by its URL: a path or file:///PATH of a folder, which is made if it is missing, or s3://BUCKET/PREFIX with what gocloud.dev's s3blob
+// takes in its query, such as region and endpoint; credentials come from where AWS's own tools have them.
+func Open(ctx context.Context, place string) (Bucket, error) {
+	if !strings.Contains(place, "://") {
+		if place == "" {
+			return nil, fmt.Errorf("%w: it is empty: name a folder or s3://BUCKET/PREFIX", ErrInvalid)
+		}
+		return openFolder(place)
+	}
+	u, err := url.Parse(place)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	switch {
+	case u.Scheme == "file" && (u.Host == "" || u.Host == "localhost") && filepath.IsAbs(u.Path) && u.RawQuery == "":
+		return openFolder(u.Path)
+	case u.Scheme != "s3" || u.Host == "":
+		return nil, fmt.Errorf("%w: %s: name a folder, file:///FOLDER or s3://BUCKET/PREFIX", ErrInvalid, u.Redacted())
+	}
+	prefix := strings.Trim(u.Path, "/")
+	u.Path = ""
+	b, err := blob.OpenBucket(ctx, u.String())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, u.Redacted(), err)
+	}
+	if prefix != "" {
+		b = blob.PrefixedBucket(b, prefix+"/")
+	}
+	return remote{b}, nil
+}

@@ -1,0 +1,141 @@
+package bucket
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+)
+
+// folder is a bucket on this machine's file systems. An object is written beside its place, synced, renamed, and its folder synced: the file driver of
+// gocloud.dev syncs neither, and sums up every byte a second time.
+type folder struct{ root *os.Root }
+
+// partial ends the names of objects that are being written.
+const partial = ".partial"
+
+func openFolder(dir string) (Bucket, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return folder{root}, nil
+}
+
+// Create implements snapshot.Store.
+func (d folder) Create(ctx context.Context, name string) (snapshot.Object, error) {
+	dir := path.Dir(name)
+	if err := d.root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make %s: %w", dir, err)
+	}
+	o := &object{ctx: ctx, in: d, name: name, beside: name + "." + rand.Text() + partial}
+	var err error
+	if o.f, err = d.root.OpenFile(o.beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// sync makes the names in a folder durable.
+func (d folder) sync(dir string) error {
+	f, err := d.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// object is a file being written.
+type object struct {
+	ctx          context.Context // of Create
+	in           folder
+	f            *os.File // nil: it has ended
+	name, beside string
+}
+
+// Write implements io.Writer.
+func (o *object) Write(p []byte) (int, error) {
+	if o.ctx.Err() != nil {
+		return 0, context.Cause(o.ctx)
+	}
+	return o.f.Write(p)
+}
+
+// Commit implements snapshot.Object.
+func (o *object) Commit() error {
+	err := context.Cause(o.ctx)
+	if err == nil {
+		err = o.f.Sync()
+	}
+	err = errors.Join(err, o.f.Close())
+	o.f = nil
+	if err == nil {
+		err = o.in.root.Rename(o.beside, o.name)
+	}
+	if err != nil {
+		_ = o.in.root.Remove(o.beside) // the error to tell is the first
+		return err
+	}
+	return errors.Join(o.in.sync(path.Dir(o.name)), o.in.sync(".")) // the folder may be new
+}
+
+// Abort implements snapshot.Object.
+func (o *object) Abort() {
+	if o.f != nil {
+		_ = o.f.Close()
+		_ = o.in.root.Remove(o.beside)
+		o.f = nil
+	}
+}
+
+// Open implements snapshot.Store.
+func (d folder) Open(_ context.Context, name string) (io.ReadCloser, error) { return d.root.Open(name) }
+
+// Sweep implements snapshot.Store.
+func (d folder) Sweep(_ context.Context, dir string) error {
+	entries, err := d.list(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), partial) {
+			if rerr := d.root.Remove(path.Join(dir, e.Name())); !errors.Is(rerr, fs.ErrNotExist) {
+				err = errors.Join(err, rerr)
+			}
+		}
+	}
+	return err
+}
+
+// Folders implements snapshot.Store.
+func (d folder) Folders(context.Context) (all []string, err error) {
+	entries, err := d.list(".")
+	for _, e := range entries {
+		if e.IsDir() {
+			all = append(all, e.Name())
+		}
+	}
+	return all, err
+}
+
+func (d folder) list(dir string) ([]fs.DirEntry, error) {
+	f, err := d.root.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := f.ReadDir(-1)
+	return entries, errors.Join(err, f.Close())
+}
+
+// Close implements Bucket.
+func (d folder) Close() error { return d.root.Close() }
