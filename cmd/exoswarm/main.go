@@ -21,7 +21,7 @@ func root() *cobra.Command {
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(
-		quickstartCommand(), runCommand(), swarmCommand(), natsCommand(), versionCommand(),
+		quickstartCommand(), runCommand(), swarmCommand(), snapshotCommand(), natsCommand(), versionCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), agentCommand(), initCommand(), authCommand(), tierCommand(),
 	)
 	return cmd

@@ -18,7 +18,8 @@ type simulation struct {
 	conn    *natsq.Conn
 	name    string
 	spec    *swarm.Spec
-	timeout time.Duration // of each answer
+	timeout time.Duration     // of each answer
+	from    *jobs.SnapshotRef // what it begins as; for create
 }
 
 // findSimulation reads the record of a swarm.
@@ -41,7 +42,7 @@ func findSimulation(ctx context.Context, c *natsq.Conn, name string, timeout tim
 		if !spec.ByAgent() {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose groups are addressed: only swarms that were made with exoswarm swarm create take this", name)
 		}
-		return &simulation{c, name, spec, timeout}, nil
+		return &simulation{conn: c, name: name, spec: spec, timeout: timeout}, nil
 	}
 	return nil, fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", name, jobs.ErrNotFound)
 }
@@ -78,7 +79,7 @@ func (s *simulation) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	record := jobs.Swarm{Version: jobs.Version, ID: s.name, Name: s.name, Spec: spec, Groups: s.spec.Groups(), Created: time.Now().UTC()}
+	record := jobs.Swarm{Version: jobs.Version, ID: s.name, Name: s.name, Spec: spec, Groups: s.spec.Groups(), Created: time.Now().UTC(), From: s.from}
 	if err := s.conn.PutSwarm(ctx, record); err != nil {
 		return err
 	}
@@ -107,39 +108,47 @@ func removeSwarm(ctx context.Context, c *natsq.Conn, id string) error {
 
 // ask appends an entry and returns the data of its answer, which is of the kind want. An entry that is refused is a *jobs.Error.
 func (s *simulation) ask(ctx context.Context, kind string, data []byte, want string) ([]byte, error) {
+	from, seq, err := s.append(ctx, kind, data)
+	if err != nil {
+		return nil, err
+	}
+	wait, cancel := context.WithTimeoutCause(ctx, s.timeout, s.late(seq))
+	defer cancel()
+	e, err := s.answer(wait, from, seq)
+	if err != nil {
+		return nil, err
+	}
+	if e.Kind != want {
+		return nil, jobs.Errorf(jobs.CodeInternal, "swarm %s: entry %d, a %s, was answered with a %.100q", s.name, seq, kind, e.Kind)
+	}
+	return e.Data, nil
+}
+
+// append puts an entry into the log. It is number seq there, and its answer is not before number from of the log of answers.
+func (s *simulation) append(ctx context.Context, kind string, data []byte) (from, seq uint64, err error) {
 	in, out := s.conn.Log(s.name, 0, jobs.In), s.conn.Log(s.name, 0, jobs.Out)
-	wait, cancel := context.WithTimeoutCause(ctx, s.timeout, jobs.Errorf(jobs.CodeDeadline, "swarm %s: its log could not be written within %v", s.name, s.timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, jobs.Errorf(jobs.CodeDeadline, "swarm %s: its log could not be written within %v", s.name, s.timeout))
 	defer cancel()
 	for {
-		answered, err := out.Last(wait) // what is before it is not for the entry
+		answered, err := out.Last(ctx) // what is before it is not for the entry
 		if err != nil {
-			return nil, ended(wait, err)
+			return 0, 0, ended(ctx, err)
 		}
-		last, err := in.Last(wait)
+		last, err := in.Last(ctx)
 		if err != nil {
-			return nil, ended(wait, err)
+			return 0, 0, ended(ctx, err)
 		}
 		if last.Kind == jobs.EntryEnd {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: its log has ended", s.name)
+			return 0, 0, jobs.Errorf(jobs.CodeInvalid, "swarm %s: its log has ended", s.name)
 		}
-		err = in.Append(wait, last.Seq, jobs.Entry{Kind: kind, Ref: last.Ref + 1, Data: data})
-		if errors.Is(err, jobs.ErrFenced) && wait.Err() == nil { // somebody else has written meanwhile
+		err = in.Append(ctx, last.Seq, jobs.Entry{Kind: kind, Ref: last.Ref + 1, Data: data})
+		if errors.Is(err, jobs.ErrFenced) && ctx.Err() == nil { // somebody else has written meanwhile
 			continue
 		}
 		if err != nil {
-			return nil, ended(wait, err)
+			return 0, 0, ended(ctx, err)
 		}
-		seq := last.Seq + 1
-		wait, cancel := context.WithTimeoutCause(ctx, s.timeout, s.late(seq))
-		defer cancel()
-		e, err := s.answer(wait, answered.Seq+1, seq)
-		if err != nil {
-			return nil, err
-		}
-		if e.Kind != want {
-			return nil, jobs.Errorf(jobs.CodeInternal, "swarm %s: entry %d, a %s, was answered with a %.100q", s.name, seq, kind, e.Kind)
-		}
-		return e.Data, nil
+		return answered.Seq + 1, last.Seq + 1, nil
 	}
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -19,10 +21,30 @@ import (
 
 func swarmCommand() *cobra.Command {
 	create := &cobra.Command{
-		Use: "create -f SPEC", Short: "Make a swarm whose agents are addressed, and wait until a GPU agent serves it", Args: cobra.NoArgs,
+		Use: "create -f SPEC | create NAME --from SNAPSHOT", Short: "Make a swarm whose agents are addressed, and wait until a GPU agent serves it", Args: cobra.MaximumNArgs(1),
+		Long: `Make a swarm whose agents are addressed, and wait until a GPU agent serves it.
+
+With --from its agents begin as those of a snapshot. The spec is that of the snapshot, which is read from --snapshots, the place that the GPU agents
+have; or that of -f, whose cell, seed, features, candidates and groups must be the same. --agents makes them more, where those added have seen
+nothing, or fewer. Without access to that place use -f and --digest, which exoswarm swarm snapshot prints. The snapshot must stay as long as the swarm: an
+agent process without a checkpoint begins with it.`,
 		RunE: connected(swarmCreate),
 	}
-	create.Flags().StringP("file", "f", "", "the swarm's spec, with addressed: agent (required)")
+	create.Flags().StringP("file", "f", "", "the swarm's spec, with addressed: agent")
+	create.Flags().String("from", "", "name of a snapshot that its agents begin as")
+	create.Flags().String("snapshots", "", "folder or s3://BUCKET/PREFIX of the snapshots, as the GPU agents have it")
+	create.Flags().String("digest", "", "SHA-256 of the snapshot's manifest, in place of --snapshots")
+	create.Flags().Int64("agents", 0, "how many agents, whole groups; 0: as many as the spec says")
+	snap := &cobra.Command{
+		Use: "snapshot NAME", Short: "Keep what all agents are, to make swarms of it", Args: cobra.ExactArgs(1),
+		Long: `Have the GPU agent write a snapshot to its --snapshots, as the entries before this one have left the agents. The swarm stands still meanwhile.`,
+		RunE: simulating(swarmSnapshot),
+	}
+	snap.Flags().String("name", "", "of the snapshot, 1 to 64 letters, digits, '-' or '_'; NAME and the time when empty")
+	snap.Flags().Bool("wait", true, "wait until it is complete")
+	reset := &cobra.Command{
+		Use: "reset NAME", Short: "Make all agents such as have seen nothing, with the weights that they have", Args: cobra.ExactArgs(1), RunE: simulating(swarmReset),
+	}
 	list := &cobra.Command{Use: "list", Short: "List the swarms, those of runs too", Args: cobra.NoArgs, RunE: connected(swarmList)}
 	tick := &cobra.Command{
 		Use: "tick NAME", Short: "Step all agents, each driven by the inputs that it holds", Args: cobra.ExactArgs(1), RunE: simulating(swarmTick),
@@ -44,10 +66,10 @@ nothing; a large one goes into several entries of the swarm's log.`,
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "End a swarm, and remove its log and its agents' state", Args: cobra.ExactArgs(1), RunE: connected(swarmDelete),
 	}
-	all := []*cobra.Command{create, list, tick, observe, query, remove}
+	all := []*cobra.Command{create, list, tick, observe, query, snap, reset, remove}
 	for _, c := range all {
 		natsFlag(c.Flags())
-		if c != remove && c != create {
+		if c != remove && c != create && c != reset {
 			outputFlag(c.Flags())
 		}
 		if c != remove && c != list {
@@ -69,29 +91,73 @@ func simulating(fn func(cmd *cobra.Command, s *simulation) error) func(*cobra.Co
 	})
 }
 
-func swarmCreate(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-	file, _ := cmd.Flags().GetString("file")
+func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	timeout, _ := cmd.Flags().GetDuration("timeout")
-	if file == "" {
-		return command.Usage("swarm create: -f is missing: name a swarm spec, such as examples/simulation/swarm.yaml")
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return command.Usage("swarm spec: %v: check -f", err)
-	}
-	spec, err := swarm.Parse(file, text)
+	spec, from, err := specOf(cmd, args)
 	if err != nil {
 		return err
 	}
-	if !spec.ByAgent() {
-		return command.Usage("swarm create: %s addresses groups: those get their rows from exoswarm run", file)
-	}
-	s := &simulation{c, spec.Name, spec, timeout}
+	s := &simulation{conn: c, name: spec.Name, spec: spec, timeout: timeout, from: from}
 	if err := s.create(cmd.Context()); err != nil {
 		return err
 	}
 	cmd.PrintErrf("swarm %s is served: %d agents in %d groups\n", spec.Name, spec.Agents, spec.Groups())
 	return nil
+}
+
+// specOf is the spec of a swarm to be made, and what its agents begin as.
+func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.SnapshotRef, err error) {
+	f := cmd.Flags()
+	file, _ := f.GetString("file")
+	name, _ := f.GetString("from")
+	switch {
+	case file == "" && name == "":
+		return nil, nil, command.Usage("swarm create: -f is missing: name a swarm spec, such as examples/simulation/swarm.yaml, or a snapshot with --from")
+	case file != "" && len(args) > 0:
+		return nil, nil, command.Usage("swarm create: -f %s says how the swarm is called: leave %s out", file, args[0])
+	case file == "" && len(args) == 0:
+		return nil, nil, command.Usage("swarm create: the name of the new swarm is missing: write exoswarm swarm create NAME --from %s", name)
+	}
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, nil, command.Usage("swarm spec: %v: check -f", err)
+		}
+		if spec, err = swarm.Parse(file, text); err != nil {
+			return nil, nil, err
+		}
+	}
+	if name != "" {
+		var kept *swarm.Spec
+		if from, kept, err = snapshotOf(cmd, name); err != nil {
+			return nil, nil, err
+		}
+		switch {
+		case spec == nil && kept == nil:
+			return nil, nil, command.Usage("swarm create: --digest without -f: give the swarm's spec, or --snapshots, where the snapshot has it")
+		case spec == nil:
+			spec = kept
+			spec.Name = args[0]
+		case kept != nil:
+			if err := spec.Continues(kept); err != nil {
+				return nil, nil, command.Usage("swarm create: snapshot %s: %v: correct %s", name, err, file)
+			}
+		}
+	}
+	if !spec.ByAgent() {
+		return nil, nil, command.Usage("swarm create: %s addresses groups: those get their rows from exoswarm run", cmp.Or(file, "snapshot "+name))
+	}
+	if agents, _ := f.GetInt64("agents"); agents != 0 {
+		spec.Agents = agents
+		data, err := json.Marshal(spec)
+		if err == nil {
+			spec, err = swarm.FromJSON(data)
+		}
+		if err != nil {
+			return nil, nil, command.Usage("swarm create: --agents: %v", err)
+		}
+	}
+	return spec, from, nil
 }
 
 func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {

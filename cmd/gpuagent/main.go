@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -32,6 +33,7 @@ func root() *cobra.Command {
 	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder of this agent alone, for compiled kernels and checkpoints; empty for none: what starts then replays every log")
+	f.String("snapshots", "", "folder, or s3://BUCKET/PREFIX, where snapshots of swarms are kept, the same for all agents; empty: they are refused")
 	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
 	f.String("device", "auto", "host, cuda:N, or auto: the first GPU, or the host where there is none")
 	f.Int64("memory-limit", 0, "most bytes of device memory to use; 0 for all")
@@ -96,6 +98,18 @@ func serve(cmd *cobra.Command) (err error) {
 	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, Metrics: counts, Tracing: tracing.Provider()}
 	if data != "" {
 		o.Checkpoints = checkpoints{filepath.Join(data, "checkpoints")}
+	}
+	if place, _ := f.GetString("snapshots"); place != "" {
+		b, err := bucket.Open(cmd.Context(), place)
+		if err != nil {
+			return command.Usage("--snapshots: %v", err)
+		}
+		defer func() {
+			if err := b.Close(); err != nil {
+				log.Warn("closing the place of snapshots", "error", err)
+			}
+		}()
+		o.Snapshots = b
 	}
 	agent := gpuagents.Start(o)
 	p := dev.Properties()

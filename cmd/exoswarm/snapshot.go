@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func snapshotCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list PLACE", Short: "List the snapshots in a folder or bucket", Args: cobra.ExactArgs(1),
+		RunE: inBucket(func(cmd *cobra.Command, b bucket.Bucket, _ []string) error { return snapshotList(cmd, b) }),
+	}
+	show := &cobra.Command{
+		Use: "show PLACE NAME", Short: "Show what a snapshot has: its variables, their types and files", Args: cobra.ExactArgs(2), RunE: inBucket(snapshotShow),
+	}
+	verify := &cobra.Command{
+		Use: "verify PLACE [NAME...]", Short: "Read every file and every checksum of snapshots, of all of them when none is named", Args: cobra.MinimumNArgs(1), RunE: inBucket(snapshotVerify),
+	}
+	all := []*cobra.Command{list, show, verify}
+	for _, c := range all {
+		c.Long = c.Short + ".\n\nPLACE is a folder, or s3://BUCKET/PREFIX, as the GPU agents have it (gpuagent --snapshots)."
+		outputFlag(c.Flags())
+	}
+	return group("snapshot", "Look at snapshots of swarms, without a cluster", all...)
+}
+
+// inBucket opens the place that the first argument names.
+func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) (err error) {
+		b, err := bucket.Open(cmd.Context(), args[0])
+		if err != nil {
+			return command.Usage("%v", err)
+		}
+		defer func() { err = errors.Join(err, b.Close()) }()
+		return fn(cmd, b, args[1:])
+	}
+}
+
+// snapshotNames lists what may be snapshots: folders with a manifest.
+func snapshotNames(ctx context.Context, b bucket.Bucket) ([]string, error) {
+	all, err := b.Folders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(name string) bool { return jobs.CheckID("snapshot", name) != nil })
+	slices.Sort(all)
+	return all, nil
+}
+
+func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
+	names, err := snapshotNames(cmd.Context(), b)
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "ENTRY", "CELL", "AGENTS", "GROUPS", "BYTES", "DIGEST", "ERROR")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		item := struct {
+			Name   string          `json:"name"`
+			Swarm  snapshot.Origin `json:"swarm,omitzero"`
+			Entry  uint64          `json:"entry,omitempty"`
+			Cell   string          `json:"cell,omitempty"`
+			Agents int64           `json:"agents,omitempty"`
+			Groups int             `json:"groups,omitempty"`
+			Bytes  int64           `json:"bytes,omitempty"`
+			SHA256 string          `json:"sha256,omitempty"`
+			Error  string          `json:"error,omitempty"`
+		}{Name: name}
+		m, digest, err := snapshot.ReadManifest(cmd.Context(), b, name)
+		switch {
+		case errors.Is(err, snapshot.ErrNotFound): // one that is being written, or was given up
+			continue
+		case err != nil:
+			item.Error = err.Error()
+			err = p.item(item, name, "", "", "", "", "", "", "", err)
+		default:
+			item.Swarm, item.Entry, item.Cell, item.Agents, item.Groups, item.Bytes, item.SHA256 = m.Swarm, m.Entry, m.Cell, m.Agents, m.Groups, m.Bytes(), digest
+			err = p.item(item, name, m.Swarm.ID, m.Entry, m.Cell, m.Agents, m.Groups, size(m.Bytes()), digest, "")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.end()
+}
+
+func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+	m, digest, err := snapshot.ReadManifest(cmd.Context(), b, names[0])
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "VARIABLE", "TYPE", "PER", "SHAPE", "FILES", "BYTES")
+	if err != nil {
+		return err
+	}
+	for _, v := range m.Variables {
+		rows, bytes := int64(0), int64(0)
+		for _, f := range v.Files {
+			rows, bytes = rows+f.Rows, bytes+f.Bytes
+		}
+		if err := p.item(v, v.Name, v.DType, v.Per, fmt.Sprintf("[%d, %d]", rows, v.Width), len(v.Files), size(bytes)); err != nil {
+			return err
+		}
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%s: entry %d of swarm %s, cell %s, seed %d, %d agents in %d groups, digest %s\n", m.Name, m.Entry, m.Swarm.ID, m.Cell, m.Seed, m.Agents, m.Groups, digest)
+	return nil
+}
+
+func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+	if len(names) == 0 {
+		all, err := snapshotNames(cmd.Context(), b)
+		if err != nil {
+			return err
+		}
+		for _, name := range all {
+			if _, _, err := snapshot.ReadManifest(cmd.Context(), b, name); !errors.Is(err, snapshot.ErrNotFound) {
+				names = append(names, name)
+			}
+		}
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "BYTES", "ERROR")
+	if err != nil {
+		return err
+	}
+	var bad []error
+	for _, name := range names {
+		item := struct {
+			Name  string `json:"name"`
+			Bytes int64  `json:"bytes"`
+			Error string `json:"error,omitempty"`
+		}{Name: name}
+		m, _, err := snapshot.ReadManifest(cmd.Context(), b, name)
+		if err == nil {
+			item.Bytes = m.Bytes()
+			err = snapshot.Verify(cmd.Context(), b, m, bytesProgress(cmd.ErrOrStderr(), m.Bytes()))
+		}
+		if cmd.Context().Err() != nil {
+			return errors.Join(err, command.ErrInterrupted)
+		}
+		if err != nil {
+			item.Error = err.Error()
+			bad = append(bad, err)
+		}
+		if err := p.item(item, name, size(item.Bytes), item.Error); err != nil {
+			return err
+		}
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	return errors.Join(bad...)
+}
+
+// bytesProgress rewrites a line on a terminal, twice a second. What it returns may be called by several goroutines.
+func bytesProgress(w io.Writer, total int64) func(done int64) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	var mu sync.Mutex
+	last := time.Now()
+	return func(done int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.Sub(last) > time.Second/2 || done == total {
+			last = now
+			fmt.Fprintf(w, "\r\033[K%s of %s", size(done), size(total))
+			if done == total {
+				fmt.Fprintln(w)
+			}
+		}
+	}
+}
+
+// snapshotOf is what a new swarm begins as, and the spec of the swarm that it was taken of, nil when the place is not known.
+func snapshotOf(cmd *cobra.Command, name string) (from *jobs.SnapshotRef, spec *swarm.Spec, err error) {
+	place, _ := cmd.Flags().GetString("snapshots")
+	digest, _ := cmd.Flags().GetString("digest")
+	from = &jobs.SnapshotRef{Name: name, SHA256: digest}
+	if place == "" {
+		if digest == "" {
+			return nil, nil, command.Usage("swarm create: --from %s: give --snapshots, or --digest of its manifest", name)
+		}
+		return from, nil, from.Validate()
+	}
+	b, err := bucket.Open(cmd.Context(), place)
+	if err != nil {
+		return nil, nil, command.Usage("--snapshots: %v", err)
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	m, found, err := snapshot.ReadManifest(cmd.Context(), b, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if digest != "" && digest != found {
+		return nil, nil, command.Usage("swarm create: snapshot %s has the digest %s, not that of --digest", name, found)
+	}
+	from.SHA256 = found
+	spec, err = swarm.FromJSON(m.Spec)
+	return from, spec, err
+}
+
+func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
+	name, _ := cmd.Flags().GetString("name")
+	if name == "" {
+		const stamp = "-20060102T150405Z"
+		name = s.name[:min(len(s.name), 64-len(stamp))] + time.Now().UTC().Format(stamp)
+	}
+	if err := jobs.CheckID("snapshot", name); err != nil {
+		return command.Usage("swarm snapshot: --name: %v", err)
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "ENTRY", "AGENTS", "GROUPS", "BYTES", "DIGEST")
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(jobs.Snapshot{Version: jobs.Version, Name: name})
+	if err != nil {
+		return fmt.Errorf("encode a snapshot: %w", err)
+	}
+	if wait, _ := cmd.Flags().GetBool("wait"); !wait {
+		_, seq, err := s.append(cmd.Context(), jobs.EntrySnapshot, data)
+		if err != nil {
+			return err
+		}
+		if err := p.item(map[string]any{"name": name, "entry": seq}, name, seq); err != nil {
+			return err
+		}
+		return p.end()
+	}
+	if data, err = s.ask(cmd.Context(), jobs.EntrySnapshot, data, jobs.EntrySnapshotted); err != nil {
+		return err
+	}
+	done, err := jobs.DecodeSnapshotted(data)
+	if err != nil {
+		return err
+	}
+	if err := p.item(done, done.Name, done.Entry, done.Agents, done.Groups, size(done.Bytes), done.SHA256); err != nil {
+		return err
+	}
+	return p.end()
+}
+
+func swarmReset(cmd *cobra.Command, s *simulation) error {
+	data, err := json.Marshal(jobs.Reset{Version: jobs.Version})
+	if err != nil {
+		return fmt.Errorf("encode a reset: %w", err)
+	}
+	_, err = s.ask(cmd.Context(), jobs.EntryReset, data, jobs.EntryCleared)
+	return err
+}
