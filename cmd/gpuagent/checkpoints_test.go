@@ -18,6 +18,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -106,12 +107,18 @@ func (r *rig) agent(tb testing.TB, dir string) *gpuagents.Agent {
 
 func (r *rig) agentWith(tb testing.TB, c gpuagents.Checkpoints) *gpuagents.Agent {
 	tb.Helper()
+	return r.keepingAgent(tb, c, nil)
+}
+
+// keepingAgent is agentWith for an agent that has a place for snapshots.
+func (r *rig) keepingAgent(tb testing.TB, c gpuagents.Checkpoints, s snapshot.Store) *gpuagents.Agent {
+	tb.Helper()
 	dev, err := cuda.Open(tb.Context(), "host", cuda.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	a := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: dev, Queue: r.conn, Checkpoints: c, LeaseTTL: time.Minute, // none is lost on a busy machine
+		Name: "agent", Device: dev, Queue: r.conn, Checkpoints: c, Snapshots: s, LeaseTTL: time.Minute, // none is lost on a busy machine
 		Logger: slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	tb.Cleanup(func() {
@@ -149,7 +156,12 @@ func (r *rig) put(tb testing.TB, id, text string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := r.conn.PutSwarm(tb.Context(), jobs.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: groups}); err != nil {
+	r.record(tb, jobs.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: groups})
+}
+
+func (r *rig) record(tb testing.TB, s jobs.Swarm) {
+	tb.Helper()
+	if err := r.conn.PutSwarm(tb.Context(), s); err != nil {
 		tb.Fatal(err)
 	}
 }
