@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// kept are entries of a swarm of many agents: steps of it, snapshots, a reset, and a snapshot whose name is taken.
+func kept(t *testing.T, agents int) (all []jobs.Entry) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(3, 3))
+	add := func(kind string, v any) {
+		data, err := json.Marshal(v)
+		if o, ok := v.(*batch.AgentObservations); ok {
+			data, err = o.Encode()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, jobs.Entry{Kind: kind, Ref: uint64(len(all) + 1), Data: data})
+	}
+	for i := range 12 {
+		o := &batch.AgentObservations{Width: 2}
+		for range 20_000 {
+			o.Agent = append(o.Agent, uint32(r.IntN(agents)))
+			o.Features = append(o.Features, float32(r.Float64()), float32(r.Float64()))
+		}
+		add(jobs.EntryObserve, o)
+		add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+		add(jobs.EntrySnapshot, jobs.Snapshot{Version: jobs.Version, Name: fmt.Sprint("s", i-i%5/4)}) // the fifth has the name of the fourth
+		if i == 6 {
+			add(jobs.EntryReset, jobs.Reset{Version: jobs.Version})
+		}
+	}
+	return all
+}
+
+// files are those below a folder, by name.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		all[strings.TrimPrefix(path, dir)] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestKilledInSnapshots kills the process that serves a swarm in the middle of snapshots: each has one answer, and all answers and all files are,
+// byte for byte, those of a process that was never killed. EXOSWARM_KILLS is the number of kills, 4 by default.
+func TestKilledInSnapshots(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	most := 4
+	if text := os.Getenv("EXOSWARM_KILLS"); text != "" {
+		var err error
+		if most, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("EXOSWARM_KILLS: %v", err)
+		}
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	const agents = 600_000
+	spec, err := swarm.Parse("test.yaml", fmt.Appendf(nil, "name: x\naddressed: agent\nagents: %d\nagents_per_group: 24\npage_size: 256KiB\nfeatures: [a, b]\n"+
+		"cell: {kind: leaky}\ncheckpoint: {interval: 100ms, entries: 3}\n", agents))
+	if err != nil {
+		t.Fatal(err)
+	}
+	specJSON, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	c := &cluster{bin: binaries(t)}
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	conn, err := natsq.Connect(ctx, natsq.Options{URL: c.url, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	all := kept(t, agents)
+	data := t.TempDir()
+	start := func(place string) {
+		c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"),
+			"--nats", c.url, "--data-dir", data, "--snapshots", place, "--device", "host", "--lease-ttl", "1s")
+	}
+	run := func() (got []jobs.Entry, ended chan error) {
+		got, ended = make([]jobs.Entry, len(all)), make(chan error, 1)
+		announce(ctx, t, conn, specJSON, agents/24, all)
+		go func() {
+			have, err := answers(ctx, conn, "x", len(all))
+			copy(got, have)
+			ended <- err
+		}()
+		return got, ended
+	}
+	calm := filepath.Join(t.TempDir(), "calm")
+	start(calm)
+	want, ended := run()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	c.gpu.end(t, syscall.SIGTERM)
+	if err := removeSwarm(ctx, conn, "x"); err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, e := range want {
+		kinds[e.Kind]++
+	}
+	if kinds[jobs.EntrySnapshotted] != 10 || kinds[jobs.EntryRejected] != 2 || kinds[jobs.EntryCleared] != 1 {
+		t.Fatalf("answers %v", kinds)
+	}
+	// On a machine so busy that this process sleeps through all snapshots, the run proves nothing and is made again.
+	for attempt, kills := 1, 0; kills == 0; attempt++ {
+		if attempt > 5 {
+			t.Fatal("no run was killed in a snapshot")
+		}
+		place := filepath.Join(t.TempDir(), "disturbed")
+		start(place)
+		got, ended := run()
+		for done := false; !done; {
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Fatal(err)
+				}
+				done = true
+				continue
+			default:
+			}
+			begun, err := filepath.Glob(filepath.Join(place, "*", "*.partial"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(begun) == 0 || kills == most {
+				time.Sleep(100 * time.Microsecond) // between two looks
+				continue
+			}
+			time.Sleep(time.Duration(r.Int64N(int64(40 * time.Millisecond)))) // the moment of the kill, not a wait for anything
+			c.gpu.end(t, syscall.SIGKILL)
+			kills++
+			start(place)
+		}
+		c.gpu.end(t, syscall.SIGTERM)
+		if err := removeSwarm(ctx, conn, "x"); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d kills, answers %v", kills, kinds)
+		for i, e := range got {
+			if e.Kind != want[i].Kind || e.Ref != want[i].Ref || !bytes.Equal(e.Data, want[i].Data) {
+				t.Fatalf("answer %d is a %s to %d, that of an undisturbed process a %s to %d, or their bytes differ: %.300q and %.300q", i+1, e.Kind, e.Ref, want[i].Kind, want[i].Ref, e.Data, want[i].Data)
+			}
+		}
+		have, need := files(t, place), files(t, calm)
+		for name, text := range need {
+			if have[name] != text {
+				t.Errorf("%s is not that of an undisturbed process", name)
+			}
+			delete(have, name)
+		}
+		for name := range have {
+			t.Errorf("%s is left", name)
+		}
+		if len(need) != 10*7 {
+			t.Errorf("%d files", len(need))
+		}
+	}
+}
+
+// announce makes a swarm x with entries in its log.
+func announce(ctx context.Context, t *testing.T, c *natsq.Conn, spec json.RawMessage, groups int, all []jobs.Entry) {
+	t.Helper()
+	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		if err := c.Log("x", 0, d).Create(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, e := range all {
+		if err := c.Log("x", 0, jobs.In).Append(ctx, uint64(i), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "x", Name: "x", Spec: spec, Groups: groups}); err != nil {
+		t.Fatal(err)
+	}
+}
