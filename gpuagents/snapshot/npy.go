@@ -75,7 +75,7 @@ func readHeader(r io.Reader) (a array, err error) {
 		n, _ = fmt.Sscanf(rest, ", 'fortran_order': False, 'shape': (%d, %d), }", &a.rows, &a.width)
 	}
 	// What was understood must be all that there is.
-	if n != 2 || a.rows < 0 || a.width < 1 || !strings.HasPrefix(string(a.header()[len(npyMagic)+2:]), dict) {
+	if n != 2 || a.rows < 0 || a.width < 1 || strings.TrimRight(string(a.header()[len(npyMagic)+2:]), " \n") != dict {
 		return array{}, fmt.Errorf("%w: a .npy header that this program does not write: %.100q", ErrCorrupt, dict)
 	}
 	return a, nil
