@@ -1,0 +1,230 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/memblob"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// buckets are one of each kind; that of an object store is one in memory behind the same interface, below a prefix.
+func buckets(t *testing.T) map[string]Bucket {
+	t.Helper()
+	dir := t.TempDir()
+	plain, err := Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byURL, err := Open(t.Context(), "file://"+filepath.Join(dir, "made", "for", "it"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]Bucket{"folder": plain, "file URL": byURL, "object store": remote{blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")}}
+	t.Cleanup(func() {
+		for name, b := range all {
+			if err := b.Close(); err != nil {
+				t.Error(name, err)
+			}
+		}
+	})
+	return all
+}
+
+func put(t *testing.T, b Bucket, name, text string) snapshot.Object {
+	t.Helper()
+	o, err := b.Create(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(o, text); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func get(t *testing.T, b Bucket, name string) (string, error) {
+	t.Helper()
+	in, err := b.Open(t.Context(), name)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(in)
+	return string(text), errors.Join(err, in.Close())
+}
+
+// TestBuckets: an object is there when it is committed and not before, in place of an earlier one, and not at all when it was given up.
+func TestBuckets(t *testing.T) {
+	for kind, b := range buckets(t) {
+		t.Run(kind, func(t *testing.T) {
+			if _, err := get(t, b, "a/x"); !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+			if err := b.Sweep(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+			o := put(t, b, "a/x", "one")
+			if text, err := get(t, b, "a/x"); !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("%q, %v before it is committed", text, err)
+			}
+			if err := o.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			o.Abort()
+			if text, err := get(t, b, "a/x"); err != nil || text != "one" {
+				t.Fatalf("%q, %v", text, err)
+			}
+			o = put(t, b, "a/x", "two")
+			o.Abort()
+			o.Abort()
+			if text, err := get(t, b, "a/x"); err != nil || text != "one" {
+				t.Fatalf("%q, %v after another was given up", text, err)
+			}
+			// Two at once: each is whole, and the last one stays.
+			first, second := put(t, b, "a/x", "first"), put(t, b, "a/x", "second")
+			if err := errors.Join(second.Commit(), first.Commit()); err != nil {
+				t.Fatal(err)
+			}
+			if text, err := get(t, b, "a/x"); err != nil || text != "first" {
+				t.Fatalf("%q, %v", text, err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			late, err := b.Create(ctx, "c/late")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			_, werr := io.WriteString(late, "x")
+			if err := errors.Join(werr, late.Commit()); err == nil {
+				t.Error("it is committed after its context has ended")
+			}
+			late.Abort()
+			if _, err := get(t, b, "c/late"); !errors.Is(err, fs.ErrNotExist) {
+				t.Error(err)
+			}
+			if err := put(t, b, "b/y", "y").Commit(); err != nil {
+				t.Fatal(err)
+			}
+			names, err := b.Folders(t.Context())
+			names = slices.DeleteFunc(names, func(n string) bool { return n == "c" || n == "made" }) // folders without an object
+			slices.Sort(names)
+			if err != nil || !slices.Equal(names, []string{"a", "b"}) {
+				t.Errorf("%q: %v", names, err)
+			}
+		})
+	}
+}
+
+// TestSnapshots: a snapshot goes through every kind of bucket.
+func TestSnapshots(t *testing.T) {
+	l, err := kernels.NewLayout([]kernels.Var{{Name: "row", Elem: kernels.F32, Width: 3}}, 5, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, b := range buckets(t) {
+		t.Run(kind, func(t *testing.T) {
+			page := make([]byte, 4096)
+			p := &snapshot.Pages{
+				Layout: l, Groups: 9,
+				Read:  func(_ uint64, buf []byte) error { copy(buf, page); return nil },
+				Write: func(_ uint64, content []byte) error { copy(page, content); return nil },
+			}
+			page[l.Offsets[0]] = 42
+			m, digest, err := snapshot.Save(t.Context(), b, snapshot.Manifest{Name: "kept", Swarm: snapshot.Origin{ID: "x"}, Entry: 1, Spec: []byte("{}")}, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if read, again, err := snapshot.ReadManifest(t.Context(), b, "kept"); err != nil || again != digest || read.Bytes() != m.Bytes() {
+				t.Fatal(read, again, err)
+			}
+			clear(page)
+			if err := errors.Join(snapshot.Verify(t.Context(), b, m, nil), snapshot.Load(t.Context(), b, m, p)); err != nil || page[l.Offsets[0]] != 42 {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestFolder: a sweep removes what was begun and nothing else, and no name leads out of the folder.
+func TestFolder(t *testing.T) {
+	outside := t.TempDir()
+	dir := filepath.Join(outside, "in")
+	b, err := Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := put(t, b, "a/x", "x").Commit(); err != nil {
+		t.Fatal(err)
+	}
+	begun := put(t, b, "a/y", "y")
+	if err := b.Sweep(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := begun.Commit(); err == nil {
+		t.Error("what was swept away is committed")
+	}
+	if names, err := filepath.Glob(filepath.Join(dir, "a", "*")); err != nil || len(names) != 1 {
+		t.Errorf("%v: %v", names, err)
+	}
+	if err := os.WriteFile(filepath.Join(outside, "secret"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"../secret", "out/secret", "a/../../secret"} {
+		if text, err := get(t, b, name); err == nil {
+			t.Errorf("%s is read: %q", name, text)
+		}
+		if o, err := b.Create(t.Context(), name+"2"); err == nil {
+			o.Abort()
+			t.Errorf("%s2 can be written", name)
+		}
+	}
+}
+
+// TestOpen: a place that is none is refused with what to write instead.
+func TestOpen(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for place, says := range map[string]string{
+		"": "name a folder or s3://", "ftp://x/y": "name a folder, file:///FOLDER or s3://", "s3://": "name a folder", "file://host/x": "name a folder",
+		"://": "missing protocol", file: "not a directory", "s3://bucket/prefix?color=red": "unknown query parameter",
+	} {
+		b, err := Open(t.Context(), place)
+		if err == nil {
+			_ = b.Close()
+		}
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: got %v, want %s", place, err, says)
+		}
+	}
+	// Nothing is asked of an object store until it is used.
+	b, err := Open(t.Context(), "s3://bucket/a/prefix?region=us-east-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
