@@ -50,6 +50,21 @@ func TestDecodeEntries(t *testing.T) {
 			t.Errorf("%.60s was read as %.60s: %v", data, back, err)
 		}
 	}
+	for data, want := range map[string]string{
+		`{"v":1,"name":"kept"}`:         "",
+		`{"v":1,"name":"../kept"}`:      `snapshot "../kept": use 1 to 64 letters`,
+		`{"v":1}`:                       `snapshot "": use 1 to 64 letters`,
+		`{"v":1,"name":"a","path":"/"}`: `snapshot: json: unknown field "path"`,
+		`{"v":2,"name":"a"}`:            "snapshot: it speaks protocol version 2",
+		`{"v":1,"name":["a"]}`:          "snapshot: json: cannot unmarshal array",
+	} {
+		_, err := DecodeSnapshot([]byte(data))
+		checkRefusal(t, data, err, want)
+	}
+	for data, want := range map[string]string{`{"v":1}`: "", `{"v":1,"seed":2}`: `reset: json: unknown field "seed"`, `{}`: "reset: it speaks protocol version 0"} {
+		_, err := DecodeReset([]byte(data))
+		checkRefusal(t, data, err, want)
+	}
 	want := Ticked{Version: Version, Stepped: 8, Tally: []uint64{3, 5}, Decided: []uint64{0, 1}, Undecided: 1}
 	data, err := json.Marshal(want)
 	if err != nil {

@@ -32,10 +32,12 @@ const (
 	Result     Name = "result"     // a message of the stream of results
 	Schedule   Name = "schedule"   // a request to exo.api.cron.add
 	Limits     Name = "limits"     // a tenant's entry in EXO_CONTROL
+	Swarm      Name = "swarm"      // a swarm's record in EXO_SWARMS
+	Snapshot   Name = "snapshot"   // an entry snapshot of a swarm's log
 )
 
 // Names lists the schemas.
-func Names() []Name { return []Name{Job, Submission, Result, Schedule, Limits} }
+func Names() []Name { return []Name{Job, Submission, Result, Schedule, Limits, Swarm, Snapshot} }
 
 const base = "https://exoswarm.dev/schema/v1/"
 
