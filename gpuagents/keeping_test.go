@@ -20,7 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-const keptGroups = 90
+const keptGroups = 82
 
 // keptTexts are swarms of both populations, and of all cells.
 var keptTexts = map[string]string{
@@ -75,9 +75,9 @@ func openStore(t *testing.T) snapshot.Store {
 // entriesFor are entries for the groups or agents that all swarms of a test have.
 func entriesFor(k *keeping, r *rand.Rand, n int) (all []jobs.Entry) {
 	for range n {
-		var v interface{ Encode() ([]byte, error) } = observations(r, keptGroups, 200, len(k.spec.Features))
+		var v interface{ Encode() ([]byte, error) } = observations(r, keptGroups, 100, len(k.spec.Features))
 		if k.spec.ByAgent() {
-			v = randomAgents(r, 3000, 400, len(k.spec.Features))
+			v = randomAgents(r, 2500, 200, len(k.spec.Features))
 		}
 		data, err := v.Encode()
 		if err != nil {
@@ -86,8 +86,8 @@ func entriesFor(k *keeping, r *rand.Rand, n int) (all []jobs.Entry) {
 		all = append(all, jobs.Entry{Kind: jobs.EntryObserve, Data: data})
 		if k.spec.ByAgent() {
 			all = append(all,
-				jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":3}`)},
-				jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0,1,2,17,2999]}`)},
+				jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":2}`)},
+				jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0,1,2,17,2499]}`)},
 				jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"groups":[0,1,2,17,80]}`)})
 		}
 	}
@@ -127,7 +127,7 @@ func TestKept(t *testing.T) {
 			d, store := openHost(t), openStore(t)
 			k := openKeeping(t, d, store, text, keptGroups+10, nil)
 			r := rand.New(rand.NewPCG(1, 2))
-			applyAll(t, k, entriesFor(k, r, 3))
+			applyAll(t, k, entriesFor(k, r, 2))
 			s := take(t, k, "one", 4)
 			if s.Entry != 4 || s.Agents != k.about().agents || s.Groups != k.swarm.Groups || s.Bytes == 0 {
 				t.Fatalf("%+v", s)
@@ -150,7 +150,7 @@ func TestKept(t *testing.T) {
 					t.Errorf("%s: its pages mean what they do without the snapshot", what)
 				}
 			}
-			all := entriesFor(k, r, 3)
+			all := entriesFor(k, r, 2)
 			want := applyAll(t, k, all)
 			for what, o := range others {
 				for i, got := range applyAll(t, o, all) {

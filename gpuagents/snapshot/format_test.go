@@ -124,8 +124,17 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add(good)
 	for _, change := range [][2]string{
-		{`"v": 1`, `"v": 2`}, {`"groups": 13`, `"groups": 134217729`}, {`"groups_per_file": 6`, `"groups_per_file": 0`}, {`"agent"`, `"agents"`}, {`"round"`, `"../round"`},
-		{`"width": 3`, `"width": -3`}, {`"name": "s"`, `"name": ".."`}, {`"entry": 7`, `"entry": 0`}, {`"bfloat16"`, `"float16"`}, {`"cell"`, `"cells"`}, {`"sha256": "`, `"sha256": "A`},
+		{`"v": 1`, `"v": 2`},
+		{`"groups": 13`, `"groups": 134217729`},
+		{`"groups_per_file": 6`, `"groups_per_file": 0`},
+		{`"agent"`, `"agents"`},
+		{`"round"`, `"../round"`},
+		{`"width": 3`, `"width": -3`},
+		{`"name": "s"`, `"name": ".."`},
+		{`"entry": 7`, `"entry": 0`},
+		{`"bfloat16"`, `"float16"`},
+		{`"cell"`, `"cells"`},
+		{`"sha256": "`, `"sha256": "A`},
 	} {
 		bad := strings.Replace(string(good), change[0], change[1], 1)
 		if bad == string(good) {

@@ -19,72 +19,76 @@ func rowsPerGroup(v kernels.Var, agents int) int {
 // rowBytes is the length of a row of a variable.
 func rowBytes(v kernels.Var) int { return v.Width * v.Elem.Bytes() }
 
-// pieces calls f for the stretches of a page that a variable of some slots takes: byte at of the page, for n bytes, is column c.
-// Of a variable whose rows stand behind one another there is one stretch, of all columns.
-func pieces(l *kernels.Layout, v int, s slots, f func(c, at, n int)) {
+// place is where some slots of a variable stand in a page: columns of n bytes from byte at on, stride bytes apart. Of a variable whose rows stand
+// behind one another there is one column, of all elements.
+type place struct{ at, n, columns, stride int }
+
+func placeOf(l *kernels.Layout, v int, s slots) place {
 	of := l.Vars[v]
 	size := rowsPerGroup(of, l.Agents) * of.Elem.Bytes() // a slot of one column
-	if of.Together || of.Width == 1 {
-		size *= of.Width
-		f(0, int(l.Offsets[v])+s.first*size, s.n*size)
-		return
+	columns := of.Width
+	if of.Together {
+		size, columns = size*of.Width, 1
 	}
-	for c := range of.Width {
-		f(c, int(l.Offsets[v])+(c*l.Slots+s.first)*size, s.n*size)
-	}
+	return place{int(l.Offsets[v]) + s.first*size, s.n * size, columns, l.Slots * size}
 }
 
 // extract copies the rows of a variable out of a page, one behind the other; insert is its inverse. rows has their length and, as page has,
 // the alignment of eight bytes.
-func extract(l *kernels.Layout, v int, s slots, page, rows []byte) {
-	pieces(l, v, s, func(c, at, n int) {
-		if n == len(rows) {
-			copy(rows, page[at:at+n])
-			return
-		}
-		spread(l.Vars[v], rows, page[at:at+n], c, false)
-	})
-}
+func extract(l *kernels.Layout, v int, s slots, page, rows []byte) { move(l, v, s, page, rows, false) }
 
-func insert(l *kernels.Layout, v int, s slots, page, rows []byte) {
-	pieces(l, v, s, func(c, at, n int) {
-		if n == len(rows) {
-			copy(page[at:at+n], rows)
-			return
-		}
-		spread(l.Vars[v], rows, page[at:at+n], c, true)
-	})
-}
+func insert(l *kernels.Layout, v int, s slots, page, rows []byte) { move(l, v, s, page, rows, true) }
 
-// spread copies a column to or from its places in rows.
-func spread(v kernels.Var, rows, column []byte, c int, back bool) {
-	switch v.Elem.Bytes() {
-	case 1:
-		spreadOf(rows, column, v.Width, c, back)
-	case 2:
-		spreadOf(device.Of[uint16](rows), device.Of[uint16](column), v.Width, c, back)
-	case 4:
-		spreadOf(device.Of[uint32](rows), device.Of[uint32](column), v.Width, c, back)
-	default:
-		spreadOf(device.Of[uint64](rows), device.Of[uint64](column), v.Width, c, back)
-	}
-}
-
-func spreadOf[T any](rows, column []T, width, c int, back bool) {
-	if back {
-		for i := range column {
-			column[i] = rows[i*width+c]
+func move(l *kernels.Layout, v int, s slots, page, rows []byte, back bool) {
+	p := placeOf(l, v, s)
+	if p.columns == 1 {
+		if stretch := page[p.at:][:p.n]; back {
+			copy(stretch, rows)
+		} else {
+			copy(rows, stretch)
 		}
 		return
 	}
-	for i, x := range column {
-		rows[i*width+c] = x
+	switch l.Vars[v].Elem.Bytes() {
+	case 1:
+		transpose(p, page, rows, 1, back)
+	case 2:
+		transpose(p, device.Of[uint16](page), device.Of[uint16](rows), 2, back)
+	case 4:
+		transpose(p, device.Of[uint32](page), device.Of[uint32](rows), 4, back)
+	default:
+		transpose(p, device.Of[uint64](page), device.Of[uint64](rows), 8, back)
+	}
+}
+
+// blockRows are moved at a time: their columns stay in the first cache, and every line of memory is touched once.
+const blockRows = 64
+
+func transpose[T any](p place, page, rows []T, bytes int, back bool) {
+	at, n, stride, width := p.at/bytes, p.n/bytes, p.stride/bytes, p.columns
+	for first := 0; first < n; first += blockRows {
+		last := min(first+blockRows, n)
+		for c := range width {
+			column, to := page[at+c*stride:][first:last], rows[first*width+c:]
+			if back {
+				for i := range column {
+					column[i] = to[i*width]
+				}
+				continue
+			}
+			for i, x := range column {
+				to[i*width] = x
+			}
+		}
 	}
 }
 
 // overlay copies all variables of some slots from one page to another.
 func overlay(l *kernels.Layout, s slots, to, from []byte) {
 	for v := range l.Vars {
-		pieces(l, v, s, func(_, at, n int) { copy(to[at:at+n], from[at:at+n]) })
+		p := placeOf(l, v, s)
+		for at := p.at; at < p.at+p.columns*p.stride; at += p.stride {
+			copy(to[at:at+p.n], from[at:at+p.n])
+		}
 	}
 }

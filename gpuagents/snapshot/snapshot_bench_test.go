@@ -12,12 +12,15 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 )
 
-// benchState is a gigabyte of agents with 17 bytes or, of gru, 65 and their groups' counts, in pages of 2 MiB.
+// benchState is a gigabyte of agents with 17 bytes or about 65, in pages of 2 MiB.
 func benchState(b *testing.B, name string) *inMemory {
 	b.Helper()
 	vars, agents, groups := kernels.AgentLeakyVars(), 100, 620_000
-	if name == "gru" {
+	switch name {
+	case "gru":
 		vars, groups = kernels.AgentGRUVars(8, 5, kernels.F32), 160_000
+	case "columns": // as cells by group have them
+		vars, groups = []kernels.Var{{Name: "weights", Elem: kernels.F32, Width: 12}, {Name: "mean", Elem: kernels.F32, Width: 4}}, 160_000
 	}
 	p := newPages(b, vars, agents, groups, 2<<20)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -33,7 +36,7 @@ func benchState(b *testing.B, name string) *inMemory {
 // BenchmarkSave writes snapshots to a new folder below EXOSWARM_SNAPSHOT_DIR, or the temporary folder, and BenchmarkRaw the same bytes to files of the same size one after the
 // other, each synced. BenchmarkLoad and BenchmarkRawRead read them, from the page cache unless the machine has less memory than that.
 func BenchmarkSave(b *testing.B) {
-	for _, name := range []string{"leaky", "gru"} {
+	for _, name := range []string{"leaky", "gru", "columns"} {
 		b.Run(name, func(b *testing.B) {
 			p, dir := benchState(b, name), benchDir(b)
 			b.ResetTimer()
@@ -54,7 +57,7 @@ func BenchmarkSave(b *testing.B) {
 }
 
 func BenchmarkLoad(b *testing.B) {
-	for _, name := range []string{"leaky", "gru"} {
+	for _, name := range []string{"leaky", "gru", "columns"} {
 		b.Run(name, func(b *testing.B) {
 			p := benchState(b, name)
 			store := open(b, benchDir(b))
@@ -134,8 +137,8 @@ func benchDir(b *testing.B) string {
 	if dir == "" {
 		return b.TempDir()
 	}
-	dir, err := os.MkdirTemp(dir, "snapshots-")
-	if err != nil {
+	dir = filepath.Join(dir, fmt.Sprint("snapshots-", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
