@@ -151,6 +151,9 @@ func TestKept(t *testing.T) {
 				}
 			}
 			all := entriesFor(k, r, 2)
+			if s, ok := k.population.(*simulation); ok {
+				tallies(t, s, others)
+			}
 			want := applyAll(t, k, all)
 			for what, o := range others {
 				for i, got := range applyAll(t, o, all) {
@@ -173,6 +176,25 @@ func TestKept(t *testing.T) {
 				t.Errorf("snapshots of one state:\n%s\n%s", a, b)
 			}
 		})
+	}
+}
+
+// tallies compares what is beside the pages, which the next tick would count anew: one agent steps with inputs of zeros.
+func tallies(t *testing.T, s *simulation, others map[string]*keeping) {
+	t.Helper()
+	inputs := make([]float32, s.agents.cell.Features)
+	want, err := s.agents.Observe(t.Context(), []uint32{3}, inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, o := range others {
+		got, err := o.population.(*simulation).agents.Observe(t.Context(), []uint32{3}, inputs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if what == "other pages" && !slices.Equal(got.Tally, want.Tally) {
+			t.Errorf("tallies %v and %v", got.Tally, want.Tally)
+		}
 	}
 }
 
