@@ -5,6 +5,8 @@ import "context"
 // Subscription says which messages of a stream that is not the queue's own are wanted.
 type Subscription struct {
 	Stream, Subject string
+	// Push names what was pushed to an endpoint of CPU agents; Stream and Subject are empty then.
+	Push string
 	// Consumer is the durable consumer's name. Keep says that it outlives the job; otherwise the server forgets it after a day of silence.
 	Consumer string
 	Keep     bool
@@ -32,4 +34,14 @@ type Subscriber interface {
 	Ack(ctx context.Context, seq uint64)
 	// Close ends the reading and keeps the consumer. A second call does nothing.
 	Close()
+}
+
+// Publication is a message for a stream that is not the queue's own.
+type Publication struct {
+	Stream, Subject string
+	// ID tells it from others of the stream: a second message of one id is not stored, for as long as the stream remembers it.
+	ID string
+	// Type is the media type of Data; empty for none.
+	Type string
+	Data []byte
 }

@@ -95,7 +95,7 @@ func TestAuthCommands(t *testing.T) {
 	_, errs = as("viewer", 1, "queue", "stats")
 	has(errs, `may not publish to "$JS.API.STREAM.CREATE.`) // nobody has made the streams yet
 	_, errs = as("operator", 0, "init", "--yes")
-	has(errs, "15 changes applied")
+	has(errs, "16 changes applied")
 	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: srv.URL(), Login: natsq.Login{Credentials: creds("agent")}})
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		MaxMsgsPerSubject:  2 * jobs.MaxLogLines,
 		AllowMsgTTL:        true,
 		AllowAtomicPublish: true,
-	})
+	}, pushed())
 	for _, p := range pools() {
 		all = append(all, jetstream.StreamConfig{
 			Name:      jobStream(p),

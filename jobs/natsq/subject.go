@@ -39,16 +39,27 @@ const (
 // Subscribe makes a subscriber; the caller closes it. A stream of the queue itself is refused, and so is one that drops what no
 // consumer wants: the consumer is made anew where an attempt ended before its messages were acknowledged, so that they come in their order.
 func (c *Conn) Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error) {
-	for _, own := range []string{"EXO_", "KV_", "OBJ_", "$"} {
-		if strings.HasPrefix(s.Stream, own) {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "stream %s: it belongs to the queue or a bucket, and is no source", s.Stream)
-		}
+	switch {
+	case s.Push != "":
+		s.Stream, s.Subject = pushStream, pushSubject(s.Push)
+	case ownStream(s.Stream):
+		return nil, jobs.Errorf(jobs.CodeInvalid, "stream %s: it belongs to the queue or a bucket, and is no source", s.Stream)
 	}
 	r := &subscriber{c: c, s: s, last: s.After, acked: s.After}
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// ownStream says whether a stream is the queue's, or a bucket's.
+func ownStream(name string) bool {
+	for _, own := range []string{"EXO_", "KV_", "OBJ_", "$"} {
+		if strings.HasPrefix(name, own) {
+			return true
+		}
+	}
+	return false
 }
 
 // Unsubscribe removes a consumer. One that is not there is no error.

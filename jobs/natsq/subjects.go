@@ -13,6 +13,7 @@ const (
 	schedStream   = "EXO_SCHED"
 	waitStream    = "EXO_WAIT"
 	joblogStream  = "EXO_JOBLOGS"
+	pushStream    = "EXO_PUSH"
 	leaseBucket   = "EXO_LEASES"
 	swarmBucket   = "EXO_SWARMS"
 	cancelBucket  = "EXO_CANCEL"

@@ -21,7 +21,7 @@ import (
 func TestDenied(t *testing.T) {
 	c := start(t)
 	c.agent(t)
-	streams := []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS", "KV_EXO_CONTROL", "KV_EXO_TENANTS", "KV_EXO_CRON", "KV_EXO_LEASES", "OBJ_EXO_OBJECTS"}
+	streams := []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS", "EXO_PUSH", "KV_EXO_CONTROL", "KV_EXO_TENANTS", "KV_EXO_CRON", "KV_EXO_LEASES", "OBJ_EXO_OBJECTS"}
 	of := func(pattern string) (all []string) {
 		for _, s := range streams {
 			all = append(all, strings.ReplaceAll(pattern, "NAME", s))
@@ -34,7 +34,7 @@ func TestDenied(t *testing.T) {
 		of("$JS.API.CONSUMER.DELETE.NAME.c"), of("$JS.API.CONSUMER.MSG.NEXT.NAME.c"), of("$JS.API.CONSUMER.PAUSE.NAME.c"), of("$JS.API.DIRECT.GET.NAME"), of("$JS.API.DIRECT.GET.NAME.exo.res.x"),
 		[]string{
 			"exo.job.cpu.echo.normal.acme.x", "exo.job.cpu.echo.normal.umbrella.x", "exo.sched.cpu.echo.normal.acme.x", "exo.due.cpu.echo.normal.acme.x", "exo.wait.cpu.echo.normal.acme.x",
-			"exo.edge.a.b", "exo.fired.n.t", "exo.res.x", "exo.done.x", "exo.dead.cpu.echo.acme.x", "exo.progress.x", "exo.joblog.x", "exo.wake.cpu.echo.normal.acme", "exo.log.s.0.in", "exo.agent.drain.a",
+			"exo.edge.a.b", "exo.fired.n.t", "exo.res.x", "exo.done.x", "exo.dead.cpu.echo.acme.x", "exo.progress.x", "exo.joblog.x", "exo.wake.cpu.echo.normal.acme", "exo.log.s.0.in", "exo.push.x", "exo.out.x", "exo.agent.drain.a",
 			"$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_TENANTS.cpu.acme", "$KV.EXO_CANCEL.x", "$KV.EXO_CRON.n", "$KV.EXO_LEASES.k", "$KV.EXO_SWARMS.s", "$KV.EXO_AGENTS.a", "$O.EXO_OBJECTS.C.x", "$O.EXO_OBJECTS.M.x",
 			"$JS.ACK.EXO_JOBS_CPU.echo+normal+acme.1.1.1.1.1", "_INBOX.operator.x", "_INBOX.agent.x", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING",
 		})
@@ -52,7 +52,7 @@ func TestDenied(t *testing.T) {
 		},
 		auth.Agent: {
 			slices.Concat(changes, []string{
-				"$JS.API.STREAM.PURGE.EXO_RESULTS", "$JS.API.STREAM.PURGE.EXO_DEAD", "$JS.API.STREAM.PURGE.EXO_JOBLOGS", "$JS.API.STREAM.MSG.DELETE.EXO_JOBLOGS", "$JS.API.STREAM.PURGE.KV_EXO_CONTROL", "$JS.API.STREAM.PURGE.KV_EXO_TENANTS", "$JS.API.STREAM.PURGE.KV_EXO_LEASES",
+				"$JS.API.STREAM.PURGE.EXO_RESULTS", "$JS.API.STREAM.PURGE.EXO_DEAD", "$JS.API.STREAM.PURGE.EXO_JOBLOGS", "$JS.API.STREAM.PURGE.EXO_PUSH", "$JS.API.STREAM.MSG.DELETE.EXO_PUSH", "exo.push.a.b", "$JS.API.STREAM.MSG.DELETE.EXO_JOBLOGS", "$JS.API.STREAM.PURGE.KV_EXO_CONTROL", "$JS.API.STREAM.PURGE.KV_EXO_TENANTS", "$JS.API.STREAM.PURGE.KV_EXO_LEASES",
 				"$JS.API.STREAM.MSG.DELETE.EXO_RESULTS", "$JS.API.STREAM.MSG.DELETE.EXO_JOBS_CPU", "$JS.API.STREAM.MSG.DELETE.EXO_DEAD", "$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.echo+normal+acme",
 				"$JS.API.CONSUMER.DELETE.EXO_SCHED.promoter", "$JS.API.CONSUMER.PAUSE.EXO_JOBS_CPU.c", "$JS.API.STREAM.SNAPSHOT.EXO_JOBS_CPU", "$JS.API.STREAM.RESTORE.EXO_JOBS_CPU", "$JS.API.STREAM.LEADER.STEPDOWN.EXO_JOBS_CPU",
 				"$JS.API.ACCOUNT.PURGE.x", "$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_CONTROL.tenant.acme", "exo.agent.drain.a", "exo.api.submit", "exo.tenant.acme.submit", "exo.wake.cpu.echo.normal.acme", "exo.done.x",

@@ -49,7 +49,7 @@ const answerWithin = 6 * time.Minute
 // fixed are the streams that agents use and must not make, change or remove. Only the logs of swarms are theirs to make, and as the
 // name of a stream is one token, which a wildcard matches as a whole or not at all, those cannot be allowed by name.
 var fixed = []string{
-	"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS",
+	"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS", "EXO_PUSH",
 	"KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS", "KV_EXO_CRON", "KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
 }
 
@@ -84,7 +84,7 @@ func Roles() []Role {
 			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*", "$JS.API.STREAM.MSG.DELETE.EXO_WAIT",
 			"$JS.ACK.>", "$JS.FC.>",
-			"exo.job.>", "exo.sched.>", "exo.wait.>", "exo.edge.>", "exo.fired.>", "exo.res.*", "exo.dead.>", "exo.progress.*", "exo.joblog.*", "exo.log.>",
+			"exo.job.>", "exo.sched.>", "exo.wait.>", "exo.edge.>", "exo.fired.>", "exo.res.*", "exo.dead.>", "exo.progress.*", "exo.joblog.*", "exo.log.>", "exo.push.*", "exo.out.>",
 			"$KV.EXO_AGENTS.>", "$KV.EXO_CANCEL.>", "$KV.EXO_CRON.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>", "$KV.EXO_TENANTS.>", "$O.EXO_OBJECTS.>",
 		}),
 		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed), each("$JS.API.STREAM.DELETE.%s", fixed),

@@ -307,6 +307,40 @@ func TestAgent(t *testing.T) {
 	if err := me.DeleteObject(ctx, "o"); err != nil {
 		t.Error(err)
 	}
+	// What is pushed, alone and as a batch, is read behind the consumer that the agent makes.
+	if _, err := me.Push(ctx, "p", "k", [][]byte{[]byte("1\n")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := me.Push(ctx, "p", "", [][]byte{[]byte("2\n"), []byte("3\n")}); err != nil {
+		t.Fatal(err)
+	}
+	in, err := me.Subscribe(ctx, jobs.Subscription{Push: "p", Consumer: "push-p", Keep: true, Ahead: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1\n", "2\n", "3\n"} {
+		m, err := in.Next(ctx)
+		if err != nil || string(m.Data) != want {
+			t.Fatalf("%q, %v", m.Data, err)
+		}
+		in.Ack(ctx, m.Seq)
+	}
+	in.Close()
+	// A stream of somebody else's takes what jobs publish below exo.out. Others of the account are refused by the server.
+	admin, _ := c.raw(t, auth.Operator)
+	made := []byte(`{"name":"taken","subjects":["exo.out.>","plant.>"],"storage":"file","retention":"limits","discard":"old","num_replicas":1,"max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0}`)
+	if a, err := admin.RequestWithContext(ctx, "$JS.API.STREAM.CREATE.taken", made); err != nil || bytes.Contains(a.Data, []byte(`"error"`)) {
+		t.Fatalf("%s %v", a.Data, err)
+	}
+	if err := me.Publish(ctx, jobs.Publication{Stream: "taken", Subject: "exo.out.a", ID: "i", Data: []byte("x")}); err != nil {
+		t.Error(err)
+	}
+	if id, err := me.Published(ctx, "taken", "exo.out.a"); err != nil || id != "i" {
+		t.Errorf("%q, %v", id, err)
+	}
+	if err := me.Publish(ctx, jobs.Publication{Stream: "taken", Subject: "plant.a", ID: "i", Data: []byte("x")}); !errors.Is(err, jobs.ErrDenied) {
+		t.Errorf("a subject of others: %v", err)
+	}
 	entry, err := me.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,84 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// outSubject begins the subjects below exo. that are free for what jobs publish: those that the role of agents has.
+const outSubject = "exo.out."
+
+// ownSubject says whether a subject is one of the queue's, the server's or somebody's inbox.
+func ownSubject(subject string) bool {
+	for _, p := range []string{"exo.", "$", "_"} {
+		if strings.HasPrefix(subject, p) {
+			return !strings.HasPrefix(subject, outSubject)
+		}
+	}
+	return subject == "exo"
+}
+
+// Publish stores a message in a stream that is not the queue's own, once for all calls with one id within the stream's memory of them, and returns when it is
+// stored. The stream must be there and hold the subject. After jobs.ErrUnavailable the same call may be repeated.
+func (c *Conn) Publish(ctx context.Context, p jobs.Publication) error {
+	what := "publish to " + p.Subject + " of stream " + p.Stream
+	if ownStream(p.Stream) || ownSubject(p.Subject) || strings.ContainsAny(p.Subject, "*> \t\r\n") {
+		return jobs.Errorf(jobs.CodeInvalid, "%s: it belongs to the queue, or is a pattern: name a subject of a stream of your own, below %s where agents have a role", what, outSubject)
+	}
+	if most := c.nc.MaxPayload(); int64(len(p.Data)) > most {
+		return jobs.Errorf(jobs.CodeInvalid, "%s: a message of %d bytes, the server takes %d", what, len(p.Data), most)
+	}
+	m := &nats.Msg{Subject: p.Subject, Data: p.Data}
+	setHeader(m, jetstream.MsgIDHeader, p.ID)
+	setHeader(m, jetstream.ExpectedStreamHeader, p.Stream)
+	if p.Type != "" {
+		setHeader(m, "Content-Type", p.Type)
+	}
+	c.inject(ctx, m)
+	err := c.publish(ctx, what, m)
+	if many, full := refused(err); many || full {
+		return fmt.Errorf("%s: %w: the stream takes no more", what, jobs.ErrFull)
+	}
+	var api *jetstream.APIError
+	if errors.As(err, &api) && !transient(err) {
+		return jobs.Errorf(jobs.CodeInvalid, "%s: %v: correct the sink, or the stream", what, err)
+	}
+	return err
+}
+
+// Published returns the id of the last message of a subject that a stream holds, empty when it holds none.
+func (c *Conn) Published(ctx context.Context, stream, subject string) (id string, err error) {
+	err = c.retry(ctx, "look at stream "+stream, func(ctx context.Context) error {
+		s, err := c.js.Stream(ctx, stream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return jobs.Errorf(jobs.CodeInvalid, "there is no stream %s: make one that holds %s", stream, subject)
+		}
+		if err != nil {
+			return err
+		}
+		for _, held := range s.CachedInfo().Config.Subjects {
+			if overlap(held, subject) {
+				return nil
+			}
+		}
+		return jobs.Errorf(jobs.CodeInvalid, "stream %s does not hold %s, it holds %s: correct the sink, or the stream", stream, subject, strings.Join(s.CachedInfo().Config.Subjects, ", "))
+	})
+	if err != nil {
+		return "", err
+	}
+	m, err := c.lastRetry(ctx, stream, subject)
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return m.Header.Get(jetstream.MsgIDHeader), nil
+}
