@@ -65,14 +65,22 @@ func (r *ndjsonReader) next() (row, *reject, error) {
 	}
 }
 
-func (r *ndjsonReader) parse(line []byte) (row, string) {
+// checkObject says why a line that is not empty is no JSON object.
+func checkObject(line []byte) (problem string) {
 	switch {
 	case !utf8.Valid(line):
-		return row{}, "it is not valid UTF-8"
+		return "it is not valid UTF-8"
 	case !json.Valid(line):
-		return row{}, "it is not valid JSON"
+		return "it is not valid JSON"
 	case line[0] != '{':
-		return row{}, "it is not a JSON object"
+		return "it is not a JSON object"
+	}
+	return ""
+}
+
+func (r *ndjsonReader) parse(line []byte) (row, string) {
+	if problem := checkObject(line); problem != "" {
+		return row{}, problem
 	}
 	clear(r.found)
 	if twice := r.members(line); twice != "" {

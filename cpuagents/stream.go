@@ -63,6 +63,8 @@ type SeriesSource struct {
 	Object *ObjectSpec `json:"object,omitempty"`
 	// NATS is for a URI that begins with nats:. It must be there then.
 	NATS *SubjectSpec `json:"nats,omitempty"`
+	// Push is for a URI that begins with push:. It must be there then.
+	Push *PushSpec `json:"push,omitempty"`
 }
 
 // SeriesSummary is what became of one series.
@@ -231,7 +233,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, er
 
 // remote says whether a source is read document by document, and what was read kept on the queue.
 func (s *Streamer) remote(uri string) bool {
-	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "nats:"} {
+	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "nats:", "push:"} {
 		if strings.HasPrefix(uri, p) {
 			return true
 		}
@@ -249,6 +251,8 @@ func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns ColumnSp
 		return newWatchFetcher(src.URI, src.Format, src.Watch, s.Files)
 	case strings.HasPrefix(src.URI, "nats:"):
 		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s.Queue)
+	case strings.HasPrefix(src.URI, "push:"):
+		return newPushFetcher(src.URI, src.Format, src.Push, s.Queue)
 	case strings.HasPrefix(src.URI, "s3://"):
 		return newObjectFetcher(src.URI, src.Format, src.Object, s.Egress, s.Secrets)
 	case strings.HasPrefix(src.URI, "http"):

@@ -1,6 +1,7 @@
 package cpuagents
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -30,13 +31,22 @@ type SubjectSpec struct {
 	BatchSeconds  float64 `json:"batch_s,omitempty"`
 }
 
+// PushSpec says how to read what is pushed to an endpoint, at push:NAME. Rows, For, or both bound it.
+type PushSpec struct {
+	// Rows is how many rows are read in all, up to 1,000,000,000, and those that were pushed together with the last of them; 0 for no bound.
+	Rows uint64 `json:"rows,omitempty"`
+	// For and BatchSeconds as those of SubjectSpec.
+	For          float64 `json:"for_s,omitempty"`
+	BatchSeconds float64 `json:"batch_s,omitempty"`
+}
+
 // batchBytes is how long a document of several messages gets before it is stored.
 const batchBytes = 8 << 20
 
 // subjectState is where such a source stands.
 type subjectState struct {
 	Seq   uint64    `json:"seq"`             // of the last message
-	Count uint64    `json:"count,omitempty"` // of messages
+	Count uint64    `json:"count,omitempty"` // of messages, or of rows that were pushed
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -53,9 +63,7 @@ type subjectFetcher struct {
 
 // newSubjectFetcher reads nats:STREAM/SUBJECT. consumer is the job's own.
 func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer string, queue Queue) (*subjectFetcher, error) {
-	bad := func(text string, args ...any) error {
-		return jobs.Errorf(jobs.CodeInvalid, "source %s: %s", uri, fmt.Sprintf(text, args...))
-	}
+	bad := badSource(uri)
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(uri, "nats:"), "/")
 	if !ok || stream == "" || strings.ContainsAny(stream, " .*>\\\t\r\n\x00") {
 		return nil, bad("write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject: what no stream keeps cannot be read again after a failure")
@@ -68,7 +76,42 @@ func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer st
 	if spec == nil {
 		spec = &SubjectSpec{}
 	}
-	f := &subjectFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: queue}
+	if spec.Consumer != "" && jobs.CheckID("consumer", spec.Consumer) != nil {
+		return nil, bad("consumer %s: use letters, digits, '-' and '_'", shorten(spec.Consumer))
+	}
+	sub := jobs.Subscription{Stream: stream, Subject: subject, Consumer: cmp.Or(spec.Consumer, consumer), Keep: spec.Consumer != "", New: spec.New}
+	return (&subjectFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: queue, sub: sub}).checked("messages")
+}
+
+// newPushFetcher reads push:NAME. Whichever job reads a name has its consumer: a later one takes over behind what this one has stored.
+func newPushFetcher(uri string, format Format, spec *PushSpec, queue Queue) (*subjectFetcher, error) {
+	bad := badSource(uri)
+	name := strings.TrimPrefix(uri, "push:")
+	if err := jobs.CheckID("name", name); err != nil {
+		return nil, bad("write push:NAME: %v", err)
+	}
+	if cmp.Or(format, "ndjson") != "ndjson" {
+		return nil, bad("format %s: what is pushed is ndjson here, however it came: leave the format out", format)
+	}
+	if spec == nil {
+		spec = &PushSpec{}
+	}
+	f := &subjectFetcher{
+		where: uri, format: "ndjson", spec: SubjectSpec{Messages: spec.Rows, For: spec.For, BatchSeconds: spec.BatchSeconds}, queue: queue,
+		sub: jobs.Subscription{Push: name, Consumer: "push-" + name, Keep: true},
+	}
+	return f.checked("rows")
+}
+
+func badSource(uri string) func(text string, args ...any) error {
+	return func(text string, args ...any) error {
+		return jobs.Errorf(jobs.CodeInvalid, "source %s: %s", uri, fmt.Sprintf(text, args...))
+	}
+}
+
+// checked fills in what is missing of the spec and returns what is wrong with the rest; what is counted goes by the name of counted.
+func (f *subjectFetcher) checked(counted string) (*subjectFetcher, error) {
+	bad := badSource(f.where)
 	if f.spec.BatchMessages == 0 {
 		f.spec.BatchMessages = 1000
 	}
@@ -77,19 +120,17 @@ func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer st
 	}
 	switch s := f.spec; {
 	case s.Messages == 0 && s.For == 0:
-		return nil, bad("it has no end: set messages, for_s, or both")
+		return nil, bad("it has no end: set %s, for_s, or both", counted)
 	case s.Messages > 1e9:
-		return nil, bad("messages %d: use 1 to 1000000000", s.Messages)
+		return nil, bad("%s %d: use 1 to 1000000000", counted, s.Messages)
 	case s.For != 0 && !(s.For >= 0.1 && s.For <= 31_536_000):
 		return nil, bad("for_s %v: use 0.1 to 31536000", s.For)
 	case s.BatchMessages < 1 || s.BatchMessages > 10_000:
 		return nil, bad("batch_messages %d: use 1 to 10000", s.BatchMessages)
 	case !(s.BatchSeconds >= 0.001 && s.BatchSeconds <= 60):
 		return nil, bad("batch_s %v: use 0.001 to 60", s.BatchSeconds)
-	case s.Consumer != "" && jobs.CheckID("consumer", s.Consumer) != nil:
-		return nil, bad("consumer %s: use letters, digits, '-' and '_'", shorten(s.Consumer))
 	}
-	f.sub = jobs.Subscription{Stream: stream, Subject: subject, Consumer: cmp.Or(spec.Consumer, consumer), Keep: spec.Consumer != "", New: spec.New, Ahead: f.spec.BatchMessages}
+	f.sub.Ahead = f.spec.BatchMessages
 	return f, nil
 }
 
@@ -154,9 +195,14 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 			defer cancel()
 		}
 		st.Seq = m.Seq
-		st.Count++
-		if f.format == "ndjson" {
+		switch {
+		case f.sub.Push != "": // whole lines
+			st.Count += uint64(bytes.Count(m.Data, []byte{'\n'}))
+		case f.format == "ndjson":
 			m.Data = append(m.Data, '\n')
+			fallthrough
+		default:
+			st.Count++
 		}
 		size += len(m.Data)
 		if _, err := w.Write(m.Data); err != nil {

@@ -36,6 +36,12 @@ func root() *cobra.Command {
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach; none by default")
 	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME; env:NAME is the variable "+secret.Prefix+"NAME")
 	f.Int64("max-unpacked", 64<<30, "most bytes that one packed source (.gz, .zst) may unpack to")
+	f.String("push-listen", "", "HOST:PORT to take rows at, for sources at push:NAME; none by default. Any host but a loopback address needs --push-token")
+	f.StringArray("push-token", nil, "NAME=env:SECRET or NAME=file:SECRET: the bearer token that may push to NAME; several of one name are all good")
+	f.String("push-cert", "", "file with the certificate of --push-listen, in PEM")
+	f.String("push-key", "", "file with the key of --push-cert")
+	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, as it comes; up to 67108864")
+	f.Int("push-max-rows", 1_000_000, "most rows of a push")
 	f.Int("concurrency", 4, "jobs at a time")
 	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
 	command.MetricsFlag(f)
@@ -126,6 +132,11 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, files.Close()) }()
+	push, err := listenPush(cmd, conn, secrets, metrics, log)
+	if err != nil {
+		return err
+	}
+	defer closePush(push)
 	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log, Egress: guard, Secrets: secrets}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
 		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Metrics: counts, Logger: log,
@@ -164,6 +175,7 @@ func serve(cmd *cobra.Command) (err error) {
 		defer func() { err = errors.Join(refused, err) }()
 	}
 	log.Info("draining", "reason", context.Cause(ctx))
+	closePush(push)
 	gateway.Close()
 	err = drain(worker)
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -172,6 +184,46 @@ func serve(cmd *cobra.Command) (err error) {
 		log.Warn("the registry forgets this agent by itself", "error", cerr)
 	}
 	return err
+}
+
+// listenPush starts the push endpoint, where there is to be one.
+func listenPush(cmd *cobra.Command, conn *natsq.Conn, secrets *secret.Store, metrics *command.Metrics, log *slog.Logger) (*cpuagents.Push, error) {
+	f := cmd.Flags()
+	o := cpuagents.PushOptions{Secrets: secrets, Queue: conn, Logger: log, Metrics: metrics}
+	o.Addr, _ = f.GetString("push-listen")
+	o.Cert, _ = f.GetString("push-cert")
+	o.Key, _ = f.GetString("push-key")
+	o.MaxBody, _ = f.GetInt64("push-max-body")
+	o.MaxRows, _ = f.GetInt("push-max-rows")
+	list, _ := f.GetStringArray("push-token")
+	if o.Addr == "" {
+		if len(list) > 0 || o.Cert != "" || o.Key != "" {
+			return nil, command.Usage("--push-token, --push-cert and --push-key are for --push-listen HOST:PORT")
+		}
+		return nil, nil
+	}
+	if o.MaxBody < 1 || o.MaxRows < 1 {
+		return nil, command.Usage("--push-max-body %d, --push-max-rows %d: use 1 or more", o.MaxBody, o.MaxRows)
+	}
+	var err error
+	if o.Tokens, err = cpuagents.ParseTokens(list); err != nil {
+		return nil, command.Usage("%v", err)
+	}
+	push, err := cpuagents.ListenPush(o)
+	if err != nil {
+		return nil, command.Usage("%v", err)
+	}
+	return push, nil
+}
+
+// closePush lets pushes under way finish.
+func closePush(p *cpuagents.Push) {
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	p.Close(ctx)
 }
 
 // drain gives the agent's jobs back to the queue.

@@ -1,0 +1,405 @@
+package cpuagents
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Pusher is what an endpoint needs of the queue.
+type Pusher interface {
+	// Push stores frames of rows, all or none, and returns when they are on the disk; again says that the key had been stored before. It fails with
+	// jobs.ErrFull when too much waits to be read, and with jobs.ErrUnavailable when the queue cannot be reached.
+	Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error)
+}
+
+// PushOptions configure ListenPush.
+type PushOptions struct {
+	// Addr is HOST:PORT to listen on. Any host but a loopback address needs Tokens.
+	Addr string
+	// Cert and Key are files in PEM for TLS 1.2 or later; both, or neither for plain HTTP.
+	Cert, Key string
+	// Tokens refer to the secrets that may push to a name; a name without one takes nothing. nil: every name takes from everybody.
+	Tokens  map[string][]string
+	Secrets *secret.Store // nil for those of the environment
+	Queue   Pusher
+	Logger  *slog.Logger
+	// MaxBody bounds a body in bytes as it comes; 0 means 16 MiB. MaxRows bounds its rows; 0 means 1,000,000. What it unpacks to is bounded by four times
+	// MaxBody, and so are its rows as JSON.
+	MaxBody int64
+	MaxRows int
+	// Timeout bounds a request: its body must come, and the queue must answer, within it each; 0 means 30 s.
+	Timeout time.Duration
+	// Metrics is where its counts go; nil for nowhere.
+	Metrics prometheus.Registerer
+}
+
+const (
+	defaultPushBody    = 16 << 20
+	defaultPushRows    = 1_000_000
+	defaultPushTimeout = 30 * time.Second
+	// maxPushes is how many requests are at hand at a time, pushHeld how much of them is held in bytes, a body and its rows each, and pushParsers how many
+	// are taken apart side by side: a record batch of Arrow may unpack to 256 MiB meanwhile. What is beyond the first two is asked to come again.
+	maxPushes   = 512
+	pushHeld    = 256 << 20
+	pushParsers = 4
+	// pushRetry is when a client that was refused for want of room may have some.
+	pushRetry = 5 * time.Second
+)
+
+// ParseTokens reads NAME=REF, as operators write who may push; REF is env:NAME or file:NAME.
+func ParseTokens(list []string) (map[string][]string, error) {
+	var tokens map[string][]string
+	for _, t := range list {
+		name, ref, ok := strings.Cut(t, "=")
+		if !ok || jobs.CheckID("name", name) != nil || ref == "" {
+			return nil, jobs.Errorf(jobs.CodeInvalid, "--push-token %q: write NAME=env:SECRET or NAME=file:SECRET, with a name of letters, digits, '-' and '_'", name)
+		}
+		if tokens == nil {
+			tokens = map[string][]string{}
+		}
+		tokens[name] = append(tokens[name], ref)
+	}
+	return tokens, nil
+}
+
+// Push is an endpoint that takes rows over HTTP and stores them on the queue, where sources at push:NAME read them.
+type Push struct {
+	o       PushOptions
+	server  *http.Server
+	addr    net.Addr
+	ended   chan struct{}
+	at      chan struct{} // a place for each request at hand
+	parsers chan struct{}
+	held    atomic.Int64
+	counts  *prometheus.CounterVec
+	rows    prometheus.Counter
+}
+
+// ListenPush checks the options and serves until Close. What is wrong with them is an error of class jobs.CodeInvalid.
+func ListenPush(o PushOptions) (*Push, error) {
+	bad := func(format string, args ...any) error {
+		return jobs.Errorf(jobs.CodeInvalid, "push endpoint %s: %s", o.Addr, fmt.Sprintf(format, args...))
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = defaultPushBody
+	}
+	if o.MaxRows == 0 {
+		o.MaxRows = defaultPushRows
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaultPushTimeout
+	}
+	if o.Secrets == nil {
+		o.Secrets = &secret.Store{}
+	}
+	if o.MaxBody < 1 || o.MaxBody > pushHeld/4 || o.MaxRows < 1 || o.Timeout < 0 {
+		return nil, bad("bodies of %d bytes and %d rows: use 1 to %d bytes and 1 or more rows", o.MaxBody, o.MaxRows, pushHeld/4)
+	}
+	host, _, err := net.SplitHostPort(o.Addr)
+	if err != nil {
+		return nil, bad("write HOST:PORT, such as 127.0.0.1:8080")
+	}
+	if !isLoopback(host) && len(o.Tokens) == 0 {
+		return nil, bad("whoever reaches it could push: listen on 127.0.0.1, or say who may with --push-token NAME=REF")
+	}
+	for name, refs := range o.Tokens {
+		for _, ref := range refs {
+			if _, err := o.Secrets.Get(ref); err != nil {
+				return nil, bad("the token of %s: %v", name, err)
+			}
+		}
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		return nil, bad("a certificate and its key go together")
+	}
+	var secure *tls.Config
+	if o.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		if err != nil {
+			return nil, bad("%v", err)
+		}
+		secure = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
+	}
+	l, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return nil, bad("%v", err)
+	}
+	p := &Push{
+		o: o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxPushes), parsers: make(chan struct{}, pushParsers),
+		counts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "push", Name: "requests_total", Help: "Requests to the push endpoint, by status."}, []string{"status"}),
+		rows:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "push", Name: "rows_total", Help: "Rows that the push endpoint has stored."}),
+	}
+	if o.Metrics != nil {
+		if err := errors.Join(o.Metrics.Register(p.counts), o.Metrics.Register(p.rows)); err != nil {
+			_ = l.Close()
+			return nil, bad("%v", err)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/push/{name}", p.serve)
+	p.server = &http.Server{
+		Handler: mux, TLSConfig: secure, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: o.Timeout, WriteTimeout: 3 * o.Timeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // what strangers send is no error of ours
+	}
+	if secure != nil {
+		l = tls.NewListener(l, secure)
+	} else if !isLoopback(host) {
+		o.Logger.Warn("tokens and rows can be read on their way: give the push endpoint a certificate", "addr", o.Addr)
+	}
+	go func() {
+		defer close(p.ended)
+		if err := p.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			o.Logger.Error("pushes are not taken any more", "error", err)
+		}
+	}()
+	o.Logger.Info("taking pushes", "addr", p.addr.String(), "tls", secure != nil, "names", len(o.Tokens))
+	return p, nil
+}
+
+// isLoopback says whether only this machine reaches a host to listen on.
+func isLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback() || host == "localhost"
+}
+
+// Addr is where it listens.
+func (p *Push) Addr() string { return p.addr.String() }
+
+// Close takes no new requests, lets those under way finish until ctx ends, and cuts them off then. A second call does nothing.
+func (p *Push) Close(ctx context.Context) {
+	if p.server.Shutdown(ctx) != nil {
+		_ = p.server.Close()
+	}
+	<-p.ended
+}
+
+// refusal is an answer that is no success.
+type refusal struct {
+	status int
+	after  time.Duration // 0: coming again does not help
+	text   string
+}
+
+func (r refusal) Error() string { return r.text }
+
+func refuse(status int, format string, args ...any) error {
+	return refusal{status: status, text: fmt.Sprintf(format, args...)}
+}
+
+// serve answers one request.
+func (p *Push) serve(w http.ResponseWriter, r *http.Request) {
+	rows, again, err := p.take(w, r)
+	status := http.StatusAccepted
+	answer := map[string]any{"rows": rows}
+	if again {
+		answer["again"] = true
+	}
+	if err != nil {
+		no := p.class(r, err)
+		status = no.status
+		if no.after > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(no.after/time.Second)))
+		}
+		if status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		answer = map[string]any{"error": no.text}
+	} else if !again {
+		p.rows.Add(float64(rows))
+	}
+	p.counts.WithLabelValues(strconv.Itoa(status)).Inc()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// class makes the answer of an error.
+func (p *Push) class(r *http.Request, err error) refusal {
+	var no refusal
+	var long *http.MaxBytesError
+	var large tooLarge
+	switch {
+	case errors.As(err, &no):
+	case errors.As(err, &long):
+		no = refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body is longer than %d bytes: push less at a time", p.o.MaxBody)}
+	case errors.As(err, &large):
+		no = refusal{status: http.StatusRequestEntityTooLarge, text: "the body: " + large.Error()}
+	case errors.Is(err, jobs.ErrFull):
+		no = refusal{http.StatusTooManyRequests, pushRetry, "too much waits to be read: come again later"}
+	case errors.Is(err, jobs.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		no = refusal{http.StatusServiceUnavailable, pushRetry, "the queue cannot be reached: come again later, with the same Idempotency-Key"}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		no = refusal{status: http.StatusRequestTimeout, text: "the body did not come in time"}
+	case errors.Is(err, errBody):
+		no = refusal{status: http.StatusBadRequest, text: "the body was cut off"}
+	default:
+		p.o.Logger.Error("a push was not stored", "name", r.PathValue("name"), "error", err)
+		no = refusal{status: http.StatusInternalServerError, text: "it was not stored: the agent's log says why"}
+	}
+	return no
+}
+
+// errBody: the connection ended before the body did.
+var errBody = errors.New("the body was not read")
+
+// errBusy: there is no room for another request.
+var errBusy = refusal{http.StatusTooManyRequests, pushRetry, "too many are pushing at a time: come again later"}
+
+// take does what a request asks for.
+func (p *Push) take(w http.ResponseWriter, r *http.Request) (rows int, again bool, err error) {
+	select {
+	case p.at <- struct{}{}:
+		defer func() { <-p.at }()
+	default:
+		return 0, false, errBusy
+	}
+	name := r.PathValue("name")
+	if err := p.allow(r, name); err != nil {
+		return 0, false, err
+	}
+	if err := jobs.CheckID("name", name); err != nil {
+		return 0, false, refuse(http.StatusNotFound, "%v", err)
+	}
+	key, format, coding, err := pushHeaders(r)
+	if err != nil {
+		return 0, false, err
+	}
+	body, err := p.body(w, r)
+	defer func() { p.held.Add(-int64(cap(body))) }()
+	if err != nil {
+		return 0, false, err
+	}
+	f := &framer{maxRows: p.o.MaxRows, maxSize: 4 * p.o.MaxBody}
+	select {
+	case p.parsers <- struct{}{}:
+	case <-r.Context().Done():
+		return 0, false, errBody
+	}
+	err = f.read(bytes.NewReader(body), format, coding)
+	<-p.parsers
+	var large tooLarge
+	if err != nil && !errors.As(err, &large) {
+		err = refuse(http.StatusBadRequest, "the body: %s", strings.TrimPrefix(err.Error(), "the body: "))
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	if p.held.Add(f.size) > pushHeld {
+		err = errBusy
+	}
+	defer p.held.Add(-f.size)
+	if err != nil {
+		return 0, false, err
+	}
+	// What the client does meanwhile changes nothing: it learns under the same key what became of it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), p.o.Timeout)
+	defer cancel()
+	again, err = p.o.Queue.Push(ctx, name, key, f.frames)
+	return f.rows, again, err
+}
+
+// allow checks who asks.
+func (p *Push) allow(r *http.Request, name string) error {
+	if p.o.Tokens == nil {
+		// A page in a browser of this machine must not push under a name of its own that leads here.
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if !isLoopback(strings.Trim(host, "[]")) {
+			return refuse(http.StatusForbidden, "host %s: without tokens it is open to 127.0.0.1 and localhost", shorten(host))
+		}
+		return nil
+	}
+	kind, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(kind, "Bearer") || given == "" {
+		return refuse(http.StatusUnauthorized, "say who you are: Authorization: Bearer TOKEN")
+	}
+	// Every token is looked at, so that the time says nothing of which is right.
+	mine, found := sha256.Sum256([]byte(strings.TrimSpace(given))), 0
+	for _, ref := range p.o.Tokens[name] {
+		v, err := p.o.Secrets.Get(ref)
+		if err != nil {
+			p.o.Logger.Error("a token of the push endpoint is not there", "name", name, "error", err)
+			continue
+		}
+		want := sha256.Sum256([]byte(v.Reveal()))
+		found |= subtle.ConstantTimeCompare(mine[:], want[:])
+	}
+	if found == 0 { // whether there is such a name is not said
+		return refuse(http.StatusUnauthorized, "the token may not push to %s", shorten(name))
+	}
+	return nil
+}
+
+// maxPushKey bounds an Idempotency-Key in bytes.
+const maxPushKey = 128
+
+// pushHeaders reads what the headers say of a body.
+func pushHeaders(r *http.Request) (key string, format Format, coding string, err error) {
+	key = r.Header.Get("Idempotency-Key")
+	for _, c := range []byte(key) {
+		if c <= ' ' || c > '~' || len(key) > maxPushKey {
+			return "", "", "", refuse(http.StatusBadRequest, "Idempotency-Key: use 1 to %d printable ASCII characters", maxPushKey)
+		}
+	}
+	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if format = mediaTypes[media]; format == "" || format == "parquet" {
+		return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Type %s: use application/x-ndjson, text/csv or application/vnd.apache.arrow.stream", shorten(media))
+	}
+	switch coding = strings.ToLower(r.Header.Get("Content-Encoding")); coding {
+	case "", "identity", "gzip", "zstd":
+		return key, format, coding, nil
+	}
+	return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Encoding %s: use gzip, zstd or none", shorten(coding))
+}
+
+// body reads the body. What it takes counts as held, also when there is an error, until the caller lets go of it.
+func (p *Push) body(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
+	if r.ContentLength > p.o.MaxBody {
+		return nil, &http.MaxBytesError{Limit: p.o.MaxBody}
+	}
+	src := http.MaxBytesReader(w, r.Body, p.o.MaxBody)
+	for {
+		if len(body) == cap(body) {
+			// Memory is taken as the bytes come, whatever the header says of them.
+			grown := make([]byte, len(body), max(64<<10, 2*cap(body)))
+			if p.held.Add(int64(cap(grown)-cap(body))) > pushHeld {
+				return grown, errBusy
+			}
+			copy(grown, body)
+			body = grown
+		}
+		n, err := src.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if errors.Is(err, io.EOF) {
+			return body, nil
+		}
+		if err != nil {
+			return body, fmt.Errorf("%w: %w", errBody, err)
+		}
+	}
+}

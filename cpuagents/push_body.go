@@ -1,0 +1,350 @@
+package cpuagents
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// pushFrame bounds a message of rows in bytes, and so a row: half of what a NATS server lets through by default.
+const pushFrame = 512 << 10
+
+// pushWindow bounds the memory of a zstd body's decoder: what zstd asks for below --ultra.
+const pushWindow = 8 << 20
+
+// What is too much of a body. The errors say which limit it was.
+type tooLarge struct{ what string }
+
+func (e tooLarge) Error() string { return e.what }
+
+// framer turns a body into frames: each is one or more rows as NDJSON, complete, of at most pushFrame bytes. What is in a row is the business of the
+// job that reads it; here it must be one.
+type framer struct {
+	frames [][]byte
+	rows   int
+	size   int64 // of the frames
+	line   []byte
+
+	maxRows int
+	maxSize int64 // of what a body unpacks to, and of the frames
+}
+
+// add appends a row with its line end.
+func (f *framer) add(line []byte) error {
+	if f.rows++; f.rows > f.maxRows {
+		return tooLarge{fmt.Sprintf("it has more than %d rows: push less at a time", f.maxRows)}
+	}
+	if len(line) > pushFrame {
+		return fmt.Errorf("a row of %d bytes as JSON; %d are allowed", len(line), pushFrame)
+	}
+	if f.size += int64(len(line)); f.size > f.maxSize {
+		return tooLarge{fmt.Sprintf("its rows are more than %d bytes as JSON: push less at a time", f.maxSize)}
+	}
+	last := len(f.frames) - 1
+	if last < 0 || len(f.frames[last])+len(line) > pushFrame {
+		f.frames = append(f.frames, nil)
+		last++
+	}
+	f.frames[last] = append(f.frames[last], line...)
+	return nil
+}
+
+// read takes a body apart. An error says where in it and why; then there are no frames.
+func (f *framer) read(body io.Reader, format Format, coding string) (err error) {
+	src, done, err := f.unpack(body, coding)
+	if err != nil {
+		return err
+	}
+	defer done()
+	watched := &watched{r: src, left: f.maxSize, coding: coding}
+	switch format {
+	case "csv":
+		err = f.csv(watched)
+	case "arrow":
+		err = f.arrow(watched)
+	default:
+		err = f.ndjson(watched)
+	}
+	if watched.err != nil { // the readers above it know it as a failing disk
+		err = watched.err
+	}
+	if err == nil && f.rows == 0 {
+		err = errors.New("it has no row")
+	}
+	if err != nil {
+		f.frames = nil
+	}
+	return err
+}
+
+func (f *framer) unpack(body io.Reader, coding string) (src io.Reader, done func(), err error) {
+	done = func() {}
+	switch coding {
+	case "gzip":
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, done, fmt.Errorf("its gzip stream is damaged: %w", err)
+		}
+		return z, done, nil
+	case "zstd":
+		z, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(pushWindow))
+		if err != nil {
+			return nil, done, fmt.Errorf("its zstd stream is damaged: %w", err)
+		}
+		return z, z.Close, nil
+	}
+	return body, done, nil
+}
+
+// watched bounds what a body unpacks to, and keeps why reading it failed.
+type watched struct {
+	r      io.Reader
+	left   int64
+	coding string
+	err    error
+}
+
+// Read implements io.Reader.
+func (w *watched) Read(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	n, err := w.r.Read(p)
+	if w.left -= int64(n); w.left < 0 {
+		w.err = tooLarge{"it unpacks to more than is allowed: push less at a time"}
+	} else if err != nil && !errors.Is(err, io.EOF) {
+		w.err = fmt.Errorf("its %s stream is damaged: %w", w.coding, err)
+	}
+	if w.err != nil {
+		return 0, w.err
+	}
+	return n, err
+}
+
+func (f *framer) ndjson(src io.Reader) error {
+	lines := newLines("the body", src)
+	for {
+		line, long, err := lines.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if lines.number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+		}
+		problem := ""
+		if line = bytes.TrimSpace(line); long {
+			problem = fmt.Sprintf("it is longer than %d bytes", maxRecord)
+		} else if len(line) > 0 {
+			problem = checkObject(line)
+		}
+		if problem == "" && len(line) > 0 {
+			f.line = append(append(f.line[:0], line...), '\n')
+			if err = f.add(f.line); err != nil {
+				problem = err.Error()
+			}
+		}
+		if err := placed("line", lines.number, problem, err); err != nil {
+			return err
+		}
+	}
+}
+
+// placed says where in a body something is wrong.
+func placed(what string, number uint64, problem string, err error) error {
+	var large tooLarge
+	switch {
+	case errors.As(err, &large):
+		return large
+	case problem != "":
+		return fmt.Errorf("%s %d: %s", what, number, problem)
+	}
+	return nil
+}
+
+func (f *framer) csv(src io.Reader) error {
+	r := &csvReader{src: io.NopCloser(src), lines: newLines("the body", src)}
+	var keys [][]byte
+	for {
+		record, problem, err := r.record()
+		if errors.Is(err, io.EOF) {
+			if keys == nil {
+				return errors.New("it is empty: it must begin with a header")
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case problem != "":
+		case keys == nil:
+			keys, problem = csvKeys(bytes.TrimPrefix(record, []byte("\xef\xbb\xbf")))
+		case len(record) == 0:
+		default:
+			if problem = f.csvRow(keys, record); problem == "" {
+				if err = f.add(f.line); err != nil {
+					problem = err.Error()
+				}
+			}
+		}
+		if err := placed("line", r.first, problem, err); err != nil {
+			return err
+		}
+	}
+}
+
+// csvKeys makes the members' names of a header's columns.
+func csvKeys(header []byte) (keys [][]byte, problem string) {
+	names, err := split(header)
+	if err != nil || !utf8.Valid(header) {
+		return nil, "the header is not valid CSV in UTF-8"
+	}
+	seen := map[string]bool{}
+	for _, n := range names {
+		n = strings.TrimSpace(n)
+		if n == "" || seen[n] {
+			return nil, fmt.Sprintf("the header names a column %s twice, or not at all", shorten(n))
+		}
+		seen[n] = true
+		keys = append(keys, append(appendJSON(nil, n), ':'))
+	}
+	return keys, ""
+}
+
+// csvRow makes a line of a record.
+func (f *framer) csvRow(keys [][]byte, record []byte) (problem string) {
+	if !utf8.Valid(record) {
+		return "it is not valid UTF-8"
+	}
+	fields, err := split(record)
+	if err != nil {
+		return err.Error()
+	}
+	if len(fields) != len(keys) {
+		return fmt.Sprintf("it has %d fields, the header has %d", len(fields), len(keys))
+	}
+	f.line = append(f.line[:0], '{')
+	for i, text := range fields {
+		if i > 0 {
+			f.line = append(f.line, ',')
+		}
+		f.line = appendField(append(f.line, keys[i]...), strings.TrimSpace(text))
+	}
+	f.line = append(f.line, '}', '\n')
+	return ""
+}
+
+// appendField writes a field of CSV: what reads as a number there is one here.
+func appendField(b []byte, text string) []byte {
+	if text == "" {
+		return append(b, "null"...)
+	}
+	if c := text[0]; (c == '-' || c >= '0' && c <= '9') && json.Valid([]byte(text)) {
+		return append(b, text...)
+	}
+	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return appendNumber(b, v, 64)
+	}
+	return appendJSON(b, text)
+}
+
+// arrow reads an IPC stream or file. Its messages are verified as those of sources are.
+func (f *framer) arrow(src io.Reader) (err error) {
+	r := &arrowReader{name: "the body", src: io.NopCloser(src), kind: 1}
+	defer func() { _ = r.close() }()
+	defer func() { // the library panics on some damage that no check before it finds
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it is damaged: %v", p)
+		}
+	}()
+	if r.ipc, err = ipc.NewReaderFromMessageReader(r); err != nil {
+		return fmt.Errorf("no Arrow schema: %w", err)
+	}
+	var keys [][]byte
+	seen := map[string]bool{}
+	for _, c := range r.ipc.Schema().Fields() {
+		if c.Name == "" || seen[c.Name] {
+			return fmt.Errorf("the schema names a column %s twice, or not at all", shorten(c.Name))
+		}
+		if !isArrowNumber(c.Type) && !isArrowTime(c.Type) && c.Type.ID() != arrow.BOOL {
+			return fmt.Errorf("column %s is %s: push numbers, times, texts and booleans", shorten(c.Name), c.Type)
+		}
+		seen[c.Name] = true
+		keys = append(keys, append(appendJSON(nil, c.Name), ':'))
+	}
+	if len(keys) == 0 {
+		return errors.New("the schema has no column")
+	}
+	for n := uint64(1); r.ipc.Next(); n++ {
+		if err := f.record(keys, r.ipc.RecordBatch()); err != nil {
+			return placed("record batch", n, err.Error(), err)
+		}
+	}
+	if err := r.ipc.Err(); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return r.rest()
+}
+
+func (f *framer) record(keys [][]byte, rec arrow.RecordBatch) error {
+	for i := range keys {
+		if c := rec.Column(i); int64(c.Len()) != rec.NumRows() {
+			return fmt.Errorf("column %s has %d rows of %d", shorten(rec.ColumnName(i)), c.Len(), rec.NumRows())
+		}
+	}
+	for row := range int(rec.NumRows()) {
+		f.line = append(f.line[:0], '{')
+		for i := range keys {
+			if i > 0 {
+				f.line = append(f.line, ',')
+			}
+			f.line = appendCell(append(f.line, keys[i]...), rec.Column(i), row)
+		}
+		f.line = append(f.line, '}', '\n')
+		if err := f.add(f.line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendCell writes a value of a column as JSON. An infinite number is a text, which no feature is.
+func appendCell(b []byte, a arrow.Array, i int) []byte {
+	if !a.IsValid(i) {
+		return append(b, "null"...)
+	}
+	switch a := a.(type) {
+	case *array.Boolean:
+		return strconv.AppendBool(b, a.Value(i))
+	case *array.String:
+		return appendJSON(b, a.Value(i))
+	case *array.LargeString:
+		return appendJSON(b, a.Value(i))
+	case *array.Timestamp, *array.Date32, *array.Date64:
+		return appendJSON(b, arrowTime(a, i))
+	case *array.Int64:
+		return strconv.AppendInt(b, a.Value(i), 10)
+	case *array.Uint64:
+		return strconv.AppendUint(b, a.Value(i), 10)
+	}
+	v := arrowNumber(a, i)
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return appendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
+	}
+	return appendNumber(b, v, 64)
+}

@@ -1,0 +1,579 @@
+package cpuagents
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// endpoint starts a push endpoint on loopback.
+func endpoint(t testing.TB, q Pusher, change func(*PushOptions)) string {
+	t.Helper()
+	o := PushOptions{Addr: "127.0.0.1:0", Queue: q, Logger: slog.New(slog.DiscardHandler)}
+	if change != nil {
+		change(&o)
+	}
+	p, err := ListenPush(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		p.Close(ctx)
+		p.Close(ctx)
+	})
+	return "http://" + p.Addr() + "/v1/push/"
+}
+
+// answer is what the endpoint says.
+type answer struct {
+	status int
+	Rows   int    `json:"rows"`
+	Again  bool   `json:"again"`
+	Error  string `json:"error"`
+	header http.Header
+}
+
+func (a answer) String() string {
+	return fmt.Sprintf("%d %d %v %s", a.status, a.Rows, a.Again, a.Error)
+}
+
+// post pushes a body. The client keeps no connection, so that nothing of it outlives a test.
+func post(t testing.TB, client *http.Client, url string, body io.Reader, headers ...string) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(within(t), http.MethodPost, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Close = true
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	a := answer{status: resp.StatusCode, header: resp.Header}
+	data, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(data, &a)
+	}
+	if err != nil {
+		t.Fatalf("%d %q: %v", a.status, data, err)
+	}
+	return a
+}
+
+// rows writes rows as NDJSON.
+func rows(values ...int) string {
+	var b strings.Builder
+	for _, v := range values {
+		fmt.Fprintf(&b, "{\"timestamp\":%d,\"value\":%d}\n", v, v)
+	}
+	return b.String()
+}
+
+func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name string, spec PushSpec) *remoteReader {
+	t.Helper()
+	f, err := newPushFetcher("push:"+name, "", &spec, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return remoteOf(ctx, t, q, id, f)
+}
+
+// TestPush: rows of every format come out as they went in, in their order, once for a key.
+func TestPush(t *testing.T) {
+	q := queue(t)
+	registry := prometheus.NewRegistry()
+	url := endpoint(t, q, func(o *PushOptions) { o.Metrics = registry }) + "press"
+	client := http.DefaultClient
+	csv := "\xef\xbb\xbftimestamp, value ,note\n3,+3.5,a\n4,\"4\",\"b\"\"\n,c\"\n\n5,0x10p0,\n6,,x\n7,inf,x\n"
+	for i, c := range []struct {
+		body    string
+		headers []string
+		want    string
+	}{
+		{rows(1) + "\n \n" + rows(2), nil, "202 2 false "},
+		{csv, []string{"Content-Type", "text/csv; charset=utf-8"}, "202 5 false "},
+		{string(gzipped(t, []byte(rows(8)))), []string{"Content-Encoding", "gzip", "Idempotency-Key", "k"}, "202 1 false "},
+		{rows(9), []string{"Idempotency-Key", "k"}, "202 1 true "},
+		{string(zstded(t, []byte(rows(10)))), []string{"Content-Encoding", "zstd"}, "202 1 false "},
+	} {
+		if got := post(t, client, url, strings.NewReader(c.body), c.headers...).String(); got != c.want {
+			t.Fatalf("%d: %s", i, got)
+		}
+	}
+	if got := post(t, client, strings.TrimSuffix(url, "press")+"other", strings.NewReader(rows(9)), "Idempotency-Key", "k").String(); got != "202 1 false " {
+		t.Error("a key of another name: " + got)
+	}
+	r := pushSource(within(t), t, q, "formats", "press", PushSpec{Rows: 9, BatchSeconds: 60})
+	got, err := told(r, 100)
+	if cerr := r.close(); err != nil || cerr != nil || strings.Join(got, " ") != "1:1 2:2 3:3.5 4:4 5:16 6! 7! 8:8 9:10" {
+		t.Error(got, err, cerr)
+	}
+	families, err := registry.Gather()
+	if err != nil || len(families) != 2 || families[1].Metric[0].Counter.GetValue() != 10 {
+		t.Errorf("%v %v", families, err)
+	}
+}
+
+// TestPushTables: a table pushed in Arrow or CSV gives the rows, to the bit, that it gives as a file.
+func TestPushTables(t *testing.T) {
+	q := queue(t)
+	base := endpoint(t, q, nil)
+	for i, w := range writings(t, hardTable()) {
+		media := map[string]string{"csv": "text/csv", "ndjson": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}[string(w.format)]
+		if media == "" {
+			continue
+		}
+		want, wantBad, err := readWriting(t, w, pairSpec, plenty)
+		if err != nil {
+			t.Fatal(w.name, err)
+		}
+		name := fmt.Sprint("t", i)
+		a := post(t, http.DefaultClient, base+name, bytes.NewReader(w.data), "Content-Type", media)
+		if a.status != http.StatusAccepted {
+			t.Fatal(w.name, a)
+		}
+		r := pushSource(within(t), t, q, name, name, PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60})
+		r.spec = pairSpec
+		var got []row
+		bad := 0
+		for {
+			row, rej, err := r.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(w.name, err)
+			}
+			if rej != nil {
+				bad++
+				continue
+			}
+			got = append(got, row)
+		}
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(row{})); d != "" || bad != len(wantBad) {
+			t.Errorf("%s: %d rejected, want %d: %s", w.name, bad, len(wantBad), d)
+		}
+	}
+}
+
+// TestPushRefuses: what is broken says where, and of it nothing is stored.
+func TestPushRefuses(t *testing.T) {
+	q := queue(t)
+	base := endpoint(t, q, func(o *PushOptions) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
+	arrow := asArrow(t, record(hardTable()), false)
+	long := strings.Repeat("x", 600<<10)
+	for name, c := range map[string]struct {
+		path, body string
+		headers    []string
+		status     int
+		want       string
+	}{
+		"json":       {"a", rows(1, 2) + "{\"x\":\n", nil, 400, "line 3: it is not valid JSON"},
+		"list":       {"a", rows(1) + "[1]\n", nil, 400, "line 2: it is not a JSON object"},
+		"utf-8":      {"a", "{\"\xff\":1}", nil, 400, "line 1: it is not valid UTF-8"},
+		"fields":     {"a", "a,b\n1,2\n1,2,3\n", []string{"Content-Type", "text/csv"}, 400, "line 3: it has 3 fields, the header has 2"},
+		"quote":      {"a", "a,b\n1,2\n1,\"2\n", []string{"Content-Type", "text/csv"}, 400, "line 3: a quote"},
+		"header":     {"a", "a,a\n1,2\n", []string{"Content-Type", "text/csv"}, 400, "line 1: the header names a column \"a\" twice"},
+		"no header":  {"a", "", []string{"Content-Type", "text/csv"}, 400, "must begin with a header"},
+		"no rows":    {"a", "a,b\n", []string{"Content-Type", "text/csv"}, 400, "it has no row"},
+		"empty":      {"a", "", nil, 400, "it has no row"},
+		"cut arrow":  {"a", string(arrow[:len(arrow)/2]), []string{"Content-Type", "application/vnd.apache.arrow.stream"}, 400, "cut off"},
+		"no arrow":   {"a", rows(1), []string{"Content-Type", "application/vnd.apache.arrow.file"}, 400, "is it an Arrow IPC"},
+		"cut gzip":   {"a", string(gzipped(t, []byte(rows(1, 2, 3)))[:20]), []string{"Content-Encoding", "gzip"}, 400, "its gzip stream is damaged"},
+		"no zstd":    {"a", rows(1), []string{"Content-Encoding", "zstd"}, 400, "its zstd stream is damaged"},
+		"bomb":       {"a", string(gzipped(t, bytes.Repeat([]byte("\n"), 1<<20))), []string{"Content-Encoding", "gzip"}, 413, "unpacks to more"},
+		"grows":      {"a", strings.Repeat("c", 60000) + "\n" + strings.Repeat("1\n", 100), []string{"Content-Type", "text/csv"}, 413, "more than 262144 bytes as JSON"},
+		"many rows":  {"a", strings.Repeat("{}\n", 1001), nil, 413, "more than 1000 rows"},
+		"long":       {"a", long, nil, 413, "longer than 65536 bytes"},
+		"type":       {"a", rows(1), []string{"Content-Type", "text/plain"}, 415, "use application/x-ndjson"},
+		"parquet":    {"a", rows(1), []string{"Content-Type", "application/vnd.apache.parquet"}, 415, "use application/x-ndjson"},
+		"coding":     {"a", rows(1), []string{"Content-Encoding", "br"}, 415, "use gzip"},
+		"key":        {"a", rows(1), []string{"Idempotency-Key", "a b"}, 400, "printable ASCII"},
+		"long key":   {"a", rows(1), []string{"Idempotency-Key", strings.Repeat("k", 129)}, 400, "printable ASCII"},
+		"name":       {"a.b", rows(1), nil, 404, "use 1 to 64 letters"},
+		"wild name":  {"*", rows(1), nil, 404, "use 1 to 64 letters"},
+		"other host": {"a", rows(1), []string{"Host", "evil.example"}, 403, "without tokens"},
+	} {
+		a := post(t, http.DefaultClient, base+c.path, strings.NewReader(c.body), c.headers...)
+		if a.status != c.status || !strings.Contains(a.Error, c.want) {
+			t.Errorf("%s: %v, want %d %s", name, a, c.status, c.want)
+		}
+	}
+	// A header that promises too much, and one that hides it.
+	a := post(t, http.DefaultClient, base+"a", struct{ io.Reader }{strings.NewReader(long)})
+	if a.status != 413 {
+		t.Error(a)
+	}
+	if a := post(t, http.DefaultClient, base+"a", strings.NewReader(rows(5))); a.status != 202 {
+		t.Fatal(a)
+	}
+	r := pushSource(within(t), t, q, "refused", "a", PushSpec{Rows: 1})
+	defer r.close()
+	if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:5" {
+		t.Error(got, err)
+	}
+}
+
+// TestPushTokens: a name takes from who has its token, and another name's is none.
+func TestPushTokens(t *testing.T) {
+	t.Setenv(secret.Prefix+"ONE", "first")
+	t.Setenv(secret.Prefix+"TWO", "second")
+	q := queue(t)
+	base := endpoint(t, q, func(o *PushOptions) {
+		var err error
+		if o.Tokens, err = ParseTokens([]string{"a=env:ONE", "b=env:TWO", "a=env:TWO"}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, c := range []struct {
+		name, auth string
+		status     int
+	}{
+		{"a", "Bearer first", 202}, {"a", "bearer second", 202}, {"b", "Bearer second", 202}, {"b", "Bearer first", 401}, {"c", "Bearer first", 401}, {"a", "", 401},
+		{"a", "Bearer ", 401}, {"a", "Basic first", 401}, {"a", "Bearer firs", 401}, {"a.b", "Bearer first", 401},
+	} {
+		a := post(t, http.DefaultClient, base+c.name, strings.NewReader(rows(1)), "Authorization", c.auth, "Host", "agents.example")
+		if a.status != c.status || a.status == 401 && (a.header.Get("WWW-Authenticate") != "Bearer" || strings.Contains(a.Error, "first")) {
+			t.Errorf("%+v: %v", c, a)
+		}
+	}
+}
+
+// TestPushListens: what would be open to others, or cannot be served, is refused at the start.
+func TestPushListens(t *testing.T) {
+	t.Setenv(secret.Prefix+"ONE", "first")
+	token := map[string][]string{"a": {"env:ONE"}}
+	dir := t.TempDir()
+	srv := httptest.NewTLSServer(http.NotFoundHandler())
+	srv.Close()
+	pair := srv.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := filepath.Join(dir, "cert.pem")
+	for name, b := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, "key.pem": {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*PushOptions)
+		want   string
+	}{
+		"open":     {func(o *PushOptions) { o.Addr = "0.0.0.0:0" }, "--push-token"},
+		"all":      {func(o *PushOptions) { o.Addr = ":0" }, "--push-token"},
+		"six":      {func(o *PushOptions) { o.Addr = "[::]:0" }, "--push-token"},
+		"a name":   {func(o *PushOptions) { o.Addr = "localhost.example:0" }, "--push-token"},
+		"no port":  {func(o *PushOptions) { o.Addr = "127.0.0.1" }, "write HOST:PORT"},
+		"secret":   {func(o *PushOptions) { o.Tokens = map[string][]string{"a": {"env:NONE"}} }, "no such secret"},
+		"half":     {func(o *PushOptions) { o.Cert = cert }, "go together"},
+		"no cert":  {func(o *PushOptions) { o.Cert, o.Key = cert, cert }, "PEM"},
+		"too much": {func(o *PushOptions) { o.MaxBody = 1 << 30 }, "use 1 to"},
+	} {
+		o := PushOptions{Addr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
+		c.change(&o)
+		p, err := ListenPush(o)
+		var e *jobs.Error
+		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v %v", name, p, err)
+		}
+	}
+	for _, bad := range []string{"a", "a=", "=env:X", "a.b=env:X"} {
+		if _, err := ParseTokens([]string{bad}); err == nil {
+			t.Error(bad)
+		}
+	}
+	q := queue(t)
+	base := endpoint(t, q, func(o *PushOptions) {
+		o.Addr, o.Tokens, o.Cert, o.Key = "0.0.0.0:0", token, cert, filepath.Join(dir, "key.pem")
+	})
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}, DisableKeepAlives: true}}
+	_, port, _ := strings.Cut(strings.TrimPrefix(base, "http://["), "]:")
+	if port == "" {
+		_, port, _ = strings.Cut(strings.TrimPrefix(base, "http://"), ":")
+	}
+	if a := post(t, secure, "https://127.0.0.1:"+port+"a", strings.NewReader(rows(1)), "Authorization", "Bearer first"); a.status != 202 {
+		t.Error(a)
+	}
+}
+
+// troubled answers as a queue in trouble does; a real one is not full at will.
+type troubled struct{ err error }
+
+func (q troubled) Push(context.Context, string, string, [][]byte) (bool, error) { return false, q.err }
+
+// TestPushTrouble: a queue that is full or away is an answer that says to come again.
+func TestPushTrouble(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+		after  string
+	}{
+		{fmt.Errorf("x: %w", jobs.ErrFull), 429, "5"}, {fmt.Errorf("x: %w", jobs.ErrUnavailable), 503, "5"}, {context.DeadlineExceeded, 503, "5"}, {errors.New("hunter2"), 500, ""},
+	} {
+		a := post(t, http.DefaultClient, endpoint(t, troubled{c.err}, nil)+"a", strings.NewReader(rows(1)))
+		if a.status != c.status || a.header.Get("Retry-After") != c.after || strings.Contains(a.Error, "hunter2") {
+			t.Errorf("%v: %v", c.err, a)
+		}
+	}
+}
+
+// TestPushAway: with the server gone a push is refused in time, and the same one is stored once when it is back.
+func TestPushAway(t *testing.T) {
+	dir := t.TempDir()
+	start := func(port int) *server.Server {
+		s, err := server.Start(t.Context(), server.Options{Dir: dir, Port: port})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	srv := start(0)
+	var port int
+	if _, err := fmt.Sscanf(srv.URL(), "nats://127.0.0.1:%d", &port); err != nil {
+		t.Fatal(srv.URL(), err)
+	}
+	q, err := natsq.Connect(t.Context(), natsq.Options{URL: srv.URL(), Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Close)
+	url := endpoint(t, q, func(o *PushOptions) { o.Timeout = time.Second }) + "a"
+	client := http.DefaultClient
+	until := func(want int, body, key string) {
+		t.Helper()
+		for ctx := within(t); ; {
+			a := post(t, client, url, strings.NewReader(body), "Idempotency-Key", key)
+			if a.status == want {
+				return
+			}
+			if a.status != 503 && a.status != 202 || ctx.Err() != nil {
+				t.Fatal(a)
+			}
+		}
+	}
+	until(202, rows(1), "one")
+	srv.Close()
+	until(503, rows(2), "two")
+	srv = start(port)
+	t.Cleanup(srv.Close)
+	until(202, rows(2), "two")
+	until(202, rows(1), "one") // the server remembers it over its restart
+	until(202, rows(3), "three")
+	r := pushSource(within(t), t, q, "away", "a", PushSpec{Rows: 3, BatchSeconds: 60})
+	defer r.close()
+	if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:1 2:2 3:3" {
+		t.Error(got, err)
+	}
+}
+
+// TestPushMany: a hundred clients push at once over two endpoints, each body twice under its key, small ones and ones of several frames; every row is
+// there once, and a body's rows stand together.
+func TestPushMany(t *testing.T) {
+	q := queue(t)
+	bases := []string{endpoint(t, q, nil), endpoint(t, q, nil)}
+	const clients, small, large = 100, 3, 30
+	pad := strings.Repeat("x", 40<<10)
+	count := func(c int) int {
+		if c%10 == 0 {
+			return large // 1.2 MB: three frames
+		}
+		return small
+	}
+	var all sync.WaitGroup
+	answers := make([][2]answer, clients)
+	total := 0
+	for c := range clients {
+		total += count(c)
+		var body strings.Builder
+		for i := range count(c) {
+			fmt.Fprintf(&body, "{\"timestamp\":1,\"value\":%d,\"pad\":%q}\n", 1000*c+i, pad[:len(pad)*(count(c)/large)])
+		}
+		all.Add(2)
+		for try := range 2 {
+			go func() {
+				defer all.Done()
+				for {
+					a := post(t, http.DefaultClient, bases[try]+"a", strings.NewReader(body.String()), "Idempotency-Key", fmt.Sprint("c", c))
+					if a.status != 429 && a.status != 503 {
+						answers[c][try] = a
+						return
+					}
+				}
+			}()
+		}
+	}
+	all.Wait()
+	for c, a := range answers {
+		if a[0].status != 202 || a[1].status != 202 || a[0].Rows != count(c) || a[1].Rows != count(c) || a[0].Again && a[1].Again {
+			t.Errorf("%d: %v %v", c, a[0], a[1])
+		}
+	}
+	r := pushSource(within(t), t, q, "many", "a", PushSpec{Rows: uint64(total), BatchSeconds: 60})
+	defer r.close()
+	seen := map[int]int{}
+	last := -1
+	for {
+		row, rej, err := r.next()
+		switch {
+		case errors.Is(err, errPause):
+			continue
+		case errors.Is(err, io.EOF):
+			if len(seen) != total {
+				t.Errorf("%d rows of %d", len(seen), total)
+			}
+			for v, n := range seen {
+				if n != 1 {
+					t.Errorf("row %d came %d times", v, n)
+				}
+			}
+			return
+		case err != nil || rej != nil:
+			t.Fatal(rej, err)
+		}
+		v := int(row.value)
+		if v%1000 != 0 && v != last+1 {
+			t.Errorf("row %d stands behind %d", v, last)
+		}
+		last = v
+		seen[v]++
+	}
+}
+
+// TestPushResume: an attempt that ends anywhere is followed by one that goes on, a job by the next one, and what the journal holds is in the queue no more.
+func TestPushResume(t *testing.T) {
+	q, ctx := queue(t), within(t)
+	url := endpoint(t, q, nil) + "a"
+	push := func() {
+		for i := range 10 {
+			if a := post(t, http.DefaultClient, url, strings.NewReader(rows(i))); a.status != 202 {
+				t.Fatal(a)
+			}
+		}
+	}
+	const want = "1:0 2:1 3:2 - 4:3 5:4 6:5 - 7:6 8:7 9:8 - 10:9"
+	for _, lost := range []bool{false, true} {
+		push()
+		id := fmt.Sprint("resume-", lost)
+		for stop := 1; ; stop++ {
+			r := pushSource(ctx, t, q, id, "a", PushSpec{Rows: 10, BatchSeconds: 60})
+			f := r.src.(*subjectFetcher)
+			f.spec.BatchMessages, f.sub.Ahead = 3, 3
+			if lost { // nothing that it reads is ever acknowledged
+				r.src = deaf{f}
+			}
+			got, err := told(r, stop)
+			if cerr := r.close(); err != nil || cerr != nil {
+				t.Fatal(got, err, cerr)
+			}
+			if s := strings.Join(got, " "); !strings.HasPrefix(want, s) {
+				t.Fatalf("stopped after %d: %s", stop, s)
+			} else if s == want && len(got) < stop {
+				break
+			}
+		}
+		if lost { // the next job takes what nobody has acknowledged: at least once, over a job's end without one
+			break
+		}
+		// Another job goes on behind this one.
+		if a := post(t, http.DefaultClient, url, strings.NewReader(rows(77))); a.status != 202 {
+			t.Fatal(a)
+		}
+		r := pushSource(ctx, t, q, id+"-next", "a", PushSpec{Rows: 1})
+		if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:77" {
+			t.Fatal(got, err)
+		}
+		_ = r.close()
+	}
+}
+
+// TestPushSourceRefuses: what has no end, and what is no name.
+func TestPushSourceRefuses(t *testing.T) {
+	for uri, spec := range map[string]PushSpec{"push:": {Rows: 1}, "push:a.b": {Rows: 1}, "push:*": {Rows: 1}, "push:a": {}, "push:b": {Rows: 2e9}, "push:c": {For: -1}, "push:d": {Rows: 1, BatchSeconds: 61}} {
+		if _, err := newPushFetcher(uri, "", &spec, nil); err == nil {
+			t.Errorf("%q: no error", uri)
+		}
+	}
+	if _, err := newPushFetcher("push:a", "csv", &PushSpec{Rows: 1}, nil); err == nil {
+		t.Error("csv: no error")
+	}
+}
+
+// FuzzPushBody: whatever a body is, it is frames of whole rows within the limits, or a reason without any.
+func FuzzPushBody(f *testing.F) {
+	formats, codings := []Format{"ndjson", "csv", "arrow"}, []string{"", "gzip", "zstd"}
+	table := hardTable()
+	for i, data := range [][]byte{asNDJSON(table), asCSV(table), asArrow(f, record(table), false), asArrow(f, record(table), true)} {
+		kind := uint8(min(i, 2))
+		f.Add(kind, data)
+		f.Add(kind+3, gzipped(f, data))
+		f.Add(kind+6, zstded(f, data))
+		f.Add(kind, data[:len(data)/2])
+	}
+	f.Add(uint8(1), []byte("a,\"b\n\",c\n1,2,3\n"))
+	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
+		fr := &framer{maxRows: 1000, maxSize: 1 << 20}
+		err := fr.read(bytes.NewReader(data), formats[kind%3], codings[kind/3%3])
+		if err != nil {
+			if len(fr.frames) > 0 || err.Error() == "" {
+				t.Fatalf("%d frames and %v", len(fr.frames), err)
+			}
+			return
+		}
+		n, size := 0, int64(0)
+		for _, frame := range fr.frames {
+			size += int64(len(frame))
+			if len(frame) == 0 || len(frame) > pushFrame || frame[len(frame)-1] != '\n' {
+				t.Fatalf("a frame of %d bytes", len(frame))
+			}
+			for line := range bytes.SplitSeq(frame[:len(frame)-1], []byte{'\n'}) {
+				if problem := checkObject(line); problem != "" {
+					t.Fatalf("%q: %s", line, problem)
+				}
+				n++
+			}
+		}
+		if n != fr.rows || n == 0 || n > 1000 || size != fr.size || size > 1<<20 {
+			t.Fatalf("%d rows of %d, %d bytes of %d", n, fr.rows, size, fr.size)
+		}
+	})
+}
