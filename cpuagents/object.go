@@ -35,6 +35,11 @@ type ObjectSpec struct {
 	WatchSpec
 	// Timeout bounds a page of the list, and an object, in seconds, 0.1 to 3,600; 0 means 60.
 	Timeout float64 `json:"timeout_s,omitempty"`
+	StoreSpec
+}
+
+// StoreSpec says where an object store is and who asks. The zero value is Amazon's, without credentials.
+type StoreSpec struct {
 	// Region is us-east-1 when empty. Endpoint is the URL of a store that is not Amazon's; the bucket is then in the path.
 	Region   string `json:"region,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"`
@@ -81,20 +86,31 @@ func newObjectFetcher(uri string, format Format, spec *ObjectSpec, guard *egress
 	if spec.Renamed {
 		return nil, bad(errors.New("renamed: an object is complete when it is there: leave it out"))
 	}
-	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(uri, "s3://"), "/")
-	if len(bucket) < 3 || len(bucket) > 63 || strings.Trim(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" || strings.Contains(bucket, "..") || strings.ContainsAny(prefix, "?#\x00") || len(prefix) > 1024 {
-		return nil, bad(errors.New("write s3://BUCKET/PREFIX, with a bucket of 3 to 63 small letters, digits, dots and hyphens"))
-	}
-	client, err := newS3(bucket, *spec, max(f.tuning.MaxBytes, maxListBytes), guard, secrets)
+	src, err := openStore(where, strings.TrimPrefix(uri, "s3://"), spec.StoreSpec, max(f.tuning.MaxBytes, maxListBytes), guard, secrets)
 	if err != nil {
 		return nil, bad(err)
+	}
+	src.wanted, src.time = f.wanted, time.Duration(tuning.Timeout*float64(time.Second))
+	f.src = src
+	return f, nil
+}
+
+// openStore opens BUCKET/PREFIX of a store, and connects to nothing yet. most bounds an answer in bytes.
+func openStore(where, path string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*objects, error) {
+	bucket, prefix, _ := strings.Cut(path, "/")
+	if len(bucket) < 3 || len(bucket) > 63 || strings.Trim(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" || strings.Contains(bucket, "..") || strings.ContainsAny(prefix, "?#\x00") || len(prefix) > 1024 {
+		return nil, errors.New("write s3://BUCKET/PREFIX, with a bucket of 3 to 63 small letters, digits, dots and hyphens")
+	}
+	client, err := newS3(bucket, spec, most, guard, secrets)
+	if err != nil {
+		return nil, err
 	}
 	b, err := s3blob.OpenBucket(context.Background(), client.s3, bucket, nil)
 	if err != nil {
-		return nil, bad(err)
+		return nil, err
 	}
-	f.src = &objects{
-		where: where, bucket: b, prefix: prefix, wanted: f.wanted, time: time.Duration(tuning.Timeout * float64(time.Second)), idle: client.CloseIdleConnections,
+	return &objects{
+		where: where, bucket: b, prefix: prefix, idle: client.CloseIdleConnections,
 		tag: func(o *blob.ListObject) string {
 			var s types.Object
 			if o.As(&s) {
@@ -109,8 +125,7 @@ func newObjectFetcher(uri string, format Format, spec *ObjectSpec, guard *egress
 			}
 			return nil
 		},
-	}
-	return f, nil
+	}, nil
 }
 
 // s3Client makes requests that are all checked, and reads no answer that is longer than most bytes.
@@ -121,7 +136,7 @@ type s3Client struct {
 }
 
 // newS3 makes a client that takes nothing from the agent's environment, files or cloud.
-func newS3(bucket string, spec ObjectSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*s3Client, error) {
+func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*s3Client, error) {
 	region := spec.Region
 	if region == "" {
 		region = "us-east-1"
@@ -293,6 +308,23 @@ func (o *objects) copy(ctx context.Context, l listed, doc *os.File) (err error) 
 		return o.class("get", what, err)
 	case n != l.size:
 		return errChanged
+	}
+	return nil
+}
+
+// put implements putter: an object is there whole or not at all.
+func (o *objects) put(ctx context.Context, name, mediaType string, data []byte) (err error) {
+	key := name
+	if o.prefix != "" {
+		key = strings.TrimRight(o.prefix, "/") + "/" + name
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = inputError("put %s: %v", o.where, errNoAnswer)
+		}
+	}()
+	if err := o.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{ContentType: mediaType, DisableContentTypeDetection: true}); err != nil {
+		return o.class("put", o.where+": "+shorten(name), err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -116,6 +117,7 @@ type store struct {
 	list    func(w http.ResponseWriter) bool             // answers a list instead
 	get     func(w http.ResponseWriter, key string) bool // answers a get instead
 	gets    int
+	types   []string // of what was put
 }
 
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -146,6 +148,14 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	text, ok := s.objects[key]
 	switch {
+	case r.Method == http.MethodPut:
+		body, err := io.ReadAll(r.Body)
+		if err != nil || strings.Contains(r.Header.Get("Content-Encoding"), "aws-chunked") {
+			s.bad = append(s.bad, fmt.Sprint("body of ", key, err))
+		}
+		s.write(key, string(body))
+		s.types = append(s.types, r.Header.Get("Content-Type"))
+		w.Header().Set("ETag", tagOf(string(body)))
 	case !ok:
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = w.Write([]byte("<Error><Code>NoSuchKey</Code></Error>"))
@@ -193,13 +203,17 @@ func (s *store) page(w http.ResponseWriter, r *http.Request) {
 func (s *store) put(key string, from, to int) {
 	var b strings.Builder
 	page(&b, from, to)
+	s.write(key, b.String())
+}
+
+func (s *store) write(key, text string) {
 	if s.objects == nil {
 		s.objects = map[string]string{}
 	}
 	if _, ok := s.objects[key]; !ok {
 		s.keys = append(s.keys, key)
 	}
-	s.objects[key] = b.String()
+	s.objects[key] = text
 }
 
 func s3Of(t testing.TB, s *store, spec ObjectSpec) *listFetcher {
@@ -321,15 +335,15 @@ func TestS3Hostile(t *testing.T) {
 func TestS3Refuses(t *testing.T) {
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
 	for _, uri := range []string{"s3://", "s3://a/b", "s3://UPPER/x", "s3://a..b/x", "s3://a@b.c/x", "s3://bucket:80/", "s3://bucket/x?versionId=hunter2", "s3://bucket/" + strings.Repeat("x", 1025)} {
-		if _, err := newObjectFetcher(uri, "", &ObjectSpec{Endpoint: "http://127.0.0.1:1"}, loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, err := newObjectFetcher(uri, "", &ObjectSpec{StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1:1"}}, loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
 	for name, spec := range map[string]ObjectSpec{
-		"host": {}, "endpoint": {Endpoint: "http://10.0.0.1/"}, "metadata": {Endpoint: "http://169.254.169.254/"}, "scheme": {Endpoint: "file:///etc"}, "query": {Endpoint: "http://127.0.0.1/?a"},
-		"region": {Region: "x.evil.example/"}, "half": {Endpoint: "http://127.0.0.1/", AccessKey: "env:KEY"}, "token": {Endpoint: "http://127.0.0.1/", SessionToken: "env:KEY"},
-		"secret": {Endpoint: "http://127.0.0.1/", AccessKey: "env:NONE", SecretKey: "env:KEY"}, "renamed": {Endpoint: "http://127.0.0.1/", WatchSpec: WatchSpec{Renamed: true}},
-		"timeout": {Endpoint: "http://127.0.0.1/", Timeout: -1}, "polls": {Endpoint: "http://127.0.0.1/", WatchSpec: WatchSpec{Polls: -1}},
+		"host": {}, "endpoint": {StoreSpec: StoreSpec{Endpoint: "http://10.0.0.1/"}}, "metadata": {StoreSpec: StoreSpec{Endpoint: "http://169.254.169.254/"}}, "scheme": {StoreSpec: StoreSpec{Endpoint: "file:///etc"}}, "query": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/?a"}},
+		"region": {StoreSpec: StoreSpec{Region: "x.evil.example/"}}, "half": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:KEY"}}, "token": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/", SessionToken: "env:KEY"}},
+		"secret": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:NONE", SecretKey: "env:KEY"}}, "renamed": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Renamed: true}},
+		"timeout": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/"}, Timeout: -1}, "polls": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Polls: -1}},
 	} {
 		_, err := newObjectFetcher("s3://bucket/x", "", &spec, loopback(t), nil)
 		var e *jobs.Error
@@ -352,7 +366,7 @@ func TestS3WaitEnds(t *testing.T) {
 	defer s.Close()
 	defer close(block)
 	spec := func(timeout float64) *ObjectSpec {
-		return &ObjectSpec{Endpoint: s.URL, Timeout: timeout, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}
+		return &ObjectSpec{StoreSpec: StoreSpec{Endpoint: s.URL}, Timeout: timeout, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}
 	}
 	doc := tempFile(t, nil)
 	defer doc.Close()

@@ -13,10 +13,10 @@ import (
 )
 
 // sink writes decisions, series after series. They arrive with the series mixed, so they are first spooled to a file as they
-// come, and put into order at the end: memory stays flat whatever the length of the input.
+// come, and put into order at the end: memory stays flat whatever the length of the input. Without an output it only counts.
 type sink struct {
 	s      *stream
-	out    io.Writer
+	out    io.Writer // nil: there is no output
 	enc    encoder
 	pack   string
 	spool  *os.File
@@ -31,18 +31,19 @@ type sink struct {
 type extent struct{ off, n int64 }
 
 func newSink(s *stream, out io.Writer) (*sink, error) {
-	enc, pack, err := newEncoder(s.spec.OutputFormat, s.series, s.spec.Candidates)
-	if err != nil {
+	k := &sink{s: s, out: out, pieces: make([][]extent, len(s.series)), hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3)}
+	if out == nil {
+		return k, nil
+	}
+	var err error
+	if k.enc, k.pack, err = newEncoder(s.spec.OutputFormat, s.series, s.spec.Candidates); err != nil {
 		return nil, err
 	}
-	spool, err := s.Files.spool()
-	if err != nil {
+	if k.spool, err = s.Files.spool(); err != nil {
 		return nil, err
 	}
-	return &sink{
-		s: s, out: out, enc: enc, pack: pack, spool: spool, w: bufio.NewWriterSize(spool, 1<<20), pieces: make([][]extent, len(s.series)),
-		hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
-	}, nil
+	k.w = bufio.NewWriterSize(k.spool, 1<<20)
+	return k, nil
 }
 
 // write takes one batch of decisions.
@@ -62,17 +63,11 @@ func (k *sink) write(data []byte) (*batch.Decisions, error) {
 		if int(g) >= len(k.pieces) || d.Decision[i] != batch.NoDecision && int(d.Decision[i]) >= candidates {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "decision %d: group %d and candidate %d are not of this swarm", i, g, d.Decision[i])
 		}
-		k.line = k.enc.spool(k.line[:0], d, i)
-		n := int64(len(k.line))
-		if _, err := k.w.Write(k.line); err != nil {
-			return nil, ioError("write", "the spool of decisions", err)
+		if k.out != nil {
+			if err := k.keep(d, i); err != nil {
+				return nil, err
+			}
 		}
-		if p := k.pieces[g]; len(p) > 0 && p[len(p)-1].off+p[len(p)-1].n == k.at {
-			p[len(p)-1].n += n
-		} else {
-			k.pieces[g] = append(p, extent{k.at, n})
-		}
-		k.at += n
 		sum := &k.s.summary[g]
 		sum.Decisions++
 		if int(d.Decision[i]) == candidates-1 {
@@ -85,8 +80,28 @@ func (k *sink) write(data []byte) (*batch.Decisions, error) {
 	return d, nil
 }
 
+// keep spools decision i.
+func (k *sink) keep(d *batch.Decisions, i int) error {
+	g := d.Group[i]
+	k.line = k.enc.spool(k.line[:0], d, i)
+	n := int64(len(k.line))
+	if _, err := k.w.Write(k.line); err != nil {
+		return ioError("write", "the spool of decisions", err)
+	}
+	if p := k.pieces[g]; len(p) > 0 && p[len(p)-1].off+p[len(p)-1].n == k.at {
+		p[len(p)-1].n += n
+	} else {
+		k.pieces[g] = append(p, extent{k.at, n})
+	}
+	k.at += n
+	return nil
+}
+
 // finish puts the spool into the output, series after series.
 func (k *sink) finish() error {
+	if k.out == nil {
+		return nil
+	}
 	if err := k.w.Flush(); err != nil {
 		return ioError("write", "the spool of decisions", err)
 	}
@@ -127,4 +142,8 @@ func (k *sink) latency(percent float64) float64 {
 	return float64(k.hist.ValueAtPercentile(percent)) / 1000
 }
 
-func (k *sink) close() { _ = k.spool.Close() }
+func (k *sink) close() {
+	if k.spool != nil {
+		_ = k.spool.Close()
+	}
+}

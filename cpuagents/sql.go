@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -132,9 +133,9 @@ func newSQLFetcher(uri string, spec *SQLSpec, cols ColumnSpec, files *Files, gua
 	}
 	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
 		f.lite = true
-		f.db, err = openSQLite(files, path)
+		f.db, err = files.sqlite("file:"+path, false)
 	} else {
-		f.db, err = openPostgres(uri, f.spec, guard, secrets)
+		f.db, err = openPostgres(uri, f.spec.Password, f.spec.TLS, true, guard, secrets)
 	}
 	if err != nil {
 		return nil, bad("%v", err)
@@ -143,19 +144,30 @@ func newSQLFetcher(uri string, spec *SQLSpec, cols ColumnSpec, files *Files, gua
 	return f, nil
 }
 
-// openSQLite opens a database below a root, for reading. The file is found through the root, so no link leads out of it; what is
-// opened is the file that was found.
-func openSQLite(files *Files, name string) (*sql.DB, error) {
-	file, err := files.open(context.Background(), "file:"+name)
+// sqlite opens a database below a root, for reading, or for writing, and then it is made where it is missing. The file is found through the root, so no
+// link leads out of it; what is opened is the file that was found.
+func (f *Files) sqlite(uri string, write bool) (*sql.DB, error) {
+	root, name, _, err := f.resolve(uri)
 	if err != nil {
 		return nil, err
 	}
+	flags, query := os.O_RDONLY, "mode=ro&_pragma=query_only(1)"
+	if write {
+		flags, query = os.O_RDWR|os.O_CREATE, "mode=rw&_txlock=immediate&_pragma=synchronous(full)"
+	}
+	file, err := root.OpenFile(name, flags|syscall.O_NONBLOCK, 0o644)
+	if err != nil {
+		return nil, ioError("open", name, err)
+	}
 	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, inputError("open %s: it is not a regular file", name)
+	}
 	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	if err != nil {
 		return nil, fmt.Errorf("find the database: %w", err)
 	}
-	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: real}).EscapedPath(), RawQuery: "mode=ro&_pragma=query_only(1)&_pragma=busy_timeout(1000)&_pragma=trusted_schema(0)"}
+	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: real}).EscapedPath(), RawQuery: query + "&_pragma=busy_timeout(1000)&_pragma=trusted_schema(0)"}
 	return sql.Open("sqlite", u.String())
 }
 
@@ -166,8 +178,8 @@ const (
 )
 
 // openPostgres makes a database whose connections are checked as all others are. The agent's own environment names no host,
-// password or key for it.
-func openPostgres(uri string, spec SQLSpec, guard *egress.Guard, secrets *secret.Store) (*sql.DB, error) {
+// password or key for it. password refers to a secret; mode is that of TLS.
+func openPostgres(uri, password, mode string, readOnly bool, guard *egress.Guard, secrets *secret.Store) (*sql.DB, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Hostname() == "" || u.User == nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") == "" {
 		return nil, errors.New("write postgres://USER@HOST:PORT/DATABASE")
@@ -175,7 +187,6 @@ func openPostgres(uri string, spec SQLSpec, guard *egress.Guard, secrets *secret
 	if _, has := u.User.Password(); has {
 		return nil, errors.New("its URI holds a password: name a secret of the agent with password")
 	}
-	mode := spec.TLS
 	if mode == "" {
 		mode = "verify-full"
 	}
@@ -192,11 +203,11 @@ func openPostgres(uri string, spec SQLSpec, guard *egress.Guard, secrets *secret
 		return nil, errors.New("write postgres://USER@HOST:PORT/DATABASE")
 	}
 	cfg.Password = ""
-	if spec.Password != "" {
+	if password != "" {
 		if secrets == nil {
 			secrets = &secret.Store{}
 		}
-		v, err := secrets.Get(spec.Password)
+		v, err := secrets.Get(password)
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +219,9 @@ func openPostgres(uri string, spec SQLSpec, guard *egress.Guard, secrets *secret
 	cfg.DialFunc = guard.DialContext
 	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard resolves
 	cfg.ConnectTimeout = 30 * time.Second
-	cfg.RuntimeParams["default_transaction_read_only"] = "on"
+	if readOnly {
+		cfg.RuntimeParams["default_transaction_read_only"] = "on"
+	}
 	return stdlib.OpenDB(*cfg), nil
 }
 
@@ -278,16 +291,26 @@ func (f *sqlFetcher) class(err error) error {
 	case egress.Refused(err):
 		return permanent{jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err)}
 	case errors.As(err, &pg):
-		// Connection, resources, a rollback, an operator's intervention: these pass.
-		if !slices.Contains([]string{"08", "53", "40", "57"}, pg.Code[:min(2, len(pg.Code))]) {
+		if !passing(pg.Code) {
 			return permanent{inputError("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code)}
 		}
 	case errors.As(err, &lite):
-		if c := lite.Code() & 0xff; c != 5 && c != 6 && c != 9 { // busy, locked, interrupted
+		if !passingLite(lite.Code()) {
 			return permanent{inputError("%s: %v: correct the query or the database", f.where, err)}
 		}
 	}
 	return jobs.Errorf(jobs.CodeIO, "query %s: %v", f.where, err)
+}
+
+// passing says whether PostgreSQL may do what it has refused a moment later: connection, resources, a rollback, an operator's intervention.
+func passing(code string) bool {
+	return slices.Contains([]string{"08", "53", "40", "57"}, code[:min(2, len(code))])
+}
+
+// passingLite is that of SQLite: busy, locked, interrupted.
+func passingLite(code int) bool {
+	c := code & 0xff
+	return c == 5 || c == 6 || c == 9
 }
 
 // page writes the next rows into doc as NDJSON and returns how many and the last cursor.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -32,6 +33,8 @@ type StreamSpec struct {
 	Columns    ColumnSpec `json:"columns"`
 	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
 	Manifest string `json:"manifest"`
+	// Sinks take decisions as they are made, up to 8. With one, Output may be empty.
+	Sinks []SinkSpec `json:"sinks,omitempty"`
 	// Output, Rejects and Summary are the URIs of what the job writes: decisions, rejected rows as NDJSON, and a JSON list of
 	// SeriesSummary.
 	Output  string `json:"output"`
@@ -106,6 +109,9 @@ type Queue interface {
 	// Subscribe reads a stream that is not the queue's own; Unsubscribe removes a consumer of one.
 	Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error)
 	Unsubscribe(ctx context.Context, stream, consumer string) error
+	// Publish stores a message in a stream that is not the queue's own; Published returns the id of the last one of a subject, or nothing.
+	Publish(ctx context.Context, p jobs.Publication) error
+	Published(ctx context.Context, stream, subject string) (id string, err error)
 }
 
 // Streamer does stream jobs.
@@ -174,18 +180,18 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 		}
 		_ = r.close()
 	}
-	var hook *webhook
-	if spec.Webhook != nil {
-		if hook, err = newWebhook(job.ID, *spec.Webhook, series, spec.Candidates, s.Egress, s.Secrets); err != nil {
-			return nil, err
-		}
-		defer hook.close()
-		own = append(own, s.Queue.Log(job.ID, webhookShard, jobs.Out))
+	taps, err := s.taps(job.ID, spec, series)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range taps {
+		defer t.close()
+		own = append(own, s.tapLog(job.ID, i))
 	}
 	st := &stream{
 		Streamer: s, id: job.ID, spec: spec, series: series, progress: progress,
 		in: s.Queue.Log(job.ID, 0, jobs.In), out: s.Queue.Log(job.ID, 0, jobs.Out),
-		summary: make([]SeriesSummary, len(series)), answered: make(chan struct{}, 1), hook: hook,
+		summary: make([]SeriesSummary, len(series)), answered: make(chan struct{}, 1), taps: taps,
 	}
 	for i, src := range series {
 		st.summary[i].Name = src.Name
@@ -214,6 +220,38 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	}
 	return result, nil
 }
+
+// taps makes what takes the decisions of a job beside its output: its webhook and its sinks.
+func (s *Streamer) taps(job string, spec StreamSpec, series []SeriesSource) (taps []tap, err error) {
+	if len(spec.Sinks) > maxSinks {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sinks: make several jobs of it", job, maxSinks)
+	}
+	defer func() {
+		if err != nil {
+			for _, t := range taps {
+				t.close()
+			}
+		}
+	}()
+	if spec.Webhook != nil {
+		hook, err := newWebhook(job, *spec.Webhook, series, spec.Candidates, s.Egress, s.Secrets)
+		if err != nil {
+			return nil, err
+		}
+		taps = append(taps, hook)
+	}
+	for i, sink := range spec.Sinks {
+		t, err := s.newTap(job, i, sink, series, spec.Candidates)
+		if err != nil {
+			return taps, err
+		}
+		taps = append(taps, t)
+	}
+	return taps, nil
+}
+
+// tapLog is where tap number i of a job keeps its position.
+func (s *Streamer) tapLog(job string, i int) jobs.Log { return s.Queue.Log(job, tapShard+i, jobs.Out) }
 
 func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, error) {
 	r, err := s.Files.open(ctx, uri)
@@ -307,7 +345,7 @@ type stream struct {
 	reported time.Time
 
 	answered chan struct{} // drain has moved decided on
-	hook     *webhook      // nil: none
+	taps     []tap
 }
 
 func (s *stream) run(ctx context.Context) (*StreamResult, error) {
@@ -321,11 +359,16 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		}
 	})
 	defer stopped()
-	out, err := s.Files.create(work, s.spec.Output)
-	if err != nil {
-		return nil, err
+	var out *output
+	var to io.Writer
+	if s.spec.Output != "" || len(s.spec.Sinks) == 0 {
+		var err error
+		if out, err = s.Files.create(work, s.spec.Output); err != nil {
+			return nil, err
+		}
+		defer out.abort()
+		to = out
 	}
-	defer out.abort()
 	rejects, err := s.Files.create(work, s.spec.Rejects)
 	if err != nil {
 		return nil, err
@@ -350,14 +393,14 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 			cancel(err)
 		}
 	}()
-	if s.hook != nil {
-		if err := s.hook.open(work, s.Queue.Log(s.id, webhookShard, jobs.Out)); err != nil {
+	for i, t := range s.taps {
+		if err := t.open(work, s.tapLog(s.id, i)); err != nil {
 			cancel(err)
 			fed.Wait()
 			return nil, err
 		}
 	}
-	sink, err := newSink(s, out)
+	sink, err := newSink(s, to)
 	if err != nil {
 		cancel(err)
 		fed.Wait()
@@ -365,6 +408,11 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	}
 	defer sink.close()
 	end, err := s.drain(work, sink)
+	for _, t := range s.taps {
+		if err == nil {
+			err = t.end(work)
+		}
+	}
 	if err != nil {
 		cancel(err)
 	}
@@ -377,10 +425,13 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	if err := sink.finish(); err != nil {
 		return nil, err
 	}
-	for _, c := range []*output{out, rejects} {
-		if err := c.commit(); err != nil {
+	if out != nil {
+		if err := out.commit(); err != nil {
 			return nil, err
 		}
+	}
+	if err := rejects.commit(); err != nil {
+		return nil, err
 	}
 	if err := s.writeSummary(work); err != nil {
 		return nil, err
@@ -495,9 +546,9 @@ func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, 
 		if err != nil {
 			return false, err
 		}
-		// Before the batch counts as decided: a receiver that is slow slows the reading down.
-		if s.hook != nil {
-			if err := s.hook.send(ctx, e.Ref, d); err != nil {
+		// Before the batch counts as decided: one that is slow slows the reading down.
+		for _, t := range s.taps {
+			if err := t.send(ctx, e.Ref, d); err != nil {
 				return false, err
 			}
 		}

@@ -2,6 +2,7 @@ package cpuagents_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -340,6 +341,110 @@ func goesOn(t *testing.T, c *cluster, source cpuagents.SeriesSource) {
 	}
 }
 
+// TestSinkStream: a stream without an output of its own, whose decisions go to a folder, a table and a subject, and that is stopped in its middle
+// again and again, leaves in each what one leaves that is not.
+func TestSinkStream(t *testing.T) {
+	c := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	nc, err := nats.Connect("", nats.InProcessServer(c.srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var stop context.CancelCauseFunc // nil: nothing is stopped
+	asked := 0
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		if asked++; stop != nil && asked%3 == 0 {
+			stop(jobs.ErrDrain)
+		}
+		mu.Unlock()
+		pages(w, r)
+	}))
+	defer source.Close()
+	series := []cpuagents.SeriesSource{{Name: "s", URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}
+	job := func(id string) jobs.Job {
+		return c.job(t, id, series, func(s *cpuagents.StreamSpec) {
+			s.Output = ""
+			s.Sinks = []cpuagents.SinkSpec{
+				{URI: "file:dir/" + id + "/parts", Format: "csv", PartRows: 500}, {URI: "sqlite:dir/" + id + ".db?table=decisions", Backoff: 0.001, Tries: 20},
+				{URI: "nats:out/alarms." + id, Anomalies: true},
+			}
+		})
+	}
+	out, err := c.streamer.Handle(ctx, job("whole"), func(any) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	anomalies := out.(*cpuagents.StreamResult).Anomalies
+	attempts := 0
+	for {
+		attempts++
+		ctx2, end := context.WithCancelCause(ctx)
+		mu.Lock()
+		stop = end
+		mu.Unlock()
+		_, err := c.streamer.Handle(ctx2, job("broken"), func(any) {})
+		end(nil)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, jobs.ErrDrain) {
+			t.Fatal(err)
+		}
+	}
+	texts := map[string][]string{}
+	for _, id := range []string{"whole", "broken"} {
+		parts, err := filepath.Glob(filepath.Join(c.dir, id, "parts", "*"))
+		if err != nil || len(parts) < 5 {
+			t.Fatal(parts, err)
+		}
+		for _, p := range parts {
+			texts[id] = append(texts[id], filepath.Base(p)+"\n"+c.read(t, filepath.Join(id, "parts", filepath.Base(p))))
+		}
+		db, err := sql.Open("sqlite", filepath.Join(c.dir, id+".db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n, distinct, odd uint64
+		err = db.QueryRowContext(ctx, `SELECT count(*), count(DISTINCT "row"), count(*) FILTER (WHERE decision = 'anomalous') FROM decisions`).Scan(&n, &distinct, &odd)
+		if cerr := db.Close(); err != nil || cerr != nil || n != 3000 || distinct != 3000 || odd != anomalies || odd == 0 {
+			t.Errorf("%s: %d rows, %d of them different, %d anomalies, want %d: %v", id, n, distinct, odd, anomalies, err)
+		}
+	}
+	if strings.Join(texts["whole"], "") != strings.Join(texts["broken"], "") || strings.Count(strings.Join(texts["whole"], ""), "\n") != 3000+2*len(texts["whole"]) {
+		t.Errorf("%d parts and %d are not the same", len(texts["whole"]), len(texts["broken"]))
+	}
+	info, err := stream.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]uint64{}
+	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+		m, err := stream.GetMsg(ctx, seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[m.Subject] += uint64(strings.Count(string(m.Data), "\n"))
+	}
+	if lines["alarms.whole"] != anomalies || lines["alarms.broken"] != anomalies {
+		t.Errorf("%v, want %d each", lines, anomalies)
+	}
+	if attempts < 2 {
+		t.Error("it was never stopped")
+	}
+}
+
 // TestStreamFinishes: asked to finish, a stream that waits for its next poll ends with what it has.
 func TestStreamFinishes(t *testing.T) {
 	c := newCluster(t)
@@ -391,6 +496,7 @@ func TestStreamRefuses(t *testing.T) {
 		"secret": {file, func(s *cpuagents.StreamSpec) {
 			s.Webhook = &cpuagents.WebhookSpec{URL: "http://127.0.0.1/", Secret: "env:NONE"}
 		}, "no such secret"},
+		"sink":   {file, func(s *cpuagents.StreamSpec) { s.Sinks = []cpuagents.SinkSpec{{URI: "s3://bucket/x"}} }, "--egress"},
 		"output": {file, func(s *cpuagents.StreamSpec) { s.OutputFormat = "xls" }, `format "xls"`},
 	} {
 		_, err := c.streamer.Handle(ctx, c.job(t, "refused", c2.series, c2.change), func(any) {})

@@ -40,15 +40,10 @@ type WebhookSpec struct {
 	Backoff float64 `json:"backoff_s,omitempty"`
 }
 
-// entrySent marks in a webhook's journal that everything up to a batch has been taken.
-const entrySent = "sent"
-
-// webhookShard is the place of a webhook's journal among the logs of a job, behind those of its sources.
-const webhookShard = maxRemote + 1
-
 // webhook sends decisions. What was taken is kept on the queue; a job that goes on elsewhere sends what may not have been
 // again, under the same ids.
 type webhook struct {
+	mark
 	job     string
 	spec    WebhookSpec
 	tuning  HTTPSpec // with defaults
@@ -56,9 +51,6 @@ type webhook struct {
 	secrets *secret.Store
 	limit   *rate.Limiter
 	enc     *ndjsonEncoder
-	log     jobs.Log
-	after   uint64 // last entry of log
-	sent    uint64 // last batch taken
 	anomaly uint32
 	body    []byte
 }
@@ -96,18 +88,8 @@ func newWebhook(job string, spec WebhookSpec, series []SeriesSource, candidates 
 	}, nil
 }
 
-// open finds how far earlier attempts came.
-func (w *webhook) open(ctx context.Context, log jobs.Log) error {
-	if err := log.Create(ctx); err != nil {
-		return err
-	}
-	last, err := log.Last(ctx)
-	if err != nil {
-		return err
-	}
-	w.log, w.after, w.sent = log, last.Seq, last.Ref
-	return nil
-}
+// end implements tap: nothing is held back.
+func (w *webhook) end(context.Context) error { return nil }
 
 func (w *webhook) close() { w.client.CloseIdleConnections() }
 
@@ -135,13 +117,7 @@ func (w *webhook) send(ctx context.Context, number uint64, d *batch.Decisions) e
 	if err != nil {
 		return err
 	}
-	if err := w.log.Append(ctx, w.after, jobs.Entry{Kind: entrySent, Ref: number}); err != nil {
-		return fmt.Errorf("webhook: keep the position: %w", err)
-	}
-	w.after++
-	w.sent = number
-	// Only the last mark counts.
-	return w.log.Trim(ctx, w.after)
+	return w.set(ctx, number)
 }
 
 func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error) {

@@ -1,0 +1,142 @@
+package cpuagents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// partBytes ends a part before it has its rows: it is held in memory.
+const partBytes = 64 << 20
+
+// putter keeps a document under a name, in place of one that was there, whole or not at all.
+type putter interface {
+	put(ctx context.Context, name, mediaType string, data []byte) error
+	close() error
+}
+
+// objectTap writes decisions into files or objects. A part is called after its first batch, so whoever makes the same batches again writes the same
+// bytes under the same names.
+type objectTap struct {
+	sinkBase
+	mark
+	parts
+	to    putter
+	ext   string
+	first uint64 // batch of the part that is being collected
+	last  uint64
+}
+
+func newObjectTap(b sinkBase, p parts, s *Streamer) (_ *objectTap, err error) {
+	t := &objectTap{sinkBase: b, parts: p, ext: "." + string(p.format)}
+	if t.spec.PartRows == 0 {
+		t.spec.PartRows = defaultPartRows
+	}
+	if rest, ok := strings.CutPrefix(b.spec.URI, "s3://"); ok {
+		store := b.spec.Object
+		if store == nil {
+			store = &StoreSpec{}
+		}
+		t.to, err = openStore(b.where, rest, *store, maxListBytes, s.Egress, s.Secrets)
+	} else if b.spec.Object != nil {
+		return nil, b.bad("object is for s3://: leave it out")
+	} else {
+		t.to, err = s.Files.folder(b.spec.URI)
+	}
+	if err != nil {
+		return nil, b.bad("%v", err)
+	}
+	return t, nil
+}
+
+// send implements tap.
+func (t *objectTap) send(ctx context.Context, number uint64, d *batch.Decisions) error {
+	if number <= t.sent {
+		return nil
+	}
+	for i := range d.Len() {
+		if !t.wanted(d, i) {
+			continue
+		}
+		if t.rows == 0 {
+			t.first = number
+		}
+		if err := t.add(d, i); err != nil {
+			return err
+		}
+	}
+	t.last = number
+	if t.rows >= t.spec.PartRows || t.size >= partBytes {
+		return t.end(ctx)
+	}
+	return nil
+}
+
+// end implements tap.
+func (t *objectTap) end(ctx context.Context) error {
+	if t.rows == 0 {
+		return nil
+	}
+	data, err := t.take()
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("part-%012d%s", t.first, t.ext)
+	media := t.mediaType()
+	err = t.try(ctx, func(ctx context.Context) error {
+		err := t.to.put(ctx, name, media, data)
+		var typed *jobs.Error
+		if errors.As(err, &typed) && typed.Code == jobs.CodeInput { // a path, rights
+			err = permanent{err}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("sink: %w", err)
+	}
+	return t.set(ctx, t.last)
+}
+
+func (t *objectTap) close() { _ = t.to.close() }
+
+// folder is one below a root, as a sink.
+type folder struct {
+	files *Files
+	uri   string // without a slash at its end
+}
+
+// folder opens file:ROOT/FOLDER, which is made where it is missing.
+func (f *Files) folder(uri string) (*folder, error) {
+	root, name, _, err := f.resolve(uri)
+	if err != nil {
+		return nil, err
+	}
+	if root == nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "write file:ROOT/FOLDER")
+	}
+	if name = strings.Trim(name, "/"); name != "" {
+		if err := root.MkdirAll(name, 0o755); err != nil {
+			return nil, ioError("make folder", name, err)
+		}
+	}
+	return &folder{f, strings.TrimRight(uri, "/")}, nil
+}
+
+// put implements putter.
+func (f *folder) put(ctx context.Context, name, _ string, data []byte) error {
+	out, err := f.files.create(ctx, f.uri+"/"+name)
+	if err != nil {
+		return err
+	}
+	defer out.abort()
+	if _, err := out.Write(data); err != nil {
+		return ioError("write", name, err)
+	}
+	return out.commit()
+}
+
+func (f *folder) close() error { return nil }

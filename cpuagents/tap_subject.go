@@ -1,0 +1,105 @@
+package cpuagents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// subjectPiece bounds a message in bytes, about: half of what a NATS server lets through by default.
+const subjectPiece = 512 << 10
+
+// subjectTap publishes decisions to a subject that a JetStream stream keeps: a message is a document of some of a batch. Its id is job, sink, batch and
+// piece, so that the stream knows it again for as long as it remembers ids, and for good when nobody else publishes to the subject.
+type subjectTap struct {
+	sinkBase
+	mark
+	parts
+	queue           Queue
+	key             string // of job and sink
+	stream, subject string
+	batch, piece    uint64 // the last message of the subject, when it is this sink's
+}
+
+func newSubjectTap(b sinkBase, key string, p parts, queue Queue) (*subjectTap, error) {
+	stream, subject, ok := strings.Cut(strings.TrimPrefix(b.spec.URI, "nats:"), "/")
+	if !ok || stream == "" || subject == "" || strings.ContainsAny(stream+subject, " *>\\\t\r\n\x00?") || strings.Contains(stream, ".") {
+		return nil, b.bad("write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject")
+	}
+	return &subjectTap{sinkBase: b, parts: p, queue: queue, key: key, stream: stream, subject: subject}, nil
+}
+
+// open implements tap.
+func (t *subjectTap) open(ctx context.Context, log jobs.Log) error {
+	if err := t.mark.open(ctx, log); err != nil {
+		return err
+	}
+	id, err := t.queue.Published(ctx, t.stream, t.subject)
+	if err != nil {
+		return fmt.Errorf("sink %s: %w", t.where, err)
+	}
+	if rest, mine := strings.CutPrefix(id, t.key+"/"); mine {
+		number, piece, _ := strings.Cut(rest, "/")
+		t.batch, _ = strconv.ParseUint(number, 10, 64)
+		t.piece, _ = strconv.ParseUint(piece, 10, 64)
+	}
+	return nil
+}
+
+// send implements tap.
+func (t *subjectTap) send(ctx context.Context, number uint64, d *batch.Decisions) error {
+	if number <= t.sent {
+		return nil
+	}
+	piece := uint64(0)
+	for i := range d.Len() {
+		if t.wanted(d, i) {
+			if err := t.add(d, i); err != nil {
+				return err
+			}
+		}
+		if t.rows > 0 && (t.size >= subjectPiece*3/4 || i == d.Len()-1) {
+			piece++
+			if err := t.publish(ctx, number, piece); err != nil {
+				return err
+			}
+		}
+	}
+	if piece == 0 {
+		return nil
+	}
+	return t.set(ctx, number)
+}
+
+func (t *subjectTap) publish(ctx context.Context, number, piece uint64) error {
+	data, err := t.take()
+	if err != nil {
+		return err
+	}
+	if number < t.batch || number == t.batch && piece <= t.piece {
+		return nil // an attempt that ended before it set its mark
+	}
+	p := jobs.Publication{Stream: t.stream, Subject: t.subject, ID: fmt.Sprintf("%s/%d/%d", t.key, number, piece), Type: t.mediaType(), Data: data}
+	err = t.try(ctx, func(ctx context.Context) error {
+		err := t.queue.Publish(ctx, p)
+		var typed *jobs.Error
+		if errors.As(err, &typed) || errors.Is(err, jobs.ErrDenied) {
+			err = permanent{err}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("sink %s: %w", t.where, err)
+	}
+	return nil
+}
+
+// end implements tap: nothing is held back.
+func (t *subjectTap) end(context.Context) error { return nil }
+
+func (t *subjectTap) close() {}

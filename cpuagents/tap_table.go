@@ -1,0 +1,263 @@
+package cpuagents
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"modernc.org/sqlite"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// positionTable holds, in the database of a sink, the last batch of each that is in its table. A batch and its position are written in one transaction, and
+// the position's row is locked meanwhile: whatever ends an attempt, a decision is in the table once.
+const positionTable = "exoswarm_positions"
+
+const (
+	// insertValues bounds the values of one INSERT: PostgreSQL takes 65,535 and SQLite 32,766.
+	insertValues = 30_000
+	// longestName is how much of a name PostgreSQL keeps, in bytes.
+	longestName = 63
+)
+
+var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$`)
+
+// tableTap writes decisions into a table of a database.
+type tableTap struct {
+	sinkBase
+	key        string // of job and sink
+	series     []SeriesSource
+	candidates []string
+	db         *sql.DB
+	lite       bool
+	table      string // quoted
+	name       string
+	columns    []column
+	sent       uint64
+	ready      bool // the tables are there
+}
+
+// column is one of the table.
+type column struct{ name, typ string }
+
+func newTableTap(b sinkBase, key string, series []SeriesSource, candidates []string, s *Streamer) (_ *tableTap, err error) {
+	t := &tableTap{sinkBase: b, key: key, series: series, candidates: candidates}
+	uri, query, _ := strings.Cut(b.spec.URI, "?")
+	values, err := url.ParseQuery(query)
+	if t.name = values.Get("table"); err != nil || len(values) != 1 || len(values["table"]) != 1 || !tableName.MatchString(t.name) || strings.HasSuffix(t.name, positionTable) {
+		return nil, b.bad("write ?table=TABLE behind it, TABLE or SCHEMA.TABLE of letters, digits and '_'")
+	}
+	t.table = strings.ReplaceAll(quoteName(t.name), ".", `"."`)
+	t.columns = []column{
+		{"job", "text"}, {"series", "text"}, {"row", "bigint"}, {"timestamp", "text"}, {"value", "double precision"}, {"score", "real"}, {"decision", "text"}, {"round", "bigint"}, {"leader", "bigint"},
+	}
+	for _, c := range candidates {
+		n := countName(c)
+		if len(n) > longestName || strings.ContainsRune(n, 0) {
+			return nil, b.bad("candidate %s: a column cannot be called %s: at most %d bytes", shorten(c), shorten(n), longestName)
+		}
+		t.columns = append(t.columns, column{n, "bigint"})
+	}
+	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
+		if t.lite = true; strings.Contains(t.name, ".") {
+			return nil, b.bad("a table of SQLite has no schema: leave it out")
+		}
+		t.db, err = s.Files.sqlite("file:"+path, true)
+	} else {
+		t.db, err = openPostgres(uri, b.spec.Password, b.spec.TLS, false, s.Egress, s.Secrets)
+	}
+	if err != nil {
+		return nil, b.bad("%v", err)
+	}
+	t.db.SetMaxOpenConns(1)
+	return t, nil
+}
+
+func (t *tableTap) close() { _ = t.db.Close() }
+
+// open implements tap. The position is in the database.
+func (t *tableTap) open(ctx context.Context, _ jobs.Log) error {
+	return t.tx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		t.sent, err = t.position(ctx, tx)
+		return err
+	})
+}
+
+// tx runs fn in a transaction, again where that may help.
+func (t *tableTap) tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return t.try(ctx, func(ctx context.Context) error {
+		if !t.ready {
+			if err := t.create(ctx); err != nil {
+				return t.class(err)
+			}
+			t.ready = true
+		}
+		tx, err := t.db.BeginTx(ctx, nil)
+		if err == nil {
+			if err = fn(ctx, tx); err == nil {
+				err = tx.Commit()
+			}
+			_ = tx.Rollback()
+		}
+		return t.class(err)
+	})
+}
+
+// create makes the tables that are not there. One that is there is used as it is, also by a user who may make none.
+func (t *tableTap) create(ctx context.Context) error {
+	var defs []string
+	for _, c := range t.columns {
+		defs = append(defs, quoteName(c.name)+" "+c.typ)
+	}
+	for _, make := range [][2]string{
+		{t.name, "CREATE TABLE IF NOT EXISTS " + t.table + " (" + strings.Join(defs, ", ") + ")"},
+		{positionTable, "CREATE TABLE IF NOT EXISTS " + positionTable + " (sink text PRIMARY KEY, batch bigint NOT NULL)"},
+	} {
+		look := "SELECT count(*) FROM sqlite_schema WHERE type IN ('table', 'view') AND lower(name) = lower(?)"
+		name := make[0]
+		if !t.lite {
+			look = "SELECT count(to_regclass($1))"
+			if name != positionTable {
+				name = t.table
+			}
+		}
+		there := 0
+		if err := t.db.QueryRowContext(ctx, look, name).Scan(&there); err != nil {
+			return err
+		}
+		if there == 0 {
+			if _, err := t.db.ExecContext(ctx, make[1]); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := t.db.ExecContext(ctx, "INSERT INTO "+positionTable+" (sink, batch) VALUES ("+t.value(1)+", 0) ON CONFLICT (sink) DO NOTHING", t.key)
+	return err
+}
+
+// value stands for the value number i of a statement.
+func (t *tableTap) value(i int) string {
+	if t.lite {
+		return "?"
+	}
+	return fmt.Sprint("$", i)
+}
+
+// position reads the last batch that is in the table. Nobody else writes one until the transaction ends: SQLite has one writer at a time.
+func (t *tableTap) position(ctx context.Context, tx *sql.Tx) (sent uint64, err error) {
+	query := "SELECT batch FROM " + positionTable + " WHERE sink = " + t.value(1)
+	if !t.lite {
+		query += " FOR UPDATE"
+	}
+	return sent, tx.QueryRowContext(ctx, query, t.key).Scan(&sent)
+}
+
+// send implements tap.
+func (t *tableTap) send(ctx context.Context, number uint64, d *batch.Decisions) error {
+	if number <= t.sent {
+		return nil
+	}
+	err := t.tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		sent, err := t.position(ctx, tx)
+		if err != nil || sent >= number { // a commit whose answer was lost, or another attempt
+			return err
+		}
+		if err := t.insert(ctx, tx, d); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE "+positionTable+" SET batch = "+t.value(1)+" WHERE sink = "+t.value(2), int64(number), t.key)
+		return err
+	})
+	if err == nil {
+		t.sent = number
+	}
+	return err
+}
+
+func (t *tableTap) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) error {
+	job, _, _ := strings.Cut(t.key, "/")
+	var names []string
+	for _, c := range t.columns {
+		names = append(names, quoteName(c.name))
+	}
+	head := "INSERT INTO " + t.table + " (" + strings.Join(names, ", ") + ") VALUES "
+	var rows []string
+	var values []any
+	flush := func() error {
+		if len(rows) == 0 {
+			return nil
+		}
+		_, err := tx.ExecContext(ctx, head+strings.Join(rows, ","), values...)
+		rows, values = rows[:0], values[:0]
+		return err
+	}
+	for i := range d.Len() {
+		if !t.wanted(d, i) {
+			continue
+		}
+		name := noDecision
+		if c := d.Decision[i]; c != batch.NoDecision {
+			name = t.candidates[c]
+		}
+		from := len(values)
+		values = append(values, job, storable(t.series[d.Group[i]].Name), int64(d.Row[i]), storable(d.Timestamp[i]), d.Value[i], d.Score[i], storable(name), int64(d.Round[i]), int64(d.Leader[i]))
+		for c := range t.candidates {
+			values = append(values, int64(d.Counts[i*d.Candidates+c]))
+		}
+		marks := make([]string, len(values)-from)
+		for v := range marks {
+			marks[v] = t.value(from + v + 1)
+		}
+		if rows = append(rows, "("+strings.Join(marks, ",")+")"); len(values)+len(t.columns) > insertValues {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// quoteName writes the name of a table or column in SQL.
+func quoteName(n string) string { return `"` + strings.ReplaceAll(n, `"`, `""`) + `"` }
+
+// storable is a text as both databases take it: without NUL, in UTF-8.
+func storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// end implements tap: nothing is held back.
+func (t *tableTap) end(context.Context) error { return nil }
+
+// class says whether another try may help.
+func (t *tableTap) class(err error) error {
+	if err == nil {
+		return nil
+	}
+	var typed *jobs.Error
+	var pg *pgconn.PgError
+	var lite *sqlite.Error
+	switch {
+	case errors.As(err, &typed):
+		return permanent{err}
+	case egress.Refused(err):
+		return permanent{t.bad("%v", err)}
+	case errors.As(err, &pg):
+		// Two that make a table at the same time, beside what passes.
+		if !passing(pg.Code) && pg.Code != "23505" && pg.Code != "42P07" {
+			return permanent{inputError("%s: %s (%s): correct the table %s or the rights on it", t.where, pg.Message, pg.Code, t.name)}
+		}
+	case errors.As(err, &lite):
+		if !passingLite(lite.Code()) {
+			return permanent{inputError("%s: %v: correct the table %s or the database", t.where, err, t.name)}
+		}
+	}
+	return jobs.Errorf(jobs.CodeIO, "write to %s: %v", t.where, err)
+}

@@ -1,0 +1,493 @@
+package cpuagents
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// tapBatches are the batches that the sinks of the tests get: both series mixed, one batch without an anomaly, one that is long.
+func tapBatches() (all []*batch.Decisions) {
+	a, b := someDecisions(0, 700), someDecisions(1, 700)
+	for from, n := 0, 0; from < 700; from += n {
+		n = []int{5, 40, 3, 600, 52}[len(all)]
+		d := &batch.Decisions{Candidates: 2}
+		for i := from; i < from+n; i++ {
+			for _, s := range []*batch.Decisions{a, b} {
+				d.Group, d.Row, d.Read, d.Timestamp = append(d.Group, s.Group[i]), append(d.Row, s.Row[i]), append(d.Read, 0), append(d.Timestamp, s.Timestamp[i])
+				d.Value, d.Score, d.Decision = append(d.Value, s.Value[i]), append(d.Score, s.Score[i]), append(d.Decision, s.Decision[i])
+				d.Counts, d.Leader, d.Round = append(d.Counts, s.Counts[2*i:2*i+2]...), append(d.Leader, s.Leader[i]), append(d.Round, s.Round[i])
+				if len(all) == 2 {
+					d.Decision[len(d.Decision)-1] = 0
+				}
+			}
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// place is where a kind of sink writes in a test.
+type place struct {
+	spec func(id string) SinkSpec
+	read func(id string) string // everything that is there
+}
+
+// forgetful is a log that stores n entries and fails then: what a process does that ends behind a write and before its note of it.
+type forgetful struct {
+	jobs.Log
+	n int
+}
+
+var errForgot = errors.New("the process ended")
+
+func (f *forgetful) Append(ctx context.Context, after uint64, e jobs.Entry) error {
+	if f.n--; f.n < 0 {
+		return errForgot
+	}
+	return f.Log.Append(ctx, after, e)
+}
+
+// tapSuite is what every sink must do: keep each decision once, whatever ends an attempt, and whoever goes on.
+func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
+	t.Helper()
+	all := tapBatches()
+	attempt := func(id string, forgets int) (tap, error) {
+		t.Helper()
+		tp, err := s.newTap(id, 0, p.spec(id), twoSeries, candidates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := s.tapLog(id, 0)
+		if forgets >= 0 {
+			log = &forgetful{log, forgets}
+		}
+		if err := tp.open(within(t), log); err != nil {
+			t.Fatal(err)
+		}
+		return tp, nil
+	}
+	send := func(tp tap, from, to int) error {
+		for i := from; i < to; i++ {
+			if err := tp.send(within(t), uint64(i+1), all[i]); err != nil {
+				return err
+			}
+		}
+		if to == len(all) {
+			return tp.end(within(t))
+		}
+		return nil
+	}
+	whole, _ := attempt("whole", -1)
+	if err := send(whole, 0, len(all)); err != nil {
+		t.Fatal(err)
+	}
+	whole.close()
+	want := p.read("whole")
+	if want == "" {
+		t.Fatal("nothing was kept")
+	}
+	for stop := 0; stop <= len(all); stop++ {
+		for forgets := -1; forgets < stop; forgets++ {
+			id := fmt.Sprintf("s%d_%d", stop, forgets+1)
+			first, _ := attempt(id, forgets)
+			if err := send(first, 0, stop); err != nil && !errors.Is(err, errForgot) {
+				t.Fatal(id, err)
+			}
+			first.close()
+			second, _ := attempt(id, -1)
+			if err := send(second, 0, len(all)); err != nil {
+				t.Fatal(id, err)
+			}
+			second.close()
+			if got := p.read(id); got != want {
+				t.Fatalf("%s: %s", id, cmp.Diff(want, got))
+			}
+		}
+	}
+	// An attempt that does not know that it is over.
+	first, _ := attempt("old", -1)
+	if err := send(first, 0, 2); err != nil {
+		t.Fatal(err)
+	}
+	second, _ := attempt("old", -1)
+	if err := send(second, 0, len(all)); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(first, 2, len(all)); err != nil && !errors.Is(err, jobs.ErrFenced) {
+		t.Fatal(err)
+	}
+	first.close()
+	second.close()
+	if got := p.read("old"); got != want {
+		t.Errorf("two attempts: %s", cmp.Diff(want, got))
+	}
+}
+
+// sinkStreamer is a streamer with a root "db" and a queue.
+func sinkStreamer(t *testing.T) (s *Streamer, q *natsq.Conn, js jetstream.JetStream, dir string) {
+	t.Helper()
+	q, srv := queueAt(t)
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	files, dir := database(t)
+	return &Streamer{Queue: q, Files: files, Egress: loopback(t)}, q, js, filepath.Join(dir, "root")
+}
+
+// folderText is every file below a folder, by name.
+func folderText(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s\n%s\n", e.Name(), data)
+	}
+	return b.String()
+}
+
+// TestFolderSink: parts of every format, the same bytes under the same names.
+func TestFolderSink(t *testing.T) {
+	s, q, _, dir := sinkStreamer(t)
+	for _, f := range []Format{"", "csv.gz", "ndjson.zst", "arrow", "parquet"} {
+		at := "out" + strings.ReplaceAll(string(f), ".", "")
+		tapSuite(t, q, s, place{
+			spec: func(id string) SinkSpec {
+				return SinkSpec{URI: "file:db/" + at + id + "/x/", Format: f, PartRows: 50}
+			},
+			read: func(id string) string { return folderText(t, filepath.Join(dir, at+id, "x")) },
+		})
+		for _, name := range []string{"part-000000000001.", "part-000000000003."} {
+			if text := folderText(t, filepath.Join(dir, at+"whole", "x")); !strings.Contains(text, name) {
+				t.Errorf("%s: there is no %s", f, name)
+			}
+		}
+		s, q, _, dir = sinkStreamer(t) // journals are by job
+	}
+}
+
+// TestObjectSink: objects of a bucket, put again where the store was busy.
+func TestObjectSink(t *testing.T) {
+	s, q, _, _ := sinkStreamer(t)
+	st := &store{busy: 3}
+	t.Setenv(secret.Prefix+"ID", "AKID")
+	t.Setenv(secret.Prefix+"KEY", "hunter2")
+	t.Setenv(secret.Prefix+"TOKEN", "TOKEN")
+	srv := httptest.NewServer(st)
+	t.Cleanup(srv.Close)
+	tapSuite(t, q, s, place{
+		spec: func(id string) SinkSpec {
+			return SinkSpec{
+				URI: "s3://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001,
+				Object: &StoreSpec{Endpoint: srv.URL, Region: "eu-west-1", AccessKey: "env:ID", SecretKey: "env:KEY", SessionToken: "env:TOKEN"},
+			}
+		},
+		read: func(id string) string {
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			var b strings.Builder
+			for _, key := range slices.Sorted(maps.Keys(st.objects)) {
+				if name, mine := strings.CutPrefix(key, "out/"+id+"/"); mine {
+					fmt.Fprintf(&b, "%s\n%s\n", name, st.objects[key])
+				}
+			}
+			return b.String()
+		},
+	})
+	for _, b := range st.bad {
+		t.Error(b)
+	}
+	for _, typ := range st.types {
+		if typ != "application/vnd.apache.parquet" {
+			t.Fatal(typ)
+		}
+	}
+}
+
+// TestSubjectSink: messages of a stream, each once also when the stream has forgotten their ids.
+func TestSubjectSink(t *testing.T) {
+	s, q, js, _ := sinkStreamer(t)
+	stream, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(id string) string {
+		info, err := stream.Info(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+			m, err := stream.GetMsg(within(t), seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Subject == "alarms."+id {
+				if len(m.Data) > subjectPiece || m.Header.Get("Content-Type") != "application/x-ndjson" {
+					t.Fatal(len(m.Data), m.Header)
+				}
+				_, number, _ := strings.Cut(m.Header.Get("Nats-Msg-Id"), "/")
+				fmt.Fprintf(&b, "%s\n%s", number, m.Data)
+			}
+		}
+		return b.String()
+	}
+	tapSuite(t, q, s, place{spec: func(id string) SinkSpec { return SinkSpec{URI: "nats:out/alarms." + id} }, read: read})
+	// A batch that is longer than a message is several.
+	long := []SeriesSource{{Name: strings.Repeat("n", 1000)}, {Name: "b"}}
+	tp, err := s.newTap("long", 0, SinkSpec{URI: "nats:out/alarms.long"}, long, candidates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tp.open(within(t), s.tapLog("long", 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range tapBatches() {
+		if err := tp.send(within(t), 1, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tp.close()
+	if got := read("long"); !strings.Contains(got, "0/1/1\n") {
+		t.Errorf("%.100s", got)
+	}
+	big := someDecisions(0, 1000)
+	tp, err = s.newTap("big", 0, SinkSpec{URI: "nats:out/alarms.big", Anomalies: true}, long, candidates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tp.close()
+	if err := tp.open(within(t), s.tapLog("big", 0)); err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(3) {
+		if err := tp.send(within(t), n+1, big); err != nil {
+			t.Fatal(err)
+		}
+	}
+	anomalies := 0
+	for _, c := range big.Decision {
+		if c == 1 {
+			anomalies++
+		}
+	}
+	if got := read("big"); strings.Count(got, `"series"`) != 3*anomalies || !strings.Contains(got, "0/3/1\n") || strings.Contains(got, `"decision":"normal"`) {
+		t.Errorf("%d of %d", strings.Count(got, `"series"`), 3*anomalies)
+	}
+}
+
+// tableText is a table without the column of the job.
+func tableText(t *testing.T, db *sql.DB, table string) string {
+	t.Helper()
+	rows, err := db.QueryContext(within(t), `SELECT "series", "row", "timestamp", "value", "score", "decision", "round", "leader", "counts.odd, ""very""" FROM "`+table+`" ORDER BY "series", "round", "row"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var b strings.Builder
+	for rows.Next() {
+		v := make([]any, 9)
+		into := make([]any, 9)
+		for i := range v {
+			into[i] = &v[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&b, v...)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// tableSuite is tapSuite for tables of a database.
+func tableSuite(t *testing.T, q *natsq.Conn, s *Streamer, db *sql.DB, spec SinkSpec, schema string) {
+	t.Helper()
+	uri := spec.URI
+	tapSuite(t, q, s, place{
+		spec: func(id string) SinkSpec { spec.URI = uri + "?table=" + schema + "t_" + id; return spec },
+		read: func(id string) string { return tableText(t, db, "t_"+id) },
+	})
+	if got := strings.Count(tableText(t, db, "t_whole"), "\n"); got != 1400 {
+		t.Errorf("%d rows", got)
+	}
+	for name, change := range map[string]func(*SinkSpec){
+		"other columns": func(s *SinkSpec) { s.URI = uri + "?table=other" },
+		"injection":     func(s *SinkSpec) { s.URI = uri + "?table=t;DROP" },
+		"positions":     func(s *SinkSpec) { s.URI = uri + "?table=" + positionTable },
+		"two":           func(s *SinkSpec) { s.URI = uri + "?table=a&x=b" },
+		"none":          func(s *SinkSpec) { s.URI = uri },
+		"format":        func(s *SinkSpec) { s.Format = "csv" },
+		"parts":         func(s *SinkSpec) { s.PartRows = 10 },
+	} {
+		bad := spec
+		bad.URI = uri + "?table=t"
+		change(&bad)
+		tp, err := s.newTap("bad", 0, bad, twoSeries, candidates)
+		if err == nil {
+			if err = tp.open(within(t), nil); err == nil {
+				err = tp.send(within(t), 1, tapBatches()[0])
+			}
+			tp.close()
+		}
+		var e *jobs.Error
+		if !errors.As(err, &e) || jobs.Retryable(err) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestSQLiteSink: a table of a file below a root, which nobody else must have.
+func TestSQLiteSink(t *testing.T) {
+	s, q, _, dir := sinkStreamer(t)
+	db, err := sql.Open("sqlite", filepath.Join(dir, "out.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(within(t), "CREATE TABLE other (x INTEGER)"); err != nil {
+		t.Fatal(err)
+	}
+	tableSuite(t, q, s, db, SinkSpec{URI: "sqlite:db/out.db", Backoff: 0.001, Tries: 20}, "")
+	for _, uri := range []string{"sqlite:db/../outside.db?table=t", "sqlite:db/link.db?table=t", "sqlite:x/a.db?table=t", "sqlite:db/out.db?table=main.t", "sqlite:db/none/out.db?table=t"} {
+		tp, err := s.newTap("bad", 0, SinkSpec{URI: uri}, twoSeries, candidates)
+		if err == nil {
+			tp.close()
+			t.Error(uri)
+		}
+	}
+}
+
+// TestPostgresSink: a table of a real server; its rows are read again as a source, and one who may only insert needs no more rights than that.
+func TestPostgresSink(t *testing.T) {
+	uri := postgres(t)
+	s, q, _, _ := sinkStreamer(t)
+	db := postgresDB(t, uri)
+	defer db.Close()
+	for _, do := range []string{
+		"CREATE TABLE other (x integer)", "CREATE ROLE writer LOGIN PASSWORD 'hunter2'", "CREATE TABLE given (job text, series text, row bigint, timestamp text, value float8, score real, decision text, round bigint, leader bigint, \"counts.normal\" bigint, \"counts.odd, \"\"very\"\"\" bigint)",
+	} {
+		if _, err := db.ExecContext(within(t), do); err != nil {
+			t.Fatal(do, err)
+		}
+	}
+	spec := SinkSpec{URI: uri, Password: "env:PG", TLS: "disable", Backoff: 0.001, Tries: 20}
+	tableSuite(t, q, s, db, spec, "public.")
+	if _, err := db.ExecContext(within(t), "GRANT INSERT ON given TO writer; GRANT SELECT, INSERT, UPDATE ON "+positionTable+" TO writer"); err != nil {
+		t.Fatal(err)
+	}
+	spec.URI = strings.Replace(uri, "postgres@", "writer@", 1) + "?table=given"
+	tp, err := s.newTap("given", 0, spec, twoSeries, candidates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tp.close()
+	if err := tp.open(within(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range tapBatches() {
+		if err := tp.send(within(t), uint64(i+1), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tableText(t, db, "given") != tableText(t, db, "t_whole") {
+		t.Error("other rows")
+	}
+	source := quickSQL(`SELECT round AS id, timestamp, value FROM given WHERE series = 'b' || U&'\FFFD' AND round > $1 ORDER BY round`)
+	source.Password, source.TLS, source.PageRows = "env:PG", "disable", 300
+	f, err := newSQLFetcher(uri, source, valueSpec, nil, loopback(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := remoteOf(within(t), t, q, "back", f)
+	defer r.close()
+	got, err := told(r, 1000)
+	if err != nil || len(got) != 702 || got[300] != "-" {
+		t.Error(len(got), err)
+	}
+	for i, v := range someDecisions(1, 700).Value[:300] {
+		if want := fmt.Sprintf("%d:%g", i+1, v); got[i] != want {
+			t.Fatal(got[i], want)
+		}
+	}
+	if _, err := db.ExecContext(within(t), "INSERT INTO t_whole DEFAULT VALUES"); err != nil { // it can be written at all
+		t.Error(err)
+	}
+	refused, err := newSQLFetcher(uri, func() *SQLSpec {
+		s := quickSQL("WITH x AS (DELETE FROM given RETURNING *) SELECT round AS id, timestamp, value FROM x WHERE round > $1")
+		s.Password, s.TLS = "env:PG", "disable"
+		return s
+	}(), valueSpec, nil, loopback(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.close()
+	doc := tempFile(t, nil)
+	defer doc.Close()
+	if _, err := refused.fetch(within(t), position{}, "", doc); !isInput(err) || !strings.Contains(err.Error(), "25006") {
+		t.Errorf("a source that writes: %v", err)
+	}
+}
+
+// TestSinkRefuses: what a job may not write to, and what is no sink.
+func TestSinkRefuses(t *testing.T) {
+	s, _, js, _ := sinkStreamer(t)
+	if _, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range []SinkSpec{
+		{}, {URI: "gs://bucket/x"}, {URI: "ftp://h/x"}, {URI: "nats:out"}, {URI: "nats:out/a.*"}, {URI: "nats:o.t/a"}, {URI: "nats:EXO_JOBS_CPU/exo.job.cpu.a.b.c.d"}, {URI: "nats:out/exo.job.cpu.a.b.c.d"},
+		{URI: "nats:none/alarms.a"}, {URI: "nats:out/other"}, {URI: "file:x/a"}, {URI: "file:db/../a"}, {URI: "file:db/a", Format: "xls"}, {URI: "file:db/a", Format: "parquet.gz"}, {URI: "file:db/a", PartRows: -1},
+		{URI: "file:db/a", PartRows: 2e6}, {URI: "file:db/a", Object: &StoreSpec{}}, {URI: "file:db/link.db"}, {URI: "s3://bucket/x"}, {URI: "s3://b/x", Object: &StoreSpec{Endpoint: "http://127.0.0.1:1"}},
+		{URI: "s3://bucket/x", Object: &StoreSpec{Endpoint: "http://10.0.0.1/"}}, {URI: "nats:out/alarms.a", PartRows: 5}, {URI: "file:db/a", Timeout: -1}, {URI: "postgres://u:hunter2@h/db?table=t"}, {URI: "postgres://u@h/db"},
+		{URI: "postgres://u@10.0.0.1/db?table=t", Backoff: 0.001},
+	} {
+		tp, err := s.newTap("bad", 0, spec, twoSeries, candidates)
+		if err == nil {
+			if err = tp.open(within(t), s.tapLog("bad", 0)); err == nil {
+				if err = tp.send(within(t), 1, tapBatches()[0]); err == nil {
+					err = tp.end(within(t))
+				}
+			}
+			tp.close()
+		}
+		var e *jobs.Error
+		if !errors.As(err, &e) || jobs.Retryable(err) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", spec.URI, err)
+		}
+	}
+	if _, err := s.taps("many", StreamSpec{Candidates: candidates, Sinks: make([]SinkSpec, 9)}, twoSeries); err == nil {
+		t.Error("nine sinks")
+	}
+}
