@@ -1,6 +1,7 @@
 package cpuagents
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -175,23 +176,52 @@ func folderText(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestFolderSink: parts of every format, the same bytes under the same names.
+// TestFolderSink: parts of a folder, the same bytes under the same names.
 func TestFolderSink(t *testing.T) {
 	s, q, _, dir := sinkStreamer(t)
-	for _, f := range []Format{"", "csv.gz", "ndjson.zst", "arrow", "parquet"} {
-		at := "out" + strings.ReplaceAll(string(f), ".", "")
-		tapSuite(t, q, s, place{
-			spec: func(id string) SinkSpec {
-				return SinkSpec{URI: "file:db/" + at + id + "/x/", Format: f, PartRows: 50}
-			},
-			read: func(id string) string { return folderText(t, filepath.Join(dir, at+id, "x")) },
-		})
-		for _, name := range []string{"part-000000000001.", "part-000000000003."} {
-			if text := folderText(t, filepath.Join(dir, at+"whole", "x")); !strings.Contains(text, name) {
-				t.Errorf("%s: there is no %s", f, name)
+	tapSuite(t, q, s, place{
+		spec: func(id string) SinkSpec {
+			return SinkSpec{URI: "file:db/out/" + id + "/x/", Format: "csv.gz", PartRows: 50}
+		},
+		read: func(id string) string { return folderText(t, filepath.Join(dir, "out", id, "x")) },
+	})
+	for _, name := range []string{"part-000000000001.csv.gz", "part-000000000003.csv.gz", "part-000000000005.csv.gz"} {
+		if text := folderText(t, filepath.Join(dir, "out", "whole", "x")); !strings.Contains(text, name) {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
+// TestParts: in every format a document holds what was collected, in the order in which it came, and the same gives the same bytes.
+func TestParts(t *testing.T) {
+	for _, f := range []Format{"csv", "csv.gz", "ndjson", "ndjson.zst", "arrow", "arrow.gz", "parquet"} {
+		var docs [3][]byte
+		p := parts{series: twoSeries, candidates: candidates, format: f}
+		for n := range docs {
+			for _, d := range tapBatches()[:2+n/2] {
+				for i := range d.Len() {
+					if err := p.add(d, i); err != nil {
+						t.Fatal(f, err)
+					}
+				}
+			}
+			var err error
+			if docs[n], err = p.take(); err != nil {
+				t.Fatal(f, err)
 			}
 		}
-		s, q, _, dir = sinkStreamer(t) // journals are by job
+		if !bytes.Equal(docs[0], docs[1]) || bytes.Equal(docs[1], docs[2]) || p.mediaType() == "" {
+			t.Errorf("%s: documents of %d, %d and %d bytes", f, len(docs[0]), len(docs[1]), len(docs[2]))
+		}
+		rows, bad, err := readWriting(t, writing{"", f, docs[0]}, ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, plenty)
+		if err != nil || len(rows) != 90 || len(bad) > 0 {
+			t.Fatal(f, len(rows), bad, err)
+		}
+		for i, r := range rows {
+			if want := someDecisions(uint32(i%2), 45).Value[i/2]; r.value != want {
+				t.Fatal(f, i, r.value, want)
+			}
+		}
 	}
 }
 

@@ -47,6 +47,7 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	f.String("secrets", "", "folder of the secrets that sources refer to as file:NAME, for a run in this process")
 	f.String("webhook", "", "URL that anomalies are sent to as they are found")
 	f.String("webhook-secret", "", "env:NAME or file:NAME of the agent: the key that signs what is sent")
+	f.String("sinks", "", "JSON file with a list of where decisions go besides, as they are made; see docs/sources.md")
 	f.String("output", "", "file for the decisions, in the format of its extension, NDJSON when that says nothing (required)")
 	f.String("report", "", "file for a report, one HTML page")
 	f.Bool("strict", false, "stop at the first row that is not valid")
@@ -68,6 +69,7 @@ type runOptions struct {
 	egress   []string
 	secrets  string
 	webhook  *cpuagents.WebhookSpec
+	sinks    []cpuagents.SinkSpec
 	output   string
 	report   string
 	strict   bool
@@ -91,6 +93,11 @@ func runFromFlags(cmd *cobra.Command) error {
 	if hook, _ := f.GetString("webhook"); hook != "" {
 		key, _ := f.GetString("webhook-secret")
 		o.webhook = &cpuagents.WebhookSpec{URL: hook, Secret: key}
+	}
+	if path, _ := f.GetString("sinks"); path != "" {
+		if err := readList("--sinks", path, `[{"uri":"sqlite:ROOT/PATH?table=TABLE"}]`, &o.sinks); err != nil {
+			return err
+		}
 	}
 	o.output, _ = f.GetString("output")
 	o.report, _ = f.GetString("report")
@@ -286,14 +293,8 @@ func readSources(path string, inputs []input) (list []cpuagents.SeriesSource, er
 	if path == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, command.Usage("--sources: %v", err)
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&list); err != nil {
-		return nil, command.Usage(`--sources %s: %v: write [{"name":"NAME","uri":"https://HOST/PATH"}]`, path, err)
+	if err := readList("--sources", path, `[{"name":"NAME","uri":"https://HOST/PATH"}]`, &list); err != nil {
+		return nil, err
 	}
 	names := map[string]bool{}
 	for _, in := range inputs {
@@ -306,6 +307,20 @@ func readSources(path string, inputs []input) (list []cpuagents.SeriesSource, er
 		names[s.Name] = true
 	}
 	return list, nil
+}
+
+// readList reads a JSON list that a flag names; form says how one is written.
+func readList(flag, path, form string, list any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return command.Usage("%s: %v", flag, err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(list); err != nil {
+		return command.Usage("%s %s: %v: write %s", flag, path, err, form)
+	}
+	return nil
 }
 
 // makeJob hands the inputs to the carrier and submits the job.
@@ -333,7 +348,7 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 		Name: spec.Name, Spec: specJSON, Candidates: spec.Vote.Candidates,
 		Columns:  cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
 		Manifest: "object:manifest-" + id, Output: output, Rejects: rejects, Summary: "object:summary-" + id,
-		BatchRows: o.batch, Strict: o.strict, OutputFormat: format, Webhook: o.webhook,
+		BatchRows: o.batch, Strict: o.strict, OutputFormat: format, Webhook: o.webhook, Sinks: o.sinks,
 	})
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the job: %w", err)
