@@ -92,7 +92,8 @@ func TestSources(t *testing.T) {
 	defer srv.Close()
 	sources := write(t, filepath.Join(dir, "sources.json"), `[{"name":"c","uri":"`+srv.URL+`/x.csv"},{"name":"a","uri":"`+srv.URL+`/x.csv","http":{"polls":2,"every_s":0.1}}]`)
 	out := filepath.Join(dir, "d.ndjson")
-	args := []string{"run", "-f", spec, "--input", file, "--sources", sources, "--output", out, "--webhook", srv.URL}
+	sinks := write(t, filepath.Join(dir, "sinks.json"), `[{"uri":"file:res/parts","anomalies":true}]`)
+	args := []string{"run", "-f", spec, "--input", file, "--sources", sources, "--output", out, "--webhook", srv.URL, "--sinks", sinks, "--root", "res=" + dir}
 	if code, _, stderr := exec(t.Context(), t, args...); code != 2 || !strings.Contains(stderr, "--egress") {
 		t.Fatalf("without an allow list: exit %d: %s", code, stderr)
 	}
@@ -114,6 +115,12 @@ func TestSources(t *testing.T) {
 	}
 	if n := bytes.Count(told.Bytes(), []byte("\n")); n != anomalies || n == 0 {
 		t.Errorf("the webhook was told of %d anomalies of %d", n, anomalies)
+	}
+	if parts, err := filepath.Glob(filepath.Join(dir, "parts", "*.ndjson")); err != nil || len(parts) != 1 || len(readDecisions(t, parts[0])) != anomalies {
+		t.Errorf("%v %v, want %d anomalies in one", parts, err, anomalies)
+	}
+	if code, _, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", file, "--sinks", spec, "--output", out); code != 2 || !strings.Contains(stderr, "--sinks") {
+		t.Errorf("sinks that are none: exit %d: %s", code, stderr)
 	}
 	for name, text := range map[string]string{"no list": "{}", "no name": `[{"uri":"http://x"}]`, "a name twice": `[{"name":"b.csv","uri":"http://x"}]`, "unknown": `[{"name":"x","uri":"http://x","htpp":{}}]`} {
 		bad := write(t, filepath.Join(dir, "bad.json"), text)
