@@ -538,6 +538,58 @@ func TestPushSourceRefuses(t *testing.T) {
 	}
 }
 
+// BenchmarkPushBody takes bodies of 4096 rows apart.
+func BenchmarkPushBody(b *testing.B) {
+	table := hardTable()
+	for len(table) < 4096 {
+		table = append(table, table...)
+	}
+	table = table[:4096]
+	for _, w := range []writing{{"", "ndjson", asNDJSON(table)}, {"", "csv", asCSV(table)}, {"", "arrow", asArrow(b, record(table), false)}} {
+		b.Run(string(w.format), func(b *testing.B) {
+			b.SetBytes(int64(len(w.data)))
+			for b.Loop() {
+				f := &framer{maxRows: 1e6, maxSize: 64 << 20}
+				if err := f.read(bytes.NewReader(w.data), w.format, ""); err != nil || f.rows != 4096 {
+					b.Fatal(f.rows, err)
+				}
+			}
+			b.ReportMetric(float64(4096*b.N)/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
+}
+
+// BenchmarkPush pushes bodies of 4096 rows over loopback to a stream on the disk, which a job does not read, one after another and from 16 clients at a time.
+func BenchmarkPush(b *testing.B) {
+	var body strings.Builder
+	for i := range 4096 {
+		body.WriteString(rows(i))
+	}
+	for _, clients := range []int{1, 16} {
+		b.Run(fmt.Sprint(clients), func(b *testing.B) {
+			url := endpoint(b, queue(b), nil) + "a"
+			b.ResetTimer()
+			var all sync.WaitGroup
+			each := make(chan struct{})
+			for range clients {
+				all.Go(func() {
+					for range each {
+						if a := post(b, http.DefaultClient, url, strings.NewReader(body.String())); a.status != 202 {
+							b.Error(a)
+						}
+					}
+				})
+			}
+			for range b.N {
+				each <- struct{}{}
+			}
+			close(each)
+			all.Wait()
+			b.ReportMetric(float64(4096*b.N)/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
+}
+
 // FuzzPushBody: whatever a body is, it is frames of whole rows within the limits, or a reason without any.
 func FuzzPushBody(f *testing.F) {
 	formats, codings := []Format{"ndjson", "csv", "arrow"}, []string{"", "gzip", "zstd"}

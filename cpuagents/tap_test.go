@@ -49,6 +49,7 @@ func tapBatches() (all []*batch.Decisions) {
 type place struct {
 	spec func(id string) SinkSpec
 	read func(id string) string // everything that is there
+	wait func()                 // between two attempts; nil for nothing
 }
 
 // forgetful is a log that stores n entries and fails then: what a process does that ends behind a write and before its note of it.
@@ -113,6 +114,9 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 				t.Fatal(id, err)
 			}
 			first.close()
+			if p.wait != nil && forgets >= 0 {
+				p.wait()
+			}
 			second, _ := attempt(id, -1)
 			if err := send(second, 0, len(all)); err != nil {
 				t.Fatal(id, err)
@@ -291,7 +295,20 @@ func TestSubjectSink(t *testing.T) {
 		}
 		return b.String()
 	}
-	tapSuite(t, q, s, place{spec: func(id string) SinkSpec { return SinkSpec{URI: "nats:out/alarms." + id} }, read: read})
+	probes := 0
+	forget := func() { // until the stream knows none of the ids before
+		probes++
+		for ctx, n := within(t), 0; ; n++ {
+			ack, err := js.Publish(ctx, "alarms.probe", nil, jetstream.WithMsgID(fmt.Sprint("probe", probes)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n > 0 && !ack.Duplicate {
+				return
+			}
+		}
+	}
+	tapSuite(t, q, s, place{spec: func(id string) SinkSpec { return SinkSpec{URI: "nats:out/alarms." + id} }, read: read, wait: forget})
 	// A batch that is longer than a message is several.
 	long := []SeriesSource{{Name: strings.Repeat("n", 1000)}, {Name: "b"}}
 	tp, err := s.newTap("long", 0, SinkSpec{URI: "nats:out/alarms.long"}, long, candidates)
