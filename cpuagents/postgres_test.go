@@ -30,11 +30,10 @@ func postgres(t *testing.T) (uri string) {
 		t.Skip("no PostgreSQL server is installed: postgres is not in PATH")
 	}
 	t.Setenv(secret.Prefix+"PG", "hunter2")
-	dir, err := os.MkdirTemp("", "pg") // t.TempDir is for this user alone
-	if err != nil {
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // it is this user's alone
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	pass, data := filepath.Join(dir, "pass"), filepath.Join(dir, "data")
 	if err := os.WriteFile(pass, []byte("hunter2"), 0o644); err != nil {
 		t.Fatal(err)

@@ -265,8 +265,16 @@ func TestPushTokens(t *testing.T) {
 		name, auth string
 		status     int
 	}{
-		{"a", "Bearer first", 202}, {"a", "bearer second", 202}, {"b", "Bearer second", 202}, {"b", "Bearer first", 401}, {"c", "Bearer first", 401}, {"a", "", 401},
-		{"a", "Bearer ", 401}, {"a", "Basic first", 401}, {"a", "Bearer firs", 401}, {"a.b", "Bearer first", 401},
+		{"a", "Bearer first", 202},
+		{"a", "bearer second", 202},
+		{"b", "Bearer second", 202},
+		{"b", "Bearer first", 401},
+		{"c", "Bearer first", 401},
+		{"a", "", 401},
+		{"a", "Bearer ", 401},
+		{"a", "Basic first", 401},
+		{"a", "Bearer firs", 401},
+		{"a.b", "Bearer first", 401},
 	} {
 		a := post(t, http.DefaultClient, base+c.name, strings.NewReader(rows(1)), "Authorization", c.auth, "Host", "agents.example")
 		if a.status != c.status || a.status == 401 && (a.header.Get("WWW-Authenticate") != "Bearer" || strings.Contains(a.Error, "first")) {

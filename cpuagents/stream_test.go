@@ -377,7 +377,8 @@ func TestSinkStream(t *testing.T) {
 		return c.job(t, id, series, func(s *cpuagents.StreamSpec) {
 			s.Output = ""
 			s.Sinks = []cpuagents.SinkSpec{
-				{URI: "file:dir/" + id + "/parts", Format: "csv", PartRows: 500}, {URI: "sqlite:dir/" + id + ".db?table=decisions", Backoff: 0.001, Tries: 20},
+				{URI: "file:dir/" + id + "/parts", Format: "csv", PartRows: 500},
+				{URI: "sqlite:dir/" + id + ".db?table=decisions", Backoff: 0.001, Tries: 20},
 				{URI: "nats:out/alarms." + id, Anomalies: true},
 			}
 		})
