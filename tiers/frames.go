@@ -58,6 +58,13 @@ type Stager interface {
 	Stage() ([]byte, error)
 }
 
+// Zeroer are Frames that clear a frame faster than a Write of zeros does.
+type Zeroer interface {
+	Frames
+	// Zero makes a frame zeros and returns when it is.
+	Zero(frame int) error
+}
+
 // HostFrames is plain memory as a medium.
 type HostFrames struct {
 	pageSize int64

@@ -32,6 +32,9 @@ func Frames(t *testing.T, f tiers.Frames) {
 	if m, ok := f.(tiers.Mapped); ok {
 		t.Run("mapped", func(t *testing.T) { mapped(t, m) })
 	}
+	if z, ok := f.(tiers.Zeroer); ok {
+		t.Run("zeroed", func(t *testing.T) { zeroed(t, z) })
+	}
 	if s, ok := f.(tiers.Stager); ok {
 		t.Run("staged", func(t *testing.T) { staged(t, s) })
 	}
@@ -68,6 +71,30 @@ func bounds(t *testing.T, f tiers.Frames) {
 		}
 		if !bytes.Equal(got, bytes.Repeat([]byte{byte(frame)}, PageSize)) {
 			t.Errorf("frame %d was changed by a call that was refused", frame)
+		}
+	}
+}
+
+// zeroed clears one frame between two others, and none that there is not.
+func zeroed(t *testing.T, z tiers.Zeroer) {
+	full := bytes.Repeat([]byte{0xa5}, PageSize)
+	for frame := range Count {
+		if err := z.Write(frame, 0, full); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Zero(6); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, PageSize)
+	for frame, want := range map[int][]byte{5: full, 6: make([]byte, PageSize), 7: full} {
+		if err := z.Read(frame, 0, got); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("frame %d after frame 6 was cleared: it has %d, %v", frame, got[0], err)
+		}
+	}
+	for _, frame := range []int{-1, Count} {
+		if err := z.Zero(frame); !errors.Is(err, tiers.ErrInvalid) {
+			t.Errorf("clear frame %d of %d: %v, want ErrInvalid", frame, Count, err)
 		}
 	}
 }

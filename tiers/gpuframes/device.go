@@ -35,6 +35,7 @@ type Device struct {
 var (
 	_ tiers.Copier = (*Device)(nil)
 	_ tiers.Stager = (*Device)(nil)
+	_ tiers.Zeroer = (*Device)(nil)
 )
 
 // The directions of a copy.
@@ -124,6 +125,15 @@ func (d *Device) Write(frame int, off int64, src []byte) error {
 		return d.one(up, device.Piece{Buffer: b, Off: at + off, Host: h, Bytes: int64(len(src))})
 	}
 	return b.Write(at+off, src)
+}
+
+// Zero implements tiers.Zeroer.
+func (d *Device) Zero(frame int) error {
+	if err := errors.Join(d.check(frame, 0, 0), d.usable()); err != nil {
+		return err
+	}
+	b, at := d.at(frame)
+	return b.Fill(at, d.pageSize, 0)
 }
 
 // usable refuses work after Close and after a copy that may not have ended.

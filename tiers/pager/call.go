@@ -221,17 +221,33 @@ func (p *Pager) report(d *disk, err error, ctx context.Context) { //nolint:reviv
 // stage waits for a buffer of one page. There is a fixed number of them, so that what moves at once stays bounded; a
 // caller holds one at a time and frees it without waiting for another.
 func (p *Pager) stage(ctx context.Context) ([]byte, error) {
+	var b []byte
 	select {
-	case b := <-p.stages:
-		return b, nil
+	case b = <-p.stages:
 	default:
+		select {
+		case b = <-p.stages:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	select {
-	case b := <-p.stages:
+	if b != nil {
 		return b, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+	b, err := p.makeStage()
+	if err != nil {
+		p.stages <- nil
+		return nil, fmt.Errorf("staging buffer: %w", err)
+	}
+	return b, nil
+}
+
+// makeStage makes a buffer at its first use: a Pager that never moves a page through the processor takes no memory for it.
+func (p *Pager) makeStage() ([]byte, error) {
+	if p.stager != nil {
+		return p.stager.Stage()
+	}
+	return make([]byte, p.opts.PageSize), nil
 }
 
 // putStage gives a buffer back.

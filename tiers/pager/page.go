@@ -36,7 +36,7 @@ func (p *Pager) Create(ctx context.Context, page uint64, tier int) error {
 	s.mu.Unlock()
 	f, err := p.take(ctx, m, nil)
 	if err == nil {
-		if err = m.outcome(ctx, m.Frames.Write(f.number, 0, p.zero)); err != nil {
+		if err = m.outcome(ctx, p.clear(f)); err != nil {
 			m.release(f)
 		}
 	}
@@ -51,6 +51,14 @@ func (p *Pager) Create(ctx context.Context, page uint64, tier int) error {
 	m.added(page)
 	p.settle(page, nil, f)
 	return nil
+}
+
+// clear makes a frame zeros.
+func (p *Pager) clear(f *frame) error {
+	if z, ok := f.memory.Frames.(tiers.Zeroer); ok {
+		return z.Zero(f.number)
+	}
+	return f.memory.Frames.Write(f.number, 0, p.zero)
 }
 
 // Read copies from a page at off into dst, from the frame where it is; a page that is in none is brought into the last

@@ -42,10 +42,11 @@ type Pager struct {
 	recent recent  // the ages of the pages that are in the store only
 	moved  migrations
 
-	stages   chan []byte // free staging buffers
-	zero     []byte      // a page of zeros
-	callPool sync.Pool   // *call
-	groups   sync.Pool   // *group
+	stages   chan []byte // free staging buffers; nil stands for one that is to be made
+	stager   tiers.Stager
+	zero     []byte    // a page of zeros
+	callPool sync.Pool // *call
+	groups   sync.Pool // *group
 
 	// checkpoint is held by the Checkpoint that runs, and by Delete.
 	checkpoint sync.Mutex
@@ -153,8 +154,14 @@ func Open(opts Options) (*Pager, error) {
 	for level, o := range opts.Memory {
 		p.memory = append(p.memory, newMemory(level, o, opts))
 	}
-	if err := p.makeStages(); err != nil {
-		return nil, err
+	for _, m := range p.memory { // The first medium with a preference.
+		if s, ok := m.Frames.(tiers.Stager); ok {
+			p.stager = s
+			break
+		}
+	}
+	for range opts.Staging {
+		p.stages <- nil
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -193,25 +200,6 @@ func newMemory(level int, o Memory, opts Options) *memory {
 		m.free = append(m.free, &m.frames[i])
 	}
 	return m
-}
-
-// makeStages makes the staging buffers, of the memory that the first medium with a preference prefers.
-func (p *Pager) makeStages() error {
-	make1 := func() ([]byte, error) { return make([]byte, p.opts.PageSize), nil }
-	for _, m := range p.memory {
-		if s, ok := m.Frames.(tiers.Stager); ok {
-			make1 = s.Stage
-			break
-		}
-	}
-	for range p.opts.Staging {
-		b, err := make1()
-		if err != nil {
-			return fmt.Errorf("staging buffers: %w", err)
-		}
-		p.stages <- b
-	}
-	return nil
 }
 
 // shard finds a page's part of the table.
