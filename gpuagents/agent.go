@@ -41,6 +41,9 @@ type Options struct {
 	Checkpoints Checkpoints
 	// Snapshots is where entries and records of swarms have their snapshots; nil: those are refused. It belongs to the caller.
 	Snapshots snapshot.Store
+	// PageMemory is how many bytes of the device the pages of all shards may take; 0: all that they need. A shard that gets fewer than
+	// it has pages keeps the others in HostPageMemory bytes of host memory, and below that with its checkpoint.
+	PageMemory, HostPageMemory int64
 	// Metrics counts what the agent does; nil for none.
 	Metrics *Metrics
 	// Tracing makes a span of every batch that is applied, below that of whoever appended it; nil for none.
@@ -57,6 +60,7 @@ type Agent struct {
 	running sync.WaitGroup
 	closed  chan struct{}
 
+	budget *budget      // of the pages of all shards
 	shards atomic.Int32 // served now
 
 	mu     sync.Mutex
@@ -69,7 +73,7 @@ func Start(o Options) *Agent {
 		o.LeaseTTL = 10 * time.Second
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), swarms: map[string]context.CancelCauseFunc{}}
+	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), budget: newBudget(o.PageMemory, o.HostPageMemory), swarms: map[string]context.CancelCauseFunc{}}
 	a.running.Add(1)
 	go func() { defer a.running.Done(); a.watch(ctx) }()
 	go func() {

@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // ErrAgents is a mistake of the caller of Agents: sizes that do not fit together. Nothing was done.
@@ -25,6 +26,9 @@ type AgentsOptions struct {
 	PageBytes int
 	// Geometry is the shape of the launches; zero: chosen for the device.
 	Geometry device.Geometry
+	// PageMemory and HostPageMemory are the bytes that pages may take on the device and in host memory, where those are kept that
+	// do not fit on the device; 0 for PageMemory: all that they need.
+	PageMemory, HostPageMemory int64
 }
 
 // Agents are a swarm for simulations, on one device: agents with ids from 0 on, in groups of equal size one behind the other,
@@ -32,9 +36,11 @@ type AgentsOptions struct {
 // which is zeros before its first observation, and it votes anew. Results are the same bits on every device, and for an
 // agent they depend on nothing but its own steps. Agents are used by one goroutine at a time; their owner closes them before the device.
 // After an error of the device, an ErrDevice, the state is undefined; a wait that the context has ended leaves the work to go on, and
-// what comes later is put behind it.
+// what comes later is put behind it. Agents that do not all fit on the device may be ticked in part when the context ends: they
+// then refuse everything but Close.
 type Agents struct {
 	dev        device.Device
+	memory     *memory
 	cell       *cells.Addressed
 	layout     kernels.Layout
 	n          int64
@@ -45,13 +51,15 @@ type Agents struct {
 	tick, step device.Kernel
 	decide     device.Kernel
 
-	arena, table, params, weights, scratch, stamps, decisions device.Buffer
+	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 
 	result   device.HostBuffer
 	words    []uint64 // the result
 	sequence uint32
 	pending  bool     // nobody has seen the end of what was launched
 	seen     []uint64 // a bit an agent: it is in the batch being loaded
+	touched  []uint64 // a bit a page, likewise
+	torn     error    // why the agents are between two states
 	close    []func() error
 }
 
@@ -65,7 +73,19 @@ type Report struct {
 }
 
 // NewAgents makes n agents, a multiple of the size of a group and less than 2^32, that have seen nothing.
-func NewAgents(d device.Device, cell *cells.Addressed, n int64, opts AgentsOptions) (a *Agents, err error) {
+func NewAgents(d device.Device, cell *cells.Addressed, n int64, opts AgentsOptions) (*Agents, error) {
+	a, err := newAgents(d, newBudget(opts.PageMemory, opts.HostPageMemory), cell, n, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.memory.open(context.Background(), nil); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	return a, nil
+}
+
+// newAgents is NewAgents with pages of what b has, which are not open.
+func newAgents(d device.Device, b *budget, cell *cells.Addressed, n int64, opts AgentsOptions) (a *Agents, err error) {
 	if opts.PageBytes == 0 {
 		opts.PageBytes = 2 << 20
 	}
@@ -86,11 +106,11 @@ func NewAgents(d device.Device, cell *cells.Addressed, n int64, opts AgentsOptio
 		return a, err
 	}
 	a.pages = (a.groups + a.layout.Slots - 1) / a.layout.Slots
-	return a, a.open(opts)
+	return a, a.open(b, opts)
 }
 
 // open makes what is on the device.
-func (a *Agents) open(opts AgentsOptions) (err error) {
+func (a *Agents) open(b *budget, opts AgentsOptions) (err error) {
 	tick, step := a.cell.Kernels()
 	for name, to := range map[string]*device.Kernel{tick: &a.tick, step: &a.step, "step_decide": &a.decide} {
 		if *to, err = a.dev.Kernel(name); err != nil {
@@ -108,13 +128,20 @@ func (a *Agents) open(opts AgentsOptions) (err error) {
 		return err
 	}
 	a.close = append(a.close, a.stream.Close)
+	if a.memory, err = newMemory(a.dev, b, a.layout.PageBytes, a.pages); err != nil {
+		if refused := (*jobs.Error)(nil); errors.As(err, &refused) {
+			return err
+		}
+		return fmt.Errorf("%d agents: %w", a.n, err)
+	}
+	a.close = append(a.close, a.memory.close)
 	for _, m := range []struct {
 		to      *device.Buffer
 		bytes   int64
 		data    []byte
 		purpose string
 	}{
-		{&a.arena, int64(a.pages) * int64(a.layout.PageBytes), nil, "pages"},
+		{&a.frames, 4 * int64(a.pages), nil, "pages"},
 		{&a.table, 0, device.Bytes(a.layout.Table()), "layout"},
 		{&a.params, 0, device.Bytes(a.cell.ParamBlock()), "parameters"},
 		{&a.weights, 4, device.Bytes(table), "weights"}, // of a cell without weights a buffer too
@@ -170,7 +197,7 @@ func (a *Agents) shape(perCore, most int) device.Geometry {
 
 // head are the arguments that all kernels begin with.
 func (a *Agents) head(weights bool) []device.Arg {
-	args := []device.Arg{device.Ptr(a.arena), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.table), device.Ptr(a.params)}
+	args := []device.Arg{device.Ptr(a.memory.arena), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.frames), device.Ptr(a.table), device.Ptr(a.params)}
 	if weights {
 		args = append(args, device.Ptr(a.weights))
 	}
@@ -196,23 +223,75 @@ func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
 	if n < 1 {
 		return Report{}, fmt.Errorf("%w: %d ticks", ErrAgents, n)
 	}
-	for range n {
-		if err := a.launchTick(ctx); err != nil {
-			return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
-		}
-	}
-	r, err := a.await(ctx)
-	r.Stepped *= uint64(n)
-	return r, err
+	return a.tickAll(ctx, a.waits(ctx), n, n)
 }
 
-func (a *Agents) launchTick(ctx context.Context) error {
+// tickAll is Tick that looks at ctx between each so many launches and waits for them with another one. Where ctx has ended, pages are
+// between two states.
+//
+// Agents do not hear of each other in a tick, so a set of pages makes all n steps while it is on the device: the states are those of n
+// ticks of all, as are the decisions and the tally, which are of the last step alone.
+func (a *Agents) tickAll(ctx, wait context.Context, n, launches int) (r Report, err error) {
+	if a.torn != nil {
+		return r, a.torn
+	}
+	sets := a.memory.all()
+	begun := false
+	err = a.memory.each(ctx, sets, sweep, func(i int) error {
+		begun = true
+		for left := n; left > 0; left -= launches {
+			if err := context.Cause(ctx); err != nil && launches < n {
+				return err
+			}
+			for k := range min(left, launches) {
+				votes := uint32(kernels.AgentTickPublish)
+				switch {
+				case len(sets) > 1 && left-k > 1:
+					votes = kernels.AgentTickSilent
+				case i < len(sets)-1:
+					votes = kernels.AgentTickCount
+				}
+				if err := a.launchTick(wait, sets[i], votes); err != nil {
+					return fmt.Errorf("%w: %w", ErrDevice, err)
+				}
+			}
+			a.memory.mark(sets[i])
+			if r, err = a.await(wait); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		if begun && !a.memory.resident {
+			a.torn = fmt.Errorf("%w: a tick of a part of the agents: %w", ErrDevice, err)
+		}
+		return Report{}, err
+	}
+	r.Stepped = uint64(n) * uint64(a.n)
+	return r, nil
+}
+
+// waits is the context of a wait for a launch: pages that may go are waited for whatever ctx says, which the watchdog of the device bounds.
+func (a *Agents) waits(ctx context.Context) context.Context {
+	if a.memory.resident {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// launchTick steps the agents of consecutive pages that are on the device.
+func (a *Agents) launchTick(ctx context.Context, pages []uint64, votes uint32) error {
 	if err := a.next(ctx); err != nil {
 		return err
 	}
-	args := append(a.head(true), device.Ptr(a.decisions), device.Ptr(a.scratch), device.Uint32(a.sequence), device.Mapped(a.result, 0, a.result.Size()))
+	if err := a.memory.flush(a.frames); err != nil {
+		return err
+	}
+	args := append(a.head(true), device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))), device.Uint32(votes),
+		device.Ptr(a.decisions), device.Ptr(a.scratch), device.Uint32(a.sequence), device.Mapped(a.result, 0, a.result.Size()))
 	blocks, span := a.cell.Shape()
-	return a.stream.Launch(a.tick, a.shape(blocks, kernels.AgentSpans(a.layout, a.groups, span)), args...)
+	return a.stream.Launch(a.tick, a.shape(blocks, kernels.AgentSpans(a.layout, len(pages), span)), args...)
 }
 
 // await waits for the last launch and reads its result.

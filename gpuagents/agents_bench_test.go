@@ -82,7 +82,7 @@ func fillPages(t testing.TB, a *Agents) {
 		}
 	}
 	for p := range a.pages {
-		if err := a.arena.Write(int64(p)*int64(len(page)), page); err != nil {
+		if err := a.memory.write(t.Context(), uint64(p), page); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,8 +93,11 @@ func sampled(t testing.TB, a *Agents) *Agents {
 	t.Helper()
 	n := min(int64(2*a.layout.Slots*a.layout.Agents), a.n)
 	h := makeAgents(t, openNamed(t, "host"), a.cell, n, AgentsOptions{PageBytes: a.layout.PageBytes})
-	if err := h.arena.Write(0, pagesOf(t, a, h.pages)); err != nil {
-		t.Fatal(err)
+	pages := pagesOf(t, a, h.pages)
+	for p := range h.pages {
+		if err := h.memory.write(t.Context(), uint64(p), pages[p*h.layout.PageBytes:][:h.layout.PageBytes]); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return h
 }
@@ -105,8 +108,10 @@ func pagesOf(t testing.TB, a *Agents, n int) []byte {
 		t.Fatal(err)
 	}
 	data := make([]byte, n*a.layout.PageBytes)
-	if err := a.arena.Read(0, data); err != nil {
-		t.Fatal(err)
+	for p := range n {
+		if err := a.memory.read(t.Context(), uint64(p), data[p*a.layout.PageBytes:][:a.layout.PageBytes]); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return data
 }
@@ -209,7 +214,7 @@ func BenchmarkAgentsTick(b *testing.B) {
 				if _, err := a.Tick(ctx, 1); err != nil {
 					b.Fatal(err)
 				}
-			}, func(int) error { return a.launchTick(ctx) })
+			}, func(int) error { return a.launchTick(ctx, a.memory.all()[0], kernels.AgentTickPublish) })
 			if _, err := h.Tick(ctx, 2*b.N+3); err != nil {
 				b.Fatal(err)
 			}

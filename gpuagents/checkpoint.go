@@ -33,16 +33,9 @@ type ShardID struct {
 }
 
 // PageStore keeps the pages of one shard; *pagestore.Store is one, and says what it promises. What was put becomes durable
-// with a Commit, together with its note, or not at all.
+// with a Commit, together with its note, or not at all. Pages that do not fit into memory are put between two commits too.
 type PageStore interface {
-	// Note is that of the last commit, empty before the first.
-	Note() []byte
-	// Pages are the ids of the pages in ascending order.
-	Pages() []uint64
-	// GetAll and PutAll move many pages, one while the next is read from where it is or checked.
-	GetAll(ctx context.Context, pages []uint64, f func(i int, content []byte) error) (got int, err error)
-	PutAll(ctx context.Context, tier int, pages []uint64, kind tiers.Kind, content func(i int, buf []byte) ([]byte, error)) (put int, err error)
-	Commit(ctx context.Context, note []byte) (epoch uint64, err error)
+	tiers.Store
 	Close() error
 }
 
@@ -72,9 +65,6 @@ func digest(e jobs.Entry) string {
 // twentieth of an agent's time at most, however small interval and entries are.
 const costShare = 20
 
-// pageKind is what pages of state are to a codec: words of four bytes.
-var pageKind = tiers.Kind{Elem: 4}
-
 // checkpoint keeps the state of one shard. The goroutine that serves the shard uses it; no method stops the serving: what
 // fails is logged, and the next process replays more of the log. A nil checkpoint keeps nothing.
 type checkpoint struct {
@@ -92,7 +82,6 @@ type checkpoint struct {
 	stored uint64     // the entry of the last checkpoint
 	ended  time.Time  // of the last checkpoint
 	cost   time.Duration
-	pages  []uint64 // of the last checkpoint
 }
 
 // openCheckpoint opens what is kept of a shard. What cannot be read is thrown away.
@@ -136,18 +125,18 @@ func (k *checkpoint) discard(why error) {
 	}
 }
 
-// restore brings the state to the last checkpoint and returns a reader of the entries behind it. It is the state of a shard
+// restore opens the pages as they are in the last checkpoint and returns a reader of the entries behind it. It is the state of a shard
 // that has seen nothing, and a reader from the start, when there is no checkpoint that belongs to this log and this swarm.
 // answered is the last entry that has an answer: what is behind it must be applied again, for its answer. An error is one
 // of the queue or of the device.
 func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, answered uint64) (jobs.Reader, error) {
 	if k == nil || k.store == nil || len(k.store.Note()) == 0 {
-		return in.Read(ctx, 1)
+		return k.start(ctx, st, in)
 	}
 	var p position
 	if err := json.Unmarshal(k.store.Note(), &p); err != nil {
 		k.discard(fmt.Errorf("its position is not JSON: %w", err))
-		return in.Read(ctx, 1)
+		return k.start(ctx, st, in)
 	}
 	last, err := in.Last(ctx)
 	if err != nil {
@@ -164,7 +153,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 	}
 	if err != nil {
 		k.discard(err)
-		return in.Read(ctx, 1)
+		return k.start(ctx, st, in)
 	}
 	r, err := in.Read(ctx, p.Entry)
 	if err != nil {
@@ -177,7 +166,9 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 	}
 	err = errors.New("it is of another log of the same name")
 	if digest(e) == p.Digest {
-		err = k.load(ctx, st)
+		if err = st.pages().open(ctx, k.store); err == nil {
+			err = st.restored(ctx)
+		}
 	}
 	if err == nil {
 		k.last, k.stored = e, e.Seq
@@ -191,25 +182,38 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 	case errors.Is(err, ErrDevice):
 		return nil, err
 	}
+	if err := st.pages().shut(); err != nil {
+		return nil, err
+	}
 	k.discard(err)
-	if err := st.reset(); err != nil {
+	return k.start(ctx, st, in)
+}
+
+// start makes the state that of a shard that has seen nothing, over a store without pages, and returns a reader from the start.
+func (k *checkpoint) start(ctx context.Context, st population, in jobs.Log) (jobs.Reader, error) {
+	var store PageStore
+	if k != nil {
+		store = k.store
+	}
+	if err := st.pages().open(ctx, store); err != nil {
+		return nil, err
+	}
+	if err := st.reset(ctx); err != nil {
 		return nil, err
 	}
 	return in.Read(ctx, 1)
 }
 
-// load copies the pages to the device. Those that are not kept have seen nothing.
-func (k *checkpoint) load(ctx context.Context, st population) error {
-	pages, m := k.store.Pages(), st.pages()
-	if n := len(pages); n > 0 && pages[n-1] >= uint64(len(m.dirty)) {
-		return fmt.Errorf("it has a page %d of %d", pages[n-1], len(m.dirty))
-	}
-	if _, err := k.store.GetAll(ctx, pages, func(i int, content []byte) error {
-		return m.write(pages[i], content)
-	}); err != nil {
+// spoiled throws away what is kept when the state cannot be read from it any more. The shard then starts again.
+func (k *checkpoint) spoiled(st population, err error) error {
+	if k == nil || k.store == nil || !damaged(err) {
 		return err
 	}
-	return st.restored()
+	if serr := st.pages().shut(); serr != nil {
+		return errors.Join(err, serr)
+	}
+	k.discard(err)
+	return err
 }
 
 // due is when to call tick.
@@ -247,33 +251,26 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 	}
 	begun := time.Now()
 	defer func() { k.ended = time.Now(); k.cost = k.ended.Sub(begun) }()
-	k.pages = k.pages[:0]
-	m := st.pages()
-	for page, dirty := range m.dirty {
+	pages := 0
+	for _, dirty := range st.pages().dirty {
 		if dirty {
-			k.pages = append(k.pages, uint64(page))
+			pages++
 		}
 	}
 	note, err := json.Marshal(position{Version: positionVersion, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last)})
 	if err == nil {
-		_, err = k.store.PutAll(ctx, 0, k.pages, pageKind, func(i int, buf []byte) ([]byte, error) {
-			return buf, m.read(k.pages[i], buf)
-		})
+		err = st.pages().checkpoint(ctx, note)
 	}
 	if errors.Is(err, ErrDevice) {
 		return fmt.Errorf("checkpoint: %w", err)
-	}
-	if err == nil {
-		_, err = k.store.Commit(ctx, note)
 	}
 	k.saved(err, time.Since(begun))
 	if err != nil { // the pages stay dirty, and the last checkpoint stays good
 		k.log.Warn("checkpoint not stored", "entry", k.last.Seq, "error", err)
 		return nil
 	}
-	clear(m.dirty)
 	k.stored = k.last.Seq
-	k.log.Debug("checkpoint stored", "entry", k.stored, "pages", len(k.pages), "took", time.Since(begun))
+	k.log.Debug("checkpoint stored", "entry", k.stored, "pages", pages, "took", time.Since(begun))
 	return nil
 }
 

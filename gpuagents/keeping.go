@@ -40,37 +40,32 @@ func (k *keeping) apply(ctx context.Context, e jobs.Entry) (answer, error) {
 	case jobs.EntrySnapshot:
 		return k.save(ctx, e)
 	case jobs.EntryReset:
-		return k.clear(e.Data)
+		return k.clear(ctx, e.Data)
 	}
 	return k.population.apply(ctx, e)
 }
 
-// clear makes all agents such as have seen nothing. The next checkpoint has to say so of every page.
-func (k *keeping) clear(data []byte) (answer, error) {
+// clear makes all agents such as have seen nothing.
+func (k *keeping) clear(ctx context.Context, data []byte) (answer, error) {
 	r, err := jobs.DecodeReset(data)
 	if err != nil {
 		return answer{}, err
 	}
-	if err := k.reset(); err != nil {
+	if err := k.reset(ctx); err != nil {
 		return answer{}, err
 	}
-	k.touched()
 	data, err = json.Marshal(r)
 	return answer{kind: jobs.EntryCleared, data: data}, err
 }
 
-// touched marks all pages.
-func (k *keeping) touched() {
+// memory is the pages as a snapshot sees them until ctx ends.
+func (k *keeping) memory(ctx context.Context) *snapshot.Pages {
 	m := k.pages()
-	for i := range m.dirty {
-		m.dirty[i] = true
+	return &snapshot.Pages{
+		Layout: layoutOf(k.population), Groups: k.swarm.Groups,
+		Read:  func(page uint64, buf []byte) error { return m.read(ctx, page, buf) },
+		Write: func(page uint64, content []byte) error { return m.write(ctx, page, content) },
 	}
-}
-
-// memory is the pages as a snapshot sees them.
-func (k *keeping) memory() *snapshot.Pages {
-	m := k.pages()
-	return &snapshot.Pages{Layout: layoutOf(k.population), Groups: k.swarm.Groups, Read: m.read, Write: m.write}
 }
 
 // layoutOf is how the state of a population stands in its pages.
@@ -96,7 +91,7 @@ func (k *keeping) save(ctx context.Context, e jobs.Entry) (answer, error) {
 	s := k.swarm
 	m, digest, err := snapshot.Save(ctx, k.store, snapshot.Manifest{
 		Name: want.Name, Swarm: snapshot.Origin{ID: s.ID, Name: s.Name, Created: s.Created}, Entry: e.Seq, Cell: k.population.about().cell, Seed: k.spec.Seed, Spec: s.Spec,
-	}, k.memory())
+	}, k.memory(ctx))
 	switch {
 	case err == nil:
 	case ctx.Err() != nil: // the next process writes it again
@@ -129,7 +124,7 @@ func (k *keeping) load(ctx context.Context) error {
 		err = k.fits(m)
 	}
 	if err == nil {
-		err = snapshot.Load(ctx, k.store, m, k.memory())
+		err = snapshot.Load(ctx, k.store, m, k.memory(ctx))
 	}
 	switch {
 	case err == nil:
@@ -144,8 +139,7 @@ func (k *keeping) load(ctx context.Context) error {
 	default:
 		return err
 	}
-	k.touched()
-	return k.restored()
+	return k.restored(ctx)
 }
 
 // fits says with an ErrMismatch why agents of the swarm could not go on from a snapshot.

@@ -42,7 +42,7 @@ func openKeeping(t *testing.T, d device.Device, store snapshot.Store, text strin
 	if spec.ByAgent() {
 		groups = spec.Groups()
 	}
-	p, err := newPopulation(d, spec, groups)
+	p, err := newPopulation(d, nil, spec, groups)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +143,10 @@ func TestKept(t *testing.T) {
 				if told, err := o.begin(t.Context(), w, slog.New(slog.DiscardHandler)); told || err != nil {
 					t.Fatal(what, told, err)
 				}
-				if slices.Contains(o.pages().dirty, false) {
-					t.Errorf("%s: the first checkpoint would leave pages out", what)
+				for page, made := range o.pages().made {
+					if made != o.pages().dirty[page] {
+						t.Errorf("%s: the first checkpoint would be wrong about page %d", what, page)
+					}
 				}
 				if o.about().meaning == o.population.about().meaning {
 					t.Errorf("%s: its pages mean what they do without the snapshot", what)
@@ -211,7 +213,7 @@ func variables(t *testing.T, store snapshot.Store, name string) string {
 	return fmt.Sprintf("%+v", m.Variables)
 }
 
-// TestReset: after a reset agents answer as new ones do, and the next checkpoint has all pages.
+// TestReset: after a reset agents answer as new ones do, and the next checkpoint has no pages of before.
 func TestReset(t *testing.T) {
 	for name, text := range keptTexts {
 		t.Run(name, func(t *testing.T) {
@@ -219,13 +221,12 @@ func TestReset(t *testing.T) {
 			k, fresh := openKeeping(t, d, nil, text, keptGroups, nil), openKeeping(t, d, nil, text, keptGroups, nil)
 			r := rand.New(rand.NewPCG(5, 6))
 			applyAll(t, k, entriesFor(k, r, 2))
-			clear(k.pages().dirty)
 			a, err := k.apply(t.Context(), jobs.Entry{Kind: jobs.EntryReset, Data: []byte(`{"v":1}`)})
 			if err != nil || a.kind != jobs.EntryCleared || string(a.data) != `{"v":1}` {
 				t.Fatal(a, err)
 			}
-			if slices.Contains(k.pages().dirty, false) {
-				t.Error("the next checkpoint would leave pages out")
+			if slices.Contains(k.pages().made, true) {
+				t.Error("the next checkpoint would have pages of before")
 			}
 			all := entriesFor(k, r, 2)
 			want := applyAll(t, fresh, all)

@@ -15,12 +15,14 @@ type Observations struct {
 	n                int
 	places           []int // index on the device by index; nil: the same
 	launches         []part
+	sets             [][]uint64 // of pages, which launches need one after the other
 	ids, inputs      device.Buffer
 	votes, decisions device.Buffer
 }
 
-// part is the observations of one launch, which address no agent twice, by their index on the device.
-type part struct{ first, n int }
+// part is the observations of one launch, which address no agent twice, by their index on the device, and the set of pages that it
+// needs.
+type part struct{ first, n, set int }
 
 // Outcome is what became of observations, by their index: the vote of the agent after its step, and what its group decides by
 // the votes of its agents after the launch. kernels.AgentNoVote stands for a refused observation and for a rule that was not met.
@@ -73,15 +75,18 @@ func scattered[T any](places []int, rows []T, width, n int) []T {
 	return to
 }
 
-// split cuts observations into launches none of which has an agent twice: those that are the first of their agent, the second, and so
-// on. It returns how many places they take on the device, where each launch begins at a multiple of sixteen.
+// split cuts observations into launches, by the sets of pages that fit on the device together and, within a set, such that no launch has
+// an agent twice: those that are the first of their agent, the second, and so on. All agents of a group are in one page, so its votes
+// and decisions do not depend on the sets. It returns how many places the observations take on the device, where each launch
+// begins at a multiple of sixteen.
 func (o *Observations) split(ids []uint32) int {
 	a := o.agents
 	if a.seen == nil {
-		a.seen = make([]uint64, (a.n+63)/64)
+		a.seen, a.touched = make([]uint64, (a.n+63)/64), make([]uint64, (a.pages+63)/64)
 	}
 	again := map[uint32]int{} // of agents with several, how many so far
 	ranks := map[int]int{}    // of observations that are not the first of their agent
+	var pages []uint64
 	for i, id := range ids {
 		if int64(id) >= a.n {
 			continue
@@ -92,31 +97,59 @@ func (o *Observations) split(ids []uint32) int {
 			ranks[i] = again[id]
 		}
 		*word |= bit
+		page := a.page(id)
+		if a.touched[page/64]>>(page%64)&1 == 0 {
+			a.touched[page/64] |= 1 << (page % 64)
+			pages = append(pages, uint64(page))
+		}
 	}
 	for _, id := range ids {
 		if int64(id) < a.n {
 			a.seen[id/64] = 0
 		}
 	}
-	if len(ranks) == 0 {
-		o.launches = []part{{0, len(ids)}}
+	for _, page := range pages {
+		a.touched[page/64] = 0
+	}
+	o.sets = a.memory.cut(pages)
+	if len(ranks) == 0 && len(o.sets) == 1 {
+		o.launches = []part{{0, len(ids), 0}}
 		return len(ids)
 	}
-	for i := range ids {
-		for len(o.launches) <= ranks[i] {
-			o.launches = append(o.launches, part{})
+	setOf := make(map[uint64]int, len(pages))
+	for set, pages := range o.sets {
+		for _, page := range pages {
+			setOf[page] = set
 		}
-		o.launches[ranks[i]].n++
 	}
-	next, end := make([]int, len(o.launches)), 0
-	for k := range o.launches {
-		o.launches[k].first, next[k] = end, end
-		end = (end + o.launches[k].n + 15) &^ 15
+	launchOf := func(i int) (set, rank int) { // of an agent that there is not, any
+		if int64(ids[i]) < a.n && len(o.sets) > 1 {
+			set = setOf[uint64(a.page(ids[i]))]
+		}
+		return set, ranks[i]
+	}
+	counts := make([][]int, len(o.sets)) // by set and rank
+	counts[0] = []int{0}
+	for i := range ids {
+		set, rank := launchOf(i)
+		for len(counts[set]) <= rank {
+			counts[set] = append(counts[set], 0)
+		}
+		counts[set][rank]++
+	}
+	end := 0
+	for set := range counts { // counts become the next place of each
+		for rank, n := range counts[set] {
+			o.launches = append(o.launches, part{end, n, set})
+			counts[set][rank] = end
+			end = (end + n + 15) &^ 15
+		}
 	}
 	o.places = make([]int, len(ids))
 	for i := range ids {
-		o.places[i] = next[ranks[i]]
-		next[ranks[i]]++
+		set, rank := launchOf(i)
+		o.places[i] = counts[set][rank]
+		counts[set][rank]++
 	}
 	return end
 }
@@ -127,22 +160,39 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 	if o.agents != a || o.ids == nil {
 		return Report{}, fmt.Errorf("%w: observations of others, or closed", ErrAgents)
 	}
+	if a.torn != nil {
+		return Report{}, a.torn
+	}
+	ctx = a.waits(ctx) // a part of a batch is no state to be in
 	var sum Report
-	for _, p := range o.launches {
-		if err := a.launchStep(ctx, o, p); err != nil {
-			return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
+	next := 0
+	if err := a.memory.each(ctx, o.sets, visit, func(i int) error {
+		for ; next < len(o.launches) && o.launches[next].set == i; next++ {
+			if err := a.launchStep(ctx, o, o.launches[next]); err != nil {
+				return fmt.Errorf("%w: %w", ErrDevice, err)
+			}
+			a.memory.mark(o.sets[i])
+			r, err := a.await(ctx)
+			if err != nil {
+				return err
+			}
+			sum = Report{sum.Stepped + r.Stepped, sum.Outside + r.Outside, sum.Refused + r.Refused, r.Tally}
 		}
-		r, err := a.await(ctx)
-		if err != nil {
-			return Report{}, err
+		return nil
+	}); err != nil {
+		if next > 0 && !a.memory.resident {
+			a.torn = fmt.Errorf("%w: a batch applied in part: %w", ErrDevice, err)
 		}
-		sum = Report{sum.Stepped + r.Stepped, sum.Outside + r.Outside, sum.Refused + r.Refused, r.Tally}
+		return Report{}, err
 	}
 	return sum, nil
 }
 
 func (a *Agents) launchStep(ctx context.Context, o *Observations, p part) error {
 	if err := a.next(ctx); err != nil {
+		return err
+	}
+	if err := a.memory.flush(a.frames); err != nil {
 		return err
 	}
 	of := func(b device.Buffer, bytes int) device.Arg {

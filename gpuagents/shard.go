@@ -31,7 +31,7 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	if err != nil {
 		return w.reject(ctx, w.answered+1, err)
 	}
-	state, err := newPopulation(a.o.Device, spec, s.Groups)
+	state, err := newPopulation(a.o.Device, a.budget, spec, s.Groups)
 	if err != nil {
 		err = fmt.Errorf("swarm %s: %w", s.Name, err)
 		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
@@ -42,10 +42,12 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 		}
 		return nil // the swarm cannot run here; its owner has been told
 	}
-	defer func() {
+	var keep *checkpoint
+	defer func() { // pages are in memory above the store
 		if cerr := state.close(); cerr != nil {
 			log.Error("releasing the shard's memory", "error", cerr)
 		}
+		keep.close()
 	}()
 	kept := &keeping{state, s, spec, a.o.Snapshots}
 	state = kept
@@ -55,9 +57,11 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	defer a.o.Metrics.serving(of.cell)()
 	log.Info("serving shard", "shard", shard, "groups", s.Groups, "agents", of.agents, "pages", len(state.pages().dirty),
 		"device", a.o.Device.Properties().Name, "answered", last.Ref)
-	keep := a.openCheckpoint(s, shard, state, log)
-	defer keep.close()
+	keep = a.openCheckpoint(s, shard, state, log)
 	reader, err := keep.restore(ctx, state, in, w.answered)
+	if room := (errRoom{}); errors.As(err, &room) && keep == nil { // a store that is not there now may be there later
+		return w.reject(ctx, w.answered+1, room.refused())
+	}
 	if err != nil {
 		return err
 	}
@@ -88,7 +92,7 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 			return err
 		}
 		if err != nil {
-			return err
+			return keep.spoiled(state, err)
 		}
 	}
 }

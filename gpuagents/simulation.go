@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 
@@ -18,13 +17,13 @@ import (
 
 // simulation is the population of a swarm whose agents are addressed.
 type simulation struct {
-	memory
+	*memory
 	agents *Agents
 	seed   uint64
 	every  swarm.Checkpoint
 }
 
-func newSimulation(dev device.Device, spec *swarm.Spec, groups int) (*simulation, error) {
+func newSimulation(dev device.Device, b *budget, spec *swarm.Spec, groups int) (*simulation, error) {
 	if groups != spec.Groups() {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "its record has %d groups, its spec %d agents in groups of %d: write agents / agents_per_group", groups, spec.Agents, spec.AgentsPerGroup)
 	}
@@ -32,11 +31,11 @@ func newSimulation(dev device.Device, spec *swarm.Spec, groups int) (*simulation
 	if err != nil {
 		return nil, err
 	}
-	a, err := NewAgents(dev, cell, spec.Agents, AgentsOptions{Seed: spec.Seed, PageBytes: int(spec.PageSize)})
+	a, err := newAgents(dev, b, cell, spec.Agents, AgentsOptions{Seed: spec.Seed, PageBytes: int(spec.PageSize)})
 	if err != nil {
 		return nil, err
 	}
-	return &simulation{memory: memory{a.arena, a.layout.PageBytes, make([]bool, a.pages)}, agents: a, seed: spec.Seed, every: spec.Checkpoint}, nil
+	return &simulation{memory: a.memory, agents: a, seed: spec.Seed, every: spec.Checkpoint}, nil
 }
 
 // about implements population.
@@ -55,16 +54,13 @@ func (s *simulation) about() about {
 }
 
 // pages implements population.
-func (s *simulation) pages() *memory { return &s.memory }
+func (s *simulation) pages() *memory { return s.memory }
 
 // reset implements population.
-func (s *simulation) reset() error {
-	clear(s.dirty)
-	return s.agents.reset()
-}
+func (s *simulation) reset(ctx context.Context) error { return s.agents.reset(ctx) }
 
 // restored implements population.
-func (s *simulation) restored() error { return s.agents.recount() }
+func (s *simulation) restored(ctx context.Context) error { return s.agents.recount(ctx) }
 
 // close implements population.
 func (s *simulation) close() error { return s.agents.Close() }
@@ -94,12 +90,9 @@ func (s *simulation) observe(ctx context.Context, data []byte) (answer, error) {
 	if len(o.Agent) > 0 {
 		out, err := s.agents.Observe(ctx, o.Agent, o.Features)
 		if err != nil {
-			return answer{}, failed(err)
+			return answer{}, err
 		}
 		dec.Vote, dec.Decision = out.Votes, out.Decisions
-		for _, id := range o.Agent {
-			s.dirty[s.agents.page(id)] = true
-		}
 	}
 	data, err = dec.Encode()
 	return answer{jobs.EntryDecide, data, len(o.Agent)}, err
@@ -135,24 +128,14 @@ func (s *simulation) tick(ctx context.Context, data []byte) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	for i := range s.dirty {
-		s.dirty[i] = true
+	r, err := s.agents.tickAll(ctx, context.WithoutCancel(ctx), t.Count, tickLaunches)
+	if err != nil { // where ctx has ended, the pages are between two positions, and are forgotten
+		return answer{}, err
 	}
-	done := jobs.Ticked{Version: jobs.Version, Decided: make([]uint64, s.agents.cell.Candidates)}
-	for left := t.Count; left > 0; left -= tickLaunches {
-		if ctx.Err() != nil { // the pages are between two positions, and are forgotten
-			return answer{}, context.Cause(ctx)
-		}
-		r, err := s.agents.Tick(context.WithoutCancel(ctx), min(left, tickLaunches))
-		if err != nil {
-			return answer{}, failed(err)
-		}
-		done.Stepped += r.Stepped
-		done.Tally = r.Tally
-	}
+	done := jobs.Ticked{Version: jobs.Version, Stepped: r.Stepped, Tally: r.Tally, Decided: make([]uint64, s.agents.cell.Candidates)}
 	decisions, err := s.agents.Decisions(context.WithoutCancel(ctx))
 	if err != nil {
-		return answer{}, failed(err)
+		return answer{}, err
 	}
 	for _, d := range decisions {
 		if d == kernels.AgentNoVote {
@@ -190,16 +173,8 @@ func (s *simulation) query(ctx context.Context, data []byte) (answer, error) {
 		found, err = a.agentStates(ctx, ids)
 	}
 	if err != nil {
-		return answer{}, failed(err)
+		return answer{}, err
 	}
 	data, err = found.Encode()
 	return answer{kind: jobs.EntryState, data: data}, err
-}
-
-// failed classes an error of the agents behind checked input, which is the device's.
-func failed(err error) error {
-	if errors.Is(err, ErrDevice) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrDevice, err)
 }

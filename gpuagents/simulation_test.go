@@ -31,7 +31,7 @@ func openSimulation(t *testing.T, d device.Device, text string) *simulation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := newPopulation(d, spec, spec.Groups())
+	p, err := newPopulation(d, nil, spec, spec.Groups())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestSimulationRestored(t *testing.T) {
 		mustApply(t, b, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}) // what reset must forget
 	}
 	for range 2 { // the second one forgets what came behind the first
-		if err := b.reset(); err != nil {
+		if err := b.reset(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		out, err := b.agents.Observe(t.Context(), []uint32{7}, []float32{1, 1})
@@ -262,7 +262,7 @@ func TestSimulationRestored(t *testing.T) {
 			t.Fatalf("one of the agents votes: %v, %v", out.Tally, err)
 		}
 	}
-	if err := b.reset(); err != nil {
+	if err := b.reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	copied := 0
@@ -275,11 +275,11 @@ func TestSimulationRestored(t *testing.T) {
 		}
 		copied++
 		content := make([]byte, a.pageBytes)
-		if err := errors.Join(a.read(uint64(page), content), b.write(uint64(page), content)); err != nil {
+		if err := errors.Join(a.read(t.Context(), uint64(page), content), b.write(t.Context(), uint64(page), content)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.restored(); err != nil || copied < 2 {
+	if err := b.restored(t.Context()); err != nil || copied < 2 {
 		t.Fatal(copied, err)
 	}
 	o := randomAgents(r, 3300, 400, 2)
@@ -330,7 +330,7 @@ func TestNewSimulation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = newPopulation(d, spec, groups)
+		_, err = newPopulation(d, nil, spec, groups)
 		if refused := (*jobs.Error)(nil); err == nil || errors.As(err, &refused) != (groups == 99) {
 			t.Errorf("%d groups: %v", groups, err)
 		}

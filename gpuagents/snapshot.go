@@ -8,28 +8,45 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
 // page is the page of an agent.
 func (a *Agents) page(id uint32) int { return int(id) / a.layout.Agents / a.layout.Slots }
 
 // reset makes all agents such as have seen nothing.
-func (a *Agents) reset() error {
-	for _, b := range []device.Buffer{a.arena, a.stamps, a.scratch, a.decisions} {
+func (a *Agents) reset(ctx context.Context) error {
+	if err := a.stream.Sync(ctx); err != nil {
+		return classed(err)
+	}
+	if err := a.memory.reset(ctx); err != nil {
+		return err
+	}
+	for _, b := range []device.Buffer{a.stamps, a.scratch, a.decisions} {
 		if err := b.Fill(0, b.Size(), 0); err != nil {
 			return fmt.Errorf("%w: %w", ErrDevice, err)
 		}
 	}
+	a.torn = nil
 	return nil
 }
 
-// recount makes the tally of the swarm that of the groups, when pages were written from elsewhere.
-func (a *Agents) recount() error {
+// recountPages is of how many pages the counts are read at once.
+const recountPages = 64
+
+// recount makes the tally of the swarm that of the groups, when pages come from elsewhere.
+func (a *Agents) recount(ctx context.Context) error {
 	tally := make([]uint64, kernels.AgentMostCandidates)
-	counts := make([]uint32, a.layout.Slots*a.cell.Candidates)
-	for page := range a.pages {
-		if err := a.arena.Read(a.at(page, kernels.AgentVarCounts, 0), device.Bytes(counts)); err != nil {
-			return fmt.Errorf("%w: %w", ErrDevice, err)
+	counts := make([]uint32, recountPages*a.layout.Slots*a.cell.Candidates)
+	for first := 0; first < a.pages; first += recountPages {
+		clear(counts)
+		var parts []pager.Part
+		for page := first; page < min(first+recountPages, a.pages); page++ {
+			n := a.layout.Slots * a.cell.Candidates
+			parts = append(parts, a.part(page, kernels.AgentVarCounts, 0, device.Bytes(counts[(page-first)*n:][:n])))
+		}
+		if err := a.memory.readAll(ctx, parts); err != nil {
+			return err
 		}
 		for i, n := range counts { // of slots behind the last group: zeros
 			tally[i%a.cell.Candidates] += uint64(n)
@@ -41,10 +58,10 @@ func (a *Agents) recount() error {
 	return nil
 }
 
-// at is the byte of the arena at which element number i of a variable of a page begins. Elements are those of one agent, or group.
-func (a *Agents) at(page, v, i int) int64 {
+// part is where elements of a variable of a page are, from number i on. Elements are those of one agent, or group.
+func (a *Agents) part(page, v, i int, to []byte) pager.Part {
 	of := a.layout.Vars[v]
-	return int64(page)*int64(a.layout.PageBytes) + int64(a.layout.Offsets[v]) + int64(i)*int64(of.Width*of.Elem.Bytes())
+	return pager.Part{Page: uint64(page), Off: int64(a.layout.Offsets[v]) + int64(i)*int64(of.Width*of.Elem.Bytes()), Bytes: to}
 }
 
 // stateVars are the variables that an agent is told by, and how many elements of each.
@@ -66,34 +83,40 @@ func (a *Agents) agentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 	vars, width := a.stateVars()
 	out := &batch.AgentStates{Agent: ids, Vote: make([]uint8, len(ids)), Width: len(vars) * width, State: make([]float32, len(ids)*len(vars)*width)}
 	if err := a.stream.Sync(ctx); err != nil {
-		return nil, err
+		return nil, classed(err)
 	}
 	size := a.layout.Agents * a.layout.Slots // agents of a page
+	data := make([][]byte, len(vars))        // by variable, of all ids
+	parts := make([]pager.Part, 0, 1+len(vars))
+	for k, v := range vars {
+		of := a.layout.Vars[v]
+		data[k] = make([]byte, len(ids)*of.Width*of.Elem.Bytes())
+	}
 	for first, n := 0, 0; first < len(ids); first += n {
 		for n = 1; first+n < len(ids) && ids[first+n] == ids[first]+uint32(n) && a.page(ids[first+n]) == a.page(ids[first]); n++ {
 		}
 		page, at := a.page(ids[first]), int(ids[first])%size
-		votes := out.Vote[first:][:n]
-		if err := a.arena.Read(a.at(page, kernels.AgentVarVote, at), votes); err != nil {
-			return nil, err
-		}
-		for i, v := range votes { // 0 has never stepped, and is NoVote by the wrap
-			votes[i] = v - 1
-		}
+		parts = append(parts, a.part(page, kernels.AgentVarVote, at, out.Vote[first:][:n]))
 		for k, v := range vars {
-			of := a.layout.Vars[v]
-			data := make([]byte, n*of.Width*of.Elem.Bytes())
-			if err := a.arena.Read(a.at(page, v, at), data); err != nil {
-				return nil, err
-			}
-			for i := range n {
-				for j := range width {
-					to := &out.State[(first+i)*out.Width+k*width+j]
-					if e := i*of.Width + j; of.Elem == kernels.BF16 {
-						*to = device.FromBF16(device.Of[uint16](data)[e])
-					} else {
-						*to = device.Of[float32](data)[e]
-					}
+			bytes := len(data[k]) / len(ids)
+			parts = append(parts, a.part(page, v, at, data[k][first*bytes:][:n*bytes]))
+		}
+	}
+	if err := a.memory.readAll(ctx, parts); err != nil {
+		return nil, err
+	}
+	for i, v := range out.Vote { // 0 has never stepped, and is NoVote by the wrap
+		out.Vote[i] = v - 1
+	}
+	for k, v := range vars {
+		of := a.layout.Vars[v]
+		for i := range ids {
+			for j := range width {
+				to := &out.State[i*out.Width+k*width+j]
+				if e := i*of.Width + j; of.Elem == kernels.BF16 {
+					*to = device.FromBF16(device.Of[uint16](data[k])[e])
+				} else {
+					*to = device.Of[float32](data[k])[e]
 				}
 			}
 		}
@@ -118,16 +141,19 @@ func (a *Agents) groupStates(ctx context.Context, ids []uint32) (*batch.GroupSta
 		return nil, err
 	}
 	if err := a.stream.Sync(ctx); err != nil {
+		return nil, classed(err)
+	}
+	parts := make([]pager.Part, 0, 2*len(ids))
+	for i, id := range ids {
+		page, slot := int(id)/a.layout.Slots, int(id)%a.layout.Slots
+		parts = append(parts, a.part(page, kernels.AgentVarCounts, slot, device.Bytes(out.Counts[i*C:][:C])),
+			a.part(page, kernels.AgentVarRound, slot, device.Bytes(out.Round[i:i+1])))
+	}
+	if err := a.memory.readAll(ctx, parts); err != nil {
 		return nil, err
 	}
-	for i, id := range ids {
-		page, slot, counts := int(id)/a.layout.Slots, int(id)%a.layout.Slots, out.Counts[i*C:][:C]
-		if err := a.arena.Read(a.at(page, kernels.AgentVarCounts, slot), device.Bytes(counts)); err != nil {
-			return nil, err
-		}
-		if err := a.arena.Read(a.at(page, kernels.AgentVarRound, slot), device.Bytes(out.Round[i:i+1])); err != nil {
-			return nil, err
-		}
+	for i := range ids {
+		counts := out.Counts[i*C:][:C]
 		tally.Total = 0
 		for c, n := range counts {
 			tally.Counts[c] = uint64(n)

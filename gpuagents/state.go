@@ -21,8 +21,7 @@ import (
 // state is the agents of one shard on a device: pages of neural state, what the cell's kernel reads beside them, and the
 // buffers that batches pass through. One goroutine uses it.
 type state struct {
-	memory
-	dev    device.Device
+	*memory
 	stream device.Stream
 	kernel device.Kernel
 	layout kernels.Layout
@@ -32,14 +31,15 @@ type state struct {
 	seed   uint64
 	every  swarm.Checkpoint
 
-	table   device.Buffer
-	params  device.Buffer
-	weights device.Buffer
-	io      [8]staging // by the constants below
+	layoutTable device.Buffer
+	params      device.Buffer
+	weights     device.Buffer
+	io          [8]staging // by the constants below
 
-	seen  []int32 // by group: the run of this batch, or -1
-	runs  []kernels.Run
-	order []int // batch index by kernel index
+	seen    []int32 // by group: the run of this batch, or -1
+	touched []bool  // by page: it is in this batch
+	runs    []kernels.Run
+	order   []int // batch index by kernel index
 }
 
 // The buffers of a batch, in the order of the observe signature.
@@ -59,9 +59,9 @@ var ioPurpose = [8]string{"runs", "times", "features", "scores", "decisions", "c
 // staging is a buffer that grows and never shrinks.
 type staging struct{ buf device.Buffer }
 
-func newState(dev device.Device, spec *swarm.Spec, groups int) (_ *state, err error) {
+func newState(dev device.Device, b *budget, spec *swarm.Spec, groups int) (_ *state, err error) {
 	s := &state{
-		dev: dev, groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint, seen: make([]int32, groups),
+		groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint, seen: make([]int32, groups),
 	}
 	for i := range s.seen {
 		s.seen[i] = -1
@@ -83,20 +83,19 @@ func newState(dev device.Device, spec *swarm.Spec, groups int) (_ *state, err er
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
-	pages := (groups + s.layout.Slots - 1) / s.layout.Slots
-	s.memory = memory{pageBytes: s.layout.PageBytes, dirty: make([]bool, pages)}
-	if s.arena, err = dev.Alloc(int64(pages)*int64(s.layout.PageBytes), "pages"); err != nil {
+	if s.memory, err = newMemory(dev, b, s.layout.PageBytes, (groups+s.layout.Slots-1)/s.layout.Slots); err != nil {
+		if refused := (*jobs.Error)(nil); errors.As(err, &refused) {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%d groups of %d agents: %w", groups, spec.AgentsPerGroup, err)
 	}
-	if err = s.reset(); err != nil {
-		return nil, err
-	}
+	s.touched = make([]bool, len(s.made))
 	for _, c := range []struct {
 		buf     *device.Buffer
 		data    []byte
 		purpose string
 	}{
-		{&s.table, device.Bytes(s.layout.Table()), "layout"},
+		{&s.layoutTable, device.Bytes(s.layout.Table()), "layout"},
 		{&s.params, device.Bytes(s.bound.ParamBlock()), "parameters"},
 		{&s.weights, device.Bytes(s.bound.Weights(spec.Seed)), "weights"},
 	} {
@@ -127,19 +126,10 @@ func (s *state) meaning() string {
 }
 
 // pages implements population.
-func (s *state) pages() *memory { return &s.memory }
-
-// reset implements population.
-func (s *state) reset() error {
-	clear(s.dirty)
-	if err := s.arena.Fill(0, s.arena.Size(), 0); err != nil {
-		return fmt.Errorf("%w: %w", ErrDevice, err)
-	}
-	return nil
-}
+func (s *state) pages() *memory { return s.memory }
 
 // restored implements population: there is nothing beside the pages.
-func (s *state) restored() error { return nil }
+func (s *state) restored(context.Context) error { return nil }
 
 // apply implements population. An entry in hand is finished even when ctx ends: its state and its answer belong together.
 func (s *state) apply(ctx context.Context, e jobs.Entry) (answer, error) {
@@ -180,7 +170,7 @@ func (s *state) check(o *batch.Observations) error {
 }
 
 // plan groups the observations of a batch into runs, one a group, each in the order of the batch: s.order[k] is the
-// place in the batch of the observation that the kernel sees as number k. It returns false when the batch already
+// place in the batch of the observation that the kernel sees as number k. A run has the number of its page for a frame. It returns false when the batch already
 // stands like that.
 func (s *state) plan(groups []uint32) (moved bool) {
 	s.runs = s.runs[:0]
@@ -239,6 +229,59 @@ func scatter[T any](order []int, src []T, width int) []T {
 	return dst
 }
 
+// sets cuts the pages of the runs into sets that fit on the device together and puts the runs into the order of the sets: those of
+// set i end before ends[i].
+func (s *state) sets() (sets [][]uint64, ends []int) {
+	var pages []uint64
+	for _, r := range s.runs {
+		if !s.touched[r.Frame] {
+			s.touched[r.Frame] = true
+			pages = append(pages, uint64(r.Frame))
+		}
+	}
+	for _, page := range pages {
+		s.touched[page] = false
+	}
+	if sets = s.cut(pages); len(sets) == 1 {
+		return sets, []int{len(s.runs)}
+	}
+	setOf := make(map[uint32]int, len(pages))
+	for i, set := range sets {
+		for _, page := range set {
+			setOf[uint32(page)] = i
+		}
+	}
+	sort.SliceStable(s.runs, func(a, b int) bool { return setOf[s.runs[a].Frame] < setOf[s.runs[b].Frame] })
+	ends = make([]int, len(sets))
+	for _, r := range s.runs {
+		ends[setOf[r.Frame]]++
+	}
+	for i := range ends[1:] {
+		ends[i+1] += ends[i]
+	}
+	return sets, ends
+}
+
+// launch steps the runs from first up to end, whose pages are on the device.
+func (s *state) launch(first, end int) error {
+	words := make([]uint32, 0, 4*(end-first))
+	for _, r := range s.runs[first:end] {
+		words = append(words, s.memory.table[r.Frame], r.Slot, r.First, r.Count)
+	}
+	if err := s.io[ioRuns].buf.Write(int64(16*first), device.Bytes(words)); err != nil {
+		return err
+	}
+	args := []device.Arg{
+		device.Ptr(s.arena), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.layoutTable), device.Ptr(s.params), device.Ptr(s.weights),
+		device.Range(s.io[ioRuns].buf, int64(16*first), int64(16*(end-first))),
+	}
+	for i := ioTimes; i < len(s.io); i++ {
+		args = append(args, device.Ptr(s.io[i].buf))
+	}
+	g := device.Geometry{Grid: end - first, Block: blockSize(s.layout.Agents, s.dev.Properties().MaxThreadsPerBlock)}
+	return s.stream.Launch(s.kernel, g, args...)
+}
+
 // observe steps the agents of the groups addressed, in the order of the batch, and returns one decision an observation.
 // obs has passed check. On an error the state is undefined and the shard starts again from its checkpoint.
 func (s *state) observe(ctx context.Context, obs *batch.Observations) (*batch.Decisions, error) {
@@ -252,40 +295,38 @@ func (s *state) observe(ctx context.Context, obs *batch.Observations) (*batch.De
 		return dec, nil
 	}
 	moved := s.plan(obs.Group)
+	sets, ends := s.sets()
 	times, features := obs.Time, obs.Features
 	if moved {
 		times, features = gather(s.order, times, 1), gather(s.order, features, s.inputs)
-	}
-	runs := make([]uint32, 0, 4*len(s.runs))
-	for _, r := range s.runs {
-		runs = append(runs, r.Frame, r.Slot, r.First, r.Count)
-		s.dirty[r.Frame] = true
 	}
 	leaders := make([]uint32, n)
 	outputs := [8][]byte{
 		ioScores: device.Bytes(dec.Score), ioDecisions: device.Bytes(dec.Decision), ioCounts: device.Bytes(dec.Counts),
 		ioLeaders: device.Bytes(leaders), ioRounds: device.Bytes(dec.Round),
 	}
-	for i, data := range [8][]byte{ioRuns: device.Bytes(runs), ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
-		if err := s.io[i].size(s.dev, max(len(data), len(outputs[i])), ioPurpose[i]); err != nil {
+	sizes := [8]int{ioRuns: 16 * len(s.runs)} // of what is written later
+	for i, data := range [8][]byte{ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
+		if err := s.io[i].size(s.dev, max(len(data), len(outputs[i]), sizes[i]), ioPurpose[i]); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrDevice, err)
 		}
 		if err := s.io[i].buf.Write(0, data); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrDevice, err)
 		}
 	}
-	args := []device.Arg{
-		device.Ptr(s.arena), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.table), device.Ptr(s.params), device.Ptr(s.weights),
-	}
-	for i := range s.io {
-		args = append(args, device.Ptr(s.io[i].buf))
-	}
-	g := device.Geometry{Grid: len(s.runs), Block: blockSize(s.layout.Agents, s.dev.Properties().MaxThreadsPerBlock)}
-	if err := s.stream.Launch(s.kernel, g, args...); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDevice, err)
-	}
-	if err := s.stream.Sync(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+	first := 0
+	if err := s.each(ctx, sets, visit, func(i int) error {
+		if err := s.launch(first, ends[i]); err != nil {
+			return fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+		first = ends[i]
+		s.mark(sets[i])
+		if err := s.stream.Sync(ctx); err != nil {
+			return fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
 	}
 	for i, data := range outputs {
 		if err := s.io[i].buf.Read(0, data); err != nil {
@@ -334,7 +375,8 @@ func (s *state) close() error {
 	if s.stream != nil {
 		errs = append(errs, s.stream.Close())
 	}
-	for _, b := range []device.Buffer{s.arena, s.table, s.params, s.weights} {
+	errs = append(errs, s.memory.close())
+	for _, b := range []device.Buffer{s.layoutTable, s.params, s.weights} {
 		if b != nil {
 			errs = append(errs, b.Close())
 		}

@@ -38,7 +38,7 @@ func openState(t *testing.T, d device.Device, text string, groups int) *state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newState(d, spec, groups)
+	s, err := newState(d, nil, spec, groups)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +48,18 @@ func openState(t *testing.T, d device.Device, text string, groups int) *state {
 		}
 	})
 	return s
+}
+
+// contents are all pages of m.
+func contents(t testing.TB, m *memory) []byte {
+	t.Helper()
+	pages := make([]byte, len(m.made)*m.pageBytes)
+	for page := range m.made {
+		if err := m.read(t.Context(), uint64(page), pages[page*m.pageBytes:][:m.pageBytes]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return pages
 }
 
 // TestPlan compares the grouping of a batch with the obvious way to do it, on random batches.
@@ -150,11 +162,7 @@ func TestCutInvariance(t *testing.T) {
 				out.Round = append(out.Round, dec.Round...)
 				at = to
 			}
-			pages := make([]byte, s.arena.Size())
-			if err := s.arena.Read(0, pages); err != nil {
-				t.Fatal(err)
-			}
-			return out, pages
+			return out, contents(t, s.memory)
 		}
 		want, wantPages := run(func() int { return n })
 		r := rand.New(rand.NewPCG(2, 2))
@@ -208,7 +216,7 @@ func TestOutOfMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newState(d, spec, 1000); err == nil {
+	if _, err := newState(d, nil, spec, 1000); err == nil {
 		t.Error("1,000 groups fit into 1 MiB")
 	}
 	if err := d.Close(); err != nil {
@@ -228,7 +236,7 @@ func BenchmarkObserve(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			s, err := newState(d, spec, 64)
+			s, err := newState(d, nil, spec, 64)
 			if err != nil {
 				b.Fatal(err)
 			}

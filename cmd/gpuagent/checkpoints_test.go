@@ -388,11 +388,12 @@ func kept(t *testing.T, dir, id string) []byte {
 		t.Errorf("no pages of %s", id)
 	}
 	var all []byte
-	if _, err := s.GetAll(t.Context(), s.Pages(), func(_ int, content []byte) error {
+	content := make([]byte, 64<<10)
+	for _, page := range s.Pages() {
+		if err := s.Get(t.Context(), page, content); err != nil {
+			t.Fatal(err)
+		}
 		all = append(all, content...)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
 	}
 	return all
 }
@@ -507,14 +508,14 @@ type interrupted struct {
 	reading, drained chan struct{}
 }
 
-// GetAll implements gpuagents.PageStore.
-func (s interrupted) GetAll(ctx context.Context, pages []uint64, f func(int, []byte) error) (int, error) {
+// Get implements gpuagents.PageStore. There is one page.
+func (s interrupted) Get(ctx context.Context, page uint64, dst []byte) error {
 	close(s.reading)
 	select {
 	case <-ctx.Done():
 	case <-s.drained:
 	}
-	return s.PageStore.GetAll(ctx, pages, f)
+	return s.PageStore.Get(ctx, page, dst)
 }
 
 // interrupting opens interrupted stores.

@@ -54,16 +54,22 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		n = min(n, 40_000/c.class)
 	}
 	c.swarm(min(n, 20_000))
-	pages := changed(c.pages)
+	arena, frames := c.scatter()
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
-	head := []Param{pages, {Arg: device.Uint64(uint64(c.layout.PageBytes))}, constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words))}
+	head := []Param{changed(arena), {Arg: device.Uint64(uint64(c.layout.PageBytes))}, constant(device.Bytes(frames)), constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words))}
 	scratch := make([]uint64, kernels.AgentScratch)
-	for i := kernels.AgentTally; i < len(scratch); i++ {
+	for i := kernels.AgentSum; i < len(scratch); i++ { // of launches before
 		scratch[i] = r.Uint64()
 	}
 	kept, result, sequence := changed(device.Bytes(scratch)), changed(make([]byte, 8*kernels.AgentResultWords)), Param{Arg: device.Uint32(1 + r.Uint32N(1<<31))}
 	if strings.Contains(kernel, "_tick") {
-		return append(head, constant(device.Bytes(c.table)), word(c.groups), changed(make([]byte, c.groups)), kept, sequence, result)
+		first, count := 0, len(frames)
+		if r.IntN(2) == 0 { // some of the pages, or none
+			first = r.IntN(len(frames))
+			count = r.IntN(len(frames) - first + 1)
+		}
+		return append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count), word(r.IntN(kernels.AgentTickPublish+1)),
+			changed(make([]byte, c.groups)), kept, sequence, result)
 	}
 	all := c.groups * c.layout.Agents
 	agents, inputs := c.observations(min(n, all))
@@ -86,6 +92,21 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	kept = changed(device.Bytes(scratch))
 	return append(head, word(c.groups), constant(device.Bytes(agents)), constant(votes), word(len(agents)),
 		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result)
+}
+
+// scatter puts the pages into frames in any order, with frames between them that hold nothing.
+func (c *agentCase) scatter() (arena []byte, frames []uint32) {
+	size := c.layout.PageBytes
+	pages := len(c.pages) / size
+	arena = make([]byte, (pages+c.r.IntN(3))*size)
+	for i := range arena {
+		arena[i] = poison
+	}
+	for page, frame := range c.r.Perm(len(arena) / size)[:pages] {
+		frames = append(frames, uint32(frame))
+		copy(arena[frame*size:], c.pages[page*size:][:size])
+	}
+	return arena, frames
 }
 
 // changed is memory that a launch writes.

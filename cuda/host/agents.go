@@ -25,24 +25,25 @@ func init() {
 
 // agentSwarm is an agent-addressed swarm as its kernels get it.
 type agentSwarm struct {
-	pages                             []byte
+	arena                             []byte
 	pageBytes                         uint64
+	frames                            []uint32 // by page
 	offsets, words                    []uint32
 	agents, slots, groups, candidates int
 }
 
 // openAgents reads the arguments of a kernel whose groups are argument number groups.
 func openAgents(b *Block, groups int) *agentSwarm {
-	layout, words := Mem[uint32](b, 2), Mem[uint32](b, 3)
+	layout, words := Mem[uint32](b, 3), Mem[uint32](b, 4)
 	return &agentSwarm{
-		pages: Mem[byte](b, 0), pageBytes: b.Uint64(1), offsets: layout[2:], words: words,
+		arena: Mem[byte](b, 0), pageBytes: b.Uint64(1), frames: Mem[uint32](b, 2), offsets: layout[2:], words: words,
 		agents: int(layout[0]), slots: int(layout[1]), groups: int(b.Uint32(groups)), candidates: int(words[kernels.AgentCandidates]),
 	}
 }
 
 // variable is what stands in a page from a variable on.
 func (s *agentSwarm) variable(page, v int) []byte {
-	return s.pages[uint64(page)*s.pageBytes:][:s.pageBytes][s.offsets[v]:]
+	return s.arena[uint64(s.frames[page])*s.pageBytes:][:s.pageBytes][s.offsets[v]:]
 }
 
 func (s *agentSwarm) counts(group int) []uint32 {
@@ -69,14 +70,16 @@ type agentCell interface {
 	step(page, at int) int
 }
 
-// agentTick is the twin of tick in agents.cuh: a block steps its share of the groups.
+// agentTick is the twin of tick in agents.cuh: a block steps its share of the groups of the pages.
 func agentTick(b *Block, open func(*agentSwarm, []uint32) agentCell) {
-	s := openAgents(b, 5)
-	cell := open(s, Mem[uint32](b, 4))
-	decisions, scratch, result := Mem[byte](b, 6), Mem[uint64](b, 7), Mem[uint64](b, 9)
+	s := openAgents(b, 6)
+	cell := open(s, Mem[uint32](b, 5))
+	votes, decisions, scratch, result := b.Uint32(9), Mem[byte](b, 10), Mem[uint64](b, 11), Mem[uint64](b, 13)
 	sums := make([]uint64, s.candidates)
-	first, end := b.Part(uint64(s.groups))
-	for g := int(first); g < int(end); g++ {
+	begin := int(b.Uint32(7)) * s.slots
+	groups := min(begin+int(b.Uint32(8))*s.slots, s.groups) - begin
+	first, end := b.Part(uint64(groups))
+	for g := begin + int(first); g < begin+int(end); g++ {
 		counts := s.counts(g)
 		clear(counts)
 		page := g / s.slots
@@ -92,29 +95,31 @@ func agentTick(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 		*s.round(g)++
 		decisions[g] = s.decide(counts)
 	}
-	for c, n := range sums {
-		atomic.AddUint64(&scratch[kernels.AgentSum+c], n)
+	if votes != kernels.AgentTickSilent {
+		for c, n := range sums {
+			atomic.AddUint64(&scratch[kernels.AgentSum+c], n)
+		}
 	}
 	if !lastBlock(b, scratch) {
 		return
 	}
-	for c := range s.candidates {
+	for c := 0; c < s.candidates && votes == kernels.AgentTickPublish; c++ {
 		scratch[kernels.AgentTally+c] = scratch[kernels.AgentSum+c]
 		result[kernels.AgentResultTally+c] = scratch[kernels.AgentSum+c]
 		scratch[kernels.AgentSum+c] = 0
 	}
-	result[kernels.AgentStepped], result[kernels.AgentOutside], result[kernels.AgentRefused] = uint64(s.groups)*uint64(s.agents), 0, 0
-	atomic.StoreUint64(&result[kernels.AgentDone], uint64(b.Uint32(8)))
+	result[kernels.AgentStepped], result[kernels.AgentOutside], result[kernels.AgentRefused] = uint64(groups)*uint64(s.agents), 0, 0
+	atomic.StoreUint64(&result[kernels.AgentDone], uint64(b.Uint32(12)))
 }
 
 // agentStep is the twin of gru_step.cu and leaky_step.cu.
 func agentStep(b *Block, open func(*agentSwarm, []uint32) agentCell) {
-	s := openAgents(b, 5)
-	cell := open(s, Mem[uint32](b, 4))
-	agents, inputs, votes, scratch := Mem[uint32](b, 6), Mem[float32](b, 7), Mem[byte](b, 9), Mem[uint64](b, 10)
+	s := openAgents(b, 6)
+	cell := open(s, Mem[uint32](b, 5))
+	agents, inputs, votes, scratch := Mem[uint32](b, 7), Mem[float32](b, 8), Mem[byte](b, 10), Mem[uint64](b, 11)
 	features := int(s.words[kernels.AgentFeatures])
 	held := make([]float32, features)
-	first, end := b.Part(uint64(b.Uint32(8)))
+	first, end := b.Part(uint64(b.Uint32(9)))
 	for i := int(first); i < int(end); i++ {
 		votes[i] = kernels.AgentNoVote
 		group := int(agents[i]) / s.agents
@@ -155,10 +160,10 @@ func (s *agentSwarm) revote(scratch []uint64, group int, vote *byte, best int) {
 
 // stepDecide is the twin of step_decide.cu.
 func stepDecide(b *Block) {
-	s := openAgents(b, 4)
-	agents, votes, stamps, decisions := Mem[uint32](b, 5), Mem[byte](b, 6), Mem[uint32](b, 8), Mem[byte](b, 9)
-	scratch, sequence, result := Mem[uint64](b, 10), b.Uint32(11), Mem[uint64](b, 12)
-	first, end := b.Part(uint64(b.Uint32(7)))
+	s := openAgents(b, 5)
+	agents, votes, stamps, decisions := Mem[uint32](b, 6), Mem[byte](b, 7), Mem[uint32](b, 9), Mem[byte](b, 10)
+	scratch, sequence, result := Mem[uint64](b, 11), b.Uint32(12), Mem[uint64](b, 13)
+	first, end := b.Part(uint64(b.Uint32(8)))
 	for i := int(first); i < int(end); i++ {
 		decisions[i] = kernels.AgentNoVote
 		if votes[i] == kernels.AgentNoVote {

@@ -52,14 +52,15 @@ struct BF16 {
 
 // The swarm as a kernel sees it.
 struct Swarm {
-  unsigned char *pages;
+  unsigned char *pages; // frames
   u64 page_bytes;
+  const unsigned *frames; // by page: its frame, of no meaning for a page that the launch has nothing to do with
   const unsigned *params;
   unsigned offsets[SWARM_VARS], agents, slots, groups, candidates; // agents a group, groups a page and of the swarm
   unsigned inverse; // 2^32 over agents
 
-  __device__ __forceinline__ Swarm(unsigned char *p, u64 bytes, const unsigned *layout, const unsigned *words, unsigned n)
-      : pages(p), page_bytes(bytes), params(words), agents(layout[0]), slots(layout[1]), groups(n), candidates(words[AGENT_CANDIDATES]) {
+  __device__ __forceinline__ Swarm(unsigned char *p, u64 bytes, const unsigned *table, const unsigned *layout, const unsigned *words, unsigned n)
+      : pages(p), page_bytes(bytes), frames(table), params(words), agents(layout[0]), slots(layout[1]), groups(n), candidates(words[AGENT_CANDIDATES]) {
     for (int v = 0; v < SWARM_VARS; v++) offsets[v] = layout[2 + v];
     inverse = 0xffffffffu / agents;
   }
@@ -70,9 +71,9 @@ struct Swarm {
     return g + (i - g * agents >= agents);
   }
 
-  __device__ __forceinline__ unsigned char *variable(unsigned page, unsigned v) const { return pages + page * page_bytes + offsets[v]; }
-  __device__ __forceinline__ u64 *round(unsigned page, unsigned slot) const { return (u64 *)variable(page, AGENT_VAR_ROUND) + slot; }
-  __device__ __forceinline__ unsigned *counts(unsigned page, unsigned slot) const { return (unsigned *)variable(page, AGENT_VAR_COUNTS) + slot * candidates; }
+  __device__ __forceinline__ unsigned char *variable(unsigned frame, unsigned v) const { return pages + frame * page_bytes + offsets[v]; }
+  __device__ __forceinline__ u64 *round(unsigned frame, unsigned slot) const { return (u64 *)variable(frame, AGENT_VAR_ROUND) + slot; }
+  __device__ __forceinline__ unsigned *counts(unsigned frame, unsigned slot) const { return (unsigned *)variable(frame, AGENT_VAR_COUNTS) + slot * candidates; }
   __device__ __forceinline__ unsigned char decide(const unsigned *counts) const {
     return (unsigned char)decision(counts, candidates, params[AGENT_RULE], params[AGENT_QUORUM]);
   }
@@ -80,25 +81,32 @@ struct Swarm {
 
 // Whole groups of one page that a block steps at once.
 struct Span {
-  unsigned page, slot, groups, first; // the page, its first slot, how many, the first of them in the swarm
+  unsigned frame, slot, groups, first; // the frame of the page, its first slot there, how many, the first of them in the swarm
 };
 
-// Span number u of a swarm whose pages have per spans of size groups each.
-__device__ __forceinline__ Span span_of(const Swarm &s, unsigned u, unsigned per, unsigned size) {
-  Span r;
-  r.page = u / per;
-  r.slot = (u - r.page * per) * size;
-  r.first = r.page * s.slots + r.slot;
+// The pages that a tick steps, and what it does with the votes: AGENT_TICK_*.
+struct Part {
+  unsigned first, count, votes;
+};
+
+// Span number u of the pages of a part that have per spans of size groups each; behind the last one it is of no groups.
+__device__ __forceinline__ Span span_of(const Swarm &s, const Part &part, unsigned u, unsigned per, unsigned size) {
+  Span r = {0, 0, 0, 0};
+  if (u >= part.count * per) return r;
+  const unsigned page = part.first + u / per;
+  r.frame = s.frames[page];
+  r.slot = u % per * size;
+  r.first = page * s.slots + r.slot;
   r.groups = s.slots - r.slot < size ? s.slots - r.slot : size;
   const unsigned left = r.first < s.groups ? s.groups - r.first : 0;
   if (left < r.groups) r.groups = left;
   return r;
 }
 
-// Steps all agents. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call first, and step(span, next, counts), which steps the agents of a span and
+// Steps all agents of a part. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call first, and step(span, next, counts), which steps the agents of a span and
 // adds their votes to counts, [groups][candidates]; next is the block's next span, of no groups at the end.
 template <class Cell>
-__device__ __forceinline__ void tick(const Swarm &s, Cell &cell, unsigned char *decisions, u64 *scratch, unsigned sequence, u64 *result) {
+__device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cell, unsigned char *decisions, u64 *scratch, unsigned sequence, u64 *result) {
   __shared__ unsigned counts[AGENT_SPAN_GROUPS * AGENT_MOST_CANDIDATES], sums[AGENT_MOST_CANDIDATES];
   __shared__ bool last;
   const unsigned C = s.candidates;
@@ -107,19 +115,18 @@ __device__ __forceinline__ void tick(const Swarm &s, Cell &cell, unsigned char *
   // Multiples of four groups begin at multiples of four agents, whatever the size of a group.
   unsigned size = ((Cell::SPAN - 1) / s.agents + 4) & ~3u;
   if (size > AGENT_SPAN_GROUPS) size = AGENT_SPAN_GROUPS;
-  const unsigned per = (s.slots + size - 1) / size, units = (s.groups + s.slots - 1) / s.slots * per;
-  Span now = span_of(s, blockIdx.x < units ? blockIdx.x : units, per, size);
+  const unsigned per = (s.slots + size - 1) / size, units = part.count * per;
+  Span now = span_of(s, part, blockIdx.x, per, size);
   cell.open(now);
   __syncthreads();
   for (unsigned u = blockIdx.x; u < units; u += gridDim.x) {
-    const unsigned v = u + gridDim.x;
-    const Span next = span_of(s, v < units ? v : units, per, size);
+    const Span next = span_of(s, part, u + gridDim.x, per, size);
     cell.step(now, next, counts);
     __syncthreads();
     for (unsigned g = threadIdx.x; g < now.groups; g += blockDim.x) {
-      unsigned *mine = counts + g * C, *kept = s.counts(now.page, now.slot + g);
+      unsigned *mine = counts + g * C, *kept = s.counts(now.frame, now.slot + g);
       decisions[now.first + g] = s.decide(mine);
-      *s.round(now.page, now.slot + g) += 1;
+      *s.round(now.frame, now.slot + g) += 1;
       for (unsigned c = 0; c < C; c++) {
         kept[c] = mine[c];
         if (mine[c]) atomicAdd(&sums[c], mine[c]);
@@ -129,18 +136,19 @@ __device__ __forceinline__ void tick(const Swarm &s, Cell &cell, unsigned char *
     __syncthreads();
     now = next;
   }
-  if (threadIdx.x < C && sums[threadIdx.x]) atomicAdd(&scratch[AGENT_SUM + threadIdx.x], (u64)sums[threadIdx.x]);
+  if (part.votes != AGENT_TICK_SILENT && threadIdx.x < C && sums[threadIdx.x]) atomicAdd(&scratch[AGENT_SUM + threadIdx.x], (u64)sums[threadIdx.x]);
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) last = atomicInc((unsigned *)&scratch[AGENT_TICKET], gridDim.x - 1) == gridDim.x - 1;
   __syncthreads();
   if (!last || threadIdx.x != 0) return;
   __threadfence();
-  for (unsigned c = 0; c < C; c++) {
+  for (unsigned c = 0; c < C && part.votes == AGENT_TICK_PUBLISH; c++) {
     result[AGENT_RESULT_TALLY + c] = scratch[AGENT_TALLY + c] = __ldcg(&scratch[AGENT_SUM + c]);
     scratch[AGENT_SUM + c] = 0;
   }
-  result[AGENT_STEPPED] = (u64)s.groups * s.agents;
+  const u64 first = (u64)part.first * s.slots, end = first + (u64)part.count * s.slots;
+  result[AGENT_STEPPED] = ((end < s.groups ? end : s.groups) - first) * s.agents;
   result[AGENT_OUTSIDE] = result[AGENT_REFUSED] = 0;
   __threadfence_system();
   *(volatile u64 *)&result[AGENT_DONE] = sequence;
@@ -148,15 +156,15 @@ __device__ __forceinline__ void tick(const Swarm &s, Cell &cell, unsigned char *
 
 // Where an addressed agent is.
 struct Place {
-  unsigned page, slot, at; // the page, its group's slot, the agent in the page
+  unsigned frame, slot, at; // the frame of the page, its group's slot, the agent in the page
 };
 
 __device__ __forceinline__ Place place(const Swarm &s, unsigned agent) {
-  const unsigned group = agent / s.agents;
+  const unsigned group = agent / s.agents, page = group / s.slots;
   Place p;
-  p.page = group / s.slots;
-  p.slot = group - p.page * s.slots;
-  p.at = agent - p.page * s.slots * s.agents;
+  p.frame = s.frames[page];
+  p.slot = group - page * s.slots;
+  p.at = agent - page * s.slots * s.agents;
   return p;
 }
 
@@ -176,7 +184,7 @@ __device__ __forceinline__ void open_sparse(Sparse *b) {
 __device__ __forceinline__ void revote(const Swarm &s, Sparse *b, const Place &p, unsigned char *vote, unsigned old, unsigned best) {
   if (old == best + 1) return;
   *vote = (unsigned char)(best + 1);
-  unsigned *counts = s.counts(p.page, p.slot);
+  unsigned *counts = s.counts(p.frame, p.slot);
   atomicAdd(&counts[best], 1u);
   atomicAdd(&b->tally[best], 1);
   if (old - 1 >= s.candidates) return; // 0, or what no kernel has written

@@ -47,6 +47,13 @@ const (
 	AgentGRUBlocks      = 4     // blocks of 128 threads of the gru kernels that a multiprocessor has room for, with 128 registers a thread
 )
 
+// What a tick does with the votes that it counts, when a swarm is stepped in several launches.
+const (
+	AgentTickSilent  = iota // nothing: another tick of these pages follows
+	AgentTickCount          // adds them to those of the launches before
+	AgentTickPublish        // and makes the sum the tally of the swarm: the last launch of a tick
+)
+
 // Words of 64 bits of the scratch memory of a swarm, zeros at first. It is not written by the host after that, but for
 // AgentTally where pages are.
 const (
@@ -54,7 +61,7 @@ const (
 	AgentStepped                                    // observations that stepped their agents
 	AgentOutside                                    // refused: there is no such agent
 	AgentRefused                                    // refused: a feature is NaN or infinite
-	AgentSum                                        // [AgentMostCandidates] votes in a tick under way
+	AgentSum                                        // [AgentMostCandidates] votes in a tick under way, over its launches
 	AgentTally   = AgentSum + AgentMostCandidates   // [AgentMostCandidates] the votes of all agents now
 	AgentScratch = AgentTally + AgentMostCandidates // how many there are
 )
@@ -108,9 +115,13 @@ func AgentGRUName(what string, class int, elem Elem) string {
 	return fmt.Sprintf("gru_%s_h%d_%s", what, class, of)
 }
 
-// TickParams is the signature of the kernels that step all agents of a swarm, driven by the inputs that they hold, and count the
-// votes of all groups and of the swarm. One launch at a time works on a swarm.
+// TickParams is the signature of the kernels that step all agents of some pages of a swarm, driven by the inputs that they hold, and
+// count the votes of their groups and of the swarm. The result has the tally only of a launch that publishes it. One launch at a
+// time works on a swarm.
 var TickParams = append(agentParams[:len(agentParams):len(agentParams)],
+	device.Param{Name: "first", Kind: device.KindUint32},     // of the pages
+	device.Param{Name: "count", Kind: device.KindUint32},     // of the pages, all of which the swarm has
+	device.Param{Name: "tally", Kind: device.KindUint32},     // AgentTickSilent and so on
 	device.Param{Name: "decisions", Kind: device.KindBuffer}, // out uint8[groups]: the winner of each, or AgentNoVote
 	device.Param{Name: "scratch", Kind: device.KindBuffer},   // in and out uint64[AgentScratch]
 	device.Param{Name: "sequence", Kind: device.KindUint32},  // not 0: what the result begins with when it is whole
@@ -131,6 +142,7 @@ var StepParams = append(agentParams[:len(agentParams):len(agentParams)],
 var DecideParams = []device.Param{
 	{Name: "pages", Kind: device.KindBuffer},
 	{Name: "page_bytes", Kind: device.KindUint64},
+	{Name: "frames", Kind: device.KindBuffer},
 	{Name: "layout", Kind: device.KindBuffer},
 	{Name: "params", Kind: device.KindBuffer},
 	{Name: "groups", Kind: device.KindUint32},
@@ -145,8 +157,9 @@ var DecideParams = []device.Param{
 }
 
 var agentParams = []device.Param{
-	{Name: "pages", Kind: device.KindBuffer},
+	{Name: "pages", Kind: device.KindBuffer}, // frames of page_bytes each
 	{Name: "page_bytes", Kind: device.KindUint64},
+	{Name: "frames", Kind: device.KindBuffer},  // uint32 by page of the swarm: its frame, of pages that the launch has to do with
 	{Name: "layout", Kind: device.KindBuffer},  // uint32: Layout.Table
 	{Name: "params", Kind: device.KindBuffer},  // uint32[AgentWords]
 	{Name: "weights", Kind: device.KindBuffer}, // uint32[AgentGRUTable]; of leaky not looked at
@@ -182,8 +195,8 @@ func agentSource(name, file string, params []device.Param) Source {
 	return Source{Name: name, File: file, Code: code(file), Params: params, MaxBlock: 256, WholeWarps: true}
 }
 
-// AgentSpans is how many spans of so many agents a tick of so many groups has: the most blocks that have something to do.
-func AgentSpans(l Layout, groups, span int) int {
+// AgentSpans is how many spans of so many agents a tick of so many pages has: the most blocks that have something to do.
+func AgentSpans(l Layout, pages, span int) int {
 	size := min(((span-1)/l.Agents+4)&^3, AgentSpanGroups)
-	return (groups + l.Slots - 1) / l.Slots * ((l.Slots + size - 1) / size)
+	return pages * ((l.Slots + size - 1) / size)
 }

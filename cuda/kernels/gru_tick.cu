@@ -42,7 +42,7 @@ struct Dense {
   __device__ __forceinline__ void go(const Span &span) {
     const unsigned lane = threadIdx.x % 32, first = threadIdx.x / 32 * TILE + lane / 4;
     ahead.left = (int)(span.groups * s.agents) - (int)first;
-    ahead.row = s.variable(span.page, AGENT_VAR_ROW) + ((u64)span.slot * s.agents + first) * ROW + lane % 4 * (4 * WORDS);
+    ahead.row = s.variable(span.frame, AGENT_VAR_ROW) + ((u64)span.slot * s.agents + first) * ROW + lane % 4 * (4 * WORDS);
   }
 
   __device__ __forceinline__ void open(const Span &first) {
@@ -54,7 +54,7 @@ struct Dense {
     const unsigned lane = threadIdx.x % 32, each = blockDim.x / 32 * TILE;
     const unsigned agents = span.groups * s.agents;
     unsigned first = threadIdx.x / 32 * TILE;
-    unsigned char *vote = s.variable(span.page, AGENT_VAR_VOTE) + (u64)span.slot * s.agents;
+    unsigned char *vote = s.variable(span.frame, AGENT_VAR_VOTE) + (u64)span.slot * s.agents;
     if (first >= agents) open(next);
     for (; first < agents; first += each) {
       const Cursor now = ahead;
@@ -90,10 +90,12 @@ struct Dense {
 };
 
 extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
-KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params, const unsigned *table,
-            unsigned groups, unsigned char *decisions, unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
+KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
+            const unsigned *table, unsigned groups, unsigned first, unsigned count, unsigned tally, unsigned char *decisions,
+            unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
   __shared__ Shared shared;
-  const Swarm swarm(pages, page_bytes, layout, params, groups);
+  const Swarm swarm(pages, page_bytes, frames, layout, params, groups);
   Dense cell(swarm, &shared, table);
-  tick(swarm, cell, decisions, scratch, sequence, result);
+  const Part part = {first, count, tally};
+  tick(swarm, part, cell, decisions, scratch, sequence, result);
 }

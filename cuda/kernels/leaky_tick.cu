@@ -17,9 +17,9 @@ struct DenseLeaky {
   __device__ __forceinline__ void step(const Span &span, const Span &, unsigned *counts) {
     const unsigned A = s.agents, agents = span.groups * A;
     const u64 at = (u64)span.slot * A;
-    float *potential = (float *)s.variable(span.page, AGENT_VAR_POTENTIAL) + at, *trace = (float *)s.variable(span.page, AGENT_VAR_TRACE) + at;
-    const float2 *input = (const float2 *)s.variable(span.page, AGENT_VAR_INPUT) + at;
-    unsigned char *vote = s.variable(span.page, AGENT_VAR_VOTE) + at;
+    float *potential = (float *)s.variable(span.frame, AGENT_VAR_POTENTIAL) + at, *trace = (float *)s.variable(span.frame, AGENT_VAR_TRACE) + at;
+    const float2 *input = (const float2 *)s.variable(span.frame, AGENT_VAR_INPUT) + at;
+    unsigned char *vote = s.variable(span.frame, AGENT_VAR_VOTE) + at;
     // All are quiet but for those that spike.
     for (unsigned g = threadIdx.x; g < span.groups; g += blockDim.x) atomicAdd(&counts[2 * g], A);
     for (unsigned q = threadIdx.x; q < agents / 4; q += blockDim.x) {
@@ -48,9 +48,11 @@ struct DenseLeaky {
 };
 
 extern "C" __global__ void __launch_bounds__(256)
-leaky_tick(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params, const float *weights,
-           unsigned groups, unsigned char *decisions, unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
-  const Swarm swarm(pages, page_bytes, layout, params, groups);
+leaky_tick(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
+           const float *weights, unsigned groups, unsigned first, unsigned count, unsigned tally, unsigned char *decisions,
+           unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
+  const Swarm swarm(pages, page_bytes, frames, layout, params, groups);
   DenseLeaky cell(swarm);
-  tick(swarm, cell, decisions, scratch, sequence, result);
+  const Part part = {first, count, tally};
+  tick(swarm, part, cell, decisions, scratch, sequence, result);
 }

@@ -205,6 +205,8 @@ int main(int, char **argv) {
         KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9]);
 #elif ARGS == 11
         KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10]);
+#elif ARGS == 12
+        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]);
 #elif ARGS == 13
         KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12]);
 #else

@@ -1,0 +1,363 @@
+package gpuagents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/gpuframes"
+	"github.com/exoswarm/exoswarm/tiers/pager"
+)
+
+// memory is the pages of a shard: in frames on the device, in host memory, and in the shard's store. A page that was never
+// addressed is zeros and is nowhere; it is made when it is needed. Where there is a frame for each page, pages are brought to
+// the device once and stay; otherwise those that are needed come and others go. One goroutine uses it.
+type memory struct {
+	dev       device.Device
+	pageBytes int
+	dirty     []bool // by page: changed since the last checkpoint
+	made      []bool // by page: it is in the pager
+
+	arena  device.Buffer     // the frames on the device one behind the other, for kernels
+	frames *gpuframes.Device // which manages them
+	host   *gpuframes.Pinned // nil: none
+	share  share             // what it has of the budget
+	pager  *pager.Pager      // nil until it is opened
+
+	resident bool        // a frame for each page
+	held     []pager.Pin // of a resident memory: of each page that is made
+	whole    bool        // all of them are
+
+	table    []uint32 // by page: its frame, as long as it is held there
+	from, to int      // part of the table that has changed since flush
+	back     bool     // the next sweep goes backwards: it meets first what is still on the device
+}
+
+// The tiers of pages in memory, as metrics name them.
+const (
+	onDevice = iota
+	inHost
+)
+
+// pageKind is what pages of state are to a codec: words of four bytes.
+var pageKind = tiers.Kind{Elem: 4}
+
+// newMemory takes frames on the device for so many pages, as many as b has; a nil budget has what the device has. It holds no
+// page before open. An error that is a *jobs.Error says that the pages cannot be kept here.
+func newMemory(dev device.Device, b *budget, pageBytes, pages int) (m *memory, err error) {
+	m = &memory{dev: dev, pageBytes: pageBytes, dirty: make([]bool, pages), made: make([]bool, pages), table: make([]uint32, pages)}
+	if m.share, err = b.onDevice(pages, pageBytes); err != nil {
+		return nil, err
+	}
+	n := m.share.frames
+	m.resident = n == pages
+	// One slab: kernels find a frame by its number.
+	m.frames, err = gpuframes.NewDevice(gpuframes.Options{Device: dev, Count: n, PageSize: pageBytes, SlabBytes: int64(n) * int64(pageBytes)})
+	if err != nil {
+		m.share.give()
+		return nil, fmt.Errorf("%d of %d pages of %d bytes: %w", n, pages, pageBytes, err)
+	}
+	m.arena, _ = m.frames.Buffer(0)
+	return m, nil
+}
+
+// watermarks are how many frames on the device the pager keeps free, so that one that is needed is there: see pager.Memory. Of few
+// frames, and of those that hold pages for good, it keeps none.
+func (m *memory) watermarks() (low, high int) {
+	switch n := m.frames.Count(); {
+	case m.resident:
+		return 0, min(1, n-1) // two zeros would be the pager's own choice
+	case n < 8:
+		return 0, 0
+	default:
+		return max(n/32, 1), max(n/16, 2)
+	}
+}
+
+// usable is how many pages may be held on the device at once: watermarks are kept free, or the pager would push out what a
+// sweep comes to next.
+func (m *memory) usable() int {
+	_, high := m.watermarks()
+	return m.frames.Count() - high
+}
+
+// underway is how many pages may be on their way at once between host memory and the device, each of which takes a frame of both: two
+// groups of the pager's that come, two that go, and what makes room for either.
+const underway = 6 * pagesAtOnce
+
+// pagesAtOnce is how many pages the pager moves in a group: its own default, said here because underway depends on it.
+const pagesAtOnce = 16
+
+// open makes the pages of store, which may be nil, those of the memory; it ends what was open before. The store is the caller's,
+// who closes it after shut. An errRoom says that there is too little memory without a store.
+func (m *memory) open(ctx context.Context, store PageStore) error {
+	if err := m.shut(); err != nil {
+		return err
+	}
+	low, high := m.watermarks()
+	o := pager.Options{
+		Memory: []pager.Memory{{Name: "gpu", Frames: m.frames, Low: low, High: high}}, PageSize: m.pageBytes,
+		Kind: func(uint64) tiers.Kind { return pageKind }, Batch: pagesAtOnce, NoPrefetch: true, // what is needed is known, and is asked for in time
+	}
+	if store != nil {
+		o.Store = store
+	}
+	if !m.resident {
+		if err := m.takeHost(store != nil); err != nil {
+			return err
+		}
+		if m.host != nil {
+			o.Memory = append(o.Memory, pager.Memory{Name: "cpu", Frames: m.host})
+		}
+	}
+	p, err := pager.Open(o)
+	if err != nil {
+		return fmt.Errorf("pages: %w", err)
+	}
+	m.pager = p
+	if store == nil {
+		return nil
+	}
+	pages := store.Pages()
+	if n := len(pages); n > 0 && pages[n-1] >= uint64(len(m.made)) {
+		return errors.Join(fmt.Errorf("it has a page %d of %d", pages[n-1], len(m.made)), m.shut())
+	}
+	for _, page := range pages {
+		m.made[page] = true
+	}
+	if m.resident {
+		if err := m.hold(ctx, pages); err != nil {
+			return errors.Join(classed(err), m.shut())
+		}
+	}
+	return nil
+}
+
+// takeHost takes the frames in host memory: all that the pages need that are not on the device, or what the budget has of that. Below
+// them is a store, or nothing.
+func (m *memory) takeHost(store bool) (err error) {
+	if m.host == nil {
+		pages := len(m.made)
+		m.share.takeHost(min(pages, pages-m.usable()+underway), m.pageBytes)
+		if n := m.share.hostFrames; n > 0 {
+			m.host, err = gpuframes.NewPinned(gpuframes.Options{Device: m.dev, Count: n, PageSize: m.pageBytes})
+			if err != nil {
+				return fmt.Errorf("%d of %d pages of %d bytes in host memory: %w", n, pages, m.pageBytes, err)
+			}
+		}
+	}
+	if store || m.share.hostFrames >= m.share.hostNeeded {
+		return nil
+	}
+	return errRoom{
+		bytes: int64(len(m.made)) * int64(m.pageBytes), device: m.share.deviceBytes, host: m.share.hostBytes,
+		short: int64(m.share.hostNeeded-m.share.hostFrames) * int64(m.pageBytes), where: "in host memory",
+	}
+}
+
+// shut ends the pager: what is not in the store at its last commit is gone. A second call does nothing.
+func (m *memory) shut() error {
+	if m.pager == nil {
+		return nil
+	}
+	pager.UnpinAll(m.held)
+	err := m.pager.Close()
+	m.pager, m.held, m.whole = nil, nil, false
+	clear(m.dirty)
+	clear(m.made)
+	return err
+}
+
+// close releases the memory. A second call does nothing.
+func (m *memory) close() error {
+	if m == nil {
+		return nil
+	}
+	err := m.shut()
+	if m.host != nil {
+		err = errors.Join(err, m.host.Close())
+	}
+	err = errors.Join(err, m.frames.Close())
+	m.share.give()
+	return err
+}
+
+// ready opens memory that nobody has opened, without a store.
+func (m *memory) ready(ctx context.Context) error {
+	if m.pager != nil {
+		return nil
+	}
+	return m.open(ctx, nil)
+}
+
+// set notes where a page is held.
+func (m *memory) set(page uint64, frame int) {
+	at := int(page)
+	if m.table[at] == uint32(frame) {
+		return
+	}
+	m.table[at] = uint32(frame)
+	if m.from == m.to {
+		m.from, m.to = at, at+1
+		return
+	}
+	m.from, m.to = min(m.from, at), max(m.to, at+1)
+}
+
+// flush brings a copy of the table on the device up to date, which no launch under way may need for other pages than it did before.
+func (m *memory) flush(copied device.Buffer) error {
+	if m.from == m.to {
+		return nil
+	}
+	if err := copied.Write(4*int64(m.from), device.Bytes(m.table[m.from:m.to])); err != nil {
+		return err
+	}
+	m.from, m.to = 0, 0
+	return nil
+}
+
+// hold brings pages to a device that has room for all of them, for good. They are held for reading, so that a checkpoint may be made;
+// what is written is in dirty.
+func (m *memory) hold(ctx context.Context, pages []uint64) error {
+	from := len(m.held)
+	held, err := m.pager.PinAll(ctx, pages, onDevice, pager.ForReading, m.held)
+	if err != nil {
+		return err
+	}
+	m.held = held
+	for i, page := range pages {
+		m.set(page, held[from+i].Frame())
+	}
+	m.whole = len(m.held) == len(m.made)
+	return nil
+}
+
+// create makes the pages that are not there, on the device, and calls made for each.
+func (m *memory) create(ctx context.Context, pages []uint64, made func(page uint64) error) error {
+	for _, page := range pages {
+		if m.made[page] {
+			continue
+		}
+		if err := m.pager.Create(ctx, page, onDevice); err != nil {
+			return err
+		}
+		m.made[page] = true
+		if err := made(page); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reset makes all pages zeros.
+func (m *memory) reset(ctx context.Context) error {
+	if err := m.ready(ctx); err != nil {
+		return err
+	}
+	pager.UnpinAll(m.held)
+	m.held, m.whole = m.held[:0], false
+	clear(m.dirty)
+	for page, made := range m.made {
+		if !made {
+			continue
+		}
+		if err := m.pager.Delete(ctx, uint64(page)); err != nil {
+			return classed(err)
+		}
+		m.made[page] = false
+	}
+	return nil
+}
+
+// read copies a page into buf, which has the length of one.
+func (m *memory) read(ctx context.Context, page uint64, buf []byte) error {
+	clear(buf)
+	return m.readAll(ctx, []pager.Part{{Page: page, Bytes: buf}})
+}
+
+// readAll copies parts of pages to where they are to go; those of pages that are not there stay as they are.
+func (m *memory) readAll(ctx context.Context, parts []pager.Part) error {
+	if err := m.ready(ctx); err != nil {
+		return err
+	}
+	parts = slices.DeleteFunc(parts, func(p pager.Part) bool { return !m.made[p.Page] })
+	return classed(m.pager.ReadAll(ctx, parts))
+}
+
+// write makes content what a page holds. What else follows from it, restored brings up to date.
+func (m *memory) write(ctx context.Context, page uint64, content []byte) error {
+	if err := m.ready(ctx); err != nil {
+		return err
+	}
+	m.dirty[page] = true
+	if err := m.create(ctx, []uint64{page}, func(page uint64) error {
+		if !m.resident {
+			return nil
+		}
+		return m.hold(ctx, []uint64{page})
+	}); err != nil {
+		return classed(err)
+	}
+	return classed(m.pager.Write(ctx, page, 0, content))
+}
+
+// checkpoint commits the pages as they are to the store, with a note. Afterwards nothing is dirty.
+func (m *memory) checkpoint(ctx context.Context, note []byte) error {
+	for page, dirty := range m.dirty {
+		if !dirty || !m.resident { // else the pins of those who wrote have told the pager
+			continue
+		}
+		h, err := m.pager.Pin(ctx, uint64(page), onDevice, pager.ForWriting)
+		if err != nil {
+			return classed(err)
+		}
+		h.Unpin()
+	}
+	if _, err := m.pager.Checkpoint(ctx, note); err != nil {
+		return classed(err)
+	}
+	clear(m.dirty)
+	return nil
+}
+
+// classed marks an error of the device as an ErrDevice. Others are those of the store.
+func classed(err error) error {
+	if err == nil || errors.Is(err, ErrDevice) {
+		return err
+	}
+	for _, class := range []error{
+		device.ErrOutOfMemory, device.ErrInvalidArgument, device.ErrSticky, device.ErrRestart, device.ErrTimeout, device.ErrLost,
+		device.ErrNotSupported, device.ErrTransient, device.ErrClosed,
+	} {
+		if errors.Is(err, class) {
+			return fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+	}
+	return err
+}
+
+// damaged says that the store has lost a page or has other bytes than were written, so that the shard must start from its log.
+func damaged(err error) bool {
+	return (errors.Is(err, tiers.ErrCorrupt) || errors.Is(err, tiers.ErrLost)) && !errors.Is(err, ErrDevice)
+}
+
+// errRoom says that pages have no place.
+type errRoom struct {
+	bytes        int64  // of all pages
+	device, host int64  // bytes that there are for them
+	short        int64  // bytes that are missing
+	where        string // they are missing
+}
+
+// Error implements error.
+func (e errRoom) Error() string {
+	return fmt.Sprintf("its pages take %d bytes; there are %d for them on the device and %d in host memory, %d too few %s: "+
+		"raise the memory for pages, give the agent process a data folder, or use fewer agents", e.bytes, e.device, e.host, e.short, e.where)
+}
+
+// refused is the error as the answer to a swarm's owner.
+func (e errRoom) refused() error { return jobs.Errorf(jobs.CodeDevice, "%v", e) }
