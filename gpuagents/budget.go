@@ -19,9 +19,9 @@ func newBudget(onDevice, inHost int64) *budget {
 	return &budget{device: onDevice, host: inHost}
 }
 
-// leastFrames is how many frames on the device a shard needs at least, if it has as many pages: one for a page that is stepped, one for
-// the next that comes, one for the last that goes, and one for the space between a group of pages and the next.
-const leastFrames = 4
+// leastFrames is how many frames on the device a shard needs at least, if it has as many pages: one for a page that is stepped and one
+// for the next that comes.
+const leastFrames = 2
 
 // share is what a shard has of a budget.
 type share struct {

@@ -150,8 +150,8 @@ func (m *memory) pass(ctx context.Context, sets [][]uint64, how passage, f func(
 // meet calls f for each set that comes, until one fails or ctx ends, and says for how many.
 func (m *memory) meet(ctx context.Context, come <-chan arrival, gone chan<- []uint64, f func(i int) error) (done int, err error) {
 	for a := range come {
-		if err = a.err; err == nil {
-			err = context.Cause(ctx)
+		if err = context.Cause(ctx); err == nil { // which is why a set has not come, too
+			err = a.err
 		}
 		if err == nil {
 			for i, page := range a.pages {

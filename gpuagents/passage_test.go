@@ -1,0 +1,363 @@
+package gpuagents
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
+	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
+)
+
+// testPage is the page size of the swarms of these tests.
+const testPage = 64 << 10
+
+// pagedTexts are swarms of 11 to 14 pages.
+var pagedTexts = map[string]string{
+	"gru": "name: x\naddressed: agent\nagents: 10750\nagents_per_group: 43\npage_size: 64KiB\nfeatures: [a, b]\nseed: 3\n" +
+		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
+	"leaky":     "name: x\naddressed: agent\nagents: 36000\nagents_per_group: 10\npage_size: 64KiB\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
+	"predictor": "name: x\nagents_per_group: 33\npage_size: 64KiB\ncell: {kind: predictor}\nfeatures: [a]\n",
+}
+
+// pagedGroups are those of a swarm whose groups are addressed.
+const pagedGroups = 170
+
+// openPaged makes the population of a swarm with pages of what b has.
+func openPaged(t testing.TB, d device.Device, b *budget, text string) population {
+	t.Helper()
+	spec, err := swarm.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := pagedGroups
+	if spec.ByAgent() {
+		groups = spec.Groups()
+	}
+	p, err := newPopulation(d, b, spec, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// disk is a page store that can be opened again.
+type disk struct {
+	fs       *vfs.Mem
+	capacity int64
+}
+
+func newDisk() *disk { return &disk{vfs.NewMem(1 << 30), 64 << 20} }
+
+func (d *disk) open(t testing.TB) *pagestore.Store {
+	t.Helper()
+	s, err := pagestore.Open(pagestore.Options{
+		FS: d.fs, Tables: tabletest.Backend{FS: d.fs}, PageSize: testPage,
+		Tiers: []pagestore.Tier{{Name: "disk", Dir: "/disk", Capacity: d.capacity, SegmentBytes: 1 << 20, DiskReserve: -1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// randomEntry is an entry of a log of a swarm.
+func randomEntry(t testing.TB, r *rand.Rand, p population) jobs.Entry {
+	t.Helper()
+	entry := func(kind string, v interface{ Encode() ([]byte, error) }) jobs.Entry {
+		data, err := v.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return jobs.Entry{Kind: kind, Data: data}
+	}
+	some := func(all, most int) []uint32 { // ids near one another, or anywhere
+		ids := make([]uint32, 1+r.IntN(most))
+		from, width := r.IntN(all), 1+r.IntN(all)
+		for i := range ids {
+			ids[i] = uint32((from + r.IntN(width)) % all)
+		}
+		return ids
+	}
+	s, byAgent := p.(*simulation)
+	if !byAgent {
+		o := observations(r, pagedGroups, 1+r.IntN(200), 1)
+		if r.IntN(2) == 0 { // few groups
+			for i, g := range some(pagedGroups, 3) {
+				for k := i; k < len(o.Group); k += 3 {
+					o.Group[k] = g
+				}
+			}
+		}
+		return entry(jobs.EntryObserve, o)
+	}
+	switch n := int(s.agents.n); r.IntN(6) {
+	case 0:
+		return jobs.Entry{Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`, []int{2, 3, tickLaunches + 1}[r.IntN(3)])}
+	case 1:
+		return jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
+	case 2:
+		ids := some(n, 60)
+		if r.IntN(2) == 0 { // in runs
+			slices.Sort(ids)
+		}
+		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`, strings.ReplaceAll(fmt.Sprint(ids), " ", ","))}
+	case 3:
+		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`, strings.ReplaceAll(fmt.Sprint(some(s.agents.groups, 60)), " ", ","))}
+	default:
+		o := randomAgents(r, n, 1+r.IntN(300), s.agents.cell.Features)
+		if r.IntN(3) == 0 {
+			for i, id := range some(n, len(o.Agent)) {
+				o.Agent[i] = id
+			}
+		}
+		return entry(jobs.EntryObserve, o)
+	}
+}
+
+// pair is a swarm with few frames and one that has a frame for each page; what they answer must be the same.
+type pair struct {
+	paged, whole population
+}
+
+// apply brings an entry into both.
+func (p pair) apply(t testing.TB, e jobs.Entry) {
+	t.Helper()
+	var answers []answer
+	for _, s := range []population{p.paged, p.whole} {
+		a, err := s.apply(context.Background(), e)
+		if err != nil {
+			t.Fatalf("%s %.200q: %v", e.Kind, e.Data, err)
+		}
+		answers = append(answers, a)
+	}
+	if d := cmp.Diff(answers[0], answers[1], cmp.AllowUnexported(answer{})); d != "" {
+		t.Fatalf("%s %.200q: few frames and all differ: %s", e.Kind, e.Data, d)
+	}
+}
+
+func (p pair) check(t testing.TB) {
+	t.Helper()
+	if paged, whole := p.paged.pages(), p.whole.pages(); !bytes.Equal(contents(t, paged), contents(t, whole)) {
+		t.Fatal("pages differ between few frames and all")
+	} else if !slices.Equal(paged.dirty, whole.dirty) {
+		t.Fatalf("marks differ: %v and %v", paged.dirty, whole.dirty)
+	}
+}
+
+// TestPagedEqualsResident applies random entries to swarms with 2 to 9 frames for 11 to 14 pages, the others in host memory, and to
+// ones that have a frame for each page: answers, pages and marks are the same bits.
+func TestPagedEqualsResident(t *testing.T) {
+	for name, text := range pagedTexts {
+		t.Run(name, func(t *testing.T) {
+			d := openNamed(t, *deviceName)
+			rapid.Check(t, func(rt *rapid.T) {
+				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
+				frames, entries := rapid.IntRange(2, 9).Draw(rt, "frames"), rapid.IntRange(1, 6).Draw(rt, "entries")
+				p := pair{openPaged(t, d, newBudget(int64(frames)*testPage+1, 1<<30), text), openPaged(t, d, nil, text)}
+				defer func() {
+					if err := errors.Join(p.paged.close(), p.whole.close()); err != nil {
+						rt.Error(err)
+					}
+				}()
+				if n := len(p.paged.pages().made); n < 11 || n > 14 || p.paged.pages().resident || !p.whole.pages().resident {
+					t.Fatalf("%d pages", n)
+				}
+				for range entries {
+					p.apply(t, randomEntry(t, r, p.whole))
+				}
+				p.check(t)
+			})
+		})
+	}
+}
+
+// TestPagedOverStore is TestPagedEqualsResident over a store, with and without host memory, with checkpoints, processes that end in
+// order and others that do not: those go on from the last checkpoint, whatever was written to the store since then.
+func TestPagedOverStore(t *testing.T) {
+	for name, text := range pagedTexts {
+		for seed := range uint64(6) {
+			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
+				d, disk, r := openNamed(t, *deviceName), newDisk(), rand.New(rand.NewPCG(seed, 2))
+				room := func() *budget { return newBudget(int64(2+r.IntN(4))*testPage, int64(r.IntN(3))*testPage*2) }
+				p := pair{openPaged(t, d, room(), text), openPaged(t, d, nil, text)}
+				store := disk.open(t)
+				closeAll := func() {
+					if err := errors.Join(p.paged.close(), p.whole.close(), store.Close()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				defer func() { closeAll() }()
+				ok := func(err error) {
+					t.Helper()
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				ctx := t.Context()
+				ok(p.paged.pages().open(ctx, store))
+				var last []byte // the pages of the last checkpoint
+				left := uint64(0)
+				count := func() { left += p.paged.pages().pager.Stats().Memory[onDevice].Out }
+				for n := range 20 {
+					p.apply(t, randomEntry(t, r, p.whole))
+					switch r.IntN(6) {
+					case 0, 1:
+						p.check(t)
+						last = contents(t, p.whole.pages())
+						ok(p.paged.pages().checkpoint(ctx, fmt.Appendf(nil, "entry %d", n)))
+						clear(p.whole.pages().dirty)
+					case 2: // the process ends
+						count()
+						kept := disk.fs
+						if r.IntN(2) == 0 { // with the power
+							kept = disk.fs.Crash(0.5, r)
+						}
+						ok(errors.Join(p.paged.close(), store.Close()))
+						disk.fs = kept
+						store = disk.open(t)
+						p.paged = openPaged(t, d, room(), text)
+						ok(p.paged.pages().open(ctx, store))
+						ok(p.paged.restored(ctx))
+						ok(p.whole.reset(ctx))
+						for page := 0; len(last) > 0 && page < len(p.whole.pages().made); page++ {
+							ok(p.whole.pages().write(ctx, uint64(page), last[page*testPage:][:testPage]))
+						}
+						clear(p.whole.pages().dirty)
+						ok(p.whole.restored(ctx))
+					}
+				}
+				p.check(t)
+				if count(); left == 0 {
+					t.Error("no page has left the device: the comparison proves nothing")
+				}
+			})
+		}
+	}
+}
+
+// draining is a store at whose first page an agent is told to drain.
+type draining struct {
+	PageStore
+	drain context.CancelCauseFunc
+}
+
+// Put implements PageStore.
+func (s draining) Put(ctx context.Context, tier int, page uint64, content []byte, kind tiers.Kind) error {
+	s.drain(jobs.ErrDrain)
+	return s.PageStore.Put(ctx, tier, page, content, kind)
+}
+
+// TestTickTorn: ticks of pages that come and go end between two of them when the agent drains. The state is of no use then, which
+// everything says until the agents are such as have seen nothing.
+func TestTickTorn(t *testing.T) {
+	s, store := openPaged(t, openHost(t), newBudget(4*testPage, 0), pagedTexts["gru"]).(*simulation), newDisk().open(t)
+	defer func() {
+		if err := errors.Join(s.close(), store.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if err := s.open(ctx, draining{store, cancel}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.apply(ctx, jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":40}`)})
+	if !errors.Is(err, jobs.ErrDrain) {
+		t.Fatal(err)
+	}
+	for _, e := range []jobs.Entry{{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}, randomEntry(t, rand.New(rand.NewPCG(1, 1)), s)} {
+		if e.Kind == jobs.EntryQuery {
+			continue
+		}
+		if _, err := s.apply(t.Context(), e); !errors.Is(err, ErrDevice) {
+			t.Errorf("%s after it: %v", e.Kind, err)
+		}
+	}
+	if err := s.reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+	fresh := openSimulation(t, openHost(t), pagedTexts["gru"])
+	if b := mustApply(t, fresh, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}); !bytes.Equal(a.data, b.data) {
+		t.Errorf("a tick after a reset: %s, want %s", a.data, b.data)
+	}
+}
+
+// TestRoom: shards share the memory for pages, get what is left, and what does not fit is refused with what is missing.
+func TestRoom(t *testing.T) {
+	d, ctx := openHost(t), t.Context()
+	b := newBudget(6*testPage, 12*testPage)
+	first := openPaged(t, d, b, pagedTexts["gru"])
+	if n := first.pages().frames.Count(); n != 6 {
+		t.Errorf("%d frames of 6", n)
+	}
+	spec, err := swarm.Parse("test.yaml", []byte(pagedTexts["leaky"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = newPopulation(d, b, spec, spec.Groups())
+	if refused := (*jobs.Error)(nil); !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(refused.Message, "131072 too few on the device: raise") {
+		t.Errorf("no frames left: %v", err)
+	}
+	if err := errors.Join(first.pages().open(ctx, nil), first.close(), first.close()); err != nil {
+		t.Fatal(err)
+	}
+	// As much again is there, and too little below it.
+	second := openPaged(t, d, newBudget(6*testPage, 2*testPage), pagedTexts["gru"])
+	defer func() {
+		if err := second.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	room := errRoom{}
+	if err := second.pages().open(ctx, nil); !errors.As(err, &room) || !strings.Contains(err.Error(), "too few in host memory: raise the memory for pages, give the agent process a data folder") {
+		t.Errorf("no memory for the rest: %v", err)
+	}
+	if _, err := second.apply(ctx, randomEntry(t, rand.New(rand.NewPCG(1, 1)), second)); !errors.As(err, &room) {
+		t.Errorf("an entry without memory: %v", err)
+	}
+	store := newDisk().open(t)
+	if err := second.pages().open(ctx, store); err != nil {
+		t.Errorf("over a store: %v", err)
+	}
+	mustApply(t, second, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+	if err := errors.Join(second.close(), store.Close()); err != nil {
+		t.Error(err)
+	}
+	if b.device != 6*testPage || b.host != 12*testPage {
+		t.Errorf("%d and %d bytes are left of the first budget", b.device, b.host)
+	}
+}
+
+// TestStoreFull: pages that find no room in the store fail the entry that needs their frames, and are not the device's fault.
+func TestStoreFull(t *testing.T) {
+	disk := newDisk()
+	disk.capacity = 3 << 20
+	store := disk.open(t)
+	s := openPaged(t, openHost(t), newBudget(2*testPage, 0), strings.Replace(pagedTexts["gru"], "agents: 10750", "agents: 86000", 1))
+	defer func() {
+		if err := errors.Join(s.close(), store.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := s.pages().open(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.apply(t.Context(), jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
+	if !errors.Is(err, tiers.ErrFull) {
+		t.Errorf("130 pages into 3 MiB: %v, want ErrFull", err)
+	}
+}
