@@ -22,19 +22,19 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// testPage is the page size of the swarms of these tests.
-const testPage = 64 << 10
+// testPage is the page size of the swarms of these tests, below what a spec may ask for: what agents do there takes time.
+const testPage = 8 << 10
 
 // pagedTexts are swarms of 11 to 14 pages.
 var pagedTexts = map[string]string{
-	"gru": "name: x\naddressed: agent\nagents: 10750\nagents_per_group: 43\npage_size: 64KiB\nfeatures: [a, b]\nseed: 3\n" +
+	"gru": "name: x\naddressed: agent\nagents: 1085\nagents_per_group: 31\nfeatures: [a, b]\nseed: 3\n" +
 		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
-	"leaky":     "name: x\naddressed: agent\nagents: 36000\nagents_per_group: 10\npage_size: 64KiB\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
-	"predictor": "name: x\nagents_per_group: 33\npage_size: 64KiB\ncell: {kind: predictor}\nfeatures: [a]\n",
+	"leaky":     "name: x\naddressed: agent\nagents: 4000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
+	"predictor": "name: x\nagents_per_group: 3\ncell: {kind: predictor}\nfeatures: [a]\n",
 }
 
 // pagedGroups are those of a swarm whose groups are addressed.
-const pagedGroups = 170
+const pagedGroups = 25
 
 // openPaged makes the population of a swarm with pages of what b has.
 func openPaged(t testing.TB, d device.Device, b *budget, text string) population {
@@ -43,6 +43,7 @@ func openPaged(t testing.TB, d device.Device, b *budget, text string) population
 	if err != nil {
 		t.Fatal(err)
 	}
+	spec.PageSize = testPage
 	groups := pagedGroups
 	if spec.ByAgent() {
 		groups = spec.Groups()
@@ -66,7 +67,7 @@ func (d *disk) open(t testing.TB) *pagestore.Store {
 	t.Helper()
 	s, err := pagestore.Open(pagestore.Options{
 		FS: d.fs, Tables: tabletest.Backend{FS: d.fs}, PageSize: testPage,
-		Tiers: []pagestore.Tier{{Name: "disk", Dir: "/disk", Capacity: d.capacity, SegmentBytes: 1 << 20, DiskReserve: -1}},
+		Tiers: []pagestore.Tier{{Name: "disk", Dir: "/disk", Capacity: d.capacity, SegmentBytes: 64 << 10, DiskReserve: -1}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -290,7 +291,12 @@ func TestTickTorn(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
-	fresh := openSimulation(t, openHost(t), pagedTexts["gru"])
+	fresh := openPaged(t, openHost(t), nil, pagedTexts["gru"])
+	defer func() {
+		if err := fresh.close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	if b := mustApply(t, fresh, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}); !bytes.Equal(a.data, b.data) {
 		t.Errorf("a tick after a reset: %s, want %s", a.data, b.data)
 	}
@@ -308,8 +314,9 @@ func TestRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	spec.PageSize = testPage
 	_, err = newPopulation(d, b, spec, spec.Groups())
-	if refused := (*jobs.Error)(nil); !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(refused.Message, "131072 too few on the device: raise") {
+	if refused := (*jobs.Error)(nil); !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(refused.Message, "16384 too few on the device: raise") {
 		t.Errorf("no frames left: %v", err)
 	}
 	if err := errors.Join(first.pages().open(ctx, nil), first.close(), first.close()); err != nil {
@@ -347,7 +354,7 @@ func TestStoreFull(t *testing.T) {
 	disk := newDisk()
 	disk.capacity = 3 << 20
 	store := disk.open(t)
-	s := openPaged(t, openHost(t), newBudget(2*testPage, 0), strings.Replace(pagedTexts["gru"], "agents: 10750", "agents: 86000", 1))
+	s := openPaged(t, openHost(t), newBudget(2*testPage, 0), strings.Replace(pagedTexts["gru"], "agents: 1085", "agents: 43400", 1))
 	defer func() {
 		if err := errors.Join(s.close(), store.Close()); err != nil {
 			t.Error(err)
@@ -358,6 +365,6 @@ func TestStoreFull(t *testing.T) {
 	}
 	_, err := s.apply(t.Context(), jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
 	if !errors.Is(err, tiers.ErrFull) {
-		t.Errorf("130 pages into 3 MiB: %v, want ErrFull", err)
+		t.Errorf("470 pages into 3 MiB: %v, want ErrFull", err)
 	}
 }

@@ -107,20 +107,31 @@ func (r *rig) agent(tb testing.TB, dir string) *gpuagents.Agent {
 
 func (r *rig) agentWith(tb testing.TB, c gpuagents.Checkpoints) *gpuagents.Agent {
 	tb.Helper()
-	return r.keepingAgent(tb, c, nil)
+	return r.start(tb, gpuagents.Options{Checkpoints: c})
+}
+
+// agentOf is agentWith bytes for pages on the device and in host memory.
+func (r *rig) agentOf(tb testing.TB, c gpuagents.Checkpoints, onDevice, inHost int64) *gpuagents.Agent {
+	tb.Helper()
+	return r.start(tb, gpuagents.Options{Checkpoints: c, PageMemory: onDevice, HostPageMemory: inHost})
 }
 
 // keepingAgent is agentWith for an agent that has a place for snapshots.
 func (r *rig) keepingAgent(tb testing.TB, c gpuagents.Checkpoints, s snapshot.Store) *gpuagents.Agent {
 	tb.Helper()
+	return r.start(tb, gpuagents.Options{Checkpoints: c, Snapshots: s})
+}
+
+// start runs an agent on the host device.
+func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
+	tb.Helper()
 	dev, err := cuda.Open(tb.Context(), "host", cuda.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	a := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: dev, Queue: r.conn, Checkpoints: c, Snapshots: s, LeaseTTL: time.Minute, // none is lost on a busy machine
-		Logger: slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	o.Name, o.Device, o.Queue, o.LeaseTTL = "agent", dev, r.conn, time.Minute // none is lost on a busy machine
+	o.Logger = slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	a := gpuagents.Start(o)
 	tb.Cleanup(func() {
 		a.Stop()
 		if err := dev.Close(); err != nil {
@@ -470,6 +481,72 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	remove("late")
 	r.agent(t, dir)
 	gone("late")
+}
+
+// TestPagedSwarm serves a swarm of twelve pages with three of them on the device, and one or none in host memory: its answers are those
+// of an agent that has all of them there. It is stopped in between; the second agent goes on from the checkpoint, or finds it
+// damaged when it needs a page, and starts from the log.
+func TestPagedSwarm(t *testing.T) {
+	const half, whole, page = 9, 18, 64 << 10
+	r := newRig(t)
+	all := observations(whole, 7)
+	spec := strings.Replace(text(1, 4), "agents_per_group: 16", "agents_per_group: 256", 1) // a group fills a page
+	r.announce(t, "resident", spec, all)
+	first := r.agent(t, "")
+	r.answered(t, "resident", whole)
+	first.Stop()
+	want := r.decisions(t, "resident", 1, whole)
+	if err := r.conn.DeleteSwarm(t.Context(), "resident"); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		inHost  int64
+		damaged bool
+	}{{0, false}, {page, false}, {0, true}} {
+		id, dir := fmt.Sprintf("paged%d", i), t.TempDir()
+		r.announce(t, id, spec, all[:half])
+		a := r.agentOf(t, checkpoints{dir}, 3*page, c.inHost)
+		r.answered(t, id, half)
+		a.Stop()
+		r.logged(t, "pages=12 ")
+		r.reset()
+		if c.damaged {
+			flipPages(t, filepath.Join(dir, id+".0"))
+		}
+		r.append(t, id, half, all[half:])
+		a = r.agentOf(t, checkpoints{dir}, 3*page, c.inHost)
+		r.answered(t, id, whole)
+		a.Stop()
+		r.logged(t, fmt.Sprintf("shard resumed from its checkpoint\" swarm=%s entry=%d", id, half))
+		if got := strings.Contains(r.log(), "checkpoint not used, the shard starts from its log"); got != c.damaged {
+			t.Errorf("%s: the shard started from its log: %v, want %v\n%s", id, got, c.damaged, r.log())
+		}
+		for k, got := range r.decisions(t, id, 1, whole) {
+			if !bytes.Equal(got, want[k]) {
+				t.Fatalf("%s: answer %d is not that of an agent with all pages on the device", id, k+1)
+			}
+		}
+		if err := r.conn.DeleteSwarm(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestNoRoom: a swarm whose pages have no place is answered with what is missing.
+func TestNoRoom(t *testing.T) {
+	r := newRig(t)
+	r.announce(t, "large", strings.Replace(text(1, 4), "agents_per_group: 16", "agents_per_group: 256", 1), observations(1, 7))
+	r.agentOf(t, nil, 3*64<<10, 4*64<<10)
+	r.answered(t, "large", 1)
+	rd, err := r.conn.Log("large", 0, jobs.Out).Read(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rd.Close()
+	e, err := rd.Next(t.Context())
+	if err != nil || e.Kind != jobs.EntryRejected || !strings.Contains(string(e.Data), "786432 bytes; there are 196608 for them on the device and 262144 in host memory") {
+		t.Errorf("%s %s: %v", e.Kind, e.Data, err)
+	}
 }
 
 // BenchmarkRecover is the time from the start of an agent to the answer of the last entry, behind a log of 512 entries of
