@@ -490,7 +490,7 @@ func TestPagedSwarm(t *testing.T) {
 	const half, whole, page = 9, 18, 64 << 10
 	r := newRig(t)
 	all := observations(whole, 7)
-	spec := strings.Replace(text(1, 4), "agents_per_group: 16", "agents_per_group: 256", 1) // a group fills a page
+	spec := strings.Replace(text(1, 4), "agents_per_group: 16", "agents_per_group: 600", 1) // a group fills a page
 	r.announce(t, "resident", spec, all)
 	first := r.agent(t, "")
 	r.answered(t, "resident", whole)
@@ -535,7 +535,7 @@ func TestPagedSwarm(t *testing.T) {
 // TestNoRoom: a swarm whose pages have no place is answered with what is missing.
 func TestNoRoom(t *testing.T) {
 	r := newRig(t)
-	r.announce(t, "large", strings.Replace(text(1, 4), "agents_per_group: 16", "agents_per_group: 256", 1), observations(1, 7))
+	r.announce(t, "large", strings.Replace(text(1, 4), "agents_per_group: 16", "agents_per_group: 600", 1), observations(1, 7))
 	r.agentOf(t, nil, 3*64<<10, 4*64<<10)
 	r.answered(t, "large", 1)
 	rd, err := r.conn.Log("large", 0, jobs.Out).Read(t.Context(), 1)
@@ -545,7 +545,7 @@ func TestNoRoom(t *testing.T) {
 	defer rd.Close()
 	e, err := rd.Next(t.Context())
 	if err != nil || e.Kind != jobs.EntryRejected || !strings.Contains(string(e.Data), "786432 bytes; there are 196608 for them on the device and 262144 in host memory") {
-		t.Errorf("%s %s: %v", e.Kind, e.Data, err)
+		t.Errorf("%s %.300q: %v", e.Kind, e.Data, err)
 	}
 }
 
