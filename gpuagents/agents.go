@@ -36,8 +36,8 @@ type AgentsOptions struct {
 // which is zeros before its first observation, and it votes anew. Results are the same bits on every device, and for an
 // agent they depend on nothing but its own steps. Agents are used by one goroutine at a time; their owner closes them before the device.
 // After an error of the device, an ErrDevice, the state is undefined; a wait that the context has ended leaves the work to go on, and
-// what comes later is put behind it. Agents that do not all fit on the device may be ticked in part when the context ends: they
-// then refuse everything but Close.
+// what comes later is put behind it. Agents that do not all fit on the device may have been ticked in part when the context ends: they
+// are not stepped again then.
 type Agents struct {
 	dev        device.Device
 	memory     *memory

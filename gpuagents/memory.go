@@ -27,14 +27,16 @@ type memory struct {
 	host   *gpuframes.Pinned // nil: none
 	share  share             // what it has of the budget
 	pager  *pager.Pager      // nil until it is opened
+	counts *pageMetrics      // told of every pager; may be nil
 
 	resident bool        // a frame for each page
 	held     []pager.Pin // of a resident memory: of each page that is made
 	whole    bool        // all of them are
 
-	table    []uint32 // by page: its frame, as long as it is held there
-	from, to int      // part of the table that has changed since flush
-	back     bool     // the next sweep goes backwards: it meets first what is still on the device
+	table    []uint32   // by page: its frame, as long as it is held there
+	from, to int        // part of the table that has changed since flush
+	forth    [][]uint64 // the sets of a sweep
+	back     bool       // the next sweep goes backwards: it meets first what is still on the device
 }
 
 // The tiers of pages in memory, as metrics name them.
@@ -119,6 +121,7 @@ func (m *memory) open(ctx context.Context, store PageStore) error {
 		return fmt.Errorf("pages: %w", err)
 	}
 	m.pager = p
+	m.counts.opened(p)
 	if store == nil {
 		return nil
 	}
@@ -165,6 +168,7 @@ func (m *memory) shut() error {
 		return nil
 	}
 	pager.UnpinAll(m.held)
+	m.counts.closed(m.pager)
 	err := m.pager.Close()
 	m.pager, m.held, m.whole = nil, nil, false
 	clear(m.dirty)

@@ -6,11 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics counts what agents do, by cell and never by swarm. One may serve several agents. A nil Metrics counts nothing.
+// Metrics counts what agents do, by cell and never by swarm, and where pages are, by tier. One may serve several agents. A nil Metrics counts nothing.
 type Metrics struct {
 	shards                              *prometheus.GaugeVec
 	observations, rejected, checkpoints *prometheus.CounterVec
 	apply, checkpoint                   *prometheus.HistogramVec
+	pages                               *pageMetrics
 }
 
 // NewMetrics registers the metrics of agents. Names and labels are listed in docs/operations.md.
@@ -32,8 +33,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		checkpoints:  counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
 		apply:        histogram("apply_seconds", "From an entry of a log to its answer, without the log: observations, ticks, queries."),
 		checkpoint:   histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
+		pages:        newPageMetrics(),
 	}
-	for _, c := range []prometheus.Collector{m.shards, m.observations, m.rejected, m.checkpoints, m.apply, m.checkpoint} {
+	for _, c := range []prometheus.Collector{m.shards, m.observations, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -48,6 +50,14 @@ func (m *Metrics) serving(cell string) (done func()) {
 	}
 	m.shards.WithLabelValues(cell).Inc()
 	return m.shards.WithLabelValues(cell).Dec
+}
+
+// ofPages is what pages of shards are counted by.
+func (m *Metrics) ofPages() *pageMetrics {
+	if m == nil {
+		return nil
+	}
+	return m.pages
 }
 
 func (m *Metrics) applied(cell string, observations int, took time.Duration) {

@@ -20,22 +20,23 @@ const (
 	sweep                // all pages in order: those that have passed make room at once, but for the last ones
 )
 
-// all are sets of all pages, in the order of a sweep, and whether it goes backwards: a sweep begins where the last one has ended,
-// since what was there then is on the device.
+// all are sets of all pages, consecutive ones each, in the order of a sweep: it begins where the last one has ended, since what was there
+// then is on the device. The caller does not change them.
 func (m *memory) all() [][]uint64 {
-	size := len(m.made)
-	if !m.resident {
-		size = max(1, min(setPages, m.usable()/4))
-	}
-	var sets [][]uint64
-	for first := 0; first < len(m.made); first += size {
-		set := make([]uint64, min(size, len(m.made)-first))
-		for i := range set {
-			set[i] = uint64(first + i)
+	if m.forth == nil {
+		size := len(m.made)
+		if !m.resident {
+			size = max(1, min(setPages, m.usable()/4))
 		}
-		sets = append(sets, set)
+		pages := make([]uint64, len(m.made))
+		for i := range pages {
+			pages[i] = uint64(i)
+		}
+		m.forth = slices.Collect(slices.Chunk(pages, size))
 	}
+	sets := m.forth
 	if m.back {
+		sets = slices.Clone(sets)
 		slices.Reverse(sets)
 	}
 	m.back = !m.back && !m.resident

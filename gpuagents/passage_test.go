@@ -23,18 +23,18 @@ import (
 )
 
 // testPage is the page size of the swarms of these tests, below what a spec may ask for: what agents do there takes time.
-const testPage = 8 << 10
+const testPage = 4 << 10
 
 // pagedTexts are swarms of 11 to 14 pages.
 var pagedTexts = map[string]string{
-	"gru": "name: x\naddressed: agent\nagents: 1085\nagents_per_group: 31\nfeatures: [a, b]\nseed: 3\n" +
+	"gru": "name: x\naddressed: agent\nagents: 540\nagents_per_group: 15\nfeatures: [a, b]\nseed: 3\n" +
 		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
-	"leaky":     "name: x\naddressed: agent\nagents: 4000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
-	"predictor": "name: x\nagents_per_group: 3\ncell: {kind: predictor}\nfeatures: [a]\n",
+	"leaky": "name: x\naddressed: agent\nagents: 2000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
+	"lif":   "name: x\nagents_per_group: 90\ncell: {kind: lif}\nfeatures: [a]\n",
 }
 
 // pagedGroups are those of a swarm whose groups are addressed.
-const pagedGroups = 25
+const pagedGroups = 24
 
 // openPaged makes the population of a swarm with pages of what b has.
 func openPaged(t testing.TB, d device.Device, b *budget, text string) population {
@@ -262,8 +262,8 @@ func (s draining) Put(ctx context.Context, tier int, page uint64, content []byte
 	return s.PageStore.Put(ctx, tier, page, content, kind)
 }
 
-// TestTickTorn: ticks of pages that come and go end between two of them when the agent drains. The state is of no use then, which
-// everything says until the agents are such as have seen nothing.
+// TestTickTorn: ticks of pages that come and go end between two of them when the agent drains. The state is of no use then, and is
+// not stepped until the agents are such as have seen nothing.
 func TestTickTorn(t *testing.T) {
 	s, store := openPaged(t, openHost(t), newBudget(4*testPage, 0), pagedTexts["gru"]).(*simulation), newDisk().open(t)
 	defer func() {
@@ -316,7 +316,7 @@ func TestRoom(t *testing.T) {
 	}
 	spec.PageSize = testPage
 	_, err = newPopulation(d, b, spec, spec.Groups())
-	if refused := (*jobs.Error)(nil); !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(refused.Message, "16384 too few on the device: raise") {
+	if refused := (*jobs.Error)(nil); !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(refused.Message, "8192 too few on the device: raise") {
 		t.Errorf("no frames left: %v", err)
 	}
 	if err := errors.Join(first.pages().open(ctx, nil), first.close(), first.close()); err != nil {
@@ -354,7 +354,7 @@ func TestStoreFull(t *testing.T) {
 	disk := newDisk()
 	disk.capacity = 3 << 20
 	store := disk.open(t)
-	s := openPaged(t, openHost(t), newBudget(2*testPage, 0), strings.Replace(pagedTexts["gru"], "agents: 1085", "agents: 43400", 1))
+	s := openPaged(t, openHost(t), newBudget(2*testPage, 0), strings.Replace(pagedTexts["gru"], "agents: 540", "agents: 54000", 1))
 	defer func() {
 		if err := errors.Join(s.close(), store.Close()); err != nil {
 			t.Error(err)
@@ -365,6 +365,6 @@ func TestStoreFull(t *testing.T) {
 	}
 	_, err := s.apply(t.Context(), jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
 	if !errors.Is(err, tiers.ErrFull) {
-		t.Errorf("470 pages into 3 MiB: %v, want ErrFull", err)
+		t.Errorf("1,200 pages into 3 MiB: %v, want ErrFull", err)
 	}
 }

@@ -57,6 +57,7 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	defer a.o.Metrics.serving(of.cell)()
 	log.Info("serving shard", "shard", shard, "groups", s.Groups, "agents", of.agents, "pages", len(state.pages().dirty),
 		"device", a.o.Device.Properties().Name, "answered", last.Ref)
+	state.pages().counts = a.o.Metrics.ofPages()
 	keep = a.openCheckpoint(s, shard, state, log)
 	reader, err := keep.restore(ctx, state, in, w.answered)
 	if room := (errRoom{}); errors.As(err, &room) && keep == nil { // a store that is not there now may be there later

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -37,6 +38,8 @@ func root() *cobra.Command {
 	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
 	f.String("device", "auto", "host, cuda:N, or auto: the first GPU, or the host where there is none")
 	f.Int64("memory-limit", 0, "most bytes of device memory to use; 0 for all")
+	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need")
+	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on the device; it is pinned; -1 for a quarter of the machine's")
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
 	command.MetricsFlag(f)
 	command.LogFlags(f)
@@ -54,6 +57,11 @@ func serve(cmd *cobra.Command) (err error) {
 	data, _ := f.GetString("data-dir")
 	deviceName, _ := f.GetString("device")
 	limit, _ := f.GetInt64("memory-limit")
+	onDevice, _ := f.GetInt64("page-memory")
+	inHost, _ := f.GetInt64("host-page-memory")
+	if onDevice < 0 || inHost < -1 {
+		return command.Usage("--page-memory %d, --host-page-memory %d: use a number of bytes", onDevice, inHost)
+	}
 	name, _ := f.GetString("name")
 	ttl, _ := f.GetDuration("lease-ttl")
 	if ttl < time.Second {
@@ -75,6 +83,9 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	if onDevice, inHost, err = pageMemory(dev, onDevice, inHost, limit); err != nil {
+		return err
+	}
 	metrics, err := command.NewMetrics(cmd, healthy(dev), log)
 	if err != nil {
 		return err
@@ -95,7 +106,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, Metrics: counts, Tracing: tracing.Provider()}
+	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, Metrics: counts, Tracing: tracing.Provider(), PageMemory: onDevice, HostPageMemory: inHost}
 	if data != "" {
 		o.Checkpoints = checkpoints{filepath.Join(data, "checkpoints")}
 	}
@@ -127,7 +138,7 @@ func serve(cmd *cobra.Command) (err error) {
 		agent.Stop()
 		return err
 	}
-	log.Info("gpuagent is ready", "name", name, "nats", url, "device", p.Name, "model", p.Model)
+	log.Info("gpuagent is ready", "name", name, "nats", url, "device", p.Name, "model", p.Model, "page_memory", onDevice, "host_page_memory", inHost)
 
 	select {
 	case <-ctx.Done():
@@ -146,4 +157,28 @@ func serve(cmd *cobra.Command) (err error) {
 		log.Warn("the registry forgets this agent by itself", "error", cerr)
 	}
 	return err
+}
+
+// batchShare is the part of device memory that is left to batches, weights and kernels where nobody says how much pages may take: a
+// 16th is 8.8 GB of an H200, and a batch of the largest message takes less than 100 MB of each shard.
+const batchShare = 16
+
+// pageMemory is how many bytes pages may take on the device and in host memory: what was asked for, or of the memory that is free now all but
+// what batches need, and a quarter of the machine's.
+func pageMemory(dev device.Device, onDevice, inHost, limit int64) (int64, int64, error) {
+	if onDevice == 0 {
+		free, _, err := dev.Memory()
+		if err != nil {
+			return 0, 0, err
+		}
+		if limit > 0 {
+			free = min(free, limit)
+		}
+		onDevice = max(1, free-free/batchShare)
+	}
+	if inHost < 0 {
+		_, total := host.Memory()
+		inHost = total / 4
+	}
+	return onDevice, inHost, nil
 }

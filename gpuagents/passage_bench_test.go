@@ -1,0 +1,182 @@
+package gpuagents
+
+import (
+	"context"
+	"flag"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/gpuframes"
+)
+
+var (
+	pagedPages = flag.Int("paged-pages", 0, "pages of the swarms of the benchmarks of paging; 0: 12,288, and 96 on the host device")
+	pagedBytes = flag.Int("paged-bytes", 2<<20, "the size of those pages")
+	pagedBatch = flag.Int("paged-batch", 65536, "observations of a batch of BenchmarkPagedZipf")
+	pagedTicks = flag.Int("paged-ticks", 1, "ticks of an entry of BenchmarkPagedTick, which a page makes one after the other while it is on the device")
+)
+
+// pagedAgents is a swarm of gru of so many frames for its pages, in a random state, or of a frame for each.
+func pagedAgents(b *testing.B, d device.Device, parts int) *Agents {
+	b.Helper()
+	pages := *pagedPages
+	if pages == 0 {
+		pages = 12288
+		if d.Properties().ComputeMajor == 0 {
+			pages = 96
+		}
+	}
+	cell := address(b, "gru", nil, 64, 8, 5)
+	layout, err := cell.Layout(*pagedBytes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	o := AgentsOptions{PageBytes: *pagedBytes}
+	if parts > 1 {
+		o.PageMemory, o.HostPageMemory = int64(pages/parts)*int64(*pagedBytes), int64(pages+1)*int64(*pagedBytes)
+	}
+	a, err := NewAgents(d, cell, int64(pages*layout.Slots*layout.Agents), o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fillPages(b, a)
+	return a
+}
+
+// BenchmarkPagedTick is ticks of a swarm with frames for a third of its pages. GB/s are of the pages that come, as many as go, and beside it
+// those of copies of as many bytes both ways at once without anything else: the ratio of the two is what is asked for, and `swarm` is
+// all pages over the time of a tick, of which a third need not move.
+func BenchmarkPagedTick(b *testing.B) {
+	d := openNamed(b, *deviceName)
+	a := pagedAgents(b, d, 3)
+	defer a.Close()
+	ctx := context.Background()
+	tick := func() {
+		if _, err := a.Tick(ctx, *pagedTicks); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range 3 { // forth, back and forth
+		tick()
+	}
+	in := func() uint64 { return a.memory.pager.Stats().Memory[onDevice].In }
+	var rates, swarm, raw []float64
+	for range b.N {
+		before, start := in(), time.Now()
+		tick()
+		took := time.Since(start).Seconds()
+		moved := float64(in()-before) * float64(a.layout.PageBytes) / 1e9
+		rates = append(rates, moved/took)
+		swarm = append(swarm, float64(a.pages)*float64(a.layout.PageBytes)/1e9/took)
+		raw = append(raw, rawCopies(b, d, a.layout.PageBytes, int(in()-before)))
+	}
+	b.ReportMetric(median(rates), "GB/s-each-way")
+	b.ReportMetric(median(raw), "raw-GB/s-each-way")
+	b.ReportMetric(median(rates)/median(raw), "of-raw")
+	b.ReportMetric(median(swarm), "swarm-GB/s")
+	b.ReportMetric(0, "ns/op")
+}
+
+// rawCopies copies so many pages to the device and as many from it, at once, and returns GB/s each way.
+func rawCopies(b *testing.B, d device.Device, pageBytes, pages int) float64 {
+	b.Helper()
+	const frames = 128
+	ok := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	o := gpuframes.Options{Device: d, Count: frames, PageSize: pageBytes}
+	on, err := gpuframes.NewDevice(o)
+	ok(err)
+	defer on.Close()
+	in, err := gpuframes.NewPinned(o)
+	ok(err)
+	defer in.Close()
+	up, down := make([]tiers.Move, frames/2), make([]tiers.Move, frames/2)
+	for i := range up {
+		up[i], down[i] = tiers.Move{From: i, To: i}, tiers.Move{From: frames/2 + i, To: frames/2 + i}
+	}
+	ctx, start, done := context.Background(), time.Now(), make(chan error, 1)
+	go func() {
+		var err error
+		for left := pages; left > 0 && err == nil; left -= frames / 2 {
+			err = on.CopyOut(ctx, in, down[:min(left, frames/2)], tiers.Background)
+		}
+		done <- err
+	}()
+	for left := pages; left > 0; left -= frames / 2 {
+		ok(on.CopyIn(ctx, in, up[:min(left, frames/2)], tiers.Background))
+	}
+	ok(<-done)
+	return float64(pages) * float64(pageBytes) / 1e9 / time.Since(start).Seconds()
+}
+
+func median(v []float64) float64 {
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// BenchmarkPagedZipf is batches of observations of random agents of groups that are addressed with a frequency of 1/rank, the groups that are
+// addressed most beside one another: by a swarm with frames for a quarter of its pages, and by one that has a frame for each.
+func BenchmarkPagedZipf(b *testing.B) {
+	d := openNamed(b, *deviceName)
+	var rates [2]float64
+	var last [2]Outcome
+	for k, parts := range []int{4, 1} {
+		a := pagedAgents(b, d, parts)
+		sums := make([]float64, a.groups)
+		sum := 0.0
+		for g := range sums {
+			sum += 1 / float64(g+1)
+			sums[g] = sum
+		}
+		r := rand.New(rand.NewPCG(9, 10))
+		next := func() (ids []uint32, inputs []float32) {
+			for range *pagedBatch {
+				g := min(sort.SearchFloat64s(sums, r.Float64()*sum), a.groups-1)
+				ids = append(ids, uint32(g*a.cell.Agents+r.IntN(a.cell.Agents)))
+			}
+			inputs = make([]float32, len(ids)*a.cell.Features)
+			for i := range inputs {
+				inputs[i] = r.Float32()*2 - 1
+			}
+			return ids, inputs
+		}
+		var took []float64
+		for i := range b.N + 10 {
+			ids, inputs := next()
+			start := time.Now()
+			out, err := a.Observe(context.Background(), ids, inputs)
+			if err != nil {
+				b.Fatal(err)
+			}
+			last[k] = out
+			if i >= 10 {
+				took = append(took, time.Since(start).Seconds())
+			}
+		}
+		rates[k] = float64(*pagedBatch) / median(took)
+		if parts > 1 {
+			st := a.memory.pager.Stats().Memory[onDevice]
+			b.ReportMetric(float64(st.Hits)/math.Max(1, float64(st.Hits+st.Misses)), "page-hits")
+		}
+		if err := a.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if !slices.Equal(last[0].Votes, last[1].Votes) || !slices.Equal(last[0].Decisions, last[1].Decisions) || !slices.Equal(last[0].Tally, last[1].Tally) {
+		b.Fatal("a swarm with few frames answers something else")
+	}
+	b.ReportMetric(rates[0], "obs/s")
+	b.ReportMetric(rates[1], "resident-obs/s")
+	b.ReportMetric(rates[0]/rates[1], "of-resident")
+	b.ReportMetric(0, "ns/op")
+}
