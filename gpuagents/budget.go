@@ -49,10 +49,10 @@ func (b *budget) onDevice(pages, pageBytes int) (share, error) {
 	return s, nil
 }
 
-// takeHost takes up to so many frames in host memory.
+// takeHost takes up to so many frames in host memory, unless it has some.
 func (s *share) takeHost(needed, pageBytes int) {
 	s.hostNeeded = needed
-	if s.of == nil {
+	if s.of == nil || s.hostFrames > 0 {
 		return
 	}
 	s.of.mu.Lock()

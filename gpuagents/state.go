@@ -266,7 +266,7 @@ func (s *state) sets() (sets [][]uint64, ends []int) {
 func (s *state) launch(first, end int) error {
 	words := make([]uint32, 0, 4*(end-first))
 	for _, r := range s.runs[first:end] {
-		words = append(words, s.memory.table[r.Frame], r.Slot, r.First, r.Count)
+		words = append(words, s.table[r.Frame], r.Slot, r.First, r.Count)
 	}
 	if err := s.io[ioRuns].buf.Write(int64(16*first), device.Bytes(words)); err != nil {
 		return err
