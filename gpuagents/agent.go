@@ -64,7 +64,13 @@ type Agent struct {
 	shards atomic.Int32 // served now
 
 	mu     sync.Mutex
-	swarms map[string]context.CancelCauseFunc // by id: ends the serving
+	swarms map[string]*serving // by id
+}
+
+// serving is a swarm that the agent serves or wants to.
+type serving struct {
+	record atomic.Pointer[jobs.Swarm] // as it is now
+	end    context.CancelCauseFunc
 }
 
 // Start runs an agent.
@@ -73,7 +79,7 @@ func Start(o Options) *Agent {
 		o.LeaseTTL = 10 * time.Second
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), budget: newBudget(o.PageMemory, o.HostPageMemory), swarms: map[string]context.CancelCauseFunc{}}
+	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), budget: newBudget(o.PageMemory, o.HostPageMemory), swarms: map[string]*serving{}}
 	a.running.Add(1)
 	go func() { defer a.running.Done(); a.watch(ctx) }()
 	go func() {
@@ -123,20 +129,24 @@ func (a *Agent) watch(ctx context.Context) {
 func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	end, serving := a.swarms[c.ID]
+	known, is := a.swarms[c.ID]
 	switch {
 	case c.Err != nil:
 		a.o.Logger.Error("swarm ignored", "swarm", c.ID, "error", c.Err)
-	case c.Gone && serving:
-		end(jobs.ErrNotFound)
-	case c.Gone || serving:
+	case c.Gone && is:
+		known.end(jobs.ErrNotFound)
+	case c.Gone:
+	case is: // for the next time that the shard starts
+		known.record.Store(&c.Swarm)
 	default:
 		serve, cancel := context.WithCancelCause(ctx)
-		a.swarms[c.ID] = cancel
+		known = &serving{end: cancel}
+		known.record.Store(&c.Swarm)
+		a.swarms[c.ID] = known
 		a.running.Add(1)
 		go func() {
 			defer a.running.Done()
-			a.serve(serve, c.Swarm)
+			a.serve(serve, c.ID, known)
 			cancel(nil)
 			a.mu.Lock()
 			delete(a.swarms, c.ID)
@@ -147,16 +157,16 @@ func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 
 // serve tries for the lease of a swarm's shard until the swarm or the agent ends, and works while it has it. The checkpoint
 // stays until the swarm is gone: a shard whose log has ended may be asked for again by a successor.
-func (a *Agent) serve(ctx context.Context, s jobs.Swarm) {
-	log := a.o.Logger.With("swarm", s.ID)
+func (a *Agent) serve(ctx context.Context, id string, of *serving) {
+	log := a.o.Logger.With("swarm", id)
 	const shardIndex = 0 // a swarm is one shard: one ordered log
 	defer func() {
 		if errors.Is(context.Cause(ctx), jobs.ErrNotFound) {
-			a.removeCheckpoint(ShardID{s.ID, shardIndex})
+			a.removeCheckpoint(ShardID{id, shardIndex})
 		}
 	}()
 	for ctx.Err() == nil {
-		lease, err := a.o.Queue.Acquire(ctx, s.ID+".0", a.o.Name, a.o.LeaseTTL, log)
+		lease, err := a.o.Queue.Acquire(ctx, id+".0", a.o.Name, a.o.LeaseTTL, log)
 		if err != nil {
 			if ctx.Err() == nil && !errors.Is(err, jobs.ErrHeld) {
 				log.Warn("lease not acquired, trying again", "error", err)
@@ -176,7 +186,7 @@ func (a *Agent) serve(ctx context.Context, s jobs.Swarm) {
 			case <-stop:
 			}
 		}()
-		err = a.work(work, s, shardIndex, log)
+		err = a.work(work, *of.record.Load(), shardIndex, log)
 		close(stop)
 		watch.Wait()
 		cancel(nil)
@@ -190,7 +200,7 @@ func (a *Agent) serve(ctx context.Context, s jobs.Swarm) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, jobs.ErrNotFound):
-			a.removeCheckpoint(ShardID{s.ID, shardIndex})
+			a.removeCheckpoint(ShardID{id, shardIndex})
 			return
 		case errors.Is(err, jobs.ErrFenced):
 			log.Warn("shard lost to another agent", "error", err)

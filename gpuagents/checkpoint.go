@@ -74,6 +74,7 @@ type checkpoint struct {
 	log     *slog.Logger
 	saved   func(err error, took time.Duration) // is told of every checkpoint
 	meaning string                              // of the pages: about.meaning
+	base    uint64                              // entries before it may be gone
 
 	entries uint64
 	ticker  *time.Ticker
@@ -96,6 +97,9 @@ func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, log *slog
 		saved:   func(err error, took time.Duration) { a.o.Metrics.saved(of.cell, err, took) },
 		meaning: of.meaning,
 		log:     log, entries: uint64(of.every.Entries), ticker: time.NewTicker(time.Duration(of.every.Interval)), ended: time.Now(),
+	}
+	if s.Base != nil {
+		k.base = s.Base.Entry
 	}
 	var err error
 	if k.store, err = k.open(); errors.Is(err, tiers.ErrLocked) {
@@ -147,6 +151,8 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 		err = fmt.Errorf("it is of version %d, this program writes %d", p.Version, positionVersion)
 	case p.State != k.meaning:
 		err = errors.New("it is of another spec, or of another version of the cell")
+	case p.Entry < k.base:
+		err = fmt.Errorf("it is of log entry %d, and the log was trimmed to %d", p.Entry, k.base)
 	case p.Entry == 0 || p.Entry > answered || p.Entry > last.Seq:
 		// A server that lost acknowledged messages in a power cut, or a log that was made anew.
 		err = fmt.Errorf("it is of log entry %d; the log has %d, and answers to %d", p.Entry, last.Seq, answered)

@@ -109,13 +109,11 @@ func (k *keeping) save(ctx context.Context, e jobs.Entry) (answer, error) {
 	return answer{kind: jobs.EntrySnapshotted, data: data}, err
 }
 
-// load makes agents that have seen nothing those of the snapshot that the swarm begins as. A *jobs.Error says what is wrong with that; it will not be better
-// another time.
-func (k *keeping) load(ctx context.Context) error {
+// load makes agents that have seen nothing those of a snapshot. A *jobs.Error says what is wrong with that; it will not be better another time.
+func (k *keeping) load(ctx context.Context, from jobs.SnapshotRef) error {
 	if k.store == nil {
 		return errNoSnapshots
 	}
-	from := k.swarm.From
 	m, digest, err := snapshot.ReadManifest(ctx, k.store, from.Name)
 	if err == nil && digest != from.SHA256 {
 		return jobs.Errorf(jobs.CodeInvalid, "snapshot %s: its manifest has the SHA-256 %s, the swarm was made from %s: put that one back", from.Name, digest, from.SHA256)
@@ -157,18 +155,28 @@ func (k *keeping) fits(m *snapshot.Manifest) error {
 // resumed says that the pages are those of a checkpoint.
 func (k *checkpoint) resumed() bool { return k != nil && k.stored > 0 }
 
-// begin loads the snapshot that a swarm begins as. A swarm that has answered nothing yet is told what is wrong with that, as one is that cannot run. One
-// that has answered was served by an agent that could load it, and this one tries again.
-func (k *keeping) begin(ctx context.Context, w *writer, log *slog.Logger) (told bool, err error) {
+// begin loads the snapshot that agents without a checkpoint begin as, if there is one. The entries up to entry are in it. A swarm that has answered
+// nothing yet is told what is wrong with it, as one is that cannot run. One that has answered was served by an agent that could load it, and this
+// one tries again.
+func (k *keeping) begin(ctx context.Context, w *writer, log *slog.Logger) (entry uint64, told bool, err error) {
+	var from jobs.SnapshotRef
+	switch s := k.swarm; {
+	case s.Base != nil:
+		from, entry = s.Base.SnapshotRef, s.Base.Entry
+	case s.From != nil:
+		from = *s.From
+	default:
+		return 0, false, nil
+	}
 	began := time.Now()
-	err = k.load(ctx)
+	err = k.load(ctx, from)
 	if err == nil {
-		log.Info("swarm begins as a snapshot", "snapshot", k.swarm.From.Name, "took", time.Since(began))
-		return false, nil
+		log.Info("swarm begins as a snapshot", "snapshot", from.Name, "entry", entry, "took", time.Since(began))
+		return entry, false, nil
 	}
 	err = fmt.Errorf("swarm %s: %w", k.swarm.Name, err)
 	if wrong := (*jobs.Error)(nil); !errors.As(err, &wrong) || w.answered > 0 {
-		return false, err
+		return 0, false, err
 	}
-	return true, w.reject(ctx, w.answered+1, err)
+	return 0, true, w.reject(ctx, w.answered+1, err)
 }

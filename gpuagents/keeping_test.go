@@ -140,7 +140,7 @@ func TestKept(t *testing.T) {
 			}
 			for what, o := range others {
 				w := &writer{}
-				if told, err := o.begin(t.Context(), w, slog.New(slog.DiscardHandler)); told || err != nil {
+				if _, told, err := o.begin(t.Context(), w, slog.New(slog.DiscardHandler)); told || err != nil {
 					t.Fatal(what, told, err)
 				}
 				for page, made := range o.pages().made {
@@ -303,14 +303,14 @@ func TestKeptRefused(t *testing.T) {
 		"snapshot none: snapshot not found: exoswarm snapshot list":    {gruText, jobs.SnapshotRef{Name: "none", SHA256: s.SHA256}, jobs.CodeInvalid},
 		"the swarm was made from " + strings.Repeat("0", 64) + ": put": {gruText, jobs.SnapshotRef{Name: "one", SHA256: strings.Repeat("0", 64)}, jobs.CodeInvalid},
 	} {
-		refused(says, openKeeping(t, d, store, c.text, 8, &c.from).load(t.Context()), c.code, says)
+		refused(says, openKeeping(t, d, store, c.text, 8, &c.from).load(t.Context(), c.from), c.code, says)
 	}
 	// Another rule and another pace of checkpoints are no other agents.
 	other := strings.Replace(gruText, "rule: majority", "rule: unanimous", 1) + "checkpoint: {entries: 7}\n"
-	if err := openKeeping(t, d, store, other, 0, &from).load(t.Context()); err != nil {
+	if err := openKeeping(t, d, store, other, 0, &from).load(t.Context(), from); err != nil {
 		t.Error(err)
 	}
-	if err := openKeeping(t, d, store, gruText, 0, &from).load(ctx); !errors.Is(err, jobs.ErrDrain) {
+	if err := openKeeping(t, d, store, gruText, 0, &from).load(ctx, from); !errors.Is(err, jobs.ErrDrain) {
 		t.Errorf("drained: %v", err)
 	}
 }

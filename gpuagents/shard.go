@@ -66,10 +66,17 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	if err != nil {
 		return err
 	}
-	if s.From != nil && !keep.resumed() {
-		if told, err := kept.begin(ctx, w, log); told || err != nil {
+	if !keep.resumed() {
+		base, told, err := kept.begin(ctx, w, log)
+		if told || err != nil {
 			reader.Close()
 			return err
+		}
+		if base > 0 {
+			reader.Close()
+			if reader, err = in.Read(ctx, base+1); err != nil {
+				return err
+			}
 		}
 	}
 	entries := follow(ctx, reader)

@@ -137,6 +137,14 @@ type Swarm struct {
 	Created time.Time       `json:"created"`
 	// From is the snapshot that its agents begin as; nil: they have seen nothing.
 	From *SnapshotRef `json:"from,omitempty"`
+	// Base stands for the first entries of its log, which may be gone; nil: none are.
+	Base *SwarmBase `json:"base,omitempty"`
+}
+
+// SwarmBase is a snapshot of a swarm's own.
+type SwarmBase struct {
+	SnapshotRef
+	Entry uint64 `json:"entry"` // the last entry that is in it, 1 or more
 }
 
 // SnapshotRef names a snapshot of a swarm's state, below the place where the GPU agents of a cluster keep them.
@@ -173,6 +181,14 @@ func (s Swarm) Validate() error {
 	if s.From != nil {
 		if err := s.From.Validate(); err != nil {
 			return fmt.Errorf("swarm %s: %w", s.ID, err)
+		}
+	}
+	if s.Base != nil {
+		if err := s.Base.Validate(); err != nil {
+			return fmt.Errorf("swarm %s: %w", s.ID, err)
+		}
+		if s.Base.Entry == 0 {
+			return Errorf(CodeInvalid, "swarm %s: base: entry 0: use that of the snapshot, 1 or more", s.ID)
 		}
 	}
 	return nil

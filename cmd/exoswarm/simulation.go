@@ -20,6 +20,7 @@ type simulation struct {
 	spec    *swarm.Spec
 	timeout time.Duration     // of each answer
 	from    *jobs.SnapshotRef // what it begins as; for create
+	record  jobs.Swarm        // of one that there is
 }
 
 // findSimulation reads the record of a swarm.
@@ -42,7 +43,7 @@ func findSimulation(ctx context.Context, c *natsq.Conn, name string, timeout tim
 		if !spec.ByAgent() {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose groups are addressed: only swarms that were made with exoswarm swarm create take this", name)
 		}
-		return &simulation{conn: c, name: name, spec: spec, timeout: timeout}, nil
+		return &simulation{conn: c, name: name, spec: spec, timeout: timeout, record: s.Swarm}, nil
 	}
 	return nil, fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", name, jobs.ErrNotFound)
 }

@@ -269,3 +269,66 @@ func swarmReset(cmd *cobra.Command, s *simulation) error {
 	_, err = s.ask(cmd.Context(), jobs.EntryReset, data, jobs.EntryCleared)
 	return err
 }
+
+func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
+	name, _ := cmd.Flags().GetString("to")
+	place, _ := cmd.Flags().GetString("snapshots")
+	if name == "" || place == "" {
+		return command.Usage("swarm trim: name a snapshot with --to, and where it is with --snapshots")
+	}
+	b, err := bucket.Open(cmd.Context(), place)
+	if err != nil {
+		return command.Usage("--snapshots: %v", err)
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	ctx := cmd.Context()
+	m, digest, err := snapshot.ReadManifest(ctx, b, name)
+	if err != nil {
+		return err
+	}
+	record := s.record
+	if m.Swarm.ID != record.ID || !m.Swarm.Created.Equal(record.Created) {
+		return command.Usage("swarm trim: snapshot %s is of another swarm, %s of %s", name, m.Swarm.ID, m.Swarm.Created.Format(time.RFC3339))
+	}
+	if base := record.Base; base != nil && m.Entry < base.Entry {
+		return command.Usage("swarm trim: snapshot %s is of entry %d, and the log is trimmed to %d already", name, m.Entry, base.Entry)
+	}
+	if err := snapshot.Verify(ctx, b, m, bytesProgress(cmd.ErrOrStderr(), m.Bytes())); err != nil {
+		return err
+	}
+	// The record first: who reads the log without a checkpoint must know of the snapshot before entries go. The snapshot's own entry stays, so that the log
+	// always has a last one.
+	record.Base = &jobs.SwarmBase{SnapshotRef: jobs.SnapshotRef{Name: name, SHA256: digest}, Entry: m.Entry}
+	if err := s.conn.PutSwarm(ctx, record); err != nil {
+		return err
+	}
+	out := s.conn.Log(s.name, 0, jobs.Out)
+	answer, err := s.answered(ctx, out, m.Entry)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.conn.Log(s.name, 0, jobs.In).Trim(ctx, m.Entry), out.Trim(ctx, answer)); err != nil {
+		return err
+	}
+	cmd.PrintErrf("swarm %s: the log begins with entry %d, behind snapshot %s\n", s.name, m.Entry, name)
+	return nil
+}
+
+// answered is the number of the answer to an entry, which is the entry's own: each has one, in their order.
+func (s *simulation) answered(ctx context.Context, out jobs.Log, entry uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.late(entry))
+	defer cancel()
+	r, err := out.Read(ctx, entry)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	e, err := r.Next(ctx)
+	if err != nil {
+		return 0, ended(ctx, err)
+	}
+	if e.Seq != entry || e.Ref != entry {
+		return 0, jobs.Errorf(jobs.CodeInternal, "swarm %s: answer %d is to entry %d: the logs were changed by somebody else", s.name, e.Seq, e.Ref)
+	}
+	return e.Seq, nil
+}

@@ -134,11 +134,30 @@ func TestSnapshotCommands(t *testing.T) {
 		t.Errorf("they do not go on alike:\n%s\n%s", a, b)
 	}
 
+	// Agents without a checkpoint begin a trimmed log with its snapshot.
+	run(0, "swarm", "snapshot", "again", "--name", "base")
+	run(0, "swarm", "tick", "again")
+	before, _ = run(0, "swarm", "query", "again", "--agents", "0-2,990-999", "-o", "json")
+	for range 2 { // the second time there is nothing left to remove
+		_, errs = run(0, "swarm", "trim", "again", "--to", "base", "--snapshots", place)
+		has(errs, "swarm again: the log begins with entry 6, behind snapshot base")
+	}
+	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		begins(t, conn.Log("again", 0, d), 6)
+	}
+	agent.Stop()
+	agent = serve(place)
+	if again, _ := run(0, "swarm", "query", "again", "--agents", "0-2,990-999", "-o", "json"); again != before {
+		t.Errorf("behind its base:\n%s\nbefore:\n%s", again, before)
+	}
+
 	for _, c := range []struct {
 		code int
 		want string
 		args []string
 	}{
+		{2, "snapshot kept is of another swarm, first of", []string{"swarm", "trim", "again", "--to", "kept", "--snapshots", place}},
+		{2, "name a snapshot with --to", []string{"swarm", "trim", "again", "--snapshots", place}},
 		{2, "give --snapshots, or --digest", []string{"swarm", "create", "x", "--from", "kept"}},
 		{2, "--digest without -f", []string{"swarm", "create", "x", "--from", "kept", "--digest", done.SHA256}},
 		{2, "write exoswarm swarm create NAME --from kept", []string{"swarm", "create", "--from", "kept", "--snapshots", place}},
@@ -175,8 +194,27 @@ func TestSnapshotCommands(t *testing.T) {
 	has(out, "kept", "snapshot is damaged")
 	_, errs = run(1, "swarm", "create", "x", "--from", "kept", "--snapshots", place)
 	has(errs, "swarm x: snapshot kept: snapshot is damaged: potential-00000.npy has the SHA-256", "restore from another one")
+	_, errs = run(1, "swarm", "trim", "first", "--to", "kept", "--snapshots", place)
+	has(errs, "snapshot is damaged")
+	begins(t, conn.Log("first", 0, jobs.In), 1)
 	out, _ = run(0, "swarm", "list")
 	if strings.Contains(out, "x ") {
 		t.Errorf("a swarm that could not be restored stays:\n%s", out)
+	}
+}
+
+// begins checks that a log begins with an entry.
+func begins(t *testing.T, l jobs.Log, first uint64) {
+	t.Helper()
+	for from := range first { // those that are not there, and the first
+		r, err := l.Read(t.Context(), from+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := r.Next(t.Context())
+		r.Close()
+		if there := err == nil && e.Seq == from+1; there != (from+1 == first) {
+			t.Errorf("entry %d is there: %v, %v; the log is to begin with %d", from+1, there, err, first)
+		}
 	}
 }

@@ -45,6 +45,14 @@ agent process without a checkpoint begins with it.`,
 	reset := &cobra.Command{
 		Use: "reset NAME", Short: "Make all agents such as have seen nothing, with the weights that they have", Args: cobra.ExactArgs(1), RunE: simulating(swarmReset),
 	}
+	trim := &cobra.Command{
+		Use: "trim NAME --to SNAPSHOT", Short: "Remove what a snapshot of the swarm stands for from its log", Args: cobra.ExactArgs(1),
+		Long: `Remove the entries of a swarm's log that are in a snapshot of it, and their answers. Every file of the snapshot is read and checked first. From then on an agent process
+without a checkpoint begins with the snapshot, so all GPU agents must reach it, and it must stay until the log is trimmed to a later one.`,
+		RunE: simulating(swarmTrim),
+	}
+	trim.Flags().String("to", "", "name of the snapshot (required)")
+	trim.Flags().String("snapshots", "", "folder or s3://BUCKET/PREFIX of the snapshots, as the GPU agents have it (required)")
 	list := &cobra.Command{Use: "list", Short: "List the swarms, those of runs too", Args: cobra.NoArgs, RunE: connected(swarmList)}
 	tick := &cobra.Command{
 		Use: "tick NAME", Short: "Step all agents, each driven by the inputs that it holds", Args: cobra.ExactArgs(1), RunE: simulating(swarmTick),
@@ -66,10 +74,10 @@ nothing; a large one goes into several entries of the swarm's log.`,
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "End a swarm, and remove its log and its agents' state", Args: cobra.ExactArgs(1), RunE: connected(swarmDelete),
 	}
-	all := []*cobra.Command{create, list, tick, observe, query, snap, reset, remove}
+	all := []*cobra.Command{create, list, tick, observe, query, snap, trim, reset, remove}
 	for _, c := range all {
 		natsFlag(c.Flags())
-		if c != remove && c != create && c != reset {
+		if c != remove && c != create && c != reset && c != trim {
 			outputFlag(c.Flags())
 		}
 		if c != remove && c != list {
