@@ -48,6 +48,8 @@ type Options struct {
 	Metrics *Metrics
 	// Tracing makes a span of every batch that is applied, below that of whoever appended it; nil for none.
 	Tracing trace.TracerProvider
+	// CustomCells allows swarms whose step their user has written, which runs with all rights of the process.
+	CustomCells bool
 	// LeaseTTL is how long a dead agent's shards stay with it; 0 means 10 s.
 	LeaseTTL time.Duration
 }

@@ -28,6 +28,9 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	}
 	w := &writer{out: out, last: last.Seq, answered: last.Ref}
 	spec, err := swarm.FromJSON(s.Spec)
+	if err == nil {
+		err = a.permit(spec)
+	}
 	if err != nil {
 		return w.reject(ctx, w.answered+1, err)
 	}

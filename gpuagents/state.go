@@ -77,7 +77,7 @@ func newState(dev device.Device, b *budget, spec *swarm.Spec, groups int) (_ *st
 	if s.layout, err = s.bound.Layout(int(spec.PageSize)); err != nil {
 		return nil, err
 	}
-	if s.kernel, err = dev.Kernel(s.bound.Cell.Kernel); err != nil {
+	if s.kernel, err = observeKernel(dev, s.bound.Cell, spec.Cell.Step); err != nil {
 		return nil, err
 	}
 	if s.stream, err = dev.NewStream(); err != nil {
@@ -118,8 +118,7 @@ func (s *state) about() about {
 // meaning is a digest of all that the bytes of the pages depend on beside the log; see about.
 func (s *state) meaning() string {
 	h := sha256.New()
-	src, _ := kernels.Lookup(s.bound.Cell.Kernel)
-	fmt.Fprintf(h, "%s %d groups, %d inputs, pages of %d\n%s\n%+v\n", s.bound.Cell.Name, s.groups, s.inputs, s.layout.PageBytes, src.Code, s.layout)
+	fmt.Fprintf(h, "%s %d groups, %d inputs, pages of %d\n%s\n%+v\n", s.bound.Cell.Name, s.groups, s.inputs, s.layout.PageBytes, s.bound.Cell.Text(), s.layout)
 	h.Write(device.Bytes(s.bound.ParamBlock()))
 	h.Write(device.Bytes(s.bound.Weights(s.seed)))
 	return hex.EncodeToString(h.Sum(nil))

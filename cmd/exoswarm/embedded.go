@@ -89,7 +89,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 		return e, err
 	}
 	e.onClose(dev.Close)
-	agent := gpuagents.Start(gpuagents.Options{Name: "gpuagent", Device: dev, Queue: gpuConn, Logger: o.log, Tracing: o.tracing})
+	agent := gpuagents.Start(gpuagents.Options{Name: "gpuagent", Device: dev, Queue: gpuConn, Logger: o.log, Tracing: o.tracing, CustomCells: true}) // whoever runs it is its operator; the device says why it cannot
 	e.onClose(func() error { return drain(agent.Drain) })
 	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: o.roots, Objects: cpuConn, Scratch: dir})
 	if err != nil {

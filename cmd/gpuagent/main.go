@@ -37,6 +37,7 @@ func root() *cobra.Command {
 	f.String("snapshots", "", "folder, or s3://BUCKET/PREFIX, where snapshots of swarms are kept, the same for all agents; empty: they are refused")
 	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
 	f.String("device", "auto", "host, cuda:N, or auto: the first GPU, or the host where there is none")
+	f.Bool("allow-custom-cells", false, "serve swarms whose step their users have written: that code runs with all rights of this process")
 	f.Int64("memory-limit", 0, "most bytes of device memory to use; 0 for all")
 	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need")
 	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on the device; it is pinned; -1 for a quarter of the machine's")
@@ -62,6 +63,7 @@ func serve(cmd *cobra.Command) (err error) {
 	if onDevice < 0 || inHost < -1 {
 		return command.Usage("--page-memory %d, --host-page-memory %d: use a number of bytes", onDevice, inHost)
 	}
+	custom, _ := f.GetBool("allow-custom-cells")
 	name, _ := f.GetString("name")
 	ttl, _ := f.GetDuration("lease-ttl")
 	if ttl < time.Second {
@@ -106,7 +108,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, Metrics: counts, Tracing: tracing.Provider(), PageMemory: onDevice, HostPageMemory: inHost}
+	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), PageMemory: onDevice, HostPageMemory: inHost}
 	if data != "" {
 		o.Checkpoints = checkpoints{filepath.Join(data, "checkpoints")}
 	}

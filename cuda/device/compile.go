@@ -27,6 +27,22 @@ var scalars = map[string]Kind{
 	"float": KindFloat32,
 }
 
+// SourceError is a source that the compiler refuses, an ErrInvalidArgument.
+type SourceError struct {
+	// What was tried.
+	What string
+	// Log is the compiler's words, and the line of the source that it complains about first.
+	Log string
+}
+
+// Error implements error.
+func (e *SourceError) Error() string {
+	return fmt.Sprintf("%s: %v\n%s", e.What, ErrInvalidArgument, e.Log)
+}
+
+// Unwrap gives the class.
+func (e *SourceError) Unwrap() error { return ErrInvalidArgument }
+
 // ParseKernel reads the signature of a kernel out of its CUDA C++ source, and returns the source with the kernel declared
 // extern "C", which gives its symbol the plain name; lines keep their numbers. A kernel that is a template, or that has a
 // parameter of a type that no Kind stands for, is ErrInvalidArgument.

@@ -35,9 +35,13 @@ type Device interface {
 	// parameters are those of the source: pointers are buffers, and integers of 32 and 64 bits and float are scalars; those
 	// given in params must be the same, and where the driver can tell, so must be those of the compiled code. The compiler
 	// has its own defaults, so it may fuse a multiplication and an addition; fast math is off. An error of the source is
-	// ErrInvalidArgument with the compiler's words and the line. A device that compiles nothing, as the host, or a machine
+	// a *SourceError, which is an ErrInvalidArgument, with the compiler's words and the line. A device that compiles nothing, as the host, or a machine
 	// without a compiler is ErrNotSupported. The kernel lives as long as its device; the same source is compiled once.
 	Compile(name, source string, params ...Param) (Kernel, error)
+
+	// CompileExact is Compile for a kernel that rounds after every operation, as those of the set do, so that its results are the
+	// same bits on every chip and with every version of the compiler, but for functions of the compiler's own library.
+	CompileExact(name, source string, params ...Param) (Kernel, error)
 
 	// NewStream opens an ordered queue of work on the device. The caller closes it.
 	NewStream() (Stream, error)

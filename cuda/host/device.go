@@ -167,6 +167,11 @@ func (d *Device) Compile(name, source string, params ...device.Param) (device.Ke
 	return nil, fmt.Errorf("compile %s: the host device runs the kernels of the set and compiles none; open cuda:N for others: %w", name, device.ErrNotSupported)
 }
 
+// CompileExact refuses, as Compile does.
+func (d *Device) CompileExact(name, source string, params ...device.Param) (device.Kernel, error) {
+	return d.Compile(name, source, params...)
+}
+
 // NewStream opens a stream, which is one goroutine.
 func (d *Device) NewStream() (device.Stream, error) {
 	if err := d.health("new stream"); err != nil {

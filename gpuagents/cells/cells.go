@@ -1,5 +1,6 @@
-// Package cells describes the built-in cells: their parameters, their state, their fixed random weights and their kernel.
-// What a cell computes stands in its kernel, twice: cuda/kernels for CUDA and cuda/host for the host device.
+// Package cells describes the cells: their parameters, their state, their fixed random weights and their kernel.
+// What a cell computes stands in its kernel, twice: cuda/kernels for CUDA and cuda/host for the host device. A custom cell's
+// stands in its spec, once.
 package cells
 
 import (
@@ -17,6 +18,8 @@ import (
 var (
 	// ErrParameter is a parameter that the cell does not have, or a value that it does not take.
 	ErrParameter = errors.New("invalid cell parameter")
+	// ErrState is a state variable that a custom cell cannot have. What is wrong with its step is a kernels.ErrStep.
+	ErrState = errors.New("invalid cell state")
 )
 
 // Limits of what Bind accepts.
@@ -47,6 +50,8 @@ type Cell struct {
 	Agents int
 	// Kernel is the observe kernel's name.
 	Kernel string
+	// Source is the text of that kernel where it is none of the set: that of a custom cell. Else empty.
+	Source string
 
 	vars    func(b *Bound) []kernels.Var
 	block   func(b *Bound) []uint32
@@ -64,6 +69,15 @@ func Lookup(name string) (*Cell, bool) {
 
 // Names lists the cells in alphabetical order.
 func Names() []string { return slices.Sorted(maps.Keys(all)) }
+
+// Text is the text of the observe kernel, of the set or not: what the cell computes.
+func (c *Cell) Text() string {
+	if c.Source != "" {
+		return c.Source
+	}
+	src, _ := kernels.Lookup(c.Kernel)
+	return src.Code
+}
 
 // Voting is how a group decides.
 type Voting struct {

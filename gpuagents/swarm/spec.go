@@ -3,7 +3,9 @@ package swarm
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"slices"
@@ -21,7 +23,7 @@ type Spec struct {
 	Name string `yaml:"name" json:"name"`
 	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
-	// Cell is the neural update of every agent. By agent it is gru (the default) or leaky, with the parameters of cells.Address.
+	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent it is gru (the default) or leaky, with the parameters of cells.Address.
 	Cell Cell `yaml:"cell" json:"cell"`
 	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. By group the input says.
 	Agents int64 `yaml:"agents" json:"agents,omitempty"`
@@ -55,8 +57,14 @@ type Checkpoint struct {
 // Cell chooses a cell and its parameters.
 type Cell struct {
 	Kind string `yaml:"kind" json:"kind"` // default "predictor"
-	// Params by name; those left out have the cell's default.
+	// Params by name; those left out have the cell's default. Those of the kind custom that the frame has not are its step's own.
 	Params map[string]float64 `yaml:"params" json:"params,omitempty"`
+	// State is that of an agent of the kind custom, and of no other: the type of each variable by its name, see cells.Custom.
+	State map[string]string `yaml:"state" json:"state,omitempty"`
+	// Step is the CUDA C++ text of the step of the kind custom, and of no other.
+	Step string `yaml:"step" json:"step,omitempty"`
+	// StepFile names a file below the spec's folder that Step is read from. What is parsed has its text, and no name.
+	StepFile string `yaml:"step_file" json:"-"`
 }
 
 // Vote says between what the agents choose, and what makes a decision.
@@ -93,14 +101,21 @@ const (
 )
 
 // Parse reads a spec from YAML, fills in the defaults and validates it. file is the name that errors begin with; every
-// error says the line, what is wrong and what is valid.
-func Parse(file string, data []byte) (*Spec, error) {
+// error says the line, what is wrong and what is valid. A spec that names other files is refused: ParseIn reads them.
+func Parse(file string, data []byte) (*Spec, error) { return ParseIn(nil, file, data) }
+
+// ParseIn is Parse for a spec that may name files of its folder.
+func ParseIn(folder fs.FS, file string, data []byte) (*Spec, error) {
 	s := &Spec{}
 	if err := strictyaml.Decode(file, data, s); err != nil {
 		return nil, jobs.Errorf(jobs.CodeInput, "%v", err)
 	}
-	s.ensureDefaults()
-	if path, err := s.validate(); err != nil {
+	path, err := s.readStep(folder)
+	if err == nil {
+		s.ensureDefaults()
+		path, err = s.validate()
+	}
+	if err != nil {
 		if line := strictyaml.Line(data, path...); line > 0 {
 			return nil, jobs.Errorf(jobs.CodeInput, "%s:%d: %v", file, line, err)
 		}
@@ -190,12 +205,16 @@ func (s *Spec) validate() (path []string, err error) {
 	if s.Addressed != ByGroup && s.Addressed != ByAgent {
 		return []string{"addressed"}, fmt.Errorf("addressed %q: use group or agent", s.Addressed)
 	}
-	known := cells.Names()
+	known := append(cells.Names(), cells.CustomName)
+	slices.Sort(known)
 	if s.ByAgent() {
 		known = addressable
 	}
 	if !slices.Contains(known, s.Cell.Kind) {
 		return []string{"cell", "kind"}, fmt.Errorf("cell kind %q: did you mean %q? There are %v", s.Cell.Kind, strictyaml.Nearest(s.Cell.Kind, known), known)
+	}
+	if path, err := s.validateStep(); err != nil {
+		return path, err
 	}
 	if s.AgentsPerGroup < 1 || s.AgentsPerGroup > MaxAgentsPerGroup {
 		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: use 1 to %d", s.AgentsPerGroup, MaxAgentsPerGroup)
@@ -249,7 +268,12 @@ func (s *Spec) validate() (path []string, err error) {
 	} else {
 		b, err = s.Bind()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, kernels.ErrStep):
+		return []string{"cell", "step"}, err
+	case errors.Is(err, cells.ErrState):
+		return []string{"cell", "state"}, err
+	case err != nil:
 		return []string{"cell", "params"}, err
 	}
 	if _, err := b.Layout(int(s.PageSize)); err != nil {
@@ -315,13 +339,18 @@ func (s *Spec) Address() (*cells.Addressed, error) {
 
 // Bind fits the cell to a swarm whose groups are addressed.
 func (s *Spec) Bind() (*cells.Bound, error) {
-	cell, ok := cells.Lookup(s.Cell.Kind)
-	if !ok {
-		return nil, fmt.Errorf("cell kind %q is unknown", s.Cell.Kind)
-	}
 	voting, err := s.voting()
 	if err != nil {
 		return nil, err
+	}
+	cell, ok := cells.Lookup(s.Cell.Kind)
+	switch {
+	case s.Custom():
+		if cell, err = cells.Custom(s.Cell.State, s.Cell.Params, s.Cell.Step, s.Vote.Candidates); err != nil {
+			return nil, err
+		}
+	case !ok:
+		return nil, fmt.Errorf("cell kind %q is unknown", s.Cell.Kind)
 	}
 	return cell.Bind(s.Cell.Params, s.AgentsPerGroup, len(s.Features), voting)
 }

@@ -74,7 +74,17 @@ func (k *kernel) Cover(n int64) device.Geometry {
 
 // Compile makes a kernel from a caller's source, once a device and source.
 func (d *Device) Compile(name, source string, params ...device.Param) (device.Kernel, error) {
-	found, code, err := device.ParseKernel(name, source)
+	return d.compileOwn(kernels.Source{Name: name, Code: source, FMA: true}, params)
+}
+
+// CompileExact is Compile without fused multiplications and additions.
+func (d *Device) CompileExact(name, source string, params ...device.Param) (device.Kernel, error) {
+	return d.compileOwn(kernels.Source{Name: name, Code: source}, params)
+}
+
+func (d *Device) compileOwn(src kernels.Source, params []device.Param) (device.Kernel, error) {
+	name := src.Name
+	found, code, err := device.ParseKernel(name, src.Code)
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +103,12 @@ func (d *Device) Compile(name, source string, params ...device.Param) (device.Ke
 	}
 	d.loading.Lock()
 	defer d.loading.Unlock()
-	key := cubin.Key("own", name, code)
+	key := cubin.Key(append(src.Options(), "own", name, code)...)
 	if k := d.kernels[key]; k != nil {
 		return k, nil
 	}
-	k, err := d.load(kernels.Source{Name: name, Params: found, File: name + ".cu", Code: code, FMA: true}, true)
+	src.Params, src.File, src.Code = found, name+".cu", code
+	k, err := d.load(src, true)
 	if err != nil {
 		return nil, fmt.Errorf("compile %s on %s: %w", name, d.props.Name, err)
 	}

@@ -66,7 +66,7 @@ func findNVRTC(names []string) *nvrtc {
 // nvrtcInvalidOption is what NVRTC answers to an architecture that it does not know.
 const nvrtcInvalidOption = 5
 
-// compile makes a cubin. An error in the source is ErrInvalidArgument with the compiler's log and the line that it
+// compile makes a cubin. An error in the source is a *device.SourceError with the compiler's log and the line that it
 // complains about first; an architecture unknown to this NVRTC is ErrNotSupported.
 func (n *nvrtc) compile(src kernels.Source, options []string) ([]byte, error) {
 	source, file := C.CString(src.Code), C.CString(src.File)
@@ -87,25 +87,24 @@ func (n *nvrtc) compile(src kernels.Source, options []string) ([]byte, error) {
 	if r == 0 && size > 0 {
 		return C.GoBytes(unsafe.Pointer(image), C.int(size)), nil
 	}
-	class := device.ErrInvalidArgument
-	if r == nvrtcInvalidOption || r == 0 {
-		class = device.ErrNotSupported
-	}
 	text := ""
 	if log != nil {
 		text = strings.TrimSpace(C.GoString(log))
 	}
-	return nil, fmt.Errorf("compile %s with NVRTC %d.%d for %s: %s: %w\n%s%s", src.File, n.version/1000, n.version%1000/10, options[0],
-		C.GoString(C.exo_nvrtc_error(n.lib, r)), class, text, complaint(src, text))
+	what := fmt.Sprintf("compile %s with NVRTC %d.%d for %s: %s", src.File, n.version/1000, n.version%1000/10, options[0], C.GoString(C.exo_nvrtc_error(n.lib, r)))
+	if r == nvrtcInvalidOption || r == 0 {
+		return nil, fmt.Errorf("%s: %w\n%s", what, device.ErrNotSupported, text)
+	}
+	return nil, &device.SourceError{What: what, Log: text + complaint(src, text)}
 }
 
-// complaint quotes the source line of the log's first error.
+// complaint quotes the source line of the log's first error, unless a #line directive has given it to another file.
 func complaint(src kernels.Source, log string) string {
-	m := regexp.MustCompile(`\((\d+)\): (?:catastrophic )?error`).FindStringSubmatch(log)
-	if m == nil {
+	m := regexp.MustCompile(`(?m)^(.*)\((\d+)\): (?:catastrophic )?error`).FindStringSubmatch(log)
+	if m == nil || m[1] != src.File {
 		return ""
 	}
-	line, err := strconv.Atoi(m[1])
+	line, err := strconv.Atoi(m[2])
 	lines := strings.Split(src.Code, "\n")
 	if err != nil || line < 1 || line > len(lines) {
 		return ""

@@ -1,0 +1,53 @@
+package swarm
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// Custom says that the step of the swarm's cell was written by its user.
+func (s *Spec) Custom() bool { return s.Cell.Kind == cells.CustomName }
+
+// readStep puts the text of the file that the spec names into it.
+func (s *Spec) readStep(folder fs.FS) (path []string, err error) {
+	name, path := s.Cell.StepFile, []string{"cell", "step_file"}
+	switch {
+	case name == "":
+		return nil, nil
+	case s.Cell.Step != "":
+		return path, fmt.Errorf("step_file %q: the step stands in the spec too: write one of the two", name)
+	case folder == nil:
+		return path, fmt.Errorf("step_file %q: only a spec that is read from a folder can name files of it: write the text under step", name)
+	}
+	f, err := folder.Open(name)
+	if err != nil {
+		return path, fmt.Errorf("step_file: %w: name a file below the spec's own folder", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, kernels.MaxStepBytes+1)) // one more than passes the check
+	if err != nil {
+		return path, fmt.Errorf("step_file: %w", err)
+	}
+	if len(text) == 0 {
+		return path, fmt.Errorf("step_file %q: it is empty", name)
+	}
+	s.Cell.Step, s.Cell.StepFile = string(text), ""
+	return nil, nil
+}
+
+// validateStep is the part of validate about what only the kind custom has.
+func (s *Spec) validateStep() (path []string, err error) {
+	switch {
+	case s.Custom() && s.Cell.Step == "":
+		return []string{"cell"}, fmt.Errorf("cell kind %s: its step is missing: write step: | and %s { ... }, or step_file: NAME", cells.CustomName, kernels.StepSignature)
+	case !s.Custom() && s.Cell.Step != "":
+		return []string{"cell", "step"}, fmt.Errorf("step: the cell %s has its own: use the kind %s", s.Cell.Kind, cells.CustomName)
+	case !s.Custom() && len(s.Cell.State) > 0:
+		return []string{"cell", "state"}, fmt.Errorf("state: the cell %s has its own: use the kind %s", s.Cell.Kind, cells.CustomName)
+	}
+	return nil, nil
+}
