@@ -18,21 +18,26 @@ import (
 // emulator compiles a cell's CUDA source for the CPU and returns the program; see testdata/emulate.cpp.
 func emulator(t *testing.T, kernel string) string {
 	t.Helper()
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no g++ to compile the kernels for the CPU with")
-	}
 	source, ok := kernels.Lookup(kernel)
 	if !ok {
 		t.Fatalf("no kernel %s", kernel)
 	}
+	return emulatorOf(t, source)
+}
+
+func emulatorOf(t *testing.T, source kernels.Source) string {
+	t.Helper()
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("no g++ to compile the kernels for the CPU with")
+	}
 	dir := t.TempDir()
-	text, program := filepath.Join(dir, source.File), filepath.Join(dir, kernel)
+	text, program := filepath.Join(dir, source.File), filepath.Join(dir, source.Name)
 	if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror",
-		fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+kernel, "-o", program, "testdata/emulate.cpp").CombinedOutput()
+		fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+source.Name, "-o", program, "testdata/emulate.cpp").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", source.File, err, out)
 	}
