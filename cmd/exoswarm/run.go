@@ -133,11 +133,7 @@ func runFromFlags(cmd *cobra.Command) error {
 // run is the whole of a run: input, job, wait, output, table.
 func run(cmd *cobra.Command, o runOptions) (err error) {
 	ctx := cmd.Context()
-	text, err := os.ReadFile(o.specFile)
-	if err != nil {
-		return command.Usage("swarm spec: %v: check -f", err)
-	}
-	spec, err := swarm.Parse(o.specFile, text)
+	spec, err := readSpec(o.specFile)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,11 +128,7 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 		return nil, nil, command.Usage("swarm create: the name of the new swarm is missing: write exoswarm swarm create NAME --from %s", name)
 	}
 	if file != "" {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, nil, command.Usage("swarm spec: %v: check -f", err)
-		}
-		if spec, err = swarm.Parse(file, text); err != nil {
+		if spec, err = readSpec(file); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -166,6 +163,20 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 		}
 	}
 	return spec, from, nil
+}
+
+// readSpec reads a spec and the files of its folder that it names.
+func readSpec(file string) (*swarm.Spec, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, command.Usage("swarm spec: %v: check -f", err)
+	}
+	folder, err := os.OpenRoot(filepath.Dir(file)) // which links do not leave
+	if err != nil {
+		return nil, command.Usage("swarm spec: %v: check -f", err)
+	}
+	defer folder.Close()
+	return swarm.ParseIn(folder.FS(), file, text)
 }
 
 func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {

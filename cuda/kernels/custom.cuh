@@ -24,7 +24,7 @@ struct Ballot {
   unsigned weight = 1;     // of the vote under the rule weighted, cut at 8192
 };
 
-constexpr unsigned abstain = 0xffffffffu;
+enum : unsigned { abstain = 0xffffffffu };
 
 // What the step sees of an observation: the same for all agents of the group.
 struct Observation {

@@ -145,7 +145,7 @@ func (c Custom) structs(b *strings.Builder) {
 		fmt.Fprintf(b, "  float %s;\n", p)
 	}
 	fmt.Fprintf(b, `};
-constexpr unsigned candidates = %d;
+enum : unsigned { candidates = %d };
 %s;
 struct exoswarm_step {
   typedef exoswarm_cell::Agent Agent;
