@@ -50,6 +50,7 @@ func Run(t *testing.T, open Opener) {
 	t.Run("kernel/cases", func(t *testing.T) { testCases(t, open) })
 	t.Run("kernel/cover", func(t *testing.T) { testCover(t, open) })
 	t.Run("kernel/compile", func(t *testing.T) { testCompile(t, open) })
+	t.Run("kernel/compile-exact", func(t *testing.T) { testCompileExact(t, open) })
 	t.Run("kernel/tallies", func(t *testing.T) { testTallies(t, open) })
 	t.Run("kernel/launches", func(t *testing.T) { testLaunches(t, open) })
 	t.Run("kernel/fusions", func(t *testing.T) { testFusions(t, open) })

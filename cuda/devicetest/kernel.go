@@ -266,8 +266,43 @@ func testCompile(t *testing.T, open Opener) {
 	}
 	_, err = d.Compile("fill_u32", strings.Replace(fillSource, "out[i] = value", "out[i] = valu", 1))
 	want(t, "an error of the source", err, device.ErrInvalidArgument)
+	if refused := (*device.SourceError)(nil); !errors.As(err, &refused) || !strings.Contains(refused.Log, "valu") {
+		t.Errorf("the error has not the compiler's words: %v", err)
+	}
 	if err != nil && !strings.Contains(err.Error(), "line 6") {
 		t.Errorf("the error does not name its line: %v", err)
+	}
+}
+
+// testCompileExact compiles a kernel whose result tells a fused multiplication and addition from two operations.
+func testCompileExact(t *testing.T, open Opener) {
+	d := opened(t, open)
+	const source = `__global__ void fused(float *v, float a, float b) { v[0] = a * a + b; }`
+	_, err := d.CompileExact("other", source)
+	want(t, "no such kernel", err, device.ErrInvalidArgument)
+	exact, err := d.CompileExact("fused", source)
+	if errors.Is(err, device.ErrNotSupported) {
+		if text := err.Error(); !strings.Contains(text, "cuda:N") && !strings.Contains(text, "NVRTC") {
+			t.Errorf("the refusal does not help: %v", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	fused, err := d.Compile("fused", source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStream(t, d)
+	b := alloc(t, d, 4)
+	const a = 1 + 0x1p-12 // a * a has a last bit that float32 has no place for
+	for what, k := range map[string]device.Kernel{"exact": exact, "fused": fused} {
+		launch(t, s, k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(b), device.Float32(a), device.Float32(-1-0x1p-11))
+		wait(t, s)
+		if got := device.Of[float32](download(t, b))[0]; what == "exact" && got != 0 || what == "fused" && got != 0 && got != 0x1p-24 {
+			t.Errorf("%s: %v", what, got)
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ func TestExamplesParse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Parse(file, data); err != nil {
+		if _, err := ParseIn(os.DirFS(filepath.Dir(file)), file, data); err != nil {
 			t.Error(err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestErrors(t *testing.T) {
 		"nam: x":                              `a.yaml:1: unknown key "nam": did you mean "name"?`,
 		"cell: {kind: predictor}":             `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
 		"name: a b":                           `a.yaml:1: name "a b": use 1 to 64 letters`,
-		"name: x\ncell: {kind: predicter}":    `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are [gru leaky lif predictor]`,
+		"name: x\ncell: {kind: predicter}":    `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are [custom gru leaky lif predictor]`,
 		"name: x\ncell:\n  params: {lern: 1}": `a.yaml:3: invalid cell parameter: predictor has no parameter "lern"`,
 		"name: x\ncell: {kind: gru, params: {hidden: 65}}":  "a.yaml:2: invalid cell parameter: gru: hidden = 65, want 4 to 64",
 		"name: x\ncell: {kind: gru, params: {hidden: 4.5}}": "a.yaml:2: invalid cell parameter: gru: hidden = 4.5, want a whole number",
