@@ -2,14 +2,19 @@ package host
 
 import (
 	"bytes"
+	"encoding/csv"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	spec "github.com/exoswarm/exoswarm/gpuagents/swarm"
 )
 
 func bindCustom(t testing.TB, of customtest.Cell, agents, features int, v cells.Voting) *cells.Bound {
@@ -156,5 +161,62 @@ func TestCustomEqualsTwin(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestCustomExample: the example finds the swing in its data, rows 420 to 539, and not the two outliers.
+func TestCustomExample(t *testing.T) {
+	const folder = "../../examples/custom-cell"
+	text, err := os.ReadFile(folder + "/swarm.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, err := spec.ParseIn(os.DirFS(folder), "swarm.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := of.Bind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(folder + "/data/service.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(rows) != 721 {
+		t.Fatal(len(rows), err)
+	}
+	var times []int64
+	var x []float32
+	for _, row := range rows[1:] {
+		at, err := time.Parse(time.DateTime, row[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := strconv.ParseFloat(row[1], 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		times, x = append(times, at.UnixNano()), append(x, float32(v))
+	}
+	s := newSwarm(t, b, 1<<18)
+	s.table = b.Weights(of.Seed)
+	out := s.emulate(t, customEmulator(t, b.Cell), 4, []kernels.Run{{Count: uint32(len(times))}}, times, x)
+	swinging, highest := []int{}, [2]float32{}
+	for n, d := range out.decisions {
+		inside := 0
+		if n >= 420 && n < 600 {
+			inside = 1
+		}
+		if d == 1 {
+			swinging = append(swinging, n)
+		}
+		highest[inside] = max(highest[inside], out.scores[n])
+	}
+	t.Logf("swinging in %d rows, %v; highest score %.3f, elsewhere %.3f", len(swinging), swinging, highest[1], highest[0])
+	if len(swinging) < 40 || swinging[0] < 420 || swinging[len(swinging)-1] >= 600 || highest[1] <= highest[0] {
+		t.Errorf("swinging in rows %v, highest score %.3f, elsewhere %.3f", swinging, highest[1], highest[0])
 	}
 }
