@@ -129,9 +129,11 @@ func TestCustomEqualsTwin(t *testing.T) {
 			program = customEmulator(t, b.Cell)
 		}
 		s := newSwarm(t, b, 1<<18)
+		const seed = 0xFEDCBA9876543210
+		s.table = b.Weights(seed)
 		twins := [3]*customtest.OscillatorTwin{}
 		for i := range twins {
-			twins[i] = customtest.NewOscillator(size.agents, testSeed, size.rule, 1<<15)
+			twins[i] = customtest.NewOscillator(size.agents, seed, size.rule, 1<<15)
 		}
 		rng := rand.New(rand.NewPCG(uint64(size.agents), 4))
 		decided := map[uint32]bool{}

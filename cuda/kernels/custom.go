@@ -96,9 +96,18 @@ func (c Custom) Source() (string, error) {
 		value int
 	}{
 		{"CANDIDATES", c.Candidates},
-		{"FEATURES", CustomFeatures}, {"RULE", CustomRule}, {"QUORUM", CustomQuorum}, {"FRONT_RATE", CustomFrontRate}, {"CLIP", CustomClip},
-		{"SHARE", CustomShare}, {"HALF", CustomHalf}, {"WARMUP", CustomWarmup}, {"WORDS", CustomWords},
-		{"VAR_ROUND", CustomVarRound}, {"VAR_LEVEL", CustomVarLevel}, {"VAR_SPREAD", CustomVarSpread},
+		{"FEATURES", CustomFeatures},
+		{"RULE", CustomRule},
+		{"QUORUM", CustomQuorum},
+		{"FRONT_RATE", CustomFrontRate},
+		{"CLIP", CustomClip},
+		{"SHARE", CustomShare},
+		{"HALF", CustomHalf},
+		{"WARMUP", CustomWarmup},
+		{"WORDS", CustomWords},
+		{"VAR_ROUND", CustomVarRound},
+		{"VAR_LEVEL", CustomVarLevel},
+		{"VAR_SPREAD", CustomVarSpread},
 	} {
 		fmt.Fprintf(&b, "#define CUSTOM_%s %d\n", w.name, w.value)
 	}
