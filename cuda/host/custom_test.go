@@ -81,7 +81,7 @@ func TestCustomEqualsBuiltIn(t *testing.T) {
 	for name, own := range map[string]customtest.Cell{"leaky": customtest.Leaky(20), "lif": customtest.Lif(20)} {
 		t.Run(name, func(t *testing.T) {
 			program, loud := "", 0
-			for i, size := range []struct{ agents, threads, features int }{{5, 1, 64}, {7, 7, 1}, {33, 40, 3}, {70, 32, 1}} {
+			for i, size := range []struct{ agents, threads, features int }{{5, 1, 64}, {7, 7, 1}, {33, 12, 3}, {70, 32, 1}} {
 				rule := cells.Voting{Rule: kernels.Rule(i % 5), Quorum: 0.6}
 				b := bindCustom(t, own, size.agents, size.features, rule)
 				if program == "" {
@@ -89,7 +89,7 @@ func TestCustomEqualsBuiltIn(t *testing.T) {
 				}
 				builtIn, custom := newSwarm(t, bind(t, name, map[string]float64{"warmup": 20}, size.agents, size.features, rule), 1<<18), newSwarm(t, b, 1<<18)
 				rng := rand.New(rand.NewPCG(uint64(size.agents), 3))
-				for batch := range 3 {
+				for batch := range 2 {
 					runs, times, x := customBatch(rng, custom.layout.Slots, size.features, true)
 					want, got := builtIn.observe(runs, times, x), custom.emulate(t, program, size.threads, runs, times, x)
 					if !got.equal(want) {
@@ -137,7 +137,7 @@ func TestCustomEqualsTwin(t *testing.T) {
 		}
 		rng := rand.New(rand.NewPCG(uint64(size.agents), 4))
 		decided := map[uint32]bool{}
-		for batch := range 3 {
+		for batch := range 2 {
 			runs, times, x := customBatch(rng, s.layout.Slots, size.features, false)
 			got := s.emulate(t, program, size.threads, runs, times, x)
 			for _, r := range runs {
@@ -205,7 +205,7 @@ func TestCustomExample(t *testing.T) {
 	}
 	s := newSwarm(t, b, 1<<18)
 	s.table = b.Weights(of.Seed)
-	out := s.emulate(t, customEmulator(t, b.Cell), 4, []kernels.Run{{Count: uint32(len(times))}}, times, x)
+	out := s.emulate(t, customEmulator(t, b.Cell), 1, []kernels.Run{{Count: uint32(len(times))}}, times, x)
 	swinging, highest := []int{}, [2]float32{}
 	for n, d := range out.decisions {
 		inside := 0
