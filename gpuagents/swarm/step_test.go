@@ -55,18 +55,21 @@ func TestCustomSpec(t *testing.T) {
 		t.Errorf("%d bytes an agent, %d a group", agent, group)
 	}
 	for lines, want := range map[string]string{
-		"  step_file: missing.cu":                                                         "a.yaml:6: step_file: open missing.cu: file does not exist: name a file below the spec's own folder",
-		"  step_file: ../a.cu":                                                            "a.yaml:6: step_file: open ../a.cu: ",
-		"  step_file: empty.cu":                                                           `a.yaml:6: step_file "empty.cu": it is empty`,
-		"  step_file: large.cu":                                                           "a.yaml:3: invalid step: 65537 bytes, at most 65536",
-		"  step_file: steps":                                                              "a.yaml:6: step_file",
-		"  step_file: steps/a.cu\n  step: |\n    " + stepText:                             `a.yaml:6: step_file "steps/a.cu": the step stands in the spec too`,
-		"  step_file: steps/a.cu\n  state: {v: f64}":                                      `a.yaml:7: invalid cell state: v: type "f64", want f32, bf16, u32, u8 or u64`,
-		"  step_file: steps/a.cu\n  state: {v: 'f32[0]'}":                                 "a.yaml:7: invalid cell state: v: 0 elements, want 1 to 256",
+		"  step_file: missing.cu": "a.yaml:6: step_file: open missing.cu: file does not exist: name a file below the spec's own folder",
+		"  step_file: ../a.cu":    "a.yaml:6: step_file: open ../a.cu: ",
+		"  step_file: empty.cu":   `a.yaml:6: step_file "empty.cu": it is empty`,
+		"  step_file: large.cu":   "a.yaml:3: invalid step: 65537 bytes, at most 65536",
+		"  step_file: steps":      "a.yaml:6: step_file",
+
+		"  step_file: steps/a.cu\n  step: |\n    " + stepText: `a.yaml:6: step_file "steps/a.cu": the step stands in the spec too`,
+		"  step_file: steps/a.cu\n  state: {v: f64}":          `a.yaml:7: invalid cell state: v: type "f64", want f32, bf16, u32, u8 or u64`,
+		"  step_file: steps/a.cu\n  state: {v: 'f32[0]'}":     "a.yaml:7: invalid cell state: v: 0 elements, want 1 to 256",
+
 		"  step_file: steps/a.cu\n  state: {v: 'u64[256]', w: 'u64[257]'}":                "a.yaml:7: invalid cell state: w: 257 elements",
 		"  step_file: steps/a.cu\n  state: {u: 'u64[256]', v: 'u64[256]', w: 'u64[256]'}": "a.yaml:7: invalid cell state: 6144 bytes an agent, want 4096 at most",
 		"  step_file: steps/a.cu\n  state: {for: f32}":                                    `a.yaml:7: invalid cell state: name "for": it has a meaning of its own`,
-		"  step_file: steps/a.cu\nagents_per_group: 4096\npage_size: 64KiB\n  ":           "",
+
+		"  step_file: steps/a.cu\nagents_per_group: 4096\npage_size: 64KiB\n  ": "",
 	} {
 		_, err := ParseIn(files, "a.yaml", []byte(ofCustom(lines)))
 		if want == "" {
