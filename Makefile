@@ -2,7 +2,7 @@
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test lint cuda bench fuzz crash nab chaos clean
+.PHONY: all build test lint cuda bench fuzz crash nab chaos recover soak clean
 
 all: lint build test
 
@@ -43,6 +43,15 @@ chaos: ## fault runs of the queue at length, about two hours: ten faults of each
 	for seed in 1 2 3 4 5; do \
 	  go test -count=1 -v -timeout 40m -run 'TestChaos' ./cmd/exoswarm -args -chaos.all -chaos.faults=10 -chaos.rate=200 -chaos.seed=$$seed || exit 1; \
 	done
+
+recover: ## 200 kill -9 of agents and NATS server under load, over four seeds, about half an hour a seed: outputs and answers are those of an undisturbed run
+	for seed in 1 2 3 4; do \
+	  go test -count=1 -v -timeout 2h -run '^TestRecovery$$' ./cmd/exoswarm -args -recover.kills=50 -recover.seed=$$seed || exit 1; \
+	done
+
+SOAK ?= 10m
+soak: ## rate and memory of a cluster that streams for SOAK at its highest rate, 64 agents a group on the host device
+	go test -count=1 -v -timeout 2h -run '^TestSoak$$' ./cmd/exoswarm -args -soak.for=$(SOAK)
 
 clean:
 	rm -rf bin exoswarm-out

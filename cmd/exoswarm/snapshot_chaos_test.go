@@ -114,9 +114,8 @@ func TestKilledInSnapshots(t *testing.T) {
 		got, ended = make([]jobs.Entry, len(all)), make(chan error, 1)
 		announce(ctx, t, conn, specJSON, agents/24, all)
 		go func() {
-			have, err := answers(ctx, conn, "x", len(all))
-			copy(got, have)
-			ended <- err
+			i := 0
+			ended <- answers(ctx, conn, "x", 0, len(all), func(e jobs.Entry) { got[i] = e; i++ })
 		}()
 		return got, ended
 	}

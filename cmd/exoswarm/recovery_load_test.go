@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// stream is a load: files below the CPU agent's folder through a swarm into a file and, as decisions are made, into a folder of parts. Batches of 16 rows make
+// a round of it some seconds of synced messages on any machine.
+func (r *recovery) stream() *load {
+	t := r.t
+	const files, rows, batchRows = 4, 5000, 16
+	r.inputs(files, rows)
+	spec := specJSON(t, "name: recovery\nagents_per_group: 64\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 16}\n")
+	var want [2][]string
+	l := &load{name: "stream"}
+	l.round = func(ctx context.Context, id string) ([]tally, error) {
+		work := cpuagents.StreamSpec{
+			Name: "recovery", Spec: spec, Candidates: []string{"normal", "suspicious", "anomalous"},
+			Columns:  cpuagents.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+			Manifest: "file:r/manifest.json", Output: "file:r/" + id + ".ndjson", Rejects: "file:r/" + id + ".rejects", Summary: "file:r/" + id + ".summary",
+			BatchRows: batchRows, Sinks: []cpuagents.SinkSpec{{URI: "file:r/" + id + ".parts", PartRows: 400}},
+		}
+		result, err := streamed(ctx, r.conn, id, work, l.came)
+		if err != nil {
+			return nil, err
+		}
+		if result.Decisions != files*rows {
+			return nil, fmt.Errorf("%d decisions of %d rows", result.Decisions, files*rows)
+		}
+		var found []tally
+		for i, path := range []string{filepath.Join(r.root, id+".ndjson"), filepath.Join(r.root, id+".parts")} {
+			got, err := lines(path)
+			if err != nil {
+				return nil, err
+			}
+			if want[i] == nil {
+				want[i] = got
+			}
+			if len(want[i]) != files*rows {
+				return nil, fmt.Errorf("%s: %d lines of %d rows", path, len(want[i]), files*rows)
+			}
+			found = append(found, compare(want[i], got))
+			if err := os.RemoveAll(path); err != nil {
+				return nil, err
+			}
+		}
+		return found, nil
+	}
+	return l
+}
+
+// inputs writes series of so many rows below the CPU agent's folder, and their manifest.
+func (r *recovery) inputs(files, rows int) {
+	r.t.Helper()
+	var manifest []cpuagents.SeriesSource
+	for i := range files {
+		name := fmt.Sprintf("%d.csv", i)
+		write(r.t, filepath.Join(r.root, "in", name), series(uint64(i), rows))
+		manifest = append(manifest, cpuagents.SeriesSource{Name: name, URI: "file:r/in/" + name})
+	}
+	text, err := json.Marshal(manifest)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	write(r.t, filepath.Join(r.root, "manifest.json"), string(text))
+}
+
+// streamed submits a stream job and waits for its end; came is told of rows decided beyond those that it was told of before.
+func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.StreamSpec, came func(rows uint64)) (result cpuagents.StreamResult, err error) {
+	data, err := json.Marshal(work)
+	if err != nil {
+		return result, err
+	}
+	var mu sync.Mutex // the last progress may come beside the result
+	var told uint64
+	tell := func(decided uint64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if decided > told { // an attempt that begins anew counts from nothing
+			came(decided - told)
+			told = decided
+		}
+	}
+	stop, err := c.Progress(id, func(data json.RawMessage) {
+		var p cpuagents.StreamProgress
+		if json.Unmarshal(data, &p) == nil {
+			tell(p.Decisions)
+		}
+	})
+	if err != nil {
+		return result, err
+	}
+	defer stop()
+	job := jobs.Job{
+		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: data, Submitted: time.Now().UTC(),
+		MaxAttempts: 100, ResultTTL: 600,
+	}
+	// One of this id is ours, and its acknowledgement was lost.
+	if err := c.Submit(ctx, job); err != nil && !errors.Is(err, jobs.ErrExists) {
+		return result, err
+	}
+	r, err := c.Result(ctx, id)
+	if err != nil {
+		return result, err
+	}
+	if r.Status != jobs.Done {
+		return result, fmt.Errorf("the job is %s: %w", r.Status, r.Error)
+	}
+	if err := json.Unmarshal(r.Output, &result); err != nil {
+		return result, err
+	}
+	tell(result.Decisions)
+	return result, nil
+}
+
+// simulationPage is the page of a simulation's spec in bytes.
+const simulationPage = 64 << 10
+
+// simulated is entries for a swarm of 2,400 agents that are addressed: observations, ticks, queries, and some that are not valid.
+type simulated struct {
+	spec    json.RawMessage
+	entries []jobs.Entry
+}
+
+func newSimulated(t *testing.T, n int) *simulated {
+	t.Helper()
+	s := &simulated{spec: specJSON(t, "name: x\naddressed: agent\nagents: 2400\nagents_per_group: 24\npage_size: 64KiB\nfeatures: [a, b]\n"+
+		"vote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 100ms, entries: 3}\n")}
+	r := rand.New(rand.NewPCG(7, 7))
+	add := func(kind string, v any) {
+		data, err := json.Marshal(v)
+		if o, ok := v.(*batch.AgentObservations); ok {
+			data, err = o.Encode()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.entries = append(s.entries, jobs.Entry{Kind: kind, Ref: uint64(len(s.entries) + 1), Data: data})
+	}
+	for len(s.entries) < n {
+		o := &batch.AgentObservations{Width: 2}
+		for range 200 {
+			o.Agent = append(o.Agent, uint32(r.IntN(2400)))
+			o.Features = append(o.Features, float32(r.NormFloat64()), float32(r.NormFloat64()))
+		}
+		switch r.IntN(8) {
+		case 0:
+			o.Agent[r.IntN(200)] = 2400
+			add(jobs.EntryObserve, o)
+		case 1:
+			add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: -r.IntN(5)})
+		case 2:
+			add(jobs.EntryQuery, jobs.Query{Version: jobs.Version, Groups: []uint32{uint32(r.IntN(100)), 3}})
+		case 3:
+			add(jobs.EntryQuery, jobs.Query{Version: jobs.Version, Agents: o.Agent})
+		case 4, 5:
+			add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1 + r.IntN(60)})
+		default:
+			add(jobs.EntryObserve, o)
+		}
+	}
+	return s
+}
+
+// announce makes a swarm without entries.
+func (s *simulated) announce(ctx context.Context, c *natsq.Conn, id string) error {
+	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		if err := c.Log(id, 0, d).Create(ctx); err != nil {
+			return err
+		}
+	}
+	return c.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: s.spec, Groups: 100})
+}
+
+// append puts n entries behind the first from in the swarm's log.
+func (s *simulated) append(ctx context.Context, c *natsq.Conn, id string, from, n int) error {
+	in := c.Log(id, 0, jobs.In)
+	for i, e := range s.entries[from : from+n] {
+		if err := in.Append(ctx, uint64(from+i), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answers reads n answers of a swarm behind the first from, and looks that there is none behind them.
+func answers(ctx context.Context, c *natsq.Conn, id string, from, n int, each func(jobs.Entry)) error {
+	out := c.Log(id, 0, jobs.Out)
+	r, err := out.Read(ctx, uint64(from+1))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for i := range n {
+		e, err := r.Next(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: answer %d of %d: %w", id, from+i+1, from+n, err)
+		}
+		each(e)
+	}
+	last, err := out.Last(ctx)
+	if err == nil && last.Seq != uint64(from+n) {
+		err = fmt.Errorf("%s: %d answers to %d entries", id, last.Seq, from+n)
+	}
+	return err
+}
+
+// answerLine is an answer with its place as a line.
+func answerLine(e jobs.Entry) string {
+	return fmt.Sprintf("%d %s %d %x\n", e.Seq, e.Kind, e.Ref, e.Data)
+}
+
+// addressed is a load: a swarm whose agents are addressed, its entries appended while others are answered, up to 32 ahead.
+func (r *recovery) addressed(s *simulated) *load {
+	var want []string
+	l := &load{name: "addressed"}
+	l.round = func(ctx context.Context, id string) ([]tally, error) {
+		if err := s.announce(ctx, r.conn, id); err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		var appending sync.WaitGroup
+		defer appending.Wait()
+		defer cancel(nil)
+		ahead := make(chan struct{}, 32)
+		appending.Go(func() {
+			for i := range s.entries {
+				select {
+				case ahead <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				if err := s.append(ctx, r.conn, id, i, 1); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+		var got []string
+		if err := answers(ctx, r.conn, id, 0, len(s.entries), func(e jobs.Entry) {
+			got = append(got, answerLine(e))
+			l.came(1)
+			<-ahead
+		}); err != nil {
+			return nil, err
+		}
+		if want == nil {
+			want = got
+		}
+		return []tally{compare(want, got)}, removeSwarm(ctx, r.conn, id)
+	}
+	return l
+}
