@@ -22,7 +22,7 @@ import (
 // a round of it some seconds of synced messages on any machine.
 func (r *recovery) stream() *load {
 	t := r.t
-	const files, rows, batchRows = 4, 5000, 16
+	const files, rows, batchRows = 4, 4000, 16
 	r.inputs(files, rows)
 	spec := specJSON(t, "name: recovery\nagents_per_group: 64\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 16}\n")
 	var want [2][]string

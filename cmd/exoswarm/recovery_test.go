@@ -74,7 +74,7 @@ func (r *recovery) startNATS() {
 
 func (r *recovery) startGPU() {
 	r.gpu, _ = startProcess(r.t, "gpuagent is ready", filepath.Join(r.bin, "gpuagent"),
-		"--nats", r.url, "--data-dir", r.data, "--device", "host", "--lease-ttl", "1s", "--log-level", "debug")
+		"--nats", r.url, "--data-dir", r.data, "--device", "host", "--lease-ttl", "2s", "--log-level", "debug")
 }
 
 func (r *recovery) startCPU() {
@@ -213,7 +213,7 @@ func TestRecovery(t *testing.T) {
 	r := startRecovery(ctx, t)
 	r.startGPU()
 	r.startCPU()
-	loads := []*load{r.stream(), r.addressed(newSimulated(t, 800))}
+	loads := []*load{r.stream(), r.addressed(newSimulated(t, 600))}
 	for _, l := range loads { // each remembers its first round as the undisturbed one
 		if err := l.run(ctx, closed()); err != nil {
 			t.Fatal(err)
@@ -341,7 +341,7 @@ func TestRecoveryControl(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	r := startRecovery(ctx, t)
-	sim := newSimulated(t, 240)
+	sim := newSimulated(t, 120)
 	third := len(sim.entries) / 3
 	// serve has a process of its own answer so many more entries.
 	serve := func(id string, from, n int) (got []string) {
