@@ -341,7 +341,7 @@ func TestRecoveryControl(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	r := startRecovery(ctx, t)
-	sim := newSimulated(t, 120)
+	sim := newSimulated(t, 240)
 	third := len(sim.entries) / 3
 	// serve has a process of its own answer so many more entries.
 	serve := func(id string, from, n int) (got []string) {
