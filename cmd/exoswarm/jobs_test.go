@@ -46,7 +46,7 @@ func TestJobCommands(t *testing.T) {
 	out, errs := run(0, "init")
 	has(out+errs, "EXO_RESULTS", "EXO_JOBS_GPU", "apply it with --yes")
 	_, errs = run(0, "init", "--yes")
-	has(errs, "15 changes applied")
+	has(errs, "16 changes applied")
 	_, errs = run(0, "init", "--yes")
 	has(errs, "nothing to change")
 
