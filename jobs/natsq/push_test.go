@@ -130,8 +130,13 @@ func TestPublish(t *testing.T) {
 		t.Fatal(id, err)
 	}
 	for _, p := range []jobs.Publication{
-		{Stream: "EXO_JOBS_CPU", Subject: "exo.job.cpu.a.normal.t.x"}, {Stream: "out", Subject: "exo.job.cpu.a.normal.t.x"}, {Stream: "out", Subject: "$KV.EXO_CONTROL.x"},
-		{Stream: "out", Subject: "_INBOX.x"}, {Stream: "out", Subject: "alarms.*"}, {Stream: "other", Subject: "alarms.a"}, {Stream: "KV_x", Subject: "a"},
+		{Stream: "EXO_JOBS_CPU", Subject: "exo.job.cpu.a.normal.t.x"},
+		{Stream: "out", Subject: "exo.job.cpu.a.normal.t.x"},
+		{Stream: "out", Subject: "$KV.EXO_CONTROL.x"},
+		{Stream: "out", Subject: "_INBOX.x"},
+		{Stream: "out", Subject: "alarms.*"},
+		{Stream: "other", Subject: "alarms.a"},
+		{Stream: "KV_x", Subject: "a"},
 		{Stream: "out", Subject: "alarms.a", Data: []byte(strings.Repeat("x", 2<<20))},
 	} {
 		p.ID = "x"
