@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -189,6 +192,33 @@ type output struct {
 	abort  func() // after commit it does nothing
 }
 
+// partOf is where a file is written until it is complete: a name of its own, since an attempt of a job that was given up for lost may still write. Those
+// of earlier attempts are removed, so that they never take its place.
+func partOf(root *os.Root, name string) (string, error) {
+	dir, prefix := path.Dir(name), "."+path.Base(name)+"."
+	folder, err := root.Open(dir)
+	if err != nil {
+		return "", ioError("write", name, err)
+	}
+	defer folder.Close()
+	for {
+		names, err := folder.Readdirnames(1000)
+		for _, n := range names {
+			stamp, is := strings.CutSuffix(strings.TrimPrefix(n, prefix), ".part")
+			if _, err := strconv.ParseUint(stamp, 10, 64); is && err == nil && strings.HasPrefix(n, prefix) {
+				_ = root.Remove(path.Join(dir, n))
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", ioError("write", name, err)
+		}
+	}
+	return path.Join(dir, prefix+strconv.FormatInt(time.Now().UnixNano(), 10)+".part"), nil
+}
+
 // create opens a sink for writing. A file is written beside its place and renamed; an object is collected in a temporary
 // file first, because the store takes it in one go.
 func (f *Files) create(ctx context.Context, uri string) (*output, error) {
@@ -211,7 +241,10 @@ func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 			return err
 		}}, nil
 	}
-	part := path.Join(path.Dir(name), "."+path.Base(name)+".part")
+	part, err := partOf(root, name)
+	if err != nil {
+		return nil, err
+	}
 	if info, err := root.Stat(name); err == nil && info.IsDir() {
 		return nil, inputError("write %s: it is a folder: name a file", name)
 	}
@@ -230,6 +263,9 @@ func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 			}
 			if err == nil {
 				err = root.Rename(part, name)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("write %s: a later attempt of the job writes it: %w", name, jobs.ErrFenced)
 			}
 			if err != nil {
 				_ = root.Remove(part)

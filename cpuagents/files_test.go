@@ -100,6 +100,41 @@ func TestOutputIsWholeOrAbsent(t *testing.T) {
 	}
 }
 
+// TestOutputOfTwo: of two attempts that write a file at a time the later has it, and the earlier is told that it was overtaken.
+func TestOutputOfTwo(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, ".d.x.part"), "somebody's")
+	f, err := NewFiles(FilesOptions{Roots: map[string]string{"out": dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var two []*output
+	for _, text := range []string{"earlier", "later"} {
+		o, err := f.create(t.Context(), "file:out/d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.abort()
+		if _, err := io.WriteString(o, text); err != nil {
+			t.Fatal(err)
+		}
+		two = append(two, o)
+	}
+	if err := two[1].commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := two[0].commit(); !errors.Is(err, jobs.ErrFenced) {
+		t.Errorf("the earlier attempt: %v", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "d")); err != nil || string(text) != "later" {
+		t.Errorf("%s, %v", text, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestWalk(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"b.csv", "a/z.CSV", "a/y.csv", "a/readme.md", "c"} {

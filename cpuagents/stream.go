@@ -197,8 +197,12 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 		st.summary[i].Name = src.Name
 	}
 	result, err := st.run(ctx)
-	// A job that goes on elsewhere keeps its logs; one that is over leaves nothing behind.
-	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || jobs.Retryable(err) && !job.LastAttempt
+	if errors.Is(err, jobs.ErrNotFound) && st.gone(ctx) {
+		err = fmt.Errorf("%w: %w", jobs.ErrFenced, err)
+	}
+	// A job that goes on elsewhere keeps its logs; one that is over leaves nothing behind. A server that was killed hands a job out again that
+	// somebody has, so two attempts may run at a time: one of them loses the log, and must leave the other everything.
+	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || errors.Is(err, jobs.ErrFenced) || jobs.Retryable(err) && !job.LastAttempt
 	if err == nil || !goesOn {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
@@ -346,6 +350,14 @@ type stream struct {
 
 	answered chan struct{} // drain has moved decided on
 	taps     []tap
+}
+
+// gone says whether the job's log is not there any more: another attempt has ended the job.
+func (s *stream) gone(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	_, err := s.in.Last(ctx)
+	return errors.Is(err, jobs.ErrNotFound)
 }
 
 func (s *stream) run(ctx context.Context) (*StreamResult, error) {

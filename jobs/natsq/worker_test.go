@@ -302,6 +302,31 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
+// TestOvertaken: an attempt that another one has fenced says nothing of the job, whose lease then runs out: the next attempt's outcome counts.
+func TestOvertaken(t *testing.T) {
+	s := start(t, server.Options{})
+	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Lease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	var attempts atomic.Int32
+	work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+		"k": func(context.Context, jobs.Job, func(any)) (any, error) {
+			if attempts.Add(1) == 1 {
+				return nil, errors.Join(errors.New("append"), jobs.ErrFenced)
+			}
+			return "second", nil
+		},
+	}})
+	if err := c.Submit(t.Context(), simple("overtaken", "k")); err != nil {
+		t.Fatal(err)
+	}
+	if r := await(t, c, "overtaken"); r.Status != jobs.Done || string(r.Output) != `"second"` {
+		t.Errorf("%+v after %d attempts", r, attempts.Load())
+	}
+}
+
 // TestAgents: an agent is in the registry while it announces itself, and not after.
 func TestAgents(t *testing.T) {
 	s := start(t, server.Options{Port: server.InProcess})
