@@ -30,6 +30,10 @@ func NewPinned(opts Options) (*Pinned, error) {
 // Count implements tiers.Frames.
 func (p *Pinned) Count() int { return p.count }
 
+// Buffer is the memory of a frame: n bytes at off of h, n being the page size, for kernels that reach it over the bus while a page is
+// pinned in the frame; the caller neither closes nor keeps it.
+func (p *Pinned) Buffer(frame int) (h device.HostBuffer, off int64) { return p.at(frame) }
+
 // Frame implements tiers.Mapped.
 func (p *Pinned) Frame(frame int) []byte {
 	m, at := p.at(frame)

@@ -97,13 +97,28 @@ func (p *Pager) PinAll(ctx context.Context, pages []uint64, tier int, access Acc
 	if err != nil {
 		return pins, err
 	}
+	return p.pinAll(ctx, pages, m, m, access, pins)
+}
+
+// PinInPlace is PinAll that moves no page which is in memory: each is held in the tier where it is, see Pin.Tier, and those that are in none
+// come into the last one. There are at least as many frames in that as pages, or it fails with tiers.ErrInvalid.
+func (p *Pager) PinInPlace(ctx context.Context, pages []uint64, access Access, pins []Pin) ([]Pin, error) {
+	m, err := p.tier(len(p.memory) - 1)
+	if err != nil {
+		return pins, err
+	}
+	return p.pinAll(ctx, pages, nil, m, access, pins)
+}
+
+// pinAll pins pages in a tier, nil for any; those that are not there come into tier m.
+func (p *Pager) pinAll(ctx context.Context, pages []uint64, in, m *memory, access Access, pins []Pin) ([]Pin, error) {
 	if len(pages) > len(m.frames) {
 		return pins, fmt.Errorf("pin %d pages in the %d frames of %s: %w", len(pages), len(m.frames), m.Name, tiers.ErrInvalid)
 	}
 	from := len(pins)
 	missing := 0
 	for _, page := range pages {
-		f := p.tryPin(page, m, access)
+		f := p.tryPin(page, in, access)
 		if f == nil {
 			missing++
 		}
@@ -112,7 +127,7 @@ func (p *Pager) PinAll(ctx context.Context, pages []uint64, tier int, access Acc
 	if missing == 0 {
 		return pins, nil
 	}
-	if err := p.pinMissing(ctx, pages, m, access, pins[from:]); err != nil {
+	if err := p.pinMissing(ctx, pages, in, m, access, pins[from:]); err != nil {
 		for _, h := range pins[from:] {
 			if h.f != nil {
 				h.Unpin()
@@ -123,8 +138,8 @@ func (p *Pager) PinAll(ctx context.Context, pages []uint64, tier int, access Acc
 	return pins, nil
 }
 
-// pinMissing pins the pages whose pin is empty yet. What it has when it fails is in pins.
-func (p *Pager) pinMissing(ctx context.Context, pages []uint64, m *memory, access Access, pins []Pin) error {
+// pinMissing pins the pages whose pin is empty yet, as pinAll does. What it has when it fails is in pins.
+func (p *Pager) pinMissing(ctx context.Context, pages []uint64, in, m *memory, access Access, pins []Pin) error {
 	select {
 	case m.bulk <- struct{}{}:
 		defer func() { <-m.bulk }()
@@ -156,7 +171,7 @@ func (p *Pager) pinMissing(ctx context.Context, pages []uint64, m *memory, acces
 			for ; pinned < at && pages[pinned] != page; pinned++ {
 			}
 			if pinned < at && pins[pinned].f == nil {
-				pins[pinned].f = p.tryPin(page, m, access)
+				pins[pinned].f = p.tryPin(page, in, access)
 			}
 		}
 		if err := errors.Join(g.errs...); err != nil {
@@ -169,13 +184,22 @@ func (p *Pager) pinMissing(ctx context.Context, pages []uint64, m *memory, acces
 	}
 	// Those that were on their way, came back, or are to be saved first.
 	for i, page := range pages {
-		if pins[i].f == nil {
-			f, err := p.pinSlow(ctx, page, m, access)
-			if err != nil {
-				return fmt.Errorf("pin page %d in %s: %w", page, m.Name, err)
-			}
-			pins[i].f = f
+		if pins[i].f != nil {
+			continue
 		}
+		if in == nil {
+			h, err := p.pinAnywhere(ctx, page, access)
+			if err != nil {
+				return err
+			}
+			pins[i].f = h.f
+			continue
+		}
+		f, err := p.pinSlow(ctx, page, m, access)
+		if err != nil {
+			return fmt.Errorf("pin page %d in %s: %w", page, m.Name, err)
+		}
+		pins[i].f = f
 	}
 	return nil
 }

@@ -90,11 +90,15 @@ func (p *Pager) pinAnywhere(ctx context.Context, page uint64, access Access) (Pi
 		}
 		level := len(p.memory) - 1
 		s := p.shard(page)
-		s.mu.RLock()
+		s.mu.Lock()
+		err := s.rest(ctx, page) // what is on its way is pinned where it arrives: it would be brought back otherwise
 		if f := s.pages[page]; f != nil {
 			level = f.memory.level
 		}
-		s.mu.RUnlock()
+		s.mu.Unlock()
+		if err != nil {
+			return Pin{}, fmt.Errorf("pin page %d: %w", page, err)
+		}
 		h, err := p.Pin(ctx, page, level, access)
 		if !errors.Is(err, errPinned) {
 			return h, err

@@ -179,6 +179,40 @@ func TestAgainstMap(t *testing.T) {
 				}
 				pager.UnpinAll(pins)
 			},
+			"pin in place": func(t *rapid.T) {
+				last := sizes[levels-1]
+				pages := rapid.SliceOfN(anyPage, 1, last+1).Draw(t, "pages")
+				pins, err := s.PinInPlace(ctx, pages, pager.ForWriting, nil)
+				all := true
+				for _, page := range pages {
+					_, ok := now[page]
+					all = all && ok
+				}
+				switch {
+				case len(pages) > last:
+					if !errors.Is(err, tiers.ErrInvalid) || len(pins) > 0 {
+						t.Fatalf("pin %d pages in place, %d frames: %v, %d pins", len(pages), last, err, len(pins))
+					}
+				case all != (err == nil) || (err != nil && !errors.Is(err, tiers.ErrNotFound)) || (err != nil) != (len(pins) == 0):
+					t.Fatalf("pin %v in place: %v, all there: %v, %d pins", pages, err, all, len(pins))
+				}
+				seen := map[[2]int]uint64{}
+				for i, h := range pins {
+					at := [2]int{h.Tier(), h.Frame()}
+					if other, twice := seen[at]; twice && other != pages[i] {
+						t.Fatalf("page %d in frame %d of tier %d, as page %d", pages[i], h.Frame(), h.Tier(), other)
+					}
+					seen[at] = pages[i]
+				}
+				for i, h := range pins { // held: nothing takes one away, nor moves it
+					again, err := s.Pin(ctx, pages[i], h.Tier(), pager.ForReading)
+					if err != nil || again.Tier() != h.Tier() || again.Frame() != h.Frame() {
+						t.Fatalf("page %d has left frame %d of tier %d: %v", pages[i], h.Frame(), h.Tier(), err)
+					}
+					again.Unpin()
+				}
+				pager.UnpinAll(pins)
+			},
 			"write all": func(t *rapid.T) {
 				pages := rapid.SliceOfNDistinct(anyPage, 1, 10, rapid.ID[uint64]).Draw(t, "pages")
 				var parts []pager.Part
@@ -780,4 +814,54 @@ func TestWriteDuringCheckpoint(t *testing.T) {
 		t.Errorf("note %q, want %q", after.Note(), "two")
 	}
 	expect(after, 2)
+}
+
+// TestPinInPlace pins pages of two tiers and of the store together: those in memory stay where they are and are not moved while they are held,
+// the others come into the last tier.
+func TestPinInPlace(t *testing.T) {
+	ctx := t.Context()
+	s := open(t, vfs.NewMem(0), frames(2), frames(3))
+	defer s.close(t)
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for page, tier := range []int{0, 1, 1} {
+		ok(s.Create(ctx, uint64(page), tier))
+	}
+	ok(s.DoneWith(ctx, 1, 2)) // into the store
+	before := s.Stats()
+	pins, err := s.PinInPlace(ctx, []uint64{2, 1, 0}, pager.ForWriting, nil)
+	ok(err)
+	for i, want := range []int{1, 1, 0} {
+		if pins[i].Tier() != want {
+			t.Errorf("page %d is pinned in tier %d, want %d", 2-i, pins[i].Tier(), want)
+		}
+	}
+	after := s.Stats()
+	if in := after.Memory[0].In - before.Memory[0].In; in != 0 {
+		t.Errorf("%d pages came into the first tier", in)
+	}
+	if in := after.Memory[1].In - before.Memory[1].In; in != 1 {
+		t.Errorf("%d pages came into the last tier, want that of the store", in)
+	}
+	ok(errors.Join(s.DoneWith(ctx, 0, 0, 1, 2), s.DoneWith(ctx, 1, 0, 1, 2)))
+	if _, err := s.Pin(ctx, 1, 0, pager.ForReading); !errors.Is(err, tiers.ErrUnavailable) {
+		t.Errorf("a page that is held in place is brought elsewhere: %v", err)
+	}
+	for i, want := range []int{1, 1, 0} {
+		ok(s.Write(ctx, uint64(2-i), 0, stamp(uint64(2-i), 1)))
+		if pins[i].Tier() != want {
+			t.Errorf("page %d has moved to tier %d", 2-i, pins[i].Tier())
+		}
+	}
+	pager.UnpinAll(pins)
+	if pins, err := s.PinInPlace(ctx, []uint64{0, 1, 2, 3}, pager.ForReading, nil); !errors.Is(err, tiers.ErrInvalid) || len(pins) > 0 {
+		t.Errorf("more pages than frames in the last tier: %v, %d pins", err, len(pins))
+	}
+	if pins, err := s.PinInPlace(ctx, []uint64{0, 7}, pager.ForReading, nil); !errors.Is(err, tiers.ErrNotFound) || len(pins) > 0 {
+		t.Errorf("a page that there is not: %v, %d pins", err, len(pins))
+	}
 }
