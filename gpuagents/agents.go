@@ -54,11 +54,11 @@ type Agents struct {
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 
 	result   device.HostBuffer
-	words    []uint64 // the result
+	words    []uint64 // the result, of resultSlots launches
 	sequence uint32
 	pending  bool     // nobody has seen the end of what was launched
 	seen     []uint64 // a bit an agent: it is in the batch being loaded
-	touched  []uint64 // a bit a page, likewise
+	counts   []uint32 // by page: its observations in that batch
 	torn     error    // why the agents are between two states
 	close    []func() error
 }
@@ -156,7 +156,7 @@ func (a *Agents) open(b *budget, opts AgentsOptions) (err error) {
 			return err
 		}
 	}
-	if a.result, err = a.dev.AllocHost(8*kernels.AgentResultWords, "agents"); err != nil {
+	if a.result, err = a.dev.AllocHost(resultSlots*resultBytes, "agents"); err != nil {
 		return err
 	}
 	a.close = append(a.close, a.result.Close)
@@ -164,6 +164,18 @@ func (a *Agents) open(b *budget, opts AgentsOptions) (err error) {
 	a.words = device.Of[uint64](a.result.Bytes())
 	a.geometry = opts.Geometry
 	return nil
+}
+
+// resultSlots are the launches with a result that are put into the stream before one waits for the last of them; a wait is some 10 us on a
+// GPU, two launches of few observations are less. resultBytes are those of each.
+const (
+	resultSlots = 32
+	resultBytes = 8 * kernels.AgentResultWords
+)
+
+// resultOf is where launch number slot, of those under way, has its result.
+func (a *Agents) resultOf(slot int) device.Arg {
+	return device.Mapped(a.result, int64(slot)*resultBytes, resultBytes)
 }
 
 func (a *Agents) alloc(bytes int64, purpose string) (device.Buffer, error) {
@@ -251,12 +263,12 @@ func (a *Agents) tickAll(ctx, wait context.Context, n, launches int) (r Report, 
 				case i < len(sets)-1:
 					votes = kernels.AgentTickCount
 				}
-				if err := a.launchTick(wait, sets[i], votes); err != nil {
+				if err := a.launchTick(wait, sets[i].pages, votes); err != nil {
 					return fmt.Errorf("%w: %w", ErrDevice, err)
 				}
 			}
-			a.memory.mark(sets[i])
-			if r, err = a.await(wait); err != nil {
+			a.memory.mark(sets[i].pages)
+			if r, err = a.await(wait, 1); err != nil {
 				return err
 			}
 		}
@@ -289,22 +301,25 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, votes uint32) e
 		return err
 	}
 	args := append(a.head(true), device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))), device.Uint32(votes),
-		device.Ptr(a.decisions), device.Ptr(a.scratch), device.Uint32(a.sequence), device.Mapped(a.result, 0, a.result.Size()))
+		device.Ptr(a.decisions), device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(0))
 	blocks, span := a.cell.Shape()
 	return a.stream.Launch(a.tick, a.shape(blocks, kernels.AgentSpans(a.layout, len(pages), span)), args...)
 }
 
-// await waits for the last launch and reads its result.
-func (a *Agents) await(ctx context.Context) (Report, error) {
-	if err := a.stream.Await(ctx, a.result, 8*kernels.AgentDone, a.sequence); err != nil {
+// await waits for the last launch, which has the last of so many results, and adds them up. The tally is the last one's.
+func (a *Agents) await(ctx context.Context, results int) (r Report, err error) {
+	if err := a.stream.Await(ctx, a.result, int64(results-1)*resultBytes+8*kernels.AgentDone, a.sequence); err != nil {
 		return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
 	}
 	a.pending = false
-	w := a.words
-	return Report{
-		Stepped: w[kernels.AgentStepped], Outside: w[kernels.AgentOutside], Refused: w[kernels.AgentRefused],
-		Tally: slices.Clone(w[kernels.AgentResultTally:][:a.cell.Candidates]),
-	}, nil
+	for words := range slices.Chunk(a.words[:results*kernels.AgentResultWords], kernels.AgentResultWords) {
+		r = Report{
+			r.Stepped + words[kernels.AgentStepped], r.Outside + words[kernels.AgentOutside], r.Refused + words[kernels.AgentRefused],
+			words[kernels.AgentResultTally:][:a.cell.Candidates],
+		}
+	}
+	r.Tally = slices.Clone(r.Tally)
+	return r, nil
 }
 
 // Decisions are those of the last tick, one a group: the winning candidate, or kernels.AgentNoVote where the rule was not met.

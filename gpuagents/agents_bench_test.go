@@ -214,7 +214,7 @@ func BenchmarkAgentsTick(b *testing.B) {
 				if _, err := a.Tick(ctx, 1); err != nil {
 					b.Fatal(err)
 				}
-			}, func(int) error { return a.launchTick(ctx, a.memory.all()[0], kernels.AgentTickPublish) })
+			}, func(int) error { return a.launchTick(ctx, a.memory.all()[0].pages, kernels.AgentTickPublish) })
 			if _, err := h.Tick(ctx, 2*b.N+3); err != nil {
 				b.Fatal(err)
 			}
@@ -277,7 +277,7 @@ func BenchmarkAgentsObserve(b *testing.B) {
 				}
 			}, func(i int) error {
 				steps = append(steps, i%batches)
-				return a.launchStep(ctx, on[i%batches], on[i%batches].launches[0])
+				return a.launchStep(ctx, on[i%batches], on[i%batches].launches[0], 0)
 			})
 			for _, i := range steps {
 				if _, err := h.Step(ctx, onHost[i]); err != nil {

@@ -33,10 +33,11 @@ type memory struct {
 	held     []pager.Pin // of a resident memory: of each page that is made
 	whole    bool        // all of them are
 
-	table    []uint32   // by page: its frame, as long as it is held there
-	from, to int        // part of the table that has changed since flush
-	forth    [][]uint64 // the sets of a sweep
-	back     bool       // the next sweep goes backwards: it meets first what is still on the device
+	table    []uint32 // by page: its frame, as long as it is held there; see kernels.AgentHostBit
+	from, to int      // part of the table that has changed since flush
+	forth    []set    // the sets of a sweep
+	back     bool     // the next sweep goes backwards: it meets first what is still on the device
+	heat     heat
 }
 
 // The tiers of pages in memory, as metrics name them.
@@ -52,6 +53,7 @@ var pageKind = tiers.Kind{Elem: 4}
 // page before open. An error that is a *jobs.Error says that the pages cannot be kept here.
 func newMemory(dev device.Device, b *budget, pageBytes, pages int) (m *memory, err error) {
 	m = &memory{dev: dev, pageBytes: pageBytes, dirty: make([]bool, pages), made: make([]bool, pages), table: make([]uint32, pages)}
+	m.heat.seen, m.heat.up = make([]uint32, pages), make([]bool, pages)
 	if m.share, err = b.onDevice(pages, pageBytes); err != nil {
 		return nil, err
 	}
@@ -147,7 +149,8 @@ func (m *memory) takeHost(store bool) (err error) {
 		pages := len(m.made)
 		m.share.takeHost(min(pages, pages-m.usable()+underway), m.pageBytes)
 		if n := m.share.hostFrames; n > 0 {
-			m.host, err = gpuframes.NewPinned(gpuframes.Options{Device: m.dev, Count: n, PageSize: m.pageBytes})
+			// One slab, as on the device: observations step pages there.
+			m.host, err = gpuframes.NewPinned(gpuframes.Options{Device: m.dev, Count: n, PageSize: m.pageBytes, SlabBytes: int64(n) * int64(m.pageBytes)})
 			if err != nil {
 				return fmt.Errorf("%d of %d pages of %d bytes in host memory: %w", n, pages, m.pageBytes, err)
 			}
@@ -167,6 +170,7 @@ func (m *memory) shut() error {
 	if m.pager == nil {
 		return nil
 	}
+	m.settle()
 	pager.UnpinAll(m.held)
 	m.counts.closed(m.pager)
 	err := m.pager.Close()
@@ -196,6 +200,15 @@ func (m *memory) ready(ctx context.Context) error {
 		return nil
 	}
 	return m.open(ctx, nil)
+}
+
+// hostArena are the frames in host memory as an argument of kernels; without any, those on the device.
+func (m *memory) hostArena() device.Arg {
+	if m.host == nil {
+		return device.Ptr(m.arena)
+	}
+	frames, _ := m.host.Buffer(0)
+	return device.Mapped(frames, 0, frames.Size())
 }
 
 // set notes where a page is held.
@@ -262,6 +275,7 @@ func (m *memory) reset(ctx context.Context) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
+	m.settle()
 	pager.UnpinAll(m.held)
 	m.held, m.whole = m.held[:0], false
 	clear(m.dirty)

@@ -15,7 +15,7 @@ type Observations struct {
 	n                int
 	places           []int // index on the device by index; nil: the same
 	launches         []part
-	sets             [][]uint64 // of pages, which launches need one after the other
+	sets             []set // of pages, which launches need one after the other
 	ids, inputs      device.Buffer
 	votes, decisions device.Buffer
 }
@@ -75,14 +75,14 @@ func scattered[T any](places []int, rows []T, width, n int) []T {
 	return to
 }
 
-// split cuts observations into launches, by the sets of pages that fit on the device together and, within a set, such that no launch has
+// split cuts observations into launches, by the sets of pages that are held together and, within a set, such that no launch has
 // an agent twice: those that are the first of their agent, the second, and so on. All agents of a group are in one page, so its votes
 // and decisions do not depend on the sets. It returns how many places the observations take on the device, where each launch
 // begins at a multiple of sixteen.
 func (o *Observations) split(ids []uint32) int {
 	a := o.agents
 	if a.seen == nil {
-		a.seen, a.touched = make([]uint64, (a.n+63)/64), make([]uint64, (a.pages+63)/64)
+		a.seen, a.counts = make([]uint64, (a.n+63)/64), make([]uint32, a.pages)
 	}
 	again := map[uint32]int{} // of agents with several, how many so far
 	ranks := map[int]int{}    // of observations that are not the first of their agent
@@ -98,8 +98,7 @@ func (o *Observations) split(ids []uint32) int {
 		}
 		*word |= bit
 		page := a.page(id)
-		if a.touched[page/64]>>(page%64)&1 == 0 {
-			a.touched[page/64] |= 1 << (page % 64)
+		if a.counts[page]++; a.counts[page] == 1 {
 			pages = append(pages, uint64(page))
 		}
 	}
@@ -108,18 +107,18 @@ func (o *Observations) split(ids []uint32) int {
 			a.seen[id/64] = 0
 		}
 	}
+	o.sets = a.memory.place(pages, a.counts)
 	for _, page := range pages {
-		a.touched[page/64] = 0
+		a.counts[page] = 0
 	}
-	o.sets = a.memory.cut(pages)
 	if len(ranks) == 0 && len(o.sets) == 1 {
 		o.launches = []part{{0, len(ids), 0}}
 		return len(ids)
 	}
 	setOf := make(map[uint64]int, len(pages))
-	for set, pages := range o.sets {
-		for _, page := range pages {
-			setOf[page] = set
+	for i, set := range o.sets {
+		for _, page := range set.pages {
+			setOf[page] = i
 		}
 	}
 	launchOf := func(i int) (set, rank int) { // of an agent that there is not, any
@@ -167,17 +166,22 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 	var sum Report
 	next := 0
 	if err := a.memory.each(ctx, o.sets, visit, func(i int) error {
-		for ; next < len(o.launches) && o.launches[next].set == i; next++ {
-			if err := a.launchStep(ctx, o, o.launches[next]); err != nil {
-				return fmt.Errorf("%w: %w", ErrDevice, err)
+		a.memory.mark(o.sets[i].pages)
+		for next < len(o.launches) && o.launches[next].set == i {
+			n := 0
+			for ; n < resultSlots && next < len(o.launches) && o.launches[next].set == i; n++ {
+				next++
+				if err := a.launchStep(ctx, o, o.launches[next-1], n); err != nil {
+					return fmt.Errorf("%w: %w", ErrDevice, errors.Join(err, a.stream.Sync(ctx)))
+				}
 			}
-			a.memory.mark(o.sets[i])
-			r, err := a.await(ctx)
+			r, err := a.await(ctx, n)
 			if err != nil {
 				return err
 			}
 			sum = Report{sum.Stepped + r.Stepped, sum.Outside + r.Outside, sum.Refused + r.Refused, r.Tally}
 		}
+		a.memory.warm(o.sets[i])
 		return nil
 	}); err != nil {
 		if next > 0 && !a.memory.resident {
@@ -185,10 +189,12 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 		}
 		return Report{}, err
 	}
+	a.memory.exchange(o.sets)
 	return sum, nil
 }
 
-func (a *Agents) launchStep(ctx context.Context, o *Observations, p part) error {
+// launchStep steps observations and decides their groups; slot is that of its result.
+func (a *Agents) launchStep(ctx context.Context, o *Observations, p part, slot int) error {
 	if err := a.next(ctx); err != nil {
 		return err
 	}
@@ -199,9 +205,9 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p part) error 
 		return device.Range(b, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
 	}
 	n := device.Uint32(uint32(p.n))
-	step := append(a.head(true), of(o.ids, 4), of(o.inputs, 4*a.cell.Features), n, of(o.votes, 1), device.Ptr(a.scratch))
+	step := append(a.head(true), of(o.ids, 4), of(o.inputs, 4*a.cell.Features), n, of(o.votes, 1), device.Ptr(a.scratch), a.memory.hostArena())
 	decide := append(a.head(false), of(o.ids, 4), of(o.votes, 1), n, device.Ptr(a.stamps), of(o.decisions, 1),
-		device.Ptr(a.scratch), device.Uint32(a.sequence), device.Mapped(a.result, 0, a.result.Size()))
+		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.hostArena())
 	blocks, _ := a.cell.Shape()
 	if err := a.stream.Launch(a.step, a.shape(blocks, (p.n+127)/128), step...); err != nil {
 		return err

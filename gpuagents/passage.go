@@ -20,9 +20,19 @@ const (
 	sweep                // all pages in order: those that have passed make room at once, but for the last ones
 )
 
+// set is pages that are held together.
+type set struct {
+	pages  []uint64
+	up     int      // so many of them, the first, are brought to the device; the others may be in host memory
+	counts []uint32 // the observations of each; nil: it is no matter
+}
+
+// still says that pages of a set stay where they are.
+func (s set) still() bool { return s.up < len(s.pages) }
+
 // all are sets of all pages, consecutive ones each, in the order of a sweep: it begins where the last one has ended, since what was there
 // then is on the device. The caller does not change them.
-func (m *memory) all() [][]uint64 {
+func (m *memory) all() []set {
 	if m.forth == nil {
 		size := len(m.made)
 		if !m.resident {
@@ -32,44 +42,79 @@ func (m *memory) all() [][]uint64 {
 		for i := range pages {
 			pages[i] = uint64(i)
 		}
-		m.forth = slices.Collect(slices.Chunk(pages, size))
+		m.forth = sets(pages, size)
 	}
-	sets := m.forth
+	order := m.forth
 	if m.back {
-		sets = slices.Clone(sets)
-		slices.Reverse(sets)
+		order = slices.Clone(order)
+		slices.Reverse(order)
 	}
 	m.back = !m.back && !m.resident
-	return sets
+	return order
+}
+
+// sets are so many of pages each, to be on the device.
+func sets(pages []uint64, size int) (all []set) {
+	for chunk := range slices.Chunk(pages, size) {
+		all = append(all, set{pages: chunk, up: len(chunk)})
+	}
+	return all
 }
 
 // cut makes sets of pages that are on the device at once. The slice becomes the sets'.
-func (m *memory) cut(pages []uint64) [][]uint64 {
+func (m *memory) cut(pages []uint64) []set {
 	if m.resident || len(pages) <= m.usable() {
-		return [][]uint64{pages}
+		return []set{{pages: pages, up: len(pages)}}
 	}
 	slices.Sort(pages)
 	if m.back {
 		slices.Reverse(pages)
 	}
 	m.back = !m.back
-	return slices.Collect(slices.Chunk(pages, max(1, m.usable()/2)))
+	return sets(pages, max(1, m.usable()/2))
 }
 
-// each brings sets of pages to the device, one after the other, and calls f for each set while all of it is there: its frames are in
+// place makes sets of pages of which a launch takes what it needs from where they are, in host memory too; counts are the observations
+// by page. They are sets of cut where the device has more room than host memory, which may have to hold a whole set: its pages may all be
+// in the store.
+func (m *memory) place(pages []uint64, counts []uint32) []set {
+	if m.resident || m.host == nil || len(pages) > m.host.Count() && m.host.Count() <= m.usable() {
+		return m.cut(pages)
+	}
+	size := len(pages)
+	if size > m.host.Count() {
+		size = max(1, m.host.Count()/2) // the next set may come from the store meanwhile
+	}
+	slices.Sort(pages)
+	all := sets(pages, max(1, size))
+	for i := range all {
+		s := &all[i]
+		// Those that are better brought up first, the busiest before the others; half the frames are for what is there.
+		slices.SortStableFunc(s.pages, func(a, b uint64) int { return int(counts[b]) - int(counts[a]) })
+		s.counts = make([]uint32, len(s.pages))
+		for k, page := range s.pages {
+			s.counts[k] = counts[page]
+		}
+		for s.up = 0; s.up < min(len(s.pages), m.usable()/2) && m.worthy(s.counts[s.up]); s.up++ {
+		}
+	}
+	return all
+}
+
+// each brings sets of pages to where they are to be, one after the other, and calls f for each set while all of it is there: its frames are in
 // table. While f runs, the sets behind it come and those before it go. A page is in one set at most. f marks the set, best once
 // its launches are under way, and waits for them even when it fails, unless the memory is resident. The end of ctx is looked at
 // between two sets.
-func (m *memory) each(ctx context.Context, sets [][]uint64, how passage, f func(i int) error) error {
+func (m *memory) each(ctx context.Context, sets []set, how passage, f func(i int) error) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
 	if !m.resident {
 		return m.pass(ctx, sets, how, f)
 	}
-	for i, set := range sets {
+	for i, s := range sets {
 		if !m.whole {
-			if err := m.create(ctx, set, func(page uint64) error { return m.hold(ctx, []uint64{page}) }); err != nil {
+			if err := m.create(ctx, s.pages, func(page uint64) error { return m.hold(ctx, []uint64{page}) }); err != nil {
 				return classed(err)
 			}
 		}
@@ -87,7 +132,7 @@ func (m *memory) mark(pages []uint64) {
 	}
 }
 
-// arrival is a set that is on the device: pins of pages, in that order.
+// arrival is a set that is where it is to be: pins of pages, in that order.
 type arrival struct {
 	pages []uint64
 	pins  []pager.Pin
@@ -95,20 +140,22 @@ type arrival struct {
 }
 
 // pass is each of a memory with fewer frames than pages. Two goroutines bring sets and send them away, and have ended when it returns.
-func (m *memory) pass(ctx context.Context, sets [][]uint64, how passage, f func(i int) error) error {
+func (m *memory) pass(ctx context.Context, sets []set, how passage, f func(i int) error) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	largest := 1
-	for _, set := range sets {
-		largest = max(largest, len(set))
+	largest, room := 1, m.usable()
+	for _, s := range sets {
+		if largest = max(largest, len(s.pages)); s.still() {
+			room = m.host.Count()
+		}
 	}
-	most := max(1, m.usable()/largest) // sets that have frames at once
+	most := max(1, room/largest)       // sets that have frames at once
 	slots := make(chan struct{}, most) // taken by those that have; as many have room in the other channels
 	come, gone := make(chan arrival, most), make(chan []uint64, most)
 	var work sync.WaitGroup
 	work.Go(func() {
 		defer close(come)
-		for _, set := range sets {
+		for _, s := range sets {
 			select {
 			case slots <- struct{}{}:
 			case <-inner.Done():
@@ -117,7 +164,7 @@ func (m *memory) pass(ctx context.Context, sets [][]uint64, how passage, f func(
 			if inner.Err() != nil {
 				return
 			}
-			a := m.bring(inner, set)
+			a := m.bring(inner, s)
 			if come <- a; a.err != nil {
 				return
 			}
@@ -125,10 +172,10 @@ func (m *memory) pass(ctx context.Context, sets [][]uint64, how passage, f func(
 	})
 	work.Go(func() {
 		left := len(sets)
-		for set := range gone {
+		for pages := range gone {
 			if left--; how == sweep && left >= most {
 				// What stays for want of room below keeps the pages that need its frames from coming, which say why.
-				_ = m.pager.DoneWith(inner, onDevice, set...)
+				_ = m.pager.DoneWith(inner, onDevice, pages...)
 			}
 			<-slots
 		}
@@ -156,7 +203,7 @@ func (m *memory) meet(ctx context.Context, come <-chan arrival, gone chan<- []ui
 		}
 		if err == nil {
 			for i, page := range a.pages {
-				m.set(page, a.pins[i].Frame())
+				m.entry(page, a.pins[i].Tier(), a.pins[i].Frame())
 			}
 			err = f(done)
 		}
@@ -170,10 +217,13 @@ func (m *memory) meet(ctx context.Context, come <-chan arrival, gone chan<- []ui
 	return done, nil
 }
 
-// bring holds a set on the device for writing. Pages that are not there are made.
-func (m *memory) bring(ctx context.Context, set []uint64) (a arrival) {
+// bring holds a set for writing. Pages that are not there are made.
+func (m *memory) bring(ctx context.Context, s set) (a arrival) {
+	if s.still() {
+		return m.reach(ctx, s)
+	}
 	var fresh []uint64
-	for _, page := range set {
+	for _, page := range s.pages {
 		if m.made[page] {
 			a.pages = append(a.pages, page)
 		} else {
@@ -191,5 +241,18 @@ func (m *memory) bring(ctx context.Context, set []uint64) (a arrival) {
 		a.pages, a.pins = append(a.pages, page), append(a.pins, h)
 		return nil
 	})
+	return a
+}
+
+// reach is bring of a set of which pages stay where they are. Pages are made on the device before any is held: there may be no other frame.
+func (m *memory) reach(ctx context.Context, s set) (a arrival) {
+	a.pages = s.pages
+	if a.err = m.create(ctx, s.pages, func(uint64) error { return nil }); a.err != nil {
+		return a
+	}
+	if a.pins, a.err = m.pager.PinAll(ctx, s.pages[:s.up], onDevice, pager.ForWriting, nil); a.err != nil {
+		return a
+	}
+	a.pins, a.err = m.pager.PinInPlace(ctx, s.pages[s.up:], pager.ForWriting, a.pins)
 	return a
 }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -367,4 +369,163 @@ func TestStoreFull(t *testing.T) {
 	if !errors.Is(err, tiers.ErrFull) {
 		t.Errorf("1,200 pages into 3 MiB: %v, want ErrFull", err)
 	}
+}
+
+// inPages are observations for agents of some pages, so many for each page and for as many agents, in the order of the pages.
+func inPages(s *simulation, each func(page int) int) (ids []uint32, inputs []float32) {
+	a := s.agents
+	size := a.layout.Slots * a.layout.Agents
+	for page := range a.pages {
+		for k := range each(page) {
+			if id := page*size + k; int64(id) < a.n {
+				ids = append(ids, uint32(id))
+			}
+		}
+	}
+	inputs = make([]float32, len(ids)*a.cell.Features)
+	for i := range inputs {
+		inputs[i] = float32(i%7) - 3
+	}
+	return ids, inputs
+}
+
+// observePages brings observations into a swarm with few frames and into one with all, whose answers are the same.
+func observePages(t *testing.T, paged, whole *simulation, each func(page int) int) Outcome {
+	t.Helper()
+	ids, inputs := inPages(paged, each)
+	var out [2]Outcome
+	for i, s := range []*simulation{paged, whole} {
+		var err error
+		if out[i], err = s.agents.Observe(t.Context(), ids, inputs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff(out[0], out[1]); d != "" {
+		t.Fatalf("few frames and all differ: %s", d)
+	}
+	return out[0]
+}
+
+// placed are a swarm of few frames on the device, with all of its pages in memory, and one that has a frame for each.
+func placed(t *testing.T, frames int) (paged, whole *simulation) {
+	t.Helper()
+	d := openNamed(t, *deviceName)
+	paged = openPaged(t, d, newBudget(int64(frames)*testPage, 1<<30), pagedTexts["gru"]).(*simulation)
+	whole = openPaged(t, d, nil, pagedTexts["gru"]).(*simulation)
+	t.Cleanup(func() {
+		if err := errors.Join(paged.close(), whole.close()); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, s := range []*simulation{paged, whole} {
+		mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+	}
+	return paged, whole
+}
+
+// brought is how many pages have come to the device for a reason.
+func brought(s *simulation, reason string) (n uint64) {
+	for _, m := range s.pager.Stats().Migrations {
+		if m.To == "gpu" && m.Reason == reason {
+			n += m.Pages
+		}
+	}
+	return n
+}
+
+// TestObservedInPlace: an observation of each page steps agents where their pages are, in one launch, and brings none of them to the device. A
+// page that is observed very often is brought up first.
+func TestObservedInPlace(t *testing.T) {
+	paged, whole := placed(t, 4)
+	before := brought(paged, "demand")
+	out := observePages(t, paged, whole, func(int) int { return 1 })
+	if out.Stepped != uint64(paged.agents.pages) {
+		t.Errorf("%d of %d observations made a step", out.Stepped, paged.agents.pages)
+	}
+	on := 0
+	for _, up := range paged.heat.up {
+		if up {
+			on++
+		}
+	}
+	if n := brought(paged, "demand") - before; n != 0 || on > 4 {
+		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, paged.agents.pages)
+	}
+	cold := slices.Index(paged.heat.up, false)
+	observePages(t, paged, whole, func(page int) int {
+		if page == cold {
+			return testPage / busBytes
+		}
+		return 1
+	})
+	if n := brought(paged, "demand") - before; n > 1 || !paged.heat.up[cold] { // it may have come in the background before
+		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, testPage/busBytes, paged.heat.up[cold])
+	}
+}
+
+// TestPagesFollowObservations: pages in host memory that are observed more often than those on the device come to be there.
+func TestPagesFollowObservations(t *testing.T) {
+	paged, whole := placed(t, 4)
+	observePages(t, paged, whole, func(int) int { return 1 })
+	var hot []int
+	for page, up := range paged.heat.up {
+		if !up && len(hot) < 3 {
+			hot = append(hot, page)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for there := false; !there; {
+		if ctx.Err() != nil {
+			t.Fatalf("pages %v are observed most, and are not all on the device: %v", hot, paged.heat)
+		}
+		observePages(t, paged, whole, func(page int) int {
+			if slices.Contains(hot, page) {
+				return testPage/busBytes - 1 // less than brings it up at once
+			}
+			return 1
+		})
+		there = true
+		for _, page := range hot {
+			there = there && paged.heat.up[page]
+		}
+	}
+	if brought(paged, "hint") == 0 {
+		t.Error("nothing came in the background")
+	}
+}
+
+// TestManyOfOneAgent: more observations of one agent than launches that are put into the stream at once take effect in their order, and
+// are all counted, as are those that are refused.
+func TestManyOfOneAgent(t *testing.T) {
+	paged, whole := placed(t, 4)
+	const n = 2*resultSlots + 5
+	features := paged.agents.cell.Features
+	ids, inputs := make([]uint32, n), make([]float32, n*features)
+	r := rand.New(rand.NewPCG(5, 6))
+	for i := range inputs {
+		inputs[i] = 4 * (r.Float32() - 0.5)
+	}
+	ids[3] = uint32(paged.agents.n) // there is no such agent
+	inputs[7*features] = float32(math.NaN())
+	out, err := paged.agents.Observe(t.Context(), ids, inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Stepped != n-2 || out.Outside != 1 || out.Refused != 1 {
+		t.Errorf("%d steps, %d outside and %d refused of %d", out.Stepped, out.Outside, out.Refused, n)
+	}
+	for i := range ids {
+		one, err := whole.agents.Observe(t.Context(), ids[i:i+1], inputs[i*features:][:features])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.Votes[0] != out.Votes[i] || one.Decisions[0] != out.Decisions[i] {
+			t.Errorf("observation %d: vote %d and decision %d together, %d and %d alone", i, out.Votes[i], out.Decisions[i], one.Votes[0], one.Decisions[0])
+		}
+		if i == n-1 && !slices.Equal(one.Tally, out.Tally) {
+			t.Errorf("tally %v together, %v alone", out.Tally, one.Tally)
+		}
+	}
+	pair{paged, whole}.check(t)
 }

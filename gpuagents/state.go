@@ -230,7 +230,7 @@ func scatter[T any](order []int, src []T, width int) []T {
 
 // sets cuts the pages of the runs into sets that fit on the device together and puts the runs into the order of the sets: those of
 // set i end before ends[i].
-func (s *state) sets() (sets [][]uint64, ends []int) {
+func (s *state) sets() (sets []set, ends []int) {
 	var pages []uint64
 	for _, r := range s.runs {
 		if !s.touched[r.Frame] {
@@ -246,7 +246,7 @@ func (s *state) sets() (sets [][]uint64, ends []int) {
 	}
 	setOf := make(map[uint32]int, len(pages))
 	for i, set := range sets {
-		for _, page := range set {
+		for _, page := range set.pages {
 			setOf[uint32(page)] = i
 		}
 	}
@@ -319,7 +319,7 @@ func (s *state) observe(ctx context.Context, obs *batch.Observations) (*batch.De
 			return fmt.Errorf("%w: %w", ErrDevice, err)
 		}
 		first = ends[i]
-		s.mark(sets[i])
+		s.mark(sets[i].pages)
 		if err := s.stream.Sync(ctx); err != nil {
 			return fmt.Errorf("%w: %w", ErrDevice, err)
 		}

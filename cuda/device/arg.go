@@ -65,7 +65,8 @@ const RangeAlign = 16
 func Range(b Buffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: b, off: off, n: n} }
 
 // Mapped passes n bytes of host memory from off on, off a multiple of RangeAlign, which the kernel reads and writes over
-// the bus: right for a word that says that something is done, slow for data.
+// the bus: right for a word that says that something is done, and for data of which a launch needs little. Additions to it are atomic
+// among the threads of the device, and not beside the host.
 func Mapped(h HostBuffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: h, off: off, n: n} }
 
 // Uint32 passes an unsigned 32-bit integer.

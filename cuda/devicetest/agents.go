@@ -1,6 +1,7 @@
 package devicetest
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -54,7 +55,9 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		n = min(n, 40_000/c.class)
 	}
 	c.swarm(min(n, 20_000))
-	arena, frames := c.scatter()
+	sparse := !strings.Contains(kernel, "_tick")
+	arena, other, frames := c.scatter(sparse)
+	host := changed(other)
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
 	head := []Param{changed(arena), {Arg: device.Uint64(uint64(c.layout.PageBytes))}, constant(device.Bytes(frames)), constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words))}
 	scratch := make([]uint64, kernels.AgentScratch)
@@ -62,7 +65,7 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		scratch[i] = r.Uint64()
 	}
 	kept, result, sequence := changed(device.Bytes(scratch)), changed(make([]byte, 8*kernels.AgentResultWords)), Param{Arg: device.Uint32(1 + r.Uint32N(1<<31))}
-	if strings.Contains(kernel, "_tick") {
+	if !sparse {
 		first, count := 0, len(frames)
 		if r.IntN(2) == 0 { // some of the pages, or none
 			first = r.IntN(len(frames))
@@ -76,7 +79,7 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	votes := make([]byte, len(agents))
 	if kernel != "step_decide" {
 		return append(head, constant(device.Bytes(c.table)), word(c.groups), constant(device.Bytes(agents)), constant(device.Bytes(inputs)),
-			word(len(agents)), changed(votes), kept)
+			word(len(agents)), changed(votes), kept, host)
 	}
 	stamps := make([]uint32, c.groups)
 	for i := range stamps {
@@ -91,22 +94,27 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	scratch[kernels.AgentStepped], scratch[kernels.AgentRefused] = r.Uint64N(100), r.Uint64N(100)
 	kept = changed(device.Bytes(scratch))
 	return append(head, word(c.groups), constant(device.Bytes(agents)), constant(votes), word(len(agents)),
-		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result)
+		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result, host)
 }
 
-// scatter puts the pages into frames in any order, with frames between them that hold nothing.
-func (c *agentCase) scatter() (arena []byte, frames []uint32) {
+// scatter puts the pages into frames of two arenas in any order, with frames between them that hold nothing; of those of ticks there is
+// one arena.
+func (c *agentCase) scatter(two bool) (arena, host []byte, frames []uint32) {
 	size := c.layout.PageBytes
 	pages := len(c.pages) / size
-	arena = make([]byte, (pages+c.r.IntN(3))*size)
-	for i := range arena {
-		arena[i] = poison
-	}
+	empty := func() []byte { return bytes.Repeat([]byte{poison}, (pages+c.r.IntN(3))*size) }
+	arena, host = empty(), empty()
+	inHost := c.r.Perm(len(host) / size)
 	for page, frame := range c.r.Perm(len(arena) / size)[:pages] {
-		frames = append(frames, uint32(frame))
-		copy(arena[frame*size:], c.pages[page*size:][:size])
+		entry, to := uint32(frame), arena
+		if two && c.r.IntN(2) == 0 {
+			frame, to = inHost[page], host
+			entry = uint32(frame) | 1<<kernels.AgentHostBit
+		}
+		frames = append(frames, entry)
+		copy(to[frame*size:], c.pages[page*size:][:size])
 	}
-	return arena, frames
+	return arena, host, frames
 }
 
 // changed is memory that a launch writes.

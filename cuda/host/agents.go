@@ -25,7 +25,7 @@ func init() {
 
 // agentSwarm is an agent-addressed swarm as its kernels get it.
 type agentSwarm struct {
-	arena                             []byte
+	arena, host                       []byte
 	pageBytes                         uint64
 	frames                            []uint32 // by page
 	offsets, words                    []uint32
@@ -43,7 +43,11 @@ func openAgents(b *Block, groups int) *agentSwarm {
 
 // variable is what stands in a page from a variable on.
 func (s *agentSwarm) variable(page, v int) []byte {
-	return s.arena[uint64(s.frames[page])*s.pageBytes:][:s.pageBytes][s.offsets[v]:]
+	arena, frame := s.arena, uint64(s.frames[page])
+	if frame>>kernels.AgentHostBit != 0 {
+		arena, frame = s.host, frame&(1<<kernels.AgentHostBit-1)
+	}
+	return arena[frame*s.pageBytes:][:s.pageBytes][s.offsets[v]:]
 }
 
 func (s *agentSwarm) counts(group int) []uint32 {
@@ -116,6 +120,7 @@ func agentTick(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 func agentStep(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 	s := openAgents(b, 6)
 	cell := open(s, Mem[uint32](b, 5))
+	s.host = Mem[byte](b, 12)
 	agents, inputs, votes, scratch := Mem[uint32](b, 7), Mem[float32](b, 8), Mem[byte](b, 10), Mem[uint64](b, 11)
 	features := int(s.words[kernels.AgentFeatures])
 	held := make([]float32, features)
@@ -161,6 +166,7 @@ func (s *agentSwarm) revote(scratch []uint64, group int, vote *byte, best int) {
 // stepDecide is the twin of step_decide.cu.
 func stepDecide(b *Block) {
 	s := openAgents(b, 5)
+	s.host = Mem[byte](b, 14)
 	agents, votes, stamps, decisions := Mem[uint32](b, 6), Mem[byte](b, 7), Mem[uint32](b, 9), Mem[byte](b, 10)
 	scratch, sequence, result := Mem[uint64](b, 11), b.Uint32(12), Mem[uint64](b, 13)
 	first, end := b.Part(uint64(b.Uint32(8)))

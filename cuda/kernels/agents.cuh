@@ -52,15 +52,15 @@ struct BF16 {
 
 // The swarm as a kernel sees it.
 struct Swarm {
-  unsigned char *pages; // frames
+  unsigned char *pages, *host; // frames on the device, and in host memory; of the latter only sparse launches know
   u64 page_bytes;
   const unsigned *frames; // by page: its frame, of no meaning for a page that the launch has nothing to do with
   const unsigned *params;
   unsigned offsets[SWARM_VARS], agents, slots, groups, candidates; // agents a group, groups a page and of the swarm
   unsigned inverse; // 2^32 over agents
 
-  __device__ __forceinline__ Swarm(unsigned char *p, u64 bytes, const unsigned *table, const unsigned *layout, const unsigned *words, unsigned n)
-      : pages(p), page_bytes(bytes), frames(table), params(words), agents(layout[0]), slots(layout[1]), groups(n), candidates(words[AGENT_CANDIDATES]) {
+  __device__ __forceinline__ Swarm(unsigned char *p, u64 bytes, const unsigned *table, const unsigned *layout, const unsigned *words, unsigned n, unsigned char *h = 0)
+      : pages(p), host(h), page_bytes(bytes), frames(table), params(words), agents(layout[0]), slots(layout[1]), groups(n), candidates(words[AGENT_CANDIDATES]) {
     for (int v = 0; v < SWARM_VARS; v++) offsets[v] = layout[2 + v];
     inverse = 0xffffffffu / agents;
   }
@@ -71,9 +71,18 @@ struct Swarm {
     return g + (i - g * agents >= agents);
   }
 
-  __device__ __forceinline__ unsigned char *variable(unsigned frame, unsigned v) const { return pages + frame * page_bytes + offsets[v]; }
-  __device__ __forceinline__ u64 *round(unsigned frame, unsigned slot) const { return (u64 *)variable(frame, AGENT_VAR_ROUND) + slot; }
-  __device__ __forceinline__ unsigned *counts(unsigned frame, unsigned slot) const { return (unsigned *)variable(frame, AGENT_VAR_COUNTS) + slot * candidates; }
+  // Where a page is by its entry in frames. One in host memory is stepped there, over the bus: additions to it are atomic among the threads of
+  // this device, and nobody else looks at it before the launch has ended.
+  __device__ __forceinline__ unsigned char *at(unsigned entry) const {
+    return (entry >> AGENT_HOST_BIT ? host : pages) + (entry & (1u << AGENT_HOST_BIT) - 1) * page_bytes;
+  }
+  // In a page that is so in the memory of the device, by its frame, or anywhere, by where it is.
+  __device__ __forceinline__ unsigned char *variable(unsigned frame, unsigned v) const { return variable(pages + frame * page_bytes, v); }
+  __device__ __forceinline__ unsigned char *variable(unsigned char *page, unsigned v) const { return page + offsets[v]; }
+  template <class Page> __device__ __forceinline__ u64 *round(Page page, unsigned slot) const { return (u64 *)variable(page, AGENT_VAR_ROUND) + slot; }
+  template <class Page> __device__ __forceinline__ unsigned *counts(Page page, unsigned slot) const {
+    return (unsigned *)variable(page, AGENT_VAR_COUNTS) + slot * candidates;
+  }
   __device__ __forceinline__ unsigned char decide(const unsigned *counts) const {
     return (unsigned char)decision(counts, candidates, params[AGENT_RULE], params[AGENT_QUORUM]);
   }
@@ -156,13 +165,14 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
 
 // Where an addressed agent is.
 struct Place {
-  unsigned frame, slot, at; // the frame of the page, its group's slot, the agent in the page
+  unsigned char *page;
+  unsigned slot, at; // its group's slot, the agent in the page
 };
 
 __device__ __forceinline__ Place place(const Swarm &s, unsigned agent) {
   const unsigned group = agent / s.agents, page = group / s.slots;
   Place p;
-  p.frame = s.frames[page];
+  p.page = s.at(s.frames[page]);
   p.slot = group - page * s.slots;
   p.at = agent - page * s.slots * s.agents;
   return p;
@@ -184,7 +194,7 @@ __device__ __forceinline__ void open_sparse(Sparse *b) {
 __device__ __forceinline__ void revote(const Swarm &s, Sparse *b, const Place &p, unsigned char *vote, unsigned old, unsigned best) {
   if (old == best + 1) return;
   *vote = (unsigned char)(best + 1);
-  unsigned *counts = s.counts(p.frame, p.slot);
+  unsigned *counts = s.counts(p.page, p.slot);
   atomicAdd(&counts[best], 1u);
   atomicAdd(&b->tally[best], 1);
   if (old - 1 >= s.candidates) return; // 0, or what no kernel has written

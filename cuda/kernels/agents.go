@@ -47,6 +47,10 @@ const (
 	AgentGRUBlocks      = 4     // blocks of 128 threads of the gru kernels that a multiprocessor has room for, with 128 registers a thread
 )
 
+// AgentHostBit is the bit of an entry of frames that says of a launch of StepParams and DecideParams that the frame is one in host memory.
+// Ticks know frames on the device only.
+const AgentHostBit = 31
+
 // What a tick does with the votes that it counts, when a swarm is stepped in several launches.
 const (
 	AgentTickSilent  = iota // nothing: another tick of these pages follows
@@ -136,6 +140,7 @@ var StepParams = append(agentParams[:len(agentParams):len(agentParams)],
 	device.Param{Name: "n", Kind: device.KindUint32},
 	device.Param{Name: "votes", Kind: device.KindBuffer}, // out uint8[n]: a candidate, or AgentNoVote of what is refused
 	device.Param{Name: "scratch", Kind: device.KindBuffer},
+	device.Param{Name: "host", Kind: device.KindBuffer}, // frames in host memory, of page_bytes each; any memory if no entry says AgentHostBit
 )
 
 // DecideParams is the signature of step_decide.
@@ -154,6 +159,7 @@ var DecideParams = []device.Param{
 	{Name: "scratch", Kind: device.KindBuffer},
 	{Name: "sequence", Kind: device.KindUint32}, // not 0, and in no stamp
 	{Name: "result", Kind: device.KindBuffer},
+	{Name: "host", Kind: device.KindBuffer}, // as of the step
 }
 
 var agentParams = []device.Param{

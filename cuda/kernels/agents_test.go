@@ -32,6 +32,7 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		{"AGENT_VAR_TRACE", AgentVarTrace},
 		{"AGENT_MOST_CANDIDATES", AgentMostCandidates},
 		{"AGENT_NO_VOTE", AgentNoVote},
+		{"AGENT_HOST_BIT", AgentHostBit},
 		{"AGENT_SPAN", AgentSpan},
 		{"AGENT_SPAN_LEAKY", AgentSpanLeaky},
 		{"AGENT_SPAN_GROUPS", AgentSpanGroups},

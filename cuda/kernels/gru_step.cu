@@ -42,10 +42,10 @@ __device__ __forceinline__ void prefetch(const void *at) {
 extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
 KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
             const unsigned *table, unsigned groups, const unsigned *agents, const float *inputs, unsigned n, unsigned char *votes,
-            unsigned long long *scratch) {
+            unsigned long long *scratch, unsigned char *host) {
   __shared__ Shared shared;
   __shared__ Sparse block;
-  const Swarm s(pages, page_bytes, frames, layout, params, groups);
+  const Swarm s(pages, page_bytes, frames, layout, params, groups, host);
   const Net net(&shared, table, s.candidates);
   open_sparse(&block);
   const unsigned lane = threadIdx.x % 32, features = params[AGENT_FEATURES];
@@ -55,8 +55,8 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
   // Observations that are there have their agents read two tiles ahead, and those brought nearer one tile ahead.
   const auto agent_of = [&](u64 i) { return OWNS && i < n ? __ldcs(agents + i) : 0; };
   const auto is_there = [&](u64 i) { return OWNS && i < n; };
-  const auto row_of = [&](const Place &p) { return s.variable(p.frame, AGENT_VAR_ROW) + (u64)p.at * ROW; };
-  const auto vote_of = [&](const Place &p) { return s.variable(p.frame, AGENT_VAR_VOTE) + p.at; };
+  const auto row_of = [&](const Place &p) { return s.variable(p.page, AGENT_VAR_ROW) + (u64)p.at * ROW; };
+  const auto vote_of = [&](const Place &p) { return s.variable(p.page, AGENT_VAR_VOTE) + p.at; };
   unsigned next = agent_of(first + mine), later = agent_of(first + warps * TILE + mine);
   for (; first < n; first += warps * TILE) {
     const u64 own = first + mine;

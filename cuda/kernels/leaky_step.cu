@@ -4,9 +4,9 @@
 extern "C" __global__ void __launch_bounds__(256)
 leaky_step(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
            const float *weights, unsigned groups, const unsigned *agents, const float *inputs, unsigned n, unsigned char *votes,
-           unsigned long long *scratch) {
+           unsigned long long *scratch, unsigned char *host) {
   __shared__ Sparse block;
-  const Swarm s(pages, page_bytes, frames, layout, params, groups);
+  const Swarm s(pages, page_bytes, frames, layout, params, groups, host);
   const Leaky cell(params);
   const unsigned I = params[AGENT_FEATURES];
   open_sparse(&block);
@@ -20,10 +20,10 @@ leaky_step(unsigned char *pages, unsigned long long page_bytes, const unsigned *
       continue;
     }
     const Place p = place(s, agent);
-    unsigned char *vote = s.variable(p.frame, AGENT_VAR_VOTE) + p.at;
+    unsigned char *vote = s.variable(p.page, AGENT_VAR_VOTE) + p.at;
     const unsigned old = *vote;
-    ((float2 *)s.variable(p.frame, AGENT_VAR_INPUT))[p.at] = make_float2(current, gain);
-    float *potential = (float *)s.variable(p.frame, AGENT_VAR_POTENTIAL) + p.at, *trace = (float *)s.variable(p.frame, AGENT_VAR_TRACE) + p.at;
+    ((float2 *)s.variable(p.page, AGENT_VAR_INPUT))[p.at] = make_float2(current, gain);
+    float *potential = (float *)s.variable(p.page, AGENT_VAR_POTENTIAL) + p.at, *trace = (float *)s.variable(p.page, AGENT_VAR_TRACE) + p.at;
     const unsigned best = cell.step(potential, trace, current, gain);
     votes[i] = (unsigned char)best;
     revote(s, &block, p, vote, old, best);

@@ -5,15 +5,15 @@
 extern "C" __global__ void __launch_bounds__(256)
 step_decide(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
             unsigned groups, const unsigned *agents, const unsigned char *votes, unsigned n, unsigned *stamps, unsigned char *decisions,
-            unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
+            unsigned long long *scratch, unsigned sequence, unsigned long long *result, unsigned char *host) {
   __shared__ bool last;
-  const Swarm s(pages, page_bytes, frames, layout, params, groups);
+  const Swarm s(pages, page_bytes, frames, layout, params, groups, host);
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x) {
     unsigned char outcome = AGENT_NO_VOTE;
     if (votes[i] != AGENT_NO_VOTE) {
       const Place p = place(s, agents[i]);
-      outcome = s.decide(s.counts(p.frame, p.slot));
-      if (atomicExch(&stamps[agents[i] / s.agents], sequence) != sequence) *s.round(p.frame, p.slot) += 1;
+      outcome = s.decide(s.counts(p.page, p.slot));
+      if (atomicExch(&stamps[agents[i] / s.agents], sequence) != sequence) *s.round(p.page, p.slot) += 1;
     }
     decisions[i] = outcome;
   }
