@@ -3,7 +3,6 @@ package gpuagents
 import (
 	"context"
 	"flag"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -13,12 +12,15 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
+	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
 var (
 	pagedPages = flag.Int("paged-pages", 0, "pages of the swarms of the benchmarks of paging; 0: 12,288, and 96 on the host device")
 	pagedBytes = flag.Int("paged-bytes", 2<<20, "the size of those pages")
 	pagedBatch = flag.Int("paged-batch", 65536, "observations of a batch of BenchmarkPagedZipf")
+	pagedWarm  = flag.Int("paged-warm", 10, "batches of BenchmarkPagedZipf before those that are measured, in which pages change places")
+	pagedFar   = flag.Bool("paged-far", false, "the pages that BenchmarkPagedZipf observes most are in host memory at first")
 	pagedTicks = flag.Int("paged-ticks", 1, "ticks of an entry of BenchmarkPagedTick, which a page makes one after the other while it is on the device")
 )
 
@@ -124,8 +126,34 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
+// observedThere is the part of observations whose page was on the device when they were made.
+func observedThere(a *Agents, ids []uint32) float64 {
+	n := 0
+	for _, id := range ids {
+		if a.memory.heat.up[a.page(id)] {
+			n++
+		}
+	}
+	return float64(n) / float64(len(ids))
+}
+
+// stepRepeats times the launches of observations but for the first one, of a swarm with a frame for each page, once more.
+func stepRepeats(b *testing.B, a *Agents, o *Observations) float64 {
+	b.Helper()
+	again := *o
+	again.launches = o.launches[1:]
+	start := time.Now()
+	if _, err := a.Step(context.Background(), &again); err != nil {
+		b.Fatal(err)
+	}
+	return time.Since(start).Seconds()
+}
+
 // BenchmarkPagedZipf is batches of observations of random agents of groups that are addressed with a frequency of 1/rank, the groups that are
-// addressed most beside one another: by a swarm with frames for a quarter of its pages, and by one that has a frame for each.
+// addressed most beside one another: by a swarm with frames for a quarter of its pages, and by one that has a frame for each. on-device is the part
+// of the observations whose page was there, of the first and the last tenth of the batches; gpu-pages and cpu-pages are the pages that were held in
+// either memory in a batch, moved-MB what was copied up and down. Of a swarm with a frame for each page it says how many launches a batch had, and what
+// part of the time loading took, and the launches after the first: those of agents with several observations in a batch.
 func BenchmarkPagedZipf(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	var rates [2]float64
@@ -142,6 +170,9 @@ func BenchmarkPagedZipf(b *testing.B) {
 		next := func() (ids []uint32, inputs []float32) {
 			for range *pagedBatch {
 				g := min(sort.SearchFloat64s(sums, r.Float64()*sum), a.groups-1)
+				if *pagedFar { // the frames were filled from the first page on
+					g = (g + a.groups/2) % a.groups
+				}
 				ids = append(ids, uint32(g*a.cell.Agents+r.IntN(a.cell.Agents)))
 			}
 			inputs = make([]float32, len(ids)*a.cell.Features)
@@ -150,23 +181,58 @@ func BenchmarkPagedZipf(b *testing.B) {
 			}
 			return ids, inputs
 		}
-		var took []float64
-		for i := range b.N + 10 {
+		var took, load, repeats, launches, there []float64
+		ctx, batches := context.Background(), b.N+*pagedWarm
+		var before pager.Stats
+		for i := range batches {
 			ids, inputs := next()
+			if i == *pagedWarm {
+				before = a.memory.pager.Stats()
+			}
 			start := time.Now()
-			out, err := a.Observe(context.Background(), ids, inputs)
+			o, err := a.Load(ids, inputs)
+			loaded := time.Since(start)
+			if err == nil {
+				last[k].Report, err = a.Step(ctx, o)
+			}
+			if err == nil {
+				last[k].Votes, last[k].Decisions, err = o.Outcome(ctx)
+			}
+			end := time.Since(start)
 			if err != nil {
 				b.Fatal(err)
 			}
-			last[k] = out
-			if i >= 10 {
-				took = append(took, time.Since(start).Seconds())
+			there = append(there, observedThere(a, ids))
+			if i >= *pagedWarm {
+				took, load = append(took, end.Seconds()), append(load, loaded.Seconds()/end.Seconds())
+				launches = append(launches, float64(len(o.launches)))
+			}
+			for range 5 {
+				if parts == 1 && i == batches-1 && len(o.launches) > 1 { // the last of them: they step agents again
+					repeats = append(repeats, stepRepeats(b, a, o))
+				}
+			}
+			if err := o.Close(); err != nil {
+				b.Fatal(err)
 			}
 		}
 		rates[k] = float64(*pagedBatch) / median(took)
 		if parts > 1 {
-			st := a.memory.pager.Stats().Memory[onDevice]
-			b.ReportMetric(float64(st.Hits)/math.Max(1, float64(st.Hits+st.Misses)), "page-hits")
+			part := max(1, batches/10)
+			b.ReportMetric(median(there[:part]), "first-on-device")
+			b.ReportMetric(median(there[batches-part:]), "last-on-device")
+			after := a.memory.pager.Stats()
+			for tier, name := range []string{"gpu-pages", "cpu-pages"} {
+				b.ReportMetric(float64(after.Memory[tier].Hits-before.Memory[tier].Hits)/float64(b.N), name)
+			}
+			up, down := after.Memory[onDevice].In-before.Memory[onDevice].In, after.Memory[onDevice].Out-before.Memory[onDevice].Out
+			b.ReportMetric(float64(up+down)*float64(a.layout.PageBytes)/1e6/float64(b.N), "moved-MB")
+		} else {
+			b.ReportMetric(median(launches), "launches")
+			b.ReportMetric(median(load), "load-share")
+			if len(repeats) > 0 {
+				b.ReportMetric(median(repeats)/median(took), "repeats-share")
+			}
 		}
 		if err := a.Close(); err != nil {
 			b.Fatal(err)
