@@ -49,6 +49,21 @@ func (b *budget) onDevice(pages, pageBytes int) (share, error) {
 	return s, nil
 }
 
+// halve gives half of the frames on the device back, as far as the least that so many pages need. It returns false when there are no more
+// than those, or no budget: pages then have no other place.
+func (s *share) halve(pages, pageBytes int) bool {
+	least := min(pages, leastFrames)
+	if s.of == nil || s.frames <= least {
+		return false
+	}
+	n := max(least, s.frames/2)
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	back := int64(s.frames-n) * int64(pageBytes)
+	s.frames, s.deviceBytes, s.of.device = n, s.deviceBytes-back, s.of.device+back
+	return true
+}
+
 // takeHost takes up to so many frames in host memory, unless it has some.
 func (s *share) takeHost(needed, pageBytes int) {
 	s.hostNeeded = needed

@@ -77,11 +77,11 @@ func TestCustomLeaky(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(agents), 6))
 			for batch := range 4 {
 				o := observations(r, 20, 2000, 1)
-				want, err := builtIn.observe(t.Context(), o)
+				want, _, err := builtIn.observe(t.Context(), o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, err := custom.observe(t.Context(), o)
+				got, _, err := custom.observe(t.Context(), o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -113,7 +113,7 @@ func TestCustomOscillator(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(agents), 7))
 				for batch := range 3 {
 					o := observations(r, groups, 300, 1)
-					got, err := s.observe(t.Context(), o)
+					got, _, err := s.observe(t.Context(), o)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -57,13 +57,18 @@ func newMemory(dev device.Device, b *budget, pageBytes, pages int) (m *memory, e
 	if m.share, err = b.onDevice(pages, pageBytes); err != nil {
 		return nil, err
 	}
-	n := m.share.frames
-	m.resident = n == pages
-	// One slab: kernels find a frame by its number.
-	m.frames, err = gpuframes.NewDevice(gpuframes.Options{Device: dev, Count: n, PageSize: pageBytes, SlabBytes: int64(n) * int64(pageBytes)})
-	if err != nil {
-		m.share.give()
-		return nil, fmt.Errorf("%d of %d pages of %d bytes: %w", n, pages, pageBytes, err)
+	for { // one slab: kernels find a frame by its number
+		n := m.share.frames
+		m.resident = n == pages
+		m.frames, err = gpuframes.NewDevice(gpuframes.Options{Device: dev, Count: n, PageSize: pageBytes, SlabBytes: int64(n) * int64(pageBytes)})
+		if err == nil {
+			break
+		}
+		// Others have taken what the budget had been promised: fewer frames hold the same pages.
+		if !errors.Is(err, device.ErrOutOfMemory) || !m.share.halve(pages, pageBytes) {
+			m.share.give()
+			return nil, fmt.Errorf("%d of %d pages of %d bytes: %w", n, pages, pageBytes, err)
+		}
 	}
 	m.arena, _ = m.frames.Buffer(0)
 	return m, nil

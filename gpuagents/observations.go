@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
@@ -249,6 +250,63 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 	}
 	out.Votes, out.Decisions, err = o.Outcome(ctx)
 	return out, err
+}
+
+// observeParts is Observe in parts, and says how often the device had no room for one. Votes, decisions and state are those of one part,
+// because all observations of a group are in the same one. After an error the state is undefined.
+func (a *Agents) observeParts(ctx context.Context, parts *pieces, ids []uint32, inputs []float32) (votes, decisions []byte, halved int, err error) {
+	var order []int // observations by group, each group's in their order; nil: all at once have been enough so far
+	var partIDs []uint32
+	var partInputs []float32
+	features, size := a.cell.Features, uint32(a.cell.Agents)
+	halved, err = parts.each(len(ids), func(from, most int) (end int, err error) {
+		o := (*Observations)(nil)
+		if end = from + most; end-from == len(ids) {
+			o, err = a.Load(ids, inputs)
+		} else {
+			if order == nil {
+				order = make([]int, len(ids))
+				for i := range order {
+					order[i] = i
+				}
+				sort.SliceStable(order, func(i, k int) bool { return ids[order[i]]/size < ids[order[k]]/size })
+				votes, decisions = make([]byte, len(ids)), make([]byte, len(ids))
+			}
+			for end < len(ids) && ids[order[end-1]]/size == ids[order[end]]/size {
+				end++
+			}
+			partIDs, partInputs = partIDs[:0], partInputs[:0]
+			for _, i := range order[from:end] {
+				partIDs, partInputs = append(partIDs, ids[i]), append(partInputs, inputs[i*features:][:features]...)
+			}
+			o, err = a.Load(partIDs, partInputs)
+		}
+		if err != nil {
+			return end, unfit(err)
+		}
+		defer func() { err = errors.Join(err, o.Close()) }()
+		if _, err := a.Step(ctx, o); err != nil {
+			return end, err
+		}
+		v, d, err := o.Outcome(ctx)
+		if err != nil {
+			return end, err
+		}
+		if order == nil {
+			votes, decisions = v, d
+			return end, nil
+		}
+		for k, i := range order[from:end] {
+			votes[i], decisions[i] = v[k], d[k]
+		}
+		return end, nil
+	}, func() error {
+		if _, err := a.dev.Trim(); err != nil {
+			return fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+		return nil
+	})
+	return votes, decisions, halved, err
 }
 
 // Close releases the memory on the device, after work whose wait was given up. A second call does nothing.

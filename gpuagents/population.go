@@ -20,6 +20,8 @@ type population interface {
 	restored(ctx context.Context) error
 	// reset makes all pages zeros, the state of agents that have seen nothing.
 	reset(ctx context.Context) error
+	// reduce has entries go in smaller launches, or ends that. The answers are the same bits.
+	reduce(on bool)
 	// close releases everything on the device.
 	close() error
 }
@@ -39,6 +41,7 @@ type answer struct {
 	kind         string
 	data         []byte
 	observations int // that were applied
+	halved       int // how often they were too many for the device's memory
 }
 
 // newPopulation makes the agents of a swarm, with pages of what b has. An error that is a *jobs.Error lays it to the swarm's record,

@@ -21,6 +21,7 @@ type simulation struct {
 	agents *Agents
 	seed   uint64
 	every  swarm.Checkpoint
+	parts  pieces
 }
 
 func newSimulation(dev device.Device, b *budget, spec *swarm.Spec, groups int) (*simulation, error) {
@@ -87,16 +88,19 @@ func (s *simulation) observe(ctx context.Context, data []byte) (answer, error) {
 		return answer{}, err
 	}
 	dec := &batch.AgentDecisions{Agent: o.Agent}
+	halved := 0
 	if len(o.Agent) > 0 {
-		out, err := s.agents.Observe(ctx, o.Agent, o.Features)
+		dec.Vote, dec.Decision, halved, err = s.agents.observeParts(ctx, &s.parts, o.Agent, o.Features)
 		if err != nil {
 			return answer{}, err
 		}
-		dec.Vote, dec.Decision = out.Votes, out.Decisions
 	}
 	data, err = dec.Encode()
-	return answer{jobs.EntryDecide, data, len(o.Agent)}, err
+	return answer{jobs.EntryDecide, data, len(o.Agent), halved}, err
 }
+
+// reduce implements population.
+func (s *simulation) reduce(on bool) { s.parts.reduced = on }
 
 // check says what is wrong with observations that a stranger sent.
 func (s *simulation) check(o *batch.AgentObservations) error {
@@ -128,7 +132,11 @@ func (s *simulation) tick(ctx context.Context, data []byte) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	r, err := s.agents.tickAll(ctx, context.WithoutCancel(ctx), t.Count, tickLaunches)
+	launches := tickLaunches
+	if s.parts.reduced {
+		launches = 1
+	}
+	r, err := s.agents.tickAll(ctx, context.WithoutCancel(ctx), t.Count, launches)
 	if err != nil { // where ctx has ended, the pages are between two positions, and are forgotten
 		return answer{}, err
 	}

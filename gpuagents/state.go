@@ -36,6 +36,8 @@ type state struct {
 	weights     device.Buffer
 	io          [8]staging // by the constants below
 
+	parts pieces
+
 	seen    []int32 // by group: the run of this batch, or -1
 	touched []bool  // by page: it is in this batch
 	runs    []kernels.Run
@@ -56,7 +58,7 @@ const (
 
 var ioPurpose = [8]string{"runs", "times", "features", "scores", "decisions", "counts", "leaders", "rounds"}
 
-// staging is a buffer that grows and never shrinks.
+// staging is a buffer that grows, until it is given up.
 type staging struct{ buf device.Buffer }
 
 func newState(dev device.Device, b *budget, spec *swarm.Spec, groups int) (_ *state, err error) {
@@ -142,13 +144,16 @@ func (s *state) apply(ctx context.Context, e jobs.Entry) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	dec, err := s.observe(context.WithoutCancel(ctx), obs)
+	dec, halved, err := s.observe(context.WithoutCancel(ctx), obs)
 	if err != nil {
 		return answer{}, err
 	}
 	data, err := dec.Encode()
-	return answer{jobs.EntryDecide, data, obs.Len()}, err
+	return answer{jobs.EntryDecide, data, obs.Len(), halved}, err
 }
+
+// reduce implements population.
+func (s *state) reduce(on bool) { s.parts.reduced = on }
 
 // check says what is wrong with a batch that a stranger sent.
 func (s *state) check(o *batch.Observations) error {
@@ -281,17 +286,43 @@ func (s *state) launch(first, end int) error {
 	return s.stream.Launch(s.kernel, g, args...)
 }
 
-// observe steps the agents of the groups addressed, in the order of the batch, and returns one decision an observation.
-// obs has passed check. On an error the state is undefined and the shard starts again from its checkpoint.
-func (s *state) observe(ctx context.Context, obs *batch.Observations) (*batch.Decisions, error) {
+// observe steps the agents of the groups addressed, in the order of the batch, and returns one decision an observation, and how often
+// the device had no room for as many. obs has passed check. On an error the state is undefined and the shard starts again from its
+// checkpoint.
+func (s *state) observe(ctx context.Context, obs *batch.Observations) (dec *batch.Decisions, halved int, err error) {
 	n, candidates := obs.Len(), len(s.bound.Cell.Candidates)
-	dec := &batch.Decisions{
+	dec = &batch.Decisions{
 		Group: obs.Group, Row: obs.Row, Read: obs.Read, Timestamp: obs.Timestamp, Value: obs.Value,
 		Score: make([]float32, n), Decision: make([]uint32, n), Candidates: candidates,
 		Counts: make([]uint32, n*candidates), Leader: make([]uint64, n), Round: make([]uint64, n),
 	}
-	if n == 0 {
-		return dec, nil
+	// Observations take effect in their order wherever a batch is cut, so that answers do not depend on it.
+	halved, err = s.parts.each(n, func(from, most int) (int, error) {
+		to := min(n, from+most)
+		return to, s.observePart(ctx, obs, dec, from, to)
+	}, s.trim)
+	return dec, halved, err
+}
+
+// trim gives up the memory that a batch does not need to be begun.
+func (s *state) trim() error {
+	for i := range s.io {
+		if err := s.io[i].close(); err != nil {
+			return fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+	}
+	if _, err := s.dev.Trim(); err != nil {
+		return fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	return nil
+}
+
+// observePart is observe from one observation up to another. An errFit has changed nothing.
+func (s *state) observePart(ctx context.Context, all *batch.Observations, whole *batch.Decisions, from, to int) error {
+	n, candidates := to-from, len(s.bound.Cell.Candidates)
+	obs := &batch.Observations{Group: all.Group[from:to], Time: all.Time[from:to], Features: all.Features[from*s.inputs : to*s.inputs]}
+	dec := &batch.Decisions{
+		Score: whole.Score[from:to], Decision: whole.Decision[from:to], Counts: whole.Counts[from*candidates : to*candidates], Round: whole.Round[from:to],
 	}
 	moved := s.plan(obs.Group)
 	sets, ends := s.sets()
@@ -307,10 +338,10 @@ func (s *state) observe(ctx context.Context, obs *batch.Observations) (*batch.De
 	sizes := [8]int{ioRuns: 16 * len(s.runs)} // of what is written later
 	for i, data := range [8][]byte{ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
 		if err := s.io[i].size(s.dev, max(len(data), len(outputs[i]), sizes[i]), ioPurpose[i]); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+			return unfit(err)
 		}
 		if err := s.io[i].buf.Write(0, data); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+			return fmt.Errorf("%w: %w", ErrDevice, err)
 		}
 	}
 	first := 0
@@ -325,21 +356,24 @@ func (s *state) observe(ctx context.Context, obs *batch.Observations) (*batch.De
 		}
 		return nil
 	}); err != nil {
-		return nil, err
+		return err
 	}
 	for i, data := range outputs {
 		if err := s.io[i].buf.Read(0, data); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+			return fmt.Errorf("%w: %w", ErrDevice, err)
 		}
 	}
 	if moved {
-		dec.Score, dec.Decision, dec.Round = scatter(s.order, dec.Score, 1), scatter(s.order, dec.Decision, 1), scatter(s.order, dec.Round, 1)
-		dec.Counts, leaders = scatter(s.order, dec.Counts, candidates), scatter(s.order, leaders, 1)
+		copy(dec.Score, scatter(s.order, dec.Score, 1))
+		copy(dec.Decision, scatter(s.order, dec.Decision, 1))
+		copy(dec.Round, scatter(s.order, dec.Round, 1))
+		copy(dec.Counts, scatter(s.order, dec.Counts, candidates))
+		leaders = scatter(s.order, leaders, 1)
 	}
 	for i, l := range leaders {
-		dec.Leader[i] = uint64(obs.Group[i])*uint64(s.layout.Agents) + uint64(l)
+		whole.Leader[from+i] = uint64(obs.Group[i])*uint64(s.layout.Agents) + uint64(l)
 	}
-	return dec, nil
+	return nil
 }
 
 // blockSize is one thread an agent in whole warps, as far as a block goes.
@@ -354,11 +388,8 @@ func (b *staging) size(dev device.Device, n int, purpose string) error {
 	if b.buf != nil && b.buf.Size() >= int64(n) {
 		return nil
 	}
-	if b.buf != nil {
-		if err := b.buf.Close(); err != nil {
-			return err
-		}
-		b.buf = nil
+	if err := b.close(); err != nil {
+		return err
 	}
 	buf, err := dev.Alloc(int64(n+n/2+64), purpose) // half as much again, so that batches of like size grow it once
 	if err != nil {
@@ -366,6 +397,16 @@ func (b *staging) size(dev device.Device, n int, purpose string) error {
 	}
 	b.buf = buf
 	return nil
+}
+
+// close gives the memory back. A second call does nothing.
+func (b *staging) close() error {
+	if b.buf == nil {
+		return nil
+	}
+	err := b.buf.Close()
+	b.buf = nil
+	return err
 }
 
 // close releases everything on the device.
@@ -380,10 +421,8 @@ func (s *state) close() error {
 			errs = append(errs, b.Close())
 		}
 	}
-	for _, b := range s.io {
-		if b.buf != nil {
-			errs = append(errs, b.buf.Close())
-		}
+	for i := range s.io {
+		errs = append(errs, s.io[i].close())
 	}
 	return errors.Join(errs...)
 }

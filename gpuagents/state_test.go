@@ -151,7 +151,7 @@ func TestCutInvariance(t *testing.T) {
 			out := &batch.Decisions{}
 			for at := 0; at < n; {
 				to := min(at+next(), n)
-				dec, err := s.observe(t.Context(), cut(all, at, to))
+				dec, _, err := s.observe(t.Context(), cut(all, at, to))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -243,7 +243,7 @@ func BenchmarkObserve(b *testing.B) {
 			defer s.close() //nolint:errcheck // a benchmark
 			o := observations(rand.New(rand.NewPCG(1, 1)), 64, 4096, 1)
 			for b.Loop() {
-				if _, err := s.observe(b.Context(), o); err != nil {
+				if _, _, err := s.observe(b.Context(), o); err != nil {
 					b.Fatal(err)
 				}
 			}

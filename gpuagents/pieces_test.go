@@ -1,0 +1,100 @@
+package gpuagents
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/faults"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// TestPieces: swarms whose batches are cut, because they are reduced or because there is no room for more, answer as others do and have
+// the same pages.
+func TestPieces(t *testing.T) {
+	for name, text := range pagedTexts {
+		t.Run(name, func(t *testing.T) {
+			d := faults.New(openHost(t))
+			p := pair{whole: openPaged(t, openHost(t), nil, text), paged: openPaged(t, d, nil, text)}
+			defer func() {
+				if err := errors.Join(p.whole.close(), p.paged.close()); err != nil {
+					t.Error(err)
+				}
+			}()
+			r := rand.New(rand.NewPCG(5, 5))
+			halved := 0
+			for i := range 60 {
+				p.paged.reduce(i%20 >= 10)
+				if i%5 == 0 { // a batch takes more than this, and a group less
+					d.Room(int64(800 << r.IntN(3)))
+				}
+				if i%5 == 3 {
+					d.Room(0)
+				}
+				e := randomEntry(t, r, p.whole)
+				if e.Kind == jobs.EntryQuery {
+					d.Room(0)
+				}
+				a, err := p.whole.apply(t.Context(), e)
+				b, gotErr := p.paged.apply(t.Context(), e)
+				if err != nil || gotErr != nil {
+					t.Fatalf("entry %d, a %s: %v, %v", i, e.Kind, err, gotErr)
+				}
+				if a.kind != b.kind || !bytes.Equal(a.data, b.data) || a.halved != 0 {
+					t.Fatalf("entry %d, a %s, halved %d times: other answers", i, e.Kind, b.halved)
+				}
+				halved += b.halved
+			}
+			p.check(t)
+			if halved == 0 {
+				t.Error("there was room for every batch")
+			}
+		})
+	}
+}
+
+// TestPiecesFloor: a batch for which there is no room at all is an error of the device, and has changed nothing.
+func TestPiecesFloor(t *testing.T) {
+	d := faults.New(openHost(t))
+	s := openState(t, d, "name: x\nagents_per_group: 4\n", 3)
+	d.Fail(faults.Alloc, 0, 1000, device.ErrOutOfMemory)
+	obs := observations(rand.New(rand.NewPCG(1, 1)), 3, 50, 1)
+	if _, halved, err := s.observe(t.Context(), obs); !errors.Is(err, ErrDevice) || classOf(err) != classMemory || halved == 0 {
+		t.Fatalf("halved %d times: %v", halved, err)
+	}
+	if s.made[0] {
+		t.Error("a page was made")
+	}
+}
+
+// TestFewerFrames: a shard for whose pages the device has less room than the budget says takes fewer frames, and gives the others back.
+func TestFewerFrames(t *testing.T) {
+	d := faults.New(openHost(t))
+	d.Room(5 * testPage)
+	b := newBudget(100*testPage, 200*testPage)
+	spec, err := swarm.Parse("test.yaml", []byte(pagedTexts["gru"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.PageSize = testPage
+	p, err := newPopulation(d, b, spec, spec.Groups())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := p.pages().frames.Count(); n > 5 || n < leastFrames || b.device != int64(100-n)*testPage {
+		t.Errorf("%d frames, %d bytes left", n, b.device)
+	}
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+	d.Room(testPage)
+	if _, err := newPopulation(d, b, spec, spec.Groups()); !errors.Is(err, device.ErrOutOfMemory) || !hopeless(err) {
+		t.Errorf("no room: %v", err)
+	}
+	if b.device != 100*testPage || b.host != 200*testPage {
+		t.Errorf("%d and %d bytes left", b.device, b.host)
+	}
+}
