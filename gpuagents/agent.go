@@ -34,8 +34,16 @@ type Options struct {
 	Name string
 	// Device runs the swarms. It belongs to the caller, who closes it after the agent has ended.
 	Device device.Device
-	Queue  Queue
-	Logger *slog.Logger
+	// Open opens the device anew when it has broken; what it returns is the agent's, who closes it. nil: Device is used again, which only
+	// helps where it mends itself.
+	Open func(ctx context.Context) (device.Device, error)
+	// OpenHost opens a device that serves the shards while the other fails: the host device. It is the agent's, who closes it. nil: there
+	// is none, and shards stay on the device.
+	OpenHost func(ctx context.Context) (device.Device, error)
+	// Patience is how long failures are remembered, and how slowly the agent goes back to a better level.
+	Patience Patience
+	Queue    Queue
+	Logger   *slog.Logger
 	// Checkpoints keeps the state of shards across processes; nil: an agent that starts replays every log from its start.
 	// It belongs to this agent alone.
 	Checkpoints Checkpoints
@@ -62,8 +70,8 @@ type Agent struct {
 	running sync.WaitGroup
 	closed  chan struct{}
 
-	budget *budget      // of the pages of all shards
-	shards atomic.Int32 // served now
+	devices *devices
+	shards  atomic.Int32 // served now
 
 	mu     sync.Mutex
 	swarms map[string]*serving // by id
@@ -81,12 +89,14 @@ func Start(o Options) *Agent {
 		o.LeaseTTL = 10 * time.Second
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), budget: newBudget(o.PageMemory, o.HostPageMemory), swarms: map[string]*serving{}}
-	a.running.Add(1)
+	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), devices: newDevices(&o), swarms: map[string]*serving{}}
+	a.running.Add(2)
 	go func() { defer a.running.Done(); a.watch(ctx) }()
+	go func() { defer a.running.Done(); a.devices.care(ctx) }()
 	go func() {
 		<-ctx.Done()
 		a.running.Wait()
+		a.devices.close()
 		close(a.closed)
 	}()
 	return a
@@ -111,6 +121,15 @@ func (a *Agent) Stop() {
 
 // Shards is how many shards the agent serves now.
 func (a *Agent) Shards() int { return int(a.shards.Load()) }
+
+// Level is how far the agent's work is cut down because its device fails.
+func (a *Agent) Level() Level { return a.devices.level() }
+
+// Device is the one that the agent runs on, or comes back to from the host. It may be closed at any time, and then answers so.
+func (a *Agent) Device() device.Device { return a.devices.current() }
+
+// Health says with an ErrEmergency why the agent takes no work.
+func (a *Agent) Health() error { return a.devices.health() }
 
 // Closed is closed when the agent has ended.
 func (a *Agent) Closed() <-chan struct{} { return a.closed }
@@ -167,7 +186,11 @@ func (a *Agent) serve(ctx context.Context, id string, of *serving) {
 			a.removeCheckpoint(ShardID{id, shardIndex})
 		}
 	}()
-	for ctx.Err() == nil {
+	for {
+		a.devices.ready(ctx)
+		if ctx.Err() != nil {
+			return
+		}
 		lease, err := a.o.Queue.Acquire(ctx, id+".0", a.o.Name, a.o.LeaseTTL, log)
 		if err != nil {
 			if ctx.Err() == nil && !errors.Is(err, jobs.ErrHeld) {
@@ -176,22 +199,7 @@ func (a *Agent) serve(ctx context.Context, id string, of *serving) {
 			pause(ctx, a.o.LeaseTTL/10)
 			continue
 		}
-		work, cancel := context.WithCancelCause(ctx)
-		stop := make(chan struct{})
-		var watch sync.WaitGroup
-		watch.Add(1)
-		go func() {
-			defer watch.Done()
-			select {
-			case <-lease.Lost():
-				cancel(jobs.ErrFenced)
-			case <-stop:
-			}
-		}()
-		err = a.work(work, *of.record.Load(), shardIndex, log)
-		close(stop)
-		watch.Wait()
-		cancel(nil)
+		err = a.hold(ctx, lease, *of.record.Load(), shardIndex, log)
 		if rerr := lease.Release(context.WithoutCancel(ctx)); rerr != nil {
 			log.Warn("lease not released", "error", rerr)
 		}
@@ -206,11 +214,49 @@ func (a *Agent) serve(ctx context.Context, id string, of *serving) {
 			return
 		case errors.Is(err, jobs.ErrFenced):
 			log.Warn("shard lost to another agent", "error", err)
+		case errors.Is(err, errMoved):
+			log.Info("shard goes elsewhere", "level", a.Level().String())
 		default:
 			log.Error("shard failed, starting again", "error", err)
 			pause(ctx, time.Second)
 		}
 	}
+}
+
+// hold works on a shard as long as the lease and the device last.
+func (a *Agent) hold(ctx context.Context, lease jobs.Lease, s jobs.Swarm, shard int, log *slog.Logger) error {
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	leave, took := (<-chan struct{})(nil), make(chan (<-chan struct{}), 1)
+	stop := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			select {
+			case <-lease.Lost():
+				cancel(jobs.ErrFenced)
+				return
+			case leave = <-took:
+			case <-leave:
+				cancel(errMoved)
+				return
+			case <-stop:
+				return
+			}
+		}
+	})
+	defer watch.Wait()
+	defer close(stop)
+	seat, until, err := a.devices.take(work)
+	if err != nil {
+		return err
+	}
+	defer a.devices.give(seat)
+	took <- until
+	if err = a.work(work, seat, s, shard, log); err != nil {
+		a.devices.failed(seat, err)
+	}
+	return err
 }
 
 // pause waits for d or for ctx.

@@ -20,7 +20,7 @@ import (
 // work serves one shard. The state of the agents is a function of the log, so an agent that takes over builds it again by
 // reading from its own last checkpoint, or from the start of the log when it has none, and writes nothing until it is past
 // what its predecessor has answered. It returns nil when the log says that nothing follows.
-func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Logger) error {
+func (a *Agent) work(ctx context.Context, on *seat, s jobs.Swarm, shard int, log *slog.Logger) error {
 	in, out := a.o.Queue.Log(s.ID, shard, jobs.In), a.o.Queue.Log(s.ID, shard, jobs.Out)
 	last, err := out.Last(ctx)
 	if err != nil {
@@ -34,9 +34,13 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	if err != nil {
 		return w.reject(ctx, w.answered+1, err)
 	}
-	state, err := newPopulation(a.o.Device, a.budget, spec, s.Groups)
+	state, err := newPopulation(on.dev, on.budget, spec, s.Groups)
 	if err != nil {
 		err = fmt.Errorf("swarm %s: %w", s.Name, err)
+		// A swarm that has answers was served where there was room; one that a device fails to make may be made another time.
+		if w.answered > 0 || on.which == hostSeat || !hopeless(err) {
+			return classed(err)
+		}
 		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
 			err = jobs.Errorf(jobs.CodeDevice, "%v", err)
 		}
@@ -59,11 +63,11 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 	of := state.about()
 	defer a.o.Metrics.serving(of.cell)()
 	log.Info("serving shard", "shard", shard, "groups", s.Groups, "agents", of.agents, "pages", len(state.pages().dirty),
-		"device", a.o.Device.Properties().Name, "answered", last.Ref)
+		"device", on.dev.Properties().Name, "answered", last.Ref)
 	state.pages().counts = a.o.Metrics.ofPages()
 	keep = a.openCheckpoint(s, shard, state, log)
 	reader, err := keep.restore(ctx, state, in, w.answered)
-	if room := (errRoom{}); errors.As(err, &room) && keep == nil { // a store that is not there now may be there later
+	if room := (errRoom{}); errors.As(err, &room) && keep == nil && w.answered == 0 && on.which != hostSeat { // a store that is not there now may be there later
 		return w.reject(ctx, w.answered+1, room.refused())
 	}
 	if err != nil {
@@ -89,6 +93,7 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 		case <-keep.due():
 			err = keep.tick(context.WithoutCancel(ctx), state)
 		case e := <-entries.next:
+			state.reduce(a.Level() >= Reduced)
 			if err = a.apply(ctx, of.cell, state, w, e); err == nil {
 				err = keep.applied(context.WithoutCancel(ctx), state, e)
 			}
@@ -97,7 +102,7 @@ func (a *Agent) work(ctx context.Context, s jobs.Swarm, shard int, log *slog.Log
 				return keep.save(context.WithoutCancel(ctx), state)
 			}
 		case err = <-entries.failed:
-			if errors.Is(err, jobs.ErrDrain) { // what is applied need not be replayed by the next process
+			if errors.Is(err, jobs.ErrDrain) || errors.Is(err, errMoved) { // what is applied need not be replayed by whoever is next
 				err = errors.Join(err, keep.save(context.WithoutCancel(ctx), state))
 			}
 			return err
@@ -177,6 +182,7 @@ func (a *Agent) apply(ctx context.Context, cell string, st population, w *writer
 	case err != nil: // the shard starts again from its checkpoint
 		return fmt.Errorf("log entry %d: %w", e.Seq, err)
 	}
+	a.devices.did(done.halved)
 	a.o.Metrics.applied(cell, done.observations, time.Since(began))
 	return w.write(ctx, e.Seq, done.kind, done.data)
 }

@@ -1,0 +1,420 @@
+package gpuagents
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// devices is what the shards of an agent run on: the device that it was given, the next one where that has broken, and the host device as long
+// as neither does. Its methods may be called from several goroutines.
+type devices struct {
+	log      *slog.Logger
+	metrics  *Metrics
+	given    device.Device // the caller's
+	open     func(ctx context.Context) (device.Device, error)
+	openHost func(ctx context.Context) (device.Device, error) // nil: the device serves at OnHost too
+	budgets  [2]func() *budget                                // by seat
+
+	opening chan struct{} // taken by who opens a device
+
+	mu      sync.Mutex
+	state   degradation
+	seats   [2]*seat      // by the constants below; nil: to be opened
+	leaving [2]*seat      // the ones before, until the last shard has left
+	changed chan struct{} // closed when the level changes
+}
+
+// The two seats.
+const (
+	ownSeat = iota
+	hostSeat
+)
+
+// seat is a device with the shards on it.
+type seat struct {
+	which  int
+	dev    device.Device
+	owned  bool // it is closed when the last shard has left
+	budget *budget
+	users  int
+	leave  chan struct{} // closed when those who are there must go
+	gone   bool          // nobody comes any more
+	idle   chan struct{} // closed when it is gone and the device closed
+}
+
+// checkBytes is what a device is tried with: enough for every multiprocessor, and less than a millisecond.
+const checkBytes = 1 << 20
+
+// checkSum is the checksum of the pattern.
+const checkSum = 0x29ff4b426a73042c
+
+// checkPatience bounds a try.
+const checkPatience = 30 * time.Second
+
+// pattern is the data that a device is tried with.
+func pattern() []byte {
+	words := make([]uint32, checkBytes/4)
+	for i := range words {
+		words[i] = uint32(i) * 2654435761 // 2^32 over the golden ratio: every bit of a word changes
+	}
+	return device.Bytes(words)
+}
+
+// check has a device keep bytes, do a known computation over them, and give them back.
+func check(ctx context.Context, d device.Device) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	b, err := d.Alloc(checkBytes, "probe")
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	want, got := pattern(), make([]byte, checkBytes)
+	if err := b.Write(0, want); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	sum, err := device.Checksum(ctx, d, b, 0, checkBytes)
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	if err := b.Read(0, got); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	if sum != checkSum || !bytes.Equal(got, want) {
+		return fmt.Errorf("probe: %w: a known computation has the result %016x, not %016x, or its data came back changed", ErrDevice, sum, uint64(checkSum))
+	}
+	return nil
+}
+
+func newDevices(o *Options) *devices {
+	ds := &devices{
+		log: o.Logger, metrics: o.Metrics, given: o.Device, open: o.Open, openHost: o.OpenHost,
+		opening: make(chan struct{}, 1), changed: make(chan struct{}), state: degradation{Patience: o.Patience.withDefaults()},
+	}
+	if ds.open == nil {
+		ds.open = func(context.Context) (device.Device, error) { return o.Device, nil }
+	}
+	device, host := o.PageMemory, o.HostPageMemory
+	ds.budgets[ownSeat] = func() *budget { return newBudget(device, host) }
+	ds.budgets[hostSeat] = func() *budget { // all of it is host memory
+		if device > 0 && host > 1 {
+			return newBudget(host/2, host/2)
+		}
+		return newBudget(device, 0)
+	}
+	ds.seats[ownSeat] = ds.newSeat(ownSeat, o.Device)
+	return ds
+}
+
+func (ds *devices) newSeat(which int, d device.Device) *seat {
+	return &seat{which: which, dev: d, owned: d != ds.given, budget: ds.budgets[which](), leave: make(chan struct{}), idle: make(chan struct{})}
+}
+
+// level is where the agent is now.
+func (ds *devices) level() Level {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	return ds.state.level
+}
+
+// current is the device that is not the host's stand-in; the one that was given, while there is none.
+func (ds *devices) current() device.Device {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	if s := ds.seats[ownSeat]; s != nil {
+		return s.dev
+	}
+	return ds.given
+}
+
+// health says why no work is done here.
+func (ds *devices) health() error {
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	if ds.state.level < Emergency {
+		return nil
+	}
+	failed, of := ds.state.share(time.Now())
+	return fmt.Errorf("%w: %d of %d operations; it has given its shards back and takes none for now", ErrEmergency, failed, of)
+}
+
+// ready waits until work may be taken.
+func (ds *devices) ready(ctx context.Context) {
+	for {
+		ds.mu.Lock()
+		level, changed := ds.state.level, ds.changed
+		ds.mu.Unlock()
+		if level < Emergency {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// take gives a shard the seat that it belongs to now, and a channel that is closed when it must leave. Give it back. An errMoved says
+// that none may be taken.
+func (ds *devices) take(ctx context.Context) (*seat, <-chan struct{}, error) {
+	for {
+		ds.mu.Lock()
+		which := ds.serving()
+		if ds.state.level == Emergency {
+			ds.mu.Unlock()
+			return nil, nil, errMoved
+		}
+		if s := ds.seats[which]; s != nil {
+			s.users++
+			defer ds.mu.Unlock()
+			return s, s.leave, nil
+		}
+		ds.mu.Unlock()
+		if err := ds.fill(ctx, which); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// serving is the seat that shards belong to. ds.mu is held.
+func (ds *devices) serving() int {
+	if ds.state.level == OnHost && ds.openHost != nil {
+		return hostSeat
+	}
+	return ownSeat
+}
+
+// fill opens the device of a seat, once the one before it is closed: there may be no room for both.
+func (ds *devices) fill(ctx context.Context, which int) error {
+	select {
+	case ds.opening <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-ds.opening }()
+	ds.mu.Lock()
+	there, before := ds.seats[which] != nil, ds.leaving[which]
+	ds.mu.Unlock()
+	if there {
+		return nil
+	}
+	if before != nil {
+		select {
+		case <-before.idle:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	open := ds.open
+	if which == hostSeat {
+		open = ds.openHost
+	}
+	d, err := open(ctx)
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err = fmt.Errorf("%w: opening it again: %w", ErrDevice, err)
+		if which == ownSeat {
+			ds.metrics.rebuilt(err)
+			before := ds.state.level
+			ds.state.lost(time.Now())
+			ds.moved(before, err)
+		}
+		return err
+	}
+	ds.leaving[which] = nil
+	ds.seats[which] = ds.newSeat(which, d)
+	if which == ownSeat {
+		ds.metrics.rebuilt(nil)
+	}
+	p := d.Properties()
+	ds.log.Info("device opened", "device", p.Name, "model", p.Model, "generation", p.Generation)
+	return nil
+}
+
+// give takes a seat back.
+func (ds *devices) give(s *seat) {
+	ds.mu.Lock()
+	s.users--
+	last := s.gone && s.users == 0
+	ds.mu.Unlock()
+	if last {
+		ds.end(s)
+	}
+}
+
+// retire lets nobody come to a seat any more and sends those away who are there. ds.mu is held; the result, which may be nil, is to be called without it.
+func (ds *devices) retire(s *seat) (end func()) {
+	s.gone = true
+	ds.seats[s.which], ds.leaving[s.which] = nil, s
+	ds.clear(s)
+	if s.users > 0 {
+		return nil // the last one does it
+	}
+	return func() { ds.end(s) }
+}
+
+// clear sends those away who are at a seat. ds.mu is held.
+func (ds *devices) clear(s *seat) {
+	if s == nil {
+		return
+	}
+	close(s.leave)
+	s.leave = make(chan struct{})
+}
+
+// end closes the device of a seat that is gone.
+func (ds *devices) end(s *seat) {
+	if s.owned {
+		if err := s.dev.Close(); err != nil {
+			ds.log.Warn("closing a device", "device", s.dev.Properties().Name, "error", err)
+		}
+	}
+	close(s.idle)
+}
+
+// did says that an operation has ended well, and how often there was no room for it.
+func (ds *devices) did(halved int) {
+	ds.metrics.failedDevice(classMemory, halved)
+	ds.mu.Lock()
+	defer ds.mu.Unlock()
+	ds.state.done(time.Now(), false)
+}
+
+// failed says why the work at a seat has ended. What is no error of the device does not count, nor what follows from a device that has broken:
+// each shard on it fails, of one cause.
+func (ds *devices) failed(s *seat, err error) {
+	class := classOf(classed(err))
+	if class == "" {
+		return
+	}
+	ds.metrics.failedDevice(class, 1)
+	var end func()
+	ds.mu.Lock()
+	if !s.gone {
+		before := ds.state.level
+		ds.state.done(time.Now(), true)
+		if class == classBroken {
+			end = ds.retire(s)
+		}
+		ds.moved(before, err)
+	}
+	ds.mu.Unlock()
+	if end != nil {
+		end()
+	}
+}
+
+// moved does what follows from a change of level, if there was one. ds.mu is held.
+func (ds *devices) moved(before Level, cause error) {
+	level := ds.state.level
+	if level == before {
+		return
+	}
+	failed, of := ds.state.share(time.Now())
+	attrs := []any{"from", before.String(), "to", level.String(), "failed", failed, "of", of, "error", cause}
+	if level > before {
+		ds.log.Warn("the device fails: level entered", attrs...)
+	} else {
+		ds.log.Info("nothing has failed for a while: level left", attrs[:len(attrs)-2]...)
+	}
+	ds.metrics.levelled(level - before)
+	close(ds.changed)
+	ds.changed = make(chan struct{})
+	for which, s := range ds.seats {
+		if level == Emergency || which != ds.serving() {
+			ds.clear(s)
+		}
+	}
+}
+
+// care looks at the time, and at a device that serves no shards, until ctx ends.
+func (ds *devices) care(ctx context.Context) {
+	t := time.NewTicker(ds.state.Probe)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		if ds.level() == OnHost {
+			ds.probe(ctx)
+		}
+		var end func()
+		ds.mu.Lock()
+		if before := ds.state.level; ds.state.look(time.Now()) {
+			ds.moved(before, nil)
+		}
+		if s := ds.seats[hostSeat]; s != nil && ds.state.level < OnHost { // its memory is the machine's
+			end = ds.retire(s)
+		}
+		ds.mu.Unlock()
+		if end != nil {
+			end()
+		}
+	}
+}
+
+// probe tries the device that serves no shards, and opens it if need be.
+func (ds *devices) probe(ctx context.Context) {
+	ds.mu.Lock()
+	s := ds.seats[ownSeat]
+	if s != nil {
+		s.users++
+	}
+	ds.mu.Unlock()
+	if s == nil {
+		if err := ds.fill(ctx, ownSeat); err != nil && ctx.Err() == nil {
+			ds.log.Warn("the device cannot be opened; shards stay on the host", "error", err)
+		}
+		return // the next probe tries what was opened
+	}
+	defer ds.give(s)
+	err := check(ctx, s.dev)
+	if ctx.Err() != nil {
+		return
+	}
+	var end func()
+	ds.mu.Lock()
+	ds.state.probed(time.Now(), err == nil)
+	if err != nil && !s.gone && classOf(err) == classBroken {
+		end = ds.retire(s)
+	}
+	ds.mu.Unlock()
+	if end != nil {
+		end()
+	}
+	if err != nil {
+		ds.log.Warn("the device is not sound; shards stay on the host", "device", s.dev.Properties().Name, "error", err)
+	}
+}
+
+// close gives up what was opened. Nobody is at a seat any more.
+func (ds *devices) close() {
+	ds.mu.Lock()
+	var ends []func()
+	for _, s := range ds.seats {
+		if s != nil {
+			ends = append(ends, ds.retire(s))
+		}
+	}
+	ds.metrics.levelled(-ds.state.level)
+	ds.mu.Unlock()
+	for _, end := range ends {
+		if end != nil {
+			end()
+		}
+	}
+}

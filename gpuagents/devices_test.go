@@ -1,0 +1,26 @@
+package gpuagents
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/faults"
+)
+
+// TestProbe: a device that works passes the probe, and one that fails in any call does not.
+func TestProbe(t *testing.T) {
+	d := faults.New(openHost(t))
+	if err := check(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []faults.Op{faults.Alloc, faults.Launch, faults.Wait} {
+		d.Fail(op, 0, 1, device.ErrTransient)
+		if err := check(t.Context(), d); !errors.Is(err, device.ErrTransient) {
+			t.Errorf("%v: %v", op, err)
+		}
+	}
+	if err := check(t.Context(), d); err != nil {
+		t.Error(err)
+	}
+}
