@@ -35,6 +35,8 @@ type Patience struct {
 	Quiet time.Duration
 	// Probe is the time between two tries of a device that serves no shards; 0: 5 s.
 	Probe time.Duration
+	// Now is the clock of the window and the quiet time; nil: time.Now.
+	Now func() time.Time
 }
 
 func (p Patience) withDefaults() Patience {
@@ -45,6 +47,9 @@ func (p Patience) withDefaults() Patience {
 		if *d.to <= 0 {
 			*d.to = d.by
 		}
+	}
+	if p.Now == nil {
+		p.Now = time.Now
 	}
 	return p
 }

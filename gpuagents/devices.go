@@ -141,7 +141,7 @@ func (ds *devices) health() error {
 	if ds.state.level < Emergency {
 		return nil
 	}
-	failed, of := ds.state.share(time.Now())
+	failed, of := ds.state.share(ds.state.Now())
 	return fmt.Errorf("%w: %d of %d operations; it has given its shards back and takes none for now", ErrEmergency, failed, of)
 }
 
@@ -228,7 +228,7 @@ func (ds *devices) fill(ctx context.Context, which int) error {
 		if which == ownSeat {
 			ds.metrics.rebuilt(err)
 			before := ds.state.level
-			ds.state.lost(time.Now())
+			ds.state.lost(ds.state.Now())
 			ds.moved(before, err)
 		}
 		return err
@@ -289,7 +289,7 @@ func (ds *devices) did(halved int) {
 	ds.metrics.failedDevice(classMemory, halved)
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
-	ds.state.done(time.Now(), false)
+	ds.state.done(ds.state.Now(), false)
 }
 
 // failed says why the work at a seat has ended. What is no error of the device does not count, nor what follows from a device that has broken:
@@ -304,7 +304,7 @@ func (ds *devices) failed(s *seat, err error) {
 	ds.mu.Lock()
 	if !s.gone {
 		before := ds.state.level
-		ds.state.done(time.Now(), true)
+		ds.state.done(ds.state.Now(), true)
 		if class == classBroken {
 			end = ds.retire(s)
 		}
@@ -322,7 +322,7 @@ func (ds *devices) moved(before Level, cause error) {
 	if level == before {
 		return
 	}
-	failed, of := ds.state.share(time.Now())
+	failed, of := ds.state.share(ds.state.Now())
 	attrs := []any{"from", before.String(), "to", level.String(), "failed", failed, "of", of, "error", cause}
 	if level > before {
 		ds.log.Warn("the device fails: level entered", attrs...)
@@ -354,7 +354,7 @@ func (ds *devices) care(ctx context.Context) {
 		}
 		var end func()
 		ds.mu.Lock()
-		if before := ds.state.level; ds.state.look(time.Now()) {
+		if before := ds.state.level; ds.state.look(ds.state.Now()) {
 			ds.moved(before, nil)
 		}
 		if s := ds.seats[hostSeat]; s != nil && ds.state.level < OnHost { // its memory is the machine's
@@ -388,7 +388,7 @@ func (ds *devices) probe(ctx context.Context) {
 	}
 	var end func()
 	ds.mu.Lock()
-	ds.state.probed(time.Now(), err == nil)
+	ds.state.probed(ds.state.Now(), err == nil)
 	if err != nil && !s.gone && classOf(err) == classBroken {
 		end = ds.retire(s)
 	}

@@ -26,10 +26,10 @@ func TestPieces(t *testing.T) {
 			}()
 			r := rand.New(rand.NewPCG(5, 5))
 			halved := 0
-			for i := range 60 {
+			for i := range 150 {
 				p.paged.reduce(i%20 >= 10)
 				e := randomEntry(t, r, p.whole)
-				if e.Kind == jobs.EntryObserve && len(e.Data) > 4000 { // more than a few observations, so that two halves are not the floor
+				if i%6 == 0 && e.Kind == jobs.EntryObserve && len(e.Data) > 2200 { // more than a few observations, so that two halves are not the floor
 					d.Fail(faults.Alloc, r.IntN(5), 1+r.IntN(2), device.ErrOutOfMemory)
 				}
 				a, err := p.whole.apply(t.Context(), e)

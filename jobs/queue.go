@@ -111,7 +111,7 @@ type Agent struct {
 	Memory      int64     `json:"memory,omitempty"` // bytes of the device that it may use
 	Concurrency int       `json:"concurrency,omitempty"`
 	Running     int       `json:"running"` // jobs and batches now, on a GPU agent shards
-	State       string    `json:"state"`   // serving or draining
+	State       string    `json:"state"`   // serving or draining; reduced, host or emergency on a GPU agent whose device fails
 	Started     time.Time `json:"started"`
 	Seen        time.Time `json:"seen,omitzero"` // its last announcement, by the server's clock
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,12 +89,19 @@ func serve(cmd *cobra.Command) (err error) {
 	if onDevice, inHost, err = pageMemory(dev, onDevice, inHost, limit); err != nil {
 		return err
 	}
-	metrics, err := command.NewMetrics(cmd, healthy(dev), log)
+	var agent atomic.Pointer[gpuagents.Agent] // nil until it has started
+	current := func() device.Device {
+		if a := agent.Load(); a != nil {
+			return a.Device()
+		}
+		return dev
+	}
+	metrics, err := command.NewMetrics(cmd, healthy(current, &agent), log)
 	if err != nil {
 		return err
 	}
 	defer metrics.Close()
-	metrics.MustRegister(newDeviceMetrics(dev))
+	metrics.MustRegister(newDeviceMetrics(current))
 	counts, err := gpuagents.NewMetrics(metrics)
 	if err != nil {
 		return err
@@ -108,7 +116,13 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	o := gpuagents.Options{Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), PageMemory: onDevice, HostPageMemory: inHost}
+	o := gpuagents.Options{
+		Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), PageMemory: onDevice, HostPageMemory: inHost,
+		Open: func(ctx context.Context) (device.Device, error) { return cuda.Open(ctx, dev.Properties().Name, opts) },
+		OpenHost: func(ctx context.Context) (device.Device, error) {
+			return cuda.Open(ctx, "host", cuda.Options{Logger: log})
+		},
+	}
 	if data != "" {
 		o.Checkpoints = checkpoints{filepath.Join(data, "checkpoints")}
 	}
@@ -124,20 +138,24 @@ func serve(cmd *cobra.Command) (err error) {
 		}()
 		o.Snapshots = b
 	}
-	agent := gpuagents.Start(o)
+	serving := gpuagents.Start(o)
+	agent.Store(serving)
 	p := dev.Properties()
 	ctx, end := context.WithCancelCause(cmd.Context())
 	defer end(nil)
 	started := time.Now().UTC()
 	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
-		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: p.Model, Memory: p.MemoryBytes, Running: agent.Shards(), State: "serving", Started: started}
+		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: p.Model, Memory: p.MemoryBytes, Running: serving.Shards(), State: "serving", Started: started}
+		if level := serving.Level(); level != gpuagents.Normal {
+			a.State = level.String()
+		}
 		if ctx.Err() != nil {
 			a.State = "draining"
 		}
 		return a
 	}, log)
 	if err != nil {
-		agent.Stop()
+		serving.Stop()
 		return err
 	}
 	log.Info("gpuagent is ready", "name", name, "nats", url, "device", p.Name, "model", p.Model, "page_memory", onDevice, "host_page_memory", inHost)
@@ -154,7 +172,7 @@ func serve(cmd *cobra.Command) (err error) {
 	log.Info("draining", "reason", context.Cause(ctx))
 	last, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err = agent.Drain(last)
+	err = serving.Drain(last)
 	if cerr := entry.Close(last); cerr != nil {
 		log.Warn("the registry forgets this agent by itself", "error", cerr)
 	}

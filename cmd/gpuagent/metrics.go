@@ -4,22 +4,32 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents"
 )
 
 // healthPatience bounds a look at the device: a scrape of the metrics waits for it.
 const healthPatience = 2 * time.Second
 
-// healthy says why the device cannot be used, or nil.
-func healthy(d device.Device) func() error {
+// healthy says why no work is done, or nil: the agent takes none, or its device has failed and the host does not stand in for it.
+func healthy(current func() device.Device, agent *atomic.Pointer[gpuagents.Agent]) func() error {
 	return func() error {
+		if a := agent.Load(); a != nil {
+			if err := a.Health(); err != nil {
+				return err
+			}
+			if a.Level() == gpuagents.OnHost {
+				return nil
+			}
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
 		defer cancel()
-		if h := d.Health(ctx); h.State == device.Failed {
+		if h := current().Health(ctx); h.State == device.Failed {
 			return errors.New("the device has failed: " + strings.Join(h.Reasons, "; "))
 		}
 		return nil
@@ -28,17 +38,18 @@ func healthy(d device.Device) func() error {
 
 // deviceMetrics collects what the device says of itself when it is asked.
 type deviceMetrics struct {
-	d device.Device
+	current func() device.Device // which may be another one after a fault, of the same name
 
 	state, inUse, cached, temperature, power, busy, memoryBusy, ecc *prometheus.Desc
 }
 
-func newDeviceMetrics(d device.Device) *deviceMetrics {
+func newDeviceMetrics(current func() device.Device) *deviceMetrics {
+	d := current()
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("exoswarm_device_"+name, help, labels, prometheus.Labels{"device": d.Properties().Name})
 	}
 	return &deviceMetrics{
-		d:           d,
+		current:     current,
 		state:       desc("state", "1 for the state that the device is in: ok, degraded or failed.", "state"),
 		inUse:       desc("memory_in_use_bytes", "Device memory of open buffers."),
 		cached:      desc("memory_cached_bytes", "Device memory that is kept for the next buffers."),
@@ -61,7 +72,7 @@ func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
 func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
 	defer cancel()
-	h := m.d.Health(ctx)
+	h := m.current().Health(ctx)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

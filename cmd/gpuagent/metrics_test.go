@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -37,7 +38,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(newDeviceMetrics(dev))
+	reg.MustRegister(newDeviceMetrics(func() device.Device { return dev }))
 	counts, err := gpuagents.NewMetrics(reg)
 	if err != nil {
 		t.Fatal(err)
