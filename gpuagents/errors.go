@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // ErrDevice marks a failure of the accelerator; the shard's state on it is lost and is rebuilt from the log.
@@ -45,8 +46,13 @@ func classOf(err error) string {
 		is   error
 		name string
 	}{
-		{device.ErrSticky, classBroken}, {device.ErrLost, classBroken}, {device.ErrRestart, classBroken}, {device.ErrOutOfMemory, classMemory},
-		{device.ErrTimeout, classTimeout}, {device.ErrTransient, classTransient}, {ErrDevice, classOther},
+		{device.ErrSticky, classBroken},
+		{device.ErrLost, classBroken},
+		{device.ErrRestart, classBroken},
+		{device.ErrOutOfMemory, classMemory},
+		{device.ErrTimeout, classTimeout},
+		{device.ErrTransient, classTransient},
+		{ErrDevice, classOther},
 	} {
 		if errors.Is(err, c.is) {
 			return c.name
@@ -63,4 +69,10 @@ func hopeless(err error) bool {
 		}
 	}
 	return classOf(classed(err)) == ""
+}
+
+// noRoom says that a shard does not fit into the memory that there is.
+func noRoom(err error) bool {
+	refused := (*jobs.Error)(nil)
+	return errors.Is(err, device.ErrOutOfMemory) || errors.As(err, &refused) && refused.Code == jobs.CodeDevice
 }

@@ -37,9 +37,11 @@ func (a *Agent) work(ctx context.Context, on *seat, s jobs.Swarm, shard int, log
 	state, err := newPopulation(on.dev, on.budget, spec, s.Groups)
 	if err != nil {
 		err = fmt.Errorf("swarm %s: %w", s.Name, err)
-		// A swarm that has answers was served where there was room; one that a device fails to make may be made another time.
-		if w.answered > 0 || on.which == hostSeat || !hopeless(err) {
+		switch {
+		case !hopeless(err): // it may be made another time
 			return classed(err)
+		case noRoom(err) && (w.answered > 0 || on.which == hostSeat): // it was served where there was room, or will be; the device is well
+			return errors.New(err.Error() + ": waiting for room, or for an agent that has it") // no failure of the device: its class goes
 		}
 		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
 			err = jobs.Errorf(jobs.CodeDevice, "%v", err)

@@ -90,10 +90,10 @@ func newSick(tb testing.TB) *sick {
 	tb.Cleanup(func() {
 		s.agent.Stop()
 		for i, d := range s.devices {
-			if err := d.Device.Close(); err != nil { // those that were opened by the agent are closed
+			if err := d.Close(); err != nil { // those that were opened by the agent are closed
 				tb.Errorf("device %d: %v", i, err)
 			}
-			if h := d.Device.Health(context.Background()); h.InUse != 0 {
+			if h := d.Health(context.Background()); h.InUse != 0 {
 				tb.Errorf("device %d: %d bytes in use", i, h.InUse)
 			}
 		}
