@@ -409,14 +409,14 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		if err := t.open(work, s.tapLog(s.id, i)); err != nil {
 			cancel(err)
 			fed.Wait()
-			return nil, err
+			return nil, context.Cause(work) // a drain may be what has failed it
 		}
 	}
 	sink, err := newSink(s, to)
 	if err != nil {
 		cancel(err)
 		fed.Wait()
-		return nil, err
+		return nil, context.Cause(work)
 	}
 	defer sink.close()
 	end, err := s.drain(work, sink)
