@@ -1,0 +1,127 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// drain reads decisions until the end of the log.
+func (s *stream) drain(ctx context.Context, sink *sink) (end jobs.EndOfInput, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r, err := s.out.Read(ctx, 1)
+	if err != nil {
+		cancel(nil)
+		return end, err
+	}
+	// The reader waits in a goroutine of its own, which ends before this function does.
+	entries := make(chan jobs.Entry)
+	failed := make(chan error, 1)
+	var reading sync.WaitGroup
+	reading.Add(1)
+	go func() {
+		defer reading.Done()
+		defer r.Close()
+		for {
+			e, err := r.Next(ctx)
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case entries <- e:
+			case <-ctx.Done():
+				failed <- context.Cause(ctx)
+				return
+			}
+		}
+	}()
+	defer reading.Wait()
+	defer cancel(nil)
+
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	quiet := time.Now() // since when a decision has been due and none has come
+	for {
+		select {
+		case err := <-failed:
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			return end, err
+		case <-look.C:
+			if quiet, err = s.overdue(quiet); err != nil {
+				return end, err
+			}
+			s.report(false)
+		case e := <-entries:
+			if done, err := s.entry(ctx, e, &end, sink); done || err != nil {
+				return end, err
+			}
+			quiet = time.Now() // a webhook may have taken its time
+		}
+	}
+}
+
+// overdue says since when a decision is due, and whether that is too long. A slow source is no stall.
+func (s *stream) overdue(since time.Time) (time.Time, error) {
+	s.mu.Lock()
+	due, begun := s.sent > s.decided, s.decided > 0
+	s.mu.Unlock()
+	stall := s.Stall
+	if stall == 0 {
+		stall = defaultStall
+	}
+	switch {
+	case !due:
+		return time.Now(), nil
+	case time.Since(since) < stall:
+		return since, nil
+	case !begun:
+		return since, jobs.Errorf(jobs.CodeDevice, "no GPU agent has taken up swarm %s within %v: start one (gpuagent --nats URL)", s.spec.Name, stall)
+	}
+	return since, jobs.Errorf(jobs.CodeDevice, "swarm %s: no decision for %v: is a GPU agent running? (gpuagent --nats URL)", s.spec.Name, stall)
+}
+
+// entry takes one entry of the log of decisions.
+func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, sink *sink) (done bool, err error) {
+	switch e.Kind {
+	case jobs.EntryDecide:
+		d, err := sink.write(e.Data)
+		if err != nil {
+			return false, err
+		}
+		// Before the batch counts as decided: one that is slow slows the reading down.
+		for _, t := range s.taps {
+			if err := t.send(ctx, e.Ref, d); err != nil {
+				return false, err
+			}
+		}
+	case jobs.EntryEnd:
+		if err := json.Unmarshal(e.Data, end); err != nil {
+			return false, fmt.Errorf("end of swarm %s: %w", s.spec.Name, err)
+		}
+		return true, nil
+	case jobs.EntryRejected:
+		failure := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
+		if err := json.Unmarshal(e.Data, failure); err != nil {
+			return false, fmt.Errorf("refusal of swarm %s: %w", s.spec.Name, err)
+		}
+		return false, failure
+	default:
+		return false, jobs.Errorf(jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind)
+	}
+	s.mu.Lock()
+	s.decided = max(s.decided, e.Ref)
+	s.mu.Unlock()
+	select {
+	case s.answered <- struct{}{}:
+	default:
+	}
+	s.report(false)
+	return false, nil
+}

@@ -1,0 +1,86 @@
+package cpuagents
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, error) {
+	r, err := s.Files.open(ctx, uri)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var series []SeriesSource
+	if err := json.NewDecoder(r).Decode(&series); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "manifest %s: %v", uri, err)
+	}
+	if len(series) == 0 {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "manifest %s: it names no series", uri)
+	}
+	return series, nil
+}
+
+// remote says whether a source is read document by document, and what was read kept on the queue.
+func (s *Streamer) remote(uri string) bool {
+	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "nats:", "push:"} {
+		if strings.HasPrefix(uri, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// fetcher makes the fetcher of a remote source, number i of a job.
+func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns ColumnSpec) (fetcher, error) {
+	if err := cmp.Or(src.Format, "csv").Check(); err != nil {
+		return nil, fmt.Errorf("series %s: %w", src.Name, err)
+	}
+	switch {
+	case strings.HasPrefix(src.URI, "watch:"):
+		return newWatchFetcher(src.URI, src.Format, src.Watch, s.Files)
+	case strings.HasPrefix(src.URI, "nats:"):
+		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s.Queue)
+	case strings.HasPrefix(src.URI, "push:"):
+		return newPushFetcher(src.URI, src.Format, src.Push, s.Queue)
+	case strings.HasPrefix(src.URI, "s3://"):
+		return newObjectFetcher(src.URI, src.Format, src.Object, s.Egress, s.Secrets)
+	case strings.HasPrefix(src.URI, "http"):
+		return newHTTPFetcher(src.URI, src.Format, src.HTTP, s.Egress, s.Secrets)
+	}
+	return newSQLFetcher(src.URI, src.SQL, columns, s.Files, s.Egress, s.Secrets)
+}
+
+// openRemote opens a remote source for the reader of series number i. ctx ends its waiting.
+func (s *stream) openRemote(ctx context.Context, i int) (rowReader, error) {
+	f, err := s.fetcher(s.id, i, s.series[i], s.spec.Columns)
+	if err != nil {
+		return nil, err
+	}
+	j, err := openJournal(ctx, s.Queue.Log(s.id, 1+i, jobs.In))
+	if err != nil {
+		_ = f.close()
+		return nil, err
+	}
+	return &remoteReader{ctx: ctx, name: s.series[i].Name, spec: s.spec.Columns, files: s.Files, journal: j, src: f}, nil
+}
+
+func (s *Streamer) open(ctx context.Context, src SeriesSource, spec ColumnSpec) (rowReader, error) {
+	format := src.Format
+	if format == "" {
+		format, _ = FormatOf(src.URI, "csv")
+	}
+	if err := format.Check(); err != nil {
+		return nil, fmt.Errorf("series %s: %w", src.Name, err)
+	}
+	f, err := s.Files.open(ctx, src.URI)
+	if err != nil {
+		return nil, err
+	}
+	return newReader(src.Name, f, format, spec, s.Files.unpacked)
+}

@@ -1,0 +1,85 @@
+package cpuagents
+
+import "encoding/json"
+
+// KindStream is the kind of job that feeds files through a swarm: every row of every series becomes an observation of one
+// group, and every decision a line of the output.
+const KindStream = "stream"
+
+// StreamSpec is the spec of a stream job.
+type StreamSpec struct {
+	// Name and Spec are those of the swarm; its id is that of the job.
+	Name string          `json:"name"`
+	Spec json.RawMessage `json:"spec"`
+	// Candidates name the decisions, the most unusual last.
+	Candidates []string   `json:"candidates"`
+	Columns    ColumnSpec `json:"columns"`
+	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
+	Manifest string `json:"manifest"`
+	// Sinks take decisions as they are made, up to 8. With one, Output may be empty.
+	Sinks []SinkSpec `json:"sinks,omitempty"`
+	// Output, Rejects and Summary are the URIs of what the job writes: decisions, rejected rows as NDJSON, and a JSON list of
+	// SeriesSummary.
+	Output  string `json:"output"`
+	Rejects string `json:"rejects"`
+	Summary string `json:"summary"`
+	// OutputFormat of the decisions. Empty is what the extension of Output stands for, and NDJSON when that stands for nothing.
+	OutputFormat Format `json:"output_format,omitempty"`
+	// Webhook is told of decisions as they are made; nil for none.
+	Webhook *WebhookSpec `json:"webhook,omitempty"`
+	// BatchRows is the most rows of a message, 1 to 4096; 0 means 4096. It changes no output.
+	BatchRows int `json:"batch_rows,omitempty"`
+	// Strict fails the job at the first row that is not valid.
+	Strict bool `json:"strict,omitempty"`
+}
+
+// SeriesSource is one series and where its rows come from.
+type SeriesSource struct {
+	Name string `json:"name"`
+	URI  string `json:"uri"`
+	// Format of its rows. Empty is what the extension of URI stands for, and CSV when that stands for nothing.
+	Format Format `json:"format,omitempty"`
+	// HTTP is for a URI that begins with http:// or https://.
+	HTTP *HTTPSpec `json:"http,omitempty"`
+	// SQL is for a URI that begins with sqlite: or postgres://. It must be there then.
+	SQL *SQLSpec `json:"sql,omitempty"`
+	// Watch is for a URI that begins with watch:.
+	Watch *WatchSpec `json:"watch,omitempty"`
+	// Object is for a URI that begins with s3://.
+	Object *ObjectSpec `json:"object,omitempty"`
+	// NATS is for a URI that begins with nats:. It must be there then.
+	NATS *SubjectSpec `json:"nats,omitempty"`
+	// Push is for a URI that begins with push:. It must be there then.
+	Push *PushSpec `json:"push,omitempty"`
+}
+
+// SeriesSummary is what became of one series.
+type SeriesSummary struct {
+	Name         string `json:"name"`
+	Observations uint64 `json:"observations"` // valid rows
+	Rejected     uint64 `json:"rejected"`
+	Decisions    uint64 `json:"decisions"`
+	Anomalies    uint64 `json:"anomalies"` // decisions for the last candidate
+}
+
+// StreamResult is the output of a stream job.
+type StreamResult struct {
+	Observations uint64  `json:"observations"`
+	Rejected     uint64  `json:"rejected"`
+	Decisions    uint64  `json:"decisions"`
+	Anomalies    uint64  `json:"anomalies"`
+	Seconds      float64 `json:"seconds"`
+	// LatencyP50 and LatencyP99 are milliseconds from reading a row to having its decision.
+	LatencyP50  float64 `json:"latency_p50_ms"`
+	LatencyP99  float64 `json:"latency_p99_ms"`
+	Interrupted bool    `json:"interrupted,omitempty"`
+}
+
+// StreamProgress is what a stream job reports while it runs.
+type StreamProgress struct {
+	Series       int    `json:"series"`
+	Observations uint64 `json:"observations"`
+	Rejected     uint64 `json:"rejected"`
+	Decisions    uint64 `json:"decisions"`
+	Done         bool   `json:"done,omitempty"` // everything is decided, the output is being written
+}
