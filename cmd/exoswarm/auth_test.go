@@ -102,7 +102,8 @@ func TestAuthCommands(t *testing.T) {
 	}
 	defer conn.Close()
 	w, err := conn.Work(t.Context(), natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
-		"double": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
+		"double": func(ctx context.Context, j jobs.Job, _ func(any)) (any, error) {
+			jobs.Logger(ctx).Info("doubling")
 			var n int
 			err := json.Unmarshal(j.Spec, &n)
 			return 2 * n, err
@@ -139,13 +140,44 @@ func TestAuthCommands(t *testing.T) {
 	as("bob", 0, "job", "cancel", "long")
 	_, errs = as("bob", 1, "job", "watch", "long")
 	has(errs, "cancelled")
+	as("bob", 0, "submit", "--kind", "wait", "--id", "listed")
+	for _, user := range []string{"bob", "viewer", "operator"} {
+		out, _ = as(user, 0, "job", "list", "--limit", "0")
+		has(out, "acme--listed", "wait")
+	}
+	if out, _ = as("umbrella-submitter", 0, "job", "list"); strings.Contains(out, "acme") {
+		t.Errorf("another's jobs: %s", out)
+	}
+	as("bob", 0, "job", "cancel", "listed")
+	deadline := time.Now().Add(2 * time.Minute)
+	for { // a worker stores lines in turns
+		if out, _ = as("bob", 0, "job", "logs", "--follow", "j"); strings.Contains(out, "doubling") || time.Now().After(deadline) {
+			break
+		}
+	}
+	has(out, "doubling")
+	_, errs = as("umbrella-submitter", 1, "job", "logs", "acme--j")
+	has(errs, "check the id")
+	_, errs = as("bob", 1, "submit", "--kind", "double", "--spec", `"x"`, "--id", "bad", "--wait")
+	has(errs, "job acme--bad failed")
+	_, errs = as("umbrella-submitter", 2, "job", "retry", "acme--bad")
+	has(errs, "has no dead letter")
+	for { // the letter follows the result
+		if out, _ = as("operator", 0, "dlq", "list"); strings.Contains(out, "acme--bad") || time.Now().After(deadline) {
+			break
+		}
+	}
+	out, _ = as("bob", 0, "job", "retry", "bad")
+	has(out, "1")
+	_, errs = as("bob", 1, "job", "watch", "bad")
+	has(errs, "failed")
 	as("bob", 0, "cron", "add", "nightly", "--cron", "0 2 * * *", "--kind", "double", "--spec", "1")
 	out, _ = as("bob", 0, "cron", "list")
 	has(out, "acme--nightly")
 	as("bob", 0, "cron", "pause", "nightly")
 	as("bob", 0, "cron", "remove", "nightly")
 	for _, args := range [][]string{
-		{"agent", "list"}, {"queue", "stats"}, {"dlq", "list"}, {"tenant", "list"}, {"job", "list"}, {"init"},
+		{"agent", "list"}, {"queue", "stats"}, {"dlq", "list"}, {"tenant", "list"}, {"init"},
 	} {
 		as("viewer", 0, args...)
 		as("operator", 0, args...)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -44,7 +46,14 @@ type submitter interface {
 	Result(ctx context.Context, id string) (jobs.Result, error)
 	// Find returns a job that is not over and the jobs that it waits for.
 	Find(ctx context.Context, id string) (jobs.Job, []string, error)
+	// Watch returns a job's result, and calls fn with its progress until then, one call at a time.
+	Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error)
+	// Jobs calls fn with the jobs of a pool that are not over, and those that they wait for, until fn returns false.
+	Jobs(ctx context.Context, p jobs.Pool, fn func(j jobs.Job, waits []string) bool) error
+	Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error
 	Cancel(ctx context.Context, id string, finish bool) error
+	// Retry queues a job that failed for good anew; jobs.ErrNotFound when it has no dead letter.
+	Retry(ctx context.Context, id string) error
 	AddSchedule(ctx context.Context, s jobs.Schedule) error
 	Schedules(ctx context.Context) ([]jobs.ScheduleState, error)
 	RemoveSchedule(ctx context.Context, name string) error
@@ -86,6 +95,32 @@ func (d direct) Cancel(ctx context.Context, id string, finish bool) error {
 		return err
 	}
 	return d.Conn.Cancel(ctx, j, finish)
+}
+
+func (d direct) Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error) {
+	stop, err := d.Progress(id, fn)
+	if err != nil {
+		return jobs.Result{}, err
+	}
+	defer stop()
+	return d.Result(ctx, id)
+}
+
+func (d direct) Jobs(ctx context.Context, p jobs.Pool, fn func(j jobs.Job, waits []string) bool) (err error) {
+	jerr := d.Conn.Jobs(ctx, p, func(j jobs.Job) bool {
+		var waits []string
+		waits, err = d.Missing(ctx, j)
+		return err == nil && fn(j, waits)
+	})
+	return errors.Join(jerr, err)
+}
+
+func (d direct) Retry(ctx context.Context, id string) error {
+	n, err := redrive(ctx, d.Conn, jobs.DeadFilter{ID: id})
+	if err == nil && n == 0 {
+		err = fmt.Errorf("job %s has no dead letter: only a job that failed for good can be tried again: %w", id, jobs.ErrNotFound)
+	}
+	return err
 }
 
 // submitting is connected for a function that a tenant's login will do for, which reaches the queue through the agents only.

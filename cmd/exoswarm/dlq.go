@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -89,24 +90,24 @@ func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 }
 
 // redrive queues the jobs of the chosen letters anew. One that cannot be is said, and the others go on.
-func redrive(cmd *cobra.Command, c *natsq.Conn, f jobs.DeadFilter) (n int, err error) {
+func redrive(ctx context.Context, c *natsq.Conn, f jobs.DeadFilter) (n int, err error) {
 	var errs []error
 	const most = 20 // complaints
 	refused := 0
 	// A job that fails at once becomes a new letter behind those there are; they end the walk, not that one.
 	var last uint64
-	if err := c.DeadLetters(cmd.Context(), f, func(d jobs.DeadLetter) bool { last = d.Seq; return true }); err != nil {
+	if err := c.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool { last = d.Seq; return true }); err != nil {
 		return 0, err
 	}
-	err = c.DeadLetters(cmd.Context(), f, func(d jobs.DeadLetter) bool {
+	err = c.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool {
 		if d.Seq > last {
 			return false
 		}
-		if rerr := c.Redrive(cmd.Context(), d); rerr != nil {
+		if rerr := c.Redrive(ctx, d); rerr != nil {
 			if refused++; refused <= most {
 				errs = append(errs, rerr)
 			}
-			return cmd.Context().Err() == nil
+			return ctx.Err() == nil
 		}
 		n++
 		return true
@@ -122,7 +123,7 @@ func dlqRedrive(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	n, err := redrive(cmd, c, f)
+	n, err := redrive(cmd.Context(), c, f)
 	return printCount(cmd, "redriven", uint64(n), err)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,16 +21,16 @@ import (
 
 func jobCommand() *cobra.Command {
 	get := &cobra.Command{Use: "get ID", Short: "Show a job: waiting, or its result", Args: cobra.ExactArgs(1), RunE: submitting(jobGet)}
-	list := &cobra.Command{Use: "list", Short: "List the jobs of a pool that are not over, oldest first", Args: cobra.NoArgs, RunE: connected(jobList)}
+	list := &cobra.Command{Use: "list", Short: "List the jobs of a pool that are not over, oldest first", Args: cobra.NoArgs, RunE: submitting(jobList)}
 	list.Flags().String("pool", "cpu", "cpu or gpu")
 	list.Flags().Int("limit", 100, "most jobs to list; 0 for all")
 	watch := &cobra.Command{Use: "watch ID", Short: "Print a job's progress as it comes, then its result; fails as the job does", Args: cobra.ExactArgs(1), RunE: submitting(jobWatch)}
 	watch.Flags().Duration("timeout", 0, "longest wait; 0 for none")
-	logs := &cobra.Command{Use: "logs ID", Short: "Print what a job's handler has logged, attempt by attempt", Args: cobra.ExactArgs(1), RunE: connected(jobLogs)}
+	logs := &cobra.Command{Use: "logs ID", Short: "Print what a job's handler has logged, attempt by attempt", Args: cobra.ExactArgs(1), RunE: submitting(jobLogs)}
 	logs.Flags().BoolP("follow", "F", false, "go on until the job is over")
 	cancel := &cobra.Command{Use: "cancel ID", Short: "End a job that waits or runs", Args: cobra.ExactArgs(1), RunE: submitting(jobCancel)}
 	cancel.Flags().Bool("finish", false, "let it finish what it holds; its result says how far it came")
-	retry := &cobra.Command{Use: "retry ID", Short: "Try a job that failed for good again", Args: cobra.ExactArgs(1), RunE: connected(jobRetry)}
+	retry := &cobra.Command{Use: "retry ID", Short: "Try a job that failed for good again", Args: cobra.ExactArgs(1), RunE: submitting(jobRetry)}
 	all := []*cobra.Command{get, list, watch, logs, cancel, retry}
 	for _, c := range all {
 		natsFlag(c.Flags())
@@ -86,7 +87,7 @@ func jobGet(cmd *cobra.Command, args []string, c submitter) error {
 	return nil
 }
 
-func jobList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+func jobList(cmd *cobra.Command, _ []string, c submitter) error {
 	text, _ := cmd.Flags().GetString("pool")
 	limit, _ := cmd.Flags().GetInt("limit")
 	pool, err := poolOf(text)
@@ -98,37 +99,22 @@ func jobList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return err
 	}
 	var perr error
-	err = c.Jobs(cmd.Context(), pool, func(j jobs.Job) bool {
-		var waits []string
-		if waits, perr = c.Missing(cmd.Context(), j); perr != nil {
-			return false
-		}
-		perr = p.item(struct {
-			jobs.Job
-			Waits []string `json:"waits_for,omitempty"`
-		}{j, waits}, j.ID, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), strings.Join(waits, ","))
+	err = c.Jobs(cmd.Context(), pool, func(j jobs.Job, waits []string) bool {
+		perr = p.item(natsq.ListedJob{Job: j, Waits: waits}, j.ID, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), strings.Join(waits, ","))
 		return perr == nil && (limit == 0 || p.n < limit)
 	})
 	return errors.Join(err, perr, p.end())
 }
 
 func jobWatch(cmd *cobra.Command, args []string, c submitter) error {
-	d, ok := c.(direct)
-	if !ok { // agents tell of progress to whoever may hear of all jobs
-		cmd.PrintErrln("this login is not told of progress; waiting for the result")
-		return waitFor(cmd, c, args[0])
-	}
 	var mu sync.Mutex // progress comes on another goroutine
-	stop, err := d.Progress(args[0], func(data json.RawMessage) {
-		mu.Lock()
-		defer mu.Unlock()
-		_, _ = io.WriteString(cmd.ErrOrStderr(), string(data)+"\n")
+	return waitFor(cmd, args[0], func(ctx context.Context, id string) (jobs.Result, error) {
+		return c.Watch(ctx, id, func(data json.RawMessage) {
+			mu.Lock()
+			defer mu.Unlock()
+			_, _ = io.WriteString(cmd.ErrOrStderr(), string(data)+"\n")
+		})
 	})
-	if err != nil {
-		return err
-	}
-	defer stop()
-	return waitFor(cmd, c, args[0])
 }
 
 // logView is a line as it is shown: the job's, or how many had no room.
@@ -140,7 +126,7 @@ type logView struct {
 	Dropped int             `json:"dropped,omitempty"`
 }
 
-func jobLogs(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+func jobLogs(cmd *cobra.Command, args []string, c submitter) error {
 	follow, _ := cmd.Flags().GetBool("follow")
 	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
 	if err != nil {
@@ -196,10 +182,12 @@ func jobCancel(cmd *cobra.Command, args []string, c submitter) error {
 	return c.Cancel(cmd.Context(), args[0], finish)
 }
 
-func jobRetry(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-	n, err := redrive(cmd, c, jobs.DeadFilter{ID: args[0]})
-	if err == nil && n == 0 {
+func jobRetry(cmd *cobra.Command, args []string, c submitter) error {
+	switch err := c.Retry(cmd.Context(), args[0]); {
+	case errors.Is(err, jobs.ErrNotFound):
 		return command.Usage("job %s has no dead letter: only a job that failed for good can be tried again", args[0])
+	case err != nil:
+		return err
 	}
-	return printCount(cmd, "redriven", uint64(n), err)
+	return printCount(cmd, "redriven", 1, nil)
 }

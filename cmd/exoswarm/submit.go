@@ -72,7 +72,7 @@ func submit(cmd *cobra.Command, _ []string, c submitter) error {
 		return err
 	}
 	if wait {
-		return waitFor(cmd, c, id)
+		return waitFor(cmd, id, c.Result)
 	}
 	p, err := newPrinter(cmd.OutOrStdout(), f, "JOB")
 	if err != nil {
@@ -151,14 +151,14 @@ func readText(cmd *cobra.Command, text string) ([]byte, error) {
 }
 
 // waitFor prints a job's result, and fails as the job did.
-func waitFor(cmd *cobra.Command, c submitter, id string) error {
+func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id string) (jobs.Result, error)) error {
 	ctx := cmd.Context()
 	if limit, _ := cmd.Flags().GetDuration("timeout"); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has no result after %v; it goes on: exoswarm job get %s", limit, id))
 		defer cancel()
 	}
-	r, err := c.Result(ctx, id)
+	r, err := result(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -180,9 +180,8 @@ func (c *Client) result(ctx context.Context, id string, wait time.Duration) (job
 
 // Result waits until a job has a result. One that says failed is returned with a nil error.
 func (c *Client) Result(ctx context.Context, id string) (jobs.Result, error) {
-	const turn = 20 * time.Second // one of the hands of a gateway is held meanwhile
 	for {
-		r, err := c.result(ctx, id, turn)
+		r, err := c.result(ctx, id, followTurn)
 		if !errors.Is(err, jobs.ErrNotFound) {
 			return r, err
 		}

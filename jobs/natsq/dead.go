@@ -110,26 +110,32 @@ func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	if j.ID != d.ID {
 		return jobs.Errorf(jobs.CodeInvalid, "redrive %s: the letter holds a job with the id %q", d.ID, j.ID)
 	}
-	r, err := c.result(ctx, j.ID)
-	switch {
-	case err == nil && r.Status == jobs.Done: // it was done after all
-	case err == nil || errors.Is(err, jobs.ErrNotFound):
-		if _, err := c.purge(ctx, resultStream, resultSubject(j.ID)); err != nil {
-			return err
-		}
-		// What an earlier cancellation left would end it again, and a worker may hear of the job before it hears of this.
-		forgiven, err := c.uncancel(ctx, j.ID)
+	m, err := c.lastRetry(ctx, resultStream, resultSubject(j.ID))
+	if err == nil {
+		r, err := jobs.DecodeResult(m.Data)
 		if err != nil {
 			return err
 		}
-		j.Deadline, j.NotBefore = time.Time{}, time.Time{} // both belong to the first life
-		if d.Reason == nil || d.Reason.Code != jobs.CodeParent {
-			j.After, j.OnFailedParent = nil, "" // it began, so its parents were over
+		if r.Status == jobs.Done { // it was done after all
+			return c.removeLetter(ctx, d)
 		}
-		if err := c.submit(ctx, j, forgiven, false); err != nil && !errors.Is(err, jobs.ErrExists) {
+		// By its place: who may remove one result need not be able to empty the stream.
+		if err := c.removeMsg(ctx, resultStream, m.Seq); err != nil {
 			return err
 		}
-	default:
+	} else if !errors.Is(err, jobs.ErrNotFound) {
+		return err
+	}
+	// What an earlier cancellation left would end it again, and a worker may hear of the job before it hears of this.
+	forgiven, err := c.uncancel(ctx, j.ID)
+	if err != nil {
+		return err
+	}
+	j.Deadline, j.NotBefore = time.Time{}, time.Time{} // both belong to the first life
+	if d.Reason == nil || d.Reason.Code != jobs.CodeParent {
+		j.After, j.OnFailedParent = nil, "" // it began, so its parents were over
+	}
+	if err := c.submit(ctx, j, forgiven, false); err != nil && !errors.Is(err, jobs.ErrExists) {
 		return err
 	}
 	return c.removeLetter(ctx, d)

@@ -27,10 +27,13 @@ const (
 	apiFind      = "find.*"
 	apiCancel    = "cancel.*"
 	apiCron      = "cron.>" // add, list, remove.NAME, pause.NAME, resume.NAME
+	apiList      = "list.*" // of a pool
+	apiLogs      = "logs.*"
+	apiRetry     = "retry.*"
 )
 
-// Gateway answers requests of clients that speak only NATS and JSON, or may do no more: submit, result, find, cancel, schedules. Any number may run; a request
-// goes to one of them.
+// Gateway answers requests of clients that speak only NATS and JSON, or may do no more: submit, result, find, list, logs, cancel, retry,
+// schedules. Any number may run; a request goes to one of them.
 type Gateway struct {
 	c     *Conn
 	log   *slog.Logger
@@ -58,6 +61,12 @@ type apiReply struct {
 	Queued  *jobs.Job    `json:"queued,omitempty"`
 	Waits   []string     `json:"waits_for,omitempty"`
 
+	Progress json.RawMessage  `json:"progress,omitempty"` // in place of a result that is not there yet
+	Listed   *[]ListedJob     `json:"listed,omitempty"`
+	Logs     *[]jobs.LogLines `json:"logs,omitempty"`
+	Next     string           `json:"next,omitempty"` // where the next page begins; none when this is the last
+	Over     bool             `json:"over,omitempty"` // the job whose log it is
+
 	Schedule  string                `json:"schedule,omitempty"`
 	Schedules *[]jobs.ScheduleState `json:"schedules,omitempty"`
 
@@ -79,7 +88,7 @@ func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
 	g := &Gateway{c: c, log: log, work: make(chan *nats.Msg, gatewayLine), stop: stop}
 	var subjects []string
-	for _, what := range []string{apiSubmit, apiResult, apiFind, apiCancel, apiCron} {
+	for _, what := range []string{apiSubmit, apiResult, apiFind, apiCancel, apiCron, apiList, apiLogs, apiRetry} {
 		subjects = append(subjects, apiPrefix+what, tenantPrefix+"*."+what)
 	}
 	for _, subject := range subjects {
@@ -139,20 +148,28 @@ func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 		return // published, not requested: its sender wants no answer
 	}
 	r.Version = jobs.Version
-	data, err := json.Marshal(r)
+	data, err := r.encode()
+	if err == nil && len(data) > jobs.MaxMessage {
+		data, err = apiReply{Version: jobs.Version, Job: r.Job, Error: &apiError{
+			Code: string(jobs.CodeInternal), Message: "the answer does not fit a message; a result is exo.res." + r.Job + " of stream " + resultStream,
+		}}.encode()
+	}
 	if err != nil {
 		g.log.Error("answering a request", "subject", m.Subject, "error", err)
 		return
 	}
-	if len(data) > jobs.MaxMessage {
-		r = apiReply{Version: jobs.Version, Job: r.Job, Error: &apiError{
-			Code: string(jobs.CodeInternal), Message: "the answer does not fit a message; a result is exo.res." + r.Job + " of stream " + resultStream,
-		}}
-		data, _ = json.Marshal(r) //nolint:errchkjson // strings and a number
-	}
 	if err := m.Respond(data); err != nil {
 		g.log.Warn("answering a request", "subject", m.Subject, "error", err)
 	}
+}
+
+// encode does not write < > & as six letters each: what fits a message must fit an answer.
+func (r apiReply) encode() ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(r)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
@@ -170,13 +187,19 @@ func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
 		r.Job, err = g.submit(ctx, from, m.Data)
 	case verb == "cron":
 		err = g.cron(ctx, from, id, m, &r)
+	case verb == "list":
+		err = g.list(ctx, from, jobs.Pool(id), m.Data, &r)
 	default:
 		r.Job = from.own(id)
 		switch verb {
 		case "result":
-			r.Result, err = g.result(ctx, r.Job, m.Data)
+			r.Result, r.Progress, err = g.result(ctx, r.Job, m.Data)
 		case "find":
 			r.Queued, r.Waits, err = g.find(ctx, from, r.Job)
+		case "logs":
+			err = g.logs(ctx, r.Job, m.Data, &r)
+		case "retry":
+			err = g.retry(ctx, from, r.Job)
 		default:
 			err = g.cancel(ctx, from, r.Job, m.Data)
 		}
@@ -274,32 +297,65 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 	return ids, nil
 }
 
-func (g *Gateway) result(ctx context.Context, id string, data []byte) (*jobs.Result, error) {
+// errProgressed ends the waiting for a result when there is progress to tell.
+var errProgressed = errors.New("there is progress")
+
+// result returns the result of a job, or news of its progress, which may come before it.
+func (g *Gateway) result(ctx context.Context, id string, data []byte) (*jobs.Result, json.RawMessage, error) {
 	var o struct {
-		Wait float64 `json:"wait_s"`
+		Wait     float64 `json:"wait_s"`
+		Progress bool    `json:"progress"`
 	}
-	if len(data) > 0 {
-		if err := jobs.CheckJSON(data); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(data, &o); err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
-			return nil, jobs.Errorf(jobs.CodeInvalid, `a request for a result is empty or {"wait_s": N} with N from 0 to %v`, longestWait.Seconds())
-		}
+	if err := readRequest(data, &o); err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
+		return nil, nil, jobs.Errorf(jobs.CodeInvalid, `a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news meanwhile`, longestWait.Seconds())
 	}
 	if o.Wait == 0 {
 		r, err := g.c.Lookup(ctx, id)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return &r, nil
+		return &r, nil, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(o.Wait*float64(time.Second)), fmt.Errorf("it has no result yet: %w", jobs.ErrNotFound))
+	ctx, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait), fmt.Errorf("it has no result yet: %w", jobs.ErrNotFound))
 	defer cancel()
-	r, err := g.c.Result(ctx, id)
-	if err != nil {
-		return nil, err
+	news := make(chan json.RawMessage, 1)
+	if o.Progress {
+		told, end := context.WithCancelCause(ctx)
+		defer end(nil)
+		stop, err := g.c.Progress(id, func(data json.RawMessage) {
+			select {
+			case news <- data:
+				end(errProgressed)
+			default: // the client asks again, and there will be more
+			}
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		defer stop()
+		ctx = told
 	}
-	return &r, nil
+	r, err := g.c.Result(ctx, id)
+	if errors.Is(err, errProgressed) || err != nil && errors.Is(context.Cause(ctx), errProgressed) {
+		return nil, <-news, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return &r, nil, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// readRequest reads what a request says besides its subject, which may be nothing.
+func readRequest(data []byte, o any) error {
+	if len(data) == 0 {
+		return nil
+	}
+	if err := jobs.CheckJSON(data); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, o)
 }
 
 // find returns a job that is not over, and the parents that it waits for.
@@ -319,13 +375,8 @@ func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte
 	var o struct {
 		Finish bool `json:"finish"`
 	}
-	if len(data) > 0 {
-		if err := jobs.CheckJSON(data); err != nil {
-			return err
-		}
-		if err := json.Unmarshal(data, &o); err != nil {
-			return jobs.Errorf(jobs.CodeInvalid, `a request to cancel is empty or {"finish": true}`)
-		}
+	if err := readRequest(data, &o); err != nil {
+		return jobs.Errorf(jobs.CodeInvalid, `a request to cancel is empty or {"finish": true}`)
 	}
 	j, err := g.c.Find(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) {

@@ -3,7 +3,10 @@ package natsq_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,6 +98,18 @@ func TestGateway(t *testing.T) {
 		{"exo.api.cron.remove.ny", ``, `{"v":1,"schedule":"ny"}`},
 		{"exo.api.cron.remove.ny", ``, `"code":"not_found"`},
 		{"exo.api.cron.remove", ``, `ask exo.api.cron.add`},
+		{"exo.api.list.cpu", `{"limit":101}`, `with N up to 100`},
+		{"exo.api.list.cpu", `{"from":"elsewhere-1"}`, `"code":"invalid"`},
+		{"exo.api.list.cpu", `[`, `"code":"invalid"`},
+		{"exo.api.list.tpu", ``, `use \"cpu\" or \"gpu\"`},
+		{"exo.api.list.gpu", ``, `{"v":1,"listed":[]}`},
+		{"exo.api.list.cpu", ``, `"id":"child","pool":"cpu"`},
+		{"exo.api.logs.none", ``, `"code":"not_found"`},
+		{"exo.api.logs.g2", `{"from":"x"}`, `with N from 0 to 300`},
+		{"exo.api.logs.g2", `{"wait_s":-1}`, `with N from 0 to 300`},
+		{"exo.api.logs.g2", ``, `{"v":1,"job":"g2","logs":[]}`},
+		{"exo.api.logs.g2", `{"wait_s":200}`, `"logs":[],"over":true}`},
+		{"exo.api.retry.g2", ``, `job g2 has no dead letter`},
 		{"exo.api.cancel.late", ``, `{"v":1,"job":"late"}`},
 		{"exo.api.cancel." + id, ``, `{"v":1,"job":"` + id + `"}`},
 		{"exo.api.result.late", ``, `"code":"canceled"`},
@@ -103,5 +118,160 @@ func TestGateway(t *testing.T) {
 		if text, _ := ask(c.subject, c.data); !strings.Contains(text, c.want) {
 			t.Errorf("%s %s: %s, want %s", c.subject, c.data, text, c.want)
 		}
+	}
+}
+
+// TestGatewayPages: what does not fit one answer comes in several, in order and whole, and news comes to who waits for it.
+func TestGatewayPages(t *testing.T) {
+	s := start(t, server.Options{})
+	conn := connect(t, s)
+	g, err := conn.Serve(jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	c, err := natsq.ConnectClient(natsq.Options{URL: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	// More than a page by number, two that are one each by size, and letters that JSON may write as six.
+	var want []string
+	var batch []jobs.Job
+	for i := range 130 {
+		batch = append(batch, jobs.Job{Version: jobs.Version, ID: fmt.Sprintf("j%03d", i), Pool: jobs.PoolCPU, Kind: "talk", Spec: []byte(`1`)})
+		want = append(want, batch[i].ID)
+	}
+	if err := conn.SubmitBatch(ctx, batch); err != nil {
+		t.Fatal(err)
+	}
+	big := `"` + strings.Repeat("<", jobs.MaxInline-2) + `"`
+	for _, id := range []string{"big1", "big2"} {
+		publish(ctx, t, s, "exo.job.cpu.big.normal.default."+id, []byte(`{"v":1,"id":"`+id+`","pool":"cpu","kind":"big","submitted":"2026-01-31T12:00:00Z","spec":`+big+`}`))
+		want = append(want, id)
+	}
+	child := jobs.Job{Version: jobs.Version, ID: "child", Pool: jobs.PoolCPU, Kind: "talk", Spec: []byte(`1`), After: []string{"j000", "j001"}}
+	if err := conn.Submit(ctx, child); err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, "child")
+	var got []string
+	if err := c.Jobs(ctx, jobs.PoolCPU, func(j jobs.Job, waits []string) bool {
+		got = append(got, j.ID)
+		if j.Kind == "big" && len(j.Spec) != len(big) {
+			t.Errorf("job %s has a spec of %d bytes", j.ID, len(j.Spec))
+		}
+		if j.ID == "child" && strings.Join(waits, " ") != "j000 j001" {
+			t.Errorf("it waits for %q", waits)
+		}
+		return true
+	}); err != nil || strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%q, %v", got, err)
+	}
+	n := 0
+	if err := c.Jobs(ctx, jobs.PoolCPU, func(jobs.Job, []string) bool { n++; return n < 105 }); err != nil || n != 105 {
+		t.Errorf("%d, %v", n, err)
+	}
+	// A job that says more than an answer holds, and ends while it is followed and watched.
+	const messages, lines = 20, 200
+	begun, release := make(chan struct{}), make(chan struct{})
+	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Concurrency: 1, Handlers: map[string]jobs.Handler{
+		"talk": func(ctx context.Context, j jobs.Job, progress func(any)) (any, error) {
+			if j.ID != "talker" {
+				return 1, nil
+			}
+			close(begun)
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for { // until somebody has heard it
+				progress("half way")
+				select {
+				case <-tick.C:
+				case <-release:
+					return 2, nil
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				}
+			}
+		},
+		"big": func(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil },
+	}})
+	if err := conn.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "talker", Pool: jobs.PoolCPU, Kind: "talk", Lane: jobs.High, Spec: []byte(`1`)}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-begun:
+	case <-ctx.Done():
+		t.Fatal("it does not begin")
+	}
+	say := func(n, lines int) { // as a worker in another language does
+		t.Helper()
+		text := make([]string, lines)
+		for i := range text {
+			text[i] = fmt.Sprintf(`{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"%s","n":%d}`, strings.Repeat("<", 200), n+i)
+		}
+		publish(ctx, t, s, "exo.joblog.talker", []byte(`{"v":1,"job":"talker","attempt":1,"worker":"w","lines":[`+strings.Join(text, ",")+`]}`))
+	}
+	for i := range messages {
+		say(i*lines, lines)
+	}
+	var all []int
+	read := func(l jobs.LogLines) error {
+		for _, raw := range l.Lines {
+			var line struct{ N int }
+			if err := json.Unmarshal(raw, &line); err != nil {
+				return err
+			}
+			all = append(all, line.N)
+		}
+		return nil
+	}
+	followed := make(chan error, 1)
+	go func() { followed <- c.Logs(ctx, "talker", true, read) }()
+	var released sync.Once
+	r, err := c.Watch(ctx, "talker", func(p json.RawMessage) {
+		if string(p) != `"half way"` {
+			t.Errorf("progress %s", p)
+		}
+		released.Do(func() {
+			say(messages*lines, 1)
+			close(release)
+		})
+	})
+	if err != nil || string(r.Output) != "2" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	check := func(err error) {
+		t.Helper()
+		if err != nil || len(all) != messages*lines+1 {
+			t.Fatalf("%d lines, %v", len(all), err)
+		}
+		for i, n := range all {
+			if i != n {
+				t.Fatalf("line %d stands at %d", n, i)
+			}
+		}
+		all = nil
+	}
+	check(<-followed)
+	check(c.Logs(ctx, "talker", false, read))
+	stop := errors.New("enough")
+	if err := c.Logs(ctx, "talker", false, func(jobs.LogLines) error { return stop }); !errors.Is(err, stop) {
+		t.Error(err)
+	}
+}
+
+// publish stores a message past the library.
+func publish(ctx context.Context, t *testing.T, s *server.Server, subject string, data []byte) {
+	t.Helper()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if m, err := nc.RequestWithContext(ctx, subject, data); err != nil || strings.Contains(string(m.Data), "error") {
+		t.Fatal(m, err)
 	}
 }

@@ -277,6 +277,11 @@ const followGrace = 5 * logTurn
 // error, which it returns. With follow it goes on until the job is over. jobs.ErrNotFound when nothing is known of such a job. A message that is no log
 // is given as a line that says so.
 func (c *Conn) Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error {
+	return c.logsFrom(ctx, id, 1, follow, func(_ uint64, l jobs.LogLines) error { return fn(l) })
+}
+
+// logsFrom is Logs from a place in the stream on; fn is told the place behind each message.
+func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool, fn func(next uint64, l jobs.LogLines) error) error {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return err
 	}
@@ -306,11 +311,11 @@ func (c *Conn) Logs(ctx context.Context, id string, follow bool, fn func(jobs.Lo
 	look := time.NewTimer(time.Hour)
 	defer look.Stop()
 	over := false
-	for seq := uint64(1); ; {
+	for {
 		m, err := c.nextRetry(ctx, joblogStream, joblogSubject(id), seq)
 		if err == nil {
 			seq = m.Seq + 1
-			if err := fn(readLines(id, m)); err != nil {
+			if err := fn(seq, readLines(id, m)); err != nil {
 				return err
 			}
 			continue

@@ -103,38 +103,6 @@ func (c *Conn) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) 
 	return st, nil
 }
 
-// Jobs calls fn with the jobs of a pool that are queued, running or waiting for a retry, oldest first, until fn returns
-// false; then those that wait for others, oldest first. Messages that are no jobs are left out. It reads one at a time.
-func (c *Conn) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
-	more, err := c.jobsOf(ctx, p, jobStream(p), "exo.job."+string(p)+".>", fn)
-	if err != nil || !more {
-		return err
-	}
-	_, err = c.jobsOf(ctx, p, waitStream, "exo.wait."+string(p)+".>", fn)
-	return err
-}
-
-// jobsOf calls fn with the jobs on a subject; more says that fn has not returned false.
-func (c *Conn) jobsOf(ctx context.Context, p jobs.Pool, stream, subject string, fn func(jobs.Job) bool) (more bool, err error) {
-	for seq := uint64(1); ; seq++ {
-		var m *stored
-		err := c.retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
-			m, err = c.next(ctx, stream, subject, seq)
-			return err
-		})
-		if errors.Is(err, jobs.ErrNotFound) {
-			return true, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		seq = m.Seq
-		if j, err := jobs.DecodeJob(m.Data); err == nil && !fn(j) {
-			return false, nil
-		}
-	}
-}
-
 // Find returns a job that is queued, running, waiting for a retry or for other jobs, or delayed; jobs.ErrNotFound when there is none of that
 // id, which may be because it is over.
 func (c *Conn) Find(ctx context.Context, id string) (jobs.Job, error) {

@@ -42,20 +42,21 @@ func TestDenied(t *testing.T) {
 	for user, c2 := range map[string]struct{ publish, subscribe []string }{
 		"acme-submitter": {
 			slices.Concat(reaches, of("$JS.API.STREAM.MSG.GET.NAME"), of("$JS.API.STREAM.INFO.NAME"), []string{
-				"$JS.API.INFO", "$JS.API.STREAM.LIST", "exo.tenant.acme.submit", "exo.tenant.umbrella.submit", "exo.tenant.umbrella.result.x", "exo.tenant.umbrella.cancel.x", "exo.api.other",
+				"$JS.API.INFO", "$JS.API.STREAM.LIST", "exo.tenant.acme.submit", "exo.tenant.umbrella.submit", "exo.tenant.umbrella.result.x", "exo.tenant.umbrella.cancel.x",
+				"exo.tenant.acme.list.cpu", "exo.tenant.umbrella.list.cpu", "exo.tenant.umbrella.logs.x", "exo.tenant.umbrella.retry.x", "exo.api.other", "exo.api.list.cpu.x", "exo.api.logs.x.y",
 			}),
-			append(slices.Clone(ears), "exo.progress.*", "exo.done.*", "exo.api.>", "exo.tenant.>", "_INBOX.umbrella-submitter.>", "_INBOX.acme-submitter2.>"),
+			append(slices.Clone(ears), "exo.progress.*", "exo.done.*", "exo.joblog.*", "exo.joblog.acme--x", "exo.progress.acme--x", "exo.api.>", "exo.tenant.>", "_INBOX.umbrella-submitter.>", "_INBOX.acme-submitter2.>"),
 		},
 		auth.Viewer: {
-			append(slices.Clone(reaches), "exo.api.submit", "exo.api.cancel.x", "exo.tenant.acme.submit"),
+			append(slices.Clone(reaches), "exo.api.submit", "exo.api.cancel.x", "exo.api.list.cpu", "exo.api.logs.x", "exo.api.retry.x", "exo.tenant.acme.submit", "exo.tenant.acme.logs.x"),
 			append(slices.Clone(ears), "exo.api.>", "exo.tenant.>", "_INBOX.viewer2.>"),
 		},
 		auth.Agent: {
 			slices.Concat(changes, []string{
 				"$JS.API.STREAM.PURGE.EXO_RESULTS", "$JS.API.STREAM.PURGE.EXO_DEAD", "$JS.API.STREAM.PURGE.EXO_JOBLOGS", "$JS.API.STREAM.PURGE.EXO_PUSH", "$JS.API.STREAM.MSG.DELETE.EXO_PUSH", "exo.push.a.b", "$JS.API.STREAM.MSG.DELETE.EXO_JOBLOGS", "$JS.API.STREAM.PURGE.KV_EXO_CONTROL", "$JS.API.STREAM.PURGE.KV_EXO_TENANTS", "$JS.API.STREAM.PURGE.KV_EXO_LEASES",
-				"$JS.API.STREAM.MSG.DELETE.EXO_RESULTS", "$JS.API.STREAM.MSG.DELETE.EXO_JOBS_CPU", "$JS.API.STREAM.MSG.DELETE.EXO_DEAD", "$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.echo+normal+acme",
+				"$JS.API.STREAM.MSG.DELETE.EXO_JOBS_CPU", "$JS.API.STREAM.MSG.DELETE.KV_EXO_CONTROL", "$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.echo+normal+acme",
 				"$JS.API.CONSUMER.DELETE.EXO_SCHED.promoter", "$JS.API.CONSUMER.PAUSE.EXO_JOBS_CPU.c", "$JS.API.STREAM.SNAPSHOT.EXO_JOBS_CPU", "$JS.API.STREAM.RESTORE.EXO_JOBS_CPU", "$JS.API.STREAM.LEADER.STEPDOWN.EXO_JOBS_CPU",
-				"$JS.API.ACCOUNT.PURGE.x", "$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_CONTROL.tenant.acme", "exo.agent.drain.a", "exo.api.submit", "exo.tenant.acme.submit", "exo.wake.cpu.echo.normal.acme", "exo.done.x",
+				"$JS.API.ACCOUNT.PURGE.x", "$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_CONTROL.tenant.acme", "exo.agent.drain.a", "exo.api.submit", "exo.api.retry.x", "exo.tenant.acme.submit", "exo.tenant.acme.list.cpu", "exo.wake.cpu.echo.normal.acme", "exo.done.x",
 				"_INBOX.operator.x", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING",
 			}),
 			append(slices.DeleteFunc(slices.Clone(ears), func(s string) bool { return s == "_INBOX.agent.>" }), "_INBOX.viewer.>"),

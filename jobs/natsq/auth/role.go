@@ -82,7 +82,7 @@ func Roles() []Role {
 		Does: "takes and does jobs, answers requests, serves swarms, keeps leases, logs and objects",
 		Publish: slices.Concat(reads, []string{
 			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
-			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*", "$JS.API.STREAM.MSG.DELETE.EXO_WAIT",
+			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*", "$JS.API.STREAM.MSG.DELETE.EXO_WAIT", "$JS.API.STREAM.MSG.DELETE.EXO_RESULTS", "$JS.API.STREAM.MSG.DELETE.EXO_DEAD",
 			"$JS.ACK.>", "$JS.FC.>",
 			"exo.job.>", "exo.sched.>", "exo.wait.>", "exo.edge.>", "exo.fired.>", "exo.res.*", "exo.dead.>", "exo.progress.*", "exo.joblog.*", "exo.log.>", "exo.push.*", "exo.out.>",
 			"$KV.EXO_AGENTS.>", "$KV.EXO_CANCEL.>", "$KV.EXO_CRON.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>", "$KV.EXO_TENANTS.>", "$O.EXO_OBJECTS.>",
@@ -90,12 +90,12 @@ func Roles() []Role {
 		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed), each("$JS.API.STREAM.DELETE.%s", fixed),
 			each("$JS.API.STREAM.PURGE.%s", fixed, purged...),
 			[]string{"$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.*", "$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU.*", "$JS.API.CONSUMER.DELETE.EXO_SCHED.*"}),
-		Subscribe: []string{inbox, "exo.wake.>", "exo.done.*", "exo.api.>", "exo.tenant.>", "exo.agent.drain.*"},
+		Subscribe: slices.Concat([]string{inbox, "exo.wake.>", "exo.api.>", "exo.tenant.>", "exo.agent.drain.*"}, told),
 		Answers:   true,
 	}, {
 		Name: Submitter, Account: tenantPrefix,
-		Does:      "submits jobs of its tenant, reads their results, cancels them, keeps schedules, all by asking agents",
-		Publish:   []string{"exo.api.submit", "exo.api.result.*", "exo.api.find.*", "exo.api.cancel.*", "exo.api.cron.>"},
+		Does:      "submits jobs of its tenant, lists them, reads their results and logs, cancels and retries them, keeps schedules, all by asking agents",
+		Publish:   []string{"exo.api.submit", "exo.api.result.*", "exo.api.find.*", "exo.api.list.*", "exo.api.logs.*", "exo.api.cancel.*", "exo.api.retry.*", "exo.api.cron.>"},
 		Subscribe: []string{inbox},
 	}, {
 		Name: Operator, Account: clusterAccount,

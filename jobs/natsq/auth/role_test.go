@@ -82,6 +82,58 @@ func TestSubmitter(t *testing.T) {
 	if all, err := other.Schedules(ctx); err != nil || len(all) != 0 {
 		t.Errorf("another's schedules: %+v, %v", all, err)
 	}
+	sees := func(c *natsq.Client, p jobs.Pool) (ids []string) {
+		t.Helper()
+		if err := c.Jobs(ctx, p, func(j jobs.Job, _ []string) bool { ids = append(ids, j.ID); return true }); err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	if _, err := me.Submit(ctx, job("wait", "listed")); err != nil {
+		t.Fatal(err)
+	}
+	behind := job("echo", "behind")
+	behind.After = []string{"listed"}
+	if _, err := me.Submit(ctx, behind); err != nil {
+		t.Fatal(err)
+	}
+	// Done jobs are taken out of the queue some time after their results.
+	for ids := sees(me, jobs.PoolCPU); strings.Join(ids, " ") != "acme--listed acme--behind"; ids = sees(me, jobs.PoolCPU) {
+		if ctx.Err() != nil {
+			t.Fatalf("my jobs: %q", ids)
+		}
+	}
+	if ids := sees(other, jobs.PoolCPU); len(ids) > 0 {
+		t.Errorf("another's jobs: %q", ids)
+	}
+	if ids := sees(me, jobs.PoolGPU); len(ids) > 0 {
+		t.Errorf("jobs of the other pool: %q", ids)
+	}
+	if _, err := me.Submit(ctx, job("fail", "dead")); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := me.Result(ctx, "dead"); err != nil || r.Status != jobs.Failed {
+		t.Errorf("%+v, %v", r, err)
+	}
+	operator := c.connect(t, auth.Operator)
+	letters := func() (n int) {
+		t.Helper()
+		if err := operator.DeadLetters(ctx, jobs.DeadFilter{ID: "acme--dead"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for letters() == 0 { // it comes behind the result
+		if ctx.Err() != nil {
+			t.Fatal("no dead letter")
+		}
+	}
+	logged := 0
+	for logged == 0 && ctx.Err() == nil { // a worker stores them in turns
+		if err := me.Logs(ctx, "j1", false, func(l jobs.LogLines) error { logged += len(l.Lines); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// What another tenant tries, each by itself. It gets no further than to ids of its own.
 	spy := job("echo", "spy")
 	spy.Tenant = "acme"
@@ -95,6 +147,10 @@ func TestSubmitter(t *testing.T) {
 		"name an object":      func() error { _, err := other.Submit(ctx, object); return err },
 		"read a result":       func() error { _, err := other.Lookup(ctx, "acme--j1"); return err },
 		"find a job":          func() error { _, _, err := other.Find(ctx, "acme--long"); return err },
+		"read a log":          func() error { return other.Logs(ctx, "acme--j1", false, func(jobs.LogLines) error { return nil }) },
+		"follow a log":        func() error { return other.Logs(ctx, "acme--listed", true, func(jobs.LogLines) error { return nil }) },
+		"retry a job":         func() error { return other.Retry(ctx, "acme--dead") },
+		"list no pool":        func() error { return other.Jobs(ctx, "acme", func(jobs.Job, []string) bool { return true }) },
 		"cancel a job":        func() error { return other.Cancel(ctx, "acme--j1", false) },
 		"remove a schedule":   func() error { return other.RemoveSchedule(ctx, "acme--nightly") },
 		"pause a schedule":    func() error { return other.PauseSchedule(ctx, "acme--nightly", true) },
@@ -104,6 +160,21 @@ func TestSubmitter(t *testing.T) {
 		if err := try(); err == nil || errors.Is(err, jobs.ErrUnavailable) || errors.Is(err, jobs.ErrDenied) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+	if n := letters(); n != 1 {
+		t.Errorf("%d dead letters: another tenant has touched it", n)
+	}
+	if err := me.Retry(ctx, "dead"); err != nil {
+		t.Error(err)
+	}
+	if r, err := me.Watch(ctx, "dead", func(json.RawMessage) {}); err != nil || r.Status != jobs.Failed {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := me.Retry(ctx, "j1"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("a job that was done: %v", err)
+	}
+	if err := me.Cancel(ctx, "listed", false); err != nil {
+		t.Error(err)
 	}
 	// The same id is another job: nobody can take another's.
 	if id, err := other.Submit(ctx, job("echo", "acme--later")); err != nil || id != "umbrella--acme--later" {

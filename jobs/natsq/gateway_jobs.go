@@ -1,0 +1,142 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Bounds of a page, whatever is asked for: what its answer holds of jobs or lines, and how long a gateway's hand looks for more. One job or
+// message of a log is always in it.
+const (
+	pageJobs  = 100
+	pageBytes = jobs.MaxMessage / 2
+	pageTime  = 2 * time.Second
+	// pageRoom is for what an answer has besides a job. One that was published as large as a message may be is listed without its spec.
+	pageRoom = 8 << 10
+)
+
+// errPage ends the reading of a log at the end of a page.
+var errPage = errors.New("the page is full")
+
+// list answers with a page of the jobs of a pool that are not over, those of the tenant only.
+func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte, r *apiReply) error {
+	var o struct {
+		From  string `json:"from"`
+		Limit int    `json:"limit"`
+	}
+	err := readRequest(data, &o)
+	at, ok := parsePlace(o.From)
+	if err != nil || !ok || o.Limit < 0 || o.Limit > pageJobs {
+		return jobs.Errorf(jobs.CodeInvalid, `a request for a list is empty or {"from": "NEXT OF THE PAGE BEFORE", "limit": N} with N up to %d`, pageJobs)
+	}
+	if p != jobs.PoolCPU && p != jobs.PoolGPU {
+		return jobs.Errorf(jobs.CodeInvalid, "pool %.100q: use %q or %q", p, jobs.PoolCPU, jobs.PoolGPU)
+	}
+	tenant := "*"
+	if from != "" {
+		tenant = string(from)
+	}
+	if o.Limit == 0 {
+		o.Limit = pageJobs
+	}
+	page := []ListedJob{}
+	began, size := time.Now(), 0
+	var werr error
+	err = g.c.jobsFrom(ctx, p, tenant, at, func(at place, j jobs.Job) bool {
+		if from.check(j) != nil { // it stands on the tenant's subject and says that it is another's: a worker will refuse it
+			return true
+		}
+		rest := j
+		rest.Spec = nil
+		text, err := json.Marshal(rest)
+		if werr = err; err != nil {
+			return false
+		}
+		if len(text)+len(j.Spec) > jobs.MaxMessage-pageRoom {
+			j = rest
+		}
+		if size += len(text) + len(j.Spec); len(page) == o.Limit || len(page) > 0 && (size > pageBytes || time.Since(began) > pageTime) {
+			r.Next = at.String()
+			return false
+		}
+		one := ListedJob{Job: j}
+		if one.Waits, werr = g.c.Missing(ctx, j); werr != nil {
+			return false
+		}
+		page = append(page, one)
+		return true
+	})
+	if err = errors.Join(err, werr); err != nil {
+		return err
+	}
+	r.Listed = &page
+	return nil
+}
+
+// logs answers with a page of what was logged of a job. A request may wait for lines, or for the end of the job.
+func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply) error {
+	var o struct {
+		From string  `json:"from"`
+		Wait float64 `json:"wait_s"`
+	}
+	err := readRequest(data, &o)
+	seq := uint64(1)
+	if err == nil && o.From != "" {
+		seq, err = strconv.ParseUint(o.From, 10, 64)
+	}
+	if err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
+		return jobs.Errorf(jobs.CodeInvalid, `a request for a log is empty or {"from": "NEXT OF THE PAGE BEFORE", "wait_s": N} with N from 0 to %v`, longestWait.Seconds())
+	}
+	page := []jobs.LogLines{}
+	began, size := time.Now(), 0
+	add := func(next uint64, l jobs.LogLines) error {
+		page, seq = append(page, l), next
+		for _, line := range l.Lines {
+			size += len(line)
+		}
+		// The next message is as long as this one at most, or not: it has a place of its own in what a message holds.
+		if size > pageBytes-jobs.MaxLogMessage || time.Since(began) > pageTime {
+			return errPage
+		}
+		return nil
+	}
+	err = g.c.logsFrom(ctx, id, seq, false, add)
+	full := errors.Is(err, errPage)
+	if err == nil && len(page) == 0 && o.Wait > 0 {
+		wait, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait), errPage)
+		err = g.c.logsFrom(wait, id, seq, true, func(next uint64, l jobs.LogLines) error { return errors.Join(add(next, l), errPage) })
+		cancel()
+		r.Over = err == nil
+	}
+	if err != nil && !errors.Is(err, errPage) {
+		return err
+	}
+	// Who waits goes on in any case, and who does not as long as there is more.
+	if full || o.Wait > 0 && !r.Over {
+		r.Next = strconv.FormatUint(seq, 10)
+	}
+	r.Logs = &page
+	return nil
+}
+
+// retry queues a job that failed for good anew.
+func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
+	var letter *jobs.DeadLetter
+	err := g.c.DeadLetters(ctx, jobs.DeadFilter{Tenant: string(from), ID: id}, func(d jobs.DeadLetter) bool { letter = &d; return false })
+	if err != nil {
+		return err
+	}
+	if letter == nil {
+		return fmt.Errorf("job %s has no dead letter: only a job that failed for good can be tried again: %w", id, jobs.ErrNotFound)
+	}
+	if j, err := jobs.DecodeJob(letter.Data); err == nil && from.check(j) != nil { // it died on a subject of the tenant's and is another's
+		return from.check(j)
+	}
+	return g.c.Redrive(ctx, *letter)
+}
