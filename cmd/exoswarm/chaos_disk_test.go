@@ -11,6 +11,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -179,19 +180,25 @@ func TestChaosDiskFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	var answered time.Duration
+	job := func(id string) jobs.Job {
+		return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "chaos", Spec: big}
+	}
 	for n := 0; ; n++ {
 		id := fmt.Sprint("full", n)
-		// As long as the server is away a submission waits for it, so that a caller bounds how long.
-		attempt, done := context.WithTimeout(ctx, 4*time.Second)
 		began := time.Now()
-		err := conn.Submit(attempt, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "chaos", Spec: big})
-		done()
-		answered = time.Since(began)
+		err := conn.Submit(ctx, job(id)) // with no deadline of its own: a server that is away is waited for 30 s
+		answered := time.Since(began)
 		if err != nil {
 			t.Logf("after %d jobs of 256 KiB, in %v: %v", n, answered.Round(time.Millisecond), err)
+			if !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) <= 0 || !strings.Contains(err.Error(), "the disk of the NATS server") {
+				t.Errorf("it does not say that the disk is full: %v", err)
+			}
+			// The promise is 5 s, and what took longer waited for an answer that did not come: its patience is 30.
+			if answered > 20*time.Second {
+				t.Errorf("the answer took %v", answered)
+			}
 			break
 		}
 		load.ack([]string{id})
@@ -199,24 +206,46 @@ func TestChaosDiskFull(t *testing.T) {
 			t.Fatal("250 MiB fit on a disk of 128")
 		}
 	}
-	select {
-	case <-c.servers[0].done:
-	case <-ctx.Done():
-		t.Fatal("the server does not stop on a full disk")
+	if err := conn.SubmitBatch(ctx, []jobs.Job{job("several1"), job("several2")}); !errors.Is(err, jobs.ErrFull) {
+		t.Errorf("several at once: %v", err)
 	}
-	if log := c.servers[0].log.String(); !bytes.Contains([]byte(log), []byte("no space left on the disk")) {
-		t.Errorf("the server does not say why it stopped:\n%s", log)
-	}
-	if err := os.Remove(ballast); err != nil {
+	large := job("large")
+	if large.Spec, err = json.Marshal(string(bytes.Repeat([]byte("x"), 1<<20))); err != nil {
 		t.Fatal(err)
 	}
-	c.startServer(0)
+	if err := conn.Submit(ctx, large); !errors.Is(err, jobs.ErrFull) {
+		t.Errorf("a job whose spec is an object: %v", err)
+	}
+	if _, err := conn.Stats(ctx, jobs.PoolCPU); err != nil {
+		t.Errorf("the server says nothing any more: %v", err)
+	}
+	// Workers begin on a full disk: results wait for room, and no job is begun so often that it fails.
 	for range 2 {
 		c.workers = append(c.workers, nil)
 		c.startWorker(len(c.workers) - 1)
 	}
+	if log := c.servers[0].log.String(); !strings.Contains(log, "the disk is nearly full") {
+		t.Errorf("the server does not say that its disk is full:\n%s", log)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; ; n++ {
+		id := fmt.Sprint("again", n)
+		if err := conn.Submit(ctx, job(id)); err == nil {
+			load.ack([]string{id})
+			break
+		} else if !errors.Is(err, jobs.ErrFull) || ctx.Err() != nil {
+			t.Fatalf("with room again: %v", err)
+		}
+	}
 	if lost := load.lost(t, conn); lost > 0 || len(load.acked) < 50 {
 		t.Errorf("%d of %d acknowledged jobs have no result", lost, len(load.acked))
+	}
+	select {
+	case <-c.servers[0].done:
+		t.Errorf("the server has stopped:\n%s", c.servers[0].log.String())
+	default:
 	}
 }
 

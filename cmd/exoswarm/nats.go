@@ -43,7 +43,7 @@ func serveNATS(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	o := server.Options{}
+	o := server.Options{Logger: log}
 	o.Port, _ = f.GetInt("port")
 	o.Host, _ = f.GetString("host")
 	o.Fast, _ = f.GetBool("fast")

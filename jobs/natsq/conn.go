@@ -148,7 +148,7 @@ func transient(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
 		switch api.ErrorCode {
-		case errCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources:
+		case errCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources, errCodeAccountFull, errCodeStoreFull:
 			return true
 		}
 	}

@@ -278,10 +278,10 @@ func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err err
 	}
 	m.Subject = sourceOf(j).wait(j.ID)
 	said := mark(s.Name, jobs.Stamp(at))
-	_, err = c.publishAll(ctx, what, []*nats.Msg{{Subject: said}, m})
+	_, err = c.publishAll(ctx, c.repeat, what, []*nats.Msg{{Subject: said}, m})
 	if exists, _ := refused(err); exists {
 		// Somebody has. Only when a job of that id was submitted by hand is there no mark; then that is the run.
-		err = c.publish(ctx, what, &nats.Msg{Subject: said})
+		err = c.publish(ctx, c.repeat, what, &nats.Msg{Subject: said})
 		if exists, _ := refused(err); exists {
 			return nil
 		}

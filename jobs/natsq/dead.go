@@ -25,7 +25,7 @@ const (
 const maxReason = 4096
 
 // bury stores a dead letter, in the place of an earlier one of that job.
-func (c *Conn) bury(ctx context.Context, s source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
+func (c *Conn) bury(ctx context.Context, t tries, s source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
 	reason := strings.Map(func(r rune) rune {
 		if r == '\r' || r == '\n' {
 			return ' '
@@ -39,7 +39,7 @@ func (c *Conn) bury(ctx context.Context, s source, id string, data []byte, cause
 		headerCode: {string(cause.Code)}, headerReason: {reason}, headerAttempts: {strconv.Itoa(attempts)}, headerWorker: {worker},
 	}}
 	c.inject(ctx, m)
-	return c.publish(ctx, "store the dead letter of job "+id, m)
+	return c.publish(ctx, t, "store the dead letter of job "+id, m)
 }
 
 func deadLetter(m *stored) (jobs.DeadLetter, error) {

@@ -52,7 +52,7 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 	if err := c.checkGraph(ctx, batch); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	unsure, err := c.publishAll(ctx, what, msgs)
+	unsure, err := c.publishAll(ctx, c.offer, what, msgs)
 	if exists, _ := refused(err); exists {
 		found, first, ferr := c.present(ctx, batch)
 		switch {
@@ -66,7 +66,7 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 			if err := c.clearEdges(ctx, batch); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
-			_, err = c.publishAll(ctx, what, msgs)
+			_, err = c.publishAll(ctx, c.offer, what, msgs)
 		}
 	}
 	if err != nil {

@@ -155,7 +155,7 @@ func (c *Conn) end(ctx context.Context, m *stored, s source, j jobs.Job, why err
 		r, err = c.result(ctx, j.ID)
 	}
 	if err == nil && lost(r) {
-		err = c.bury(ctx, s, j.ID, m.Data, r.Error, 0, "")
+		err = c.bury(ctx, c.repeat, s, j.ID, m.Data, r.Error, 0, "")
 	}
 	if err == nil {
 		err = c.unwait(ctx, m, j.After)
@@ -195,7 +195,7 @@ func (c *Conn) enqueue(ctx context.Context, m *stored, s source, id string, notB
 		err = c.schedule(ctx, j, out)
 	} else if err = c.ensure(ctx, s); err == nil {
 		out.Header.Set(jetstream.MsgIDHeader, msgID(id, m.Seq))
-		err = submitError("queue job "+id, c.publish(ctx, "queue job "+id, out))
+		err = submitError("queue job "+id, c.publish(ctx, c.repeat, "queue job "+id, out))
 	}
 	if errors.Is(err, jobs.ErrExists) {
 		return nil

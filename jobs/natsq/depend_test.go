@@ -112,7 +112,7 @@ func TestDependStranger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.publish(t.Context(), "store a result", m); err != nil {
+		if err := c.publish(t.Context(), c.repeat, "store a result", m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -352,7 +352,7 @@ func TestDependBad(t *testing.T) {
 	s, c := inside(t)
 	subject := source{jobs.PoolCPU, "k", jobs.Normal, "t"}.wait("bad")
 	for _, m := range []*nats.Msg{{Subject: subject, Data: []byte("{")}, {Subject: "exo.wait.a.b.c.d.e"}, {Subject: "exo.edge.p.x", Data: []byte("nonsense")}} {
-		if err := c.publish(t.Context(), "store nonsense", m); err != nil {
+		if err := c.publish(t.Context(), c.repeat, "store nonsense", m); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -66,7 +66,7 @@ func FuzzWorker(f *testing.F) {
 			Subject: source{jobs.PoolCPU, "k", jobs.Normal, "default"}.job(id), Data: bytes.ReplaceAll(data, []byte("ID"), []byte(id)),
 			Header: nats.Header{headerForgiven: {forgiven}, jobs.HeaderTraceparent: {trace}},
 		}
-		if err := c.publish(ctx, "queue it", m); err != nil {
+		if err := c.publish(ctx, c.repeat, "queue it", m); err != nil {
 			t.Skip(err)
 		}
 		r, err := c.Result(ctx, id)

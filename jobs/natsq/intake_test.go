@@ -163,7 +163,7 @@ func TestLostAnswer(t *testing.T) {
 			}
 			for try := range 2 {
 				choose[try](&c.jobsWay)
-				for i, err := range c.publishMany(ctx, &c.jobsWay, "submit", msgs) {
+				for i, err := range c.publishMany(ctx, c.offer, &c.jobsWay, "submit", msgs) {
 					if err != nil {
 						t.Errorf("try %d of job %d: %v", try, i, err)
 					}
@@ -174,7 +174,7 @@ func TestLostAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			nameTry(other)
-			if exists, _ := refused(c.publish(ctx, "submit", other)); !exists {
+			if exists, _ := refused(c.publish(ctx, c.repeat, "submit", other)); !exists {
 				t.Error("somebody else's job of an id that is queued was stored")
 			}
 		})

@@ -87,9 +87,9 @@ func refused(err error) (exists, full bool) {
 
 // publish stores one message and returns when the server has acknowledged it. The caller's tries are told apart by a message id,
 // so one whose acknowledgement was lost is not stored twice within the server's memory of two minutes.
-func (c *Conn) publish(ctx context.Context, what string, m *nats.Msg) error {
+func (c *Conn) publish(ctx context.Context, t tries, what string, m *nats.Msg) error {
 	nameTry(m)
-	return c.repeat(ctx, what, len(m.Data), func(ctx context.Context) error {
+	return t(ctx, what, len(m.Data), func(ctx context.Context) error {
 		_, err := c.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 		return err
 	})
@@ -104,16 +104,16 @@ func nameTry(m *nats.Msg) {
 
 // publishAll stores up to jobs.MaxBatch messages of one stream, all or none. A batch whose acknowledgement was lost is
 // tried again; what the server says of that try is returned, so after unsure it may refuse what the first try stored.
-func (c *Conn) publishAll(ctx context.Context, what string, msgs []*nats.Msg) (unsure bool, err error) {
-	tries, size := 0, 0
+func (c *Conn) publishAll(ctx context.Context, t tries, what string, msgs []*nats.Msg) (unsure bool, err error) {
+	n, size := 0, 0
 	for _, m := range msgs {
 		size += len(m.Data)
 	}
-	err = c.repeat(ctx, what, size, func(ctx context.Context) error {
-		tries++
+	err = t(ctx, what, size, func(ctx context.Context) error {
+		n++
 		return c.batch(ctx, msgs)
 	})
-	return tries > 1, err
+	return n > 1, err
 }
 
 // Headers of an atomic batch (nats-server 2.12 and later).

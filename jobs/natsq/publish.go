@@ -42,7 +42,7 @@ func (c *Conn) Publish(ctx context.Context, p jobs.Publication) error {
 		setHeader(m, "Content-Type", p.Type)
 	}
 	c.inject(ctx, m)
-	err := c.publish(ctx, what, m)
+	err := c.publish(ctx, c.repeat, what, m)
 	if many, full := refused(err); many || full {
 		return fmt.Errorf("%s: %w: the stream takes no more", what, jobs.ErrFull)
 	}

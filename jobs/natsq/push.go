@@ -75,7 +75,7 @@ func (c *Conn) Push(ctx context.Context, name, key string, frames [][]byte) (aga
 		c.inject(ctx, m)
 	}
 	tries := 0
-	err = c.repeat(ctx, what, size, func(ctx context.Context) error {
+	err = c.offer(ctx, what, size, func(ctx context.Context) error {
 		tries++
 		err := c.push(ctx, msgs, &again)
 		var api *jetstream.APIError

@@ -141,13 +141,18 @@ func resultMsg(r jobs.Result, ttl int) (*nats.Msg, error) {
 
 // putResult stores a result unless there is one; first is false then.
 func (c *Conn) putResult(ctx context.Context, r jobs.Result, ttl int) (first bool, err error) {
+	return c.storeResult(ctx, c.repeat, r, ttl)
+}
+
+// storeResult is putResult that is tried as t says.
+func (c *Conn) storeResult(ctx context.Context, t tries, r jobs.Result, ttl int) (first bool, err error) {
 	m, err := resultMsg(r, ttl)
 	if err != nil {
 		return false, err
 	}
 	ctx, span := c.sending(ctx, "publish", resultStream)
 	c.inject(ctx, m)
-	err = c.publish(ctx, "store the result of job "+r.JobID, m)
+	err = c.publish(ctx, t, "store the result of job "+r.JobID, m)
 	if exists, _ := refused(err); exists {
 		span.AddEvent("refused: the job has a result")
 		span.End()

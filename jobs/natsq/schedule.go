@@ -43,7 +43,7 @@ func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
 	}
 	keepTrace(m, trace)
-	err := c.publish(ctx, what, m)
+	err := c.publish(ctx, c.offer, what, m)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
@@ -110,7 +110,7 @@ func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 		if err = c.ensure(ctx, s); err == nil {
 			out := &nats.Msg{Subject: s.job(id), Data: m.Data}
 			keepTrace(out, m.Header)
-			err = c.publish(ctx, "queue job "+id, out)
+			err = c.publish(ctx, c.repeat, "queue job "+id, out)
 		}
 		if exists, full := refused(err); exists {
 			err = nil

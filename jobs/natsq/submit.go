@@ -118,7 +118,7 @@ func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	if err := c.noResults(ctx, batch); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	unsure, err := c.publishAll(ctx, what, msgs)
+	unsure, err := c.publishAll(ctx, c.offer, what, msgs)
 	if exists, _ := refused(err); exists {
 		// Which one? And if the acknowledgement of an earlier try was lost, it is all of them.
 		found, first, ferr := c.known(ctx, batch)
@@ -264,6 +264,9 @@ func (c *Conn) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error)
 	ref := &jobs.ObjectRef{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(j.Spec))}
 	ref.Name = "spec-" + j.ID + "-" + ref.SHA256
 	_, err := c.PutObject(ctx, ref.Name, bytes.NewReader(j.Spec))
+	if noRoom(err) {
+		err = fullDisk("store the spec of job " + j.ID)
+	}
 	return ref, err
 }
 

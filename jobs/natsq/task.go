@@ -274,7 +274,7 @@ func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
 		w.finished(ctx, t, r)
 		return
 	}
-	first, err := w.c.putResult(ctx, r, t.job.ResultTTL)
+	first, err := w.c.storeResult(ctx, w.insist, r, t.job.ResultTTL)
 	w.stored(ctx, t, r, first, err)
 }
 
@@ -306,7 +306,7 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 			sum := sha256.Sum256(t.m.Data)
 			id = "bad-" + hex.EncodeToString(sum[:16])
 		}
-		if err := w.c.bury(ctx, t.src, id, t.m.Data, r.Error, t.attempt, w.Name); err != nil {
+		if err := w.c.bury(ctx, w.insist, t.src, id, t.m.Data, r.Error, t.attempt, w.Name); err != nil {
 			t.log.Error("dead letter not stored; the job will be repeated", "error", err)
 			return
 		}

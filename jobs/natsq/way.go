@@ -83,11 +83,11 @@ func (w *way) took(together bool, n int, d time.Duration) {
 // publishMany stores messages of one stream, each or not whatever becomes of the others, and says of each what publish would. They are
 // jobs.MaxBatch at most. Whoever cannot have a message refused because an earlier try of it was stored names them first; the server
 // remembers every name for two minutes.
-func (c *Conn) publishMany(ctx context.Context, w *way, what string, msgs []*nats.Msg) []error {
+func (c *Conn) publishMany(ctx context.Context, t tries, w *way, what string, msgs []*nats.Msg) []error {
 	together := w.choose(len(msgs))
 	began := time.Now()
 	if together {
-		_, err := c.publishAll(ctx, what, msgs)
+		_, err := c.publishAll(ctx, t, what, msgs)
 		if err == nil {
 			w.took(true, len(msgs), time.Since(began))
 			return make([]error, len(msgs))
@@ -102,7 +102,7 @@ func (c *Conn) publishMany(ctx context.Context, w *way, what string, msgs []*nat
 		}
 		// One of them is refused, or an earlier try has stored them all and its answer was lost: by its id each tells.
 	}
-	errs := c.publishEach(ctx, what, msgs)
+	errs := c.publishEach(ctx, t, what, msgs)
 	if !together && !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
 		w.took(false, len(msgs), time.Since(began))
 	}
@@ -110,10 +110,10 @@ func (c *Conn) publishMany(ctx context.Context, w *way, what string, msgs []*nat
 }
 
 // publishEach stores messages side by side. They are stored in their order, but for those that have to be tried again.
-func (c *Conn) publishEach(ctx context.Context, what string, msgs []*nats.Msg) []error {
+func (c *Conn) publishEach(ctx context.Context, t tries, what string, msgs []*nats.Msg) []error {
 	errs := make([]error, len(msgs))
 	if len(msgs) == 1 {
-		errs[0] = c.publish(ctx, what, msgs[0])
+		errs[0] = c.publish(ctx, t, what, msgs[0])
 		return errs
 	}
 	size := 0
@@ -142,7 +142,7 @@ func (c *Conn) publishEach(ctx context.Context, what string, msgs []*nats.Msg) [
 	var again sync.WaitGroup
 	for i, err := range errs {
 		if transient(err) || errors.Is(err, context.Canceled) || errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
-			again.Go(func() { errs[i] = c.publish(ctx, what, msgs[i]) }) // under its id: it is stored once
+			again.Go(func() { errs[i] = c.publish(ctx, t, what, msgs[i]) }) // under its id: it is stored once
 		}
 	}
 	again.Wait()

@@ -120,6 +120,7 @@ type Worker struct {
 	slots   chan struct{}
 	asking  atomic.Int32 // slots that have no job yet
 	cancel  context.CancelCauseFunc
+	ending  <-chan struct{} // Drain or Stop was called
 	running sync.WaitGroup
 	closed  chan struct{}
 }
@@ -146,7 +147,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	}
 	w.deps = newDependents(c, o.Logger)
 	run, cancel := context.WithCancelCause(context.Background())
-	w.cancel = cancel
+	w.cancel, w.ending = cancel, run.Done()
 	var ends []func()
 	end := func() {
 		for i := len(ends) - 1; i >= 0; i-- {

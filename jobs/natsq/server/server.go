@@ -7,13 +7,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	natsd "github.com/nats-io/nats-server/v2/server"
@@ -53,24 +53,19 @@ type Options struct {
 	Routes []string
 	// Trace writes the server's own log to stderr.
 	Trace bool
+	// Logger is told when the disk is nearly full, and when it is not any more; nil for nobody.
+	Logger *slog.Logger
 }
 
 // Server is a running NATS server.
 type Server struct {
 	ns    *natsd.Server
+	log   *slog.Logger
 	stop  chan struct{}
 	ended sync.WaitGroup
 	once  sync.Once
 	full  chan struct{}
 }
-
-// A server whose disk is full stops answering without a word, so the space is watched: less than startFree bytes and it
-// does not start, less than minFree and Full says so. A message, its index and a block of the file system fit into minFree.
-const (
-	startFree  = 8 << 20
-	minFree    = 3 << 20
-	watchEvery = 250 * time.Millisecond
-)
 
 // A client or another server that is gone without a word is noticed after so many pings and one: clients so that their jobs go to others, and
 // servers as soon as another leader may be elected. A route that goes nowhere takes a third of all questions that any server may answer with
@@ -80,34 +75,6 @@ const (
 	routePing  = time.Second
 	pings      = 3
 )
-
-// free is the number of bytes that may still be written to the disk of a folder.
-func free(dir string) (int64, error) {
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(dir, &fs); err != nil {
-		return 0, fmt.Errorf("space on the disk of %s: %w", dir, err)
-	}
-	return int64(fs.Bavail) * fs.Bsize, nil
-}
-
-// Full is closed when the disk of the store has no more room. The server must be stopped then.
-func (s *Server) Full() <-chan struct{} { return s.full }
-
-func (s *Server) watch(dir string) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-tick.C:
-			if n, err := free(dir); err == nil && n < minFree {
-				close(s.full)
-				return
-			}
-		}
-	}
-}
 
 // settle keeps the descriptions of streams durable. A disk that fails shows itself in the server's own syncs.
 func (s *Server) settle(dir string) {
@@ -149,6 +116,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	if o.Name == "" {
 		o.Name = "exoswarm"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	opts := &natsd.Options{Authorization: o.Token}
 	if o.Auth != "" {
@@ -200,11 +170,11 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		ns.ConfigureLogger()
 	}
 	go ns.Start()
-	s := &Server{ns: ns, stop: make(chan struct{}), full: make(chan struct{})}
+	s := &Server{ns: ns, log: o.Logger, stop: make(chan struct{}), full: make(chan struct{})}
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		if ns.ReadyForConnections(50*time.Millisecond) && ns.JetStreamEnabled() {
 			s.ended.Add(1)
-			go func() { defer s.ended.Done(); s.watch(o.Dir) }()
+			go func() { defer s.ended.Done(); s.watch(o.Dir, o.ClusterPort == 0 && o.Port != InProcess) }()
 			if o.Fast {
 				s.ended.Add(1)
 				go func() { defer s.ended.Done(); s.settle(o.Dir) }()
