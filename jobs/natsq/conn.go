@@ -46,6 +46,7 @@ type Options struct {
 type Conn struct {
 	nc       *nats.Conn
 	refused  *refusals
+	elected  *elections
 	js       jetstream.JetStream
 	writer   string // distinguishes this connection's appends from those of others
 	replicas int
@@ -65,7 +66,7 @@ type Conn struct {
 // Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
 // do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
 func Connect(ctx context.Context, o Options) (*Conn, error) {
-	c := &Conn{writer: nats.NewInbox()[len(nats.InboxPrefix):], replicas: max(o.Replicas, 1), patience: o.Patience}
+	c := &Conn{writer: nats.NewInbox()[len(nats.InboxPrefix):], elected: newElections(), replicas: max(o.Replicas, 1), patience: o.Patience}
 	c.tracer = telemetry.Tracer(o.Tracing, tracerName)
 	c.intake.c = c
 	if c.patience == 0 {
@@ -90,6 +91,9 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	}
 	if err == nil && !o.Bare {
 		err = c.provision(ctx)
+	}
+	if err == nil {
+		err = c.elected.follow(c.nc)
 	}
 	if err != nil {
 		c.nc.Close()
@@ -152,7 +156,7 @@ func transient(err error) bool {
 			return true
 		}
 	}
-	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) ||
+	return errors.Is(err, errElected) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) ||
 		errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrAsyncPublishTimeout) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
@@ -186,7 +190,8 @@ func (c *Conn) retry(ctx context.Context, what string, fn func(ctx context.Conte
 
 // repeat is retry for what may be done more than once although an answer was lost. size is how much a try sends, in bytes.
 func (c *Conn) repeat(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
-	return c.retryIn(ctx, what, shortPause, func(since time.Duration) time.Duration { return tryFor(since, size) }, fn)
+	limit := func(since time.Duration) time.Duration { return tryFor(since, size) }
+	return c.retryIn(ctx, what, shortPause, limit, func(ctx context.Context) error { return c.elected.try(ctx, fn) })
 }
 
 // tryFor is how long a try of repeat may take that begins so long after the call.

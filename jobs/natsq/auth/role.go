@@ -72,6 +72,9 @@ var reads = []string{
 	"$JS.API.CONSUMER.INFO.*.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*",
 }
 
+// elections is where servers tell their account of new leaders; in an account without streams there is nothing to hear.
+const elections = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*"
+
 // told are the subjects on which the cluster tells what happens to jobs.
 var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
 
@@ -90,7 +93,7 @@ func Roles() []Role {
 		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed), each("$JS.API.STREAM.DELETE.%s", fixed),
 			each("$JS.API.STREAM.PURGE.%s", fixed, purged...),
 			[]string{"$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.*", "$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU.*", "$JS.API.CONSUMER.DELETE.EXO_SCHED.*"}),
-		Subscribe: slices.Concat([]string{inbox, "exo.wake.>", "exo.api.>", "exo.tenant.>", "exo.agent.drain.*"}, told),
+		Subscribe: slices.Concat([]string{inbox, "exo.wake.>", "exo.api.>", "exo.tenant.>", "exo.agent.drain.*", elections}, told),
 		Answers:   true,
 	}, {
 		Name: Submitter, Account: tenantPrefix,
@@ -105,7 +108,7 @@ func Roles() []Role {
 		Name: Viewer, Account: viewerAccount,
 		Does:      "reads jobs, results, logs of jobs, queues, dead letters, limits, schedules and agents of all tenants, and changes nothing",
 		Publish:   reads,
-		Subscribe: slices.Concat([]string{inbox}, told),
+		Subscribe: slices.Concat([]string{inbox, elections}, told),
 	}, {
 		Name: Pusher, Account: systemAccount,
 		Does:      "hands accounts to running servers; `exoswarm auth` alone uses it",
