@@ -29,7 +29,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// ObjectSpec says how to watch the objects at s3://BUCKET/PREFIX. The zero value reads what there is, once, without credentials.
+// ObjectSpec says how to watch the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. The zero value reads what there is, once, without credentials.
 type ObjectSpec struct {
 	// WatchSpec without Renamed: an object is complete when it is there.
 	WatchSpec
@@ -38,16 +38,24 @@ type ObjectSpec struct {
 	StoreSpec
 }
 
-// StoreSpec says where an object store is and who asks. The zero value is Amazon's, without credentials.
+// StoreSpec says where an object store is and who asks. The zero value is Amazon's or Google's own, without credentials.
 type StoreSpec struct {
-	// Region is us-east-1 when empty. Endpoint is the URL of a store that is not Amazon's; the bucket is then in the path.
-	Region   string `json:"region,omitempty"`
+	// Endpoint is the URL of another store of the same protocol; the bucket is then in the path.
 	Endpoint string `json:"endpoint,omitempty"`
+	// Account is for gs:// and refers to a secret of the agent: the key of a service account, in JSON.
+	Account string `json:"account,omitempty"`
+	// Region and what follows are for s3://. It is us-east-1 when empty.
+	Region string `json:"region,omitempty"`
 	// AccessKey, SecretKey and SessionToken refer to secrets of the agent, both of the first or neither. The agent's own credentials
 	// are not used.
 	AccessKey    string `json:"access_key,omitempty"`
 	SecretKey    string `json:"secret_key,omitempty"`
 	SessionToken string `json:"session_token,omitempty"`
+}
+
+// isObject says whether a URI is that of objects of a store.
+func isObject(uri string) bool {
+	return strings.HasPrefix(uri, "s3://") || strings.HasPrefix(uri, "gs://")
 }
 
 // maxListBytes bounds a page of a list: a thousand objects with the longest keys are a fourth of it.
@@ -62,10 +70,11 @@ type objects struct {
 	time   time.Duration                             // of a page, and of an object
 	tag    func(o *blob.ListObject) string           // the version of an object
 	pin    func(as func(any) bool, tag string) error // lets that version alone be read; nil where the reader is compared
+	status func(err error) (status int, code string) // what a store has answered that refuses; 0 for none
 	idle   func()                                    // closes what is left of connections
 }
 
-// newObjectFetcher watches objects at s3://BUCKET/PREFIX.
+// newObjectFetcher watches objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
 func newObjectFetcher(uri string, format Format, spec *ObjectSpec, guard *egress.Guard, secrets *secret.Store) (*listFetcher, error) {
 	where := withoutQuery(uri)
 	bad := func(err error) error {
@@ -86,7 +95,7 @@ func newObjectFetcher(uri string, format Format, spec *ObjectSpec, guard *egress
 	if spec.Renamed {
 		return nil, bad(errors.New("renamed: an object is complete when it is there: leave it out"))
 	}
-	src, err := openStore(where, strings.TrimPrefix(uri, "s3://"), spec.StoreSpec, max(f.tuning.MaxBytes, maxListBytes), guard, secrets)
+	src, err := openStore(where, uri, spec.StoreSpec, max(f.tuning.MaxBytes, maxListBytes), guard, secrets)
 	if err != nil {
 		return nil, bad(err)
 	}
@@ -95,37 +104,75 @@ func newObjectFetcher(uri string, format Format, spec *ObjectSpec, guard *egress
 	return f, nil
 }
 
-// openStore opens BUCKET/PREFIX of a store, and connects to nothing yet. most bounds an answer in bytes.
-func openStore(where, path string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*objects, error) {
+// openStore opens SCHEME://BUCKET/PREFIX, and connects to nothing yet. most bounds an answer in bytes.
+func openStore(where, uri string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*objects, error) {
+	scheme, path, _ := strings.Cut(uri, "://")
 	bucket, prefix, _ := strings.Cut(path, "/")
-	if len(bucket) < 3 || len(bucket) > 63 || strings.Trim(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" || strings.Contains(bucket, "..") || strings.ContainsAny(prefix, "?#\x00") || len(prefix) > 1024 {
-		return nil, errors.New("write s3://BUCKET/PREFIX, with a bucket of 3 to 63 small letters, digits, dots and hyphens")
+	more := ""
+	if scheme == "gs" {
+		more = "_" // Google's may have it
 	}
+	if len(bucket) < 3 || len(bucket) > 63 || strings.Trim(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-."+more) != "" || strings.Contains(bucket, "..") || strings.ContainsAny(prefix, "?#\x00") || len(prefix) > 1024 {
+		return nil, fmt.Errorf("write %s://BUCKET/PREFIX, with a bucket of 3 to 63 small letters, digits, dots and hyphens", scheme)
+	}
+	if guard == nil {
+		guard = &egress.Guard{}
+	}
+	if secrets == nil {
+		secrets = &secret.Store{}
+	}
+	o := &objects{where: where, prefix: prefix}
+	if scheme == "gs" {
+		return o, o.openGCS(bucket, spec, most, guard, secrets)
+	}
+	return o, o.openS3(bucket, spec, most, guard, secrets)
+}
+
+// storeURL is the endpoint of a store, which the operator must allow.
+func storeURL(text string, guard *egress.Guard) error {
+	u, err := url.Parse(text)
+	if err != nil || u.RawQuery != "" || u.Fragment != "" {
+		return egress.ErrURL
+	}
+	return guard.Check(u)
+}
+
+// openS3 opens a bucket of a store that speaks S3.
+func (o *objects) openS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
 	client, err := newS3(bucket, spec, most, guard, secrets)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b, err := s3blob.OpenBucket(context.Background(), client.s3, bucket, nil)
-	if err != nil {
-		return nil, err
+	if o.bucket, err = s3blob.OpenBucket(context.Background(), client.s3, bucket, nil); err != nil {
+		return err
 	}
-	return &objects{
-		where: where, bucket: b, prefix: prefix, idle: client.CloseIdleConnections,
-		tag: func(o *blob.ListObject) string {
-			var s types.Object
-			if o.As(&s) {
-				return aws.ToString(s.ETag)
-			}
-			return ""
-		},
-		pin: func(as func(any) bool, tag string) error {
-			var in *s3.GetObjectInput
-			if as(&in) && tag != "" {
-				in.IfMatch = aws.String(tag)
-			}
-			return nil
-		},
-	}, nil
+	o.idle = client.CloseIdleConnections
+	o.tag = func(b *blob.ListObject) string {
+		var s types.Object
+		if b.As(&s) {
+			return aws.ToString(s.ETag)
+		}
+		return ""
+	}
+	o.pin = func(as func(any) bool, tag string) error {
+		var in *s3.GetObjectInput
+		if as(&in) && tag != "" {
+			in.IfMatch = aws.String(tag)
+		}
+		return nil
+	}
+	o.status = func(err error) (status int, code string) {
+		var answer *awshttp.ResponseError
+		var api smithy.APIError
+		if errors.As(err, &answer) {
+			status = answer.HTTPStatusCode()
+		}
+		if errors.As(err, &api) {
+			code = api.ErrorCode()
+		}
+		return status, code
+	}
+	return nil
 }
 
 // s3Client makes requests that are all checked, and reads no answer that is longer than most bytes.
@@ -144,11 +191,8 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 	if strings.Trim(region, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || len(region) > 32 {
 		return nil, fmt.Errorf("region %s: use small letters, digits and hyphens", shorten(spec.Region))
 	}
-	if guard == nil {
-		guard = &egress.Guard{}
-	}
-	if secrets == nil {
-		secrets = &secret.Store{}
+	if spec.Account != "" {
+		return nil, errors.New("account is for gs://: leave it out, and name access_key and secret_key")
 	}
 	c := &s3Client{Client: guard.Client(false), most: most}
 	options := s3.Options{
@@ -163,11 +207,7 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 		first = "https://s3." + region + ".amazonaws.com/"
 		options.UsePathStyle = true
 	}
-	u, err := url.Parse(first)
-	if err != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, egress.ErrURL
-	}
-	if err := guard.Check(u); err != nil {
+	if err := storeURL(first, guard); err != nil {
 		return nil, err
 	}
 	if (spec.AccessKey == "") != (spec.SecretKey == "") || spec.SessionToken != "" && spec.AccessKey == "" {
@@ -211,11 +251,13 @@ func (c *s3Client) Do(r *http.Request) (*http.Response, error) {
 			return nil, errNoAnswer
 		}
 	}
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{body, resp.Body}
+	resp.Body = limitedBody{body, resp.Body}
 	return resp, nil
+}
+
+type limitedBody struct {
+	io.Reader
+	io.Closer
 }
 
 // capped fails where a reader goes on behind left bytes.
@@ -331,17 +373,18 @@ func (o *objects) put(ctx context.Context, name, mediaType string, data []byte) 
 
 // class says whether another try may help. What the store says of an error is cut short; its host may be in it, a secret is not.
 func (o *objects) class(what, where string, err error) error {
-	var answer *awshttp.ResponseError
-	var api smithy.APIError
+	status, code := 0, ""
+	if o.status != nil {
+		status, code = o.status(err)
+	}
 	switch {
 	case egress.Refused(err):
 		return permanent{jobs.Errorf(jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address", what, where)}
 	case errors.Is(err, errLong), errors.Is(err, errNoAnswer):
 		return permanent{inputError("%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix", what, where)}
-	case errors.As(err, &answer) && answer.HTTPStatusCode() >= 300:
-		status, code := answer.HTTPStatusCode(), ""
-		if errors.As(err, &api) {
-			code = " " + shorten(api.ErrorCode())
+	case status >= 300:
+		if code != "" {
+			code = " " + shorten(code)
 		}
 		switch {
 		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:

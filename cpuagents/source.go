@@ -28,7 +28,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, er
 
 // remote says whether a source is read document by document, and what was read kept on the queue.
 func (s *Streamer) remote(uri string) bool {
-	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "nats:", "push:"} {
+	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:", "push:"} {
 		if strings.HasPrefix(uri, p) {
 			return true
 		}
@@ -48,7 +48,7 @@ func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns ColumnSp
 		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s.Queue)
 	case strings.HasPrefix(src.URI, "push:"):
 		return newPushFetcher(src.URI, src.Format, src.Push, s.Queue)
-	case strings.HasPrefix(src.URI, "s3://"):
+	case isObject(src.URI):
 		return newObjectFetcher(src.URI, src.Format, src.Object, s.Egress, s.Secrets)
 	case strings.HasPrefix(src.URI, "http"):
 		return newHTTPFetcher(src.URI, src.Format, src.HTTP, s.Egress, s.Secrets)

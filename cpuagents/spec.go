@@ -45,7 +45,7 @@ type SeriesSource struct {
 	SQL *SQLSpec `json:"sql,omitempty"`
 	// Watch is for a URI that begins with watch:.
 	Watch *WatchSpec `json:"watch,omitempty"`
-	// Object is for a URI that begins with s3://.
+	// Object is for a URI that begins with s3:// or gs://.
 	Object *ObjectSpec `json:"object,omitempty"`
 	// NATS is for a URI that begins with nats:. It must be there then.
 	NATS *SubjectSpec `json:"nats,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// SinkSpec says where decisions go as they are made, beside the output: nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX,
+// SinkSpec says where decisions go as they are made, beside the output: nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
 // sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE.
 type SinkSpec struct {
 	URI string `json:"uri"`
@@ -142,5 +142,5 @@ func (s *Streamer) newTap(job string, i int, spec SinkSpec, series []SeriesSourc
 	case "sqlite", "postgres":
 		return newTableTap(b, key, series, candidates, s)
 	}
-	return nil, b.bad("write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE")
+	return nil, b.bad("write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE")
 }

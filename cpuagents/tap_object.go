@@ -36,14 +36,14 @@ func newObjectTap(b sinkBase, p parts, s *Streamer) (_ *objectTap, err error) {
 	if t.spec.PartRows == 0 {
 		t.spec.PartRows = defaultPartRows
 	}
-	if rest, ok := strings.CutPrefix(b.spec.URI, "s3://"); ok {
+	if isObject(b.spec.URI) {
 		store := b.spec.Object
 		if store == nil {
 			store = &StoreSpec{}
 		}
-		t.to, err = openStore(b.where, rest, *store, maxListBytes, s.Egress, s.Secrets)
+		t.to, err = openStore(b.where, b.spec.URI, *store, maxListBytes, s.Egress, s.Secrets)
 	} else if b.spec.Object != nil {
-		return nil, b.bad("object is for s3://: leave it out")
+		return nil, b.bad("object is for s3:// and gs://: leave it out")
 	} else {
 		t.to, err = s.Files.folder(b.spec.URI)
 	}

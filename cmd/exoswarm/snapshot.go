@@ -34,7 +34,7 @@ func snapshotCommand() *cobra.Command {
 	}
 	all := []*cobra.Command{list, show, verify}
 	for _, c := range all {
-		c.Long = c.Short + ".\n\nPLACE is a folder, or s3://BUCKET/PREFIX, as the GPU agents have it (gpuagent --snapshots)."
+		c.Long = c.Short + ".\n\nPLACE is a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as the GPU agents have it (gpuagent --snapshots)."
 		outputFlag(c.Flags())
 	}
 	return group("snapshot", "Look at snapshots of swarms, without a cluster", all...)

@@ -167,7 +167,7 @@ func TestSnapshotCommands(t *testing.T) {
 		{2, "snapshot kept: its seed, which chooses the weights, is 0, that of the swarm 9: correct", []string{"swarm", "create", "-f", strings.Replace(named, "named", "seeded", 1), "--from", "kept", "--snapshots", place}},
 		{2, "snapshot kept: snapshot does not fit: its seed", []string{"swarm", "create", "-f", strings.Replace(named, "named", "seeded", 1), "--from", "kept", "--digest", done.SHA256}},
 		{2, "use 1 to 64 letters", []string{"swarm", "snapshot", "first", "--name", "../x"}},
-		{2, "name a folder, file:///FOLDER or s3://BUCKET/PREFIX", []string{"snapshot", "list", "ftp://x"}},
+		{2, "name a folder, file:///FOLDER, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", []string{"snapshot", "list", "ftp://x"}},
 	} {
 		text, err := os.ReadFile(named)
 		if err != nil {

@@ -33,7 +33,7 @@ agent process without a checkpoint begins with it.`,
 	}
 	create.Flags().StringP("file", "f", "", "the swarm's spec, with addressed: agent")
 	create.Flags().String("from", "", "name of a snapshot that its agents begin as")
-	create.Flags().String("snapshots", "", "folder or s3://BUCKET/PREFIX of the snapshots, as the GPU agents have it")
+	create.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the GPU agents have it")
 	create.Flags().String("digest", "", "SHA-256 of the snapshot's manifest, in place of --snapshots")
 	create.Flags().Int64("agents", 0, "how many agents, whole groups; 0: as many as the spec says")
 	snap := &cobra.Command{
@@ -53,7 +53,7 @@ without a checkpoint begins with the snapshot, so all GPU agents must reach it, 
 		RunE: simulating(swarmTrim),
 	}
 	trim.Flags().String("to", "", "name of the snapshot (required)")
-	trim.Flags().String("snapshots", "", "folder or s3://BUCKET/PREFIX of the snapshots, as the GPU agents have it (required)")
+	trim.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the GPU agents have it (required)")
 	list := &cobra.Command{Use: "list", Short: "List the swarms, those of runs too", Args: cobra.NoArgs, RunE: connected(swarmList)}
 	tick := &cobra.Command{
 		Use: "tick NAME", Short: "Step all agents, each driven by the inputs that it holds", Args: cobra.ExactArgs(1), RunE: simulating(swarmTick),

@@ -35,7 +35,7 @@ func root() *cobra.Command {
 	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder of this agent alone, for compiled kernels and checkpoints; empty for none: what starts then replays every log")
-	f.String("snapshots", "", "folder, or s3://BUCKET/PREFIX, where snapshots of swarms are kept, the same for all agents; empty: they are refused")
+	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, where snapshots of swarms are kept, the same for all agents; empty: they are refused")
 	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
 	f.String("device", "auto", "host, cuda:N, or auto: the first GPU, or the host where there is none")
 	f.Bool("allow-custom-cells", false, "serve swarms whose step their users have written: that code runs with all rights of this process")

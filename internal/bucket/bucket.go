@@ -1,4 +1,4 @@
-// Package bucket opens a place for named objects: a folder, or a bucket of an object store that speaks S3.
+// Package bucket opens a place for named objects: a folder, or a bucket of an object store that speaks S3 or Google's protocol.
 package bucket
 
 import (
@@ -26,11 +26,12 @@ type Bucket interface {
 }
 
 // Open opens a place by its URL: a path or file:///PATH of a folder, which is made if it is missing, or s3://BUCKET/PREFIX with what gocloud.dev's s3blob
-// takes in its query, such as region and endpoint; credentials come from where AWS's own tools have them.
+// takes in its query, such as region and endpoint; credentials come from where AWS's own tools have them. gs://BUCKET/PREFIX is one of Google's, with the
+// application default credentials or anonymous=true in its query, and endpoint for another store of that protocol.
 func Open(ctx context.Context, place string) (Bucket, error) {
 	if !strings.Contains(place, "://") {
 		if place == "" {
-			return nil, fmt.Errorf("%w: it is empty: name a folder or s3://BUCKET/PREFIX", ErrInvalid)
+			return nil, fmt.Errorf("%w: it is empty: name a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", ErrInvalid)
 		}
 		return openFolder(place)
 	}
@@ -41,17 +42,22 @@ func Open(ctx context.Context, place string) (Bucket, error) {
 	switch {
 	case u.Scheme == "file" && (u.Host == "" || u.Host == "localhost") && filepath.IsAbs(u.Path) && u.RawQuery == "":
 		return openFolder(u.Path)
-	case u.Scheme != "s3" || u.Host == "":
-		return nil, fmt.Errorf("%w: %s: name a folder, file:///FOLDER or s3://BUCKET/PREFIX", ErrInvalid, u.Redacted())
+	case u.Scheme != "s3" && u.Scheme != "gs" || u.Host == "":
+		return nil, fmt.Errorf("%w: %s: name a folder, file:///FOLDER, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", ErrInvalid, u.Redacted())
 	}
 	prefix := strings.Trim(u.Path, "/")
 	u.Path = ""
-	b, err := blob.OpenBucket(ctx, u.String())
+	var r remote
+	if u.Scheme == "gs" {
+		r, err = openGCS(ctx, u)
+	} else {
+		r.b, err = blob.OpenBucket(ctx, u.String())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, u.Redacted(), err)
 	}
 	if prefix != "" {
-		b = blob.PrefixedBucket(b, prefix+"/")
+		r.b = blob.PrefixedBucket(r.b, prefix+"/")
 	}
-	return remote{b}, nil
+	return r, nil
 }

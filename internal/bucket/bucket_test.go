@@ -5,21 +5,24 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/fsouza/fake-gcs-server/fakestorage"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/memblob"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Check(m) }
 
 // buckets are one of each kind; that of an object store is one in memory behind the same interface, below a prefix.
 func buckets(t *testing.T) map[string]Bucket {
@@ -33,7 +36,7 @@ func buckets(t *testing.T) map[string]Bucket {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]Bucket{"folder": plain, "file URL": byURL, "object store": remote{blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")}}
+	all := map[string]Bucket{"folder": plain, "file URL": byURL, "object store": remote{b: blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")}, "Google's": googles(t)}
 	t.Cleanup(func() {
 		for name, b := range all {
 			if err := b.Close(); err != nil {
@@ -42,6 +45,26 @@ func buckets(t *testing.T) map[string]Bucket {
 		}
 	})
 	return all
+}
+
+// googles is a bucket of a server of Google's protocol in this process.
+func googles(t *testing.T) Bucket {
+	t.Helper()
+	var handler http.Handler
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
+	t.Cleanup(front.Close)
+	s, err := fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, ExternalURL: front.URL, PublicHost: strings.TrimPrefix(front.URL, "http://")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	handler = s.HTTPHandler()
+	s.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: "bucket"})
+	b, err := Open(t.Context(), "gs://bucket/below/it?anonymous=true&endpoint="+front.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func put(t *testing.T, b Bucket, name, text string) snapshot.Object {
@@ -208,7 +231,7 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for place, says := range map[string]string{
-		"": "name a folder or s3://", "ftp://x/y": "name a folder, file:///FOLDER or s3://", "s3://": "name a folder", "file://host/x": "name a folder",
+		"": "name a folder, s3://", "gs://": "or gs://BUCKET", "gs://bucket/x?color=red": "unknown query parameter", "gs://bucket?endpoint=nowhere": "endpoint", "ftp://x/y": "name a folder, file:///FOLDER, s3://", "s3://": "name a folder", "file://host/x": "name a folder",
 		"://": "missing protocol", file: "not a directory", "s3://bucket/prefix?color=red": "unknown query parameter",
 	} {
 		b, err := Open(t.Context(), place)

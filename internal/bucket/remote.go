@@ -16,7 +16,10 @@ import (
 
 // remote is a bucket of an object store. An object there is whole or not at all by the store's own promise; what becomes of the parts of uploads that
 // nobody has ended is a rule of the bucket's.
-type remote struct{ b *blob.Bucket }
+type remote struct {
+	b      *blob.Bucket
+	client io.Closer // of the store, where the bucket does not close it; nil otherwise
+}
 
 // Create implements snapshot.Store.
 func (r remote) Create(ctx context.Context, name string) (snapshot.Object, error) {
@@ -86,4 +89,10 @@ func (r remote) Folders(ctx context.Context) (all []string, err error) {
 }
 
 // Close implements Bucket.
-func (r remote) Close() error { return r.b.Close() }
+func (r remote) Close() error {
+	err := r.b.Close()
+	if r.client != nil {
+		err = errors.Join(err, r.client.Close())
+	}
+	return err
+}

@@ -15,6 +15,8 @@ func Check(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*dnsAltNameMatcher).run"),
 		// One of BadgerDB's, of the process.
 		goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
+		// One of the store that speaks Google's protocol in tests, of the process.
+		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),
 		// The client's (1.55.0), after an object was put: it starts this goroutine and sets the channel that it is about to read to nil when the put has
 		// ended; on a busy machine the latter comes first now and then, and the goroutine waits for ever.
 		goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"),
