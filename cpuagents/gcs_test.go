@@ -36,8 +36,8 @@ type gcsServer struct {
 
 const googleToken = "a-token-of-the-account"
 
-// newGoogle starts the store with an empty bucket, and sets the account's key as the secret env:ACCOUNT.
-func newGoogle(t *testing.T) *gcsServer {
+// newGCS starts the store with an empty bucket, and sets the account's key as the secret env:ACCOUNT.
+func newGCS(t *testing.T) *gcsServer {
 	t.Helper()
 	g := &gcsServer{}
 	// The store's own handler, with a look at who asks before it.
@@ -130,7 +130,7 @@ func (g *gcsServer) fetcher(t *testing.T, spec ObjectSpec) *listFetcher {
 
 // TestGCS: over the protocol; an attempt after another reads what that one read, and no object twice.
 func TestGCS(t *testing.T) {
-	g := newGoogle(t)
+	g := newGCS(t)
 	g.busy = 2
 	for i := range 5 {
 		g.put(fmt.Sprintf("in/%d.csv", i), 10*i, 10*i+1)
@@ -163,7 +163,7 @@ func TestGCS(t *testing.T) {
 
 // TestGCSChanged: an object that another takes the place of between the list and the reading is read as neither.
 func TestGCSChanged(t *testing.T) {
-	g := newGoogle(t)
+	g := newGCS(t)
 	g.put("in/a.csv", 0, 1)
 	f := g.fetcher(t, ObjectSpec{})
 	defer f.close()
@@ -189,7 +189,7 @@ func TestGCSChanged(t *testing.T) {
 
 // TestGCSPut: a part is there whole under its name, with its type, in place of one before.
 func TestGCSPut(t *testing.T) {
-	g := newGoogle(t)
+	g := newGCS(t)
 	o, err := openStore("a store", "gs://bucket/out/", StoreSpec{Endpoint: g.url, Account: "env:ACCOUNT"}, maxListBytes, loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -209,6 +209,34 @@ func TestGCSPut(t *testing.T) {
 	if err := o.put(within(t), "x", "text/csv", []byte("x")); !jobs.Retryable(err) && jobs.AsError(err).Code != jobs.CodeIO {
 		t.Errorf("a store that is busy: %v", err)
 	}
+	g.check(t)
+}
+
+// TestGCSSink: a stream's sink, put again where the store was busy.
+func TestGCSSink(t *testing.T) {
+	s, q, _, _ := sinkStreamer(t)
+	g := newGCS(t)
+	g.busy = 3
+	tapSuite(t, q, s, place{
+		spec: func(id string) SinkSpec {
+			return SinkSpec{URI: "gs://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001, Object: &StoreSpec{Endpoint: g.url, Account: "env:ACCOUNT"}}
+		},
+		read: func(id string) string {
+			all, _, err := g.ListObjectsWithOptions("bucket", fakestorage.ListOptions{Prefix: "out/" + id + "/"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b strings.Builder
+			for _, o := range all {
+				whole, err := g.GetObject("bucket", o.Name)
+				if err != nil || whole.ContentType != "application/vnd.apache.parquet" {
+					t.Fatal(whole.ContentType, err)
+				}
+				fmt.Fprintf(&b, "%s\n%s\n", strings.TrimPrefix(o.Name, "out/"+id+"/"), whole.Content)
+			}
+			return b.String()
+		},
+	})
 	g.check(t)
 }
 

@@ -131,13 +131,13 @@ func (s *Streamer) newTap(job string, i int, spec SinkSpec, series []SeriesSourc
 		return nil, b.bad("a table has no format: leave it out")
 	case spec.PartRows < 0 || spec.PartRows > mostPartRows:
 		return nil, b.bad("part_rows %d: use 1 to %d", spec.PartRows, mostPartRows)
-	case spec.PartRows != 0 && scheme != "file" && scheme != "s3":
+	case spec.PartRows != 0 && scheme != "file" && !isObject(spec.URI):
 		return nil, b.bad("part_rows is for files and objects: leave it out")
 	}
 	switch scheme {
 	case "nats":
 		return newSubjectTap(b, key, parts, s.Queue)
-	case "file", "s3":
+	case "file", "s3", "gs":
 		return newObjectTap(b, parts, s)
 	case "sqlite", "postgres":
 		return newTableTap(b, key, series, candidates, s)
