@@ -1,5 +1,5 @@
 // A driver for tests without a GPU: the calls that the CUDA device makes, over host memory, on the calling thread. It
-// knows the kernels fill_u32, vector_add_f32 and checksum by name. It is strict: a call without a live current context, an
+// has as many devices as FAKE_DEVICES says, one without it, and knows the kernels fill_u32, vector_add_f32 and checksum by name. It is strict: a call without a live current context, an
 // access outside an allocation, or a free of something else fails as the real driver does, and an illegal access breaks
 // its context for good; with FAKE_POISON=1 it breaks every context of the process, those of the future too, which is what
 // real drivers do.
@@ -20,7 +20,7 @@ enum { OK = 0, INVALID = 1, OOM = 2, NO_CONTEXT = 201, NOT_FOUND = 500, BAD_HAND
 #define MAX 4096
 
 struct context {
-    int alive, broken;
+    int alive, broken, device;
     int streams;
     struct { ptr at; size_t n; } *blocks; // [MAX]
     size_t used;
@@ -76,11 +76,19 @@ static int inside(struct context *c, ptr at, size_t n)
 
 result cuInit(unsigned flags) { (void)flags; return OK; }
 result cuDriverGetVersion(int *v) { *v = 13000; return OK; }
-result cuDeviceGetCount(int *n) { *n = 1; return OK; }
-result cuDeviceGet(int *d, int i) { *d = i; return i == 0 ? OK : 101; }
+static int devices(void)
+{
+    const char *n = getenv("FAKE_DEVICES");
+    return n != NULL ? atoi(n) : 1;
+}
+
+result cuDeviceGetCount(int *n) { *n = devices(); return OK; }
+result cuDeviceGet(int *d, int i) { *d = i; return i >= 0 && i < devices() ? OK : 101; }
+result cuDeviceCanAccessPeer(int *v, int d, int other) { *v = d != other; return OK; }
+result cuDeviceGetP2PAttribute(int *v, int attribute, int d, int other) { (void)attribute, (void)d, (void)other; *v = 0; return OK; }
 result cuDeviceGetName(char *name, int n, int d) { (void)d; snprintf(name, n, "fake"); return OK; }
 result cuDeviceTotalMem_v2(size_t *n, int d) { (void)d; *n = MEMORY; return OK; }
-result cuDeviceGetUuid(unsigned char id[16], int d) { (void)d; memset(id, 7, 16); return OK; }
+result cuDeviceGetUuid(unsigned char id[16], int d) { memset(id, 7 + d, 16); return OK; }
 result cuDeviceGetPCIBusId(char *bus, int n, int d) { (void)d; snprintf(bus, n, "0000:00:00.0"); return OK; }
 
 result cuDeviceGetAttribute(int *v, int attribute, int d)
@@ -100,14 +108,43 @@ result cuDeviceGetAttribute(int *v, int attribute, int d)
 
 result cuCtxCreate_v2(struct context **out, unsigned flags, int d)
 {
-    (void)flags, (void)d;
+    (void)flags;
     if (poisoned)
         return ILLEGAL;
     struct context *c = calloc(1, sizeof *c);
     c->blocks = calloc(MAX, sizeof *c->blocks);
     c->alive = 1;
+    c->device = d;
     *out = current = c;
     return OK;
+}
+
+// Primary contexts, which live while someone holds them.
+static struct { struct context *ctx; int held; } primary[16];
+
+result cuCtxDestroy_v2(struct context *c);
+
+result cuDevicePrimaryCtxRetain(struct context **out, int d)
+{
+    struct context *before = current;
+    pthread_mutex_lock(&lock);
+    result r = OK;
+    if (primary[d].held++ == 0) {
+        r = cuCtxCreate_v2(&primary[d].ctx, 0, d);
+        current = before;
+    }
+    *out = primary[d].ctx;
+    return leave(r);
+}
+
+result cuDevicePrimaryCtxRelease_v2(int d)
+{
+    pthread_mutex_lock(&lock);
+    if (primary[d].held == 0)
+        return leave(NO_CONTEXT);
+    struct context *last = --primary[d].held == 0 ? primary[d].ctx : NULL;
+    pthread_mutex_unlock(&lock);
+    return last != NULL ? cuCtxDestroy_v2(last) : OK;
 }
 
 result cuCtxPopCurrent_v2(struct context **out)
@@ -210,6 +247,15 @@ result cuStreamDestroy_v2(struct stream *s)
 
 result cuStreamQuery(struct stream *s) { ENTER STREAM(s) return leave(s->capture != NULL ? 900 : OK); }
 result cuStreamSynchronize(struct stream *s) { ENTER STREAM(s) return leave(s->capture != NULL ? 900 : OK); }
+
+// fake_primary is for fakenccl.c: whether a stream is of a GPU's primary context, and memory in it.
+int fake_primary(int d, struct stream *s, ptr at, size_t n)
+{
+    pthread_mutex_lock(&lock);
+    int yes = s != NULL && s->ctx != NULL && s->ctx == primary[d].ctx && s->ctx->alive && current == s->ctx && !is_pinned(at, n) && inside(s->ctx, at, n);
+    pthread_mutex_unlock(&lock);
+    return yes;
+}
 
 result cuMemHostRegister_v2(void *at, size_t n, unsigned flags)
 {
