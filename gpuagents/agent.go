@@ -1,11 +1,12 @@
-// Package gpuagents runs swarms on a device: it takes leases on shards, reads their logs of observations in order, steps
-// the agents, and writes the decisions. It does no I/O of its own: device and queue are handed in.
+// Package gpuagents runs swarms on devices: it takes leases on shards, reads their logs of observations in order, steps
+// the agents, and writes the decisions. It does no I/O of its own: devices and queue are handed in.
 package gpuagents
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,10 @@ type Options struct {
 	// OpenHost opens a device that serves the shards while the other fails: the host device. It is the agent's, who closes it. nil: there
 	// is none, and shards stay on the device.
 	OpenHost func(ctx context.Context) (device.Device, error)
-	// Patience is how long failures are remembered, and how slowly the agent goes back to a better level.
+	// Others are further devices, whose levels, budgets and failures are their own: Device, Open and PageMemory are those of the first. A shard
+	// goes to the one with the most room left for its pages; see docs/operations.md. What the agent has beside that, it has once.
+	Others []Accelerator
+	// Patience is how long failures are remembered, and how slowly a device goes back to a better level.
 	Patience Patience
 	Queue    Queue
 	Logger   *slog.Logger
@@ -50,7 +54,8 @@ type Options struct {
 	// Snapshots is where entries and records of swarms have their snapshots; nil: those are refused. It belongs to the caller.
 	Snapshots snapshot.Store
 	// PageMemory is how many bytes of the device the pages of all shards may take; 0: all that they need. A shard that gets fewer than
-	// it has pages keeps the others in HostPageMemory bytes of host memory, and below that with its checkpoint.
+	// it has pages keeps the others in host memory, and below that with its checkpoint. HostPageMemory bytes of it are for all devices, in equal
+	// parts.
 	PageMemory, HostPageMemory int64
 	// Metrics counts what the agent does; nil for none.
 	Metrics *Metrics
@@ -62,6 +67,16 @@ type Options struct {
 	LeaseTTL time.Duration
 }
 
+// Accelerator is a further device of an agent.
+type Accelerator struct {
+	// Device belongs to the caller, who closes it after the agent has ended.
+	Device device.Device
+	// Open opens the device anew when it has broken; see Options.
+	Open func(ctx context.Context) (device.Device, error)
+	// PageMemory is how many bytes of the device the pages of all shards may take; 0: all that they need.
+	PageMemory int64
+}
+
 // Agent serves every swarm that it can get a lease for. It starts with Start and ends with Drain or Stop.
 type Agent struct {
 	o       Options
@@ -70,8 +85,8 @@ type Agent struct {
 	running sync.WaitGroup
 	closed  chan struct{}
 
-	devices *devices
-	shards  atomic.Int32 // served now
+	fleet  *fleet
+	shards atomic.Int32 // served now
 
 	mu     sync.Mutex
 	swarms map[string]*serving // by id
@@ -89,14 +104,15 @@ func Start(o Options) *Agent {
 		o.LeaseTTL = 10 * time.Second
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), devices: newDevices(&o), swarms: map[string]*serving{}}
-	a.running.Add(2)
-	go func() { defer a.running.Done(); a.watch(ctx) }()
-	go func() { defer a.running.Done(); a.devices.care(ctx) }()
+	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), fleet: newFleet(&o), swarms: map[string]*serving{}}
+	a.running.Go(func() { a.watch(ctx) })
+	for _, ds := range a.fleet.all {
+		a.running.Go(func() { ds.care(ctx) })
+	}
 	go func() {
 		<-ctx.Done()
 		a.running.Wait()
-		a.devices.close()
+		a.fleet.close()
 		close(a.closed)
 	}()
 	return a
@@ -122,14 +138,33 @@ func (a *Agent) Stop() {
 // Shards is how many shards the agent serves now.
 func (a *Agent) Shards() int { return int(a.shards.Load()) }
 
-// Level is how far the agent's work is cut down because its device fails.
-func (a *Agent) Level() Level { return a.devices.level() }
+// Level is how far the agent's work is cut down because a device fails: the highest of its devices.
+func (a *Agent) Level() Level { return slices.Max(a.Levels()) }
 
-// Device is the one that the agent runs on, or comes back to from the host. It may be closed at any time, and then answers so.
-func (a *Agent) Device() device.Device { return a.devices.current() }
+// Levels are those of the devices, in the order of Devices.
+func (a *Agent) Levels() []Level {
+	var levels []Level
+	for _, ds := range a.fleet.all {
+		levels = append(levels, ds.level())
+	}
+	return levels
+}
 
-// Health says with an ErrEmergency why the agent takes no work.
-func (a *Agent) Health() error { return a.devices.health() }
+// Devices are those that the agent runs on, or comes back to from the host: the first of its options, then the others. Any may be closed at
+// any time, and then answers so.
+func (a *Agent) Devices() []device.Device {
+	var now []device.Device
+	for _, ds := range a.fleet.all {
+		now = append(now, ds.current())
+	}
+	return now
+}
+
+// Device is the first of them.
+func (a *Agent) Device() device.Device { return a.fleet.all[0].current() }
+
+// Health says with an ErrEmergency why the agent takes no work: every device is in an emergency, and is named.
+func (a *Agent) Health() error { return a.fleet.health() }
 
 // Closed is closed when the agent has ended.
 func (a *Agent) Closed() <-chan struct{} { return a.closed }
@@ -187,7 +222,7 @@ func (a *Agent) serve(ctx context.Context, id string, of *serving) {
 		}
 	}()
 	for {
-		a.devices.ready(ctx)
+		a.fleet.ready(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -247,14 +282,14 @@ func (a *Agent) hold(ctx context.Context, lease jobs.Lease, s jobs.Swarm, shard 
 	})
 	defer watch.Wait()
 	defer close(stop)
-	seat, until, err := a.devices.take(work)
+	on, err := a.fleet.take(work, s)
 	if err != nil {
 		return err
 	}
-	defer a.devices.give(seat)
-	took <- until
-	if err = a.work(work, seat, s, shard, log); err != nil {
-		a.devices.failed(seat, err)
+	defer on.give()
+	took <- on.until
+	if err = a.work(work, on, s, shard, log); err != nil {
+		on.of.failed(on.seat, err)
 	}
 	return err
 }

@@ -1,12 +1,25 @@
 package gpuagents
 
 import (
+	"math"
 	"sync"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// budget is the memory for pages that the shards of an agent share. A nil budget has as much on the device as the device has, and
+// budget is the memory for pages that the shards on a device share. A nil budget has as much on the device as the device has, and
 // nothing in host memory. Its methods may be called from several goroutines.
 type budget struct {
+	*purse
+	// arrive runs the taking of frames on the device as the moment at which what was kept for a shard becomes what it has; nil: nothing was
+	// kept. See berth.
+	arrive func(take func())
+}
+
+// purse is what is left of a budget.
+type purse struct {
 	mu           sync.Mutex
 	device, host int64 // bytes left
 }
@@ -16,7 +29,54 @@ func newBudget(onDevice, inHost int64) *budget {
 	if onDevice == 0 {
 		return nil
 	}
-	return &budget{device: onDevice, host: inHost}
+	return &budget{purse: &purse{device: onDevice, host: inHost}}
+}
+
+// as is the same budget for a shard that something was kept for.
+func (b *budget) as(arrive func(take func())) *budget {
+	if b == nil {
+		return nil
+	}
+	return &budget{b.purse, arrive}
+}
+
+// room is how many bytes are left on the device; without a budget, more than any device has.
+func (b *budget) room() int64 {
+	if b == nil {
+		return math.MaxInt64
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.device
+}
+
+// needOf is how many bytes the pages of a swarm's shard take where there is room for all; 0 of a record that cannot be read.
+func needOf(s jobs.Swarm) int64 {
+	spec, err := swarm.FromJSON(s.Spec)
+	if err != nil {
+		return 0
+	}
+	var layout kernels.Layout
+	if spec.ByAgent() {
+		cell, err := spec.Address()
+		if err != nil {
+			return 0
+		}
+		layout, err = cell.Layout(int(spec.PageSize))
+		if err != nil {
+			return 0
+		}
+	} else {
+		bound, err := spec.Bind()
+		if err != nil {
+			return 0
+		}
+		layout, err = bound.Layout(int(spec.PageSize))
+		if err != nil {
+			return 0
+		}
+	}
+	return int64((s.Groups+layout.Slots-1)/layout.Slots) * int64(layout.PageBytes)
 }
 
 // leastFrames is how many frames on the device a shard needs at least, if it has as many pages: one for a page that is stepped and one
@@ -32,10 +92,18 @@ type share struct {
 }
 
 // onDevice takes frames for so many pages, or for as many as there is room. An errRoom as a *jobs.Error says that it is too little.
-func (b *budget) onDevice(pages, pageBytes int) (share, error) {
-	if b == nil {
+func (b *budget) onDevice(pages, pageBytes int) (s share, err error) {
+	switch {
+	case b == nil:
 		return share{frames: pages, deviceBytes: int64(pages) * int64(pageBytes)}, nil
+	case b.arrive == nil:
+		return b.take(pages, pageBytes)
 	}
+	b.arrive(func() { s, err = b.take(pages, pageBytes) })
+	return s, err
+}
+
+func (b *budget) take(pages, pageBytes int) (share, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(int64(pages), b.device/int64(pageBytes))

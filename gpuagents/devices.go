@@ -12,10 +12,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// devices is what the shards of an agent run on: the device that it was given, the next one where that has broken, and the host device as long
-// as neither does. Its methods may be called from several goroutines.
+// devices is one device of an agent and what stands in for it: the device that it was given, the next one where that has broken, and the host
+// device as long as neither does. Its methods may be called from several goroutines.
 type devices struct {
 	log      *slog.Logger
+	name     string // of the device, in metrics and logs
 	metrics  *Metrics
 	given    device.Device // the caller's
 	open     func(ctx context.Context) (device.Device, error)
@@ -24,11 +25,12 @@ type devices struct {
 
 	opening chan struct{} // taken by who opens a device
 
+	changed *bell // rung when the level changes
+
 	mu      sync.Mutex
 	state   degradation
-	seats   [2]*seat      // by the constants below; nil: to be opened
-	leaving [2]*seat      // the ones before, until the last shard has left
-	changed chan struct{} // closed when the level changes
+	seats   [2]*seat // by the constants below; nil: to be opened
+	leaving [2]*seat // the ones before, until the last shard has left
 }
 
 // The two seats.
@@ -39,6 +41,7 @@ const (
 
 // seat is a device with the shards on it.
 type seat struct {
+	of     *devices
 	which  int
 	dev    device.Device
 	owned  bool // it is closed when the last shard has left
@@ -93,15 +96,19 @@ func check(ctx context.Context, d device.Device) (err error) {
 	return nil
 }
 
-func newDevices(o *Options) *devices {
+// newDevices begins with a device that is given. parts is the number of devices that share the host memory of o.
+func newDevices(o *Options, own Accelerator, changed *bell, parts int) *devices {
 	ds := &devices{
-		log: o.Logger, metrics: o.Metrics, given: o.Device, open: o.Open, openHost: o.OpenHost,
-		opening: make(chan struct{}, 1), changed: make(chan struct{}), state: degradation{Patience: o.Patience.withDefaults()},
+		log: o.Logger, name: own.Device.Properties().Name, metrics: o.Metrics, given: own.Device, open: own.Open, openHost: o.OpenHost,
+		opening: make(chan struct{}, 1), changed: changed, state: degradation{Patience: o.Patience.withDefaults()},
+	}
+	if parts > 1 {
+		ds.log = o.Logger.With("of", ds.name)
 	}
 	if ds.open == nil {
-		ds.open = func(context.Context) (device.Device, error) { return o.Device, nil }
+		ds.open = func(context.Context) (device.Device, error) { return own.Device, nil }
 	}
-	device, host := o.PageMemory, o.HostPageMemory
+	device, host := own.PageMemory, o.HostPageMemory/int64(parts)
 	ds.budgets[ownSeat] = func() *budget { return newBudget(device, host) }
 	ds.budgets[hostSeat] = func() *budget { // all of it is host memory
 		if device > 0 && host > 1 {
@@ -109,15 +116,16 @@ func newDevices(o *Options) *devices {
 		}
 		return newBudget(device, 0)
 	}
-	ds.seats[ownSeat] = ds.newSeat(ownSeat, o.Device)
+	ds.seats[ownSeat] = ds.newSeat(ownSeat, own.Device)
+	ds.metrics.levelled(ds.name, 0) // so that it is shown
 	return ds
 }
 
 func (ds *devices) newSeat(which int, d device.Device) *seat {
-	return &seat{which: which, dev: d, owned: d != ds.given, budget: ds.budgets[which](), leave: make(chan struct{}), idle: make(chan struct{})}
+	return &seat{of: ds, which: which, dev: d, owned: d != ds.given, budget: ds.budgets[which](), leave: make(chan struct{}), idle: make(chan struct{})}
 }
 
-// level is where the agent is now.
+// level is where the device is now.
 func (ds *devices) level() Level {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -134,7 +142,7 @@ func (ds *devices) current() device.Device {
 	return ds.given
 }
 
-// health says why no work is done here.
+// health says why no work is done on this device.
 func (ds *devices) health() error {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -142,24 +150,7 @@ func (ds *devices) health() error {
 		return nil
 	}
 	failed, of := ds.state.share(ds.state.Now())
-	return fmt.Errorf("%w: %d of %d operations; it has given its shards back and takes none for now", ErrEmergency, failed, of)
-}
-
-// ready waits until work may be taken.
-func (ds *devices) ready(ctx context.Context) {
-	for {
-		ds.mu.Lock()
-		level, changed := ds.state.level, ds.changed
-		ds.mu.Unlock()
-		if level < Emergency {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-	}
+	return fmt.Errorf("%s: %w: %d of %d operations; it has given its shards back and takes none for now", ds.name, ErrEmergency, failed, of)
 }
 
 // take gives a shard the seat that it belongs to now, and a channel that is closed when it must leave. Give it back. An errMoved says
@@ -226,7 +217,7 @@ func (ds *devices) fill(ctx context.Context, which int) error {
 		}
 		err = fmt.Errorf("%w: opening it again: %w", ErrDevice, err)
 		if which == ownSeat {
-			ds.metrics.rebuilt(err)
+			ds.metrics.rebuilt(ds.name, err)
 			before := ds.state.level
 			ds.state.lost(ds.state.Now())
 			ds.moved(before, err)
@@ -236,7 +227,7 @@ func (ds *devices) fill(ctx context.Context, which int) error {
 	ds.leaving[which] = nil
 	ds.seats[which] = ds.newSeat(which, d)
 	if which == ownSeat {
-		ds.metrics.rebuilt(nil)
+		ds.metrics.rebuilt(ds.name, nil)
 	}
 	p := d.Properties()
 	ds.log.Info("device opened", "device", p.Name, "model", p.Model, "generation", p.Generation)
@@ -286,7 +277,7 @@ func (ds *devices) end(s *seat) {
 
 // did says that an operation has ended well, and how often there was no room for it.
 func (ds *devices) did(halved int) {
-	ds.metrics.failedDevice(classMemory, halved)
+	ds.metrics.failedDevice(ds.name, classMemory, halved)
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	ds.state.done(ds.state.Now(), false)
@@ -299,7 +290,7 @@ func (ds *devices) failed(s *seat, err error) {
 	if class == "" {
 		return
 	}
-	ds.metrics.failedDevice(class, 1)
+	ds.metrics.failedDevice(ds.name, class, 1)
 	var end func()
 	ds.mu.Lock()
 	if !s.gone {
@@ -329,9 +320,8 @@ func (ds *devices) moved(before Level, cause error) {
 	} else {
 		ds.log.Info("nothing has failed for a while: level left", attrs[:len(attrs)-2]...)
 	}
-	ds.metrics.levelled(level - before)
-	close(ds.changed)
-	ds.changed = make(chan struct{})
+	ds.metrics.levelled(ds.name, level-before)
+	ds.changed.ring()
 	for which, s := range ds.seats {
 		if level == Emergency || which != ds.serving() {
 			ds.clear(s)
@@ -410,7 +400,7 @@ func (ds *devices) close() {
 			ends = append(ends, ds.retire(s))
 		}
 	}
-	ds.metrics.levelled(-ds.state.level)
+	ds.metrics.levelled(ds.name, -ds.state.level)
 	ds.mu.Unlock()
 	for _, end := range ends {
 		if end != nil {

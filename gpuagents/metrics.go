@@ -12,7 +12,7 @@ type Metrics struct {
 	observations, rejected, checkpoints *prometheus.CounterVec
 	apply, checkpoint                   *prometheus.HistogramVec
 	pages                               *pageMetrics
-	level                               prometheus.Gauge
+	level                               *prometheus.GaugeVec
 	deviceErrors, rebuilds              *prometheus.CounterVec
 }
 
@@ -36,9 +36,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		apply:        histogram("apply_seconds", "From an entry of a log to its answer, without the log: observations, ticks, queries."),
 		checkpoint:   histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
 		pages:        newPageMetrics(),
-		level:        prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "level", Help: "How far work is cut down because the device fails: 0 normal, 1 reduced, 2 host, 3 emergency."}),
-		deviceErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_errors_total", Help: "Failures of the device under a shard, and batches that it had no room for."}, []string{"class"}),
-		rebuilds:     prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_rebuilds_total", Help: "Times that a broken device was opened anew, by the outcome: opened or failed."}, []string{"outcome"}),
+		level:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "level", Help: "How far work is cut down because the device fails: 0 normal, 1 reduced, 2 host, 3 emergency."}, []string{"device"}),
+		deviceErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_errors_total", Help: "Failures of the device under a shard, and batches that it had no room for."}, []string{"device", "class"}),
+		rebuilds:     prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_rebuilds_total", Help: "Times that a broken device was opened anew, by the outcome: opened or failed."}, []string{"device", "outcome"}),
 	}
 	for _, c := range []prometheus.Collector{m.shards, m.observations, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds} {
 		if err := r.Register(c); err != nil {
@@ -91,20 +91,20 @@ func (m *Metrics) saved(cell string, err error, took time.Duration) {
 	m.checkpoint.WithLabelValues(cell).Observe(took.Seconds())
 }
 
-// levelled says by how much the level of an agent has changed.
-func (m *Metrics) levelled(by Level) {
+// levelled says by how much the level of a device has changed.
+func (m *Metrics) levelled(device string, by Level) {
 	if m != nil {
-		m.level.Add(float64(by))
+		m.level.WithLabelValues(device).Add(float64(by))
 	}
 }
 
-func (m *Metrics) failedDevice(class string, n int) {
+func (m *Metrics) failedDevice(device, class string, n int) {
 	if m != nil && n > 0 {
-		m.deviceErrors.WithLabelValues(class).Add(float64(n))
+		m.deviceErrors.WithLabelValues(device, class).Add(float64(n))
 	}
 }
 
-func (m *Metrics) rebuilt(err error) {
+func (m *Metrics) rebuilt(device string, err error) {
 	if m == nil {
 		return
 	}
@@ -112,5 +112,5 @@ func (m *Metrics) rebuilt(err error) {
 	if err != nil {
 		outcome = "failed"
 	}
-	m.rebuilds.WithLabelValues(outcome).Inc()
+	m.rebuilds.WithLabelValues(device, outcome).Inc()
 }

@@ -20,7 +20,7 @@ import (
 // work serves one shard. The state of the agents is a function of the log, so an agent that takes over builds it again by
 // reading from its own last checkpoint, or from the start of the log when it has none, and writes nothing until it is past
 // what its predecessor has answered. It returns nil when the log says that nothing follows.
-func (a *Agent) work(ctx context.Context, on *seat, s jobs.Swarm, shard int, log *slog.Logger) error {
+func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, log *slog.Logger) error {
 	in, out := a.o.Queue.Log(s.ID, shard, jobs.In), a.o.Queue.Log(s.ID, shard, jobs.Out)
 	last, err := out.Last(ctx)
 	if err != nil {
@@ -95,8 +95,8 @@ func (a *Agent) work(ctx context.Context, on *seat, s jobs.Swarm, shard int, log
 		case <-keep.due():
 			err = keep.tick(context.WithoutCancel(ctx), state)
 		case e := <-entries.next:
-			state.reduce(a.Level() >= Reduced)
-			if err = a.apply(ctx, of.cell, state, w, e); err == nil {
+			state.reduce(on.of.level() >= Reduced)
+			if err = a.apply(ctx, on, of.cell, state, w, e); err == nil {
 				err = keep.applied(context.WithoutCancel(ctx), state, e)
 			}
 			if err == nil && e.Kind == jobs.EntryEnd {
@@ -154,7 +154,7 @@ func (f *entries) stop() {
 }
 
 // apply brings an entry into the state and answers it.
-func (a *Agent) apply(ctx context.Context, cell string, st population, w *writer, e jobs.Entry) (err error) {
+func (a *Agent) apply(ctx context.Context, on *berth, cell string, st population, w *writer, e jobs.Entry) (err error) {
 	if a.tracer != nil && e.Trace.Parent != "" && e.Seq > w.answered { // a replay was traced when it was new
 		var span trace.Span
 		ctx, span = a.tracer.Start(telemetry.With(ctx, e.Trace), "process EXO_LOG_{swarm}_{shard}_in", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
@@ -184,7 +184,7 @@ func (a *Agent) apply(ctx context.Context, cell string, st population, w *writer
 	case err != nil: // the shard starts again from its checkpoint
 		return fmt.Errorf("log entry %d: %w", e.Seq, err)
 	}
-	a.devices.did(done.halved)
+	on.of.did(done.halved)
 	a.o.Metrics.applied(cell, done.observations, time.Since(began))
 	return w.write(ctx, e.Seq, done.kind, done.data)
 }

@@ -1,4 +1,4 @@
-// Command gpuagent is a GPU agent process: it serves swarms on one device. Built with the tag cuda it can use a GPU.
+// Command gpuagent is a GPU agent process: it serves swarms on one or several devices. Built with the tag cuda it can use a GPU.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,21 +28,21 @@ func main() { command.Main(root()) }
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gpuagent --nats URL --data-dir DIR",
-		Short: "Serve swarms on one device until SIGTERM",
+		Short: "Serve swarms on one or several devices until SIGTERM",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd) },
 	}
 	f := cmd.Flags()
 	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
-	f.String("data-dir", "", "folder of this agent alone, for compiled kernels and checkpoints; empty for none: what starts then replays every log")
+	f.String("data-dir", "", "folder of this agent alone, for compiled kernels and for the checkpoints of the shards of all its devices; empty for none: what starts then replays every log")
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, where snapshots of swarms are kept, the same for all agents; empty: they are refused")
 	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
-	f.String("device", "auto", "host, cuda:N, or auto: the first GPU, or the host where there is none")
+	f.String("device", "auto", "host, cuda:N, several of them between commas, all: every GPU, or auto: the first GPU, or the host where there is none; a shard goes to the one with the most room for its pages")
 	f.Bool("allow-custom-cells", false, "serve swarms whose step their users have written: that code runs with all rights of this process")
-	f.Int64("memory-limit", 0, "most bytes of device memory to use; 0 for all")
-	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need")
-	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on the device; it is pinned; -1 for a quarter of the machine's")
+	f.Int64("memory-limit", 0, "most bytes of device memory to use, of each device; 0 for all")
+	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms, of each device; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need")
+	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on a device, for all devices in equal parts; it is pinned; -1 for a quarter of the machine's")
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
 	command.MetricsFlag(f)
 	command.LogFlags(f)
@@ -57,7 +58,7 @@ func serve(cmd *cobra.Command) (err error) {
 	url, login := command.NATS(cmd)
 	replicas, _ := f.GetInt("replicas")
 	data, _ := f.GetString("data-dir")
-	deviceName, _ := f.GetString("device")
+	deviceList, _ := f.GetString("device")
 	limit, _ := f.GetInt64("memory-limit")
 	onDevice, _ := f.GetInt64("page-memory")
 	inHost, _ := f.GetInt64("host-page-memory")
@@ -78,30 +79,26 @@ func serve(cmd *cobra.Command) (err error) {
 			return command.Usage("--data-dir: %v", err)
 		}
 	}
-	dev, err := cuda.Open(cmd.Context(), deviceName, opts)
-	if errors.Is(err, device.ErrInvalidArgument) {
-		return command.Usage("--device: %v", err)
-	}
+	opened, err := openDevices(cmd.Context(), deviceList, opts)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
-	if onDevice, inHost, err = pageMemory(dev, onDevice, inHost, limit); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, closeDevices(opened)) }()
 	var agent atomic.Pointer[gpuagents.Agent] // nil until it has started
-	current := func() device.Device {
+	current := func() []device.Device {
 		if a := agent.Load(); a != nil {
-			return a.Device()
+			return a.Devices()
 		}
-		return dev
+		return opened
 	}
 	metrics, err := command.NewMetrics(cmd, healthy(current, &agent), log)
 	if err != nil {
 		return err
 	}
 	defer metrics.Close()
-	metrics.MustRegister(newDeviceMetrics(current))
+	for i := range opened {
+		metrics.MustRegister(newDeviceMetrics(func() device.Device { return current()[i] }))
+	}
 	counts, err := gpuagents.NewMetrics(metrics)
 	if err != nil {
 		return err
@@ -116,9 +113,23 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
+	if inHost < 0 {
+		_, total := host.Memory()
+		inHost = total / 4
+	}
+	var own []gpuagents.Accelerator
+	for _, d := range opened {
+		pages, err := pageMemory(d, onDevice, limit)
+		if err != nil {
+			return err
+		}
+		own = append(own, gpuagents.Accelerator{Device: d, PageMemory: pages, Open: func(ctx context.Context) (device.Device, error) {
+			return cuda.Open(ctx, d.Properties().Name, opts)
+		}})
+	}
 	o := gpuagents.Options{
-		Name: name, Device: dev, Queue: conn, Logger: log, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), PageMemory: onDevice, HostPageMemory: inHost,
-		Open: func(ctx context.Context) (device.Device, error) { return cuda.Open(ctx, dev.Properties().Name, opts) },
+		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Others: own[1:], HostPageMemory: inHost,
+		Queue: conn, Logger: log, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(),
 		OpenHost: func(ctx context.Context) (device.Device, error) {
 			return cuda.Open(ctx, "host", cuda.Options{Logger: log})
 		},
@@ -140,14 +151,19 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	serving := gpuagents.Start(o)
 	agent.Store(serving)
-	p := dev.Properties()
+	var names []string
+	memory := int64(0)
+	for _, d := range opened {
+		names = append(names, d.Properties().Name)
+		memory += d.Properties().MemoryBytes
+	}
 	ctx, end := context.WithCancelCause(cmd.Context())
 	defer end(nil)
 	started := time.Now().UTC()
 	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
-		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: p.Model, Memory: p.MemoryBytes, Running: serving.Shards(), State: "serving", Started: started}
-		if level := serving.Level(); level != gpuagents.Normal {
-			a.State = level.String()
+		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: models(opened), Memory: memory, Running: serving.Shards(), State: "serving", Started: started}
+		if serving.Level() != gpuagents.Normal {
+			a.State = levels(names, serving.Levels())
 		}
 		if ctx.Err() != nil {
 			a.State = "draining"
@@ -158,7 +174,7 @@ func serve(cmd *cobra.Command) (err error) {
 		serving.Stop()
 		return err
 	}
-	log.Info("gpuagent is ready", "name", name, "nats", url, "device", p.Name, "model", p.Model, "page_memory", onDevice, "host_page_memory", inHost)
+	log.Info("gpuagent is ready", "name", name, "nats", url, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost)
 
 	select {
 	case <-ctx.Done():
@@ -183,22 +199,17 @@ func serve(cmd *cobra.Command) (err error) {
 // 16th is 8.8 GB of an H200, and a batch of the largest message takes less than 100 MB of each shard.
 const batchShare = 16
 
-// pageMemory is how many bytes pages may take on the device and in host memory: what was asked for, or of the memory that is free now all but
-// what batches need, and a quarter of the machine's.
-func pageMemory(dev device.Device, onDevice, inHost, limit int64) (int64, int64, error) {
-	if onDevice == 0 {
-		free, _, err := dev.Memory()
-		if err != nil {
-			return 0, 0, err
-		}
-		if limit > 0 {
-			free = min(free, limit)
-		}
-		onDevice = max(1, free-free/batchShare)
+// pageMemory is how many bytes pages may take on a device: what was asked for, or of the memory that is free now all but what batches need.
+func pageMemory(dev device.Device, onDevice, limit int64) (int64, error) {
+	if onDevice > 0 {
+		return onDevice, nil
 	}
-	if inHost < 0 {
-		_, total := host.Memory()
-		inHost = total / 4
+	free, _, err := dev.Memory()
+	if err != nil {
+		return 0, err
 	}
-	return onDevice, inHost, nil
+	if limit > 0 {
+		free = min(free, limit)
+	}
+	return max(1, free-free/batchShare), nil
 }

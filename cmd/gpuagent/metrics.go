@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,23 +17,38 @@ import (
 // healthPatience bounds a look at the device: a scrape of the metrics waits for it.
 const healthPatience = 2 * time.Second
 
-// healthy says why no work is done, or nil: the agent takes none, or its device has failed and the host does not stand in for it.
-func healthy(current func() device.Device, agent *atomic.Pointer[gpuagents.Agent]) func() error {
+// healthy says why no work is done, or nil: every device is in an emergency, or has failed and the host does not stand in for it. One device of
+// several that does no work is no reason: the others do it.
+func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Agent]) func() error {
 	return func() error {
+		var levels []gpuagents.Level
 		if a := agent.Load(); a != nil {
 			if err := a.Health(); err != nil {
 				return err
 			}
-			if a.Level() == gpuagents.OnHost {
-				return nil
-			}
+			levels = a.Levels()
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
 		defer cancel()
-		if h := current().Health(ctx); h.State == device.Failed {
-			return errors.New("the device has failed: " + strings.Join(h.Reasons, "; "))
+		var errs []error
+		for i, d := range current() {
+			level := gpuagents.Normal
+			if levels != nil {
+				level = levels[i]
+			}
+			if level == gpuagents.OnHost {
+				return nil
+			}
+			h := d.Health(ctx)
+			if h.State != device.Failed && level < gpuagents.Emergency {
+				return nil
+			}
+			if level == gpuagents.Emergency {
+				h.Reasons = append(h.Reasons, "too much has failed on it")
+			}
+			errs = append(errs, fmt.Errorf("%s has failed: %s", d.Properties().Name, strings.Join(h.Reasons, "; ")))
 		}
-		return nil
+		return errors.Join(errs...)
 	}
 }
 

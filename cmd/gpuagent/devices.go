@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/command"
+)
+
+// deviceNames reads --device: the names of devices to open, each once. all stands for every GPU, and is left as it is.
+func deviceNames(list string) ([]string, error) {
+	names := strings.Split(list, ",")
+	for i, name := range names {
+		name = strings.TrimSpace(name)
+		if name == "cuda" {
+			name = "cuda:0"
+		}
+		names[i] = name
+		switch {
+		case name == "":
+			return nil, command.Usage("--device %q: a name is missing: use for example cuda:0,cuda:1", list)
+		case (name == "all" || name == "auto") && len(names) > 1:
+			return nil, command.Usage("--device %q: %s stands alone", list, name)
+		case slices.Contains(names[:i], name):
+			return nil, command.Usage("--device %q: %s stands there twice: a device serves one set of shards", list, name)
+		}
+	}
+	return names, nil
+}
+
+// openDevices opens the devices of --device, in its order. On an error none is left open.
+func openDevices(ctx context.Context, list string, opts cuda.Options) (all []device.Device, err error) {
+	names, err := deviceNames(list)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeDevices(all))
+			all = nil
+		}
+	}()
+	everyGPU := names[0] == "all"
+	if everyGPU {
+		names[0] = "cuda:0"
+	}
+	for i := 0; i < len(names); i++ {
+		d, err := cuda.Open(ctx, names[i], opts)
+		if errors.Is(err, device.ErrInvalidArgument) {
+			return all, command.Usage("--device: %v", err)
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, d)
+		p := d.Properties()
+		for _, other := range all[:i] {
+			if o := other.Properties(); o.Name == p.Name || o.UUID == p.UUID && p.UUID != "" {
+				return all, command.Usage("--device %q: %s and %s are one device: name it once", list, names[slices.Index(all, other)], names[i])
+			}
+		}
+		if everyGPU && i == 0 {
+			for _, peer := range p.Peers {
+				names = append(names, peer.Name)
+			}
+		}
+	}
+	return all, nil
+}
+
+func closeDevices(all []device.Device) error {
+	var errs []error
+	for _, d := range all {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// models names the devices for the registry: the model of one; of several, which are of each model.
+func models(all []device.Device) string {
+	if len(all) == 1 {
+		return all[0].Properties().Model
+	}
+	var order []string
+	names := map[string][]string{}
+	for _, d := range all {
+		p := d.Properties()
+		if names[p.Model] == nil {
+			order = append(order, p.Model)
+		}
+		names[p.Model] = append(names[p.Model], p.Name)
+	}
+	for i, model := range order {
+		order[i] = fmt.Sprintf("%s (%s)", model, strings.Join(names[model], ", "))
+	}
+	return strings.Join(order, "; ")
+}
+
+// levels is what the registry says of an agent of which a device is not at its normal level: of several, which.
+func levels(names []string, at []gpuagents.Level) string {
+	if len(at) == 1 {
+		return at[0].String()
+	}
+	var worse []string
+	for i, level := range at {
+		if level != gpuagents.Normal {
+			worse = append(worse, fmt.Sprintf("%v (%s)", level, names[i]))
+		}
+	}
+	return strings.Join(worse, ", ")
+}

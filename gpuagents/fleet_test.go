@@ -1,0 +1,192 @@
+package gpuagents
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// fleetOf is a fleet over one real device that stands in for several, with so many bytes for pages each. Nothing runs on them.
+func fleetOf(d device.Device, bytes ...int64) *fleet {
+	o := Options{Device: d, PageMemory: bytes[0], Logger: slog.New(slog.DiscardHandler)}
+	for _, n := range bytes[1:] {
+		o.Others = append(o.Others, Accelerator{Device: d, PageMemory: n})
+	}
+	return newFleet(&o)
+}
+
+func record(t *testing.T, text string, groups int) jobs.Swarm {
+	t.Helper()
+	spec, err := swarm.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jobs.Swarm{Version: jobs.Version, ID: "x", Name: spec.Name, Spec: data, Groups: groups}
+}
+
+// TestNeed: what is kept for a shard is what it then takes, of both populations and of all cells.
+func TestNeed(t *testing.T) {
+	d := openHost(t)
+	for name, text := range keptTexts {
+		const have = 1 << 40
+		f := fleetOf(d, have, 1)
+		spec, err := swarm.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups := keptGroups
+		if spec.ByAgent() {
+			groups = spec.Groups()
+		}
+		on, err := f.take(t.Context(), record(t, text, groups))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := f.coming[0]
+		p, err := newPopulation(d, on.budget, spec, groups)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := have - on.seat.budget.room(); kept != took || kept == 0 || f.coming[0] != 0 {
+			t.Errorf("%s: %d bytes were kept, %d are now, and it has taken %d", name, kept, f.coming[0], took)
+		}
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+		on.give()
+		if room := on.seat.budget.room(); room != have || f.shards[0] != 0 || f.coming[0] != 0 {
+			t.Errorf("%s: %d bytes left in the end, %d shards, %d kept", name, room, f.shards[0], f.coming[0])
+		}
+	}
+	if n := needOf(jobs.Swarm{Spec: json.RawMessage("{")}); n != 0 {
+		t.Errorf("%d bytes of a record that cannot be read", n)
+	}
+}
+
+// TestChooseProperty: shards come, take memory and go while levels change. The device is always the one that the rule names, found
+// here by looking for one that no other beats.
+func TestChooseProperty(t *testing.T) {
+	d := openHost(t)
+	rapid.Check(t, func(t *rapid.T) {
+		const page = 1 << 16
+		bytes := rapid.SliceOfN(rapid.Int64Range(1, 6*page), 1, 5).Draw(t, "budgets")
+		f := fleetOf(d, bytes...)
+		type shard struct {
+			*berth
+			need  int64
+			share share
+			took  bool
+		}
+		var all []*shard
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch step := rapid.IntRange(0, 9).Draw(t, "step"); {
+			case step < 2:
+				f.all[rapid.IntRange(0, len(bytes)-1).Draw(t, "device")].state.level = Level(rapid.IntRange(0, 3).Draw(t, "level"))
+			case step < 4 && len(all) > 0: // arrives
+				if s := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]; !s.took {
+					s.share, _ = s.budget.onDevice(int(s.need/page), page) // what has no room takes nothing
+					s.took = true
+				}
+			case step < 6 && len(all) > 0: // goes
+				i := rapid.IntRange(0, len(all)-1).Draw(t, "who")
+				all[i].share.give()
+				all[i].give()
+				all = append(all[:i], all[i+1:]...)
+			default:
+				need := page * rapid.Int64Range(1, 3).Draw(t, "need")
+				room, shards := append([]int64{}, bytes...), make([]int, len(bytes))
+				for _, s := range all {
+					shards[s.at]++
+					if s.took {
+						room[s.at] -= s.share.deviceBytes
+					} else {
+						room[s.at] -= s.need
+					}
+				}
+				want := -1
+				for i, ds := range f.all {
+					beaten := ds.state.level == Emergency
+					for j, other := range f.all {
+						if i == j || other.state.level == Emergency {
+							continue
+						}
+						a, b := ds.state.level == OnHost, other.state.level == OnHost
+						tie := a == b && room[i] == room[j]
+						beaten = beaten || a && !b || a == b && room[j] > room[i] || tie && shards[j] < shards[i] || tie && shards[j] == shards[i] && j < i
+					}
+					if !beaten {
+						want = i
+					}
+				}
+				got := f.choose(need)
+				if got != want {
+					t.Fatalf("device %d, want %d of rooms %v and shards %v", got, want, room, shards)
+				}
+				if got >= 0 {
+					s, until, err := f.all[got].take(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					b := &berth{seat: s, until: until, in: f, at: got, coming: need}
+					b.budget = s.budget.as(b.arrive)
+					all = append(all, &shard{berth: b, need: need})
+				}
+			}
+		}
+	})
+}
+
+// TestNoBudgets: without budgets shards spread by their number.
+func TestNoBudgets(t *testing.T) {
+	f := fleetOf(openHost(t), 0, 0, 0)
+	s := record(t, keptTexts["leaky"], keptGroups)
+	var held []*berth
+	for i := range 9 {
+		on, err := f.take(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		on.arrive(func() {})
+		if on.at != i%3 {
+			t.Errorf("shard %d is on device %d", i, on.at)
+		}
+		held = append(held, on)
+	}
+	for _, on := range held {
+		on.give()
+	}
+}
+
+// TestFleetHealth: an agent is in an emergency when every device is, and names each.
+func TestFleetHealth(t *testing.T) {
+	f := fleetOf(openHost(t), 1, 1)
+	f.all[0].name, f.all[1].name = "one", "two"
+	for i, want := range []string{"one", "two"} {
+		if err := f.health(); err != nil {
+			t.Fatal(err)
+		}
+		f.all[i].state.level = Emergency
+		if err := f.all[i].health(); !errors.Is(err, ErrEmergency) || !strings.HasPrefix(err.Error(), want+": ") {
+			t.Error(err)
+		}
+	}
+	err := f.health()
+	if !errors.Is(err, ErrEmergency) || !strings.Contains(err.Error(), "one: ") || !strings.Contains(err.Error(), "two: ") {
+		t.Error(err)
+	}
+	if _, err := f.take(t.Context(), jobs.Swarm{}); !errors.Is(err, errMoved) {
+		t.Error(err)
+	}
+}
