@@ -37,15 +37,20 @@ func (f *Fuser) Read(ctx context.Context) (Nodes, error) {
 	if err := f.settle(ctx); err != nil {
 		return Nodes{}, fmt.Errorf("read nodes: %w", err)
 	}
-	n, err := NewNodes(f.opts.Nodes, f.opts.Dim)
+	return readNodes(f.sums, f.tallies, f.opts.Nodes, f.opts.Dim)
+}
+
+// readNodes copies nodes from device memory.
+func readNodes(from, counts device.Buffer, nodes, dim int) (Nodes, error) {
+	n, err := NewNodes(nodes, dim)
 	if err != nil {
 		return Nodes{}, err
 	}
-	tallies := make([]uint64, kernels.FuseTallyPair*f.opts.Nodes)
-	if err := f.sums.Read(0, device.Bytes(n.Sums)); err != nil {
+	tallies := make([]uint64, kernels.FuseTallyPair*nodes)
+	if err := from.Read(0, device.Bytes(n.Sums)); err != nil {
 		return Nodes{}, err
 	}
-	if err := f.tallies.Read(0, device.Bytes(tallies)); err != nil {
+	if err := counts.Read(0, device.Bytes(tallies)); err != nil {
 		return Nodes{}, err
 	}
 	for m := range n.Counts {

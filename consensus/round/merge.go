@@ -248,18 +248,35 @@ func (m *Merger) Missing() int { return m.left }
 // consensus.ErrRound, and when the sums do not fit consensus.ErrOverflow; the round is not closed then. Cancelling ctx ends
 // the wait, not the launch; see Round.Decide.
 func (m *Merger) Decide(ctx context.Context) (consensus.Decision, error) {
-	p := &m.ballot
-	if err := p.catchUp(ctx, m.stream); err != nil {
+	if err := m.stage(ctx); err != nil {
 		return consensus.Decision{}, err
 	}
+	d, err := m.decide(ctx, m.opts.Shards-m.left)
+	if err == nil {
+		m.learn()
+	}
+	return d, err
+}
+
+// stage brings the partials that came by Add to the device, in the order of the stream.
+func (m *Merger) stage(ctx context.Context) error {
+	p := &m.ballot
+	if err := p.catchUp(ctx, m.stream); err != nil {
+		return err
+	}
 	if m.round <= p.seen { // 0 where none is open
-		return consensus.Decision{}, fmt.Errorf("decide round %d after round %d: %w", m.round, p.seen, consensus.ErrRound)
+		return fmt.Errorf("decide round %d after round %d: %w", m.round, p.seen, consensus.ErrRound)
 	}
 	if err := m.stream.UploadAll(m.pieces); err != nil {
-		return consensus.Decision{}, fmt.Errorf("decide round %d: %w", m.round, err)
+		return fmt.Errorf("decide round %d: %w", m.round, err)
 	}
 	m.pieces = m.pieces[:0]
-	need := m.opts.Shards - m.left
+	return nil
+}
+
+// decide merges the records on the device, of which so many are of the open round.
+func (m *Merger) decide(ctx context.Context, need int) (consensus.Decision, error) {
+	p := &m.ballot
 	p.args[4] = device.Uint32(uint32(need))
 	if err := p.hold(ctx, m.stream, m.kernel, m.round); err != nil {
 		if !p.unsure && errors.Is(err, consensus.ErrRound) {
@@ -269,17 +286,21 @@ func (m *Merger) Decide(ctx context.Context) (consensus.Decision, error) {
 		}
 		return consensus.Decision{}, err
 	}
-	for _, r := range m.members {
-		if b := &r.of.ballot; b.unsure && b.sequence == r.sequence { // all records have counted, so its launch has closed the round
-			b.seen, b.unsure = m.round, false
-		}
-	}
-	m.members = m.members[:0]
 	d := p.decision(m.opts.Candidates)
 	if d.Leader.Elected {
 		d.Leader.Agent = p.words[kernels.RecordFirst(m.opts.Candidates)]
 	}
 	return d, nil
+}
+
+// learn takes over what a decision says of the Rounds that were counted: all records have counted, so their launches have closed the round.
+func (m *Merger) learn() {
+	for _, r := range m.members {
+		if b := &r.of.ballot; b.unsure && b.sequence == r.sequence {
+			b.seen, b.unsure = m.round, false
+		}
+	}
+	m.members = m.members[:0]
 }
 
 // why is the reason for which a launch has not closed its round.

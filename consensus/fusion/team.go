@@ -1,0 +1,273 @@
+package fusion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// teamBytes is how much memory of a device a Team gathers nodes in at most: twice the staging of a collective's way, so that its calls stay
+// long, and little beside what the nodes are that need as much.
+const teamBytes = 64 << 20
+
+// Team merges the nodes of Fusers on several devices without the host: a Merger's round in which the Fuser of rank r is shard r. The
+// nodes are gathered on every device, which adds them up in float64 in the order of the ranks and rounds once: the bits of Total.Nodes.
+// It is used by one goroutine at a time, and so are its Fusers. Its owner closes it before the Fusers, the collective and the devices.
+type Team struct {
+	all    device.Collective
+	word   *consensus.Word
+	fusers []*Fuser
+	ranks  []teamRank
+	places []device.Place
+	chunk  int    // nodes that are gathered at a time
+	round  uint64 // of the total; 0: there is none
+	torn   bool   // work of a merge that failed may be under way
+	close  []func() error
+}
+
+// teamRank is what a Team has on a device.
+type teamRank struct {
+	stream        device.Stream
+	fold          device.Kernel
+	parts         device.Buffer // of all ranks
+	sums, tallies device.Buffer // the total
+	faults        device.Buffer
+}
+
+// NewTeam makes a team of one Fuser a device of c, in the order of its ranks, all of one shape. Rounds are closed on word, which the team
+// shares with whoever else may close them. On each device it has memory for the nodes once more and up to 64 MiB. c and the
+// Fusers stay the caller's.
+func NewTeam(c device.Collective, word *consensus.Word, fusers []*Fuser) (t *Team, err error) {
+	devices := c.Devices()
+	if len(fusers) != len(devices) {
+		return nil, fmt.Errorf("team of %d fusers on %d devices: %w", len(fusers), len(devices), ErrShard)
+	}
+	for rank, f := range fusers {
+		switch {
+		case f == nil || f.dev != devices[rank]:
+			return nil, fmt.Errorf("team: fuser %d is not of device %d: %w", rank, rank, device.ErrInvalidArgument)
+		case f.opts.Nodes != fusers[0].opts.Nodes || f.opts.Dim != fusers[0].opts.Dim:
+			return nil, fmt.Errorf("team: fuser %d has %d nodes of %d values, fuser 0 has %d of %d: %w", rank, f.opts.Nodes, f.opts.Dim, fusers[0].opts.Nodes, fusers[0].opts.Dim, ErrLength)
+		}
+	}
+	t = &Team{all: c, word: word, fusers: fusers}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+			t = nil
+		}
+	}()
+	o := &fusers[0].opts
+	t.chunk = min(o.Nodes, max(1, teamBytes/len(devices)/int(t.bytes(1))))
+	for _, d := range devices {
+		var r teamRank
+		if r.stream, err = d.NewStream(); err != nil {
+			return t, err
+		}
+		t.close = append(t.close, r.stream.Close)
+		if r.fold, err = d.Kernel("fuse_fold"); err != nil {
+			return t, err
+		}
+		for _, m := range []struct {
+			to    *device.Buffer
+			bytes int64
+		}{
+			{&r.parts, int64(len(devices)) * t.bytes(t.chunk)},
+			{&r.sums, fusers[0].sums.Size()},
+			{&r.tallies, fusers[0].tallies.Size()},
+			{&r.faults, 4},
+		} {
+			if *m.to, err = d.Alloc(m.bytes, "fusion"); err != nil {
+				return t, err
+			}
+			t.close = append(t.close, (*m.to).Close)
+		}
+		t.ranks = append(t.ranks, r)
+		t.places = append(t.places, device.Place{Stream: r.stream, Buffer: r.parts})
+	}
+	return t, nil
+}
+
+// rowBytes is the size of a node's sums, tallyBytes of its counts; bytes is that of so many nodes.
+func (t *Team) rowBytes() int64 { return 4 * int64(t.fusers[0].opts.Dim) }
+
+const tallyBytes = 8 * kernels.FuseTallyPair
+
+func (t *Team) bytes(nodes int) int64 { return int64(nodes) * (t.rowBytes() + tallyBytes) }
+
+// Merge closes a round with the nodes as they are, whose total every device then has. The nodes of the Fusers do not change. A
+// number that is not above the last closed one, or a round that another has closed, is ErrRound; a sum that is not finite, of a
+// Fuser or of all, ErrValue; and weights that do not fit 64 bits ErrOverflow. After an error the round is not closed, and there is no
+// total. Cancelling ctx ends the wait.
+func (t *Team) Merge(ctx context.Context, round uint64) error {
+	seen := t.word.Load()
+	if round <= seen {
+		return fmt.Errorf("merge round %d after round %d: %w", round, seen, ErrRound)
+	}
+	if err := t.settle(ctx); err != nil {
+		return fmt.Errorf("merge round %d: %w", round, err)
+	}
+	t.round, t.torn = 0, true
+	if err := t.fold(ctx); err != nil {
+		return fmt.Errorf("merge round %d of %d devices: %w", round, len(t.ranks), err)
+	}
+	t.torn = false
+	if !t.word.Elect(seen, round) {
+		return fmt.Errorf("merge round %d after round %d: %w", round, t.word.Load(), ErrRound)
+	}
+	t.round = round
+	return nil
+}
+
+// settle waits for what a merge that failed has left under way, and for the Fusers.
+func (t *Team) settle(ctx context.Context) error {
+	if t.torn {
+		if err := t.sync(ctx); err != nil {
+			return err
+		}
+		t.torn = false
+	}
+	for _, f := range t.fusers {
+		if err := f.settle(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Team) sync(ctx context.Context) error {
+	for i := range t.ranks {
+		if err := t.ranks[i].stream.Sync(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fold makes the total on every device.
+func (t *Team) fold(ctx context.Context) error {
+	for i := range t.ranks {
+		r := &t.ranks[i]
+		if err := r.stream.Fill(r.faults, 0, 4, 0); err != nil {
+			return err
+		}
+	}
+	nodes := t.fusers[0].opts.Nodes
+	for first := 0; first < nodes; first += t.chunk {
+		if err := t.part(ctx, first, min(t.chunk, nodes-first)); err != nil {
+			return err
+		}
+	}
+	if err := t.sync(ctx); err != nil {
+		return err
+	}
+	for i := range t.ranks {
+		found := make([]uint32, 1)
+		if err := t.ranks[i].faults.Read(0, device.Bytes(found)); err != nil {
+			return err
+		}
+		switch {
+		case found[0]&kernels.FoldOverflow != 0:
+			return ErrOverflow
+		case found[0]&kernels.FoldValue != 0:
+			return ErrValue
+		}
+	}
+	return nil
+}
+
+// part folds n nodes.
+func (t *Team) part(ctx context.Context, first, n int) error {
+	size, row := t.bytes(n), t.rowBytes()
+	from, sums := int64(first), row*int64(n)
+	for rank := range t.ranks {
+		r, f := &t.ranks[rank], t.fusers[rank]
+		at := int64(rank) * size
+		if err := r.stream.Copy(r.parts, at, f.sums, from*row, sums); err != nil {
+			return err
+		}
+		if err := r.stream.Copy(r.parts, at+sums, f.tallies, from*tallyBytes, int64(n)*tallyBytes); err != nil {
+			return err
+		}
+	}
+	if err := t.all.Gather(ctx, size, t.places); err != nil {
+		return err
+	}
+	for rank := range t.ranks {
+		r := &t.ranks[rank]
+		if err := r.stream.Launch(r.fold, r.fold.Cover(sums/16),
+			device.Range(r.parts, 0, int64(len(t.ranks))*size), device.Uint32(uint32(size/16)), device.Uint32(uint32(len(t.ranks))), device.Uint32(uint32(n)),
+			device.Uint32(uint32(t.fusers[0].opts.Dim)), device.Range(r.sums, from*row, sums), device.Range(r.tallies, from*tallyBytes, int64(n)*tallyBytes),
+			device.Ptr(r.faults)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// total returns ErrRound unless there is one.
+func (t *Team) total(what string) error {
+	if t.round == 0 {
+		return fmt.Errorf("%s: no round is merged: %w", what, ErrRound)
+	}
+	return nil
+}
+
+// Nodes copies the total of the last merge to host memory: what Total.Nodes is of a Merger, and what a host's partial of a round over
+// several hosts is. The result is the caller's.
+func (t *Team) Nodes() (Nodes, error) {
+	if err := t.total("nodes of a team"); err != nil {
+		return Nodes{}, err
+	}
+	r := &t.ranks[0]
+	return readNodes(r.sums, r.tallies, t.fusers[0].opts.Nodes, t.fusers[0].opts.Dim)
+}
+
+// Adopt replaces the nodes of every Fuser by the total of the last merge, as Fuser.Write does, on the devices. After an error the
+// nodes of some may be the total's.
+func (t *Team) Adopt(ctx context.Context) error {
+	err := t.total("adopt")
+	if err == nil {
+		err = t.settle(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	bound := uint64(0)
+	for _, f := range t.fusers {
+		sum, carry := bits.Add64(bound, f.bound, 0)
+		if bound = sum; carry != 0 {
+			bound = math.MaxUint64
+			break
+		}
+	}
+	for rank, f := range t.fusers {
+		r := &t.ranks[rank]
+		if err := errors.Join(f.stream.Copy(f.sums, 0, r.sums, 0, r.sums.Size()), f.stream.Copy(f.tallies, 0, r.tallies, 0, r.tallies.Size())); err != nil {
+			return fmt.Errorf("adopt round %d on device %d: %w", t.round, rank, err)
+		}
+		f.fresh, f.bound = false, bound
+	}
+	for rank, f := range t.fusers {
+		if err := f.stream.Sync(ctx); err != nil {
+			return fmt.Errorf("adopt round %d on device %d: %w", t.round, rank, err)
+		}
+	}
+	return nil
+}
+
+// Close waits for work under way and releases the memory. A second call does nothing.
+func (t *Team) Close() error {
+	var errs []error
+	for _, fn := range t.close {
+		errs = append(errs, fn()) // a stream before what it uses
+	}
+	t.close = nil
+	return errors.Join(errs...)
+}
