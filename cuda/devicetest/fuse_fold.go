@@ -39,6 +39,7 @@ func foldCase(r *rand.Rand, size int) []param {
 	count := func(v int) param { return param{arg: device.Uint32(uint32(v))} }
 	return []param{
 		input(parts), count(nodes * (dim/4 + 1)), count(ranks), count(nodes), count(dim),
-		output(4 * nodes * dim), output(8 * kernels.FuseTallyPair * nodes), {mem: make([]byte, 4), out: true},
+		output(4 * nodes * dim), output(8 * kernels.FuseTallyPair * nodes),
+		{mem: make([]byte, 4), out: true},
 	}
 }
