@@ -107,11 +107,11 @@ type Agent struct {
 	Name        string    `json:"name"`
 	Pool        Pool      `json:"pool"`
 	Kinds       []string  `json:"kinds,omitempty"`  // of jobs that it does
-	Device      string    `json:"device,omitempty"` // the model of its accelerator
+	Device      string    `json:"device,omitempty"` // the model of its accelerator; of several, the models with their names
 	Memory      int64     `json:"memory,omitempty"` // bytes of the device that it may use
 	Concurrency int       `json:"concurrency,omitempty"`
 	Running     int       `json:"running"` // jobs and batches now, on a GPU agent shards
-	State       string    `json:"state"`   // serving or draining; reduced, host or emergency on a GPU agent whose device fails
+	State       string    `json:"state"`   // serving or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name
 	Started     time.Time `json:"started"`
 	Seen        time.Time `json:"seen,omitzero"` // its last announcement, by the server's clock
 }
