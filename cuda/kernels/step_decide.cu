@@ -13,7 +13,7 @@ step_decide(unsigned char *pages, unsigned long long page_bytes, const unsigned 
     if (votes[i] != AGENT_NO_VOTE) {
       const Place p = place(s, agents[i]);
       outcome = s.decide(s.counts(p.page, p.slot));
-      if (atomicExch(&stamps[agents[i] / s.agents], sequence) != sequence) *s.round(p.page, p.slot) += 1;
+      if (atomicExch(&stamps[agents[i] / s.agents], sequence) != sequence) atomicAdd(s.round(p.page, p.slot), (u64)1); // without a wait for what it was
     }
     decisions[i] = outcome;
   }
