@@ -29,6 +29,10 @@ const (
 	EntryTicked = "ticked" // they have; Ticked as JSON
 	EntryQuery  = "query"  // what agents or groups are; Query as JSON
 	EntryState  = "state"  // its answer, Arrow IPC
+	EntryVote   = "vote"   // how all agents vote now; Vote as JSON
+	EntryVoted  = "voted"  // what they have decided; Voted as JSON
+	EntryFuse   = "fuse"   // what agents know together; Fuse as JSON
+	EntryFused  = "fused"  // the nodes, Arrow IPC
 
 	// Of all swarms.
 	EntrySnapshot    = "snapshot"    // what all agents are is to be kept; Snapshot as JSON

@@ -76,6 +76,106 @@ func TestDecodeEntries(t *testing.T) {
 	}
 }
 
+// TestDecodeVotes: votes and fusions within the limits are read, and everything else is refused with field, value and cure.
+func TestDecodeVotes(t *testing.T) {
+	for data, want := range map[string]string{
+		`{"v":1,"round":1}`: "",
+		`{"v":1,"round":18446744073709551615,"rule":"quorum","quorum":"2/3","of":"all","priority":"seeded"}`: "",
+		`{"v":1,"round":1,"rule":"unanimous","of":"cast","priority":"uniform"}`:                              "",
+		`{"v":1}`:                                                     "vote: round 0: rounds count from 1",
+		`{"v":1,"round":-1}`:                                          "vote: json: cannot unmarshal number -1",
+		`{"v":1,"round":1,"rule":"weighted"}`:                         `vote: rule "weighted": votes of agents that are addressed weigh the same: use plurality`,
+		`{"v":1,"round":1,"rule":"most"}`:                             `vote: rule "most": use plurality, majority, quorum or unanimous`,
+		`{"v":1,"round":1,"of":"all"}`:                                `vote: of "all": plurality asks for no share`,
+		`{"v":1,"round":1,"rule":"majority","of":"some"}`:             `vote: of "some": use cast or all`,
+		`{"v":1,"round":1,"priority":"high"}`:                         `vote: priority "high": use uniform or seeded`,
+		`{"v":1,"round":1,"quorum":"1/2"}`:                            `vote: quorum "1/2": only the rule quorum takes one`,
+		`{"v":1,"round":1,"rule":"quorum"}`:                           `vote: quorum "": use a share above 0`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"0/7"}`:            `vote: quorum "0/7": use a share above 0`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"4/3"}`:            `vote: quorum "4/3": use a share above 0 and at most 1`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"1/0"}`:            `vote: quorum "1/0": use a share`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"-1/2"}`:           `vote: quorum "-1/2": use a share`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"1e-999999999"}`:   `vote: quorum "1e-999999999": use a share`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"0.0000000001"}`:   `vote: quorum "0.0000000001": it is 1/10000000000, whose parts must be below 2^32`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":0.5}`:              "vote: json: cannot unmarshal number",
+		`{"v":1,"round":1,"nodes":1}`:                                 `vote: json: unknown field "nodes"`,
+		`{"v":2,"round":1}`:                                           "vote: it speaks protocol version 2",
+		`{"v":1,"round":1,"rule":"` + strings.Repeat("x", 200) + `"}`: `vote: rule "` + strings.Repeat("x", 98),
+	} {
+		_, err := DecodeVote([]byte(data))
+		checkRefusal(t, data, err, want)
+	}
+	for quorum, want := range map[string][2]uint32{"2/3": {2, 3}, "0.6": {3, 5}, "1": {1, 1}, "4294967294/4294967295": {4294967294, 4294967295}, "6/9": {2, 3}} {
+		num, den, err := Vote{Rule: RuleQuorum, Quorum: quorum}.Share()
+		if got := [2]uint32{num, den}; err != nil || got != want {
+			t.Errorf("%s is %v: %v", quorum, got, err)
+		}
+	}
+	for data, want := range map[string]string{
+		`{"v":1,"by":"group"}`:               "",
+		`{"v":1,"by":"group","nodes":65536}`: "",
+		`{"v":1,"by":"vote"}`:                "",
+		`{"v":1,"by":"all"}`:                 "",
+		`{"v":1}`:                            `fuse: by "": use group, vote or all`,
+		`{"v":1,"by":"group","nodes":65537}`: "fuse: nodes 65537: use 1 to 65536",
+		`{"v":1,"by":"group","nodes":-1}`:    "fuse: nodes -1: use 1 to 65536",
+		`{"v":1,"by":"vote","nodes":2}`:      "fuse: nodes 2: by vote there are as many as there are: leave it out",
+		`{"v":1,"by":"all","round":2}`:       `fuse: json: unknown field "round"`,
+		`{"v":0,"by":"all"}`:                 "fuse: it speaks protocol version 0",
+	} {
+		_, err := DecodeFuse([]byte(data))
+		checkRefusal(t, data, err, want)
+	}
+	one := 1
+	want := Voted{Version: Version, Round: 9, Winner: &one, Counts: []uint64{3, 5}, Abstentions: 2, QuorumMet: true, Leader: Leader{Agent: 4, Priority: 7}}
+	for _, w := range []*int{&one, nil} {
+		want.Winner = w
+		data, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeVoted(data)
+		back, merr := json.Marshal(got)
+		if err != nil || merr != nil || string(back) != string(data) {
+			t.Errorf("%s was read as %s: %v %v", data, back, err, merr)
+		}
+	}
+}
+
+// FuzzDecodeEntries: whatever a stranger writes into a log, a decoder answers with what is within its limits, or with an error of a class.
+func FuzzDecodeEntries(f *testing.F) {
+	for _, data := range []string{
+		`{"v":1,"count":3}`, `{"v":1,"agents":[0,4294967295]}`, `{"v":1,"round":1,"rule":"quorum","quorum":"2/3","of":"all","priority":"seeded"}`,
+		`{"v":1,"round":7,"rule":"quorum","quorum":"0.60"}`, `{"v":1,"by":"group","nodes":9}`, `{"v":1,"by":"vote"}`, `{"v":2}`, `null`, ``, "\xff",
+	} {
+		f.Add([]byte(data))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		classed := func(err error) bool {
+			var e *Error
+			if err != nil && (!errors.As(err, &e) || e.Code != CodeInvalid && e.Code != CodeVersion) {
+				t.Fatalf("an error of no class: %v", err)
+			}
+			return err == nil
+		}
+		if tick, err := DecodeTick(data); classed(err) && (tick.Count < 1 || tick.Count > MaxTicks) {
+			t.Fatalf("%+v", tick)
+		}
+		if q, err := DecodeQuery(data); classed(err) && len(q.Agents)+len(q.Groups) > MaxAddressed {
+			t.Fatal(len(q.Agents), len(q.Groups))
+		}
+		if v, err := DecodeVote(data); classed(err) {
+			num, den, err := v.Share()
+			if err != nil || num > den || den == 0 || v.Round == 0 || (num == 0) != (v.Rule != RuleQuorum) {
+				t.Fatalf("%+v: %d/%d: %v", v, num, den, err)
+			}
+		}
+		if u, err := DecodeFuse(data); classed(err) && (u.Nodes < 0 || u.Nodes > MaxAddressed || u.Nodes != 0 && u.By != ByGroup) {
+			t.Fatalf("%+v", u)
+		}
+	})
+}
+
 func checkRefusal(t *testing.T, data string, err error, want string) {
 	t.Helper()
 	var e *Error

@@ -44,10 +44,22 @@ type GroupStates struct {
 	Candidates int
 }
 
+// FusedNodes are what agents know together, in the order of the nodes.
+type FusedNodes struct {
+	Node  []uint32
+	Count []uint64 // the agents that are in its mean: of its members, those that have stepped
+	// Mean is that of their embeddings, Width values a row, and 0 of nobody. An embedding is the units of gru, the potential of leaky.
+	Mean  []float32
+	Width int
+}
+
 const (
 	colAgent = "agent"
 	colVote  = "vote"
 	colState = "state"
+	colNode  = "node"
+	colCount = "count"
+	colMean  = "mean"
 )
 
 // Encode writes the batch as an Arrow IPC stream.
@@ -129,6 +141,28 @@ func DecodeGroupStates(data []byte) (*GroupStates, error) {
 	return g, decode("group-states", data, func(r *record) {
 		g.Group, g.Decision, g.Round = column[uint32](r, colGroup), column[uint8](r, colDecision), column[uint64](r, colRound)
 		g.Counts, g.Candidates = lists[uint32](r, colCounts)
+	})
+}
+
+// Encode writes the batch as an Arrow IPC stream.
+func (f *FusedNodes) Encode() ([]byte, error) {
+	n := len(f.Node)
+	if f.Width < 1 || len(f.Mean) != n*f.Width {
+		return nil, fmt.Errorf("encode fused nodes: %d values for %d rows of width %d", len(f.Mean), n, f.Width)
+	}
+	s, t := rows(arrow.PrimitiveTypes.Float32, f.Width, "fused-nodes", colMean,
+		arrow.Field{Name: colNode, Type: arrow.PrimitiveTypes.Uint32}, arrow.Field{Name: colCount, Type: arrow.PrimitiveTypes.Uint64})
+	return encode(s, n, []arrow.ArrayData{
+		fixed(arrow.PrimitiveTypes.Uint32, f.Node), fixed(arrow.PrimitiveTypes.Uint64, f.Count), list(t, arrow.PrimitiveTypes.Float32, n, f.Mean),
+	})
+}
+
+// DecodeFusedNodes reads a batch, as DecodeAgentObservations does.
+func DecodeFusedNodes(data []byte) (*FusedNodes, error) {
+	f := &FusedNodes{}
+	return f, decode("fused-nodes", data, func(r *record) {
+		f.Node, f.Count = column[uint32](r, colNode), column[uint64](r, colCount)
+		f.Mean, f.Width = lists[float32](r, colMean)
 	})
 }
 

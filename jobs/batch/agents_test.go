@@ -19,6 +19,7 @@ func kinds() []kind {
 		{"decisions", &AgentDecisions{Agent: []uint32{7, 0}, Vote: []uint8{1, NoVote}, Decision: []uint8{NoVote, 15}}, func(b []byte) (any, error) { return DecodeAgentDecisions(b) }},
 		{"states", &AgentStates{Agent: []uint32{9}, Vote: []uint8{3}, State: []float32{1, -2, 0.5}, Width: 3}, func(b []byte) (any, error) { return DecodeAgentStates(b) }},
 		{"groups", &GroupStates{Group: []uint32{9, 1}, Decision: []uint8{3, NoVote}, Round: []uint64{1, 1 << 40}, Counts: []uint32{1, 2, 3, 4}, Candidates: 2}, func(b []byte) (any, error) { return DecodeGroupStates(b) }},
+		{"nodes", &FusedNodes{Node: []uint32{0, 1}, Count: []uint64{3, 1 << 40}, Mean: []float32{1, 2, -3, 0.5}, Width: 2}, func(b []byte) (any, error) { return DecodeFusedNodes(b) }},
 	}
 }
 
@@ -45,6 +46,7 @@ func TestAgentsRoundTrip(t *testing.T) {
 		&AgentDecisions{Agent: []uint32{1}, Vote: []uint8{1}},
 		&AgentStates{Agent: []uint32{1}, Vote: []uint8{1}, Width: 1},
 		&GroupStates{Group: []uint32{1}, Decision: []uint8{1}, Counts: []uint32{1}, Candidates: 1},
+		&FusedNodes{Node: []uint32{1}, Count: []uint64{1}, Mean: []float32{1}, Width: 2}, &FusedNodes{Node: []uint32{1}, Mean: []float32{1}, Width: 1},
 	} {
 		if _, err := ragged.Encode(); err == nil {
 			t.Errorf("encoded %+v", ragged)
@@ -82,6 +84,10 @@ func FuzzDecodeAgents(f *testing.F) {
 		g, err := DecodeGroupStates(data)
 		if err == nil && (len(g.Decision) != len(g.Group) || len(g.Round) != len(g.Group) || len(g.Counts) != len(g.Group)*g.Candidates) || err != nil && !isInvalid(err) {
 			t.Fatal("groups:", err)
+		}
+		n, err := DecodeFusedNodes(data)
+		if err == nil && (len(n.Count) != len(n.Node) || len(n.Mean) != len(n.Node)*n.Width) || err != nil && !isInvalid(err) {
+			t.Fatal("nodes:", err)
 		}
 	})
 }
