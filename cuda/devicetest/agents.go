@@ -16,7 +16,7 @@ import (
 var AgentKernels = []string{
 	"gru_tick_h8_f32", "gru_tick_h16_f32", "gru_tick_h32_f32", "gru_tick_h8_bf16", "gru_tick_h16_bf16", "gru_tick_h32_bf16",
 	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16", "gru_step_h32_bf16",
-	"leaky_tick", "leaky_step", "step_decide",
+	"leaky_tick", "leaky_step", "step_decide", "agent_sums",
 }
 
 func init() {
@@ -33,6 +33,7 @@ type agentCase struct {
 	table                     []uint32
 	groups, candidates, class int // class 0: leaky
 	elem                      kernels.Elem
+	odd                       bool // some of its state is not finite
 	pages                     []byte
 }
 
@@ -42,6 +43,11 @@ type agentCase struct {
 func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	c := &agentCase{r: r, candidates: 2 + r.IntN(kernels.AgentMostCandidates-1), elem: kernels.F32}
 	leaky := strings.HasPrefix(kernel, "leaky")
+	sums := kernel == "agent_sums"
+	if sums { // of any cell
+		c.odd, leaky = true, r.IntN(4) == 0
+		c.elem = []kernels.Elem{kernels.F32, kernels.BF16}[r.IntN(2)]
+	}
 	if strings.HasSuffix(kernel, "bf16") {
 		c.elem = kernels.BF16
 	}
@@ -52,14 +58,25 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		if at := strings.Index(kernel, "_h"); at >= 0 {
 			fmt.Sscanf(kernel[at:], "_h%d_", &c.class) //nolint:errcheck // a name of the list above
 		}
+		if sums {
+			c.class = 8 << r.IntN(3)
+		}
 		n = min(n, 40_000/c.class)
 	}
 	c.swarm(min(n, 20_000))
-	sparse := !strings.Contains(kernel, "_tick")
+	sparse := !strings.Contains(kernel, "_tick") && !sums
 	arena, other, frames := c.scatter(sparse)
+	for page := range frames {
+		if sums && r.IntN(6) == 0 {
+			frames[page] = 1 << kernels.AgentHostBit
+		}
+	}
 	host := changed(other)
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
 	head := []Param{changed(arena), {Arg: device.Uint64(uint64(c.layout.PageBytes))}, constant(device.Bytes(frames)), constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words))}
+	if sums {
+		return append(head, c.sums()...)
+	}
 	scratch := make([]uint64, kernels.AgentScratch)
 	for i := kernels.AgentSum; i < len(scratch); i++ { // of launches before
 		scratch[i] = r.Uint64()
@@ -95,6 +112,38 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	kept = changed(device.Bytes(scratch))
 	return append(head, word(c.groups), constant(device.Bytes(agents)), constant(votes), word(len(agents)),
 		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result, host)
+}
+
+// sums are the arguments of agent_sums behind the parameters.
+func (c *agentCase) sums() []Param {
+	r, all := c.r, c.groups*c.layout.Agents
+	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
+	variable, width := kernels.AgentVarPotential, 1
+	if c.class > 0 {
+		variable, width = kernels.AgentVarRow, c.class
+	}
+	order := make([]uint32, all)
+	for i, a := range r.Perm(all) {
+		order[i] = uint32(a)
+	}
+	var runs []uint32
+	for first := 0; first < all; {
+		rows := min(r.IntN(200), all-first)
+		runs = append(runs, uint32(first), uint32(rows))
+		first += rows + r.IntN(2)*r.IntN(10)
+	}
+	before := make([]float32, len(runs)/2*width)
+	for i := range before {
+		before[i] = float32(r.NormFloat64())
+	}
+	bf16 := 0
+	if c.class > 0 && c.elem == kernels.BF16 {
+		bf16 = 1
+	}
+	return []Param{
+		word(c.groups), word(variable), word(width), word(bf16), constant(device.Bytes(order)), word(r.IntN(2)), constant(device.Bytes(runs)),
+		word(len(runs) / 2), changed(device.Bytes(before)), changed(make([]byte, 2*len(runs))),
+	}
 }
 
 // scatter puts the pages into frames of two arenas in any order, with frames between them that hold nothing; of those of ticks there is
@@ -214,6 +263,9 @@ func (c *agentCase) state() {
 
 func (c *agentCase) element(of kernels.Var, to []byte) {
 	v := float32(c.r.Float64()*2 - 1)
+	if c.odd && c.r.IntN(200) == 0 {
+		v = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-40}[c.r.IntN(4)]
+	}
 	switch of.Elem {
 	case kernels.U8:
 		to[0] = byte(c.r.IntN(c.candidates + 1))

@@ -21,6 +21,7 @@ func init() {
 	register("leaky_tick", func(b *Block) { agentTick(b, open) })
 	register("leaky_step", func(b *Block) { agentStep(b, open) })
 	register("step_decide", stepDecide)
+	register("agent_sums", agentSums)
 }
 
 // agentSwarm is an agent-addressed swarm as its kernels get it.
@@ -190,6 +191,46 @@ func stepDecide(b *Block) {
 		scratch[i] = 0
 	}
 	atomic.StoreUint64(&result[kernels.AgentDone], uint64(sequence))
+}
+
+// agentSums is the twin of agent_sums.cu.
+func agentSums(b *Block) {
+	s := openAgents(b, 5)
+	variable, width, bf16, ordered := int(b.Uint32(6)), int(b.Uint32(7)), b.Uint32(8) != 0, b.Uint32(10) != 0
+	order, runs, sums, counts := Mem[uint32](b, 9), Mem[uint32](b, 11), Mem[float32](b, 13), Mem[uint32](b, 14)
+	stride := width
+	if width > 1 {
+		stride *= 2
+	}
+	memory, per := make([]float32, width), s.agents*s.slots
+	first, end := b.Part(uint64(b.Uint32(12)))
+	for i := int(first); i < int(end); i++ {
+		sum, added := sums[i*width:][:width], uint32(0)
+		for place := int(runs[2*i]); place < int(runs[2*i])+int(runs[2*i+1]); place++ {
+			agent := place
+			if ordered {
+				agent = int(order[place])
+			}
+			page, at := agent/per, agent%per
+			if s.frames[page]>>kernels.AgentHostBit != 0 || *s.vote(page, at) == 0 {
+				continue
+			}
+			row := memory
+			if bf16 {
+				widened(device.Of[uint16](s.variable(page, variable)[2*at*stride:][:2*width]), row)
+			} else {
+				row = s.floats(page, variable, at*stride, width)
+			}
+			if !wholeRow(row) {
+				continue
+			}
+			for d, v := range row {
+				sum[d] += v
+			}
+			added++
+		}
+		counts[i] = added
+	}
 }
 
 // agentLeaky is the twin of leaky_agents.cuh.

@@ -48,7 +48,7 @@ const (
 )
 
 // AgentHostBit is the bit of an entry of frames that says of a launch of StepParams and DecideParams that the frame is one in host memory.
-// Ticks know frames on the device only.
+// Ticks know frames on the device only, and so do launches of AgentSumsParams, to which it says that the page is nowhere.
 const AgentHostBit = 31
 
 // What a tick does with the votes that it counts, when a swarm is stepped in several launches.
@@ -162,6 +162,21 @@ var DecideParams = []device.Param{
 	{Name: "host", Kind: device.KindBuffer}, // as of the step
 }
 
+// AgentSumsParams is the signature of agent_sums: to each of n sums it adds the embeddings of a run of agents, in the order of the run, one by one in
+// float32. An embedding is the first width elements that a variable has of an agent, all of a leaky's potential and the first half of a gru's row.
+// Left out are agents of a page whose entry has AgentHostBit, agents that have never stepped, and embeddings with a NaN or an infinity.
+var AgentSumsParams = append(DecideParams[:6:6],
+	device.Param{Name: "variable", Kind: device.KindUint32}, // of the layout
+	device.Param{Name: "width", Kind: device.KindUint32},    // 1 of leaky, 8, 16 or 32 of gru
+	device.Param{Name: "bf16", Kind: device.KindUint32},     // 1: elements are bf16; 0: float32
+	device.Param{Name: "order", Kind: device.KindBuffer},    // uint32: agents, where ordered
+	device.Param{Name: "ordered", Kind: device.KindUint32},  // 1: the agents of a run stand in order; 0: they have consecutive ids
+	device.Param{Name: "runs", Kind: device.KindBuffer},     // uint32[n][2]: first place in order, or first agent, and how many; there are all of these
+	device.Param{Name: "n", Kind: device.KindUint32},
+	device.Param{Name: "sums", Kind: device.KindBuffer},   // in and out float32[n][width]
+	device.Param{Name: "counts", Kind: device.KindBuffer}, // out uint32[n]: agents that were added
+)
+
 var agentParams = []device.Param{
 	{Name: "pages", Kind: device.KindBuffer}, // frames of page_bytes each
 	{Name: "page_bytes", Kind: device.KindUint64},
@@ -195,6 +210,7 @@ func init() {
 	register(agentSource("leaky_tick", "leaky_tick.cu", TickParams))
 	register(agentSource("leaky_step", "leaky_step.cu", StepParams))
 	register(agentSource("step_decide", "step_decide.cu", DecideParams))
+	register(agentSource("agent_sums", "agent_sums.cu", AgentSumsParams))
 }
 
 func agentSource(name, file string, params []device.Param) Source {
