@@ -18,7 +18,7 @@ var ErrAgents = errors.New("invalid agents")
 
 // AgentsOptions are what Agents may be told beside their cell. The zero value is usable.
 type AgentsOptions struct {
-	// Seed chooses the random weights; see cells.Addressed.Weights.
+	// Seed chooses the random weights, see cells.Addressed.Weights, and who leads a round, see Priority.
 	Seed uint64
 	// Weights are the weights table instead, as cells.Addressed.Table makes it of a trained network.
 	Weights []uint32
@@ -46,10 +46,12 @@ type Agents struct {
 	n          int64
 	groups     int
 	pages      int
+	seed       uint64
 	geometry   device.Geometry
 	stream     device.Stream
 	tick, step device.Kernel
 	decide     device.Kernel
+	sums       device.Kernel // of embeddings
 
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 
@@ -95,7 +97,7 @@ func newAgents(d device.Device, b *budget, cell *cells.Addressed, n int64, opts 
 	if opts.PageBytes%4096 != 0 || opts.PageBytes > 1<<30 {
 		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrAgents, opts.PageBytes)
 	}
-	a = &Agents{dev: d, cell: cell, n: n, groups: int(n / int64(cell.Agents))}
+	a = &Agents{dev: d, cell: cell, n: n, groups: int(n / int64(cell.Agents)), seed: opts.Seed}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
@@ -112,7 +114,7 @@ func newAgents(d device.Device, b *budget, cell *cells.Addressed, n int64, opts 
 // open makes what is on the device.
 func (a *Agents) open(b *budget, opts AgentsOptions) (err error) {
 	tick, step := a.cell.Kernels()
-	for name, to := range map[string]*device.Kernel{tick: &a.tick, step: &a.step, "step_decide": &a.decide} {
+	for name, to := range map[string]*device.Kernel{tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums} {
 		if *to, err = a.dev.Kernel(name); err != nil {
 			return err
 		}

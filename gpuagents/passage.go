@@ -18,6 +18,7 @@ type passage int
 const (
 	visit passage = iota // others will make room for them when they must
 	sweep                // all pages in order: those that have passed make room at once, but for the last ones
+	look                 // a sweep that changes nothing: pages that are nowhere stay so, and are not in table
 )
 
 // set is pages that are held together.
@@ -113,7 +114,7 @@ func (m *memory) each(ctx context.Context, sets []set, how passage, f func(i int
 		return m.pass(ctx, sets, how, f)
 	}
 	for i, s := range sets {
-		if !m.whole {
+		if !m.whole && how != look {
 			if err := m.create(ctx, s.pages, func(page uint64) error { return m.hold(ctx, []uint64{page}) }); err != nil {
 				return classed(err)
 			}
@@ -164,7 +165,7 @@ func (m *memory) pass(ctx context.Context, sets []set, how passage, f func(i int
 			if inner.Err() != nil {
 				return
 			}
-			a := m.bring(inner, s)
+			a := m.bring(inner, s, how)
 			if come <- a; a.err != nil {
 				return
 			}
@@ -173,7 +174,7 @@ func (m *memory) pass(ctx context.Context, sets []set, how passage, f func(i int
 	work.Go(func() {
 		left := len(sets)
 		for pages := range gone {
-			if left--; how == sweep && left >= most {
+			if left--; how != visit && left >= most {
 				// What stays for want of room below keeps the pages that need its frames from coming, which say why.
 				_ = m.pager.DoneWith(inner, onDevice, pages...)
 			}
@@ -217,10 +218,14 @@ func (m *memory) meet(ctx context.Context, come <-chan arrival, gone chan<- []ui
 	return done, nil
 }
 
-// bring holds a set for writing. Pages that are not there are made.
-func (m *memory) bring(ctx context.Context, s set) (a arrival) {
+// bring holds a set for writing, or to be looked at. Pages that are not there are made, unless it is.
+func (m *memory) bring(ctx context.Context, s set, how passage) (a arrival) {
 	if s.still() {
 		return m.reach(ctx, s)
+	}
+	use := pager.ForWriting
+	if how == look {
+		use = pager.ForReading
 	}
 	var fresh []uint64
 	for _, page := range s.pages {
@@ -230,7 +235,7 @@ func (m *memory) bring(ctx context.Context, s set) (a arrival) {
 			fresh = append(fresh, page)
 		}
 	}
-	if a.pins, a.err = m.pager.PinAll(ctx, a.pages, onDevice, pager.ForWriting, nil); a.err != nil {
+	if a.pins, a.err = m.pager.PinAll(ctx, a.pages, onDevice, use, nil); a.err != nil || how == look {
 		return a
 	}
 	a.err = m.create(ctx, fresh, func(page uint64) error {

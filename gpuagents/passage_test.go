@@ -107,7 +107,7 @@ func randomEntry(t testing.TB, r *rand.Rand, p population) jobs.Entry {
 		}
 		return entry(jobs.EntryObserve, o)
 	}
-	switch n := int(s.agents.n); r.IntN(6) {
+	switch n := int(s.agents.n); r.IntN(8) {
 	case 0:
 		return jobs.Entry{Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`, []int{2, 3, tickLaunches + 1}[r.IntN(3)])}
 	case 1:
@@ -120,6 +120,10 @@ func randomEntry(t testing.TB, r *rand.Rand, p population) jobs.Entry {
 		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`, strings.ReplaceAll(fmt.Sprint(ids), " ", ","))}
 	case 3:
 		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`, strings.ReplaceAll(fmt.Sprint(some(s.agents.groups, 60)), " ", ","))}
+	case 4:
+		return jobs.Entry{Kind: jobs.EntryVote, Data: fmt.Appendf(nil, `{"v":1,"round":%d,"rule":"majority","priority":"seeded"}`, 1+r.IntN(9))}
+	case 5:
+		return jobs.Entry{Kind: jobs.EntryFuse, Data: []byte([]string{`{"v":1,"by":"all"}`, `{"v":1,"by":"vote"}`, `{"v":1,"by":"group"}`, `{"v":1,"by":"group","nodes":3}`}[r.IntN(4)])}
 	default:
 		o := randomAgents(r, n, 1+r.IntN(300), s.agents.cell.Features)
 		if r.IntN(3) == 0 {

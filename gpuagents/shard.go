@@ -171,7 +171,7 @@ func (a *Agent) apply(ctx context.Context, on *berth, cell string, st population
 	switch {
 	case e.Kind == jobs.EntryEnd:
 		return w.write(ctx, e.Seq, jobs.EntryEnd, e.Data)
-	case (e.Kind == jobs.EntryQuery || e.Kind == jobs.EntrySnapshot) && e.Seq <= w.answered: // it changes nothing, and has its answer
+	case e.Seq <= w.answered && changesNothing(e.Kind): // and has its answer
 		return nil
 	}
 	began := time.Now()
@@ -187,6 +187,15 @@ func (a *Agent) apply(ctx context.Context, on *berth, cell string, st population
 	on.of.did(done.halved)
 	a.o.Metrics.applied(cell, done.observations, time.Since(began))
 	return w.write(ctx, e.Seq, done.kind, done.data)
+}
+
+// changesNothing says that agents are what they were before an entry.
+func changesNothing(kind string) bool {
+	switch kind {
+	case jobs.EntryQuery, jobs.EntryVote, jobs.EntryFuse, jobs.EntrySnapshot:
+		return true
+	}
+	return false
 }
 
 // unknownKind refuses an entry that a population has no use for.

@@ -66,7 +66,7 @@ func (s *simulation) restored(ctx context.Context) error { return s.agents.recou
 // close implements population.
 func (s *simulation) close() error { return s.agents.Close() }
 
-// apply implements population. Observations in hand are finished even when ctx ends, ticks are not.
+// apply implements population. Observations in hand are finished even when ctx ends, ticks and fusions are not.
 func (s *simulation) apply(ctx context.Context, e jobs.Entry) (answer, error) {
 	switch e.Kind {
 	case jobs.EntryObserve:
@@ -75,6 +75,10 @@ func (s *simulation) apply(ctx context.Context, e jobs.Entry) (answer, error) {
 		return s.tick(ctx, e.Data)
 	case jobs.EntryQuery:
 		return s.query(context.WithoutCancel(ctx), e.Data)
+	case jobs.EntryVote:
+		return s.vote(context.WithoutCancel(ctx), e.Data)
+	case jobs.EntryFuse:
+		return s.fuse(ctx, e.Data)
 	}
 	return answer{}, unknownKind(e)
 }

@@ -1,0 +1,450 @@
+package gpuagents
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/consensus/fusion"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/faults"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// allStates queries every agent of a swarm.
+func allStates(t testing.TB, s *simulation) *batch.AgentStates {
+	t.Helper()
+	ids := make([]uint32, s.agents.n)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	states, err := s.agents.agentStates(t.Context(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return states
+}
+
+// plainFuse is a fuse of agents that were queried: one Nodes.Accumulate, in which those that have never stepped weigh nothing.
+func plainFuse(t testing.TB, a *Agents, states *batch.AgentStates, f jobs.Fuse) fusion.Nodes {
+	t.Helper()
+	_, width := a.stateVars() // of a leaky its potential, without the trace
+	count := map[string]int{jobs.ByAll: 1, jobs.ByVote: a.cell.Candidates, jobs.ByGroup: f.Nodes}[f.By]
+	if f.By == jobs.ByGroup && f.Nodes == 0 {
+		count = a.groups
+	}
+	nodes := fusion.Nodes{Dim: width, Sums: make([]float32, count*width), Weights: make([]uint64, count), Counts: make([]uint64, count)}
+	members, weights := make([]uint32, a.n), make([]uint32, a.n)
+	var rows []float32
+	for i, id := range states.Agent {
+		if weights[i] = consensus.One; states.Vote[i] == batch.NoVote {
+			weights[i] = 0
+		}
+		rows = append(rows, states.State[i*states.Width:][:width]...)
+		switch f.By {
+		case jobs.ByVote:
+			if members[i] = uint32(states.Vote[i]); states.Vote[i] == batch.NoVote {
+				members[i] = fusion.None
+			}
+		case jobs.ByGroup:
+			members[i] = uint32(int(id) / a.cell.Agents * count / a.groups)
+		}
+	}
+	if _, err := nodes.Accumulate(members, rows, weights); err != nil {
+		t.Fatal(err)
+	}
+	for m, w := range nodes.Weights {
+		nodes.Counts[m] = w / consensus.One
+	}
+	return nodes
+}
+
+// fuses are those of a swarm of so many groups.
+func fuses(groups int) []jobs.Fuse {
+	return []jobs.Fuse{
+		{By: jobs.ByAll}, {By: jobs.ByVote}, {By: jobs.ByGroup}, {By: jobs.ByGroup, Nodes: 1}, {By: jobs.ByGroup, Nodes: 7}, {By: jobs.ByGroup, Nodes: groups - 1},
+	}
+}
+
+// checkFuses compares all fusions of a swarm, in windows of several sizes, with plain ones, and the answers to the entries.
+func checkFuses(t testing.TB, s *simulation) {
+	t.Helper()
+	a, states := s.agents, allStates(t, s)
+	for _, f := range fuses(a.groups) {
+		want := plainFuse(t, a, states, f)
+		for _, bytes := range []int64{1, 3000, fuseStaging} {
+			for _, reduced := range []bool{false, true} {
+				got, halved, err := a.fuseParts(t.Context(), &pieces{reduced: reduced}, f, bytes)
+				if err != nil || halved != 0 {
+					t.Fatalf("%+v in windows of %d bytes: halved %d times: %v", f, bytes, halved, err)
+				}
+				if d := cmp.Diff(want, got); d != "" {
+					t.Fatalf("%+v in windows of %d bytes: %s", f, bytes, d)
+				}
+			}
+		}
+		f.Version = jobs.Version
+		data, err := s.apply(t.Context(), jobs.Entry{Kind: jobs.EntryFuse, Data: fmt.Appendf(nil, `{"v":1,"by":%q,"nodes":%d}`, f.By, f.Nodes)})
+		if err != nil || data.kind != jobs.EntryFused {
+			t.Fatal(data.kind, err)
+		}
+		answer, err := batch.DecodeFusedNodes(data.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mean := make([]float32, len(want.Sums))
+		if err := want.Means(mean); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(answer.Count, want.Counts) || !bytes.Equal(device.Bytes(answer.Mean), device.Bytes(mean)) || len(answer.Node) != want.Len() || int(answer.Node[want.Len()-1]) != want.Len()-1 {
+			t.Fatalf("%+v: %+v, want %v and %v", f, answer, want.Counts, mean)
+		}
+	}
+}
+
+// checkRounds compares votes under all rules with those of agents that were queried, counted with package consensus, and leaders with a look
+// at all priorities.
+func checkRounds(t testing.TB, s *simulation, round uint64) {
+	t.Helper()
+	a, states := s.agents, allStates(t, s)
+	for _, v := range []jobs.Vote{
+		{}, {Rule: jobs.RulePlurality}, {Rule: jobs.RuleMajority}, {Rule: jobs.RuleMajority, Of: jobs.OfAll}, {Rule: jobs.RuleQuorum, Quorum: "1/3"},
+		{Rule: jobs.RuleQuorum, Quorum: "0.7", Of: jobs.OfAll}, {Rule: jobs.RuleUnanimous, Of: jobs.OfCast},
+	} {
+		for _, v.Priority = range []string{"", jobs.PriorityUniform, jobs.PrioritySeeded} {
+			want, err := consensus.NewTally(a.cell.Candidates)
+			if err == nil {
+				err = want.Cast(states.Vote)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for id := range states.Agent {
+				l := consensus.Leader{Agent: uint64(id), Elected: true}
+				if v.Priority == jobs.PrioritySeeded {
+					l.Priority = Priority(a.seed, round, a.n, uint32(id))
+				}
+				want.Lead(l)
+			}
+			text := v.Rule
+			if text == "" {
+				text = jobs.RulePlurality
+			}
+			if v.Quorum != "" {
+				text += map[string]string{"1/3": " 1/3", "0.7": " 7/10"}[v.Quorum]
+			}
+			if v.Of != "" {
+				text += " of " + v.Of
+			}
+			rule, err := consensus.ParseRule(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := consensus.Decide(rule, want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect := jobs.Voted{
+				Version: jobs.Version, Round: round, Counts: d.Counts, Abstentions: d.Abstentions, QuorumMet: d.QuorumMet,
+				Leader: jobs.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
+			}
+			if d.Winner != consensus.None {
+				expect.Winner = &d.Winner
+			}
+			answer, err := s.apply(t.Context(), jobs.Entry{Kind: jobs.EntryVote, Data: fmt.Appendf(nil, `{"v":1,"round":%d,"rule":%q,"quorum":%q,"of":%q,"priority":%q}`, round, v.Rule, v.Quorum, v.Of, v.Priority)})
+			if err != nil || answer.kind != jobs.EntryVoted {
+				t.Fatal(answer.kind, err)
+			}
+			got, err := jobs.DecodeVoted(answer.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(expect, got); diff != "" {
+				t.Fatalf("%+v: %s", v, diff)
+			}
+		}
+	}
+}
+
+// votedTexts are swarms of some pages of 4 KiB, and of one of 64.
+var votedTexts = map[string]string{
+	"gru h7": pagedTexts["gru"], "leaky": pagedTexts["leaky"],
+	"gru h16 bf16": strings.Replace(pagedTexts["gru"], "hidden: 7", "hidden: 12, bf16: 1", 1),
+	"gru h32":      strings.Replace(strings.Replace(pagedTexts["gru"], "hidden: 7", "hidden: 32", 1), "agents_per_group: 15", "agents_per_group: 5", 1),
+	"gru h8 bf16":  strings.Replace(pagedTexts["gru"], "hidden: 7", "hidden: 8, bf16: 1", 1),
+	"single":       strings.Replace(pagedTexts["leaky"], "agents_per_group: 10", "agents_per_group: 1", 1),
+}
+
+// stir brings some entries into a swarm: some of its agents, or all, have stepped then.
+func stir(t testing.TB, r *rand.Rand, s *simulation, entries int) {
+	t.Helper()
+	for range entries {
+		e := randomEntry(t, r, s)
+		if _, err := s.apply(t.Context(), e); err != nil {
+			t.Fatalf("%s: %v", e.Kind, err)
+		}
+	}
+}
+
+// TestVotesAndFuses: votes and fusions are those of agents that were queried, to the bit, before and after steps, with a frame for each page
+// and with few, on pages that are nowhere too; and they change neither pages nor marks.
+func TestVotesAndFuses(t *testing.T) {
+	for name, text := range votedTexts {
+		for _, frames := range []int{0, 2, 5} {
+			t.Run(fmt.Sprint(name, frames), func(t *testing.T) {
+				b := newBudget(int64(frames)*testPage, 1<<30)
+				s := openPaged(t, openNamed(t, *deviceName), b, text).(*simulation)
+				defer func() {
+					if err := s.close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				r := rand.New(rand.NewPCG(uint64(frames), 7))
+				checkRounds(t, s, 1)
+				checkFuses(t, s)
+				if slices.Contains(s.made, true) {
+					t.Error("a page was made")
+				}
+				o := &batch.AgentObservations{Agent: []uint32{3, uint32(s.agents.n) / 2}, Features: make([]float32, 2*s.agents.cell.Features), Width: s.agents.cell.Features}
+				for i := range o.Features {
+					o.Features[i] = 0.5
+				}
+				mustApply(t, s, jobs.EntryObserve, o) // of one or two pages of all
+				checkFuses(t, s)
+				for i := range 3 {
+					stir(t, r, s, 1+2*i)
+					pages, marks := contents(t, s.memory), slices.Clone(s.dirty)
+					checkRounds(t, s, uint64(i+2))
+					checkFuses(t, s)
+					if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(marks, s.dirty) {
+						t.Fatal("votes or fusions have changed pages or marks")
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestFuseNotFinite: an embedding with a NaN or an infinity is in no node; those with subnormals and sums beyond float32 are.
+func TestFuseNotFinite(t *testing.T) {
+	for _, cell := range []string{"gru h7", "leaky", "gru h8 bf16"} {
+		s := openPaged(t, openNamed(t, *deviceName), nil, votedTexts[cell]).(*simulation)
+		mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+		a := s.agents
+		r := rand.New(rand.NewPCG(1, 9))
+		vars, _ := a.stateVars()
+		of := a.layout.Vars[vars[0]]
+		for page := range a.pages {
+			content := make([]byte, testPage)
+			if err := s.read(t.Context(), uint64(page), content); err != nil {
+				t.Fatal(err)
+			}
+			for i := range a.layout.Slots * a.layout.Agents {
+				v := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-40, math.MaxFloat32, -1, 3}[r.IntN(7)]
+				if to := content[int(a.layout.Offsets[vars[0]])+i*of.Width*of.Elem.Bytes():]; of.Elem == kernels.BF16 {
+					device.Of[uint16](to[:2])[0] = device.ToBF16(v)
+				} else {
+					device.Of[float32](to[:4])[0] = v
+				}
+			}
+			if err := s.write(t.Context(), uint64(page), content); err != nil {
+				t.Fatal(err)
+			}
+		}
+		states := allStates(t, s)
+		for _, f := range fuses(a.groups) {
+			want := plainFuse(t, a, states, f)
+			got, err := a.Fuse(t.Context(), f.By, f.Nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(device.Bytes(want.Sums), device.Bytes(got.Sums)) || !slices.Equal(want.Counts, got.Counts) {
+				t.Errorf("%s, %+v: %v and %v, want %v and %v", cell, f, got.Counts, got.Sums, want.Counts, want.Sums)
+			}
+		}
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestFuseLong: a node has runs of runs, with many agents and small pages.
+func TestFuseLong(t *testing.T) {
+	text := "name: x\naddressed: agent\nagents: 40000\nagents_per_group: 8\ncell: {kind: leaky}\n"
+	s := openPaged(t, openNamed(t, *deviceName), newBudget(60*testPage, 1<<30), text).(*simulation)
+	defer func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	stir(t, rand.New(rand.NewPCG(4, 4)), s, 2)
+	mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 3})
+	for range 3 {
+		mustApply(t, s, jobs.EntryObserve, randomAgents(rand.New(rand.NewPCG(4, 5)), 40000, 20000, 1))
+	}
+	checkRounds(t, s, math.MaxUint64)
+	checkFuses(t, s)
+}
+
+// TestVotesAfterRestore: what a swarm whose pages are in a store votes and knows is the same in the next process.
+func TestVotesAfterRestore(t *testing.T) {
+	for name, text := range votedTexts {
+		t.Run(name, func(t *testing.T) {
+			ctx, disk, d := t.Context(), newDisk(), openNamed(t, *deviceName)
+			ok := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			var answers [2][]answer
+			for process := range answers {
+				s, store := openPaged(t, d, newBudget(int64(3+4*process)*testPage, 0), text).(*simulation), disk.open(t)
+				ok(s.pages().open(ctx, store))
+				ok(s.restored(ctx))
+				if process == 0 {
+					stir(t, rand.New(rand.NewPCG(8, 8)), s, 5)
+					ok(s.pages().checkpoint(ctx, []byte("note")))
+				}
+				checkRounds(t, s, 5)
+				checkFuses(t, s)
+				for _, f := range fuses(s.agents.groups) {
+					f.Version = jobs.Version
+					answers[process] = append(answers[process], mustApply(t, s, jobs.EntryFuse, f))
+				}
+				answers[process] = append(answers[process], mustApply(t, s, jobs.EntryVote, jobs.Vote{Version: jobs.Version, Round: 4, Priority: jobs.PrioritySeeded}))
+				ok(errors.Join(s.close(), store.Close()))
+			}
+			if diff := cmp.Diff(answers[0], answers[1], cmp.AllowUnexported(answer{})); diff != "" {
+				t.Fatal(diff)
+			}
+		})
+	}
+}
+
+// TestFuseHalves: a fusion for which there is too little room goes in smaller windows, and one for which there is none is an error of the
+// device that has changed nothing.
+func TestFuseHalves(t *testing.T) {
+	d := faults.New(openHost(t))
+	s := openPaged(t, d, nil, pagedTexts["gru"]).(*simulation)
+	defer func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	stir(t, rand.New(rand.NewPCG(2, 2)), s, 4)
+	for _, f := range fuses(s.agents.groups) {
+		f.Version = jobs.Version
+		want := mustApply(t, s, jobs.EntryFuse, f)
+		for after := range 4 {
+			d.Fail(faults.Alloc, after, 2, device.ErrOutOfMemory)
+			got := mustApply(t, s, jobs.EntryFuse, f)
+			d.Heal()
+			if got.halved == 0 || !bytes.Equal(got.data, want.data) {
+				t.Errorf("%+v, the allocation after %d fails: halved %d times, another answer", f, after, got.halved)
+			}
+		}
+		d.Fail(faults.Alloc, 0, 1000, device.ErrOutOfMemory)
+		_, err := s.apply(t.Context(), jobs.Entry{Kind: jobs.EntryFuse, Data: encoded(t, f)})
+		d.Heal()
+		if !errors.Is(err, ErrDevice) || classOf(err) != classMemory {
+			t.Errorf("%+v without room: %v", f, err)
+		}
+	}
+}
+
+// TestVoteFuseRefuse: what a stranger may ask is refused with a sentence; a drain ends a fusion with its reason, and no vote.
+func TestVoteFuseRefuse(t *testing.T) {
+	s := openSimulation(t, openHost(t), gruText)
+	for _, c := range []struct{ kind, data, says string }{
+		{jobs.EntryVote, `{"v":1,"round":0}`, "vote: round 0: rounds count from 1"},
+		{jobs.EntryVote, `{"v":1,"round":1,"rule":"quorum","quorum":"3/2"}`, `vote: quorum "3/2": use a share above 0 and at most 1`},
+		{jobs.EntryFuse, `{"v":1,"by":"agent"}`, `fuse: by "agent": use group, vote or all`},
+		{jobs.EntryFuse, `{"v":1,"by":"group","nodes":101}`, "fuse: nodes 101: the swarm has 100 groups: use at most as many"},
+	} {
+		_, err := s.apply(t.Context(), jobs.Entry{Kind: c.kind, Data: []byte(c.data)})
+		var refused *jobs.Error
+		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.HasPrefix(refused.Message, c.says) {
+			t.Errorf("%s: got %v, want %s", c.data, err, c.says)
+		}
+	}
+	wide := openSimulation(t, openHost(t), strings.NewReplacer("3300", "33000", "agents_per_group: 33", "agents_per_group: 1", "hidden: 5", "hidden: 32").Replace(gruText))
+	most := jobs.MaxState / (4 + 8 + 4*32)
+	_, err := wide.apply(t.Context(), jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"group"}`)})
+	if want := fmt.Sprintf("fuse: 33000 nodes: ask for at most %d of this swarm", most); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if n := len(mustApply(t, wide, jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: jobs.ByGroup, Nodes: most}).data); n > jobs.MaxMessage-4096 {
+		t.Errorf("an answer of %d bytes", n)
+	}
+	for _, f := range []jobs.Fuse{{By: jobs.ByGroup, Nodes: 101}, {By: "x"}, {By: jobs.ByAll, Nodes: 1}} {
+		if _, err := s.agents.Fuse(t.Context(), f.By, f.Nodes); !errors.Is(err, ErrAgents) {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+	if _, err := s.agents.Vote(t.Context(), consensus.Rule{Kind: 9}, 1, false); !errors.Is(err, consensus.ErrRule) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(jobs.ErrDrain)
+	if _, err := s.apply(ctx, jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err, jobs.ErrDrain) {
+		t.Error(err)
+	}
+	if _, err := s.apply(ctx, jobs.Entry{Kind: jobs.EntryVote, Data: []byte(`{"v":1,"round":1}`)}); err != nil {
+		t.Error(err)
+	}
+	groups := openPaged(t, openHost(t), nil, pagedTexts["lif"])
+	for _, kind := range []string{jobs.EntryVote, jobs.EntryFuse} {
+		if _, err := groups.apply(t.Context(), jobs.Entry{Kind: kind, Data: []byte(`{"v":1,"round":1}`)}); err == nil || !strings.Contains(err.Error(), "this swarm does not take it") {
+			t.Errorf("%s of groups: %v", kind, err)
+		}
+	}
+	if err := groups.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPriority: leaders are spread over the agents, by seed and by round, and no two priorities of a round are equal.
+func TestPriority(t *testing.T) {
+	for _, n := range []int64{1, 2, 7, 1000, math.MaxUint32} {
+		for round := range uint64(50) {
+			first := leading(3, round, n)
+			if first < 0 || first >= n || Priority(3, round, n, uint32(first)) != math.MaxUint32 {
+				t.Fatalf("round %d of %d agents: %d leads", round, n, first)
+			}
+			before := (first + n - 1) % n
+			if got, want := Priority(3, round, n, uint32(before)), uint32(math.MaxUint32-(n-1)); got != want {
+				t.Fatalf("round %d of %d agents: the last has priority %d, want %d", round, n, got, want)
+			}
+		}
+	}
+	var led [10]int
+	for seed := range uint64(10) {
+		for round := range uint64(1000) {
+			led[leading(seed, round, 10)]++
+		}
+	}
+	for agent, n := range led { // 1,000 each, with a deviation of 30
+		if n < 850 || n > 1150 {
+			t.Errorf("agent %d leads %d of 10,000 rounds", agent, n)
+		}
+	}
+	if a, b := leading(1, 1, 1<<30), leading(1, 1, 1<<30); a != b || a == leading(2, 1, 1<<30) || a == leading(1, 2, 1<<30) {
+		t.Error("the leader is no function of seed and round")
+	}
+	// docs/protocol.md says so: the leader of round 1 of a million agents with seed 42.
+	if got := leading(42, 1, 1_000_000); got != 950438 {
+		t.Errorf("agent %d leads, want 950438", got)
+	}
+}

@@ -1,0 +1,110 @@
+package gpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Vote is what all agents decide together as they vote now, each by its last step; those that have never stepped abstain. It changes nothing,
+// and costs one read of the tally that steps have kept, however many agents there are. The round is the caller's number. The leader is
+// the agent with the highest Priority where they are seeded; otherwise all have priority 0, and agent 0 leads. An invalid rule is
+// consensus.ErrRule.
+func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, seeded bool) (consensus.Decision, error) {
+	if a.torn != nil {
+		return consensus.Decision{}, a.torn
+	}
+	t, err := consensus.NewTally(a.cell.Candidates)
+	if err != nil {
+		return consensus.Decision{}, err
+	}
+	data, err := a.read(ctx, a.scratch, a.scratch.Size())
+	if err != nil {
+		return consensus.Decision{}, err
+	}
+	cast := uint64(0)
+	for c, n := range device.Of[uint64](data)[kernels.AgentTally:][:a.cell.Candidates] {
+		t.Counts[c] = n
+		cast += n
+	}
+	t.Total, t.Abstentions = uint64(a.n), uint64(a.n)-cast
+	if err := t.Check(); err != nil || cast > t.Total {
+		return consensus.Decision{}, fmt.Errorf("%w: %d votes of %d agents: %w", ErrDevice, cast, a.n, consensus.ErrSum)
+	}
+	t.Lead(consensus.Leader{Elected: true})
+	if seeded {
+		leader := uint32(leading(a.seed, round, a.n))
+		t.Lead(consensus.Leader{Agent: uint64(leader), Priority: Priority(a.seed, round, a.n, leader), Elected: true})
+	}
+	d, err := consensus.Decide(rule, t)
+	d.Round = round
+	return d, err
+}
+
+// Priority is that of an agent in a round of a swarm of so many agents, fewer than 2^32, with this seed. One agent, by a hash of seed and
+// round any with the same chance, has the highest, 2^32-1, the agent with the next id one less, and so on around to the one before it: so no two
+// are equal, and the leader is found without a look at all agents. Those that have never stepped stand for leader too.
+func Priority(seed, round uint64, agents int64, agent uint32) uint32 {
+	return math.MaxUint32 - uint32((int64(agent)-leading(seed, round, agents)+agents)%agents)
+}
+
+// leading is the agent with the highest priority.
+func leading(seed, round uint64, agents int64) int64 {
+	mix := func(z uint64) uint64 { // the finaliser of splitmix64
+		z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+		z = (z ^ z>>27) * 0x94D049BB133111EB
+		return z ^ z>>31
+	}
+	const step = 0x9E3779B97F4A7C15
+	first, _ := bits.Mul64(mix(mix(seed+step)^round+step), uint64(agents))
+	return int64(first)
+}
+
+// kinds of rules by their names in a job.
+var ruleKinds = map[string]consensus.Kind{
+	"": consensus.Plurality, jobs.RulePlurality: consensus.Plurality, jobs.RuleMajority: consensus.Majority, jobs.RuleQuorum: consensus.Quorum,
+	jobs.RuleUnanimous: consensus.Unanimous,
+}
+
+// ruleOf is the rule of a vote that is valid.
+func ruleOf(v jobs.Vote) (r consensus.Rule, err error) {
+	r.Kind = ruleKinds[v.Rule]
+	if v.Of == jobs.OfAll {
+		r.Of = consensus.All
+	}
+	if r.Kind == consensus.Quorum {
+		r.Quorum.Num, r.Quorum.Den, err = v.Share()
+	}
+	return r, err
+}
+
+func (s *simulation) vote(ctx context.Context, data []byte) (answer, error) {
+	v, err := jobs.DecodeVote(data)
+	if err != nil {
+		return answer{}, err
+	}
+	rule, err := ruleOf(v)
+	if err != nil {
+		return answer{}, err
+	}
+	d, err := s.agents.Vote(ctx, rule, v.Round, v.Priority == jobs.PrioritySeeded)
+	if err != nil {
+		return answer{}, err
+	}
+	voted := jobs.Voted{
+		Version: jobs.Version, Round: d.Round, Counts: d.Counts, Abstentions: d.Abstentions, QuorumMet: d.QuorumMet,
+		Leader: jobs.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
+	}
+	if d.Winner != consensus.None {
+		voted.Winner = &d.Winner
+	}
+	data, err = json.Marshal(voted)
+	return answer{kind: jobs.EntryVoted, data: data}, err
+}
