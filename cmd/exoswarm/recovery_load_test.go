@@ -130,7 +130,7 @@ func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.Stre
 // simulationPage is the page of a simulation's spec in bytes.
 const simulationPage = 64 << 10
 
-// simulated is entries for a swarm of 2,400 agents that are addressed: observations, ticks, queries, and some that are not valid.
+// simulated is entries for a swarm of 2,400 agents that are addressed: observations, ticks, queries, votes, fusions, and some that are not valid.
 type simulated struct {
 	spec    json.RawMessage
 	entries []jobs.Entry
@@ -157,7 +157,7 @@ func newSimulated(t *testing.T, n int) *simulated {
 			o.Agent = append(o.Agent, uint32(r.IntN(2400)))
 			o.Features = append(o.Features, float32(r.NormFloat64()), float32(r.NormFloat64()))
 		}
-		switch r.IntN(8) {
+		switch r.IntN(10) {
 		case 0:
 			o.Agent[r.IntN(200)] = 2400
 			add(jobs.EntryObserve, o)
@@ -169,6 +169,10 @@ func newSimulated(t *testing.T, n int) *simulated {
 			add(jobs.EntryQuery, jobs.Query{Version: jobs.Version, Agents: o.Agent})
 		case 4, 5:
 			add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1 + r.IntN(60)})
+		case 6:
+			add(jobs.EntryVote, jobs.Vote{Version: jobs.Version, Round: r.Uint64N(4), Rule: jobs.RuleMajority, Priority: jobs.PrioritySeeded})
+		case 7:
+			add(jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: []string{jobs.ByAll, jobs.ByVote, jobs.ByGroup}[r.IntN(3)]})
 		default:
 			add(jobs.EntryObserve, o)
 		}

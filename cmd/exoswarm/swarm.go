@@ -75,7 +75,7 @@ nothing; a large one goes into several entries of the swarm's log.`,
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "End a swarm, and remove its log and its agents' state", Args: cobra.ExactArgs(1), RunE: connected(swarmDelete),
 	}
-	all := []*cobra.Command{create, list, tick, observe, query, snap, trim, reset, remove}
+	all := []*cobra.Command{create, list, tick, observe, query, swarmVoteCommand(), swarmFuseCommand(), snap, trim, reset, remove}
 	for _, c := range all {
 		natsFlag(c.Flags())
 		if c != remove && c != create && c != reset && c != trim {

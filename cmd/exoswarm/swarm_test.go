@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -91,6 +93,19 @@ func TestSwarmCommands(t *testing.T) {
 	out, _ = run(0, "swarm", "query", "neurons", "--groups", "0,3", patient)
 	has(out, "GROUP  DECISION  ROUND  VOTES", "0      quiet     4 ", "3      quiet     2      quiet 100, spike 0")
 
+	// Ticks have stepped all agents, and few have spiked.
+	out, _ = run(0, "swarm", "vote", "neurons", "--rule", "unanimous", "--of", "all", patient)
+	has(out, "ROUND  WINNER  VOTES", "1      none    quiet 199", ", spike ", "0            0       0")
+	out, _ = run(0, "swarm", "vote", "neurons", "--rule", "quorum", "--quorum", "2/3", "--round", "9", "--priority", "seeded", "-o", "jsonl", patient)
+	behind := math.MaxUint32 - gpuagents.Priority(1, 9, 200_000, 0) // the agents between the leader and agent 0
+	has(out, `"abstentions":0,`, fmt.Sprintf(`"leader":{"agent":%d,"priority":4294967295}`, (200_000-behind)%200_000), `"quorum_met":true,"round":9,"votes":{"quiet":1999`, `"winner":"quiet"`)
+	out, _ = run(0, "swarm", "fuse", "neurons", "--by", "group", "--nodes", "4", patient)
+	has(out, "NODE  AGENTS  MEAN", "0     50000   ", "3     50000   ")
+	out, _ = run(0, "swarm", "fuse", "neurons", "--by", "vote", "-o", "yaml", patient)
+	has(out, "candidate: quiet", "candidate: spike", "node: 1")
+	out, _ = run(0, "swarm", "fuse", "neurons", "--by", "all", "-o", "json", patient)
+	has(out, `{"agents":200000,"mean":[`)
+
 	for text, want := range map[string]string{
 		"agent,current\n1,2\n":                  `:1: there is no column "gain": the swarm takes agent,current,gain`,
 		"agent,current,gain\n200000,1,1\n":      `:2: column agent: "200000" is not an agent, 0 to 199999`,
@@ -111,6 +126,11 @@ func TestSwarmCommands(t *testing.T) {
 		{2, "use --agents or --groups", []string{"query", "neurons"}},
 		{2, `"5-3" is neither an id nor a range`, []string{"query", "neurons", "--agents", "1,5-3"}},
 		{2, "more than 65536 ids", []string{"query", "neurons", "--agents", "1-4000000000"}},
+		{2, "swarm vote: round 0: rounds count from 1", []string{"vote", "neurons", "--round", "0"}},
+		{2, `swarm vote: quorum "7": use a share above 0 and at most 1`, []string{"vote", "neurons", "--rule", "quorum", "--quorum", "7"}},
+		{2, `swarm vote: rule "weighted": votes of agents that are addressed weigh the same`, []string{"vote", "neurons", "--rule", "weighted"}},
+		{2, `swarm fuse: by "": use group, vote or all`, []string{"fuse", "neurons"}},
+		{2, "fuse: nodes 2001: the swarm has 2000 groups", []string{"fuse", "neurons", "--by", "group", "--nodes", "2001"}},
 		{2, "--count 0: use 1 or more", []string{"tick", "neurons", "--count", "0"}},
 		{2, "--input is missing: name a file with the columns agent and current, gain", []string{"observe", "neurons"}},
 		{2, "addresses groups: those get their rows from exoswarm run", []string{"create", "-f", filepath.Join("..", "..", "examples", "telemetry", "swarm.yaml")}},

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+func swarmVoteCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "vote NAME", Short: "Have all agents decide together, as they vote now; it changes nothing", Args: cobra.ExactArgs(1),
+		Long: `Have all agents decide together, as each of them votes since its last step. Those that have never stepped abstain. It changes nothing.
+
+Of several candidates with the most votes the first wins, if it has what the rule asks for. The leader is the agent with the highest
+priority: agent 0 where all are equal, and with --priority seeded one that the swarm's seed and the round choose.`,
+		RunE: simulating(swarmVote),
+	}
+	f := c.Flags()
+	f.String("rule", jobs.RulePlurality, "what the winner needs: plurality, majority, quorum or unanimous")
+	f.String("quorum", "", "the share that the rule quorum asks for, as 2/3 or 0.6")
+	f.String("of", "", "what majority, quorum and unanimous are of: cast, the votes cast, or all, all agents (default cast)")
+	f.Uint64("round", 1, "number of the round")
+	f.String("priority", jobs.PriorityUniform, "of agents that stand for leader: uniform or seeded")
+	return c
+}
+
+func swarmFuseCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "fuse NAME --by group|vote|all", Short: "Show what agents know together: the mean of their embeddings; it changes nothing", Args: cobra.ExactArgs(1),
+		Long: `Show what agents know together, by node: how many of its agents have stepped, and the mean of their embeddings, the units of a gru or
+the potential of a leaky. By group a node has consecutive groups, by vote there is one for each candidate. It changes nothing.`,
+		RunE: simulating(swarmFuse),
+	}
+	c.Flags().String("by", "", "which node an agent belongs to: group, vote or all (required)")
+	c.Flags().Int("nodes", 0, "nodes by group; 0: one a group")
+	return c
+}
+
+func swarmVote(cmd *cobra.Command, s *simulation) error {
+	f := cmd.Flags()
+	want := jobs.Vote{Version: jobs.Version}
+	want.Rule, _ = f.GetString("rule")
+	want.Quorum, _ = f.GetString("quorum")
+	want.Of, _ = f.GetString("of")
+	want.Round, _ = f.GetUint64("round")
+	want.Priority, _ = f.GetString("priority")
+	if err := want.Validate(); err != nil {
+		return command.Usage("swarm %v", err)
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), f, "ROUND", "WINNER", "VOTES", "ABSTENTIONS", "LEADER", "PRIORITY")
+	if err != nil {
+		return err
+	}
+	v, err := s.vote(cmd.Context(), want)
+	if err != nil {
+		return err
+	}
+	winner, votes, text := "none", map[string]uint64{}, []string(nil)
+	if v.Winner != nil {
+		winner = s.spec.Vote.Candidates[*v.Winner]
+	}
+	for c, n := range v.Counts {
+		name := s.spec.Vote.Candidates[c]
+		votes[name] = n
+		text = append(text, fmt.Sprintf("%s %d", name, n))
+	}
+	item := map[string]any{
+		"round": v.Round, "winner": winner, "votes": votes, "abstentions": v.Abstentions, "quorum_met": v.QuorumMet, "leader": v.Leader,
+	}
+	if err := p.item(item, v.Round, winner, strings.Join(text, ", "), v.Abstentions, v.Leader.Agent, v.Leader.Priority); err != nil {
+		return err
+	}
+	return p.end()
+}
+
+// vote has all agents decide.
+func (s *simulation) vote(ctx context.Context, want jobs.Vote) (v jobs.Voted, err error) {
+	data, err := json.Marshal(want)
+	if err != nil {
+		return v, fmt.Errorf("encode a vote: %w", err)
+	}
+	if data, err = s.ask(ctx, jobs.EntryVote, data, jobs.EntryVoted); err != nil {
+		return v, err
+	}
+	if v, err = jobs.DecodeVoted(data); err != nil {
+		return v, err
+	}
+	if n := len(s.spec.Vote.Candidates); len(v.Counts) != n || v.Winner != nil && (*v.Winner < 0 || *v.Winner >= n) {
+		return v, jobs.Errorf(jobs.CodeInternal, "swarm %s: an answer of %d counts for %d candidates", s.name, len(v.Counts), n)
+	}
+	return v, nil
+}
+
+func swarmFuse(cmd *cobra.Command, s *simulation) error {
+	want := jobs.Fuse{Version: jobs.Version}
+	want.By, _ = cmd.Flags().GetString("by")
+	want.Nodes, _ = cmd.Flags().GetInt("nodes")
+	if err := want.Validate(); err != nil {
+		return command.Usage("swarm %v", err)
+	}
+	columns := []string{"NODE", "AGENTS", "MEAN"}
+	if want.By == jobs.ByVote {
+		columns[0] = "CANDIDATE"
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(want)
+	if err != nil {
+		return fmt.Errorf("encode a fuse: %w", err)
+	}
+	if data, err = s.ask(cmd.Context(), jobs.EntryFuse, data, jobs.EntryFused); err != nil {
+		return err
+	}
+	nodes, err := batch.DecodeFusedNodes(data)
+	if err != nil {
+		return err
+	}
+	for i, node := range nodes.Node {
+		mean, name := nodes.Mean[i*nodes.Width:][:nodes.Width], any(node)
+		item := map[string]any{"node": node, "agents": nodes.Count[i], "mean": mean}
+		if want.By == jobs.ByVote {
+			name = s.candidate(uint8(node))
+			item["candidate"] = name
+		}
+		if err := p.item(item, name, nodes.Count[i], strings.Trim(fmt.Sprint(mean), "[]")); err != nil {
+			return err
+		}
+	}
+	return p.end()
+}
