@@ -16,8 +16,8 @@ import (
 // Fuse is what agents know together as they are now: the embeddings of all of them, the units of a gru or the potential of a leaky, in nodes
 // by group, by vote or in one; see jobs.Fuse. An agent weighs 1, and 0 if it has never stepped, when it is in no count either. The
 // nodes are to the bit those of one fusion.Nodes.Accumulate of all agents in the order of their ids, on every device and wherever their pages are;
-// an embedding with a NaN or an infinity is left out. It changes nothing and needs some 32 MiB of the device. Where ctx ends
-// it returns before all pages were looked at. By vote the host sorts the agents, in some nanoseconds each.
+// an embedding with a NaN or an infinity is left out. It changes nothing and needs up to 48 MiB of the device, and of
+// host memory. Where ctx ends it returns before all pages were looked at. By vote the host sorts the agents, in some nanoseconds each.
 func (a *Agents) Fuse(ctx context.Context, by string, nodes int) (fusion.Nodes, error) {
 	n, _, err := a.fuseParts(ctx, &pieces{}, jobs.Fuse{By: by, Nodes: nodes}, fuseStaging)
 	return n, err

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/consensus/fusion"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// TestVotesOfProcesses: on real processes, where two pages fit on the device, votes and nodes are those of the agents that a query shows, and those of
+// the process that goes on after a kill.
+func TestVotesOfProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	const agents, group = 4800, 24
+	c := &cluster{bin: binaries(t)}
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	data := t.TempDir()
+	start := func() {
+		c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir", data, "--device", "host",
+			"--page-memory", "131072", "--lease-ttl", "1s")
+	}
+	start()
+	run := func(args ...string) []byte {
+		t.Helper()
+		cmd := osexec.CommandContext(t.Context(), filepath.Join(c.bin, "exoswarm"), append([]string{"swarm"}, append(args, "--nats", c.url, "--timeout", "5m")...)...)
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("exoswarm swarm %s: %v\n%s%s", strings.Join(args, " "), err, out, errs.String())
+		}
+		return out
+	}
+	dir := t.TempDir()
+	run("create", "-f", write(t, filepath.Join(dir, "swarm.yaml"), fmt.Sprintf("name: x\naddressed: agent\nagents: %d\nagents_per_group: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+
+		"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, entries: 2}\n", agents, group)))
+	rows := &strings.Builder{}
+	rows.WriteString("agent,a,b\n")
+	for i := range agents / 2 { // of all pages some
+		fmt.Fprintf(rows, "%d,%d,%d.5\n", i*7%agents, i%5-2, i%3-1)
+	}
+	run("observe", "x", "--input", write(t, filepath.Join(dir, "rows.csv"), rows.String()), "-o", "jsonl")
+	ask := func() []string {
+		return []string{
+			string(run("vote", "x", "--rule", "quorum", "--quorum", "1/4", "--of", "all", "--round", "3", "--priority", "seeded", "-o", "jsonl")),
+			string(run("fuse", "x", "--by", "all", "-o", "json")), string(run("fuse", "x", "--by", "vote", "-o", "json")),
+			string(run("fuse", "x", "--by", "group", "--nodes", "7", "-o", "json")),
+		}
+	}
+	got := ask()
+	var states []struct {
+		Agent int       `json:"agent"`
+		Vote  string    `json:"vote"`
+		State []float32 `json:"state"`
+	}
+	read := func(text string, to any) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(text), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(string(run("query", "x", "--agents", fmt.Sprintf("0-%d", agents-1), "-o", "json")), &states)
+	names := []string{"north", "east", "south"}
+	var ballots []byte
+	var embeddings []float32
+	var weights []uint32
+	for _, s := range states {
+		vote := slices.Index(names, s.Vote)
+		ballots, weights, embeddings = append(ballots, byte(vote)), append(weights, consensus.One), append(embeddings, s.State...)
+		if vote < 0 {
+			weights[len(weights)-1] = 0
+		}
+	}
+	tally, err := consensus.NewTally(3)
+	if err == nil {
+		err = tally.Cast(ballots)
+	}
+	if err != nil || tally.Abstentions == 0 || tally.Abstentions == agents {
+		t.Fatal(tally, err)
+	}
+	decided, err := consensus.Decide(consensus.Rule{Kind: consensus.Quorum, Of: consensus.All, Quorum: consensus.Fraction{Num: 1, Den: 4}}, tally)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var voted struct {
+		Winner      string
+		Votes       map[string]uint64
+		Abstentions uint64
+		Met         bool `json:"quorum_met"`
+	}
+	read(got[0], &voted)
+	winner := "none"
+	if decided.Winner != consensus.None {
+		winner = names[decided.Winner]
+	}
+	if voted.Winner != winner || voted.Met != decided.QuorumMet || voted.Abstentions != decided.Abstentions || voted.Votes["north"] != decided.Counts[0] || voted.Votes["south"] != decided.Counts[2] {
+		t.Errorf("voted %s, want %+v", got[0], decided)
+	}
+	for i, by := range []string{jobs.ByAll, jobs.ByVote, jobs.ByGroup} {
+		count := []int{1, 3, 7}[i]
+		nodes := fusion.Nodes{Dim: 8, Sums: make([]float32, 8*count), Weights: make([]uint64, count), Counts: make([]uint64, count)}
+		members := make([]uint32, agents)
+		for a := range members {
+			switch {
+			case by == jobs.ByGroup:
+				members[a] = uint32(a / group * count / (agents / group))
+			case by == jobs.ByVote && ballots[a] == consensus.Abstain:
+				members[a] = fusion.None
+			case by == jobs.ByVote:
+				members[a] = uint32(ballots[a])
+			}
+		}
+		if _, err := nodes.Accumulate(members, embeddings, weights); err != nil {
+			t.Fatal(err)
+		}
+		means := make([]float32, 8*count)
+		if err := nodes.Means(means); err != nil {
+			t.Fatal(err)
+		}
+		var fused []struct {
+			Agents uint64
+			Mean   []float32
+		}
+		read(got[1+i], &fused)
+		if len(fused) != count {
+			t.Fatalf("by %s: %s", by, got[1+i])
+		}
+		for node, f := range fused {
+			if f.Agents != nodes.Weights[node]/consensus.One || !slices.Equal(f.Mean, means[8*node:][:8]) {
+				t.Errorf("by %s, node %d: %v, want %d and %v", by, node, f, nodes.Weights[node]/consensus.One, means[8*node:][:8])
+			}
+		}
+	}
+	c.gpu.end(t, syscall.SIGKILL)
+	start()
+	if again := ask(); !slices.Equal(again, got) {
+		t.Errorf("after a kill: %s\nwant %s", again, got)
+	}
+}
