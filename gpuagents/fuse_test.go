@@ -119,8 +119,13 @@ func checkRounds(t testing.TB, s *simulation, round uint64) {
 	t.Helper()
 	a, states := s.agents, allStates(t, s)
 	for _, v := range []jobs.Vote{
-		{}, {Rule: jobs.RulePlurality}, {Rule: jobs.RuleMajority}, {Rule: jobs.RuleMajority, Of: jobs.OfAll}, {Rule: jobs.RuleQuorum, Quorum: "1/3"},
-		{Rule: jobs.RuleQuorum, Quorum: "0.7", Of: jobs.OfAll}, {Rule: jobs.RuleUnanimous, Of: jobs.OfCast},
+		{},
+		{Rule: jobs.RulePlurality},
+		{Rule: jobs.RuleMajority},
+		{Rule: jobs.RuleMajority, Of: jobs.OfAll},
+		{Rule: jobs.RuleQuorum, Quorum: "1/3"},
+		{Rule: jobs.RuleQuorum, Quorum: "0.7", Of: jobs.OfAll},
+		{Rule: jobs.RuleUnanimous, Of: jobs.OfCast},
 	} {
 		for _, v.Priority = range []string{"", jobs.PriorityUniform, jobs.PrioritySeeded} {
 			want, err := consensus.NewTally(a.cell.Candidates)
