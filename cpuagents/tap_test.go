@@ -60,11 +60,11 @@ type forgetful struct {
 
 var errForgot = errors.New("the process ended")
 
-func (f *forgetful) Append(ctx context.Context, after uint64, e jobs.Entry) error {
-	if f.n--; f.n < 0 {
+func (f *forgetful) Append(ctx context.Context, after uint64, entries ...jobs.Entry) error {
+	if f.n -= len(entries); f.n < 0 {
 		return errForgot
 	}
-	return f.Log.Append(ctx, after, e)
+	return f.Log.Append(ctx, after, entries...)
 }
 
 // tapSuite is what every sink must do: keep each decision once, whatever ends an attempt, and whoever goes on.

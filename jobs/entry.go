@@ -13,7 +13,7 @@ type Entry struct {
 	// observations the number of the batch in its source, from 1.
 	Ref  uint64
 	Data []byte
-	// Trace is that of whoever appended it. Append takes it from its context instead.
+	// Trace is that of whoever appended it. Append takes that of its context where there is none.
 	Trace Trace
 }
 

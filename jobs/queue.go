@@ -12,10 +12,11 @@ type Log interface {
 	Create(ctx context.Context) error
 	// Delete removes the log and everything in it. A log that is not there is no error.
 	Delete(ctx context.Context) error
-	// Append adds an entry right behind entry number after (0 for an empty log) and returns when it is stored. It fails
-	// with ErrFenced when another writer has appended since. The same call may be repeated after ErrUnavailable: an
-	// entry that did get through is found again and not stored twice. e.Data is not kept.
-	Append(ctx context.Context, after uint64, e Entry) error
+	// Append adds entries in their order, the first right behind entry number after (0 for an empty log), and returns when all are
+	// stored. It fails with ErrFenced when another writer has appended since. After an error the first few of them may be stored, never one
+	// without those before it. The same call may be repeated after ErrUnavailable: entries that did get through are found again and not
+	// stored twice. Data is not kept. Of an entry with a Trace that is the one it is stored in, of others that of ctx.
+	Append(ctx context.Context, after uint64, entries ...Entry) error
 	// Last returns the last entry, or one with Seq 0 when the log is empty. ErrNotFound when there is no such log.
 	Last(ctx context.Context) (Entry, error)
 	// Read starts at entry number from (1 is the first) and goes on with what is appended later. The caller closes the

@@ -93,6 +93,8 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 		"many":            testMany,
 		"log order":       testLogOrder,
 		"log fence":       testLogFence,
+		"log window":      testLogWindow,
+		"log race":        testLogRace,
 		"log gone":        testLogGone,
 		"log trim":        testLogTrim,
 		"lease":           testLease,

@@ -102,6 +102,158 @@ func testLogFence(t *testing.T, q Queue) {
 	}
 }
 
+// several are entries with the numbers from first to last.
+func several(first, last uint64) (all []jobs.Entry) {
+	for n := first; n <= last; n++ {
+		all = append(all, entry(n))
+	}
+	return all
+}
+
+// testLogWindow: entries of one call are stored in their order, those that an earlier try has stored are not stored again, and where another
+// writer has come between, none of them is.
+func testLogWindow(t *testing.T, q Queue) {
+	a := created(t, q.Connect(t), "s")
+	b := q.Connect(t).Log("s", 0, jobs.In)
+	ends := func(n uint64) {
+		t.Helper()
+		if last, err := a.Last(within(t)); err != nil || last.Seq != n || last.Ref != n {
+			t.Fatalf("the log ends at %+v, %v, want %d", last, err, n)
+		}
+	}
+	if err := a.Append(within(t), 0); err != nil {
+		t.Fatalf("nothing: %v", err)
+	}
+	ends(0)
+	const n = 150 // more than are under way at once
+	for _, stored := range []uint64{0, 1, 70, n} {
+		// What a try has stored whose acknowledgements were lost.
+		if stored > 0 {
+			if err := a.Append(within(t), 0, several(1, stored)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ends(stored)
+	}
+	if err := a.Append(within(t), n, several(n+1, n+3)...); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Append(within(t), n, several(n+1, n+9)...); err != nil {
+		t.Fatalf("of nine entries three are there: %v", err)
+	}
+	ends(n + 9)
+	theirs := jobs.Entry{Kind: jobs.EntryTick, Ref: n + 10, Data: []byte("theirs")}
+	if err := b.Append(within(t), n+9, theirs); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Append(within(t), n+9, several(n+10, n+13)...); !errors.Is(err, jobs.ErrFenced) {
+		t.Fatalf("a writer that lost the log wrote to it: %v", err)
+	}
+	ends(n + 10)
+	if err := a.Append(within(t), n+20, several(n+21, n+23)...); !errors.Is(err, jobs.ErrFenced) {
+		t.Fatalf("entries were appended past the end: %v", err)
+	}
+	ends(n + 10)
+	r, err := b.Read(within(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for i := uint64(1); i <= n+9; i++ {
+		if e, err := r.Next(within(t)); err != nil || e.Seq != i || e.Ref != i || string(e.Data) != fmt.Sprint("entry ", i) {
+			t.Fatalf("entry %d is %+v, %v", i, e, err)
+		}
+	}
+}
+
+// testLogRace: of writers that append several entries at a time to one log, each call that succeeds has its entries behind one another where it
+// wanted them, and one that was fenced has the first few of them there or none.
+func testLogRace(t *testing.T, q Queue) {
+	l := created(t, q.Connect(t), "s")
+	const writers, calls = 3, 25
+	type call struct {
+		after uint64
+		n     int
+		err   error
+	}
+	done := make([][]call, writers)
+	each := make(chan error, writers)
+	for w := range writers {
+		mine := q.Connect(t).Log("s", 0, jobs.In)
+		go func() {
+			r := rand.New(rand.NewPCG(uint64(w), 1))
+			for k := range calls {
+				last, err := mine.Last(within(t))
+				if err != nil {
+					each <- err
+					return
+				}
+				all := make([]jobs.Entry, 1+r.IntN(8)*r.IntN(8)) // up to 50: one at a time, and together
+				for i := range all {
+					all[i] = jobs.Entry{Kind: jobs.EntryObserve, Ref: last.Seq + uint64(i), Data: fmt.Appendf(nil, "%d %d %d", w, k, i)}
+				}
+				if err = mine.Append(within(t), last.Seq, all...); err != nil && !errors.Is(err, jobs.ErrFenced) {
+					each <- err
+					return
+				}
+				done[w] = append(done[w], call{last.Seq, len(all), err})
+			}
+			each <- nil
+		}()
+	}
+	for range writers {
+		if err := <-each; err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, err := l.Last(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.Read(within(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	at := map[string]uint64{}
+	for range last.Seq {
+		e, err := r.Next(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at[string(e.Data)] != 0 {
+			t.Fatalf("entry %d is %q again", e.Seq, e.Data)
+		}
+		at[string(e.Data)] = e.Seq
+	}
+	stored := 0
+	for w, all := range done {
+		for k, c := range all {
+			n := 0
+			for ; n < c.n; n++ {
+				seq := at[fmt.Sprintf("%d %d %d", w, k, n)]
+				if seq == 0 {
+					break
+				}
+				if seq != c.after+1+uint64(n) {
+					t.Errorf("entry %d of a call behind %d is %d", n, c.after, seq)
+				}
+			}
+			for i := n; i < c.n; i++ {
+				if at[fmt.Sprintf("%d %d %d", w, k, i)] != 0 {
+					t.Errorf("entry %d is stored, and %d of the same call is not", i, n)
+				}
+			}
+			if stored += n; c.err == nil && n < c.n {
+				t.Errorf("of %d entries that were appended %d are there", c.n, n)
+			}
+		}
+	}
+	if uint64(stored) != last.Seq {
+		t.Errorf("%d entries in the log, the writers know of %d", last.Seq, stored)
+	}
+}
+
 func testLogGone(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	never := c.Log("never", 0, jobs.Out)

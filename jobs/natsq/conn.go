@@ -60,6 +60,7 @@ type Conn struct {
 	intake     intake
 	jobsWay    way // of the streams of jobs
 	resultsWay way
+	logsWay    way                     // of those of shards
 	metrics    atomic.Pointer[Metrics] // nil: refused submissions are not counted
 }
 

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -28,6 +30,8 @@ type Log struct {
 	subject string
 
 	template string // the stream's name without what differs between swarms
+
+	single atomic.Bool // it was made by a program before atomic batches
 }
 
 // Log addresses a log of a swarm's shard. It need not exist.
@@ -51,6 +55,8 @@ func (l *Log) Create(ctx context.Context) error {
 			Retention:   jetstream.LimitsPolicy,
 			Discard:     jetstream.DiscardNew,
 			AllowDirect: true,
+
+			AllowAtomicPublish: true,
 		})
 		return err
 	})
@@ -67,53 +73,154 @@ func (l *Log) Delete(ctx context.Context) error {
 	})
 }
 
-// Append implements jobs.Log. What fences is JetStream's expected last sequence.
-func (l *Log) Append(ctx context.Context, after uint64, e jobs.Entry) (err error) {
-	ctx, span := l.c.sending(ctx, "append", l.template)
-	if span.IsRecording() {
-		span.SetAttributes(attribute.String(attrDestination, l.stream), attribute.String(attrTemplate, l.template), attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.ref", int64(e.Ref)),
-			attribute.Int(attrBodySize, len(e.Data)))
+// Append implements jobs.Log. What fences is JetStream's expected last sequence. Several entries are one atomic batch, or are sent one at a
+// time: with the second under way before the first is stored, it would also stand right behind what another writer has stored meanwhile.
+func (l *Log) Append(ctx context.Context, after uint64, entries ...jobs.Entry) error {
+	for len(entries) > 0 {
+		n, size := 1, len(entries[0].Data)
+		for n < min(len(entries), appendMost) && size+len(entries[n].Data) <= appendBytes {
+			size += len(entries[n].Data)
+			n++
+		}
+		if err := l.append(ctx, after, entries[:n]); err != nil {
+			return err
+		}
+		after += uint64(n)
+		entries = entries[n:]
 	}
-	defer func() { endSpan(span, err) }()
-	msg := &nats.Msg{Subject: l.subject, Data: e.Data, Header: nats.Header{
-		headerKind:   {e.Kind},
-		headerRef:    {strconv.FormatUint(e.Ref, 10)},
-		headerWriter: {l.c.writer},
-	}}
-	l.c.inject(ctx, msg)
-	what := fmt.Sprintf("append %s %d to %s", e.Kind, e.Ref, l.stream)
+	return nil
+}
+
+// The most of an atomic batch: what it costs is the same for 1 entry as for 64 (way.go), and a server of a cluster has it in memory until it is complete.
+const (
+	appendMost  = 256
+	appendBytes = 8 << 20
+)
+
+func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (err error) {
+	msgs := make([]*nats.Msg, len(entries))
+	for i, e := range entries {
+		own := ctx
+		if e.Trace.Parent != "" {
+			own = telemetry.With(ctx, e.Trace)
+		}
+		own, span := l.c.sending(own, "append", l.template)
+		if span.IsRecording() {
+			span.SetAttributes(attribute.String(attrDestination, l.stream), attribute.String(attrTemplate, l.template), attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.ref", int64(e.Ref)),
+				attribute.Int(attrBodySize, len(e.Data)))
+		}
+		defer func() { endSpan(span, err) }()
+		msgs[i] = &nats.Msg{Subject: l.subject, Data: e.Data, Header: nats.Header{
+			headerKind:   {e.Kind},
+			headerRef:    {strconv.FormatUint(e.Ref, 10)},
+			headerWriter: {l.c.writer},
+		}}
+		l.c.inject(own, msgs[i])
+	}
+	what := fmt.Sprintf("append %s %d to %s", entries[0].Kind, entries[0].Ref, l.stream)
+	if n := len(entries); n > 1 {
+		what = fmt.Sprintf("append %d entries, to %s %d, to %s", n, entries[n-1].Kind, entries[n-1].Ref, l.stream)
+	}
+	done := 0 // so many are known to be stored
 	err = l.c.retry(ctx, what, func(ctx context.Context) error {
-		_, err := l.c.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(after), jetstream.WithRetryAttempts(0))
-		if errors.Is(err, jetstream.ErrNoStreamResponse) { // no stream, or no leader for the moment?
-			if _, serr := l.c.js.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
-				return serr
+		for done < len(msgs) {
+			n, err := l.publish(ctx, after+uint64(done), msgs[done:])
+			done += n
+			if err == nil {
+				continue
+			}
+			var api *jetstream.APIError
+			switch {
+			case errors.Is(err, jetstream.ErrNoStreamResponse): // no stream, or no leader for the moment?
+				if _, serr := l.c.js.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
+					return serr
+				}
+				return err
+			case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
+				// Either somebody else wrote, or an earlier try of this very call was stored and its acknowledgement lost.
+				n, err := l.stored(ctx, after, entries)
+				if err != nil {
+					return err
+				}
+				if n <= done { // the end that the server compares with is not the one that it tells
+					return fmt.Errorf("%w: %w", nats.ErrTimeout, api)
+				}
+				done = n
+			default:
+				return err
 			}
 		}
-		return err
+		return nil
 	})
 	var api *jetstream.APIError
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, jobs.ErrFenced):
+		return fmt.Errorf("%s %w", what, err)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%s: %d bytes are more than the server takes: %w", what, len(e.Data), err)
-	case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
-		// Either somebody else wrote, or an earlier try of this very call was stored and its acknowledgement lost.
-		last, writer, lerr := l.last(ctx)
-		if lerr != nil {
-			return fmt.Errorf("%s: %w", what, lerr)
-		}
-		if last.Seq == after+1 && writer == l.c.writer && last.Kind == e.Kind && last.Ref == e.Ref {
-			return nil
-		}
-		return fmt.Errorf("%s behind %d: the last entry is %d: %w", what, after, last.Seq, jobs.ErrFenced)
+		return fmt.Errorf("%s: %d bytes are more than the server takes: %w", what, len(entries[done].Data), err)
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
 		return fmt.Errorf("%s: %w", what, jobs.ErrNotFound)
-	case errors.As(err, &api):
+	case errors.As(err, &api) && !errors.Is(err, jobs.ErrUnavailable):
 		// What is left are limits: no space, no memory, too many messages. They do not pass by waiting.
 		return fmt.Errorf("%s: the NATS server refuses (%w): free disk space or raise its limits", what, err)
 	}
 	return err
+}
+
+// What the server says of an atomic batch for a stream that was made without them, of one of which it has lost a message, and of more at
+// a time than it keeps: errCodeManyBatches.
+const (
+	errCodeNoBatches  = 10174
+	errCodeIncomplete = 10176
+)
+
+// publish stores messages, the first right behind entry number after, and returns how many are known to be stored when one is not.
+func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stored int, err error) {
+	way := &l.c.logsWay
+	together := !l.single.Load() && way.choose(len(msgs))
+	began := time.Now()
+	if together {
+		setHeader(msgs[0], jetstream.ExpectedLastSeqHeader, strconv.FormatUint(after, 10))
+		err := l.c.batch(ctx, msgs)
+		var api *jetstream.APIError
+		switch {
+		case err == nil:
+			way.took(true, len(msgs), time.Since(began))
+			return len(msgs), nil
+		case !errors.As(err, &api):
+			return 0, err
+		case api.ErrorCode == errCodeIncomplete, api.ErrorCode == errCodeManyBatches:
+			return 0, fmt.Errorf("%w: %w", nats.ErrTimeout, err)
+		case api.ErrorCode != errCodeNoBatches:
+			return 0, err
+		}
+		l.single.Store(true)
+	}
+	for i, m := range msgs {
+		if _, err := l.c.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)), jetstream.WithRetryAttempts(0)); err != nil {
+			return i, err
+		}
+	}
+	way.took(false, len(msgs), time.Since(began))
+	return len(msgs), nil
+}
+
+// stored is how many of entries stand behind entry number after. An ErrFenced says that others do.
+func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (int, error) {
+	last, writer, err := l.last(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n := last.Seq - after
+	switch {
+	case last.Seq == after:
+		return 0, nil
+	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.writer && last.Kind == entries[n-1].Kind && last.Ref == entries[n-1].Ref:
+		return int(n), nil
+	}
+	return 0, fmt.Errorf("behind %d: the last entry is %d: %w", after, last.Seq, jobs.ErrFenced)
 }
 
 // Last returns the last entry, or one with Seq 0 when the log is empty. jobs.ErrNotFound when there is no such log.
