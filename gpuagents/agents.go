@@ -59,8 +59,8 @@ type Agents struct {
 	words    []uint64 // the result, of resultSlots launches
 	sequence uint32
 	pending  bool     // nobody has seen the end of what was launched
-	seen     []uint64 // a bit an agent: it is in the batch being loaded
-	counts   []uint32 // by page: its observations in that batch
+	ranking  *ranking // of what Load loads; nil before the first
+	counts   []uint32 // by page: its observations in the batch being loaded
 	torn     error    // why the agents are between two states
 	close    []func() error
 }

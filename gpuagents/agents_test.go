@@ -426,17 +426,35 @@ func TestAgentsRefuse(t *testing.T) {
 	}
 }
 
-// TestSplit: no launch has an agent twice, an agent's observations keep their order, and each has a place of its own in its launch.
+// TestSplit: of observations of several entries no launch has an agent twice, those of an agent keep their order, a group has those of an entry
+// behind those of the entries before, as many launches as need be, and each observation has a place of its own in its launch.
 func TestSplit(t *testing.T) {
-	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, 2, 1, 2), 200, AgentsOptions{})
-	for seed := range uint64(2000) {
+	const size = 2
+	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, size, 1, 2), 200, AgentsOptions{})
+	ranks := newRanking(200, size)
+	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 81))
-		ids := make([]uint32, r.IntN(60))
-		for i := range ids {
-			ids[i] = r.Uint32N(1 + r.Uint32N(210))
+		var ids, launches []uint32
+		var entry []int // of each observation
+		several := false
+		for e := range 1 + r.IntN(4) {
+			some := make([]uint32, r.IntN(40))
+			for i := range some {
+				some[i] = r.Uint32N(1 + r.Uint32N(210))
+				entry = append(entry, e)
+			}
+			more := false
+			launches, more = ranks.rank(some, launches)
+			ids, several = append(ids, some...), several || more
+		}
+		if ranks.forget(); slices.Max(ranks.seen) != 0 || slices.Max(ranks.next) != 0 {
+			t.Fatalf("seed %d: agents or groups still marked", seed)
+		}
+		if !several {
+			launches = nil
 		}
 		o := &Observations{agents: a, n: len(ids)}
-		all := o.split(ids)
+		all := o.split(ids, launches)
 		launchOf := map[int]int{} // by place
 		for k, p := range o.launches {
 			if p.first%16 != 0 || p.first+p.n > all {
@@ -446,7 +464,13 @@ func TestSplit(t *testing.T) {
 				launchOf[place] = k
 			}
 		}
-		last := map[uint32]int{}
+		// By group: its launches, which one entry has, up to as many as its agent has that it has the most of.
+		type turn struct {
+			group uint32
+			entry int
+		}
+		last, used, most := map[uint32]int{}, map[turn]map[int]bool{}, map[turn]int{}
+		counts := map[turn]map[uint32]int{}
 		for i, id := range ids {
 			place := i
 			if o.places != nil {
@@ -456,13 +480,34 @@ func TestSplit(t *testing.T) {
 			if delete(launchOf, place); !ok {
 				t.Fatalf("seed %d: observation %d has no place of its own", seed, i)
 			}
-			if before, ok := last[id]; ok && int64(id) < a.n && before >= k {
+			if int64(id) >= a.n {
+				continue
+			}
+			if before, ok := last[id]; ok && before >= k {
 				t.Fatalf("seed %d: observation %d of agent %d is in launch %d, the one before in %d", seed, i, id, k, before)
 			}
 			last[id] = k
+			at := turn{id / size, entry[i]}
+			if used[at] == nil {
+				used[at], counts[at] = map[int]bool{}, map[uint32]int{}
+			}
+			used[at][k] = true
+			counts[at][id]++
+			most[at] = max(most[at], counts[at][id])
 		}
-		if len(launchOf) != 0 || slices.Max(append(a.seen, 0)) != 0 {
-			t.Fatalf("seed %d: places without an observation, or agents still marked", seed)
+		for at, launches := range used {
+			first := 0
+			for e := range at.entry {
+				first += most[turn{at.group, e}]
+			}
+			for k := range launches {
+				if k < first || k >= first+most[at] {
+					t.Fatalf("seed %d: group %d has an observation of entry %d in launch %d, not in %d of them from %d on", seed, at.group, at.entry, k, most[at], first)
+				}
+			}
+		}
+		if len(launchOf) != 0 {
+			t.Fatalf("seed %d: places without an observation", seed)
 		}
 	}
 }

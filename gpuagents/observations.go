@@ -34,7 +34,20 @@ type Outcome struct {
 
 // Load brings observations to the device: inputs are [len(ids)][features]. An agent may have several, which take effect in
 // their order, in a launch each. The slices are the caller's again. It costs a look at a bit of memory an observation.
-func (a *Agents) Load(ids []uint32, inputs []float32) (o *Observations, err error) {
+func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
+	if a.ranking == nil {
+		a.ranking = newRanking(a.n, a.cell.Agents)
+	}
+	defer a.ranking.forget()
+	launches, several := a.ranking.rank(ids, nil)
+	if !several {
+		launches = nil
+	}
+	return a.load(ids, inputs, launches)
+}
+
+// load is Load of observations whose launches are known; nil: all are in the first.
+func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Observations, err error) {
 	features := a.cell.Features
 	if len(ids)*features != len(inputs) || int64(len(ids)) > int64(^uint32(0)) {
 		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features", ErrAgents, len(inputs), len(ids), features)
@@ -46,7 +59,7 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (o *Observations, err erro
 			o = nil
 		}
 	}()
-	all := o.split(ids)
+	all := o.split(ids, launches)
 	if o.places != nil {
 		ids, inputs = scattered(o.places, ids, 1, all), scattered(o.places, inputs, features, all)
 	}
@@ -76,43 +89,29 @@ func scattered[T any](places []int, rows []T, width, n int) []T {
 	return to
 }
 
-// split cuts observations into launches, by the sets of pages that are held together and, within a set, such that no launch has
-// an agent twice: those that are the first of their agent, the second, and so on. All agents of a group are in one page, so its votes
-// and decisions do not depend on the sets. It returns how many places the observations take on the device, where each launch
-// begins at a multiple of sixteen.
-func (o *Observations) split(ids []uint32) int {
+// split cuts observations into launches, by the sets of pages that are held together and, within a set, by the launches of ranking,
+// of which none has an agent twice. All agents of a group are in one page, so its votes and decisions do not depend on the sets. It
+// returns how many places the observations take on the device, where each launch begins at a multiple of sixteen.
+func (o *Observations) split(ids, launches []uint32) int {
 	a := o.agents
-	if a.seen == nil {
-		a.seen, a.counts = make([]uint64, (a.n+63)/64), make([]uint32, a.pages)
+	if a.counts == nil {
+		a.counts = make([]uint32, a.pages)
 	}
-	again := map[uint32]int{} // of agents with several, how many so far
-	ranks := map[int]int{}    // of observations that are not the first of their agent
 	var pages []uint64
-	for i, id := range ids {
+	for _, id := range ids {
 		if int64(id) >= a.n {
 			continue
 		}
-		word, bit := &a.seen[id/64], uint64(1)<<(id%64)
-		if *word&bit != 0 {
-			again[id]++
-			ranks[i] = again[id]
-		}
-		*word |= bit
 		page := a.page(id)
 		if a.counts[page]++; a.counts[page] == 1 {
 			pages = append(pages, uint64(page))
-		}
-	}
-	for _, id := range ids {
-		if int64(id) < a.n {
-			a.seen[id/64] = 0
 		}
 	}
 	o.sets = a.memory.place(pages, a.counts)
 	for _, page := range pages {
 		a.counts[page] = 0
 	}
-	if len(ranks) == 0 && len(o.sets) == 1 {
+	if launches == nil && len(o.sets) == 1 {
 		o.launches = []part{{0, len(ids), 0}}
 		return len(ids)
 	}
@@ -122,34 +121,37 @@ func (o *Observations) split(ids []uint32) int {
 			setOf[page] = i
 		}
 	}
-	launchOf := func(i int) (set, rank int) { // of an agent that there is not, any
+	placeOf := func(i int) (set, launch int) { // of an agent that there is not, any
 		if int64(ids[i]) < a.n && len(o.sets) > 1 {
 			set = setOf[uint64(a.page(ids[i]))]
 		}
-		return set, ranks[i]
+		if launches != nil {
+			launch = int(launches[i])
+		}
+		return set, launch
 	}
-	counts := make([][]int, len(o.sets)) // by set and rank
+	counts := make([][]int, len(o.sets)) // by set and launch
 	counts[0] = []int{0}
 	for i := range ids {
-		set, rank := launchOf(i)
-		for len(counts[set]) <= rank {
+		set, launch := placeOf(i)
+		for len(counts[set]) <= launch {
 			counts[set] = append(counts[set], 0)
 		}
-		counts[set][rank]++
+		counts[set][launch]++
 	}
 	end := 0
 	for set := range counts { // counts become the next place of each
-		for rank, n := range counts[set] {
+		for launch, n := range counts[set] {
 			o.launches = append(o.launches, part{end, n, set})
-			counts[set][rank] = end
+			counts[set][launch] = end
 			end = (end + n + 15) &^ 15
 		}
 	}
 	o.places = make([]int, len(ids))
 	for i := range ids {
-		set, rank := launchOf(i)
-		o.places[i] = counts[set][rank]
-		counts[set][rank]++
+		set, launch := placeOf(i)
+		o.places[i] = counts[set][launch]
+		counts[set][launch]++
 	}
 	return end
 }
@@ -253,16 +255,16 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 }
 
 // observeParts is Observe in parts, and says how often the device had no room for one. Votes, decisions and state are those of one part,
-// because all observations of a group are in the same one. After an error the state is undefined.
-func (a *Agents) observeParts(ctx context.Context, parts *pieces, ids []uint32, inputs []float32) (votes, decisions []byte, halved int, err error) {
+// because all observations of a group are in the same one. launches are those of load. After an error the state is undefined.
+func (a *Agents) observeParts(ctx context.Context, parts *pieces, ids []uint32, inputs []float32, launches []uint32) (votes, decisions []byte, halved int, err error) {
 	var order []int // observations by group, each group's in their order; nil: all at once have been enough so far
-	var partIDs []uint32
+	var partIDs, partLaunches []uint32
 	var partInputs []float32
 	features, size := a.cell.Features, uint32(a.cell.Agents)
 	halved, err = parts.each(len(ids), func(from, most int) (end int, err error) {
 		o := (*Observations)(nil)
 		if end = from + most; end-from == len(ids) {
-			o, err = a.Load(ids, inputs)
+			o, err = a.load(ids, inputs, launches)
 		} else {
 			if order == nil {
 				order = make([]int, len(ids))
@@ -275,11 +277,14 @@ func (a *Agents) observeParts(ctx context.Context, parts *pieces, ids []uint32, 
 			for end < len(ids) && ids[order[end-1]]/size == ids[order[end]]/size {
 				end++
 			}
-			partIDs, partInputs = partIDs[:0], partInputs[:0]
+			partIDs, partInputs, partLaunches = partIDs[:0], partInputs[:0], partLaunches[:0]
 			for _, i := range order[from:end] {
+				if launches != nil {
+					partLaunches = append(partLaunches, launches[i])
+				}
 				partIDs, partInputs = append(partIDs, ids[i]), append(partInputs, inputs[i*features:][:features]...)
 			}
-			o, err = a.Load(partIDs, partInputs)
+			o, err = a.load(partIDs, partInputs, partLaunches)
 		}
 		if err != nil {
 			return end, unfit(err)

@@ -16,6 +16,12 @@ type population interface {
 	// apply brings an entry into the pages, marks those that it changes, and returns its answer. An error that is a *jobs.Error
 	// refuses the entry, which has changed nothing; after any other the pages are undefined. ctx may end it in the middle.
 	apply(ctx context.Context, e jobs.Entry) (answer, error)
+	// decode reads and checks the data of an entry of observations. It depends on nothing that entries change and may be called from any
+	// goroutine. An error is a *jobs.Error that refuses the entry.
+	decode(data []byte) (observed, error)
+	// merge begins to gather observations for a batch. One goroutine at a time merges, which need not be the one that uses the population, and
+	// what was begun before is then complete.
+	merge() merger
 	// restored is called when pages have been opened or written that are not those of reset.
 	restored(ctx context.Context) error
 	// reset makes all pages zeros, the state of agents that have seen nothing.
@@ -40,8 +46,19 @@ type about struct {
 type answer struct {
 	kind         string
 	data         []byte
-	observations int // that were applied
-	halved       int // how often they were too many for the device's memory
+	body         interface{ Encode() ([]byte, error) } // what data is yet to be made of; nil: nothing
+	observations int                                   // that were applied
+	halved       int                                   // how often they were too many for the device's memory
+}
+
+// encoded is the answer with its data.
+func (a answer) encoded() (answer, error) {
+	if a.body == nil {
+		return a, nil
+	}
+	data, err := a.body.Encode()
+	a.data, a.body = data, nil
+	return a, err
 }
 
 // newPopulation makes the agents of a swarm, with pages of what b has. An error that is a *jobs.Error lays it to the swarm's record,

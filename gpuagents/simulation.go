@@ -22,6 +22,8 @@ type simulation struct {
 	seed   uint64
 	every  swarm.Checkpoint
 	parts  pieces
+
+	ranking *ranking // of who merges; nil before the first
 }
 
 func newSimulation(dev device.Device, b *budget, spec *swarm.Spec, groups int) (*simulation, error) {
@@ -70,7 +72,7 @@ func (s *simulation) close() error { return s.agents.Close() }
 func (s *simulation) apply(ctx context.Context, e jobs.Entry) (answer, error) {
 	switch e.Kind {
 	case jobs.EntryObserve:
-		return s.observe(context.WithoutCancel(ctx), e.Data)
+		return observeAlone(context.WithoutCancel(ctx), s, e)
 	case jobs.EntryTick:
 		return s.tick(ctx, e.Data)
 	case jobs.EntryQuery:
@@ -83,24 +85,13 @@ func (s *simulation) apply(ctx context.Context, e jobs.Entry) (answer, error) {
 	return answer{}, unknownKind(e)
 }
 
-func (s *simulation) observe(ctx context.Context, data []byte) (answer, error) {
+// decode implements population.
+func (s *simulation) decode(data []byte) (observed, error) {
 	o, err := batch.DecodeAgentObservations(data)
 	if err == nil {
 		err = s.check(o)
 	}
-	if err != nil {
-		return answer{}, err
-	}
-	dec := &batch.AgentDecisions{Agent: o.Agent}
-	halved := 0
-	if len(o.Agent) > 0 {
-		dec.Vote, dec.Decision, halved, err = s.agents.observeParts(ctx, &s.parts, o.Agent, o.Features)
-		if err != nil {
-			return answer{}, err
-		}
-	}
-	data, err = dec.Encode()
-	return answer{jobs.EntryDecide, data, len(o.Agent), halved}, err
+	return observed{agents: o}, err
 }
 
 // reduce implements population.

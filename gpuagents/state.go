@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
@@ -137,19 +136,16 @@ func (s *state) apply(ctx context.Context, e jobs.Entry) (answer, error) {
 	if e.Kind != jobs.EntryObserve {
 		return answer{}, unknownKind(e)
 	}
-	obs, err := batch.DecodeObservations(e.Data)
+	return observeAlone(context.WithoutCancel(ctx), s, e)
+}
+
+// decode implements population.
+func (s *state) decode(data []byte) (observed, error) {
+	o, err := batch.DecodeObservations(data)
 	if err == nil {
-		err = s.check(obs)
+		err = s.check(o)
 	}
-	if err != nil {
-		return answer{}, err
-	}
-	dec, halved, err := s.observe(context.WithoutCancel(ctx), obs)
-	if err != nil {
-		return answer{}, err
-	}
-	data, err := dec.Encode()
-	return answer{jobs.EntryDecide, data, obs.Len(), halved}, err
+	return observed{groups: o}, err
 }
 
 // reduce implements population.
@@ -212,7 +208,7 @@ func (s *state) plan(groups []uint32) (moved bool) {
 		s.seen[g] = -1
 	}
 	// Long runs first: blocks start in this order, and the longest decides when the launch ends.
-	sort.SliceStable(s.runs, func(a, b int) bool { return s.runs[a].Count > s.runs[b].Count })
+	slices.SortStableFunc(s.runs, func(a, b kernels.Run) int { return int(b.Count) - int(a.Count) })
 	return !contiguous
 }
 
@@ -255,7 +251,7 @@ func (s *state) sets() (sets []set, ends []int) {
 			setOf[uint32(page)] = i
 		}
 	}
-	sort.SliceStable(s.runs, func(a, b int) bool { return setOf[s.runs[a].Frame] < setOf[s.runs[b].Frame] })
+	slices.SortStableFunc(s.runs, func(a, b kernels.Run) int { return setOf[a.Frame] - setOf[b.Frame] })
 	ends = make([]int, len(sets))
 	for _, r := range s.runs {
 		ends[setOf[r.Frame]]++

@@ -1,0 +1,140 @@
+package gpuagents
+
+import (
+	"context"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// observed is the observations of an entry, checked: of groups, or of agents.
+type observed struct {
+	groups *batch.Observations
+	agents *batch.AgentObservations
+}
+
+func (o observed) len() int {
+	if o.agents != nil {
+		return len(o.agents.Agent)
+	}
+	return o.groups.Len()
+}
+
+// merger is the observations of consecutive entries that are applied together. It is filled by one goroutine, and used by that of its population,
+// at different times.
+type merger interface {
+	// add puts the observations of an entry behind those of the entries before.
+	add(o observed)
+	// observe applies them and returns the answers to the entries, whose bits are those of one entry at a time. After an error the pages are
+	// undefined.
+	observe(ctx context.Context) ([]answer, error)
+}
+
+// mergedGroups are observations of groups.
+type mergedGroups struct {
+	s       *state
+	entries []*batch.Observations
+	all     batch.Observations // what the device needs of them
+}
+
+// merge implements population.
+func (s *state) merge() merger { return &mergedGroups{s: s} }
+
+// add implements merger.
+func (m *mergedGroups) add(o observed) {
+	e, all := o.groups, &m.all
+	if m.entries = append(m.entries, e); len(m.entries) == 1 { // clipped: what is appended goes elsewhere, not behind the columns of a message
+		all.Group, all.Time, all.Features, all.Width = slices.Clip(e.Group), slices.Clip(e.Time), slices.Clip(e.Features), e.Width
+		return
+	}
+	all.Group, all.Time, all.Features = append(all.Group, e.Group...), append(all.Time, e.Time...), append(all.Features, e.Features...)
+}
+
+// observe implements merger. An entry is a part of a longer batch: cuts change no bit.
+func (m *mergedGroups) observe(ctx context.Context) (answers []answer, err error) {
+	all, halved, err := m.s.observe(ctx, &m.all)
+	if err != nil {
+		return nil, err
+	}
+	from := 0
+	for _, o := range m.entries {
+		to, c := from+o.Len(), all.Candidates
+		answers = append(answers, answer{kind: jobs.EntryDecide, observations: o.Len(), body: &batch.Decisions{
+			Group: o.Group, Row: o.Row, Read: o.Read, Timestamp: o.Timestamp, Value: o.Value,
+			Score: all.Score[from:to], Decision: all.Decision[from:to], Candidates: c,
+			Counts: all.Counts[from*c : to*c], Leader: all.Leader[from:to], Round: all.Round[from:to],
+		}})
+		from = to
+	}
+	answers[0].halved = halved
+	return answers, nil
+}
+
+// mergedAgents are observations of agents.
+type mergedAgents struct {
+	s        *simulation
+	entries  []*batch.AgentObservations
+	ids      []uint32
+	inputs   []float32
+	launches []uint32
+	several  bool
+}
+
+// merge implements population.
+func (s *simulation) merge() merger {
+	if s.ranking == nil {
+		s.ranking = newRanking(s.agents.n, s.agents.cell.Agents)
+	}
+	s.ranking.forget()
+	return &mergedAgents{s: s}
+}
+
+// add implements merger.
+func (m *mergedAgents) add(o observed) {
+	e := o.agents
+	if m.entries = append(m.entries, e); len(m.entries) == 1 {
+		m.ids, m.inputs = slices.Clip(e.Agent), slices.Clip(e.Features)
+	} else {
+		m.ids, m.inputs = append(m.ids, e.Agent...), append(m.inputs, e.Features...)
+	}
+	launches, several := m.s.ranking.rank(e.Agent, m.launches)
+	m.launches, m.several = launches, m.several || several
+}
+
+// observe implements merger.
+func (m *mergedAgents) observe(ctx context.Context) (answers []answer, err error) {
+	launches := m.launches
+	if !m.several {
+		launches = nil
+	}
+	var votes, decisions []byte
+	halved := 0
+	if len(m.ids) > 0 {
+		if votes, decisions, halved, err = m.s.agents.observeParts(ctx, &m.s.parts, m.ids, m.inputs, launches); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range m.entries {
+		n := len(o.Agent)
+		answers = append(answers, answer{kind: jobs.EntryDecide, observations: n, body: &batch.AgentDecisions{Agent: o.Agent, Vote: votes[:n], Decision: decisions[:n]}})
+		votes, decisions = votes[n:], decisions[n:]
+	}
+	answers[0].halved = halved
+	return answers, nil
+}
+
+// observeAlone is apply of an entry of observations.
+func observeAlone(ctx context.Context, p population, e jobs.Entry) (answer, error) {
+	o, err := p.decode(e.Data)
+	if err != nil {
+		return answer{}, err
+	}
+	m := p.merge()
+	m.add(o)
+	answers, err := m.observe(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	return answers[0].encoded()
+}
