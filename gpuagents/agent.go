@@ -63,6 +63,8 @@ type Options struct {
 	Tracing trace.TracerProvider
 	// CustomCells allows swarms whose step their user has written, which runs with all rights of the process.
 	CustomCells bool
+	// BatchLatency is how long a batch of several entries may take on the device; longer ones are cut. 0 means 100 ms.
+	BatchLatency time.Duration
 	// LeaseTTL is how long a dead agent's shards stay with it; 0 means 10 s.
 	LeaseTTL time.Duration
 }

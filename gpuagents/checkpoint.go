@@ -79,7 +79,9 @@ type checkpoint struct {
 	entries uint64
 	ticker  *time.Ticker
 
-	last   jobs.Entry // applied and answered
+	answered func(ctx context.Context) error // waits until what is applied has its answer in the log; nil: it has
+
+	last   jobs.Entry // applied
 	stored uint64     // the entry of the last checkpoint
 	ended  time.Time  // of the last checkpoint
 	cost   time.Duration
@@ -230,7 +232,7 @@ func (k *checkpoint) due() <-chan time.Time {
 	return k.ticker.C
 }
 
-// applied says that an entry is in the state and has its answer.
+// applied says that an entry is in the state, and that its answer is on the way.
 func (k *checkpoint) applied(ctx context.Context, st population, e jobs.Entry) error {
 	if k == nil || k.store == nil {
 		return nil
@@ -250,10 +252,16 @@ func (k *checkpoint) tick(ctx context.Context, st population) error {
 	return k.save(ctx, st)
 }
 
-// save stores the pages that have changed and the position. An error is one of the device.
+// save stores the pages that have changed and the position, when that is answered: an answer that is behind it would never be given. An error
+// is one of the device, or says that there is no answer.
 func (k *checkpoint) save(ctx context.Context, st population) error {
 	if k == nil || k.store == nil || k.last.Seq == k.stored {
 		return nil
+	}
+	if k.answered != nil {
+		if err := k.answered(ctx); err != nil {
+			return err
+		}
 	}
 	begun := time.Now()
 	defer func() { k.ended = time.Now(); k.cost = k.ended.Sub(begun) }()

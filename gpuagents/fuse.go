@@ -92,8 +92,8 @@ func (c *chain) end() []float32 {
 	return c.levels[len(c.levels)-1].sum
 }
 
-// stretch is agents of one node that follow one another in a window: places in order, or ids.
-type stretch struct{ node, first, n int }
+// portion is agents of one node that follow one another in a window: places in order, or ids.
+type portion struct{ node, first, n int }
 
 // fusing is a fusion under way.
 type fusing struct {
@@ -105,14 +105,14 @@ type fusing struct {
 	window          int // agents at most
 	chains          []*chain
 
-	// Of the window: its agents by vote, stretches, and the runs that they are cut into.
-	votes     []byte
-	order     []uint32
-	stretches []stretch
-	runs      []uint32
-	io        [4]staging // order, runs, sums, counts
-	sums      []float32
-	counts    []uint32
+	// Of the window: its agents by vote, portions, and the runs that they are cut into.
+	votes    []byte
+	order    []uint32
+	portions []portion
+	runs     []uint32
+	io       [4]staging // order, runs, sums, counts
+	sums     []float32
+	counts   []uint32
 }
 
 // fuseParts is Fuse in windows of so many bytes, in parts, and says how often the device had no room for one.
@@ -194,7 +194,7 @@ func (f *fusing) add(ctx context.Context, from, to int) error {
 		return fmt.Errorf("%w: fuse agents %d to %d: %w", ErrDevice, from, to-1, err)
 	}
 	i := 0
-	for _, s := range f.stretches {
+	for _, s := range f.portions {
 		c := f.chains[s.node]
 		for left := s.n; left > 0; i++ {
 			took := int(f.runs[2*i+1])
@@ -210,7 +210,7 @@ func (f *fusing) add(ctx context.Context, from, to int) error {
 		}
 	}
 	if f.by == jobs.ByGroup {
-		for _, s := range f.stretches[:len(f.stretches)-1] { // the last one's node may go on
+		for _, s := range f.portions[:len(f.portions)-1] { // the last one's node may go on
 			f.finish(s.node)
 		}
 	}
@@ -231,7 +231,7 @@ func (f *fusing) launch(ctx context.Context, n int) error {
 		return err
 	}
 	at := 0
-	for _, s := range f.stretches {
+	for _, s := range f.portions {
 		c := f.chains[s.node]
 		if c.rows > 0 {
 			if err := sums.Write(rows*int64(at), device.Bytes(c.run)); err != nil {
@@ -267,17 +267,17 @@ func (f *fusing) launch(ctx context.Context, n int) error {
 // manyRuns are the blocks of 128 threads a multiprocessor, more than it has room for: runs of small nodes are of unequal length.
 const manyRuns = 8
 
-// cut makes the stretches and the runs of a window.
+// cut makes the portions and the runs of a window.
 func (f *fusing) cut(from, to int) error {
-	f.stretches, f.runs, f.order = f.stretches[:0], f.runs[:0], f.order[:0]
+	f.portions, f.runs, f.order = f.portions[:0], f.runs[:0], f.order[:0]
 	switch f.by {
 	case jobs.ByAll:
-		f.stretches = append(f.stretches, stretch{0, from, to - from})
+		f.portions = append(f.portions, portion{0, from, to - from})
 	case jobs.ByGroup:
 		groups, nodes, size := f.a.groups, len(f.chains), f.a.cell.Agents
 		for node := from / size * nodes / groups; from < to; node++ {
 			end := min(to, ((node+1)*groups+nodes-1)/nodes*size) // the first group of the next node
-			f.stretches = append(f.stretches, stretch{node, from, end - from})
+			f.portions = append(f.portions, portion{node, from, end - from})
 			from = end
 		}
 	case jobs.ByVote:
@@ -285,7 +285,7 @@ func (f *fusing) cut(from, to int) error {
 			return err
 		}
 	}
-	for _, s := range f.stretches {
+	for _, s := range f.portions {
 		if f.chains[s.node] == nil {
 			f.chains[s.node] = &chain{}
 		}
@@ -299,7 +299,7 @@ func (f *fusing) cut(from, to int) error {
 	return nil
 }
 
-// sort makes stretches of agents with the same vote, in order.
+// sort makes portions of agents with the same vote, in order.
 func (f *fusing) sort(from, to int) error {
 	a := f.a
 	per := a.layout.Agents * a.layout.Slots
@@ -324,7 +324,7 @@ func (f *fusing) sort(from, to int) error {
 		n := ends[c+1]
 		ends[c+1] = first // and becomes the end as agents come
 		if n > 0 {
-			f.stretches = append(f.stretches, stretch{c, first, n})
+			f.portions = append(f.portions, portion{c, first, n})
 		}
 		first += n
 	}

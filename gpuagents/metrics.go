@@ -1,6 +1,7 @@
 package gpuagents
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,10 +11,15 @@ import (
 type Metrics struct {
 	shards                              *prometheus.GaugeVec
 	observations, rejected, checkpoints *prometheus.CounterVec
-	apply, checkpoint                   *prometheus.HistogramVec
+	apply, checkpoint, batch            *prometheus.HistogramVec
+	limit                               *prometheus.GaugeVec
+	busySeconds                         *prometheus.CounterVec
 	pages                               *pageMetrics
 	level                               *prometheus.GaugeVec
 	deviceErrors, rebuilds              *prometheus.CounterVec
+
+	mu   sync.Mutex
+	busy map[string]*busy // by device
 }
 
 // NewMetrics registers the metrics of agents. Names and labels are listed in docs/operations.md.
@@ -29,18 +35,30 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}, []string{"cell"})
 	}
 	m := &Metrics{
+		busy: map[string]*busy{},
+		busySeconds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_busy_seconds_total",
+			Help: "Time in which a shard had a batch, ticks or a query on the device: from the upload to the end of the read back as the shard's loop sees them, with what the host does in between; shards that have at the same time count once.",
+		},
+			[]string{"device"}),
+		batch: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_observations", Help: "Observations that were applied together, of one entry or of several.",
+			Buckets: prometheus.ExponentialBuckets(16, 4, 9), // 16 to a million
+		}, []string{"cell"}),
+		limit: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_limit",
+			Help: "Observations that a batch of several entries may have now, summed over the shards."}, []string{"cell"}),
 		shards:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: "shards", Help: "Shards that are served now."}, []string{"cell"}),
 		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
 		rejected:     counter("rejected_entries_total", "Log entries that were answered with an error and changed nothing."),
 		checkpoints:  counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
-		apply:        histogram("apply_seconds", "From an entry of a log to its answer, without the log: observations, ticks, queries."),
+		apply:        histogram("apply_seconds", "How long the state takes to apply an entry and have its answer, without the log: observations, with those of the entries that they are merged with, ticks, queries."),
 		checkpoint:   histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
 		pages:        newPageMetrics(),
 		level:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "level", Help: "How far work is cut down because the device fails: 0 normal, 1 reduced, 2 host, 3 emergency."}, []string{"device"}),
 		deviceErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_errors_total", Help: "Failures of the device under a shard, and batches that it had no room for."}, []string{"device", "class"}),
 		rebuilds:     prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_rebuilds_total", Help: "Times that a broken device was opened anew, by the outcome: opened or failed."}, []string{"device", "outcome"}),
 	}
-	for _, c := range []prometheus.Collector{m.shards, m.observations, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds} {
+	for _, c := range []prometheus.Collector{m.shards, m.observations, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -71,6 +89,63 @@ func (m *Metrics) applied(cell string, observations int, took time.Duration) {
 	}
 	m.observations.WithLabelValues(cell).Add(float64(observations))
 	m.apply.WithLabelValues(cell).Observe(took.Seconds())
+}
+
+// batched counts a batch of so many observations.
+func (m *Metrics) batched(cell string, rows int) {
+	if m != nil {
+		m.batch.WithLabelValues(cell).Observe(float64(rows))
+	}
+}
+
+// limiting is told how many observations a batch of a shard may have: 0 when it is not served any more.
+func (m *Metrics) limiting(cell string) func(most int) {
+	if m == nil {
+		return func(int) {}
+	}
+	gauge, before := m.limit.WithLabelValues(cell), 0
+	return func(most int) {
+		if most != before {
+			gauge.Add(float64(most - before))
+			before = most
+		}
+	}
+}
+
+// working counts a device as busy until idle is called.
+func (m *Metrics) working(device string) (idle func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.mu.Lock()
+	b := m.busy[device]
+	if b == nil {
+		b = &busy{seconds: m.busySeconds.WithLabelValues(device)}
+		m.busy[device] = b
+	}
+	m.mu.Unlock()
+	b.shift(1)
+	return func() { b.shift(-1) }
+}
+
+// busy is the time in which at least one shard works on a device.
+type busy struct {
+	seconds prometheus.Counter
+
+	mu    sync.Mutex
+	works int
+	since time.Time // of what is not in seconds, while any works
+}
+
+func (b *busy) shift(by int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.works > 0 {
+		b.seconds.Add(now.Sub(b.since).Seconds())
+	}
+	b.since = now
+	b.works += by
 }
 
 func (m *Metrics) refused(cell string) {

@@ -2,10 +2,10 @@ package gpuagents
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -20,7 +20,7 @@ import (
 // work serves one shard. The state of the agents is a function of the log, so an agent that takes over builds it again by
 // reading from its own last checkpoint, or from the start of the log when it has none, and writes nothing until it is past
 // what its predecessor has answered. It returns nil when the log says that nothing follows.
-func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, log *slog.Logger) error {
+func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, log *slog.Logger) (err error) {
 	in, out := a.o.Queue.Log(s.ID, shard, jobs.In), a.o.Queue.Log(s.ID, shard, jobs.Out)
 	last, err := out.Last(ctx)
 	if err != nil {
@@ -88,105 +88,217 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, lo
 			}
 		}
 	}
-	entries := follow(ctx, reader)
-	defer entries.stop()
-	for {
-		select {
-		case <-keep.due():
-			err = keep.tick(context.WithoutCancel(ctx), state)
-		case e := <-entries.next:
-			state.reduce(on.of.level() >= Reduced)
-			if err = a.apply(ctx, on, of.cell, state, w, e); err == nil {
-				err = keep.applied(context.WithoutCancel(ctx), state, e)
-			}
-			if err == nil && e.Kind == jobs.EntryEnd {
-				log.Info("shard finished", "entries", e.Seq)
-				return keep.save(context.WithoutCancel(ctx), state)
-			}
-		case err = <-entries.failed:
-			if errors.Is(err, jobs.ErrDrain) || errors.Is(err, errMoved) { // what is applied need not be replayed by whoever is next
-				err = errors.Join(err, keep.save(context.WithoutCancel(ctx), state))
-			}
-			return err
-		}
-		if err != nil {
-			return keep.spoiled(state, err)
-		}
-	}
-}
-
-// entries are read ahead, one of them, by a goroutine.
-type entries struct {
-	next   chan jobs.Entry
-	failed chan error // takes the one error that ends the reading
-	cancel context.CancelFunc
-	ended  chan struct{}
-}
-
-// follow reads until stop is called or reading fails. It closes the reader.
-func follow(ctx context.Context, r jobs.Reader) *entries {
-	ctx, cancel := context.WithCancel(ctx)
-	f := &entries{next: make(chan jobs.Entry), failed: make(chan error, 1), cancel: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(f.ended)
-		defer r.Close()
-		for {
-			e, err := r.Next(ctx)
-			if err != nil {
-				f.failed <- err
-				return
-			}
-			select {
-			case f.next <- e:
-			case <-ctx.Done():
-				f.failed <- context.Cause(ctx)
-				return
-			}
+	t := a.openTurn(ctx, on, w, reader, kept, keep, log)
+	defer func() { // before the state is
+		if cerr := t.close(); cerr != nil && !errors.Is(err, cerr) {
+			err = errors.Join(err, cerr)
 		}
 	}()
-	return f
+	return keep.spoiled(state, t.serve(ctx))
 }
 
-// stop ends the reading and waits for it.
-func (f *entries) stop() {
-	f.cancel()
-	<-f.ended
+// turn is the time in which an agent serves a shard. Its loop is one goroutine.
+type turn struct {
+	a        *Agent
+	on       *berth
+	cell     string
+	device   string // its name, in metrics
+	state    population
+	keep     *checkpoint
+	log      *slog.Logger
+	replayed uint64 // the last entry that was answered before
+	room     *room
+	pipe     *pipeline
+	answers  *answers
+	size     sizing
+	limited  func(most int) // is told of every size
 }
 
-// apply brings an entry into the state and answers it.
-func (a *Agent) apply(ctx context.Context, on *berth, cell string, st population, w *writer, e jobs.Entry) (err error) {
-	if a.tracer != nil && e.Trace.Parent != "" && e.Seq > w.answered { // a replay was traced when it was new
-		var span trace.Span
-		ctx, span = a.tracer.Start(telemetry.With(ctx, e.Trace), "process EXO_LOG_{swarm}_{shard}_in", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
-			attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
-			attribute.String("messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in"), attribute.String("exoswarm.cell", cell),
-			attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.seq", int64(e.Seq)), attribute.Int("messaging.message.body.size", len(e.Data))))
-		defer func() {
-			if err != nil {
-				span.SetStatus(codes.Error, err.Error())
+// openTurn begins to read, and to append behind what w has written.
+func (a *Agent) openTurn(ctx context.Context, on *berth, w *writer, r jobs.Reader, state population, keep *checkpoint, log *slog.Logger) *turn {
+	t := &turn{
+		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, keep: keep, log: log, replayed: w.answered, room: newRoom(),
+		size: newSizing(a.o.BatchLatency, time.Now()),
+	}
+	t.limited = a.o.Metrics.limiting(t.cell)
+	t.pipe, t.answers = openPipeline(ctx, r, state, t.room), openAnswers(ctx, w, t.room)
+	t.resize()
+	if keep != nil {
+		keep.answered = t.answers.flush
+	}
+	return t
+}
+
+// close ends the reading, and appends the answers to what was applied.
+func (t *turn) close() error {
+	t.pipe.stop()
+	t.limited(0)
+	return t.answers.close()
+}
+
+// resize has batches be of the size that is right now.
+func (t *turn) resize() {
+	most, reduced := t.size.most, t.on.of.level() >= Reduced
+	if t.state.reduce(reduced); reduced { // what fails then is a part of an entry
+		most = 0
+	}
+	t.pipe.most.Store(int64(most))
+	t.limited(most)
+}
+
+// serve applies entries until the log ends, which is no error.
+func (t *turn) serve(ctx context.Context) error {
+	uncut := context.WithoutCancel(ctx)
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-t.answers.failed:
+			return nil // close says why
+		case <-t.keep.due():
+			if err = t.keep.tick(uncut, t.state); err != nil {
+				return err
 			}
-			span.End()
-		}()
+			continue
+		case s := <-t.pipe.next:
+			last := s.items[len(s.items)-1]
+			if err = last.ended; err != nil {
+				break
+			}
+			if err = t.apply(ctx, s); err == nil {
+				err = t.keep.applied(uncut, t.state, last.Entry)
+			}
+			if err == nil && last.Kind == jobs.EntryEnd {
+				t.log.Info("shard finished", "entries", last.Seq)
+				return errors.Join(t.answers.flush(uncut), t.keep.save(uncut, t.state))
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if errors.Is(err, jobs.ErrDrain) || errors.Is(err, errMoved) { // what is applied need not be replayed by whoever is next
+			err = errors.Join(err, t.keep.save(uncut, t.state))
+		}
+		return err
 	}
-	switch {
-	case e.Kind == jobs.EntryEnd:
-		return w.write(ctx, e.Seq, jobs.EntryEnd, e.Data)
-	case e.Seq <= w.answered && changesNothing(e.Kind): // and has its answer
-		return nil
+}
+
+// apply brings the entries of a stretch into the state and hands the answers on. An error starts the shard again from its checkpoint.
+func (t *turn) apply(ctx context.Context, s *stretch) error {
+	t.resize()
+	done := make([]answered, len(s.items))
+	for i, it := range s.items {
+		done[i] = t.begin(ctx, it)
 	}
+	var given []answer // of those that are not refused
 	began := time.Now()
-	done, err := st.apply(ctx, e)
+	var err error
+	if s.merged != nil {
+		given, err = t.observe(ctx, s)
+	} else {
+		err = t.alone(ctx, &s.items[0], &given)
+	}
+	if err != nil {
+		for _, d := range done {
+			d.span.SetStatus(codes.Error, err.Error())
+			d.span.End()
+		}
+		what := fmt.Sprintf("log entry %d", s.items[0].Seq)
+		if n := len(s.items); n > 1 {
+			what = fmt.Sprintf("log entries %d to %d", s.items[0].Seq, s.items[n-1].Seq)
+		}
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	took := time.Since(began)
+	put := done[:0]
+	for i := range s.items {
+		it, d := &s.items[i], done[i]
+		switch {
+		case it.refused != nil: // it has changed nothing, and is answered with the reason
+			t.a.o.Metrics.refused(t.cell)
+			why := fmt.Errorf("log entry %d: %w", it.Seq, it.refused)
+			d.span.SetStatus(codes.Error, why.Error())
+			data, err := rejection(why)
+			if err != nil {
+				return err
+			}
+			d.answer = answer{kind: jobs.EntryRejected, data: data}
+		case len(given) > 0:
+			d.answer, given = given[0], given[1:]
+			if it.Kind != jobs.EntryEnd {
+				t.on.of.did(d.answer.halved)
+				t.a.o.Metrics.applied(t.cell, d.answer.observations, took)
+			}
+		}
+		if it.Seq <= t.replayed {
+			d.span.End()
+			t.room.give(d.weight)
+			continue
+		}
+		put = append(put, d)
+	}
+	t.answers.put(put)
+	return nil
+}
+
+// observe applies a stretch of observations.
+func (t *turn) observe(ctx context.Context, s *stretch) (given []answer, err error) {
+	if !slices.ContainsFunc(s.items, func(i item) bool { return i.refused == nil }) {
+		return nil, nil
+	}
+	t.a.o.Metrics.batched(t.cell, s.rows)
+	idle := t.a.o.Metrics.working(t.device)
+	began := time.Now()
+	given, err = s.merged.observe(context.WithoutCancel(ctx)) // to its end: state and answers belong together
+	ended := time.Now()
+	idle()
+	t.size.done(began, ended, s.rows, s.full)
+	t.resize()
+	return given, err
+}
+
+// alone applies an entry of another kind, unless that has an answer and changes nothing. One that the state refuses is refused.
+func (t *turn) alone(ctx context.Context, it *item, given *[]answer) error {
+	switch {
+	case it.Kind == jobs.EntryEnd:
+		*given = []answer{{kind: jobs.EntryEnd, data: it.Data}}
+		return nil
+	case it.Seq <= t.replayed && changesNothing(it.Kind): // and has its answer
+		return nil
+	case it.Kind == jobs.EntrySnapshot: // whoever has it may have the log end there
+		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	default:
+		defer t.a.o.Metrics.working(t.device)()
+	}
+	one, err := t.state.apply(ctx, it.Entry)
 	var refused *jobs.Error
 	switch {
-	case errors.As(err, &refused): // it has changed nothing, and is answered with the reason
-		a.o.Metrics.refused(cell)
-		return w.reject(ctx, e.Seq, fmt.Errorf("log entry %d: %w", e.Seq, err))
-	case err != nil: // the shard starts again from its checkpoint
-		return fmt.Errorf("log entry %d: %w", e.Seq, err)
+	case errors.As(err, &refused):
+		it.refused = err
+		return nil
+	case err != nil:
+		return err
 	}
-	on.of.did(done.halved)
-	a.o.Metrics.applied(cell, done.observations, time.Since(began))
-	return w.write(ctx, e.Seq, done.kind, done.data)
+	*given = []answer{one}
+	return nil
+}
+
+// begin starts the span of an entry that is new, below that of whoever appended it.
+func (t *turn) begin(ctx context.Context, it item) answered {
+	d := answered{ref: it.Seq, weight: it.weight, span: telemetry.NoSpan}
+	if t.a.tracer == nil || it.Trace.Parent == "" || it.Seq <= t.replayed { // a replay was traced when it was new
+		return d
+	}
+	ctx, d.span = t.a.tracer.Start(telemetry.With(ctx, it.Trace), "process EXO_LOG_{swarm}_{shard}_in", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
+		attribute.String("messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in"), attribute.String("exoswarm.cell", t.cell),
+		attribute.String("exoswarm.log.kind", it.Kind), attribute.Int64("exoswarm.log.seq", int64(it.Seq)), attribute.Int("messaging.message.body.size", len(it.Data))))
+	d.trace = telemetry.Of(ctx)
+	return d
 }
 
 // changesNothing says that agents are what they were before an entry.
@@ -201,32 +313,4 @@ func changesNothing(kind string) bool {
 // unknownKind refuses an entry that a population has no use for.
 func unknownKind(e jobs.Entry) error {
 	return jobs.Errorf(jobs.CodeInvalid, "kind %.100q: this swarm does not take it", e.Kind)
-}
-
-// writer appends the answers of a shard, each once.
-type writer struct {
-	out      jobs.Log
-	last     uint64 // the last entry of out
-	answered uint64 // the last entry of in that out has an answer to
-}
-
-func (w *writer) write(ctx context.Context, ref uint64, kind string, data []byte) error {
-	if ref <= w.answered {
-		return nil
-	}
-	if err := w.out.Append(context.WithoutCancel(ctx), w.last, jobs.Entry{Kind: kind, Ref: ref, Data: data}); err != nil {
-		return err
-	}
-	w.last++
-	w.answered = ref
-	return nil
-}
-
-func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
-	trace.SpanFromContext(ctx).SetStatus(codes.Error, err.Error())
-	data, merr := json.Marshal(jobs.AsError(err))
-	if merr != nil {
-		return errors.Join(err, merr)
-	}
-	return w.write(ctx, ref, jobs.EntryRejected, data)
 }

@@ -43,6 +43,7 @@ func root() *cobra.Command {
 	f.Int64("memory-limit", 0, "most bytes of device memory to use, of each device; 0 for all")
 	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms, of each device; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need")
 	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on a device, for all devices in equal parts; it is pinned; -1 for a quarter of the machine's")
+	f.Duration("batch-latency", 100*time.Millisecond, "how long a batch of several log entries may take on the device; longer ones are cut")
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
 	command.MetricsFlag(f)
 	command.LogFlags(f)
@@ -70,6 +71,11 @@ func serve(cmd *cobra.Command) (err error) {
 	ttl, _ := f.GetDuration("lease-ttl")
 	if ttl < time.Second {
 		return command.Usage("--lease-ttl %v: use 1s or more", ttl)
+	}
+
+	latency, _ := f.GetDuration("batch-latency")
+	if latency <= 0 {
+		return command.Usage("--batch-latency %v: use a duration above 0", latency)
 	}
 
 	opts := cuda.Options{MemoryLimit: limit, Logger: log}
@@ -129,7 +135,7 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	o := gpuagents.Options{
 		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Others: own[1:], HostPageMemory: inHost,
-		Queue: conn, Logger: log, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(),
+		Queue: conn, Logger: log, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
 		OpenHost: func(ctx context.Context) (device.Device, error) {
 			return cuda.Open(ctx, "host", cuda.Options{Logger: log})
 		},

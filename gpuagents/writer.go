@@ -1,0 +1,200 @@
+package gpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// writer appends the answers of a shard, each once.
+type writer struct {
+	out      jobs.Log
+	last     uint64 // the last entry of out
+	answered uint64 // the last entry of in that out has an answer to
+}
+
+// append appends answers to the entries behind answered, in their order.
+func (w *writer) append(ctx context.Context, all ...jobs.Entry) error {
+	if len(all) == 0 {
+		return nil
+	}
+	if err := w.out.Append(context.WithoutCancel(ctx), w.last, all...); err != nil {
+		return err
+	}
+	w.last += uint64(len(all))
+	w.answered = all[len(all)-1].Ref
+	return nil
+}
+
+// reject answers an entry with the reason why it is not applied, unless it has an answer.
+func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
+	if ref <= w.answered {
+		return nil
+	}
+	data, err := rejection(err)
+	if err != nil {
+		return err
+	}
+	return w.append(ctx, jobs.Entry{Kind: jobs.EntryRejected, Ref: ref, Data: data})
+}
+
+// rejection is the data of an EntryRejected.
+func rejection(why error) ([]byte, error) {
+	data, err := json.Marshal(jobs.AsError(why))
+	if err != nil {
+		return nil, errors.Join(why, err)
+	}
+	return data, nil
+}
+
+// answered is an entry that is done with.
+type answered struct {
+	ref    uint64
+	answer answer
+	span   trace.Span // ended when the answer is stored
+	trace  jobs.Trace // of the span
+	weight int        // given back to the room then
+}
+
+// answers is the part of a shard behind its loop: a goroutine that encodes answers and appends them, as many at a time as are there.
+type answers struct {
+	w      *writer
+	room   *room
+	queue  chan handed
+	failed chan struct{} // closed when one could not be appended: none behind it is
+	err    error         // why
+	done   chan struct{}
+}
+
+// handed is what the loop hands on: answers, or a channel to close when those before it are stored.
+type handed struct {
+	all    []answered
+	stored chan struct{}
+}
+
+// At most so many answers, and bytes of answers, are gathered for a call of Append: one atomic batch of it.
+const (
+	mostAnswers     = 256
+	mostAnswerBytes = 8 << 20
+)
+
+// openAnswers begins to append behind what w has written, which is the goroutine's from now on. ctx only carries values.
+func openAnswers(ctx context.Context, w *writer, room *room) *answers {
+	// Each element holds an entry of the room at least, or is one of two waits: put never has to wait.
+	a := &answers{w: w, room: room, queue: make(chan handed, roomEntries+2), failed: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.run(context.WithoutCancel(ctx))
+	}()
+	return a
+}
+
+// put hands answers to entries on, which are behind all those before.
+func (a *answers) put(all []answered) {
+	if len(all) > 0 {
+		a.queue <- handed{all: all}
+	}
+}
+
+// flush waits until all answers are stored that were put.
+func (a *answers) flush(ctx context.Context) error {
+	stored := make(chan struct{})
+	select {
+	case a.queue <- handed{stored: stored}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case <-stored:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case <-a.failed:
+		return a.err
+	default:
+		return nil
+	}
+}
+
+// close appends what was put, and returns why that failed. Nothing is put any more.
+func (a *answers) close() error {
+	close(a.queue)
+	<-a.done
+	return a.err
+}
+
+func (a *answers) run(ctx context.Context) {
+	for h := range a.queue {
+		var all []jobs.Entry
+		var of []answered
+		size := 0
+		for more := true; more; {
+			for _, d := range h.all {
+				e := jobs.Entry{}
+				if e, a.err = a.entry(d); a.err != nil {
+					break
+				}
+				all, size = append(all, e), size+len(e.Data)
+			}
+			of = append(of, h.all...)
+			if more = h.stored == nil && a.err == nil && len(all) < mostAnswers && size < mostAnswerBytes; !more {
+				break
+			}
+			select {
+			case h, more = <-a.queue:
+			default:
+				more = false
+			}
+		}
+		err := a.w.append(ctx, all...) // those before one that cannot be encoded
+		if a.err == nil {
+			a.err = err
+		}
+		a.end(of)
+		if a.err != nil {
+			a.fail(h.stored)
+			return
+		}
+		if h.stored != nil {
+			close(h.stored)
+		}
+	}
+}
+
+// entry is an answer as it is appended.
+func (a *answers) entry(d answered) (jobs.Entry, error) {
+	done, err := d.answer.encoded()
+	if err != nil {
+		return jobs.Entry{}, fmt.Errorf("log entry %d: %w", d.ref, err)
+	}
+	return jobs.Entry{Kind: done.kind, Ref: d.ref, Data: done.data, Trace: d.trace}, nil
+}
+
+// end lets go of what has been answered, or will not be.
+func (a *answers) end(all []answered) {
+	for _, d := range all {
+		if a.err != nil {
+			d.span.SetStatus(codes.Error, a.err.Error())
+		}
+		d.span.End()
+		a.room.give(d.weight)
+	}
+}
+
+// fail says that nothing is appended any more, and lets go of what comes until close.
+func (a *answers) fail(stored chan struct{}) {
+	close(a.failed)
+	for h, more := (handed{stored: stored}), true; more; h, more = <-a.queue {
+		a.end(h.all)
+		if h.stored != nil {
+			close(h.stored)
+		}
+	}
+}
