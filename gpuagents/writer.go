@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -78,11 +81,8 @@ type handed struct {
 	stored chan struct{}
 }
 
-// At most so many answers, and bytes of answers, are gathered for a call of Append: one atomic batch of it.
-const (
-	mostAnswers     = 256
-	mostAnswerBytes = 8 << 20
-)
+// mostAnswers are gathered for a call of Append, about: an atomic batch of it.
+const mostAnswers = 256
 
 // openAnswers begins to append behind what w has written, which is the goroutine's from now on. ctx only carries values.
 func openAnswers(ctx context.Context, w *writer, room *room) *answers {
@@ -132,31 +132,17 @@ func (a *answers) close() error {
 
 func (a *answers) run(ctx context.Context) {
 	for h := range a.queue {
-		var all []jobs.Entry
-		var of []answered
-		size := 0
-		for more := true; more; {
-			for _, d := range h.all {
-				e := jobs.Entry{}
-				if e, a.err = a.entry(d); a.err != nil {
-					break
-				}
-				all, size = append(all, e), size+len(e.Data)
-			}
-			of = append(of, h.all...)
-			if more = h.stored == nil && a.err == nil && len(all) < mostAnswers && size < mostAnswerBytes; !more {
-				break
-			}
+		of := h.all
+		for more := true; more && h.stored == nil && len(of) < mostAnswers; {
 			select {
 			case h, more = <-a.queue:
+				of = append(of, h.all...)
 			default:
 				more = false
 			}
 		}
-		err := a.w.append(ctx, all...) // those before one that cannot be encoded
-		if a.err == nil {
-			a.err = err
-		}
+		all, err := encodeAll(of)
+		a.err = errors.Join(err, a.w.append(ctx, all...)) // those before one that cannot be encoded
 		a.end(of)
 		if a.err != nil {
 			a.fail(h.stored)
@@ -168,13 +154,28 @@ func (a *answers) run(ctx context.Context) {
 	}
 }
 
-// entry is an answer as it is appended.
-func (a *answers) entry(d answered) (jobs.Entry, error) {
-	done, err := d.answer.encoded()
-	if err != nil {
-		return jobs.Entry{}, fmt.Errorf("log entry %d: %w", d.ref, err)
+// encodeAll makes entries of answers, on as many cores as there are: it takes longer than to append them. Of an error it returns those before.
+func encodeAll(of []answered) ([]jobs.Entry, error) {
+	all, errs := make([]jobs.Entry, len(of)), make([]error, len(of))
+	var next atomic.Int64
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(len(of)); i = next.Add(1) - 1 {
+			done, err := of[i].answer.encoded()
+			all[i], errs[i] = jobs.Entry{Kind: done.kind, Ref: of[i].ref, Data: done.data, Trace: of[i].trace}, err
+		}
 	}
-	return jobs.Entry{Kind: done.kind, Ref: d.ref, Data: done.data, Trace: d.trace}, nil
+	var others sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(of)) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return all[:i], fmt.Errorf("log entry %d: %w", of[i].ref, err)
+		}
+	}
+	return all, nil
 }
 
 // end lets go of what has been answered, or will not be.

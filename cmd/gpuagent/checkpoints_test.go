@@ -36,9 +36,10 @@ const (
 
 // rig is a queue on disk and what agents in this process need.
 type rig struct {
-	conn *natsq.Conn
-	mu   sync.Mutex
-	text bytes.Buffer // what agents logged
+	server *server.Server
+	conn   *natsq.Conn
+	mu     sync.Mutex
+	text   bytes.Buffer // what agents logged
 }
 
 func newRig(tb testing.TB) *rig {
@@ -53,7 +54,7 @@ func newRig(tb testing.TB) *rig {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(conn.Close)
-	return &rig{conn: conn}
+	return &rig{server: srv, conn: conn}
 }
 
 // Write implements io.Writer for the agents' logs.
@@ -129,7 +130,10 @@ func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	o.Name, o.Device, o.Queue, o.LeaseTTL = "agent", dev, r.conn, time.Minute // none is lost on a busy machine
+	o.Name, o.Device, o.LeaseTTL = "agent", dev, time.Minute // none is lost on a busy machine
+	if o.Queue == nil {
+		o.Queue = r.conn
+	}
 	o.Logger = slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	a := gpuagents.Start(o)
 	tb.Cleanup(func() {

@@ -14,7 +14,7 @@ import (
 )
 
 // values sums what a registry has by name: counters, gauges, and the counts of histograms.
-func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
+func values(t testing.TB, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	all, err := r.Gather()
 	if err != nil {
