@@ -148,19 +148,23 @@ func TestPipelined(t *testing.T) {
 			}
 			r.logs(t, "full", all)
 			r.put(t, "full", text)
-			dir, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
-			for done := uint64(0); done < n; {
+			kept, random := t.TempDir(), rand.New(rand.NewPCG(1, 1))
+			for turns, done := 0, uint64(0); done < n; turns++ {
 				r.reset()
+				dir := kept
+				if turns%2 == 1 { // it applies everything again
+					dir = ""
+				}
 				a := r.agent(t, dir)
-				r.answered(t, "full", min(n, int(done)+1+random.IntN(n/3)))
+				r.answered(t, "full", min(n, int(done)+1+random.IntN(n/5)))
 				a.Stop()
 				last, err := r.conn.Log("full", 0, jobs.Out).Last(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
 				done = last.Ref
-				if done < n && (all[done].Kind == jobs.EntryTick || all[done].Kind == jobs.EntryReset) {
-					continue // it may have been cut, and the state is of no entry
+				if dir == "" || done < n && (all[done].Kind == jobs.EntryTick || all[done].Kind == jobs.EntryReset) {
+					continue // the entry at hand may have been cut, and the state is of no entry then
 				}
 				if !strings.Contains(r.log(), fmt.Sprintf("checkpoint stored\" swarm=full entry=%d ", done)) {
 					t.Fatalf("%d entries are answered, and no checkpoint is of the last\n%s", done, r.log())
