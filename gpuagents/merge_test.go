@@ -74,7 +74,7 @@ func TestMerged(t *testing.T) {
 					return p
 				}
 				p, twin := open(newBudget(frames[0]*testPage, frames[1]*testPage)), open(nil)
-				for seed := range uint64(16) {
+				for seed := range uint64(8) {
 					r := rand.New(rand.NewPCG(seed, 7))
 					entry := randomEntry
 					if _, groups := p.(*state); groups || seed%2 == 0 { // their steps take long

@@ -45,8 +45,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_observations", Help: "Observations that were applied together, of one entry or of several.",
 			Buckets: prometheus.ExponentialBuckets(16, 4, 9), // 16 to a million
 		}, []string{"cell"}),
-		limit: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_limit",
-			Help: "Observations that a batch of several entries may have now, summed over the shards."}, []string{"cell"}),
+		limit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_limit",
+			Help: "Observations that a batch of several entries may have now, summed over the shards.",
+		}, []string{"cell"}),
 		shards:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: "shards", Help: "Shards that are served now."}, []string{"cell"}),
 		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
 		rejected:     counter("rejected_entries_total", "Log entries that were answered with an error and changed nothing."),

@@ -163,7 +163,10 @@ func (t *turn) serve(ctx context.Context) error {
 			continue
 		case s := <-t.pipe.next:
 			last := s.items[len(s.items)-1]
-			if err = last.ended; err != nil {
+			if err = last.ended; err == nil && ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			if err != nil {
 				break
 			}
 			if err = t.apply(ctx, s); err == nil {
