@@ -10,7 +10,7 @@ import (
 )
 
 // OpenCollective makes a collective of these devices, which are its ranks in this order: by NCCL where all of them are
-// different GPUs and the library is on the machine, else by way of host memory. Its Route says which and why, and so does a line of
+// different GPUs and the library is on the machine, else, and for calls of up to 1 MiB of a rank, by way of host memory. Its Route says which and why, and so does a line of
 // the log; nil: slog.Default. ctx bounds the start of NCCL, which takes seconds. The caller closes it before the devices.
 func OpenCollective(ctx context.Context, devices []device.Device, log *slog.Logger) (device.Collective, error) {
 	if err := device.CheckRanks(devices); err != nil {
@@ -19,8 +19,12 @@ func OpenCollective(ctx context.Context, devices []device.Device, log *slog.Logg
 	if log == nil {
 		log = slog.Default()
 	}
-	c, err := openNCCL(ctx, devices)
+	n, err := openNCCL(ctx, devices)
 	if err == nil {
+		c, err := newMixed(n)
+		if err != nil {
+			return nil, err
+		}
 		log.Info("collective opened", "route", c.Route().Name, "reason", c.Route().Reason, "devices", len(devices))
 		return c, nil
 	}
