@@ -267,10 +267,23 @@ type flow struct {
 	uncertain  int   // batches whose first answer was lost
 }
 
-// pulse is when something last happened, and the longest time in which it did not.
+// pulse is when something last happened, and the longest time in which it did not; gaps are those times of the faults that are over.
 type pulse struct {
 	last time.Time
 	gap  time.Duration
+	gaps []time.Duration
+}
+
+// over begins the next fault's gap.
+func (p *pulse) over() {
+	p.gaps = append(p.gaps, p.gap)
+	p.gap = 0
+}
+
+// String is the longest gap, the first fault's and the median.
+func (p *pulse) String() string {
+	sorted := slices.Sorted(slices.Values(p.gaps))
+	return fmt.Sprintf("%.1f s (first %.1f, median %.1f)", sorted[len(sorted)-1].Seconds(), p.gaps[0].Seconds(), sorted[len(sorted)/2].Seconds())
 }
 
 func (p *pulse) beat() {
@@ -300,6 +313,10 @@ func (f *flow) recovered(t *testing.T, since time.Time) {
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		f.mu.Lock()
 		over := f.acks.last.After(since) && f.ends.last.After(since)
+		if over {
+			f.acks.over()
+			f.ends.over()
+		}
 		f.mu.Unlock()
 		if over {
 			return
@@ -482,8 +499,8 @@ func (c *chaosCluster) run(t *testing.T, f fault) {
 		w.end(t, syscall.SIGTERM)
 		zombies += strings.Count(c.workers[i].log.String(), "result refused")
 	}
-	t.Logf("%-32s faults %d  acknowledged %d  resubmitted %d  lost %d  results refused %d  longest gap of submissions %.1f s, of results %.1f s",
-		f.name, *chaosFaults, len(load.acked), load.uncertain, lost, zombies, load.acks.gap.Seconds(), load.ends.gap.Seconds())
+	t.Logf("%-32s faults %d  acknowledged %d  resubmitted %d  lost %d  results refused %d  longest gap of submissions %v, of results %v",
+		f.name, *chaosFaults, len(load.acked), load.uncertain, lost, zombies, &load.acks, &load.ends)
 	if lost > 0 {
 		t.Errorf("%d of %d acknowledged jobs have no result", lost, len(load.acked))
 	}
