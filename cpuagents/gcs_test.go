@@ -222,12 +222,12 @@ func TestGCSSink(t *testing.T) {
 			return SinkSpec{URI: "gs://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001, Object: &StoreSpec{Endpoint: g.url, Account: "env:ACCOUNT"}}
 		},
 		read: func(id string) string {
-			all, _, err := g.ListObjectsWithOptions("bucket", fakestorage.ListOptions{Prefix: "out/" + id + "/"})
+			all, err := g.ListObjectsWithOptionsPaginated("bucket", fakestorage.ListOptions{Prefix: "out/" + id + "/"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var b strings.Builder
-			for _, o := range all {
+			for _, o := range all.Objects {
 				whole, err := g.GetObject("bucket", o.Name)
 				if err != nil || whole.ContentType != "application/vnd.apache.parquet" {
 					t.Fatal(whole.ContentType, err)

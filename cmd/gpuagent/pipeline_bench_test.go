@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -21,6 +22,7 @@ import (
 
 var (
 	benchDevice  = flag.String("device", "host", "the device of BenchmarkShard: host, cuda:N, auto")
+	benchTicked  = flag.Int("ticked", 20_000, "agents of the ticks of BenchmarkShard, a multiple of 50")
 	benchEntries = flag.Int("entries", 0, "log entries of BenchmarkShard; 0: as many as each case has")
 	benchLatency = flag.Duration("batch-latency", 0, "gpuagents.Options.BatchLatency of BenchmarkShard")
 )
@@ -53,7 +55,7 @@ func BenchmarkShard(b *testing.B) {
 	}
 	const million = "name: x\naddressed: agent\nagents: 1000000\nagents_per_group: 50\nfeatures: [a, b, c, d]\ncell: {kind: gru, params: {hidden: 8}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 1h, entries: 1000000}\n"
 	const grouped = "name: x\nagents_per_group: 64\ncell: {kind: leaky}\ncheckpoint: {interval: 1h, entries: 1000000}\n"
-	const large = "name: x\naddressed: agent\nagents: 20000\nagents_per_group: 50\ncell: {kind: leaky}\nvote: {rule: majority}\ncheckpoint: {interval: 1h, entries: 1000000}\n"
+	large := "name: x\naddressed: agent\nagents: " + fmt.Sprint(*benchTicked) + "\nagents_per_group: 50\ncell: {kind: leaky}\nvote: {rule: majority}\ncheckpoint: {interval: 1h, entries: 1000000}\n"
 	for _, c := range []struct {
 		name, text string
 		groups     int // of a swarm whose groups are addressed
