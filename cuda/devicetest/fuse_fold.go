@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-func init() { cases["fuse_fold"] = testCase{make: foldCase} }
+func init() { cases["fuse_fold"] = testCase{compiled: true, make: foldCase} }
 
 // foldCase is the nodes of a few ranks, about size values in all: sums of every magnitude, also such as are infinite only together, now and
 // then one that is infinite, and now and then a weight that does not fit.
