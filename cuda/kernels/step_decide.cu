@@ -8,12 +8,15 @@ step_decide(unsigned char *pages, unsigned long long page_bytes, const unsigned 
             unsigned long long *scratch, unsigned sequence, unsigned long long *result, unsigned char *host) {
   __shared__ bool last;
   const Swarm s(pages, page_bytes, frames, layout, params, groups, host);
+  const unsigned rule = params[AGENT_RULE], quorum = params[AGENT_QUORUM];
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x) {
     unsigned char outcome = AGENT_NO_VOTE;
     if (votes[i] != AGENT_NO_VOTE) {
-      const Place p = place(s, agents[i]);
-      outcome = s.decide(s.counts(p.page, p.slot));
-      if (atomicExch(&stamps[agents[i] / s.agents], sequence) != sequence) atomicAdd(s.round(p.page, p.slot), (u64)1); // without a wait for what it was
+      const unsigned agent = agents[i];
+      const unsigned stamp = atomicExch(&stamps[agent / s.agents], sequence); // on its way while the counts are
+      const Place p = place(s, agent);
+      outcome = (unsigned char)decision(s.counts(p.page, p.slot), s.candidates, rule, quorum);
+      if (stamp != sequence) atomicAdd(s.round(p.page, p.slot), (u64)1); // without a wait for what it was
     }
     decisions[i] = outcome;
   }
