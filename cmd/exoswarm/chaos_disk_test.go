@@ -142,7 +142,7 @@ func TestChaosPowerControl(t *testing.T) {
 	defer c.end()
 	conn := c.connect()
 	defer conn.Close()
-	load, cut := &flow{}, powerCut([]*disk{d})
+	load, cut := &flow{forgets: true}, powerCut([]*disk{d})
 	lost := 0
 	for n := 0; n < 20 && lost == 0; n++ {
 		ctx, cancel := context.WithCancel(t.Context())
