@@ -405,7 +405,11 @@ func (f *flow) unknown(t *testing.T, c *natsq.Conn) int {
 	for range 32 {
 		all.Go(func() {
 			for id := range work {
-				if _, err := c.Lookup(t.Context(), id); err != nil {
+				_, err := c.Lookup(t.Context(), id)
+				if err != nil {
+					_, err = c.Find(t.Context(), id)
+				}
+				if err != nil {
 					missing.Add(1)
 				}
 			}

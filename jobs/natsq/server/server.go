@@ -41,7 +41,7 @@ type Options struct {
 	// or are refused. CA is a file with the certificates that those of clients and servers must be signed by; empty asks clients for
 	// none, and servers of a cluster for one of the system's.
 	Cert, Key, CA string
-	// Fast trades durability for rate: acknowledged messages of the last 100 ms, and streams made in the last second, can be lost in a power
+	// Fast trades durability for rate: acknowledged messages of the last 100 ms, and streams made in the last seconds, can be lost in a power
 	// cut. Otherwise every acknowledgement is synced to disk first.
 	Fast bool
 	// Name tells the servers of a cluster apart; "exoswarm" when empty.
