@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(chaosWorkerEnv) != "" { // a worker process of TestChaos
 		os.Exit(chaosWorker())
 	}
-	leak.Check(m)
+	leak.Check(tidied{m})
 }
 
 // exec runs the command in this process as its main would and returns exit code, standard output and standard error.

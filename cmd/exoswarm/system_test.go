@@ -5,27 +5,59 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// binaries builds the real commands once a test run.
-func binaries(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := osexec.CommandContext(t.Context(), "go", "build", "-o", dir, "../exoswarm", "../gpuagent", "../cpuagent")
+// built is the folder of the commands, in which they are linked once a test run: linking them takes ten seconds and more of two cores.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "exoswarm-commands-")
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := osexec.CommandContext(ctx, "go", "build", "-o", dir, "../exoswarm", "../gpuagent", "../cpuagent")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+		return dir, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+var wantsBuilt atomic.Bool // somebody has asked for them
+
+// binaries is the folder of the real commands, which nobody writes to.
+func binaries(t *testing.T) string {
+	t.Helper()
+	wantsBuilt.Store(true)
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dir
+}
+
+// tidied runs the tests and removes the commands.
+type tidied struct{ m *testing.M }
+
+func (t tidied) Run() int {
+	code := t.m.Run()
+	if wantsBuilt.Load() {
+		if dir, _ := built(); dir != "" {
+			_ = os.RemoveAll(dir)
+		}
+	}
+	return code
 }
 
 // process is a command of the cluster under test.

@@ -1,14 +1,10 @@
 // Package leak holds tests to ending every goroutine that they start, except those that libraries give no way to end.
 package leak
 
-import (
-	"testing"
-
-	"go.uber.org/goleak"
-)
+import "go.uber.org/goleak"
 
 // Check runs the tests of a package and ends the process; it fails when a goroutine is left. It is the body of a TestMain.
-func Check(m *testing.M) {
+func Check(m interface{ Run() int }) {
 	goleak.VerifyTestMain(m,
 		// Two of the server's, of the process and of a resolver that was closed.
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"),
