@@ -37,6 +37,7 @@ func (s *Server) watch(dir string, refuses bool) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	var tight limits // nil while there is room
+	var low int64    // the least room since there was too little: fast writers are refused early, and what they left is no new room
 	for before := int64(0); ; {
 		select {
 		case <-s.stop:
@@ -57,13 +58,14 @@ func (s *Server) watch(dir string, refuses bool) {
 		case !refuses:
 		case tight == nil && soon < tightFree:
 			s.log.Error("the disk is nearly full: what would have to be stored is refused until there is room", "folder", dir, "free", n, "needed", easyFree)
-			tight = limits{}
+			tight, low = limits{}, n
 			s.refuse(tight)
-		case tight != nil && n > easyFree:
+		case tight != nil && n > easyFree && n > low+easyFree-tightFree:
 			s.accept(tight)
 			tight = nil
 			s.log.Info("there is room on the disk again", "folder", dir, "free", n)
 		case tight != nil: // an account may have come, or been handed over anew
+			low = min(low, n)
 			s.refuse(tight)
 		}
 	}
