@@ -21,6 +21,7 @@ var (
 	deviceName = flag.String("device", "host", "the device of the benchmarks and tests of agents: host, cuda:N, auto")
 	benchGrid  = flag.Int("grid", 0, "blocks of a launch; 0: what the package chooses")
 	benchBlock = flag.Int("block", 0, "threads of a block; 0: what the package chooses")
+	benchTicks = flag.Int("ticks", 1, "ticks of a launch of BenchmarkAgentsTick, which prints the times and bytes of all of them together")
 	benchScale = flag.Int("scale", 0, "agents of a benchmark are divided by it; 0: 1, and 1000 on the host device")
 )
 
@@ -211,11 +212,13 @@ func BenchmarkAgentsTick(b *testing.B) {
 			h := sampled(b, a)
 			ctx := context.Background()
 			measured(b, a, n*c.bytes, func(int) {
-				if _, err := a.Tick(ctx, 1); err != nil {
+				if _, err := a.Tick(ctx, *benchTicks); err != nil {
 					b.Fatal(err)
 				}
-			}, func(int) error { return a.launchTick(ctx, a.memory.all()[0].pages, kernels.AgentTickPublish) })
-			if _, err := h.Tick(ctx, 2*b.N+3); err != nil {
+			}, func(int) error {
+				return a.launchTick(ctx, a.memory.all()[0].pages, *benchTicks, kernels.AgentTickPublish)
+			})
+			if _, err := h.Tick(ctx, (2*b.N+3)**benchTicks); err != nil {
 				b.Fatal(err)
 			}
 			h.check(b, a)

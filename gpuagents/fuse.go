@@ -250,7 +250,7 @@ func (f *fusing) launch(ctx context.Context, n int) error {
 		flag(f.by == jobs.ByVote), device.Range(runs, 0, 8*int64(n)), device.Uint32(uint32(n)), device.Range(sums, 0, rows*int64(n)),
 		device.Range(counts, 0, 4*int64(n)))
 	a.pending = true
-	if err := a.stream.Launch(a.sums, a.shape(manyRuns, (n+127)/128), args...); err != nil {
+	if err := a.stream.Launch(a.sums, a.shape(manyRuns, 128, (n+127)/128), args...); err != nil {
 		return err
 	}
 	if err := a.stream.Sync(ctx); err != nil {

@@ -211,11 +211,11 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p part, slot i
 	step := append(a.head(true), of(o.ids, 4), of(o.inputs, 4*a.cell.Features), n, of(o.votes, 1), device.Ptr(a.scratch), a.memory.hostArena())
 	decide := append(a.head(false), of(o.ids, 4), of(o.votes, 1), n, device.Ptr(a.stamps), of(o.decisions, 1),
 		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.hostArena())
-	blocks, _ := a.cell.Shape()
-	if err := a.stream.Launch(a.step, a.shape(blocks, (p.n+127)/128), step...); err != nil {
+	blocks, _, _ := a.cell.Shape()
+	if err := a.stream.Launch(a.step, a.shape(blocks, 128, (p.n+127)/128), step...); err != nil {
 		return err
 	}
-	return a.stream.Launch(a.decide, a.shape(decideBlocks, (p.n+127)/128), decide...)
+	return a.stream.Launch(a.decide, a.shape(decideBlocks, 128, (p.n+127)/128), decide...)
 }
 
 // Outcome reads what became of the observations in the last Step.

@@ -109,7 +109,7 @@ func randomEntry(t testing.TB, r *rand.Rand, p population) jobs.Entry {
 	}
 	switch n := int(s.agents.n); r.IntN(8) {
 	case 0:
-		return jobs.Entry{Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`, []int{2, 3, tickLaunches + 1}[r.IntN(3)])}
+		return jobs.Entry{Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`, []int{2, 3, tickSteps + 1}[r.IntN(3)])}
 	case 1:
 		return jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
 	case 2:

@@ -118,20 +118,16 @@ func (s *simulation) check(o *batch.AgentObservations) error {
 	return nil
 }
 
-// tickLaunches are how many ticks are put into the stream at a time: a drain waits for so many at most, and a wait, some 10 us on
-// a GPU (RFC 0011), is a small part of them.
-const tickLaunches = 16
-
 func (s *simulation) tick(ctx context.Context, data []byte) (answer, error) {
 	t, err := jobs.DecodeTick(data)
 	if err != nil {
 		return answer{}, err
 	}
-	launches := tickLaunches
+	steps := tickSteps // a drain waits for so many
 	if s.parts.reduced {
-		launches = 1
+		steps = 1
 	}
-	r, err := s.agents.tickAll(ctx, context.WithoutCancel(ctx), t.Count, launches)
+	r, err := s.agents.tickAll(ctx, context.WithoutCancel(ctx), t.Count, steps)
 	if err != nil { // where ctx has ended, the pages are between two positions, and are forgotten
 		return answer{}, err
 	}

@@ -92,7 +92,7 @@ func TestSimulation(t *testing.T) {
 			s, twin := openSimulation(t, d, text), openSimulation(t, d, text).agents
 			features := s.agents.cell.Features
 			r := rand.New(rand.NewPCG(1, 2))
-			for _, ticks := range []int{tickLaunches + 1, 2} {
+			for _, ticks := range []int{tickSteps + 1, 2} {
 				o := randomAgents(r, int(twin.n), 300, features)
 				a := mustApply(t, s, jobs.EntryObserve, o)
 				got, err := batch.DecodeAgentDecisions(a.data)

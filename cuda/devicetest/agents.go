@@ -88,7 +88,7 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 			first = r.IntN(len(frames))
 			count = r.IntN(len(frames) - first + 1)
 		}
-		return append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count), word(r.IntN(kernels.AgentTickPublish+1)),
+		return append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count), word(1+r.IntN(2)*r.IntN(4)), word(r.IntN(kernels.AgentTickPublish+1)),
 			changed(make([]byte, c.groups)), kept, sequence, result)
 	}
 	all := c.groups * c.layout.Agents

@@ -79,7 +79,8 @@ type agentCell interface {
 func agentTick(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 	s := openAgents(b, 6)
 	cell := open(s, Mem[uint32](b, 5))
-	votes, decisions, scratch, result := b.Uint32(9), Mem[byte](b, 10), Mem[uint64](b, 11), Mem[uint64](b, 13)
+	steps := b.Uint32(9)
+	votes, decisions, scratch, result := b.Uint32(10), Mem[byte](b, 11), Mem[uint64](b, 12), Mem[uint64](b, 14)
 	sums := make([]uint64, s.candidates)
 	begin := int(b.Uint32(7)) * s.slots
 	groups := min(begin+int(b.Uint32(8))*s.slots, s.groups) - begin
@@ -90,14 +91,17 @@ func agentTick(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 		page := g / s.slots
 		for a := range s.agents {
 			at := g%s.slots*s.agents + a
-			best := cell.step(page, at)
+			best := 0
+			for range steps {
+				best = cell.step(page, at)
+			}
 			*s.vote(page, at) = byte(best + 1)
 			counts[best]++
 		}
 		for c, n := range counts {
 			sums[c] += uint64(n)
 		}
-		*s.round(g)++
+		*s.round(g) += uint64(steps)
 		decisions[g] = s.decide(counts)
 	}
 	if votes != kernels.AgentTickSilent {
@@ -113,8 +117,8 @@ func agentTick(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 		result[kernels.AgentResultTally+c] = scratch[kernels.AgentSum+c]
 		scratch[kernels.AgentSum+c] = 0
 	}
-	result[kernels.AgentStepped], result[kernels.AgentOutside], result[kernels.AgentRefused] = uint64(groups)*uint64(s.agents), 0, 0
-	atomic.StoreUint64(&result[kernels.AgentDone], uint64(b.Uint32(12)))
+	result[kernels.AgentStepped], result[kernels.AgentOutside], result[kernels.AgentRefused] = uint64(groups)*uint64(s.agents)*uint64(steps), 0, 0
+	atomic.StoreUint64(&result[kernels.AgentDone], uint64(b.Uint32(13)))
 }
 
 // agentStep is the twin of gru_step.cu and leaky_step.cu.

@@ -93,9 +93,9 @@ struct Span {
   unsigned frame, slot, groups, first; // the frame of the page, its first slot there, how many, the first of them in the swarm
 };
 
-// The pages that a tick steps, and what it does with the votes: AGENT_TICK_*.
+// The pages that a tick steps, how often, and what it does with the votes: AGENT_TICK_*.
 struct Part {
-  unsigned first, count, votes;
+  unsigned first, count, steps, votes;
 };
 
 // Span number u of the pages of a part that have per spans of size groups each; behind the last one it is of no groups.
@@ -112,8 +112,8 @@ __device__ __forceinline__ Span span_of(const Swarm &s, const Part &part, unsign
   return r;
 }
 
-// Steps all agents of a part. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call first, and step(span, next, counts), which steps the agents of a span and
-// adds their votes to counts, [groups][candidates]; next is the block's next span, of no groups at the end.
+// Steps all agents of a part. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call first, and step(span, next, steps, counts), which steps the agents of a span so often and
+// adds their last votes to counts, [groups][candidates]; next is the block's next span, of no groups at the end.
 template <class Cell>
 __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cell, unsigned char *decisions, u64 *scratch, unsigned sequence, u64 *result) {
   __shared__ unsigned counts[AGENT_SPAN_GROUPS * AGENT_MOST_CANDIDATES], sums[AGENT_MOST_CANDIDATES];
@@ -130,12 +130,15 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
   __syncthreads();
   for (unsigned u = blockIdx.x; u < units; u += gridDim.x) {
     const Span next = span_of(s, part, u + gridDim.x, per, size);
-    cell.step(now, next, counts);
+    if (part.steps == 1)
+      cell.template step<false>(now, next, 1, counts);
+    else
+      cell.template step<true>(now, next, part.steps, counts);
     __syncthreads();
     for (unsigned g = threadIdx.x; g < now.groups; g += blockDim.x) {
       unsigned *mine = counts + g * C, *kept = s.counts(now.frame, now.slot + g);
       decisions[now.first + g] = s.decide(mine);
-      *s.round(now.frame, now.slot + g) += 1;
+      *s.round(now.frame, now.slot + g) += part.steps;
       for (unsigned c = 0; c < C; c++) {
         kept[c] = mine[c];
         if (mine[c]) atomicAdd(&sums[c], mine[c]);
@@ -157,7 +160,7 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
     scratch[AGENT_SUM + c] = 0;
   }
   const u64 first = (u64)part.first * s.slots, end = first + (u64)part.count * s.slots;
-  result[AGENT_STEPPED] = ((end < s.groups ? end : s.groups) - first) * s.agents;
+  result[AGENT_STEPPED] = ((end < s.groups ? end : s.groups) - first) * s.agents * part.steps;
   result[AGENT_OUTSIDE] = result[AGENT_REFUSED] = 0;
   __threadfence_system();
   *(volatile u64 *)&result[AGENT_DONE] = sequence;

@@ -42,9 +42,10 @@ const (
 	AgentInput          = 65536 // inputs of leaky beyond it, of either sign, count as it
 	AgentLeakyFeatures  = 2     // the most features of leaky: the current, and the gain above one that it is multiplied by
 	AgentSpan           = 1024  // agents of a gru that a block steps between two decisions of groups, if groups are small
-	AgentSpanLeaky      = 4096  // the same of leaky, where a step is short
+	AgentSpanLeaky      = 4096  // the same of leaky, where a step is short and blocks have AgentLeakyBlock threads
 	AgentSpanGroups     = 128   // and the most groups
-	AgentGRUBlocks      = 4     // blocks of 128 threads of the gru kernels that a multiprocessor has room for, with 128 registers a thread
+	AgentLeakyBlock     = 256
+	AgentGRUBlocks      = 4 // blocks of 128 threads of the gru kernels that a multiprocessor has room for, with 128 registers a thread
 )
 
 // AgentHostBit is the bit of an entry of frames that says of a launch of StepParams and DecideParams that the frame is one in host memory.
@@ -119,12 +120,13 @@ func AgentGRUName(what string, class int, elem Elem) string {
 	return fmt.Sprintf("gru_%s_h%d_%s", what, class, of)
 }
 
-// TickParams is the signature of the kernels that step all agents of some pages of a swarm, driven by the inputs that they hold, and
-// count the votes of their groups and of the swarm. The result has the tally only of a launch that publishes it. One launch at a
-// time works on a swarm.
+// TickParams is the signature of the kernels that step all agents of some pages of a swarm a number of times, driven by the inputs that they
+// hold, and count the last votes of their groups and of the swarm. State is read and written once, whatever the number; it is that of as many
+// launches of one step. The result has the tally only of a launch that publishes it. One launch at a time works on a swarm.
 var TickParams = append(agentParams[:len(agentParams):len(agentParams)],
 	device.Param{Name: "first", Kind: device.KindUint32},     // of the pages
 	device.Param{Name: "count", Kind: device.KindUint32},     // of the pages, all of which the swarm has
+	device.Param{Name: "steps", Kind: device.KindUint32},     // 1 or more
 	device.Param{Name: "tally", Kind: device.KindUint32},     // AgentTickSilent and so on
 	device.Param{Name: "decisions", Kind: device.KindBuffer}, // out uint8[groups]: the winner of each, or AgentNoVote
 	device.Param{Name: "scratch", Kind: device.KindBuffer},   // in and out uint64[AgentScratch]

@@ -44,13 +44,14 @@ __device__ __forceinline__ Bytes bytes_of(unsigned p, unsigned q) {
   return b;
 }
 
-// Four values as numbers: the last bits of a float32 that is 1.5 * 2^23 and more are an integer, rounded to nearest.
-__device__ __forceinline__ Bytes bytes_of(const float *v, const float *w, float scale_v, float scale_w) {
+// Two values as numbers, + 128, in the halves of a word: the last bits of a float32 that is 1.5 * 2^23 and more are an integer, rounded to nearest.
+__device__ __forceinline__ unsigned halves_of(const float *v, float scale) {
   const float one = 12582912.0f + 128.0f;
-  const unsigned p = __byte_perm(__float_as_uint(fma32(v[0], scale_v, one)), __float_as_uint(fma32(v[1], scale_v, one)), 0x5410);
-  const unsigned q = __byte_perm(__float_as_uint(fma32(w[0], scale_w, one)), __float_as_uint(fma32(w[1], scale_w, one)), 0x5410);
-  return bytes_of(p, q);
+  return __byte_perm(__float_as_uint(fma32(v[0], scale, one)), __float_as_uint(fma32(v[1], scale, one)), 0x5410);
 }
+
+// Four values as numbers.
+__device__ __forceinline__ Bytes bytes_of(const float *v, float scale) { return bytes_of(halves_of(v, scale), halves_of(v + 2, scale)); }
 
 // N words of a row in memory, at a multiple of their size or of 16 bytes.
 template <int N> struct Words {
@@ -155,19 +156,22 @@ struct Net {
     return make_uint2((v.x & 0xffffu) | v.y << 16, v.y & 0xffffu);
   }
 
-  // The pieces of units h and of inputs x of the lane's agents as numbers.
-  static __device__ __forceinline__ void numbers(Bytes (*a)[ALL], const float (*h)[PIECE], const float (*x)[PIECE]) {
+  // The inputs x of the lane's agents as numbers: of 8 of them, halves of words that stand beside those of the units.
+  static __device__ __forceinline__ void hold(Bytes (*a)[ALL], unsigned *halves, const float (*x)[PIECE]) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      if (HIDDEN == 8) halves[r] = halves_of(x[r], AGENT_INPUT_SCALE);
+#pragma unroll
+      for (int c = 0; c < CHUNKS && HIDDEN > 8; c++) a[r][ALL - CHUNKS + c] = bytes_of(x[r] + 4 * c, AGENT_INPUT_SCALE);
+    }
+  }
+
+  // And their units h.
+  static __device__ __forceinline__ void numbers(Bytes (*a)[ALL], const unsigned *halves, const float (*h)[PIECE]) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
-      for (int c = 0; c < CHUNKS; c++) {
-        if (HIDDEN == 8) {
-          a[r][0] = bytes_of(h[r], x[r], AGENT_UNIT_SCALE, AGENT_INPUT_SCALE);
-        } else {
-          a[r][c] = bytes_of(h[r] + 4 * c, h[r] + 4 * c + 2, AGENT_UNIT_SCALE, AGENT_UNIT_SCALE);
-          a[r][ALL - CHUNKS + c] = bytes_of(x[r] + 4 * c, x[r] + 4 * c + 2, AGENT_INPUT_SCALE, AGENT_INPUT_SCALE);
-        }
-      }
+      for (int c = 0; c < CHUNKS; c++) a[r][c] = HIDDEN == 8 ? bytes_of(halves_of(h[r], AGENT_UNIT_SCALE), halves[r]) : bytes_of(h[r] + 4 * c, AGENT_UNIT_SCALE);
     }
   }
 
@@ -260,9 +264,9 @@ struct Net {
 #pragma unroll
       for (int c = 0; c < CHUNKS; c++) {
         if (HIDDEN > 8) {
-          a[r][c] = bytes_of(h[r] + 4 * c, h[r] + 4 * c + 2, AGENT_UNIT_SCALE, AGENT_UNIT_SCALE);
+          a[r][c] = bytes_of(h[r] + 4 * c, AGENT_UNIT_SCALE);
         } else if (r % 2 == 0) {
-          const Bytes two = bytes_of(h[r], h[r + 1], AGENT_UNIT_SCALE, AGENT_UNIT_SCALE);
+          const Bytes two = bytes_of(halves_of(h[r], AGENT_UNIT_SCALE), halves_of(h[r + 1], AGENT_UNIT_SCALE));
           a[r][0].high = __byte_perm(two.high, two.low, 0x5410);
           a[r + 1][0].high = __byte_perm(two.high, two.low, 0x7632);
         }

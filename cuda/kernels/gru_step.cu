@@ -100,7 +100,9 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
       if (piece[r]) Piece::store(piece[r] + HALF, words[r]);
     }
     Bytes a[ROWS][ALL];
-    Net::numbers(a, h, x);
+    unsigned halves[ROWS];
+    Net::hold(a, halves, x);
+    Net::numbers(a, halves, h);
     net.step(h, a);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {

@@ -50,7 +50,7 @@ struct Dense {
     fetch();
   }
 
-  __device__ __forceinline__ void step(const Span &span, const Span &next, unsigned *counts) {
+  template <bool MANY> __device__ __forceinline__ void step(const Span &span, const Span &next, unsigned steps, unsigned *counts) {
     const unsigned lane = threadIdx.x % 32, each = blockDim.x / 32 * TILE;
     const unsigned agents = span.groups * s.agents;
     unsigned first = threadIdx.x / 32 * TILE;
@@ -65,7 +65,8 @@ struct Dense {
         ELEM::unpack(inputs[r], x[r], PIECE);
       }
       Bytes a[ROWS][ALL];
-      Net::numbers(a, units, inputs);
+      unsigned halves[ROWS];
+      Net::hold(a, halves, inputs);
       if (first + each < agents) {
         ahead.row += each * ROW;
         ahead.left -= (int)each;
@@ -73,13 +74,16 @@ struct Dense {
         go(next);
       }
       fetch();
-      net.step(units, a);
+      unsigned words[ROWS][WORDS];
+      for (unsigned left = MANY ? steps : 1; left > 0; left--) {
+        Net::numbers(a, halves, units);
+        net.step(units, a);
 #pragma unroll
-      for (int r = 0; r < ROWS; r++) {
-        unsigned words[WORDS];
-        ELEM::pack(words, units[r], PIECE);
-        if (8 * r < now.left) Piece::store(now.row + 8 * r * ROW, words);
+        for (int r = 0; r < ROWS; r++) ELEM::pack(words[r], units[r], PIECE); // what is stored is what is stepped next
       }
+#pragma unroll
+      for (int r = 0; r < ROWS; r++)
+        if (8 * r < now.left) Piece::store(now.row + 8 * r * ROW, words[r]);
       const unsigned best = net.elected(units), own = first + lane / 4 + lane % 4 * 8;
       if (OWNS && own < agents) {
         vote[own] = (unsigned char)(best + 1);
@@ -91,11 +95,11 @@ struct Dense {
 
 extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
 KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
-            const unsigned *table, unsigned groups, unsigned first, unsigned count, unsigned tally, unsigned char *decisions,
+            const unsigned *table, unsigned groups, unsigned first, unsigned count, unsigned steps, unsigned tally, unsigned char *decisions,
             unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
   __shared__ Shared shared;
   const Swarm swarm(pages, page_bytes, frames, layout, params, groups);
   Dense cell(swarm, &shared, table);
-  const Part part = {first, count, tally};
+  const Part part = {first, count, steps, tally};
   tick(swarm, part, cell, decisions, scratch, sequence, result);
 }

@@ -92,12 +92,13 @@ func (a *Addressed) Kernels() (tick, step string) {
 	return kernels.AgentGRUName("tick", a.class(), a.elem()), kernels.AgentGRUName("step", a.class(), a.elem())
 }
 
-// Shape is how the kernels are launched best: blocks of 128 threads a multiprocessor, and the agents of a span of a tick.
-func (a *Addressed) Shape() (blocks, span int) {
+// Shape is how the kernels are launched best: blocks a multiprocessor, the threads of those of a tick, and the agents of its spans. Others have
+// 128 threads.
+func (a *Addressed) Shape() (blocks, threads, span int) {
 	if a.isGRU() {
-		return kernels.AgentGRUBlocks, kernels.AgentSpan
+		return kernels.AgentGRUBlocks, 128, kernels.AgentSpan
 	}
-	return manyBlocks, kernels.AgentSpanLeaky
+	return manyBlocks, kernels.AgentLeakyBlock, kernels.AgentSpanLeaky
 }
 
 // manyBlocks even out what blocks that have little to prepare do.
