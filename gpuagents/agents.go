@@ -46,6 +46,7 @@ type Agents struct {
 	n          int64
 	groups     int
 	pages      int
+	perPage    divisor // agents of a page
 	seed       uint64
 	geometry   device.Geometry
 	stream     device.Stream
@@ -58,10 +59,12 @@ type Agents struct {
 	result   device.HostBuffer
 	words    []uint64 // the result, of resultSlots launches
 	sequence uint32
-	pending  bool     // nobody has seen the end of what was launched
-	ranking  *ranking // of what Load loads; nil before the first
-	counts   []uint32 // by page: its observations in the batch being loaded
-	torn     error    // why the agents are between two states
+	pending  bool      // nobody has seen the end of what was launched
+	ranking  *ranking  // of what Load loads; nil before the first
+	counts   []uint32  // by page: its observations in the batch being loaded, then its set
+	torn     error     // why the agents are between two states
+	parcels  []*parcel // that were given back
+	few      int       // observations that kernels read on the host
 	close    []func() error
 }
 
@@ -108,6 +111,7 @@ func newAgents(d device.Device, b *budget, cell *cells.Addressed, n int64, opts 
 		return a, err
 	}
 	a.pages = (a.groups + a.layout.Slots - 1) / a.layout.Slots
+	a.perPage = divideBy(a.layout.Agents * a.layout.Slots)
 	return a, a.open(b, opts)
 }
 
@@ -165,6 +169,9 @@ func (a *Agents) open(b *budget, opts AgentsOptions) (err error) {
 	clear(a.result.Bytes())
 	a.words = device.Of[uint64](a.result.Bytes())
 	a.geometry = opts.Geometry
+	if a.few = fewObservations; a.dev.Properties().ComputeMajor == 0 {
+		a.few = math.MaxInt // the memory of the host device is there too
+	}
 	return nil
 }
 
@@ -351,5 +358,6 @@ func (a *Agents) Close() error {
 		errs = append(errs, release())
 	}
 	a.close = nil
+	errs = append(errs, a.dropParcels(false), a.dropParcels(true))
 	return errors.Join(errs...)
 }

@@ -3,7 +3,9 @@ package gpuagents
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -289,6 +291,76 @@ func BenchmarkAgentsObserve(b *testing.B) {
 			}
 			h.check(b, a)
 		})
+	}
+}
+
+// BenchmarkAgentsCall is Observe from ids and inputs in Go to votes and decisions in Go, of n random agents of 10M: through memory of the device
+// (copied), and read and written by the kernels where it is on the host (mapped). Device is the two launches and the wait alone, graph the same
+// recorded and replayed. Run it with -benchtime 300x.
+func BenchmarkAgentsCall(b *testing.B) {
+	d := openNamed(b, *deviceName)
+	const features = 8
+	all := scaled(d, 10_000_000)
+	a := makeAgents(b, d, address(b, "gru", nil, 64, features, 5), all, AgentsOptions{})
+	fillPages(b, a)
+	ctx := context.Background()
+	times := func(b *testing.B, f func() error) {
+		b.Helper()
+		var all []time.Duration
+		for i := range b.N + 20 {
+			start := time.Now()
+			if err := f(); err != nil {
+				b.Fatal(err)
+			}
+			if i >= 20 {
+				all = append(all, time.Since(start))
+			}
+		}
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)/2].Nanoseconds())/1e3, "p50-us")
+		b.ReportMetric(float64(all[len(all)*99/100].Nanoseconds())/1e3, "p99-us")
+		b.ReportMetric(0, "ns/op")
+	}
+	for _, n := range []int{1, 64, 1024, 4096, 16_384, 65_536, 1 << 20} {
+		ids, inputs := randomObservations(rand.New(rand.NewPCG(7, uint64(n))), int(all), min(n, int(all)), features)
+		for name, few := range map[string]int{"copied": 0, "mapped": 1 << 30} {
+			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
+				a.few = few
+				times(b, func() error {
+					_, err := a.Observe(ctx, ids, inputs)
+					return err
+				})
+			})
+		}
+		a.few = 1 << 30
+		o, err := a.Load(ids, inputs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("%d/device", n), func(b *testing.B) {
+			times(b, func() error {
+				_, err := a.Step(ctx, o)
+				return err
+			})
+		})
+		g, err := a.stream.Capture(func() error { return a.launchStep(ctx, o, o.launches[0], 0) })
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("%d/graph", n), func(b *testing.B) {
+			times(b, func() error {
+				a.words[kernels.AgentDone] = 0
+				if err := a.stream.Replay(g); err != nil {
+					return err
+				}
+				_, err := a.await(ctx, 1)
+				return err
+			})
+		})
+		a.next(ctx) //nolint:errcheck // the next launch has another number
+		if err := errors.Join(g.Close(), o.Close()); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

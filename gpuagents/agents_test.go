@@ -537,3 +537,20 @@ func TestAgentsCancelled(t *testing.T) {
 		t.Errorf("rounds %v, want 5 of the first group and 4 of the others", rounds[:2])
 	}
 }
+
+// TestDivisor: quotients are those of the division.
+func TestDivisor(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for by := range 5000 {
+		n := by + 1
+		if by >= 4000 {
+			n = int(r.Uint32() | 1)
+		}
+		d := divideBy(n)
+		for _, i := range []uint32{0, 1, uint32(n) - 1, uint32(n), uint32(n) + 1, 2*uint32(n) - 1, math.MaxUint32, math.MaxUint32 / uint32(n) * uint32(n), math.MaxUint32/uint32(n)*uint32(n) - 1, r.Uint32(), r.Uint32()} {
+			if got := d.of(i); got != i/uint32(n) {
+				t.Fatalf("%d / %d is %d", i, n, got)
+			}
+		}
+	}
+}

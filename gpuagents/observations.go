@@ -9,19 +9,18 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// Observations are for agents, each with inputs of its own, and are on the device. They may be observed any number of times.
+// Observations are for agents, each with inputs of its own, and are where the device reads them. They may be observed any number of times.
 // Their owner closes them before the Agents that loaded them.
 type Observations struct {
-	agents           *Agents
-	n                int
-	places           []int // index on the device by index; nil: the same
-	launches         []part
-	sets             []set // of pages, which launches need one after the other
-	ids, inputs      device.Buffer
-	votes, decisions device.Buffer
+	agents   *Agents
+	n        int
+	places   []int // index in the parcel by index; nil: the same
+	launches []part
+	sets     []set // of pages, which launches need one after the other
+	parcel   *parcel
 }
 
-// part is the observations of one launch, which address no agent twice, by their index on the device, and the set of pages that it
+// part is the observations of one launch, which address no agent twice, by their index in the parcel, and the set of pages that it
 // needs.
 type part struct{ first, n, set int }
 
@@ -60,38 +59,24 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 		}
 	}()
 	all := o.split(ids, launches)
-	if o.places != nil {
-		ids, inputs = scattered(o.places, ids, 1, all), scattered(o.places, inputs, features, all)
+	if o.parcel, err = a.parcelOf(all); err != nil {
+		return o, err
 	}
-	for _, m := range []struct {
-		to    *device.Buffer
-		bytes int64
-		data  []byte
-	}{
-		{&o.ids, 0, device.Bytes(ids)}, {&o.inputs, 0, device.Bytes(inputs)}, {&o.votes, int64(all), nil}, {&o.decisions, int64(all), nil},
-	} {
-		if *m.to, err = a.dev.Alloc(max(m.bytes, int64(len(m.data))), "observations"); err != nil {
-			return o, err
-		}
-		if err = (*m.to).Write(0, m.data); err != nil {
-			return o, err
-		}
+	toIDs, toInputs := section[uint32](o.parcel, ofIDs, all), section[float32](o.parcel, ofInputs, all*features)
+	if o.places == nil {
+		copy(toIDs, ids)
+		copy(toInputs, inputs)
 	}
-	return o, nil
-}
-
-// scattered puts rows of width elements to their places among n.
-func scattered[T any](places []int, rows []T, width, n int) []T {
-	to := make([]T, n*width)
-	for i, place := range places {
-		copy(to[place*width:], rows[i*width:][:width])
+	for i, place := range o.places {
+		toIDs[place] = ids[i]
+		copy(toInputs[place*features:], inputs[i*features:][:features])
 	}
-	return to
+	return o, o.parcel.bring(a)
 }
 
 // split cuts observations into launches, by the sets of pages that are held together and, within a set, by the launches of ranking,
 // of which none has an agent twice. All agents of a group are in one page, so its votes and decisions do not depend on the sets. It
-// returns how many places the observations take on the device, where each launch begins at a multiple of sixteen.
+// returns how many places the observations take in the parcel, where each launch begins at a multiple of sixteen.
 func (o *Observations) split(ids, launches []uint32) int {
 	a := o.agents
 	if a.counts == nil {
@@ -108,22 +93,25 @@ func (o *Observations) split(ids, launches []uint32) int {
 		}
 	}
 	o.sets = a.memory.place(pages, a.counts)
-	for _, page := range pages {
-		a.counts[page] = 0
-	}
+	defer func() {
+		for _, set := range o.sets {
+			for _, page := range set.pages {
+				a.counts[page] = 0
+			}
+		}
+	}()
 	if launches == nil && len(o.sets) == 1 {
 		o.launches = []part{{0, len(ids), 0}}
 		return len(ids)
 	}
-	setOf := make(map[uint64]int, len(pages))
 	for i, set := range o.sets {
 		for _, page := range set.pages {
-			setOf[page] = i
+			a.counts[page] = uint32(i)
 		}
 	}
 	placeOf := func(i int) (set, launch int) { // of an agent that there is not, any
-		if int64(ids[i]) < a.n && len(o.sets) > 1 {
-			set = setOf[uint64(a.page(ids[i]))]
+		if len(o.sets) > 1 && int64(ids[i]) < a.n {
+			set = int(a.counts[a.page(ids[i])])
 		}
 		if launches != nil {
 			launch = int(launches[i])
@@ -159,7 +147,7 @@ func (o *Observations) split(ids, launches []uint32) int {
 // Step takes loaded observations: their agents hold the inputs, step once and vote; groups that were touched decide. What became
 // of each stays on the device; see Outcome.
 func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
-	if o.agents != a || o.ids == nil {
+	if o.agents != a || o.parcel == nil {
 		return Report{}, fmt.Errorf("%w: observations of others, or closed", ErrAgents)
 	}
 	if a.torn != nil {
@@ -204,12 +192,12 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p part, slot i
 	if err := a.memory.flush(a.frames); err != nil {
 		return err
 	}
-	of := func(b device.Buffer, bytes int) device.Arg {
-		return device.Range(b, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
+	of := func(section, bytes int) device.Arg {
+		return o.parcel.arg(section, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
 	}
 	n := device.Uint32(uint32(p.n))
-	step := append(a.head(true), of(o.ids, 4), of(o.inputs, 4*a.cell.Features), n, of(o.votes, 1), device.Ptr(a.scratch), a.memory.hostArena())
-	decide := append(a.head(false), of(o.ids, 4), of(o.votes, 1), n, device.Ptr(a.stamps), of(o.decisions, 1),
+	step := append(a.head(true), of(ofIDs, 4), of(ofInputs, 4*a.cell.Features), n, of(ofVotes, 1), device.Ptr(a.scratch), a.memory.hostArena())
+	decide := append(a.head(false), of(ofIDs, 4), of(ofVotes, 1), n, device.Ptr(a.stamps), of(ofDecisions, 1),
 		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.hostArena())
 	blocks, _, _ := a.cell.Shape()
 	if err := a.stream.Launch(a.step, a.shape(blocks, 128, (p.n+127)/128), step...); err != nil {
@@ -221,21 +209,24 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p part, slot i
 // Outcome reads what became of the observations in the last Step.
 func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, err error) {
 	a := o.agents
-	if o.ids == nil {
+	if o.parcel == nil {
 		return nil, nil, fmt.Errorf("%w: observations that are closed", ErrAgents)
 	}
-	for buf, to := range map[device.Buffer]*[]byte{o.votes: &votes, o.decisions: &decisions} {
-		have, err := a.read(ctx, buf, buf.Size())
-		if err != nil {
-			return nil, nil, err
-		}
-		if *to = have; o.places == nil {
-			continue
-		}
-		*to = make([]byte, o.n)
-		for i, place := range o.places {
-			(*to)[i] = have[place]
-		}
+	if err := o.parcel.fetch(ctx, a); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrDevice, err)
+	}
+	votes, decisions = make([]byte, o.n), make([]byte, o.n)
+	all := o.n
+	for _, p := range o.launches {
+		all = max(all, p.first+p.n)
+	}
+	toVotes, toDecisions := section[byte](o.parcel, ofVotes, all), section[byte](o.parcel, ofDecisions, all)
+	if o.places == nil {
+		copy(votes, toVotes)
+		copy(decisions, toDecisions)
+	}
+	for i, place := range o.places {
+		votes[i], decisions[i] = toVotes[place], toDecisions[place]
 	}
 	return votes, decisions, nil
 }
@@ -305,28 +296,21 @@ func (a *Agents) observeParts(ctx context.Context, parts *pieces, ids []uint32, 
 			votes[i], decisions[i] = v[k], d[k]
 		}
 		return end, nil
-	}, func() error {
-		if _, err := a.dev.Trim(); err != nil {
-			return fmt.Errorf("%w: %w", ErrDevice, err)
-		}
-		return nil
-	})
+	}, a.trim)
 	return votes, decisions, halved, err
 }
 
-// Close releases the memory on the device, after work whose wait was given up. A second call does nothing.
-func (o *Observations) Close() error {
-	var errs []error
-	if a := o.agents; a.pending && o.ids != nil {
-		errs = append(errs, a.stream.Sync(context.Background())) // the device bounds it
+// Close gives the memory back to the Agents, after work whose wait was given up. A second call does nothing.
+func (o *Observations) Close() (err error) {
+	if o.parcel == nil {
+		return nil
 	}
-	for _, b := range []*device.Buffer{&o.ids, &o.inputs, &o.votes, &o.decisions} {
-		if *b != nil {
-			errs = append(errs, (*b).Close())
-			*b = nil
-		}
+	if a := o.agents; a.pending {
+		err = a.stream.Sync(context.Background()) // the device bounds it
 	}
-	return errors.Join(errs...)
+	o.agents.give(o.parcel)
+	o.parcel = nil
+	return err
 }
 
 // decideBlocks fill a multiprocessor with threads that wait for memory.

@@ -12,7 +12,7 @@ import (
 )
 
 // page is the page of an agent.
-func (a *Agents) page(id uint32) int { return int(id / uint32(a.layout.Agents*a.layout.Slots)) }
+func (a *Agents) page(id uint32) int { return int(a.perPage.of(id)) }
 
 // reset makes all agents such as have seen nothing.
 func (a *Agents) reset(ctx context.Context) error {
