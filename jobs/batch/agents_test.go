@@ -20,6 +20,11 @@ func kinds() []kind {
 		{"states", &AgentStates{Agent: []uint32{9}, Vote: []uint8{3}, State: []float32{1, -2, 0.5}, Width: 3}, func(b []byte) (any, error) { return DecodeAgentStates(b) }},
 		{"groups", &GroupStates{Group: []uint32{9, 1}, Decision: []uint8{3, NoVote}, Round: []uint64{1, 1 << 40}, Counts: []uint32{1, 2, 3, 4}, Candidates: 2}, func(b []byte) (any, error) { return DecodeGroupStates(b) }},
 		{"nodes", &FusedNodes{Node: []uint32{0, 1}, Count: []uint64{3, 1 << 40}, Mean: []float32{1, 2, -3, 0.5}, Width: 2}, func(b []byte) (any, error) { return DecodeFusedNodes(b) }},
+		{"variables of agents", &AgentVariables{Agent: []uint32{9, 1}, Embedding: []float32{1, -2}, Width: 1, Vars: []Variable{
+			{"agent", 2, []float32{1, 2, -3, 0.5}}, {"bits", 1, []uint32{3, 1 << 31}}, {"seen", 1, []uint64{1 << 40, 2}}, {"kind", 3, []uint8{1, 2, 3, 4, 5, 255}},
+		}}, func(b []byte) (any, error) { return DecodeAgentVariables(b) }},
+		{"variables of agents without an embedding", &AgentVariables{Agent: []uint32{9}, Vars: []Variable{{"kind", 1, []uint8{1}}}}, func(b []byte) (any, error) { return DecodeAgentVariables(b) }},
+		{"variables of groups", &GroupVariables{Group: []uint32{9, 1}, Vars: []Variable{{"round", 1, []uint64{1, 1 << 40}}, {"level", 2, []float32{1, 2, 3, 4}}}}, func(b []byte) (any, error) { return DecodeGroupVariables(b) }},
 	}
 }
 
@@ -37,8 +42,9 @@ func TestAgentsRoundTrip(t *testing.T) {
 		if d := cmp.Diff(k.batch, got); d != "" {
 			t.Error(d)
 		}
-		if _, err := all[(i+1)%len(all)].decode(data); !isInvalid(err) {
-			t.Errorf("%s read as %s: %v", k.name, all[(i+1)%len(all)].name, err)
+		other := all[(i+2)%len(all)] // two kinds of variables of agents stand side by side
+		if _, err := other.decode(data); !isInvalid(err) {
+			t.Errorf("%s read as %s: %v", k.name, other.name, err)
 		}
 	}
 	for _, ragged := range []interface{ Encode() ([]byte, error) }{
@@ -47,6 +53,8 @@ func TestAgentsRoundTrip(t *testing.T) {
 		&AgentStates{Agent: []uint32{1}, Vote: []uint8{1}, Width: 1},
 		&GroupStates{Group: []uint32{1}, Decision: []uint8{1}, Counts: []uint32{1}, Candidates: 1},
 		&FusedNodes{Node: []uint32{1}, Count: []uint64{1}, Mean: []float32{1}, Width: 2}, &FusedNodes{Node: []uint32{1}, Mean: []float32{1}, Width: 1},
+		&AgentVariables{Agent: []uint32{1}, Width: 1}, &AgentVariables{Agent: []uint32{1}, Vars: []Variable{{"x", 2, []uint8{1}}}},
+		&GroupVariables{Group: []uint32{1}, Vars: []Variable{{"x", 1, []int{1}}}}, &GroupVariables{Group: []uint32{}, Vars: []Variable{{"x", 0, []uint8{}}}},
 	} {
 		if _, err := ragged.Encode(); err == nil {
 			t.Errorf("encoded %+v", ragged)
@@ -89,5 +97,34 @@ func FuzzDecodeAgents(f *testing.F) {
 		if err == nil && (len(n.Count) != len(n.Node) || len(n.Mean) != len(n.Node)*n.Width) || err != nil && !isInvalid(err) {
 			t.Fatal("nodes:", err)
 		}
+		v, err := DecodeAgentVariables(data)
+		if err == nil && (len(v.Embedding) != len(v.Agent)*v.Width || !fits(v.Vars, len(v.Agent))) || err != nil && !isInvalid(err) {
+			t.Fatal("variables of agents:", err)
+		}
+		w, err := DecodeGroupVariables(data)
+		if err == nil && !fits(w.Vars, len(w.Group)) || err != nil && !isInvalid(err) {
+			t.Fatal("variables of groups:", err)
+		}
 	})
+}
+
+// fits says that variables have so many rows.
+func fits(vars []Variable, rows int) bool {
+	for _, v := range vars {
+		n := -1
+		switch values := v.Values.(type) {
+		case []float32:
+			n = len(values)
+		case []uint32:
+			n = len(values)
+		case []uint64:
+			n = len(values)
+		case []uint8:
+			n = len(values)
+		}
+		if n != rows*v.Width {
+			return false
+		}
+	}
+	return true
 }

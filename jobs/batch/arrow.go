@@ -180,7 +180,11 @@ func lists[T number](r *record, name string) ([]T, int) {
 	switch v := a.ListValues().(type) {
 	case *array.Float32:
 		out, _ = any(v.Values()).([]T)
+	case *array.Uint8:
+		out, _ = any(v.Values()).([]T)
 	case *array.Uint32:
+		out, _ = any(v.Values()).([]T)
+	case *array.Uint64:
 		out, _ = any(v.Values()).([]T)
 	}
 	first := a.Offset() * n
