@@ -20,6 +20,8 @@ var (
 	ErrParameter = errors.New("invalid cell parameter")
 	// ErrState is a state variable that a custom cell cannot have. What is wrong with its step is a kernels.ErrStep.
 	ErrState = errors.New("invalid cell state")
+	// ErrEmbedding is an embedding that a custom cell cannot have.
+	ErrEmbedding = errors.New("invalid cell embedding")
 )
 
 // Limits of what Bind accepts.
@@ -52,6 +54,8 @@ type Cell struct {
 	Kernel string
 	// Source is the text of that kernel where it is none of the set: that of a custom cell. Else empty.
 	Source string
+
+	embedding []string // the variables that are an agent's knowledge, see Bound.Embedding
 
 	vars    func(b *Bound) []kernels.Var
 	block   func(b *Bound) []uint32

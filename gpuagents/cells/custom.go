@@ -25,11 +25,14 @@ var framed = []Param{
 
 // Custom makes a cell of what its user has written: the types of the state variables of an agent by name (f32, bf16, u32, u8 or
 // u64, and behind it, in brackets, the length of an array), the names of the parameters, the CUDA C++ text of the step, and the
-// candidates. State and parameters stand in alphabetical order. The error is an ErrState, an ErrParameter or a kernels.ErrStep;
-// what a compiler has to say of the step is not in it.
-func Custom(state map[string]string, params map[string]float64, step string, candidates []string) (*Cell, error) {
+// candidates, and the variables of its embedding, where those are not all that are float. State and parameters stand in alphabetical order. The error is
+// an ErrState, an ErrEmbedding, an ErrParameter or a kernels.ErrStep; what a compiler has to say of the step is not in it.
+func Custom(state map[string]string, params map[string]float64, step string, candidates []string, embedding ...string) (*Cell, error) {
 	vars, err := customVars(state)
 	if err != nil {
+		return nil, err
+	}
+	if embedding, err = customEmbedding(vars, embedding); err != nil {
 		return nil, err
 	}
 	if n := len(candidates); n < 2 || n > kernels.MaxCustomCandidates {
@@ -37,7 +40,7 @@ func Custom(state map[string]string, params map[string]float64, step string, can
 	}
 	c := &Cell{
 		Name: CustomName, Doc: "a cell whose step its user has written", Candidates: candidates, Agents: 256,
-		Kernel: kernels.CustomKernel, Params: slices.Clone(framed),
+		Kernel: kernels.CustomKernel, Params: slices.Clone(framed), embedding: embedding,
 		vars:    func(b *Bound) []kernels.Var { return kernels.CustomVars(b.Features, vars) },
 		block:   customBlock,
 		weights: customSeed,

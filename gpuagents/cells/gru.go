@@ -14,6 +14,7 @@ var gru = &Cell{
 	Candidates: []string{"normal", "suspicious", "anomalous"},
 	Agents:     64,
 	Kernel:     "gru_observe",
+	embedding:  []string{"hidden"},
 	Params: []Param{
 		{Name: "hidden", Default: 8, Min: 4, Max: kernels.GruMostHidden, Integer: true, Doc: "units of an agent"},
 		{Name: "learn", Default: 0.05, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 switches learning off"},

@@ -9,6 +9,7 @@ var leaky = &Cell{
 	Candidates: []string{"normal", "suspicious", "anomalous"},
 	Agents:     64,
 	Kernel:     "leaky_observe",
+	embedding:  []string{"potential", "usual"},
 	Params: []Param{
 		{Name: "tau_min", Default: 2, Min: 1, Max: 1e6, Doc: "shortest time constant of a potential, in observations"},
 		{Name: "tau_max", Default: 200, Min: 1, Max: 1e6, Doc: "longest"},

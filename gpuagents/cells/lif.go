@@ -10,6 +10,7 @@ var lif = &Cell{
 	Candidates: []string{"normal", "suspicious", "anomalous"},
 	Agents:     64,
 	Kernel:     "lif_observe",
+	embedding:  []string{"potential", "adaptation", "trace", "usual"},
 	Params: []Param{
 		{Name: "reach_min", Default: 2, Min: 0.1, Max: 1000, Doc: "spreads of the input that make the most sensitive agents spike, when they last"},
 		{Name: "reach_max", Default: 10, Min: 0.1, Max: 1000, Doc: "spreads that make the least sensitive ones spike"},

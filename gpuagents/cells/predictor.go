@@ -14,6 +14,7 @@ var predictor = &Cell{
 	Candidates: []string{"normal", "suspicious", "anomalous"},
 	Agents:     256,
 	Kernel:     "predictor_observe",
+	embedding:  []string{"hidden"},
 	Params: []Param{
 		{Name: "learn", Default: 0.03, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 switches learning off"},
 		{Name: "alarm", Default: 0.45, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},

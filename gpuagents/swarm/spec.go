@@ -61,6 +61,9 @@ type Cell struct {
 	Params map[string]float64 `yaml:"params" json:"params,omitempty"`
 	// State is that of an agent of the kind custom, and of no other: the type of each variable by its name, see cells.Custom.
 	State map[string]string `yaml:"state" json:"state,omitempty"`
+	// Embedding are the variables of State that are an agent's knowledge, in their order, of the kind custom and of no other; all that are f32 or bf16
+	// when there are none. Embeddings are answers to questions: no state depends on them.
+	Embedding []string `yaml:"embedding" json:"embedding,omitempty"`
 	// Step is the CUDA C++ text of the step of the kind custom, and of no other.
 	Step string `yaml:"step" json:"step,omitempty"`
 	// StepFile names a file below the spec's folder that Step is read from. What is parsed has its text, and no name.
@@ -273,6 +276,8 @@ func (s *Spec) validate() (path []string, err error) {
 		return []string{"cell", "step"}, err
 	case errors.Is(err, cells.ErrState):
 		return []string{"cell", "state"}, err
+	case errors.Is(err, cells.ErrEmbedding):
+		return []string{"cell", "embedding"}, err
 	case err != nil:
 		return []string{"cell", "params"}, err
 	}
@@ -346,7 +351,7 @@ func (s *Spec) Bind() (*cells.Bound, error) {
 	cell, ok := cells.Lookup(s.Cell.Kind)
 	switch {
 	case s.Custom():
-		if cell, err = cells.Custom(s.Cell.State, s.Cell.Params, s.Cell.Step, s.Vote.Candidates); err != nil {
+		if cell, err = cells.Custom(s.Cell.State, s.Cell.Params, s.Cell.Step, s.Vote.Candidates, s.Cell.Embedding...); err != nil {
 			return nil, err
 		}
 	case !ok:

@@ -48,6 +48,8 @@ func (s *Spec) validateStep() (path []string, err error) {
 		return []string{"cell", "step"}, fmt.Errorf("step: the cell %s has its own: use the kind %s", s.Cell.Kind, cells.CustomName)
 	case !s.Custom() && len(s.Cell.State) > 0:
 		return []string{"cell", "state"}, fmt.Errorf("state: the cell %s has its own: use the kind %s", s.Cell.Kind, cells.CustomName)
+	case !s.Custom() && len(s.Cell.Embedding) > 0:
+		return []string{"cell", "embedding"}, fmt.Errorf("embedding: the cell %s has its own: use the kind %s", s.Cell.Kind, cells.CustomName)
 	}
 	return nil, nil
 }

@@ -61,9 +61,11 @@ func TestCustomSpec(t *testing.T) {
 		"  step_file: large.cu":   "a.yaml:3: invalid step: 65537 bytes, at most 65536",
 		"  step_file: steps":      "a.yaml:6: step_file",
 
-		"  step_file: steps/a.cu\n  step: |\n    " + stepText: `a.yaml:6: step_file "steps/a.cu": the step stands in the spec too`,
-		"  step_file: steps/a.cu\n  state: {v: f64}":          `a.yaml:7: invalid cell state: v: type "f64", want f32, bf16, u32, u8 or u64`,
-		"  step_file: steps/a.cu\n  state: {v: 'f32[0]'}":     "a.yaml:7: invalid cell state: v: 0 elements, want 1 to 256",
+		"  step_file: steps/a.cu\n  step: |\n    " + stepText:                 `a.yaml:6: step_file "steps/a.cu": the step stands in the spec too`,
+		"  step_file: steps/a.cu\n  state: {v: f64}":                          `a.yaml:7: invalid cell state: v: type "f64", want f32, bf16, u32, u8 or u64`,
+		"  step_file: steps/a.cu\n  state: {v: f32, n: u8}\n  embedding: [n]": `a.yaml:8: invalid cell embedding: "n" is no variable of f32 or bf16; those there are: ["v"]`,
+		"  step_file: steps/a.cu\n  state: {v: bf16}\n  embedding: [v, v]":    `a.yaml:8: invalid cell embedding: "v" is named twice`,
+		"  step_file: steps/a.cu\n  state: {v: 'f32[0]'}":                     "a.yaml:7: invalid cell state: v: 0 elements, want 1 to 256",
 
 		"  step_file: steps/a.cu\n  state: {v: 'u64[256]', w: 'u64[257]'}":                "a.yaml:7: invalid cell state: w: 257 elements",
 		"  step_file: steps/a.cu\n  state: {u: 'u64[256]', v: 'u64[256]', w: 'u64[256]'}": "a.yaml:7: invalid cell state: 6144 bytes an agent, want 4096 at most",
@@ -93,13 +95,14 @@ func checkSpecError(t *testing.T, text string, err error, want string) {
 func TestCustomErrors(t *testing.T) {
 	step := "  step: |\n    " + stepText
 	for text, want := range map[string]string{
-		ofCustom(""):                                    "a.yaml:3: cell kind custom: its step is missing: write step: |",
-		ofCustom("  step_file: a.cu"):                   `a.yaml:6: step_file "a.cu": only a spec that is read from a folder`,
-		ofCustom("  step: 'int v;'"):                    "a.yaml:6: invalid step: it has no __device__ Ballot step(",
-		ofCustom("  step: |\n    #include <x>"):         "a.yaml:6: invalid step: line 1: #: a step has no directives",
-		"name: x\ncell: {kind: leaky, step: a}":         "a.yaml:2: step: the cell leaky has its own: use the kind custom",
-		"name: x\ncell: {kind: leaky, state: {v: f32}}": "a.yaml:2: state: the cell leaky has its own: use the kind custom",
-		"name: x\ncell:\n  kind: custom\n" + step:       "a.yaml: 0 candidates: name 2 to 16",
+		ofCustom(""):                                       "a.yaml:3: cell kind custom: its step is missing: write step: |",
+		ofCustom("  step_file: a.cu"):                      `a.yaml:6: step_file "a.cu": only a spec that is read from a folder`,
+		ofCustom("  step: 'int v;'"):                       "a.yaml:6: invalid step: it has no __device__ Ballot step(",
+		ofCustom("  step: |\n    #include <x>"):            "a.yaml:6: invalid step: line 1: #: a step has no directives",
+		"name: x\ncell: {kind: leaky, embedding: [usual]}": "a.yaml:2: embedding: the cell leaky has its own: use the kind custom",
+		"name: x\ncell: {kind: leaky, step: a}":            "a.yaml:2: step: the cell leaky has its own: use the kind custom",
+		"name: x\ncell: {kind: leaky, state: {v: f32}}":    "a.yaml:2: state: the cell leaky has its own: use the kind custom",
+		"name: x\ncell:\n  kind: custom\n" + step:          "a.yaml: 0 candidates: name 2 to 16",
 		"name: x\ncell:\n  kind: custom\n  params: {half: 0}\n" + step + "vote: {candidates: [a, b]}":     "a.yaml:4: invalid cell parameter: custom: half = 0, want 1e-06 to 1e+06",
 		"name: x\ncell:\n  kind: custom\n  params: {1a: 0}\n" + step + "vote: {candidates: [a, b]}":       `a.yaml:4: invalid cell parameter: name "1a": use 1 to 63 letters`,
 		"name: x\ncell:\n  kind: custom\n  params: {a: 1.0e+300}\n" + step + "vote: {candidates: [a, b]}": "a.yaml:4: invalid cell parameter: custom: a = 1e+300, want",
