@@ -35,6 +35,12 @@ var keptTexts = map[string]string{
 
 func openKeeping(t *testing.T, d device.Device, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *keeping {
 	t.Helper()
+	return openKeepingIn(t, d, nil, store, text, groups, from)
+}
+
+// openKeepingIn is openKeeping with pages of what b has.
+func openKeepingIn(t *testing.T, d device.Device, b *budget, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *keeping {
+	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +48,7 @@ func openKeeping(t *testing.T, d device.Device, store snapshot.Store, text strin
 	if spec.ByAgent() {
 		groups = spec.Groups()
 	}
-	p, err := newPopulation(d, nil, spec, groups)
+	p, err := newPopulation(d, b, spec, groups)
 	if err != nil {
 		t.Fatal(err)
 	}

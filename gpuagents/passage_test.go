@@ -97,6 +97,9 @@ func randomEntry(t testing.TB, r *rand.Rand, p population) jobs.Entry {
 	}
 	s, byAgent := p.(*simulation)
 	if !byAgent {
+		if r.IntN(3) == 0 {
+			return groupQuestion(r, pagedGroups, p.(*state).layout.Agents)
+		}
 		o := observations(r, pagedGroups, 1+r.IntN(200), 1)
 		if r.IntN(2) == 0 { // few groups
 			for i, g := range some(pagedGroups, 3) {

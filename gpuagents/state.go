@@ -134,7 +134,7 @@ func (s *state) restored(context.Context) error { return nil }
 // apply implements population. An entry in hand is finished even when ctx ends: its state and its answer belong together.
 func (s *state) apply(ctx context.Context, e jobs.Entry) (answer, error) {
 	if e.Kind != jobs.EntryObserve {
-		return answer{}, unknownKind(e)
+		return s.question(ctx, e)
 	}
 	return observeAlone(context.WithoutCancel(ctx), s, e)
 }
