@@ -413,15 +413,6 @@ func TestVoteFuseRefuse(t *testing.T) {
 	if _, err := s.apply(ctx, jobs.Entry{Kind: jobs.EntryVote, Data: []byte(`{"v":1,"round":1}`)}); err != nil {
 		t.Error(err)
 	}
-	groups := openPaged(t, openHost(t), nil, pagedTexts["lif"])
-	for _, kind := range []string{jobs.EntryVote, jobs.EntryFuse} {
-		if _, err := groups.apply(t.Context(), jobs.Entry{Kind: kind, Data: []byte(`{"v":1,"round":1}`)}); err == nil || !strings.Contains(err.Error(), "this swarm does not take it") {
-			t.Errorf("%s of groups: %v", kind, err)
-		}
-	}
-	if err := groups.close(); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestPriority: leaders are spread over the agents, by seed and by round, and no two priorities of a round are equal.

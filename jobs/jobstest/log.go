@@ -100,6 +100,36 @@ func testLogFence(t *testing.T, q Queue) {
 	if last, err := a.Last(within(t)); err != nil || last.Seq != 4 {
 		t.Fatalf("%+v, %v", last, err)
 	}
+	// So it does where others have written behind its entries, and only there.
+	if err := b.Append(within(t), 4, several(5, 7)...); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		last, err := a.Last(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Append(within(t), last.Seq, jobs.Entry{Kind: jobs.EntryQuery, Ref: 7}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Append(within(t), 4, several(5, 7)...); err != nil {
+			t.Fatalf("repeated append of what others have written behind: %v", err)
+		}
+		for what, again := range map[string][]jobs.Entry{
+			"more than is there": several(5, 8), "another kind": {{Kind: jobs.EntryTick, Ref: 5, Data: entry(5).Data}}, "other data": {{Kind: entry(5).Kind, Ref: 5, Data: []byte("other")}},
+			"another number": {{Kind: entry(5).Kind, Ref: 6, Data: entry(5).Data}},
+		} {
+			if err := b.Append(within(t), 4, again...); !errors.Is(err, jobs.ErrFenced) {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		if err := a.Append(within(t), 4, several(5, 7)...); !errors.Is(err, jobs.ErrFenced) {
+			t.Fatalf("what another writer has stored: %v", err)
+		}
+		if end, err := a.Last(within(t)); err != nil || end.Seq != last.Seq+1 {
+			t.Fatalf("%+v, %v: something was stored again", end, err)
+		}
+	}
 }
 
 // several are entries with the numbers from first to last.

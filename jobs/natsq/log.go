@@ -1,6 +1,7 @@
 package natsq
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -219,8 +220,41 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (i
 		return 0, nil
 	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.writer && last.Kind == entries[n-1].Kind && last.Ref == entries[n-1].Ref:
 		return int(n), nil
+	case last.Seq > after: // somebody else has written, behind all of them or in place of some
+		found, err := l.found(ctx, after, entries)
+		if err != nil || found == len(entries) {
+			return found, err
+		}
 	}
 	return 0, fmt.Errorf("behind %d: the last entry is %d: %w", after, last.Seq, jobs.ErrFenced)
+}
+
+// found is how many of entries stand right behind entry number after, where others may follow. Their bytes are compared too: a process may do a job
+// twice at a time, and then has one writer for both.
+func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n int, err error) {
+	s, err := l.c.js.Stream(ctx, l.stream)
+	if err != nil {
+		return 0, err
+	}
+	state := s.CachedInfo().State
+	for ; n < len(entries); n++ {
+		seq := after + uint64(n) + 1
+		if seq < state.FirstSeq || seq > state.LastSeq {
+			return n, nil
+		}
+		m, err := s.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) { // a replica that lags behind has answered
+			return n, fmt.Errorf("%w: %w", nats.ErrTimeout, err)
+		}
+		if err != nil {
+			return n, err
+		}
+		e, err := entry(seq, m.Header, m.Data)
+		if err != nil || m.Header.Get(headerWriter) != l.c.writer || e.Kind != entries[n].Kind || e.Ref != entries[n].Ref || !bytes.Equal(e.Data, entries[n].Data) {
+			return n, nil // one that cannot be read is somebody else's
+		}
+	}
+	return n, nil
 }
 
 // Last returns the last entry, or one with Seq 0 when the log is empty. jobs.ErrNotFound when there is no such log.
