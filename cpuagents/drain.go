@@ -1,6 +1,7 @@
 package cpuagents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -84,6 +85,9 @@ func (s *stream) overdue(since time.Time) (time.Time, error) {
 	case !begun:
 		return since, jobs.Errorf(jobs.CodeDevice, "no GPU agent has taken up swarm %s within %v: start one (gpuagent --nats URL)", s.spec.Name, stall)
 	}
+	if s.refused != nil {
+		return since, jobs.Errorf(jobs.CodeDevice, "swarm %s: no decision for %v: the last that was refused, a question, was with: %v", s.spec.Name, stall, s.refused)
+	}
 	return since, jobs.Errorf(jobs.CodeDevice, "swarm %s: no decision for %v: is a GPU agent running? (gpuagent --nats URL)", s.spec.Name, stall)
 }
 
@@ -97,7 +101,7 @@ func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, 
 		}
 		// Before the batch counts as decided: one that is slow slows the reading down.
 		for _, t := range s.taps {
-			if err := t.send(ctx, e.Ref, d); err != nil {
+			if err := t.send(ctx, s.decided+1, d); err != nil { // only this goroutine changes it
 				return false, err
 			}
 		}
@@ -111,12 +115,19 @@ func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, 
 		if err := json.Unmarshal(e.Data, failure); err != nil {
 			return false, fmt.Errorf("refusal of swarm %s: %w", s.spec.Name, err)
 		}
-		return false, failure
+		asked, err := s.asked(ctx, e.Ref)
+		if err != nil || !asked {
+			return false, cmp.Or(err, error(failure))
+		}
+		s.refused = failure
+		return false, nil
+	case jobs.EntryState, jobs.EntryVoted, jobs.EntryFused, jobs.EntrySnapshotted: // whoever asked reads them
+		return false, nil
 	default:
 		return false, jobs.Errorf(jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind)
 	}
 	s.mu.Lock()
-	s.decided = max(s.decided, e.Ref)
+	s.decided++
 	s.mu.Unlock()
 	select {
 	case s.answered <- struct{}{}:

@@ -32,7 +32,7 @@ type feeder struct {
 	obs    batch.Observations
 	bytes  int
 	number uint64 // of the batch being filled
-	after  uint64 // last entry in the log
+	after  uint64 // last entry in the log that is known
 	stored uint64 // batches in the log before this attempt
 	rows   uint64
 }
@@ -40,14 +40,14 @@ type feeder struct {
 // feed reads all series and appends their batches and the end. It is done when the end is stored. ctx ending with
 // jobs.ErrFinish ends the input early.
 func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
-	last, err := s.in.Last(work)
+	end, last, err := lastOwn(work, s.in, 0)
 	if err != nil {
 		return err
 	}
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
-	f := &feeder{s: s, ctx: ctx, work: work, waiting: waiting, rejects: json.NewEncoder(rejects), number: 1, after: last.Seq, stored: last.Ref}
+	f := &feeder{s: s, ctx: ctx, work: work, waiting: waiting, rejects: json.NewEncoder(rejects), number: 1, after: end, stored: last.Ref}
 	f.obs.Width = len(s.spec.Columns.Features)
 	interrupted, err := f.all()
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return s.in.Append(work, f.after, jobs.Entry{Kind: jobs.EntryEnd, Ref: f.number, Data: data})
+	return f.append(jobs.Entry{Kind: jobs.EntryEnd, Ref: f.number, Data: data})
 }
 
 // all takes the series in turn, a few rows of each, so that many groups step at once; a series that ends makes room for
@@ -198,10 +198,9 @@ func (f *feeder) flush() error {
 		if err != nil {
 			return err
 		}
-		if err := f.s.in.Append(f.work, f.after, jobs.Entry{Kind: jobs.EntryObserve, Ref: number, Data: data}); err != nil {
+		if err := f.append(jobs.Entry{Kind: jobs.EntryObserve, Ref: number, Data: data}); err != nil {
 			return fmt.Errorf("send batch %d: %w", number, err)
 		}
-		f.after++
 		f.s.mu.Lock()
 		f.s.sent = number
 		f.s.mu.Unlock()

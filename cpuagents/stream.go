@@ -27,10 +27,11 @@ type stream struct {
 	summary  []SeriesSummary // feed and drain write different fields
 	state    StreamProgress
 	sent     uint64 // batches appended
-	decided  uint64 // batches answered
+	decided  uint64 // batches answered: each has one decision, in their order
 	reported time.Time
 
 	answered chan struct{} // drain has moved decided on
+	refused  *jobs.Error   // why the last question of others was; for drain
 	taps     []tap
 }
 

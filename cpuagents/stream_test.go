@@ -41,6 +41,7 @@ type cluster struct {
 	streamer *cpuagents.Streamer
 	dir      string // the root "dir" of jobs
 	spec     json.RawMessage
+	ask      func(swarm string) // asks a stream's swarm before each step of it; may be nil
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -301,6 +302,9 @@ func goesOn(t *testing.T, c *cluster, source cpuagents.SeriesSource) {
 	broken := &receiver{bodies: map[string]string{}}
 	var end context.CancelCauseFunc
 	broken.after = func(n int) {
+		if c.ask != nil {
+			c.ask("broken")
+		}
 		if n%4 == 3 {
 			end(jobs.ErrDrain)
 		}
@@ -331,6 +335,9 @@ func goesOn(t *testing.T, c *cluster, source cpuagents.SeriesSource) {
 	}
 	if got := broken.text(t); got != want {
 		t.Errorf("the webhook got %d bytes, the output has %d", len(got), len(want))
+	}
+	if ids := strings.ReplaceAll(strings.Join(broken.order, " "), "broken-", "whole-"); ids != strings.Join(whole.order, " ") {
+		t.Errorf("the webhook got messages %s, want %q", ids, whole.order)
 	}
 	for _, id := range []string{"whole", "broken"} { // nothing is left on the queue
 		for shard, d := range map[int]jobs.Direction{0: jobs.In, 1: jobs.In, 65: jobs.Out} {

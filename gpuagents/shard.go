@@ -268,7 +268,7 @@ func (t *turn) alone(ctx context.Context, it *item, given *[]answer) error {
 	case it.Kind == jobs.EntryEnd:
 		*given = []answer{{kind: jobs.EntryEnd, data: it.Data}}
 		return nil
-	case it.Seq <= t.replayed && changesNothing(it.Kind): // and has its answer
+	case it.Seq <= t.replayed && jobs.Asks(it.Kind): // and has its answer
 		return nil
 	case it.Kind == jobs.EntrySnapshot: // whoever has it may have the log end there
 		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {
@@ -302,15 +302,6 @@ func (t *turn) begin(ctx context.Context, it item) answered {
 		attribute.String("exoswarm.log.kind", it.Kind), attribute.Int64("exoswarm.log.seq", int64(it.Seq)), attribute.Int("messaging.message.body.size", len(it.Data))))
 	d.trace = telemetry.Of(ctx)
 	return d
-}
-
-// changesNothing says that agents are what they were before an entry.
-func changesNothing(kind string) bool {
-	switch kind {
-	case jobs.EntryQuery, jobs.EntryVote, jobs.EntryFuse, jobs.EntrySnapshot:
-		return true
-	}
-	return false
 }
 
 // unknownKind refuses an entry that a population has no use for.

@@ -41,6 +41,16 @@ const (
 	EntryCleared     = "cleared"     // they have; Reset as JSON
 )
 
+// Asks says that an entry of a kind changes nothing of the agents: who replays one that has an answer skips it, and a stream that writes a log lets
+// others put such entries between its own.
+func Asks(kind string) bool {
+	switch kind {
+	case EntryQuery, EntryVote, EntryFuse, EntrySnapshot:
+		return true
+	}
+	return false
+}
+
 // EndOfInput closes a log of observations, and travels on into the log of results.
 type EndOfInput struct {
 	Rows        uint64 `json:"rows"` // observations sent

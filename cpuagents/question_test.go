@@ -1,0 +1,127 @@
+package cpuagents_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// question puts a question behind all that is in a swarm's log, under a number that means nothing to its stream, and waits for the answer. It returns false when the log has ended.
+func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind, data string) (answer jobs.Entry, asked bool) {
+	t.Helper()
+	in, out := c.conn.Log(swarm, 0, jobs.In), c.conn.Log(swarm, 0, jobs.Out)
+	for {
+		last, err := in.Last(ctx)
+		if err == nil && last.Kind == jobs.EntryEnd {
+			return answer, false
+		}
+		if err == nil {
+			err = in.Append(ctx, last.Seq, jobs.Entry{Kind: kind, Ref: 1 << 40, Data: []byte(data)})
+		}
+		if errors.Is(err, jobs.ErrFenced) {
+			continue
+		}
+		if err != nil {
+			t.Error(err)
+			return answer, false
+		}
+		r, err := out.Read(ctx, 1)
+		if err != nil {
+			t.Error(err)
+			return answer, false
+		}
+		defer r.Close()
+		for answer.Ref != last.Seq+1 {
+			if answer, err = r.Next(ctx); err != nil {
+				t.Error(err)
+				return answer, false
+			}
+		}
+		return answer, true
+	}
+}
+
+// TestAskedStream: a stream whose swarm is asked before each of its steps, and that is stopped again and again behind a question, ends with the bytes of one that is
+// left alone, and so does its webhook. Questions that are refused end nothing.
+func TestAskedStream(t *testing.T) {
+	c := newCluster(t)
+	source := httptest.NewServer(http.HandlerFunc(pages))
+	defer source.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	questions := []struct{ kind, data, want string }{
+		{jobs.EntryQuery, `{"v":1,"agents":[0,15,3]}`, jobs.EntryState},
+		{jobs.EntryFuse, `{"v":1,"by":"all"}`, jobs.EntryFused},
+		{jobs.EntryQuery, `{"v":1,"agents":[16]}`, jobs.EntryRejected},
+		{jobs.EntryVote, `{"v":1,"round":1}`, jobs.EntryRejected},
+		{jobs.EntryQuery, `{"v":1,"groups":[0]}`, jobs.EntryState},
+		{jobs.EntrySnapshot, `{"v":1,"name":"here"}`, jobs.EntryRejected},
+	}
+	asked := 0
+	var round uint64
+	c.ask = func(swarm string) {
+		for range 1 + asked%3 {
+			q := questions[asked%len(questions)]
+			e, ok := c.question(ctx, t, swarm, q.kind, q.data)
+			if !ok {
+				return
+			}
+			if e.Kind != q.want {
+				t.Errorf("%s %s was answered %s %s, want %s", q.kind, q.data, e.Kind, e.Data, q.want)
+			}
+			if asked++; q.data == `{"v":1,"groups":[0]}` {
+				g, err := batch.DecodeGroupVariables(e.Data)
+				if err != nil || g.Vars[0].Name != "round" || g.Vars[0].Values.([]uint64)[0] < max(round, 1) {
+					t.Errorf("%+v behind round %d: %v", g, round, err)
+					continue
+				}
+				round = g.Vars[0].Values.([]uint64)[0]
+			}
+		}
+	}
+	goesOn(t, c, cpuagents.SeriesSource{URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}})
+	if asked < len(questions) {
+		t.Errorf("%d questions", asked)
+	}
+}
+
+// TestStreamFenced: an attempt at a stream ends when another one has written its log, also behind a question.
+func TestStreamFenced(t *testing.T) {
+	c := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("from") != "" { // the first batch is stored, and the log is somebody else's before the second is
+			for {
+				last, err := c.conn.Log("fenced", 0, jobs.In).Last(ctx)
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				if last.Kind != jobs.EntryObserve {
+					continue
+				}
+				// As another attempt would that is ahead of this one, and behind a question.
+				if err := c.conn.Log("fenced", 0, jobs.In).Append(ctx, last.Seq, jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0]}`)},
+					jobs.Entry{Kind: jobs.EntryObserve, Ref: 2, Data: last.Data}); err != nil {
+					t.Error(err)
+				}
+				break
+			}
+		}
+		pages(w, r)
+	}))
+	defer source.Close()
+	job := c.job(t, "fenced", []cpuagents.SeriesSource{{Name: "s", URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}, nil)
+	_, err := c.streamer.Handle(ctx, job, func(any) {})
+	if !errors.Is(err, jobs.ErrFenced) {
+		t.Fatal(err)
+	}
+}
