@@ -71,6 +71,9 @@ func newPopulation(dev device.Device, b *budget, spec *swarm.Spec, groups int) (
 		}
 		return s, nil
 	}
+	if n := spec.Groups(); n != 0 && n != groups {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "its record has %d groups, its spec %d: write the same, or leave groups out of the spec of a run", groups, n)
+	}
 	s, err := newState(dev, b, spec, groups)
 	if err != nil {
 		return nil, err

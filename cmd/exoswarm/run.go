@@ -148,6 +148,10 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	if n := len(inputs) + len(others); spec.GroupCount != 0 && spec.GroupCount != n {
+		return command.Usage("run: %s has groups: %d, and the input %d series, a group each: leave groups out for a run, or make the swarm with exoswarm swarm create", o.specFile, spec.GroupCount, n)
+	}
+	spec.GroupCount = 0 // that tells the swarm of a run from one that lasts
 	dest, err := newDestination(o.output, o.report)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -13,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// simulation is a swarm whose agents are addressed, as those see it who write into its log. Its id is its name.
+// simulation is a swarm as those see it who write into its log. Its id is its name, but that of a run, whose id is its job's.
 type simulation struct {
 	conn    *natsq.Conn
 	name    string
@@ -29,10 +30,11 @@ func findSimulation(ctx context.Context, c *natsq.Conn, name string, timeout tim
 	if err != nil {
 		return nil, err
 	}
+	all, err = named(all, name)
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range all {
-		if s.ID != name {
-			continue
-		}
 		if s.Err != nil {
 			return nil, s.Err
 		}
@@ -40,12 +42,26 @@ func findSimulation(ctx context.Context, c *natsq.Conn, name string, timeout tim
 		if err != nil {
 			return nil, err
 		}
-		if !spec.ByAgent() {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose groups are addressed: only swarms that were made with exoswarm swarm create take this", name)
-		}
-		return &simulation{conn: c, name: name, spec: spec, timeout: timeout, record: s.Swarm}, nil
+		return &simulation{conn: c, name: s.ID, spec: spec, timeout: timeout, record: s.Swarm}, nil
 	}
 	return nil, fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", name, jobs.ErrNotFound)
+}
+
+// named are the swarms of an id or, where none has it, the one of a run with that name.
+func named(all []jobs.SwarmChange, name string) (found []jobs.SwarmChange, err error) {
+	var runs []string
+	for _, s := range all {
+		if s.ID == name {
+			return []jobs.SwarmChange{s}, nil
+		}
+		if s.Err == nil && s.Swarm.Name == name {
+			found, runs = append(found, s), append(runs, s.ID)
+		}
+	}
+	if len(runs) > 1 {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: %d runs have that name: use the id of one: %s", name, len(runs), strings.Join(runs, ", "))
+	}
+	return found, nil
 }
 
 // create makes the swarm, asks it for one agent, and waits for that. A swarm that no process can serve is removed again.
@@ -111,13 +127,13 @@ func removeSwarm(ctx context.Context, c *natsq.Conn, id string) error {
 func (s *simulation) ask(ctx context.Context, kind string, data []byte, want string) ([]byte, error) {
 	from, seq, err := s.append(ctx, kind, data)
 	if err != nil {
-		return nil, err
+		return nil, s.over(err)
 	}
 	wait, cancel := context.WithTimeoutCause(ctx, s.timeout, s.late(seq))
 	defer cancel()
 	e, err := s.answer(wait, from, seq)
 	if err != nil {
-		return nil, err
+		return nil, s.over(err)
 	}
 	if e.Kind != want {
 		return nil, jobs.Errorf(jobs.CodeInternal, "swarm %s: entry %d, a %s, was answered with a %.100q", s.name, seq, kind, e.Kind)
@@ -139,8 +155,8 @@ func (s *simulation) append(ctx context.Context, kind string, data []byte) (from
 		if err != nil {
 			return 0, 0, ended(ctx, err)
 		}
-		if last.Kind == jobs.EntryEnd {
-			return 0, 0, jobs.Errorf(jobs.CodeInvalid, "swarm %s: its log has ended", s.name)
+		if err := s.mayTake(kind, last); err != nil {
+			return 0, 0, err
 		}
 		err = in.Append(ctx, last.Seq, jobs.Entry{Kind: kind, Ref: last.Ref + 1, Data: data})
 		if errors.Is(err, jobs.ErrFenced) && ctx.Err() == nil { // somebody else has written meanwhile

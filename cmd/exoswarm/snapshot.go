@@ -217,7 +217,9 @@ func snapshotOf(cmd *cobra.Command, name string) (from *jobs.SnapshotRef, spec *
 		return nil, nil, command.Usage("swarm create: snapshot %s has the digest %s, not that of --digest", name, found)
 	}
 	from.SHA256 = found
-	spec, err = swarm.FromJSON(m.Spec)
+	if spec, err = swarm.FromJSON(m.Spec); err == nil && spec.OfRun() {
+		spec.GroupCount = m.Groups
+	}
 	return from, spec, err
 }
 
@@ -282,6 +284,9 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	ctx := cmd.Context()
+	if s.spec.OfRun() {
+		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose job reads its log from the start when it goes on elsewhere: nothing is removed from that", s.name)
+	}
 	m, digest, err := snapshot.ReadManifest(ctx, b, name)
 	if err != nil {
 		return err

@@ -22,16 +22,17 @@ import (
 
 func swarmCommand() *cobra.Command {
 	create := &cobra.Command{
-		Use: "create -f SPEC | create NAME --from SNAPSHOT", Short: "Make a swarm whose agents are addressed, and wait until a GPU agent serves it", Args: cobra.MaximumNArgs(1),
-		Long: `Make a swarm whose agents are addressed, and wait until a GPU agent serves it.
+		Use: "create -f SPEC | create NAME --from SNAPSHOT", Short: "Make a swarm that lasts, and wait until a GPU agent serves it", Args: cobra.MaximumNArgs(1),
+		Long: `Make a swarm that lasts, and wait until a GPU agent serves it: one whose agents are addressed, or one whose groups are, of which the spec says how many
+(groups: N). The swarm of a run is made by exoswarm run, and lasts as long as that.
 
 With --from its agents begin as those of a snapshot. The spec is that of the snapshot, which is read from --snapshots, the place that the GPU agents
 have; or that of -f, whose cell, seed, features, candidates and groups must be the same. --agents makes them more, where those added have seen
-nothing, or fewer. Without access to that place use -f and --digest, which exoswarm swarm snapshot prints. The snapshot must stay as long as the swarm: an
+nothing, or fewer. A snapshot of a run's swarm becomes one that lasts, with as many groups. Without access to that place use -f and --digest, which exoswarm swarm snapshot prints. The snapshot must stay as long as the swarm: an
 agent process without a checkpoint begins with it.`,
 		RunE: connected(swarmCreate),
 	}
-	create.Flags().StringP("file", "f", "", "the swarm's spec, with addressed: agent")
+	create.Flags().StringP("file", "f", "", "the swarm's spec, with addressed: agent, or groups: N")
 	create.Flags().String("from", "", "name of a snapshot that its agents begin as")
 	create.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the GPU agents have it")
 	create.Flags().String("digest", "", "SHA-256 of the snapshot's manifest, in place of --snapshots")
@@ -60,8 +61,9 @@ without a checkpoint begins with the snapshot, so all GPU agents must reach it, 
 	}
 	tick.Flags().Int("count", 1, "steps")
 	observe := &cobra.Command{
-		Use: "observe NAME --input FILE", Short: "Give agents inputs of their own, and step those", Args: cobra.ExactArgs(1),
-		Long: `Read observations, a row each: the column agent and the features of the swarm's spec, as CSV with a header or, where the name
+		Use: "observe NAME --input FILE", Short: "Give agents inputs of their own and step those, or groups observations", Args: cobra.ExactArgs(1),
+		Long: `Read observations, a row each, and print what is decided. Of a swarm whose groups are addressed: the column group, that of the timestamp and the features of its spec;
+the agents of the group step. Rows of a group stand in the order of their times. Of a swarm whose agents are addressed: the column agent and the features of the swarm's spec, as CSV with a header or, where the name
 ends with .ndjson or .jsonl, as a JSON object a line. Their agents hold the inputs, step once and vote. A file that is not valid changes
 nothing; a large one goes into several entries of the swarm's log.`,
 		RunE: simulating(swarmObserve),
@@ -69,6 +71,8 @@ nothing; a large one goes into several entries of the swarm's log.`,
 	observe.Flags().String("input", "", "file of observations (required)")
 	query := &cobra.Command{
 		Use: "query NAME", Short: "Show what agents or groups are; it changes nothing", Args: cobra.ExactArgs(1), RunE: simulating(swarmQuery),
+		Long: `Show what agents or groups are: of a swarm whose groups are addressed all state variables of the cell, and the embeddings of agents; docs/cells.md says what they mean. It changes nothing.
+NAME may be that of a run, or the id of its swarm, as long as it reads. Agent I of group G has the id G times agents_per_group plus I.`,
 	}
 	query.Flags().String("agents", "", "ids and ranges of them, as in 1,5-9")
 	query.Flags().String("groups", "", "the same of groups")
@@ -85,7 +89,7 @@ nothing; a large one goes into several entries of the swarm's log.`,
 			c.Flags().Duration("timeout", time.Minute, "how long to wait for each answer")
 		}
 	}
-	return group("swarm", "Make swarms whose agents are addressed, step them and look at them", all...)
+	return group("swarm", "Make swarms that last, step them and look at them, also at those of runs", all...)
 }
 
 // simulating is connected for what is asked of a swarm.
@@ -110,7 +114,7 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err := s.create(cmd.Context()); err != nil {
 		return err
 	}
-	cmd.PrintErrf("swarm %s is served: %d agents in %d groups\n", spec.Name, spec.Agents, spec.Groups())
+	cmd.PrintErrf("swarm %s is served: %d agents in %d groups\n", spec.Name, int64(spec.Groups())*int64(spec.AgentsPerGroup), spec.Groups())
 	return nil
 }
 
@@ -149,11 +153,15 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 			}
 		}
 	}
-	if !spec.ByAgent() {
-		return nil, nil, command.Usage("swarm create: %s addresses groups: those get their rows from exoswarm run", cmp.Or(file, "snapshot "+name))
-	}
 	if agents, _ := f.GetInt64("agents"); agents != 0 {
-		spec.Agents = agents
+		switch per := int64(spec.AgentsPerGroup); {
+		case spec.ByAgent():
+			spec.Agents = agents
+		case agents%per != 0 || agents/per > jobs.MaxGroups:
+			return nil, nil, command.Usage("swarm create: --agents %d: use a multiple of agents_per_group, %d, and at most %d groups", agents, per, jobs.MaxGroups)
+		default:
+			spec.GroupCount = int(agents / per)
+		}
 		data, err := json.Marshal(spec)
 		if err == nil {
 			spec, err = swarm.FromJSON(data)
@@ -161,6 +169,9 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 		if err != nil {
 			return nil, nil, command.Usage("swarm create: --agents: %v", err)
 		}
+	}
+	if spec.OfRun() {
+		return nil, nil, command.Usage("swarm create: %s does not say how many groups there are: write groups: N, or hand it to exoswarm run, whose input says", cmp.Or(file, "snapshot "+name))
 	}
 	return spec, from, nil
 }
@@ -249,8 +260,18 @@ func swarmTick(cmd *cobra.Command, s *simulation) error {
 
 func swarmObserve(cmd *cobra.Command, s *simulation) error {
 	path, _ := cmd.Flags().GetString("input")
+	columns := append([]string{swarm.AgentColumn}, s.spec.Features...)
+	if !s.spec.ByAgent() {
+		columns = groupColumns(s.spec)
+	}
 	if path == "" {
-		return command.Usage("swarm observe: --input is missing: name a file with the columns %s and %s", swarm.AgentColumn, strings.Join(s.spec.Features, ", "))
+		return command.Usage("swarm observe: --input is missing: name a file with the columns %s", strings.Join(columns, ", "))
+	}
+	if !s.spec.ByAgent() {
+		if err := s.mayTake(jobs.EntryObserve, jobs.Entry{}); err != nil {
+			return err
+		}
+		return observeGroups(cmd, s, path)
 	}
 	o, err := readObservations(path, s.spec)
 	if err != nil {
@@ -294,6 +315,13 @@ func swarmQuery(cmd *cobra.Command, s *simulation) error {
 		what = [2]string{"--groups", groups}
 		columns = []string{"GROUP", "DECISION", "ROUND", "VOTES"}
 	}
+	switch {
+	case s.spec.ByAgent():
+	case groups != "":
+		columns = []string{"GROUP", "ROUND", "STATE"}
+	default:
+		columns = []string{"AGENT", "GROUP", "EMBEDDING", "STATE"}
+	}
 	ids, err := parseIDs(what[1])
 	if err != nil {
 		return command.Usage("swarm query: %s: %v", what[0], err)
@@ -302,9 +330,12 @@ func swarmQuery(cmd *cobra.Command, s *simulation) error {
 	if err != nil {
 		return err
 	}
-	if groups != "" {
+	switch {
+	case !s.spec.ByAgent():
+		err = showVariables(cmd, s, p, ids, groups != "")
+	case groups != "":
 		err = showGroups(cmd, s, p, ids)
-	} else {
+	default:
 		err = showAgents(cmd, s, p, ids)
 	}
 	if err != nil {
@@ -385,7 +416,7 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		return err
 	}
 	for _, s := range all {
-		if spec, err := swarm.FromJSON(s.Swarm.Spec); s.ID == args[0] && s.Err == nil && err == nil && !spec.ByAgent() {
+		if spec, err := swarm.FromJSON(s.Swarm.Spec); s.ID == args[0] && s.Err == nil && err == nil && spec.OfRun() {
 			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job", s.ID)
 		}
 	}

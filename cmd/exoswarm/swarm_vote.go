@@ -35,7 +35,8 @@ func swarmFuseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "fuse NAME --by group|vote|all", Short: "Show what agents know together: the mean of their embeddings; it changes nothing", Args: cobra.ExactArgs(1),
 		Long: `Show what agents know together, by node: how many of its agents have stepped, and the mean of their embeddings, the units of a gru or
-the potential of a leaky. By group a node has consecutive groups, by vote there is one for each candidate. It changes nothing.`,
+the potential of a leaky, and of a swarm whose groups are addressed what docs/cells.md says of its cell. By group a node has consecutive groups, by vote there is one for each candidate, where agents
+keep votes: not in a swarm whose groups are addressed. It changes nothing.`,
 		RunE: simulating(swarmFuse),
 	}
 	c.Flags().String("by", "", "which node an agent belongs to: group, vote or all (required)")

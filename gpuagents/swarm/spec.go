@@ -25,8 +25,11 @@ type Spec struct {
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
 	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent it is gru (the default) or leaky, with the parameters of cells.Address.
 	Cell Cell `yaml:"cell" json:"cell"`
-	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. By group the input says.
+	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. By group it is 0.
 	Agents int64 `yaml:"agents" json:"agents,omitempty"`
+	// GroupCount is how many groups a swarm has that is made to last and addresses groups, 1 to jobs.MaxGroups. Of a run the input says, and of a swarm by
+	// agent Agents.
+	GroupCount int `yaml:"groups" json:"groups,omitempty"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
 	// Timestamp is the column that says when a row was observed; default "timestamp". By agent there is none.
@@ -180,8 +183,16 @@ func (s *Spec) ensureDefaults() {
 // ByAgent says that observations are for agents.
 func (s *Spec) ByAgent() bool { return s.Addressed == ByAgent }
 
-// Groups is how many groups a swarm has whose agents are addressed, 0 of others.
-func (s *Spec) Groups() int { return int(s.Agents / int64(s.AgentsPerGroup)) }
+// Groups is how many groups a swarm has; 0: the input of a run says.
+func (s *Spec) Groups() int {
+	if !s.ByAgent() {
+		return s.GroupCount
+	}
+	return int(s.Agents / int64(s.AgentsPerGroup))
+}
+
+// OfRun says that the swarm is that of a run: its input says how many groups it has, and its job is who writes its log.
+func (s *Spec) OfRun() bool { return s.Groups() == 0 }
 
 // candidates are the names that the cell gives what it votes for; nil: it has none.
 func (s *Spec) candidates() []string {
@@ -231,6 +242,8 @@ func (s *Spec) validate() (path []string, err error) {
 	seen := map[string]bool{s.Timestamp: true}
 	if s.ByAgent() {
 		seen[AgentColumn] = true
+	} else if s.GroupCount > 0 {
+		seen[GroupColumn] = true
 	}
 	for _, f := range s.Features {
 		if f == "" || seen[f] {
@@ -287,14 +300,20 @@ func (s *Spec) validate() (path []string, err error) {
 	return nil, nil
 }
 
-// AgentColumn is the column of an observation's agent, which no feature may be called by.
-const AgentColumn = "agent"
+// AgentColumn and GroupColumn are the columns of an observation's agent, or group, which no feature of a swarm that is made to last may be called by.
+const (
+	AgentColumn = "agent"
+	GroupColumn = "group"
+)
 
 // validateAgents is the part of validate about agents that are addressed, or not.
 func (s *Spec) validateAgents() (path []string, err error) {
 	if !s.ByAgent() {
 		if s.Agents != 0 {
 			return []string{"agents"}, fmt.Errorf("agents %d: the input says how many there are unless the swarm is addressed by agent: write addressed: agent, or leave it out", s.Agents)
+		}
+		if s.GroupCount < 0 || s.GroupCount > jobs.MaxGroups {
+			return []string{"groups"}, fmt.Errorf("groups %d: use 1 to %d, or leave it out for a run", s.GroupCount, jobs.MaxGroups)
 		}
 		return nil, nil
 	}
@@ -304,6 +323,8 @@ func (s *Spec) validateAgents() (path []string, err error) {
 		return []string{"agents"}, fmt.Errorf("agents %d: use a multiple of agents_per_group, %d, below 2^32", s.Agents, per)
 	case s.Agents/per > jobs.MaxGroups:
 		return []string{"agents"}, fmt.Errorf("agents %d: they are %d groups of %d, at most %d: use larger groups", s.Agents, s.Agents/per, per, jobs.MaxGroups)
+	case s.GroupCount != 0:
+		return []string{"groups"}, fmt.Errorf("groups %d: agents over agents_per_group says how many there are: leave it out", s.GroupCount)
 	case s.Timestamp != "":
 		return []string{"timestamp"}, fmt.Errorf("timestamp %q: observations of agents have none: leave it out", s.Timestamp)
 	case s.Vote.Rule == "weighted":

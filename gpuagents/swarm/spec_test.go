@@ -41,6 +41,19 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// TestGroups: a swarm whose groups are addressed has as many as its spec says, or is that of a run.
+func TestGroups(t *testing.T) {
+	for text, want := range map[string]int{"name: x\n": 0, "name: x\ngroups: 7\n": 7} {
+		s, err := Parse("a.yaml", []byte(text))
+		if err != nil || s.Groups() != want || s.OfRun() != (want == 0) {
+			t.Errorf("%q: %d groups, of a run %v: %v", text, s.Groups(), s.OfRun(), err)
+		}
+	}
+	if _, err := Parse("a.yaml", []byte("name: x\nfeatures: [group]\n")); err != nil { // of a run
+		t.Error(err)
+	}
+}
+
 func TestExamplesParse(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*/*.yaml")
 	if err != nil || len(files) < 3 {
@@ -116,6 +129,11 @@ func TestErrors(t *testing.T) {
 		"name: x\ncheckpoint:\n  entries: -2":               "a.yaml:3: checkpoint entries -2: use 1 to 1000000",
 		"name: x\nseed: -1":                                 "a.yaml: line 2: cannot unmarshal",
 		"name: x\nagents_per_group: 4096\npage_size: 64KiB": "a.yaml:3: layout: a group of 4096 agents needs a page of",
+
+		"name: x\ngroups: -1":                            "a.yaml:2: groups -1: use 1 to 134217728, or leave it out for a run",
+		"name: x\ngroups: 134217729":                     "a.yaml:2: groups 134217729: use 1 to",
+		"name: x\ngroups: 4\nfeatures: [group]":          `a.yaml:3: feature column "group" is empty or named twice`,
+		byAgent("groups: 2\nvote: {candidates: [a, b]}"): "a.yaml:4: groups 2: agents over agents_per_group says how many there are: leave it out",
 
 		"name: x\naddressed: agents":                                                        `a.yaml:2: addressed "agents": use group or agent`,
 		"name: x\nagents: 5":                                                                "a.yaml:2: agents 5: the input says how many there are",

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// groupColumns are those of a file of observations for groups.
+func groupColumns(spec *swarm.Spec) []string {
+	return append([]string{swarm.GroupColumn, spec.Timestamp}, spec.Features...)
+}
+
+// maxTimestamp bounds the text of a timestamp in bytes, which travels with its row.
+const maxTimestamp = 64
+
+// readGroupObservations reads a file of observations for groups whole: it is checked to its end before anything takes effect.
+func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, command.Usage("--input: %v", err)
+	}
+	defer f.Close()
+	o := &batch.Observations{Width: len(spec.Features)}
+	var clock cpuagents.Clock
+	latest := map[uint32]int64{} // by group
+	read := time.Now().UnixNano()
+	add := func(line int, get func(column string) (string, bool)) error {
+		bad := func(column, text, want string) error {
+			return jobs.Errorf(jobs.CodeInput, "%s:%d: column %s: %q is not %s", path, line, column, text, want)
+		}
+		text, ok := get(swarm.GroupColumn)
+		id, err := strconv.ParseUint(text, 10, 32)
+		if !ok || err != nil || id >= uint64(spec.Groups()) {
+			return bad(swarm.GroupColumn, text, fmt.Sprintf("a group, 0 to %d", spec.Groups()-1))
+		}
+		group := uint32(id)
+		text, _ = get(spec.Timestamp)
+		if unquoted := ""; strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &unquoted) == nil { // of a JSON object
+			text = unquoted
+		}
+		at, err := clock.Parse(text)
+		if len(text) > maxTimestamp || err != nil {
+			return bad(spec.Timestamp, text, "a time, such as 2006-01-02 15:04:05, RFC 3339, or unix seconds")
+		}
+		if before, seen := latest[group]; seen && at < before {
+			return bad(spec.Timestamp, text, "at or behind the time of the row before it of its group: sort the file by time")
+		}
+		latest[group] = at
+		o.Group, o.Row, o.Read = append(o.Group, group), append(o.Row, uint64(len(o.Row)+1)), append(o.Read, read)
+		o.Time, o.Timestamp = append(o.Time, at), append(o.Timestamp, text)
+		for i, name := range spec.Features {
+			text, ok := get(name)
+			v, err := strconv.ParseFloat(text, 64)
+			if !ok || err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxFloat32 {
+				return bad(name, text, "a number")
+			}
+			if o.Features = append(o.Features, float32(v)); i == 0 {
+				o.Value = append(o.Value, v)
+			}
+		}
+		return nil
+	}
+	if ext := filepath.Ext(path); ext == ".ndjson" || ext == ".jsonl" {
+		err = eachObject(path, f, add)
+	} else {
+		err = eachRecord(path, f, groupColumns(spec), add)
+	}
+	return o, err
+}
+
+// maxGroupRows is how many observations go into an entry of a swarm whose groups are addressed: as in the entries of a stream, so that the answer, which has up to
+// 64 bytes a row more and 4 for every candidate, is a message too.
+func (s *simulation) maxGroupRows() int {
+	return min(4096, (480<<10)/(64+maxTimestamp+4*len(s.spec.Features)))
+}
+
+// observeGroups hands observations over, in as many entries as that takes, and prints their decisions.
+func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
+	o, err := readGroupObservations(path, s.spec)
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "GROUP", "TIMESTAMP", "SCORE", "DECISION", "ROUND")
+	if err != nil {
+		return err
+	}
+	entries := 0
+	for first := 0; first < o.Len(); first += s.maxGroupRows() {
+		last := min(first+s.maxGroupRows(), o.Len())
+		part := &batch.Observations{
+			Group: o.Group[first:last], Row: o.Row[first:last], Time: o.Time[first:last], Read: o.Read[first:last], Features: o.Features[first*o.Width : last*o.Width],
+			Width: o.Width, Timestamp: o.Timestamp[first:last], Value: o.Value[first:last],
+		}
+		data, err := part.Encode()
+		if err == nil {
+			data, err = s.ask(cmd.Context(), jobs.EntryObserve, data, jobs.EntryDecide)
+		}
+		var d *batch.Decisions
+		if err == nil {
+			d, err = batch.DecodeDecisions(data)
+		}
+		if err != nil {
+			return fmt.Errorf("observations from number %d on (those before took effect): %w", first+1, err)
+		}
+		entries++
+		for i, g := range d.Group {
+			decision, counts := s.decided(d.Decision[i]), map[string]uint32{}
+			for c, n := range d.Counts[i*d.Candidates:][:d.Candidates] {
+				counts[s.decided(uint32(c))] = n
+			}
+			item := map[string]any{
+				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i], "counts": counts, "leader": d.Leader[i],
+			}
+			if err := p.item(item, g, d.Timestamp[i], d.Score[i], decision, d.Round[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%d observations in %d entries\n", o.Len(), entries)
+	return nil
+}
+
+// decided is the name of what a group has decided.
+func (s *simulation) decided(c uint32) string { return s.candidate(uint8(min(c, batch.NoVote))) }
