@@ -272,8 +272,10 @@ func TestGroupsQueryFuse(t *testing.T) {
 func customState(t *testing.T, d device.Device, types map[string]string, embedding []string) *state {
 	t.Helper()
 	of := customtest.Leaky(20)
-	spec := swarm.Spec{Name: "x", Cell: swarm.Cell{Kind: "custom", State: types, Embedding: embedding, Step: of.Step, Params: of.Params}, AgentsPerGroup: 37,
-		Features: []string{"a", "b"}, Vote: swarm.Vote{Candidates: of.Candidates, Rule: "weighted"}, PageSize: 64 << 10}
+	spec := swarm.Spec{
+		Name: "x", Cell: swarm.Cell{Kind: "custom", State: types, Embedding: embedding, Step: of.Step, Params: of.Params}, AgentsPerGroup: 37,
+		Features: []string{"a", "b"}, Vote: swarm.Vote{Candidates: of.Candidates, Rule: "weighted"}, PageSize: 64 << 10,
+	}
 	b, err := spec.Bind()
 	if err != nil {
 		t.Fatal(err)
@@ -301,10 +303,8 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 		for v, of := range l.Vars {
 			switch n := l.Slots * of.Width * l.Agents; {
 			case of.Group && of.Name == "round":
-				for slot, round := range device.Of[uint64](content[l.Offsets[v]:][:8*l.Slots]) {
-					if device.Of[uint64](content[l.Offsets[v]:])[slot] = round; slot%5 == 3 {
-						device.Of[uint64](content[l.Offsets[v]:])[slot] = 0
-					}
+				for slot, rounds := 3, device.Of[uint64](content[l.Offsets[v]:][:8*l.Slots]); slot < l.Slots; slot += 5 {
+					rounds[slot] = 0
 				}
 			case !of.Group && of.Elem == kernels.F32:
 				for i, all := 0, device.Of[float32](content[l.Offsets[v]:][:4*n]); i < n; i++ {

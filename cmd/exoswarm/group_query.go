@@ -73,18 +73,15 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 			}
 			one, all = numbers[0], numbers
 		}
-		switch {
-		case v.Width == 1:
-			state[v.Name] = one
-			parts = append(parts, fmt.Sprintf("%s %v", v.Name, one))
-		default:
-			state[v.Name] = all
-			shown := strings.Trim(fmt.Sprint(all), "[]")
-			if v.Width > longVariable {
-				shown = fmt.Sprintf("(%d)", v.Width)
-			}
-			parts = append(parts, v.Name+" "+shown)
+		if v.Width == 1 {
+			all = one
 		}
+		state[v.Name] = all
+		shown := strings.Trim(fmt.Sprint(all), "[]")
+		if v.Width > longVariable {
+			shown = fmt.Sprintf("(%d)", v.Width)
+		}
+		parts = append(parts, v.Name+" "+shown)
 	}
 	return state, strings.Join(parts, ", ")
 }

@@ -30,38 +30,38 @@ func findSimulation(ctx context.Context, c *natsq.Conn, name string, timeout tim
 	if err != nil {
 		return nil, err
 	}
-	all, err = named(all, name)
+	s, err := named(all, name)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range all {
-		if s.Err != nil {
-			return nil, s.Err
-		}
-		spec, err := swarm.FromJSON(s.Swarm.Spec)
-		if err != nil {
-			return nil, err
-		}
-		return &simulation{conn: c, name: s.ID, spec: spec, timeout: timeout, record: s.Swarm}, nil
+	if s.Err != nil {
+		return nil, s.Err
 	}
-	return nil, fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", name, jobs.ErrNotFound)
+	spec, err := swarm.FromJSON(s.Swarm.Spec)
+	if err != nil {
+		return nil, err
+	}
+	return &simulation{conn: c, name: s.ID, spec: spec, timeout: timeout, record: s.Swarm}, nil
 }
 
-// named are the swarms of an id or, where none has it, the one of a run with that name.
-func named(all []jobs.SwarmChange, name string) (found []jobs.SwarmChange, err error) {
+// named is the swarm of an id or, where none has it, that of the one run whose spec has the name.
+func named(all []jobs.SwarmChange, name string) (found jobs.SwarmChange, err error) {
 	var runs []string
 	for _, s := range all {
 		if s.ID == name {
-			return []jobs.SwarmChange{s}, nil
+			return s, nil
 		}
 		if s.Err == nil && s.Swarm.Name == name {
-			found, runs = append(found, s), append(runs, s.ID)
+			found, runs = s, append(runs, s.ID)
 		}
 	}
-	if len(runs) > 1 {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: %d runs have that name: use the id of one: %s", name, len(runs), strings.Join(runs, ", "))
+	switch len(runs) {
+	case 0:
+		return found, fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", name, jobs.ErrNotFound)
+	case 1:
+		return found, nil
 	}
-	return found, nil
+	return found, jobs.Errorf(jobs.CodeInvalid, "swarm %s: %d runs have that name: use the id of one: %s", name, len(runs), strings.Join(runs, ", "))
 }
 
 // create makes the swarm, asks it for one agent, and waits for that. A swarm that no process can serve is removed again.

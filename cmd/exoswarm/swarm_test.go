@@ -132,8 +132,8 @@ func TestSwarmCommands(t *testing.T) {
 		{2, `swarm fuse: by "": use group, vote or all`, []string{"fuse", "neurons"}},
 		{2, "fuse: nodes 2001: the swarm has 2000 groups", []string{"fuse", "neurons", "--by", "group", "--nodes", "2001"}},
 		{2, "--count 0: use 1 or more", []string{"tick", "neurons", "--count", "0"}},
-		{2, "--input is missing: name a file with the columns agent and current, gain", []string{"observe", "neurons"}},
-		{2, "addresses groups: those get their rows from exoswarm run", []string{"create", "-f", filepath.Join("..", "..", "examples", "telemetry", "swarm.yaml")}},
+		{2, "--input is missing: name a file with the columns agent, current, gain", []string{"observe", "neurons"}},
+		{2, "does not say how many groups there are: write groups: N, or hand it to exoswarm run", []string{"create", "-f", filepath.Join("..", "..", "examples", "telemetry", "swarm.yaml")}},
 	} {
 		_, errs := run(c.code, append([]string{"swarm"}, c.args...)...)
 		has(errs, c.want)
