@@ -207,12 +207,21 @@ func (m *memory) ready(ctx context.Context) error {
 	return m.open(ctx, nil)
 }
 
-// hostArena are the frames in host memory as an argument of kernels; without any, those on the device.
-func (m *memory) hostArena() device.Arg {
+// pinned are the frames in host memory, nil without any.
+func (m *memory) pinned() device.HostBuffer {
 	if m.host == nil {
-		return device.Ptr(m.arena)
+		return nil
 	}
 	frames, _ := m.host.Buffer(0)
+	return frames
+}
+
+// hostArena are the frames in host memory as an argument of kernels; without any, those on the device.
+func (m *memory) hostArena() device.Arg {
+	frames := m.pinned()
+	if frames == nil {
+		return device.Ptr(m.arena)
+	}
 	return device.Mapped(frames, 0, frames.Size())
 }
 

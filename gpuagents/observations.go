@@ -153,7 +153,13 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 	if a.torn != nil {
 		return Report{}, a.torn
 	}
-	ctx = a.waits(ctx) // a part of a batch is no state to be in
+	ctx = a.waits(ctx)                   // a part of a batch is no state to be in
+	if a.pending && o.parcel.on == nil { // a launch that nobody has waited for may still read its head
+		if err := a.stream.Sync(context.WithoutCancel(ctx)); err != nil { // the device bounds it
+			return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
+		}
+		a.pending = false
+	}
 	var sum Report
 	next := 0
 	if err := a.memory.each(ctx, o.sets, visit, func(i int) error {
@@ -192,13 +198,21 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p part, slot i
 	if err := a.memory.flush(a.frames); err != nil {
 		return err
 	}
-	of := func(section, bytes int) device.Arg {
-		return o.parcel.arg(section, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
+	if len(o.launches) == 1 && o.parcel.on == nil && p.n <= fewObservations && slot == 0 {
+		return a.replay(ctx, o.parcel, p.n)
 	}
-	n := device.Uint32(uint32(p.n))
-	step := append(a.head(true), of(ofIDs, 4), of(ofInputs, 4*a.cell.Features), n, of(ofVotes, 1), device.Ptr(a.scratch), a.memory.hostArena())
+	return a.putStep(o.parcel, p, uint32(p.n), slot)
+}
+
+// putStep puts the launches of launchStep into the stream. count is the number of observations, or kernels.AgentHeaded.
+func (a *Agents) putStep(in *parcel, p part, count uint32, slot int) error {
+	of := func(section, bytes int) device.Arg {
+		return in.arg(section, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
+	}
+	n, head := device.Uint32(count), in.arg(ofHead, 0, 8)
+	step := append(a.head(true), of(ofIDs, 4), of(ofInputs, 4*a.cell.Features), n, of(ofVotes, 1), device.Ptr(a.scratch), a.memory.hostArena(), head)
 	decide := append(a.head(false), of(ofIDs, 4), of(ofVotes, 1), n, device.Ptr(a.stamps), of(ofDecisions, 1),
-		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.hostArena())
+		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.hostArena(), head)
 	blocks, _, _ := a.cell.Shape()
 	if err := a.stream.Launch(a.step, a.shape(blocks, 128, (p.n+127)/128), step...); err != nil {
 		return err

@@ -6,20 +6,25 @@ import (
 	"fmt"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // parcel is memory that observations pass through on their way to the device and back: pinned, and the same again on the device, but for few of
-// them, which kernels read and write where they are on the host. Its sections are ids, inputs, votes and decisions.
+// them, which kernels read and write where they are on the host. Its sections are a head, ids, inputs, votes and decisions.
 type parcel struct {
 	host    device.HostBuffer
 	on      device.Buffer // nil: kernels use host
-	offsets [4]int64
+	offsets [5]int64
 	size    int64 // to the end of the last section
+
+	graph  device.Graph      // of a parcel of few: their launches, recorded; nil before the first
+	frames device.HostBuffer // memory.host of then
 }
 
 // The sections of a parcel.
 const (
-	ofIDs = iota
+	ofHead = iota // the observations, and the sequence number, of a launch that was recorded
+	ofIDs
 	ofInputs
 	ofVotes
 	ofDecisions
@@ -33,16 +38,20 @@ const parcelAlign = 256
 
 // parcelOf is a parcel for so many observations; give it back. Memory is taken anew where no parcel that was given back is large enough.
 func (a *Agents) parcelOf(n int) (p *parcel, err error) {
-	var offsets [4]int64
-	size := int64(0)
-	for i, bytes := range [4]int{4, 4 * a.cell.Features, 1, 1} {
-		offsets[i] = size
+	here := n <= a.few
+	if here && n <= fewObservations { // all of them have their sections at the same places
+		n = fewObservations
+	}
+	offsets := [5]int64{ofIDs: parcelAlign}
+	size := int64(parcelAlign)
+	for i, bytes := range [5]int{0, 4, 4 * a.cell.Features, 1, 1} {
+		if i > ofHead {
+			offsets[i] = size
+		}
 		size += (int64(n)*int64(bytes) + parcelAlign - 1) / parcelAlign * parcelAlign
 	}
-	size = max(size, parcelAlign)
-	here := n <= a.few
 	for i, p := range a.parcels {
-		if p.host.Size() >= size && (p.on == nil) == here {
+		if p.host.Size() >= size && (p.on == nil) == here && (p.graph == nil || n == fewObservations) {
 			a.parcels = append(a.parcels[:i], a.parcels[i+1:]...)
 			p.offsets, p.size = offsets, size
 			return p, nil
@@ -52,13 +61,16 @@ func (a *Agents) parcelOf(n int) (p *parcel, err error) {
 		return nil, err
 	}
 	p = &parcel{offsets: offsets, size: size}
-	if p.host, err = a.dev.AllocHost(size+size/2, "observations"); err != nil {
+	if n > fewObservations {
+		size += size / 2 // so that batches of like size take it once
+	}
+	if p.host, err = a.dev.AllocHost(size, "observations"); err != nil {
 		return nil, err
 	}
 	if here {
 		return p, nil
 	}
-	if p.on, err = a.dev.Alloc(size+size/2, "observations"); err != nil {
+	if p.on, err = a.dev.Alloc(size, "observations"); err != nil {
 		return nil, errors.Join(err, p.host.Close())
 	}
 	return p, nil
@@ -94,12 +106,35 @@ func (a *Agents) trim() error {
 	return nil
 }
 
-func (p *parcel) close() error {
-	err := p.host.Close()
+func (p *parcel) close() (err error) {
+	if p.graph != nil {
+		err = p.graph.Close()
+	}
+	err = errors.Join(err, p.host.Close())
 	if p.on != nil {
 		err = errors.Join(err, p.on.Close())
 	}
 	return err
+}
+
+// replay steps the first n observations of a parcel of few, and decides, by launches that were recorded: for the host that is one call.
+func (a *Agents) replay(ctx context.Context, p *parcel, n int) error {
+	if p.graph != nil && p.frames != a.memory.pinned() {
+		if err := errors.Join(a.stream.Sync(ctx), p.graph.Close()); err != nil {
+			return err
+		}
+		p.graph = nil
+	}
+	if p.graph == nil {
+		g, err := a.stream.Capture(func() error { return a.putStep(p, part{n: fewObservations}, kernels.AgentHeaded, 0) })
+		if err != nil {
+			return err
+		}
+		p.graph, p.frames = g, a.memory.pinned()
+	}
+	head := section[uint32](p, ofHead, 2)
+	head[0], head[1] = uint32(n), a.sequence
+	return a.stream.Replay(p.graph)
 }
 
 // section is that of n observations, in host memory.

@@ -94,9 +94,15 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	all := c.groups * c.layout.Agents
 	agents, inputs := c.observations(min(n, all))
 	votes := make([]byte, len(agents))
+	n, of := len(agents), []uint32{r.Uint32(), r.Uint32()} // of a launch, and of one that was recorded
+	if r.IntN(3) == 0 {
+		of = []uint32{uint32(n), uint32(sequence.Arg.Bits())}
+		n, sequence = kernels.AgentHeaded, Param{Arg: device.Uint32(r.Uint32())}
+	}
+	recorded := constant(device.Bytes(of))
 	if kernel != "step_decide" {
 		return append(head, constant(device.Bytes(c.table)), word(c.groups), constant(device.Bytes(agents)), constant(device.Bytes(inputs)),
-			word(len(agents)), changed(votes), kept, host)
+			word(n), changed(votes), kept, host, recorded)
 	}
 	stamps := make([]uint32, c.groups)
 	for i := range stamps {
@@ -110,8 +116,8 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	}
 	scratch[kernels.AgentStepped], scratch[kernels.AgentRefused] = r.Uint64N(100), r.Uint64N(100)
 	kept = changed(device.Bytes(scratch))
-	return append(head, word(c.groups), constant(device.Bytes(agents)), constant(votes), word(len(agents)),
-		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result, host)
+	return append(head, word(c.groups), constant(device.Bytes(agents)), constant(votes), word(n),
+		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result, host, recorded)
 }
 
 // sums are the arguments of agent_sums behind the parameters.

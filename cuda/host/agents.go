@@ -129,7 +129,11 @@ func agentStep(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 	agents, inputs, votes, scratch := Mem[uint32](b, 7), Mem[float32](b, 8), Mem[byte](b, 10), Mem[uint64](b, 11)
 	features := int(s.words[kernels.AgentFeatures])
 	held := make([]float32, features)
-	first, end := b.Part(uint64(b.Uint32(9)))
+	n := b.Uint32(9)
+	if n == kernels.AgentHeaded {
+		n = Mem[uint32](b, 13)[0]
+	}
+	first, end := b.Part(uint64(n))
 	for i := int(first); i < int(end); i++ {
 		votes[i] = kernels.AgentNoVote
 		group := int(agents[i]) / s.agents
@@ -174,7 +178,12 @@ func stepDecide(b *Block) {
 	s.host = Mem[byte](b, 14)
 	agents, votes, stamps, decisions := Mem[uint32](b, 6), Mem[byte](b, 7), Mem[uint32](b, 9), Mem[byte](b, 10)
 	scratch, sequence, result := Mem[uint64](b, 11), b.Uint32(12), Mem[uint64](b, 13)
-	first, end := b.Part(uint64(b.Uint32(8)))
+	n := b.Uint32(8)
+	if n == kernels.AgentHeaded {
+		head := Mem[uint32](b, 15)
+		n, sequence = head[0], head[1]
+	}
+	first, end := b.Part(uint64(n))
 	for i := int(first); i < int(end); i++ {
 		decisions[i] = kernels.AgentNoVote
 		if votes[i] == kernels.AgentNoVote {

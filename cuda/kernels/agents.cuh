@@ -166,6 +166,9 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
   *(volatile u64 *)&result[AGENT_DONE] = sequence;
 }
 
+// How many observations a sparse launch has: what it was told, or what its head says, of a launch that was recorded.
+__device__ __forceinline__ unsigned counted(unsigned count, const unsigned *head) { return count == AGENT_HEADED ? head[0] : count; }
+
 // Where an addressed agent is.
 struct Place {
   unsigned char *page;

@@ -52,6 +52,10 @@ const (
 // Ticks know frames on the device only, and so do launches of AgentSumsParams, to which it says that the page is nowhere.
 const AgentHostBit = 31
 
+// AgentHeaded in place of a number of observations says that it stands in the head of StepParams and DecideParams, and the sequence number behind
+// it: a launch that is recorded and replayed has the same arguments each time.
+const AgentHeaded = 1<<32 - 1
+
 // What a tick does with the votes that it counts, when a swarm is stepped in several launches.
 const (
 	AgentTickSilent  = iota // nothing: another tick of these pages follows
@@ -143,6 +147,7 @@ var StepParams = append(agentParams[:len(agentParams):len(agentParams)],
 	device.Param{Name: "votes", Kind: device.KindBuffer}, // out uint8[n]: a candidate, or AgentNoVote of what is refused
 	device.Param{Name: "scratch", Kind: device.KindBuffer},
 	device.Param{Name: "host", Kind: device.KindBuffer}, // frames in host memory, of page_bytes each; any memory if no entry says AgentHostBit
+	device.Param{Name: "head", Kind: device.KindBuffer}, // uint32[2]: n and sequence where n is AgentHeaded; else any memory
 )
 
 // DecideParams is the signature of step_decide.
@@ -161,7 +166,8 @@ var DecideParams = []device.Param{
 	{Name: "scratch", Kind: device.KindBuffer},
 	{Name: "sequence", Kind: device.KindUint32}, // not 0, and in no stamp
 	{Name: "result", Kind: device.KindBuffer},
-	{Name: "host", Kind: device.KindBuffer}, // as of the step
+	{Name: "host", Kind: device.KindBuffer}, // as of the step, and head
+	{Name: "head", Kind: device.KindBuffer},
 }
 
 // AgentSumsParams is the signature of agent_sums: to each of n sums it adds the embeddings of a run of agents, in the order of the run, one by one in

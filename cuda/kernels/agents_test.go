@@ -36,6 +36,7 @@ func TestAgentWordsAreCurrent(t *testing.T) {
 		{"AGENT_SPAN", AgentSpan},
 		{"AGENT_SPAN_LEAKY", AgentSpanLeaky},
 		{"AGENT_SPAN_GROUPS", AgentSpanGroups},
+		{"AGENT_HEADED", AgentHeaded},
 		{"AGENT_TICK_SILENT", AgentTickSilent},
 		{"AGENT_TICK_COUNT", AgentTickCount},
 		{"AGENT_TICK_PUBLISH", AgentTickPublish},

@@ -32,13 +32,14 @@ __device__ __forceinline__ u64 of_lane(u64 v, unsigned lane) {
 
 extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
 KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
-            const unsigned *table, unsigned groups, const unsigned *agents, const float *inputs, unsigned n, unsigned char *votes,
-            unsigned long long *scratch, unsigned char *host) {
+            const unsigned *table, unsigned groups, const unsigned *agents, const float *inputs, unsigned count, unsigned char *votes,
+            unsigned long long *scratch, unsigned char *host, const unsigned *head) {
   __shared__ Shared shared;
   __shared__ Sparse block;
   const Swarm s(pages, page_bytes, frames, layout, params, groups, host);
   const Net net(&shared, table, s.candidates);
   open_sparse(&block);
+  const unsigned n = counted(count, head);
   const unsigned lane = threadIdx.x % 32, features = params[AGENT_FEATURES];
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
   u64 first = ((u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * TILE;

@@ -3,12 +3,12 @@
 
 extern "C" __global__ void __launch_bounds__(256)
 leaky_step(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
-           const float *weights, unsigned groups, const unsigned *agents, const float *inputs, unsigned n, unsigned char *votes,
-           unsigned long long *scratch, unsigned char *host) {
+           const float *weights, unsigned groups, const unsigned *agents, const float *inputs, unsigned count, unsigned char *votes,
+           unsigned long long *scratch, unsigned char *host, const unsigned *head) {
   __shared__ Sparse block;
   const Swarm s(pages, page_bytes, frames, layout, params, groups, host);
   const Leaky cell(params);
-  const unsigned I = params[AGENT_FEATURES];
+  const unsigned I = params[AGENT_FEATURES], n = counted(count, head);
   open_sparse(&block);
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x) {
     const unsigned agent = agents[i];

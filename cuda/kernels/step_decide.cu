@@ -4,10 +4,11 @@
 
 extern "C" __global__ void __launch_bounds__(256)
 step_decide(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
-            unsigned groups, const unsigned *agents, const unsigned char *votes, unsigned n, unsigned *stamps, unsigned char *decisions,
-            unsigned long long *scratch, unsigned sequence, unsigned long long *result, unsigned char *host) {
+            unsigned groups, const unsigned *agents, const unsigned char *votes, unsigned count, unsigned *stamps, unsigned char *decisions,
+            unsigned long long *scratch, unsigned number, unsigned long long *result, unsigned char *host, const unsigned *head) {
   __shared__ bool last;
   const Swarm s(pages, page_bytes, frames, layout, params, groups, host);
+  const unsigned n = counted(count, head), sequence = count == AGENT_HEADED ? head[1] : number;
   const unsigned rule = params[AGENT_RULE], quorum = params[AGENT_QUORUM];
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x) {
     unsigned char outcome = AGENT_NO_VOTE;

@@ -211,8 +211,10 @@ int main(int, char **argv) {
         KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12]);
 #elif ARGS == 14
         KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13]);
-#else
+#elif ARGS == 15
         KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14]);
+#else
+        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14], p[15]);
 #endif
       });
     for (auto &t : threads) t.join();
