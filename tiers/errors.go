@@ -32,6 +32,8 @@ var (
 	ErrLocked = errors.New("store is open in another process")
 	// ErrUnavailable: the tier's breaker is open after failures; it is probed again by itself.
 	ErrUnavailable = errors.New("tier is unavailable")
+	// ErrMedium: the medium of a tier failed a read, or does not answer. The page may be there; trying again may help.
+	ErrMedium = errors.New("medium failed")
 	// ErrClosed: the store was closed before.
 	ErrClosed = errors.New("closed")
 	// ErrLeak: Close found pages still pinned.

@@ -173,11 +173,11 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// ParseSize reads a number of bytes with an optional unit B, KiB, MiB or GiB.
+// ParseSize reads a number of bytes with an optional unit B, KiB, MiB, GiB or TiB.
 func ParseSize(text string) (int64, error) {
 	digits := strings.TrimSpace(text)
 	unit := int64(1)
-	for name, size := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
+	for name, size := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40} {
 		if rest, ok := strings.CutSuffix(digits, name); ok {
 			digits, unit = strings.TrimSpace(rest), size
 			break

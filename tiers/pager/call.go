@@ -67,6 +67,11 @@ type disk struct {
 	puts    histogram
 }
 
+// leftAlone says that the tier's breaker is open.
+func (d *disk) leftAlone() error {
+	return fmt.Errorf("%s: %w: %w", d.Name, tiers.ErrUnavailable, tiers.ErrMedium)
+}
+
 // diskWorkers is how many calls run at once on each tier of the store: package pagestore's benchmarks reach the rate of
 // a disk with two, and codecs take a core each.
 const diskWorkers = 4
@@ -130,7 +135,7 @@ func (p *Pager) reclaim(c *call) {
 // begin hands a call to a tier of the store. The caller then waits for it with end.
 func (p *Pager) begin(ctx context.Context, kind callKind, d *disk, page uint64, buf []byte) (*call, error) {
 	if !d.breaker.allow(time.Now()) {
-		return nil, fmt.Errorf("%s: %w", d.Name, tiers.ErrUnavailable)
+		return nil, d.leftAlone()
 	}
 	c, _ := p.callPool.Get().(*call)
 	if c == nil {
@@ -200,7 +205,7 @@ func (p *Pager) end(c *call) (abandoned bool, err error) {
 	}
 	d.failed.Add(1)
 	d.breaker.trip(time.Now())
-	return true, fmt.Errorf("%s did not answer for %v: %w", d.Name, p.opts.Breaker.Stall, tiers.ErrUnavailable)
+	return true, fmt.Errorf("%s did not answer for %v: %w: %w", d.Name, p.opts.Breaker.Stall, tiers.ErrUnavailable, tiers.ErrMedium)
 }
 
 // report tells the breaker of a tier how a call on it ended. What concerns one page, or the caller, is no failure of the
@@ -267,7 +272,7 @@ func (p *Pager) beginPut(ctx context.Context, f *frame, from int) (*call, error)
 	var errs []error
 	for _, d := range p.disks[min(from, len(p.disks)):] {
 		if d.breaker.open(time.Now()) {
-			errs = append(errs, fmt.Errorf("%s: %w", d.Name, tiers.ErrUnavailable))
+			errs = append(errs, d.leftAlone())
 			continue
 		}
 		b, err := p.stage(ctx)

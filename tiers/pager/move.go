@@ -52,7 +52,7 @@ func (p *Pager) bring(ctx context.Context, g *group, m *memory, wait bool) {
 func (p *Pager) unreadable(page uint64) error {
 	tier, err := p.opts.Store.Where(page)
 	if err == nil && p.disks[tier].breaker.open(time.Now()) {
-		return fmt.Errorf("%s: %w", p.disks[tier].Name, tiers.ErrUnavailable)
+		return p.disks[tier].leftAlone()
 	}
 	return err
 }

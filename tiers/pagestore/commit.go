@@ -68,6 +68,11 @@ func (s *Store) commit(ctx context.Context, note []byte, movesOnly bool) (uint64
 			return epoch, &tiers.LostError{Pages: gone, Cause: tiers.ErrSync}
 		}
 	}
+	for i, d := range s.dirs { // Files that stay for now take room, and cost nobody a page.
+		if err := d.Trim(); err != nil {
+			s.fail(i, err)
+		}
+	}
 	// The epoch is durable. What a sweep that fails leaves is tried again after the next commit.
 	if marks := int64(s.index.Marks()); marks > max(s.sweepAt.Load(), s.pages.Load()) {
 		_ = s.sweep()

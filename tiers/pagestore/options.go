@@ -34,6 +34,9 @@ type Options struct {
 	// Key encrypts pages at rest with AES-GCM: 16, 24 or 32 bytes, or nil for none. It is fixed when the store is made.
 	// Page ids, epochs and the note are not encrypted.
 	Key []byte
+	// New says that no store is expected, or none that counts any more: where no index is found one is made, also while a directory
+	// cannot be read. Else Open refuses then, since the index may be there.
+	New bool
 }
 
 // Tier is one directory of a store.
@@ -52,7 +55,16 @@ type Tier struct {
 	// DiskReserve is how many bytes of the medium stay free for others and for the index: a full disk refuses pages
 	// before it is full. 0 means 64 MiB, below 0 means none.
 	DiskReserve int64
+	// Quota is what the tier shares with tiers of other stores on the same medium, beside its own Capacity; nil for nothing. Files count
+	// from Open until Close, the index does not.
+	Quota *Quota
 }
+
+// Quota is a number of bytes that several stores share: see segment.Quota.
+type Quota = segment.Quota
+
+// NewQuota is a quota of so many bytes.
+func NewQuota(capacity int64) *Quota { return segment.NewQuota(capacity) }
 
 // MinCapacity is the least capacity in bytes of a tier for pages of a size: one segment of one page, and the index,
 // which takes 115 MiB in BadgerDB.

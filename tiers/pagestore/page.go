@@ -142,6 +142,9 @@ func (s *Store) copyRecord(page uint64, e entry) (change, error) {
 func (s *Store) fetch(d *tierDir, page uint64, e entry, buf *buffer, body []byte) (segment.Header, []byte, error) {
 	whole := (int(e.loc().Blocks) - 1) * vfs.BlockSize
 	err := d.Read(e.loc(), buf.record(body[:whole]))
+	if err != nil {
+		err = fmt.Errorf("%w: %w", tiers.ErrMedium, err)
+	}
 	var h segment.Header
 	var stored []byte
 	if err == nil {

@@ -56,7 +56,15 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Fill is the part of a tier's capacity, less what the index may take of it, that records use: 0 to 1.
+// Usage is what the files of a tier hold, those of no tier nothing. It takes time in proportion to the number of files.
+func (s *Store) Usage(tier int) segment.Usage {
+	if tier < 0 || tier >= len(s.dirs) {
+		return segment.Usage{}
+	}
+	return s.dirs[tier].Usage()
+}
+
+// Fill is the part of a tier's capacity, less what the index may take of it, or of its quota, that records use: 0 to 1.
 func (s *Store) Fill(tier int) float64 {
 	if tier < 0 || tier >= len(s.dirs) {
 		return 0
@@ -65,5 +73,6 @@ func (s *Store) Fill(tier int) float64 {
 	if room <= 0 {
 		return 1
 	}
-	return min(float64(s.dirs[tier].Usage().SlotBytes)/float64(room), 1)
+	u := s.dirs[tier].Usage()
+	return max(min(float64(u.SlotBytes)/float64(room), 1), s.opts.Tiers[tier].Quota.Fill(u))
 }

@@ -202,7 +202,7 @@ func (s *Store) openIndex() (damage, err error) {
 	reset, apply := s.takeIn()
 	x, st, err := index.Open(s.indexOptions(), reset, apply)
 	switch {
-	case errors.Is(err, index.ErrNone) && len(s.unread) > 0: // It may lie there: a new one would hide it.
+	case errors.Is(err, index.ErrNone) && len(s.unread) > 0 && !s.opts.New: // It may lie there: a new one would hide it.
 		return nil, fmt.Errorf("no index in the directories that can be read: %w", s.unreadable())
 	case errors.Is(err, index.ErrNone):
 		return nil, s.create()
@@ -287,7 +287,7 @@ func (s *Store) openSegments(damage error) error {
 		}
 		opts := segment.Options{
 			FS: s.opts.FS, Path: t.Dir, Store: s.id, Tier: uint8(i), PageSize: s.opts.PageSize,
-			SegmentBytes: t.SegmentBytes, Capacity: t.Capacity, Reserve: s.indexReserve, DiskReserve: t.DiskReserve,
+			SegmentBytes: t.SegmentBytes, Capacity: t.Capacity, Reserve: s.indexReserve, Quota: t.Quota, DiskReserve: t.DiskReserve,
 		}
 		var d *segment.Dir
 		err = s.unread[i]

@@ -40,6 +40,8 @@ type Options struct {
 	Capacity int64
 	// Reserve returns the bytes of Capacity that segments leave to the index at this moment.
 	Reserve func() int64
+	// Quota is what other directories on the same medium share with this one; nil for none.
+	Quota *Quota
 	// DiskReserve is how many bytes of the medium stay free: a segment is not made when it would take them.
 	DiskReserve int64
 }
@@ -75,7 +77,10 @@ func Open(opts Options) (*Dir, error) {
 		if !ok {
 			continue
 		}
-		if err := d.openSegment(name, number); err != nil {
+		before := d.bytes
+		err := d.openSegment(name, number)
+		opts.Quota.Hold(d.bytes - before)
+		if err != nil {
 			return nil, errors.Join(fmt.Errorf("segment %s: %w", filepath.Join(opts.Path, name), err), d.Close())
 		}
 	}
@@ -126,6 +131,8 @@ func (d *Dir) Close() error {
 		errs = append(errs, s.file.Close())
 	}
 	d.segments, d.classes = map[uint32]*segment{}, map[int][]*segment{}
+	d.opts.Quota.Give(d.bytes)
+	d.bytes = 0
 	return errors.Join(errs...)
 }
 

@@ -190,5 +190,6 @@ func (d *Dir) removeSegment(number uint32) error {
 	d.unlist(s)
 	delete(d.segments, number)
 	d.bytes -= size
+	d.opts.Quota.Give(size)
 	return s.file.Close()
 }

@@ -153,7 +153,8 @@ func (d *Dir) addSegment(class int) error {
 	if d.next > MaxSegment {
 		return fmt.Errorf("segment numbers are used up: %w", tiers.ErrFull)
 	}
-	room := d.opts.Capacity - d.opts.Reserve() - d.bytes
+	own := func() int64 { return d.opts.Quota.left(d.opts.Capacity - d.opts.Reserve() - d.bytes) }
+	room := own()
 	for number, s := range d.segments {
 		if room >= h.length() {
 			break
@@ -162,14 +163,14 @@ func (d *Dir) addSegment(class int) error {
 			if err := d.removeSegment(number); err != nil {
 				return err
 			}
-			room += s.length()
+			room = own()
 		}
 	}
 	if room < h.length() {
 		// The last piece of the cap may be shorter than a whole segment.
 		h.slots = int((room - 2*vfs.BlockSize) / slot)
 		if h.slots < 1 {
-			return fmt.Errorf("%d of %d bytes in use: %w", d.bytes, d.opts.Capacity, tiers.ErrFull)
+			return fmt.Errorf("%d of %d bytes in use, %d left: %w", d.bytes, d.opts.Capacity, max(room, 0), tiers.ErrFull)
 		}
 	}
 	free, err := d.opts.FS.Free(d.opts.Path)
@@ -179,7 +180,30 @@ func (d *Dir) addSegment(class int) error {
 	if free < h.length()+d.opts.DiskReserve {
 		return fmt.Errorf("disk has %d bytes free and %d are kept in reserve: %w", free, d.opts.DiskReserve, tiers.ErrFull)
 	}
-	return d.createSegment(h)
+	if !d.opts.Quota.take(h.length()) {
+		return fmt.Errorf("another directory has taken the last of %d bytes: %w", d.opts.Quota.Capacity(), tiers.ErrFull)
+	}
+	if err := d.createSegment(h); err != nil {
+		d.opts.Quota.Give(h.length())
+		return err
+	}
+	return nil
+}
+
+// Trim removes the files without a record when the quota is short, so that other directories have the room.
+func (d *Dir) Trim() error {
+	if d.down != nil || !d.opts.Quota.short() {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for number, s := range d.segments {
+		if s.slots > 0 && s.free == s.slots && !s.draining {
+			errs = append(errs, d.removeSegment(number))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Free gives a slot back. The caller guarantees that no durable index entry points to it.
