@@ -90,6 +90,8 @@ type Agent struct {
 	fleet  *fleet
 	shards atomic.Int32 // served now
 
+	stumbles stumbles
+
 	mu     sync.Mutex
 	swarms map[string]*serving // by id
 }

@@ -8,21 +8,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
 // Checkpoints is where an agent keeps the state of its shards from one process to the next. Methods may be called from
 // several goroutines. What is kept only saves time: an agent without it, or with an old one, replays the log.
 type Checkpoints interface {
 	// Open opens what is kept of a shard, or makes room for so many pages of pageSize bytes. It fails with
-	// tiers.ErrLocked while another process has it open. The caller closes it.
+	// tiers.ErrLocked while another process has it open. The caller closes it. What it opens may be Layered.
 	Open(swarm string, shard, pageSize, pages int) (PageStore, error)
-	// Remove deletes what is kept of a shard that is not open. Nothing there is no error.
+	// Remove deletes what is kept of a shard that is not open, wherever it can. Nothing there is no error.
 	Remove(swarm string, shard int) error
-	// Shards lists what is kept.
+	// Shards lists what is kept, also beside an error, which says what could not be looked at.
 	Shards() ([]ShardID, error)
 }
 
@@ -37,6 +39,25 @@ type ShardID struct {
 type PageStore interface {
 	tiers.Store
 	Close() error
+}
+
+// Layered is a PageStore that says of its tiers how pages leave them and what they hold. Without it pages stay in the tier that they were
+// put into, as long as there is room.
+type Layered interface {
+	PageStore
+	// Disks are the tiers, in their order.
+	Disks() []pager.Disk
+	// Holds is what a tier holds now.
+	Holds(tier int) TierUsage
+}
+
+// TierUsage is what a tier of a store holds.
+type TierUsage struct {
+	// Pages counts records, and Bytes what they take on the medium. A page that is written or moved has two until that is committed.
+	Pages int
+	Bytes int64
+	// Fill is the part of the tier's room that is in use, 0 to 1; of a room that several stores share, it counts what all of them take.
+	Fill float64
 }
 
 // positionVersion is the version of the note and of what the pages beside it are.
@@ -73,6 +94,8 @@ type checkpoint struct {
 	store   PageStore // nil when it cannot be used
 	log     *slog.Logger
 	saved   func(err error, took time.Duration) // is told of every checkpoint
+	stumble func() (times int)                  // counts a read that failed since the last checkpoint
+	upright func()                              // forgets them
 	meaning string                              // of the pages: about.meaning
 	base    uint64                              // entries before it may be gone
 
@@ -97,6 +120,8 @@ func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, log *slog
 		open:    func() (PageStore, error) { return a.o.Checkpoints.Open(s.ID, shard, m.pageBytes, len(m.dirty)) },
 		drop:    func() error { return a.o.Checkpoints.Remove(s.ID, shard) },
 		saved:   func(err error, took time.Duration) { a.o.Metrics.saved(of.cell, err, took) },
+		stumble: func() int { return a.stumbles.add(ShardID{s.ID, shard}) },
+		upright: func() { a.stumbles.forget(ShardID{s.ID, shard}) },
 		meaning: of.meaning,
 		log:     log, entries: uint64(of.every.Entries), ticker: time.NewTicker(time.Duration(of.every.Interval)), ended: time.Now(),
 	}
@@ -121,14 +146,57 @@ func (k *checkpoint) discard(why error) {
 		}
 		k.store = nil
 	}
-	err := k.drop()
-	if err == nil {
-		k.store, err = k.open()
+	k.upright()
+	// What a medium that fails does not let go must not keep the shard from the others.
+	if err := k.drop(); err != nil {
+		k.log.Warn("removing a checkpoint", "error", err)
+	}
+	var err error
+	if k.store, err = k.open(); err == nil && len(k.store.Pages()) > 0 {
+		err = errors.Join(errors.New("it cannot be removed"), k.store.Close())
 	}
 	if err != nil {
 		k.store = nil
 		k.log.Error("no checkpoints of this shard", "error", err)
 	}
+}
+
+// stumbles is how often the pages of shards could not be read since their last checkpoints.
+type stumbles struct {
+	mu sync.Mutex
+	of map[ShardID]int
+}
+
+// add counts once more, and returns how often it was.
+func (s *stumbles) add(id ShardID) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil {
+		s.of = map[ShardID]int{}
+	}
+	s.of[id]++
+	return s.of[id]
+}
+
+func (s *stumbles) forget(id ShardID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.of, id)
+}
+
+// mostStumbles is how often a shard goes back to its checkpoint because a medium does not read a page, a second after the last time,
+// before it starts from its log without: as often as a disk fails before the pager leaves it alone.
+const mostStumbles = 3
+
+// worthless says of an error whether the checkpoint is of no use any more: it is damaged, or could not be read again and again.
+func (k *checkpoint) worthless(err error) bool {
+	switch {
+	case errors.Is(err, ErrDevice):
+		return false
+	case damaged(err):
+		return true
+	}
+	return errors.Is(err, tiers.ErrMedium) && k.stumble() >= mostStumbles
 }
 
 // restore opens the pages as they are in the last checkpoint and returns a reader of the entries behind it. It is the state of a shard
@@ -187,7 +255,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 	switch {
 	case ctx.Err() != nil: // the agent drains, or has lost the shard: that says nothing against what is kept
 		return nil, context.Cause(ctx)
-	case errors.Is(err, ErrDevice):
+	case errors.Is(err, ErrDevice), errors.Is(err, tiers.ErrMedium) && !k.worthless(err):
 		return nil, err
 	}
 	if err := st.pages().shut(); err != nil {
@@ -214,7 +282,7 @@ func (k *checkpoint) start(ctx context.Context, st population, in jobs.Log) (job
 
 // spoiled throws away what is kept when the state cannot be read from it any more. The shard then starts again.
 func (k *checkpoint) spoiled(st population, err error) error {
-	if k == nil || k.store == nil || !damaged(err) {
+	if k == nil || k.store == nil || err == nil || !k.worthless(err) {
 		return err
 	}
 	if serr := st.pages().shut(); serr != nil {
@@ -284,6 +352,7 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 		return nil
 	}
 	k.stored = k.last.Seq
+	k.upright()
 	k.log.Debug("checkpoint stored", "entry", k.stored, "pages", pages, "took", time.Since(begun))
 	return nil
 }
@@ -308,9 +377,8 @@ func (a *Agent) sweepCheckpoints(ctx context.Context) {
 		return
 	}
 	shards, err := a.o.Checkpoints.Shards()
-	if err != nil {
+	if err != nil { // of some tiers
 		a.o.Logger.Warn("listing checkpoints", "error", err)
-		return
 	}
 	for _, id := range shards {
 		if _, err := a.o.Queue.Log(id.Swarm, id.Shard, jobs.In).Last(ctx); errors.Is(err, jobs.ErrNotFound) {
@@ -324,6 +392,7 @@ func (a *Agent) removeCheckpoint(id ShardID) {
 	if a.o.Checkpoints == nil {
 		return
 	}
+	a.stumbles.forget(id)
 	if err := a.o.Checkpoints.Remove(id.Swarm, id.Shard); err != nil {
 		a.o.Logger.Warn("removing a checkpoint", "swarm", id.Swarm, "shard", id.Shard, "error", err)
 	}

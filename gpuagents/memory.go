@@ -115,6 +115,9 @@ func (m *memory) open(ctx context.Context, store PageStore) error {
 	if store != nil {
 		o.Store = store
 	}
+	if s, ok := store.(Layered); ok {
+		o.Disks = s.Disks() // pages in the store sink by these; those in memory go when there is need of their frames
+	}
 	if !m.resident {
 		if err := m.takeHost(store != nil); err != nil {
 			return err
@@ -128,7 +131,7 @@ func (m *memory) open(ctx context.Context, store PageStore) error {
 		return fmt.Errorf("pages: %w", err)
 	}
 	m.pager = p
-	m.counts.opened(p)
+	m.counts.opened(p, store)
 	if store == nil {
 		return nil
 	}

@@ -13,20 +13,22 @@ import (
 // one collects nothing. Its methods may be called from several goroutines.
 type pageMetrics struct {
 	mu    sync.Mutex
-	open  map[*pager.Pager]struct{}
+	open  map[*pager.Pager]Layered // and the store below it, nil where that does not say what it holds
 	ended pageCounts
 
-	pages, hits, misses, moves *prometheus.Desc
+	pages, hits, misses, moves                            *prometheus.Desc
+	stored, storedBytes, ratio, fill, failures, leftAlone *prometheus.Desc
 }
 
 // pageCounts are sums over pagers.
 type pageCounts struct {
 	hits, misses map[string]uint64    // by tier
 	moves        map[[3]string]uint64 // by tier, tier and reason
+	failures     map[string]uint64    // by tier of the store
 }
 
 func newPageCounts() pageCounts {
-	return pageCounts{map[string]uint64{}, map[string]uint64{}, map[[3]string]uint64{}}
+	return pageCounts{map[string]uint64{}, map[string]uint64{}, map[[3]string]uint64{}, map[string]uint64{}}
 }
 
 // add takes in the counters of a pager.
@@ -38,6 +40,9 @@ func (c pageCounts) add(st pager.Stats) {
 	for _, m := range st.Migrations {
 		c.moves[[3]string{m.From, m.To, m.Reason}] += m.Pages
 	}
+	for _, d := range st.Store {
+		c.failures[d.Name] += d.Errors
+	}
 }
 
 func newPageMetrics() *pageMetrics {
@@ -45,22 +50,29 @@ func newPageMetrics() *pageMetrics {
 		return prometheus.NewDesc("exoswarm_swarm_"+name, help, labels, nil)
 	}
 	return &pageMetrics{
-		open: map[*pager.Pager]struct{}{}, ended: newPageCounts(),
+		open: map[*pager.Pager]Layered{}, ended: newPageCounts(),
 		pages:  desc("pages", "Pages of swarms in a tier of memory: gpu, the device, or cpu, the host.", "tier"),
 		hits:   desc("page_hits_total", "Pages that were where they were needed.", "tier"),
 		misses: desc("page_misses_total", "Pages that had to be brought to where they were needed.", "tier"),
 		moves:  desc("page_moves_total", "Pages that went from one tier to another, by the reason.", "from", "to", "reason"),
+
+		stored:      desc("stored_pages", "Pages that have their durable copy in a tier on disk, whether they are in memory or not.", "tier"),
+		storedBytes: desc("stored_bytes", "Bytes that these take on the medium.", "tier"),
+		ratio:       desc("stored_compression_ratio", "How many times longer these pages are than what they take.", "tier"),
+		fill:        desc("tier_fill_ratio", "Part of a tier on disk that is in use, as the swarm sees it that sees the most.", "tier"),
+		failures:    desc("tier_failures_total", "Reads, writes and moves of pages that failed in a tier on disk.", "tier"),
+		leftAlone:   desc("tier_left_alone_shards", "Shards that leave a tier on disk alone because it failed.", "tier"),
 	}
 }
 
 // opened and closed say when a pager is asked: between the two.
-func (p *pageMetrics) opened(pages *pager.Pager) {
+func (p *pageMetrics) opened(pages *pager.Pager, store PageStore) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.open[pages] = struct{}{}
+	p.open[pages], _ = store.(Layered)
 }
 
 func (p *pageMetrics) closed(pages *pager.Pager) {
@@ -75,33 +87,84 @@ func (p *pageMetrics) closed(pages *pager.Pager) {
 
 // Describe implements prometheus.Collector.
 func (p *pageMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{p.pages, p.hits, p.misses, p.moves} {
+	for _, d := range []*prometheus.Desc{p.pages, p.hits, p.misses, p.moves, p.stored, p.storedBytes, p.ratio, p.fill, p.failures, p.leftAlone} {
 		out <- d
 	}
+}
+
+// onDisk is what a tier of stores holds.
+type onDisk struct {
+	pages         int
+	bytes, length int64
+	fill          float64
+	leftAlone     int
+}
+
+// collectStores adds up what the stores of open pagers hold, by tier.
+func (p *pageMetrics) collectStores(stats map[*pager.Pager]pager.Stats) map[string]onDisk {
+	sums := map[string]onDisk{}
+	for pages, store := range p.open {
+		for i, d := range stats[pages].Store {
+			sum := sums[d.Name]
+			if d.Open {
+				sum.leftAlone++
+			}
+			if store != nil {
+				u := store.Holds(i)
+				sum.pages += u.Pages
+				sum.bytes += u.Bytes
+				sum.length += int64(u.Pages) * int64(store.PageSize())
+				sum.fill = max(sum.fill, u.Fill)
+			}
+			sums[d.Name] = sum
+		}
+	}
+	return sums
 }
 
 // Collect implements prometheus.Collector.
 func (p *pageMetrics) Collect(out chan<- prometheus.Metric) {
 	p.mu.Lock()
-	all, held := pageCounts{maps.Clone(p.ended.hits), maps.Clone(p.ended.misses), maps.Clone(p.ended.moves)}, map[string]int{}
+	all := pageCounts{maps.Clone(p.ended.hits), maps.Clone(p.ended.misses), maps.Clone(p.ended.moves), maps.Clone(p.ended.failures)}
+	held, stats := map[string]int{}, map[*pager.Pager]pager.Stats{}
 	for pages := range p.open {
 		st := pages.Stats()
+		stats[pages] = st
 		all.add(st)
 		for _, m := range st.Memory {
 			held[m.Name] += m.Frames - m.Free
 		}
 	}
+	stores := p.collectStores(stats)
 	p.mu.Unlock()
+	gauge := func(d *prometheus.Desc, v float64, tier string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, tier)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
 	for tier, n := range held {
-		out <- prometheus.MustNewConstMetric(p.pages, prometheus.GaugeValue, float64(n), tier)
+		gauge(p.pages, float64(n), tier)
+	}
+	for tier, s := range stores {
+		gauge(p.stored, float64(s.pages), tier)
+		gauge(p.storedBytes, float64(s.bytes), tier)
+		if s.bytes > 0 {
+			gauge(p.ratio, float64(s.length)/float64(s.bytes), tier)
+		}
+		gauge(p.fill, s.fill, tier)
+		gauge(p.leftAlone, float64(s.leftAlone), tier)
 	}
 	for tier, n := range all.hits {
-		out <- prometheus.MustNewConstMetric(p.hits, prometheus.CounterValue, float64(n), tier)
+		counter(p.hits, n, tier)
 	}
 	for tier, n := range all.misses {
-		out <- prometheus.MustNewConstMetric(p.misses, prometheus.CounterValue, float64(n), tier)
+		counter(p.misses, n, tier)
+	}
+	for tier, n := range all.failures {
+		counter(p.failures, n, tier)
 	}
 	for move, n := range all.moves {
-		out <- prometheus.MustNewConstMetric(p.moves, prometheus.CounterValue, float64(n), move[:]...)
+		counter(p.moves, n, move[:]...)
 	}
 }

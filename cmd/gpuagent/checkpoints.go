@@ -4,79 +4,216 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// checkpoints keeps a page store a shard in a folder: SWARM.SHARD below it. It implements gpuagents.Checkpoints.
-type checkpoints struct{ dir string }
+// checkpoints keeps a page store a shard, over all tiers: SWARM.SHARD in the folder of each. It implements gpuagents.Checkpoints.
+type checkpoints struct {
+	fs    vfs.FS // nil: the operating system's
+	tiers []*storeTier
 
-// maxSegment bounds a segment file of a checkpoint.
-const maxSegment = 64 << 20
+	mu      sync.Mutex
+	removed map[string]bool    // shards of which nothing is to count that may still be somewhere
+	idle    map[string][]int64 // by shard that is not open: bytes of its folders, by tier
+}
+
+// newCheckpoints looks what is in the tiers' folders already, the fastest tier first.
+func newCheckpoints(tiers ...*storeTier) *checkpoints {
+	c := &checkpoints{tiers: tiers, removed: map[string]bool{}, idle: map[string][]int64{}}
+	ids, _ := c.Shards() // a folder that cannot be read holds nothing that is known of
+	for _, id := range ids {
+		if name, err := folder(id.Swarm, id.Shard); err == nil {
+			c.rest(name)
+		}
+	}
+	return c
+}
+
+// Sizes of a shard's store.
+const (
+	// maxSegment bounds a segment file, unless a tier is so large that it would have too many of them open.
+	maxSegment = 64 << 20
+	// mostSegments is how many files a full tier has about; each is open.
+	mostSegments = 4096
+	// indexBytes is room in the index for a page and for what is remembered of its former places.
+	indexBytes = 1 << 10
+)
 
 // Open implements gpuagents.Checkpoints.
-func (c checkpoints) Open(swarm string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
-	dir, err := c.path(swarm, shard)
+func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
+	name, err := folder(swarm, shard)
 	if err != nil {
 		return nil, err
 	}
-	// A commit may replace every page before the old ones come free; a third copy is room for segments that are not full.
 	record := int64(pageSize + vfs.BlockSize)
 	all := record * int64(pages)
-	o := pagestore.Options{PageSize: pageSize, Tiers: []pagestore.Tier{{
-		Name: "checkpoint", Dir: dir, SegmentBytes: max(min(2*all, maxSegment), record),
-	}}}
-	o.Tiers[0].Capacity = o.MinCapacity() + 3*all + 2*o.Tiers[0].SegmentBytes + indexBytes*int64(pages)
+	o := pagestore.Options{FS: c.fs, PageSize: pageSize}
+	index := o.MinCapacity() + indexBytes*int64(pages)
+	for _, t := range c.tiers {
+		p := pagestore.Tier{Name: t.name, Dir: filepath.Join(t.dir, name), Codec: t.codec, Quota: t.quota}
+		p.SegmentBytes = max(min(2*all, max(maxSegment, t.capacity/mostSegments)), record)
+		p.Capacity = t.capacity
+		if t.quota == nil {
+			// A commit may replace every page before the old ones come free; a third copy is room for segments that are not full.
+			p.Capacity = index + 3*all + 2*p.SegmentBytes
+		}
+		o.Tiers = append(o.Tiers, p)
+	}
+	c.mu.Lock()
+	o.New = c.removed[name]
+	c.mu.Unlock()
+	c.wake(name)
 	s, err := pagestore.Open(o)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint in %s: %w", dir, err)
+		c.rest(name)
+		return nil, fmt.Errorf("checkpoint %s: %w", name, err)
 	}
-	return s, nil
+	c.mu.Lock()
+	delete(c.removed, name)
+	c.mu.Unlock()
+	c.tiers[0].quota.Hold(index)
+	return &store{Store: s, of: c, name: name, index: index}, nil
 }
 
-// indexBytes is room in the index for a page and for what is remembered of its former places.
-const indexBytes = 1 << 10
+// store is the open store of a shard. It implements gpuagents.Layered.
+type store struct {
+	*pagestore.Store
+	of    *checkpoints
+	name  string
+	index int64 // bytes that its index may take
+	once  sync.Once
+	err   error
+}
+
+var _ gpuagents.Layered = (*store)(nil)
+
+// Disks implements gpuagents.Layered.
+func (s *store) Disks() []pager.Disk {
+	var disks []pager.Disk
+	for _, t := range s.of.tiers {
+		disks = append(disks, pager.Disk{Name: t.name, MaxIdle: t.age})
+	}
+	return disks
+}
+
+// Holds implements gpuagents.Layered.
+func (s *store) Holds(tier int) gpuagents.TierUsage {
+	u := s.Usage(tier)
+	return gpuagents.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: s.Fill(tier)}
+}
+
+// Close implements gpuagents.PageStore.
+func (s *store) Close() error {
+	s.once.Do(func() {
+		s.err = s.Store.Close()
+		s.of.tiers[0].quota.Give(s.index)
+		s.of.rest(s.name)
+	})
+	return s.err
+}
+
+// rest has the folders of a shard that is not open count against the tiers' capacities, and wake has them count no more: its store does.
+func (c *checkpoints) rest(name string) {
+	c.wake(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var taken []int64
+	for _, t := range c.tiers {
+		n := int64(0)
+		if t.quota != nil {
+			n = length(filepath.Join(t.dir, name))
+			t.quota.Hold(n)
+		}
+		taken = append(taken, n)
+	}
+	c.idle[name] = taken
+}
+
+func (c *checkpoints) wake(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, n := range c.idle[name] {
+		c.tiers[i].quota.Give(n)
+	}
+	delete(c.idle, name)
+}
+
+// length is how long the files below a folder are together, as far as it can be read.
+func length(dir string) (sum int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // What cannot be read is not known of.
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			sum += info.Size()
+		}
+		return nil
+	})
+	return sum
+}
 
 // Remove implements gpuagents.Checkpoints.
-func (c checkpoints) Remove(swarm string, shard int) error {
-	dir, err := c.path(swarm, shard)
+func (c *checkpoints) Remove(swarm string, shard int) error {
+	name, err := folder(swarm, shard)
 	if err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
-}
-
-// Shards implements gpuagents.Checkpoints.
-func (c checkpoints) Shards() ([]gpuagents.ShardID, error) {
-	entries, err := os.ReadDir(c.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var ids []gpuagents.ShardID
-	for _, e := range entries {
-		swarm, number, _ := strings.Cut(e.Name(), ".")
-		shard, err := strconv.Atoi(number)
-		if err == nil && jobs.CheckID("swarm id", swarm) == nil && e.Name() == fmt.Sprintf("%s.%d", swarm, shard) {
-			ids = append(ids, gpuagents.ShardID{Swarm: swarm, Shard: shard})
+	c.mu.Lock()
+	c.removed[name] = true
+	c.mu.Unlock()
+	var errs []error
+	for _, t := range c.tiers {
+		if err := os.RemoveAll(filepath.Join(t.dir, name)); err != nil {
+			errs = append(errs, fmt.Errorf("tier %s: %w", t.name, err))
 		}
 	}
-	return ids, nil
+	c.wake(name)
+	if len(errs) > 0 {
+		c.rest(name)
+	}
+	return errors.Join(errs...)
 }
 
-// path is the folder of a shard. The id comes from the queue: one that would lead elsewhere is refused.
-func (c checkpoints) path(swarm string, shard int) (string, error) {
+// Shards implements gpuagents.Checkpoints: what is kept in any tier. An error says which could not be listed.
+func (c *checkpoints) Shards() ([]gpuagents.ShardID, error) {
+	found := map[string]gpuagents.ShardID{}
+	var errs []error
+	for _, t := range c.tiers {
+		entries, err := os.ReadDir(t.dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("tier %s: %w", t.name, err))
+		}
+		for _, e := range entries {
+			swarm, number, _ := strings.Cut(e.Name(), ".")
+			shard, err := strconv.Atoi(number)
+			if name, ferr := folder(swarm, shard); err == nil && ferr == nil && e.Name() == name {
+				found[name] = gpuagents.ShardID{Swarm: swarm, Shard: shard}
+			}
+		}
+	}
+	var ids []gpuagents.ShardID
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		ids = append(ids, found[name])
+	}
+	return ids, errors.Join(errs...)
+}
+
+// folder is the name of a shard's folders. The id comes from the queue: one that would lead elsewhere is refused.
+func folder(swarm string, shard int) (string, error) {
 	if err := jobs.CheckID("swarm id", swarm); err != nil {
 		return "", err
 	}
-	return filepath.Join(c.dir, fmt.Sprintf("%s.%d", swarm, shard)), nil
+	return fmt.Sprintf("%s.%d", swarm, shard), nil
 }

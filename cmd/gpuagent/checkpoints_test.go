@@ -29,6 +29,9 @@ import (
 
 func TestMain(m *testing.M) { leak.Check(m) }
 
+// checkpointsIn are checkpoints in a folder.
+func checkpointsIn(dir string) *checkpoints { return newCheckpoints(folderTier(dir)) }
+
 const (
 	groups    = 12
 	batchRows = 200
@@ -103,7 +106,7 @@ func (r *rig) agent(tb testing.TB, dir string) *gpuagents.Agent {
 	if dir == "" {
 		return r.agentWith(tb, nil)
 	}
-	return r.agentWith(tb, checkpoints{dir})
+	return r.agentWith(tb, checkpointsIn(dir))
 }
 
 func (r *rig) agentWith(tb testing.TB, c gpuagents.Checkpoints) *gpuagents.Agent {
@@ -316,7 +319,7 @@ func TestResume(t *testing.T) {
 			}
 		}},
 		{name: "locked", log: "no checkpoints of this shard", harm: func(t *testing.T, id, dir string) {
-			s, err := checkpoints{dir}.Open(id, 0, 64<<10, 1)
+			s, err := checkpointsIn(dir).Open(id, 0, 64<<10, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -390,7 +393,7 @@ func TestResume(t *testing.T) {
 // kept is the state of a swarm as the last checkpoint has it.
 func kept(t *testing.T, dir, id string) []byte {
 	t.Helper()
-	s, err := checkpoints{dir}.Open(id, 0, 64<<10, 1)
+	s, err := checkpointsIn(dir).Open(id, 0, 64<<10, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -509,7 +512,7 @@ func TestPagedSwarm(t *testing.T) {
 	}{{0, false}, {page, false}, {0, true}} {
 		id, dir := fmt.Sprintf("paged%d", i), t.TempDir()
 		r.announce(t, id, spec, all[:half])
-		a := r.agentOf(t, checkpoints{dir}, 3*page, c.inHost)
+		a := r.agentOf(t, checkpointsIn(dir), 3*page, c.inHost)
 		r.answered(t, id, half)
 		a.Stop()
 		r.logged(t, "pages=12 ")
@@ -518,7 +521,7 @@ func TestPagedSwarm(t *testing.T) {
 			flipPages(t, filepath.Join(dir, id+".0"))
 		}
 		r.append(t, id, half, all[half:])
-		a = r.agentOf(t, checkpoints{dir}, 3*page, c.inHost)
+		a = r.agentOf(t, checkpointsIn(dir), 3*page, c.inHost)
 		r.answered(t, id, whole)
 		a.Stop()
 		r.logged(t, fmt.Sprintf("shard resumed from its checkpoint\" swarm=%s entry=%d", id, half))
@@ -601,7 +604,7 @@ func (s interrupted) Get(ctx context.Context, page uint64, dst []byte) error {
 
 // interrupting opens interrupted stores.
 type interrupting struct {
-	checkpoints
+	*checkpoints
 	reading, drained chan struct{}
 }
 
@@ -618,7 +621,7 @@ func TestDrainDuringRestore(t *testing.T) {
 	a := r.agent(t, dir)
 	r.answered(t, "short", 3)
 	a.Stop()
-	c := interrupting{checkpoints{dir}, make(chan struct{}), make(chan struct{})}
+	c := interrupting{checkpointsIn(dir), make(chan struct{}), make(chan struct{})}
 	defer close(c.drained)
 	b := r.agentWith(t, c)
 	<-c.reading

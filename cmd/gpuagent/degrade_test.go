@@ -66,7 +66,7 @@ func newSick(tb testing.TB) *sick {
 		tb.Fatal(err)
 	}
 	s.agent = gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: s.devices[0], Queue: s.conn, LeaseTTL: time.Minute, Checkpoints: checkpoints{tb.TempDir()}, Metrics: counts, Patience: s.patience(),
+		Name: "agent", Device: s.devices[0], Queue: s.conn, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
 		PageMemory: 64 << 20, HostPageMemory: 64 << 20,
 		Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Open: func(context.Context) (device.Device, error) {

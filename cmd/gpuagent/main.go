@@ -36,6 +36,7 @@ func root() *cobra.Command {
 	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder of this agent alone, for compiled kernels and for the checkpoints of the shards of all its devices; empty for none: what starts then replays every log")
+	f.StringArray("tier", nil, "NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME]: a disk for the pages of swarms and their checkpoints, in place of --data-dir; once for each, the fastest first. CODEC is raw, lz4 or zstd:1 to zstd:22, by default lz4 for the name nvme, zstd:3 for ssd and zstd:9 for hdd; SIZE is for all shards, by default what the disk has; after TIME out of memory (60s, 300s) a page goes to the next")
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, where snapshots of swarms are kept, the same for all agents; empty: they are refused")
 	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
 	f.String("device", "auto", "host, cuda:N, several of them between commas, all: every GPU, or auto: the first GPU, or the host where there is none; a shard goes to the one with the most room for its pages")
@@ -76,6 +77,15 @@ func serve(cmd *cobra.Command) (err error) {
 	latency, _ := f.GetDuration("batch-latency")
 	if latency <= 0 {
 		return command.Usage("--batch-latency %v: use a duration above 0", latency)
+	}
+
+	tierFlags, _ := f.GetStringArray("tier")
+	disks, err := parseTiers(tierFlags)
+	if err != nil {
+		return err
+	}
+	if err := openTiers(disks, log); err != nil {
+		return err
 	}
 
 	opts := cuda.Options{MemoryLimit: limit, Logger: log}
@@ -140,8 +150,15 @@ func serve(cmd *cobra.Command) (err error) {
 			return cuda.Open(ctx, "host", cuda.Options{Logger: log})
 		},
 	}
-	if data != "" {
-		o.Checkpoints = checkpoints{filepath.Join(data, "checkpoints")}
+	switch {
+	case len(disks) > 0:
+		if data != "" {
+			abandoned(filepath.Join(data, "checkpoints"), disks, log)
+		}
+		o.Checkpoints = newCheckpoints(disks...)
+	case data != "":
+		disks = append(disks, folderTier(filepath.Join(data, "checkpoints")))
+		o.Checkpoints = newCheckpoints(disks...)
 	}
 	if place, _ := f.GetString("snapshots"); place != "" {
 		b, err := bucket.Open(cmd.Context(), place)
@@ -180,7 +197,7 @@ func serve(cmd *cobra.Command) (err error) {
 		serving.Stop()
 		return err
 	}
-	log.Info("gpuagent is ready", "name", name, "nats", url, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost)
+	log.Info("gpuagent is ready", "name", name, "nats", url, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost, "tiers", described(disks))
 
 	select {
 	case <-ctx.Done():

@@ -45,7 +45,7 @@ func TestMetrics(t *testing.T) {
 	}
 	a := gpuagents.Start(gpuagents.Options{
 		Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)),
-		Checkpoints: checkpoints{t.TempDir()}, Metrics: counts,
+		Checkpoints: checkpointsIn(t.TempDir()), Metrics: counts,
 	})
 	t.Cleanup(func() {
 		a.Stop()

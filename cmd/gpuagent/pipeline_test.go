@@ -216,7 +216,7 @@ func TestFenced(t *testing.T) {
 	}
 	t.Cleanup(other.Close)
 	var calls, overtaken atomic.Int64
-	r.start(t, gpuagents.Options{Checkpoints: checkpoints{t.TempDir()}, Queue: queue{r.conn, func(after uint64, _ []jobs.Entry) {
+	r.start(t, gpuagents.Options{Checkpoints: checkpointsIn(t.TempDir()), Queue: queue{r.conn, func(after uint64, _ []jobs.Entry) {
 		if calls.Add(1) > 3 { // it is overtaken as often as that, if there is as much to append
 			return
 		}
@@ -245,7 +245,7 @@ func TestAppendFails(t *testing.T) {
 	r.put(t, "x", byAgent)
 	var calls atomic.Int64
 	q := failing{r.conn, &calls}
-	r.start(t, gpuagents.Options{Checkpoints: checkpoints{t.TempDir()}, Queue: q})
+	r.start(t, gpuagents.Options{Checkpoints: checkpointsIn(t.TempDir()), Queue: q})
 	r.answered(t, "x", n)
 	sameAnswers(t, want, r.all(t, "x", n))
 	r.logged(t, "shard failed, starting again")
@@ -283,7 +283,7 @@ func (l failingLog) Append(ctx context.Context, after uint64, all ...jobs.Entry)
 
 // committing are checkpoints that look at the answers before each is made.
 type committing struct {
-	checkpoints
+	*checkpoints
 	before func(entry uint64)
 }
 
@@ -320,7 +320,7 @@ func TestCheckpointBehindAnswers(t *testing.T) {
 			r.put(t, "x", strings.Replace(text, "entries: 7", "entries: 1", 1))
 			var commits atomic.Int64
 			slow := queue{r.conn, func(uint64, []jobs.Entry) { time.Sleep(5 * time.Millisecond) }} // a disk
-			a := r.start(t, gpuagents.Options{Queue: slow, Checkpoints: committing{checkpoints{t.TempDir()}, func(entry uint64) {
+			a := r.start(t, gpuagents.Options{Queue: slow, Checkpoints: committing{checkpointsIn(t.TempDir()), func(entry uint64) {
 				commits.Add(1)
 				if last, err := r.conn.Log("x", 0, jobs.Out).Last(context.Background()); err != nil || last.Ref < entry {
 					t.Errorf("a checkpoint of entry %d, and answers to %d: %v", entry, last.Ref, err)

@@ -73,7 +73,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	r.announce(t, "first", text(1, 1), all[:half])
 	r.entry(t, "first", half, jobs.EntrySnapshot, jobs.Snapshot{Version: jobs.Version, Name: "half"})
 	r.append(t, "first", half+1, all[half:])
-	a := r.keepingAgent(t, checkpoints{data}, store)
+	a := r.keepingAgent(t, checkpointsIn(data), store)
 	kept, err := jobs.DecodeSnapshotted(r.reply(t, "first", half+1).Data)
 	if err != nil || kept.Entry != half+1 || kept.Groups != groups {
 		t.Fatal(kept, err)
@@ -106,7 +106,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	}
 	r.reset()
 	r.append(t, "second", n-2, all[whole-2:whole-1])
-	a = r.keepingAgent(t, checkpoints{data}, store)
+	a = r.keepingAgent(t, checkpointsIn(data), store)
 	r.logged(t, fmt.Sprintf("shard resumed from its checkpoint\" swarm=second entry=%d", n-2))
 	r.answered(t, "second", n-1)
 	a.Stop()
@@ -137,7 +137,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	}
 	b.Stop()
 	r.append(t, "second", n+1, all[:half])
-	c := r.keepingAgent(t, checkpoints{t.TempDir()}, store)
+	c := r.keepingAgent(t, checkpointsIn(t.TempDir()), store)
 	r.answered(t, "second", n+1+half)
 	c.Stop()
 	for k := range half {
@@ -150,7 +150,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	other := *record.From
 	record.From = nil
 	r.record(t, record)
-	d := r.keepingAgent(t, checkpoints{data}, store)
+	d := r.keepingAgent(t, checkpointsIn(data), store)
 	r.logged(t, "it is of another spec")
 	d.Stop()
 	// What does not fit is told to whoever made the swarm.

@@ -71,7 +71,7 @@ func TestQuota(t *testing.T) {
 		t.Errorf("%d bytes are held by closed stores", quota.Used())
 	}
 	b = open("b")
-	if quota.Used() != files() || files() == 0 || put(b, 0, 0, 1) != nil {
+	if quota.Used() != files() || files() == 0 {
 		t.Errorf("%d bytes are held, the files take %d", quota.Used(), files())
 	}
 }
