@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -27,7 +28,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(childAgent) != "" {
+		command.Main(root())
+	}
+	leak.Check(m)
+}
 
 // checkpointsIn are checkpoints in a folder.
 func checkpointsIn(dir string) *checkpoints { return newCheckpoints(folderTier(dir)) }
@@ -45,9 +51,12 @@ type rig struct {
 	text   bytes.Buffer // what agents logged
 }
 
-func newRig(tb testing.TB) *rig {
+func newRig(tb testing.TB) *rig { tb.Helper(); return newRigAt(tb, server.InProcess) }
+
+// newRigAt is newRig with a port for other processes.
+func newRigAt(tb testing.TB, port int) *rig {
 	tb.Helper()
-	srv, err := server.Start(tb.Context(), server.Options{Dir: tb.TempDir(), Port: server.InProcess})
+	srv, err := server.Start(tb.Context(), server.Options{Dir: tb.TempDir(), Port: port})
 	if err != nil {
 		tb.Fatal(err)
 	}

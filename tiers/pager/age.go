@@ -180,8 +180,16 @@ func (a *ager) move(ctx context.Context, moves []agerMove, blocked []bool) bool 
 		}
 		switch {
 		case err == nil:
+			// A copy of a page that was committed meanwhile is of no use: it stays where it was, for the next round.
+			at, werr := p.opts.Store.Where(mv.page)
+			if werr != nil {
+				continue
+			}
+			p.recent.moved(mv.page, at)
+			if at != mv.to {
+				continue
+			}
 			moved++
-			p.recent.moved(mv.page, mv.to)
 			p.count(len(p.memory)+from, len(p.memory)+mv.to, mv.why)
 		case errors.Is(err, tiers.ErrFull), errors.Is(err, tiers.ErrUnavailable):
 			blocked[mv.to] = true

@@ -455,3 +455,58 @@ func TestBrokenFrames(t *testing.T) {
 		}
 	})
 }
+
+// overtaken is a store of which the first move of every page is overtaken by a commit: it succeeds, and the page is where it was.
+type overtaken struct {
+	*pagestore.Store
+	mu   sync.Mutex
+	seen map[uint64]bool
+}
+
+// Move implements tiers.Store.
+func (s *overtaken) Move(ctx context.Context, page uint64, tier int) error {
+	s.mu.Lock()
+	seen := s.seen[page]
+	s.seen[page] = true
+	s.mu.Unlock()
+	if !seen {
+		return nil
+	}
+	return s.Store.Move(ctx, page, tier)
+}
+
+// TestMoveOvertaken: a page that a move has left where it was goes with the next one.
+func TestMoveOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem(0)
+		s := five(t, fs, 8<<20, pager.Options{})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p, err := pager.Open(pager.Options{
+			Memory: []pager.Memory{{Frames: tiers.NewHostFrames(8, pageSize), MaxIdle: time.Second}},
+			Store:  &overtaken{Store: s.store, seen: map[uint64]bool{}}, Disks: []pager.Disk{{MaxIdle: 10 * time.Second}, {MaxIdle: 10 * time.Second}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Pager = p
+		defer s.close(t)
+		for page := range uint64(4) {
+			if err := p.Create(t.Context(), page, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		st := p.Stats()
+		for page := range uint64(4) {
+			if tier, err := s.store.Where(page); tier != 2 {
+				t.Errorf("page %d is in tier %d: %v", page, tier, err)
+			}
+		}
+		if n := s.moves("store0", "store2", pager.ByAge) + s.moves("store1", "store2", pager.ByAge); n != 4 {
+			t.Errorf("%d moves into the last tier, want 4: %+v", n, st.Migrations)
+		}
+	})
+}
