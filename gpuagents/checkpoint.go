@@ -58,6 +58,8 @@ type TierUsage struct {
 	Bytes int64
 	// Fill is the part of the tier's room that is in use, 0 to 1; of a room that several stores share, it counts what all of them take.
 	Fill float64
+	// Unavailable is why the tier could not be opened with the store, which does without it until it is opened again; nil: it was.
+	Unavailable error
 }
 
 // positionVersion is the version of the note and of what the pages beside it are.
@@ -133,6 +135,13 @@ func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, log *slog
 		log.Warn("no checkpoints of this shard: give every agent a data folder of its own", "error", err)
 	} else if err != nil {
 		k.discard(err)
+	}
+	if s, ok := k.store.(Layered); ok {
+		for i, d := range s.Disks() {
+			if why := s.Holds(i).Unavailable; why != nil {
+				log.Error("a tier cannot be used, the shard does without it", "tier", d.Name, "error", why)
+			}
+		}
 	}
 	return k
 }

@@ -106,15 +106,17 @@ func (p *pageMetrics) collectStores(stats map[*pager.Pager]pager.Stats) map[stri
 	for pages, store := range p.open {
 		for i, d := range stats[pages].Store {
 			sum := sums[d.Name]
-			if d.Open {
-				sum.leftAlone++
-			}
+			open := d.Open
 			if store != nil {
 				u := store.Holds(i)
+				open = open || u.Unavailable != nil
 				sum.pages += u.Pages
 				sum.bytes += u.Bytes
 				sum.length += int64(u.Pages) * int64(store.PageSize())
 				sum.fill = max(sum.fill, u.Fill)
+			}
+			if open {
+				sum.leftAlone++
 			}
 			sums[d.Name] = sum
 		}

@@ -24,14 +24,13 @@ type checkpoints struct {
 	fs    vfs.FS // nil: the operating system's
 	tiers []*storeTier
 
-	mu      sync.Mutex
-	removed map[string]bool    // shards of which nothing is to count that may still be somewhere
-	idle    map[string][]int64 // by shard that is not open: bytes of its folders, by tier
+	mu   sync.Mutex
+	idle map[string][]int64 // by shard that is not open: bytes of its folders, by tier
 }
 
 // newCheckpoints looks what is in the tiers' folders already, the fastest tier first.
 func newCheckpoints(tiers ...*storeTier) *checkpoints {
-	c := &checkpoints{tiers: tiers, removed: map[string]bool{}, idle: map[string][]int64{}}
+	c := &checkpoints{tiers: tiers, idle: map[string][]int64{}}
 	ids, _ := c.Shards() // a folder that cannot be read holds nothing that is known of
 	for _, id := range ids {
 		if name, err := folder(id.Swarm, id.Shard); err == nil {
@@ -59,7 +58,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (gpuagents.
 	}
 	record := int64(pageSize + vfs.BlockSize)
 	all := record * int64(pages)
-	o := pagestore.Options{FS: c.fs, PageSize: pageSize}
+	// A checkpoint only saves time: one that cannot be found on a disk that fails need not keep the shard from the others.
+	o := pagestore.Options{FS: c.fs, PageSize: pageSize, New: true}
 	index := o.MinCapacity() + indexBytes*int64(pages)
 	for _, t := range c.tiers {
 		p := pagestore.Tier{Name: t.name, Dir: filepath.Join(t.dir, name), Codec: t.codec, Quota: t.quota}
@@ -71,18 +71,12 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (gpuagents.
 		}
 		o.Tiers = append(o.Tiers, p)
 	}
-	c.mu.Lock()
-	o.New = c.removed[name]
-	c.mu.Unlock()
 	c.wake(name)
 	s, err := pagestore.Open(o)
 	if err != nil {
 		c.rest(name)
 		return nil, fmt.Errorf("checkpoint %s: %w", name, err)
 	}
-	c.mu.Lock()
-	delete(c.removed, name)
-	c.mu.Unlock()
 	c.tiers[0].quota.Hold(index)
 	return &store{Store: s, of: c, name: name, index: index}, nil
 }
@@ -111,7 +105,7 @@ func (s *store) Disks() []pager.Disk {
 // Holds implements gpuagents.Layered.
 func (s *store) Holds(tier int) gpuagents.TierUsage {
 	u := s.Usage(tier)
-	return gpuagents.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: s.Fill(tier)}
+	return gpuagents.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: s.Fill(tier), Unavailable: s.Unavailable(tier)}
 }
 
 // Close implements gpuagents.PageStore.
@@ -170,9 +164,6 @@ func (c *checkpoints) Remove(swarm string, shard int) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.removed[name] = true
-	c.mu.Unlock()
 	var errs []error
 	for _, t := range c.tiers {
 		if err := os.RemoveAll(filepath.Join(t.dir, name)); err != nil {

@@ -64,6 +64,14 @@ func (s *Store) Usage(tier int) segment.Usage {
 	return s.dirs[tier].Usage()
 }
 
+// Unavailable is why a tier's directory could not be read when the store was opened, nil when it could.
+func (s *Store) Unavailable(tier int) error {
+	if tier < 0 || tier >= len(s.dirs) {
+		return nil
+	}
+	return s.dirs[tier].Unavailable()
+}
+
 // Fill is the part of a tier's capacity, less what the index may take of it, or of its quota, that records use: 0 to 1.
 func (s *Store) Fill(tier int) float64 {
 	if tier < 0 || tier >= len(s.dirs) {
