@@ -60,7 +60,7 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 		for range 16 {
 			o := &batch.AgentObservations{Width: 2}
 			for range 50_000 {
-				o.Agent = append(o.Agent, uint32(rng.Int64N(int64(spec.Agents))))
+				o.Agent = append(o.Agent, uint32(rng.Int64N(spec.Agents)))
 				o.Features = append(o.Features, 2*rng.Float32()-0.5, rng.Float32())
 			}
 			body, err := o.Encode()

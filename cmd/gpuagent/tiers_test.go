@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -158,7 +159,7 @@ type child struct {
 func (r *rig) spawn(t *testing.T, args ...string) *child {
 	t.Helper()
 	r.reset()
-	cmd := exec.Command(os.Args[0], append([]string{"--nats", r.server.URL(), "--device", "host", "--name", "agent", "--lease-ttl", "1s", "--log-level", "debug", "--metrics", "127.0.0.1:0"}, args...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"--nats", r.server.URL(), "--device", "host", "--name", "agent", "--lease-ttl", "1m", "--log-level", "debug", "--metrics", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append(os.Environ(), childAgent+"=1")
 	cmd.Stderr = r
 	if err := cmd.Start(); err != nil {
@@ -169,6 +170,27 @@ func (r *rig) spawn(t *testing.T, args ...string) *child {
 	t.Cleanup(func() { c.end(syscall.SIGKILL) })
 	r.logged(t, "gpuagent is ready")
 	return c
+}
+
+// kill ends a process with SIGKILL and takes its lease, which it would keep for a minute: none is lost on a busy machine meanwhile.
+func (r *rig) kill(t *testing.T, c *child) {
+	t.Helper()
+	c.end(syscall.SIGKILL)
+	r.wait(t, "the lease of a dead agent", func() bool {
+		l, err := r.conn.Acquire(t.Context(), "cold.0", "test", time.Second/2, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return false
+		}
+		if err := l.Release(t.Context()); err != nil {
+			return false
+		}
+		select {
+		case <-l.Lost(): // before it could be given back
+			return false
+		default:
+			return true
+		}
+	})
 }
 
 // end sends a signal to the process and waits for its end.
@@ -234,7 +256,7 @@ func TestFiveTiers(t *testing.T) {
 	a := r.spawn(t, flags("250ms", "250ms", "0s")...)
 	r.answered(t, "cold", 2)
 	r.tierPages(t, func(p map[string]int) bool { return p["hdd"] >= cold-5 })
-	a.end(syscall.SIGKILL)
+	r.kill(t, a)
 
 	// What speaks again comes back, and sinks to the second disk only.
 	a = r.spawn(t, flags("250ms", "0s", "0s")...)
@@ -243,7 +265,7 @@ func TestFiveTiers(t *testing.T) {
 	r.tierPages(t, func(p map[string]int) bool {
 		return p["gpu"] > 0 && p["cpu"] > 0 && p["nvme"] > 0 && p["ssd"] > 0 && p["hdd"] > 0
 	})
-	a.end(syscall.SIGKILL)
+	r.kill(t, a)
 	last := len(all) - 1
 	for n := 4; n < last; n += 3 {
 		a = r.spawn(t, flags("250ms", "250ms", "0s")...)
@@ -252,7 +274,7 @@ func TestFiveTiers(t *testing.T) {
 		}
 		r.append(t, "cold", n, all[n:n+3])
 		r.answered(t, "cold", n+1+n%3) // amid the next ones, or the checkpoint
-		a.end(syscall.SIGKILL)
+		r.kill(t, a)
 	}
 	a = r.spawn(t, flags("1m", "1m", "0s")...)
 	r.append(t, "cold", last, all[last:])
