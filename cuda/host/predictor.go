@@ -11,6 +11,7 @@ func init() { register("predictor_observe", predictorObserve) }
 const (
 	hidden  = kernels.PredictorHidden
 	readout = kernels.PredictorReadout
+	kinds   = kernels.PredictorKinds
 
 	// reach3 bounds what a readout takes in, in spreads: outliers are for the error, not for the prediction.
 	reach3 = 3
@@ -42,18 +43,19 @@ type predictorAgent struct {
 	drift      float32
 	driftUsual float32
 	naive      float32
+	unrest     float32
 }
 
 // predictorGroup is the state of one group while its run is stepped. Instances are pooled: a step allocates nothing.
 type predictorGroup struct {
 	front   front
 	habits  habits
-	history history
+	history [kinds]history
 	hold    float32
 	agents  []predictorAgent
-	bins    []uint32 // [A]: surprise of each agent this round
-	weights []uint32 // [A]: and its weight
-	byBin   [kernels.SurpriseBins]uint32
+	bins    [][kinds]uint32 // [A]: surprise of each agent this round
+	weights []uint32        // [A]: and its weight
+	byBin   [kinds][kernels.SurpriseBins]uint32
 	floats  []float32
 	words   []uint32
 }
@@ -66,7 +68,7 @@ func (g *predictorGroup) size(features, agents int) {
 		return
 	}
 	g.agents = make([]predictorAgent, agents)
-	g.bins, g.weights = make([]uint32, agents), make([]uint32, agents)
+	g.bins, g.weights = make([][kinds]uint32, agents), make([]uint32, agents)
 	g.floats = make([]float32, features*(6+kernels.DaySlots+kernels.WeekSlots))
 	rest := g.floats
 	take := func(n int) []float32 {
@@ -75,14 +77,19 @@ func (g *predictorGroup) size(features, agents int) {
 		return s
 	}
 	g.front = front{level: take(features), spread: take(features), last: take(features), now: take(features)}
-	g.words = make([]uint32, kernels.DaySlots+kernels.WeekSlots+kernels.HistoryBins)
+	g.words = make([]uint32, kernels.DaySlots+kernels.WeekSlots+kinds*kernels.HistoryBins)
 	g.habits = habits{
 		dayNow: take(features), weekNow: take(features),
 		day: take(features * kernels.DaySlots), week: take(features * kernels.WeekSlots),
 		daySeen: g.words[:kernels.DaySlots], weekSeen: g.words[kernels.DaySlots:][:kernels.WeekSlots],
 	}
-	g.history.atLeast = g.words[kernels.DaySlots+kernels.WeekSlots:]
+	for k := range g.history {
+		g.history[k].atLeast = g.histories()[k*kernels.HistoryBins:][:kernels.HistoryBins]
+	}
 }
+
+// histories are the bins of all kinds of surprise, one kind after the other, as the page has them.
+func (g *predictorGroup) histories() []uint32 { return g.words[kernels.DaySlots+kernels.WeekSlots:] }
 
 // predictorObserve is the Go twin of predictor_observe: it steps one group through its run.
 func predictorObserve(b *Block) {
@@ -112,11 +119,14 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 
 	warm := seen >= uint64(o.words[kernels.PredictorWarmup])
 	if warm {
-		g.history.shape = tailShape{
+		shape := tailShape{
 			o.float(kernels.PredictorTailShare), o.float(kernels.PredictorTailShape),
 			o.float(kernels.PredictorTailTrust), o.float(kernels.PredictorRankMix),
 		}
-		g.history.fit()
+		for k := range g.history {
+			g.history[k].shape = shape
+			g.history[k].fit()
+		}
 	}
 
 	rule := kernels.Rule(o.words[kernels.PredictorRule])
@@ -124,13 +134,15 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	var t tally
 	total := uint32(0)
 	clear(g.byBin[:])
-	for a, bin := range g.bins {
+	for a, bins := range g.bins {
 		weight := g.weights[a]
-		g.byBin[bin] += weight
+		for k, bin := range bins {
+			g.byBin[k][bin] += weight
+		}
 		total += weight
 		candidate, count := uint32(kernels.VoteNormal), uint32(1)
 		if warm {
-			switch nats := g.history.score(bin); {
+			switch nats := g.nats(bins); {
 			case nats >= alarm && nats > g.hold:
 				candidate = kernels.VoteAnomalous
 			case nats >= suspect:
@@ -142,19 +154,24 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		}
 		t.vote(uint32(a), candidate, count, weight)
 	}
-	bin := groupSurprise(&g.byBin, total, o.words[kernels.PredictorShare])
+	var bins [kinds]uint32
+	for k := range bins {
+		bins[k] = groupSurprise(&g.byBin[k], total, o.words[kernels.PredictorShare])
+	}
 
 	score := float32(0)
 	if warm {
-		nats := g.history.score(bin)
+		nats := g.nats(bins)
 		score = nats / (nats + kernels.ScoreHalf)
 		if nats <= g.hold {
 			score = float32(heldPart * score)
 		}
-		g.hold = max32(float32(g.hold*o.float(kernels.PredictorHold)), nats)
+		g.hold = max32(float32(g.hold*o.float(kernels.PredictorHold)), float32(nats*o.float(kernels.PredictorMargin)))
 	}
 	if seen >= eager {
-		g.history.add(bin, o.words[kernels.PredictorMemory])
+		for k := range g.history {
+			g.history[k].add(bins[k], o.words[kernels.PredictorMemory])
+		}
 	}
 	g.habits.learn(g.front.now, o.float(kernels.PredictorHabitRate))
 	copy(g.front.last, g.front.now)
@@ -166,19 +183,27 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	o.out.rounds[n] = electRound(round, seen)
 }
 
+// nats is what a surprise of every kind means together: the mean of their scores.
+func (g *predictorGroup) nats(bins [kinds]uint32) float32 {
+	sum := float32(0)
+	for k, bin := range bins {
+		sum += g.history[k].score(bin)
+	}
+	return sum / kinds
+}
+
 // step moves every agent of the group by one observation: recurrent units, prediction, error, surprise, learning.
 func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 	var (
-		learn     = o.float(kernels.PredictorLearn)
-		rate      = max32(inverse, o.float(kernels.PredictorHistoryRate))
-		sustained = o.float(kernels.PredictorSustained)
-		A         = len(g.agents)
-		single    = len(g.front.now) == 1
-		first     = seen == 0
-		value     = g.front.now[0]
-		last      = g.front.last[0]
-		day       = g.habits.dayNow[0]
-		week      = g.habits.weekNow[0]
+		learn  = o.float(kernels.PredictorLearn)
+		rate   = max32(inverse, o.float(kernels.PredictorHistoryRate))
+		A      = len(g.agents)
+		single = len(g.front.now) == 1
+		first  = seen == 0
+		value  = g.front.now[0]
+		last   = g.front.last[0]
+		day    = g.habits.dayNow[0]
+		week   = g.habits.weekNow[0]
 	)
 	for i := range g.agents {
 		a, c := &g.agents[i], o.weights[i:]
@@ -224,8 +249,13 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		fast := max32(inverse, c[kernels.PredictorFast*A])
 		a.drift += float32(fast * (e - a.drift))
 		drift := abs32(a.drift)
-		ratio := max32(size/usual, float32(sustained*drift)/(a.driftUsual+driftFloor))
-		g.bins[i] = surpriseBin(ratio)
+		limit := float32(usualClip * usual)
+		a.unrest += float32(max32(inverse, c[kernels.PredictorUnrest*A]) * (min32(size, limit) - a.unrest))
+		g.bins[i] = [kinds]uint32{
+			kernels.PredictorInstant:  surpriseBin(size / usual),
+			kernels.PredictorLasting:  surpriseBin(drift / (a.driftUsual + driftFloor)),
+			kernels.PredictorRestless: surpriseBin((a.unrest + errorFloor) / usual),
+		}
 		g.weights[i] = voteWeight(usual, a.naive)
 
 		gain := float32(learn*clamp32(e, float32(gradientClip*usual))) / norm
@@ -235,7 +265,6 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		if square > largestReadout {
 			a.w = [readout]float32{}
 		}
-		limit := float32(usualClip * usual)
 		a.driftUsual += float32(rate * (min32(drift, float32(usualClip*(a.driftUsual+driftFloor))) - a.driftUsual))
 		a.err += float32(rate * (min32(size, limit) - a.err))
 		a.naive += float32(rate * (min32(abs32(off), limit) - a.naive))
@@ -260,7 +289,7 @@ func (g *predictorGroup) load(o *observation) {
 	o.loadGroup(kernels.PredictorVarWeek, g.habits.week)
 	o.loadGroup32(kernels.PredictorVarDaySeen, g.habits.daySeen)
 	o.loadGroup32(kernels.PredictorVarWeekSeen, g.habits.weekSeen)
-	o.loadGroup32(kernels.PredictorVarHistory, g.history.atLeast)
+	o.loadGroup32(kernels.PredictorVarHistory, g.histories())
 	g.hold = o.f32[o.group(kernels.PredictorVarHold, 0)]
 	g.each(o, func(state []float32, at func(*predictorAgent) *float32) {
 		for i := range g.agents {
@@ -278,7 +307,7 @@ func (g *predictorGroup) store(o *observation) {
 	o.storeGroup(kernels.PredictorVarWeek, g.habits.week)
 	o.storeGroup32(kernels.PredictorVarDaySeen, g.habits.daySeen)
 	o.storeGroup32(kernels.PredictorVarWeekSeen, g.habits.weekSeen)
-	o.storeGroup32(kernels.PredictorVarHistory, g.history.atLeast)
+	o.storeGroup32(kernels.PredictorVarHistory, g.histories())
 	o.f32[o.group(kernels.PredictorVarHold, 0)] = g.hold
 	g.each(o, func(state []float32, at func(*predictorAgent) *float32) {
 		for i := range g.agents {
@@ -303,4 +332,5 @@ func (g *predictorGroup) each(o *observation, visit func(state []float32, at fun
 	component(kernels.PredictorVarDrift, 0, func(a *predictorAgent) *float32 { return &a.drift })
 	component(kernels.PredictorVarDriftUsual, 0, func(a *predictorAgent) *float32 { return &a.driftUsual })
 	component(kernels.PredictorVarNaive, 0, func(a *predictorAgent) *float32 { return &a.naive })
+	component(kernels.PredictorVarUnrest, 0, func(a *predictorAgent) *float32 { return &a.unrest })
 }

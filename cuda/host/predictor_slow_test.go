@@ -24,14 +24,14 @@ type slowGroup struct {
 	day     map[[2]int]float32 // feature, slot
 	week    map[[2]int]float32
 	visits  map[string]int
-	reached [kernels.HistoryBins]uint32
+	reached [3][kernels.HistoryBins]uint32 // of every kind of surprise
 	hold    float32
 	agents  []slowAgent
 }
 
 type slowAgent struct {
-	h, w                                []float32
-	mean, err, drift, driftUsual, naive float32
+	h, w                                        []float32
+	mean, err, drift, driftUsual, naive, unrest float32
 }
 
 func newSlowGroup(b *cells.Bound) *slowGroup {
@@ -109,44 +109,22 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 
 	// The agents.
 	type ballot struct {
-		bin, weight uint32
-		agent       int
+		bins   [3]uint32
+		weight uint32
+		agent  int
 	}
 	ballots := make([]ballot, len(g.agents))
 	for i := range g.agents {
-		bin, weight := g.step(i, now, day, week, inverse)
-		ballots[i] = ballot{bin, weight, i}
+		bins, weight := g.step(i, now, day, week, inverse)
+		ballots[i] = ballot{bins, weight, i}
 	}
 
-	// The score of a surprise, in nats.
-	total := float32(g.reached[0])
-	edge := 0
-	for b := range g.reached {
-		if float32(g.reached[b]) > times(g.p(kernels.PredictorTailShare), total) {
-			edge = b
+	nats := func(bins [3]uint32) float32 {
+		sum := float32(0)
+		for kind, bin := range bins {
+			sum += g.nats(g.reached[kind], bin)
 		}
-	}
-	edge++
-	tail, distance := uint32(0), uint32(0)
-	for b := edge; b < kernels.HistoryBins; b++ {
-		above := uint32(0)
-		if b+1 < kernels.HistoryBins {
-			above = g.reached[b+1]
-		}
-		tail += g.reached[b] - above
-		distance += (g.reached[b] - above) * uint32(2*(b-edge)+1)
-	}
-	prior := times(g.p(kernels.PredictorTailShape), g.p(kernels.PredictorTailTrust))
-	measured := times(float32(distance), math.Ln2/16)
-	excess := (prior + measured) / (g.p(kernels.PredictorTailTrust) + float32(tail))
-	nats := func(bin uint32) float32 {
-		rank := log32((total + 1) / (float32(g.reached[bin/4]) + 0.5))
-		if int(bin) < 4*edge {
-			return rank
-		}
-		over := times(float32(int(bin)-4*edge), math.Ln2/32)
-		far := log32((total+1)/(float32(tail)+1)) + over/excess
-		return far + times(g.p(kernels.PredictorRankMix), rank-far)
+		return sum / 3
 	}
 
 	// The votes.
@@ -157,10 +135,10 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	for _, b := range ballots {
 		all += uint64(b.weight)
 		vote := 0
-		if warm && nats(b.bin) >= g.p(kernels.PredictorSuspect) {
+		if warm && nats(b.bins) >= g.p(kernels.PredictorSuspect) {
 			vote = 1
 		}
-		if warm && nats(b.bin) >= g.p(kernels.PredictorAlarm) && nats(b.bin) > g.hold {
+		if warm && nats(b.bins) >= g.p(kernels.PredictorAlarm) && nats(b.bins) > g.hold {
 			vote = 2
 		}
 		if g.b.Voting.Rule == kernels.RuleWeighted {
@@ -174,33 +152,38 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	}
 	decision = uint32(slices.Index(counts, slices.Max(counts)))
 
-	// The group's surprise: walk down from the most surprised agent until a share of the weight has been passed.
-	slices.SortFunc(ballots, func(a, b ballot) int { return int(b.bin) - int(a.bin) })
-	passed, bin := uint64(0), uint32(0)
-	for _, b := range ballots {
-		passed += uint64(b.weight)
-		if passed<<16 >= uint64(g.words[kernels.PredictorShare])*all {
-			bin = b.bin
-			break
+	// The group's surprise of each kind: walk down from the most surprised agent until a share of the weight has been passed.
+	var bins [3]uint32
+	for kind := range bins {
+		slices.SortFunc(ballots, func(a, b ballot) int { return int(b.bins[kind]) - int(a.bins[kind]) })
+		passed := uint64(0)
+		for _, b := range ballots {
+			passed += uint64(b.weight)
+			if passed<<16 >= uint64(g.words[kernels.PredictorShare])*all {
+				bins[kind] = b.bins[kind]
+				break
+			}
 		}
 	}
 	if warm {
-		s := nats(bin)
+		s := nats(bins)
 		score = s / (s + 10)
 		if s <= g.hold {
 			score /= 4
 		}
-		g.hold = max(times(g.hold, g.p(kernels.PredictorHold)), s)
+		g.hold = max(times(g.hold, g.p(kernels.PredictorHold)), times(g.p(kernels.PredictorMargin), s))
 	}
-	if g.seen >= 20 {
-		for b := range g.reached {
-			if b <= int(bin/4) {
-				g.reached[b]++
+	for kind := range bins {
+		if reached := &g.reached[kind]; g.seen >= 20 {
+			for b := range reached {
+				if b <= int(bins[kind]/4) {
+					reached[b]++
+				}
 			}
-		}
-		if g.reached[0] >= g.words[kernels.PredictorMemory] {
-			for b := range g.reached {
-				g.reached[b] /= 2
+			if reached[0] >= g.words[kernels.PredictorMemory] {
+				for b := range reached {
+					reached[b] /= 2
+				}
 			}
 		}
 	}
@@ -221,8 +204,39 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	return score, decision, counts, uint32(best.agent)
 }
 
-// step moves one agent and returns its surprise and weight.
-func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bin, weight uint32) {
+// nats is the score of a surprise against the history of its kind.
+func (g *slowGroup) nats(reached [kernels.HistoryBins]uint32, bin uint32) float32 {
+	total := float32(reached[0])
+	edge := 0
+	for b := range reached {
+		if float32(reached[b]) > times(g.p(kernels.PredictorTailShare), total) {
+			edge = b
+		}
+	}
+	edge++
+	tail, distance := uint32(0), uint32(0)
+	for b := edge; b < kernels.HistoryBins; b++ {
+		above := uint32(0)
+		if b+1 < kernels.HistoryBins {
+			above = reached[b+1]
+		}
+		tail += reached[b] - above
+		distance += (reached[b] - above) * uint32(2*(b-edge)+1)
+	}
+	rank := log32((total + 1) / (float32(reached[bin/4]) + 0.5))
+	if int(bin) < 4*edge {
+		return rank
+	}
+	prior := times(g.p(kernels.PredictorTailShape), g.p(kernels.PredictorTailTrust))
+	measured := times(float32(distance), math.Ln2/16)
+	excess := (prior + measured) / (g.p(kernels.PredictorTailTrust) + float32(tail))
+	over := times(float32(int(bin)-4*edge), math.Ln2/32)
+	far := log32((total+1)/(float32(tail)+1)) + over/excess
+	return far + times(g.p(kernels.PredictorRankMix), rank-far)
+}
+
+// step moves one agent and returns its surprise of each kind and its weight.
+func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins [3]uint32, weight uint32) {
 	a := &g.agents[i]
 	value, inputs := g.view(i, now), []float32{1, g.view(i, g.last), g.view(i, day), g.view(i, week)}
 	h := make([]float32, kernels.PredictorHidden)
@@ -250,8 +264,8 @@ func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bin,
 	e := off - predicted
 	usual, driftUsual := a.err+0.01, a.driftUsual+0.005
 	a.drift = toward(a.drift, e, max(inverse, g.weight(kernels.PredictorFast, i)))
-	lasting := times(g.p(kernels.PredictorSustained), abs32(a.drift))
-	ratio := max(abs32(e)/usual, lasting/driftUsual)
+	a.unrest = toward(a.unrest, min(abs32(e), times(8, usual)), max(inverse, g.weight(kernels.PredictorUnrest, i)))
+	ratios := [3]float32{abs32(e) / usual, abs32(a.drift) / driftUsual, (a.unrest + 0.01) / usual}
 	skill := max(0, min(1, 1-usual/(a.naive+0.02)))
 	weight = 1024 + uint32(times(7168, skill))
 
@@ -266,11 +280,13 @@ func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bin,
 	a.mean += times(max(inverse, g.weight(kernels.PredictorSlow, i)), limited(off, times(8, usual)))
 
 	// The bin of a ratio: 32 to the octave from 2^-6, evenly spaced inside an octave.
-	if ratio < 1.0/64 {
-		return 0, weight
+	for kind, ratio := range ratios {
+		if ratio >= 1.0/64 {
+			fraction, exponent := math.Frexp(float64(ratio))
+			bins[kind] = min(uint32((exponent-1+6)*32+int(math.Floor((2*fraction-1)*32))), 511)
+		}
 	}
-	fraction, exponent := math.Frexp(float64(ratio))
-	return min(uint32((exponent-1+6)*32+int(math.Floor((2*fraction-1)*32))), 511), weight
+	return bins, weight
 }
 
 // TestPredictorEqualsSlowTwin runs random series through both.

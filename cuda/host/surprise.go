@@ -45,6 +45,10 @@ type history struct {
 	edge    uint32 // first fine bin of the tail
 	excess  float32
 	logTail float32
+
+	// The agents of a round share a few bins: their scores are worked out once.
+	known  [kernels.SurpriseBins / 64]uint64
+	scores [kernels.SurpriseBins]float32
 }
 
 // tailShape are the parameters of the tail.
@@ -54,6 +58,7 @@ type tailShape struct {
 
 // fit finds the tail. The history does not change between fit and the scores drawn from it.
 func (h *history) fit() {
+	clear(h.known[:])
 	h.total = float32(h.atLeast[0])
 	target := float32(h.shape.share * h.total)
 	lo, hi := 0, kernels.HistoryBins // the last bin that more than the target reach is in [lo, hi)
@@ -80,6 +85,14 @@ func (h *history) fit() {
 
 // score is the surprise of a fine bin in nats.
 func (h *history) score(bin uint32) float32 {
+	if h.known[bin/64]>>(bin%64)&1 == 0 {
+		h.known[bin/64] |= 1 << (bin % 64)
+		h.scores[bin] = h.nats(bin)
+	}
+	return h.scores[bin]
+}
+
+func (h *history) nats(bin uint32) float32 {
 	const fine = math.Ln2 / kernels.SurpriseFine
 	rank := log32((h.total + 1) / (float32(h.atLeast[bin/(kernels.SurpriseFine/kernels.HistoryFine)]) + 0.5))
 	if bin < h.edge {

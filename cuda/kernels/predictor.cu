@@ -21,7 +21,7 @@
 struct Agent {
   float h[PREDICTOR_HIDDEN];
   float w[PREDICTOR_READOUT];
-  float mean, err, drift, drift_usual, naive;
+  float mean, err, drift, drift_usual, naive, unrest;
 
   __device__ __forceinline__ void load(const State &s, unsigned a) {
     for (int j = 0; j < PREDICTOR_HIDDEN; j++) h[j] = *s.agent(PREDICTOR_VAR_HIDDEN, j, a);
@@ -31,6 +31,7 @@ struct Agent {
     drift = *s.agent(PREDICTOR_VAR_DRIFT, 0, a);
     drift_usual = *s.agent(PREDICTOR_VAR_DRIFT_USUAL, 0, a);
     naive = *s.agent(PREDICTOR_VAR_NAIVE, 0, a);
+    unrest = *s.agent(PREDICTOR_VAR_UNREST, 0, a);
   }
   __device__ __forceinline__ void store(const State &s, unsigned a) const {
     for (int j = 0; j < PREDICTOR_HIDDEN; j++) *s.agent(PREDICTOR_VAR_HIDDEN, j, a) = h[j];
@@ -40,6 +41,7 @@ struct Agent {
     *s.agent(PREDICTOR_VAR_DRIFT, 0, a) = drift;
     *s.agent(PREDICTOR_VAR_DRIFT_USUAL, 0, a) = drift_usual;
     *s.agent(PREDICTOR_VAR_NAIVE, 0, a) = naive;
+    *s.agent(PREDICTOR_VAR_UNREST, 0, a) = unrest;
   }
 };
 
@@ -50,10 +52,10 @@ struct Group {
   unsigned day_slot, week_slot;
   float day_rate, week_rate;
   float hold;
-  unsigned bin; // the group's surprise
+  unsigned bins[PREDICTOR_KINDS]; // the group's surprise
   Tally tally;
-  ByBin by_bin;
-  History history;
+  ByBin by_bin[PREDICTOR_KINDS];
+  History history[PREDICTOR_KINDS];
 };
 
 // What is the same for all agents and observations of a launch.
@@ -62,7 +64,7 @@ struct Setting {
   const float *weights;
   TailShape shape;
   unsigned features, rule;
-  float learn, history_rate, sustained, alarm, suspect;
+  float learn, history_rate, alarm, suspect;
 };
 
 // How often a half hour of the day or an hour of the week was seen, until it no longer matters.
@@ -72,9 +74,17 @@ __device__ __forceinline__ float habit_rate(unsigned *seen, float start, float r
   return r;
 }
 
-// Moves agent a by one observation and returns its surprise and weight.
+// What a surprise of every kind means together: the mean of their scores, in nats.
+__device__ __forceinline__ float nats_of(const Group &g, const TailShape &shape, const unsigned *bins) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int k = 0; k < PREDICTOR_KINDS; k++) sum = add(sum, score_of(&g.history[k], shape, bins[k]));
+  return quo(sum, (float)PREDICTOR_KINDS);
+}
+
+// Moves agent a by one observation and returns its surprise of each kind and its weight.
 __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Group &g, const Setting &set, float inverse,
-                                     bool first, unsigned *bin, unsigned *weight) {
+                                     bool first, unsigned *bins, unsigned *weight) {
   const float *c = set.weights + a;
   float value = g.now[0], last = g.last[0], day = g.day[0], week = g.week[0];
   if (set.features > 1) {
@@ -118,8 +128,11 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
   float fast = max32(inverse, c[PREDICTOR_FAST * A]);
   s.drift = add(s.drift, mul(fast, sub(e, s.drift)));
   float drift = abs32(s.drift);
-  float ratio = max32(quo(size, usual), quo(mul(set.sustained, drift), add(s.drift_usual, DRIFT_FLOOR)));
-  *bin = surprise_bin(ratio);
+  float limit = mul(USUAL_CLIP, usual);
+  s.unrest = add(s.unrest, mul(max32(inverse, c[PREDICTOR_UNREST * A]), sub(min32(size, limit), s.unrest)));
+  bins[PREDICTOR_INSTANT] = surprise_bin(quo(size, usual));
+  bins[PREDICTOR_LASTING] = surprise_bin(quo(drift, add(s.drift_usual, DRIFT_FLOOR)));
+  bins[PREDICTOR_RESTLESS] = surprise_bin(quo(add(s.unrest, ERROR_FLOOR), usual));
   float skill = sub(1.0f, quo(usual, add(s.naive, 2.0f * ERROR_FLOOR)));
   skill = max32(0.0f, min32(1.0f, skill));
   *weight = WEIGHT_BASE + (unsigned)mul((float)WEIGHT_GAIN, skill);
@@ -129,7 +142,7 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
   for (int j = 0; j < PREDICTOR_READOUT; j++) {
     s.w[j] = square > LARGEST_READOUT ? 0.0f : add(s.w[j], mul(gain, in[j]));
   }
-  float rate = max32(inverse, set.history_rate), limit = mul(USUAL_CLIP, usual);
+  float rate = max32(inverse, set.history_rate);
   float drift_limit = mul(USUAL_CLIP, add(s.drift_usual, DRIFT_FLOOR));
   s.drift_usual = add(s.drift_usual, mul(rate, sub(min32(drift, drift_limit), s.drift_usual)));
   s.err = add(s.err, mul(rate, sub(min32(size, limit), s.err)));
@@ -159,7 +172,6 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   set.rule = params[PREDICTOR_RULE];
   set.learn = param(params, PREDICTOR_LEARN);
   set.history_rate = param(params, PREDICTOR_HISTORY_RATE);
-  set.sustained = param(params, PREDICTOR_SUSTAINED);
   set.alarm = param(params, PREDICTOR_ALARM);
   set.suspect = param(params, PREDICTOR_SUSPECT);
   const unsigned I = set.features;
@@ -169,7 +181,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     g.spread[f] = *state.group(PREDICTOR_VAR_SPREAD, f);
     g.last[f] = *state.group(PREDICTOR_VAR_LAST, f);
   }
-  for (unsigned b = thread; b < HISTORY_BINS; b += threads) g.history.at_least[b] = *state.group32(PREDICTOR_VAR_HISTORY, b);
+  for (unsigned b = thread; b < PREDICTOR_KINDS * HISTORY_BINS; b += threads)
+    g.history[b / HISTORY_BINS].at_least[b % HISTORY_BINS] = *state.group32(PREDICTOR_VAR_HISTORY, b);
   if (thread == 0) g.hold = *state.group(PREDICTOR_VAR_HOLD, 0);
   unsigned long long *round = state.group64(PREDICTOR_VAR_ROUND);
   unsigned long long seen = *round; // every thread counts for itself; thread 0 advances the word
@@ -180,9 +193,11 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   for (unsigned n = run.first; n < run.first + run.count; n++, seen++) {
     const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
     const bool warm = seen >= params[PREDICTOR_WARMUP];
-    const unsigned before = g.history.at_least[0];
+    unsigned before[PREDICTOR_KINDS];
+#pragma unroll
+    for (int k = 0; k < PREDICTOR_KINDS; k++) before[k] = g.history[k].at_least[0];
 
-    // The observation as all agents see it. The last thread fits the history meanwhile.
+    // The observation as all agents see it. The last threads fit the histories meanwhile.
     const long long t = times[n];
     const unsigned day_slot = slot_of(t, 86400000000000ll / DAY_SLOTS, DAY_SLOTS);
     const unsigned week_slot = slot_of(t, 604800000000000ll / WEEK_SLOTS, WEEK_SLOTS);
@@ -198,41 +213,44 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       g.week_rate = habit_rate(state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot), 2.0f, mul(2.0f, habit));
       clear_tally(&g.tally);
     }
-    if (thread == threads - 1 && warm) fit(&g.history, set.shape);
-    clear_bins(&g.by_bin);
+    if (warm)
+      for (unsigned k = threads - 1 - thread; k < PREDICTOR_KINDS; k += threads) fit(&g.history[k], set.shape);
+    for (unsigned k = 0; k < PREDICTOR_KINDS; k++) clear_bins(&g.by_bin[k]);
     __syncthreads();
 
     // The agents: step, and vote.
     Ballots ballots;
     ballots.clear();
     for (unsigned a = thread; a < A; a += threads) {
-      unsigned bin, weight;
+      unsigned bins[PREDICTOR_KINDS], weight;
       if (!resident) own.load(state, a);
-      step(own, a, A, g, set, inverse, seen == 0, &bin, &weight);
+      step(own, a, A, g, set, inverse, seen == 0, bins, &weight);
       if (!resident) own.store(state, a);
       unsigned candidate = VOTE_NORMAL;
       if (warm) {
-        float nats = score_of(&g.history, set.shape, bin);
+        float nats = nats_of(g, set.shape, bins);
         if (nats >= set.alarm && nats > g.hold) candidate = VOTE_ANOMALOUS;
         else if (nats >= set.suspect) candidate = VOTE_SUSPICIOUS;
       }
-      atomicAdd(&g.by_bin.bins[bin], weight);
+      for (unsigned k = 0; k < PREDICTOR_KINDS; k++) atomicAdd(&g.by_bin[k].bins[bins[k]], weight);
       ballots.vote(a, candidate, set.rule == RULE_WEIGHTED ? weight : 1, weight, weight);
     }
     cast(&g.tally, ballots);
     __syncthreads();
 
     // The group: its surprise, score and decision.
-    sum_segments(&g.by_bin);
+    for (unsigned k = 0; k < PREDICTOR_KINDS; k++) sum_segments(&g.by_bin[k]);
+    __syncthreads();
+    for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads)
+      g.bins[k] = group_surprise(&g.by_bin[k], g.tally.total, params[PREDICTOR_SHARE]);
     __syncthreads();
     if (thread == 0) {
-      g.bin = group_surprise(&g.by_bin, g.tally.total, params[PREDICTOR_SHARE]);
       float score = 0.0f;
       if (warm) {
-        float nats = score_of(&g.history, set.shape, g.bin);
+        float nats = nats_of(g, set.shape, g.bins);
         score = quo(nats, add(nats, (float)SCORE_HALF));
         if (nats <= g.hold) score = mul(HELD_PART, score);
-        g.hold = max32(mul(g.hold, param(params, PREDICTOR_HOLD)), nats);
+        g.hold = max32(mul(g.hold, param(params, PREDICTOR_HOLD)), mul(nats, param(params, PREDICTOR_MARGIN)));
       }
       scores[n] = score;
       decisions[n] = decide(&g.tally, set.rule, params[PREDICTOR_QUORUM]);
@@ -247,7 +265,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       g.last[f] = g.now[f];
     }
     __syncthreads();
-    if (seen >= EAGER) add_surprise(&g.history, g.bin, before, params[PREDICTOR_MEMORY]);
+    if (seen >= EAGER)
+      for (unsigned k = 0; k < PREDICTOR_KINDS; k++) add_surprise(&g.history[k], g.bins[k], before[k], params[PREDICTOR_MEMORY]);
     __syncthreads();
   }
 
@@ -256,7 +275,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     *state.group(PREDICTOR_VAR_SPREAD, f) = g.spread[f];
     *state.group(PREDICTOR_VAR_LAST, f) = g.last[f];
   }
-  for (unsigned b = thread; b < HISTORY_BINS; b += threads) *state.group32(PREDICTOR_VAR_HISTORY, b) = g.history.at_least[b];
+  for (unsigned b = thread; b < PREDICTOR_KINDS * HISTORY_BINS; b += threads)
+    *state.group32(PREDICTOR_VAR_HISTORY, b) = g.history[b / HISTORY_BINS].at_least[b % HISTORY_BINS];
   if (thread == 0) *state.group(PREDICTOR_VAR_HOLD, 0) = g.hold;
   if (resident && thread < A) own.store(state, thread);
 }

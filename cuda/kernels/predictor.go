@@ -10,7 +10,6 @@ const (
 	PredictorClip               // F: a feature beyond this many spreads counts as this many
 	PredictorHistoryRate        // F: slowest rate of an agent's usual error
 	PredictorHabitRate          // F: slowest rate of the habits (time of day, hour of week)
-	PredictorSustained          // F: weight of a sustained error against an instant one
 	PredictorShare              // fraction of weight in 16.16: the group is as surprised as this share of it at least
 	PredictorMemory             // observations after which half of the history is forgotten
 	PredictorTailShare          // F: share of the history that counts as its tail
@@ -18,6 +17,7 @@ const (
 	PredictorTailTrust          // F: observations that the expectation is worth
 	PredictorRankMix            // F: part of the score that comes from the rank, the rest from the tail's shape
 	PredictorHold               // F: what an alarm's level keeps from one observation to the next
+	PredictorMargin             // F: an alarm's level over its nats, 1 or more
 	PredictorAlarm              // F: nats from which the group's surprise is an anomaly
 	PredictorSuspect            // F: nats from which it is suspicious
 	PredictorWarmup             // observations before the first vote other than normal
@@ -39,12 +39,21 @@ const (
 	PredictorRecurrent = PredictorIn + PredictorHidden*PredictorInputs        // [hidden][hidden]
 	PredictorLeak      = PredictorRecurrent + PredictorHidden*PredictorHidden // [hidden]: rate of each unit
 	PredictorSlow      = PredictorLeak + PredictorHidden                      // rate of the agent's level
-	PredictorFast      = PredictorSlow + 1                                    // rate of the agent's sustained error
-	PredictorProject   = PredictorFast + 1                                    // [I]
+	PredictorFast      = PredictorSlow + 1                                    // rate of the agent's lasting error
+	PredictorUnrest    = PredictorFast + 1                                    // rate of the agent's unrest
+	PredictorProject   = PredictorUnrest + 1                                  // [I]
 )
 
 // PredictorWeights is the number of components of the weights table.
 func PredictorWeights(features int) int { return PredictorProject + features }
+
+// Kinds of surprise. Every agent watches for all of them; each has a history of its own, and the score is their mean.
+const (
+	PredictorInstant  = iota // the error, over the usual error
+	PredictorLasting         // the short mean of the error, over the usual one
+	PredictorRestless        // the short mean of the error's size, over the usual error
+	PredictorKinds
+)
 
 // Slots of the habits: half hours of a day and hours of a week.
 const (
@@ -62,7 +71,7 @@ const (
 	PredictorVarWeek              // group [I*WeekSlots]: what the hour of the week adds to it
 	PredictorVarDaySeen           // group [DaySlots]: observations of a slot
 	PredictorVarWeekSeen          // group [WeekSlots]
-	PredictorVarHistory           // group [HistoryBins]: how many past surprises reached a bin
+	PredictorVarHistory           // group [kinds*HistoryBins]: how many past surprises of a kind reached a bin
 	PredictorVarHold              // group: level in nats that the next alarm must exceed
 	PredictorVarHidden            // agent [hidden]
 	PredictorVarReadout           // agent [readout]
@@ -71,6 +80,7 @@ const (
 	PredictorVarDrift             // agent: short mean of the error
 	PredictorVarDriftUsual        // agent: mean |short mean|
 	PredictorVarNaive             // agent: mean |value - level|, what it would err without a readout
+	PredictorVarUnrest            // agent: short mean of |error|
 )
 
 // PredictorVars lists the state of the predictor cell for observations of I features.
@@ -84,7 +94,7 @@ func PredictorVars(features int) []Var {
 		PredictorVarWeek:       {Name: "week", Elem: F32, Width: features * WeekSlots, Group: true},
 		PredictorVarDaySeen:    {Name: "day_seen", Elem: U32, Width: DaySlots, Group: true},
 		PredictorVarWeekSeen:   {Name: "week_seen", Elem: U32, Width: WeekSlots, Group: true},
-		PredictorVarHistory:    {Name: "history", Elem: U32, Width: HistoryBins, Group: true},
+		PredictorVarHistory:    {Name: "history", Elem: U32, Width: PredictorKinds * HistoryBins, Group: true},
 		PredictorVarHold:       {Name: "hold", Elem: F32, Width: 1, Group: true},
 		PredictorVarHidden:     {Name: "hidden", Elem: F32, Width: PredictorHidden},
 		PredictorVarReadout:    {Name: "readout", Elem: F32, Width: PredictorReadout},
@@ -93,5 +103,6 @@ func PredictorVars(features int) []Var {
 		PredictorVarDrift:      {Name: "drift", Elem: F32, Width: 1},
 		PredictorVarDriftUsual: {Name: "drift_usual", Elem: F32, Width: 1},
 		PredictorVarNaive:      {Name: "naive", Elem: F32, Width: 1},
+		PredictorVarUnrest:     {Name: "unrest", Elem: F32, Width: 1},
 	}
 }

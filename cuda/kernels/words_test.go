@@ -59,18 +59,23 @@ func TestWordsAreCurrent(t *testing.T) {
 		},
 		{
 			"predictor: words of the parameter block",
-			[]string{"PREDICTOR_FEATURES", "PREDICTOR_RULE", "PREDICTOR_QUORUM", "PREDICTOR_LEARN", "PREDICTOR_FRONT_RATE", "PREDICTOR_CLIP", "PREDICTOR_HISTORY_RATE", "PREDICTOR_HABIT_RATE", "PREDICTOR_SUSTAINED", "PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE", "PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_ALARM", "PREDICTOR_SUSPECT", "PREDICTOR_WARMUP"},
-			[]int{PredictorFeatures, PredictorRule, PredictorQuorum, PredictorLearn, PredictorFrontRate, PredictorClip, PredictorHistoryRate, PredictorHabitRate, PredictorSustained, PredictorShare, PredictorMemory, PredictorTailShare, PredictorTailShape, PredictorTailTrust, PredictorRankMix, PredictorHold, PredictorAlarm, PredictorSuspect, PredictorWarmup},
+			[]string{"PREDICTOR_FEATURES", "PREDICTOR_RULE", "PREDICTOR_QUORUM", "PREDICTOR_LEARN", "PREDICTOR_FRONT_RATE", "PREDICTOR_CLIP", "PREDICTOR_HISTORY_RATE", "PREDICTOR_HABIT_RATE", "PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE", "PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_MARGIN", "PREDICTOR_ALARM", "PREDICTOR_SUSPECT", "PREDICTOR_WARMUP"},
+			[]int{PredictorFeatures, PredictorRule, PredictorQuorum, PredictorLearn, PredictorFrontRate, PredictorClip, PredictorHistoryRate, PredictorHabitRate, PredictorShare, PredictorMemory, PredictorTailShare, PredictorTailShape, PredictorTailTrust, PredictorRankMix, PredictorHold, PredictorMargin, PredictorAlarm, PredictorSuspect, PredictorWarmup},
 		},
 		{
 			"predictor: sizes and components of the weights",
-			[]string{"PREDICTOR_HIDDEN", "PREDICTOR_READOUT", "PREDICTOR_INPUTS", "PREDICTOR_IN", "PREDICTOR_RECURRENT", "PREDICTOR_LEAK", "PREDICTOR_SLOW", "PREDICTOR_FAST", "PREDICTOR_PROJECT"},
-			[]int{PredictorHidden, PredictorReadout, PredictorInputs, PredictorIn, PredictorRecurrent, PredictorLeak, PredictorSlow, PredictorFast, PredictorProject},
+			[]string{"PREDICTOR_HIDDEN", "PREDICTOR_READOUT", "PREDICTOR_INPUTS", "PREDICTOR_IN", "PREDICTOR_RECURRENT", "PREDICTOR_LEAK", "PREDICTOR_SLOW", "PREDICTOR_FAST", "PREDICTOR_UNREST", "PREDICTOR_PROJECT"},
+			[]int{PredictorHidden, PredictorReadout, PredictorInputs, PredictorIn, PredictorRecurrent, PredictorLeak, PredictorSlow, PredictorFast, PredictorUnrest, PredictorProject},
+		},
+		{
+			"predictor: kinds of surprise",
+			[]string{"PREDICTOR_INSTANT", "PREDICTOR_LASTING", "PREDICTOR_RESTLESS", "PREDICTOR_KINDS"},
+			[]int{PredictorInstant, PredictorLasting, PredictorRestless, PredictorKinds},
 		},
 		{
 			"predictor: variables of the state",
-			[]string{"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST", "PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN", "PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_HIDDEN", "PREDICTOR_VAR_READOUT", "PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL", "PREDICTOR_VAR_NAIVE"},
-			[]int{PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay, PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold, PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift, PredictorVarDriftUsual, PredictorVarNaive},
+			[]string{"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST", "PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN", "PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_HIDDEN", "PREDICTOR_VAR_READOUT", "PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL", "PREDICTOR_VAR_NAIVE", "PREDICTOR_VAR_UNREST"},
+			[]int{PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay, PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold, PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift, PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest},
 		},
 	}
 	var b strings.Builder

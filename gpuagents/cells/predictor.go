@@ -17,19 +17,21 @@ var predictor = &Cell{
 	embedding:  []string{"hidden"},
 	Params: []Param{
 		{Name: "learn", Default: 0.03, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 switches learning off"},
-		{Name: "alarm", Default: 0.45, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
-		{Name: "suspect", Default: 0.38, Min: 0.01, Max: 0.99, Doc: "score from which agents vote suspicious"},
-		{Name: "hold_off", Default: 600, Min: 1, Max: 1e6, Doc: "observations in which the level that a further alarm must exceed falls to 1/e"},
+		{Name: "alarm", Default: 0.37, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
+		{Name: "suspect", Default: 0.31, Min: 0.01, Max: 0.99, Doc: "score from which agents vote suspicious"},
+		{Name: "hold_off", Default: 300, Min: 1, Max: 1e6, Doc: "observations in which the level that a further alarm must exceed falls to 1/e"},
+		{Name: "margin", Default: 0.12, Min: 0, Max: 1, Doc: "part by which that level starts above the alarm"},
 		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its first score"},
 		{Name: "history", Default: 350, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its usual error"},
 		{Name: "memory", Default: 7000, Min: 100, Max: 1 << 22, Integer: true, Doc: "observations after which half of the history of surprise is forgotten"},
 		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the input are averaged"},
 		{Name: "habit", Default: 35, Min: 2, Max: 1e6, Doc: "visits over which the habit of a time of the day is averaged; half as many for an hour of the week"},
 		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
-		{Name: "sustained", Default: 0.5, Min: 0, Max: 10, Doc: "weight of an error that lasts against one of an instant"},
 		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents' weight that must be as surprised as the group"},
 		{Name: "fast_min", Default: 2.5, Min: 1, Max: 1e4, Doc: "shortest time constant of a lasting error, in observations"},
 		{Name: "fast_max", Default: 20, Min: 1, Max: 1e4, Doc: "longest"},
+		{Name: "unrest_min", Default: 12, Min: 1, Max: 1e4, Doc: "shortest time constant of unrest, the mean size of the errors, in observations"},
+		{Name: "unrest_max", Default: 60, Min: 1, Max: 1e4, Doc: "longest"},
 		{Name: "slow_min", Default: 20, Min: 1, Max: 1e6, Doc: "shortest time constant of an agent's level, in observations"},
 		{Name: "slow_max", Default: 500, Min: 1, Max: 1e6, Doc: "longest"},
 		{Name: "tail", Default: 0.05, Min: 0.001, Max: 0.5, Doc: "part of the history that is its tail"},
@@ -52,7 +54,6 @@ func predictorBlock(b *Bound) []uint32 {
 	w[kernels.PredictorClip] = b.word("clip")
 	w[kernels.PredictorHistoryRate] = b.rate("history")
 	w[kernels.PredictorHabitRate] = b.rate("habit")
-	w[kernels.PredictorSustained] = b.word("sustained")
 	w[kernels.PredictorShare] = fixed(b.values["share"])
 	w[kernels.PredictorMemory] = uint32(b.values["memory"])
 	w[kernels.PredictorTailShare] = b.word("tail")
@@ -60,6 +61,7 @@ func predictorBlock(b *Bound) []uint32 {
 	w[kernels.PredictorTailTrust] = b.word("tail_trust")
 	w[kernels.PredictorRankMix] = b.word("rank")
 	w[kernels.PredictorHold] = math.Float32bits(float32(math.Exp(-1 / b.values["hold_off"])))
+	w[kernels.PredictorMargin] = math.Float32bits(float32(1 + b.values["margin"]))
 	w[kernels.PredictorAlarm] = nats(b.values["alarm"])
 	w[kernels.PredictorSuspect] = nats(b.values["suspect"])
 	w[kernels.PredictorWarmup] = uint32(b.values["warmup"])
@@ -92,6 +94,7 @@ func predictorTable(b *Bound, seed uint64) []float32 {
 		slow := r.rate(b.values["slow_min"], max(b.values["slow_min"], b.values["slow_max"]))
 		set(kernels.PredictorSlow, min(slow, fast/driftSpan))
 		set(kernels.PredictorFast, fast)
+		set(kernels.PredictorUnrest, r.rate(b.values["unrest_min"], max(b.values["unrest_min"], b.values["unrest_max"])))
 		projection(r, b.Features, func(f int, v float32) { set(kernels.PredictorProject+f, v) })
 	}
 	return table
