@@ -23,7 +23,7 @@ var predictor = &Cell{
 		{Name: "margin", Default: 0.12, Min: 0, Max: 1, Doc: "part by which that level starts above the alarm"},
 		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its first score"},
 		{Name: "history", Default: 350, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its usual error"},
-		{Name: "memory", Default: 7000, Min: 100, Max: 1 << 22, Integer: true, Doc: "observations after which half of the history of surprise is forgotten"},
+		{Name: "memory", Default: 14000, Min: 100, Max: 1 << 22, Integer: true, Doc: "observations after which half of the history of surprise is forgotten"},
 		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the input are averaged"},
 		{Name: "habit", Default: 35, Min: 2, Max: 1e6, Doc: "visits over which the habit of a time of the day is averaged; half as many for an hour of the week"},
 		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
