@@ -63,8 +63,8 @@ func TestLearningFindsAnomalies(t *testing.T) {
 		return r.Score
 	}
 	on, off := score(nil), score(map[string]float64{"learn": 0})
-	if on <= 60 {
-		t.Errorf("standard score %.2f, want above 60", on)
+	if on <= 64 {
+		t.Errorf("standard score %.2f, want above 64", on)
 	}
 	if on < off+4 {
 		t.Errorf("standard score %.2f with learning, %.2f without: learning is worth too little", on, off)
