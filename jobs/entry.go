@@ -99,9 +99,9 @@ type Snapshot struct {
 // Snapshotted says that a snapshot is complete and durable.
 type Snapshotted struct {
 	Version int    `json:"v"`
-	Name    string `json:"name"`
+	Name    string `json:"name"`   // of one shard of several that of its part
 	Entry   uint64 `json:"entry"`  // of the log, that asked for it
-	Agents  int64  `json:"agents"` // all of the swarm
+	Agents  int64  `json:"agents"` // all of the shard
 	Groups  int    `json:"groups"`
 	Bytes   int64  `json:"bytes"`  // of its files
 	SHA256  string `json:"sha256"` // of its manifest

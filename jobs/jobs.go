@@ -134,11 +134,15 @@ type Swarm struct {
 	Name    string          `json:"name"`   // the spec's name
 	Spec    json.RawMessage `json:"spec"`   // the swarm spec as JSON
 	Groups  int             `json:"groups"` // groups of agents, numbered 0..Groups-1
-	Created time.Time       `json:"created"`
+	// Shards is into how many shards the groups are split, see ShardGroups; 0, as in records of one shard, means 1.
+	Shards  int       `json:"shards,omitempty"`
+	Created time.Time `json:"created"`
 	// From is the snapshot that its agents begin as; nil: they have seen nothing.
 	From *SnapshotRef `json:"from,omitempty"`
 	// Base stands for the first entries of its log, which may be gone; nil: none are.
 	Base *SwarmBase `json:"base,omitempty"`
+	// Bases are the same of the logs of several shards, one a shard in their order; nil: none are.
+	Bases []SwarmBase `json:"bases,omitempty"`
 }
 
 // SwarmBase is a snapshot of a swarm's own.
@@ -183,11 +187,18 @@ func (s Swarm) Validate() error {
 			return fmt.Errorf("swarm %s: %w", s.ID, err)
 		}
 	}
-	if s.Base != nil {
-		if err := s.Base.Validate(); err != nil {
+	if err := s.validateShards(); err != nil {
+		return err
+	}
+	for k := range s.ShardCount() {
+		base := s.BaseOf(k)
+		if base == nil {
+			continue
+		}
+		if err := base.Validate(); err != nil {
 			return fmt.Errorf("swarm %s: %w", s.ID, err)
 		}
-		if s.Base.Entry == 0 {
+		if base.Entry == 0 {
 			return Errorf(CodeInvalid, "swarm %s: base: entry 0: use that of the snapshot, 1 or more", s.ID)
 		}
 	}

@@ -65,6 +65,8 @@ type Fuse struct {
 	By string `json:"by"`
 	// Nodes is how many there are by group, 1 to MaxAddressed and no more than groups; 0: one a group. By vote and for all it is 0.
 	Nodes int `json:"nodes,omitempty"`
+	// Sums asks for sums in place of means, which merge: those of a shard with those of the others.
+	Sums bool `json:"sums,omitempty"`
 }
 
 // How a Fuse chooses members.

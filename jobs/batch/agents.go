@@ -53,6 +53,14 @@ type FusedNodes struct {
 	Width int
 }
 
+// FusedSums are FusedNodes with the sums of embeddings in place of their means: what shards know merges by these.
+type FusedSums struct {
+	Node  []uint32
+	Count []uint64
+	Sum   []float32
+	Width int
+}
+
 const (
 	colAgent = "agent"
 	colVote  = "vote"
@@ -60,6 +68,7 @@ const (
 	colNode  = "node"
 	colCount = "count"
 	colMean  = "mean"
+	colSum   = "sum"
 )
 
 // Encode writes the batch as an Arrow IPC stream.
@@ -146,15 +155,7 @@ func DecodeGroupStates(data []byte) (*GroupStates, error) {
 
 // Encode writes the batch as an Arrow IPC stream.
 func (f *FusedNodes) Encode() ([]byte, error) {
-	n := len(f.Node)
-	if f.Width < 1 || len(f.Mean) != n*f.Width {
-		return nil, fmt.Errorf("encode fused nodes: %d values for %d rows of width %d", len(f.Mean), n, f.Width)
-	}
-	s, t := rows(arrow.PrimitiveTypes.Float32, f.Width, "fused-nodes", colMean,
-		arrow.Field{Name: colNode, Type: arrow.PrimitiveTypes.Uint32}, arrow.Field{Name: colCount, Type: arrow.PrimitiveTypes.Uint64})
-	return encode(s, n, []arrow.ArrayData{
-		fixed(arrow.PrimitiveTypes.Uint32, f.Node), fixed(arrow.PrimitiveTypes.Uint64, f.Count), list(t, arrow.PrimitiveTypes.Float32, n, f.Mean),
-	})
+	return encodeFused("fused-nodes", colMean, f.Node, f.Count, f.Mean, f.Width)
 }
 
 // DecodeFusedNodes reads a batch, as DecodeAgentObservations does.
@@ -163,6 +164,33 @@ func DecodeFusedNodes(data []byte) (*FusedNodes, error) {
 	return f, decode("fused-nodes", data, func(r *record) {
 		f.Node, f.Count = column[uint32](r, colNode), column[uint64](r, colCount)
 		f.Mean, f.Width = lists[float32](r, colMean)
+	})
+}
+
+// Encode writes the batch as an Arrow IPC stream.
+func (f *FusedSums) Encode() ([]byte, error) {
+	return encodeFused("fused-sums", colSum, f.Node, f.Count, f.Sum, f.Width)
+}
+
+// DecodeFusedSums reads a batch, as DecodeAgentObservations does.
+func DecodeFusedSums(data []byte) (*FusedSums, error) {
+	f := &FusedSums{}
+	return f, decode("fused-sums", data, func(r *record) {
+		f.Node, f.Count = column[uint32](r, colNode), column[uint64](r, colCount)
+		f.Sum, f.Width = lists[float32](r, colSum)
+	})
+}
+
+// encodeFused writes nodes with a column of width values each.
+func encodeFused(kind, name string, node []uint32, count []uint64, values []float32, width int) ([]byte, error) {
+	n := len(node)
+	if width < 1 || len(values) != n*width {
+		return nil, fmt.Errorf("encode %s: %d values for %d rows of width %d", kind, len(values), n, width)
+	}
+	s, t := rows(arrow.PrimitiveTypes.Float32, width, kind, name,
+		arrow.Field{Name: colNode, Type: arrow.PrimitiveTypes.Uint32}, arrow.Field{Name: colCount, Type: arrow.PrimitiveTypes.Uint64})
+	return encode(s, n, []arrow.ArrayData{
+		fixed(arrow.PrimitiveTypes.Uint32, node), fixed(arrow.PrimitiveTypes.Uint64, count), list(t, arrow.PrimitiveTypes.Float32, n, values),
 	})
 }
 

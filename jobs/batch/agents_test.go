@@ -25,6 +25,7 @@ func kinds() []kind {
 		}}, func(b []byte) (any, error) { return DecodeAgentVariables(b) }},
 		{"variables of agents without an embedding", &AgentVariables{Agent: []uint32{9}, Vars: []Variable{{"kind", 1, []uint8{1}}}}, func(b []byte) (any, error) { return DecodeAgentVariables(b) }},
 		{"variables of groups", &GroupVariables{Group: []uint32{9, 1}, Vars: []Variable{{"round", 1, []uint64{1, 1 << 40}}, {"level", 2, []float32{1, 2, 3, 4}}}}, func(b []byte) (any, error) { return DecodeGroupVariables(b) }},
+		{"sums", &FusedSums{Node: []uint32{3, 7}, Count: []uint64{3, 1 << 40}, Sum: []float32{1, 2, -3, 0.5}, Width: 2}, func(b []byte) (any, error) { return DecodeFusedSums(b) }},
 	}
 }
 
@@ -55,6 +56,7 @@ func TestAgentsRoundTrip(t *testing.T) {
 		&FusedNodes{Node: []uint32{1}, Count: []uint64{1}, Mean: []float32{1}, Width: 2}, &FusedNodes{Node: []uint32{1}, Mean: []float32{1}, Width: 1},
 		&AgentVariables{Agent: []uint32{1}, Width: 1}, &AgentVariables{Agent: []uint32{1}, Vars: []Variable{{"x", 2, []uint8{1}}}},
 		&GroupVariables{Group: []uint32{1}, Vars: []Variable{{"x", 1, []int{1}}}}, &GroupVariables{Group: []uint32{}, Vars: []Variable{{"x", 0, []uint8{}}}},
+		&FusedSums{Node: []uint32{1}, Count: []uint64{1}, Sum: []float32{1}, Width: 2},
 	} {
 		if _, err := ragged.Encode(); err == nil {
 			t.Errorf("encoded %+v", ragged)
@@ -104,6 +106,10 @@ func FuzzDecodeAgents(f *testing.F) {
 		w, err := DecodeGroupVariables(data)
 		if err == nil && !fits(w.Vars, len(w.Group)) || err != nil && !isInvalid(err) {
 			t.Fatal("variables of groups:", err)
+		}
+		sums, err := DecodeFusedSums(data)
+		if err == nil && (len(sums.Count) != len(sums.Node) || len(sums.Sum) != len(sums.Node)*sums.Width) || err != nil && !isInvalid(err) {
+			t.Fatal("sums:", err)
 		}
 	})
 }

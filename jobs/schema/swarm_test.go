@@ -43,4 +43,18 @@ func TestSwarms(t *testing.T) {
 			t.Errorf("%s: Validate says %v, the schema %v", text, err, serr)
 		}
 	}
+	base := func(entry string) string { return `{"name":"a","sha256":"` + sum + `","entry":` + entry + `}` }
+	for fields, good := range map[string]bool{
+		`"shards":3`: true, `"shards":1`: true, `"shards":65`: false, `"shards":-1`: false, `"base":` + base("1"): true, `"base":` + base("0"): false,
+		`"shards":2,"bases":[` + base("1") + `,` + base("7") + `]`: true, `"shards":2,"bases":[` + base("1") + `,` + base("0") + `]`: false,
+	} {
+		text := `{"v":1,"id":"s","spec":{},"groups":100,` + fields + `}`
+		var s jobs.Swarm
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+		if err, serr := s.Validate(), Validate(Swarm, []byte(text)); (err == nil) != good || (serr == nil) != good {
+			t.Errorf("%s: Validate says %v, the schema %v", text, err, serr)
+		}
+	}
 }
