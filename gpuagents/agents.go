@@ -45,6 +45,7 @@ type Agents struct {
 	layout     kernels.Layout
 	n          int64
 	groups     int
+	first, of  int // of the swarm, where they are a shard of it: the number of their first group, and its groups
 	pages      int
 	perPage    divisor // agents of a page
 	seed       uint64
@@ -101,6 +102,7 @@ func newAgents(d device.Device, b *budget, cell *cells.Addressed, n int64, opts 
 		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrAgents, opts.PageBytes)
 	}
 	a = &Agents{dev: d, cell: cell, n: n, groups: int(n / int64(cell.Agents)), seed: opts.Seed}
+	a.of = a.groups
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())

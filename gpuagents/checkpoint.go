@@ -127,8 +127,8 @@ func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, log *slog
 		meaning: of.meaning,
 		log:     log, entries: uint64(of.every.Entries), ticker: time.NewTicker(time.Duration(of.every.Interval)), ended: time.Now(),
 	}
-	if s.Base != nil {
-		k.base = s.Base.Entry
+	if base := s.BaseOf(shard); base != nil {
+		k.base = base.Entry
 	}
 	var err error
 	if k.store, err = k.open(); errors.Is(err, tiers.ErrLocked) {

@@ -27,7 +27,7 @@ func (a *Agents) Fuse(ctx context.Context, by string, nodes int) (fusion.Nodes, 
 // have 97 million agents, by vote 7.7 million. With a smaller one a launch has too few runs to fill a GPU.
 const fuseStaging = 32 << 20
 
-// nodesOf is how many nodes a fusion has. What is wrong with it for this swarm is an ErrAgents.
+// nodesOf is how many nodes a fusion of the swarm has. What is wrong with it for this swarm is an ErrAgents.
 func (a *Agents) nodesOf(f jobs.Fuse) (int, error) {
 	if err := f.Validate(); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrAgents, err)
@@ -37,12 +37,21 @@ func (a *Agents) nodesOf(f jobs.Fuse) (int, error) {
 		return a.cell.Candidates, nil
 	case f.By == jobs.ByAll:
 		return 1, nil
-	case f.Nodes > a.groups:
-		return 0, fmt.Errorf("%w: fuse: nodes %d: the swarm has %d groups: use at most as many", ErrAgents, f.Nodes, a.groups)
+	case f.Nodes > a.of:
+		return 0, fmt.Errorf("%w: fuse: nodes %d: the swarm has %d groups: use at most as many", ErrAgents, f.Nodes, a.of)
 	case f.Nodes == 0:
-		return a.groups, nil
+		return a.of, nil
 	}
 	return f.Nodes, nil
+}
+
+// ownNodes are those of a fusion with so many that these agents may be in: n from number first on.
+func (a *Agents) ownNodes(by string, nodes int) (first, n int) {
+	if by != jobs.ByGroup {
+		return 0, nodes
+	}
+	first = a.first * nodes / a.of
+	return first, (a.first+a.groups-1)*nodes/a.of - first + 1
 }
 
 // chain is a node whose agents come in their order, some at a time: the order of additions of fusion.Nodes, of which the sum of the open run and
@@ -99,6 +108,7 @@ type portion struct{ node, first, n int }
 type fusing struct {
 	a               *Agents
 	by              string
+	all, first      int // nodes of the swarm, and the first of these
 	nodes           fusion.Nodes
 	variable, width int // of the embedding on the device, the padding of a gru with it
 	bf16            bool
@@ -115,18 +125,19 @@ type fusing struct {
 	counts   []uint32
 }
 
-// fuseParts is Fuse in windows of so many bytes, in parts, and says how often the device had no room for one.
+// fuseParts is Fuse, of the nodes that ownNodes says, in windows of so many bytes, in parts, and says how often the device had no room for one.
 func (a *Agents) fuseParts(ctx context.Context, parts *pieces, want jobs.Fuse, bytes int64) (_ fusion.Nodes, halved int, err error) {
 	if a.torn != nil {
 		return fusion.Nodes{}, 0, a.torn
 	}
-	n, err := a.nodesOf(want)
+	all, err := a.nodesOf(want)
 	if err != nil {
 		return fusion.Nodes{}, 0, err
 	}
+	first, n := a.ownNodes(want.By, all)
 	vars, width := a.stateVars()
 	of := a.layout.Vars[vars[0]]
-	f := &fusing{a: a, by: want.By, variable: vars[0], width: of.Width, bf16: of.Elem == kernels.BF16, chains: make([]*chain, n)}
+	f := &fusing{a: a, by: want.By, all: all, first: first, variable: vars[0], width: of.Width, bf16: of.Elem == kernels.BF16, chains: make([]*chain, n)}
 	if a.cell.Cell.Name != "leaky" {
 		f.width /= 2 // behind the units are the inputs
 	}
@@ -274,10 +285,10 @@ func (f *fusing) cut(from, to int) error {
 	case jobs.ByAll:
 		f.portions = append(f.portions, portion{0, from, to - from})
 	case jobs.ByGroup:
-		groups, nodes, size := f.a.groups, len(f.chains), f.a.cell.Agents
-		for node := from / size * nodes / groups; from < to; node++ {
-			end := min(to, ((node+1)*groups+nodes-1)/nodes*size) // the first group of the next node
-			f.portions = append(f.portions, portion{node, from, end - from})
+		before, groups, size := f.a.first, f.a.of, f.a.cell.Agents
+		for node := (before + from/size) * f.all / groups; from < to; node++ {
+			end := min(to, (((node+1)*groups+f.all-1)/f.all-before)*size) // the first group of the next node
+			f.portions = append(f.portions, portion{node - f.first, from, end - from})
 			from = end
 		}
 	case jobs.ByVote:
@@ -378,10 +389,11 @@ func (s *simulation) fuse(ctx context.Context, data []byte) (answer, error) {
 	}
 	a := s.agents
 	_, width := a.stateVars()
-	n, err := a.nodesOf(want)
+	all, err := a.nodesOf(want)
 	if err != nil {
-		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes, a.groups)
+		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes, a.of)
 	}
+	first, n := a.ownNodes(want.By, all)
 	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
 		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most)
 	}
@@ -389,10 +401,15 @@ func (s *simulation) fuse(ctx context.Context, data []byte) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	out := &batch.FusedNodes{Node: make([]uint32, n), Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
-	for node := range out.Node {
-		out.Node[node] = uint32(node)
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(first + i)
 	}
+	if want.Sums {
+		data, err = (&batch.FusedSums{Node: ids, Count: nodes.Counts, Sum: nodes.Sums, Width: width}).Encode()
+		return answer{kind: jobs.EntryFused, data: data, halved: halved}, err
+	}
+	out := &batch.FusedNodes{Node: ids, Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
 	if err := nodes.Means(out.Mean); err != nil {
 		return answer{}, err
 	}

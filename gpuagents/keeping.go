@@ -22,6 +22,7 @@ type keeping struct {
 	swarm jobs.Swarm
 	spec  *swarm.Spec
 	store snapshot.Store // nil: there is none
+	has   holding
 }
 
 // about implements population: pages depend on the snapshot that the swarm began as.
@@ -62,7 +63,7 @@ func (k *keeping) clear(ctx context.Context, data []byte) (answer, error) {
 func (k *keeping) memory(ctx context.Context) *snapshot.Pages {
 	m := k.pages()
 	return &snapshot.Pages{
-		Layout: layoutOf(k.population), Groups: k.swarm.Groups,
+		Layout: layoutOf(k.population), First: k.has.first, Groups: k.has.groups,
 		Read:  func(page uint64, buf []byte) error { return m.read(ctx, page, buf) },
 		Write: func(page uint64, content []byte) error { return m.write(ctx, page, content) },
 	}
@@ -88,9 +89,15 @@ func (k *keeping) save(ctx context.Context, e jobs.Entry) (answer, error) {
 	if k.store == nil {
 		return answer{}, errNoSnapshots
 	}
-	s := k.swarm
+	s, name, shard := k.swarm, want.Name, (*snapshot.Shard)(nil)
+	if k.has.shards > 1 {
+		name, shard = snapshot.PartName(want.Name, k.has.shard), &snapshot.Shard{Number: k.has.shard, Of: k.has.shards, First: k.has.first, Groups: k.has.all}
+		if err := jobs.CheckID("snapshot", name); err != nil {
+			return answer{}, jobs.Errorf(jobs.CodeInvalid, "%v, as the part of a shard is called: choose a shorter name", err)
+		}
+	}
 	m, digest, err := snapshot.Save(ctx, k.store, snapshot.Manifest{
-		Name: want.Name, Swarm: snapshot.Origin{ID: s.ID, Name: s.Name, Created: s.Created}, Entry: e.Seq, Cell: k.population.about().cell, Seed: k.spec.Seed, Spec: s.Spec,
+		Name: name, Swarm: snapshot.Origin{ID: s.ID, Name: s.Name, Created: s.Created}, Entry: e.Seq, Shard: shard, Cell: k.population.about().cell, Seed: k.spec.Seed, Spec: s.Spec,
 	}, k.memory(ctx))
 	switch {
 	case err == nil:
@@ -114,15 +121,17 @@ func (k *keeping) load(ctx context.Context, from jobs.SnapshotRef) error {
 	if k.store == nil {
 		return errNoSnapshots
 	}
-	m, digest, err := snapshot.ReadManifest(ctx, k.store, from.Name)
+	parts, digest, err := snapshot.ReadSet(ctx, k.store, from.Name)
 	if err == nil && digest != from.SHA256 {
 		return jobs.Errorf(jobs.CodeInvalid, "snapshot %s: its manifest has the SHA-256 %s, the swarm was made from %s: put that one back", from.Name, digest, from.SHA256)
 	}
 	if err == nil {
-		err = k.fits(m)
+		err = k.covers(parts)
 	}
-	if err == nil {
-		err = snapshot.Load(ctx, k.store, m, k.memory(ctx))
+	for i := 0; i < len(parts) && err == nil; i++ {
+		if err = k.fits(parts[i]); err == nil {
+			err = snapshot.Load(ctx, k.store, parts[i], k.memory(ctx))
+		}
 	}
 	switch {
 	case err == nil:
@@ -138,6 +147,15 @@ func (k *keeping) load(ctx context.Context, from jobs.SnapshotRef) error {
 		return err
 	}
 	return k.restored(ctx)
+}
+
+// covers says with an ErrMismatch that a snapshot has not all groups that there are of a swarm: one of a shard that is not this one.
+func (k *keeping) covers(parts []*snapshot.Manifest) error {
+	m := parts[0]
+	if m.Shard == nil || len(parts) == m.Shard.Of || m.Swarm.ID == k.swarm.ID && m.Swarm.Created.Equal(k.swarm.Created) && m.First() == k.has.first && m.Groups == k.has.groups {
+		return nil
+	}
+	return fmt.Errorf("snapshot %s: %w: it has shard %d of %d of a swarm alone: name what all of them are parts of", m.Name, snapshot.ErrMismatch, m.Shard.Number, m.Shard.Of)
 }
 
 // fits says with an ErrMismatch why agents of the swarm could not go on from a snapshot.
@@ -161,8 +179,9 @@ func (k *checkpoint) resumed() bool { return k != nil && k.stored > 0 }
 func (k *keeping) begin(ctx context.Context, w *writer, log *slog.Logger) (entry uint64, told bool, err error) {
 	var from jobs.SnapshotRef
 	switch s := k.swarm; {
-	case s.Base != nil:
-		from, entry = s.Base.SnapshotRef, s.Base.Entry
+	case s.BaseOf(k.has.shard) != nil:
+		base := s.BaseOf(k.has.shard)
+		from, entry = base.SnapshotRef, base.Entry
 	case s.From != nil:
 		from = *s.From
 	default:

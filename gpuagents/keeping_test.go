@@ -48,7 +48,19 @@ func openKeepingIn(t *testing.T, d device.Device, b *budget, store snapshot.Stor
 	if spec.ByAgent() {
 		groups = spec.Groups()
 	}
-	p, err := newPopulation(d, b, spec, groups)
+	return openShard(t, d, b, store, spec, groups, 0, from)
+}
+
+// openShard is a shard of a swarm with so many groups.
+func openShard(t testing.TB, d device.Device, b *budget, store snapshot.Store, spec *swarm.Spec, groups, shard int, from *jobs.SnapshotRef) *keeping {
+	t.Helper()
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := jobs.Swarm{Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: groups, Shards: spec.Shards, From: from}
+	has := holdingOf(s, shard)
+	p, err := newShard(d, b, spec, has)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +69,7 @@ func openKeepingIn(t *testing.T, d device.Device, b *budget, store snapshot.Stor
 			t.Error(err)
 		}
 	})
-	data, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &keeping{p, jobs.Swarm{Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: groups, From: from}, spec, store}
+	return &keeping{p, s, spec, store, has}
 }
 
 func openStore(t *testing.T) snapshot.Store {

@@ -93,12 +93,18 @@ func (s *simulation) merge() merger {
 // add implements merger.
 func (m *mergedAgents) add(o observed) {
 	e := o.agents
+	from, has := len(m.ids), m.s.holding
 	if m.entries = append(m.entries, e); len(m.entries) == 1 {
-		m.ids, m.inputs = slices.Clip(e.Agent), slices.Clip(e.Features)
+		m.inputs = slices.Clip(e.Features)
+		if has.first == 0 {
+			m.ids = slices.Clip(e.Agent)
+		} else {
+			m.ids = has.local(nil, e.Agent, m.s.agents.cell.Agents)
+		}
 	} else {
-		m.ids, m.inputs = append(m.ids, e.Agent...), append(m.inputs, e.Features...)
+		m.ids, m.inputs = has.local(m.ids, e.Agent, m.s.agents.cell.Agents), append(m.inputs, e.Features...)
 	}
-	launches, several := m.s.ranking.rank(e.Agent, m.launches)
+	launches, several := m.s.ranking.rank(m.ids[from:], m.launches)
 	m.launches, m.several = launches, m.several || several
 }
 

@@ -34,7 +34,8 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, lo
 	if err != nil {
 		return w.reject(ctx, w.answered+1, err)
 	}
-	state, err := newPopulation(on.dev, on.budget, spec, s.Groups)
+	has := holdingOf(s, shard)
+	state, err := newShard(on.dev, on.budget, spec, has)
 	if err != nil {
 		err = fmt.Errorf("swarm %s: %w", s.Name, err)
 		switch {
@@ -58,13 +59,13 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, lo
 		}
 		keep.close()
 	}()
-	kept := &keeping{state, s, spec, a.o.Snapshots}
+	kept := &keeping{state, s, spec, a.o.Snapshots, has}
 	state = kept
 	a.shards.Add(1)
 	defer a.shards.Add(-1)
 	of := state.about()
 	defer a.o.Metrics.serving(of.cell)()
-	log.Info("serving shard", "shard", shard, "groups", s.Groups, "agents", of.agents, "pages", len(state.pages().dirty),
+	log.Info("serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
 		"device", on.dev.Properties().Name, "answered", last.Ref)
 	state.pages().counts = a.o.Metrics.ofPages()
 	keep = a.openCheckpoint(s, shard, state, log)

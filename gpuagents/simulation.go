@@ -15,30 +15,29 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// simulation is the population of a swarm whose agents are addressed.
+// simulation is the population of a swarm whose agents are addressed, or of a shard of one: entries and answers have the ids of the swarm.
 type simulation struct {
 	*memory
-	agents *Agents
-	seed   uint64
-	every  swarm.Checkpoint
-	parts  pieces
+	agents  *Agents
+	holding holding
+	seed    uint64
+	every   swarm.Checkpoint
+	parts   pieces
 
 	ranking *ranking // of who merges; nil before the first
 }
 
-func newSimulation(dev device.Device, b *budget, spec *swarm.Spec, groups int) (*simulation, error) {
-	if groups != spec.Groups() {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "its record has %d groups, its spec %d agents in groups of %d: write agents / agents_per_group", groups, spec.Agents, spec.AgentsPerGroup)
-	}
+func newSimulation(dev device.Device, b *budget, spec *swarm.Spec, p holding) (*simulation, error) {
 	cell, err := spec.Address()
 	if err != nil {
 		return nil, err
 	}
-	a, err := newAgents(dev, b, cell, spec.Agents, AgentsOptions{Seed: spec.Seed, PageBytes: int(spec.PageSize)})
+	a, err := newAgents(dev, b, cell, int64(p.groups)*int64(spec.AgentsPerGroup), AgentsOptions{Seed: spec.Seed, PageBytes: int(spec.PageSize)})
 	if err != nil {
 		return nil, err
 	}
-	return &simulation{memory: a.memory, agents: a, seed: spec.Seed, every: spec.Checkpoint}, nil
+	a.first, a.of = p.first, p.all
+	return &simulation{memory: a.memory, agents: a, holding: p, seed: spec.Seed, every: spec.Checkpoint}, nil
 }
 
 // about implements population.
@@ -53,6 +52,9 @@ func (s *simulation) about() about {
 	}
 	h.Write(device.Bytes(a.cell.ParamBlock()))
 	h.Write(device.Bytes(a.cell.Weights(s.seed)))
+	if s.holding.shards > 1 {
+		fmt.Fprintln(h, s.holding)
+	}
 	return about{cell: a.cell.Cell.Name, agents: a.n, every: s.every, meaning: hex.EncodeToString(h.Sum(nil))}
 }
 
@@ -105,10 +107,8 @@ func (s *simulation) check(o *batch.AgentObservations) error {
 	case o.Width != features:
 		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, features)
 	}
-	for i, id := range o.Agent {
-		if int64(id) >= s.agents.n {
-			return jobs.Errorf(jobs.CodeInvalid, "observation %d is for agent %d of %d", i, id, s.agents.n)
-		}
+	if bad, err := s.holding.owns(o.Agent, s.agents.cell.Agents, "agent"); err != nil {
+		return jobs.Errorf(jobs.CodeInvalid, "observation %d is for agent %v", bad, err)
 	}
 	for i, f := range o.Features {
 		if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
@@ -153,27 +153,31 @@ func (s *simulation) query(ctx context.Context, data []byte) (answer, error) {
 		return answer{}, err
 	}
 	a := s.agents
-	what, ids, all, row := "agent", q.Agents, a.n, 4+1+4*a.stateWidth()
+	what, ids, size, row := "agent", q.Agents, a.cell.Agents, 4+1+4*a.stateWidth()
 	if len(q.Groups) > 0 {
-		what, ids, all, row = "group", q.Groups, int64(a.groups), 4+1+8+4*a.cell.Candidates
+		what, ids, size, row = "group", q.Groups, 1, 4+1+8+4*a.cell.Candidates
 	}
 	if most := jobs.MaxState / row; len(ids) > most {
 		return answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most)
 	}
-	for _, id := range ids {
-		if int64(id) >= all {
-			return answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %s %d of %d", what, id, all)
-		}
+	if _, err := s.holding.owns(ids, size, what); err != nil {
+		return answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %s %v", what, err)
 	}
-	var found interface{ Encode() ([]byte, error) }
+	own := s.holding.local(nil, ids, size)
 	if len(q.Groups) > 0 {
-		found, err = a.groupStates(ctx, ids)
-	} else {
-		found, err = a.agentStates(ctx, ids)
+		found, err := a.groupStates(ctx, own)
+		if err != nil {
+			return answer{}, err
+		}
+		found.Group = ids
+		data, err = found.Encode()
+		return answer{kind: jobs.EntryState, data: data}, err
 	}
+	found, err := a.agentStates(ctx, own)
 	if err != nil {
 		return answer{}, err
 	}
+	found.Agent = ids
 	data, err = found.Encode()
 	return answer{kind: jobs.EntryState, data: data}, err
 }

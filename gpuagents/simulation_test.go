@@ -43,7 +43,7 @@ func openSimulation(t *testing.T, d device.Device, text string) *simulation {
 	return p.(*simulation)
 }
 
-func encoded(t *testing.T, v any) []byte {
+func encoded(t testing.TB, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
 	if e, ok := v.(interface{ Encode() ([]byte, error) }); ok {
@@ -55,7 +55,7 @@ func encoded(t *testing.T, v any) []byte {
 	return data
 }
 
-func mustApply(t *testing.T, p population, kind string, v any) answer {
+func mustApply(t testing.TB, p population, kind string, v any) answer {
 	t.Helper()
 	a, err := p.apply(t.Context(), jobs.Entry{Kind: kind, Data: encoded(t, v)})
 	if err != nil {

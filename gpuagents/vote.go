@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -67,22 +68,18 @@ func leading(seed, round uint64, agents int64) int64 {
 	return int64(first)
 }
 
-// kinds of rules by their names in a job.
-var ruleKinds = map[string]consensus.Kind{
-	"": consensus.Plurality, jobs.RulePlurality: consensus.Plurality, jobs.RuleMajority: consensus.Majority, jobs.RuleQuorum: consensus.Quorum,
-	jobs.RuleUnanimous: consensus.Unanimous,
-}
-
-// ruleOf is the rule of a vote that is valid.
-func ruleOf(v jobs.Vote) (r consensus.Rule, err error) {
-	r.Kind = ruleKinds[v.Rule]
-	if v.Of == jobs.OfAll {
-		r.Of = consensus.All
+// leader is the one of the shard's agents, in groups of size, by their ids in the swarm.
+func (h holding) leader(seed, round uint64, size int, seeded bool) consensus.Leader {
+	first, n, all := int64(h.first)*int64(size), int64(h.groups)*int64(size), int64(h.all)*int64(size)
+	l := consensus.Leader{Agent: uint64(first), Elected: true}
+	if !seeded {
+		return l
 	}
-	if r.Kind == consensus.Quorum {
-		r.Quorum.Num, r.Quorum.Den, err = v.Share()
+	if of := leading(seed, round, all); of >= first && of < first+n { // otherwise priorities fall from the first on
+		l.Agent = uint64(of)
 	}
-	return r, err
+	l.Priority = Priority(seed, round, all, uint32(l.Agent))
+	return l
 }
 
 func (s *simulation) vote(ctx context.Context, data []byte) (answer, error) {
@@ -90,21 +87,18 @@ func (s *simulation) vote(ctx context.Context, data []byte) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	rule, err := ruleOf(v)
+	rule, err := partition.Rule(v)
 	if err != nil {
 		return answer{}, err
 	}
-	d, err := s.agents.Vote(ctx, rule, v.Round, v.Priority == jobs.PrioritySeeded)
+	seeded := v.Priority == jobs.PrioritySeeded
+	d, err := s.agents.Vote(ctx, rule, v.Round, seeded)
 	if err != nil {
 		return answer{}, err
 	}
-	voted := jobs.Voted{
-		Version: jobs.Version, Round: d.Round, Counts: d.Counts, Abstentions: d.Abstentions, QuorumMet: d.QuorumMet,
-		Leader: jobs.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
+	if s.holding.shards > 1 {
+		d.Leader = s.holding.leader(s.seed, v.Round, s.agents.cell.Agents, seeded)
 	}
-	if d.Winner != consensus.None {
-		voted.Winner = &d.Winner
-	}
-	data, err = json.Marshal(voted)
+	data, err = json.Marshal(partition.Decided(d))
 	return answer{kind: jobs.EntryVoted, data: data}, err
 }

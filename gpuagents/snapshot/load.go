@@ -13,17 +13,23 @@ import (
 	"sync/atomic"
 )
 
-// Load copies the groups of a snapshot into pages, which hold groups that have seen nothing. Those that the pages have beyond the snapshot's stay
-// so; those of the snapshot that they have no room for are left out. Variables must be the same, in the same order: if not, it is an ErrMismatch and no page
+// Load copies the groups of a snapshot into pages, by their numbers in the swarm. Those that the pages have beyond the snapshot's stay as
+// they are, which is such as have seen nothing, or what another part of a set has written; those of the snapshot that they have no room for are left out. Variables must be the same, in the same order: if not, it is an ErrMismatch and no page
 // has changed. After any other error the pages are undefined.
 func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
 	if err := m.Fits(p); err != nil {
 		return fmt.Errorf("snapshot %s: %w", m.Name, err)
 	}
-	parts := (min(p.Groups, m.Groups) + m.PerFile - 1) / m.PerFile
+	both := slots{first: max(m.First(), p.First)}
+	both.n = min(m.First()+m.Groups, p.First+p.Groups) - both.first
+	if both.n <= 0 {
+		return nil
+	}
+	before := (both.first - m.First()) / m.PerFile // parts
+	parts := (both.first+both.n-m.First()+m.PerFile-1)/m.PerFile - before
 	err := share(ctx, workers(p.Layout.PageBytes, parts), parts, func(ctx context.Context, d *desk) func(int) error {
-		r := &loader{ctx: ctx, desk: d, store: store, m: m, pages: p, page: make([]byte, p.Layout.PageBytes)}
-		return r.part
+		r := &loader{ctx: ctx, desk: d, store: store, m: m, pages: p, both: both, page: make([]byte, p.Layout.PageBytes)}
+		return func(k int) error { return r.part(before + k) }
 	})
 	if err != nil {
 		return fmt.Errorf("snapshot %s: %w", m.Name, err)
@@ -84,6 +90,7 @@ type loader struct {
 	store Store
 	m     *Manifest
 	pages *Pages
+	both  slots // the groups that the snapshot and the pages have, by their numbers in the swarm
 	page  []byte
 	rows  []byte
 	old   []byte // a page of which a part is changed
@@ -105,7 +112,15 @@ func (r *loader) part(k int) (err error) {
 		}
 	}
 	groups, l := r.m.part(k), &r.pages.Layout
-	groups.n = min(groups.n, r.pages.Groups-groups.first)
+	at := r.m.First() + groups.first
+	skip := max(0, r.both.first-at)
+	for v, of := range l.Vars {
+		if err := files[v].skip(int64(skip) * int64(rowsPerGroup(of, l.Agents)) * int64(rowBytes(of))); err != nil {
+			return err
+		}
+	}
+	groups.n = min(at+groups.n, r.both.first+r.both.n) - at - skip
+	groups.first = at + skip - r.pages.First
 	err = r.pages.visit(groups, func(page uint64, s slots, group int) error {
 		clear(r.page)
 		for v, of := range l.Vars {
@@ -195,6 +210,14 @@ func (c counted) Read(p []byte) (int, error) {
 // full fills p.
 func (f *fileReader) full(p []byte) error {
 	if _, err := io.ReadFull(counted{f}, p); err != nil {
+		return fmt.Errorf("%s: %w", f.Name, short(err))
+	}
+	return nil
+}
+
+// skip reads n bytes that are part of the checksum alone.
+func (f *fileReader) skip(n int64) error {
+	if _, err := io.CopyN(io.Discard, counted{f}, n); err != nil {
 		return fmt.Errorf("%s: %w", f.Name, short(err))
 	}
 	return nil

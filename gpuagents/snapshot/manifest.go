@@ -17,8 +17,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Version is the version of the format that this code writes and reads.
-const Version = 1
+// The versions of the format that this code writes and reads: of a whole swarm, and of one shard of several.
+const (
+	Version      = 1
+	ShardVersion = 2
+)
 
 // format is what a manifest begins with.
 const format = "exoswarm-snapshot"
@@ -47,11 +50,13 @@ type Manifest struct {
 	// Swarm is whose state it is, and Entry the position of its log up to which that is, which is that of the entry that asked for it.
 	Swarm Origin `json:"swarm"`
 	Entry uint64 `json:"entry"`
+	// Shard is which of several shards has these groups; nil: they are all of the swarm.
+	Shard *Shard `json:"shard,omitempty"`
 	// Cell and Seed are those of Spec, which is the swarm's spec as its record has it.
 	Cell string          `json:"cell"`
 	Seed uint64          `json:"seed"`
 	Spec json.RawMessage `json:"spec"`
-	// Agents is the number of all, Groups times PerGroup. File k of a variable has the groups from k times PerFile on, PerFile of
+	// Agents is the number of all here, Groups times PerGroup. File k of a variable has the groups from k times PerFile on, PerFile of
 	// them or as many as are left.
 	Agents    int64      `json:"agents"`
 	Groups    int        `json:"groups"`
@@ -65,6 +70,22 @@ type Origin struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
+}
+
+// Shard is a part of a swarm's groups, see jobs.Swarm.ShardGroups.
+type Shard struct {
+	Number int `json:"number"`      // from 0 on
+	Of     int `json:"of"`          // 2 or more
+	First  int `json:"first_group"` // the number in the swarm of the first of its groups
+	Groups int `json:"groups"`      // of the swarm
+}
+
+// First is the number in the swarm of the first group.
+func (m *Manifest) First() int {
+	if m.Shard == nil {
+		return 0
+	}
+	return m.Shard.First
 }
 
 // Variable is one state variable: rows of Width elements, a row for each agent, or each group, in their order.
@@ -130,7 +151,11 @@ func (m *Manifest) plan(l *kernels.Layout, fileBytes int) {
 		m.Variables = append(m.Variables, variable(v))
 		largest = max(largest, rowBytes(v)*rowsPerGroup(v, l.Agents))
 	}
-	m.Format, m.Version, m.PerGroup, m.Agents = format, Version, l.Agents, int64(m.Groups)*int64(l.Agents)
+	m.Version = Version
+	if m.Shard != nil {
+		m.Version = ShardVersion
+	}
+	m.Format, m.PerGroup, m.Agents = format, l.Agents, int64(m.Groups)*int64(l.Agents)
 	m.PerFile = min(max(1, fileBytes/largest), m.Groups)
 	for v := range m.Variables {
 		for k := range m.parts() {
@@ -170,8 +195,8 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	if head.Format != format {
 		return nil, bad("its format is %.100q, not %q", head.Format, format)
 	}
-	if head.Version != Version {
-		return nil, fmt.Errorf("%w: it is of version %d of the format, this program reads %d: update the older side", ErrMismatch, head.Version, Version)
+	if head.Version != Version && head.Version != ShardVersion {
+		return nil, fmt.Errorf("%w: it is of version %d of the format, this program reads %d and %d: update the older side", ErrMismatch, head.Version, Version, ShardVersion)
 	}
 	m := &Manifest{}
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -199,6 +224,10 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 		return bad("%d groups a file of %d", m.PerFile, m.Groups)
 	case m.Entry < 1:
 		return bad("it is of no log entry")
+	case (m.Version == ShardVersion) != (m.Shard != nil):
+		return bad("version %d is of a shard, and version %d of a whole swarm", ShardVersion, Version)
+	case m.Shard != nil && !m.Shard.has(m.Groups):
+		return bad("%d groups of shard %d of %d, from %d on, of %d", m.Groups, m.Shard.Number, m.Shard.Of, m.Shard.First, m.Shard.Groups)
 	case len(m.Variables) < 1 || len(m.Variables) > maxVariables:
 		return bad("%d variables", len(m.Variables))
 	}
@@ -223,6 +252,15 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 		}
 	}
 	return nil
+}
+
+// has says whether a shard has so many groups.
+func (s *Shard) has(groups int) bool {
+	if s.Of < 2 || s.Of > jobs.MaxShards || s.Number < 0 || s.Number >= s.Of || s.Groups < s.Of || s.Groups > jobs.MaxGroups {
+		return false
+	}
+	first, end := jobs.Swarm{Groups: s.Groups, Shards: s.Of}.ShardGroups(s.Number)
+	return s.First == first && groups == end-first
 }
 
 // ReadManifest reads the manifest of a snapshot and its SHA-256, which stands for all of the snapshot.

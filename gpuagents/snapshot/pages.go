@@ -9,10 +9,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Pages is the state in memory: whole groups in pages of a layout, the first Slots of them in page 0. Read and Write are called by the
+// Pages is the state in memory: whole groups in pages of a layout, the first Slots of them in page 0. First is the number in the swarm of the first group. Read and Write are called by the
 // goroutine that calls Save or Load, one call at a time; Write is not needed by Save.
 type Pages struct {
 	Layout kernels.Layout
+	First  int
 	Groups int
 	Read   func(page uint64, buf []byte) error
 	Write  func(page uint64, content []byte) error

@@ -11,7 +11,7 @@ import (
 	"hash"
 )
 
-// Save writes a snapshot and returns its manifest and the digest of that. m has Name, Swarm, Entry, Cell, Seed and Spec; the rest is filled in. When
+// Save writes a snapshot and returns its manifest and the digest of that. m has Name, Swarm, Entry, Cell, Seed and Spec, and Shard of one of several; the rest is filled in. When
 // a snapshot of that name, swarm and entry is there already, that is the answer: states of one entry are the same. Another one is an ErrExists.
 // Several may save the same state at once, a process and the one that takes over from it.
 func Save(ctx context.Context, store Store, m Manifest, p *Pages) (*Manifest, string, error) {
@@ -21,7 +21,7 @@ func Save(ctx context.Context, store Store, m Manifest, p *Pages) (*Manifest, st
 func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int) (*Manifest, string, error) {
 	there, digest, err := ReadManifest(ctx, store, m.Name)
 	switch {
-	case err == nil && there.Entry == m.Entry && there.Swarm.ID == m.Swarm.ID && there.Swarm.Created.Equal(m.Swarm.Created):
+	case err == nil && there.Entry == m.Entry && there.Swarm.ID == m.Swarm.ID && there.Swarm.Created.Equal(m.Swarm.Created) && there.Groups == p.Groups && there.First() == p.First:
 		return there, digest, nil
 	case err == nil:
 		return nil, "", fmt.Errorf("snapshot %s: %w: of entry %d of swarm %s", m.Name, ErrExists, there.Entry, there.Swarm.ID)

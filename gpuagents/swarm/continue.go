@@ -8,7 +8,7 @@ import (
 )
 
 // Continues returns an error that names the first field in which agents of this spec are not such as those of another one, so that they could not
-// go on from their state. How many they are, their rule, their pages and checkpoints may differ: no state depends on those.
+// go on from their state. How many they are, over how many shards, their rule, their pages and checkpoints may differ: no state depends on those.
 func (s *Spec) Continues(from *Spec) error {
 	for _, f := range []struct {
 		field      string

@@ -30,6 +30,9 @@ type Spec struct {
 	// GroupCount is how many groups a swarm has that is made to last and addresses groups, 1 to jobs.MaxGroups. Of a run the input says, and of a swarm by
 	// agent Agents.
 	GroupCount int `yaml:"groups" json:"groups,omitempty"`
+	// Shards is how many logs the agents are split over, each with groups that follow one another, 1 to jobs.MaxShards and no more than groups, by agent only;
+	// default 1. Each is served by one agent process at a time, on one device. See jobs.Swarm.ShardGroups.
+	Shards int `yaml:"shards" json:"shards,omitempty"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
 	// Timestamp is the column that says when a row was observed; default "timestamp". By agent there is none.
@@ -150,6 +153,9 @@ func (s *Spec) ensureDefaults() {
 	}
 	if s.ByAgent() {
 		kind, rule = "gru", "plurality"
+		if s.Shards == 0 {
+			s.Shards = 1
+		}
 	}
 	if s.Cell.Kind == "" {
 		s.Cell.Kind = kind
@@ -315,6 +321,9 @@ func (s *Spec) validateAgents() (path []string, err error) {
 		if s.GroupCount < 0 || s.GroupCount > jobs.MaxGroups {
 			return []string{"groups"}, fmt.Errorf("groups %d: use 1 to %d, or leave it out for a run", s.GroupCount, jobs.MaxGroups)
 		}
+		if s.Shards != 0 {
+			return []string{"shards"}, fmt.Errorf("shards %d: a swarm whose groups are addressed has one: write addressed: agent, or leave it out", s.Shards)
+		}
 		return nil, nil
 	}
 	per := int64(s.AgentsPerGroup)
@@ -325,6 +334,8 @@ func (s *Spec) validateAgents() (path []string, err error) {
 		return []string{"agents"}, fmt.Errorf("agents %d: they are %d groups of %d, at most %d: use larger groups", s.Agents, s.Agents/per, per, jobs.MaxGroups)
 	case s.GroupCount != 0:
 		return []string{"groups"}, fmt.Errorf("groups %d: agents over agents_per_group says how many there are: leave it out", s.GroupCount)
+	case s.Shards < 1 || s.Shards > jobs.MaxShards || s.Shards > s.Groups():
+		return []string{"shards"}, fmt.Errorf("shards %d: use 1 to %d, and no more than groups, of which there are %d", s.Shards, jobs.MaxShards, s.Groups())
 	case s.Timestamp != "":
 		return []string{"timestamp"}, fmt.Errorf("timestamp %q: observations of agents have none: leave it out", s.Timestamp)
 	case s.Vote.Rule == "weighted":

@@ -80,6 +80,7 @@ func TestByAgent(t *testing.T) {
 		byAgent("cell: {kind: leaky}"):        {Cell: Cell{Kind: "leaky"}, Vote: Vote{Candidates: []string{"quiet", "spike"}, Rule: "plurality"}},
 	} {
 		want.Name, want.Addressed, want.Agents, want.AgentsPerGroup, want.Features, want.PageSize = "x", ByAgent, 512, 256, []string{"value"}, 2<<20
+		want.Shards = 1
 		want.Checkpoint = Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024}
 		got, err := Parse("a.yaml", []byte(text))
 		if err != nil {
@@ -106,11 +107,14 @@ func TestByAgent(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"nam: x":                              `a.yaml:1: unknown key "nam": did you mean "name"?`,
-		"cell: {kind: predictor}":             `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
-		"name: a b":                           `a.yaml:1: name "a b": use 1 to 64 letters`,
-		"name: x\ncell: {kind: predicter}":    `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are [custom gru leaky lif predictor]`,
-		"name: x\ncell:\n  params: {lern: 1}": `a.yaml:3: invalid cell parameter: predictor has no parameter "lern"`,
+		byAgent("shards: 3\ncell: {kind: leaky}"):           "a.yaml:4: shards 3: use 1 to 64, and no more than groups, of which there are 2",
+		byAgent("shards: -1\ncell: {kind: leaky}"):          "a.yaml:4: shards -1: use 1 to 64",
+		"name: x\nshards: 2":                                "a.yaml:2: shards 2: a swarm whose groups are addressed has one",
+		"nam: x":                                            `a.yaml:1: unknown key "nam": did you mean "name"?`,
+		"cell: {kind: predictor}":                           `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
+		"name: a b":                                         `a.yaml:1: name "a b": use 1 to 64 letters`,
+		"name: x\ncell: {kind: predicter}":                  `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are [custom gru leaky lif predictor]`,
+		"name: x\ncell:\n  params: {lern: 1}":               `a.yaml:3: invalid cell parameter: predictor has no parameter "lern"`,
 		"name: x\ncell: {kind: gru, params: {hidden: 65}}":  "a.yaml:2: invalid cell parameter: gru: hidden = 65, want 4 to 64",
 		"name: x\ncell: {kind: gru, params: {hidden: 4.5}}": "a.yaml:2: invalid cell parameter: gru: hidden = 4.5, want a whole number",
 		"name: x\ncell: {kind: lif, params: {adapt: -1}}":   "a.yaml:2: invalid cell parameter: lif: adapt = -1, want 0 to 100",

@@ -1,0 +1,130 @@
+package partition
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/consensus/fusion"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// agentsOf is how many agents a shard has, in groups of perGroup.
+func agentsOf(s jobs.Swarm, perGroup, k int) uint64 {
+	first, end := s.ShardGroups(k)
+	return uint64(end-first) * uint64(perGroup)
+}
+
+// Ticked sums what the shards are after count ticks each.
+func Ticked(s jobs.Swarm, perGroup, candidates, count int, of []jobs.Ticked) (jobs.Ticked, error) {
+	all := jobs.Ticked{Version: jobs.Version, Tally: make([]uint64, candidates), Decided: make([]uint64, candidates)}
+	for k, t := range of {
+		if want := uint64(count) * agentsOf(s, perGroup, k); t.Stepped != want || len(t.Tally) != candidates || len(t.Decided) != candidates {
+			return all, fmt.Errorf("shard %d: %d steps of agents, want %d, and %d and %d candidates of %d: %w", k, t.Stepped, want, len(t.Tally), len(t.Decided), candidates, ErrAnswer)
+		}
+		all.Stepped += t.Stepped
+		all.Undecided += t.Undecided
+		for c := range candidates {
+			all.Tally[c] += t.Tally[c]
+			all.Decided[c] += t.Decided[c]
+		}
+	}
+	return all, nil
+}
+
+// kinds of rules by their names in a job.
+var kinds = map[string]consensus.Kind{
+	"": consensus.Plurality, jobs.RulePlurality: consensus.Plurality, jobs.RuleMajority: consensus.Majority, jobs.RuleQuorum: consensus.Quorum,
+	jobs.RuleUnanimous: consensus.Unanimous,
+}
+
+// Rule is that of a vote which is valid.
+func Rule(v jobs.Vote) (r consensus.Rule, err error) {
+	r.Kind = kinds[v.Rule]
+	if v.Of == jobs.OfAll {
+		r.Of = consensus.All
+	}
+	if r.Kind == consensus.Quorum {
+		r.Quorum.Num, r.Quorum.Den, err = v.Share()
+	}
+	return r, err
+}
+
+// Voted is the decision of all agents of the swarm by the tallies of its shards, under the rule of the whole; what a shard has decided by itself is not
+// looked at. The leader is the one of the shards' leaders that beats the others.
+func Voted(s jobs.Swarm, perGroup, candidates int, want jobs.Vote, of []jobs.Voted) (jobs.Voted, error) {
+	var all jobs.Voted
+	rule, err := Rule(want)
+	if err != nil {
+		return all, err
+	}
+	sum, err := consensus.NewTally(candidates)
+	if err != nil {
+		return all, err
+	}
+	for k, v := range of {
+		t := consensus.Tally{Counts: v.Counts, Abstentions: v.Abstentions, Total: agentsOf(s, perGroup, k)}
+		t.Leader = consensus.Leader{Agent: uint64(v.Leader.Agent), Priority: v.Leader.Priority, Elected: true}
+		if v.Round != want.Round {
+			return all, fmt.Errorf("shard %d: round %d, not %d: %w", k, v.Round, want.Round, ErrAnswer)
+		}
+		if err := sum.Merge(t); err != nil {
+			return all, fmt.Errorf("shard %d: %w: %w", k, ErrAnswer, err)
+		}
+	}
+	d, err := consensus.Decide(rule, sum)
+	if err != nil {
+		return all, err
+	}
+	d.Round = want.Round
+	return Decided(d), nil
+}
+
+// Decided is a decision as an answer has it.
+func Decided(d consensus.Decision) jobs.Voted {
+	v := jobs.Voted{
+		Version: jobs.Version, Round: d.Round, Counts: d.Counts, Abstentions: d.Abstentions, QuorumMet: d.QuorumMet,
+		Leader: jobs.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
+	}
+	if d.Winner != consensus.None {
+		v.Winner = &d.Winner
+	}
+	return v
+}
+
+// Fused is the means of all agents of the swarm by the sums of its shards, which are added up as a fusion.Merger does: in float64, in the order of
+// shards. The quotient is rounded once. A sum that is not finite is a fusion.ErrValue.
+func Fused(s jobs.Swarm, perGroup, candidates int, want jobs.Fuse, of []*batch.FusedSums) (*batch.FusedNodes, error) {
+	n := map[string]int{jobs.ByAll: 1, jobs.ByVote: candidates, jobs.ByGroup: want.Nodes}[want.By]
+	if want.By == jobs.ByGroup && n == 0 {
+		n = s.Groups
+	}
+	width := of[0].Width
+	total := fusion.Total{Dim: width, Sums: make([]float64, n*width), Weights: make([]uint64, n), Counts: make([]uint64, n)}
+	for k, f := range of {
+		if f.Width != width {
+			return nil, fmt.Errorf("shard %d: sums of %d values, others have %d: %w", k, f.Width, width, ErrAnswer)
+		}
+		most := agentsOf(s, perGroup, k)
+		for i, node := range f.Node {
+			if int64(node) >= int64(n) || i > 0 && node <= f.Node[i-1] || f.Count[i] > most {
+				return nil, fmt.Errorf("shard %d: node %d of %d, with %d agents of %d: %w", k, node, n, f.Count[i], most, ErrAnswer)
+			}
+			total.Counts[node] += f.Count[i]
+			total.Weights[node] += f.Count[i] * consensus.One
+			for d, v := range f.Sum[i*width:][:width] {
+				if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+					return nil, fmt.Errorf("shard %d: node %d: a sum is %v: %w", k, node, v, fusion.ErrValue)
+				}
+				total.Sums[int(node)*width+d] += float64(v)
+			}
+		}
+		total.Shards++
+	}
+	out := &batch.FusedNodes{Node: make([]uint32, n), Count: total.Counts, Mean: make([]float32, n*width), Width: width}
+	for i := range out.Node {
+		out.Node[i] = uint32(i)
+	}
+	return out, total.Means(out.Mean)
+}

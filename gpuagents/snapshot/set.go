@@ -1,0 +1,66 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// A snapshot of a swarm of several shards is a set: each shard writes one of its own, by the name of PartName, which is a snapshot as any other but for
+// Manifest.Shard. The set is complete when all are.
+
+// PartName is what the snapshot of a shard is called that is part of the set called name. It is an id where name is one of 56 characters or fewer.
+func PartName(name string, shard int) string { return fmt.Sprintf("%s-shard%d", name, shard) }
+
+// SetDigest stands for a set whose parts have these digests, in the order of shards: the SHA-256 of them, a line each.
+func SetDigest(parts []string) string { return sum([]byte(strings.Join(parts, "\n") + "\n")) }
+
+// ReadSet reads the manifests of what is called name: that of a snapshot, or those of a set, in the order of shards. digest stands for all of it. An ErrNotFound
+// says that there is none, or a set of which one is missing; parts of different swarms, or of one swarm with different numbers of shards, are an
+// ErrMismatch.
+func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, digest string, err error) {
+	whole, digest, err := ReadManifest(ctx, store, name)
+	if err == nil {
+		return []*Manifest{whole}, digest, nil
+	}
+	if !errors.Is(err, ErrNotFound) || jobs.CheckID("snapshot", PartName(name, 0)) != nil {
+		return nil, "", err
+	}
+	first, one, ferr := ReadManifest(ctx, store, PartName(name, 0))
+	if errors.Is(ferr, ErrNotFound) {
+		return nil, "", err // of the name that was asked for
+	}
+	if ferr != nil {
+		return nil, "", ferr
+	}
+	if first.Shard == nil {
+		return nil, "", fmt.Errorf("snapshot %s: %w: %s is of a whole swarm", name, ErrMismatch, first.Name)
+	}
+	parts, digests := []*Manifest{first}, []string{one}
+	for k := 1; k < first.Shard.Of; k++ {
+		m, one, err := ReadManifest(ctx, store, PartName(name, k))
+		if err != nil {
+			return nil, "", err
+		}
+		if !first.beside(m, k) {
+			return nil, "", fmt.Errorf("snapshot %s: %w: %s is not of shard %d of %d of the swarm that %s is of", name, ErrMismatch, m.Name, k, first.Shard.Of, first.Name)
+		}
+		parts, digests = append(parts, m), append(digests, one)
+	}
+	return parts, SetDigest(digests), nil
+}
+
+// beside says whether o is shard k of the swarm of m, a shard too.
+func (m *Manifest) beside(o *Manifest, k int) bool {
+	return o.Shard != nil && o.Shard.Number == k && o.Shard.Of == m.Shard.Of && o.Shard.Groups == m.Shard.Groups && o.PerGroup == m.PerGroup &&
+		o.Swarm.ID == m.Swarm.ID && o.Swarm.Created.Equal(m.Swarm.Created) && slices.EqualFunc(m.Variables, o.Variables, Variable.like)
+}
+
+// like says whether two are the same variable, in files of their own.
+func (v Variable) like(o Variable) bool {
+	return v.Name == o.Name && v.DType == o.DType && v.Per == o.Per && v.Width == o.Width
+}
