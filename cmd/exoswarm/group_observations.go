@@ -107,7 +107,7 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 		}
 		data, err := part.Encode()
 		if err == nil {
-			data, err = s.ask(cmd.Context(), jobs.EntryObserve, data, jobs.EntryDecide)
+			data, err = s.only(cmd.Context(), jobs.EntryObserve, data, jobs.EntryDecide)
 		}
 		var d *batch.Decisions
 		if err == nil {

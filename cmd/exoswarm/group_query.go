@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +20,11 @@ func showVariables(cmd *cobra.Command, s *simulation, p *printer, ids []uint32, 
 	if groups {
 		q = jobs.Query{Groups: ids}
 	}
-	data, err := s.query(cmd.Context(), q)
+	q.Version = jobs.Version
+	data, err := json.Marshal(q)
+	if err == nil {
+		data, err = s.only(cmd.Context(), jobs.EntryQuery, data, jobs.EntryState)
+	}
 	if err != nil {
 		return err
 	}
@@ -86,19 +93,19 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 	return state, strings.Join(parts, ", ")
 }
 
-// mayTake says why an entry is not put into the swarm's log behind its last one: the log of a run is written by its job, and others only ask.
-func (s *simulation) mayTake(kind string, last jobs.Entry) error {
+// mayTake says why an entry is not put into the log behind its last one: the log of a run is written by its job, and others only ask.
+func (k shard) mayTake(kind string, last jobs.Entry) error {
 	switch {
-	case last.Kind == jobs.EntryEnd && s.spec.OfRun():
-		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its run has read all its input and ends: take a snapshot while it reads, or run it again", s.name)
+	case last.Kind == jobs.EntryEnd && k.of.spec.OfRun():
+		return jobs.Errorf(jobs.CodeInvalid, "%v: its run has read all its input and ends: take a snapshot while it reads, or run it again", k)
 	case last.Kind == jobs.EntryEnd:
-		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its log has ended", s.name)
-	case !s.spec.OfRun():
+		return jobs.Errorf(jobs.CodeInvalid, "%v: its log has ended", k)
+	case !k.of.spec.OfRun():
 		return nil
 	case !jobs.Asks(kind):
-		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose job alone may change it: it takes query, fuse and snapshot; %s is for swarms that were made with exoswarm swarm create", s.name, kind)
+		return jobs.Errorf(jobs.CodeInvalid, "%v: it is that of a run, whose job alone may change it: it takes query, fuse and snapshot; %s is for swarms that were made with exoswarm swarm create", k, kind)
 	case last.Seq == 0: // a refusal of the first entry says that the swarm cannot be served
-		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its run has read nothing yet: ask again", s.name)
+		return jobs.Errorf(jobs.CodeInvalid, "%v: its run has read nothing yet: ask again", k)
 	}
 	return nil
 }
@@ -109,4 +116,9 @@ func (s *simulation) over(err error) error {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its run has ended, and its log is gone: run it again, or ask while it reads", s.name)
 	}
 	return err
+}
+
+// only asks the one shard of a swarm whose groups are addressed.
+func (s *simulation) only(ctx context.Context, kind string, data []byte, want string) ([]byte, error) {
+	return shard{s, 0}.ask(ctx, time.Now().Add(s.timeout), kind, data, want)
 }

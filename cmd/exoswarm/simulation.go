@@ -8,20 +8,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// simulation is a swarm as those see it who write into its log. Its id is its name, but that of a run, whose id is its job's.
+// simulation is a swarm as those see it who write into its logs. Its id is its name, but that of a run, whose id is its job's.
 type simulation struct {
 	conn    *natsq.Conn
 	name    string
 	spec    *swarm.Spec
-	timeout time.Duration     // of each answer
+	timeout time.Duration     // of each entry and its answers
 	from    *jobs.SnapshotRef // what it begins as; for create
-	record  jobs.Swarm        // of one that there is
+	record  jobs.Swarm        // of one that there is, or is made
 }
 
 // findSimulation reads the record of a swarm.
@@ -79,30 +80,45 @@ func (s *simulation) create(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("encode the spec: %w", err)
 	}
-	first, err := json.Marshal(jobs.Query{Version: jobs.Version, Agents: []uint32{0}})
-	if err != nil {
-		return fmt.Errorf("encode a query: %w", err)
+	s.record = jobs.Swarm{
+		Version: jobs.Version, ID: s.name, Name: s.name, Spec: spec, Groups: s.spec.Groups(), Shards: s.spec.Shards, Created: time.Now().UTC(), From: s.from,
 	}
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := s.conn.Log(s.name, 0, d).Create(ctx); err != nil {
+	if s.record.Shards == 1 {
+		s.record.Shards = 0 // as records were before there were several
+	}
+	begin := func(k shard) error {
+		first, _ := k.agents()
+		data, err := json.Marshal(jobs.Query{Version: jobs.Version, Agents: []uint32{uint32(first)}})
+		if err != nil {
+			return fmt.Errorf("encode a query: %w", err)
+		}
+		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+			if err := k.log(d).Create(ctx); err != nil {
+				return err
+			}
+		}
+		err = k.log(jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryQuery, Ref: 1, Data: data})
+		if errors.Is(err, jobs.ErrFenced) {
+			return fmt.Errorf("swarm %s: somebody else makes it, or its log was left behind: remove it with exoswarm swarm delete %s: %w", s.name, s.name, err)
+		}
+		return err
+	}
+	// Of several who make it at once one writes the first entry of the first log, and goes on. What an interrupted one leaves are the first ones.
+	for k := range s.record.ShardCount() {
+		if err := begin(shard{s, k}); err != nil {
 			return err
 		}
 	}
-	// Of several who make it at once one writes the first entry.
-	err = s.conn.Log(s.name, 0, jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryQuery, Ref: 1, Data: first})
-	if errors.Is(err, jobs.ErrFenced) {
-		return fmt.Errorf("swarm %s: somebody else makes it, or its log was left behind: remove it with exoswarm swarm delete %s: %w", s.name, s.name, err)
-	}
-	if err != nil {
+	if err := s.conn.PutSwarm(ctx, s.record); err != nil {
 		return err
 	}
-	record := jobs.Swarm{Version: jobs.Version, ID: s.name, Name: s.name, Spec: spec, Groups: s.spec.Groups(), Created: time.Now().UTC(), From: s.from}
-	if err := s.conn.PutSwarm(ctx, record); err != nil {
+	deadline := time.Now().Add(s.timeout)
+	err = s.each(nil, func(k shard) error {
+		wait, cancel := context.WithDeadlineCause(ctx, deadline, k.late(1))
+		defer cancel()
+		_, err := k.answer(wait, 1, 1)
 		return err
-	}
-	wait, cancel := context.WithTimeoutCause(ctx, s.timeout, s.late(1))
-	defer cancel()
-	_, err = s.answer(wait, 1, 1)
+	})
 	var refused *jobs.Error
 	if errors.As(err, &refused) && refused.Code != jobs.CodeDeadline { // it cannot be served: as if it had not been made
 		return errors.Join(err, removeSwarm(ctx, s.conn, s.name))
@@ -110,114 +126,51 @@ func (s *simulation) create(ctx context.Context) error {
 	return err
 }
 
-// late says that an entry has no answer yet.
-func (s *simulation) late(seq uint64) error {
-	return jobs.Errorf(jobs.CodeDeadline, "swarm %s: entry %d of its log has no answer after %v, and stays there until it has one: see that a GPU agent runs (exoswarm agent list), or wait longer with --timeout", s.name, seq, s.timeout)
-}
-
-// removeSwarm removes the record of a swarm and its logs, as far as they are there.
+// removeSwarm removes the record of a swarm and its logs, as far as they are there: those of the last shard first, so that what an interrupted one leaves are the first ones.
 func removeSwarm(ctx context.Context, c *natsq.Conn, id string) error {
 	if err := c.DeleteSwarm(ctx, id); err != nil {
 		return err
 	}
-	return errors.Join(c.Log(id, 0, jobs.In).Delete(ctx), c.Log(id, 0, jobs.Out).Delete(ctx))
-}
-
-// ask appends an entry and returns the data of its answer, which is of the kind want. An entry that is refused is a *jobs.Error.
-func (s *simulation) ask(ctx context.Context, kind string, data []byte, want string) ([]byte, error) {
-	from, seq, err := s.append(ctx, kind, data)
+	shards, err := logsOf(ctx, c, id)
 	if err != nil {
-		return nil, s.over(err)
+		return err
 	}
-	wait, cancel := context.WithTimeoutCause(ctx, s.timeout, s.late(seq))
-	defer cancel()
-	e, err := s.answer(wait, from, seq)
-	if err != nil {
-		return nil, s.over(err)
+	for k := shards - 1; k >= 0; k-- {
+		if err := errors.Join(c.Log(id, k, jobs.In).Delete(ctx), c.Log(id, k, jobs.Out).Delete(ctx)); err != nil {
+			return err
+		}
 	}
-	if e.Kind != want {
-		return nil, jobs.Errorf(jobs.CodeInternal, "swarm %s: entry %d, a %s, was answered with a %.100q", s.name, seq, kind, e.Kind)
-	}
-	return e.Data, nil
+	return nil
 }
 
-// append puts an entry into the log. It is number seq there, and its answer is not before number from of the log of answers.
-func (s *simulation) append(ctx context.Context, kind string, data []byte) (from, seq uint64, err error) {
-	in, out := s.conn.Log(s.name, 0, jobs.In), s.conn.Log(s.name, 0, jobs.Out)
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, jobs.Errorf(jobs.CodeDeadline, "swarm %s: its log could not be written within %v", s.name, s.timeout))
-	defer cancel()
-	for {
-		answered, err := out.Last(ctx) // what is before it is not for the entry
-		if err != nil {
-			return 0, 0, ended(ctx, err)
+// logsOf is how many shards of a swarm have a log; with none before it, none has one.
+func logsOf(ctx context.Context, c *natsq.Conn, id string) (int, error) {
+	for k := range jobs.MaxShards {
+		_, in := c.Log(id, k, jobs.In).Last(ctx)
+		_, out := c.Log(id, k, jobs.Out).Last(ctx)
+		if errors.Is(in, jobs.ErrNotFound) && errors.Is(out, jobs.ErrNotFound) {
+			return k, nil
 		}
-		last, err := in.Last(ctx)
-		if err != nil {
-			return 0, 0, ended(ctx, err)
-		}
-		if err := s.mayTake(kind, last); err != nil {
-			return 0, 0, err
-		}
-		err = in.Append(ctx, last.Seq, jobs.Entry{Kind: kind, Ref: last.Ref + 1, Data: data})
-		if errors.Is(err, jobs.ErrFenced) && ctx.Err() == nil { // somebody else has written meanwhile
-			continue
-		}
-		if err != nil {
-			return 0, 0, ended(ctx, err)
-		}
-		return answered.Seq + 1, last.Seq + 1, nil
-	}
-}
-
-// ended says why a call ended that its context may have ended.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// answer waits for the answer to an entry, which is not before number from of the log of answers.
-func (s *simulation) answer(ctx context.Context, from, seq uint64) (jobs.Entry, error) {
-	r, err := s.conn.Log(s.name, 0, jobs.Out).Read(ctx, from)
-	if err != nil {
-		return jobs.Entry{}, ended(ctx, err)
-	}
-	defer r.Close()
-	for {
-		e, err := r.Next(ctx)
-		if err != nil {
-			return e, err
-		}
-		if e.Ref < seq {
-			continue
-		}
-		if e.Kind == jobs.EntryRejected {
-			refused := &jobs.Error{}
-			if err := json.Unmarshal(e.Data, refused); err != nil {
-				return e, jobs.Errorf(jobs.CodeInternal, "swarm %s: entry %d was refused without a reason: %v", s.name, seq, err)
+		for _, err := range []error{in, out} {
+			if err != nil && !errors.Is(err, jobs.ErrNotFound) {
+				return 0, err
 			}
-			return e, refused
 		}
-		return e, nil
 	}
+	return jobs.MaxShards, nil
 }
 
 // tick steps all agents, in as many entries as that takes, and says what the swarm is then.
 func (s *simulation) tick(ctx context.Context, count int) (sum jobs.Ticked, err error) {
 	for stepped := uint64(0); count > 0; count -= jobs.MaxTicks {
-		data, err := json.Marshal(jobs.Tick{Version: jobs.Version, Count: min(count, jobs.MaxTicks)})
+		n := min(count, jobs.MaxTicks)
+		all, err := askAll(ctx, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: n}, jobs.EntryTicked, jobs.DecodeTicked)
+		if err == nil {
+			sum, err = partition.Ticked(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), n, all)
+			err = s.wrong(err)
+		}
 		if err != nil {
-			return sum, fmt.Errorf("encode a tick: %w", err)
-		}
-		if data, err = s.ask(ctx, jobs.EntryTick, data, jobs.EntryTicked); err != nil {
 			return sum, err
-		}
-		if sum, err = jobs.DecodeTicked(data); err != nil {
-			return sum, err
-		}
-		if n := len(s.spec.Vote.Candidates); len(sum.Tally) != n || len(sum.Decided) != n {
-			return sum, jobs.Errorf(jobs.CodeInternal, "swarm %s: an answer for %d and %d candidates of %d", s.name, len(sum.Tally), len(sum.Decided), n)
 		}
 		stepped += sum.Stepped
 		sum.Stepped = stepped
@@ -227,14 +180,16 @@ func (s *simulation) tick(ctx context.Context, count int) (sum jobs.Ticked, err 
 
 // observe hands over observations, at most maxRows of them.
 func (s *simulation) observe(ctx context.Context, o *batch.AgentObservations) (*batch.AgentDecisions, error) {
-	data, err := o.Encode()
+	split, err := partition.Agents(s.record, s.spec.AgentsPerGroup, o.Agent)
+	if err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
+	}
+	all, err := ask(ctx, s, jobs.EntryObserve, split.Has, func(k int) ([]byte, error) { return split.Observations(o, k).Encode() }, jobs.EntryDecide, batch.DecodeAgentDecisions)
 	if err != nil {
 		return nil, err
 	}
-	if data, err = s.ask(ctx, jobs.EntryObserve, data, jobs.EntryDecide); err != nil {
-		return nil, err
-	}
-	return batch.DecodeAgentDecisions(data)
+	d, err := split.Decisions(all)
+	return d, s.wrong(err)
 }
 
 // maxRows is how many observations go into an entry: as many as fit into three quarters of a message.
@@ -242,14 +197,43 @@ func (s *simulation) maxRows() int {
 	return min(jobs.MaxAddressed, jobs.MaxMessage*3/4/(4+4*len(s.spec.Features)))
 }
 
-// query asks for agents or groups; the answer is read by batch.DecodeAgentStates or DecodeGroupStates.
-func (s *simulation) query(ctx context.Context, q jobs.Query) ([]byte, error) {
-	q.Version = jobs.Version
-	data, err := json.Marshal(q)
+// agentStates asks what agents are, groupStates what groups are.
+func (s *simulation) agentStates(ctx context.Context, ids []uint32) (*batch.AgentStates, error) {
+	split, err := partition.Agents(s.record, s.spec.AgentsPerGroup, ids)
 	if err != nil {
-		return nil, fmt.Errorf("encode a query: %w", err)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
 	}
-	return s.ask(ctx, jobs.EntryQuery, data, jobs.EntryState)
+	all, err := ask(ctx, s, jobs.EntryQuery, split.Has, func(k int) ([]byte, error) {
+		return json.Marshal(jobs.Query{Version: jobs.Version, Agents: split.IDs(k)})
+	}, jobs.EntryState, batch.DecodeAgentStates)
+	if err != nil {
+		return nil, err
+	}
+	states, err := split.AgentStates(all)
+	return states, s.wrong(err)
+}
+
+func (s *simulation) groupStates(ctx context.Context, ids []uint32) (*batch.GroupStates, error) {
+	split, err := partition.Groups(s.record, ids)
+	if err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
+	}
+	all, err := ask(ctx, s, jobs.EntryQuery, split.Has, func(k int) ([]byte, error) {
+		return json.Marshal(jobs.Query{Version: jobs.Version, Groups: split.IDs(k)})
+	}, jobs.EntryState, batch.DecodeGroupStates)
+	if err != nil {
+		return nil, err
+	}
+	states, err := split.GroupStates(all)
+	return states, s.wrong(err)
+}
+
+// wrong is an answer that is none, as an error of the other side.
+func (s *simulation) wrong(err error) error {
+	if err == nil {
+		return nil
+	}
+	return jobs.Errorf(jobs.CodeInternal, "swarm %s: %v: see that all GPU agents are of this version", s.name, err)
 }
 
 // candidate is the name of a vote or a decision.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,7 +69,7 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "ENTRY", "CELL", "AGENTS", "GROUPS", "BYTES", "DIGEST", "ERROR")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "SHARD", "ENTRY", "CELL", "AGENTS", "GROUPS", "BYTES", "DIGEST", "ERROR")
 	if err != nil {
 		return err
 	}
@@ -76,6 +77,7 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 		item := struct {
 			Name   string          `json:"name"`
 			Swarm  snapshot.Origin `json:"swarm,omitzero"`
+			Shard  *snapshot.Shard `json:"shard,omitempty"`
 			Entry  uint64          `json:"entry,omitempty"`
 			Cell   string          `json:"cell,omitempty"`
 			Agents int64           `json:"agents,omitempty"`
@@ -90,10 +92,15 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 			continue
 		case err != nil:
 			item.Error = err.Error()
-			err = p.item(item, name, "", "", "", "", "", "", "", err)
+			err = p.item(item, name, "", "", "", "", "", "", "", "", err)
 		default:
+			item.Shard = m.Shard
+			of := ""
+			if m.Shard != nil {
+				of = fmt.Sprintf("%d of %d", m.Shard.Number, m.Shard.Of)
+			}
 			item.Swarm, item.Entry, item.Cell, item.Agents, item.Groups, item.Bytes, item.SHA256 = m.Swarm, m.Entry, m.Cell, m.Agents, m.Groups, m.Bytes(), digest
-			err = p.item(item, name, m.Swarm.ID, m.Entry, m.Cell, m.Agents, m.Groups, size(m.Bytes()), digest, "")
+			err = p.item(item, name, m.Swarm.ID, of, m.Entry, m.Cell, m.Agents, m.Groups, size(m.Bytes()), digest, "")
 		}
 		if err != nil {
 			return err
@@ -150,10 +157,12 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 			Bytes int64  `json:"bytes"`
 			Error string `json:"error,omitempty"`
 		}{Name: name}
-		m, _, err := snapshot.ReadManifest(cmd.Context(), b, name)
-		if err == nil {
-			item.Bytes = m.Bytes()
-			err = snapshot.Verify(cmd.Context(), b, m, bytesProgress(cmd.ErrOrStderr(), m.Bytes()))
+		parts, _, err := snapshot.ReadSet(cmd.Context(), b, name)
+		for _, m := range parts {
+			item.Bytes += m.Bytes()
+		}
+		for i := 0; i < len(parts) && err == nil; i++ {
+			err = snapshot.Verify(cmd.Context(), b, parts[i], bytesProgress(cmd.ErrOrStderr(), parts[i].Bytes()))
 		}
 		if cmd.Context().Err() != nil {
 			return errors.Join(err, command.ErrInterrupted)
@@ -209,7 +218,7 @@ func snapshotOf(cmd *cobra.Command, name string) (from *jobs.SnapshotRef, spec *
 		return nil, nil, command.Usage("--snapshots: %v", err)
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	m, found, err := snapshot.ReadManifest(cmd.Context(), b, name)
+	parts, found, err := snapshot.ReadSet(cmd.Context(), b, name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -217,8 +226,8 @@ func snapshotOf(cmd *cobra.Command, name string) (from *jobs.SnapshotRef, spec *
 		return nil, nil, command.Usage("swarm create: snapshot %s has the digest %s, not that of --digest", name, found)
 	}
 	from.SHA256 = found
-	if spec, err = swarm.FromJSON(m.Spec); err == nil && spec.OfRun() {
-		spec.GroupCount = m.Groups
+	if spec, err = swarm.FromJSON(parts[0].Spec); err == nil && spec.OfRun() {
+		spec.GroupCount = parts[0].Groups
 	}
 	return from, spec, err
 }
@@ -236,39 +245,68 @@ func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(jobs.Snapshot{Version: jobs.Version, Name: name})
-	if err != nil {
-		return fmt.Errorf("encode a snapshot: %w", err)
+	shards := s.record.ShardCount()
+	if shards > 1 {
+		if err := jobs.CheckID("snapshot", snapshot.PartName(name, shards-1)); err != nil {
+			return command.Usage("swarm snapshot: --name: the part of a shard: %v", err)
+		}
 	}
+	want := jobs.Snapshot{Version: jobs.Version, Name: name}
 	if wait, _ := cmd.Flags().GetBool("wait"); !wait {
-		_, seq, err := s.append(cmd.Context(), jobs.EntrySnapshot, data)
+		data, err := json.Marshal(want)
 		if err != nil {
+			return fmt.Errorf("encode a snapshot: %w", err)
+		}
+		entries, deadline := make([]uint64, shards), time.Now().Add(s.timeout)
+		if err := s.each(nil, func(k shard) (err error) {
+			_, entries[k.number], err = k.append(cmd.Context(), deadline, jobs.EntrySnapshot, data)
+			return err
+		}); err != nil {
 			return err
 		}
-		if err := p.item(map[string]any{"name": name, "entry": seq}, name, seq); err != nil {
+		item := map[string]any{"name": name, "entry": entries[0]}
+		if shards > 1 {
+			item = map[string]any{"name": name, "entries": entries}
+		}
+		if err := p.item(item, name, entryList(entries)); err != nil {
 			return err
 		}
 		return p.end()
 	}
-	if data, err = s.ask(cmd.Context(), jobs.EntrySnapshot, data, jobs.EntrySnapshotted); err != nil {
-		return err
-	}
-	done, err := jobs.DecodeSnapshotted(data)
+	all, err := askAll(cmd.Context(), s, jobs.EntrySnapshot, want, jobs.EntrySnapshotted, jobs.DecodeSnapshotted)
 	if err != nil {
 		return err
 	}
-	if err := p.item(done, done.Name, done.Entry, done.Agents, done.Groups, size(done.Bytes), done.SHA256); err != nil {
+	type whole struct {
+		jobs.Snapshotted
+		Entry   uint64   `json:"entry,omitempty"`
+		Entries []uint64 `json:"entries,omitempty"` // by shard, of several
+	}
+	done := whole{Snapshotted: all[0], Entry: all[0].Entry}
+	entries := []uint64{done.Entry}
+	if shards > 1 {
+		done = whole{Snapshotted: jobs.Snapshotted{Version: jobs.Version, Name: name}}
+		entries = nil
+		var digests []string
+		for _, part := range all {
+			done.Agents, done.Groups, done.Bytes = done.Agents+part.Agents, done.Groups+part.Groups, done.Bytes+part.Bytes
+			entries, digests = append(entries, part.Entry), append(digests, part.SHA256)
+		}
+		done.Entries, done.SHA256 = entries, snapshot.SetDigest(digests)
+	}
+	if err := p.item(done, done.Name, entryList(entries), done.Agents, done.Groups, size(done.Bytes), done.SHA256); err != nil {
 		return err
 	}
 	return p.end()
 }
 
+// entryList shows entries of the logs of shards.
+func entryList(all []uint64) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]")
+}
+
 func swarmReset(cmd *cobra.Command, s *simulation) error {
-	data, err := json.Marshal(jobs.Reset{Version: jobs.Version})
-	if err != nil {
-		return fmt.Errorf("encode a reset: %w", err)
-	}
-	_, err = s.ask(cmd.Context(), jobs.EntryReset, data, jobs.EntryCleared)
+	_, err := askAll(cmd.Context(), s, jobs.EntryReset, jobs.Reset{Version: jobs.Version}, jobs.EntryCleared, jobs.DecodeReset)
 	return err
 }
 
@@ -287,43 +325,66 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 	if s.spec.OfRun() {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose job reads its log from the start when it goes on elsewhere: nothing is removed from that", s.name)
 	}
-	m, digest, err := snapshot.ReadManifest(ctx, b, name)
-	if err != nil {
-		return err
-	}
 	record := s.record
-	if m.Swarm.ID != record.ID || !m.Swarm.Created.Equal(record.Created) {
-		return command.Usage("swarm trim: snapshot %s is of another swarm, %s of %s", name, m.Swarm.ID, m.Swarm.Created.Format(time.RFC3339))
+	bases := make([]jobs.SwarmBase, record.ShardCount())
+	for k := range bases {
+		part := name
+		if len(bases) > 1 {
+			part = snapshot.PartName(name, k)
+		}
+		m, digest, err := snapshot.ReadManifest(ctx, b, part)
+		if err != nil {
+			return err
+		}
+		if first, end := record.ShardGroups(k); m.Swarm.ID != record.ID || !m.Swarm.Created.Equal(record.Created) || m.First() != first || m.Groups != end-first {
+			return command.Usage("swarm trim: snapshot %s is of another swarm, %s of %s", part, m.Swarm.ID, m.Swarm.Created.Format(time.RFC3339))
+		}
+		if base := record.BaseOf(k); base != nil && m.Entry < base.Entry {
+			return command.Usage("swarm trim: snapshot %s is of entry %d, and the log is trimmed to %d already", part, m.Entry, base.Entry)
+		}
+		if err := snapshot.Verify(ctx, b, m, bytesProgress(cmd.ErrOrStderr(), m.Bytes())); err != nil {
+			return err
+		}
+		bases[k] = jobs.SwarmBase{SnapshotRef: jobs.SnapshotRef{Name: part, SHA256: digest}, Entry: m.Entry}
 	}
-	if base := record.Base; base != nil && m.Entry < base.Entry {
-		return command.Usage("swarm trim: snapshot %s is of entry %d, and the log is trimmed to %d already", name, m.Entry, base.Entry)
-	}
-	if err := snapshot.Verify(ctx, b, m, bytesProgress(cmd.ErrOrStderr(), m.Bytes())); err != nil {
-		return err
-	}
-	// The record first: who reads the log without a checkpoint must know of the snapshot before entries go. The snapshot's own entry stays, so that the log
+	// The record first: who reads a log without a checkpoint must know of the snapshot before entries go. The snapshot's own entry stays, so that a log
 	// always has a last one.
-	record.Base = &jobs.SwarmBase{SnapshotRef: jobs.SnapshotRef{Name: name, SHA256: digest}, Entry: m.Entry}
+	if len(bases) == 1 {
+		record.Base = &bases[0]
+	} else {
+		record.Bases = bases
+	}
 	if err := s.conn.PutSwarm(ctx, record); err != nil {
 		return err
 	}
-	out := s.conn.Log(s.name, 0, jobs.Out)
-	answer, err := s.answered(ctx, out, m.Entry)
-	if err != nil {
+	deadline := time.Now().Add(s.timeout)
+	if err := s.each(nil, func(k shard) error {
+		entry := bases[k.number].Entry
+		answer, err := k.answered(ctx, deadline, entry)
+		if err != nil {
+			return err
+		}
+		return errors.Join(k.log(jobs.In).Trim(ctx, entry), k.log(jobs.Out).Trim(ctx, answer))
+	}); err != nil {
 		return err
 	}
-	if err := errors.Join(s.conn.Log(s.name, 0, jobs.In).Trim(ctx, m.Entry), out.Trim(ctx, answer)); err != nil {
-		return err
+	if len(bases) == 1 {
+		cmd.PrintErrf("swarm %s: the log begins with entry %d, behind snapshot %s\n", s.name, bases[0].Entry, name)
+		return nil
 	}
-	cmd.PrintErrf("swarm %s: the log begins with entry %d, behind snapshot %s\n", s.name, m.Entry, name)
+	var entries []uint64
+	for _, base := range bases {
+		entries = append(entries, base.Entry)
+	}
+	cmd.PrintErrf("swarm %s: the logs of its shards begin with entries %s, behind snapshot %s\n", s.name, entryList(entries), name)
 	return nil
 }
 
 // answered is the number of the answer to an entry, which is the entry's own: each has one, in their order.
-func (s *simulation) answered(ctx context.Context, out jobs.Log, entry uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, s.late(entry))
+func (k shard) answered(ctx context.Context, deadline time.Time, entry uint64) (uint64, error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, k.late(entry))
 	defer cancel()
-	r, err := out.Read(ctx, entry)
+	r, err := k.log(jobs.Out).Read(ctx, entry)
 	if err != nil {
 		return 0, err
 	}
@@ -333,7 +394,7 @@ func (s *simulation) answered(ctx context.Context, out jobs.Log, entry uint64) (
 		return 0, ended(ctx, err)
 	}
 	if e.Seq != entry || e.Ref != entry {
-		return 0, jobs.Errorf(jobs.CodeInternal, "swarm %s: answer %d is to entry %d: the logs were changed by somebody else", s.name, e.Seq, e.Ref)
+		return 0, jobs.Errorf(jobs.CodeInternal, "%v: answer %d is to entry %d: the logs were changed by somebody else", k, e.Seq, e.Ref)
 	}
 	return e.Seq, nil
 }

@@ -28,7 +28,7 @@ func swarmCommand() *cobra.Command {
 
 With --from its agents begin as those of a snapshot. The spec is that of the snapshot, which is read from --snapshots, the place that the GPU agents
 have; or that of -f, whose cell, seed, features, candidates and groups must be the same. --agents makes them more, where those added have seen
-nothing, or fewer. A snapshot of a run's swarm becomes one that lasts, with as many groups. Without access to that place use -f and --digest, which exoswarm swarm snapshot prints. The snapshot must stay as long as the swarm: an
+nothing, or fewer. A snapshot of a run's swarm becomes one that lasts, with as many groups; one of a swarm of several shards, or of one, begins a swarm of as many as one likes. Without access to that place use -f and --digest, which exoswarm swarm snapshot prints. The snapshot must stay as long as the swarm: an
 agent process without a checkpoint begins with it.`,
 		RunE: connected(swarmCreate),
 	}
@@ -37,6 +37,7 @@ agent process without a checkpoint begins with it.`,
 	create.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the GPU agents have it")
 	create.Flags().String("digest", "", "SHA-256 of the snapshot's manifest, in place of --snapshots")
 	create.Flags().Int64("agents", 0, "how many agents, whole groups; 0: as many as the spec says")
+	create.Flags().Int("shards", 0, "over how many logs they are split, each served by one GPU agent at a time; 0: as many as the spec says")
 	snap := &cobra.Command{
 		Use: "snapshot NAME", Short: "Keep what all agents are, to make swarms of it", Args: cobra.ExactArgs(1),
 		Long: `Have the GPU agent write a snapshot to its --snapshots, as the entries before this one have left the agents. The swarm stands still meanwhile.`,
@@ -114,7 +115,11 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err := s.create(cmd.Context()); err != nil {
 		return err
 	}
-	cmd.PrintErrf("swarm %s is served: %d agents in %d groups\n", spec.Name, int64(spec.Groups())*int64(spec.AgentsPerGroup), spec.Groups())
+	over := ""
+	if spec.Shards > 1 {
+		over = fmt.Sprintf(", %d shards", spec.Shards)
+	}
+	cmd.PrintErrf("swarm %s is served: %d agents in %d groups%s\n", spec.Name, int64(spec.Groups())*int64(spec.AgentsPerGroup), spec.Groups(), over)
 	return nil
 }
 
@@ -153,7 +158,10 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 			}
 		}
 	}
-	if agents, _ := f.GetInt64("agents"); agents != 0 {
+	agents, _ := f.GetInt64("agents")
+	shards, _ := f.GetInt("shards")
+	var given []string
+	if agents != 0 {
 		switch per := int64(spec.AgentsPerGroup); {
 		case spec.ByAgent():
 			spec.Agents = agents
@@ -162,12 +170,19 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 		default:
 			spec.GroupCount = int(agents / per)
 		}
+		given = append(given, "--agents")
+	}
+	if shards != 0 {
+		spec.Shards = shards
+		given = append(given, "--shards")
+	}
+	if len(given) > 0 {
 		data, err := json.Marshal(spec)
 		if err == nil {
 			spec, err = swarm.FromJSON(data)
 		}
 		if err != nil {
-			return nil, nil, command.Usage("swarm create: --agents: %v", err)
+			return nil, nil, command.Usage("swarm create: %s: %v", strings.Join(given, ", "), err)
 		}
 	}
 	if spec.OfRun() {
@@ -195,15 +210,20 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS", "CREATED", "ERROR")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS", "SHARDS", "CREATED", "ERROR")
+	if err != nil {
+		return err
+	}
+	held, err := c.Leases(cmd.Context())
 	if err != nil {
 		return err
 	}
 	for _, s := range all {
 		item := struct {
-			ID    string      `json:"id"`
-			Swarm *jobs.Swarm `json:"swarm,omitempty"`
-			Error string      `json:"error,omitempty"`
+			ID      string      `json:"id"`
+			Swarm   *jobs.Swarm `json:"swarm,omitempty"`
+			Holders []string    `json:"holders,omitempty"` // by shard; of one that nobody has an empty one
+			Error   string      `json:"error,omitempty"`
 		}{ID: s.ID}
 		spec, err := &swarm.Spec{}, s.Err
 		if err == nil {
@@ -212,13 +232,20 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		}
 		if err != nil {
 			item.Error = err.Error()
-			if err := p.item(item, s.ID, "", "", "", "", "", "", err); err != nil {
+			if err := p.item(item, s.ID, "", "", "", "", "", "", "", err); err != nil {
 				return err
 			}
 			continue
 		}
 		agents := int64(s.Swarm.Groups) * int64(spec.AgentsPerGroup)
-		if err := p.item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups, s.Swarm.Created.Format(time.RFC3339), ""); err != nil {
+		shards, served := s.Swarm.ShardCount(), 0
+		for k := range shards {
+			holder := held[jobs.LeaseKey(s.ID, k)]
+			if item.Holders = append(item.Holders, holder); holder != "" {
+				served++
+			}
+		}
+		if err := p.item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups, fmt.Sprintf("%d/%d", served, shards), s.Swarm.Created.Format(time.RFC3339), ""); err != nil {
 			return err
 		}
 	}
@@ -268,7 +295,7 @@ func swarmObserve(cmd *cobra.Command, s *simulation) error {
 		return command.Usage("swarm observe: --input is missing: name a file with the columns %s", strings.Join(columns, ", "))
 	}
 	if !s.spec.ByAgent() {
-		if err := s.mayTake(jobs.EntryObserve, jobs.Entry{}); err != nil {
+		if err := (shard{s, 0}).mayTake(jobs.EntryObserve, jobs.Entry{}); err != nil {
 			return err
 		}
 		return observeGroups(cmd, s, path)
@@ -345,11 +372,7 @@ func swarmQuery(cmd *cobra.Command, s *simulation) error {
 }
 
 func showAgents(cmd *cobra.Command, s *simulation, p *printer, ids []uint32) error {
-	data, err := s.query(cmd.Context(), jobs.Query{Agents: ids})
-	if err != nil {
-		return err
-	}
-	all, err := batch.DecodeAgentStates(data)
+	all, err := s.agentStates(cmd.Context(), ids)
 	if err != nil {
 		return err
 	}
@@ -363,11 +386,7 @@ func showAgents(cmd *cobra.Command, s *simulation, p *printer, ids []uint32) err
 }
 
 func showGroups(cmd *cobra.Command, s *simulation, p *printer, ids []uint32) error {
-	data, err := s.query(cmd.Context(), jobs.Query{Groups: ids})
-	if err != nil {
-		return err
-	}
-	all, err := batch.DecodeGroupStates(data)
+	all, err := s.groupStates(cmd.Context(), ids)
 	if err != nil {
 		return err
 	}
@@ -416,7 +435,10 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		return err
 	}
 	for _, s := range all {
-		if spec, err := swarm.FromJSON(s.Swarm.Spec); s.ID == args[0] && s.Err == nil && err == nil && spec.OfRun() {
+		if s.ID != args[0] || s.Err != nil {
+			continue
+		}
+		if spec, err := swarm.FromJSON(s.Swarm.Spec); err == nil && spec.OfRun() {
 			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job", s.ID)
 		}
 	}

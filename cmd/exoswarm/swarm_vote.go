@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -83,20 +83,27 @@ func swarmVote(cmd *cobra.Command, s *simulation) error {
 
 // vote has all agents decide.
 func (s *simulation) vote(ctx context.Context, want jobs.Vote) (v jobs.Voted, err error) {
-	data, err := json.Marshal(want)
+	all, err := askAll(ctx, s, jobs.EntryVote, want, jobs.EntryVoted, jobs.DecodeVoted)
 	if err != nil {
-		return v, fmt.Errorf("encode a vote: %w", err)
-	}
-	if data, err = s.ask(ctx, jobs.EntryVote, data, jobs.EntryVoted); err != nil {
 		return v, err
 	}
-	if v, err = jobs.DecodeVoted(data); err != nil {
-		return v, err
+	v, err = partition.Voted(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
+	return v, s.wrong(err)
+}
+
+// fuse asks what all agents know together. Of several shards the sums are merged; one has the means itself.
+func (s *simulation) fuse(ctx context.Context, want jobs.Fuse) (*batch.FusedNodes, error) {
+	if s.record.ShardCount() == 1 {
+		all, err := askAll(ctx, s, jobs.EntryFuse, want, jobs.EntryFused, batch.DecodeFusedNodes)
+		return all[0], err
 	}
-	if n := len(s.spec.Vote.Candidates); len(v.Counts) != n || v.Winner != nil && (*v.Winner < 0 || *v.Winner >= n) {
-		return v, jobs.Errorf(jobs.CodeInternal, "swarm %s: an answer of %d counts for %d candidates", s.name, len(v.Counts), n)
+	want.Sums = true
+	all, err := askAll(ctx, s, jobs.EntryFuse, want, jobs.EntryFused, batch.DecodeFusedSums)
+	if err != nil {
+		return nil, err
 	}
-	return v, nil
+	nodes, err := partition.Fused(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
+	return nodes, s.wrong(err)
 }
 
 func swarmFuse(cmd *cobra.Command, s *simulation) error {
@@ -114,14 +121,7 @@ func swarmFuse(cmd *cobra.Command, s *simulation) error {
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(want)
-	if err != nil {
-		return fmt.Errorf("encode a fuse: %w", err)
-	}
-	if data, err = s.ask(cmd.Context(), jobs.EntryFuse, data, jobs.EntryFused); err != nil {
-		return err
-	}
-	nodes, err := batch.DecodeFusedNodes(data)
+	nodes, err := s.fuse(cmd.Context(), want)
 	if err != nil {
 		return err
 	}

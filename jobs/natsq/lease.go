@@ -132,3 +132,11 @@ func (l *Lease) Release(ctx context.Context) error {
 	})
 	return err
 }
+
+// Leases lists who was the last to hold each lease that has not been given back, by its key: a holder that has ended without that is
+// there until another takes it.
+func (c *Conn) Leases(ctx context.Context) (map[string]string, error) {
+	all := map[string]string{}
+	err := c.values(ctx, "list leases", leaseBucket, func(key string, m *stored) { all[key] = string(m.Data) })
+	return all, err
+}
