@@ -1,0 +1,328 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// TestShardsOfProcesses: two agent processes share the shards of a swarm, which answers as one of one shard, also after one of them was killed.
+func TestShardsOfProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	const agents, group = 1400, 14
+	bin := binaries(t)
+	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	gpu := func() *process {
+		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--data-dir", t.TempDir(), "--device", "host", "--lease-ttl", "1s")
+		return p
+	}
+	first := gpu()
+	gpu()
+	run := func(args ...string) string {
+		t.Helper()
+		args = append([]string{"swarm"}, append(args, "--nats", url)...)
+		if args[1] != "list" {
+			args = append(args, "--timeout", "5m")
+		}
+		cmd := osexec.CommandContext(t.Context(), filepath.Join(bin, "exoswarm"), args...)
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("exoswarm %s: %v\n%s%s", strings.Join(args, " "), err, out, errs.String())
+		}
+		return string(out)
+	}
+	dir := t.TempDir()
+	for name, shards := range map[string]int{"one": 1, "seven": 7} {
+		run("create", "-f", write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: %d\nshards: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+
+			"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, entries: 2}\n", name, agents, group, shards)))
+	}
+	both := func(args ...string) {
+		t.Helper()
+		one := append([]string{}, args...)
+		args[1], one[1] = "seven", "one"
+		if got, want := run(args...), run(one...); got != want {
+			t.Fatalf("%s: seven shards say\n%s\none says\n%s", strings.Join(args, " "), got, want)
+		}
+	}
+	observe := func(from int) {
+		t.Helper()
+		rows := &strings.Builder{}
+		rows.WriteString("agent,a,b\n")
+		for i := range agents / 2 { // of all shards, in no order, some twice
+			fmt.Fprintf(rows, "%d,%d,%d.5\n", (from+i*37)%(agents-3), i%5-2, i%3-1)
+		}
+		both("observe", "", "--input", write(t, filepath.Join(dir, "rows.csv"), rows.String()), "-o", "jsonl")
+	}
+	ask := func(round int) {
+		t.Helper()
+		both("vote", "", "--rule", "quorum", "--quorum", "1/4", "--of", "all", "--round", fmt.Sprint(round), "--priority", "seeded", "-o", "jsonl")
+		both("query", "", "--agents", fmt.Sprintf("%d-%d,0-%d", agents/2, agents-1, agents/2-1), "-o", "jsonl")
+		both("fuse", "", "--by", "group", "-o", "jsonl")
+	}
+	observe(0)
+	ask(1)
+	first.end(t, syscall.SIGKILL)
+	observe(11)
+	both("tick", "", "--count", "3", "-o", "json")
+	ask(2)
+	var list []struct {
+		ID      string
+		Holders []string
+	}
+	if err := json.Unmarshal([]byte(run("list", "-o", "json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		if want := map[string]int{"one": 1, "seven": 7}[s.ID]; len(s.Holders) != want || len(slices.Compact(append([]string{}, s.Holders...))) != 1 {
+			t.Errorf("swarm %s is held by %q", s.ID, s.Holders)
+		}
+	}
+}
+
+// TestShardsCommands: the life of a swarm of three shards as a user sees it, on a real server with a real agent.
+func TestShardsCommands(t *testing.T) {
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	run := func(want int, args ...string) (stdout, stderr string) {
+		t.Helper()
+		if args[0] == "swarm" {
+			args = append(args, "--nats", s.URL())
+			if args[1] != "delete" && args[1] != "list" && !slices.Contains(args, "--timeout") {
+				args = append(args, "--timeout", "5m")
+			}
+		}
+		code, stdout, stderr := exec(t.Context(), t, args...)
+		if code != want {
+			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
+		}
+		return stdout, stderr
+	}
+	has := func(text string, want ...string) {
+		t.Helper()
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("no %q in\n%s", w, text)
+			}
+		}
+	}
+	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Name: "agent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	place := filepath.Join(t.TempDir(), "snapshots")
+	kept, err := bucket.Open(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	serve := func() *gpuagents.Agent {
+		return gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Snapshots: kept, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Minute})
+	}
+	agent := serve()
+	defer func() { agent.Stop() }()
+	text := "name: few\naddressed: agent\nagents: 1000\nagents_per_group: 10\nshards: 3\npage_size: 64KiB\nfeatures: [current, gain]\ncell: {kind: leaky}\n"
+	spec := write(t, filepath.Join(t.TempDir(), "spec.yaml"), text) // agents 0 to 329, 330 to 659 and 660 to 999
+	_, errs := run(2, "swarm", "create", "-f", spec, "--shards", "65")
+	has(errs, "swarm create: --shards: swarm spec: shards 65: use 1 to 64, and no more than groups, of which there are 100")
+	_, errs = run(0, "swarm", "create", "-f", spec)
+	has(errs, "swarm few is served: 1000 agents in 100 groups, 3 shards")
+	out, _ := run(0, "swarm", "list")
+	has(out, "SHARDS", "3/3")
+	out, _ = run(0, "swarm", "list", "-o", "json")
+	has(out, `"shards":3`, `"holders":["agent","agent","agent"]`)
+	in := write(t, filepath.Join(t.TempDir(), "in.csv"), "agent,current,gain\n999,0.3,0\n0,0.7,0.5\n330,1.5,0\n329,0.2,0\n330,1.5,0\n659,1.25,0\n660,0.25,0\n")
+	out, errs = run(0, "swarm", "observe", "few", "--input", in, "-o", "jsonl")
+	has(errs, "7 observations in 1 entries")
+	if got := strings.Split(strings.TrimSpace(out), "\n"); len(got) != 7 || !strings.HasPrefix(got[0], `{"agent":999,`) || !strings.HasPrefix(got[6], `{"agent":660,`) {
+		t.Errorf("decisions are not in the order of the input:\n%s", out)
+	}
+	_, errs = run(0, "swarm", "tick", "few", "--count", "10001")
+	has(errs, "10001 ticks, 10001000 steps of agents")
+	_, errs = run(2, "swarm", "query", "few", "--agents", "999-1000")
+	has(errs, "query: agent 1000 of 1000")
+	_, errs = run(2, "swarm", "fuse", "few", "--by", "group", "--nodes", "101")
+	has(errs, "fuse: nodes 101: the swarm has 100 groups")
+	whole := func(name string) string {
+		t.Helper()
+		all, _ := run(0, "swarm", "query", name, "--agents", "0-999", "-o", "json")
+		return all
+	}
+	before := whole("few")
+
+	out, _ = run(0, "swarm", "snapshot", "few", "--name", "kept", "-o", "jsonl")
+	var done struct {
+		Name    string
+		Agents  int64
+		Entries []uint64
+		SHA256  string
+	}
+	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Name != "kept" || done.Agents != 1000 || len(done.Entries) != 3 {
+		t.Fatalf("%s: %v", out, err)
+	}
+	out, _ = run(0, "snapshot", "list", place)
+	has(out, "kept-shard0", "kept-shard2", "2 of 3")
+	out, _ = run(0, "snapshot", "verify", place, "kept")
+	has(out, "kept ")
+	_, errs = run(2, "swarm", "snapshot", "few", "--name", "kept")
+	has(errs, "snapshot kept-shard0: snapshot exists already", "; shards 1, 2 failed too; no shard has answered")
+	_, errs = run(2, "swarm", "snapshot", "few", "--name", strings.Repeat("k", 58))
+	has(errs, "--name: the part of a shard")
+	run(0, "swarm", "reset", "few")
+	out, _ = run(0, "swarm", "query", "few", "--agents", "330,999", "-o", "jsonl")
+	has(out, `{"agent":330,"state":[0,0],"vote":"none"}`, `{"agent":999,"state":[0,0],"vote":"none"}`)
+	run(0, "swarm", "create", "again", "--from", "kept", "--snapshots", place)
+	run(0, "swarm", "create", "single", "--from", "kept", "--snapshots", place, "--shards", "1", "--agents", "1500")
+	for _, name := range []string{"again", "single"} {
+		if got := whole(name); got != before {
+			t.Errorf("%s:\n%s\nwas:\n%s", name, got, before)
+		}
+	}
+	run(0, "swarm", "snapshot", "single", "--name", "whole")
+	run(0, "swarm", "create", "five", "--from", "whole", "--snapshots", place, "--shards", "5")
+	if got := whole("five"); got != before {
+		t.Errorf("of one shard in five:\n%s\nwas:\n%s", got, before)
+	}
+	_, errs = run(2, "swarm", "create", "part", "--from", "kept-shard1", "--snapshots", place)
+	has(errs, "it has shard 1 of 3 of a swarm alone: name what all of them are parts of")
+
+	// Agents without a checkpoint begin trimmed logs with the snapshot.
+	run(0, "swarm", "snapshot", "again", "--name", "base")
+	run(0, "swarm", "tick", "again")
+	before = whole("again")
+	_, errs = run(2, "swarm", "trim", "again", "--to", "kept", "--snapshots", place)
+	has(errs, "snapshot kept-shard0 is of another swarm, few of")
+	for range 2 {
+		_, errs = run(0, "swarm", "trim", "again", "--to", "base", "--snapshots", place)
+		has(errs, "swarm again: the logs of its shards begin with entries 3,3,3, behind snapshot base")
+	}
+	for k := range 3 {
+		begins(t, conn.Log("again", k, jobs.In), 3)
+		begins(t, conn.Log("again", k, jobs.Out), 3)
+	}
+	agent.Stop()
+	// A shard that nobody serves: its entries wait in its log, and the others go on.
+	lease, err := conn.Acquire(t.Context(), jobs.LeaseKey("again", 1), "other", time.Hour, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent = serve()
+	ends, _ := run(0, "swarm", "query", "again", "--agents", "0-329,660-999", "-o", "jsonl")
+	_, errs = run(1, "swarm", "query", "again", "--agents", "400", "--timeout", "300ms")
+	has(errs, "swarm again, shard 1 of 3 (agents 330 to 659): ", "no shard has answered")
+	out, _ = run(0, "swarm", "list", "-o", "json")
+	has(out, `"holders":["agent","other","agent"]`)
+	one, err := findSimulation(t.Context(), conn, "again", 5*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := (shard{one, 1}).append(t.Context(), time.Now().Add(5*time.Minute), jobs.EntryTick, []byte(`{"v":1,"count":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	middle, _ := run(0, "swarm", "query", "again", "--agents", "330-659", "-o", "jsonl")
+	run(0, "swarm", "create", "copy", "--from", "base", "--snapshots", place, "--shards", "7")
+	run(0, "swarm", "tick", "copy")
+	if got := whole("copy"); got != before {
+		t.Errorf("behind their bases:\n%s\nwere:\n%s", got, before)
+	}
+	if got, _ := run(0, "swarm", "query", "copy", "--agents", "0-329,660-999", "-o", "jsonl"); got != ends {
+		t.Errorf("two shards without the third:\n%s\nwere:\n%s", got, ends)
+	}
+	run(0, "swarm", "tick", "copy")
+	if got, _ := run(0, "swarm", "query", "copy", "--agents", "330-659", "-o", "jsonl"); got != middle {
+		t.Errorf("a tick that waited gave\n%s\nwant\n%s", middle, got)
+	}
+
+	if err := os.Remove(filepath.Join(place, "kept-shard1", "manifest.json")); err != nil {
+		t.Fatal(err)
+	}
+	out, _ = run(1, "snapshot", "verify", place, "kept")
+	has(out, "kept ", "snapshot kept-shard1: snapshot not found")
+	_, errs = run(1, "swarm", "create", "none", "--from", "kept", "--snapshots", place)
+	has(errs, "snapshot kept-shard1: snapshot not found")
+	// Also logs whose record is gone, or was never there.
+	if err := conn.DeleteSwarm(t.Context(), "copy"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"again", "copy"} {
+		run(0, "swarm", "delete", name)
+		for k := range 7 {
+			for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+				if _, err := conn.Log(name, k, d).Last(t.Context()); !errors.Is(err, jobs.ErrNotFound) {
+					t.Errorf("log %d of %s is there: %v", k, name, err)
+				}
+			}
+		}
+	}
+}
+
+// TestEach: what is said when some shards fail.
+func TestEach(t *testing.T) {
+	spec := &swarm.Spec{AgentsPerGroup: 10}
+	s := &simulation{name: "x", spec: spec, timeout: time.Second, record: jobs.Swarm{Groups: 10, Shards: 4}}
+	for want, c := range map[string]struct{ asked, failing []int }{
+		"": {[]int{0, 1, 2, 3}, nil},
+		"2: has failed; shards 0, 1, 3 have answered":                 {[]int{0, 1, 2, 3}, []int{2}},
+		"0: has failed; shards 2, 3 failed too; shard 1 has answered": {[]int{0, 1, 2, 3}, []int{0, 2, 3}},
+		"1: has failed; shard 3 failed too; no shard has answered":    {[]int{1, 3}, []int{1, 3}},
+		"0: has failed; no shard has answered":                        {[]int{0}, []int{0}},
+		"3: has failed; shard 0 has answered":                         {[]int{0, 3}, []int{3}},
+	} {
+		err := s.each(func(k int) bool { return slices.Contains(c.asked, k) }, func(k shard) error {
+			if slices.Contains(c.failing, k.number) {
+				return jobs.Errorf(jobs.CodeDeadline, "%d: has failed", k.number)
+			}
+			return nil
+		})
+		var of *jobs.Error
+		if (err == nil) != (want == "") || err != nil && (err.Error() != want || !errors.As(err, &of) || of.Code != jobs.CodeDeadline) {
+			t.Errorf("%v: %v, want %s", c, err, want)
+		}
+	}
+	if got := (shard{s, 1}).late(7).Error(); !strings.HasPrefix(got, "swarm x, shard 1 of 4 (agents 20 to 49): entry 7 of its log has no answer after 1s") {
+		t.Error(got)
+	}
+	s.record.Shards = 0
+	if err := s.each(nil, func(shard) error { return os.ErrClosed }); err != os.ErrClosed { //nolint:errorlint // as it is
+		t.Error(err)
+	}
+	if got := (shard{s, 0}).String(); got != "swarm x" {
+		t.Error(got)
+	}
+}
