@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,14 +42,11 @@ func TestShardsOfProcesses(t *testing.T) {
 		if args[1] != "list" {
 			args = append(args, "--timeout", "5m")
 		}
-		cmd := osexec.CommandContext(t.Context(), filepath.Join(bin, "exoswarm"), args...)
-		var errs strings.Builder
-		cmd.Stderr = &errs
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("exoswarm %s: %v\n%s%s", strings.Join(args, " "), err, out, errs.String())
+		code, out, errs := exec(t.Context(), t, args...)
+		if code != 0 {
+			t.Fatalf("exoswarm %s: exit %d\n%s%s", strings.Join(args, " "), code, out, errs)
 		}
-		return string(out)
+		return out
 	}
 	dir := t.TempDir()
 	for name, shards := range map[string]int{"one": 1, "seven": 7} {
@@ -150,7 +146,7 @@ func TestShardsCommands(t *testing.T) {
 	}
 	defer kept.Close()
 	serve := func() *gpuagents.Agent {
-		return gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Snapshots: kept, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Minute})
+		return gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Snapshots: kept, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Hour})
 	}
 	agent := serve()
 	defer func() { agent.Stop() }()
@@ -252,9 +248,11 @@ func TestShardsCommands(t *testing.T) {
 	if _, _, err := (shard{one, 1}).append(t.Context(), time.Now().Add(5*time.Minute), jobs.EntryTick, []byte(`{"v":1,"count":1}`)); err != nil {
 		t.Fatal(err)
 	}
+	agent.Stop() // which waits for the other's lease
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	agent = serve()
 	middle, _ := run(0, "swarm", "query", "again", "--agents", "330-659", "-o", "jsonl")
 	run(0, "swarm", "create", "copy", "--from", "base", "--snapshots", place, "--shards", "7")
 	run(0, "swarm", "tick", "copy")
