@@ -101,6 +101,8 @@ type Agent struct {
 type serving struct {
 	record atomic.Pointer[jobs.Swarm] // as it is now
 	end    context.CancelCauseFunc
+	gone   bool        // by the agent's mu: it was told to end
+	again  *jobs.Swarm // by the agent's mu: another one of the id that was made before all shards have ended; nil: none
 
 	mu   sync.Mutex
 	next time.Time // when the next try for a lease may begin
@@ -213,8 +215,14 @@ func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 	case c.Err != nil:
 		a.o.Logger.Error("swarm ignored", "swarm", c.ID, "error", c.Err)
 	case c.Gone && is:
+		known.gone, known.again = true, nil
 		known.end(jobs.ErrNotFound)
 	case c.Gone:
+	case is && known.gone: // what the one before has open and removes is not to be that of the next
+		known.again = &c.Swarm
+	case is && known.record.Load().ShardCount() != c.Swarm.ShardCount(): // another one, and nobody has said that the first is gone
+		known.gone, known.again = true, &c.Swarm
+		known.end(jobs.ErrNotFound)
 	case is: // for the next time that the shard starts
 		known.record.Store(&c.Swarm)
 	default:
@@ -233,7 +241,11 @@ func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 			cancel(nil)
 			a.mu.Lock()
 			delete(a.swarms, c.ID)
+			again := known.again
 			a.mu.Unlock()
+			if again != nil && ctx.Err() == nil {
+				a.change(ctx, jobs.SwarmChange{ID: c.ID, Swarm: *again})
+			}
 		}()
 	}
 }

@@ -188,8 +188,14 @@ func (s *sharded) same(t testing.TB, o *sharded, round uint64) {
 		t.Fatalf("%d and %d shards: groups: %s", len(o.each), len(s.each), d)
 	}
 	for _, v := range []jobs.Vote{
-		{}, {Rule: jobs.RulePlurality, Priority: jobs.PriorityUniform}, {Rule: jobs.RuleMajority}, {Rule: jobs.RuleMajority, Of: jobs.OfAll},
-		{Rule: jobs.RuleQuorum, Quorum: "2/5", Of: jobs.OfAll}, {Rule: jobs.RuleQuorum, Quorum: "0.9"}, {Rule: jobs.RuleUnanimous}, {Rule: jobs.RuleUnanimous, Of: jobs.OfAll},
+		{},
+		{Rule: jobs.RulePlurality, Priority: jobs.PriorityUniform},
+		{Rule: jobs.RuleMajority},
+		{Rule: jobs.RuleMajority, Of: jobs.OfAll},
+		{Rule: jobs.RuleQuorum, Quorum: "2/5", Of: jobs.OfAll},
+		{Rule: jobs.RuleQuorum, Quorum: "0.9"},
+		{Rule: jobs.RuleUnanimous},
+		{Rule: jobs.RuleUnanimous, Of: jobs.OfAll},
 	} {
 		v.Version = jobs.Version
 		for _, priority := range []string{v.Priority, jobs.PrioritySeeded} {

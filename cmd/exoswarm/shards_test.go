@@ -274,6 +274,12 @@ func TestShardsCommands(t *testing.T) {
 	has(out, "kept ", "snapshot kept-shard1: snapshot not found")
 	_, errs = run(1, "swarm", "create", "none", "--from", "kept", "--snapshots", place)
 	has(errs, "snapshot kept-shard1: snapshot not found")
+	for _, n := range []string{"2", "3", "1"} { // another one of the name, at once
+		run(0, "swarm", "delete", "few")
+		run(0, "swarm", "create", "-f", spec, "--shards", n)
+		out, _ = run(0, "swarm", "vote", "few")
+		has(out, "none    quiet 0, spike 0  1000 ")
+	}
 	// Also logs whose record is gone, or was never there.
 	if err := conn.DeleteSwarm(t.Context(), "copy"); err != nil {
 		t.Fatal(err)
