@@ -253,7 +253,10 @@ func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 // serve tries for the lease of a shard until the swarm or the agent ends, and works while it has it. The checkpoint
 // stays until the swarm is gone: a shard whose log has ended may be asked for again by a successor.
 func (a *Agent) serve(ctx context.Context, id ShardID, of *serving) {
-	log := a.o.Logger.With("swarm", id.Swarm, "shard", id.Shard)
+	log := a.o.Logger.With("swarm", id.Swarm)
+	if of.record.Load().ShardCount() > 1 {
+		log = log.With("shard", id.Shard)
+	}
 	defer func() {
 		if errors.Is(context.Cause(ctx), jobs.ErrNotFound) {
 			a.removeCheckpoint(id)
