@@ -112,7 +112,7 @@ func observeLayout(t *testing.T, vars []kernels.Var, agents int) kernels.Layout 
 }
 
 // randomObservation makes one run for each of some groups, the first and the last of all among them, of 1 to 9
-// observations. clock is the last time of each group; now and then two observations of a group have the same one.
+// observations. clock is the last time of each group; now and then two observations of a group have the same one, and some come late.
 func randomObservation(r *rand.Rand, c Cell, l kernels.Layout, clock []int64) Observation {
 	var o Observation
 	groups := r.Perm(len(clock))[:min(len(clock), 12)]
@@ -130,7 +130,11 @@ func randomObservation(r *rand.Rand, c Cell, l kernels.Layout, clock []int64) Ob
 			} else if r.IntN(8) > 0 {
 				clock[g] += 1 + r.Int64N(10_000_000_000)
 			}
-			o.Times = append(o.Times, clock[g])
+			at := clock[g]
+			if r.IntN(8) == 0 {
+				at -= 1 + r.Int64N(10_000_000_000)
+			}
+			o.Times = append(o.Times, at)
 			for range c.Inputs {
 				o.Features = append(o.Features, c.Feature(r))
 			}

@@ -43,6 +43,9 @@ func customBatch(rng *rand.Rand, slots, features int, hostile bool) (runs []kern
 		runs = append(runs, kernels.Run{Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n)})
 		for _, e := range randomEvents(rng, n, 1, features) {
 			times, x = append(times, e.time), append(x, e.features...)
+			if k := len(times) - 1 - rng.IntN(4); hostile && k >= int(runs[len(runs)-1].First) {
+				times[len(times)-1] = times[k] // late, or a duplicate
+			}
 			if hostile && rng.IntN(20) == 0 {
 				x[len(x)-1] = hostileValue(rng)
 			}
@@ -87,7 +90,9 @@ func TestCustomEqualsBuiltIn(t *testing.T) {
 				if program == "" {
 					program = customEmulator(t, b.Cell)
 				}
-				builtIn, custom := newSwarm(t, bind(t, name, map[string]float64{"warmup": 20}, size.agents, size.features, rule), 1<<18), newSwarm(t, b, 1<<18)
+				twin := bind(t, name, map[string]float64{"warmup": 20}, size.agents, size.features, rule)
+				b.Drop, twin.Drop = kernels.Drop(i%4), kernels.Drop(i%4)
+				builtIn, custom := newSwarm(t, twin, 1<<18), newSwarm(t, b, 1<<18)
 				rng := rand.New(rand.NewPCG(uint64(size.agents), 3))
 				for batch := range 2 {
 					runs, times, x := customBatch(rng, custom.layout.Slots, size.features, true)

@@ -106,6 +106,7 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 	} {
 		rule := kernels.Rule(i % 5)
 		b := bind(t, cell, map[string]float64{"warmup": 20}, size.agents, size.features, cells.Voting{Rule: rule, Quorum: 0.6})
+		b.Drop = kernels.Drop(i % 4)
 		rng := rand.New(rand.NewPCG(uint64(size.agents), 1))
 		const pageBytes = 1 << 18
 		twin, kernel := newSwarm(t, b, pageBytes), newSwarm(t, b, pageBytes)
@@ -118,6 +119,9 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 				runs = append(runs, kernels.Run{Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n)})
 				for _, e := range randomEvents(rng, n, 1, size.features) {
 					times, x = append(times, e.time-int64(rng.IntN(2))*2e18), append(x, e.features...)
+					if rng.IntN(4) == 0 && len(times) > 1 {
+						times[len(times)-1] = times[len(times)-2]
+					}
 					if rng.IntN(20) == 0 {
 						x[len(x)-1] = hostileValue(rng)
 					}

@@ -2,7 +2,9 @@ package host
 
 import "github.com/exoswarm/exoswarm/cuda/kernels"
 
-func init() { register("gru_observe", func(b *Block) { observeByRatio(b, gruStep) }) }
+func init() {
+	register("gru_observe", func(b *Block) { observeByRatio(b, kernels.GruVarLatest, gruStep) })
+}
 
 // sigmoid32 is the logistic function by way of tanh32.
 func sigmoid32(x float32) float32 { return 0.5 + float32(0.5*tanh32(float32(0.5*x))) }

@@ -2,7 +2,9 @@ package host
 
 import "github.com/exoswarm/exoswarm/cuda/kernels"
 
-func init() { register("leaky_observe", func(b *Block) { observeByRatio(b, leakyStep) }) }
+func init() {
+	register("leaky_observe", func(b *Block) { observeByRatio(b, kernels.LeakyVarLatest, leakyStep) })
+}
 
 // leakyStep is the Go twin of Leaky::step: every agent integrates its view of the features with a leak of its own. Its ratio is
 // how far, in its usual distances, the present view lies from the integral.

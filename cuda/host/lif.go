@@ -2,7 +2,9 @@ package host
 
 import "github.com/exoswarm/exoswarm/cuda/kernels"
 
-func init() { register("lif_observe", func(b *Block) { observeByRatio(b, lifStep) }) }
+func init() {
+	register("lif_observe", func(b *Block) { observeByRatio(b, kernels.LifVarLatest, lifStep) })
+}
 
 // rateFloor is the least usual spike rate, in spikes an observation: a neuron that never spikes is not called unusual for the
 // first trace of a spike long ago.

@@ -103,7 +103,11 @@ func predictorObserve(b *Block) {
 	g.size(features, o.agents)
 	g.load(&o)
 	round := &o.u64[o.group64(kernels.PredictorVarRound)]
+	latest := o.latest(kernels.PredictorVarLatest, kernels.PredictorDrop)
 	for n := o.run.First; n < o.run.First+o.run.Count; n++ {
+		if latest.take(&o, n, *round) {
+			continue
+		}
 		g.observe(&o, int(n), round, o.features[int(n)*features:][:features])
 	}
 	g.store(&o)

@@ -22,8 +22,8 @@ var ratioPool = sync.Pool{New: func() any { return new(ratioGroup) }}
 // observations with this one, rate that of what is usual.
 type ratioStep func(o *observation, g *ratioGroup, inverse, rate float32)
 
-// observeByRatio steps one group through its run; it is the twin of observe_by_ratio.
-func observeByRatio(b *Block, step ratioStep) {
+// observeByRatio steps one group through its run; it is the twin of observe_by_ratio. latestVar is the number of kernels.VarLatest.
+func observeByRatio(b *Block, latestVar int, step ratioStep) {
 	o := openObservation(b)
 	if o.run.Count == 0 {
 		return
@@ -40,8 +40,12 @@ func observeByRatio(b *Block, step ratioStep) {
 	o.loadGroup(kernels.LeakyVarLevel, g.front.level)
 	o.loadGroup(kernels.LeakyVarSpread, g.front.spread)
 	round := &o.u64[o.group64(kernels.LeakyVarRound)]
+	latest := o.latest(latestVar, kernels.LeakyDrop)
 	for n := o.run.First; n < o.run.First+o.run.Count; n++ {
 		seen := *round
+		if latest.take(&o, n, seen) {
+			continue
+		}
 		inverse := 1 / float32(seen+1)
 		g.front.see(o.features[int(n)*features:][:features], seen, max32(inverse, o.float(kernels.LeakyFrontRate)), o.float(kernels.LeakyClip))
 		step(&o, g, inverse, max32(inverse, o.float(kernels.LeakyHistoryRate)))

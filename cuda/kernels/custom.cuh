@@ -15,6 +15,7 @@
 #undef VOTE_CANDIDATES
 #define VOTE_CANDIDATES CUSTOM_CANDIDATES
 
+#include "latest.cuh"
 #include "vote.cuh"
 
 // What the step hands back.
@@ -111,7 +112,12 @@ __device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned lo
   unsigned long long seen = *round; // every thread counts for itself; thread 0 advances the word
   __syncthreads();
 
-  for (unsigned n = run.first; n < run.first + run.count; n++, seen++) {
+  for (unsigned n = run.first; n < run.first + run.count; n++) {
+    const unsigned dropped = dropped_as(state, CUSTOM_VAR_LATEST, params[CUSTOM_DROP], &times[n], seen);
+    if (dropped) {
+      if (thread == 0) answer_dropped(n, dropped, seen, scores, decisions, counts, leaders, rounds);
+      continue;
+    }
     const float *x = features + (unsigned long long)n * I;
     const float rate = max32(quo(1.0f, __ull2float_rn(seen + 1)), param(params, CUSTOM_FRONT_RATE));
     for (unsigned f = thread; f < I; f += threads) now[f] = see(x[f], &level[f], &spread[f], seen, rate, param(params, CUSTOM_CLIP));
@@ -150,8 +156,10 @@ __device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned lo
       for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = tally.counts[c];
       leaders[n] = leader_of(&tally);
       rounds[n] = elect_round(round, seen);
+      keep_latest(state, CUSTOM_VAR_LATEST, params[CUSTOM_DROP], times[n], seen);
     }
     __syncthreads();
+    seen++;
   }
   for (unsigned f = thread; f < I; f += threads) {
     *state.group(CUSTOM_VAR_LEVEL, f) = level[f];

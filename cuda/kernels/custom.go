@@ -18,6 +18,7 @@ const (
 	CustomShare            // fraction in 16.16: the group is as surprised as this share of its agents at least
 	CustomHalf             // F: surprise that gives a score of 1/2
 	CustomWarmup           // observations before the first score
+	CustomDrop             // Drop
 	CustomWords
 )
 
@@ -104,10 +105,12 @@ func (c Custom) Source() (string, error) {
 		{"SHARE", CustomShare},
 		{"HALF", CustomHalf},
 		{"WARMUP", CustomWarmup},
+		{"DROP", CustomDrop},
 		{"WORDS", CustomWords},
 		{"VAR_ROUND", CustomVarRound},
 		{"VAR_LEVEL", CustomVarLevel},
 		{"VAR_SPREAD", CustomVarSpread},
+		{"VAR_LATEST", CustomVarAgents + len(c.Vars)},
 	} {
 		fmt.Fprintf(&b, "#define CUSTOM_%s %d\n", w.name, w.value)
 	}

@@ -10,6 +10,7 @@
 __device__ __forceinline__ float sigmoid32(float x) { return add(0.5f, mul(0.5f, tanh32(mul(0.5f, x)))); }
 
 struct Gru {
+  enum : unsigned { latest = GRU_VAR_LATEST };
   State state;
   const float *shared, *weights; // of all agents, of each
   unsigned I, H;
@@ -67,5 +68,5 @@ extern "C" __global__ void __launch_bounds__(1024)
 gru_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
             const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
             unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds) {
-  observe_by_ratio<Gru>(pages, page_bytes, layout, params, weights, runs, features, scores, decisions, counts, leaders, rounds);
+  observe_by_ratio<Gru>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts, leaders, rounds);
 }

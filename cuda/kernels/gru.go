@@ -44,6 +44,7 @@ const (
 	GruVarReadout        // agent [H+1]: of the units and of the last view
 	GruVarLast           // agent: its last view of the features, in spreads
 	GruVarUsual          // agent: mean |error|
+	GruVarLatest         // VarLatest, where it is
 )
 
 // GruVars lists the state of the gru cell of H units for observations of I features.

@@ -16,12 +16,13 @@ const (
 	U64
 	U8
 	BF16
+	I64
 )
 
 // Bytes is the size of one element.
 func (e Elem) Bytes() int {
 	switch e {
-	case U64:
+	case U64, I64:
 		return 8
 	case BF16:
 		return 2

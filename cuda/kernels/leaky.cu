@@ -3,6 +3,7 @@
 #include "ratio.cuh"
 
 struct Leaky {
+  enum : unsigned { latest = LEAKY_VAR_LATEST };
   State state;
   const float *weights;
   unsigned I;
@@ -25,5 +26,5 @@ extern "C" __global__ void __launch_bounds__(1024)
 leaky_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
               const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
               unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds) {
-  observe_by_ratio<Leaky>(pages, page_bytes, layout, params, weights, runs, features, scores, decisions, counts, leaders, rounds);
+  observe_by_ratio<Leaky>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts, leaders, rounds);
 }

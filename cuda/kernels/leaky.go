@@ -12,6 +12,7 @@ const (
 	LeakyAnomalous          // F: ratio from which an agent votes anomalous
 	LeakySuspicious         // F: ratio from which it votes suspicious
 	LeakyWarmup             // observations before the first vote other than normal
+	LeakyDrop               // Drop
 	LeakyWords
 )
 
@@ -31,6 +32,7 @@ const (
 	LeakyVarSpread           // group [I]: running mean distance from it, scaled to a normal's deviation
 	LeakyVarPotential        // agent: leaky integral of its view of the features, in spreads
 	LeakyVarUsual            // agent: mean distance of that view from the potential
+	LeakyVarLatest           // VarLatest, where it is
 )
 
 // LeakyVars lists the state of the leaky cell for observations of I features.

@@ -5,6 +5,7 @@
 #define RATE_FLOOR 0.05f
 
 struct Lif {
+  enum : unsigned { latest = LIF_VAR_LATEST };
   State state;
   const float *weights;
   unsigned I;
@@ -35,5 +36,5 @@ extern "C" __global__ void __launch_bounds__(1024)
 lif_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
             const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
             unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds) {
-  observe_by_ratio<Lif>(pages, page_bytes, layout, params, weights, runs, features, scores, decisions, counts, leaders, rounds);
+  observe_by_ratio<Lif>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts, leaders, rounds);
 }

@@ -30,6 +30,7 @@ const (
 	LifVarAdaptation        // agent: what its spikes have added to the threshold
 	LifVarTrace             // agent: its spike rate now, spikes an observation
 	LifVarUsual             // agent: its usual spike rate
+	LifVarLatest            // VarLatest, where it is
 )
 
 // LifVars lists the state of the lif cell for observations of I features.

@@ -33,3 +33,23 @@ type Run struct {
 
 // NoDecision is the value of a decision whose rule was not met.
 const NoDecision = ^uint32(0)
+
+// Drop is which observations change nothing but their own answer, a word of every parameter block: bits of DropLate and
+// DropDuplicate. Where it is not 0, the state has VarLatest behind all other variables.
+type Drop uint32
+
+// What may be dropped of the observations of a group, beside the latest of those that it has applied before.
+const (
+	DropLate      Drop = 1 << iota // its time is before
+	DropDuplicate                  // it has the same time
+)
+
+// Values of decisions of observations that were dropped. Their score, counts and leader are 0, and their round is that of the
+// observation applied last.
+const (
+	DroppedLate      = NoDecision - 1
+	DroppedDuplicate = NoDecision - 2
+)
+
+// VarLatest is the latest time of the observations that a group has applied, where it has applied any.
+var VarLatest = Var{Name: "latest", Elem: I64, Width: 1, Group: true}

@@ -3,6 +3,7 @@
 // live in registers for the whole run; with fewer threads they go back to the page after every observation.
 #include "fmath.cuh"
 #include "front.cuh"
+#include "latest.cuh"
 #include "state.cuh"
 #include "surprise.cuh"
 #include "vote.cuh"
@@ -190,7 +191,12 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   if (resident && thread < A) own.load(state, thread);
   __syncthreads();
 
-  for (unsigned n = run.first; n < run.first + run.count; n++, seen++) {
+  for (unsigned n = run.first; n < run.first + run.count; n++) {
+    const unsigned dropped = dropped_as(state, PREDICTOR_VAR_LATEST, params[PREDICTOR_DROP], &times[n], seen);
+    if (dropped) {
+      if (thread == 0) answer_dropped(n, dropped, seen, scores, decisions, counts, leaders, rounds);
+      continue;
+    }
     const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
     const bool warm = seen >= params[PREDICTOR_WARMUP];
     unsigned before[PREDICTOR_KINDS];
@@ -257,6 +263,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = g.tally.counts[c];
       leaders[n] = leader_of(&g.tally);
       rounds[n] = elect_round(round, seen);
+      keep_latest(state, PREDICTOR_VAR_LATEST, params[PREDICTOR_DROP], t, seen);
     }
     for (unsigned f = thread; f < I; f += threads) {
       float miss = sub(clamp32(g.now[f], HABIT_CLIP), g.day[f]);
@@ -268,6 +275,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     if (seen >= EAGER)
       for (unsigned k = 0; k < PREDICTOR_KINDS; k++) add_surprise(&g.history[k], g.bins[k], before[k], params[PREDICTOR_MEMORY]);
     __syncthreads();
+    seen++;
   }
 
   for (unsigned f = thread; f < I; f += threads) {

@@ -21,6 +21,7 @@ const (
 	PredictorAlarm              // F: nats from which the group's surprise is an anomaly
 	PredictorSuspect            // F: nats from which it is suspicious
 	PredictorWarmup             // observations before the first vote other than normal
+	PredictorDrop               // Drop
 	PredictorWords
 )
 
@@ -81,6 +82,7 @@ const (
 	PredictorVarDriftUsual        // agent: mean |short mean|
 	PredictorVarNaive             // agent: mean |value - level|, what it would err without a readout
 	PredictorVarUnrest            // agent: short mean of |error|
+	PredictorVarLatest            // VarLatest, where it is
 )
 
 // PredictorVars lists the state of the predictor cell for observations of I features.

@@ -1,11 +1,12 @@
 // What leaky, lif and gru have in common, as in cuda/host/ratio.go: one block steps one group through its run, and an agent
 // votes by a ratio, how unusual the observation is to it. A Cell is made of (state, params, weights, features) and has
 //   float step(unsigned a, const float *now, float inverse, float rate)
-// which moves agent a by an observation and returns its ratio. All three have the words of leaky first in their parameter
+// which moves agent a by an observation and returns its ratio, and the number of VarLatest as latest. All three have the words of leaky first in their parameter
 // block, and round, level and spread first in their state. Any number of threads gives the same bits.
 #pragma once
 
 #include "front.cuh"
+#include "latest.cuh"
 #include "state.cuh"
 #include "surprise.cuh"
 #include "vote.cuh"
@@ -16,8 +17,9 @@
 template <class Cell>
 __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout,
                                                  const unsigned *params, const float *weights, const Run *runs,
-                                                 const float *features, float *scores, unsigned *decisions, unsigned *counts,
-                                                 unsigned *leaders, unsigned long long *rounds) {
+                                                 const long long *times, const float *features, float *scores,
+                                                 unsigned *decisions, unsigned *counts, unsigned *leaders,
+                                                 unsigned long long *rounds) {
   __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES];
   __shared__ Tally tally;
   __shared__ ByBin by_bin;
@@ -35,7 +37,12 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
   const float anomalous_ratio = param(params, LEAKY_ANOMALOUS);
   __syncthreads();
 
-  for (unsigned n = run.first; n < run.first + run.count; n++, seen++) {
+  for (unsigned n = run.first; n < run.first + run.count; n++) {
+    const unsigned dropped = dropped_as(state, Cell::latest, params[LEAKY_DROP], &times[n], seen);
+    if (dropped) {
+      if (thread == 0) answer_dropped(n, dropped, seen, scores, decisions, counts, leaders, rounds);
+      continue;
+    }
     const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
     const bool warm = seen >= params[LEAKY_WARMUP];
     for (unsigned f = thread; f < I; f += threads)
@@ -71,8 +78,10 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
       for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = tally.counts[c];
       leaders[n] = leader_of(&tally);
       rounds[n] = elect_round(round, seen);
+      keep_latest(state, Cell::latest, params[LEAKY_DROP], times[n], seen);
     }
     __syncthreads();
+    seen++;
   }
   for (unsigned f = thread; f < I; f += threads) {
     *state.group(LEAKY_VAR_LEVEL, f) = level[f];

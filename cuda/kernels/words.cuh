@@ -12,6 +12,10 @@
 #define VOTE_ANOMALOUS 2
 #define VOTE_CANDIDATES 3
 #define MAX_VOTE_WEIGHT 8192
+#define DROP_LATE 1
+#define DROP_DUPLICATE 2
+#define DROPPED_LATE -2
+#define DROPPED_DUPLICATE -3
 
 // surprise
 #define SURPRISE_FINE 32
@@ -35,6 +39,7 @@
 #define LEAKY_ANOMALOUS 7
 #define LEAKY_SUSPICIOUS 8
 #define LEAKY_WARMUP 9
+#define LEAKY_DROP 10
 
 // leaky: components of the weights
 #define LEAKY_RATE 0
@@ -46,10 +51,11 @@
 #define LEAKY_VAR_SPREAD 2
 #define LEAKY_VAR_POTENTIAL 3
 #define LEAKY_VAR_USUAL 4
+#define LEAKY_VAR_LATEST 5
 
 // lif: words of the parameter block, behind those of leaky
-#define LIF_ADAPT 10
-#define LIF_ADAPT_DECAY 11
+#define LIF_ADAPT 11
+#define LIF_ADAPT_DECAY 12
 #define LIF_BURST 16
 
 // lif: components of the weights
@@ -63,10 +69,11 @@
 #define LIF_VAR_ADAPTATION 4
 #define LIF_VAR_TRACE 5
 #define LIF_VAR_USUAL 6
+#define LIF_VAR_LATEST 7
 
 // gru: words of the parameter block, behind those of leaky, and sizes
-#define GRU_HIDDEN 10
-#define GRU_LEARN 11
+#define GRU_HIDDEN 11
+#define GRU_LEARN 12
 #define GRU_MOST_HIDDEN 64
 #define GRU_UPDATE 0
 #define GRU_RESET 1
@@ -83,6 +90,7 @@
 #define GRU_VAR_READOUT 4
 #define GRU_VAR_LAST 5
 #define GRU_VAR_USUAL 6
+#define GRU_VAR_LATEST 7
 
 // predictor: words of the parameter block
 #define PREDICTOR_FEATURES 0
@@ -104,6 +112,7 @@
 #define PREDICTOR_ALARM 16
 #define PREDICTOR_SUSPECT 17
 #define PREDICTOR_WARMUP 18
+#define PREDICTOR_DROP 19
 
 // predictor: sizes and components of the weights
 #define PREDICTOR_HIDDEN 4
@@ -142,3 +151,4 @@
 #define PREDICTOR_VAR_DRIFT_USUAL 15
 #define PREDICTOR_VAR_NAIVE 16
 #define PREDICTOR_VAR_UNREST 17
+#define PREDICTOR_VAR_LATEST 18

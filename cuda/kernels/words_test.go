@@ -20,8 +20,8 @@ func TestWordsAreCurrent(t *testing.T) {
 	}{
 		{
 			"voting",
-			[]string{"RULE_PLURALITY", "RULE_MAJORITY", "RULE_QUORUM", "RULE_WEIGHTED", "RULE_UNANIMOUS", "VOTE_NORMAL", "VOTE_SUSPICIOUS", "VOTE_ANOMALOUS", "VOTE_CANDIDATES", "MAX_VOTE_WEIGHT"},
-			[]int{int(RulePlurality), int(RuleMajority), int(RuleQuorum), int(RuleWeighted), int(RuleUnanimous), VoteNormal, VoteSuspicious, VoteAnomalous, VoteCandidates, MaxVoteWeight},
+			[]string{"RULE_PLURALITY", "RULE_MAJORITY", "RULE_QUORUM", "RULE_WEIGHTED", "RULE_UNANIMOUS", "VOTE_NORMAL", "VOTE_SUSPICIOUS", "VOTE_ANOMALOUS", "VOTE_CANDIDATES", "MAX_VOTE_WEIGHT", "DROP_LATE", "DROP_DUPLICATE", "DROPPED_LATE", "DROPPED_DUPLICATE"},
+			[]int{int(RulePlurality), int(RuleMajority), int(RuleQuorum), int(RuleWeighted), int(RuleUnanimous), VoteNormal, VoteSuspicious, VoteAnomalous, VoteCandidates, MaxVoteWeight, int(DropLate), int(DropDuplicate), int(DroppedLate) - 1<<32, int(DroppedDuplicate) - 1<<32},
 		},
 		{
 			"surprise",
@@ -30,21 +30,21 @@ func TestWordsAreCurrent(t *testing.T) {
 		},
 		{
 			"leaky: words of the parameter block",
-			[]string{"LEAKY_FEATURES", "LEAKY_RULE", "LEAKY_QUORUM", "LEAKY_FRONT_RATE", "LEAKY_CLIP", "LEAKY_HISTORY_RATE", "LEAKY_SHARE", "LEAKY_ANOMALOUS", "LEAKY_SUSPICIOUS", "LEAKY_WARMUP"},
-			[]int{LeakyFeatures, LeakyRule, LeakyQuorum, LeakyFrontRate, LeakyClip, LeakyHistoryRate, LeakyShare, LeakyAnomalous, LeakySuspicious, LeakyWarmup},
+			[]string{"LEAKY_FEATURES", "LEAKY_RULE", "LEAKY_QUORUM", "LEAKY_FRONT_RATE", "LEAKY_CLIP", "LEAKY_HISTORY_RATE", "LEAKY_SHARE", "LEAKY_ANOMALOUS", "LEAKY_SUSPICIOUS", "LEAKY_WARMUP", "LEAKY_DROP"},
+			[]int{LeakyFeatures, LeakyRule, LeakyQuorum, LeakyFrontRate, LeakyClip, LeakyHistoryRate, LeakyShare, LeakyAnomalous, LeakySuspicious, LeakyWarmup, LeakyDrop},
 		},
 		{"leaky: components of the weights", []string{"LEAKY_RATE", "LEAKY_PROJECT"}, []int{LeakyRate, LeakyProject}},
 		{
 			"leaky: variables of the state",
-			[]string{"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL"},
-			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarPotential, LeakyVarUsual},
+			[]string{"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL", "LEAKY_VAR_LATEST"},
+			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarPotential, LeakyVarUsual, LeakyVarLatest},
 		},
 		{"lif: words of the parameter block, behind those of leaky", []string{"LIF_ADAPT", "LIF_ADAPT_DECAY", "LIF_BURST"}, []int{LifAdapt, LifAdaptDecay, LifBurst}},
 		{"lif: components of the weights", []string{"LIF_GAIN", "LIF_LEAK", "LIF_TRACE", "LIF_PROJECT"}, []int{LifGain, LifLeak, LifTrace, LifProject}},
 		{
 			"lif: variables of the state, behind round, level and spread",
-			[]string{"LIF_VAR_POTENTIAL", "LIF_VAR_ADAPTATION", "LIF_VAR_TRACE", "LIF_VAR_USUAL"},
-			[]int{LifVarPotential, LifVarAdaptation, LifVarTrace, LifVarUsual},
+			[]string{"LIF_VAR_POTENTIAL", "LIF_VAR_ADAPTATION", "LIF_VAR_TRACE", "LIF_VAR_USUAL", "LIF_VAR_LATEST"},
+			[]int{LifVarPotential, LifVarAdaptation, LifVarTrace, LifVarUsual, LifVarLatest},
 		},
 		{
 			"gru: words of the parameter block, behind those of leaky, and sizes",
@@ -54,13 +54,13 @@ func TestWordsAreCurrent(t *testing.T) {
 		{"gru: components of the weights", []string{"GRU_GAIN", "GRU_OFFSET", "GRU_PROJECT"}, []int{GruGain, GruOffset, GruProject}},
 		{
 			"gru: variables of the state, behind round, level and spread",
-			[]string{"GRU_VAR_HIDDEN", "GRU_VAR_READOUT", "GRU_VAR_LAST", "GRU_VAR_USUAL"},
-			[]int{GruVarHidden, GruVarReadout, GruVarLast, GruVarUsual},
+			[]string{"GRU_VAR_HIDDEN", "GRU_VAR_READOUT", "GRU_VAR_LAST", "GRU_VAR_USUAL", "GRU_VAR_LATEST"},
+			[]int{GruVarHidden, GruVarReadout, GruVarLast, GruVarUsual, GruVarLatest},
 		},
 		{
 			"predictor: words of the parameter block",
-			[]string{"PREDICTOR_FEATURES", "PREDICTOR_RULE", "PREDICTOR_QUORUM", "PREDICTOR_LEARN", "PREDICTOR_FRONT_RATE", "PREDICTOR_CLIP", "PREDICTOR_HISTORY_RATE", "PREDICTOR_HABIT_RATE", "PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE", "PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_MARGIN", "PREDICTOR_ALARM", "PREDICTOR_SUSPECT", "PREDICTOR_WARMUP"},
-			[]int{PredictorFeatures, PredictorRule, PredictorQuorum, PredictorLearn, PredictorFrontRate, PredictorClip, PredictorHistoryRate, PredictorHabitRate, PredictorShare, PredictorMemory, PredictorTailShare, PredictorTailShape, PredictorTailTrust, PredictorRankMix, PredictorHold, PredictorMargin, PredictorAlarm, PredictorSuspect, PredictorWarmup},
+			[]string{"PREDICTOR_FEATURES", "PREDICTOR_RULE", "PREDICTOR_QUORUM", "PREDICTOR_LEARN", "PREDICTOR_FRONT_RATE", "PREDICTOR_CLIP", "PREDICTOR_HISTORY_RATE", "PREDICTOR_HABIT_RATE", "PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE", "PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_MARGIN", "PREDICTOR_ALARM", "PREDICTOR_SUSPECT", "PREDICTOR_WARMUP", "PREDICTOR_DROP"},
+			[]int{PredictorFeatures, PredictorRule, PredictorQuorum, PredictorLearn, PredictorFrontRate, PredictorClip, PredictorHistoryRate, PredictorHabitRate, PredictorShare, PredictorMemory, PredictorTailShare, PredictorTailShape, PredictorTailTrust, PredictorRankMix, PredictorHold, PredictorMargin, PredictorAlarm, PredictorSuspect, PredictorWarmup, PredictorDrop},
 		},
 		{
 			"predictor: sizes and components of the weights",
@@ -74,8 +74,8 @@ func TestWordsAreCurrent(t *testing.T) {
 		},
 		{
 			"predictor: variables of the state",
-			[]string{"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST", "PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN", "PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_HIDDEN", "PREDICTOR_VAR_READOUT", "PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL", "PREDICTOR_VAR_NAIVE", "PREDICTOR_VAR_UNREST"},
-			[]int{PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay, PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold, PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift, PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest},
+			[]string{"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST", "PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN", "PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_HIDDEN", "PREDICTOR_VAR_READOUT", "PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL", "PREDICTOR_VAR_NAIVE", "PREDICTOR_VAR_UNREST", "PREDICTOR_VAR_LATEST"},
+			[]int{PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay, PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold, PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift, PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest, PredictorVarLatest},
 		},
 	}
 	var b strings.Builder

@@ -99,6 +99,8 @@ type Bound struct {
 	Agents   int // agents a group
 	Features int // features an observation
 	Voting   Voting
+	// Drop is what becomes of observations that come late or twice; 0: all are applied. Agents that are addressed have no times.
+	Drop kernels.Drop
 
 	values map[string]float64
 }
@@ -162,7 +164,16 @@ func (c *Cell) nearest(name string) string {
 
 // Layout places the cell's state in pages.
 func (b *Bound) Layout(pageBytes int) (kernels.Layout, error) {
-	return kernels.NewLayout(b.Cell.vars(b), b.Agents, pageBytes)
+	return kernels.NewLayout(b.vars(), b.Agents, pageBytes)
+}
+
+// vars are the state variables: those of the cell, and what tells observations that come late or twice.
+func (b *Bound) vars() []kernels.Var {
+	vars := b.Cell.vars(b)
+	if b.Drop != 0 {
+		vars = append(vars, kernels.VarLatest)
+	}
+	return vars
 }
 
 // Value is the value of a parameter.
@@ -179,7 +190,7 @@ func (b *Bound) Weights(seed uint64) []float32 { return b.Cell.weights(b, seed) 
 
 // StateBytes is the size of one agent's state and of one group's, without padding.
 func (b *Bound) StateBytes() (agent, group int) {
-	for _, v := range b.Cell.vars(b) {
+	for _, v := range b.vars() {
 		if v.Group {
 			group += v.Width * v.Elem.Bytes()
 		} else {

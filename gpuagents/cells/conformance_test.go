@@ -7,11 +7,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
 // TestConformance holds the observe kernels of every cell to the host device, bit for bit: outputs and pages, for every size
-// of group, with one feature and with several. In a binary built with the tag cuda it runs on the first GPU and fails
+// of group, with one feature and with several, and where observations that come late or twice are dropped. In a binary built with the tag cuda it runs on the first GPU and fails
 // where there is none, unless EXOSWARM_SKIP_GPU=1.
 func TestConformance(t *testing.T) {
 	name := "host"
@@ -29,20 +30,24 @@ func TestConformance(t *testing.T) {
 		return d
 	}
 	for _, cell := range cells.Names() {
-		for _, features := range []int{1, 3} {
+		for _, of := range []struct {
+			features int
+			drop     kernels.Drop
+		}{{1, 0}, {3, 0}, {1, kernels.DropLate | kernels.DropDuplicate}} {
 			devicetest.RunObserve(t, open, func(agents int) devicetest.Cell {
 				c, _ := cells.Lookup(cell)
-				b, err := c.Bind(nil, agents, features, cells.Weighted)
+				b, err := c.Bind(nil, agents, of.features, cells.Weighted)
 				if err != nil {
 					t.Fatal(err)
 				}
+				b.Drop = of.drop
 				l, err := b.Layout(256 << 20)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return devicetest.Cell{
 					Kernel: c.Kernel, Vars: l.Vars, Params: b.ParamBlock(), Weights: b.Weights(7),
-					Inputs: features, Candidates: len(c.Candidates),
+					Inputs: of.features, Candidates: len(c.Candidates),
 				}
 			})
 		}

@@ -112,6 +112,7 @@ func customBlock(b *Bound) []uint32 {
 	w[kernels.CustomShare] = fixed(b.values["share"])
 	w[kernels.CustomHalf] = b.word("half")
 	w[kernels.CustomWarmup] = uint32(b.values["warmup"])
+	w[kernels.CustomDrop] = uint32(b.Drop)
 	for _, p := range b.Cell.Params {
 		w = append(w, b.word(p.Name))
 	}

@@ -42,6 +42,7 @@ func ratioBlock(b *Bound, words int) []uint32 {
 	w[kernels.LeakyAnomalous] = b.word("anomalous")
 	w[kernels.LeakySuspicious] = b.word("suspicious")
 	w[kernels.LeakyWarmup] = uint32(b.values["warmup"])
+	w[kernels.LeakyDrop] = uint32(b.Drop)
 	return w
 }
 

@@ -65,6 +65,7 @@ func predictorBlock(b *Bound) []uint32 {
 	w[kernels.PredictorAlarm] = nats(b.values["alarm"])
 	w[kernels.PredictorSuspect] = nats(b.values["suspect"])
 	w[kernels.PredictorWarmup] = uint32(b.values["warmup"])
+	w[kernels.PredictorDrop] = uint32(b.Drop)
 	return w
 }
 
