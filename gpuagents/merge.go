@@ -60,11 +60,20 @@ func (m *mergedGroups) observe(ctx context.Context) (answers []answer, err error
 	from := 0
 	for _, o := range m.entries {
 		to, c := from+o.Len(), all.Candidates
-		answers = append(answers, answer{kind: jobs.EntryDecide, observations: o.Len(), body: &batch.Decisions{
+		d := &batch.Decisions{
 			Group: o.Group, Row: o.Row, Read: o.Read, Timestamp: o.Timestamp, Value: o.Value,
 			Score: all.Score[from:to], Decision: all.Decision[from:to], Candidates: c,
 			Counts: all.Counts[from*c : to*c], Leader: all.Leader[from:to], Round: all.Round[from:to],
-		}})
+		}
+		a := answer{kind: jobs.EntryDecide, observations: o.Len(), body: d}
+		if all.Dropped != nil {
+			d.Dropped = all.Dropped[from:to]
+			for _, why := range d.Dropped {
+				a.dropped[why]++
+			}
+			a.observations = a.dropped[batch.Applied]
+		}
+		answers = append(answers, a)
 		from = to
 	}
 	answers[0].halved = halved

@@ -5,12 +5,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // Metrics counts what agents do, by cell and never by swarm, and where pages are, by tier. One may serve several agents. A nil Metrics counts nothing.
 type Metrics struct {
 	shards                              *prometheus.GaugeVec
 	observations, rejected, checkpoints *prometheus.CounterVec
+	dropped                             *prometheus.CounterVec
 	apply, checkpoint, batch            *prometheus.HistogramVec
 	limit                               *prometheus.GaugeVec
 	busySeconds                         *prometheus.CounterVec
@@ -51,6 +54,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}, []string{"cell"}),
 		shards:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: "shards", Help: "Shards that are served now."}, []string{"cell"}),
 		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
+		dropped:      counter("dropped_observations_total", "Observations that have changed nothing, as the swarm's spec says, by the reason: late or duplicate; those of a replay too.", "reason"),
 		rejected:     counter("rejected_entries_total", "Log entries that were answered with an error and changed nothing."),
 		checkpoints:  counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
 		apply:        histogram("apply_seconds", "How long the state takes to apply an entry and have its answer, without the log: observations, with those of the entries that they are merged with, ticks, queries."),
@@ -60,7 +64,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		deviceErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_errors_total", Help: "Failures of the device under a shard, and batches that it had no room for."}, []string{"device", "class"}),
 		rebuilds:     prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_rebuilds_total", Help: "Times that a broken device was opened anew, by the outcome: opened or failed."}, []string{"device", "outcome"}),
 	}
-	for _, c := range []prometheus.Collector{m.shards, m.observations, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit} {
+	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -85,11 +89,16 @@ func (m *Metrics) ofPages() *pageMetrics {
 	return m.pages
 }
 
-func (m *Metrics) applied(cell string, observations int, took time.Duration) {
+func (m *Metrics) applied(cell string, a answer, took time.Duration) {
 	if m == nil {
 		return
 	}
-	m.observations.WithLabelValues(cell).Add(float64(observations))
+	m.observations.WithLabelValues(cell).Add(float64(a.observations))
+	for why, n := range a.dropped {
+		if why != int(batch.Applied) && n > 0 {
+			m.dropped.WithLabelValues(cell, batch.Reasons[why]).Add(float64(n))
+		}
+	}
 	m.apply.WithLabelValues(cell).Observe(took.Seconds())
 }
 

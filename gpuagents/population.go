@@ -6,6 +6,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // population is the agents of one shard on a device: state where groups are addressed, simulation where agents are. One
@@ -48,6 +49,7 @@ type answer struct {
 	data         []byte
 	body         interface{ Encode() ([]byte, error) } // what data is yet to be made of; nil: nothing
 	observations int                                   // that were applied
+	dropped      [len(batch.Reasons)]int               // the others, by the reason
 	halved       int                                   // how often they were too many for the device's memory
 }
 

@@ -233,7 +233,7 @@ func (t *turn) apply(ctx context.Context, s *stretch) error {
 			d.answer, given = given[0], given[1:]
 			if it.Kind != jobs.EntryEnd {
 				t.on.of.did(d.answer.halved)
-				t.a.o.Metrics.applied(t.cell, d.answer.observations, took)
+				t.a.o.Metrics.applied(t.cell, d.answer, took)
 			}
 		}
 		if it.Seq <= t.replayed {

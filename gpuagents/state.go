@@ -292,6 +292,9 @@ func (s *state) observe(ctx context.Context, obs *batch.Observations) (dec *batc
 		Score: make([]float32, n), Decision: make([]uint32, n), Candidates: candidates,
 		Counts: make([]uint32, n*candidates), Leader: make([]uint64, n), Round: make([]uint64, n),
 	}
+	if s.bound.Drop != 0 {
+		dec.Dropped = make([]uint8, n)
+	}
 	// Observations take effect in their order wherever a batch is cut, so that answers do not depend on it.
 	halved, err = s.parts.each(n, func(from, most int) (int, error) {
 		to := min(n, from+most)
@@ -369,7 +372,22 @@ func (s *state) observePart(ctx context.Context, all *batch.Observations, whole 
 	for i, l := range leaders {
 		whole.Leader[from+i] = uint64(obs.Group[i])*uint64(s.layout.Agents) + uint64(l)
 	}
+	if whole.Dropped != nil {
+		tell(dec.Decision, whole.Dropped[from:to])
+	}
 	return nil
+}
+
+// tell takes from decisions which observations were dropped.
+func tell(decisions []uint32, dropped []uint8) {
+	for i, d := range decisions {
+		switch d {
+		case kernels.DroppedLate:
+			dropped[i], decisions[i] = batch.DroppedLate, batch.NoDecision
+		case kernels.DroppedDuplicate:
+			dropped[i], decisions[i] = batch.DroppedDuplicate, batch.NoDecision
+		}
+	}
 }
 
 // blockSize is one thread an agent in whole warps, as far as a block goes.

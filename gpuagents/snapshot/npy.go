@@ -28,7 +28,7 @@ type element struct{ dtype, descr string }
 // elements by type. NumPy has no bfloat16: its bits are in 16-bit words.
 var elements = map[kernels.Elem]element{
 	kernels.F32: {"float32", "<f4"}, kernels.U32: {"uint32", "<u4"}, kernels.U64: {"uint64", "<u8"},
-	kernels.U8: {"uint8", "|u1"}, kernels.BF16: {"bfloat16", "<u2"},
+	kernels.U8: {"uint8", "|u1"}, kernels.BF16: {"bfloat16", "<u2"}, kernels.I64: {"int64", "<i8"},
 }
 
 // elemOf finds an element type by the manifest's name.

@@ -17,6 +17,7 @@ func (s *Spec) Continues(from *Spec) error {
 		{"addressed", s.Addressed, from.Addressed},
 		{"cell kind", s.Cell.Kind, from.Cell.Kind},
 		{"agents_per_group", s.AgentsPerGroup, from.AgentsPerGroup},
+		{"policy of late observations, which has them have a latest time or not,", s.Observations.Drops(), from.Observations.Drops()},
 		{"seed, which chooses the weights,", s.Seed, from.Seed},
 	} {
 		if f.this != f.that {

@@ -39,6 +39,8 @@ type Spec struct {
 	Timestamp string `yaml:"timestamp" json:"timestamp"`
 	// Features are the columns that the agents see, 1 to 64; default one, "value". By agent the cell takes fewer.
 	Features []string `yaml:"features" json:"features"`
+	// Observations says what becomes of those that come late or twice. By agent there is none: they have no time.
+	Observations Observations `yaml:"observations" json:"observations,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
 	// Seed chooses the agents' fixed random weights.
@@ -59,6 +61,24 @@ type Checkpoint struct {
 	// Entries is 1 to 1000000; default 1024. An entry is a batch of up to 4,096 observations.
 	Entries int `yaml:"entries" json:"entries"`
 }
+
+// Observations says what a group does with one whose time is not after the latest that it has applied. What is dropped changes nothing, and is
+// answered with the reason. By default agents apply whatever they are given.
+type Observations struct {
+	// Late is of one before the latest: Apply, Drop or, by default, Reject.
+	Late string `yaml:"late" json:"late,omitempty"`
+	// Duplicate is of one at the same time as the latest, whatever its features: Apply, the default, or Drop.
+	Duplicate string `yaml:"duplicate" json:"duplicate,omitempty"`
+}
+
+// What may become of an observation.
+const (
+	Apply = "apply"
+	Drop  = "drop"
+	// Reject has the reader of a source reject a row that goes back behind the one before it, so that agents are given none; those that they are given
+	// all the same, as by whoever writes the log, are applied.
+	Reject = "reject"
+)
 
 // Cell chooses a cell and its parameters.
 type Cell struct {
@@ -166,6 +186,12 @@ func (s *Spec) ensureDefaults() {
 	if s.Timestamp == "" && !s.ByAgent() {
 		s.Timestamp = "timestamp"
 	}
+	if s.Observations.Late == "" && !s.ByAgent() {
+		s.Observations.Late = Reject
+	}
+	if s.Observations.Duplicate == "" && !s.ByAgent() {
+		s.Observations.Duplicate = Apply
+	}
 	if len(s.Features) == 0 {
 		s.Features = []string{"value"}
 	}
@@ -240,6 +266,9 @@ func (s *Spec) validate() (path []string, err error) {
 		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: use 1 to %d", s.AgentsPerGroup, MaxAgentsPerGroup)
 	}
 	if path, err := s.validateAgents(); err != nil {
+		return path, err
+	}
+	if path, err := s.validateObservations(); err != nil {
 		return path, err
 	}
 	if len(s.Features) > MaxFeatures {
@@ -344,6 +373,35 @@ func (s *Spec) validateAgents() (path []string, err error) {
 	return nil, nil
 }
 
+// validateObservations is the part of validate about those that come late or twice.
+func (s *Spec) validateObservations() (path []string, err error) {
+	o := s.Observations
+	switch {
+	case s.ByAgent() && o != Observations{}:
+		return []string{"observations"}, errors.New("observations: those of agents have no time, none is late: leave it out")
+	case s.ByAgent():
+	case o.Late != Reject && o.Late != Apply && o.Late != Drop:
+		return []string{"observations", "late"}, fmt.Errorf("late %q: use reject, apply or drop", o.Late)
+	case o.Duplicate != Apply && o.Duplicate != Drop:
+		return []string{"observations", "duplicate"}, fmt.Errorf("duplicate %q: use apply or drop", o.Duplicate)
+	}
+	return nil, nil
+}
+
+// drop is the policy as kernels read it.
+func (o Observations) drop() (d kernels.Drop) {
+	if o.Late == Drop {
+		d |= kernels.DropLate
+	}
+	if o.Duplicate == Drop {
+		d |= kernels.DropDuplicate
+	}
+	return d
+}
+
+// Drops says whether some may be dropped.
+func (o Observations) Drops() bool { return o.drop() != 0 }
+
 // rules by the names of the spec.
 var rules = map[string]kernels.Rule{
 	"plurality": kernels.RulePlurality, "majority": kernels.RuleMajority, "quorum": kernels.RuleQuorum,
@@ -389,5 +447,13 @@ func (s *Spec) Bind() (*cells.Bound, error) {
 	case !ok:
 		return nil, fmt.Errorf("cell kind %q is unknown", s.Cell.Kind)
 	}
-	return cell.Bind(s.Cell.Params, s.AgentsPerGroup, len(s.Features), voting)
+	b, err := cell.Bind(s.Cell.Params, s.AgentsPerGroup, len(s.Features), voting)
+	if err != nil {
+		return nil, err
+	}
+	b.Drop = s.Observations.drop()
+	if _, own := s.Cell.State[kernels.VarLatest.Name]; own && b.Drop != 0 {
+		return nil, fmt.Errorf("%w: %s: the time of a group's latest observation is called so, where observations are dropped: choose another name", cells.ErrState, kernels.VarLatest.Name)
+	}
+	return b, nil
 }

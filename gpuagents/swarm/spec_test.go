@@ -22,6 +22,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Spec{
 		Name: "x", Addressed: ByGroup, Cell: Cell{Kind: "predictor"}, AgentsPerGroup: 256, Timestamp: "timestamp", Features: []string{"value"},
+		Observations: Observations{Late: Reject, Duplicate: Apply},
 		Vote: Vote{Candidates: []string{"normal", "suspicious", "anomalous"}, Rule: "weighted"}, PageSize: 2 << 20,
 		Checkpoint: Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024},
 	}

@@ -9,6 +9,16 @@ import (
 // NoDecision in Decisions.Decision: the rule was not met, no candidate won.
 const NoDecision = ^uint32(0)
 
+// What became of an observation, in Decisions.Dropped.
+const (
+	Applied          uint8 = iota
+	DroppedLate            // it was before the latest of its group that was applied
+	DroppedDuplicate       // it was of the same time as that one
+)
+
+// Reasons is how outputs and metrics call what became of an observation: nothing, where it was applied.
+var Reasons = [...]string{Applied: "", DroppedLate: "late", DroppedDuplicate: "duplicate"}
+
 // Decisions is a batch of decisions, one a row, in the order of the observations that they answer. Slices that come from
 // DecodeDecisions share memory with the message they were decoded from and must not be changed.
 type Decisions struct {
@@ -26,6 +36,9 @@ type Decisions struct {
 	Candidates int
 	Leader     []uint64 // agent id inside the swarm
 	Round      []uint64 // of the group, from 1
+	// Dropped says which observations have changed nothing, of a swarm whose spec drops some; nil of others. Their decision is NoDecision, their score
+	// and counts are 0, and their round is that of the group's last decision.
+	Dropped []uint8
 }
 
 // Len is the number of decisions.
@@ -38,7 +51,7 @@ func (d *Decisions) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode decisions: %d counts for %d rows of %d candidates", len(d.Counts), n, d.Candidates)
 	}
 	counts := arrow.FixedSizeListOfNonNullable(int32(d.Candidates), arrow.PrimitiveTypes.Uint32)
-	s := schema("decisions", []arrow.Field{
+	fields := []arrow.Field{
 		{Name: colGroup, Type: arrow.PrimitiveTypes.Uint32},
 		{Name: colRow, Type: arrow.PrimitiveTypes.Uint64},
 		{Name: colRead, Type: arrow.PrimitiveTypes.Int64},
@@ -49,8 +62,8 @@ func (d *Decisions) Encode() ([]byte, error) {
 		{Name: colCounts, Type: counts},
 		{Name: colLeader, Type: arrow.PrimitiveTypes.Uint64},
 		{Name: colRound, Type: arrow.PrimitiveTypes.Uint64},
-	})
-	return encode(s, n, []arrow.ArrayData{
+	}
+	columns := []arrow.ArrayData{
 		fixed(arrow.PrimitiveTypes.Uint32, d.Group),
 		fixed(arrow.PrimitiveTypes.Uint64, d.Row),
 		fixed(arrow.PrimitiveTypes.Int64, d.Read),
@@ -61,7 +74,12 @@ func (d *Decisions) Encode() ([]byte, error) {
 		list(counts, arrow.PrimitiveTypes.Uint32, n, d.Counts),
 		fixed(arrow.PrimitiveTypes.Uint64, d.Leader),
 		fixed(arrow.PrimitiveTypes.Uint64, d.Round),
-	})
+	}
+	if d.Dropped != nil {
+		fields = append(fields, arrow.Field{Name: colDropped, Type: arrow.PrimitiveTypes.Uint8})
+		columns = append(columns, fixed(arrow.PrimitiveTypes.Uint8, d.Dropped))
+	}
+	return encode(schema("decisions", fields), n, columns)
 }
 
 // DecodeDecisions reads a batch. A message that is not one, whatever is in it, gives a jobs.Error of class
@@ -79,6 +97,16 @@ func DecodeDecisions(data []byte) (*Decisions, error) {
 		d.Leader = column[uint64](r, colLeader)
 		d.Round = column[uint64](r, colRound)
 		d.Counts, d.Candidates = lists[uint32](r, colCounts)
+		if r.get(colDropped) == nil {
+			return
+		}
+		d.Dropped = column[uint8](r, colDropped)
+		for i, why := range d.Dropped {
+			if why > DroppedDuplicate || why != Applied && d.Decision[i] != NoDecision {
+				r.fail("row %d was dropped for reason %d, with decision %d", i, why, d.Decision[i])
+				return
+			}
+		}
 	})
 	if err != nil {
 		return nil, err

@@ -50,6 +50,7 @@ const (
 	colCounts    = "counts"
 	colLeader    = "leader"
 	colRound     = "round"
+	colDropped   = "dropped"
 )
 
 // metaKind and metaVersion are the schema metadata that say what a batch is.
