@@ -26,6 +26,7 @@ type columnEncoder struct {
 	rows       string // arrow or parquet
 	series     []SeriesSource
 	candidates []string
+	drops      bool
 	schema     *arrow.Schema
 	build      *array.RecordBuilder
 	held       int // rows in build
@@ -35,7 +36,7 @@ type columnEncoder struct {
 	}
 }
 
-func newColumnEncoder(rows string, series []SeriesSource, candidates []string) *columnEncoder {
+func newColumnEncoder(rows string, series []SeriesSource, candidates []string, drops bool) *columnEncoder {
 	fields := []arrow.Field{
 		{Name: "series", Type: arrow.BinaryTypes.String},
 		{Name: "row", Type: arrow.PrimitiveTypes.Uint64},
@@ -49,7 +50,10 @@ func newColumnEncoder(rows string, series []SeriesSource, candidates []string) *
 	for _, c := range candidates {
 		fields = append(fields, arrow.Field{Name: countName(c), Type: arrow.PrimitiveTypes.Uint32})
 	}
-	return &columnEncoder{rows: rows, series: series, candidates: candidates, schema: arrow.NewSchema(fields, nil)}
+	if drops {
+		fields = append(fields, arrow.Field{Name: droppedColumn, Type: arrow.BinaryTypes.String})
+	}
+	return &columnEncoder{rows: rows, series: series, candidates: candidates, drops: drops, schema: arrow.NewSchema(fields, nil)}
 }
 
 // firstCount is the first column of votes.
@@ -67,6 +71,11 @@ func (e *columnEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
 	for c := range e.candidates {
 		b = le.AppendUint32(b, d.Counts[i*d.Candidates+c])
 	}
+	why := uint32(batch.Applied)
+	if d.Dropped != nil {
+		why = uint32(d.Dropped[i])
+	}
+	b = le.AppendUint32(b, why)
 	b = le.AppendUint32(b, uint32(len(d.Timestamp[i])))
 	return append(b, d.Timestamp[i]...)
 }
@@ -87,7 +96,7 @@ func (e *columnEncoder) begin(w io.Writer) (err error) {
 func (e *columnEncoder) piece(series int, r io.Reader) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	le := binary.LittleEndian
-	b := make([]byte, 44+4*len(e.candidates))
+	b := make([]byte, 48+4*len(e.candidates))
 	var stamp []byte
 	for {
 		if _, err := io.ReadFull(in, b); errors.Is(err, io.EOF) {
@@ -113,6 +122,9 @@ func (e *columnEncoder) piece(series int, r io.Reader) error {
 		e.build.Field(7).(*array.Uint64Builder).Append(le.Uint64(b[24:]))
 		for c := range e.candidates {
 			e.build.Field(firstCount + c).(*array.Uint32Builder).Append(le.Uint32(b[40+4*c:]))
+		}
+		if e.drops {
+			e.build.Field(firstCount + len(e.candidates)).(*array.StringBuilder).Append(batch.Reasons[le.Uint32(b[len(b)-8:])])
 		}
 		if e.held++; e.held == columnRows {
 			if err := e.flush(); err != nil {

@@ -2,14 +2,20 @@ package cpuagents
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -38,7 +44,7 @@ func someDecisions(group uint32, n int) *batch.Decisions {
 // encoded writes decisions of two series, those of the first in two pieces.
 func encoded(t *testing.T, f Format, n int) []byte {
 	t.Helper()
-	e, pack, err := newEncoder(f, twoSeries, candidates)
+	e, pack, err := newEncoder(f, twoSeries, candidates, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +110,96 @@ func TestEncodersAgree(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestDroppedOutput: every format says what was dropped, and has no decision for it.
+func TestDroppedOutput(t *testing.T) {
+	d := someDecisions(0, 3)
+	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.DroppedDuplicate}
+	for i := 1; i < 3; i++ {
+		d.Decision[i], d.Score[i], d.Counts[2*i], d.Counts[2*i+1], d.Value[i] = batch.NoDecision, 0, 0, 0, float64(i)
+	}
+	write := func(f Format) []byte {
+		p := parts{series: twoSeries, candidates: candidates, drops: true, format: f}
+		for i := range d.Len() {
+			if err := p.add(d, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		data, err := p.take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	lines := strings.Split(string(write("ndjson")), "\n")
+	for i, why := range []string{"", "late", "duplicate"} {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(lines[i]), &line); err != nil {
+			t.Fatal(err)
+		}
+		_, decided := line["decision"]
+		if got, _ := line["dropped"].(string); got != why || decided != (why == "") || line["row"] == nil || line["value"] == nil {
+			t.Errorf("%s", lines[i])
+		}
+	}
+	records, err := csv.NewReader(bytes.NewReader(write("csv"))).ReadAll()
+	if err != nil || len(records) != 4 {
+		t.Fatal(records, err)
+	}
+	if last := len(records[0]) - 1; records[0][last] != "dropped" || records[1][last] != "" || records[1][5] == "" || records[2][last] != "late" || records[2][5] != "" || records[3][last] != "duplicate" {
+		t.Errorf("%q", records)
+	}
+	r, err := ipc.NewFileReader(bytes.NewReader(write("arrow")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	rec, err := r.RecordBatch(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := int(rec.NumCols()) - 1
+	for i, why := range []string{"", "late", "duplicate"} {
+		decision := rec.Column(5).(*array.String).Value(i)
+		if got := rec.Column(last).(*array.String).Value(i); got != why || why != "" && decision != noDecision || rec.ColumnName(last) != "dropped" {
+			t.Errorf("row %d: %s %q, decision %s", i, rec.ColumnName(last), got, decision)
+		}
+	}
+	if _, _, err := readWriting(t, writing{"", "parquet", write("parquet")}, ColumnSpec{Timestamp: "row", Features: []string{"value"}}, plenty); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDroppedTable: a table has nulls in place of a decision on what was dropped.
+func TestDroppedTable(t *testing.T) {
+	s, _, _, dir := sinkStreamer(t)
+	d := someDecisions(0, 3)
+	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.DroppedDuplicate}
+	d.Decision[1], d.Decision[2] = batch.NoDecision, batch.NoDecision
+	tp, err := s.newTap("dropping", 0, SinkSpec{URI: "sqlite:db/dropped.db?table=decisions"}, twoSeries, candidates, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tp.close()
+	if err := tp.open(within(t), s.tapLog("dropping", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tp.send(within(t), 1, d); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, "dropped.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var got string
+	if err := db.QueryRowContext(within(t), `SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER BY row)`).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got != "- 00000, late 11111, duplicate 11111" {
+		t.Error(got)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 type parts struct {
 	series     []SeriesSource
 	candidates []string
+	drops      bool
 	format     Format
 
 	enc  encoder // of the part that is being collected; nil for none
@@ -32,7 +33,7 @@ func (p *parts) add(d *batch.Decisions, i int) (err error) {
 		return fmt.Errorf("decision %d is of group %d of %d", i, series, len(p.series))
 	}
 	if p.enc == nil {
-		if p.enc, p.pack, err = newEncoder(p.format, p.series, p.candidates); err != nil {
+		if p.enc, p.pack, err = newEncoder(p.format, p.series, p.candidates, p.drops); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,8 @@ type ColumnSpec struct {
 	// Timestamp is the column that says when; Features are the columns with numbers, at least one.
 	Timestamp string   `json:"timestamp"`
 	Features  []string `json:"features"`
+	// AnyOrder passes rows that go back in time. Else they are rejected.
+	AnyOrder bool `json:"any_order,omitempty"`
 }
 
 // rowReader reads the rows of one series in the order of its source. One goroutine uses it.

@@ -36,7 +36,7 @@ func newSink(s *stream, out io.Writer) (*sink, error) {
 		return k, nil
 	}
 	var err error
-	if k.enc, k.pack, err = newEncoder(s.spec.OutputFormat, s.series, s.spec.Candidates); err != nil {
+	if k.enc, k.pack, err = newEncoder(s.spec.OutputFormat, s.series, s.spec.Candidates, s.spec.Drops); err != nil {
 		return nil, err
 	}
 	if k.spool, err = s.Files.spool(); err != nil {
@@ -69,14 +69,18 @@ func (k *sink) write(data []byte) (*batch.Decisions, error) {
 			}
 		}
 		sum := &k.s.summary[g]
-		sum.Decisions++
+		if !sum.count(d, i) {
+			sum.Decisions++
+			k.s.state.Decisions++
+		} else {
+			k.s.state.count(d, i)
+		}
 		if int(d.Decision[i]) == candidates-1 {
 			sum.Anomalies++
 		}
 		// A value beyond the histogram's hour counts as an hour.
 		_ = k.hist.RecordValue(min(max((now-d.Read[i])/1000, 1), k.hist.HighestTrackableValue()))
 	}
-	k.s.state.Decisions += uint64(d.Len())
 	return d, nil
 }
 

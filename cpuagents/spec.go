@@ -1,6 +1,11 @@
 package cpuagents
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
 
 // KindStream is the kind of job that feeds files through a swarm: every row of every series becomes an observation of one
 // group, and every decision a line of the output.
@@ -14,6 +19,8 @@ type StreamSpec struct {
 	// Candidates name the decisions, the most unusual last.
 	Candidates []string   `json:"candidates"`
 	Columns    ColumnSpec `json:"columns"`
+	// Drops says that the swarm's spec drops observations that come late or twice: outputs that have columns then have one that says which, dropped.
+	Drops bool `json:"drops,omitempty"`
 	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
 	Manifest string `json:"manifest"`
 	// Sinks take decisions as they are made, up to 8. With one, Output may be empty.
@@ -60,15 +67,47 @@ type SeriesSummary struct {
 	Rejected     uint64 `json:"rejected"`
 	Decisions    uint64 `json:"decisions"`
 	Anomalies    uint64 `json:"anomalies"` // decisions for the last candidate
+	Dropped
+}
+
+// Dropped counts observations that were answered without a decision, since the swarm's spec says so.
+type Dropped struct {
+	Late       uint64 `json:"dropped_late,omitempty"`
+	Duplicates uint64 `json:"dropped_duplicate,omitempty"`
+}
+
+// Sum is how many there are.
+func (d Dropped) Sum() uint64 { return d.Late + d.Duplicates }
+
+// Note is what a table or a line of progress says of them; nothing, where there are none.
+func (d Dropped) Note() string {
+	if d.Sum() == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d dropped (%d late, %d duplicate)", d.Sum(), d.Late, d.Duplicates)
+}
+
+// count counts observation i, and says whether it was dropped.
+func (d *Dropped) count(of *batch.Decisions, i int) bool {
+	if of.Dropped == nil || of.Dropped[i] == batch.Applied {
+		return false
+	}
+	if of.Dropped[i] == batch.DroppedLate {
+		d.Late++
+	} else {
+		d.Duplicates++
+	}
+	return true
 }
 
 // StreamResult is the output of a stream job.
 type StreamResult struct {
-	Observations uint64  `json:"observations"`
-	Rejected     uint64  `json:"rejected"`
-	Decisions    uint64  `json:"decisions"`
-	Anomalies    uint64  `json:"anomalies"`
-	Seconds      float64 `json:"seconds"`
+	Observations uint64 `json:"observations"`
+	Rejected     uint64 `json:"rejected"`
+	Decisions    uint64 `json:"decisions"`
+	Anomalies    uint64 `json:"anomalies"`
+	Dropped
+	Seconds float64 `json:"seconds"`
 	// LatencyP50 and LatencyP99 are milliseconds from reading a row to having its decision.
 	LatencyP50  float64 `json:"latency_p50_ms"`
 	LatencyP99  float64 `json:"latency_p99_ms"`
@@ -81,5 +120,6 @@ type StreamProgress struct {
 	Observations uint64 `json:"observations"`
 	Rejected     uint64 `json:"rejected"`
 	Decisions    uint64 `json:"decisions"`
-	Done         bool   `json:"done,omitempty"` // everything is decided, the output is being written
+	Dropped
+	Done bool `json:"done,omitempty"` // everything is decided, the output is being written
 }

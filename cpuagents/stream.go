@@ -136,9 +136,11 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		result.Rejected += v.Rejected
 		result.Decisions += v.Decisions
 		result.Anomalies += v.Anomalies
+		result.Late += v.Late
+		result.Duplicates += v.Duplicates
 	}
-	if result.Observations != end.Rows || result.Decisions != end.Rows {
-		return nil, jobs.Errorf(jobs.CodeInternal, "stream %s: %d rows read, %d sent, %d decided: the three must be equal", s.id, result.Observations, end.Rows, result.Decisions)
+	if answered := result.Decisions + result.Sum(); result.Observations != end.Rows || answered != end.Rows {
+		return nil, jobs.Errorf(jobs.CodeInternal, "stream %s: %d rows read, %d sent, %d answered: the three must be equal", s.id, result.Observations, end.Rows, answered)
 	}
 	result.LatencyP50, result.LatencyP99 = sink.latency(50), sink.latency(99)
 	return result, nil

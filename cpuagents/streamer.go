@@ -157,7 +157,7 @@ func (s *Streamer) taps(job string, spec StreamSpec, series []SeriesSource) (tap
 		taps = append(taps, hook)
 	}
 	for i, sink := range spec.Sinks {
-		t, err := s.newTap(job, i, sink, series, spec.Candidates)
+		t, err := s.newTap(job, i, sink, series, spec.Candidates, spec.Drops)
 		if err != nil {
 			return taps, err
 		}

@@ -36,6 +36,7 @@ type tableTap struct {
 	key        string // of job and sink
 	series     []SeriesSource
 	candidates []string
+	drops      bool
 	db         *sql.DB
 	lite       bool
 	table      string // quoted
@@ -48,8 +49,8 @@ type tableTap struct {
 // column is one of the table.
 type column struct{ name, typ string }
 
-func newTableTap(b sinkBase, key string, series []SeriesSource, candidates []string, s *Streamer) (_ *tableTap, err error) {
-	t := &tableTap{sinkBase: b, key: key, series: series, candidates: candidates}
+func newTableTap(b sinkBase, key string, series []SeriesSource, candidates []string, drops bool, s *Streamer) (_ *tableTap, err error) {
+	t := &tableTap{sinkBase: b, key: key, series: series, candidates: candidates, drops: drops}
 	uri, query, _ := strings.Cut(b.spec.URI, "?")
 	values, err := url.ParseQuery(query)
 	if t.name = values.Get("table"); err != nil || len(values) != 1 || len(values["table"]) != 1 || !tableName.MatchString(t.name) || strings.HasSuffix(t.name, positionTable) {
@@ -65,6 +66,9 @@ func newTableTap(b sinkBase, key string, series []SeriesSource, candidates []str
 			return nil, b.bad("candidate %s: a column cannot be called %s: at most %d bytes", shorten(c), shorten(n), longestName)
 		}
 		t.columns = append(t.columns, column{n, "bigint"})
+	}
+	if drops {
+		t.columns = append(t.columns, column{droppedColumn, "text"})
 	}
 	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
 		if t.lite = true; strings.Contains(t.name, ".") {
@@ -207,10 +211,18 @@ func (t *tableTap) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) e
 		if c := d.Decision[i]; c != batch.NoDecision {
 			name = t.candidates[c]
 		}
-		from := len(values)
-		values = append(values, job, storable(t.series[d.Group[i]].Name), int64(d.Row[i]), storable(d.Timestamp[i]), d.Value[i], d.Score[i], storable(name), int64(d.Round[i]), int64(d.Leader[i]))
-		for c := range t.candidates {
-			values = append(values, int64(d.Counts[i*d.Candidates+c]))
+		from, why := len(values), droppedAs(d, i)
+		values = append(values, job, storable(t.series[d.Group[i]].Name), int64(d.Row[i]), storable(d.Timestamp[i]), d.Value[i])
+		if why == "" {
+			values = append(values, d.Score[i], storable(name), int64(d.Round[i]), int64(d.Leader[i]))
+			for c := range t.candidates {
+				values = append(values, int64(d.Counts[i*d.Candidates+c]))
+			}
+		} else {
+			values = append(values, make([]any, 4+len(t.candidates))...) // nulls
+		}
+		if t.drops {
+			values = append(values, sql.NullString{String: why, Valid: why != ""})
 		}
 		marks := make([]string, len(values)-from)
 		for v := range marks {

@@ -73,7 +73,7 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 	all := tapBatches()
 	attempt := func(id string, forgets int) (tap, error) {
 		t.Helper()
-		tp, err := s.newTap(id, 0, p.spec(id), twoSeries, candidates)
+		tp, err := s.newTap(id, 0, p.spec(id), twoSeries, candidates, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +311,7 @@ func TestSubjectSink(t *testing.T) {
 	tapSuite(t, q, s, place{spec: func(id string) SinkSpec { return SinkSpec{URI: "nats:out/alarms." + id} }, read: read, wait: forget})
 	// A batch that is longer than a message is several.
 	long := []SeriesSource{{Name: strings.Repeat("n", 1000)}, {Name: "b"}}
-	tp, err := s.newTap("long", 0, SinkSpec{URI: "nats:out/alarms.long"}, long, candidates)
+	tp, err := s.newTap("long", 0, SinkSpec{URI: "nats:out/alarms.long"}, long, candidates, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestSubjectSink(t *testing.T) {
 		t.Errorf("%.100s", got)
 	}
 	big := someDecisions(0, 1000)
-	tp, err = s.newTap("big", 0, SinkSpec{URI: "nats:out/alarms.big", Anomalies: true}, long, candidates)
+	tp, err = s.newTap("big", 0, SinkSpec{URI: "nats:out/alarms.big", Anomalies: true}, long, candidates, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func tableSuite(t *testing.T, q *natsq.Conn, s *Streamer, db *sql.DB, spec SinkS
 		bad := spec
 		bad.URI = uri + "?table=t"
 		change(&bad)
-		tp, err := s.newTap("bad", 0, bad, twoSeries, candidates)
+		tp, err := s.newTap("bad", 0, bad, twoSeries, candidates, false)
 		if err == nil {
 			if err = tp.open(within(t), nil); err == nil {
 				err = tp.send(within(t), 1, tapBatches()[0])
@@ -428,7 +428,7 @@ func TestSQLiteSink(t *testing.T) {
 	}
 	tableSuite(t, q, s, db, SinkSpec{URI: "sqlite:db/out.db", Backoff: 0.001, Tries: 20}, "")
 	for _, uri := range []string{"sqlite:db/../outside.db?table=t", "sqlite:db/link.db?table=t", "sqlite:x/a.db?table=t", "sqlite:db/out.db?table=main.t", "sqlite:db/none/out.db?table=t"} {
-		tp, err := s.newTap("bad", 0, SinkSpec{URI: uri}, twoSeries, candidates)
+		tp, err := s.newTap("bad", 0, SinkSpec{URI: uri}, twoSeries, candidates, false)
 		if err == nil {
 			tp.close()
 			t.Error(uri)
@@ -455,7 +455,7 @@ func TestPostgresSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec.URI = strings.Replace(uri, "postgres@", "writer@", 1) + "?table=given"
-	tp, err := s.newTap("given", 0, spec, twoSeries, candidates)
+	tp, err := s.newTap("given", 0, spec, twoSeries, candidates, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -541,7 +541,7 @@ func TestSinkRefuses(t *testing.T) {
 		{URI: "postgres://u@h/db"},
 		{URI: "postgres://u@10.0.0.1/db?table=t", Backoff: 0.001},
 	} {
-		tp, err := s.newTap("bad", 0, spec, twoSeries, candidates)
+		tp, err := s.newTap("bad", 0, spec, twoSeries, candidates, false)
 		if err == nil {
 			if err = tp.open(within(t), s.tapLog("bad", 0)); err == nil {
 				if err = tp.send(within(t), 1, tapBatches()[0]); err == nil {

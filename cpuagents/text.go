@@ -23,8 +23,8 @@ type encoder interface {
 	end() error
 }
 
-// newEncoder returns the encoder of a format and how its output is packed.
-func newEncoder(f Format, series []SeriesSource, candidates []string) (e encoder, pack string, err error) {
+// newEncoder returns the encoder of a format and how its output is packed. drops has those with columns have one for what was dropped.
+func newEncoder(f Format, series []SeriesSource, candidates []string, drops bool) (e encoder, pack string, err error) {
 	rows, pack, err := f.cut()
 	if err != nil {
 		return nil, "", fmt.Errorf("output: %w", err)
@@ -33,9 +33,9 @@ func newEncoder(f Format, series []SeriesSource, candidates []string) (e encoder
 	case "ndjson":
 		return newNDJSONEncoder(series, candidates), pack, nil
 	case "csv":
-		return newCSVEncoder(series, candidates), pack, nil
+		return newCSVEncoder(series, candidates, drops), pack, nil
 	}
-	return newColumnEncoder(rows, series, candidates), pack, nil
+	return newColumnEncoder(rows, series, candidates, drops), pack, nil
 }
 
 // text is an output whose spool is the output itself, in another order.
@@ -81,6 +81,9 @@ func (e *ndjsonEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
 	b = strconv.AppendUint(b, d.Row[i], 10)
 	b = appendJSON(append(b, `,"timestamp":`...), d.Timestamp[i])
 	b = appendNumber(append(b, `,"value":`...), d.Value[i], 64)
+	if why := droppedAs(d, i); why != "" {
+		return append(append(append(b, `,"dropped":"`...), why...), '"', '}', '\n')
+	}
 	b = appendNumber(append(b, `,"score":`...), float64(d.Score[i]), 32)
 	b = append(b, `,"decision":`...)
 	if c := d.Decision[i]; c == batch.NoDecision {
@@ -103,6 +106,17 @@ func (e *ndjsonEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
 // noDecision is how outputs call batch.NoDecision.
 const noDecision = "none"
 
+// droppedColumn says why an observation was dropped.
+const droppedColumn = "dropped"
+
+// droppedAs is why observation i was; empty: it was not.
+func droppedAs(d *batch.Decisions, i int) string {
+	if d.Dropped == nil {
+		return ""
+	}
+	return batch.Reasons[d.Dropped[i]]
+}
+
 // countName is the column of the votes for a candidate.
 func countName(candidate string) string { return "counts." + candidate }
 
@@ -111,16 +125,21 @@ type csvEncoder struct {
 	text
 	prefix [][]byte // by series
 	names  [][]byte // by candidate
+	drops  bool
 }
 
-func newCSVEncoder(series []SeriesSource, candidates []string) *csvEncoder {
-	e := &csvEncoder{}
+func newCSVEncoder(series []SeriesSource, candidates []string, drops bool) *csvEncoder {
+	e := &csvEncoder{drops: drops}
 	header := []byte("series,row,timestamp,value,score,decision,round")
 	for _, c := range candidates {
 		e.names = append(e.names, appendCSV(nil, c))
 		header = appendCSV(append(header, ','), countName(c))
 	}
-	e.header = string(header) + ",leader\n"
+	header = append(header, ",leader"...)
+	if drops {
+		header = append(append(header, ','), droppedColumn...)
+	}
+	e.header = string(header) + "\n"
 	for _, src := range series {
 		e.prefix = append(e.prefix, append(appendCSV(nil, src.Name), ','))
 	}
@@ -133,6 +152,13 @@ func (e *csvEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
 	b = strconv.AppendUint(b, d.Row[i], 10)
 	b = appendCSV(append(b, ','), d.Timestamp[i])
 	b = appendNumber(append(b, ','), d.Value[i], 64)
+	why := droppedAs(d, i)
+	if why != "" { // no score, decision, round, counts and leader
+		for range 4 + len(e.names) {
+			b = append(b, ',')
+		}
+		return e.line(b, why)
+	}
 	b = appendNumber(append(b, ','), float64(d.Score[i]), 32)
 	b = append(b, ',')
 	if c := d.Decision[i]; c == batch.NoDecision {
@@ -144,7 +170,14 @@ func (e *csvEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
 	for c := range e.names {
 		b = strconv.AppendUint(append(b, ','), uint64(d.Counts[i*d.Candidates+c]), 10)
 	}
-	b = strconv.AppendUint(append(b, ','), d.Leader[i], 10)
+	return e.line(strconv.AppendUint(append(b, ','), d.Leader[i], 10), why)
+}
+
+// line ends a line.
+func (e *csvEncoder) line(b []byte, dropped string) []byte {
+	if e.drops {
+		b = append(append(b, ','), dropped...)
+	}
 	return append(b, '\n')
 }
 

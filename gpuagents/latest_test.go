@@ -2,6 +2,7 @@ package gpuagents
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -80,7 +81,8 @@ func TestDropped(t *testing.T) {
 					}
 					switch {
 					case why == batch.Applied:
-						if dec.Decision[i] != plain.Decision[k] || dec.Score[i] != plain.Score[k] || dec.Round[i] != plain.Round[k] || dec.Leader[i] != plain.Leader[k] {
+						if dec.Decision[i] != plain.Decision[k] || dec.Score[i] != plain.Score[k] || dec.Round[i] != plain.Round[k] || dec.Leader[i] != plain.Leader[k] ||
+							!slices.Equal(dec.Counts[3*i:3*i+3], plain.Counts[3*k:3*k+3]) {
 							t.Fatalf("%+v: observation %d has another decision than without those that are dropped", policy, at)
 						}
 						k++

@@ -48,7 +48,7 @@ func (p *progress) update(s cpuagents.StreamProgress) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	rate := float64(s.Decisions) / max(now.Sub(p.start).Seconds(), 1e-3)
-	line := fmt.Sprintf("%d series: %d rows read, %d decided (%.0f/s), %d rejected", s.Series, s.Observations, s.Decisions, rate, s.Rejected)
+	line := fmt.Sprintf("%d series: %d rows read, %d decided (%.0f/s), %d rejected%s", s.Series, s.Observations, s.Decisions, rate, s.Rejected, s.Note())
 	switch {
 	case p.mode == "terminal":
 		fmt.Fprintf(p.w, "\r\033[K%s", line)
@@ -106,7 +106,7 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 	if r.Interrupted {
 		what = " before the interruption"
 	}
-	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows\n", len(series), r.Observations, what, r.Decisions, r.Anomalies, r.Rejected)
+	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s\n", len(series), r.Observations, what, r.Decisions, r.Anomalies, r.Rejected, r.Note())
 	fmt.Fprintf(w, "%.2f s, %.0f observations/s, from reading a row to its decision p50 %.1f ms, p99 %.1f ms\n\n",
 		r.Seconds, float64(r.Observations)/max(r.Seconds, 1e-9), r.LatencyP50, r.LatencyP99)
 	fmt.Fprintf(w, "decisions  %s\n", filepath.Join(d.dir, d.name))

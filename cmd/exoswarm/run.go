@@ -346,7 +346,8 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 	format, _ := cpuagents.FormatOf(o.output, "ndjson")
 	streamJSON, err := json.Marshal(cpuagents.StreamSpec{
 		Name: spec.Name, Spec: specJSON, Candidates: spec.Vote.Candidates,
-		Columns:  cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
+		Columns:  cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: spec.Observations.Late != swarm.Reject},
+		Drops:    spec.Observations.Drops(),
 		Manifest: "object:manifest-" + id, Output: output, Rejects: rejects, Summary: "object:summary-" + id,
 		BatchRows: o.batch, Strict: o.strict, OutputFormat: format, Webhook: o.webhook, Sinks: o.sinks,
 	})

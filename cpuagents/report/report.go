@@ -57,6 +57,7 @@ type line struct {
 	Value     float64 `json:"value"`
 	Score     float64 `json:"score"`
 	Decision  string  `json:"decision"`
+	Dropped   string  `json:"dropped"`
 }
 
 // chart is one series as the page's script reads it: columns of equal length, x in unix seconds.
@@ -68,6 +69,19 @@ type chart struct {
 	Value     []float64 `json:"value"`
 	Score     []float64 `json:"score"` // the highest of the rows that a point stands for
 	Anomalies []mark    `json:"anomalies"`
+}
+
+// Len, Less and Swap implement sort.Interface: observations that came late, and were applied, are drawn where they belong.
+func (c *chart) Len() int { return len(c.X) }
+
+// Less implements sort.Interface.
+func (c *chart) Less(i, k int) bool { return c.X[i] < c.X[k] }
+
+// Swap implements sort.Interface.
+func (c *chart) Swap(i, k int) {
+	c.X[i], c.X[k] = c.X[k], c.X[i]
+	c.Value[i], c.Value[k] = c.Value[k], c.Value[i]
+	c.Score[i], c.Score[k] = c.Score[k], c.Score[i]
 }
 
 type mark struct {
@@ -104,7 +118,7 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 			return fmt.Errorf("report: decisions: line %d: %w", n, err)
 		}
 		c := charts[l.Series]
-		if c == nil {
+		if c == nil || l.Dropped != "" {
 			continue
 		}
 		if b == nil || b.c != c {
@@ -116,6 +130,9 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 		}
 	}
 	b.flush()
+	for _, c := range order {
+		sort.Stable(c)
+	}
 	data, err := json.Marshal(order)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)

@@ -68,6 +68,24 @@ func TestNoSpikeIsLost(t *testing.T) {
 	}
 }
 
+// TestLate: what was dropped is not drawn, and what came late and was applied is drawn where it belongs.
+func TestLate(t *testing.T) {
+	var in bytes.Buffer
+	for i, at := range []int{5, 9, 7, 8} {
+		fmt.Fprintf(&in, `{"series":"s","row":%d,"timestamp":"%d","value":%d,"score":0,"decision":"normal"}`+"\n", i+1, at, at)
+	}
+	fmt.Fprintln(&in, `{"series":"s","row":5,"timestamp":"6","value":6,"dropped":"late"}`)
+	var out bytes.Buffer
+	h := Header{Result: cpuagents.StreamResult{Dropped: cpuagents.Dropped{Late: 1}}}
+	if err := Write(&out, h, &in, []cpuagents.SeriesSummary{{Name: "s", Decisions: 4}}); err != nil {
+		t.Fatal(err)
+	}
+	c := data(t, out.String())[0]
+	if fmt.Sprint(c.X, c.Value) != "[5 7 8 9] [5 7 8 9]" || !strings.Contains(out.String(), "observations dropped") {
+		t.Error(c.X, c.Value)
+	}
+}
+
 func TestBrokenDecisions(t *testing.T) {
 	if err := Write(&bytes.Buffer{}, Header{}, strings.NewReader("{\n"), nil); err == nil {
 		t.Error("half a line was taken")

@@ -37,8 +37,7 @@ func (l *latest) take(o *observation, n uint32, seen uint64) (dropped bool) {
 	if decision == 0 {
 		return false
 	}
-	candidates := len(o.out.counts) / len(o.out.decisions)
 	o.out.scores[n], o.out.decisions[n], o.out.leaders[n], o.out.rounds[n] = 0, decision, 0, seen
-	clear(o.out.counts[int(n)*candidates:][:candidates])
+	clear(o.out.counts[int(n)*kernels.VoteCandidates:][:kernels.VoteCandidates])
 	return true
 }
