@@ -181,7 +181,7 @@ func (s *state) plan(groups []uint32) (moved bool) {
 		case r < 0:
 			s.seen[g] = int32(len(s.runs))
 			s.runs = append(s.runs, kernels.Run{
-				Frame: g / uint32(s.layout.Slots), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1,
+				Frame: g / uint32(s.layout.Slots), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1, Group: g,
 			})
 		default:
 			if i > 0 && groups[i-1] != g {
@@ -262,18 +262,22 @@ func (s *state) sets() (sets []set, ends []int) {
 	return sets, ends
 }
 
+// runBytes is the length of a run on the device.
+const runBytes = 4 * kernels.RunWords
+
 // launch steps the runs from first up to end, whose pages are on the device.
 func (s *state) launch(first, end int) error {
-	words := make([]uint32, 0, 4*(end-first))
+	words := make([]uint32, 0, kernels.RunWords*(end-first))
 	for _, r := range s.runs[first:end] {
-		words = append(words, s.table[r.Frame], r.Slot, r.First, r.Count)
+		r.Frame = s.table[r.Frame]
+		words = r.Words(words)
 	}
-	if err := s.io[ioRuns].buf.Write(int64(16*first), device.Bytes(words)); err != nil {
+	if err := s.io[ioRuns].buf.Write(int64(runBytes*first), device.Bytes(words)); err != nil {
 		return err
 	}
 	args := []device.Arg{
 		device.Ptr(s.arena), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.layoutTable), device.Ptr(s.params), device.Ptr(s.weights),
-		device.Range(s.io[ioRuns].buf, int64(16*first), int64(16*(end-first))),
+		device.Range(s.io[ioRuns].buf, int64(runBytes*first), int64(runBytes*(end-first))),
 	}
 	for i := ioTimes; i < len(s.io); i++ {
 		args = append(args, device.Ptr(s.io[i].buf))
@@ -334,7 +338,7 @@ func (s *state) observePart(ctx context.Context, all *batch.Observations, whole 
 		ioScores: device.Bytes(dec.Score), ioDecisions: device.Bytes(dec.Decision), ioCounts: device.Bytes(dec.Counts),
 		ioLeaders: device.Bytes(leaders), ioRounds: device.Bytes(dec.Round),
 	}
-	sizes := [8]int{ioRuns: 16 * len(s.runs)} // of what is written later
+	sizes := [8]int{ioRuns: runBytes * len(s.runs)} // of what is written later
 	for i, data := range [8][]byte{ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
 		if err := s.io[i].size(s.dev, max(len(data), len(outputs[i]), sizes[i]), ioPurpose[i]); err != nil {
 			return unfit(err)

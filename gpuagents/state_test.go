@@ -137,7 +137,7 @@ func TestCutInvariance(t *testing.T) {
 	for _, c := range []struct {
 		agents, features int
 		cell, columns    string
-	}{{33, 1, "predictor", "a"}, {16, 2, "leaky", "a, b"}, {8, 3, "predictor", "a, b, c"}, {33, 1, "lif", "a"}, {9, 2, "gru", "a, b"}} {
+	}{{8, 1, "gru, weights: group", "a"}, {33, 1, "predictor", "a"}, {16, 2, "leaky", "a, b"}, {8, 3, "predictor", "a, b, c"}, {33, 1, "lif", "a"}, {9, 2, "gru", "a, b"}} {
 		agents := c.agents
 		text := fmt.Sprintf("name: x\nagents_per_group: %d\npage_size: 64KiB\ncell: {kind: %s}\nfeatures: [%s]\n", agents, c.cell, c.columns)
 		d := openHost(t)

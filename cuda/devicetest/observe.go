@@ -123,7 +123,7 @@ func randomObservation(r *rand.Rand, c Cell, l kernels.Layout, clock []int64) Ob
 	}
 	for _, g := range groups {
 		count := 1 + r.IntN(9)
-		o.Runs = append(o.Runs, kernels.Run{Frame: uint32(g / l.Slots), Slot: uint32(g % l.Slots), First: uint32(len(o.Times)), Count: uint32(count)})
+		o.Runs = append(o.Runs, kernels.Run{Frame: uint32(g / l.Slots), Slot: uint32(g % l.Slots), First: uint32(len(o.Times)), Count: uint32(count), Group: uint32(g)})
 		for range count {
 			if clock[g] == 0 {
 				clock[g] = 1_700_000_000_000_000_000 + r.Int64N(1e12)
@@ -190,7 +190,7 @@ func (o *observer) launch(t *testing.T, b Observation, threads int) [][]byte {
 	n := len(b.Times)
 	words := make([]uint32, 0, 4*len(b.Runs))
 	for _, r := range b.Runs {
-		words = append(words, r.Frame, r.Slot, r.First, r.Count)
+		words = r.Words(words)
 	}
 	sizes := []int{4 * n, 4 * n, 4 * n * o.cell.Candidates, 4 * n, 8 * n}
 	args := []device.Arg{device.Ptr(o.pages), device.Uint64(uint64(o.layout.PageBytes)), device.Ptr(o.table), device.Ptr(o.par), device.Ptr(o.wts)}
@@ -240,7 +240,7 @@ func (o *observer) observeSingly(t *testing.T, b Observation, threads int) [][]b
 	for _, run := range b.Runs {
 		for i := run.First; i < run.First+run.Count; i++ {
 			one := Observation{
-				Runs:     []kernels.Run{{Frame: run.Frame, Slot: run.Slot, Count: 1}},
+				Runs:     []kernels.Run{{Frame: run.Frame, Slot: run.Slot, Count: 1, Group: run.Group}},
 				Times:    b.Times[i : i+1],
 				Features: b.Features[int(i)*o.cell.Inputs : int(i+1)*o.cell.Inputs],
 			}

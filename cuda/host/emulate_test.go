@@ -51,7 +51,7 @@ func (s *swarm) emulate(t *testing.T, program string, threads int, runs []kernel
 	out := columns{make([]float32, n), make([]uint32, n), make([]uint32, n*c), make([]uint32, n), make([]uint64, n)}
 	flat := make([]uint32, 0, 4*len(runs))
 	for _, r := range runs {
-		flat = append(flat, r.Frame, r.Slot, r.First, r.Count)
+		flat = r.Words(flat)
 	}
 	buffers := [][]byte{
 		s.page, device.Bytes(s.layout.Table()), device.Bytes(s.bound.ParamBlock()), device.Bytes(s.table), device.Bytes(flat),
@@ -106,7 +106,7 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 	} {
 		rule := kernels.Rule(i % 5)
 		b := bind(t, cell, map[string]float64{"warmup": 20}, size.agents, size.features, cells.Voting{Rule: rule, Quorum: 0.6})
-		b.Drop = kernels.Drop(i % 4)
+		b.Drop, b.Own = kernels.Drop(i%4), cell == "gru" && i%2 == 0
 		rng := rand.New(rand.NewPCG(uint64(size.agents), 1))
 		const pageBytes = 1 << 18
 		twin, kernel := newSwarm(t, b, pageBytes), newSwarm(t, b, pageBytes)
@@ -116,7 +116,7 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 			var x []float32
 			for _, slot := range rng.Perm(min(twin.layout.Slots, 3))[:2] {
 				n := 30 + rng.IntN(30)
-				runs = append(runs, kernels.Run{Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n)})
+				runs = append(runs, kernels.Run{Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n), Group: uint32(slot) + 1<<20})
 				for _, e := range randomEvents(rng, n, 1, size.features) {
 					times, x = append(times, e.time-int64(rng.IntN(2))*2e18), append(x, e.features...)
 					if rng.IntN(4) == 0 && len(times) > 1 {

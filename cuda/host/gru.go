@@ -3,7 +3,9 @@ package host
 import "github.com/exoswarm/exoswarm/cuda/kernels"
 
 func init() {
-	register("gru_observe", func(b *Block) { observeByRatio(b, kernels.GruVarLatest, gruStep) })
+	register("gru_observe", func(b *Block) {
+		observeByRatio(b, kernels.GruVarWeights+int(Mem[uint32](b, 3)[kernels.GruOwn]), gruStep)
+	})
 }
 
 // sigmoid32 is the logistic function by way of tanh32.
@@ -23,13 +25,22 @@ func (r gruRow) units(h []float32) float32 {
 func (r gruRow) input(H int, x float32) float32 { return r[H+1] + float32(r[H]*x) }
 
 // gruStep is the Go twin of Gru::step: every agent is a gated recurrent unit (Cho et al. 2014, in the form in which the reset
-// gate acts on the units' part of the sum) with weights that all agents share, and reads its next view out of it by a readout
+// gate acts on the units' part of the sum) with weights that all agents of a group share, and reads its next view out of it by a readout
 // of its own, which learns by normalised least mean squares. Its ratio is its error over its usual one.
 func gruStep(o *observation, g *ratioGroup, inverse, rate float32) {
 	A, H := o.agents, int(o.words[kernels.GruHidden])
 	learn := o.float(kernels.GruLearn)
-	own := o.weights[kernels.GruShared(H):]
-	row := func(gate, j int) gruRow { return o.weights[(gate*H+j)*(H+2):][:H+2] }
+	own, shared := o.weights, o.weights
+	if o.words[kernels.GruOwn] == 0 {
+		own = own[kernels.GruShared(H):]
+	} else {
+		n := kernels.GruShared(H)
+		own, shared = own[kernels.SeedWords:], o.f32[int(o.offsets[kernels.GruVarWeights])/4+int(o.run.Slot)*n:][:n]
+		if inverse == 1 { // the first observation
+			drawGru(o, shared, H)
+		}
+	}
+	row := func(gate, j int) gruRow { return shared[(gate*H+j)*(H+2):][:H+2] }
 	if len(g.scratch) < H {
 		g.scratch = make([]float32, kernels.GruMostHidden)
 	}
@@ -77,5 +88,28 @@ func gruStep(o *observation, g *ratioGroup, inverse, rate float32) {
 			n := tanh32(fresh.input(H, x) + float32(r*fresh.units(h)))
 			hidden[j*apart] = n + float32(z*(h[j]-n))
 		}
+	}
+}
+
+// drawGru draws the weights of a group that has its own.
+func drawGru(o *observation, to []float32, H int) {
+	part := func(i int) uint32 { return uint32(o.weights[i]) | uint32(o.weights[i+1])<<16 }
+	key := [2]uint32{part(0), part(2)}
+	var block [4]uint32
+	for i := range to {
+		if i%4 == 0 {
+			block = kernels.Philox(key, kernels.GruOwnWeight(uint32(i), o.run.Group))
+		}
+		reach := o.float(kernels.GruBiasReach)
+		switch place, gate := i%(H+2), i/(H+2)/H; {
+		case place < H:
+			reach = o.float(kernels.GruUnitsReach)
+		case place == H:
+			reach = o.float(kernels.GruInputReach)
+		case gate == kernels.GruUpdate:
+			reach = o.float(kernels.GruUpdateReach)
+		}
+		u := float32(block[i%4]>>8) / (1 << 24)
+		to[i] = float32((float32(2*u) - 1) * reach)
 	}
 }

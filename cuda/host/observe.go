@@ -34,8 +34,8 @@ type outputs struct {
 }
 
 func openObservation(b *Block) observation {
-	runs := Mem[uint32](b, 5)[b.Index*4:]
-	run := kernels.Run{Frame: runs[0], Slot: runs[1], First: runs[2], Count: runs[3]}
+	runs := Mem[uint32](b, 5)[b.Index*kernels.RunWords:]
+	run := kernels.Run{Frame: runs[0], Slot: runs[1], First: runs[2], Count: runs[3], Group: runs[4]}
 	size := b.Uint64(1)
 	page := Mem[byte](b, 0)[uint64(run.Frame)*size:][:size]
 	table := Mem[uint32](b, 2)

@@ -55,7 +55,7 @@ func (s *swarm) observe(runs []kernels.Run, times []int64, features []float32) c
 	out := columns{make([]float32, n), make([]uint32, n), make([]uint32, n*len(s.bound.Cell.Candidates)), make([]uint32, n), make([]uint64, n)}
 	flat := make([]uint32, 0, 4*len(runs))
 	for _, r := range runs {
-		flat = append(flat, r.Frame, r.Slot, r.First, r.Count)
+		flat = r.Words(flat)
 	}
 	args := []argument{
 		{mem: s.page},

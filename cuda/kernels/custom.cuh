@@ -9,6 +9,7 @@
 #pragma once
 
 #include "front.cuh"
+#include "philox.cuh"
 #include "state.cuh"
 #include "surprise.cuh"
 
@@ -36,36 +37,21 @@ struct Observation {
   unsigned long long round; // observations of the group before this one
 };
 
-// Philox4x32-10, as kernels.Philox: word k % 4 of the block under the counter {k / 4, a, b, c}.
-__device__ __forceinline__ unsigned philox(unsigned key0, unsigned key1, unsigned k, unsigned a, unsigned b, unsigned c) {
-  unsigned c0 = k / 4, c1 = a, c2 = b, c3 = c;
-  for (int i = 0; i < 10; i++) {
-    const unsigned long long p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
-    c0 = (unsigned)(p1 >> 32) ^ c1 ^ key0;
-    c1 = (unsigned)p1;
-    c2 = (unsigned)(p0 >> 32) ^ c3 ^ key1;
-    c3 = (unsigned)p0;
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
-  return k % 4 < 2 ? (k % 4 ? c1 : c0) : (k % 4 == 3 ? c3 : c2);
-}
-
 // What every Agent begins with: its index, and random numbers in [0, 1), multiples of 2^-24, which depend on the swarm's seed, the
 // index and, for uniform, the round, and on nothing else. fixed(k) is number k of the generator that built-in cells draw their
 // weights from.
 struct Numbers {
   unsigned index; // inside its group
 
-  __device__ __forceinline__ float fixed(unsigned k) const { return unit(philox(key0, key1, k, index, 0, 0)); }
+  __device__ __forceinline__ float fixed(unsigned k) const { return unit_of(philox(key0, key1, k, index, 0, 0)); }
   __device__ __forceinline__ float uniform() {
     const unsigned long long r = round + 1; // 0 is that of fixed
-    return unit(philox(key0, key1, drawn++, index, (unsigned)r, (unsigned)(r >> 32)));
+    return unit_of(philox(key0, key1, drawn++, index, (unsigned)r, (unsigned)(r >> 32)));
   }
   __device__ __forceinline__ void open(const float *weights, unsigned a, unsigned long long seen) {
     index = a;
-    key0 = (unsigned)weights[0] | (unsigned)weights[1] << 16;
-    key1 = (unsigned)weights[2] | (unsigned)weights[3] << 16;
+    key0 = seed_key(weights);
+    key1 = seed_key(weights + 2);
     round = seen;
     drawn = 0;
   }
@@ -73,8 +59,6 @@ struct Numbers {
 private:
   unsigned key0, key1, drawn;
   unsigned long long round;
-
-  __device__ static __forceinline__ float unit(unsigned v) { return mul((float)(v >> 8), 5.9604644775390625e-8f); }
 };
 
 // Component c of an agent variable of type T.

@@ -30,8 +30,8 @@ const (
 	CustomVarAgents        // the first of the cell's own
 )
 
-// CustomSeedWords is the length of a custom cell's weights: the seed in four parts of 16 bits, lowest first, each a whole number.
-const CustomSeedWords = 4
+// SeedWords is the length of the seed in weights: four parts of 16 bits, lowest first, each a whole number. A custom cell has no others.
+const SeedWords = 4
 
 // CustomKernel is the name of a custom cell's observe kernel.
 const CustomKernel = "custom_observe"

@@ -1,5 +1,6 @@
 // gru_observe: one block steps one group through its run; see cuda/host/gru.go, which does the same operation by operation,
 // ratio.cuh, and kernels.ObserveParams. The threads of a block read the shared weights at the same addresses at once.
+#include "philox.cuh"
 #include "ratio.cuh"
 
 #define REACH 3.0f
@@ -10,15 +11,34 @@
 __device__ __forceinline__ float sigmoid32(float x) { return add(0.5f, mul(0.5f, tanh32(mul(0.5f, x)))); }
 
 struct Gru {
-  enum : unsigned { latest = GRU_VAR_LATEST };
   State state;
-  const float *shared, *weights; // of all agents, of each
-  unsigned I, H;
+  const float *shared, *weights; // of all agents of the group, of each
+  const unsigned *params;
+  const float *seed; // of groups that have weights of their own
+  unsigned I, H, latest;
   float learn;
 
-  __device__ __forceinline__ Gru(const State &s, const unsigned *params, const float *w, unsigned features)
-      : state(s), shared(w), I(features), H(params[GRU_HIDDEN]), learn(param(params, GRU_LEARN)) {
-    weights = w + GRU_GATES * H * (H + 2);
+  __device__ __forceinline__ Gru(const State &s, const unsigned *p, const float *w, unsigned features)
+      : state(s), shared(w), params(p), seed(w), I(features), H(p[GRU_HIDDEN]), latest(GRU_VAR_WEIGHTS), learn(param(p, GRU_LEARN)) {
+    const unsigned n = GRU_GATES * H * (H + 2);
+    weights = w + n;
+    if (p[GRU_OWN]) {
+      shared = s.row(GRU_VAR_WEIGHTS, n);
+      weights = w + SEED_WORDS;
+      latest++;
+    }
+  }
+
+  // Draws the weights of a group that has its own.
+  __device__ __forceinline__ void begin(unsigned group) const {
+    if (!params[GRU_OWN]) return;
+    const unsigned n = GRU_GATES * H * (H + 2), key0 = seed_key(seed), key1 = seed_key(seed + 2);
+    for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
+      const unsigned place = i % (H + 2), gate = i / (H + 2) / H;
+      const unsigned reach = place < H ? GRU_UNITS_REACH : (place == H ? GRU_INPUT_REACH : (gate == GRU_UPDATE ? GRU_UPDATE_REACH : GRU_BIAS_REACH));
+      const float u = unit_of(philox(key0, key1, i, 0xffffffffu, group, 1));
+      const_cast<float *>(shared)[i] = mul(sub(mul(2.0f, u), 1.0f), param(params, reach));
+    }
   }
 
   // The units' part of the sum of a gate, and the input's.

@@ -1,9 +1,16 @@
 package kernels
 
+import "math"
+
 // Words of the gru cell's parameter block: those of leaky, by the same numbers, and then these. F is a float32 by its bits.
 const (
-	GruHidden = LeakyWords + iota // H: units of an agent, at most GruMostHidden
-	GruLearn                      // F: step of the readout, 0 = off
+	GruHidden      = LeakyWords + iota // H: units of an agent, at most GruMostHidden
+	GruLearn                           // F: step of the readout, 0 = off
+	GruOwn                             // 1: the recurrent weights are the group's own, GruVarWeights; 0: they stand in the table
+	GruUnitsReach                      // F: weights that are the group's own are drawn evenly between this and its negative, those of the units,
+	GruInputReach                      // F: of the input,
+	GruUpdateReach                     // F: biases of the update gate,
+	GruBiasReach                       // F: and of the others
 	GruWords
 )
 
@@ -18,7 +25,7 @@ const (
 	GruGates
 )
 
-// The weights table of the gru cell begins with the recurrent weights, which all agents of all groups share: a row for each
+// The weights table of the gru cell begins with the recurrent weights, which all agents of a group share, and of all groups unless each has its own: a row for each
 // gate and unit, [GruGates][H][H+2], of the weights of the H units, of the input, and the bias. Behind them stand the
 // components of the agents, component-major [GruProject+I][A].
 const (
@@ -27,13 +34,17 @@ const (
 	GruProject        // [I]
 )
 
-// GruShared is the number of shared weights.
+// Where groups have weights of their own, the seed stands there in place of them, in SeedWords parts.
+
+// GruShared is the number of recurrent weights.
 func GruShared(hidden int) int { return GruGates * hidden * (hidden + 2) }
 
-// GruWeights is the length of the weights table.
-func GruWeights(hidden, features, agents int) int {
-	return GruShared(hidden) + (GruProject+features)*agents
-}
+// GruWeights is the length of the weights table, behind what stands at its beginning.
+func GruWeights(features, agents int) int { return (GruProject + features) * agents }
+
+// GruOwnWeight is the counter that numbers i of the weights of a group are drawn under, as Philox's words i%4: no agent has its second
+// word, and no other cell the fourth.
+func GruOwnWeight(i, group uint32) [4]uint32 { return [4]uint32{i / 4, math.MaxUint32, group, 1} }
 
 // Variables of the gru cell's state, as indices of GruVars. The first three are those of every cell that votes by a ratio.
 const (
@@ -44,12 +55,12 @@ const (
 	GruVarReadout        // agent [H+1]: of the units and of the last view
 	GruVarLast           // agent: its last view of the features, in spreads
 	GruVarUsual          // agent: mean |error|
-	GruVarLatest         // VarLatest, where it is
+	GruVarWeights        // group [GruShared(H)]: the weights of a group that has its own, since its first observation; else VarLatest, where it is
 )
 
-// GruVars lists the state of the gru cell of H units for observations of I features.
-func GruVars(hidden, features int) []Var {
-	return []Var{
+// GruVars lists the state of the gru cell of H units for observations of I features, whose groups have weights of their own or not.
+func GruVars(hidden, features int, own bool) []Var {
+	vars := []Var{
 		GruVarRound:   {Name: "round", Elem: U64, Width: 1, Group: true},
 		GruVarLevel:   {Name: "level", Elem: F32, Width: features, Group: true},
 		GruVarSpread:  {Name: "spread", Elem: F32, Width: features, Group: true},
@@ -58,4 +69,8 @@ func GruVars(hidden, features int) []Var {
 		GruVarLast:    {Name: "last", Elem: F32, Width: 1},
 		GruVarUsual:   {Name: "usual", Elem: F32, Width: 1},
 	}
+	if own {
+		vars = append(vars, Var{Name: "weights", Elem: F32, Width: GruShared(hidden), Group: true, Together: true})
+	}
+	return vars
 }

@@ -11,6 +11,8 @@ struct Leaky {
   __device__ __forceinline__ Leaky(const State &s, const unsigned *, const float *w, unsigned features)
       : state(s), weights(w), I(features) {}
 
+  __device__ __forceinline__ void begin(unsigned) const {}
+
   __device__ __forceinline__ float step(unsigned a, const float *now, float inverse, float rate) const {
     const unsigned A = state.agents;
     float *potential = state.agent(LEAKY_VAR_POTENTIAL, 0, a), *mean = state.agent(LEAKY_VAR_USUAL, 0, a);

@@ -14,6 +14,8 @@ struct Lif {
   __device__ __forceinline__ Lif(const State &s, const unsigned *params, const float *w, unsigned features)
       : state(s), weights(w), I(features), jump(param(params, LIF_ADAPT)), fade(param(params, LIF_ADAPT_DECAY)) {}
 
+  __device__ __forceinline__ void begin(unsigned) const {}
+
   __device__ __forceinline__ float step(unsigned a, const float *now, float inverse, float rate) const {
     const unsigned A = state.agents;
     float *potential = state.agent(LIF_VAR_POTENTIAL, 0, a), *adaptation = state.agent(LIF_VAR_ADAPTATION, 0, a);

@@ -14,7 +14,7 @@ var ObserveParams = []device.Param{
 	{Name: "page_bytes", Kind: device.KindUint64},
 	{Name: "layout", Kind: device.KindBuffer},    // uint32: Layout.Table
 	{Name: "params", Kind: device.KindBuffer},    // 4-byte words: the cell's parameter block
-	{Name: "weights", Kind: device.KindBuffer},   // float32: the cell's fixed random weights, shared by all groups
+	{Name: "weights", Kind: device.KindBuffer},   // float32: the cell's fixed random weights that all groups share
 	{Name: "runs", Kind: device.KindBuffer},      // Run, one a block
 	{Name: "times", Kind: device.KindBuffer},     // int64[n]: unix nanoseconds
 	{Name: "features", Kind: device.KindBuffer},  // float32[n][I]
@@ -26,9 +26,17 @@ var ObserveParams = []device.Param{
 }
 
 // Run addresses the consecutive observations First..First+Count-1 of a batch, all of the group in slot Slot of the page
-// in frame Frame. A group has at most one run in a launch. In memory: four uint32 in this order.
+// in frame Frame, which is number Group of the swarm. A group has at most one run in a launch. In memory: five uint32 in this order.
 type Run struct {
-	Frame, Slot, First, Count uint32
+	Frame, Slot, First, Count, Group uint32
+}
+
+// RunWords is the length of a Run in memory.
+const RunWords = 5
+
+// Words appends the run as it is in memory.
+func (r Run) Words(to []uint32) []uint32 {
+	return append(to, r.Frame, r.Slot, r.First, r.Count, r.Group)
 }
 
 // NoDecision is the value of a decision whose rule was not met.

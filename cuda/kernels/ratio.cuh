@@ -1,7 +1,9 @@
 // What leaky, lif and gru have in common, as in cuda/host/ratio.go: one block steps one group through its run, and an agent
 // votes by a ratio, how unusual the observation is to it. A Cell is made of (state, params, weights, features) and has
 //   float step(unsigned a, const float *now, float inverse, float rate)
-// which moves agent a by an observation and returns its ratio, and the number of VarLatest as latest. All three have the words of leaky first in their parameter
+// which moves agent a by an observation and returns its ratio,
+//   void begin(unsigned group)
+// which every thread calls before the first observation of a group, and the number of VarLatest as latest. All three have the words of leaky first in their parameter
 // block, and round, level and spread first in their state. Any number of threads gives the same bits.
 #pragma once
 
@@ -34,11 +36,12 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
   }
   unsigned long long *round = state.group64(LEAKY_VAR_ROUND);
   unsigned long long seen = *round; // every thread counts for itself; thread 0 advances the word
+  if (seen == 0) cell.begin(run.group);
   const float anomalous_ratio = param(params, LEAKY_ANOMALOUS);
   __syncthreads();
 
   for (unsigned n = run.first; n < run.first + run.count; n++) {
-    const unsigned dropped = dropped_as(state, Cell::latest, params[LEAKY_DROP], &times[n], seen);
+    const unsigned dropped = dropped_as(state, cell.latest, params[LEAKY_DROP], &times[n], seen);
     if (dropped) {
       if (thread == 0) answer_dropped(n, dropped, seen, scores, decisions, counts, leaders, rounds);
       continue;
@@ -78,7 +81,7 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
       for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = tally.counts[c];
       leaders[n] = leader_of(&tally);
       rounds[n] = elect_round(round, seen);
-      keep_latest(state, Cell::latest, params[LEAKY_DROP], times[n], seen);
+      keep_latest(state, cell.latest, params[LEAKY_DROP], times[n], seen);
     }
     __syncthreads();
     seen++;

@@ -15,6 +15,8 @@ struct State {
   __device__ __forceinline__ unsigned long long *group64(unsigned v) const {
     return (unsigned long long *)(page + offsets[v]) + slot;
   }
+  // Component 0 of a group variable of width elements that stand together.
+  __device__ __forceinline__ float *row(unsigned v, unsigned width) const { return (float *)word(v, slot * width); }
   // Component c of an agent variable of agent a.
   __device__ __forceinline__ float *agent(unsigned v, unsigned c, unsigned a) const {
     return (float *)word(v, (c * slots + slot) * agents + a);
@@ -23,7 +25,7 @@ struct State {
 
 // A run as the host writes it; see Run in observe.go.
 struct Run {
-  unsigned frame, slot, first, count;
+  unsigned frame, slot, first, count, group;
 };
 
 __device__ __forceinline__ State open_state(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout,

@@ -74,6 +74,12 @@
 // gru: words of the parameter block, behind those of leaky, and sizes
 #define GRU_HIDDEN 11
 #define GRU_LEARN 12
+#define GRU_OWN 13
+#define GRU_UNITS_REACH 14
+#define GRU_INPUT_REACH 15
+#define GRU_UPDATE_REACH 16
+#define GRU_BIAS_REACH 17
+#define SEED_WORDS 4
 #define GRU_MOST_HIDDEN 64
 #define GRU_UPDATE 0
 #define GRU_RESET 1
@@ -90,7 +96,7 @@
 #define GRU_VAR_READOUT 4
 #define GRU_VAR_LAST 5
 #define GRU_VAR_USUAL 6
-#define GRU_VAR_LATEST 7
+#define GRU_VAR_WEIGHTS 7
 
 // predictor: words of the parameter block
 #define PREDICTOR_FEATURES 0

@@ -48,14 +48,14 @@ func TestWordsAreCurrent(t *testing.T) {
 		},
 		{
 			"gru: words of the parameter block, behind those of leaky, and sizes",
-			[]string{"GRU_HIDDEN", "GRU_LEARN", "GRU_MOST_HIDDEN", "GRU_UPDATE", "GRU_RESET", "GRU_NEW", "GRU_GATES"},
-			[]int{GruHidden, GruLearn, GruMostHidden, GruUpdate, GruReset, GruNew, GruGates},
+			[]string{"GRU_HIDDEN", "GRU_LEARN", "GRU_OWN", "GRU_UNITS_REACH", "GRU_INPUT_REACH", "GRU_UPDATE_REACH", "GRU_BIAS_REACH", "SEED_WORDS", "GRU_MOST_HIDDEN", "GRU_UPDATE", "GRU_RESET", "GRU_NEW", "GRU_GATES"},
+			[]int{GruHidden, GruLearn, GruOwn, GruUnitsReach, GruInputReach, GruUpdateReach, GruBiasReach, SeedWords, GruMostHidden, GruUpdate, GruReset, GruNew, GruGates},
 		},
 		{"gru: components of the weights", []string{"GRU_GAIN", "GRU_OFFSET", "GRU_PROJECT"}, []int{GruGain, GruOffset, GruProject}},
 		{
 			"gru: variables of the state, behind round, level and spread",
-			[]string{"GRU_VAR_HIDDEN", "GRU_VAR_READOUT", "GRU_VAR_LAST", "GRU_VAR_USUAL", "GRU_VAR_LATEST"},
-			[]int{GruVarHidden, GruVarReadout, GruVarLast, GruVarUsual, GruVarLatest},
+			[]string{"GRU_VAR_HIDDEN", "GRU_VAR_READOUT", "GRU_VAR_LAST", "GRU_VAR_USUAL", "GRU_VAR_WEIGHTS"},
+			[]int{GruVarHidden, GruVarReadout, GruVarLast, GruVarUsual, GruVarWeights},
 		},
 		{
 			"predictor: words of the parameter block",

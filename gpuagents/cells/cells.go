@@ -101,6 +101,8 @@ type Bound struct {
 	Voting   Voting
 	// Drop is what becomes of observations that come late or twice; 0: all are applied. Agents that are addressed have no times.
 	Drop kernels.Drop
+	// Own says that each group has recurrent weights of its own, which are drawn with its first observation and kept in its state; gru only.
+	Own bool
 
 	values map[string]float64
 }
@@ -185,7 +187,7 @@ func (b *Bound) ParamBlock() []uint32 { return b.Cell.block(b) }
 // Weights is the table of fixed random weights for a swarm's seed, component-major [W][Agents], behind what all agents share
 // where a cell has such. An agent's weights depend
 // on the seed and its index inside its group alone: groups share the table, so a series means the same whichever group
-// watches it. Only multiplication and addition are used: the table is the same on every machine.
+// watches it, unless Own is set. Only multiplication and addition are used: the table is the same on every machine.
 func (b *Bound) Weights(seed uint64) []float32 { return b.Cell.weights(b, seed) }
 
 // StateBytes is the size of one agent's state and of one group's, without padding.

@@ -60,7 +60,7 @@ func TestDescriptions(t *testing.T) {
 		"predictor": func(features, agents int) int { return kernels.PredictorWeights(features) * agents },
 		"leaky":     func(features, agents int) int { return kernels.LeakyWeights(features) * agents },
 		"lif":       func(features, agents int) int { return kernels.LifWeights(features) * agents },
-		"gru":       func(features, agents int) int { return kernels.GruWeights(8, features, agents) },
+		"gru":       func(features, agents int) int { return kernels.GruShared(8) + kernels.GruWeights(features, agents) },
 	}
 	for _, name := range Names() {
 		c, _ := Lookup(name)

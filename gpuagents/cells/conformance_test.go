@@ -12,7 +12,8 @@ import (
 )
 
 // TestConformance holds the observe kernels of every cell to the host device, bit for bit: outputs and pages, for every size
-// of group, with one feature and with several, and where observations that come late or twice are dropped. In a binary built with the tag cuda it runs on the first GPU and fails
+// of group, with one feature and with several, where observations that come late or twice are dropped,
+// and where groups have weights of their own. In a binary built with the tag cuda it runs on the first GPU and fails
 // where there is none, unless EXOSWARM_SKIP_GPU=1.
 func TestConformance(t *testing.T) {
 	name := "host"
@@ -33,14 +34,18 @@ func TestConformance(t *testing.T) {
 		for _, of := range []struct {
 			features int
 			drop     kernels.Drop
-		}{{1, 0}, {3, 0}, {1, kernels.DropLate | kernels.DropDuplicate}} {
+			own      bool
+		}{{1, 0, false}, {3, 0, false}, {1, kernels.DropLate | kernels.DropDuplicate, false}, {3, kernels.DropLate, true}} {
+			if of.own && cell != "gru" {
+				continue
+			}
 			devicetest.RunObserve(t, open, func(agents int) devicetest.Cell {
 				c, _ := cells.Lookup(cell)
 				b, err := c.Bind(nil, agents, of.features, cells.Weighted)
 				if err != nil {
 					t.Fatal(err)
 				}
-				b.Drop = of.drop
+				b.Drop, b.Own = of.drop, of.own
 				l, err := b.Layout(256 << 20)
 				if err != nil {
 					t.Fatal(err)

@@ -120,8 +120,11 @@ func customBlock(b *Bound) []uint32 {
 }
 
 // customSeed is the seed alone: a custom cell makes its numbers itself.
-func customSeed(_ *Bound, seed uint64) []float32 {
-	w := make([]float32, kernels.CustomSeedWords)
+func customSeed(_ *Bound, seed uint64) []float32 { return seedParts(seed) }
+
+// seedParts is a seed as kernels read it.
+func seedParts(seed uint64) []float32 {
+	w := make([]float32, kernels.SeedWords)
 	for i := range w {
 		w[i] = float32(uint16(seed >> (16 * i)))
 	}

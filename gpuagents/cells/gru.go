@@ -6,7 +6,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// gru is the cell with gated memory: the agents share recurrent weights, see the input each in their own way, and learn a
+// gru is the cell with gated memory: the agents of a group share recurrent weights, see the input each in their own way, and learn a
 // readout that predicts it.
 var gru = &Cell{
 	Name:       "gru",
@@ -26,15 +26,25 @@ var gru = &Cell{
 		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the group"},
 		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its first score"},
 	},
-	vars: func(b *Bound) []kernels.Var { return kernels.GruVars(b.hidden(), b.Features) },
+	vars: func(b *Bound) []kernels.Var { return kernels.GruVars(b.hidden(), b.Features, b.Own) },
 	block: func(b *Bound) []uint32 {
 		w := ratioBlock(b, kernels.GruWords)
 		w[kernels.GruHidden] = uint32(b.hidden())
 		w[kernels.GruLearn] = b.word("learn")
+		if b.Own {
+			w[kernels.GruOwn] = 1
+			w[kernels.GruUnitsReach] = reach(unitsDeviation / math.Sqrt(float64(b.hidden())))
+			w[kernels.GruInputReach] = reach(2 * inputDeviation)
+			w[kernels.GruUpdateReach] = reach(updateDeviation)
+			w[kernels.GruBiasReach] = reach(inputDeviation)
+		}
 		return w
 	},
 	weights: gruTable,
 }
+
+// reach is how far numbers of a deviation are from 0 at most.
+func reach(deviation float64) uint32 { return math.Float32bits(float32(deviation * math.Sqrt(3))) }
 
 func (b *Bound) hidden() int { return int(b.values["hidden"]) }
 
@@ -50,8 +60,11 @@ const (
 const sharedAgent = math.MaxUint32
 
 func gruTable(b *Bound, seed uint64) []float32 {
-	H, A := b.hidden(), b.Agents
-	table := make([]float32, 0, kernels.GruWeights(H, b.Features, A))
+	H := b.hidden()
+	if b.Own {
+		return append(seedParts(seed), gruOwn(b, seed)...)
+	}
+	table := make([]float32, 0, kernels.GruShared(H))
 	r, unit := newSource(seed, sharedAgent), unitsDeviation/math.Sqrt(float64(H))
 	for gate := range kernels.GruGates {
 		bias := inputDeviation
@@ -65,12 +78,18 @@ func gruTable(b *Bound, seed uint64) []float32 {
 			table = append(table, r.spread(2*inputDeviation), r.spread(bias))
 		}
 	}
-	own := table[len(table):cap(table)]
+	return append(table, gruOwn(b, seed)...)
+}
+
+// gruOwn is what agents have of their own, component-major.
+func gruOwn(b *Bound, seed uint64) []float32 {
+	A := b.Agents
+	own := make([]float32, kernels.GruWeights(b.Features, A))
 	for a := range A {
 		r := newSource(seed, a)
 		own[kernels.GruGain*A+a] = 1 + r.spread(viewDeviation)
 		own[kernels.GruOffset*A+a] = r.spread(viewDeviation)
 		projection(r, b.Features, func(f int, v float32) { own[(kernels.GruProject+f)*A+a] = v })
 	}
-	return table[:cap(table)]
+	return own
 }

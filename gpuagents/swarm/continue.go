@@ -18,6 +18,7 @@ func (s *Spec) Continues(from *Spec) error {
 		{"cell kind", s.Cell.Kind, from.Cell.Kind},
 		{"agents_per_group", s.AgentsPerGroup, from.AgentsPerGroup},
 		{"policy of late observations, which has them have a latest time or not,", s.Observations.Drops(), from.Observations.Drops()},
+		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
 		{"seed, which chooses the weights,", s.Seed, from.Seed},
 	} {
 		if f.this != f.that {

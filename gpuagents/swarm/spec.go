@@ -71,6 +71,12 @@ type Observations struct {
 	Duplicate string `yaml:"duplicate" json:"duplicate,omitempty"`
 }
 
+// Whose weights are.
+const (
+	WeightsShared = "shared"
+	WeightsGroup  = "group"
+)
+
 // What may become of an observation.
 const (
 	Apply = "apply"
@@ -85,6 +91,8 @@ type Cell struct {
 	Kind string `yaml:"kind" json:"kind"` // default "predictor"
 	// Params by name; those left out have the cell's default. Those of the kind custom that the frame has not are its step's own.
 	Params map[string]float64 `yaml:"params" json:"params,omitempty"`
+	// Weights says whose the recurrent weights of a gru by group are: WeightsShared, the default, of all groups, or WeightsGroup, each its own.
+	Weights string `yaml:"weights" json:"weights,omitempty"`
 	// State is that of an agent of the kind custom, and of no other: the type of each variable by its name, see cells.Custom.
 	State map[string]string `yaml:"state" json:"state,omitempty"`
 	// Embedding are the variables of State that are an agent's knowledge, in their order, of the kind custom and of no other; all that are f32 or bf16
@@ -258,6 +266,12 @@ func (s *Spec) validate() (path []string, err error) {
 	}
 	if !slices.Contains(known, s.Cell.Kind) {
 		return []string{"cell", "kind"}, fmt.Errorf("cell kind %q: did you mean %q? There are %v", s.Cell.Kind, strictyaml.Nearest(s.Cell.Kind, known), known)
+	}
+	switch w := s.Cell.Weights; {
+	case w != "" && w != WeightsShared && w != WeightsGroup:
+		return []string{"cell", "weights"}, fmt.Errorf("weights %q: use shared or group", w)
+	case w == WeightsGroup && (s.Cell.Kind != "gru" || s.ByAgent()):
+		return []string{"cell", "weights"}, errors.New("weights group: only a gru whose groups are addressed has some for each group: write shared, or leave it out")
 	}
 	if path, err := s.validateStep(); err != nil {
 		return path, err
@@ -451,7 +465,7 @@ func (s *Spec) Bind() (*cells.Bound, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Drop = s.Observations.drop()
+	b.Drop, b.Own = s.Observations.drop(), s.Cell.Weights == WeightsGroup
 	if _, own := s.Cell.State[kernels.VarLatest.Name]; own && b.Drop != 0 {
 		return nil, fmt.Errorf("%w: %s: the time of a group's latest observation is called so, where observations are dropped: choose another name", cells.ErrState, kernels.VarLatest.Name)
 	}

@@ -23,7 +23,7 @@ func TestDefaults(t *testing.T) {
 	want := &Spec{
 		Name: "x", Addressed: ByGroup, Cell: Cell{Kind: "predictor"}, AgentsPerGroup: 256, Timestamp: "timestamp", Features: []string{"value"},
 		Observations: Observations{Late: Reject, Duplicate: Apply},
-		Vote: Vote{Candidates: []string{"normal", "suspicious", "anomalous"}, Rule: "weighted"}, PageSize: 2 << 20,
+		Vote:         Vote{Candidates: []string{"normal", "suspicious", "anomalous"}, Rule: "weighted"}, PageSize: 2 << 20,
 		Checkpoint: Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024},
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -140,6 +140,13 @@ func TestErrors(t *testing.T) {
 		"name: x\ngroups: 4\nfeatures: [group]":          `a.yaml:3: feature column "group" is empty or named twice`,
 		byAgent("groups: 2\nvote: {candidates: [a, b]}"): "a.yaml:4: groups 2: agents over agents_per_group says how many there are: leave it out",
 
+		"name: x\nobservations: {late: never}":        `a.yaml:2: late "never": use reject, apply or drop`,
+		"name: x\nobservations:\n  duplicate: reject": `a.yaml:3: duplicate "reject": use apply or drop`,
+		byAgent("observations: {late: drop}"):         "a.yaml:4: observations: those of agents have no time, none is late: leave it out",
+		"name: x\ncell: {kind: gru, weights: own}":    `a.yaml:2: weights "own": use shared or group`,
+		"name: x\ncell: {kind: lif, weights: group}":  "a.yaml:2: weights group: only a gru whose groups are addressed has some for each group",
+		byAgent("cell: {kind: gru, weights: group}"):  "a.yaml:4: weights group: only a gru whose groups are addressed has some for each group",
+		"name: x\npage_size: 64KiB\nagents_per_group: 40\ncell: {kind: gru, weights: group, params: {hidden: 64}}": "a.yaml:2: layout: a group of 40 agents needs a page of",
 		"name: x\naddressed: agents":                                                        `a.yaml:2: addressed "agents": use group or agent`,
 		"name: x\nagents: 5":                                                                "a.yaml:2: agents 5: the input says how many there are",
 		byAgent("cell: {kind: lif}"):                                                        `a.yaml:4: cell kind "lif": did you mean "gru"? There are [gru leaky]`,
@@ -172,5 +179,30 @@ func TestFromJSONIsStrictToo(t *testing.T) {
 	}
 	if _, err := FromJSON(json.RawMessage(`[`)); err == nil {
 		t.Error("accepted broken JSON")
+	}
+}
+
+// TestContinues: agents go on only from those that keep the same of a group.
+func TestContinues(t *testing.T) {
+	parse := func(text string) *Spec {
+		t.Helper()
+		s, err := Parse("a.yaml", []byte("name: x\ncell: {kind: gru, weights: "+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	plain, own, late, twice := parse("shared}"), parse("group}"), parse("shared}\nobservations: {late: drop}"), parse("shared}\nobservations: {duplicate: drop}")
+	for _, c := range []struct {
+		a, b *Spec
+		want string
+	}{
+		{plain, own, "its weights of groups, of their own or not, is true, that of the swarm false"},
+		{late, plain, "its policy of late observations, which has them have a latest time or not, is false, that of the swarm true"},
+		{late, twice, ""}, {plain, plain, ""}, {own, own, ""},
+	} {
+		if err := c.a.Continues(c.b); (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+			t.Errorf("%v, want %q", err, c.want)
+		}
 	}
 }
