@@ -1,6 +1,7 @@
 package gpuagents
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -18,13 +19,18 @@ type heat struct {
 
 	stop  context.CancelFunc // ends the exchange that runs
 	ended chan struct{}      // is closed then; nil before the first one
+
+	bytes int // of a page that take the bus as long as an observation does; 0: busBytes
 }
 
 // The numbers of heat are computed, and not yet measured on a GPU.
 const (
-	// busBytes of a page take the bus as long as an observation does that is stepped over it: some 250 bytes (RFC 0011) in pieces of 32
+	// busBytes of a page take the bus as long as an observation of an agent does that is stepped over it: some 250 bytes (RFC 0011) in pieces of 32
 	// and 64, which a bus carries at half its rate. So a page of 2 MiB with 4,096 observations in a batch is better brought up first.
 	busBytes = 512
+	// busGroup is how often the state of a group is counted for an observation of it that is stepped over the bus: it is read and written as a
+	// whole, at half the rate of a copy as that of agents is. So a page is better brought up first where half its groups are observed.
+	busGroup = 2
 	// heatBatches is long beside the chance by which a page is in a batch or not, and short beside the life of a stream: half a second in
 	// batches of 65,536 at the rate of a swarm whose pages are all on the device.
 	heatBatches = 64
@@ -37,8 +43,11 @@ const (
 
 // worthy says whether a page with so many observations in a batch is brought up before they are made.
 func (m *memory) worthy(observations uint32) bool {
-	return int64(observations)*busBytes >= int64(m.pageBytes)
+	return int64(observations)*int64(m.heat.perObservation()) >= int64(m.pageBytes)
 }
+
+// perObservation is how many bytes of a page take the bus as long as an observation does that is stepped over it.
+func (h *heat) perObservation() int { return cmp.Or(h.bytes, busBytes) }
 
 // warm notes the observations of a set.
 func (m *memory) warm(s set) {
@@ -69,7 +78,7 @@ func (m *memory) exchange(sets []set) {
 		}
 	}
 	var hot []uint64
-	least := m.pageBytes / busBytes / heatPays
+	least := m.pageBytes / h.perObservation() / heatPays
 	for _, s := range sets {
 		for _, page := range s.pages {
 			if !h.up[page] && int(h.seen[page]) >= max(1, least) {

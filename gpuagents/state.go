@@ -37,10 +37,10 @@ type state struct {
 
 	parts pieces
 
-	seen    []int32 // by group: the run of this batch, or -1
-	touched []bool  // by page: it is in this batch
-	runs    []kernels.Run
-	order   []int // batch index by kernel index
+	seen  []int32  // by group: the run of this batch, or -1
+	rows  []uint32 // by page: its observations, while a batch is cut; zeros else
+	runs  []kernels.Run
+	order []int // batch index by kernel index
 }
 
 // The buffers of a batch, in the order of the observe signature.
@@ -90,7 +90,9 @@ func newState(dev device.Device, b *budget, spec *swarm.Spec, groups int) (_ *st
 		}
 		return nil, fmt.Errorf("%d groups of %d agents: %w", groups, spec.AgentsPerGroup, err)
 	}
-	s.touched = make([]bool, len(s.made))
+	agent, group := s.bound.StateBytes()
+	s.heat.bytes = busGroup * (agent*s.layout.Agents + group)
+	s.rows = make([]uint32, len(s.made))
 	for _, c := range []struct {
 		buf     *device.Buffer
 		data    []byte
@@ -229,20 +231,21 @@ func scatter[T any](order []int, src []T, width int) []T {
 	return dst
 }
 
-// sets cuts the pages of the runs into sets that fit on the device together and puts the runs into the order of the sets: those of
+// sets cuts the pages of the runs into sets that are held together and puts the runs into the order of the sets: those of
 // set i end before ends[i].
 func (s *state) sets() (sets []set, ends []int) {
 	var pages []uint64
 	for _, r := range s.runs {
-		if !s.touched[r.Frame] {
-			s.touched[r.Frame] = true
+		if s.rows[r.Frame] == 0 {
 			pages = append(pages, uint64(r.Frame))
 		}
+		s.rows[r.Frame] += r.Count
 	}
-	for _, page := range pages {
-		s.touched[page] = false
+	sets = s.place(pages, s.rows)
+	for _, r := range s.runs {
+		s.rows[r.Frame] = 0
 	}
-	if sets = s.cut(pages); len(sets) == 1 {
+	if len(sets) == 1 {
 		return sets, []int{len(s.runs)}
 	}
 	setOf := make(map[uint32]int, len(pages))
@@ -262,26 +265,24 @@ func (s *state) sets() (sets []set, ends []int) {
 	return sets, ends
 }
 
-// runBytes is the length of a run on the device.
-const runBytes = 4 * kernels.RunWords
-
-// launch steps the runs from first up to end, whose pages are on the device.
+// launch steps the runs from first up to end, whose pages are held. No launch before it is under way.
 func (s *state) launch(first, end int) error {
 	words := make([]uint32, 0, kernels.RunWords*(end-first))
 	for _, r := range s.runs[first:end] {
 		r.Frame = s.table[r.Frame]
 		words = r.Words(words)
 	}
-	if err := s.io[ioRuns].buf.Write(int64(runBytes*first), device.Bytes(words)); err != nil {
+	if err := s.io[ioRuns].buf.Write(0, device.Bytes(words)); err != nil {
 		return err
 	}
 	args := []device.Arg{
 		device.Ptr(s.arena), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.layoutTable), device.Ptr(s.params), device.Ptr(s.weights),
-		device.Range(s.io[ioRuns].buf, int64(runBytes*first), int64(runBytes*(end-first))),
+		device.Range(s.io[ioRuns].buf, 0, int64(4*len(words))),
 	}
 	for i := ioTimes; i < len(s.io); i++ {
 		args = append(args, device.Ptr(s.io[i].buf))
 	}
+	args = append(args, s.hostArena())
 	g := device.Geometry{Grid: end - first, Block: blockSize(s.layout.Agents, s.dev.Properties().MaxThreadsPerBlock)}
 	return s.stream.Launch(s.kernel, g, args...)
 }
@@ -338,7 +339,7 @@ func (s *state) observePart(ctx context.Context, all *batch.Observations, whole 
 		ioScores: device.Bytes(dec.Score), ioDecisions: device.Bytes(dec.Decision), ioCounts: device.Bytes(dec.Counts),
 		ioLeaders: device.Bytes(leaders), ioRounds: device.Bytes(dec.Round),
 	}
-	sizes := [8]int{ioRuns: runBytes * len(s.runs)} // of what is written later
+	sizes := [8]int{ioRuns: 4 * kernels.RunWords * len(s.runs)} // of what is written later
 	for i, data := range [8][]byte{ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
 		if err := s.io[i].size(s.dev, max(len(data), len(outputs[i]), sizes[i]), ioPurpose[i]); err != nil {
 			return unfit(err)
@@ -357,10 +358,12 @@ func (s *state) observePart(ctx context.Context, all *batch.Observations, whole 
 		if err := s.stream.Sync(ctx); err != nil {
 			return fmt.Errorf("%w: %w", ErrDevice, err)
 		}
+		s.warm(sets[i])
 		return nil
 	}); err != nil {
 		return err
 	}
+	s.exchange(sets)
 	for i, data := range outputs {
 		if err := s.io[i].buf.Read(0, data); err != nil {
 			return fmt.Errorf("%w: %w", ErrDevice, err)

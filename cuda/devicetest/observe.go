@@ -1,6 +1,7 @@
 package devicetest
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -73,12 +74,12 @@ func compareObserve(t *testing.T, dev, ref device.Device, c Cell, agents int) {
 	}
 
 	need := make([][][]byte, len(batches))
-	host := newObserver(t, ref, c, layout)
+	host := newObserver(t, ref, c, layout, false)
 	for i, b := range batches {
 		need[i] = host.observe(t, b, c.Threads[0])
 	}
-	for _, threads := range c.Threads {
-		o := newObserver(t, dev, c, layout)
+	for k, threads := range c.Threads {
+		o := newObserver(t, dev, c, layout, k%2 == 1) // of some, a frame is in host memory
 		for i, b := range batches {
 			got := o.observe(t, b, threads)
 			for j, name := range observeOutputs {
@@ -88,7 +89,7 @@ func compareObserve(t *testing.T, dev, ref device.Device, c Cell, agents int) {
 			}
 		}
 	}
-	single := newObserver(t, dev, c, layout)
+	single := newObserver(t, dev, c, layout, true)
 	for i, b := range batches {
 		cut := single.observeSingly(t, b, c.Threads[0])
 		for j, name := range observeOutputs {
@@ -165,13 +166,25 @@ type observer struct {
 	kernel          device.Kernel
 	stream          device.Stream
 	pages           device.Buffer
+	host            device.HostBuffer
+	inHost          bool // frame 1 is that of host memory
 	table, par, wts device.Buffer
 }
 
-func newObserver(t *testing.T, d device.Device, c Cell, l kernels.Layout) *observer {
+func newObserver(t *testing.T, d device.Device, c Cell, l kernels.Layout, inHost bool) *observer {
 	t.Helper()
-	o := &observer{dev: d, cell: c, layout: l, kernel: findKernel(t, d, c.Kernel), stream: newStream(t, d)}
+	o := &observer{inHost: inHost, dev: d, cell: c, layout: l, kernel: findKernel(t, d, c.Kernel), stream: newStream(t, d)}
 	o.pages = upload(t, d, make([]byte, observeFrames*l.PageBytes))
+	var err error
+	if o.host, err = d.AllocHost(int64(observeFrames*l.PageBytes), "frames in host memory"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.host.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	clear(o.host.Bytes())
 	o.table = upload(t, d, device.Bytes(l.Table()))
 	o.par = upload(t, d, device.Bytes(c.Params))
 	o.wts = upload(t, d, device.Bytes(c.Weights))
@@ -181,7 +194,20 @@ func newObserver(t *testing.T, d device.Device, c Cell, l kernels.Layout) *obser
 // observe launches one batch and returns the outputs and the pages.
 func (o *observer) observe(t *testing.T, b Observation, threads int) [][]byte {
 	t.Helper()
-	return append(o.launch(t, b, threads), download(t, o.pages))
+	return append(o.launch(t, b, threads), o.frames(t))
+}
+
+// frames are the contents of all frames, wherever they are.
+func (o *observer) frames(t *testing.T) []byte {
+	t.Helper()
+	all, size := download(t, o.pages), o.layout.PageBytes
+	if o.inHost {
+		if bytes.Count(all[size:2*size], []byte{0}) != size {
+			t.Fatal("a frame on the device was written in place of one in host memory")
+		}
+		copy(all[size:2*size], o.host.Bytes()[size:])
+	}
+	return all
 }
 
 // launch launches one batch and returns the outputs.
@@ -190,6 +216,9 @@ func (o *observer) launch(t *testing.T, b Observation, threads int) [][]byte {
 	n := len(b.Times)
 	words := make([]uint32, 0, 4*len(b.Runs))
 	for _, r := range b.Runs {
+		if o.inHost && r.Frame == 1 {
+			r.Frame |= 1 << kernels.RunHostBit
+		}
 		words = r.Words(words)
 	}
 	sizes := []int{4 * n, 4 * n, 4 * n * o.cell.Candidates, 4 * n, 8 * n}
@@ -213,6 +242,7 @@ func (o *observer) launch(t *testing.T, b Observation, threads int) [][]byte {
 	for _, size := range sizes {
 		take(int64(size), nil)
 	}
+	args = append(args, device.Mapped(o.host, 0, o.host.Size()))
 	launch(t, o.stream, o.kernel, device.Geometry{Grid: len(b.Runs), Block: threads, Shared: o.cell.Shared}, args...)
 	wait(t, o.stream)
 	var out [][]byte
@@ -253,5 +283,5 @@ func (o *observer) observeSingly(t *testing.T, b Observation, threads int) [][]b
 			}
 		}
 	}
-	return append(out, download(t, o.pages))
+	return append(out, o.frames(t))
 }

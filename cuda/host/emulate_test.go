@@ -51,6 +51,9 @@ func (s *swarm) emulate(t *testing.T, program string, threads int, runs []kernel
 	out := columns{make([]float32, n), make([]uint32, n), make([]uint32, n*c), make([]uint32, n), make([]uint64, n)}
 	flat := make([]uint32, 0, 4*len(runs))
 	for _, r := range runs {
+		if r.First%2 == 1 {
+			r.Frame |= 1 << kernels.RunHostBit // the emulator has one memory
+		}
 		flat = r.Words(flat)
 	}
 	buffers := [][]byte{

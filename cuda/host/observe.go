@@ -37,7 +37,11 @@ func openObservation(b *Block) observation {
 	runs := Mem[uint32](b, 5)[b.Index*kernels.RunWords:]
 	run := kernels.Run{Frame: runs[0], Slot: runs[1], First: runs[2], Count: runs[3], Group: runs[4]}
 	size := b.Uint64(1)
-	page := Mem[byte](b, 0)[uint64(run.Frame)*size:][:size]
+	frames, frame := Mem[byte](b, 0), run.Frame&^(1<<kernels.RunHostBit)
+	if frame != run.Frame {
+		frames = Mem[byte](b, 13)
+	}
+	page := frames[uint64(frame)*size:][:size]
 	table := Mem[uint32](b, 2)
 	return observation{
 		run:      run,

@@ -71,6 +71,7 @@ func (s *swarm) observe(runs []kernels.Run, times []int64, features []float32) c
 		{mem: device.Bytes(out.counts)},
 		{mem: device.Bytes(out.leaders)},
 		{mem: device.Bytes(out.rounds)},
+		{mem: s.page},
 	}
 	for i := range runs {
 		twins[s.bound.Cell.Kernel](&Block{Index: i, Grid: len(runs), Threads: 1, args: args})

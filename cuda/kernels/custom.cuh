@@ -78,13 +78,13 @@ template <class Cell>
 __device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout,
                                                const unsigned *params, const float *weights, const Run *runs, const long long *times,
                                                const float *features, float *scores, unsigned *decisions, unsigned *counts,
-                                               unsigned *leaders, unsigned long long *rounds) {
+                                               unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
   __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES];
   __shared__ Tally tally;
   __shared__ ByBin by_bin;
   const Run run = runs[blockIdx.x];
   if (run.count == 0) return;
-  const State state = open_state(pages, page_bytes, layout, run);
+  const State state = open_state(pages, host, page_bytes, layout, run);
   const unsigned A = state.agents, I = params[CUSTOM_FEATURES], thread = threadIdx.x, threads = blockDim.x;
   const bool weighted = params[CUSTOM_RULE] == RULE_WEIGHTED;
   const typename Cell::Params own = Cell::params(params + CUSTOM_WORDS);

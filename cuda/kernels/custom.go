@@ -126,9 +126,9 @@ func (c Custom) Source() (string, error) {
 	fmt.Fprintf(&b, `extern "C" __global__ void __launch_bounds__(1024)
 %s(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
                const float *weights, const exoswarm_frame::Run *runs, const long long *times, const float *features, float *scores,
-               unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds) {
+               unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
   exoswarm_frame::observe_custom<exoswarm_cell::exoswarm_step>(pages, page_bytes, layout, params, weights, runs, times, features, scores,
-                                                               decisions, counts, leaders, rounds);
+                                                               decisions, counts, leaders, rounds, host);
 }
 namespace exoswarm_cell {
 #line 1 "step"

@@ -23,6 +23,7 @@ var ObserveParams = []device.Param{
 	{Name: "counts", Kind: device.KindBuffer},    // out uint32[n][candidates]: weighted votes
 	{Name: "leaders", Kind: device.KindBuffer},   // out uint32[n]: index of the leader inside its group
 	{Name: "rounds", Kind: device.KindBuffer},    // out uint64[n]: the group's round, 1 for its first observation
+	{Name: "host", Kind: device.KindBuffer},      // frames in host memory, of page_bytes each; any memory if no run says RunHostBit
 }
 
 // Run addresses the consecutive observations First..First+Count-1 of a batch, all of the group in slot Slot of the page
@@ -30,6 +31,9 @@ var ObserveParams = []device.Param{
 type Run struct {
 	Frame, Slot, First, Count, Group uint32
 }
+
+// RunHostBit is the bit of a run's frame that says that it is one in host memory, as AgentHostBit does of agents that are addressed.
+const RunHostBit = AgentHostBit
 
 // RunWords is the length of a Run in memory.
 const RunWords = 5

@@ -154,11 +154,11 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
 extern "C" __global__ void __launch_bounds__(1024)
 predictor_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
                   const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
-                  unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds) {
+                  unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
   __shared__ Group g;
   const Run run = runs[blockIdx.x];
   if (run.count == 0) return;
-  const State state = open_state(pages, page_bytes, layout, run);
+  const State state = open_state(pages, host, page_bytes, layout, run);
   const unsigned A = state.agents, thread = threadIdx.x, threads = blockDim.x;
   const bool resident = A <= threads;
 

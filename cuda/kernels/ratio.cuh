@@ -21,13 +21,13 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
                                                  const unsigned *params, const float *weights, const Run *runs,
                                                  const long long *times, const float *features, float *scores,
                                                  unsigned *decisions, unsigned *counts, unsigned *leaders,
-                                                 unsigned long long *rounds) {
+                                                 unsigned long long *rounds, unsigned char *host) {
   __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES];
   __shared__ Tally tally;
   __shared__ ByBin by_bin;
   const Run run = runs[blockIdx.x];
   if (run.count == 0) return;
-  const State state = open_state(pages, page_bytes, layout, run);
+  const State state = open_state(pages, host, page_bytes, layout, run);
   const unsigned A = state.agents, I = params[LEAKY_FEATURES], thread = threadIdx.x, threads = blockDim.x;
   const Cell cell(state, params, weights, I);
   for (unsigned f = thread; f < I; f += threads) {

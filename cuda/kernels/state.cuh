@@ -1,6 +1,8 @@
 // Where the state of a group stands in its page; see Layout in layout.go.
 #pragma once
 
+#include "words.cuh"
+
 struct State {
   unsigned char *page;
   const unsigned *offsets;
@@ -28,10 +30,11 @@ struct Run {
   unsigned frame, slot, first, count, group;
 };
 
-__device__ __forceinline__ State open_state(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout,
-                                            const Run &run) {
+__device__ __forceinline__ State open_state(unsigned char *pages, unsigned char *host, unsigned long long page_bytes,
+                                            const unsigned *layout, const Run &run) {
   State s;
-  s.page = pages + (unsigned long long)run.frame * page_bytes;
+  const bool there = run.frame >> RUN_HOST_BIT;
+  s.page = (there ? host : pages) + (unsigned long long)(run.frame & ~(1u << RUN_HOST_BIT)) * page_bytes;
   s.offsets = layout + 2;
   s.agents = layout[0];
   s.slots = layout[1];

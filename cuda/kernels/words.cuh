@@ -16,6 +16,8 @@
 #define DROP_DUPLICATE 2
 #define DROPPED_LATE -2
 #define DROPPED_DUPLICATE -3
+#define RUN_HOST_BIT 31
+#define SEED_WORDS 4
 
 // surprise
 #define SURPRISE_FINE 32
@@ -79,7 +81,6 @@
 #define GRU_INPUT_REACH 15
 #define GRU_UPDATE_REACH 16
 #define GRU_BIAS_REACH 17
-#define SEED_WORDS 4
 #define GRU_MOST_HIDDEN 64
 #define GRU_UPDATE 0
 #define GRU_RESET 1

@@ -20,8 +20,8 @@ func TestWordsAreCurrent(t *testing.T) {
 	}{
 		{
 			"voting",
-			[]string{"RULE_PLURALITY", "RULE_MAJORITY", "RULE_QUORUM", "RULE_WEIGHTED", "RULE_UNANIMOUS", "VOTE_NORMAL", "VOTE_SUSPICIOUS", "VOTE_ANOMALOUS", "VOTE_CANDIDATES", "MAX_VOTE_WEIGHT", "DROP_LATE", "DROP_DUPLICATE", "DROPPED_LATE", "DROPPED_DUPLICATE"},
-			[]int{int(RulePlurality), int(RuleMajority), int(RuleQuorum), int(RuleWeighted), int(RuleUnanimous), VoteNormal, VoteSuspicious, VoteAnomalous, VoteCandidates, MaxVoteWeight, int(DropLate), int(DropDuplicate), int(DroppedLate) - 1<<32, int(DroppedDuplicate) - 1<<32},
+			[]string{"RULE_PLURALITY", "RULE_MAJORITY", "RULE_QUORUM", "RULE_WEIGHTED", "RULE_UNANIMOUS", "VOTE_NORMAL", "VOTE_SUSPICIOUS", "VOTE_ANOMALOUS", "VOTE_CANDIDATES", "MAX_VOTE_WEIGHT", "DROP_LATE", "DROP_DUPLICATE", "DROPPED_LATE", "DROPPED_DUPLICATE", "RUN_HOST_BIT", "SEED_WORDS"},
+			[]int{int(RulePlurality), int(RuleMajority), int(RuleQuorum), int(RuleWeighted), int(RuleUnanimous), VoteNormal, VoteSuspicious, VoteAnomalous, VoteCandidates, MaxVoteWeight, int(DropLate), int(DropDuplicate), int(DroppedLate) - 1<<32, int(DroppedDuplicate) - 1<<32, RunHostBit, SeedWords},
 		},
 		{
 			"surprise",
@@ -48,8 +48,8 @@ func TestWordsAreCurrent(t *testing.T) {
 		},
 		{
 			"gru: words of the parameter block, behind those of leaky, and sizes",
-			[]string{"GRU_HIDDEN", "GRU_LEARN", "GRU_OWN", "GRU_UNITS_REACH", "GRU_INPUT_REACH", "GRU_UPDATE_REACH", "GRU_BIAS_REACH", "SEED_WORDS", "GRU_MOST_HIDDEN", "GRU_UPDATE", "GRU_RESET", "GRU_NEW", "GRU_GATES"},
-			[]int{GruHidden, GruLearn, GruOwn, GruUnitsReach, GruInputReach, GruUpdateReach, GruBiasReach, SeedWords, GruMostHidden, GruUpdate, GruReset, GruNew, GruGates},
+			[]string{"GRU_HIDDEN", "GRU_LEARN", "GRU_OWN", "GRU_UNITS_REACH", "GRU_INPUT_REACH", "GRU_UPDATE_REACH", "GRU_BIAS_REACH", "GRU_MOST_HIDDEN", "GRU_UPDATE", "GRU_RESET", "GRU_NEW", "GRU_GATES"},
+			[]int{GruHidden, GruLearn, GruOwn, GruUnitsReach, GruInputReach, GruUpdateReach, GruBiasReach, GruMostHidden, GruUpdate, GruReset, GruNew, GruGates},
 		},
 		{"gru: components of the weights", []string{"GRU_GAIN", "GRU_OFFSET", "GRU_PROJECT"}, []int{GruGain, GruOffset, GruProject}},
 		{
