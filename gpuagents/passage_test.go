@@ -33,6 +33,7 @@ var pagedTexts = map[string]string{
 		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
 	"leaky": "name: x\naddressed: agent\nagents: 2000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
 	"lif":   "name: x\nagents_per_group: 90\ncell: {kind: lif}\nfeatures: [a]\n",
+	"own":   "name: x\nagents_per_group: 20\ncell: {kind: gru, weights: group, params: {hidden: 4}}\nfeatures: [a]\nobservations: {duplicate: drop}\n",
 }
 
 // pagedGroups are those of a swarm whose groups are addressed.
@@ -431,8 +432,8 @@ func placed(t *testing.T, frames int) (paged, whole *simulation) {
 }
 
 // brought is how many pages have come to the device for a reason.
-func brought(s *simulation, reason string) (n uint64) {
-	for _, m := range s.pager.Stats().Migrations {
+func brought(s population, reason string) (n uint64) {
+	for _, m := range s.pages().pager.Stats().Migrations {
 		if m.To == "gpu" && m.Reason == reason {
 			n += m.Pages
 		}
@@ -467,6 +468,58 @@ func TestObservedInPlace(t *testing.T) {
 	})
 	if n := brought(paged, "demand") - before; n > 1 || !paged.heat.up[cold] { // it may have come in the background before
 		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, testPage/busBytes, paged.heat.up[cold])
+	}
+}
+
+// TestGroupsInPlace is TestObservedInPlace of groups that are addressed.
+func TestGroupsInPlace(t *testing.T) {
+	d := openNamed(t, *deviceName)
+	p := pair{openPaged(t, d, newBudget(4*testPage, 1<<30), pagedTexts["lif"]), openPaged(t, d, nil, pagedTexts["lif"])}
+	t.Cleanup(func() {
+		if err := errors.Join(p.paged.close(), p.whole.close()); err != nil {
+			t.Error(err)
+		}
+	})
+	paged, r := p.paged.(*state), rand.New(rand.NewPCG(6, 6))
+	observe := func(times func(page int) int) {
+		t.Helper()
+		var groups []uint32
+		for page := range paged.made {
+			for range times(page) {
+				groups = append(groups, uint32(page*paged.layout.Slots))
+			}
+		}
+		o := observations(r, 1, len(groups), 1)
+		o.Group = groups
+		data, err := o.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.apply(t, jobs.Entry{Kind: jobs.EntryObserve, Data: data})
+		p.check(t)
+	}
+	once := func(int) int { return 1 }
+	observe(once) // the pages are made
+	before := brought(paged, "demand")
+	observe(once)
+	on := 0
+	for _, up := range paged.heat.up {
+		if up {
+			on++
+		}
+	}
+	if n := brought(paged, "demand") - before; n != 0 || on > 4 {
+		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, len(paged.made))
+	}
+	cold, many := slices.Index(paged.heat.up, false), testPage/paged.heat.perObservation()+1
+	observe(func(page int) int {
+		if page == cold {
+			return many
+		}
+		return 1
+	})
+	if n := brought(paged, "demand") - before; many < 2 || n > 1 || !paged.heat.up[cold] { // it may have come in the background before
+		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, many, paged.heat.up[cold])
 	}
 }
 
