@@ -104,3 +104,30 @@ func TestDropped(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnWeights: groups with weights of their own make something else of the same series each, and the same whatever the size of pages.
+func TestOwnWeights(t *testing.T) {
+	d := openHost(t)
+	o := observations(rand.New(rand.NewPCG(7, 7)), 1, 600, 1)
+	scores := func(page string, group uint32, weights string) []float32 {
+		s := openState(t, d, "name: x\nagents_per_group: 16\npage_size: "+page+"\ncell: {kind: gru, weights: "+weights+"}\n", 90)
+		for i := range o.Group {
+			o.Group[i] = group
+		}
+		dec, _, err := s.observe(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dec.Score
+	}
+	own := scores("64KiB", 71, "group")
+	if !slices.Equal(own, scores("128KiB", 71, "group")) {
+		t.Error("a group is another in pages of another size")
+	}
+	if slices.Equal(own, scores("64KiB", 3, "group")) {
+		t.Error("groups 3 and 71 are the same")
+	}
+	if !slices.Equal(scores("64KiB", 71, "shared"), scores("64KiB", 3, "shared")) {
+		t.Error("groups with shared weights are not the same")
+	}
+}

@@ -199,7 +199,9 @@ func TestContinues(t *testing.T) {
 	}{
 		{plain, own, "its weights of groups, of their own or not, is true, that of the swarm false"},
 		{late, plain, "its policy of late observations, which has them have a latest time or not, is false, that of the swarm true"},
-		{late, twice, ""}, {plain, plain, ""}, {own, own, ""},
+		{late, twice, ""},
+		{plain, plain, ""},
+		{own, own, ""},
 	} {
 		if err := c.a.Continues(c.b); (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
 			t.Errorf("%v, want %q", err, c.want)
