@@ -151,6 +151,8 @@ func (g *gathered) values() any {
 	switch g.of.Elem {
 	case kernels.U64:
 		return inRows(device.Of[uint64](g.data), g)
+	case kernels.I64:
+		return inRows(device.Of[int64](g.data), g)
 	case kernels.U32:
 		return inRows(device.Of[uint32](g.data), g)
 	case kernels.U8:

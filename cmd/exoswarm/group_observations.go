@@ -56,8 +56,8 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 		if len(text) > maxTimestamp || err != nil {
 			return bad(spec.Timestamp, text, "a time, such as 2006-01-02 15:04:05, RFC 3339, or unix seconds")
 		}
-		if before, seen := latest[group]; seen && at < before {
-			return bad(spec.Timestamp, text, "at or behind the time of the row before it of its group: sort the file by time")
+		if before, seen := latest[group]; seen && at < before && spec.Observations.Late == swarm.Reject {
+			return bad(spec.Timestamp, text, "at or behind the time of the row before it of its group: sort the file by time, or write observations: {late: apply} or drop into the spec")
 		}
 		latest[group] = at
 		o.Group, o.Row, o.Read = append(o.Group, group), append(o.Row, uint64(len(o.Row)+1)), append(o.Read, read)
@@ -124,6 +124,10 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 			}
 			item := map[string]any{
 				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i], "counts": counts, "leader": d.Leader[i],
+			}
+			if d.Dropped != nil && d.Dropped[i] != batch.Applied {
+				decision = "dropped: " + batch.Reasons[d.Dropped[i]]
+				item = map[string]any{"group": g, "timestamp": d.Timestamp[i], "dropped": batch.Reasons[d.Dropped[i]]}
 			}
 			if err := p.item(item, g, d.Timestamp[i], d.Score[i], decision, d.Round[i]); err != nil {
 				return err

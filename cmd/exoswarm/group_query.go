@@ -73,6 +73,8 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 			one, all = values[i*v.Width], values[i*v.Width:][:v.Width]
 		case []uint64:
 			one, all = values[i*v.Width], values[i*v.Width:][:v.Width]
+		case []int64:
+			one, all = values[i*v.Width], values[i*v.Width:][:v.Width]
 		case []uint8:
 			numbers := make([]uint16, v.Width) // bytes would be written as base64
 			for k, b := range values[i*v.Width:][:v.Width] {

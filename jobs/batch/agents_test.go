@@ -21,7 +21,7 @@ func kinds() []kind {
 		{"groups", &GroupStates{Group: []uint32{9, 1}, Decision: []uint8{3, NoVote}, Round: []uint64{1, 1 << 40}, Counts: []uint32{1, 2, 3, 4}, Candidates: 2}, func(b []byte) (any, error) { return DecodeGroupStates(b) }},
 		{"nodes", &FusedNodes{Node: []uint32{0, 1}, Count: []uint64{3, 1 << 40}, Mean: []float32{1, 2, -3, 0.5}, Width: 2}, func(b []byte) (any, error) { return DecodeFusedNodes(b) }},
 		{"variables of agents", &AgentVariables{Agent: []uint32{9, 1}, Embedding: []float32{1, -2}, Width: 1, Vars: []Variable{
-			{"agent", 2, []float32{1, 2, -3, 0.5}}, {"bits", 1, []uint32{3, 1 << 31}}, {"seen", 1, []uint64{1 << 40, 2}}, {"kind", 3, []uint8{1, 2, 3, 4, 5, 255}},
+			{"agent", 2, []float32{1, 2, -3, 0.5}}, {"bits", 1, []uint32{3, 1 << 31}}, {"seen", 1, []uint64{1 << 40, 2}}, {"latest", 1, []int64{-1, 1 << 40}}, {"kind", 3, []uint8{1, 2, 3, 4, 5, 255}},
 		}}, func(b []byte) (any, error) { return DecodeAgentVariables(b) }},
 		{"variables of agents without an embedding", &AgentVariables{Agent: []uint32{9}, Vars: []Variable{{"kind", 1, []uint8{1}}}}, func(b []byte) (any, error) { return DecodeAgentVariables(b) }},
 		{"variables of groups", &GroupVariables{Group: []uint32{9, 1}, Vars: []Variable{{"round", 1, []uint64{1, 1 << 40}}, {"level", 2, []float32{1, 2, 3, 4}}}}, func(b []byte) (any, error) { return DecodeGroupVariables(b) }},
@@ -124,6 +124,8 @@ func fits(vars []Variable, rows int) bool {
 		case []uint32:
 			n = len(values)
 		case []uint64:
+			n = len(values)
+		case []int64:
 			n = len(values)
 		case []uint8:
 			n = len(values)

@@ -12,7 +12,7 @@ import (
 type Variable struct {
 	Name  string
 	Width int
-	// Values is a []float32, []uint32, []uint64 or []uint8, by what the cell keeps; of bf16 it is a []float32.
+	// Values is a []float32, []uint32, []uint64, []int64 or []uint8, by what the cell keeps; of bf16 it is a []float32.
 	Values any
 }
 
@@ -93,6 +93,9 @@ func encodeVariables(kind string, n int, fields []arrow.Field, columns []arrow.A
 		case []uint64:
 			elem, have = arrow.PrimitiveTypes.Uint64, len(values)
 			data = func(t arrow.DataType) arrow.ArrayData { return list(t, elem, n, values) }
+		case []int64:
+			elem, have = arrow.PrimitiveTypes.Int64, len(values)
+			data = func(t arrow.DataType) arrow.ArrayData { return list(t, elem, n, values) }
 		case []uint8:
 			elem, have = arrow.PrimitiveTypes.Uint8, len(values)
 			data = func(t arrow.DataType) arrow.ArrayData { return list(t, elem, n, values) }
@@ -129,10 +132,12 @@ func variables(r *record) (all []Variable) {
 			v.Values, v.Width = listed[uint32](r, column)
 		case *array.Uint64:
 			v.Values, v.Width = listed[uint64](r, column)
+		case *array.Int64:
+			v.Values, v.Width = listed[int64](r, column)
 		case *array.Uint8:
 			v.Values, v.Width = listed[uint8](r, column)
 		default:
-			r.fail("column %q is %v, want lists of float32, uint32, uint64 or uint8", column, r.typeOf(column))
+			r.fail("column %q is %v, want lists of float32, uint32, uint64, int64 or uint8", column, r.typeOf(column))
 			return nil
 		}
 		all = append(all, v)
