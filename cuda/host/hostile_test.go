@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
@@ -60,7 +61,7 @@ func (s *swarm) floats() []float32 {
 		{mem: []byte{1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}},
 		{},
 		{},
-		{mem: make([]byte, 16)},
+		{mem: make([]byte, 4*kernels.RunWords)},
 		{},
 		{},
 		{},
