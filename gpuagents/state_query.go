@@ -124,8 +124,8 @@ type gathered struct {
 	parts []pager.Part
 }
 
-// gather says where a variable of ids stands. Ids that follow one another in a page are one run, of which each element is a part. No cell whose
-// groups are addressed keeps the elements of a variable together.
+// gather says where a variable of ids stands. Ids that follow one another in a page are one run, of which each element is a part, or all of it where
+// the elements of an id stand together.
 func (s *state) gather(v int, ids []uint32) *gathered {
 	of, per := s.layout.Vars[v], s.layout.Slots
 	if !of.Group {
@@ -138,6 +138,10 @@ func (s *state) gather(v int, ids []uint32) *gathered {
 		for n = 1; first+n < len(ids) && ids[first+n] == ids[first]+uint32(n) && at+n < per; n++ {
 		}
 		to := g.data[first*of.Width*size:]
+		if of.Together {
+			g.parts = append(g.parts, pager.Part{Page: uint64(page), Off: int64(s.layout.Offsets[v]) + int64(at*of.Width)*int64(size), Bytes: to[:n*of.Width*size]})
+			continue
+		}
 		for c := range of.Width {
 			g.parts = append(g.parts, pager.Part{Page: uint64(page), Off: int64(s.layout.Offsets[v]) + int64(c*per+at)*int64(size), Bytes: to[c*n*size:][:n*size]})
 		}
@@ -170,7 +174,7 @@ func (g *gathered) values() any {
 
 func inRows[T any](from []T, g *gathered) []T {
 	width := g.of.Width
-	if width == 1 {
+	if width == 1 || g.of.Together {
 		return from
 	}
 	to := make([]T, len(from))

@@ -66,12 +66,16 @@ func plainVariable(s *state, pages []byte, v int, ids []uint32) batch.Variable {
 			group, agent, agents = int(id)/l.Agents, int(id)%l.Agents, l.Agents
 		}
 		page, slot := group/l.Slots, group%l.Slots
+		if of.Together {
+			return pages[page*l.PageBytes+int(l.Offsets[v])+((slot*agents+agent)*of.Width+c)*size:][:size]
+		}
 		return pages[page*l.PageBytes+int(l.Offsets[v])+((c*l.Slots+slot)*agents+agent)*size:][:size]
 	}
 	out := batch.Variable{Name: of.Name, Width: of.Width}
 	var f32 []float32
 	var u64 []uint64
 	var u32 []uint32
+	var i64 []int64
 	var u8 []uint8
 	for _, id := range ids {
 		for c := range of.Width {
@@ -84,6 +88,8 @@ func plainVariable(s *state, pages []byte, v int, ids []uint32) batch.Variable {
 				u64 = append(u64, binary.LittleEndian.Uint64(e))
 			case kernels.U32:
 				u32 = append(u32, binary.LittleEndian.Uint32(e))
+			case kernels.I64:
+				i64 = append(i64, int64(binary.LittleEndian.Uint64(e)))
 			case kernels.U8:
 				u8 = append(u8, e[0])
 			}
@@ -94,6 +100,8 @@ func plainVariable(s *state, pages []byte, v int, ids []uint32) batch.Variable {
 		out.Values = u64
 	case kernels.U32:
 		out.Values = u32
+	case kernels.I64:
+		out.Values = i64
 	case kernels.U8:
 		out.Values = u8
 	default:
@@ -220,6 +228,7 @@ var questionTexts = map[string]string{
 	"lif":       "name: x\nagents_per_group: 170\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
 	"leaky":     "name: x\nagents_per_group: 150\npage_size: 64KiB\ncell: {kind: leaky}\n",
 	"gru":       "name: x\nagents_per_group: 33\npage_size: 64KiB\ncell: {kind: gru, params: {hidden: 5}}\nfeatures: [a, b]\n",
+	"own":       "name: x\nagents_per_group: 33\npage_size: 64KiB\ncell: {kind: gru, weights: group, params: {hidden: 5}}\nfeatures: [a, b]\nobservations: {late: drop, duplicate: drop}\n",
 }
 
 // questionGroups are on 4 to 6 pages; some of them see nothing.
