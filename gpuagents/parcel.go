@@ -30,8 +30,9 @@ const (
 	ofDecisions
 )
 
-// fewObservations are read by kernels where they are on the host. On an H200 that is so much faster for them: see docs/performance.md.
-const fewObservations = 1 << 13
+// fewObservations are read by kernels where they are on the host. On an H200 a call was a quarter faster by that for 1 and 64 of them, as fast for 1,024, and
+// slower for 4,096 (BenchmarkAgentsCall, docs/performance.md).
+const fewObservations = 1 << 10
 
 // parcelAlign keeps sections, and launches in them, at multiples of what a thread reads at once and of a line of the cache.
 const parcelAlign = 256
