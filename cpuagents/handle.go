@@ -23,8 +23,8 @@ type Handlers struct {
 	by map[string]Func
 }
 
-// Handle registers fn for a kind, an id as in jobs.CheckID that nothing else is registered for. Every agent of a pool must do
-// the same kinds, or jobs wait for the agents that do.
+// Handle registers fn for a kind, an id as in jobs.CheckID that nothing else is registered for. An agent takes jobs of its own
+// kinds only, so agents of one pool may serve different kinds. A job of a kind that no agent serves stays queued.
 func (h *Handlers) Handle(kind string, fn Func) error {
 	if err := jobs.CheckID("kind of job", kind); err != nil {
 		return err

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -100,6 +101,16 @@ type SourceStats struct {
 	Running int    `json:"running"` // with a worker, or waiting for a retry
 	Retried int    `json:"retried"` // of the running, those that a worker had before
 	Paused  bool   `json:"paused"`  // the kind is
+	Agents  int    `json:"agents"`  // agents that say that they do the kind
+}
+
+// Running is a job that a worker has at hand.
+type Running struct {
+	JobID    string          `json:"job"`
+	Worker   string          `json:"worker"`
+	Attempt  int             `json:"attempt"` // 1 is the first
+	Since    time.Time       `json:"since"`   // when this attempt began, by the worker's clock
+	Progress json.RawMessage `json:"progress,omitempty"`
 }
 
 // Agent is what an agent process says of itself.

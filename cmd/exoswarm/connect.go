@@ -44,12 +44,14 @@ type submitter interface {
 	SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []string, err error)
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
 	Result(ctx context.Context, id string) (jobs.Result, error)
-	// Find returns a job that is not over and the jobs that it waits for.
-	Find(ctx context.Context, id string) (jobs.Job, []string, error)
+	// Locate returns a job that is not over, and where it stands.
+	Locate(ctx context.Context, id string) (natsq.ListedJob, error)
 	// Watch returns a job's result, and calls fn with its progress until then, one call at a time.
 	Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error)
-	// Jobs calls fn with the jobs of a pool that are not over, and those that they wait for, until fn returns false.
-	Jobs(ctx context.Context, p jobs.Pool, fn func(j jobs.Job, waits []string) bool) error
+	// List calls fn with the jobs of a pool that are not over until fn returns false.
+	List(ctx context.Context, p jobs.Pool, fn func(natsq.ListedJob) bool) error
+	// Results calls fn with the results of jobs that are over, newest first, until fn returns false.
+	Results(ctx context.Context, fn func(jobs.Result) bool) error
 	Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error
 	Cancel(ctx context.Context, id string, finish bool) error
 	// Retry queues a job that failed for good anew; jobs.ErrNotFound when it has no dead letter.
@@ -69,6 +71,9 @@ var (
 type direct struct{ *natsq.Conn }
 
 func (d direct) Submit(ctx context.Context, j jobs.Job) (string, error) {
+	if err := d.CheckPools(ctx, j); err != nil {
+		return j.ID, err
+	}
 	return j.ID, d.Conn.Submit(ctx, j)
 }
 
@@ -77,16 +82,14 @@ func (d direct) SubmitBatch(ctx context.Context, batch []jobs.Job) ([]string, er
 	for i, j := range batch {
 		ids[i] = j.ID
 	}
+	if err := d.CheckPools(ctx, batch...); err != nil {
+		return ids, err
+	}
 	return ids, d.Conn.SubmitBatch(ctx, batch)
 }
 
-func (d direct) Find(ctx context.Context, id string) (jobs.Job, []string, error) {
-	j, err := d.Conn.Find(ctx, id)
-	if err != nil {
-		return j, nil, err
-	}
-	waits, err := d.Missing(ctx, j)
-	return j, waits, err
+func (d direct) Results(ctx context.Context, fn func(jobs.Result) bool) error {
+	return d.Conn.Results(ctx, "", fn)
 }
 
 func (d direct) Cancel(ctx context.Context, id string, finish bool) error {
@@ -104,15 +107,6 @@ func (d direct) Watch(ctx context.Context, id string, fn func(json.RawMessage)) 
 	}
 	defer stop()
 	return d.Result(ctx, id)
-}
-
-func (d direct) Jobs(ctx context.Context, p jobs.Pool, fn func(j jobs.Job, waits []string) bool) (err error) {
-	jerr := d.Conn.Jobs(ctx, p, func(j jobs.Job) bool {
-		var waits []string
-		waits, err = d.Missing(ctx, j)
-		return err == nil && fn(j, waits)
-	})
-	return errors.Join(jerr, err)
 }
 
 func (d direct) Retry(ctx context.Context, id string) error {

@@ -20,10 +20,11 @@ import (
 )
 
 func jobCommand() *cobra.Command {
-	get := &cobra.Command{Use: "get ID", Short: "Show a job: waiting, or its result", Args: cobra.ExactArgs(1), RunE: submitting(jobGet)}
+	get := &cobra.Command{Use: "get ID", Short: "Show where a job stands, or its result", Args: cobra.ExactArgs(1), RunE: submitting(jobGet)}
 	list := &cobra.Command{Use: "list", Short: "List the jobs of a pool that are not over, oldest first", Args: cobra.NoArgs, RunE: submitting(jobList)}
 	list.Flags().String("pool", "cpu", "cpu or gpu")
 	list.Flags().Int("limit", 100, "most jobs to list; 0 for all")
+	list.Flags().Bool("all", false, "list the jobs that are over too, of all pools, newest first")
 	watch := &cobra.Command{Use: "watch ID", Short: "Print a job's progress as it comes, then its result; fails as the job does", Args: cobra.ExactArgs(1), RunE: submitting(jobWatch)}
 	watch.Flags().Duration("timeout", 0, "longest wait; 0 for none")
 	logs := &cobra.Command{Use: "logs ID", Short: "Print what a job's handler has logged, attempt by attempt", Args: cobra.ExactArgs(1), RunE: submitting(jobLogs)}
@@ -41,15 +42,30 @@ func jobCommand() *cobra.Command {
 
 // jobView is a job as it is shown: not over, or its result.
 type jobView struct {
-	ID     string       `json:"id"`
-	State  string       `json:"state"` // waiting (for other jobs, queued, delayed or running), done, failed or skipped
-	Job    *jobs.Job    `json:"job,omitempty"`
-	Waits  []string     `json:"waits_for,omitempty"` // jobs that are not over
-	Result *jobs.Result `json:"result,omitempty"`
+	ID      string        `json:"id"`
+	State   string        `json:"state"` // a natsq.JobState, or done, failed or skipped
+	Job     *jobs.Job     `json:"job,omitempty"`
+	Waits   []string      `json:"waits_for,omitempty"` // jobs that are not over
+	Running *jobs.Running `json:"running,omitempty"`
+	Note    string        `json:"note,omitempty"` // why it does not run, when that is known
+	Result  *jobs.Result  `json:"result,omitempty"`
+}
+
+// cells are the columns ATTEMPTS, WORKER, SINCE and DETAIL of a job that is not over.
+func cells(j natsq.ListedJob) (attempts, worker, since, detail any) {
+	switch {
+	case j.Running != nil:
+		return j.Running.Attempt, j.Running.Worker, j.Running.Since.Format(time.RFC3339), string(j.Running.Progress)
+	case len(j.Waits) > 0:
+		return "", "", "", "waits for " + strings.Join(j.Waits, ", ")
+	case j.State == natsq.StateDelayed:
+		return "", "", "", "until " + j.NotBefore.Format(time.RFC3339)
+	}
+	return "", "", "", j.Note
 }
 
 func jobGet(cmd *cobra.Command, args []string, c submitter) error {
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "OUTPUT OR ERROR")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE", "DETAIL")
 	if err != nil {
 		return err
 	}
@@ -61,7 +77,7 @@ func jobGet(cmd *cobra.Command, args []string, c submitter) error {
 			if r.Error != nil {
 				text = r.Error.Message
 			}
-			if err := p.item(jobView{ID: r.JobID, State: string(r.Status), Result: &r}, r.JobID, r.Status, r.Kind, r.Attempts, r.Worker, text); err != nil {
+			if err := p.item(jobView{ID: r.JobID, State: string(r.Status), Result: &r}, r.JobID, r.Status, r.Kind, r.Attempts, r.Worker, r.Finished.Format(time.RFC3339), text); err != nil {
 				return err
 			}
 			return p.end()
@@ -69,13 +85,11 @@ func jobGet(cmd *cobra.Command, args []string, c submitter) error {
 		if !errors.Is(err, jobs.ErrNotFound) {
 			return err
 		}
-		j, waits, err := c.Find(cmd.Context(), args[0])
+		j, err := c.Locate(cmd.Context(), args[0])
 		if err == nil {
-			text := ""
-			if len(waits) > 0 {
-				text = "waits for " + strings.Join(waits, ", ")
-			}
-			if err := p.item(jobView{ID: j.ID, State: "waiting", Job: &j, Waits: waits}, j.ID, "waiting", j.Kind, "", "", text); err != nil {
+			attempts, worker, since, detail := cells(j)
+			v := jobView{ID: j.ID, State: string(j.State), Job: &j.Job, Waits: j.Waits, Running: j.Running, Note: j.Note}
+			if err := p.item(v, j.ID, j.State, j.Kind, attempts, worker, since, detail); err != nil {
 				return err
 			}
 			return p.end()
@@ -94,15 +108,29 @@ func jobList(cmd *cobra.Command, _ []string, c submitter) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "KIND", "LANE", "TENANT", "SUBMITTED", "WAITS FOR")
+	over, _ := cmd.Flags().GetBool("all")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "LANE", "TENANT", "SUBMITTED", "ATTEMPTS", "WORKER", "SINCE", "DETAIL")
 	if err != nil {
 		return err
 	}
+	room := func() bool { return limit == 0 || p.n < limit }
 	var perr error
-	err = c.Jobs(cmd.Context(), pool, func(j jobs.Job, waits []string) bool {
-		perr = p.item(natsq.ListedJob{Job: j, Waits: waits}, j.ID, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), strings.Join(waits, ","))
-		return perr == nil && (limit == 0 || p.n < limit)
+	err = c.List(cmd.Context(), pool, func(j natsq.ListedJob) bool {
+		attempts, worker, since, detail := cells(j)
+		perr = p.item(j, j.ID, j.State, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), attempts, worker, since, detail)
+		return perr == nil && room()
 	})
+	if over && err == nil && perr == nil && room() {
+		err = c.Results(cmd.Context(), func(r jobs.Result) bool {
+			text := ""
+			if r.Error != nil {
+				text = r.Error.Message
+			}
+			v := jobView{ID: r.JobID, State: string(r.Status), Result: &r}
+			perr = p.item(v, r.JobID, r.Status, r.Kind, "", "", "", r.Attempts, r.Worker, r.Finished.Format(time.RFC3339), text)
+			return perr == nil && room()
+		})
+	}
 	return errors.Join(err, perr, p.end())
 }
 

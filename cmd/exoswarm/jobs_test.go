@@ -79,7 +79,7 @@ func TestJobCommands(t *testing.T) {
 {"pool":"cpu","kind":"double","spec":4,"id":"middle","after":["child"],"on_failed_parent":"run"}`)
 	run(0, "submit", "-f", graph)
 	out, _ = run(0, "job", "list", "--limit", "0")
-	has(out, "WAITS FOR", "middle")
+	has(out, "waiting", "waits for", "middle")
 	out, _ = run(0, "job", "get", "skipped")
 	has(out, "skipped", "job skipped did not begin, because job j2 failed (canceled)")
 	out, _ = run(0, "queue", "stats")

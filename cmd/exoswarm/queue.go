@@ -39,7 +39,7 @@ func queueCommand() *cobra.Command {
 }
 
 func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING", "RETRIED", "PAUSED")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING", "RETRIED", "PAUSED", "AGENTS")
 	if err != nil {
 		return err
 	}
@@ -54,11 +54,15 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			}
 			continue
 		}
-		if err := p.item(nil, pool, "", "", "", st.Jobs, "", "", st.Paused); err != nil {
+		if err := p.item(nil, pool, "", "", "", st.Jobs, "", "", st.Paused, ""); err != nil {
 			return err
 		}
 		for _, s := range st.Sources {
-			if err := p.item(nil, pool, s.Kind, s.Lane, s.Tenant, s.Waiting, s.Running, s.Retried, s.Paused || st.Paused); err != nil {
+			agents := fmt.Sprint(s.Agents)
+			if s.Agents == 0 {
+				agents = "no agent of kind " + s.Kind
+			}
+			if err := p.item(nil, pool, s.Kind, s.Lane, s.Tenant, s.Waiting, s.Running, s.Retried, s.Paused || st.Paused, agents); err != nil {
 				return err
 			}
 		}

@@ -71,6 +71,10 @@ func submit(cmd *cobra.Command, _ []string, c submitter) error {
 	if err != nil {
 		return err
 	}
+	// A hint only: the job is stored, and may be over by now.
+	if l, err := c.Locate(cmd.Context(), id); err == nil && l.Note != "" {
+		cmd.PrintErrf("job %s waits: %s\n", id, l.Note)
+	}
 	if wait {
 		return waitFor(cmd, id, c.Result)
 	}

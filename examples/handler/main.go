@@ -1,5 +1,5 @@
 // Command handler is a CPU agent with a kind of job of its own: "celsius" turns degrees Fahrenheit into Celsius. It works beside
-// the agents that cpuagent makes, which do other kinds.
+// the agents that cpuagent makes: each agent takes jobs of the kinds that it serves.
 //
 //	exoswarm nats --data-dir /tmp/nats &
 //	go run ./examples/handler &

@@ -199,6 +199,7 @@ class Worker:
             config = {
                 "durable_name": name, "ack_policy": "explicit", "ack_wait": 15_000_000_000, "max_deliver": -1,
                 "filter_subject": self.subject(lane, "*"), "max_ack_pending": 50_000, "max_waiting": 512,
+                "inactive_threshold": 3_600_000_000_000,
             }
             got = self.nats.api("CONSUMER.DURABLE.CREATE.%s.%s" % (STREAM, name), stream_name=STREAM, config=config)
             if "error" in got:
@@ -214,8 +215,21 @@ class Worker:
             limits.update(json.loads(self.nats.key("EXO_CONTROL", key) or b"{}"))
         return bool(limits.get("concurrency") or limits.get("rate"))
 
+    def announce(self):
+        """Tells operators that the kind is served. The registry forgets an agent after ten seconds."""
+        key = "".join(c if c.isalnum() and c.isascii() or c in "_-" else "_" for c in self.name[-64:])
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+        about = {"v": VERSION, "name": self.name, "pool": POOL, "kinds": [self.kind], "concurrency": 1, "running": 0, "state": "serving", "started": now}
+        while not self.stop.is_set():
+            try:
+                self.nats.store("$KV.EXO_AGENTS." + key, json.dumps(about).encode(), {})
+            except Closed:
+                return
+            self.stop.wait(3)
+
     def run(self):
         self.prepare()
+        threading.Thread(target=self.announce, daemon=True).start()
         print("ready", flush=True)
         while not self.stop.is_set():
             if self.held():
@@ -228,6 +242,9 @@ class Worker:
         """Does one job of a lane, if there is one."""
         ask = json.dumps({"batch": 1, "no_wait": True}).encode()
         m = self.nats.request("$JS.API.CONSUMER.MSG.NEXT.%s.%s" % (STREAM, self.consumer(lane)), ask)
+        if m is not None and m.header.startswith("NATS/1.0 503"):
+            self.prepare()  # the server has removed a consumer that was not asked for an hour
+            return False
         if m is None or m.header.startswith("NATS/1.0 ") and not m.reply.startswith("$JS.ACK."):
             return False
         over = threading.Event()

@@ -60,6 +60,8 @@ func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Ms
 	defer cancel(nil)
 	for _, t := range left {
 		w.held.onSick(t.m, cancel)
+		w.hand.begin(t, w.Name)
+		defer w.hand.end(t.id)
 	}
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	w.runBatch(ctx, run, b, left)

@@ -188,19 +188,19 @@ func (c *Client) Result(ctx context.Context, id string) (jobs.Result, error) {
 	}
 }
 
-// Find returns a job that is not over and the jobs that it waits for; jobs.ErrNotFound when there is none of that id.
-func (c *Client) Find(ctx context.Context, id string) (jobs.Job, []string, error) {
+// Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none of that id.
+func (c *Client) Locate(ctx context.Context, id string) (ListedJob, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
-		return jobs.Job{}, nil, err
+		return ListedJob{}, err
 	}
 	r, _, err := c.ask(ctx, "find."+id, nil, 0)
 	if err != nil {
-		return jobs.Job{}, nil, err
+		return ListedJob{}, err
 	}
 	if r.Queued == nil {
-		return jobs.Job{}, nil, jobs.Errorf(jobs.CodeInternal, "the answer about job %s has no job", id)
+		return ListedJob{}, jobs.Errorf(jobs.CodeInternal, "the answer about job %s has no job", id)
 	}
-	return *r.Queued, r.Waits, nil
+	return *r.Queued, nil
 }
 
 // Cancel asks for a job to end, see Conn.Cancel. One that is over stays as it is, and that is no error.

@@ -13,8 +13,9 @@ import (
 // followTurn is how long one request of a client waits, because one of the hands of a gateway is held meanwhile.
 const followTurn = 20 * time.Second
 
-// Jobs calls fn with the tenant's jobs of a pool that are not over, in the order of Conn.Jobs, until fn returns false. It reads a page at a time.
-func (c *Client) Jobs(ctx context.Context, p jobs.Pool, fn func(j jobs.Job, waits []string) bool) error {
+// List calls fn with the tenant's jobs of a pool that are not over, in the order of Conn.Jobs, until fn returns false. It reads a
+// page at a time.
+func (c *Client) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) error {
 	if err := jobs.CheckID("pool", string(p)); err != nil {
 		return err
 	}
@@ -27,7 +28,7 @@ func (c *Client) Jobs(ctx context.Context, p jobs.Pool, fn func(j jobs.Job, wait
 			return jobs.Errorf(jobs.CodeInternal, "the answer about the jobs of pool %s has no jobs", p)
 		}
 		for _, j := range *r.Listed {
-			if !fn(j.Job, j.Waits) {
+			if !fn(j) {
 				return nil
 			}
 		}
@@ -35,6 +36,24 @@ func (c *Client) Jobs(ctx context.Context, p jobs.Pool, fn func(j jobs.Job, wait
 			return nil
 		}
 	}
+}
+
+// Results calls fn with the results of the tenant's newest jobs, without their outputs, until fn returns false. There are at most
+// pageJobs of them.
+func (c *Client) Results(ctx context.Context, fn func(jobs.Result) bool) error {
+	r, _, err := c.ask(ctx, "list."+string(jobs.PoolCPU), map[string]bool{"ended": true}, pageTime)
+	if err != nil {
+		return err
+	}
+	if r.Ended == nil {
+		return jobs.Errorf(jobs.CodeInternal, "the answer about jobs that are over has none: the agents are of an earlier version")
+	}
+	for _, one := range *r.Ended {
+		if !fn(one) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // Logs is Conn.Logs for a job of the tenant.
@@ -94,7 +113,7 @@ func (c *Client) Retry(ctx context.Context, id string) error {
 	}
 	_, unsure, err := c.ask(ctx, "retry."+id, nil, 0)
 	if unsure && errors.Is(err, jobs.ErrNotFound) { // by the try whose answer was lost, or there was none
-		if _, _, ferr := c.Find(ctx, id); ferr == nil {
+		if _, ferr := c.Locate(ctx, id); ferr == nil {
 			return nil
 		}
 	}

@@ -58,11 +58,11 @@ type apiReply struct {
 	Job     string       `json:"job,omitempty"`
 	Jobs    []string     `json:"jobs,omitempty"` // of an array of submissions, in its order
 	Result  *jobs.Result `json:"result,omitempty"`
-	Queued  *jobs.Job    `json:"queued,omitempty"`
-	Waits   []string     `json:"waits_for,omitempty"`
+	Queued  *ListedJob   `json:"queued,omitempty"`
 
 	Progress json.RawMessage  `json:"progress,omitempty"` // in place of a result that is not there yet
 	Listed   *[]ListedJob     `json:"listed,omitempty"`
+	Ended    *[]jobs.Result   `json:"ended,omitempty"` // without their outputs
 	Logs     *[]jobs.LogLines `json:"logs,omitempty"`
 	Next     string           `json:"next,omitempty"` // where the next page begins; none when this is the last
 	Over     bool             `json:"over,omitempty"` // the job whose log it is
@@ -195,7 +195,7 @@ func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
 		case "result":
 			r.Result, r.Progress, err = g.result(ctx, r.Job, m.Data)
 		case "find":
-			r.Queued, r.Waits, err = g.find(ctx, from, r.Job)
+			r.Queued, err = g.find(ctx, from, r.Job)
 		case "logs":
 			err = g.logs(ctx, r.Job, m.Data, &r)
 		case "retry":
@@ -265,6 +265,9 @@ func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, 
 	if err != nil {
 		return j.ID, err
 	}
+	if err := g.c.CheckPools(ctx, j); err != nil {
+		return j.ID, err
+	}
 	return j.ID, g.c.admit(ctx, j, made)
 }
 
@@ -290,6 +293,9 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 			return nil, fmt.Errorf("job %d of the array: %w", i+1, err)
 		}
 		batch[i], ids = j, append(ids, j.ID)
+	}
+	if err := g.c.CheckPools(ctx, batch...); err != nil {
+		return nil, err
 	}
 	if err := g.c.SubmitBatch(ctx, batch); err != nil {
 		return nil, err
@@ -358,17 +364,16 @@ func readRequest(data []byte, o any) error {
 	return json.Unmarshal(data, o)
 }
 
-// find returns a job that is not over, and the parents that it waits for.
-func (g *Gateway) find(ctx context.Context, from owner, id string) (*jobs.Job, []string, error) {
-	j, err := g.c.Find(ctx, id)
+// find returns a job that is not over, and where it stands.
+func (g *Gateway) find(ctx context.Context, from owner, id string) (*ListedJob, error) {
+	l, err := g.c.Locate(ctx, id)
 	if err == nil {
-		err = from.check(j)
+		err = from.check(l.Job)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	waits, err := g.c.Missing(ctx, j)
-	return &j, waits, err
+	return &l, nil
 }
 
 func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte) error {

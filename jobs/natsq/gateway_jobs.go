@@ -29,11 +29,13 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	var o struct {
 		From  string `json:"from"`
 		Limit int    `json:"limit"`
+		Ended bool   `json:"ended"`
 	}
 	err := readRequest(data, &o)
 	at, ok := parsePlace(o.From)
 	if err != nil || !ok || o.Limit < 0 || o.Limit > pageJobs {
-		return jobs.Errorf(jobs.CodeInvalid, `a request for a list is empty or {"from": "NEXT OF THE PAGE BEFORE", "limit": N} with N up to %d`, pageJobs)
+		return jobs.Errorf(jobs.CodeInvalid, `a request for a list is empty or {"from": "NEXT OF THE PAGE BEFORE", "limit": N} with N up to %d, `+
+			`or {"ended": true, "limit": N} for the newest results`, pageJobs)
 	}
 	if p != jobs.PoolCPU && p != jobs.PoolGPU {
 		return jobs.Errorf(jobs.CodeInvalid, "pool %.100q: use %q or %q", p, jobs.PoolCPU, jobs.PoolGPU)
@@ -45,8 +47,29 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	if o.Limit == 0 {
 		o.Limit = pageJobs
 	}
+	if o.Ended {
+		prefix := ""
+		if from != "" {
+			prefix = string(from) + "--"
+		}
+		if o.Limit == 0 {
+			o.Limit = pageJobs
+		}
+		ended, began := []jobs.Result{}, time.Now()
+		err := g.c.Results(ctx, prefix, func(res jobs.Result) bool {
+			res.Output = nil
+			ended = append(ended, res)
+			return len(ended) < o.Limit && time.Since(began) < pageTime
+		})
+		r.Ended = &ended
+		return err
+	}
 	page := []ListedJob{}
 	began, size := time.Now(), 0
+	view, err := g.c.overview(ctx, p, "")
+	if err != nil {
+		return err
+	}
 	var werr error
 	err = g.c.jobsFrom(ctx, p, tenant, at, func(at place, j jobs.Job) bool {
 		if from.check(j) != nil { // it stands on the tenant's subject and says that it is another's: a worker will refuse it
@@ -65,11 +88,11 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 			r.Next = at.String()
 			return false
 		}
-		one := ListedJob{Job: j}
-		if one.Waits, werr = g.c.Missing(ctx, j); werr != nil {
+		var waits []string
+		if waits, werr = g.c.Missing(ctx, j); werr != nil {
 			return false
 		}
-		page = append(page, one)
+		page = append(page, view.describe(j, at.stream(p), at.seq, waits))
 		return true
 	})
 	if err = errors.Join(err, werr); err != nil {

@@ -158,20 +158,20 @@ func TestGatewayPages(t *testing.T) {
 	}
 	want = append(want, "child")
 	var got []string
-	if err := c.Jobs(ctx, jobs.PoolCPU, func(j jobs.Job, waits []string) bool {
+	if err := c.List(ctx, jobs.PoolCPU, func(j natsq.ListedJob) bool {
 		got = append(got, j.ID)
 		if j.Kind == "big" && len(j.Spec) != len(big) {
 			t.Errorf("job %s has a spec of %d bytes", j.ID, len(j.Spec))
 		}
-		if j.ID == "child" && strings.Join(waits, " ") != "j000 j001" {
-			t.Errorf("it waits for %q", waits)
+		if j.ID == "child" && (strings.Join(j.Waits, " ") != "j000 j001" || j.State != natsq.StateWaiting) {
+			t.Errorf("child is %s and waits for %q, want waiting for j000 j001", j.State, j.Waits)
 		}
 		return true
 	}); err != nil || strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("%q, %v", got, err)
 	}
 	n := 0
-	if err := c.Jobs(ctx, jobs.PoolCPU, func(jobs.Job, []string) bool { n++; return n < 105 }); err != nil || n != 105 {
+	if err := c.List(ctx, jobs.PoolCPU, func(natsq.ListedJob) bool { n++; return n < 105 }); err != nil || n != 105 {
 		t.Errorf("%d, %v", n, err)
 	}
 	// A job that says more than an answer holds, and ends while it is followed and watched.

@@ -3,16 +3,33 @@ package natsq
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// ListedJob is a job that is not over, and the jobs that it waits for.
+// JobState says where a job that is not over stands.
+type JobState string
+
+// The states of a job that is not over.
+const (
+	StateWaiting  JobState = "waiting"  // for other jobs
+	StateDelayed  JobState = "delayed"  // until its time
+	StateQueued   JobState = "queued"   // no worker has had it
+	StateRunning  JobState = "running"  // a worker has it
+	StateRetrying JobState = "retrying" // a worker had it, and it waits for the next attempt
+)
+
+// ListedJob is a job that is not over.
 type ListedJob struct {
 	jobs.Job
-	Waits []string `json:"waits_for,omitempty"`
+	State   JobState      `json:"state"`
+	Waits   []string      `json:"waits_for,omitempty"` // jobs that it waits for
+	Running *jobs.Running `json:"running,omitempty"`   // when a worker has it
+	Note    string        `json:"note,omitempty"`      // why it does not run, when that is known
 }
 
 // place is where a list of jobs goes on: among those that are queued, or behind them among those that wait for others, and the sequence
@@ -39,6 +56,149 @@ func parsePlace(text string) (at place, ok bool) {
 	return place{word == "waiting", seq}, err == nil && (word == "queued" || word == "waiting")
 }
 
+// overview is what is known of the jobs of a pool at one moment.
+type overview struct {
+	running map[string]jobs.Running
+	given   map[source]uint64 // the last job that each source has handed out
+	served  map[string]int
+	paused  map[string]bool
+}
+
+// overview asks the workers and the server; id limits the question about running jobs to one.
+func (c *Conn) overview(ctx context.Context, p jobs.Pool, id string) (*overview, error) {
+	running, err := c.Running(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	o := &overview{running: map[string]jobs.Running{}, given: map[source]uint64{}}
+	for _, r := range running {
+		o.running[r.JobID] = r
+	}
+	consumers, _, err := c.consumers(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	for s, i := range consumers {
+		o.given[s] = i.Delivered.Stream
+	}
+	if o.served, err = c.Served(ctx, p); err != nil {
+		return nil, err
+	}
+	o.paused, err = c.pausedKeys(ctx)
+	return o, err
+}
+
+// describe says where a job stands that was found in a stream at a sequence number; waits are the jobs that it waits for.
+func (o *overview) describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
+	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
+	r, running := o.running[j.ID]
+	switch s := sourceOf(j); {
+	case stream == waitStream || len(waits) > 0:
+		l.State = StateWaiting
+		return l
+	case stream == schedStream:
+		l.State = StateDelayed
+		return l
+	case running:
+		l.State, l.Running = StateRunning, &r
+		return l
+	case seq <= o.given[s]:
+		l.State = StateRetrying
+	}
+	switch {
+	case o.paused[pauseKey(j.Pool, "")]:
+		l.Note = fmt.Sprintf("pool %s is paused: exoswarm queue resume %s", j.Pool, j.Pool)
+	case o.paused[pauseKey(j.Pool, j.Kind)]:
+		l.Note = fmt.Sprintf("kind %s is paused: exoswarm queue resume %s --kind %s", j.Kind, j.Pool, j.Kind)
+	case o.served[j.Kind] == 0:
+		l.Note = unserved(j.Pool, j.Kind, o.served)
+	}
+	return l
+}
+
+// Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none of that id.
+func (c *Conn) Locate(ctx context.Context, id string) (ListedJob, error) {
+	j, stream, seq, err := c.find(ctx, id)
+	if err != nil {
+		return ListedJob{}, err
+	}
+	waits, err := c.Missing(ctx, j)
+	if err != nil {
+		return ListedJob{}, err
+	}
+	o, err := c.overview(ctx, j.Pool, id)
+	if err != nil {
+		return ListedJob{}, err
+	}
+	return o.describe(j, stream, seq, waits), nil
+}
+
+// List is Jobs with where each job stands.
+func (c *Conn) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) error {
+	o, err := c.overview(ctx, p, "")
+	if err != nil {
+		return err
+	}
+	var werr error
+	err = c.jobsFrom(ctx, p, "*", place{seq: 1}, func(at place, j jobs.Job) bool {
+		var waits []string
+		waits, werr = c.Missing(ctx, j)
+		return werr == nil && fn(o.describe(j, at.stream(p), at.seq, waits))
+	})
+	return errors.Join(err, werr)
+}
+
+// stream is the stream that a place is in.
+func (at place) stream(p jobs.Pool) string {
+	if at.waiting {
+		return waitStream
+	}
+	return jobStream(p)
+}
+
+// resultStep is how many sequence numbers Results looks at in one go.
+const resultStep = 256
+
+// Results calls fn with the results that are kept, newest first, until fn returns false. It reads one at a time. prefix limits
+// it to jobs whose id begins so.
+func (c *Conn) Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error {
+	var first, last uint64
+	err := c.retry(ctx, "list results", func(ctx context.Context) error {
+		s, err := c.js.Stream(ctx, resultStream)
+		if err == nil {
+			first, last = s.CachedInfo().State.FirstSeq, s.CachedInfo().State.LastSeq
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for end := last; end >= max(first, 1); {
+		from := max(end-min(end, resultStep)+1, first, 1)
+		var step []jobs.Result
+		for seq := from; seq <= end; {
+			m, err := c.nextRetry(ctx, resultStream, resultSubject("*"), seq)
+			if errors.Is(err, jobs.ErrNotFound) || err == nil && m.Seq > end {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			seq = m.Seq + 1
+			if r, err := jobs.DecodeResult(m.Data); err == nil && strings.HasPrefix(r.JobID, prefix) {
+				step = append(step, r)
+			}
+		}
+		for _, r := range slices.Backward(step) {
+			if !fn(r) {
+				return nil
+			}
+		}
+		end = from - 1
+	}
+	return nil
+}
+
 // Jobs calls fn with the jobs of a pool that are queued, running or waiting for a retry, oldest first, until fn returns
 // false; then those that wait for others, oldest first. Messages that are no jobs are left out. It reads one at a time.
 func (c *Conn) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
@@ -49,9 +209,9 @@ func (c *Conn) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) er
 func (c *Conn) jobsFrom(ctx context.Context, p jobs.Pool, tenant string, from place, fn func(at place, j jobs.Job) bool) error {
 	tail := string(p) + ".*.*." + tenant + ".*"
 	for ; ; from.seq++ {
-		stream, subject := jobStream(p), "exo.job."+tail
+		stream, subject := from.stream(p), "exo.job."+tail
 		if from.waiting {
-			stream, subject = waitStream, "exo.wait."+tail
+			subject = "exo.wait." + tail
 		}
 		var m *stored
 		err := c.retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -33,33 +34,76 @@ func (c *Conn) consumers(ctx context.Context, p jobs.Pool) (all map[source]*jets
 	return all, info, err
 }
 
-// discover finds the sources of the worker's pool. Usually each has a consumer, made by whoever submitted to it first. A job that
-// was published by hand may have none: then there are more jobs than the consumers know of, and their subjects are read.
+// foreign is what a worker knows of jobs of kinds that it does not serve.
+type foreign struct {
+	sources map[source]bool // sources that have jobs which wait
+	jobs    uint64          // jobs that belong to no consumer
+	listed  time.Time       // when the subjects of those were listed
+}
+
+// relist is how often the subjects of a pool are listed while the number of jobs without a consumer stays the same. Such jobs
+// are usually of kinds that no worker serves.
+const relist = 5 * time.Minute
+
+// discover finds the sources of the worker's pool. Usually each has a consumer, made by whoever submitted to it first. A job
+// has none when it was published by hand, or when its kind had no worker for longer than consumerIdle: then the pool has more
+// jobs than the consumers account for, and the subjects of its jobs are listed.
 func (w *Worker) discover(ctx context.Context) error {
 	all, info, err := w.c.consumers(ctx, w.Pool)
 	if err != nil {
 		return err
 	}
 	var known uint64
-	waiting := map[string]uint64{}
+	waiting, others := map[string]uint64{}, map[source]bool{}
 	for s, i := range all {
-		w.note(s, true)
 		known += i.NumPending + uint64(i.NumAckPending)
 		waiting[s.tenant] += i.NumPending
+		if w.serves(s.kind) {
+			w.note(s, true)
+		} else if i.NumPending > 0 {
+			others[s] = true
+		}
 	}
 	w.mu.Lock()
 	w.waiting = waiting
 	w.mu.Unlock()
 	if info.State.Msgs <= known {
+		w.foreign = foreign{sources: others}
 		return nil
 	}
 	for s, i := range all {
+		if !w.serves(s.kind) {
+			continue
+		}
 		if err := w.stranded(ctx, s, i); err != nil {
 			return err
 		}
 	}
-	return w.c.retry(ctx, "list the subjects of pool "+string(w.Pool), func(ctx context.Context) error {
-		s, err := w.c.js.Stream(ctx, jobStream(w.Pool))
+	n := info.State.Msgs - known
+	if n == w.foreign.jobs && time.Since(w.foreign.listed) < relist {
+		return nil
+	}
+	found, err := w.c.sourcesOf(ctx, w.Pool)
+	if err != nil {
+		return err
+	}
+	for s := range found {
+		switch {
+		case !w.serves(s.kind):
+			others[s] = true
+		case all[s] == nil:
+			w.note(s, false)
+		}
+	}
+	w.foreign = foreign{sources: others, jobs: n, listed: time.Now()}
+	return nil
+}
+
+// sourcesOf counts the jobs of a pool by source. It reads the subject of every job.
+func (c *Conn) sourcesOf(ctx context.Context, p jobs.Pool) (found map[source]uint64, err error) {
+	err = c.retry(ctx, "list the subjects of pool "+string(p), func(ctx context.Context) error {
+		found = map[source]uint64{}
+		s, err := c.js.Stream(ctx, jobStream(p))
 		if err != nil {
 			return err
 		}
@@ -67,13 +111,14 @@ func (w *Worker) discover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for subject := range subjects.State.Subjects {
-			if src, _, ok := parseSubject(subject); ok && all[src] == nil {
-				w.note(src, false)
+		for subject, n := range subjects.State.Subjects {
+			if src, _, ok := parseSubject(subject); ok {
+				found[src] += n
 			}
 		}
 		return nil
 	})
+	return found, err
 }
 
 // Stats describes the queue of a pool.
@@ -90,11 +135,31 @@ func (c *Conn) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) 
 	if info.State.Msgs > 0 {
 		st.Oldest = info.State.FirstTime
 	}
-	for s, i := range all {
+	served, err := c.Served(ctx, p)
+	if err != nil {
+		return jobs.QueueStats{}, err
+	}
+	var known uint64
+	add := func(s source, waiting uint64, i *jetstream.ConsumerInfo) {
+		known += i.NumPending + uint64(i.NumAckPending)
 		st.Sources = append(st.Sources, jobs.SourceStats{
-			Kind: s.kind, Lane: s.lane, Tenant: s.tenant, Waiting: i.NumPending, Running: i.NumAckPending, Retried: i.NumRedelivered,
-			Paused: paused[pauseKey(p, s.kind)],
+			Kind: s.kind, Lane: s.lane, Tenant: s.tenant, Waiting: waiting, Running: i.NumAckPending, Retried: i.NumRedelivered,
+			Paused: paused[pauseKey(p, s.kind)], Agents: served[s.kind],
 		})
+	}
+	for s, i := range all {
+		add(s, i.NumPending, i)
+	}
+	if info.State.Msgs > known { // of kinds without a worker, or published by hand
+		found, err := c.sourcesOf(ctx, p)
+		if err != nil {
+			return jobs.QueueStats{}, err
+		}
+		for s, n := range found {
+			if all[s] == nil {
+				add(s, n, &jetstream.ConsumerInfo{})
+			}
+		}
 	}
 	lanes := jobs.Lanes()
 	slices.SortFunc(st.Sources, func(a, b jobs.SourceStats) int {
@@ -106,8 +171,14 @@ func (c *Conn) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) 
 // Find returns a job that is queued, running, waiting for a retry or for other jobs, or delayed; jobs.ErrNotFound when there is none of that
 // id, which may be because it is over.
 func (c *Conn) Find(ctx context.Context, id string) (jobs.Job, error) {
+	j, _, _, err := c.find(ctx, id)
+	return j, err
+}
+
+// find is Find, with the stream that the job is in and its sequence number there.
+func (c *Conn) find(ctx context.Context, id string) (j jobs.Job, stream string, seq uint64, err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
-		return jobs.Job{}, err
+		return j, "", 0, err
 	}
 	places := [][2]string{{waitStream, "exo.wait.*.*.*.*." + id}, {schedStream, "exo.sched.*.*.*.*." + id}, {schedStream, "exo.due.*.*.*.*." + id}}
 	for _, p := range pools() {
@@ -119,11 +190,12 @@ func (c *Conn) Find(ctx context.Context, id string) (jobs.Job, error) {
 			continue
 		}
 		if err != nil {
-			return jobs.Job{}, err
+			return j, "", 0, err
 		}
-		return jobs.DecodeJob(m.Data)
+		j, err = jobs.DecodeJob(m.Data)
+		return j, place[0], m.Seq, err
 	}
-	return jobs.Job{}, fmt.Errorf("job %s is not queued: %w", id, jobs.ErrNotFound)
+	return j, "", 0, fmt.Errorf("job %s is not queued: %w", id, jobs.ErrNotFound)
 }
 
 // Lookup returns the result of a job that is over, without waiting; jobs.ErrNotFound when it has none.

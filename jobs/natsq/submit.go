@@ -319,6 +319,8 @@ func (c *Conn) ensure(ctx context.Context, s source) error {
 			FilterSubject: s.job("*"),
 			MaxAckPending: maxUnacked,
 			MaxWaiting:    512,
+			// A source whose kind no worker serves leaves no consumer behind. Its jobs stay, and a worker makes it again.
+			InactiveThreshold: consumerIdle,
 		})
 		return err
 	})
@@ -328,6 +330,10 @@ func (c *Conn) ensure(ctx context.Context, s source) error {
 	c.sources.Store(s, true)
 	return nil
 }
+
+// consumerIdle is how long a consumer that no worker asks is kept. The server waits for the acknowledgements that are due, too
+// (nats-server 2.12 and later), so that a long job keeps its consumer.
+const consumerIdle = time.Hour
 
 // maxUnacked is how many jobs of a source may be out or waiting for a retry. The server keeps each in memory (about 100
 // bytes); workers hold a few hundred.

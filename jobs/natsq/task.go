@@ -102,15 +102,11 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 
 // mustRun returns why a job ends without a run, or nil.
 func (w *Worker) mustRun(t *task) error {
-	_, single := w.Handlers[t.src.kind]
-	_, batch := w.Batches[t.src.kind]
 	switch {
 	case errors.Is(w.ctl.cause(t.id, t.forgiven), jobs.ErrCancelled):
 		return fmt.Errorf("job %s: %w", t.id, jobs.ErrCancelled)
 	case !t.job.Deadline.IsZero() && time.Now().After(t.job.Deadline):
 		return fmt.Errorf("job %s was not begun by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
-	case !single && !batch:
-		return jobs.Errorf(jobs.CodeInvalid, "job %s: pool %s has no kind %q", t.id, w.Pool, t.src.kind)
 	case t.attempt > 2*t.job.MaxAttempts:
 		// Drained workers give jobs back too, so a delivery alone is no failure; but so many are.
 		return jobs.Errorf(jobs.CodeInternal, "job %s was given out %d times and no worker has lived to end it", t.id, t.attempt-1)
@@ -139,6 +135,8 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	defer detach()
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })() // drain or stop of the worker
 	t.log.Info("job started")
+	w.hand.begin(t, w.Name)
+	defer w.hand.end(t.id)
 	w.Metrics.started(t)
 	output, err := protect(func() (any, error) {
 		return w.Handlers[t.src.kind](run, t.job, func(v any) { w.progress(t.id, v) })
@@ -344,6 +342,7 @@ func (w *Worker) progress(id string, v any) {
 		w.Logger.Warn("progress is not JSON", "job", id, "error", err)
 		return
 	}
+	w.hand.progress(id, data)
 	_ = w.c.nc.Publish("exo.progress."+id, data) // best effort by contract
 }
 

@@ -19,8 +19,8 @@ type WorkerOptions struct {
 	// Name identifies the worker in results and logs.
 	Name string
 	Pool jobs.Pool
-	// Handlers by kind of job, for kinds that are done one at a time. All workers of a pool do the same kinds: a job of
-	// another kind fails with jobs.CodeInvalid and becomes a dead letter, to be redriven when there is a worker for it.
+	// Handlers by kind of job, for kinds that are done one at a time. A worker takes jobs of the kinds in Handlers and
+	// Batches only. Workers of one pool may serve different kinds; a job of a kind that no worker serves stays queued.
 	Handlers map[string]jobs.Handler
 	// Batches by kind, for kinds that are done together. A kind is in one of the two maps.
 	Batches map[string]Batch
@@ -109,13 +109,15 @@ type Worker struct {
 	ctl    *control
 	limits *limiter
 	deps   *dependents
+	hand   atHand
 	wake   chan struct{}
 
 	mu      sync.Mutex
 	sources map[source]*sourceState
 	waiting map[string]uint64 // jobs by tenant, as they were counted last
 
-	strand map[source]uint64 // the first job of a source that seemed stranded at the last look; of discover alone
+	strand  map[source]uint64 // the first job of a source that seemed stranded at the last look; of discover alone
+	foreign foreign           // jobs of kinds that the worker does not serve; of discover and expireForeign alone
 
 	slots   chan struct{}
 	asking  atomic.Int32 // slots that have no job yet
@@ -185,6 +187,11 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, fmt.Errorf("join pool %s: %w", o.Pool, err)
 	}
 	ends = append(ends, func() { _ = sub.Unsubscribe() })
+	asked, err := w.answerRunning()
+	if err != nil {
+		return nil, fmt.Errorf("join pool %s: %w", o.Pool, err)
+	}
+	ends = append(ends, func() { _ = asked.Unsubscribe() })
 	if err := w.discover(ctx); err != nil {
 		return nil, err
 	}
@@ -248,7 +255,7 @@ func (w *Worker) poke() {
 // heard notes that a job was stored. The subject is exo.wake and the job's without its id.
 func (w *Worker) heard(m *nats.Msg) {
 	s, _, ok := parseSubject(m.Subject)
-	if !ok || s.pool != w.Pool {
+	if !ok || s.pool != w.Pool || !w.serves(s.kind) {
 		return
 	}
 	w.note(s, false)
@@ -314,6 +321,9 @@ func (w *Worker) lookout(ctx context.Context) {
 			found = time.Now()
 			if err := w.discover(ctx); err != nil && ctx.Err() == nil {
 				w.Logger.Warn("looking for queues", "pool", w.Pool, "error", err)
+			}
+			if err := w.expireForeign(ctx); err != nil && ctx.Err() == nil {
+				w.Logger.Warn("ending jobs that have passed their deadline", "pool", w.Pool, "error", err)
 			}
 		}
 		w.mu.Lock()

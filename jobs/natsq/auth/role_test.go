@@ -48,8 +48,8 @@ func TestSubmitter(t *testing.T) {
 	if _, err := me.Submit(ctx, job("wait", "long")); err != nil {
 		t.Fatal(err)
 	}
-	if j, waits, err := me.Find(ctx, "long"); err != nil || j.Tenant != "acme" || len(waits) > 0 {
-		t.Errorf("%+v, %v, %v", j, waits, err)
+	if j, err := me.Locate(ctx, "long"); err != nil || j.Tenant != "acme" || len(j.Waits) > 0 {
+		t.Errorf("located %+v, %v; want a job of acme that waits for none", j, err)
 	}
 	if _, err := me.Lookup(ctx, "long"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Error(err)
@@ -84,7 +84,7 @@ func TestSubmitter(t *testing.T) {
 	}
 	sees := func(c *natsq.Client, p jobs.Pool) (ids []string) {
 		t.Helper()
-		if err := c.Jobs(ctx, p, func(j jobs.Job, _ []string) bool { ids = append(ids, j.ID); return true }); err != nil {
+		if err := c.List(ctx, p, func(j natsq.ListedJob) bool { ids = append(ids, j.ID); return true }); err != nil {
 			t.Fatal(err)
 		}
 		return ids
@@ -146,11 +146,11 @@ func TestSubmitter(t *testing.T) {
 		"wait for another's":  func() error { _, err := other.Submit(ctx, after); return err },
 		"name an object":      func() error { _, err := other.Submit(ctx, object); return err },
 		"read a result":       func() error { _, err := other.Lookup(ctx, "acme--j1"); return err },
-		"find a job":          func() error { _, _, err := other.Find(ctx, "acme--long"); return err },
+		"find a job":          func() error { _, err := other.Locate(ctx, "acme--long"); return err },
 		"read a log":          func() error { return other.Logs(ctx, "acme--j1", false, func(jobs.LogLines) error { return nil }) },
 		"follow a log":        func() error { return other.Logs(ctx, "acme--listed", true, func(jobs.LogLines) error { return nil }) },
 		"retry a job":         func() error { return other.Retry(ctx, "acme--dead") },
-		"list no pool":        func() error { return other.Jobs(ctx, "acme", func(jobs.Job, []string) bool { return true }) },
+		"list no pool":        func() error { return other.List(ctx, "acme", func(natsq.ListedJob) bool { return true }) },
 		"cancel a job":        func() error { return other.Cancel(ctx, "acme--j1", false) },
 		"remove a schedule":   func() error { return other.RemoveSchedule(ctx, "acme--nightly") },
 		"pause a schedule":    func() error { return other.PauseSchedule(ctx, "acme--nightly", true) },

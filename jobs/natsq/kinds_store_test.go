@@ -1,0 +1,47 @@
+package natsq
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+)
+
+// TestExpireForeign: a queued job that has passed its deadline ends although no worker serves its kind; others of the kind stay.
+func TestExpireForeign(t *testing.T) {
+	c, _, ctx := queue(t, 0)
+	late, fine := simpleJob("late"), simpleJob("fine")
+	late.Kind, fine.Kind = "unserved", "unserved"
+	late.Deadline = time.Now().Add(50 * time.Millisecond)
+	for _, j := range []jobs.Job{late, fine} {
+		if err := c.Submit(ctx, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := c.Work(ctx, WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
+		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	time.Sleep(time.Until(late.Deadline)) // the subject of the test
+	look := &Worker{WorkerOptions: w.WorkerOptions, c: c, ctl: w.ctl, deps: w.deps, sources: map[source]*sourceState{}, strand: map[source]uint64{}}
+	if err := look.discover(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := look.expireForeign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Lookup(ctx, "late")
+	if err != nil || r.Error == nil || r.Error.Code != jobs.CodeDeadline {
+		t.Errorf("job late: %+v, %v; want failed with code deadline", r, err)
+	}
+	awaitQueued(ctx, t, c, sourceOf(fine), "fine")
+	info, err := c.js.Consumer(ctx, jobStream(jobs.PoolCPU), sourceOf(fine).consumer())
+	if err != nil || info.CachedInfo().Config.InactiveThreshold != consumerIdle {
+		t.Errorf("the consumer of an unserved kind: %v; want one that the server removes after %v", err, consumerIdle)
+	}
+}

@@ -1,0 +1,171 @@
+package natsq_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// announce keeps an agent with these kinds in the registry until the test ends.
+func announce(t *testing.T, c *natsq.Conn, name string, kinds ...string) {
+	t.Helper()
+	a, err := c.Announce(t.Context(), func() jobs.Agent {
+		return jobs.Agent{Name: name, Pool: jobs.PoolCPU, Kinds: kinds, State: "serving", Started: time.Now()}
+	}, jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := a.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestKindsApart: workers of one pool that serve different kinds take no jobs of each other, and a job of a kind that nobody
+// serves stays queued until a worker of that kind starts.
+func TestKindsApart(t *testing.T) {
+	s := start(t, server.Options{})
+	c := connect(t, s)
+	var wrong atomic.Int32
+	only := func(kind string) map[string]jobs.Handler {
+		return map[string]jobs.Handler{kind: func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
+			if j.Kind != kind {
+				wrong.Add(1)
+			}
+			return kind, nil
+		}}
+	}
+	for _, kind := range []string{"red", "blue"} {
+		work(t, connect(t, s), natsq.WorkerOptions{Name: kind, Handlers: only(kind)})
+		announce(t, c, kind, kind)
+	}
+	for i := range 20 {
+		for _, kind := range []string{"red", "blue", "green"} {
+			if err := c.Submit(t.Context(), simple(fmt.Sprint(kind, i), kind)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range 20 {
+		for _, kind := range []string{"red", "blue"} {
+			if r := await(t, c, fmt.Sprint(kind, i)); r.Status != jobs.Done || r.Worker != kind {
+				t.Errorf("job %s%d: %s by worker %q, %v; want done by %s", kind, i, r.Status, r.Worker, r.Error, kind)
+			}
+		}
+	}
+	if n := wrong.Load(); n != 0 {
+		t.Errorf("%d jobs came to a handler of another kind", n)
+	}
+	j, err := c.Locate(t.Context(), "green0")
+	if err != nil || j.State != natsq.StateQueued || !strings.Contains(j.Note, "no agent of kind green") || !strings.Contains(j.Note, "blue, red") {
+		t.Errorf("job green0 is %q with note %q, %v; want queued, and the kinds that there are", j.State, j.Note, err)
+	}
+	st, err := c.Stats(t.Context(), jobs.PoolCPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, src := range st.Sources {
+		if src.Kind == "green" && (src.Waiting != 20 || src.Agents != 0) || src.Kind == "red" && src.Agents != 1 {
+			t.Errorf("source %+v: want 20 waiting of green without an agent, and one agent of red", src)
+		}
+	}
+	work(t, connect(t, s), natsq.WorkerOptions{Name: "green", Handlers: only("green")})
+	for i := range 20 {
+		if r := await(t, c, fmt.Sprint("green", i)); r.Status != jobs.Done || r.Worker != "green" {
+			t.Errorf("job green%d: %s by %q, want done by green", i, r.Status, r.Worker)
+		}
+	}
+	n := 0
+	if err := c.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 0 {
+		t.Errorf("%d dead letters, %v; want none", n, err)
+	}
+}
+
+// TestRunningJob: a job at hand is shown with its worker, attempt, beginning and progress, alone and in the list, and is among
+// the results when it is over.
+func TestRunningJob(t *testing.T) {
+	s := start(t, server.Options{})
+	c := connect(t, s)
+	begun, release := make(chan struct{}), make(chan struct{})
+	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Concurrency: 1, Handlers: map[string]jobs.Handler{
+		"k": func(_ context.Context, _ jobs.Job, progress func(any)) (any, error) {
+			progress(map[string]int{"rows": 7})
+			close(begun)
+			<-release
+			return nil, nil
+		},
+	}})
+	announce(t, c, "w", "k")
+	for _, id := range []string{"a", "b"} {
+		if err := c.Submit(t.Context(), simple(id, "k")); err != nil {
+			t.Fatal(err)
+		}
+		if id == "a" {
+			<-begun
+		}
+	}
+	check := func(j natsq.ListedJob) {
+		t.Helper()
+		r := j.Running
+		if j.State != natsq.StateRunning || r == nil || r.Worker != "w" || r.Attempt != 1 || time.Since(r.Since) > time.Minute || string(r.Progress) != `{"rows":7}` {
+			data, _ := json.Marshal(j)
+			t.Errorf("job a is shown as %s; want running by w, attempt 1, with its progress", data)
+		}
+	}
+	j, err := c.Locate(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(j)
+	states := map[string]natsq.JobState{}
+	if err := c.List(t.Context(), jobs.PoolCPU, func(j natsq.ListedJob) bool {
+		if states[j.ID] = j.State; j.ID == "a" {
+			check(j)
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if states["a"] != natsq.StateRunning || states["b"] != natsq.StateQueued || len(states) != 2 {
+		t.Errorf("the list says %v; want a running and b queued", states)
+	}
+	close(release)
+	await(t, c, "a")
+	var ids []string
+	if err := c.Results(t.Context(), "", func(r jobs.Result) bool { ids = append(ids, r.JobID); return false }); err != nil || len(ids) != 1 {
+		t.Errorf("results: %v, %v; want the newest alone", ids, err)
+	}
+}
+
+// TestPoolGPU: a job for a pool that no agent serves is refused by the gateway at once.
+func TestPoolGPU(t *testing.T) {
+	s := start(t, server.Options{})
+	conn := connect(t, s)
+	g, err := conn.Serve(jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	c, err := natsq.ConnectClient(natsq.Options{URL: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	j := simple("g", "kernel")
+	j.Pool = jobs.PoolGPU
+	if _, err := c.Submit(t.Context(), j); err == nil || !strings.Contains(err.Error(), "no agent takes jobs of pool gpu") {
+		t.Errorf("submit to pool gpu: %v; want a refusal", err)
+	}
+}

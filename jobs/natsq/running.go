@@ -1,0 +1,149 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// runningSubject is where the workers of a pool answer which jobs they have at hand. Asking costs the server's disk nothing.
+func runningSubject(p jobs.Pool) string { return "exo.running." + string(p) }
+
+// runningWait is how long a question waits for workers that do not answer. The answer of those that do is returned.
+const runningWait = 500 * time.Millisecond
+
+// runningQuestion asks for one job, or for all when Job is empty.
+type runningQuestion struct {
+	Job string `json:"job,omitempty"`
+}
+
+// runningAnswer is what one worker has at hand. Partial reports that more did not fit into a message.
+type runningAnswer struct {
+	Worker  string         `json:"worker"`
+	Running []jobs.Running `json:"running"`
+	Partial bool           `json:"partial,omitempty"`
+}
+
+// atHand keeps the jobs that a worker runs. Its methods may be called from several goroutines.
+type atHand struct {
+	mu   sync.Mutex
+	jobs map[string]*jobs.Running
+}
+
+func (a *atHand) begin(t *task, worker string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.jobs == nil {
+		a.jobs = map[string]*jobs.Running{}
+	}
+	a.jobs[t.id] = &jobs.Running{JobID: t.id, Worker: worker, Attempt: t.attempt, Since: time.Now().UTC()}
+}
+
+func (a *atHand) end(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.jobs, id)
+}
+
+// progress keeps the last progress of a job. data is not changed afterwards.
+func (a *atHand) progress(id string, data []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.jobs[id]; r != nil {
+		r.Progress = data
+	}
+}
+
+// answer returns the jobs that a question asks for, as many as fit into a message.
+func (a *atHand) answer(worker string, q runningQuestion) runningAnswer {
+	const most = jobs.MaxMessage / 2
+	r := runningAnswer{Worker: worker, Running: []jobs.Running{}}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	size := 0
+	for id, one := range a.jobs {
+		if q.Job != "" && q.Job != id {
+			continue
+		}
+		if size += len(one.Progress) + 256; size > most {
+			r.Partial = true
+			break
+		}
+		r.Running = append(r.Running, *one)
+	}
+	return r
+}
+
+// answerRunning answers questions about the jobs at hand until the subscription ends.
+func (w *Worker) answerRunning() (*nats.Subscription, error) {
+	return w.c.nc.Subscribe(runningSubject(w.Pool), func(m *nats.Msg) {
+		var q runningQuestion
+		if len(m.Data) > 0 && json.Unmarshal(m.Data, &q) != nil {
+			return
+		}
+		data, err := json.Marshal(w.hand.answer(w.Name, q))
+		if err != nil {
+			w.Logger.Warn("answering what runs", "error", err)
+			return
+		}
+		_ = m.Respond(data) // a question without an answer is asked again by whoever needs it
+	})
+}
+
+// Running asks the workers of a pool which of its jobs they run now; id limits the question to one job. It waits for the workers
+// that are in the registry, and at most runningWait for those that do not answer. The result is ordered by id.
+func (c *Conn) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.Running, err error) {
+	what := "ask what runs in pool " + string(p)
+	agents, err := c.Agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	missing := map[string]bool{}
+	for _, a := range agents {
+		if a.Pool == p && len(a.Kinds) > 0 {
+			missing[a.Name] = true
+		}
+	}
+	data, err := json.Marshal(runningQuestion{Job: id})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	inbox := c.nc.NewInbox()
+	sub, err := c.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := c.nc.PublishRequest(runningSubject(p), inbox, data); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	wait, cancel := context.WithTimeout(ctx, runningWait)
+	defer cancel()
+	for {
+		m, err := sub.NextMsgWithContext(wait)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+		if err != nil { // no worker listens, or some do not answer
+			break
+		}
+		var r runningAnswer
+		if json.Unmarshal(m.Data, &r) == nil {
+			all = append(all, r.Running...)
+			delete(missing, r.Worker)
+		}
+		if id != "" && len(all) > 0 || len(missing) == 0 {
+			break
+		}
+	}
+	slices.SortFunc(all, func(a, b jobs.Running) int { return strings.Compare(a.JobID, b.JobID) })
+	return all, nil
+}
