@@ -624,6 +624,38 @@ func TestBombs(t *testing.T) {
 	}
 }
 
+// TestHugePages: a page of a Parquet file that exceeds the limit is refused, however it is compressed.
+func TestHugePages(t *testing.T) {
+	const rows = maxParquetPage/8 + 1
+	stamps, values := array.NewInt64Builder(memory.DefaultAllocator), array.NewFloat64Builder(memory.DefaultAllocator)
+	stamps.AppendValues(make([]int64, rows), nil)
+	values.AppendValues(make([]float64, rows), nil)
+	schema := arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64}, {Name: "value", Type: arrow.PrimitiveTypes.Float64}}, nil)
+	rec := array.NewRecordBatch(schema, []arrow.Array{stamps.NewArray(), values.NewArray()}, rows)
+	for _, codec := range []compress.Compression{compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Zstd} {
+		var out bytes.Buffer
+		w, err := pqarrow.NewFileWriter(schema, &out, parquet.NewWriterProperties(parquet.WithDictionaryDefault(false), parquet.WithDataPageSize(2*maxParquetPage),
+			parquet.WithBatchSize(rows), parquet.WithCompression(codec)), pqarrow.DefaultWriterProps())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Write(rec); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := newReader("s", tempFile(t, out.Bytes()), "parquet", ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, plenty)
+		if err == nil {
+			_, _, err = r.next()
+			_ = r.close()
+		}
+		if !isInput(err) {
+			t.Errorf("%s, a page of %d bytes: %v", codec, 8*rows, err)
+		}
+	}
+}
+
 // TestPageBombs: a page that unpacks to more than its header says is refused by the codec, not by the machine's memory.
 func TestPageBombs(t *testing.T) {
 	huge := zstded(t, make([]byte, maxParquetPage+1))

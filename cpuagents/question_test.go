@@ -92,7 +92,8 @@ func TestAskedStream(t *testing.T) {
 	}
 }
 
-// TestStreamFenced: an attempt at a stream ends when another one has written its log, also behind a question.
+// TestStreamFenced: an attempt at a stream ends when another one has written its log, also behind a question, and leaves the other all that the
+// job has on the queue, also when it is the last attempt that there is.
 func TestStreamFenced(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -120,8 +121,17 @@ func TestStreamFenced(t *testing.T) {
 	}))
 	defer source.Close()
 	job := c.job(t, "fenced", []cpuagents.SeriesSource{{Name: "s", URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}, nil)
+	job.LastAttempt = true
 	_, err := c.streamer.Handle(ctx, job, func(any) {})
 	if !errors.Is(err, jobs.ErrFenced) {
 		t.Fatal(err)
+	}
+	for _, l := range []jobs.Log{c.conn.Log("fenced", 0, jobs.In), c.conn.Log("fenced", 0, jobs.Out), c.conn.Log("fenced", 1, jobs.In)} {
+		if _, err := l.Last(ctx); err != nil {
+			t.Errorf("the attempt that lost the job has removed a log of it: %v", err)
+		}
+	}
+	if all, err := c.conn.Swarms(ctx); err != nil || len(all) != 1 || all[0].ID != "fenced" {
+		t.Errorf("the attempt that lost the job has removed its swarm: %+v, %v", all, err)
 	}
 }

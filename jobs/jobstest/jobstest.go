@@ -99,6 +99,7 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 		"log trim":        testLogTrim,
 		"lease":           testLease,
 		"lease take over": testTakeOver,
+		"lease taken":     testTaken,
 		"swarms":          testSwarms,
 		"objects":         testObjects,
 

@@ -394,6 +394,36 @@ func testTakeOver(t *testing.T, q Queue) {
 	}
 }
 
+// testTaken: a holder that is alive learns at its next renewal that another has taken its lease. Another that waits for less than the time
+// between two renewals takes it, as one does that cannot hear them. The holder's own time runs out three times as late.
+func testTaken(t *testing.T, q Queue) {
+	t.Parallel() // it waits for a renewal
+	const ttl = 9 * time.Second
+	began := time.Now()
+	old, err := q.Connect(t).Acquire(within(t), "k.0", "a", ttl, Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := q.Connect(t).Acquire(within(t), "k.0", "b", ttl/30, Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-old.Lost():
+		if took := time.Since(began); took >= ttl {
+			t.Errorf("the holder of a lease that was taken learned of it after %v, when its own time was over", took)
+		}
+	case <-within(t).Done():
+		t.Fatal("the holder of a lease that was taken still thinks that it has it")
+	}
+	if err := old.Release(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := taken.Release(within(t)); err != nil {
+		t.Errorf("the old holder gave back what was taken from it: %v", err)
+	}
+}
+
 func testSwarms(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	put := func(id string) {

@@ -275,3 +275,64 @@ func publish(ctx context.Context, t *testing.T, s *server.Server, subject string
 		t.Fatal(m, err)
 	}
 }
+
+// TestForeignJob: a job whose id is of one tenant and whose tenant is another, which only an operator can make, is the latter's alone.
+func TestForeignJob(t *testing.T) {
+	s := start(t, server.Options{})
+	conn := connect(t, s)
+	g, err := conn.Serve(jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	ask := func(subject, data string) string {
+		t.Helper()
+		m, err := nc.Request(subject, []byte(data), time.Minute)
+		if err != nil {
+			t.Fatalf("%s: %v", subject, err)
+		}
+		return string(m.Data)
+	}
+	for _, tenant := range []string{"umbrella", jobs.DefaultTenant} {
+		j := simple("acme--"+tenant, "k")
+		j.Tenant = tenant
+		if err := conn.Submit(t.Context(), j); err != nil {
+			t.Fatal(err)
+		}
+		for _, request := range []string{"find", "cancel"} {
+			if got := ask("exo.tenant.acme."+request+"."+j.ID, ""); !strings.Contains(got, `"code":"not_found"`) {
+				t.Errorf("acme asks to %s a job of %s: %s", request, tenant, got)
+			}
+		}
+		if got, err := conn.Find(t.Context(), j.ID); err != nil || got.Tenant != tenant {
+			t.Errorf("the job of %s after acme asked to cancel it: %+v, %v", tenant, got, err)
+		}
+	}
+	// A dead letter on a subject of acme's that holds a job of another tenant is not queued again at acme's word.
+	publish(t.Context(), t, s, "exo.job.cpu.k.normal.acme.acme--dead", []byte(`{"v":1,"id":"acme--dead","pool":"cpu","kind":"k","tenant":"umbrella","spec":1}`))
+	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
+	}})
+	if r := await(t, conn, "acme--dead"); r.Status != jobs.Failed {
+		t.Fatalf("a job on another tenant's subject: %+v", r)
+	}
+	letters := func() (n int) {
+		if err := conn.DeadLetters(t.Context(), jobs.DeadFilter{ID: "acme--dead"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for letters() == 0 { // it comes behind the result
+		if t.Context().Err() != nil {
+			t.Fatal("no dead letter")
+		}
+	}
+	if got := ask("exo.tenant.acme.retry.acme--dead", ""); !strings.Contains(got, `"code":"not_found"`) {
+		t.Errorf("acme asks to retry a job of umbrella: %s", got)
+	}
+}

@@ -2,8 +2,10 @@ package natsq_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -221,6 +223,30 @@ func TestHostile(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%d dead letters of %d, %d jobs left", n, len(raw), st.Jobs)
+		}
+	}
+}
+
+// TestForgedSpec: a spec in the object store that is not the one that its job names is refused, also when it is as long and as valid.
+func TestForgedSpec(t *testing.T) {
+	s := start(t, server.Options{})
+	c := connect(t, s)
+	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+		"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
+	}})
+	for id, stored := range map[string]string{"forged": `"oars" `, "longer": `"ours"  `, "shorter": `"our"`, "ours": `"ours" `} {
+		sum := sha256.Sum256([]byte(`"ours" `))
+		name := fmt.Sprintf("spec-%s-%x", id, sum)
+		if _, err := c.PutObject(t.Context(), name, strings.NewReader(stored)); err != nil {
+			t.Fatal(err)
+		}
+		publish(t.Context(), t, s, "exo.job.cpu.k.normal.default."+id, fmt.Appendf(nil, `{"v":1,"id":%q,"pool":"cpu","kind":"k","spec_ref":{"name":%q,"sha256":"%x","size":7}}`, id, name, sum))
+		r := await(t, c, id)
+		switch {
+		case id == "ours" && (r.Status != jobs.Done || string(r.Output) != `"ours"`):
+			t.Errorf("the spec that was put: %+v", r)
+		case id != "ours" && (r.Status != jobs.Failed || !strings.Contains(r.Error.Message, "is not what its reference says")):
+			t.Errorf("a %s spec: %+v", id, r)
 		}
 	}
 }
