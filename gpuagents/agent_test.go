@@ -1,0 +1,279 @@
+package gpuagents_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
+	"github.com/exoswarm/exoswarm/tiers/pagestore"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
+)
+
+// told is a queue whose agents hear of the swarms that a test tells them, in the order of the test.
+type told struct {
+	*natsq.Conn
+	changes chan jobs.SwarmChange
+}
+
+// WatchSwarms implements gpuagents.Queue.
+func (q told) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
+	for {
+		select {
+		case c := <-q.changes:
+			fn(c)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// kept is checkpoints in memory, a page store a shard, which survive the agent but not the test.
+type kept struct {
+	mu      sync.Mutex
+	disks   map[gpuagents.ShardID]*vfs.Mem
+	removed []gpuagents.ShardID
+	fail    error // of Open
+	list    error // of Shards
+}
+
+func newKept() *kept { return &kept{disks: map[gpuagents.ShardID]*vfs.Mem{}} }
+
+// Open implements gpuagents.Checkpoints.
+func (k *kept) Open(id string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fail != nil {
+		return nil, k.fail
+	}
+	at := gpuagents.ShardID{Swarm: id, Shard: shard}
+	if k.disks[at] == nil {
+		k.disks[at] = vfs.NewMem(1 << 30)
+	}
+	s, err := pagestore.Open(pagestore.Options{
+		FS: k.disks[at], Tables: tabletest.Backend{FS: k.disks[at]}, PageSize: pageSize,
+		Tiers: []pagestore.Tier{{Name: "disk", Dir: "/disk", Capacity: 64 << 20, SegmentBytes: 1 << 20, DiskReserve: -1}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %v: %w", at, err)
+	}
+	return s, nil
+}
+
+// Remove implements gpuagents.Checkpoints.
+func (k *kept) Remove(id string, shard int) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := gpuagents.ShardID{Swarm: id, Shard: shard}
+	delete(k.disks, at)
+	k.removed = append(k.removed, at)
+	return nil
+}
+
+// Shards implements gpuagents.Checkpoints.
+func (k *kept) Shards() (ids []gpuagents.ShardID, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id := range k.disks {
+		ids = append(ids, id)
+	}
+	return ids, k.list
+}
+
+func (k *kept) has(id gpuagents.ShardID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.disks[id] != nil
+}
+
+// stage is a queue on a server in this process, with agents on host devices.
+type stage struct {
+	conn  *natsq.Conn
+	queue told
+	log   *lines
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	conn, err := natsq.Connect(t.Context(), natsq.Options{InProcess: srv, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return &stage{conn: conn, queue: told{conn, make(chan jobs.SwarmChange, 8)}, log: &lines{}}
+}
+
+func openHost(t *testing.T) device.Device {
+	t.Helper()
+	d, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// agent starts an agent of the stage. It ends with the test at the latest.
+func (s *stage) agent(t *testing.T, o gpuagents.Options) *gpuagents.Agent {
+	t.Helper()
+	if o.Name == "" {
+		o.Name = "agent"
+	}
+	if o.LeaseTTL == 0 {
+		o.LeaseTTL = time.Minute // none is lost on a busy machine
+	}
+	if o.Queue == nil {
+		o.Queue = s.queue
+	}
+	o.Device, o.Logger = openHost(t), slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	a := gpuagents.Start(o)
+	t.Cleanup(func() {
+		a.Stop()
+		if err := o.Device.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// record is a swarm of small neurons whose agents are addressed, in so many shards, with logs that exist.
+func (s *stage) record(t *testing.T, id string, shards int, more string) jobs.Swarm {
+	t.Helper()
+	spec, err := swarm.Parse("test.yaml", []byte("name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\nfeatures: [a]\ncell: {kind: leaky}\npage_size: 64KiB\n"+fmt.Sprintf("shards: %d\n", shards)+more))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range shards {
+		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+			if err := s.conn.Log(id, k, d).Create(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r := jobs.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: spec.Groups(), Created: time.Now().UTC()}
+	if shards > 1 {
+		r.Shards = shards
+	}
+	return r
+}
+
+// tell has agents hear of a swarm.
+func (s *stage) tell(r jobs.Swarm) { s.queue.changes <- jobs.SwarmChange{ID: r.ID, Swarm: r} }
+
+// ask appends an entry to a shard's log and returns its answer.
+func (s *stage) ask(t *testing.T, id string, shard int, kind string, v any) jobs.Entry {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := s.conn.Log(id, shard, jobs.In).Last(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.conn.Log(id, shard, jobs.In).Append(t.Context(), last.Seq, jobs.Entry{Kind: kind, Data: data}); err != nil {
+		t.Fatal(err)
+	}
+	return s.answer(t, id, shard, last.Seq+1)
+}
+
+// answer waits for the answer to an entry.
+func (s *stage) answer(t *testing.T, id string, shard int, ref uint64) jobs.Entry {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := s.conn.Log(id, shard, jobs.Out).Read(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for {
+		e, err := r.Next(ctx)
+		if err != nil {
+			t.Fatalf("the answer to entry %d of shard %d: %v\n%s", ref, shard, err, s.log)
+		}
+		if e.Ref == ref {
+			return e
+		}
+	}
+}
+
+// lines is what agents log.
+type lines struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
+	return len(p), nil
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
+}
+
+// reset forgets what was logged.
+func (l *lines) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = nil
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !met() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, context.Cause(ctx))
+		}
+	}
+}
+
+// TestAnotherShardCount: a record with another number of shards is another swarm, also when nobody has said that the first is gone: the agent ends
+// the first and serves every shard of the second.
+func TestAnotherShardCount(t *testing.T) {
+	s := newStage(t)
+	a := s.agent(t, gpuagents.Options{})
+	tick := jobs.Tick{Version: jobs.Version, Count: 1}
+	for _, shards := range []int{1, 2, 4, 3, 1} {
+		r := s.record(t, "x", shards, "")
+		s.tell(r)
+		for k := range shards {
+			if e := s.ask(t, "x", k, jobs.EntryTick, tick); e.Kind == jobs.EntryRejected {
+				t.Fatalf("shard %d of %d: %s", k, shards, e.Data)
+			}
+		}
+		until(t, fmt.Sprintf("%d shards served", shards), func() bool { return a.Shards() == shards })
+	}
+}
