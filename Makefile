@@ -2,7 +2,7 @@
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test lint cuda bench fuzz crash nab chaos recover soak clean
+.PHONY: all build test lint cuda bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race soak clean
 
 all: lint build test
 
@@ -36,6 +36,13 @@ crash: ## the full campaigns of crashes, kills, flips and faults on the page sto
 	EXOSWARM_CRASHES=30 EXOSWARM_KILLS=1000 EXOSWARM_FLIPS=100000 EXOSWARM_FAULTS=20 EXOSWARM_BADGER_DAMAGE=1000 \
 	  go test ./tiers/pagestore -run 'Crash|Kill|Flip|Fault|BadgerDamage' -v -count=1 -timeout 2h
 
+damage: ## 10,000 damaged checkpoints of GPU agents, in one folder and over three tiers: each agent resumes or replays its log, and no state is wrong
+	go test ./cmd/gpuagent -run '^TestDamage$$' -v -count=1 -timeout 4h -args -damage.n=10000 -damage.seed=1 -damage.jobs=2
+
+SEED ?= 1
+mutate: ## 200 changes to code that guards, fences, commits and limits: at least 90 % of them make a test of their package fail
+	go run ./internal/mutate -n 200 -seed $(SEED)
+
 nab: ## scores on the labelled streams beside the repository (../shared/nab), learning on and off
 	go test -count=1 -v -run 'TestLearningFindsAnomalies' ./cuda/host
 
@@ -48,6 +55,14 @@ recover: ## 200 kill -9 of agents and NATS server under load, over four seeds, a
 	for seed in 1 2 3 4; do \
 	  go test -count=1 -v -timeout 2h -run '^TestRecovery$$' ./cmd/exoswarm -args -recover.kills=50 -recover.seed=$$seed || exit 1; \
 	done
+
+recover-cluster: ## 1,000 kill -9 and 200 SIGSTOP over ten seeds, of three NATS servers and two agents of each kind: as recover
+	for seed in 1 2 3 4 5 6 7 8 9 10; do \
+	  go test -count=1 -v -timeout 4h -run '^TestRecovery$$' ./cmd/exoswarm -args -recover.servers=3 -recover.agents=2 -recover.kills=100 -recover.stops=20 -recover.seed=$$seed || exit 1; \
+	done
+
+recover-race: ## the slice of recover that the gate runs, with commands that are built with the race detector
+	go test -count=1 -timeout 10m -run '^TestRecovery$$' ./cmd/exoswarm -args -commands.race
 
 SOAK ?= 10m
 soak: ## rate and memory of a cluster that streams for SOAK at its highest rate, 64 agents a group on the host device

@@ -11,6 +11,9 @@ func Check(m interface{ Run() int }) {
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*dnsAltNameMatcher).run"),
 		// One of BadgerDB's, of the process.
 		goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
+		// Two of BadgerDB's (4.9.6), of a database that it has refused to open because it is damaged. One that is not closed leaves others too.
+		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4.(*DB).monitorCache"),
+		goleak.IgnoreTopFunction("github.com/dgraph-io/ristretto/v2/z.(*AllocatorPool).freeupAllocators"),
 		// One of the store that speaks Google's protocol in tests, of the process.
 		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),
 		// The client's (1.55.0), after an object was put: it starts this goroutine and sets the channel that it is about to read to nil when the put has
