@@ -26,89 +26,120 @@ import (
 )
 
 var (
-	recoverKills = flag.Int("recover.kills", 3, "kill -9 of processes in TestRecovery, of the three kinds in turn")
-	recoverSeed  = flag.Uint64("recover.seed", 0, "seed of their order and moments; 0 takes one of the clock and logs it")
+	recoverKills   = flag.Int("recover.kills", 3, "kill -9 of processes in TestRecovery, of all of them in turn")
+	recoverStops   = flag.Int("recover.stops", 0, "SIGSTOP of processes in TestRecovery, spread among the kills; SIGCONT follows after up to three times the lease")
+	recoverSeed    = flag.Uint64("recover.seed", 0, "seed of their order and moments; 0 takes one of the clock and logs it")
+	recoverServers = flag.Int("recover.servers", 1, "NATS servers in TestRecovery: 1, or 3 with as many replicas")
+	recoverAgents  = flag.Int("recover.agents", 1, "agents of each kind in TestRecovery")
 )
+
+// recoverLease is the lease of a GPU agent's shards in TestRecovery.
+const recoverLease = 2 * time.Second
 
 // recovery is a cluster of real processes whose data outlives each of them.
 type recovery struct {
-	*cluster
-	t          *testing.T
-	conn       *natsq.Conn
-	port       int
-	data, root string // of the GPU agent; what the CPU agent knows as "r"
-	resumed    int    // shards that GPU agents which have ended went on with from a checkpoint
+	t                *testing.T
+	bin, url         string
+	conn             *natsq.Conn
+	nats, gpus, cpus []*member
+	data, root       string // of the first GPU agent; what CPU agents know as "r"
+	resumed          int    // shards that GPU agents which have ended went on with from a checkpoint
 }
 
-// startRecovery starts the NATS server and a connection to it that outlasts its absence; agents are the caller's to start.
-func startRecovery(ctx context.Context, t *testing.T) *recovery {
+// member is a process of the cluster that is started again with the same data.
+type member struct {
+	*process
+	kind         string
+	command      []string
+	kills, stops int
+}
+
+func (m *member) start(t *testing.T) {
 	t.Helper()
-	r := &recovery{cluster: &cluster{bin: binaries(t), natsDir: t.TempDir()}, t: t, port: fixedPort(t), data: t.TempDir(), root: t.TempDir()}
-	r.url = fmt.Sprint("nats://127.0.0.1:", r.port)
-	r.startNATS()
+	m.process, _ = startProcess(t, m.kind+" is ready", m.command[0], m.command[1:]...)
+}
+
+// startRecovery starts the NATS servers and a connection to them that outlasts their absence. Agents are the caller's to start.
+func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *recovery {
+	t.Helper()
+	r := &recovery{t: t, bin: binaries(t), data: t.TempDir(), root: t.TempDir()}
+	ports := fixedPorts(t, 2*servers)
+	var urls []string
+	for i := range servers {
+		urls = append(urls, fmt.Sprint("nats://127.0.0.1:", ports[2*i]))
+		m := &member{kind: "nats", command: []string{filepath.Join(r.bin, "exoswarm"), "nats", "--port", fmt.Sprint(ports[2*i]), "--data-dir", t.TempDir()}}
+		if servers > 1 {
+			m.command = append(m.command, "--name", fmt.Sprint("s", i), "--cluster-port", fmt.Sprint(ports[2*i+1]))
+		}
+		for k := range servers {
+			if k != i {
+				m.command = append(m.command, "--route", fmt.Sprint("127.0.0.1:", ports[2*k+1]))
+			}
+		}
+		r.nats = append(r.nats, m)
+		m.start(t)
+	}
+	r.url = strings.Join(urls, ",")
+	for i := range agents {
+		data := r.data
+		if i > 0 {
+			data = t.TempDir()
+		}
+		common := []string{"--nats", r.url, "--replicas", fmt.Sprint(servers)}
+		r.gpus = append(r.gpus, &member{kind: "gpuagent", command: append([]string{
+			filepath.Join(r.bin, "gpuagent"), "--data-dir", data, "--device", "host", "--lease-ttl", recoverLease.String(), "--log-level", "debug",
+		}, common...)})
+		r.cpus = append(r.cpus, &member{kind: "cpuagent", command: append([]string{filepath.Join(r.bin, "cpuagent"), "--root", "r=" + r.root}, common...)})
+	}
 	var err error
-	if r.conn, err = natsq.Connect(ctx, natsq.Options{URL: r.url, Name: "test", Patience: 10 * time.Minute}); err != nil {
+	if r.conn, err = natsq.Connect(ctx, natsq.Options{URL: r.url, Name: "test", Replicas: servers, Patience: 10 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.conn.Close)
 	return r
 }
 
-// fixedPort is a free port below those that systems hand out by themselves, so that nothing takes it while its server is down.
-func fixedPort(t *testing.T) int {
+// fixedPorts returns free ports below those that systems hand out by themselves, so that nothing takes one while its server is down.
+func fixedPorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	for range 1000 {
 		port := 10_000 + rand.IntN(20_000)
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
-			_ = l.Close()
-			return port
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close() // all are held until all are known
+		if ports = append(ports, port); len(ports) == n {
+			return ports
 		}
 	}
-	t.Fatal("no port is free")
-	return 0
+	t.Fatal("too few ports are free")
+	return nil
 }
 
-func (r *recovery) startNATS() {
-	r.nats, _ = startProcess(r.t, "nats is ready", filepath.Join(r.bin, "exoswarm"), "nats", "--port", fmt.Sprint(r.port), "--data-dir", r.natsDir)
-}
-
-func (r *recovery) startGPU() {
-	r.gpu, _ = startProcess(r.t, "gpuagent is ready", filepath.Join(r.bin, "gpuagent"),
-		"--nats", r.url, "--data-dir", r.data, "--device", "host", "--lease-ttl", "2s", "--log-level", "debug")
-}
-
-func (r *recovery) startCPU() {
-	r.cpu, _ = startProcess(r.t, "cpuagent is ready", filepath.Join(r.bin, "cpuagent"), "--nats", r.url, "--root", "r="+r.root)
-}
+// members returns all processes, the servers last.
+func (r *recovery) members() []*member { return slices.Concat(r.gpus, r.cpus, r.nats) }
 
 // resumedLine is what a GPU agent logs of a shard with which it goes on from a checkpoint.
 const resumedLine = "shard resumed from its checkpoint"
 
-// endGPU ends the GPU agent and reads in its log what it did with checkpoints.
-func (r *recovery) endGPU(s syscall.Signal) {
+// end ends a process, and reads in the log of a GPU agent what it did with checkpoints.
+func (r *recovery) end(m *member, s syscall.Signal) {
 	r.t.Helper()
-	r.gpu.end(r.t, s)
-	log := r.gpu.log.String()
+	m.end(r.t, s)
+	if m.kind != "gpuagent" {
+		return
+	}
+	log := m.log.String()
 	if strings.Contains(log, "checkpoint not used") {
 		r.t.Errorf("a checkpoint was refused:\n%s", log)
 	}
 	r.resumed += strings.Count(log, resumedLine)
 }
 
-// kind is one of the processes that are killed.
-type kind struct {
-	name  string
-	end   func(syscall.Signal)
-	start func()
-	kills int
-}
-
-func (r *recovery) kinds() []*kind {
-	return []*kind{
-		{name: "gpuagent", end: r.endGPU, start: r.startGPU},
-		{name: "cpuagent", end: func(s syscall.Signal) { r.cpu.end(r.t, s) }, start: r.startCPU},
-		{name: "nats", end: func(s syscall.Signal) { r.nats.end(r.t, s) }, start: r.startNATS},
-	}
+// logged reports whether a GPU agent that runs has logged a text.
+func (r *recovery) logged(text string) bool {
+	return slices.ContainsFunc(r.gpus, func(m *member) bool { return strings.Contains(m.log.String(), text) })
 }
 
 // tally is how the lines that came differ from those that were due.
@@ -196,9 +227,9 @@ func (l *load) run(ctx context.Context, over <-chan struct{}) error {
 	}
 }
 
-// TestRecovery kills GPU agent, CPU agent and NATS server with kill -9 at random moments, while a stream job goes from files to files and a swarm
-// whose agents are addressed answers, round after round. Every line of every output, and every answer, is that of an undisturbed run: none is
-// lost, none is there twice. The slice that runs with all tests kills each once; make recover is the campaign.
+// TestRecovery kills GPU agents, CPU agents and NATS servers with kill -9, and stops and continues them, at random moments, while a stream job goes from
+// files to files and a swarm whose agents are addressed answers, round after round. Every line of every output, and every answer, is that of an undisturbed
+// run: none is lost, none is there twice. The slice that runs with all tests kills each once; make recover and make recover-cluster are the campaigns.
 func TestRecovery(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
@@ -208,11 +239,12 @@ func TestRecovery(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", seed)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Duration(*recoverKills)*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Duration(*recoverKills+*recoverStops)*time.Minute)
 	defer cancel()
-	r := startRecovery(ctx, t)
-	r.startGPU()
-	r.startCPU()
+	r := startRecovery(ctx, t, *recoverServers, *recoverAgents)
+	for _, m := range slices.Concat(r.gpus, r.cpus) {
+		m.start(t)
+	}
 	loads := []*load{r.stream(), r.addressed(newSimulated(t, 600))}
 	for _, l := range loads { // each remembers its first round as the undisturbed one
 		if err := l.run(ctx, closed()); err != nil {
@@ -227,25 +259,20 @@ func TestRecovery(t *testing.T) {
 	for _, l := range loads {
 		running.Go(func() { failed <- l.run(ctx, over) })
 	}
-	kinds := r.kinds()
-	r.kill(ctx, kinds, loads, failed, rand.New(rand.NewPCG(seed, 1)))
+	r.disturb(ctx, loads, failed, rand.New(rand.NewPCG(seed, 1)))
 	close(over)
 	for range loads {
 		if err := <-failed; err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, k := range kinds { // the server last
-		k.end(syscall.SIGTERM)
-	}
-	for _, p := range []*process{r.gpu, r.cpu, r.nats} {
-		if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-			t.Errorf("%s: exit code %d\n%s", p.cmd.Path, code, p.log)
-		}
-	}
 	line := fmt.Sprintf("seed %d", seed)
-	for _, k := range kinds {
-		line += fmt.Sprintf("  %s killed %d", k.name, k.kills)
+	for _, m := range r.members() {
+		r.end(m, syscall.SIGTERM)
+		if code := m.cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("%s: exit code %d\n%s", m.cmd.Path, code, m.log)
+		}
+		line += fmt.Sprintf("  %s killed %d stopped %d", m.kind, m.kills, m.stops)
 	}
 	line += fmt.Sprintf("  resumed from checkpoints %d", r.resumed)
 	for _, l := range loads {
@@ -261,28 +288,42 @@ func closed() <-chan struct{} {
 	return c
 }
 
-// kill kills processes until there were as many as asked for and one has gone on from a checkpoint. Of four kills, three come when the loads have moved on
-// since the one before, at a random moment then; the fourth comes at once, into whatever is going on.
-func (r *recovery) kill(ctx context.Context, kinds []*kind, loads []*load, failed <-chan error, random *rand.Rand) {
+// disturb kills and stops processes until there were as many of both as asked for and one has gone on from a checkpoint. Of four times, three come when the
+// loads have moved on since the one before, at a random moment then; the fourth comes at once, into whatever is going on.
+func (r *recovery) disturb(ctx context.Context, loads []*load, failed <-chan error, random *rand.Rand) {
+	members := r.members()
+	most := *recoverKills + *recoverStops
+	stops := make([]bool, most) // which of them are
+	for i := range *recoverStops {
+		stops[i] = true
+	}
+	random.Shuffle(most, func(i, k int) { stops[i], stops[k] = stops[k], stops[i] })
 	for n := 0; ; n++ {
-		if n%len(kinds) == 0 {
-			random.Shuffle(len(kinds), func(i, k int) { kinds[i], kinds[k] = kinds[k], kinds[i] })
+		if n%len(members) == 0 {
+			random.Shuffle(len(members), func(i, k int) { members[i], members[k] = members[k], members[i] })
 		}
-		k := kinds[n%len(kinds)]
-		if n == 0 || n >= *recoverKills || random.IntN(4) > 0 {
+		m := members[n%len(members)]
+		if n == 0 || n >= most || random.IntN(4) > 0 {
 			// A kill behind a checkpoint is the harder one.
-			r.moved(ctx, k.name == "gpuagent", loads, failed)
+			r.moved(ctx, m.kind == "gpuagent" && len(r.gpus) == 1, loads, failed)
 		}
-		if n >= *recoverKills && (r.resumed > 0 || strings.Contains(r.gpu.log.String(), resumedLine)) {
+		if n >= most && (r.resumed > 0 || r.logged(resumedLine)) {
 			return
 		}
 		time.Sleep(time.Duration(random.Int64N(int64(700 * time.Millisecond)))) // the moment of the kill, not a wait for anything
-		k.end(syscall.SIGKILL)
-		k.kills++
+		if n < most && stops[n] {
+			m.stops++
+			_ = m.cmd.Process.Signal(syscall.SIGSTOP)
+			time.Sleep(time.Duration(random.Int64N(int64(3 * recoverLease)))) // how long it stands still
+			_ = m.cmd.Process.Signal(syscall.SIGCONT)
+			continue
+		}
+		r.end(m, syscall.SIGKILL)
+		m.kills++
 		if random.IntN(2) == 0 {
 			time.Sleep(time.Duration(random.Int64N(int64(time.Second)))) // how long it is gone
 		}
-		k.start()
+		m.start(r.t)
 	}
 }
 
@@ -294,7 +335,7 @@ func (r *recovery) moved(ctx context.Context, stored bool, loads []*load, failed
 		since = append(since, l.count())
 	}
 	for {
-		waiting := stored && !strings.Contains(r.gpu.log.String(), "checkpoint stored")
+		waiting := stored && !r.logged("checkpoint stored")
 		for i, l := range loads {
 			waiting = waiting || l.count() == since[i]
 		}
@@ -340,20 +381,21 @@ func TestRecoveryControl(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	r := startRecovery(ctx, t)
+	r := startRecovery(ctx, t, 1, 1)
+	gpu := r.gpus[0]
 	sim := newSimulated(t, 240)
 	third := len(sim.entries) / 3
 	// serve has a process of its own answer so many more entries.
 	serve := func(id string, from, n int) (got []string) {
 		t.Helper()
-		r.startGPU()
+		gpu.start(t)
 		if err := sim.append(ctx, r.conn, id, from, n); err != nil {
 			t.Fatal(err)
 		}
 		if err := answers(ctx, r.conn, id, from, n, func(e jobs.Entry) { got = append(got, answerLine(e)) }); err != nil {
 			t.Fatal(err)
 		}
-		r.gpu.end(t, syscall.SIGTERM) // leaves a checkpoint behind the last entry
+		gpu.end(t, syscall.SIGTERM) // leaves a checkpoint behind the last entry
 		return got
 	}
 	var undisturbed []string
@@ -371,8 +413,8 @@ func TestRecoveryControl(t *testing.T) {
 			r.note(id, before)
 		}
 		got = append(got, serve(id, 2*third, third)...)
-		if !strings.Contains(r.gpu.log.String(), resumedLine) {
-			t.Fatalf("%s was not resumed:\n%s", id, r.gpu.log)
+		if !strings.Contains(gpu.log.String(), resumedLine) {
+			t.Fatalf("%s was not resumed:\n%s", id, gpu.log)
 		}
 		switch c := compare(undisturbed, got); {
 		case id == "undisturbed":

@@ -42,9 +42,10 @@ func TestSoak(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), *soakFor+10*time.Minute)
 	defer cancel()
-	r := startRecovery(ctx, t)
-	r.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(r.bin, "gpuagent"), "--nats", r.url, "--data-dir", r.data, "--device", "host")
-	r.startCPU()
+	r := startRecovery(ctx, t, 1, 1)
+	r.gpus[0].command = []string{filepath.Join(r.bin, "gpuagent"), "--nats", r.url, "--data-dir", r.data, "--device", "host"}
+	r.gpus[0].start(t)
+	r.cpus[0].start(t)
 	const files, rows = 32, 8000
 	r.inputs(files, rows)
 	spec := specJSON(t, "name: soak\nagents_per_group: 64\n")
@@ -80,7 +81,7 @@ func TestSoak(t *testing.T) {
 			}
 		})
 	}
-	all := []*process{r.nats, r.gpu, r.cpu}
+	all := []*process{r.nats[0].process, r.gpus[0].process, r.cpus[0].process}
 	samples := sample(t, all, &decided, failed)
 	close(over)
 	for range *soakJobs {
@@ -93,7 +94,7 @@ func TestSoak(t *testing.T) {
 			t.Errorf("%d lines of %d rows: %v", len(got), files*rows, err)
 		}
 	}
-	for _, p := range []*process{r.gpu, r.cpu, r.nats} {
+	for _, p := range []*process{all[1], all[2], all[0]} {
 		p.end(t, syscall.SIGTERM)
 	}
 	reportSoak(t, samples, all, done.Load())

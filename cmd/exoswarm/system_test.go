@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	osexec "os/exec"
@@ -18,16 +19,28 @@ import (
 	"time"
 )
 
-// built is the folder of the commands, in which they are linked once a test run: linking them takes ten seconds and more of two cores.
+var (
+	commandsDir  = flag.String("commands", "", "folder with exoswarm, gpuagent and cpuagent, which tests of processes then do not build")
+	commandsRace = flag.Bool("commands.race", false, "build the commands with the race detector; a report of it fails the test")
+)
+
+// built returns the folder of the commands, in which they are linked once a test run: linking them takes ten seconds and more of two cores.
 var built = sync.OnceValues(func() (string, error) {
+	if *commandsDir != "" {
+		return filepath.Abs(*commandsDir)
+	}
 	dir, err := os.MkdirTemp("", "exoswarm-commands-")
 	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	cmd := osexec.CommandContext(ctx, "go", "build", "-o", dir, "../exoswarm", "../gpuagent", "../cpuagent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	args, cgo := []string{"build", "-o", dir}, "CGO_ENABLED=0"
+	if *commandsRace {
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+	}
+	cmd := osexec.CommandContext(ctx, "go", append(args, "../exoswarm", "../gpuagent", "../cpuagent")...)
+	cmd.Env = append(os.Environ(), cgo)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -52,7 +65,7 @@ type tidied struct{ m *testing.M }
 
 func (t tidied) Run() int {
 	code := t.m.Run()
-	if wantsBuilt.Load() {
+	if wantsBuilt.Load() && *commandsDir == "" {
 		if dir, _ := built(); dir != "" {
 			_ = os.RemoveAll(dir)
 		}
@@ -133,6 +146,9 @@ func (p *process) end(t *testing.T, s syscall.Signal) {
 	case <-time.After(2 * time.Minute):
 		_ = p.cmd.Process.Kill()
 		t.Errorf("%s did not end by %v", p.cmd.Path, s)
+	}
+	if log := p.log.String(); strings.Contains(log, "WARNING: DATA RACE") {
+		t.Errorf("%s: the race detector reports:\n%s", p.cmd.Path, log)
 	}
 }
 
