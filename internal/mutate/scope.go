@@ -20,14 +20,13 @@ var scope = []area{
 // files are those of a package that guard, fence, commit or limit; all files of a package that is not named here.
 var files = map[string][]string{
 	"jobs/natsq": {
-		"account.go", "cancel.go", "dead.go", "gateway_tenant.go", "gateway_jobs.go", "gateway.go", "grants.go", "intake.go", "lease.go", "limits.go", "log.go", "login.go", "message.go",
-		"objects.go", "refusal.go", "result.go", "retire.go", "submit.go", "swarms.go", "task.go", "tenant.go",
+		"account.go", "cancel.go", "dead.go", "gateway.go", "gateway_tenant.go", "lease.go", "limits.go", "log.go", "login.go", "message.go", "refusal.go", "result.go", "submit.go", "swarms.go",
+		"task.go", "tenant.go",
 	},
-	"gpuagents": {"agent.go", "budget.go", "checkpoint.go", "keeping.go", "memory.go", "sizing.go", "room.go", "shard.go", "snapshot.go", "writer.go"},
-	"cpuagents": {
-		"arrow.go", "column.go", "compact.go", "directory.go", "feed.go", "files.go", "http.go", "journal.go", "object.go", "pack.go", "parquet.go", "push.go", "remote.go", "sink.go",
-		"source.go", "sql.go", "stream.go", "streamer.go", "subject.go",
-	},
+	"jobs/natsq/auth": {"account.go", "role.go", "user.go", "init.go"},
+	"gpuagents":       {"agent.go", "budget.go", "checkpoint.go", "keeping.go", "room.go", "shard.go", "writer.go"},
+	"cpuagents":       {"arrow.go", "compact.go", "files.go", "journal.go", "pack.go", "parquet.go", "sink.go", "source.go", "stream.go", "streamer.go"},
+	"tiers/pagestore": {"batch.go", "commit.go", "page.go", "store.go", "options.go"},
 }
 
 func areaOf(name string) (area, error) {

@@ -97,6 +97,9 @@ func (x *finder) block(n ast.Node) {
 			x.returned(n)
 		case *ast.CallExpr:
 			x.call(n)
+			if f, ok := n.Fun.(*ast.Ident); ok && f.Name == "make" {
+				return false // capacities
+			}
 		case *ast.GenDecl:
 			return n.Tok != token.CONST && n.Tok != token.TYPE
 		case *ast.ArrayType, *ast.StructType, *ast.InterfaceType:

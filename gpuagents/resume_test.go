@@ -1,0 +1,358 @@
+package gpuagents_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/tiers"
+)
+
+// observe appends an observation of some agents and waits for the decision.
+func (s *stage) observe(t *testing.T, id string, n int) {
+	t.Helper()
+	o := &batch.AgentObservations{Width: 1}
+	for a := range 64 {
+		if (a+n)%3 > 0 {
+			o.Agent = append(o.Agent, uint32(a))
+			o.Features = append(o.Features, float32(a%7)/5+float32(n)/10)
+		}
+	}
+	data, err := o.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := s.conn.Log(id, 0, jobs.In)
+	last, err := in.Last(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Append(t.Context(), last.Seq, jobs.Entry{Kind: jobs.EntryObserve, Data: data}); err != nil {
+		t.Fatal(err)
+	}
+	if e := s.answer(t, id, 0, last.Seq+1); e.Kind != jobs.EntryDecide {
+		t.Fatalf("the answer to an observation is %s: %s", e.Kind, e.Data)
+	}
+}
+
+// everybody asks for the state of all agents.
+func (s *stage) everybody(t *testing.T, id string) string {
+	t.Helper()
+	q := jobs.Query{Version: jobs.Version}
+	for a := range uint32(64) {
+		q.Agents = append(q.Agents, a)
+	}
+	e := s.ask(t, id, 0, jobs.EntryQuery, q)
+	if e.Kind != jobs.EntryState {
+		t.Fatalf("the answer to a question is %s: %s", e.Kind, e.Data)
+	}
+	return string(e.Data)
+}
+
+// logged waits until agents have logged a text since the last reset.
+func (s *stage) logged(t *testing.T, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for !strings.Contains(s.log.String(), text) {
+		select {
+		case <-time.After(2 * time.Millisecond): // between two looks
+		case <-ctx.Done():
+			t.Fatalf("not logged: %s\n%s", text, s.log)
+		}
+	}
+}
+
+// note changes what stands beside the pages of a checkpoint that no agent has open, and returns it as it was.
+func (k *kept) note(t *testing.T, id string, change func(note map[string]any) []byte) map[string]any {
+	t.Helper()
+	st, err := k.Open(id, 0, 64<<10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	var note map[string]any
+	if err := json.Unmarshal(st.Note(), &note); err != nil {
+		t.Fatalf("note %q: %v", st.Note(), err)
+	}
+	if change != nil {
+		if _, err := st.Commit(t.Context(), change(note)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return note
+}
+
+func set(field string, v any) func(map[string]any) []byte {
+	return func(note map[string]any) []byte {
+		note[field] = v
+		data, err := json.Marshal(note)
+		if err != nil {
+			panic(err)
+		}
+		return data
+	}
+}
+
+const resumed = "shard resumed from its checkpoint"
+
+// TestResume: an agent goes on from what one before it has kept when that belongs to the log, the spec and the program, and from the log when it does not.
+// In both cases the agents are as in a swarm whose agent was never stopped.
+func TestResume(t *testing.T) {
+	const before = 5
+	for i, c := range []struct {
+		name   string
+		harm   func(t *testing.T, k *kept, id string)
+		record func(r *jobs.Swarm)
+		log    string
+	}{
+		{name: "whole", log: resumed + `" swarm=ID entry=5 answered=5 last=5`},
+		{name: "another version", log: "it is of version 2, this program writes 1", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("v", 2)) }},
+		{name: "another meaning", log: "it is of another spec", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("state", "other")) }},
+		{name: "another log", log: "it is of another log of the same name", harm: func(t *testing.T, k *kept, id string) {
+			k.note(t, id, set("digest", strings.Repeat("0", 64)))
+		}},
+		{name: "another entry", log: "it is of another log of the same name", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 3)) }},
+		{name: "no entry", log: "it is of log entry 0", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 0)) }},
+		{name: "ahead of the answers", log: "it is of log entry 6; the log has 5, and answers to 5", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 6)) }},
+		{name: "no note", log: "its position is not JSON", harm: func(t *testing.T, k *kept, id string) {
+			k.note(t, id, func(map[string]any) []byte { return []byte("{") })
+		}},
+		{name: "gone", log: "serving shard", harm: func(_ *testing.T, k *kept, id string) { _ = k.Remove(id, 0) }},
+		{name: "locked", log: "give every agent a data folder of its own", harm: func(_ *testing.T, k *kept, _ string) {
+			k.fail = fmt.Errorf("it is open: %w", tiers.ErrLocked)
+		}},
+		{name: "not to be opened", log: "checkpoint not used", harm: func(_ *testing.T, k *kept, _ string) { k.fail = errors.New("a disk") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, k, id, twin := newStage(t), newKept(), fmt.Sprint("x", i), fmt.Sprint("twin", i)
+			all := gpuagents.Options{Checkpoints: k}
+			a := s.agent(t, all)
+			r := s.record(t, id, 1, "checkpoint: {interval: 1h, entries: 1000}\n")
+			s.tell(r)
+			for n := range before {
+				s.observe(t, id, n)
+			}
+			a.Stop() // which keeps what was applied
+			if got := k.note(t, id, nil); got["entry"] != float64(before) {
+				t.Fatalf("the agent that stopped kept entry %v", got["entry"])
+			}
+			if c.harm != nil {
+				c.harm(t, k, id)
+			}
+			s.log.reset()
+			a = s.agent(t, all)
+			s.tell(r)
+			s.tell(s.record(t, twin, 1, ""))
+			s.logged(t, strings.ReplaceAll(c.log, "ID", id))
+			for n := range before {
+				s.observe(t, twin, n)
+			}
+			if got, want := s.everybody(t, id), s.everybody(t, twin); got != want {
+				t.Error("the agents are not those of a swarm that was not disturbed")
+			}
+			s.observe(t, id, before)
+			s.observe(t, twin, before)
+			if got, want := s.everybody(t, id), s.everybody(t, twin); got != want {
+				t.Error("after an observation the agents are not those of a swarm that was not disturbed")
+			}
+			if strings.Contains(s.log.String(), resumed) != (c.name == "whole") {
+				t.Errorf("resumed or not:\n%s", s.log)
+			}
+			a.Stop()
+			if c.name == "locked" || c.name == "not to be opened" {
+				return
+			}
+			if got := k.note(t, id, nil); got["entry"] != float64(before+3) {
+				t.Errorf("the second agent kept entry %v", got["entry"])
+			}
+		})
+	}
+}
+
+// TestTrimmedLog: a checkpoint of before the entry at which the log now begins is not used, and one at that entry is.
+func TestTrimmedLog(t *testing.T) {
+	for base, used := range map[uint64]bool{2: true, 3: true, 4: false} {
+		t.Run(fmt.Sprint(base), func(t *testing.T) {
+			s, k := newStage(t), newKept()
+			a := s.agent(t, gpuagents.Options{Checkpoints: k})
+			r := s.record(t, "x", 1, "checkpoint: {interval: 1h, entries: 1000}\n")
+			s.tell(r)
+			for n := range 3 {
+				s.observe(t, "x", n)
+			}
+			a.Stop()
+			r.Base = &jobs.SwarmBase{SnapshotRef: jobs.SnapshotRef{Name: "none", SHA256: strings.Repeat("0", 64)}, Entry: base}
+			s.log.reset()
+			s.agent(t, gpuagents.Options{Checkpoints: k})
+			s.tell(r)
+			if used {
+				s.logged(t, resumed)
+			} else {
+				s.logged(t, fmt.Sprintf("it is of log entry 3, and the log was trimmed to %d", base))
+			}
+		})
+	}
+}
+
+// watched is checkpoints whose commits a test sees before they happen.
+type watched struct {
+	*kept
+	commit func(note []byte)
+}
+
+// Open implements gpuagents.Checkpoints.
+func (w watched) Open(id string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
+	s, err := w.kept.Open(id, shard, pageSize, pages)
+	if err != nil {
+		return nil, err
+	}
+	return watchedStore{s, w.commit}, nil
+}
+
+type watchedStore struct {
+	gpuagents.PageStore
+	commit func(note []byte)
+}
+
+// Commit implements tiers.Store.
+func (s watchedStore) Commit(ctx context.Context, note []byte) (uint64, error) {
+	s.commit(note)
+	return s.PageStore.Commit(ctx, note)
+}
+
+// TestCheckpointsAreBehindAnswers: a checkpoint is stored after as many entries as the spec says, never ahead of the answers in the log, and not again
+// where nothing was applied since.
+func TestCheckpointsAreBehindAnswers(t *testing.T) {
+	s, k := newStage(t), newKept()
+	var commits atomic.Int32
+	w := watched{k, func(note []byte) {
+		var p struct{ Entry uint64 }
+		if err := json.Unmarshal(note, &p); err != nil {
+			t.Errorf("note %q: %v", note, err)
+		}
+		commits.Add(1)
+		if last, err := s.conn.Log("x", 0, jobs.Out).Last(context.Background()); err != nil || last.Ref < p.Entry {
+			t.Errorf("a checkpoint at entry %d, and answers to %d: %v", p.Entry, last.Ref, err)
+		}
+	}}
+	a := s.agent(t, gpuagents.Options{Checkpoints: w})
+	s.tell(s.record(t, "x", 1, "checkpoint: {interval: 1h, entries: 4}\n"))
+	for n := range 3 {
+		s.observe(t, "x", n)
+	}
+	if n := commits.Load(); n != 0 {
+		t.Errorf("%d checkpoints after 3 of 4 entries", n)
+	}
+	s.observe(t, "x", 3)
+	until(t, "a checkpoint after 4 entries", func() bool { return commits.Load() == 1 })
+	s.logged(t, "checkpoint stored")
+	a.Stop()
+	if n := commits.Load(); n != 1 {
+		t.Errorf("%d checkpoints of 4 entries", n)
+	}
+	if got := k.note(t, "x", nil); got["entry"] != 4.0 {
+		t.Errorf("entry %v", got["entry"])
+	}
+}
+
+// TestEnd: a shard whose log ends has the end as its last answer, is served no more, and its checkpoint is there until the swarm is gone.
+func TestEnd(t *testing.T) {
+	s, k := newStage(t), newKept()
+	id := gpuagents.ShardID{Swarm: "x"}
+	a := s.agent(t, gpuagents.Options{Checkpoints: k})
+	s.tell(s.record(t, "x", 1, ""))
+	s.observe(t, "x", 0)
+	if e := s.ask(t, "x", 0, jobs.EntryEnd, jobs.EndOfInput{}); e.Kind != jobs.EntryEnd || e.Ref != 2 {
+		t.Fatalf("the answer to the end is %+v", e)
+	}
+	s.logged(t, "shard finished")
+	until(t, "no shard is served", func() bool { return a.Shards() == 0 })
+	if !k.has(id) {
+		t.Error("the checkpoint is gone before the swarm")
+	}
+	s.queue.changes <- jobs.SwarmChange{ID: "x", Gone: true}
+	until(t, "the checkpoint is removed", func() bool { return !k.has(id) })
+}
+
+// TestGone: the checkpoint of a swarm that is deleted while it is served goes with it, and that of one that was deleted while no agent looked goes when
+// an agent starts. One whose swarm is there stays.
+func TestGone(t *testing.T) {
+	s, k := newStage(t), newKept()
+	a := s.agent(t, gpuagents.Options{Checkpoints: k})
+	for _, id := range []string{"x", "y", "z"} {
+		s.tell(s.record(t, id, 1, ""))
+		s.observe(t, id, 0)
+	}
+	s.queue.changes <- jobs.SwarmChange{ID: "x", Gone: true}
+	s.queue.changes <- jobs.SwarmChange{ID: "never", Gone: true}
+	until(t, "the checkpoint is removed", func() bool { return !k.has(gpuagents.ShardID{Swarm: "x"}) })
+	until(t, "two are served", func() bool { return a.Shards() == 2 })
+	a.Stop()
+	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		if err := s.conn.Log("y", 0, d).Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.list = errors.New("a tier that cannot be listed")
+	a = s.agent(t, gpuagents.Options{Checkpoints: k})
+	until(t, "the checkpoint is swept", func() bool { return !k.has(gpuagents.ShardID{Swarm: "y"}) })
+	s.logged(t, "a tier that cannot be listed")
+	a.Stop()
+	if !k.has(gpuagents.ShardID{Swarm: "z"}) {
+		t.Error("the checkpoint of a swarm that is there is gone")
+	}
+}
+
+// TestRefusedSwarms: a swarm that an agent must not or cannot run is answered with the reason at its first entry, once.
+func TestRefusedSwarms(t *testing.T) {
+	s := newStage(t)
+	custom := s.record(t, "custom", 1, "")
+	spec := strings.Replace(string(custom.Spec), `"kind":"leaky"`, `"kind":"custom"`, 1)
+	custom.Spec = json.RawMessage(spec)
+	broken := s.record(t, "broken", 1, "")
+	broken.Spec = json.RawMessage(`{"agents":-1}`)
+	for range 2 {
+		a := s.agent(t, gpuagents.Options{})
+		for _, r := range []jobs.Swarm{custom, broken} {
+			s.tell(r)
+			if e := s.answer(t, r.ID, 0, 1); e.Kind != jobs.EntryRejected || e.Seq != 1 {
+				t.Errorf("%s: %+v", r.ID, e)
+			}
+			if last, err := s.conn.Log(r.ID, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != 1 {
+				t.Errorf("%s: answer %d, %v", r.ID, last.Seq, err)
+			}
+		}
+		a.Stop()
+	}
+}
+
+// TestStolenLease: an agent whose lease another takes serves the shard no more, and goes on where the other has left it when that gives the lease back.
+func TestStolenLease(t *testing.T) {
+	s := newStage(t)
+	a := s.agent(t, gpuagents.Options{LeaseTTL: 2 * time.Second})
+	s.tell(s.record(t, "x", 1, ""))
+	s.observe(t, "x", 0)
+	l, err := s.conn.Acquire(t.Context(), jobs.LeaseKey("x", 0), "thief", 100*time.Millisecond, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.logged(t, "shard lost to another agent")
+	until(t, "no shard is served", func() bool { return a.Shards() == 0 })
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.observe(t, "x", 1)
+	if a.Shards() != 1 {
+		t.Errorf("%d shards are served", a.Shards())
+	}
+}
