@@ -22,6 +22,8 @@ const (
 	maxArrowMetadata = 4 << 20
 	maxArrowBody     = 64 << 20
 	maxArrowUnpacked = 256 << 20
+	// maxArrowWindow bounds the window of a packed buffer. Writers pack with level 1, whose windows are below 1 MiB.
+	maxArrowWindow = 8 << 20
 )
 
 // The tables of Arrow's Message.fbs and Schema.fbs, format version 1.5, that a source of flat columns is made of.
@@ -63,7 +65,9 @@ type arrowReader struct {
 	name   string
 	src    io.ReadCloser
 	spec   ColumnSpec
-	kind   byte // header type that the next message must have: a schema, then record batches
+	hold   *hold
+	held   int64 // of the last message, in hold
+	kind   byte  // header type that the next message must have: a schema, then record batches
 	msg    *ipc.Message
 	ipc    *ipc.Reader
 	at     []int
@@ -72,8 +76,8 @@ type arrowReader struct {
 }
 
 // newArrowReader reads the schema. The reader owns src from here on, also when an error is returned.
-func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec) (_ rowReader, err error) {
-	r := &arrowReader{name: name, src: src, spec: spec, kind: 1}
+func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *hold) (_ rowReader, err error) {
+	r := &arrowReader{name: name, src: src, spec: spec, kind: 1, hold: h}
 	defer func() {
 		if err != nil {
 			_ = r.close()
@@ -87,6 +91,9 @@ func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec) (_ rowReade
 
 func (r *arrowReader) open() (err error) {
 	defer damaged(r.name, &err)
+	if err := r.hold.grow(blockBytes(len(r.spec.Features))); err != nil {
+		return err
+	}
 	if r.ipc, err = ipc.NewReaderFromMessageReader(r); err != nil {
 		return fmt.Errorf("no Arrow schema: %w", err)
 	}
@@ -142,6 +149,8 @@ func (r *arrowReader) Message() (*ipc.Message, error) {
 		r.msg.Release()
 		r.msg = nil
 	}
+	r.hold.shrink(r.held) // the library has let go of the record batch before it asks for the next
+	r.held = 0
 	meta, body, err := r.message()
 	if err != nil {
 		return nil, err
@@ -176,6 +185,13 @@ func (r *arrowReader) message() (meta, body []byte, err error) {
 	if n < 8 || n > maxArrowMetadata {
 		return nil, nil, inputError("%s: an Arrow message has metadata of %d bytes; 8 to %d are allowed", r.name, n, maxArrowMetadata)
 	}
+	// What the library makes of the metadata stays: of a schema for good, of a record batch as long as that.
+	if err := r.take(arrowTables * n); err != nil {
+		return nil, nil, err
+	}
+	if first {
+		r.held = 0
+	}
 	meta = make([]byte, n)
 	if _, err := io.ReadFull(r.src, meta); err != nil {
 		return nil, nil, r.short(err)
@@ -195,15 +211,36 @@ func (r *arrowReader) message() (meta, body []byte, err error) {
 	if size < 0 || size > maxArrowBody {
 		return nil, nil, inputError("%s: an Arrow record batch of %d bytes; %d are allowed: write smaller batches", r.name, size, maxArrowBody)
 	}
+	if err := r.take(size); err != nil {
+		return nil, nil, err
+	}
 	if body, err = readN(r.src, size); err != nil {
 		return nil, nil, r.short(err)
 	}
 	if r.kind == 3 {
-		if err := checkBuffers(v, v.Sub(pos, 2), body); err != nil {
+		unpacked, err := checkBuffers(v, v.Sub(pos, 2), body)
+		if err != nil {
 			return nil, nil, inputError("%s: the file is damaged: %v", r.name, err)
+		}
+		if err := r.take(unpacked); err != nil {
+			return nil, nil, err
 		}
 	}
 	return meta, body, nil
+}
+
+// arrowTables is how many bytes the library makes of a byte of metadata at most: a field of 60 bytes has several structures and its name.
+const arrowTables = 8
+
+// take takes memory for the message that is read.
+func (r *arrowReader) take(n int64) error {
+	if err := r.hold.grow(n); err != nil {
+		return err
+	}
+	if r.hold != nil {
+		r.held += n
+	}
+	return nil
 }
 
 // short is the error of a file that ends in the middle of a message.
@@ -214,49 +251,61 @@ func (r *arrowReader) short(err error) error {
 	return ioError("read", r.name, err)
 }
 
-// readN reads n bytes, and takes memory only as they come.
+// readN reads n bytes. Memory that is not written to is none, so a length that is a lie takes as much as there is.
 func readN(r io.Reader, n int64) ([]byte, error) {
-	const piece = 1 << 20
-	data := make([]byte, 0, min(n, piece))
-	for int64(len(data)) < n {
-		from := len(data)
-		data = append(data, make([]byte, min(n-int64(from), max(piece, int64(from))))...)
-		if _, err := io.ReadFull(r, data[from:]); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, err
+	data := make([]byte, n)
+	if _, err := io.ReadFull(r, data); err != nil {
+		if errors.Is(err, io.EOF) && n > 0 {
+			err = io.ErrUnexpectedEOF
 		}
+		return nil, err
 	}
 	return data, nil
 }
 
-// checkBuffers bounds what the buffers of a record batch unpack to: the library allocates what they say.
-func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) error {
-	packed := v.Sub(batch, 3) != 0
-	var total int64
+// checkBuffers returns what the library allocates to unpack the buffers of a record batch, and bounds it.
+func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) (total int64, err error) {
+	packed := v.Sub(batch, 3)
+	var window int64
 	for b := v.Structs(batch, 2, 16); len(b) > 0; b = b[16:] {
 		off, n := int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))
 		if off < 0 || n < 0 || off%8 != 0 || off > int64(len(body)) || n > int64(len(body))-off {
-			return fmt.Errorf("a buffer of %d bytes at %d in a body of %d", n, off, len(body))
+			return 0, fmt.Errorf("a buffer of %d bytes at %d in a body of %d", n, off, len(body))
 		}
-		if !packed || n == 0 {
+		if packed == 0 || n == 0 {
 			continue
 		}
 		if n < 8 {
-			return fmt.Errorf("a packed buffer of %d bytes", n)
+			return 0, fmt.Errorf("a packed buffer of %d bytes", n)
 		}
 		size := int64(binary.LittleEndian.Uint64(body[off:]))
 		if size == -1 {
 			continue // this one is not
 		}
 		if size < 0 || size > maxArrowUnpacked-total {
-			return fmt.Errorf("its buffers unpack to more than %d bytes", maxArrowUnpacked)
+			return 0, fmt.Errorf("its buffers unpack to more than %d bytes", maxArrowUnpacked)
 		}
 		total += size
+		if v.Byte(packed, 0) == arrowZstd {
+			if err := zstdWindows(body[off+8:off+n], func(n int64) error { window = max(window, n); return nil }); err != nil {
+				return 0, err
+			}
+		}
 	}
-	return nil
+	if window > maxArrowWindow {
+		return 0, fmt.Errorf("a packed buffer asks for a window of %d bytes; %d are allowed", window, maxArrowWindow)
+	}
+	if packed != 0 {
+		total += arrowDecoders * (window + zstdRest)
+	}
+	return total, nil
 }
+
+// arrowZstd is the packing zstd in Arrow's metadata. The library decodes it with up to arrowDecoders blocks at a time.
+const (
+	arrowZstd     = 1
+	arrowDecoders = 4
+)
 
 // next implements blockReader.
 func (r *arrowReader) next(b *block) (more bool, err error) {

@@ -1,11 +1,8 @@
 package cpuagents
 
 import (
-	"errors"
 	"fmt"
 	"io"
-
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // block is a piece of a columnar source: its rows, column by column.
@@ -35,6 +32,10 @@ func resize[T any](s []T, n int) []T {
 	clear(s)
 	return s
 }
+
+// blockBytes is the memory of a block with so many features: of each row the header of a text and a short text, and of each feature a
+// number and whether it is there, and as much for what it is decoded from.
+func blockBytes(features int) int64 { return blockRows * (48 + 24*int64(features+1)) }
 
 // blockReader reads a columnar source.
 type blockReader interface {
@@ -86,14 +87,17 @@ func (r *columnarReader) fill() (more bool, err error) {
 	return r.src.next(&r.block)
 }
 
-// damaged turns a panic, and an error without a class, into an error of the data.
+// damaged turns a panic, and an error without a class, into an error of the data. An error that has a class is returned as it is, also
+// from a panic: so a metered allocator ends a read.
 func damaged(name string, err *error) {
 	if p := recover(); p != nil {
-		*err = inputError("%s: the file is damaged: %v", name, p)
-		return
+		cause, is := p.(error)
+		if !is {
+			cause = fmt.Errorf("%v", p)
+		}
+		*err = cause
 	}
-	var typed *jobs.Error
-	if *err != nil && !errors.As(*err, &typed) {
+	if *err != nil && !classified(*err) {
 		*err = inputError("%s: the file is damaged: %v", name, *err)
 	}
 }

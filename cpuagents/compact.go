@@ -30,13 +30,17 @@ const maxCompactDepth = 16
 var errCompactShort = errors.New("a length points behind its end")
 
 // checkCompact walks a struct of Thrift's compact protocol and bounds every length by the bytes that are there: each element
-// takes at least one.
-func checkCompact(b []byte) error {
+// takes at least one. It returns how many structs and texts there are.
+func checkCompact(b []byte) (structs int64, err error) {
 	c := &compact{b: b}
-	return c.value(compactStruct, 0)
+	err = c.value(compactStruct, 0)
+	return c.structures, err
 }
 
-type compact struct{ b []byte }
+type compact struct {
+	b          []byte
+	structures int64
+}
 
 func (c *compact) take(n uint64) error {
 	if n > uint64(len(c.b)) {
@@ -81,6 +85,7 @@ func (c *compact) value(kind byte, depth int) error {
 	case compactUUID:
 		return c.take(16)
 	case compactBinary:
+		c.structures++
 		n, err := c.varint()
 		if err != nil {
 			return err
@@ -150,6 +155,7 @@ func (c *compact) maps(depth int) error {
 }
 
 func (c *compact) structs(depth int) error {
+	c.structures++
 	for {
 		head, err := c.byte()
 		if err != nil {

@@ -16,19 +16,22 @@ type csvReader struct {
 	spec    ColumnSpec
 	src     io.Closer
 	lines   lines
-	pending [][]byte // lines read ahead while a quote was open, and given back
-	first   uint64   // line of the last record
-	ahead   [][]byte // lines of the last record behind its first
-	number  uint64   // of the last row
-	columns []int    // position of the timestamp, then of the features
-	width   int      // columns of the header
+	hold    *hold
+	ahead   []byte // lines that were read ahead while a quote was open
+	at      int    // in ahead: the next line
+	tooLong bool   // behind them stands a line that is too long
+	first   uint64 // line of the last record
+	second  int    // in ahead: the second line of the last record; -1: it has one
+	number  uint64 // of the last row
+	columns []int  // position of the timestamp, then of the features
+	width   int    // columns of the header
 	clock   Clock
 	order   order
 }
 
 // newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
-func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec) (*csvReader, error) {
-	r := &csvReader{spec: spec, src: src, lines: newLines(name, src)}
+func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *hold) (*csvReader, error) {
+	r := &csvReader{spec: spec, src: src, lines: newLines(name, src), hold: h}
 	if err := r.header(); err != nil {
 		_ = src.Close()
 		return nil, err
@@ -103,7 +106,7 @@ func (r *csvReader) next() (row, *reject, error) {
 			if out, problem = r.parse(record); problem == "" {
 				return out, nil, nil
 			}
-			if len(r.ahead) > 0 {
+			if r.second >= 0 {
 				// The quote was a stray one that found a partner lines away: what lies between are rows of their own.
 				problem = r.unread()
 			}
@@ -147,6 +150,7 @@ func (r *csvReader) parse(record []byte) (row, string) {
 	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {
 		return row{}, problem
 	}
+	out.timestamp = strings.Clone(out.timestamp) // a part of the record, which may be a megabyte
 	return out, ""
 }
 
@@ -172,11 +176,15 @@ func split(record []byte) ([]string, error) {
 // record returns the next record without its line end. A record that cannot be one gives the reason instead, and reading
 // goes on with the line after its first.
 func (r *csvReader) record() (record []byte, problem string, err error) {
+	if r.at == len(r.ahead) {
+		r.hold.shrink(int64(cap(r.ahead)))
+		r.ahead, r.at = nil, 0
+	}
 	line, long, err := r.physical()
 	if err != nil {
 		return nil, "", err
 	}
-	r.first, r.ahead = r.lines.number, nil
+	r.first, r.second = r.lines.number, -1
 	if long {
 		return nil, fmt.Sprintf("the line is longer than %d bytes", maxRecord), nil
 	}
@@ -185,18 +193,24 @@ func (r *csvReader) record() (record []byte, problem string, err error) {
 	}
 	// A quote is open at the end of the line: the record goes on, if the quote ever closes.
 	all := append([]byte{}, line...)
+	r.second = r.at
 	for len(all) <= maxRecord {
+		from := r.at
 		more, long, err := r.physical()
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, "", err
 		}
 		if long {
-			r.ahead = append(r.ahead, nil) // stands for a line that is too long
+			r.tooLong = true
 		}
 		if err != nil || long {
 			break
 		}
-		r.ahead = append(r.ahead, append([]byte{}, more...))
+		if from == len(r.ahead) {
+			if err := r.keep(more); err != nil {
+				return nil, "", err
+			}
+		}
 		all = append(all, more...)
 		if bytes.Count(more, []byte{'"'})%2 == 1 {
 			return trimEnd(all), "", nil
@@ -205,10 +219,25 @@ func (r *csvReader) record() (record []byte, problem string, err error) {
 	return nil, r.unread(), nil
 }
 
+// keep puts a line behind those that were read ahead.
+func (r *csvReader) keep(line []byte) error {
+	if need := len(r.ahead) + len(line); need > cap(r.ahead) {
+		grown := make([]byte, len(r.ahead), max(need, 2*cap(r.ahead), 4<<10))
+		if err := r.hold.grow(int64(cap(grown) - cap(r.ahead))); err != nil {
+			return err
+		}
+		copy(grown, r.ahead)
+		r.ahead = grown
+	}
+	r.ahead = append(r.ahead, line...)
+	r.at = len(r.ahead)
+	return nil
+}
+
 // unread gives back the lines of the last record but its first, and says what is wrong with that one.
 func (r *csvReader) unread() (problem string) {
-	r.pending = append(r.ahead, r.pending...)
-	r.lines.number, r.ahead = r.first, nil
+	r.at, r.second = r.second, -1
+	r.lines.number = r.first
 	return "a quote that opens in it never closes"
 }
 
@@ -218,10 +247,19 @@ func trimEnd(line []byte) []byte {
 
 // physical returns the next line with its line end, valid until the next call.
 func (r *csvReader) physical() (line []byte, long bool, err error) {
-	if len(r.pending) > 0 {
-		line, r.pending = r.pending[0], r.pending[1:]
+	switch {
+	case r.at < len(r.ahead):
+		line = r.ahead[r.at:]
+		if end := bytes.IndexByte(line, '\n'); end >= 0 {
+			line = line[:end+1]
+		}
+		r.at += len(line)
 		r.lines.number++
-		return line, line == nil, nil
+		return line, false, nil
+	case r.tooLong:
+		r.tooLong = false
+		r.lines.number++
+		return nil, true, nil
 	}
 	return r.lines.next()
 }

@@ -20,7 +20,7 @@ var valueSpec = ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}
 // readAll reads a text as a file and returns its valid values and its rejects as "row/line: reason".
 func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, rejects []string) {
 	t.Helper()
-	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(text)), spec)
+	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(text)), spec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestBadHeaders(t *testing.T) {
 		"binary":    {"\x00\xff\xfe,\x80\n", `a.csv: line 1: no column "timestamp"; the file has "\x00\xff\xfe", "\x80": name the columns in the swarm spec (timestamp, features)`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(c.text)), valueSpec)
+			_, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(c.text)), valueSpec, nil)
 			var e *jobs.Error
 			if !errors.As(err, &e) || e.Code != jobs.CodeInput || e.Message != c.want {
 				t.Fatalf("got  %v\nwant %s", err, c.want)
@@ -129,7 +129,7 @@ func TestStrayQuoteBeforeLongLine(t *testing.T) {
 }
 
 func TestSeveralFeatures(t *testing.T) {
-	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("b,t,a\n1.5,7,2.5\n")), ColumnSpec{Timestamp: "t", Features: []string{"a", "b"}})
+	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("b,t,a\n1.5,7,2.5\n")), ColumnSpec{Timestamp: "t", Features: []string{"a", "b"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func FuzzCSV(f *testing.F) {
 	f.Add("\"timestamp\",\"value\"\r\n2026-01-01,1e3\r\n\r\n")
 	f.Add("timestamp,value\n\"\"\",2\n\xff,\"\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(text)), valueSpec)
+		r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(text)), valueSpec, nil)
 		if err != nil {
 			return
 		}

@@ -230,7 +230,7 @@ func TestPacker(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := unpack("s", tempFile(t, out.Bytes()), pack, 5)
+		r, err := unpack("s", tempFile(t, out.Bytes()), pack, 5, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,6 +35,7 @@ type Files struct {
 	objects  Objects
 	scratch  string
 	unpacked int64
+	memory   *Memory
 }
 
 // FilesOptions configure NewFiles.
@@ -47,6 +48,8 @@ type FilesOptions struct {
 	Scratch string
 	// Unpacked bounds the contents of one packed file in bytes; 0 means 64 GiB.
 	Unpacked int64
+	// Memory bounds what sources take while they are decoded; nil for no limit.
+	Memory *Memory
 }
 
 // defaultUnpacked is a day of a thousand rows a second, ten times over: more is rather a bomb than a source.
@@ -67,7 +70,7 @@ func ParseRoots(list []string) (map[string]string, error) {
 
 // NewFiles opens the folders. The caller closes the result.
 func NewFiles(o FilesOptions) (*Files, error) {
-	f := &Files{roots: map[string]*os.Root{}, objects: o.Objects, scratch: o.Scratch, unpacked: o.Unpacked}
+	f := &Files{roots: map[string]*os.Root{}, objects: o.Objects, scratch: o.Scratch, unpacked: o.Unpacked, memory: o.Memory}
 	if f.scratch == "" {
 		f.scratch = os.TempDir()
 	}

@@ -63,17 +63,17 @@ func (f Format) cut() (rows, pack string, err error) {
 }
 
 // newReader reads rows of any format from a file, which it owns from here on, also when an error is returned. Of a packed
-// file it reads at most unpacked bytes of contents.
-func newReader(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64) (rowReader, error) {
+// file it reads at most unpacked bytes of contents. What it allocates is taken from h, which the caller releases after the reader is closed.
+func newReader(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64, h *hold) (rowReader, error) {
 	rows, pack, err := f.cut()
 	if err != nil {
 		_ = file.Close()
 		return nil, err
 	}
 	if rows == "parquet" {
-		return newParquetReader(name, file, spec)
+		return newParquetReader(name, file, spec, h)
 	}
-	src, err := unpack(name, file, pack, unpacked)
+	src, err := unpack(name, file, pack, unpacked, h)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func newReader(name string, file *os.File, f Format, spec ColumnSpec, unpacked i
 	case "ndjson":
 		return newNDJSONReader(name, src, spec), nil
 	case "arrow":
-		return newArrowReader(name, src, spec)
+		return newArrowReader(name, src, spec, h)
 	}
-	return newCSVReader(name, src, spec)
+	return newCSVReader(name, src, spec, h)
 }

@@ -274,7 +274,7 @@ func drainRows(t testing.TB, r rowReader) (rows []row, rejects []reject, err err
 // readWriting reads what writings wrote.
 func readWriting(t testing.TB, w writing, spec ColumnSpec, limit int64) (rows []row, rejects []reject, err error) {
 	t.Helper()
-	r, err := newReader("s", tempFile(t, w.data), w.format, spec, limit)
+	r, err := newReader("s", tempFile(t, w.data), w.format, spec, limit, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -693,7 +693,7 @@ func TestFormatOf(t *testing.T) {
 		}
 	}
 	for _, f := range []Format{"", "x", "csv.", "csv.bz2", "parquet.gz", "csv.gz.gz", ".gz"} {
-		if _, err := newReader("s", tempFile(t, nil), f, pairSpec, plenty); err == nil {
+		if _, err := newReader("s", tempFile(t, nil), f, pairSpec, plenty, nil); err == nil {
 			t.Errorf("%q is a format", f)
 		}
 	}
@@ -723,7 +723,7 @@ func FuzzZstd(f *testing.F)    { fuzzFormat(f, "csv.zst") }
 func FuzzCompact(f *testing.F) {
 	f.Add([]byte{0x29, 0x1c, 0, 0})
 	f.Add([]byte{0x1b, 1, 0x88, 1, 'a', 1, 'b', 0})
-	f.Fuzz(func(_ *testing.T, data []byte) { _ = checkCompact(data) })
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = checkCompact(data) })
 }
 
 func BenchmarkFormats(b *testing.B) {
@@ -755,7 +755,7 @@ func BenchmarkFormats(b *testing.B) {
 	} {
 		b.Run(w.name, func(b *testing.B) {
 			for b.Loop() {
-				r, err := newReader("s", tempFile(b, w.data), w.format, pairSpec, plenty)
+				r, err := newReader("s", tempFile(b, w.data), w.format, pairSpec, plenty, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -6,6 +6,9 @@ import (
 	"io"
 )
 
+// lineBuffer is the read-ahead of a text in bytes: 256 of them are open side by side.
+const lineBuffer = 64 << 10
+
 // lines reads a text line by line and holds at most one of them in memory.
 type lines struct {
 	name   string
@@ -14,7 +17,7 @@ type lines struct {
 }
 
 func newLines(name string, r io.Reader) lines {
-	return lines{name: name, buf: bufio.NewReaderSize(r, 256<<10)}
+	return lines{name: name, buf: bufio.NewReaderSize(r, lineBuffer)}
 }
 
 // next returns the next line with its line end, valid until the next call, or io.EOF. Of a line over maxRecord it reads

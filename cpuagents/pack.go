@@ -8,11 +8,15 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/internal/memory"
 )
 
-// zstdWindow bounds the memory that a zstd stream may ask for, in bytes: what zstd itself reads without --long.
-const zstdWindow = 128 << 20
+// zstdWindow bounds the window that a zstd stream may ask for, in bytes: what zstd itself reads without --long. zstdRest is what its
+// decoder takes beside the window.
+const (
+	zstdWindow = 128 << 20
+	zstdRest   = 1 << 20
+)
 
 // unpacker reads the contents of a packed file, up to a limit.
 type unpacker struct {
@@ -23,8 +27,8 @@ type unpacker struct {
 }
 
 // unpack opens the contents of src, which it owns from here on. An empty pack returns src itself. What is wrong with the
-// packing is an error of class jobs.CodeInput.
-func unpack(name string, src io.ReadCloser, pack string, limit int64) (io.ReadCloser, error) {
+// packing is an error of class jobs.CodeInput. What a decoder allocates is taken from h first; it stays there until h is released.
+func unpack(name string, src io.ReadCloser, pack string, limit int64, h *hold) (io.ReadCloser, error) {
 	if pack == "" {
 		return src, nil
 	}
@@ -42,7 +46,7 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64) (io.ReadCl
 	default:
 		var z *zstd.Decoder
 		// One goroutine, this one: packed files are read many at a time.
-		if z, err = zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow)); err == nil {
+		if z, err = zstd.NewReader(&zstdFrames{r: raw, window: zstdMemory(name, h)}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow)); err == nil {
 			u.from = z
 			u.closers = append(u.closers, func() error { z.Close(); return nil })
 		}
@@ -54,9 +58,24 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64) (io.ReadCl
 	return u, nil
 }
 
+// zstdMemory returns a function that takes the memory for a frame's window. Frames follow one another, so the largest counts.
+func zstdMemory(name string, h *hold) func(window int64) error {
+	most := int64(-zstdRest)
+	return func(window int64) error {
+		if window > zstdWindow {
+			return inputError("%s: its zstd stream asks for a window of %s; %s are allowed: pack it without --long", name, memory.Text(window), memory.Text(zstdWindow))
+		}
+		if window <= most {
+			return nil
+		}
+		err := h.grow(window - most)
+		most = window
+		return err
+	}
+}
+
 func (u *unpacker) fault(err error) error {
-	var e *jobs.Error
-	if errors.As(err, &e) {
+	if classified(err) {
 		return err
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

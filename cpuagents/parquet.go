@@ -18,6 +18,14 @@ import (
 const (
 	maxParquetFooter = 16 << 20
 	maxParquetPage   = 32 << 20
+	maxParquetHeader = 256 << 10
+)
+
+// Memory of a Parquet source, in bytes: the read-ahead of a column, and what the library makes of a structure of the footer. Of the smallest, of a
+// byte, it makes 400.
+const (
+	parquetBuffer = 64 << 10
+	parquetStruct = 512
 )
 
 // parquetReader reads the wanted columns of a Parquet file, row group by row group and page by page.
@@ -27,6 +35,7 @@ type parquetReader struct {
 	spec   ColumnSpec
 	file   *pqfile.Reader
 	mem    memory.Allocator
+	hold   *hold
 	at     []int // columns of the timestamp, then of the features
 	group  int   // the next row group
 	left   int64 // rows of the row group that is open
@@ -34,8 +43,8 @@ type parquetReader struct {
 }
 
 // newParquetReader reads the footer. The reader owns src from here on, also when an error is returned.
-func newParquetReader(name string, src *os.File, spec ColumnSpec) (_ rowReader, err error) {
-	r := &parquetReader{name: name, src: src, spec: spec, mem: memory.NewGoAllocator()}
+func newParquetReader(name string, src *os.File, spec ColumnSpec, h *hold) (_ rowReader, err error) {
+	r := &parquetReader{name: name, src: src, spec: spec, mem: newMetered(h), hold: h}
 	defer func() {
 		if err != nil {
 			_ = r.close()
@@ -49,12 +58,15 @@ func newParquetReader(name string, src *os.File, spec ColumnSpec) (_ rowReader, 
 
 func (r *parquetReader) open() (err error) {
 	defer damaged(r.name, &err)
+	if err := r.hold.grow(blockBytes(len(r.spec.Features)) + parquetBuffer*int64(len(r.spec.Features)+1)); err != nil {
+		return err
+	}
 	if err := r.checkFooter(); err != nil {
 		return err
 	}
 	props := parquet.NewReaderProperties(r.mem)
 	props.BufferedStreamEnabled = true // a column at a time by pieces, not a whole chunk of it
-	props.BufferSize = 64 << 10
+	props.BufferSize = parquetBuffer
 	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = maxParquetPage, maxParquetPage
 	if r.file, err = pqfile.NewParquetReader(source{r.src}, pqfile.WithReadProps(props)); err != nil {
 		return err
@@ -111,14 +123,18 @@ func (r *parquetReader) checkFooter() error {
 	case n > size-12 || n > maxParquetFooter:
 		return inputError("%s: its footer says that it has %d bytes, of a file of %d; %d are allowed", r.name, n, size, maxParquetFooter)
 	}
+	if err := r.hold.grow(2 * n); err != nil { // here and in the library
+		return err
+	}
 	footer := make([]byte, n)
 	if _, err := r.src.ReadAt(footer, size-8-n); err != nil {
 		return ioError("read", r.name, err)
 	}
-	if err := checkCompact(footer); err != nil {
+	structs, err := checkCompact(footer)
+	if err != nil {
 		return inputError("%s: its footer is damaged: %v", r.name, err)
 	}
-	return nil
+	return r.hold.grow(structs * parquetStruct)
 }
 
 func (r *parquetReader) close() error {
@@ -177,8 +193,9 @@ func (r *parquetReader) openGroup() error {
 		if err != nil {
 			return err
 		}
+		pages.SetMaxPageHeaderSize(maxParquetHeader)
 		descr := r.file.MetaData().Schema.Column(at)
-		guard := &pageGuard{PageReader: pages, name: r.name}
+		guard := &pageGuard{PageReader: pages, name: r.name, hold: r.hold}
 		c := &chunk{descr: descr, guard: guard, kind: kind(descr, i == 0)}
 		c.col = pqfile.NewColumnReader(descr, guard, r.mem, r.file.BufferPool()) //nolint:staticcheck // nothing else lets the guard stand between pages and decoders
 		r.chunks = append(r.chunks, c)
@@ -190,9 +207,21 @@ func (r *parquetReader) openGroup() error {
 type pageGuard struct {
 	pqfile.PageReader
 	name string
+	hold *hold
+	dict int64 // bytes of the dictionary, in hold
 	left int64 // rows of the page that have not been read
 	err  error
 }
+
+// Close implements file.PageReader.
+func (g *pageGuard) Close() error {
+	g.hold.shrink(g.dict)
+	g.dict = 0
+	return g.PageReader.Close()
+}
+
+// dictionaryValue is the most bytes of a decoded value: those of a slice.
+const dictionaryValue = 24
 
 // Next implements file.PageReader.
 func (g *pageGuard) Next() bool {
@@ -229,6 +258,12 @@ func (g *pageGuard) dictionary(d *pqfile.DictionaryPage) error {
 	if n := d.NumValues(); n < 0 || int64(n) > int64(len(d.Data())) {
 		return fmt.Errorf("a dictionary of %d values in %d bytes", n, len(d.Data()))
 	}
+	// The library decodes it: a text becomes a slice, whose bytes are the page's, and a number itself.
+	n := int64(d.NumValues()) * dictionaryValue
+	if err := g.hold.grow(n); err != nil {
+		return err
+	}
+	g.dict += n
 	return nil
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -51,6 +52,8 @@ type PushOptions struct {
 	MaxRows int
 	// Timeout bounds a request: its body must come, and the queue must answer, within it each; 0 means 30 s.
 	Timeout time.Duration
+	// Memory bounds what bodies take while they are taken apart; nil for no limit but that of the endpoint.
+	Memory *Memory
 	// Metrics is where its counts go; nil for nowhere.
 	Metrics prometheus.Registerer
 }
@@ -93,12 +96,13 @@ type Push struct {
 	at      chan struct{} // a place for each request at hand
 	parsers chan struct{}
 	held    atomic.Int64
+	most    int64 // bytes that may be held, which are the endpoint's part of Memory
 	counts  *prometheus.CounterVec
 	rows    prometheus.Counter
 }
 
 // ListenPush checks the options and serves until Close. What is wrong with them is an error of class jobs.CodeInvalid.
-func ListenPush(o PushOptions) (*Push, error) {
+func ListenPush(o PushOptions) (_ *Push, err error) {
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "push endpoint %s: %s", o.Addr, fmt.Sprintf(format, args...))
 	}
@@ -142,12 +146,25 @@ func ListenPush(o PushOptions) (*Push, error) {
 		}
 		secure = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
 	}
+	most := int64(pushHeld)
+	if o.Memory != nil {
+		most = max(min(most, o.Memory.side.Limit()/4), 4*o.MaxBody)
+		if !o.Memory.side.Try(most) {
+			return nil, bad("bodies of %s take up to %s, and sources have %s: raise --memory or lower --push-max-body", memory.Text(o.MaxBody), memory.Text(most), memory.Text(o.Memory.side.Limit()))
+		}
+		defer func() {
+			if err != nil {
+				o.Memory.side.Give(most)
+			}
+		}()
+	}
 	l, err := net.Listen("tcp", o.Addr)
 	if err != nil {
 		return nil, bad("%v", err)
 	}
 	p := &Push{
-		o: o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxPushes), parsers: make(chan struct{}, pushParsers),
+		most: most,
+		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxPushes), parsers: make(chan struct{}, pushParsers),
 		counts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "push", Name: "requests_total", Help: "Requests to the push endpoint, by status."}, []string{"status"}),
 		rows:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "push", Name: "rows_total", Help: "Rows that the push endpoint has stored."}),
 	}
@@ -170,6 +187,9 @@ func ListenPush(o PushOptions) (*Push, error) {
 	}
 	go func() {
 		defer close(p.ended)
+		if o.Memory != nil {
+			defer o.Memory.side.Give(most)
+		}
 		if err := p.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			o.Logger.Error("pushes are not taken any more", "error", err)
 		}
@@ -241,10 +261,16 @@ func (p *Push) class(r *http.Request, err error) refusal {
 	var no refusal
 	var long *http.MaxBytesError
 	var large tooLarge
+	var ended interrupted
+	var over overMemory
 	switch {
 	case errors.As(err, &no):
 	case errors.As(err, &long):
 		no = refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body is longer than %d bytes: push less at a time", p.o.MaxBody)}
+	case errors.As(err, &ended): // no memory came free in time
+		no = errBusy
+	case errors.As(err, &over):
+		no = refusal{status: http.StatusRequestEntityTooLarge, text: over.Error()}
 	case errors.As(err, &large):
 		no = refusal{status: http.StatusRequestEntityTooLarge, text: "the body: " + large.Error()}
 	case errors.Is(err, jobs.ErrFull):
@@ -292,7 +318,9 @@ func (p *Push) take(w http.ResponseWriter, r *http.Request) (rows int, again boo
 	if err != nil {
 		return 0, false, err
 	}
-	f := &framer{maxRows: p.o.MaxRows, maxSize: 4 * p.o.MaxBody}
+	h := p.o.Memory.hold(r.Context(), "the body")
+	defer h.release()
+	f := &framer{hold: h, maxRows: p.o.MaxRows, maxSize: 4 * p.o.MaxBody}
 	select {
 	case p.parsers <- struct{}{}:
 	case <-r.Context().Done():
@@ -301,13 +329,13 @@ func (p *Push) take(w http.ResponseWriter, r *http.Request) (rows int, again boo
 	err = f.read(bytes.NewReader(body), format, coding)
 	<-p.parsers
 	var large tooLarge
-	if err != nil && !errors.As(err, &large) {
+	if err != nil && !errors.As(err, &large) && !ofMemory(err) {
 		err = refuse(http.StatusBadRequest, "the body: %s", strings.TrimPrefix(err.Error(), "the body: "))
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	if p.held.Add(f.size) > pushHeld {
+	if p.held.Add(f.size) > p.most {
 		err = errBusy
 	}
 	defer p.held.Add(-f.size)
@@ -387,7 +415,7 @@ func (p *Push) body(w http.ResponseWriter, r *http.Request) (body []byte, err er
 		if len(body) == cap(body) {
 			// Memory is taken as the bytes come, whatever the header says of them.
 			grown := make([]byte, len(body), max(64<<10, 2*cap(body)))
-			if p.held.Add(int64(cap(grown)-cap(body))) > pushHeld {
+			if p.held.Add(int64(cap(grown)-cap(body))) > p.most {
 				return grown, errBusy
 			}
 			copy(grown, body)

@@ -37,6 +37,7 @@ type framer struct {
 	size   int64 // of the frames
 	line   []byte
 
+	hold    *hold // of the agent's memory of inputs
 	maxRows int
 	maxSize int64 // of what a body unpacks to, and of the frames
 }
@@ -54,6 +55,9 @@ func (f *framer) add(line []byte) error {
 	}
 	last := len(f.frames) - 1
 	if last < 0 || len(f.frames[last])+len(line) > pushFrame {
+		if err := f.hold.grow(2 * pushFrame); err != nil { // a frame grows by doubling
+			return err
+		}
 		f.frames = append(f.frames, nil)
 		last++
 	}
@@ -168,6 +172,8 @@ func (f *framer) ndjson(src io.Reader) error {
 func placed(what string, number uint64, problem string, err error) error {
 	var large tooLarge
 	switch {
+	case ofMemory(err):
+		return err
 	case errors.As(err, &large):
 		return large
 	case problem != "":
@@ -177,7 +183,7 @@ func placed(what string, number uint64, problem string, err error) error {
 }
 
 func (f *framer) csv(src io.Reader) error {
-	r := &csvReader{src: io.NopCloser(src), lines: newLines("the body", src)}
+	r := &csvReader{src: io.NopCloser(src), lines: newLines("the body", src), hold: f.hold}
 	var keys [][]byte
 	for {
 		record, problem, err := r.record()
@@ -265,7 +271,7 @@ func appendField(b []byte, text string) []byte {
 
 // arrow reads an IPC stream or file. Its messages are verified as those of sources are.
 func (f *framer) arrow(src io.Reader) (err error) {
-	r := &arrowReader{name: "the body", src: io.NopCloser(src), kind: 1}
+	r := &arrowReader{name: "the body", src: io.NopCloser(src), kind: 1, hold: f.hold}
 	defer func() { _ = r.close() }()
 	defer func() { // the library panics on some damage that no check before it finds
 		if p := recover(); p != nil {

@@ -162,7 +162,7 @@ func (r *remoteReader) open() (err error) {
 	if at.Name != "" {
 		name += ": " + shorten(at.Name)
 	}
-	r.rows, err = newReader(name, doc, at.Format, r.spec, r.files.unpacked)
+	r.rows, err = r.files.read(r.ctx, name, doc, at.Format, r.spec)
 	return err
 }
 

@@ -3,28 +3,12 @@ package cpuagents
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
-
-func (s *Streamer) manifest(ctx context.Context, uri string) ([]SeriesSource, error) {
-	r, err := s.Files.open(ctx, uri)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	var series []SeriesSource
-	if err := json.NewDecoder(r).Decode(&series); err != nil {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "manifest %s: %v", uri, err)
-	}
-	if len(series) == 0 {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "manifest %s: it names no series", uri)
-	}
-	return series, nil
-}
 
 // remote says whether a source is read document by document, and what was read kept on the queue.
 func (s *Streamer) remote(uri string) bool {
@@ -70,17 +54,52 @@ func (s *stream) openRemote(ctx context.Context, i int) (rowReader, error) {
 	return &remoteReader{ctx: ctx, name: s.series[i].Name, spec: s.spec.Columns, files: s.Files, journal: j, src: f}, nil
 }
 
+// open opens a source that is a file. What it decodes is bounded by the memory of the agent's inputs.
 func (s *Streamer) open(ctx context.Context, src SeriesSource, spec ColumnSpec) (rowReader, error) {
+	f, format, err := s.file(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	return s.Files.read(ctx, src.Name, f, format, spec)
+}
+
+// check opens a source that is a file, reads its header and closes it.
+func (s *Streamer) check(ctx context.Context, src SeriesSource, spec ColumnSpec) error {
+	f, format, err := s.file(ctx, src)
+	if err != nil {
+		return err
+	}
+	h := s.Files.memory.hold(ctx, src.Name)
+	defer h.release()
+	r, err := newReader(src.Name, f, format, spec, s.Files.unpacked, h)
+	if err != nil {
+		return err
+	}
+	return r.close()
+}
+
+func (s *Streamer) file(ctx context.Context, src SeriesSource) (*os.File, Format, error) {
 	format := src.Format
 	if format == "" {
 		format, _ = FormatOf(src.URI, "csv")
 	}
 	if err := format.Check(); err != nil {
-		return nil, fmt.Errorf("series %s: %w", src.Name, err)
+		return nil, "", fmt.Errorf("series %s: %w", src.Name, err)
 	}
 	f, err := s.Files.open(ctx, src.URI)
+	return f, format, err
+}
+
+// read reads the rows of a file, which it owns from here on, also when an error is returned.
+func (f *Files) read(ctx context.Context, name string, file *os.File, format Format, spec ColumnSpec) (rowReader, error) {
+	h := f.memory.hold(ctx, name)
+	r, err := newReader(name, file, format, spec, f.unpacked, h)
 	if err != nil {
+		h.release()
 		return nil, err
 	}
-	return newReader(src.Name, f, format, spec, s.Files.unpacked)
+	if h == nil {
+		return r, nil
+	}
+	return newSpill(r, h, f)
 }

@@ -167,9 +167,16 @@ func (f *Files) sqlite(uri string, write bool) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the database: %w", err)
 	}
-	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: real}).EscapedPath(), RawQuery: query + "&_pragma=busy_timeout(1000)&_pragma=trusted_schema(0)"}
+	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: real}).EscapedPath(), RawQuery: query + "&_pragma=hard_heap_limit(" + strconv.Itoa(sqlHeap) + ")&_pragma=busy_timeout(1000)&_pragma=trusted_schema(0)"}
 	return sql.Open("sqlite", u.String())
 }
+
+// sqlValue bounds a value of SQLite and a row of PostgreSQL in bytes. sqlHeap bounds what all SQLite connections of the process take together:
+// page caches and sorting.
+const (
+	sqlValue = 16 << 20
+	sqlHeap  = 64 << 20
+)
 
 // SQLite's numbers of what sqlite3_limit bounds.
 const (
@@ -219,6 +226,7 @@ func openPostgres(uri, password, mode string, readOnly bool, guard *egress.Guard
 	cfg.DialFunc = guard.DialContext
 	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard resolves
 	cfg.ConnectTimeout = 30 * time.Second
+	cfg.MaxProtocolMessageBodyLen = sqlValue // a row is held as a whole
 	if readOnly {
 		cfg.RuntimeParams["default_transaction_read_only"] = "on"
 	}
@@ -324,7 +332,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	defer conn.Close()
 	if f.lite {
 		// No other file, and no value that is all of the memory.
-		for id, most := range map[int]int{liteAttached: 0, liteLength: 16 << 20} {
+		for id, most := range map[int]int{liteAttached: 0, liteLength: sqlValue} {
 			if _, err := sqlite.Limit(conn, id, most); err != nil {
 				return 0, nil, err
 			}

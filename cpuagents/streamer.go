@@ -65,7 +65,9 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if err := spec.OutputFormat.Check(); err != nil {
 		return nil, fmt.Errorf("job %s: output: %w", job.ID, err)
 	}
-	series, err := s.manifest(ctx, spec.Manifest)
+	held := s.Files.memory.hold(ctx, "manifest "+spec.Manifest)
+	defer held.release()
+	series, err := s.manifest(ctx, spec.Manifest, held)
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +88,9 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 			}
 			continue
 		}
-		r, err := s.open(ctx, src, spec.Columns)
-		if err != nil {
+		if err := s.check(ctx, src, spec.Columns); err != nil {
 			return nil, err
 		}
-		_ = r.close()
 	}
 	taps, err := s.taps(job.ID, spec, series)
 	if err != nil {

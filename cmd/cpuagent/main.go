@@ -44,6 +44,7 @@ func root() *cobra.Command {
 	f.Int("push-max-rows", 1_000_000, "most rows of a push")
 	f.Int("concurrency", 4, "jobs at a time")
 	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
+	command.MemoryFlag(f, "an eighth of what the machine has available")
 	command.MetricsFlag(f)
 	command.LogFlags(f)
 	return cmd
@@ -88,6 +89,15 @@ func serve(cmd *cobra.Command) (err error) {
 	if concurrency < 1 {
 		return command.Usage("--concurrency %d: use 1 or more", concurrency)
 	}
+	limit, err := command.Memory(cmd, 1.0/8, 1<<30)
+	if err != nil {
+		return err
+	}
+	inputs, err := cpuagents.NewMemory(limit, concurrency)
+	if err != nil {
+		return err
+	}
+	command.LimitHeap(cpuagents.HeapLimit(limit), log)
 	roots, err := cpuagents.ParseRoots(rootFlags)
 	if err != nil {
 		return command.Usage("%v", err)
@@ -127,12 +137,12 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: roots, Objects: conn, Scratch: data, Unpacked: unpacked})
+	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: roots, Objects: conn, Scratch: data, Unpacked: unpacked, Memory: inputs})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, files.Close()) }()
-	push, err := listenPush(cmd, conn, secrets, metrics, log)
+	push, err := listenPush(cmd, conn, inputs, secrets, metrics, log)
 	if err != nil {
 		return err
 	}
@@ -163,7 +173,7 @@ func serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return errors.Join(err, entry.Close(context.WithoutCancel(cmd.Context())), drain(worker))
 	}
-	log.Info("cpuagent is ready", "name", name, "nats", url)
+	log.Info("cpuagent is ready", "name", name, "nats", url, "memory", limit)
 
 	select {
 	case <-ctx.Done():
@@ -187,9 +197,9 @@ func serve(cmd *cobra.Command) (err error) {
 }
 
 // listenPush starts the push endpoint, where there is to be one.
-func listenPush(cmd *cobra.Command, conn *natsq.Conn, secrets *secret.Store, metrics *command.Metrics, log *slog.Logger) (*cpuagents.Push, error) {
+func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *cpuagents.Memory, secrets *secret.Store, metrics *command.Metrics, log *slog.Logger) (*cpuagents.Push, error) {
 	f := cmd.Flags()
-	o := cpuagents.PushOptions{Secrets: secrets, Queue: conn, Logger: log, Metrics: metrics}
+	o := cpuagents.PushOptions{Memory: inputs, Secrets: secrets, Queue: conn, Logger: log, Metrics: metrics}
 	o.Addr, _ = f.GetString("push-listen")
 	o.Cert, _ = f.GetString("push-cert")
 	o.Key, _ = f.GetString("push-key")

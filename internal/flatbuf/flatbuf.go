@@ -27,7 +27,11 @@ type Table struct {
 const (
 	maxDepth  = 8
 	maxTables = 4096
+	// maxShared is how often a byte may be part of a text or list: a library makes a copy of what several tables refer to for each of them.
+	maxShared = 4
 )
+
+var errShared = errors.New("its tables share more than is plausible")
 
 var errShort = errors.New("an offset or length points outside the message")
 
@@ -35,6 +39,7 @@ var errShort = errors.New("an offset or length points outside the message")
 type Verifier struct {
 	b      []byte
 	tables int
+	held   int64 // bytes of the vectors so far, those that are referred to twice counted twice
 }
 
 // New returns a Verifier of b, which must not change while it is used.
@@ -172,6 +177,9 @@ func (v *Verifier) vector(s Shape, pos int64, depth int) error {
 	}
 	if n > (int64(len(v.b))-pos-4)/size {
 		return errShort
+	}
+	if v.held += n * size; v.held > maxShared*int64(len(v.b)) {
+		return errShared
 	}
 	if s.Table == nil {
 		return nil

@@ -1,0 +1,57 @@
+package cpuagents
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/parquet/compress"
+	"github.com/klauspost/compress/snappy"
+	"github.com/klauspost/compress/zstd"
+)
+
+// The Parquet library's own decoders of zstd and snappy allocate what the packed page says, which need not be what its header says. These decode into
+// the page's buffer and fail where that is too small.
+func init() {
+	for codec, decode := range map[compress.Compression]func(dst, src []byte) ([]byte, error){
+		compress.Codecs.Zstd: decodeZstdPage, compress.Codecs.Snappy: decodeSnappyPage,
+	} {
+		if own, err := compress.GetCodec(codec); err == nil {
+			compress.RegisterCodec(codec, pageCodec{own, decode})
+		}
+	}
+}
+
+// pageCodec packs as the library does, and unpacks into the buffer that it is given.
+type pageCodec struct {
+	compress.Codec
+	decode func(dst, src []byte) ([]byte, error)
+}
+
+// DecodeWithError implements compress.ErrorCodec.
+func (c pageCodec) DecodeWithError(dst, src []byte) ([]byte, error) {
+	return c.decode(dst[:len(dst):len(dst)], src)
+}
+
+// pageDecoder decodes zstd pages of all sources.
+var pageDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(zstdWindow))
+})
+
+func decodeZstdPage(dst, src []byte) ([]byte, error) {
+	d, err := pageDecoder()
+	if err != nil {
+		return nil, err
+	}
+	return d.DecodeAll(src, dst[:0])
+}
+
+func decodeSnappyPage(dst, src []byte) ([]byte, error) {
+	n, err := snappy.DecodedLen(src)
+	if err != nil {
+		return nil, err
+	}
+	if n > len(dst) {
+		return nil, fmt.Errorf("a page unpacks to %d bytes, and its header says %d", n, len(dst))
+	}
+	return snappy.Decode(dst, src)
+}

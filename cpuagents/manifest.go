@@ -1,0 +1,94 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/exoswarm/exoswarm/internal/memory"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Limits of a manifest.
+const (
+	// maxSeriesBytes bounds one entry in bytes: an HTTP source with its headers and query.
+	maxSeriesBytes = 256 << 10
+	// maxSeriesName bounds the name of a series in bytes. It stands in every row of the output.
+	maxSeriesName = 1 << 10
+	// seriesMemory is what a job keeps for a series beside the text of its entry: the source, its summary, its places in the spool and its part of
+	// each line of the output.
+	seriesMemory = 1 << 10
+	// manifestStep is how many series are accounted for at a time.
+	manifestStep = 256
+)
+
+// manifest reads the series of a job entry by entry. What they take stays in h, which lasts as long as the job.
+func (s *Streamer) manifest(ctx context.Context, uri string, h *hold) ([]SeriesSource, error) {
+	r, err := s.Files.open(ctx, uri)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	bad := func(format string, args ...any) error {
+		return jobs.Errorf(jobs.CodeInvalid, "manifest %s: "+format, append([]any{uri}, args...)...)
+	}
+	src := &entryReader{r: r}
+	dec := json.NewDecoder(src)
+	src.decoded = dec.InputOffset
+	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
+		return nil, bad("it is no JSON list of series")
+	}
+	var series []SeriesSource
+	kept := int64(0)
+	for dec.More() {
+		if len(series)%manifestStep == 0 {
+			n := seriesMemory*manifestStep + dec.InputOffset() - kept
+			if err := h.keep(n, "its series"); err != nil {
+				return nil, err
+			}
+			kept = dec.InputOffset()
+		}
+		var one SeriesSource
+		if err := dec.Decode(&one); err != nil {
+			if errors.Is(err, errLongEntry) {
+				return nil, bad("series %d takes more than %s: shorten it", len(series)+1, memory.Text(maxSeriesBytes))
+			}
+			return nil, bad("series %d: %v", len(series)+1, err)
+		}
+		if len(one.Name) > maxSeriesName {
+			return nil, bad("series %d has a name of %s, beginning with %s: use at most %s", len(series)+1, memory.Text(int64(len(one.Name))), shorten(one.Name), memory.Text(maxSeriesName))
+		}
+		series = append(series, one)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, bad("its list of series has no end: %v", err)
+	}
+	if len(series) == 0 {
+		return nil, bad("it names no series")
+	}
+	return series, nil
+}
+
+var errLongEntry = errors.New("the entry is too long")
+
+// entryReader reads a JSON list of which no entry is longer than maxSeriesBytes: the decoder holds an entry as a whole.
+type entryReader struct {
+	r       io.Reader
+	read    int64
+	decoded func() int64 // bytes that the decoder is done with
+}
+
+// Read implements io.Reader.
+func (e *entryReader) Read(p []byte) (int, error) {
+	ahead := int64(0)
+	if e.decoded != nil {
+		ahead = e.read - e.decoded()
+	}
+	if ahead > maxSeriesBytes {
+		return 0, errLongEntry
+	}
+	n, err := e.r.Read(p[:min(len(p), maxSeriesBytes)])
+	e.read += int64(n)
+	return n, err
+}

@@ -1,0 +1,189 @@
+package cpuagents
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"github.com/exoswarm/exoswarm/internal/memory"
+)
+
+// spill stands before a reader and keeps its memory from other sources' way: while the reader's hold is in the memory for one source, the
+// rows that it has are moved to a temporary file, and read back from there. The rows and their order are those of the reader.
+type spill struct {
+	rowReader
+	hold  *hold
+	files *Files
+
+	file    *os.File
+	written int64         // bytes of rows in the file
+	from    *bufio.Reader // nil: there are no rows in the file
+	left    uint64        // rows in the file
+	ended   error         // what the reader returned behind them; nil: it is to be asked
+}
+
+// newSpill owns the reader and its hold from here on, also when an error is returned. Where the opening of the reader took the memory for
+// one source, its rows are moved now.
+func newSpill(r rowReader, h *hold, files *Files) (rowReader, error) {
+	s := &spill{rowReader: r, hold: h, files: files}
+	if err := s.fill(nil); err != nil {
+		_ = s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// close implements rowReader.
+func (s *spill) close() error {
+	err := s.rowReader.close()
+	s.hold.release()
+	if s.file != nil {
+		err = errors.Join(err, s.file.Close())
+		s.file = nil
+	}
+	return err
+}
+
+// next implements rowReader.
+func (s *spill) next() (row, *reject, error) {
+	for {
+		switch {
+		case s.left > 0:
+			s.left--
+			return s.get()
+		case s.ended != nil:
+			return row{}, nil, s.ended
+		}
+		out, rejected, err := s.rowReader.next()
+		if err != nil || s.hold.settle() {
+			return out, rejected, err
+		}
+		if err := s.fill(&entry{out, rejected}); err != nil {
+			return row{}, nil, err
+		}
+	}
+}
+
+// entry is what next returns of a row.
+type entry struct {
+	row      row
+	rejected *reject
+}
+
+// fill moves rows to the file until the reader has left the memory for one source, or has ended. first is one that has been read.
+func (s *spill) fill(first *entry) error {
+	if s.hold.settle() {
+		return nil
+	}
+	if s.file == nil {
+		file, err := s.files.spool()
+		if err != nil {
+			return err
+		}
+		s.file = file
+	}
+	if err := rewind(s.file); err != nil {
+		return err
+	}
+	s.written = 0
+	w := bufio.NewWriterSize(writeOnly{s.file, s.files.scratch}, 64<<10)
+	var line []byte
+	for {
+		if first == nil {
+			out, rejected, err := s.rowReader.next()
+			if err != nil {
+				s.ended = err
+				break
+			}
+			first = &entry{out, rejected}
+		}
+		if line = first.append(line[:0]); s.written+int64(len(line)) > s.files.unpacked {
+			return inputError("%s: its rows take more than %s of temporary files, which is what this agent allows: unpack the source before, or raise --max-unpacked", s.hold.name, memory.Text(s.files.unpacked))
+		}
+		s.written += int64(len(line))
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+		s.left++
+		first = nil
+		if s.left%blockRows == 0 && s.hold.settle() {
+			break
+		}
+	}
+	if s.ended != nil { // nothing more is decoded; the error stands behind the rows
+		_ = s.rowReader.close()
+		s.rowReader = noRows{}
+		s.hold.release()
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return ioError("read back a temporary file in", s.files.scratch, err)
+	}
+	s.from = bufio.NewReaderSize(s.file, 32<<10)
+	return nil
+}
+
+// noRows is a reader that has been closed.
+type noRows struct{}
+
+func (noRows) next() (row, *reject, error) { return row{}, nil, io.EOF }
+func (noRows) close() error                { return nil }
+
+// append writes an entry: its length, then a reject as JSON, or the row with its numbers in fixed places and the timestamp last.
+func (e *entry) append(b []byte) []byte {
+	le := binary.LittleEndian
+	b = append(b, 0, 0, 0, 0, 0)
+	if e.rejected != nil {
+		b[4] = 1
+		text, _ := json.Marshal(e.rejected) // texts and numbers
+		b = append(b, text...)
+	} else {
+		r := &e.row
+		b = le.AppendUint64(b, r.number)
+		b = le.AppendUint64(b, uint64(r.time))
+		b = le.AppendUint64(b, math.Float64bits(r.value))
+		b = le.AppendUint32(b, uint32(len(r.features)))
+		for _, v := range r.features {
+			b = le.AppendUint32(b, math.Float32bits(v))
+		}
+		b = append(b, r.timestamp...)
+	}
+	le.PutUint32(b, uint32(len(b)-5))
+	return b
+}
+
+// get reads an entry back.
+func (s *spill) get() (row, *reject, error) {
+	le := binary.LittleEndian
+	var head [5]byte
+	_, err := io.ReadFull(s.from, head[:])
+	var b []byte
+	if err == nil {
+		b = make([]byte, le.Uint32(head[:]))
+		_, err = io.ReadFull(s.from, b)
+	}
+	if err != nil {
+		return row{}, nil, ioError("read back a temporary file in", s.files.scratch, err)
+	}
+	if head[4] == 1 {
+		var r reject
+		if err := json.Unmarshal(b, &r); err != nil {
+			return row{}, nil, fmt.Errorf("read back a reject: %w", err)
+		}
+		return row{}, &r, nil
+	}
+	r := row{number: le.Uint64(b), time: int64(le.Uint64(b[8:])), value: math.Float64frombits(le.Uint64(b[16:])), features: make([]float32, le.Uint32(b[24:]))}
+	b = b[28:]
+	for i := range r.features {
+		r.features[i] = math.Float32frombits(le.Uint32(b[4*i:]))
+	}
+	r.timestamp = string(b[4*len(r.features):])
+	return r, nil, nil
+}
