@@ -35,22 +35,16 @@ const (
 // Gateway answers requests of clients that speak only NATS and JSON, or may do no more: submit, result, find, list, logs, cancel, retry,
 // schedules. Any number may run; a request goes to one of them.
 type Gateway struct {
-	c     *Conn
-	log   *slog.Logger
-	subs  []*nats.Subscription
-	work  chan *nats.Msg
-	stop  context.CancelFunc
-	ended sync.WaitGroup
-	once  sync.Once
+	c    *Conn
+	log  *slog.Logger
+	subs []*nats.Subscription
+	line *line
+	stop context.CancelFunc
+	once sync.Once
 }
 
-// A gateway answers this many requests at a time; those that wait for a result count. Others wait in line, and are
-// refused when the line is full.
-const (
-	gatewayHands = 64
-	gatewayLine  = 1024
-	longestWait  = 5 * time.Minute
-)
+// longestWait bounds how long a request may wait for a result.
+const longestWait = 5 * time.Minute
 
 // apiReply is the answer to every request.
 type apiReply struct {
@@ -86,16 +80,19 @@ type apiError struct {
 // Serve starts a gateway, which runs until Close. It answers when Serve returns.
 func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
-	g := &Gateway{c: c, log: log, work: make(chan *nats.Msg, gatewayLine), stop: stop}
+	g := &Gateway{c: c, log: log, stop: stop}
+	g.line = newLine(func(m *nats.Msg, from owner) {
+		at := &linePlace{l: g.line, from: from}
+		defer at.leave()
+		g.reply(m, g.answer(run, m, at))
+	})
 	var subjects []string
 	for _, what := range []string{apiSubmit, apiResult, apiFind, apiCancel, apiCron, apiList, apiLogs, apiRetry} {
 		subjects = append(subjects, apiPrefix+what, tenantPrefix+"*."+what)
 	}
 	for _, subject := range subjects {
 		sub, err := c.nc.QueueSubscribe(subject, "exo-gateway", func(m *nats.Msg) {
-			select {
-			case g.work <- m:
-			default:
+			if from, _ := caller(m.Subject); !g.line.add(m, from) {
 				g.reply(m, apiReply{Error: &apiError{Code: "unavailable", Message: "too many requests at once: ask again later"}})
 			}
 		})
@@ -109,18 +106,6 @@ func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
 	if err := c.nc.FlushTimeout(5 * time.Second); err != nil {
 		log.Warn("requests are answered when the server is back", "error", err)
 	}
-	for range gatewayHands {
-		g.ended.Go(func() {
-			for {
-				select {
-				case m := <-g.work:
-					g.reply(m, g.answer(run, m))
-				case <-run.Done():
-					return
-				}
-			}
-		})
-	}
 	return g, nil
 }
 
@@ -132,15 +117,10 @@ func (g *Gateway) Close() {
 		}
 		g.stop()
 	})
-	g.ended.Wait()
-	for {
-		select {
-		case m := <-g.work:
-			g.reply(m, apiReply{Error: &apiError{Code: "unavailable", Message: "this agent ends: ask again"}})
-		default:
-			return
-		}
+	for _, m := range g.line.close() {
+		g.reply(m, apiReply{Error: &apiError{Code: "unavailable", Message: "this agent ends: ask again"}})
 	}
+	g.line.ended.Wait()
 }
 
 func (g *Gateway) reply(m *nats.Msg, r apiReply) {
@@ -172,7 +152,8 @@ func (r apiReply) encode() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
+// answer does what a request asks for. at is its place in the line, which a wait gives back.
+func (g *Gateway) answer(ctx context.Context, m *nats.Msg, at *linePlace) apiReply {
 	ctx, cancel := context.WithTimeout(ctx, longestWait+time.Minute)
 	defer cancel()
 	ctx = g.c.extract(ctx, m.Header)
@@ -193,11 +174,11 @@ func (g *Gateway) answer(ctx context.Context, m *nats.Msg) apiReply {
 		r.Job = from.own(id)
 		switch verb {
 		case "result":
-			r.Result, r.Progress, err = g.result(ctx, r.Job, m.Data)
+			r.Result, r.Progress, err = g.result(ctx, r.Job, m.Data, at)
 		case "find":
 			r.Queued, err = g.find(ctx, from, r.Job)
 		case "logs":
-			err = g.logs(ctx, r.Job, m.Data, &r)
+			err = g.logs(ctx, r.Job, m.Data, &r, at)
 		case "retry":
 			err = g.retry(ctx, from, r.Job)
 		default:
@@ -306,8 +287,9 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 // errProgressed ends the waiting for a result when there is progress to tell.
 var errProgressed = errors.New("there is progress")
 
-// result returns the result of a job, or news of its progress, which may come before it.
-func (g *Gateway) result(ctx context.Context, id string, data []byte) (*jobs.Result, json.RawMessage, error) {
+// result returns the result of a job, or news of its progress, which may come before it. It holds a hand while it looks, and none
+// while it waits.
+func (g *Gateway) result(ctx context.Context, id string, data []byte, at *linePlace) (*jobs.Result, json.RawMessage, error) {
 	var o struct {
 		Wait     float64 `json:"wait_s"`
 		Progress bool    `json:"progress"`
@@ -315,12 +297,13 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte) (*jobs.Res
 	if err := readRequest(data, &o); err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
 		return nil, nil, jobs.Errorf(jobs.CodeInvalid, `a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news meanwhile`, longestWait.Seconds())
 	}
-	if o.Wait == 0 {
-		r, err := g.c.Lookup(ctx, id)
-		if err != nil {
-			return nil, nil, err
-		}
-		return &r, nil, nil
+	if now, err := g.c.Lookup(ctx, id); err == nil {
+		return &now, nil, nil
+	} else if o.Wait == 0 || !errors.Is(err, jobs.ErrNotFound) {
+		return nil, nil, err
+	}
+	if err := at.park(); err != nil {
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait), fmt.Errorf("it has no result yet: %w", jobs.ErrNotFound))
 	defer cancel()

@@ -103,7 +103,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 }
 
 // logs answers with a page of what was logged of a job. A request may wait for lines, or for the end of the job.
-func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply) error {
+func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply, at *linePlace) error {
 	var o struct {
 		From string  `json:"from"`
 		Wait float64 `json:"wait_s"`
@@ -132,6 +132,9 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply)
 	err = g.c.logsFrom(ctx, id, seq, false, add)
 	full := errors.Is(err, errPage)
 	if err == nil && len(page) == 0 && o.Wait > 0 {
+		if err := at.park(); err != nil {
+			return err
+		}
 		wait, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait), errPage)
 		err = g.c.logsFrom(wait, id, seq, true, func(next uint64, l jobs.LogLines) error { return errors.Join(add(next, l), errPage) })
 		cancel()

@@ -1,0 +1,113 @@
+package natsq_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// TestGatewayOpenQuestions: 70 questions of one tenant that wait delay those of another by less than 100 ms, while the first is connected and
+// after it has gone. A flood of requests leaves hands to others, and what is too much is refused.
+func TestGatewayOpenQuestions(t *testing.T) {
+	s := start(t, server.Options{})
+	g, err := connect(t, s).Serve(jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	dial := func() *nats.Conn {
+		t.Helper()
+		nc, err := nats.Connect(s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	acme, umbrella := dial(), dial()
+	// took is the median of some lists of the other tenant.
+	took := func() time.Duration {
+		t.Helper()
+		var all []time.Duration
+		for range 15 {
+			began := time.Now()
+			m, err := umbrella.Request("exo.tenant.umbrella.list.cpu", nil, 20*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(m.Data), `"listed":[]`) {
+				t.Fatalf("%s", m.Data)
+			}
+			all = append(all, time.Since(began))
+		}
+		slices.Sort(all)
+		return all[len(all)/2]
+	}
+	quiet := took()
+	inbox := acme.NewInbox()
+	answers, err := acme.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(n int, wait string) {
+		t.Helper()
+		for i := range n {
+			if err := acme.PublishRequest(fmt.Sprintf("exo.tenant.acme.result.none%d", i), inbox, []byte(`{"wait_s":`+wait+`}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := acme.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(70, "300")
+	open := took()
+	t.Logf("median of a list: %v, with 70 open questions of another tenant %v", quiet, open)
+	if open > quiet+100*time.Millisecond {
+		t.Errorf("70 open questions delay another tenant by %v", open-quiet)
+	}
+	// More than a tenant may have are refused, and the others go on.
+	ask(512, "300")
+	refused := 0
+	for refused < 70 {
+		m, err := answers.NextMsg(time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r struct {
+			Error struct {
+				Code       string  `json:"code"`
+				RetryAfter float64 `json:"retry_after_s"`
+			} `json:"error"`
+		}
+		if err := json.Unmarshal(m.Data, &r); err != nil || r.Error.Code != "full" && r.Error.Code != "unavailable" {
+			t.Fatalf("%s, %v", m.Data, err)
+		}
+		refused++
+	}
+	acme.Close()
+	if gone := took(); gone > quiet+100*time.Millisecond {
+		t.Errorf("after the tenant has gone its questions delay another by %v", gone-quiet)
+	}
+	// Requests that are answered at once come in such numbers that they stand in line: another tenant's pass them.
+	flood := dial()
+	for range 512 {
+		if err := flood.PublishRequest("exo.tenant.acme.list.cpu", flood.NewInbox(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := flood.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if during := took(); during > quiet+100*time.Millisecond {
+		t.Errorf("a flood of one tenant delays another by %v", during-quiet)
+	}
+}
