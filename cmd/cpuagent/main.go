@@ -118,7 +118,7 @@ func serve(cmd *cobra.Command) (err error) {
 			return command.Usage("--data-dir: %v", err)
 		}
 	}
-	metrics, err := command.NewMetrics(cmd, func() error { return nil }, log)
+	metrics, err := command.NewMetrics(cmd, log)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer tracing.Close()
-	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Tracing: tracing.Provider()})
+	conn, err := command.Connect(cmd, natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
 	if err != nil {
 		return err
 	}
@@ -185,6 +185,7 @@ func serve(cmd *cobra.Command) (err error) {
 		defer func() { err = errors.Join(refused, err) }()
 	}
 	log.Info("draining", "reason", context.Cause(ctx))
+	metrics.Require("drain", func(context.Context) error { return fmt.Errorf("this agent drains: %w", context.Cause(ctx)) })
 	closePush(push)
 	gateway.Close()
 	err = drain(worker)

@@ -66,7 +66,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	e.full = srv.Full()
 	e.onClose(func() error { srv.Close(); return nil })
 	connect := func(name string) (*natsq.Conn, error) {
-		c, err := natsq.Connect(ctx, natsq.Options{InProcess: srv, Name: name, Tracing: o.tracing})
+		c, err := natsq.Connect(ctx, natsq.Options{InProcess: srv, Name: name, Logger: o.log, Tracing: o.tracing})
 		if err == nil {
 			e.conns = append(e.conns, c)
 			e.onClose(func() error { c.Close(); return nil })

@@ -261,7 +261,7 @@ func TestEmergency(t *testing.T) {
 	}
 	var p atomic.Pointer[gpuagents.Agent]
 	p.Store(agent)
-	if err := healthy(agent.Devices, &p)(); !errors.Is(err, gpuagents.ErrEmergency) {
+	if err := healthy(agent.Devices, &p)(t.Context()); !errors.Is(err, gpuagents.ErrEmergency) {
 		t.Errorf("/healthz: %v", err)
 	}
 	s.wait(t, "the shard given back", func() bool { return agent.Shards() == 0 })

@@ -179,7 +179,7 @@ func TestFleetFailure(t *testing.T) {
 	}
 	var p atomic.Pointer[gpuagents.Agent]
 	p.Store(s.agent)
-	if err := healthy(s.agent.Devices, &p)(); err != nil {
+	if err := healthy(s.agent.Devices, &p)(t.Context()); err != nil {
 		t.Errorf("/healthz: %v", err)
 	}
 	if a, b := s.labelled(t, "exoswarm_gpuagent_level", "gpu0"), s.labelled(t, "exoswarm_gpuagent_level", "gpu1"); a != 2 || b != 0 {
@@ -244,7 +244,7 @@ func TestFleetEmergency(t *testing.T) {
 	s.wait(t, "emergencies", func() bool { return s.agent.Health() != nil })
 	var p atomic.Pointer[gpuagents.Agent]
 	p.Store(s.agent)
-	if err := healthy(s.agent.Devices, &p)(); !errors.Is(err, gpuagents.ErrEmergency) || !strings.Contains(err.Error(), "gpu0: ") || !strings.Contains(err.Error(), "gpu1: ") {
+	if err := healthy(s.agent.Devices, &p)(t.Context()); !errors.Is(err, gpuagents.ErrEmergency) || !strings.Contains(err.Error(), "gpu0: ") || !strings.Contains(err.Error(), "gpu1: ") {
 		t.Errorf("/healthz: %v", err)
 	}
 	s.wait(t, "the shards given back", func() bool { return s.agent.Shards() == 0 })

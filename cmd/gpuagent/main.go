@@ -107,11 +107,12 @@ func serve(cmd *cobra.Command) (err error) {
 		}
 		return opened
 	}
-	metrics, err := command.NewMetrics(cmd, healthy(current, &agent), log)
+	metrics, err := command.NewMetrics(cmd, log)
 	if err != nil {
 		return err
 	}
 	defer metrics.Close()
+	metrics.Require("devices", healthy(current, &agent))
 	for i := range opened {
 		metrics.MustRegister(newDeviceMetrics(func() device.Device { return current()[i] }))
 	}
@@ -124,7 +125,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer tracing.Close()
-	conn, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Tracing: tracing.Provider()})
+	conn, err := command.Connect(cmd, natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
 	if err != nil {
 		return err
 	}
@@ -209,6 +210,7 @@ func serve(cmd *cobra.Command) (err error) {
 		defer func() { err = errors.Join(refused, err) }()
 	}
 	log.Info("draining", "reason", context.Cause(ctx))
+	metrics.Require("drain", func(context.Context) error { return fmt.Errorf("this agent drains: %w", context.Cause(ctx)) })
 	last, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err = serving.Drain(last)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/command"
 )
 
 // healthPatience bounds a look at the device: a scrape of the metrics waits for it.
@@ -19,8 +20,8 @@ const healthPatience = 2 * time.Second
 
 // healthy says why no work is done, or nil: every device is in an emergency, or has failed and the host does not stand in for it. One device of
 // several that does no work is no reason: the others do it.
-func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Agent]) func() error {
-	return func() error {
+func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Agent]) command.Check {
+	return func(ctx context.Context) error {
 		var levels []gpuagents.Level
 		if a := agent.Load(); a != nil {
 			if err := a.Health(); err != nil {
@@ -28,7 +29,7 @@ func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Age
 			}
 			levels = a.Levels()
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
+		ctx, cancel := context.WithTimeout(ctx, healthPatience)
 		defer cancel()
 		var errs []error
 		for i, d := range current() {

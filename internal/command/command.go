@@ -49,24 +49,27 @@ func Main(root *cobra.Command) {
 	os.Exit(Run(ctx, root, os.Stderr))
 }
 
-// Run executes a command and returns its exit code; an error is one sentence on stderr.
+// Run executes a command and returns its exit code. An error is one sentence on stderr, or a line of the log with --log-format json.
 func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage("%v", err) })
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return environment(cmd.Flags()) }
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
-	var e *jobs.Error
-	switch {
-	case errors.Is(err, ErrInterrupted):
+	if errors.Is(err, ErrInterrupted) {
 		return ExitInterrupted
-	case errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid), strings.HasPrefix(err.Error(), "unknown command"), isFlagError(err):
+	}
+	if format, _ := cmd.Flags().GetString("log-format"); format == "json" {
+		slog.New(slog.NewJSONHandler(stderr, nil)).Error(root.Name()+" ends", "error", err)
+	} else {
 		fmt.Fprintf(stderr, "%s: %v\n", root.Name(), err)
+	}
+	var e *jobs.Error
+	if errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid) || strings.HasPrefix(err.Error(), "unknown command") || isFlagError(err) {
 		return ExitUsage
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", root.Name(), err)
 	return ExitFailure
 }
 
@@ -104,8 +107,17 @@ func SetDefault(flags *pflag.FlagSet, name, value string) {
 	_ = f.Value.Set(value)
 }
 
-// Logger makes the logger that the flags ask for.
+// Logger makes the logger that the flags ask for, and makes it the process's default: what a library writes to package log or to slog has
+// the chosen format too.
 func Logger(cmd *cobra.Command) (*slog.Logger, error) {
+	log, err := newLogger(cmd)
+	if err == nil {
+		slog.SetDefault(log)
+	}
+	return log, err
+}
+
+func newLogger(cmd *cobra.Command) (*slog.Logger, error) {
 	var level slog.Level
 	text, _ := cmd.Flags().GetString("log-level")
 	if err := level.UnmarshalText([]byte(text)); err != nil {

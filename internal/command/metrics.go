@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,8 +21,14 @@ import (
 
 // MetricsFlag adds --metrics.
 func MetricsFlag(f *pflag.FlagSet) {
-	f.String("metrics", "", "HOST:PORT to serve /metrics (Prometheus) and /healthz on, to whoever asks; empty for neither")
+	f.String("metrics", "", "HOST:PORT to serve /metrics (Prometheus), /livez, /readyz and /healthz on, to whoever asks; empty for none of them")
 }
+
+// checkPatience bounds all checks of a request: a probe of the default second or two gets its answer in time.
+const checkPatience = 2 * time.Second
+
+// Check is a condition without which the process does no work. It returns nil, or one sentence that says why not.
+type Check func(ctx context.Context) error
 
 // Metrics is the registry of a process, served over HTTP where --metrics says so.
 type Metrics struct {
@@ -27,13 +36,16 @@ type Metrics struct {
 	addr   string
 	server *http.Server
 	ended  chan struct{}
+
+	mu     sync.Mutex
+	checks map[string]Check
 }
 
-// NewMetrics makes the registry, with the runtime's and the process's own metrics in it, and serves it. healthy is asked by /healthz,
-// which answers 200, or 503 and the error.
-func NewMetrics(cmd *cobra.Command, healthy func() error, log *slog.Logger) (*Metrics, error) {
-	m := &Metrics{Registry: prometheus.NewRegistry()}
-	m.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+// NewMetrics makes the registry, with the metrics of the build, the runtime and the process in it, and serves it. /livez answers 200 as long
+// as the process answers at all; /readyz and /healthz answer 200, or 503 and the reasons of the checks that fail.
+func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
+	m := &Metrics{Registry: prometheus.NewRegistry(), checks: map[string]Check{}}
+	m.MustRegister(newBuildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	addr, _ := cmd.Flags().GetString("metrics")
 	if addr == "" {
 		return m, nil
@@ -42,17 +54,21 @@ func NewMetrics(cmd *cobra.Command, healthy func() error, log *slog.Logger) (*Me
 	if err != nil {
 		return nil, Usage("--metrics %s: %v", addr, err)
 	}
+	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{Registry: m.Registry}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := healthy(); err != nil {
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{Registry: m.Registry, ErrorLog: errorLog}))
+	ready := func(w http.ResponseWriter, r *http.Request) {
+		if err := m.Ready(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")
-	})
+	}
+	mux.HandleFunc("GET /readyz", ready)
+	mux.HandleFunc("GET /healthz", ready)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	m.addr, m.ended = l.Addr().String(), make(chan struct{})
-	m.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
+	m.server = &http.Server{Handler: mux, ErrorLog: errorLog, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
 	go func() {
 		defer close(m.ended)
 		if err := m.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -61,6 +77,41 @@ func NewMetrics(cmd *cobra.Command, healthy func() error, log *slog.Logger) (*Me
 	}()
 	log.Info("serving metrics", "url", "http://"+m.addr+"/metrics")
 	return m, nil
+}
+
+// Require adds a check to those of /readyz, or replaces the one of that name.
+func (m *Metrics) Require(name string, check Check) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.checks[name] = check
+}
+
+// Ready returns nil when every check passes within 2 s, and otherwise the reasons of those that do not, a line each.
+func (m *Metrics) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	m.mu.Lock()
+	var wait sync.WaitGroup
+	var failed []string
+	results := make(chan string, len(m.checks))
+	for name, check := range m.checks {
+		wait.Go(func() {
+			if err := check(ctx); err != nil {
+				results <- name + ": " + err.Error()
+			}
+		})
+	}
+	m.mu.Unlock()
+	wait.Wait()
+	close(results)
+	for r := range results {
+		failed = append(failed, r)
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	slices.Sort(failed)
+	return errors.New(strings.Join(failed, "\n"))
 }
 
 // Addr is the host and port that it is served on; empty when it is not.

@@ -1,11 +1,16 @@
 package command
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -48,4 +53,45 @@ func NATS(cmd *cobra.Command) (url string, login natsq.Login) {
 		url = "nats://127.0.0.1:4222"
 	}
 	return url, login
+}
+
+// connectEvery is how often an agent that starts before its server tries again.
+const connectEvery = time.Second
+
+// Connect connects an agent. A server that does not answer is waited for until the command's context ends: the log has one line at the
+// begin and one at the end, and /readyz says so meanwhile. Afterwards /readyz asks for a working connection, and the metrics show it.
+func Connect(cmd *cobra.Command, o natsq.Options, m *Metrics) (*natsq.Conn, error) {
+	log := o.Logger
+	m.Require("nats", func(context.Context) error { return errors.New("not connected yet") })
+	began := time.Time{}
+	for {
+		conn, err := natsq.Connect(cmd.Context(), o)
+		if err == nil {
+			if !began.IsZero() {
+				log.Info("the NATS server answers", "after", time.Since(began).Round(time.Millisecond))
+			}
+			m.Require("nats", conn.Health)
+			if err := conn.RegisterMetrics(m); err != nil {
+				conn.Close()
+				return nil, fmt.Errorf("metrics of the connection to NATS: %w", err)
+			}
+			return conn, nil
+		}
+		if !errors.Is(err, jobs.ErrUnavailable) {
+			return nil, err
+		}
+		if cmd.Context().Err() != nil {
+			return nil, context.Cause(cmd.Context())
+		}
+		if began.IsZero() {
+			began = time.Now()
+			log.Warn("waiting for the NATS server", "error", err)
+			m.Require("nats", func(context.Context) error { return err })
+		}
+		select {
+		case <-time.After(connectEvery):
+		case <-cmd.Context().Done():
+			return nil, context.Cause(cmd.Context())
+		}
+	}
 }

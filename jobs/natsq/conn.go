@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,9 @@ type Options struct {
 	Bare bool
 	// Patience is how long a call keeps trying while the server cannot be reached; 0 means 30 s.
 	Patience time.Duration
+	// Logger is told once when the connection is lost and once when it is back, and of what the server refuses in the background; nil for
+	// nobody.
+	Logger *slog.Logger
 	// Tracing makes spans of what goes over the connection, joined by the headers of messages; nil for none, and then headers are neither
 	// written nor looked at. It belongs to the caller, who flushes it after Close.
 	Tracing trace.TracerProvider
@@ -131,7 +135,7 @@ func (o Options) connect() (nc *nats.Conn, r *refusals, where string, err error)
 	case o.URL == "" && o.Context != "":
 		where = "of context " + o.Context
 	}
-	r = newRefusals()
+	r = newRefusals(o.Logger)
 	if nc, err = o.dial(o.URL, r, opts...); err != nil {
 		return nil, nil, where, dialError(where, r.who, err)
 	}

@@ -9,7 +9,7 @@ import (
 
 // TestElections: a try that waits for a leader that is gone ends with the election, and the call goes on with the next.
 func TestElections(t *testing.T) {
-	c := &Conn{elected: newElections(), refused: newRefusals(), patience: time.Hour}
+	c := &Conn{elected: newElections(), refused: newRefusals(nil), patience: time.Hour}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	asked, tries := make(chan int), 0

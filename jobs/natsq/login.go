@@ -33,7 +33,7 @@ func (l Login) dial(url string, r *refusals, opts ...nats.Option) (*nats.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	opts = append(append(opts, own...), identify(&r.who), nats.ErrorHandler(r.heard), nats.ReconnectHandler(r.back), nats.ClosedHandler(r.closed))
+	opts = append(append(opts, own...), identify(&r.who), nats.ErrorHandler(r.heard), nats.DisconnectErrHandler(r.broken), nats.ReconnectHandler(r.back), nats.ClosedHandler(r.closed))
 	if l.Context == "" {
 		return nats.Connect(url, opts...)
 	}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -23,7 +24,11 @@ type refusals struct {
 	gone chan struct{} // closed when the server has shut this user out for good
 	over chan struct{} // closed when the connection is, and gone, if that is to be, before
 
+	log *slog.Logger
+
 	mu   sync.Mutex
+	lost time.Time       // since when the connection is broken; zero while it is good
+	why  error           // it broke
 	shut bool            // the last thing heard of the login is that it is refused
 	next context.Context // ends with the next refusal as its cause
 	end  context.CancelCauseFunc
@@ -34,8 +39,11 @@ type refusal struct{ what string } // as the server says it: Publish to "SUBJECT
 
 func (r refusal) Error() string { return r.what }
 
-func newRefusals() *refusals {
-	r := &refusals{gone: make(chan struct{}), over: make(chan struct{})}
+func newRefusals(log *slog.Logger) *refusals {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r := &refusals{log: log, gone: make(chan struct{}), over: make(chan struct{})}
 	r.next, r.end = context.WithCancelCause(context.Background())
 	return r
 }
@@ -52,7 +60,10 @@ func (r *refusals) heard(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 	m := violation.FindStringSubmatch(err.Error())
 	if !errors.Is(err, nats.ErrPermissionViolation) || m == nil {
-		slog.Warn("NATS", "error", err) // such as a subscription whose messages come too fast
+		// An ordered consumer whose server restarts reports ErrConsumerNotActive and makes itself anew: no news beside the lost connection.
+		if !errors.Is(err, nats.ErrConsumerNotActive) {
+			r.log.Warn("the NATS client reports an error", "error", err) // such as a subscription whose messages come too fast
+		}
 		return
 	}
 	what := "publish to " + m[2]
@@ -127,12 +138,6 @@ func (r *refusals) explain(err error) error {
 	return err
 }
 
-// back is the client's handler of a connection that was broken and is good again.
-func (r *refusals) back(*nats.Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.shut = false
-}
 
 // closed is the client's handler of the end of a connection. Its last error does not always say why: it may be in the server's words.
 func (r *refusals) closed(*nats.Conn) {

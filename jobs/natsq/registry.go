@@ -65,14 +65,22 @@ func (c *Conn) Announce(ctx context.Context, describe func() jobs.Agent, log *sl
 		defer func() { _ = sub.Unsubscribe() }()
 		tick := time.NewTicker(announceEvery)
 		defer tick.Stop()
+		missing := false // and the log says so; while NATS is unreachable the connection's own line does
 		for {
 			select {
 			case <-tick.C:
 				try, cancel := context.WithTimeout(run, announceEvery)
-				if err := c.announce(try, describe()); err != nil && run.Err() == nil {
-					log.Warn("this agent is missing from the registry", "error", err)
-				}
+				err := c.announce(try, describe())
 				cancel()
+				switch {
+				case run.Err() != nil:
+				case err == nil && missing:
+					missing = false
+					log.Info("this agent is in the registry again")
+				case err != nil && !missing && c.nc.IsConnected():
+					missing = true
+					log.Warn("this agent is missing from the registry; it goes on announcing itself", "error", err)
+				}
 			case <-run.Done():
 				return
 			}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// probe asks an HTTP endpoint once; status 0 stands for no answer.
+func probe(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return r.StatusCode, string(b)
+}
+
+// becomes waits until an endpoint answers with a status, and returns the body and how long that took.
+func becomes(t *testing.T, url string, status int) (string, time.Duration) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		code, body := probe(t, url)
+		if code == status {
+			return body, time.Since(began)
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%s: %d after a minute, want %d: %s", url, code, status, body)
+		}
+	}
+}
+
+// metric is the value of a metric without labels, as text.
+func metric(t *testing.T, base, name string) string {
+	t.Helper()
+	_, body := probe(t, base+"/metrics")
+	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(body)
+	if m == nil {
+		t.Fatalf("there is no metric %s", name)
+	}
+	return m[1]
+}
+
+// TestProcessHealth runs both kinds of agent as processes through three outages: a server that is not there yet, one that stands still, and
+// one that is killed. Each shows in /readyz and /healthz within 5 s, in a metric, and in one line of the log at its begin and one at its
+// end. Every line of the log is JSON, as asked for.
+func TestProcessHealth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	bin := binaries(t)
+	dir := t.TempDir()
+	serve := func(port string) (*process, string) {
+		return startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", port, "--data-dir", dir)
+	}
+	nats, url := serve("0")
+	port := url[strings.LastIndex(url, ":")+1:]
+	nats.end(t, syscall.SIGTERM)
+	names := []string{"gpuagent", "cpuagent"}
+	var agents []*process
+	var bases []string
+	for _, name := range names {
+		args := []string{"--nats", url, "--log-format", "json", "--metrics", "127.0.0.1:0"}
+		if name == "gpuagent" {
+			args = append(args, "--device", "host")
+		}
+		p, _ := startProcess(t, "waiting for the NATS server", filepath.Join(bin, name), args...)
+		m := regexp.MustCompile(`"url":"(http://[^"]+)/metrics"`).FindStringSubmatch(p.log.String())
+		if m == nil {
+			t.Fatalf("%s does not say where its metrics are:\n%s", name, p.log)
+		}
+		agents, bases = append(agents, p), append(bases, m[1])
+	}
+	each := func(fn func(name, base string)) {
+		for i, name := range names {
+			fn(name, bases[i])
+		}
+	}
+	alive := func(name, base string) {
+		if code, body := probe(t, base+"/livez"); code != 200 {
+			t.Errorf("%s: /livez: %d: %s", name, code, body)
+		}
+	}
+	each(func(name, base string) {
+		if code, body := probe(t, base+"/readyz"); code != 503 || !strings.Contains(body, "nats: ") {
+			t.Errorf("%s before its server: /readyz: %d: %s", name, code, body)
+		}
+		alive(name, base)
+	})
+	nats, _ = serve(port)
+	up := func(name, base string) {
+		becomes(t, base+"/readyz", 200)
+		becomes(t, base+"/healthz", 200)
+		if v := metric(t, base, "exoswarm_nats_connected"); v != "1" {
+			t.Errorf("%s: exoswarm_nats_connected is %s while connected", name, v)
+		}
+	}
+	each(up)
+	down := func(name, base string) {
+		for _, path := range []string{"/readyz", "/healthz"} {
+			body, after := becomes(t, base+path, 503)
+			if !strings.Contains(body, "nats: NATS") || after > 5*time.Second {
+				t.Errorf("%s: %s after %v: %s", name, path, after, body)
+			}
+		}
+		alive(name, base)
+		for deadline := time.Now().Add(time.Minute); metric(t, base, "exoswarm_nats_connected") != "0"; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: exoswarm_nats_connected is 1 without a server", name)
+			}
+		}
+	}
+	if err := nats.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	each(down)
+	if err := nats.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	each(up)
+	nats.end(t, syscall.SIGKILL)
+	each(down)
+	for before := time.Now(); time.Since(before) < 10*time.Second; time.Sleep(time.Second) { // what repeats every few seconds shows
+		each(alive)
+	}
+	serve(port)
+	each(up)
+	for i, p := range agents {
+		p.end(t, syscall.SIGTERM)
+		if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("%s ended with %d", names[i], code)
+		}
+		counts := map[string]int{}
+		for line := range strings.Lines(p.log.String()) {
+			var l struct{ Level, Msg string }
+			if err := json.Unmarshal([]byte(line), &l); err != nil || l.Msg == "" {
+				t.Errorf("%s: a line of the log is no JSON: %s", names[i], line)
+			}
+			counts[l.Level+" "+l.Msg]++
+		}
+		for line, n := range counts {
+			if n > 2 {
+				t.Errorf("%s: %d times in two outages: %s", names[i], n, line)
+			}
+		}
+		if counts["WARN the connection to NATS is lost; trying to reconnect until it is back"] != 2 || counts["INFO the connection to NATS is restored"] != 2 ||
+			counts["WARN waiting for the NATS server"] != 1 || counts["INFO the NATS server answers"] != 1 {
+			t.Errorf("%s: not one line at each loss and one at each return: %v\n%s", names[i], counts, p.log)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// broken is the client's handler of a connection that broke. The client calls it again for each attempt to reconnect that got as far as a
+// connection; the log has one line.
+func (r *refusals) broken(nc *nats.Conn, err error) {
+	if nc.IsClosed() {
+		return // Close was called, or the client gave up, which Refused says
+	}
+	if err == nil {
+		err = nats.ErrDisconnected
+	}
+	r.mu.Lock()
+	first := r.lost.IsZero()
+	if first {
+		r.lost, r.why = time.Now(), err
+	}
+	r.mu.Unlock()
+	if first {
+		r.log.Warn("the connection to NATS is lost; trying to reconnect until it is back", "error", err)
+	}
+}
+
+// back is the client's handler of a connection that was broken and is good again.
+func (r *refusals) back(nc *nats.Conn) {
+	r.mu.Lock()
+	since := r.lost
+	r.shut, r.lost, r.why = false, time.Time{}, nil
+	r.mu.Unlock()
+	if !since.IsZero() {
+		r.log.Info("the connection to NATS is restored", "server", nc.ConnectedUrlRedacted(), "after", time.Since(since).Round(time.Millisecond))
+	}
+}
+
+// Health returns nil when a NATS server answers a ping before ctx ends. Otherwise the error says since when there is no connection and why,
+// and wraps jobs.ErrUnavailable or, for a login that the server does not accept any more, jobs.ErrDenied.
+func (c *Conn) Health(ctx context.Context) error {
+	select {
+	case <-c.Refused():
+		return fmt.Errorf("the NATS server does not let %s in any more: %w", c.refused.who, jobs.ErrDenied)
+	default:
+	}
+	c.refused.mu.Lock()
+	since, why := c.refused.lost, c.refused.why
+	c.refused.mu.Unlock()
+	if !since.IsZero() {
+		return fmt.Errorf("NATS has been unreachable for %v: %w: %w", time.Since(since).Round(time.Second), why, jobs.ErrUnavailable)
+	}
+	if err := c.nc.FlushWithContext(ctx); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = errors.New("the server does not answer a ping")
+		}
+		return fmt.Errorf("NATS is unreachable: %w: %w", err, jobs.ErrUnavailable)
+	}
+	return nil
+}
+
+// RegisterMetrics adds whether the connection is up, and how often it was restored, to the metrics of a process.
+func (c *Conn) RegisterMetrics(r prometheus.Registerer) error {
+	connected := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "exoswarm_nats_connected", Help: "1 while the connection to NATS is up, 0 while it is lost. A server that stops answering is noticed within 5 s.",
+	}, func() float64 {
+		if c.nc.IsConnected() {
+			return 1
+		}
+		return 0
+	})
+	reconnects := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "exoswarm_nats_reconnects_total", Help: "How often the connection to NATS was lost and restored.",
+	}, func() float64 { return float64(c.nc.Stats().Reconnects) })
+	return errors.Join(r.Register(connected), r.Register(reconnects))
+}

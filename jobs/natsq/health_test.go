@@ -1,0 +1,138 @@
+package natsq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// lines is a log that several goroutines write and a test reads.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// eventually waits until ok holds, for as long as a loaded machine needs.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// TestHealth: a lost connection shows in Health, in the metric and as one line of the log, and so does its return. The registry, of which an
+// agent is missing meanwhile, adds no line of its own.
+func TestHealth(t *testing.T) {
+	dir := t.TempDir()
+	s, err := server.Start(t.Context(), server.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.Close() }()
+	log := &lines{}
+	logger := slog.New(slog.NewJSONHandler(log, nil))
+	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	reg := prometheus.NewRegistry()
+	if err := c.RegisterMetrics(reg); err != nil {
+		t.Fatal(err)
+	}
+	connected := func() float64 {
+		all, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			if f.GetName() == "exoswarm_nats_connected" {
+				return f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		t.Fatal("there is no metric exoswarm_nats_connected")
+		return 0
+	}
+	health := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		return c.Health(ctx)
+	}
+	var announced atomic.Int64
+	entry, err := c.Announce(t.Context(), func() jobs.Agent { announced.Add(1); return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := health(); err != nil || connected() != 1 {
+		t.Fatalf("connected: %v, metric %v", err, connected())
+	}
+	at, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(at.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	lost := time.Now()
+	eventually(t, "Health says that the connection is lost", func() bool { return health() != nil })
+	if err := health(); !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "unreachable") {
+		t.Errorf("Health without a server: %v", err)
+	}
+	if d := time.Since(lost); d > 5*time.Second {
+		t.Errorf("Health noticed after %v", d)
+	}
+	eventually(t, "the metric is 0", func() bool { return connected() == 0 })
+	before := announced.Load()
+	eventually(t, "two announcements fail", func() bool { return announced.Load() >= before+3 })
+	if s, err = server.Start(t.Context(), server.Options{Dir: dir, Port: port}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the connection is back", func() bool { return health() == nil && connected() == 1 })
+	eventually(t, "the log says so", func() bool { return log.count("restored") > 0 })
+	if err := entry.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if log.count("is lost") != 1 || log.count("restored") != 1 || log.count("missing from the registry") != 0 {
+		t.Errorf("the log has not one line at the loss and one at the return:\n%s", log)
+	}
+	c.Close()
+	if log.count("is lost") != 1 {
+		t.Errorf("Close is no loss:\n%s", log)
+	}
+}
