@@ -72,11 +72,7 @@ func openAuto(ctx context.Context, opts Options) (device.Device, error) {
 		return nil, err
 	}
 	reason := err.Error()
-	if Built {
-		opts.Logger.Warn("device chosen", "requested", "auto", "device", "host", "reason", reason)
-	} else {
-		opts.Logger.Info("device chosen", "requested", "auto", "device", "host", "reason", reason)
-	}
+	opts.Logger.Warn("no GPU can be used: auto chooses the host device", "requested", "auto", "device", "host", "reason", reason)
 	return openHost(opts, "auto", reason)
 }
 

@@ -18,3 +18,6 @@ func openCUDA(ctx context.Context, index int, opts Options, requested, reason st
 	}
 	return d, nil
 }
+
+// Count is how many GPUs the driver shows to this process. The error says why there is none.
+func Count() (int, error) { return driver.Init() }

@@ -118,9 +118,10 @@ type Agent struct {
 	Version     int       `json:"v"`
 	Name        string    `json:"name"`
 	Pool        Pool      `json:"pool"`
-	Kinds       []string  `json:"kinds,omitempty"`  // of jobs that it does
-	Device      string    `json:"device,omitempty"` // the model of its accelerator; of several, the models with their names
-	Memory      int64     `json:"memory,omitempty"` // bytes of the device that it may use
+	Kinds       []string  `json:"kinds,omitempty"`    // of jobs that it does
+	Device      string    `json:"device,omitempty"`   // the model of its accelerator; of several, the models with their names
+	Fallback    string    `json:"fallback,omitempty"` // why --device auto chose the host device; empty where it did not
+	Memory      int64     `json:"memory,omitempty"`   // bytes of the device that it may use
 	Concurrency int       `json:"concurrency,omitempty"`
 	Running     int       `json:"running"` // jobs and batches now, on a GPU agent shards
 	State       string    `json:"state"`   // serving or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name

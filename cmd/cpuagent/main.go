@@ -123,6 +123,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer metrics.Close()
+	metrics.Require("isolation", command.NewHoldings("/proc/self").GPUFree)
 	counts, err := natsq.NewMetrics(metrics)
 	if err != nil {
 		return err

@@ -114,6 +114,13 @@ func TestProcessHealth(t *testing.T) {
 		}
 	}
 	each(up)
+	each(func(name, base string) {
+		for kind, want := range map[string]string{`exoswarm_process_open\{kind="listener"\}`: "1", `exoswarm_process_open\{kind="gpu"\}`: "0", "exoswarm_process_gpu_libraries": "0"} {
+			if v := metric(t, base, kind); v != want {
+				t.Errorf("%s: %s is %s, want %s: it opens no listener but its metrics, and no GPU", name, kind, v, want)
+			}
+		}
+	})
 	down := func(name, base string) {
 		for _, path := range []string{"/readyz", "/healthz"} {
 			body, after := becomes(t, base+path, 503)

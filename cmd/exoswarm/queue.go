@@ -87,7 +87,7 @@ func agentCommand() *cobra.Command {
 			if a.Concurrency > 0 {
 				running += fmt.Sprintf("/%d", a.Concurrency)
 			}
-			if err := p.item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, running, a.State, up); err != nil {
+			if err := p.item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, running, agentState(a), up); err != nil {
 				return err
 			}
 		}
@@ -103,6 +103,14 @@ func agentCommand() *cobra.Command {
 	}
 	natsFlag(drain.Flags())
 	return group("agent", "Look at the agents of the cluster", list, drain)
+}
+
+// agentState is the state of an agent for people: one whose --device auto found no GPU says so beside it.
+func agentState(a jobs.Agent) string {
+	if a.Fallback == "" {
+		return a.State
+	}
+	return a.State + " on the host: no GPU"
 }
 
 func initCommand() *cobra.Command {

@@ -34,8 +34,9 @@ func deviceNames(list string) ([]string, error) {
 	return names, nil
 }
 
-// openDevices opens the devices of --device, in its order. On an error none is left open.
-func openDevices(ctx context.Context, list string, opts cuda.Options) (all []device.Device, err error) {
+// openDevices opens the devices of --device, in its order. requireGPU refuses the host device, also where auto falls back to it. On an error
+// none is left open; one of a device that is not there says which there are.
+func openDevices(ctx context.Context, list string, requireGPU bool, opts cuda.Options) (all []device.Device, err error) {
 	names, err := deviceNames(list)
 	if err != nil {
 		return nil, err
@@ -52,14 +53,20 @@ func openDevices(ctx context.Context, list string, opts cuda.Options) (all []dev
 	}
 	for i := 0; i < len(names); i++ {
 		d, err := cuda.Open(ctx, names[i], opts)
-		if errors.Is(err, device.ErrInvalidArgument) {
-			return all, command.Usage("--device: %v", err)
+		if errors.Is(err, device.ErrInvalidArgument) || errors.Is(err, device.ErrNotSupported) {
+			return all, command.Usage("--device %s: %v; there is %s", list, err, present())
 		}
 		if err != nil {
 			return all, err
 		}
 		all = append(all, d)
 		p := d.Properties()
+		if requireGPU && p.Name == "host" {
+			if p.Requested == "auto" {
+				return all, command.Usage("--require-gpu: no GPU can be used: %s", p.Reason)
+			}
+			return all, command.Usage("--require-gpu: --device %s names the host device, which is no GPU", list)
+		}
 		for _, other := range all[:i] {
 			if o := other.Properties(); o.Name == p.Name || o.UUID == p.UUID && p.UUID != "" {
 				return all, command.Usage("--device %q: %s and %s are one device: name it once", list, names[slices.Index(all, other)], names[i])
@@ -72,6 +79,27 @@ func openDevices(ctx context.Context, list string, opts cuda.Options) (all []dev
 		}
 	}
 	return all, nil
+}
+
+// present names the devices of this machine that --device takes.
+func present() string {
+	n, err := cuda.Count()
+	if err != nil {
+		n = 0
+	}
+	names := make([]string, 0, n+1)
+	for i := range n {
+		names = append(names, fmt.Sprintf("cuda:%d", i))
+	}
+	return strings.Join(append(names, "host"), ", ")
+}
+
+// fallback is why auto chose the host device; empty when it did not.
+func fallback(all []device.Device) string {
+	if p := all[0].Properties(); p.Requested == "auto" && p.Name == "host" {
+		return p.Reason
+	}
+	return ""
 }
 
 func closeDevices(all []device.Device) error {

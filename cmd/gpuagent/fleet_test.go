@@ -268,13 +268,13 @@ func TestDeviceList(t *testing.T) {
 		"host,cuda:-1":        "a device is host",
 		"host,cuda:0,nothing": "", // which of the two comes first depends on the machine
 	} {
-		all, err := openDevices(t.Context(), list, cuda.Options{Logger: slog.New(slog.DiscardHandler)})
+		all, err := openDevices(t.Context(), list, false, cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), want) || all != nil {
 			t.Errorf("%q: %v, %d devices", list, err, len(all))
 		}
 	}
 	for _, list := range []string{"host", "auto", " host "} {
-		all, err := openDevices(t.Context(), list, cuda.Options{Logger: slog.New(slog.DiscardHandler)})
+		all, err := openDevices(t.Context(), list, false, cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil || len(all) != 1 {
 			t.Fatalf("%q: %v", list, err)
 		}

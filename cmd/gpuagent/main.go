@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -40,6 +41,7 @@ func root() *cobra.Command {
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, where snapshots of swarms are kept, the same for all agents; empty: they are refused")
 	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
 	f.String("device", "auto", "host, cuda:N, several of them between commas, all: every GPU, or auto: the first GPU, or the host where there is none; a shard goes to the one with the most room for its pages")
+	f.Bool("require-gpu", false, "end with an error where no GPU can be used, in place of the host device; a GPU that fails later is not replaced by the host")
 	f.Bool("allow-custom-cells", false, "serve swarms whose step their users have written: that code runs with all rights of this process")
 	f.Int64("memory-limit", 0, "most bytes of device memory to use, of each device; 0 for all")
 	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms, of each device; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need")
@@ -48,6 +50,7 @@ func root() *cobra.Command {
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
 	command.MetricsFlag(f)
 	command.LogFlags(f)
+	cmd.AddCommand(devicesCommand())
 	return cmd
 }
 
@@ -95,7 +98,8 @@ func serve(cmd *cobra.Command) (err error) {
 			return command.Usage("--data-dir: %v", err)
 		}
 	}
-	opened, err := openDevices(cmd.Context(), deviceList, opts)
+	requireGPU, _ := f.GetBool("require-gpu")
+	opened, err := openDevices(cmd.Context(), deviceList, requireGPU, opts)
 	if err != nil {
 		return err
 	}
@@ -116,6 +120,7 @@ func serve(cmd *cobra.Command) (err error) {
 	for i := range opened {
 		metrics.MustRegister(newDeviceMetrics(func() device.Device { return current()[i] }))
 	}
+	metrics.MustRegister(newFallbackMetric(fallback(opened) != ""))
 	counts, err := gpuagents.NewMetrics(metrics)
 	if err != nil {
 		return err
@@ -125,6 +130,19 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer tracing.Close()
+	var snapshots snapshot.Store // nil: none
+	if place, _ := f.GetString("snapshots"); place != "" {
+		b, err := bucket.Open(cmd.Context(), place)
+		if err != nil {
+			return command.Usage("--snapshots: %v", err)
+		}
+		defer func() {
+			if err := b.Close(); err != nil {
+				log.Warn("closing the place of snapshots", "error", err)
+			}
+		}()
+		snapshots = b
+	}
 	conn, err := command.Connect(cmd, natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
 	if err != nil {
 		return err
@@ -146,10 +164,12 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	o := gpuagents.Options{
 		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Others: own[1:], HostPageMemory: inHost,
-		Queue: conn, Logger: log, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
-		OpenHost: func(ctx context.Context) (device.Device, error) {
+		Queue: conn, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
+	}
+	if !requireGPU {
+		o.OpenHost = func(ctx context.Context) (device.Device, error) {
 			return cuda.Open(ctx, "host", cuda.Options{Logger: log})
-		},
+		}
 	}
 	switch {
 	case len(disks) > 0:
@@ -160,18 +180,6 @@ func serve(cmd *cobra.Command) (err error) {
 	case data != "":
 		disks = append(disks, folderTier(filepath.Join(data, "checkpoints")))
 		o.Checkpoints = newCheckpoints(disks...)
-	}
-	if place, _ := f.GetString("snapshots"); place != "" {
-		b, err := bucket.Open(cmd.Context(), place)
-		if err != nil {
-			return command.Usage("--snapshots: %v", err)
-		}
-		defer func() {
-			if err := b.Close(); err != nil {
-				log.Warn("closing the place of snapshots", "error", err)
-			}
-		}()
-		o.Snapshots = b
 	}
 	serving := gpuagents.Start(o)
 	agent.Store(serving)
@@ -185,7 +193,7 @@ func serve(cmd *cobra.Command) (err error) {
 	defer end(nil)
 	started := time.Now().UTC()
 	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
-		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: models(opened), Memory: memory, Running: serving.Shards(), State: "serving", Started: started}
+		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory, Running: serving.Shards(), State: "serving", Started: started}
 		if serving.Level() != gpuagents.Normal {
 			a.State = levels(names, serving.Levels())
 		}

@@ -53,6 +53,17 @@ func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Age
 	}
 }
 
+// newFallbackMetric is 1 for an agent that serves on the host device because --device auto found no GPU that it can use.
+func newFallbackMetric(on bool) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "exoswarm_gpuagent_auto_fallback", Help: "1 when --device auto chose the host device because no GPU can be used, else 0.",
+	})
+	if on {
+		g.Set(1)
+	}
+	return g
+}
+
 // deviceMetrics collects what the device says of itself when it is asked.
 type deviceMetrics struct {
 	current func() device.Device // which may be another one after a fault, of the same name

@@ -138,7 +138,6 @@ func (r *refusals) explain(err error) error {
 	return err
 }
 
-
 // closed is the client's handler of the end of a connection. Its last error does not always say why: it may be in the server's words.
 func (r *refusals) closed(*nats.Conn) {
 	r.mu.Lock()
