@@ -51,7 +51,7 @@ type predictorGroup struct {
 	front   front
 	habits  habits
 	history [kinds]history
-	hold    float32
+	hold    float32 // negative while an incident lasts
 	agents  []predictorAgent
 	bins    [][kinds]uint32 // [A]: surprise of each agent this round
 	weights []uint32        // [A]: and its weight
@@ -113,7 +113,9 @@ func predictorObserve(b *Block) {
 	g.store(&o)
 }
 
-// observe steps the group by observation n of the batch.
+// observe steps the group by observation n of the batch. An incident opens when the group is as surprised as the alarm and more
+// than the level held from before, and the vote is anomalous. It lasts until the vote is normal. Where no incident may open, ballots
+// for anomalous count as suspicious.
 func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float32) {
 	seen := *round
 	inverse := 1 / float32(seen+1)
@@ -135,6 +137,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 
 	rule := kernels.Rule(o.words[kernels.PredictorRule])
 	alarm, suspect := o.float(kernels.PredictorAlarm), o.float(kernels.PredictorSuspect)
+	level, inside := abs32(g.hold), g.hold < 0
 	var t tally
 	total := uint32(0)
 	clear(g.byBin[:])
@@ -147,7 +150,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		candidate, count := uint32(kernels.VoteNormal), uint32(1)
 		if warm {
 			switch nats := g.nats(bins); {
-			case nats >= alarm && nats > g.hold:
+			case nats >= alarm && nats > level:
 				candidate = kernels.VoteAnomalous
 			case nats >= suspect:
 				candidate = kernels.VoteSuspicious
@@ -163,14 +166,24 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		bins[k] = groupSurprise(&g.byBin[k], total, o.words[kernels.PredictorShare])
 	}
 
-	score := float32(0)
+	score, opens := float32(0), false
 	if warm {
 		nats := g.nats(bins)
 		score = nats / (nats + kernels.ScoreHalf)
-		if nats <= g.hold {
+		if nats <= level {
 			score = float32(heldPart * score)
 		}
-		g.hold = max32(float32(g.hold*o.float(kernels.PredictorHold)), float32(nats*o.float(kernels.PredictorMargin)))
+		opens = !inside && nats >= alarm && nats > level
+		level = max32(float32(level*o.float(kernels.PredictorHold)), float32(nats*o.float(kernels.PredictorMargin)))
+	}
+	if !opens {
+		t.lower()
+	}
+	decision := t.decide(rule, o.words[kernels.PredictorQuorum])
+	inside = decision == kernels.VoteAnomalous || inside && decision != kernels.VoteNormal
+	g.hold = level
+	if inside {
+		g.hold = -level
 	}
 	if seen >= eager {
 		for k := range g.history {
@@ -181,7 +194,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	copy(g.front.last, g.front.now)
 
 	o.out.scores[n] = score
-	o.out.decisions[n] = t.decide(rule, o.words[kernels.PredictorQuorum])
+	o.out.decisions[n] = decision
 	copy(o.out.counts[n*kernels.VoteCandidates:], t.counts[:])
 	o.out.leaders[n] = t.leader
 	o.out.rounds[n] = electRound(round, seen)

@@ -26,6 +26,7 @@ type slowGroup struct {
 	visits  map[string]int
 	reached [3][kernels.HistoryBins]uint32 // of every kind of surprise
 	hold    float32
+	inside  bool // an incident lasts
 	agents  []slowAgent
 }
 
@@ -150,7 +151,6 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 			best = b
 		}
 	}
-	decision = uint32(slices.Index(counts, slices.Max(counts)))
 
 	// The group's surprise of each kind: walk down from the most surprised agent until a share of the weight has been passed.
 	var bins [3]uint32
@@ -165,14 +165,23 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 			}
 		}
 	}
+	opens := false
 	if warm {
 		s := nats(bins)
 		score = s / (s + 10)
+		opens = !g.inside && s >= g.p(kernels.PredictorAlarm) && s > g.hold
 		if s <= g.hold {
 			score /= 4
 		}
 		g.hold = max(times(g.hold, g.p(kernels.PredictorHold)), times(g.p(kernels.PredictorMargin), s))
 	}
+
+	// The decision. An incident opens once, and lasts until the group is normal again.
+	if !opens {
+		counts[1], counts[2] = counts[1]+counts[2], 0
+	}
+	decision = uint32(slices.Index(counts, slices.Max(counts)))
+	g.inside = decision == 2 || g.inside && decision != 0
 	for kind := range bins {
 		if reached := &g.reached[kind]; g.seen >= 20 {
 			for b := range reached {

@@ -23,6 +23,12 @@ func (t *tally) vote(agent, candidate, count, priority uint32) {
 	}
 }
 
+// lower turns ballots for anomalous into ballots for suspicious.
+func (t *tally) lower() {
+	t.counts[kernels.VoteSuspicious] += t.counts[kernels.VoteAnomalous]
+	t.counts[kernels.VoteAnomalous] = 0
+}
+
 // decide is the outcome under a rule; agents without weight have no vote.
 func (t *tally) decide(rule kernels.Rule, quorum uint32) uint32 {
 	return decision(t.counts[:], rule, quorum)

@@ -52,7 +52,7 @@ struct Group {
   float day[MAX_FEATURES], week[MAX_FEATURES]; // habits of the current observation
   unsigned day_slot, week_slot;
   float day_rate, week_rate;
-  float hold;
+  float hold; // negative while an incident lasts
   unsigned bins[PREDICTOR_KINDS]; // the group's surprise
   Tally tally;
   ByBin by_bin[PREDICTOR_KINDS];
@@ -225,6 +225,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     __syncthreads();
 
     // The agents: step, and vote.
+    const float level = abs32(g.hold);
     Ballots ballots;
     ballots.clear();
     for (unsigned a = thread; a < A; a += threads) {
@@ -235,7 +236,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       unsigned candidate = VOTE_NORMAL;
       if (warm) {
         float nats = nats_of(g, set.shape, bins);
-        if (nats >= set.alarm && nats > g.hold) candidate = VOTE_ANOMALOUS;
+        if (nats >= set.alarm && nats > level) candidate = VOTE_ANOMALOUS;
         else if (nats >= set.suspect) candidate = VOTE_SUSPICIOUS;
       }
       for (unsigned k = 0; k < PREDICTOR_KINDS; k++) atomicAdd(&g.by_bin[k].bins[bins[k]], weight);
@@ -251,15 +252,24 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       g.bins[k] = group_surprise(&g.by_bin[k], g.tally.total, params[PREDICTOR_SHARE]);
     __syncthreads();
     if (thread == 0) {
-      float score = 0.0f;
+      float score = 0.0f, held = level;
+      bool inside = g.hold < 0.0f, opens = false;
       if (warm) {
         float nats = nats_of(g, set.shape, g.bins);
         score = quo(nats, add(nats, (float)SCORE_HALF));
-        if (nats <= g.hold) score = mul(HELD_PART, score);
-        g.hold = max32(mul(g.hold, param(params, PREDICTOR_HOLD)), mul(nats, param(params, PREDICTOR_MARGIN)));
+        if (nats <= level) score = mul(HELD_PART, score);
+        opens = !inside && nats >= set.alarm && nats > level;
+        held = max32(mul(level, param(params, PREDICTOR_HOLD)), mul(nats, param(params, PREDICTOR_MARGIN)));
       }
+      if (!opens) {
+        g.tally.counts[VOTE_SUSPICIOUS] += g.tally.counts[VOTE_ANOMALOUS];
+        g.tally.counts[VOTE_ANOMALOUS] = 0;
+      }
+      const unsigned decision = decide(&g.tally, set.rule, params[PREDICTOR_QUORUM]);
+      inside = decision == VOTE_ANOMALOUS || (inside && decision != VOTE_NORMAL);
+      g.hold = inside ? -held : held;
       scores[n] = score;
-      decisions[n] = decide(&g.tally, set.rule, params[PREDICTOR_QUORUM]);
+      decisions[n] = decision;
       for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = g.tally.counts[c];
       leaders[n] = leader_of(&g.tally);
       rounds[n] = elect_round(round, seen);

@@ -73,7 +73,7 @@ const (
 	PredictorVarDaySeen           // group [DaySlots]: observations of a slot
 	PredictorVarWeekSeen          // group [WeekSlots]
 	PredictorVarHistory           // group [kinds*HistoryBins]: how many past surprises of a kind reached a bin
-	PredictorVarHold              // group: level in nats that the next alarm must exceed
+	PredictorVarHold              // group: level in nats that the next alarm must exceed, negative while an incident lasts
 	PredictorVarHidden            // agent [hidden]
 	PredictorVarReadout           // agent [readout]
 	PredictorVarMean              // agent: its level of the value, at its own rate
