@@ -18,6 +18,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -183,7 +184,7 @@ func TestDroppedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tp.close()
-	if err := tp.open(within(t), s.tapLog("dropping", 0)); err != nil {
+	if err := tp.open(within(t), s.Queue.Log("dropping", tapShard, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	if err := tp.send(within(t), 1, d); err != nil {

@@ -16,7 +16,12 @@ import (
 // question puts a question behind all that is in a swarm's log, under a number that means nothing to its stream, and waits for the answer. It returns false when the log has ended.
 func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind, data string) (answer jobs.Entry, asked bool) {
 	t.Helper()
-	in, out := c.conn.Log(swarm, 0, jobs.In), c.conn.Log(swarm, 0, jobs.Out)
+	record, err := c.conn.Swarm(ctx, swarm)
+	if err != nil {
+		t.Error(err)
+		return answer, false
+	}
+	in, out := c.conn.Log(record.Key(), 0, jobs.In), c.conn.Log(record.Key(), 0, jobs.Out)
 	for {
 		last, err := in.Last(ctx)
 		if err == nil && last.Kind == jobs.EntryEnd {
@@ -100,8 +105,13 @@ func TestStreamFenced(t *testing.T) {
 	defer cancel()
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("from") != "" { // the first batch is stored, and the log is somebody else's before the second is
+			record, err := c.conn.Swarm(ctx, "fenced")
+			if err != nil {
+				t.Error(err)
+			}
+			in := c.conn.Log(record.Key(), 0, jobs.In)
 			for {
-				last, err := c.conn.Log("fenced", 0, jobs.In).Last(ctx)
+				last, err := in.Last(ctx)
 				if err != nil {
 					t.Error(err)
 					break
@@ -110,7 +120,7 @@ func TestStreamFenced(t *testing.T) {
 					continue
 				}
 				// As another attempt would that is ahead of this one, and behind a question.
-				if err := c.conn.Log("fenced", 0, jobs.In).Append(ctx, last.Seq, jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0]}`)},
+				if err := in.Append(ctx, last.Seq, jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0]}`)},
 					jobs.Entry{Kind: jobs.EntryObserve, Ref: 2, Data: last.Data}); err != nil {
 					t.Error(err)
 				}
@@ -126,12 +136,16 @@ func TestStreamFenced(t *testing.T) {
 	if !errors.Is(err, jobs.ErrFenced) {
 		t.Fatal(err)
 	}
-	for _, l := range []jobs.Log{c.conn.Log("fenced", 0, jobs.In), c.conn.Log("fenced", 0, jobs.Out), c.conn.Log("fenced", 1, jobs.In)} {
-		if _, err := l.Last(ctx); err != nil {
-			t.Errorf("the attempt that lost the job has removed a log of it: %v", err)
+	record, err := c.conn.Swarm(ctx, "fenced") // which is the other attempt's
+	if err != nil || record.Ending {
+		t.Fatalf("%+v: %v", record, err)
+	}
+	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		if last, err := c.conn.Log(record.Key(), 0, d).Last(ctx); err != nil || last.Seq == 0 {
+			t.Errorf("log %s ends at %d: %v", d, last.Seq, err)
 		}
 	}
-	if all, err := c.conn.Swarms(ctx); err != nil || len(all) != 1 || all[0].ID != "fenced" {
-		t.Errorf("the attempt that lost the job has removed its swarm: %+v, %v", all, err)
+	if _, err := c.conn.Log(record.Key(), 1, jobs.In).Last(ctx); err != nil {
+		t.Errorf("the attempt that lost the job has removed the log of its source: %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func (s *stream) openRemote(ctx context.Context, i int) (rowReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := openJournal(ctx, s.Queue.Log(s.id, 1+i, jobs.In))
+	j, err := openJournal(ctx, s.log(1+i, jobs.In))
 	if err != nil {
 		_ = f.close()
 		return nil, err

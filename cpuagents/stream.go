@@ -20,8 +20,10 @@ type stream struct {
 	id       string
 	spec     StreamSpec
 	series   []SeriesSource
+	record   jobs.Swarm // the job's; without an id before it is claimed
 	in, out  jobs.Log
 	progress func(any)
+	remove   []func(context.Context) error // what its sources keep on the queue beside its logs
 
 	mu       sync.Mutex
 	summary  []SeriesSummary // feed and drain write different fields
@@ -35,14 +37,7 @@ type stream struct {
 	taps     []tap
 }
 
-// gone says whether the job's log is not there any more: another attempt has ended the job.
-func (s *stream) gone(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-	defer cancel()
-	_, err := s.in.Last(ctx)
-	return errors.Is(err, jobs.ErrNotFound)
-}
-
+// run reads all series, and returns when all decisions are written.
 func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	started := time.Now()
 	// Both sides end together: the first failure stops the other. A request to finish early stops only the reading.
@@ -74,10 +69,6 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 			return nil, err
 		}
 	}
-	record := jobs.Swarm{Version: jobs.Version, ID: s.id, Name: s.spec.Name, Spec: s.spec.Spec, Groups: len(s.series), Created: started.UTC()}
-	if err := s.Queue.PutSwarm(work, record); err != nil {
-		return nil, err
-	}
 	s.state.Series = len(s.series)
 
 	var fed sync.WaitGroup
@@ -89,7 +80,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		}
 	}()
 	for i, t := range s.taps {
-		if err := t.open(work, s.tapLog(s.id, i)); err != nil {
+		if err := t.open(work, s.log(tapShard+i, jobs.Out)); err != nil {
 			cancel(err)
 			fed.Wait()
 			return nil, context.Cause(work) // a drain may be what has failed it

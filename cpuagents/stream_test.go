@@ -340,11 +340,12 @@ func goesOn(t *testing.T, c *cluster, source cpuagents.SeriesSource) {
 		t.Errorf("the webhook got messages %s, want %q", ids, whole.order)
 	}
 	for _, id := range []string{"whole", "broken"} { // nothing is left on the queue
-		for shard, d := range map[int]jobs.Direction{0: jobs.In, 1: jobs.In, 65: jobs.Out} {
-			if _, err := c.conn.Log(id, shard, d).Last(ctx); !errors.Is(err, jobs.ErrNotFound) {
-				t.Errorf("log %s %d: %v", id, shard, err)
-			}
+		if _, err := c.conn.Swarm(ctx, id); !errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("swarm %s: %v", id, err)
 		}
+	}
+	if left, err := c.conn.Orphans(ctx); err != nil || len(left) > 0 {
+		t.Errorf("%+v is left: %v", left, err)
 	}
 }
 

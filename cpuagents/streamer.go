@@ -15,8 +15,10 @@ import (
 
 // Queue is what a stream needs of the queue beside its job.
 type Queue interface {
-	PutSwarm(ctx context.Context, s jobs.Swarm) error
-	DeleteSwarm(ctx context.Context, id string) error
+	// CreateSwarm announces a swarm, Swarm reads its record, and RemoveSwarm removes it with its logs, and no other of its id.
+	CreateSwarm(ctx context.Context, s jobs.Swarm) error
+	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
+	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
 	// Subscribe reads a stream that is not the queue's own; Unsubscribe removes a consumer of one.
 	Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error)
@@ -49,8 +51,29 @@ const (
 
 // Handle is the jobs.Handler for KindStream.
 func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
-	var spec StreamSpec
-	if err := json.Unmarshal(job.Spec, &spec); err != nil {
+	st := &stream{Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1)}
+	result, err := st.attempt(ctx, job)
+	gone := (errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrFenced)) && st.gone(ctx)
+	if gone && !errors.Is(err, jobs.ErrFenced) {
+		err = fmt.Errorf("%w: %w", jobs.ErrFenced, err)
+	}
+	// A job that goes on elsewhere keeps its swarm; one that is over leaves nothing behind. A server that was killed hands a job out again that
+	// somebody has, so two attempts may run at a time: one of them loses the log, and must leave the other everything. What it has made
+	// of a swarm that the other has removed is nobody's.
+	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || errors.Is(err, jobs.ErrFenced) || jobs.Retryable(err) && !job.LastAttempt
+	if err == nil || !goesOn || gone {
+		st.clean(ctx, gone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// attempt does the job, up to its cleaning up.
+func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, error) {
+	spec := &s.spec
+	if err := json.Unmarshal(job.Spec, spec); err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: %v", job.ID, err)
 	}
 	if spec.BatchRows == 0 {
@@ -71,9 +94,10 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if err != nil {
 		return nil, err
 	}
-	var own []jobs.Log // beside in and out
-	var remove []func(context.Context) error
+	s.series, s.summary = series, make([]SeriesSummary, len(series))
+	remote := 0
 	for i, src := range series { // every file must be readable before the first row goes out
+		s.summary[i].Name = src.Name
 		if s.remote(src.URI) {
 			f, err := s.fetcher(job.ID, i, src, spec.Columns)
 			if err != nil {
@@ -81,9 +105,9 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 			}
 			_ = f.close()
 			if subject, is := f.(*subjectFetcher); is {
-				remove = append(remove, subject.remove)
+				s.remove = append(s.remove, subject.remove)
 			}
-			if own = append(own, s.Queue.Log(job.ID, 1+i, jobs.In)); len(own) > maxRemote {
+			if remote++; remote > maxRemote {
 				return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sources that are not files: make several jobs of it", job.ID, maxRemote)
 			}
 			continue
@@ -92,49 +116,83 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 			return nil, err
 		}
 	}
-	taps, err := s.taps(job.ID, spec, series)
-	if err != nil {
+	if s.taps, err = s.Streamer.taps(job.ID, *spec, series); err != nil {
 		return nil, err
 	}
-	for i, t := range taps {
+	for _, t := range s.taps {
 		defer t.close()
-		own = append(own, s.tapLog(job.ID, i))
 	}
-	st := &stream{
-		Streamer: s, id: job.ID, spec: spec, series: series, progress: progress,
-		in: s.Queue.Log(job.ID, 0, jobs.In), out: s.Queue.Log(job.ID, 0, jobs.Out),
-		summary: make([]SeriesSummary, len(series)), answered: make(chan struct{}, 1), taps: taps,
-	}
-	for i, src := range series {
-		st.summary[i].Name = src.Name
-	}
-	result, err := st.run(ctx)
-	if errors.Is(err, jobs.ErrNotFound) && st.gone(ctx) {
-		err = fmt.Errorf("%w: %w", jobs.ErrFenced, err)
-	}
-	// A job that goes on elsewhere keeps its logs; one that is over leaves nothing behind. A server that was killed hands a job out again that
-	// somebody has, so two attempts may run at a time: one of them loses the log, and must leave the other everything.
-	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || errors.Is(err, jobs.ErrFenced) || jobs.Retryable(err) && !job.LastAttempt
-	if err == nil || !goesOn {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-		defer cancel()
-		steps := []func(context.Context) error{
-			func(ctx context.Context) error { return s.Queue.DeleteSwarm(ctx, job.ID) }, st.in.Delete, st.out.Delete,
-		}
-		for _, l := range own {
-			steps = append(steps, l.Delete)
-		}
-		steps = append(steps, remove...)
-		for _, step := range steps {
-			if cerr := step(clean); cerr != nil {
-				s.Logger.Warn("cleaning up after a stream", "job", job.ID, "error", cerr)
-			}
-		}
-	}
-	if err != nil {
+	if s.record, err = s.claim(ctx); err != nil {
 		return nil, err
 	}
-	return result, nil
+	s.in, s.out = s.log(0, jobs.In), s.log(0, jobs.Out)
+	return s.run(ctx)
+}
+
+// claim returns the record of the job's swarm, which an earlier attempt may have made. It leaves the swarm of anybody else alone.
+func (s *stream) claim(ctx context.Context) (jobs.Swarm, error) {
+	for {
+		record, err := s.Queue.Swarm(ctx, s.id)
+		switch {
+		case errors.Is(err, jobs.ErrNotFound):
+		case err != nil:
+			return jobs.Swarm{}, err
+		case record.OwnerJob() != s.id:
+			return jobs.Swarm{}, jobs.Errorf(jobs.CodeInvalid, "job %s: there is a swarm %s that is not its own, and is left as it is: submit the job with another id", s.id, s.id)
+		case !record.Ending:
+			return record, nil
+		}
+		record = jobs.Swarm{
+			Version: jobs.Version, ID: s.id, Nonce: jobs.NewNonce(), Owner: s.id, Name: s.spec.Name, Spec: s.spec.Spec, Groups: len(s.series), Created: time.Now().UTC(),
+		}
+		if err = s.Queue.CreateSwarm(ctx, record); !errors.Is(err, jobs.ErrExists) { // else somebody was faster
+			return record, err
+		}
+	}
+}
+
+// gone reports whether the job's swarm was removed: another attempt has ended the job, or somebody has deleted it.
+func (s *stream) gone(ctx context.Context) bool {
+	if s.record.ID == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
+	defer cancel()
+	now, err := s.Queue.Swarm(ctx, s.id)
+	return errors.Is(err, jobs.ErrNotFound) || err == nil && (now.Ending || !now.Same(s.record))
+}
+
+// cleanPatience is how long an attempt waits for the server at its end. What it cannot remove then is an orphan, which is swept later.
+const cleanPatience = 30 * time.Second
+
+// clean removes the swarm of a job that is over, and what an attempt keeps elsewhere. Where the swarm was removed already only what is left
+// of that goes: another attempt may have made the next one.
+func (s *stream) clean(ctx context.Context, gone bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
+	defer cancel()
+	steps := []func(context.Context) error{func(ctx context.Context) error {
+		if s.record.ID != "" {
+			return s.Queue.RemoveSwarm(ctx, s.record)
+		}
+		record, err := s.Queue.Swarm(ctx, s.id) // that of an earlier attempt
+		switch {
+		case errors.Is(err, jobs.ErrNotFound):
+			return nil
+		case err != nil:
+			return err
+		case record.OwnerJob() == s.id:
+			return s.Queue.RemoveSwarm(ctx, record)
+		}
+		return nil
+	}}
+	if !gone {
+		steps = append(steps, s.remove...)
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			s.Logger.Warn("cleaning up after a stream", "job", s.id, "error", err)
+		}
+	}
 }
 
 // taps makes what takes the decisions of a job beside its output: its webhook and its sinks.
@@ -166,5 +224,8 @@ func (s *Streamer) taps(job string, spec StreamSpec, series []SeriesSource) (tap
 	return taps, nil
 }
 
-// tapLog is where tap number i of a job keeps its position.
-func (s *Streamer) tapLog(job string, i int) jobs.Log { return s.Queue.Log(job, tapShard+i, jobs.Out) }
+// log addresses a log of the job's swarm. Those behind shard 0 are the journals of its sources, and those from tapShard on the
+// positions of its taps.
+func (s *stream) log(shard int, d jobs.Direction) jobs.Log {
+	return s.Queue.Log(s.record.Key(), shard, d)
+}

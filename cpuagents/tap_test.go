@@ -77,7 +77,7 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := s.tapLog(id, 0)
+		log := s.Queue.Log(id, tapShard, jobs.Out)
 		if forgets >= 0 {
 			log = &forgetful{log, forgets}
 		}
@@ -315,7 +315,7 @@ func TestSubjectSink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tp.open(within(t), s.tapLog("long", 0)); err != nil {
+	if err := tp.open(within(t), s.Queue.Log("long", tapShard, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range tapBatches() {
@@ -333,7 +333,7 @@ func TestSubjectSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tp.close()
-	if err := tp.open(within(t), s.tapLog("big", 0)); err != nil {
+	if err := tp.open(within(t), s.Queue.Log("big", tapShard, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for n := range uint64(3) {
@@ -543,7 +543,7 @@ func TestSinkRefuses(t *testing.T) {
 	} {
 		tp, err := s.newTap("bad", 0, spec, twoSeries, candidates, false)
 		if err == nil {
-			if err = tp.open(within(t), s.tapLog("bad", 0)); err == nil {
+			if err = tp.open(within(t), s.Queue.Log("bad", tapShard, jobs.Out)); err == nil {
 				if err = tp.send(within(t), 1, tapBatches()[0]); err == nil {
 					err = tp.end(within(t))
 				}

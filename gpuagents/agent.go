@@ -26,7 +26,7 @@ type Queue interface {
 	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
 	// Acquire takes a lease or fails with jobs.ErrHeld.
 	Acquire(ctx context.Context, key, holder string, ttl time.Duration, log *slog.Logger) (jobs.Lease, error)
-	// Log addresses a log of a shard.
+	// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key.
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
 }
 
@@ -102,7 +102,7 @@ type serving struct {
 	record atomic.Pointer[jobs.Swarm] // as it is now
 	end    context.CancelCauseFunc
 	gone   bool        // by the agent's mu: it was told to end
-	again  *jobs.Swarm // by the agent's mu: another one of the id that was made before all shards have ended; nil: none
+	again  *jobs.Swarm // by the agent's mu: the next swarm of the id, which waits until all shards of this one have ended; nil: none
 
 	mu   sync.Mutex
 	next time.Time // when the next try for a lease may begin
@@ -218,9 +218,9 @@ func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 		known.gone, known.again = true, nil
 		known.end(jobs.ErrNotFound)
 	case c.Gone:
-	case is && known.gone: // what the one before has open and removes is not to be that of the next
+	case is && known.gone: // one swarm of an id at a time: their log lines and metrics share its name
 		known.again = &c.Swarm
-	case is && known.record.Load().ShardCount() != c.Swarm.ShardCount(): // another one, and nobody has said that the first is gone
+	case is && !known.record.Load().Same(c.Swarm): // the end of the first was not seen, as when the queue was away
 		known.gone, known.again = true, &c.Swarm
 		known.end(jobs.ErrNotFound)
 	case is: // for the next time that the shard starts
@@ -235,7 +235,7 @@ func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 			defer a.running.Done()
 			var shards sync.WaitGroup
 			for _, k := range rand.Perm(c.Swarm.ShardCount()) { // others try in another order
-				shards.Go(func() { a.serve(serve, ShardID{c.ID, k}, known) })
+				shards.Go(func() { a.serve(serve, k, known) })
 			}
 			shards.Wait()
 			cancel(nil)
@@ -252,25 +252,28 @@ func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 
 // serve tries for the lease of a shard until the swarm or the agent ends, and works while it has it. The checkpoint
 // stays until the swarm is gone: a shard whose log has ended may be asked for again by a successor.
-func (a *Agent) serve(ctx context.Context, id ShardID, of *serving) {
-	log := a.o.Logger.With("swarm", id.Swarm)
-	if of.record.Load().ShardCount() > 1 {
-		log = log.With("shard", id.Shard)
+func (a *Agent) serve(ctx context.Context, shard int, of *serving) {
+	first := of.record.Load()
+	id := ShardID{first.Key(), shard}
+	log := a.o.Logger.With("swarm", first.ID)
+	if first.ShardCount() > 1 {
+		log = log.With("shard", shard)
 	}
 	defer func() {
 		if errors.Is(context.Cause(ctx), jobs.ErrNotFound) {
 			a.removeCheckpoint(id)
 		}
 	}()
+	missing := firstMissing // how long to wait for a log that is not there
 	for {
 		a.fleet.ready(ctx)
-		if of.record.Load().ShardCount() > 1 {
+		if first.ShardCount() > 1 {
 			of.turn(ctx)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		lease, err := a.o.Queue.Acquire(ctx, jobs.LeaseKey(id.Swarm, id.Shard), a.o.Name, a.o.LeaseTTL, log)
+		lease, err := a.o.Queue.Acquire(ctx, jobs.LeaseKey(id.Swarm, shard), a.o.Name, a.o.LeaseTTL, log)
 		if err != nil {
 			if ctx.Err() == nil && !errors.Is(err, jobs.ErrHeld) {
 				log.Warn("lease not acquired, trying again", "error", err)
@@ -278,7 +281,7 @@ func (a *Agent) serve(ctx context.Context, id ShardID, of *serving) {
 			pause(ctx, a.o.LeaseTTL/10)
 			continue
 		}
-		err = a.hold(ctx, lease, *of.record.Load(), id.Shard, log)
+		err = a.hold(ctx, lease, *of.record.Load(), shard, log)
 		if rerr := lease.Release(context.WithoutCancel(ctx)); rerr != nil {
 			log.Warn("lease not released", "error", rerr)
 		}
@@ -289,8 +292,13 @@ func (a *Agent) serve(ctx context.Context, id ShardID, of *serving) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, jobs.ErrNotFound):
-			a.removeCheckpoint(id)
-			return
+			// The record is written before the logs and outlives them, so that there is no log without a record.
+			if missing == firstMissing {
+				log.Info("the log of the shard is not there yet, or not any more: waiting for it, or for the end of the swarm")
+			}
+			pause(ctx, missing)
+			missing = min(2*missing, time.Second)
+			continue
 		case errors.Is(err, jobs.ErrFenced):
 			log.Warn("shard lost to another agent", "error", err)
 		case errors.Is(err, errMoved):
@@ -299,8 +307,12 @@ func (a *Agent) serve(ctx context.Context, id ShardID, of *serving) {
 			log.Error("shard failed, starting again", "error", err)
 			pause(ctx, time.Second)
 		}
+		missing = firstMissing
 	}
 }
+
+// firstMissing is how long an agent waits for a log before it looks again, doubled up to a second: making a log takes some 5 ms.
+const firstMissing = 10 * time.Millisecond
 
 // hold works on a shard as long as the lease and the device last.
 func (a *Agent) hold(ctx context.Context, lease jobs.Lease, s jobs.Swarm, shard int, log *slog.Logger) error {

@@ -28,7 +28,8 @@ type Checkpoints interface {
 	Shards() ([]ShardID, error)
 }
 
-// ShardID names a shard.
+// ShardID names a shard. Swarm is the key of its swarm, see jobs.Swarm.Key: what is kept of a swarm never belongs to a later
+// one of the same id.
 type ShardID struct {
 	Swarm string
 	Shard int
@@ -63,15 +64,17 @@ type TierUsage struct {
 }
 
 // positionVersion is the version of the note and of what the pages beside it are.
-const positionVersion = 1
+const positionVersion = 2
 
 // position is the note of a checkpoint: up to where the log is in the pages.
 type position struct {
 	Version int `json:"v"`
 	// State is what the pages mean: about.meaning.
 	State string `json:"state"`
-	// Entry is the last entry of the log that was applied, and Digest the SHA-256 of that entry. It tells this log from
-	// another one of the same name: batches carry the time at which they were read, so two logs have no entry in common.
+	// Swarm is whose state it is: jobs.Swarm.Identity. The log alone does not say: two swarms of one id may have equal entries.
+	Swarm string `json:"swarm"`
+	// Entry is the last entry of the log that was applied, and Digest the SHA-256 of that entry: a log that was put back to
+	// an earlier state, as from a backup, has another entry there or none.
 	Entry  uint64 `json:"entry"`
 	Digest string `json:"digest"`
 }
@@ -98,6 +101,7 @@ type checkpoint struct {
 	saved   func(err error, took time.Duration) // is told of every checkpoint
 	stumble func() (times int)                  // counts a read that failed since the last checkpoint
 	upright func()                              // forgets them
+	swarm   string                              // its identity
 	meaning string                              // of the pages: about.meaning
 	base    uint64                              // entries before it may be gone
 
@@ -119,11 +123,12 @@ func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, log *slog
 	}
 	of, m := st.about(), st.pages()
 	k := &checkpoint{
-		open:    func() (PageStore, error) { return a.o.Checkpoints.Open(s.ID, shard, m.pageBytes, len(m.dirty)) },
-		drop:    func() error { return a.o.Checkpoints.Remove(s.ID, shard) },
+		open:    func() (PageStore, error) { return a.o.Checkpoints.Open(s.Key(), shard, m.pageBytes, len(m.dirty)) },
+		drop:    func() error { return a.o.Checkpoints.Remove(s.Key(), shard) },
 		saved:   func(err error, took time.Duration) { a.o.Metrics.saved(of.cell, err, took) },
-		stumble: func() int { return a.stumbles.add(ShardID{s.ID, shard}) },
-		upright: func() { a.stumbles.forget(ShardID{s.ID, shard}) },
+		stumble: func() int { return a.stumbles.add(ShardID{s.Key(), shard}) },
+		upright: func() { a.stumbles.forget(ShardID{s.Key(), shard}) },
+		swarm:   s.Identity(),
 		meaning: of.meaning,
 		log:     log, entries: uint64(of.every.Entries), ticker: time.NewTicker(time.Duration(of.every.Interval)), ended: time.Now(),
 	}
@@ -228,6 +233,8 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 	switch {
 	case p.Version != positionVersion:
 		err = fmt.Errorf("it is of version %d, this program writes %d", p.Version, positionVersion)
+	case p.Swarm != k.swarm:
+		err = fmt.Errorf("it is of another swarm of the same name, %.200s", p.Swarm)
 	case p.State != k.meaning:
 		err = errors.New("it is of another spec, or of another version of the cell")
 	case p.Entry < k.base:
@@ -249,7 +256,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 		r.Close()
 		return nil, err
 	}
-	err = errors.New("it is of another log of the same name")
+	err = errors.New("the log has another entry there than the one that it holds")
 	if digest(e) == p.Digest {
 		if err = st.pages().open(ctx, k.store); err == nil {
 			err = st.restored(ctx)
@@ -348,7 +355,7 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 			pages++
 		}
 	}
-	note, err := json.Marshal(position{Version: positionVersion, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last)})
+	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last)})
 	if err == nil {
 		err = st.pages().checkpoint(ctx, note)
 	}

@@ -97,7 +97,7 @@ func (k *keeping) save(ctx context.Context, e jobs.Entry) (answer, error) {
 		}
 	}
 	m, digest, err := snapshot.Save(ctx, k.store, snapshot.Manifest{
-		Name: name, Swarm: snapshot.Origin{ID: s.ID, Name: s.Name, Created: s.Created}, Entry: e.Seq, Shard: shard, Cell: k.population.about().cell, Seed: k.spec.Seed, Spec: s.Spec,
+		Name: name, Swarm: snapshot.OriginOf(s), Entry: e.Seq, Shard: shard, Cell: k.population.about().cell, Seed: k.spec.Seed, Spec: s.Spec,
 	}, k.memory(ctx))
 	switch {
 	case err == nil:
@@ -152,7 +152,7 @@ func (k *keeping) load(ctx context.Context, from jobs.SnapshotRef) error {
 // covers says with an ErrMismatch that a snapshot has not all groups that there are of a swarm: one of a shard that is not this one.
 func (k *keeping) covers(parts []*snapshot.Manifest) error {
 	m := parts[0]
-	if m.Shard == nil || len(parts) == m.Shard.Of || m.Swarm.ID == k.swarm.ID && m.Swarm.Created.Equal(k.swarm.Created) && m.First() == k.has.first && m.Groups == k.has.groups {
+	if m.Shard == nil || len(parts) == m.Shard.Of || m.Swarm.Of(k.swarm) && m.First() == k.has.first && m.Groups == k.has.groups {
 		return nil
 	}
 	return fmt.Errorf("snapshot %s: %w: it has shard %d of %d of a swarm alone: name what all of them are parts of", m.Name, snapshot.ErrMismatch, m.Shard.Number, m.Shard.Of)

@@ -21,7 +21,7 @@ import (
 // reading from its own last checkpoint, or from the start of the log when it has none, and writes nothing until it is past
 // what its predecessor has answered. It returns nil when the log says that nothing follows.
 func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, log *slog.Logger) (err error) {
-	in, out := a.o.Queue.Log(s.ID, shard, jobs.In), a.o.Queue.Log(s.ID, shard, jobs.Out)
+	in, out := a.o.Queue.Log(s.Key(), shard, jobs.In), a.o.Queue.Log(s.Key(), shard, jobs.Out)
 	last, err := out.Last(ctx)
 	if err != nil {
 		return err

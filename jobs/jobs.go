@@ -130,13 +130,20 @@ type BatchHandler func(ctx context.Context, batch []Job, progress func(i int, v 
 // Swarm is the record of a running swarm: what a GPU agent needs to serve its shards.
 type Swarm struct {
 	Version int             `json:"v"`
-	ID      string          `json:"id"`     // unique, as Job.ID
+	ID      string          `json:"id"`     // unique at a time, as Job.ID
 	Name    string          `json:"name"`   // the spec's name
 	Spec    json.RawMessage `json:"spec"`   // the swarm spec as JSON
 	Groups  int             `json:"groups"` // groups of agents, numbered 0..Groups-1
 	// Shards is into how many shards the groups are split, see ShardGroups; 0, as in records of one shard, means 1.
 	Shards  int       `json:"shards,omitempty"`
 	Created time.Time `json:"created"`
+	// Nonce tells the swarm from earlier and later ones of the same id, see Key. NewNonce makes one; records of earlier
+	// versions have none.
+	Nonce string `json:"nonce,omitempty"`
+	// Owner is the id of the job whose run the swarm belongs to, and ends with; empty: the swarm lasts until it is deleted.
+	Owner string `json:"owner,omitempty"`
+	// Ending says that the swarm is being removed: nobody serves it any more, and its logs go before the record does.
+	Ending bool `json:"ending,omitempty"`
 	// From is the snapshot that its agents begin as; nil: they have seen nothing.
 	From *SnapshotRef `json:"from,omitempty"`
 	// Base stands for the first entries of its log, which may be gone; nil: none are.
@@ -178,6 +185,16 @@ func (s Swarm) Validate() error {
 	}
 	if err := CheckID("swarm id", s.ID); err != nil {
 		return err
+	}
+	if s.Nonce != "" {
+		if err := CheckSwarmKey(s.Key()); err != nil {
+			return err
+		}
+	}
+	if s.Owner != "" {
+		if err := CheckID("swarm "+s.ID+": owner", s.Owner); err != nil {
+			return err
+		}
 	}
 	if s.Groups < 1 || s.Groups > MaxGroups {
 		return Errorf(CodeInvalid, "swarm %s: %d groups: use 1 to %d", s.ID, s.Groups, MaxGroups)

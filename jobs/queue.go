@@ -54,7 +54,7 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
-// SwarmChange says that a swarm is there, or gone.
+// SwarmChange says that a swarm is there, or that no swarm of the id is there any more. A swarm that is being removed is gone.
 type SwarmChange struct {
 	ID    string
 	Gone  bool

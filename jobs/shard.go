@@ -43,5 +43,5 @@ func (s Swarm) BaseOf(k int) *SwarmBase {
 	return nil
 }
 
-// LeaseKey is what the lease of a shard is called.
+// LeaseKey is what the lease of a shard of the swarm with that key is called.
 func LeaseKey(swarm string, shard int) string { return swarm + "." + strconv.Itoa(shard) }

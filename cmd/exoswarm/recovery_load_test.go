@@ -187,7 +187,7 @@ func (s *simulated) announce(ctx context.Context, c *natsq.Conn, id string) erro
 			return err
 		}
 	}
-	return c.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: s.spec, Groups: 100})
+	return c.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: s.spec, Groups: 100})
 }
 
 // append puts n entries behind the first from in the swarm's log.
@@ -265,7 +265,7 @@ func (r *recovery) addressed(s *simulated) *load {
 		if want == nil {
 			want = got
 		}
-		return []tally{compare(want, got)}, removeSwarm(ctx, r.conn, id)
+		return []tally{compare(want, got)}, r.conn.RemoveSwarm(ctx, jobs.Swarm{ID: id})
 	}
 	return l
 }

@@ -226,12 +226,12 @@ func TestShardsCommands(t *testing.T) {
 		has(errs, "swarm again: the logs of its shards begin with entries 3,3,3, behind snapshot base")
 	}
 	for k := range 3 {
-		begins(t, conn.Log("again", k, jobs.In), 3)
-		begins(t, conn.Log("again", k, jobs.Out), 3)
+		begins(t, conn.Log(swarmKey(t, conn, "again"), k, jobs.In), 3)
+		begins(t, conn.Log(swarmKey(t, conn, "again"), k, jobs.Out), 3)
 	}
 	agent.Stop()
 	// A shard that nobody serves: its entries wait in its log, and the others go on.
-	lease, err := conn.Acquire(t.Context(), jobs.LeaseKey("again", 1), "other", time.Hour, slog.New(slog.DiscardHandler))
+	lease, err := conn.Acquire(t.Context(), jobs.LeaseKey(swarmKey(t, conn, "again"), 1), "other", time.Hour, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,20 +280,27 @@ func TestShardsCommands(t *testing.T) {
 		out, _ = run(0, "swarm", "vote", "few")
 		has(out, "none    quiet 0, spike 0  1000 ")
 	}
-	// Also logs whose record is gone, or was never there.
-	if err := conn.DeleteSwarm(t.Context(), "copy"); err != nil {
-		t.Fatal(err)
-	}
 	for _, name := range []string{"again", "copy"} {
+		key := swarmKey(t, conn, name)
 		run(0, "swarm", "delete", name)
 		for k := range 7 {
 			for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-				if _, err := conn.Log(name, k, d).Last(t.Context()); !errors.Is(err, jobs.ErrNotFound) {
+				if _, err := conn.Log(key, k, d).Last(t.Context()); !errors.Is(err, jobs.ErrNotFound) {
 					t.Errorf("log %d of %s is there: %v", k, name, err)
 				}
 			}
 		}
 	}
+}
+
+// swarmKey is the key of a swarm.
+func swarmKey(t *testing.T, conn *natsq.Conn, id string) string {
+	t.Helper()
+	s, err := conn.Swarm(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Key()
 }
 
 // TestEach: what is said when some shards fail.

@@ -27,22 +27,25 @@ type simulation struct {
 
 // findSimulation reads the record of a swarm.
 func findSimulation(ctx context.Context, c *natsq.Conn, name string, timeout time.Duration) (*simulation, error) {
-	all, err := c.Swarms(ctx)
+	record, err := c.Swarm(ctx, name)
+	if errors.Is(err, jobs.ErrNotFound) {
+		var all []jobs.SwarmChange
+		if all, err = c.Swarms(ctx); err != nil {
+			return nil, err
+		}
+		var s jobs.SwarmChange
+		if s, err = named(all, name); err == nil {
+			record, err = s.Swarm, s.Err
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	s, err := named(all, name)
+	spec, err := swarm.FromJSON(record.Spec)
 	if err != nil {
 		return nil, err
 	}
-	if s.Err != nil {
-		return nil, s.Err
-	}
-	spec, err := swarm.FromJSON(s.Swarm.Spec)
-	if err != nil {
-		return nil, err
-	}
-	return &simulation{conn: c, name: s.ID, spec: spec, timeout: timeout, record: s.Swarm}, nil
+	return &simulation{conn: c, name: record.ID, spec: spec, timeout: timeout, record: record}, nil
 }
 
 // named is the swarm of an id or, where none has it, that of the one run whose spec has the name.
@@ -67,21 +70,12 @@ func named(all []jobs.SwarmChange, name string) (found jobs.SwarmChange, err err
 
 // create makes the swarm, asks it for one agent, and waits for that. A swarm that no process can serve is removed again.
 func (s *simulation) create(ctx context.Context) error {
-	all, err := s.conn.Swarms(ctx)
-	if err != nil {
-		return err
-	}
-	for _, other := range all {
-		if other.ID == s.name {
-			return fmt.Errorf("swarm %s: %w: remove it with exoswarm swarm delete %s, or choose another name", s.name, jobs.ErrExists, s.name)
-		}
-	}
 	spec, err := json.Marshal(s.spec)
 	if err != nil {
 		return fmt.Errorf("encode the spec: %w", err)
 	}
 	s.record = jobs.Swarm{
-		Version: jobs.Version, ID: s.name, Name: s.name, Spec: spec, Groups: s.spec.Groups(), Shards: s.spec.Shards, Created: time.Now().UTC(), From: s.from,
+		Version: jobs.Version, ID: s.name, Nonce: jobs.NewNonce(), Name: s.name, Spec: spec, Groups: s.spec.Groups(), Shards: s.spec.Shards, Created: time.Now().UTC(), From: s.from,
 	}
 	if s.record.Shards == 1 {
 		s.record.Shards = 0 // as records were before there were several
@@ -97,20 +91,16 @@ func (s *simulation) create(ctx context.Context) error {
 				return err
 			}
 		}
-		err = k.log(jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryQuery, Ref: 1, Data: data})
-		if errors.Is(err, jobs.ErrFenced) {
-			return fmt.Errorf("swarm %s: somebody else makes it, or its log was left behind: remove it with exoswarm swarm delete %s: %w", s.name, s.name, err)
-		}
+		return k.log(jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryQuery, Ref: 1, Data: data})
+	}
+	// The record is first: it claims the name, so that of several who make the swarm at once one goes on, and no log is without a record.
+	if err := s.conn.CreateSwarm(ctx, s.record); err != nil {
 		return err
 	}
-	// Of several who make it at once one writes the first entry of the first log, and goes on. What an interrupted one leaves are the first ones.
 	for k := range s.record.ShardCount() {
 		if err := begin(shard{s, k}); err != nil {
-			return err
+			return errors.Join(err, s.conn.RemoveSwarm(context.WithoutCancel(ctx), s.record))
 		}
-	}
-	if err := s.conn.PutSwarm(ctx, s.record); err != nil {
-		return err
 	}
 	deadline := time.Now().Add(s.timeout)
 	err = s.each(nil, func(k shard) error {
@@ -121,43 +111,9 @@ func (s *simulation) create(ctx context.Context) error {
 	})
 	var refused *jobs.Error
 	if errors.As(err, &refused) && refused.Code != jobs.CodeDeadline { // it cannot be served: as if it had not been made
-		return errors.Join(err, removeSwarm(ctx, s.conn, s.name))
+		return errors.Join(err, s.conn.RemoveSwarm(ctx, s.record))
 	}
 	return err
-}
-
-// removeSwarm removes the record of a swarm and its logs, as far as they are there: those of the last shard first, so that what an interrupted one leaves are the first ones.
-func removeSwarm(ctx context.Context, c *natsq.Conn, id string) error {
-	if err := c.DeleteSwarm(ctx, id); err != nil {
-		return err
-	}
-	shards, err := logsOf(ctx, c, id)
-	if err != nil {
-		return err
-	}
-	for k := shards - 1; k >= 0; k-- {
-		if err := errors.Join(c.Log(id, k, jobs.In).Delete(ctx), c.Log(id, k, jobs.Out).Delete(ctx)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// logsOf is how many shards of a swarm have a log; with none before it, none has one.
-func logsOf(ctx context.Context, c *natsq.Conn, id string) (int, error) {
-	for k := range jobs.MaxShards {
-		_, in := c.Log(id, k, jobs.In).Last(ctx)
-		_, out := c.Log(id, k, jobs.Out).Last(ctx)
-		if errors.Is(in, jobs.ErrNotFound) && errors.Is(out, jobs.ErrNotFound) {
-			return k, nil
-		}
-		for _, err := range []error{in, out} {
-			if err != nil && !errors.Is(err, jobs.ErrNotFound) {
-				return 0, err
-			}
-		}
-	}
-	return jobs.MaxShards, nil
 }
 
 // tick steps all agents, in as many entries as that takes, and says what the swarm is then.

@@ -336,7 +336,7 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 		if err != nil {
 			return err
 		}
-		if first, end := record.ShardGroups(k); m.Swarm.ID != record.ID || !m.Swarm.Created.Equal(record.Created) || m.First() != first || m.Groups != end-first {
+		if first, end := record.ShardGroups(k); !m.Swarm.Of(record) || m.First() != first || m.Groups != end-first {
 			return command.Usage("swarm trim: snapshot %s is of another swarm, %s of %s", part, m.Swarm.ID, m.Swarm.Created.Format(time.RFC3339))
 		}
 		if base := record.BaseOf(k); base != nil && m.Entry < base.Entry {
@@ -349,12 +349,11 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 	}
 	// The record first: who reads a log without a checkpoint must know of the snapshot before entries go. The snapshot's own entry stays, so that a log
 	// always has a last one.
-	if len(bases) == 1 {
-		record.Base = &bases[0]
-	} else {
-		record.Bases = bases
-	}
-	if err := s.conn.PutSwarm(ctx, record); err != nil {
+	if s.record, err = s.conn.ChangeSwarm(ctx, record, func(now *jobs.Swarm) {
+		if now.Base, now.Bases = nil, bases; len(bases) == 1 {
+			now.Base, now.Bases = &bases[0], nil
+		}
+	}); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(s.timeout)

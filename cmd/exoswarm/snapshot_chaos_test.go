@@ -126,7 +126,7 @@ func TestKilledInSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.gpu.end(t, syscall.SIGTERM)
-	if err := removeSwarm(ctx, conn, "x"); err != nil {
+	if err := conn.RemoveSwarm(ctx, jobs.Swarm{ID: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	kinds := map[string]int{}
@@ -168,7 +168,7 @@ func TestKilledInSnapshots(t *testing.T) {
 			start(place)
 		}
 		c.gpu.end(t, syscall.SIGTERM)
-		if err := removeSwarm(ctx, conn, "x"); err != nil {
+		if err := conn.RemoveSwarm(ctx, jobs.Swarm{ID: "x"}); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%d kills, answers %v", kills, kinds)
@@ -206,7 +206,7 @@ func announce(ctx context.Context, t *testing.T, c *natsq.Conn, spec json.RawMes
 			t.Fatal(err)
 		}
 	}
-	if err := c.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "x", Name: "x", Spec: spec, Groups: groups}); err != nil {
+	if err := c.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "x", Name: "x", Spec: spec, Groups: groups}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -240,7 +241,7 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		agents := int64(s.Swarm.Groups) * int64(spec.AgentsPerGroup)
 		shards, served := s.Swarm.ShardCount(), 0
 		for k := range shards {
-			holder := held[jobs.LeaseKey(s.ID, k)]
+			holder := held[jobs.LeaseKey(s.Swarm.Key(), k)]
 			if item.Holders = append(item.Holders, holder); holder != "" {
 				served++
 			}
@@ -430,17 +431,21 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err := jobs.CheckID("swarm", args[0]); err != nil {
 		return err
 	}
-	all, err := c.Swarms(cmd.Context())
-	if err != nil {
+	ctx := cmd.Context()
+	s, err := c.Swarm(ctx, args[0])
+	switch {
+	case errors.Is(err, jobs.ErrNotFound): // its logs may be there still
+		return c.RemoveSwarm(ctx, jobs.Swarm{ID: args[0]})
+	case err != nil && s.ID == "":
 		return err
 	}
-	for _, s := range all {
-		if s.ID != args[0] || s.Err != nil {
-			continue
-		}
-		if spec, err := swarm.FromJSON(s.Swarm.Spec); err == nil && spec.OfRun() {
-			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job", s.ID)
+	if job := s.OwnerJob(); err == nil && job != "" {
+		switch over, err := c.Over(ctx, job); {
+		case err != nil:
+			return err
+		case !over:
+			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job with exoswarm job cancel %s", s.ID, job)
 		}
 	}
-	return removeSwarm(cmd.Context(), c, args[0])
+	return c.RemoveSwarm(ctx, s) // one whose record cannot be read too
 }

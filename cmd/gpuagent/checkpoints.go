@@ -19,7 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// checkpoints keeps a page store a shard, over all tiers: SWARM.SHARD in the folder of each. It implements gpuagents.Checkpoints.
+// checkpoints keeps a page store a shard, over all tiers: KEY.SHARD in the folder of each, where KEY is jobs.Swarm.Key. It implements gpuagents.Checkpoints.
 type checkpoints struct {
 	fs    vfs.FS // nil: the operating system's
 	tiers []*storeTier
@@ -201,9 +201,10 @@ func (c *checkpoints) Shards() ([]gpuagents.ShardID, error) {
 	return ids, errors.Join(errs...)
 }
 
-// folder is the name of a shard's folders. The id comes from the queue: one that would lead elsewhere is refused.
+// folder is the name of a shard's folders: the key of its swarm and its number. The key comes from the queue: one that would
+// lead elsewhere is refused.
 func folder(swarm string, shard int) (string, error) {
-	if err := jobs.CheckID("swarm id", swarm); err != nil {
+	if err := jobs.CheckSwarmKey(swarm); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s.%d", swarm, shard), nil

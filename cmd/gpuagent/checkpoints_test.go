@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -188,7 +189,11 @@ func (r *rig) put(tb testing.TB, id, text string) {
 
 func (r *rig) record(tb testing.TB, s jobs.Swarm) {
 	tb.Helper()
-	if err := r.conn.PutSwarm(tb.Context(), s); err != nil {
+	err := r.conn.CreateSwarm(tb.Context(), s)
+	if errors.Is(err, jobs.ErrExists) { // its record is changed
+		_, err = r.conn.ChangeSwarm(tb.Context(), s, func(now *jobs.Swarm) { *now = s })
+	}
+	if err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -307,7 +312,7 @@ func TestResume(t *testing.T) {
 			b.Stop()
 		}},
 		{name: "another seed", text: text(2, 4), log: "it is of another spec"},
-		{name: "another log", log: "it is of another log of the same name", harm: func(t *testing.T, id, _ string) {
+		{name: "another log", log: "the log has another entry there than the one that it holds", harm: func(t *testing.T, id, _ string) {
 			r.renew(t, id, observations(half, 8))
 		}},
 		{name: "shorter log", log: "it is of log entry 9; the log has 18, and answers to 0", harm: func(t *testing.T, id, _ string) {
@@ -391,7 +396,7 @@ func TestResume(t *testing.T) {
 				}
 			}
 			for _, s := range []string{id, id + "-whole"} {
-				if err := r.conn.DeleteSwarm(t.Context(), s); err != nil {
+				if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: s}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -465,7 +470,7 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	}
 	remove := func(id string) {
 		t.Helper()
-		if err := r.conn.DeleteSwarm(t.Context(), id); err != nil {
+		if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
@@ -512,7 +517,7 @@ func TestPagedSwarm(t *testing.T) {
 	r.answered(t, "resident", whole)
 	first.Stop()
 	want := r.decisions(t, "resident", 1, whole)
-	if err := r.conn.DeleteSwarm(t.Context(), "resident"); err != nil {
+	if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: "resident"}); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range []struct {
@@ -542,7 +547,7 @@ func TestPagedSwarm(t *testing.T) {
 				t.Fatalf("%s: answer %d is not that of an agent with all pages on the device", id, k+1)
 			}
 		}
-		if err := r.conn.DeleteSwarm(t.Context(), id); err != nil {
+		if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -143,7 +143,7 @@ func TestPipelined(t *testing.T) {
 			r := newRig(t)
 			all := mixed(t, n, name == "agents")
 			want := r.oneByOne(t, "one", text, all)
-			if err := r.conn.DeleteSwarm(t.Context(), "one"); err != nil {
+			if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: "one"}); err != nil {
 				t.Fatal(err)
 			}
 			r.logs(t, "full", all)

@@ -94,7 +94,7 @@ func (r *rig) undisturbed(t *testing.T, batches []*batch.Observations) (answers 
 	r.answered(t, "whole", len(batches))
 	a.Stop()
 	answers, pages = r.decisions(t, "whole", 1, len(batches)), contents(t, c, "whole")
-	if err := r.conn.DeleteSwarm(t.Context(), "whole"); err != nil {
+	if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: "whole"}); err != nil {
 		t.Fatal(err)
 	}
 	return answers, pages
@@ -333,7 +333,7 @@ func TestFullTiers(t *testing.T) {
 			}
 		})
 		r.same(t, name, c, answers, pages)
-		if err := r.conn.DeleteSwarm(t.Context(), name); err != nil {
+		if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: name}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -413,7 +413,7 @@ func TestFailingTier(t *testing.T) {
 	if ids, err := c.Shards(); len(ids) != 1 || err != nil {
 		t.Errorf("%v, %v", ids, err)
 	}
-	if err := r.conn.DeleteSwarm(t.Context(), "cold"); err != nil {
+	if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: "cold"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {

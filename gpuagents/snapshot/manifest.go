@@ -65,11 +65,22 @@ type Manifest struct {
 	Variables []Variable `json:"variables"`
 }
 
-// Origin is a swarm. Created tells it from another one of the same id, before or after it.
+// Origin is a swarm. Created and Nonce tell it from another one of the same id, before or after it.
 type Origin struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
+	Nonce   string    `json:"nonce,omitempty"` // as in the swarm's record; earlier versions have none
+}
+
+// OriginOf returns the origin of snapshots of s.
+func OriginOf(s jobs.Swarm) Origin {
+	return Origin{ID: s.ID, Name: s.Name, Created: s.Created, Nonce: s.Nonce}
+}
+
+// Of reports whether s is the swarm.
+func (o Origin) Of(s jobs.Swarm) bool {
+	return o.ID == s.ID && o.Created.Equal(s.Created) && o.Nonce == s.Nonce
 }
 
 // Shard is a part of a swarm's groups, see jobs.Swarm.ShardGroups.

@@ -24,8 +24,10 @@ type Client interface {
 	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
 	Acquire(ctx context.Context, key, holder string, ttl time.Duration, log *slog.Logger) (jobs.Lease, error)
-	PutSwarm(ctx context.Context, s jobs.Swarm) error
-	DeleteSwarm(ctx context.Context, id string) error
+	CreateSwarm(ctx context.Context, s jobs.Swarm) error
+	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
+	ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error)
+	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
 	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
 	PutObject(ctx context.Context, name string, r io.Reader) (int64, error)
 	Object(ctx context.Context, name string) (io.ReadCloser, error)

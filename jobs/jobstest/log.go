@@ -430,7 +430,7 @@ func testTaken(t *testing.T, q Queue) {
 func testSwarms(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	put := func(id string) {
-		if err := c.PutSwarm(within(t), jobs.Swarm{Version: jobs.Version, ID: id, Name: "n", Groups: 3}); err != nil {
+		if err := c.CreateSwarm(within(t), jobs.Swarm{Version: jobs.Version, ID: id, Name: "n", Groups: 3}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -454,7 +454,7 @@ func testSwarms(t *testing.T, q Queue) {
 	put("after")
 	next("after", false)
 	for range 2 {
-		if err := c.DeleteSwarm(within(t), "before"); err != nil {
+		if err := c.RemoveSwarm(within(t), jobs.Swarm{ID: "before"}); err != nil {
 			t.Fatal(err)
 		}
 	}

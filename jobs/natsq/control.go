@@ -83,55 +83,6 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), lo
 	return w, nil
 }
 
-// follow calls fn with every entry of a bucket and every change, one at a time, until ctx ends; synced is closed when
-// what was there before is through. A watch that breaks is made anew.
-func (c *Conn) follow(ctx context.Context, bucket string, synced chan struct{}, fn func(jetstream.KeyValueEntry), log *slog.Logger) {
-	first := true
-	for ctx.Err() == nil {
-		err := c.followOnce(ctx, bucket, func() {
-			if first {
-				first = false
-				close(synced)
-			}
-		}, fn)
-		if ctx.Err() != nil {
-			return
-		}
-		log.Warn("watch broke, watching again", "bucket", bucket, "error", err)
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (c *Conn) followOnce(ctx context.Context, bucket string, synced func(), fn func(jetstream.KeyValueEntry)) error {
-	kv, err := c.js.KeyValue(ctx, bucket)
-	if err != nil {
-		return err
-	}
-	watch, err := kv.WatchAll(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = watch.Stop() }()
-	for {
-		select {
-		case u, ok := <-watch.Updates():
-			switch {
-			case !ok:
-				return jobs.ErrUnavailable
-			case u == nil:
-				synced()
-			default:
-				fn(u)
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 func (w *control) close() { w.stop(); w.ended.Wait() }
 
 func (w *control) cancelled(u jetstream.KeyValueEntry) {

@@ -129,6 +129,9 @@ func (l *Lease) Release(ctx context.Context) error {
 			}
 			return kv.Delete(ctx, l.key, jetstream.LastRevision(l.rev))
 		})
+		if wrongRevision(err) { // somebody has taken it, or its swarm was removed with it
+			err = nil
+		}
 	})
 	return err
 }

@@ -35,14 +35,18 @@ type Log struct {
 	single atomic.Bool // it was made by a program before atomic batches
 }
 
-// Log addresses a log of a swarm's shard. It need not exist.
+// logPrefix begins the names of the streams of logs.
+const logPrefix = "EXO_LOG_"
+
+// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key, so two swarms of one id have different
+// logs. The log need not exist.
 func (c *Conn) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
 	return &Log{
 		c:       c,
-		stream:  fmt.Sprintf("EXO_LOG_%s_%d_%s", swarm, shard, d),
+		stream:  fmt.Sprintf("%s%s_%d_%s", logPrefix, swarm, shard, d),
 		subject: fmt.Sprintf("exo.log.%s.%d.%s", swarm, shard, d),
 
-		template: "EXO_LOG_{swarm}_{shard}_" + string(d),
+		template: logPrefix + "{swarm}_{shard}_" + string(d),
 	}
 }
 
@@ -64,15 +68,7 @@ func (l *Log) Create(ctx context.Context) error {
 }
 
 // Delete removes the log and everything in it. A log that is not there is no error.
-func (l *Log) Delete(ctx context.Context) error {
-	return l.c.retry(ctx, "delete log "+l.stream, func(ctx context.Context) error {
-		err := l.c.js.DeleteStream(ctx, l.stream)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return nil
-		}
-		return err
-	})
-}
+func (l *Log) Delete(ctx context.Context) error { return l.c.deleteStream(ctx, l.stream) }
 
 // Append implements jobs.Log. What fences is JetStream's expected last sequence. Several entries are one atomic batch, or are sent one at a
 // time: with the second under way before the first is stored, it would also stand right behind what another writer has stored meanwhile.

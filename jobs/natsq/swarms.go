@@ -1,20 +1,24 @@
 package natsq
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// PutSwarm announces a swarm, or changes its record.
-func (c *Conn) PutSwarm(ctx context.Context, s jobs.Swarm) error {
+// CreateSwarm announces a swarm and claims its id. It is called before the swarm's logs are made, so that no log is without a
+// record. It fails with jobs.ErrExists when another swarm has the id; one that is being removed is removed first. A call that
+// is repeated with the same record succeeds.
+func (c *Conn) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -22,66 +26,189 @@ func (c *Conn) PutSwarm(ctx context.Context, s jobs.Swarm) error {
 	if err != nil {
 		return fmt.Errorf("announce swarm %s: %w", s.ID, err)
 	}
-	return c.retry(ctx, "announce swarm "+s.ID, func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, swarmBucket)
-		if err != nil {
-			return err
-		}
-		_, err = kv.Put(ctx, s.ID, data)
-		return err
-	})
-}
-
-// DeleteSwarm ends a swarm: whoever serves it gives its memory back. A swarm that is not there is no error.
-func (c *Conn) DeleteSwarm(ctx context.Context, id string) error {
-	return c.retry(ctx, "delete swarm "+id, func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, swarmBucket)
-		if err != nil {
-			return err
-		}
-		err = kv.Purge(ctx, id)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return nil
-		}
-		return err
-	})
-}
-
-// WatchSwarms calls fn for every swarm there is and for every change afterwards, one call at a time, until ctx ends.
-func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
-	kv, err := c.js.KeyValue(ctx, swarmBucket)
-	if err != nil {
-		return fmt.Errorf("watch swarms: %w", err)
-	}
-	w, err := kv.WatchAll(ctx)
-	if err != nil {
-		return fmt.Errorf("watch swarms: %w", err)
-	}
-	defer func() { _ = w.Stop() }()
 	for {
-		select {
-		case u, ok := <-w.Updates():
-			if !ok {
-				if ctx.Err() != nil {
-					return nil
-				}
-				return fmt.Errorf("watch swarms: %w", jobs.ErrUnavailable)
-			}
-			if u == nil { // end of what was there before
-				continue
-			}
-			ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
-			if !ch.Gone {
-				ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
-			}
-			fn(ch)
-		case <-ctx.Done():
+		r, err := c.swarmRecord(ctx, s.ID)
+		switch {
+		case errors.Is(err, jobs.ErrNotFound):
+		case err != nil:
+			return err
+		case bytes.Equal(r.data, data):
 			return nil
+		case r.err == nil && r.swarm.Ending:
+			if err := c.RemoveSwarm(ctx, r.swarm); err != nil {
+				return err
+			}
+			continue
+		case r.swarm.Owner != "":
+			return fmt.Errorf("swarm %s: %w: it is that of the run of job %s: choose another name, or wait until that is over", s.ID, jobs.ErrExists, r.swarm.Owner)
+		default:
+			return fmt.Errorf("swarm %s: %w: remove it with exoswarm swarm delete %s, or choose another name", s.ID, jobs.ErrExists, s.ID)
+		}
+		err = c.inBucket(ctx, "announce swarm "+s.ID, swarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+			_, err := kv.Create(ctx, s.ID, data)
+			return err
+		})
+		if !errors.Is(err, jetstream.ErrKeyExists) { // else somebody was faster, or it was this call and its answer was lost
+			return err
 		}
 	}
 }
 
-// Swarms lists the swarms there are, by id. One whose record cannot be read has its error.
+// ChangeSwarm has change change the record of the swarm that s is a record of, and returns the new one. It fails with
+// jobs.ErrNotFound when that swarm is not there any more. change may be called several times.
+func (c *Conn) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error) {
+	for {
+		r, err := c.swarmRecord(ctx, s.ID)
+		if err == nil && r.swarm.Identity() != s.Identity() {
+			err = fmt.Errorf("swarm %s: %w: it was removed, and another one was made in its place", s.ID, jobs.ErrNotFound)
+		}
+		if err != nil {
+			return s, err
+		}
+		changed := r.swarm
+		change(&changed)
+		if err := changed.Validate(); err != nil {
+			return s, err
+		}
+		data, err := json.Marshal(changed)
+		if err != nil {
+			return s, fmt.Errorf("change swarm %s: %w", s.ID, err)
+		}
+		if bytes.Equal(data, r.data) {
+			return changed, nil
+		}
+		err = c.inBucket(ctx, "change swarm "+s.ID, swarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+			_, err := kv.Update(ctx, s.ID, data, r.revision)
+			return err
+		})
+		if err == nil || !wrongRevision(err) {
+			return changed, err
+		}
+	}
+}
+
+// RemoveSwarm ends the swarm that s is a record of: whoever serves it gives its memory back, its logs go, and then its record.
+// It never touches another swarm of the same id. A swarm that is not there is no error, and what is left of its logs goes.
+func (c *Conn) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
+	for {
+		r, err := c.swarmRecord(ctx, s.ID)
+		switch {
+		case errors.Is(err, jobs.ErrNotFound):
+			return c.removeLogs(ctx, s.Key())
+		case err != nil:
+			return err
+		case r.swarm.Identity() != s.Identity() && r.swarm.Key() == s.Key(): // of earlier versions, whose logs have one name
+			return nil
+		case r.swarm.Identity() != s.Identity():
+			return c.removeLogs(ctx, s.Key())
+		case r.err == nil && !r.swarm.Ending: // first of all nobody is to serve it, or to write its logs anew
+			if _, err := c.ChangeSwarm(ctx, s, func(s *jobs.Swarm) { s.Ending = true }); err != nil && !errors.Is(err, jobs.ErrNotFound) {
+				return err
+			}
+			continue
+		}
+		if err := c.removeLogs(ctx, s.Key()); err != nil {
+			return err
+		}
+		if s.OwnerJob() == "" {
+			if err := c.forgetLeases(ctx, s.Key()); err != nil {
+				return err
+			}
+		}
+		err = c.inBucket(ctx, "delete swarm "+s.ID, swarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+			return kv.Purge(ctx, s.ID, jetstream.LastRevision(r.revision))
+		})
+		if err == nil || !wrongRevision(err) {
+			return err
+		}
+	}
+}
+
+// removeLogs removes all logs of the swarm with that key.
+func (c *Conn) removeLogs(ctx context.Context, key string) error {
+	var all []string
+	what := "list the logs of swarm " + key
+	err := c.retry(ctx, what, func(ctx context.Context) error {
+		all = nil
+		names := c.js.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log."+key+".>"))
+		for name := range names.Name() {
+			if strings.HasPrefix(name, logPrefix+key+"_") { // a stream of somebody else's may have such a subject too
+				all = append(all, name)
+			}
+		}
+		return names.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	for _, name := range all {
+		if err := c.deleteStream(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetLeases removes the leases of the swarm with that key and the marks of those that were given back: no later swarm has
+// leases of these names, so they would stay for ever. Agents, who remove the swarms of runs, may not purge leases.
+func (c *Conn) forgetLeases(ctx context.Context, key string) error {
+	_, err := c.purge(ctx, "KV_"+leaseBucket, "$KV."+leaseBucket+"."+key+".*")
+	if errors.Is(err, jobs.ErrDenied) {
+		return nil
+	}
+	return err
+}
+
+// deleteStream removes a log. One that is not there is no error.
+func (c *Conn) deleteStream(ctx context.Context, name string) error {
+	return c.retry(ctx, "delete log "+name, func(ctx context.Context) error {
+		err := c.js.DeleteStream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// record is a swarm's record as the leader of the bucket has it.
+type record struct {
+	swarm    jobs.Swarm
+	err      error // why it cannot be read
+	data     []byte
+	revision uint64
+}
+
+// swarmRecord reads a record; jobs.ErrNotFound when there is none.
+func (c *Conn) swarmRecord(ctx context.Context, id string) (r record, err error) {
+	if err := jobs.CheckID("swarm", id); err != nil {
+		return r, err
+	}
+	var m *stored
+	err = c.retry(ctx, "read the record of swarm "+id, func(ctx context.Context) (err error) {
+		m, err = c.last(ctx, "KV_"+swarmBucket, "$KV."+swarmBucket+"."+id)
+		return err
+	})
+	if err == nil && (m.Header.Get("KV-Operation") != "" || m.Header.Get(jetstream.MarkerReasonHeader) != "") {
+		err = jobs.ErrNotFound
+	}
+	if errors.Is(err, jobs.ErrNotFound) {
+		err = fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", id, jobs.ErrNotFound)
+	}
+	if err != nil {
+		return r, err
+	}
+	r = record{data: m.Data, revision: m.Seq}
+	r.swarm, r.err = readSwarm(id, m.Data)
+	return r, nil
+}
+
+// Swarm returns the record of a swarm, as the leader of the records has it; jobs.ErrNotFound when there is none.
+func (c *Conn) Swarm(ctx context.Context, id string) (jobs.Swarm, error) {
+	r, err := c.swarmRecord(ctx, id)
+	return r.swarm, cmp.Or(err, r.err)
+}
+
+// Swarms lists the swarms there are, by id, those that are being removed too. One whose record cannot be read has its error.
 func (c *Conn) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error) {
 	err = c.retry(ctx, "list swarms", func(ctx context.Context) error {
 		all = nil
@@ -115,13 +242,16 @@ func (c *Conn) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error) {
 	return all, err
 }
 
-// readSwarm reads a swarm's record, which may be a stranger's.
+// readSwarm reads a swarm's record, which may be a stranger's. Beside an error what could be read is returned, with the id.
 func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
-	if err := json.Unmarshal(value, &s); err != nil {
+	err = json.Unmarshal(value, &s)
+	was := s.ID
+	s.ID = key
+	switch {
+	case err != nil:
 		return s, jobs.Errorf(jobs.CodeInvalid, "record of swarm %s: %v", key, err)
-	}
-	if s.ID != key {
-		return s, jobs.Errorf(jobs.CodeInvalid, "record of swarm %s: its id is %.100q", key, s.ID)
+	case was != key:
+		return s, jobs.Errorf(jobs.CodeInvalid, "record of swarm %s: its id is %.100q", key, was)
 	}
 	return s, s.Validate()
 }

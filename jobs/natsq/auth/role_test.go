@@ -357,10 +357,10 @@ func TestAgent(t *testing.T) {
 	if err := lease.Release(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := me.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "s", Name: "s", Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
+	if err := me.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "s", Name: "s", Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
 		t.Error(err)
 	}
-	if err := me.DeleteSwarm(ctx, "s"); err != nil {
+	if err := me.RemoveSwarm(ctx, jobs.Swarm{ID: "s"}); err != nil {
 		t.Error(err)
 	}
 	data := bytes.Repeat([]byte("y"), 300<<10) // several messages

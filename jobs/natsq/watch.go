@@ -1,0 +1,183 @@
+package natsq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// watchPoll is how often a watch asks whether its bucket is still the one that it began with. It is well below the life of
+// a lease, 10 s, and a question takes the server some 50 µs.
+const watchPoll = time.Second
+
+// errRemade ends a watch whose bucket was made anew, or lost its last records. The client's watch goes on behind the last
+// record that it has seen, so it would never see one of the new bucket.
+var errRemade = errors.New("the bucket was made anew, or put back to an earlier state")
+
+// errReconnected ends a watch whose connection was away: the server may have lost its last records meanwhile and have got
+// others in their place.
+var errReconnected = errors.New("the connection was away")
+
+// removed is the entry of a key that is not in its bucket any more.
+type removed struct{ bucket, key string }
+
+var _ jetstream.KeyValueEntry = removed{}
+
+func (r removed) Bucket() string                  { return r.bucket }
+func (r removed) Key() string                     { return r.key }
+func (r removed) Value() []byte                   { return nil }
+func (r removed) Revision() uint64                { return 0 }
+func (r removed) Created() time.Time              { return time.Time{} }
+func (r removed) Delta() uint64                   { return 0 }
+func (r removed) Operation() jetstream.KeyValueOp { return jetstream.KeyValuePurge }
+
+// watch follows one bucket across reconnections, and across buckets of its name.
+type watch struct {
+	c      *Conn
+	bucket string
+	fn     func(jetstream.KeyValueEntry) // called with every entry and every change, one at a time
+	synced func()                        // called when the state at the start of each try is through; nil: nobody
+	known  map[string]bool               // the keys that fn has been told of and that are not removed
+}
+
+// once watches until something breaks or ctx ends. What fn was told of in an earlier call, and is not there any more, fn is
+// told is removed once everything that is there is through: until then the former state stands.
+func (w *watch) once(ctx context.Context) error {
+	heard := w.c.nc.StatusChanged(nats.CONNECTED) // before the first request, or a reconnection would be missed
+	defer w.c.nc.RemoveStatusListener(heard)
+	first, err := w.info(ctx)
+	if err != nil {
+		return err
+	}
+	kv, err := w.c.js.KeyValue(ctx, w.bucket)
+	if err != nil {
+		return err
+	}
+	updates, err := kv.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = updates.Stop() }()
+	poll := time.NewTicker(watchPoll)
+	defer poll.Stop()
+	here, complete, last := map[string]bool{}, false, uint64(0)
+	for {
+		select {
+		case u, ok := <-updates.Updates():
+			switch {
+			case !ok:
+				return jobs.ErrUnavailable
+			case u == nil:
+				complete = true
+				for key := range w.known {
+					if !here[key] {
+						delete(w.known, key)
+						w.fn(removed{w.bucket, key})
+					}
+				}
+				if w.synced != nil {
+					w.synced()
+				}
+			default:
+				last = u.Revision()
+				put := u.Operation() == jetstream.KeyValuePut
+				if !complete {
+					here[u.Key()] = put
+				}
+				if put {
+					w.known[u.Key()] = true
+				} else {
+					delete(w.known, u.Key())
+				}
+				w.fn(u)
+			}
+		case <-poll.C:
+			now, err := w.info(ctx)
+			switch {
+			case errors.Is(err, jetstream.ErrStreamNotFound):
+				return errRemade
+			case err != nil: // the server is away: the reconnection says when it is back
+			case !now.Created.Equal(first.Created) || now.State.LastSeq < last:
+				return errRemade
+			}
+		case <-heard:
+			return errReconnected
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// info asks the leader of the bucket's stream.
+func (w *watch) info(ctx context.Context) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, longTry)
+	defer cancel()
+	s, err := w.c.js.Stream(ctx, "KV_"+w.bucket)
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
+}
+
+// follow calls fn with every entry of a bucket and every change, one at a time, until ctx ends; synced is closed when
+// what was there before is through. A watch that breaks begins anew, and until it is through again what fn was told stands.
+func (c *Conn) follow(ctx context.Context, bucket string, synced chan struct{}, fn func(jetstream.KeyValueEntry), log *slog.Logger) {
+	first := true
+	w := &watch{c: c, bucket: bucket, fn: fn, known: map[string]bool{}, synced: func() {
+		if first {
+			first = false
+			close(synced)
+		}
+	}}
+	for {
+		err := w.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		log.Info("watching again", "bucket", bucket, "reason", err)
+		w.rest(ctx, err)
+	}
+}
+
+// rest waits before the next try: not at all where the reason is no failure.
+func (w *watch) rest(ctx context.Context, err error) {
+	if errors.Is(err, errReconnected) {
+		return
+	}
+	select {
+	case <-time.After(watchPoll):
+	case <-ctx.Done():
+	}
+}
+
+// WatchSwarms calls fn for every swarm there is and for every change afterwards, one call at a time, until ctx ends. When
+// the records are put back to an earlier state, or made anew, fn hears what there is then, and which swarms are gone. It
+// fails when the records cannot be watched at all.
+func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
+	began := false
+	w := &watch{c: c, bucket: swarmBucket, known: map[string]bool{}, synced: func() { began = true }, fn: func(u jetstream.KeyValueEntry) {
+		ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
+		if !ch.Gone {
+			ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
+			ch.Gone = ch.Err == nil && ch.Swarm.Ending
+		}
+		fn(ch)
+	}}
+	for {
+		err := w.once(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !began:
+			return fmt.Errorf("watch swarms: %w", err)
+		}
+		w.rest(ctx, err)
+	}
+}
