@@ -54,12 +54,13 @@ func (c *Conn) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
 func (l *Log) Create(ctx context.Context) error {
 	return l.c.retry(ctx, "create log "+l.stream, func(ctx context.Context) error {
 		_, err := l.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-			Name:        l.stream,
-			Subjects:    []string{l.subject},
-			Replicas:    l.c.replicas,
-			Retention:   jetstream.LimitsPolicy,
-			Discard:     jetstream.DiscardNew,
-			AllowDirect: true,
+			Name:      l.stream,
+			Subjects:  []string{l.subject},
+			Replicas:  l.c.replicas,
+			Retention: jetstream.LimitsPolicy,
+			Discard:   jetstream.DiscardNew,
+			// Who reads the end of a log decides by it, so no replica that lags behind may answer.
+			AllowDirect: false,
 
 			AllowAtomicPublish: true,
 		})
@@ -118,7 +119,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 	if n := len(entries); n > 1 {
 		what = fmt.Sprintf("append %d entries, to %s %d, to %s", n, entries[n-1].Kind, entries[n-1].Ref, l.stream)
 	}
-	done := 0 // so many are known to be stored
+	done, began := 0, time.Now() // so many are known to be stored
 	err = l.c.retry(ctx, what, func(ctx context.Context) error {
 		for done < len(msgs) {
 			n, err := l.publish(ctx, after+uint64(done), msgs[done:])
@@ -136,6 +137,12 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 			case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
 				// Either somebody else wrote, or an earlier try of this very call was stored and its acknowledgement lost.
 				n, err := l.stored(ctx, after, entries)
+				if short := (errShort{}); errors.As(err, &short) {
+					if time.Since(began) < shortPatience {
+						return fmt.Errorf("%w: %w", nats.ErrTimeout, err)
+					}
+					return fmt.Errorf("%w: the log was put back to an earlier state: %w", err, jobs.ErrFenced)
+				}
 				if err != nil {
 					return err
 				}
@@ -206,7 +213,7 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 
 // stored is how many of entries stand behind entry number after. An ErrFenced says that others do.
 func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (int, error) {
-	last, writer, err := l.last(ctx)
+	last, writer, err := l.end(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -221,9 +228,22 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (i
 		if err != nil || found == len(entries) {
 			return found, err
 		}
+		return 0, fmt.Errorf("behind %d: the last entry is %d: %w", after, last.Seq, jobs.ErrFenced)
 	}
-	return 0, fmt.Errorf("behind %d: the last entry is %d: %w", after, last.Seq, jobs.ErrFenced)
+	return 0, errShort{after, last.Seq}
 }
+
+// errShort says that a log ends before an entry that was stored in it. A leader that is cut off says so of a log that goes on elsewhere, and
+// a new one until it has applied what is stored; a log that was put back to an earlier state stays so.
+type errShort struct{ after, last uint64 }
+
+func (e errShort) Error() string {
+	return fmt.Sprintf("behind %d: the last entry is %d, which is before it", e.after, e.last)
+}
+
+// shortPatience is how long a log that is too short is asked again before it counts as put back to an earlier state. A leader that is
+// cut off gives up after 4 to 9 s.
+const shortPatience = 10 * time.Second
 
 // found is how many of entries stand right behind entry number after, where others may follow. Their bytes are compared too: a process may do a job
 // twice at a time, and then has one writer for both.
@@ -238,8 +258,8 @@ func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n 
 		if seq < state.FirstSeq || seq > state.LastSeq {
 			return n, nil
 		}
-		m, err := s.GetMsg(ctx, seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) { // a replica that lags behind has answered
+		m, err := l.c.getMsg(ctx, l.stream, map[string]any{"seq": seq})
+		if errors.Is(err, jobs.ErrNotFound) { // another leader has answered, which lags behind
 			return n, fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		}
 		if err != nil {
@@ -255,31 +275,28 @@ func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n 
 
 // Last returns the last entry, or one with Seq 0 when the log is empty. jobs.ErrNotFound when there is no such log.
 func (l *Log) Last(ctx context.Context) (jobs.Entry, error) {
-	e, _, err := l.last(ctx)
+	e, _, err := l.end(ctx)
 	return e, err
 }
 
-func (l *Log) last(ctx context.Context) (e jobs.Entry, writer string, err error) {
+// end is Last, with the writer of the entry. It asks the leader: the client's own call asks whichever replica answers first where the
+// stream allows that, as those that earlier versions have made do.
+func (l *Log) end(ctx context.Context) (e jobs.Entry, writer string, err error) {
 	what := "read the end of " + l.stream
 	err = l.c.retry(ctx, what, func(ctx context.Context) error {
-		s, err := l.c.js.Stream(ctx, l.stream)
-		if err != nil {
-			return err
-		}
-		seq := s.CachedInfo().State.LastSeq
-		if seq == 0 {
+		e, writer = jobs.Entry{}, ""
+		m, err := l.c.last(ctx, l.stream, l.subject)
+		if errors.Is(err, jobs.ErrNotFound) { // nothing is in it, or everything that was is trimmed
 			return nil
 		}
-		// Not a direct get: those may be served by a replica that lags behind.
-		m, err := s.GetLastMsgForSubject(ctx, l.subject)
 		if err != nil {
 			return err
 		}
-		e, err = entry(m.Sequence, m.Header, m.Data)
+		e, err = entry(m.Seq, m.Header, m.Data)
 		writer = m.Header.Get(headerWriter)
 		return err
 	})
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound {
 		err = fmt.Errorf("%s: %w", what, jobs.ErrNotFound)
 	}
 	return e, writer, err

@@ -1,0 +1,158 @@
+package natsq_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// cluster starts three servers that are one cluster.
+func cluster(t *testing.T) (all [3]*server.Server) {
+	t.Helper()
+	var ports [3]int
+	var routes []string
+	for i := range ports {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+		routes = append(routes, l.Addr().String())
+		_ = l.Close()
+	}
+	var started sync.WaitGroup
+	for i := range all {
+		dir := t.TempDir()
+		started.Go(func() {
+			s, err := server.Start(t.Context(), server.Options{Dir: dir, Name: fmt.Sprintf("s%d", i), ClusterPort: ports[i], Routes: routes, Fast: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			all[i] = s
+		})
+	}
+	started.Wait()
+	for _, s := range all {
+		if s == nil {
+			t.FailNow()
+		}
+		t.Cleanup(s.Close)
+	}
+	return all
+}
+
+// directLog makes a log whose stream any replica may read from, as earlier versions made them.
+func directLog(t *testing.T, url, swarm string, replicas int) {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "EXO_LOG_" + swarm + "_0_in", Subjects: []string{"exo.log." + swarm + ".0.in"}, Replicas: replicas, Discard: jetstream.DiscardNew, AllowDirect: true, AllowAtomicPublish: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLogEndIsTheLeaders: nobody who decides by the end of a log asks a replica, also where the stream would let it answer.
+func TestLogEndIsTheLeaders(t *testing.T) {
+	s := start(t, server.Options{})
+	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	directLog(t, s.URL(), "old", 1)
+	ear, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ear.Close()
+	asked, err := ear.SubscribeSync("$JS.API.DIRECT.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ear.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	made := c.Log("new", 0, jobs.In)
+	if err := made.Create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []jobs.Log{c.Log("old", 0, jobs.In), made} {
+		if err := l.Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryTick, Ref: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryTick, Ref: 2}); !errors.Is(err, jobs.ErrFenced) {
+			t.Fatal(err)
+		}
+		if last, err := l.Last(t.Context()); err != nil || last.Seq != 1 || last.Ref != 1 {
+			t.Fatalf("%+v: %v", last, err)
+		}
+	}
+	if err := ear.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := asked.Pending(); err != nil || n > 0 {
+		m, _ := asked.NextMsg(time.Second)
+		t.Errorf("%d direct gets, the first on %s: %v", n, m.Subject, err)
+	}
+	info := struct {
+		Config struct {
+			AllowDirect bool `json:"allow_direct"`
+		} `json:"config"`
+	}{}
+	m, err := ear.Request("$JS.API.STREAM.INFO.EXO_LOG_new_0_in", nil, 10*time.Second)
+	if err == nil {
+		err = json.Unmarshal(m.Data, &info)
+	}
+	if err != nil || info.Config.AllowDirect {
+		t.Errorf("the stream of a new log: %+v: %v", info, err)
+	}
+}
+
+// TestLogOfThreeServers: an entry that is stored is the last one for whoever asks next, by whatever server, and two writers on different
+// servers that take turns are never fenced by what a replica has not heard of.
+func TestLogOfThreeServers(t *testing.T) {
+	servers := cluster(t)
+	var conns []*natsq.Conn
+	for _, s := range servers {
+		c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Replicas: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	directLog(t, servers[0].URL(), "s", 3)
+	for i := range uint64(100) {
+		writer, reader := conns[i%3].Log("s", 0, jobs.In), conns[(i+1)%3].Log("s", 0, jobs.In)
+		if err := writer.Append(ctx, i, jobs.Entry{Kind: jobs.EntryTick, Ref: i + 1}); err != nil {
+			t.Fatalf("entry %d: %v", i+1, err)
+		}
+		if last, err := reader.Last(ctx); err != nil || last.Seq != i+1 {
+			t.Fatalf("behind entry %d the log ends at %d: %v", i+1, last.Seq, err)
+		}
+	}
+}
