@@ -4,12 +4,9 @@ package gpuagents
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -24,8 +21,10 @@ import (
 type Queue interface {
 	// WatchSwarms calls fn for every swarm there is and every change, one call at a time, until ctx ends.
 	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
-	// Acquire takes a lease or fails with jobs.ErrHeld.
-	Acquire(ctx context.Context, key, holder string, ttl time.Duration, log *slog.Logger) (jobs.Lease, error)
+	// OpenSession opens a session, under which leases are held.
+	OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error)
+	// OpenWakes opens what tells of entries in the logs of parked shards.
+	OpenWakes() jobs.Wakes
 	// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key.
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
 }
@@ -68,6 +67,13 @@ type Options struct {
 	BatchLatency time.Duration
 	// LeaseTTL is how long a dead agent's shards stay with it; 0 means 10 s.
 	LeaseTTL time.Duration
+	// MaxShards is how many shards the agent takes at most; 0 means the constant MaxShards.
+	MaxShards int
+	// OpenShards is how many shards stay open that have nothing to do; others are parked. 0 means the constant OpenShards.
+	OpenShards int
+	// ParkedMemory is how many bytes the state of parked shards may take that have no checkpoint; 0 means the constant ParkedMemory. The agent takes no more shards
+	// when it is used up, and those that would not fit stay open.
+	ParkedMemory int64
 }
 
 // Accelerator is a further device of an agent.
@@ -88,39 +94,23 @@ type Agent struct {
 	running sync.WaitGroup
 	closed  chan struct{}
 
-	fleet  *fleet
-	shards atomic.Int32 // served now
+	fleet *fleet
+	wakes jobs.Wakes
+	open  *openings
 
 	stumbles stumbles
 
-	mu     sync.Mutex
-	swarms map[string]*serving // by id
-}
-
-// serving is a swarm of which the agent serves shards or wants to.
-type serving struct {
-	record atomic.Pointer[jobs.Swarm] // as it is now
-	end    context.CancelCauseFunc
-	gone   bool        // by the agent's mu: it was told to end
-	again  *jobs.Swarm // by the agent's mu: the next swarm of the id, which waits until all shards of this one have ended; nil: none
-
-	mu   sync.Mutex
-	next time.Time // when the next try for a lease may begin
-}
-
-// leasePace is the time between two tries of an agent for leases of one swarm. Agents that hear of a swarm together then share its shards, in
-// place of the first taking all: it is several times what taking a lease needs on a server that syncs, some 3 ms, and 64 shards are
-// taken in 1.6 s.
-const leasePace = 25 * time.Millisecond
-
-// turn waits until it is time for a try.
-func (s *serving) turn(ctx context.Context) {
-	s.mu.Lock()
-	now := time.Now()
-	wait := max(0, s.next.Sub(now))
-	s.next = now.Add(wait + leasePace)
-	s.mu.Unlock()
-	pause(ctx, wait)
+	mu      sync.Mutex
+	queued  *sync.Cond          // something is in queue, or the agent ends
+	swarms  map[string]*serving // by id
+	posts   map[string]*post    // by key
+	queue   []*post             // for the starters
+	session jobs.Session        // nil: there is none now
+	tries   uint64              // calls of retry
+	leases  int                 // held, or being acquired
+	resting int64               // bytes of all rests
+	refused bool                // a shard was left to others since the last retry
+	told    time.Time           // when that was logged
 }
 
 // Start runs an agent.
@@ -128,19 +118,54 @@ func Start(o Options) *Agent {
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = 10 * time.Second
 	}
+	if o.MaxShards == 0 {
+		o.MaxShards = MaxShards
+	}
+	if o.OpenShards == 0 {
+		o.OpenShards = OpenShards
+	}
+	if o.ParkedMemory == 0 {
+		o.ParkedMemory = ParkedMemory
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a := &Agent{o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), fleet: newFleet(&o), swarms: map[string]*serving{}}
+	a := &Agent{
+		o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), fleet: newFleet(&o),
+		wakes: o.Queue.OpenWakes(), open: newOpenings(o.OpenShards), swarms: map[string]*serving{}, posts: map[string]*post{},
+	}
+	a.queued = sync.NewCond(&a.mu)
+	a.running.Go(func() { a.attend(ctx) })
 	a.running.Go(func() { a.watch(ctx) })
+	a.running.Go(func() { a.listen(ctx) })
+	for range starters {
+		a.running.Go(func() { a.start(ctx) })
+	}
 	for _, ds := range a.fleet.all {
 		a.running.Go(func() { ds.care(ctx) })
 	}
 	go func() {
 		<-ctx.Done()
+		a.mu.Lock()
+		a.queued.Broadcast()
+		a.mu.Unlock()
 		a.running.Wait()
+		a.wakes.Close()
+		a.endSession()
 		a.fleet.close()
 		close(a.closed)
 	}()
 	return a
+}
+
+// endSession gives back all leases that are left.
+func (a *Agent) endSession() {
+	if a.session == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.o.LeaseTTL)
+	defer cancel()
+	if err := a.session.Close(ctx); err != nil {
+		a.o.Logger.Warn("session not closed, its leases end with their time", "error", err)
+	}
 }
 
 // Drain takes no new swarm, finishes the batches in hand, gives the leases back, and waits for that or for ctx.
@@ -160,8 +185,36 @@ func (a *Agent) Stop() {
 	<-a.closed
 }
 
-// Shards is how many shards the agent serves now.
-func (a *Agent) Shards() int { return int(a.shards.Load()) }
+// Shards is how many shards the agent serves now, parked ones too.
+func (a *Agent) Shards() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.posts {
+		if p.state == postServed || p.state == postParked {
+			n++
+		}
+	}
+	return n
+}
+
+// Parked is how many of them are parked.
+func (a *Agent) Parked() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.posts {
+		if p.state == postParked {
+			n++
+		}
+	}
+	return n
+}
+
+// Full reports whether the agent takes no more shards.
+func (a *Agent) Full() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.leases >= a.o.MaxShards || a.resting >= a.o.ParkedMemory
+}
 
 // Level is how far the agent's work is cut down because a device fails: the highest of its devices.
 func (a *Agent) Level() Level { return slices.Max(a.Levels()) }
@@ -204,160 +257,5 @@ func (a *Agent) watch(ctx context.Context) {
 		}
 		a.o.Logger.Warn("watching swarms failed, trying again", "error", err)
 		pause(ctx, time.Second)
-	}
-}
-
-func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	known, is := a.swarms[c.ID]
-	switch {
-	case c.Err != nil:
-		a.o.Logger.Error("swarm ignored", "swarm", c.ID, "error", c.Err)
-	case c.Gone && is:
-		known.gone, known.again = true, nil
-		known.end(jobs.ErrNotFound)
-	case c.Gone:
-	case is && known.gone: // one swarm of an id at a time: their log lines and metrics share its name
-		known.again = &c.Swarm
-	case is && !known.record.Load().Same(c.Swarm): // the end of the first was not seen, as when the queue was away
-		known.gone, known.again = true, &c.Swarm
-		known.end(jobs.ErrNotFound)
-	case is: // for the next time that the shard starts
-		known.record.Store(&c.Swarm)
-	default:
-		serve, cancel := context.WithCancelCause(ctx)
-		known = &serving{end: cancel}
-		known.record.Store(&c.Swarm)
-		a.swarms[c.ID] = known
-		a.running.Add(1)
-		go func() {
-			defer a.running.Done()
-			var shards sync.WaitGroup
-			for _, k := range rand.Perm(c.Swarm.ShardCount()) { // others try in another order
-				shards.Go(func() { a.serve(serve, k, known) })
-			}
-			shards.Wait()
-			cancel(nil)
-			a.mu.Lock()
-			delete(a.swarms, c.ID)
-			again := known.again
-			a.mu.Unlock()
-			if again != nil && ctx.Err() == nil {
-				a.change(ctx, jobs.SwarmChange{ID: c.ID, Swarm: *again})
-			}
-		}()
-	}
-}
-
-// serve tries for the lease of a shard until the swarm or the agent ends, and works while it has it. The checkpoint
-// stays until the swarm is gone: a shard whose log has ended may be asked for again by a successor.
-func (a *Agent) serve(ctx context.Context, shard int, of *serving) {
-	first := of.record.Load()
-	id := ShardID{first.Key(), shard}
-	log := a.o.Logger.With("swarm", first.ID)
-	if first.ShardCount() > 1 {
-		log = log.With("shard", shard)
-	}
-	defer func() {
-		if errors.Is(context.Cause(ctx), jobs.ErrNotFound) {
-			a.removeCheckpoint(id)
-		}
-	}()
-	missing := firstMissing // how long to wait for a log that is not there
-	for {
-		a.fleet.ready(ctx)
-		if first.ShardCount() > 1 {
-			of.turn(ctx)
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		lease, err := a.o.Queue.Acquire(ctx, jobs.LeaseKey(id.Swarm, shard), a.o.Name, a.o.LeaseTTL, log)
-		if err != nil {
-			if ctx.Err() == nil && !errors.Is(err, jobs.ErrHeld) {
-				log.Warn("lease not acquired, trying again", "error", err)
-			}
-			pause(ctx, a.o.LeaseTTL/10)
-			continue
-		}
-		err = a.hold(ctx, lease, *of.record.Load(), shard, log)
-		if rerr := lease.Release(context.WithoutCancel(ctx)); rerr != nil {
-			log.Warn("lease not released", "error", rerr)
-		}
-		switch {
-		case err == nil:
-			<-ctx.Done() // nothing follows in this log
-			return
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, jobs.ErrNotFound):
-			// The record is written before the logs and outlives them, so that there is no log without a record.
-			if missing == firstMissing {
-				log.Info("the log of the shard is not there yet, or not any more: waiting for it, or for the end of the swarm")
-			}
-			pause(ctx, missing)
-			missing = min(2*missing, time.Second)
-			continue
-		case errors.Is(err, jobs.ErrFenced):
-			log.Warn("shard lost to another agent", "error", err)
-		case errors.Is(err, errMoved):
-			log.Info("shard goes elsewhere", "level", a.Level().String())
-		default:
-			log.Error("shard failed, starting again", "error", err)
-			pause(ctx, time.Second)
-		}
-		missing = firstMissing
-	}
-}
-
-// firstMissing is how long an agent waits for a log before it looks again, doubled up to a second: making a log takes some 5 ms.
-const firstMissing = 10 * time.Millisecond
-
-// hold works on a shard as long as the lease and the device last.
-func (a *Agent) hold(ctx context.Context, lease jobs.Lease, s jobs.Swarm, shard int, log *slog.Logger) error {
-	work, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	leave, took := (<-chan struct{})(nil), make(chan (<-chan struct{}), 1)
-	stop := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		for {
-			select {
-			case <-lease.Lost():
-				cancel(jobs.ErrFenced)
-				return
-			case leave = <-took:
-			case <-leave:
-				cancel(errMoved)
-				return
-			case <-stop:
-				return
-			}
-		}
-	})
-	defer watch.Wait()
-	defer close(stop)
-	own := s
-	own.Groups = holdingOf(s, shard).groups // which is what its pages take
-	on, err := a.fleet.take(work, own)
-	if err != nil {
-		return err
-	}
-	defer on.give()
-	took <- on.until
-	if err = a.work(work, on, s, shard, log); err != nil {
-		on.of.failed(on.seat, err)
-	}
-	return err
-}
-
-// pause waits for d or for ctx.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

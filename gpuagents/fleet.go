@@ -133,21 +133,14 @@ func (ds *devices) standing() standing {
 	return standing{level: ds.state.level, room: ds.budgets[which]().room()}
 }
 
-// ready waits until work may be taken.
-func (f *fleet) ready(ctx context.Context) {
-	for {
-		changed := f.changed.next() // before the levels are looked at
-		for _, ds := range f.all {
-			if ds.level() < Emergency {
-				return
-			}
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
+// takes reports whether a device takes work. A change of that rings the bell.
+func (f *fleet) takes() bool {
+	for _, ds := range f.all {
+		if ds.level() < Emergency {
+			return true
 		}
 	}
+	return false
 }
 
 // health says why no device takes work, of each; nil where one does.

@@ -196,6 +196,13 @@ func (r *room) take(ctx context.Context, n int) error {
 	}
 }
 
+// taken reports whether anything is under way.
+func (r *room) taken() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.used > 0
+}
+
 // give gives back what was taken.
 func (r *room) give(n int) {
 	r.mu.Lock()

@@ -20,7 +20,7 @@ import (
 // work serves one shard. The state of the agents is a function of the log, so an agent that takes over builds it again by
 // reading from its own last checkpoint, or from the start of the log when it has none, and writes nothing until it is past
 // what its predecessor has answered. It returns nil when the log says that nothing follows.
-func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, log *slog.Logger) (err error) {
+func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, from *rest, seat *opened, log *slog.Logger) (err error) {
 	in, out := a.o.Queue.Log(s.Key(), shard, jobs.In), a.o.Queue.Log(s.Key(), shard, jobs.Out)
 	last, err := out.Last(ctx)
 	if err != nil {
@@ -61,28 +61,41 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, lo
 	}()
 	kept := &keeping{state, s, spec, a.o.Snapshots, has}
 	state = kept
-	a.shards.Add(1)
-	defer a.shards.Add(-1)
 	of := state.about()
 	defer a.o.Metrics.serving(of.cell)()
-	log.Info("serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
+	level := slog.LevelInfo
+	if seat.again { // of thousands of shards that are parked and woken the log says nothing
+		level = slog.LevelDebug
+	}
+	log.Log(ctx, level, "serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
 		"device", on.dev.Properties().Name, "answered", last.Ref)
 	state.pages().counts = a.o.Metrics.ofPages()
 	keep = a.openCheckpoint(s, shard, state, log)
-	reader, err := keep.restore(ctx, state, in, w.answered)
+	var reader jobs.Reader
+	at := uint64(0) // the entry that the state is of
+	switch {
+	case from != nil && (keep == nil || keep.store == nil):
+		reader, err = from.unpark(ctx, state, in)
+		at = from.entry
+	default:
+		from = nil
+		if reader, err = keep.restore(ctx, state, in, w.answered); keep.resumed() {
+			at = keep.stored
+		}
+	}
 	if room := (errRoom{}); errors.As(err, &room) && keep == nil && w.answered == 0 && on.which != hostSeat { // a store that is not there now may be there later
 		return w.reject(ctx, w.answered+1, room.refused())
 	}
 	if err != nil {
 		return err
 	}
-	if !keep.resumed() {
+	if from == nil && !keep.resumed() {
 		base, told, err := kept.begin(ctx, w, log)
 		if told || err != nil {
 			reader.Close()
 			return err
 		}
-		if base > 0 {
+		if at = base; base > 0 {
 			reader.Close()
 			if reader, err = in.Read(ctx, base+1); err != nil {
 				return err
@@ -90,8 +103,12 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, lo
 		}
 	}
 	t := a.openTurn(ctx, on, w, reader, kept, keep, log)
+	t.seat, t.at = seat, at
 	defer func() { // before the state is
-		if cerr := t.close(); cerr != nil && !errors.Is(err, cerr) {
+		switch cerr := t.close(); {
+		case cerr != nil && errors.Is(err, errParked): // an answer is missing: it is not at rest
+			err = cerr
+		case cerr != nil && !errors.Is(err, cerr):
 			err = errors.Join(err, cerr)
 		}
 	}()
@@ -113,6 +130,8 @@ type turn struct {
 	answers  *answers
 	size     sizing
 	limited  func(most int) // is told of every size
+	seat     *opened
+	at       uint64 // the last entry that was applied
 }
 
 // openTurn begins to read, and to append behind what w has written.
@@ -152,6 +171,7 @@ func (t *turn) serve(ctx context.Context) error {
 	uncut := context.WithoutCancel(ctx)
 	for {
 		var err error
+		t.seat.idle()
 		select {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
@@ -162,7 +182,16 @@ func (t *turn) serve(ctx context.Context) error {
 				return err
 			}
 			continue
+		case <-t.seat.park:
+			switch rest, err := t.park(uncut); {
+			case err != nil:
+				return err
+			case rest != nil:
+				return rest
+			}
+			continue
 		case s := <-t.pipe.next:
+			t.seat.busy()
 			last := s.items[len(s.items)-1]
 			if err = last.ended; err == nil && ctx.Err() != nil {
 				err = context.Cause(ctx)
@@ -171,6 +200,7 @@ func (t *turn) serve(ctx context.Context) error {
 				break
 			}
 			if err = t.apply(ctx, s); err == nil {
+				t.at = last.Seq
 				err = t.keep.applied(uncut, t.state, last.Entry)
 			}
 			if err == nil && last.Kind == jobs.EntryEnd {

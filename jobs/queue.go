@@ -45,13 +45,41 @@ const (
 	Out Direction = "out"
 )
 
-// Lease is the right to serve one shard, kept by renewal. It keeps work from being done twice; what keeps it from taking
-// effect twice is the expected position of every append.
+// Session is the presence of an agent: one record that it renews, and the leases that it holds under it. Its methods may be called from
+// several goroutines.
+type Session interface {
+	// Acquire takes the lease named key. It fails with ErrHeld while another session holds it, without a question to the server where that is known,
+	// and with ErrFenced after the session was lost.
+	Acquire(ctx context.Context, key string) (Lease, error)
+	// Freed returns a channel that is closed when a lease that another session held may have come free since the call.
+	Freed() <-chan struct{}
+	// Lost is closed when another process has ended the session, because it was not renewed in time, or when it cannot be renewed any more. All
+	// its leases are lost then. A server that is away is waited for: nobody else can take a lease meanwhile.
+	Lost() <-chan struct{}
+	// Close ends the session, which gives back all its leases at once. A second call does nothing and returns what the first did.
+	Close(ctx context.Context) error
+}
+
+// Lease is the right to serve one shard, as long as its session lasts. It keeps work from being done twice; what keeps it from taking effect twice
+// is the expected position of every append.
 type Lease interface {
-	// Lost is closed when the lease could not be renewed in time.
+	// Lost is closed when another process may hold the lease.
 	Lost() <-chan struct{}
 	// Release gives the lease back. A second call does nothing.
 	Release(ctx context.Context) error
+}
+
+// Wakes tells of logs that others append to, for readers that have no consumer of their own. Its methods may be called from several goroutines.
+type Wakes interface {
+	// Add watches a log under a key until Next has returned that key or Remove was called. It is returned at once when the last entry of
+	// the log is not number last.
+	Add(ctx context.Context, key string, l Log, last uint64) error
+	// Remove ends the watch of a key. A key that is not watched is no error.
+	Remove(key string)
+	// Next waits for a log whose last entry is another than it was, or that is gone, and returns its key. It fails with ctx's cause.
+	Next(ctx context.Context) (key string, err error)
+	// Close ends all watches. A second call does nothing.
+	Close()
 }
 
 // SwarmChange says that a swarm is there, or that no swarm of the id is there any more. A swarm that is being removed is gone.
@@ -124,7 +152,9 @@ type Agent struct {
 	Memory      int64     `json:"memory,omitempty"`   // bytes of the device that it may use
 	Concurrency int       `json:"concurrency,omitempty"`
 	Running     int       `json:"running"` // jobs and batches now, on a GPU agent shards
-	State       string    `json:"state"`   // serving or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name
+	Parked      int       `json:"parked,omitempty"`     // of the shards, those that wait for an entry in their log
+	MaxShards   int       `json:"max_shards,omitempty"` // how many shards a GPU agent takes
+	State       string    `json:"state"`   // serving, full or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name
 	Started     time.Time `json:"started"`
 	Seen        time.Time `json:"seen,omitzero"` // its last announcement, by the server's clock
 }

@@ -231,7 +231,11 @@ func TestShardsCommands(t *testing.T) {
 	}
 	agent.Stop()
 	// A shard that nobody serves: its entries wait in its log, and the others go on.
-	lease, err := conn.Acquire(t.Context(), jobs.LeaseKey(swarmKey(t, conn, "again"), 1), "other", time.Hour, slog.New(slog.DiscardHandler))
+	other, err := conn.OpenSession(t.Context(), "other", time.Hour, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := other.Acquire(t.Context(), jobs.LeaseKey(swarmKey(t, conn, "again"), 1))
 	if err != nil {
 		t.Fatal(err)
 	}

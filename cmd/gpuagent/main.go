@@ -47,6 +47,9 @@ func root() *cobra.Command {
 	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms, of each device; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need")
 	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on a device, for all devices in equal parts; it is pinned; -1 for a quarter of the machine's")
 	f.Duration("batch-latency", 100*time.Millisecond, "how long a batch of several log entries may take on the device; longer ones are cut")
+	f.Int("max-shards", gpuagents.MaxShards, "most shards this agent takes; more are left to other agents")
+	f.Int("open-shards", gpuagents.OpenShards, "shards without anything to do that stay open; of more, those that are idle the longest are parked until there is an entry in their log")
+	f.Int64("parked-memory", gpuagents.ParkedMemory, "most bytes of memory for the state of parked shards without a data folder; when they are used up this agent takes no more shards")
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
 	command.MetricsFlag(f)
 	command.LogFlags(f)
@@ -75,6 +78,12 @@ func serve(cmd *cobra.Command) (err error) {
 	ttl, _ := f.GetDuration("lease-ttl")
 	if ttl < time.Second {
 		return command.Usage("--lease-ttl %v: use 1s or more", ttl)
+	}
+	maxShards, _ := f.GetInt("max-shards")
+	openShards, _ := f.GetInt("open-shards")
+	parked, _ := f.GetInt64("parked-memory")
+	if maxShards < 1 || openShards < 1 || parked < 1 {
+		return command.Usage("--max-shards %d, --open-shards %d, --parked-memory %d: use 1 or more", maxShards, openShards, parked)
 	}
 
 	latency, _ := f.GetDuration("batch-latency")
@@ -165,6 +174,7 @@ func serve(cmd *cobra.Command) (err error) {
 	o := gpuagents.Options{
 		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Others: own[1:], HostPageMemory: inHost,
 		Queue: conn, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
+		MaxShards: maxShards, OpenShards: openShards, ParkedMemory: parked,
 	}
 	if !requireGPU {
 		o.OpenHost = func(ctx context.Context) (device.Device, error) {
@@ -193,7 +203,13 @@ func serve(cmd *cobra.Command) (err error) {
 	defer end(nil)
 	started := time.Now().UTC()
 	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
-		a := jobs.Agent{Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory, Running: serving.Shards(), State: "serving", Started: started}
+		a := jobs.Agent{
+			Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory,
+			Running: serving.Shards(), Parked: serving.Parked(), MaxShards: maxShards, State: "serving", Started: started,
+		}
+		if serving.Full() {
+			a.State = "full"
+		}
 		if serving.Level() != gpuagents.Normal {
 			a.State = levels(names, serving.Levels())
 		}

@@ -23,7 +23,7 @@ type Client interface {
 	Cancel(ctx context.Context, j jobs.Job, finish bool) error
 	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
-	Acquire(ctx context.Context, key, holder string, ttl time.Duration, log *slog.Logger) (jobs.Lease, error)
+	OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error)
 	CreateSwarm(ctx context.Context, s jobs.Swarm) error
 	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
 	ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error)
@@ -101,7 +101,6 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 		"log trim":        testLogTrim,
 		"lease":           testLease,
 		"lease take over": testTakeOver,
-		"lease taken":     testTaken,
 		"swarms":          testSwarms,
 		"objects":         testObjects,
 

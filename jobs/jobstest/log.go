@@ -336,94 +336,116 @@ func testLogTrim(t *testing.T, q Queue) {
 	}
 }
 
-// testLease: a lease that is renewed is not taken. Renewals come every two seconds, so a machine may stand still for four.
-func testLease(t *testing.T, q Queue) {
-	t.Parallel() // it waits for a lease
-	c := q.Connect(t)
-	const ttl = 6 * time.Second
-	l, err := c.Acquire(within(t), "k.0", "a", ttl, Quiet)
+// session opens a session that the test closes.
+func session(t *testing.T, c Client, holder string, ttl time.Duration) jobs.Session {
+	t.Helper()
+	s, err := c.OpenSession(within(t), holder, ttl, Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Connect(t).Acquire(within(t), "k.0", "b", ttl, Quiet); !errors.Is(err, jobs.ErrHeld) {
-		t.Fatalf("a lease that is renewed was taken: %v", err)
+	t.Cleanup(func() { _ = s.Close(context.WithoutCancel(t.Context())) })
+	return s
+}
+
+// acquired waits until a session has a lease.
+func acquired(t *testing.T, s jobs.Session, key string) jobs.Lease {
+	t.Helper()
+	for ctx := within(t); ; {
+		freed := s.Freed()
+		l, err := s.Acquire(ctx, key)
+		if err == nil {
+			return l
+		}
+		if !errors.Is(err, jobs.ErrHeld) {
+			t.Fatal(err)
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			t.Fatalf("lease %s did not come free: %v", key, err)
+		}
 	}
+}
+
+func isLost(lost <-chan struct{}) bool {
 	select {
-	case <-l.Lost():
-		t.Fatal("lost while it was renewed")
+	case <-lost:
+		return true
 	default:
+		return false
+	}
+}
+
+func testLease(t *testing.T, q Queue) {
+	c := q.Connect(t)
+	const ttl = 400 * time.Millisecond
+	a := session(t, c, "a", ttl)
+	l, err := a.Acquire(within(t), "k.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := session(t, q.Connect(t), "b", ttl)
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 10) { // a renewal that is missed would give it away
+		if _, err := b.Acquire(within(t), "k.0"); !errors.Is(err, jobs.ErrHeld) {
+			t.Fatalf("a lease whose session is renewed was taken: %v", err)
+		}
+	}
+	if _, err := a.Acquire(within(t), "k.0"); !errors.Is(err, jobs.ErrHeld) {
+		t.Fatalf("a session took a lease twice: %v", err)
+	}
+	if isLost(l.Lost()) || isLost(a.Lost()) {
+		t.Fatal("lost while it was renewed")
 	}
 	for range 2 {
 		if err := l.Release(within(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	again, err := c.Acquire(within(t), "k.0", "b", ttl, Quiet)
-	if err != nil {
-		t.Fatalf("a released lease: %v", err)
-	}
+	again := acquired(t, b, "k.0")
 	if err := again.Release(within(t)); err != nil {
 		t.Fatal(err)
 	}
+	// All leases of a session come free with it.
+	for k := range 20 {
+		acquired(t, a, fmt.Sprintf("m.%d", k))
+	}
+	for range 2 {
+		if err := a.Close(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k := range 20 {
+		acquired(t, b, fmt.Sprintf("m.%d", k))
+	}
+	if _, err := a.Acquire(within(t), "k.0"); !errors.Is(err, jobs.ErrFenced) {
+		t.Fatalf("a session that is closed took a lease: %v", err)
+	}
 }
 
-// testTakeOver: a lease whose holder no longer renews it goes to who waits for it, and the old holder learns of it.
+// testTakeOver: the leases of a session that is no longer renewed go to who waits for them, and the old holder learns of it.
 func testTakeOver(t *testing.T, q Queue) {
 	dead, c := q.Connect(t), q.Connect(t)
 	const ttl = 300 * time.Millisecond
-	old, err := dead.Acquire(within(t), "k.0", "a", ttl, Quiet)
-	if err != nil {
-		t.Fatal(err)
+	old := session(t, dead, "a", ttl)
+	var held []jobs.Lease
+	for k := range 3 {
+		held = append(held, acquired(t, old, fmt.Sprintf("k.%d", k)))
 	}
+	s := session(t, c, "b", ttl)
 	dead.(interface{ Close() }).Close()
-	patience := within(t)
-	taken, err := c.Acquire(patience, "k.0", "b", ttl, Quiet)
-	for errors.Is(err, jobs.ErrHeld) && patience.Err() == nil {
-		taken, err = c.Acquire(patience, "k.0", "b", ttl, Quiet)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-old.Lost():
-	case <-within(t).Done():
-		t.Fatal("the old holder still thinks it has the lease")
-	}
-	if err := old.Release(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := taken.Release(within(t)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// testTaken: a holder that is alive learns at its next renewal that another has taken its lease. Another that waits for less than the time
-// between two renewals takes it, as one does that cannot hear them. The holder's own time runs out three times as late.
-func testTaken(t *testing.T, q Queue) {
-	t.Parallel() // it waits for a renewal
-	const ttl = 9 * time.Second
-	began := time.Now()
-	old, err := q.Connect(t).Acquire(within(t), "k.0", "a", ttl, Quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	taken, err := q.Connect(t).Acquire(within(t), "k.0", "b", ttl/30, Quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-old.Lost():
-		if took := time.Since(began); took >= ttl {
-			t.Errorf("the holder of a lease that was taken learned of it after %v, when its own time was over", took)
+	for k := range held {
+		taken := acquired(t, s, fmt.Sprintf("k.%d", k))
+		select {
+		case <-held[k].Lost():
+		case <-within(t).Done():
+			t.Fatal("the old holder still thinks it has the lease")
 		}
-	case <-within(t).Done():
-		t.Fatal("the holder of a lease that was taken still thinks that it has it")
-	}
-	if err := old.Release(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := taken.Release(within(t)); err != nil {
-		t.Errorf("the old holder gave back what was taken from it: %v", err)
+		if err := held[k].Release(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		if err := taken.Release(within(t)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

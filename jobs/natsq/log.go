@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -63,9 +64,18 @@ func (l *Log) Create(ctx context.Context) error {
 			AllowDirect: false,
 
 			AllowAtomicPublish: true,
+			RePublish:          l.wakes(),
 		})
 		return err
 	})
+}
+
+// wakes has the server republish the headers of every entry of an in-log, for agents that have parked its shard; see Wakes.
+func (l *Log) wakes() *jetstream.RePublish {
+	if !strings.HasSuffix(l.template, "_"+string(jobs.In)) {
+		return nil
+	}
+	return &jetstream.RePublish{Source: l.subject, Destination: wakeSubject(l.subject), HeadersOnly: true}
 }
 
 // Delete removes the log and everything in it. A log that is not there is no error.

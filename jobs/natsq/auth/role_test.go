@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 )
@@ -288,7 +289,7 @@ func TestViewer(t *testing.T) {
 		"put a pipe":   func() error { _, err := me.PutObject(ctx, "o", io.MultiReader(strings.NewReader("x"))); return err },
 		"make a log":   func() error { return me.Log("s", 0, jobs.In).Create(ctx) },
 		"delete a log": func() error { return me.Log("s", 0, jobs.In).Delete(ctx) },
-		"lease":        func() error { _, err := me.Acquire(ctx, "k", "h", time.Second, nil); return err },
+		"lease":        func() error { _, err := me.OpenSession(ctx, "h", time.Second, nil); return err },
 		"work": func() error {
 			w, err := me.Work(ctx, natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU})
 			if err == nil {
@@ -350,11 +351,23 @@ func TestAgent(t *testing.T) {
 	if err := l.Delete(ctx); err != nil {
 		t.Error(err)
 	}
-	lease, err := me.Acquire(ctx, "k", "h", time.Minute, nil)
+	session, err := me.OpenSession(ctx, "h", time.Minute, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lease.Release(ctx); err != nil {
+	lease, err := session.Acquire(ctx, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wakes := me.OpenWakes()
+	if err := wakes.Add(ctx, "s", me.Log("s", 0, jobs.In), 1); err != nil { // which is gone
+		t.Error(err)
+	}
+	if key, err := wakes.Next(ctx); err != nil || key != "s" {
+		t.Error(key, err)
+	}
+	wakes.Close()
+	if err := errors.Join(lease.Release(ctx), session.Close(ctx)); err != nil {
 		t.Error(err)
 	}
 	if err := me.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "s", Name: "s", Spec: json.RawMessage("{}"), Groups: 1}); err != nil {

@@ -1,0 +1,387 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Session is a jobs.Session. It has a record in the bucket of leases and renews that record alone: a lease names the session that holds it and
+// is valid as long as the record exists. A process with 10,000 leases therefore writes as often as one with a single lease.
+//
+// Whoever misses the renewals of a session for its ttl removes the record at the revision that it has seen. That fails when the session is
+// alive, so no clocks are compared. After that the leases of the session are free, and the first compare-and-set takes each.
+type Session struct {
+	c      *Conn
+	id     string
+	holder string
+	ttl    time.Duration
+	log    *slog.Logger
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+	once   sync.Once
+	err    error // of Close
+	lost   chan struct{}
+	look   chan struct{} // asks for a poll before its time
+
+	mu    sync.Mutex
+	rev   uint64            // of the record
+	held  map[string]*lease // by key
+	table leaseTable
+	freed chan struct{} // closed and replaced when a lease may have come free
+}
+
+// sessionPrefix begins the keys of the records of sessions. A lease key holds no slash, so the two never meet.
+const sessionPrefix = "session/"
+
+// leaseRecord is the value of a lease.
+type leaseRecord struct {
+	Version int    `json:"v"`
+	Holder  string `json:"holder"`  // for people
+	Session string `json:"session"` // the key of its record
+}
+
+// sessionRecord is the value of a session's record.
+type sessionRecord struct {
+	Version int    `json:"v"`
+	Holder  string `json:"holder"`
+	TTL     int64  `json:"ttl_ms"`
+}
+
+// pollMost bounds the pause between two looks at the bucket, and so how late a session hears of a lease that came free.
+const pollMost = time.Second
+
+// OpenSession opens a session for holder. A ttl after it was last renewed others may take its leases.
+func (c *Conn) OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error) {
+	s := &Session{
+		c: c, id: sessionPrefix + NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}), look: make(chan struct{}, 1),
+		held: map[string]*lease{}, table: newLeaseTable(), freed: make(chan struct{}),
+	}
+	value, err := json.Marshal(sessionRecord{Version: jobs.Version, Holder: holder, TTL: ttl.Milliseconds()})
+	if err != nil {
+		return nil, fmt.Errorf("open a session: %w", err)
+	}
+	err = c.retry(ctx, "open a session of "+holder, func(ctx context.Context) (err error) {
+		s.rev, err = c.putLease(ctx, s.id, value, 0)
+		if wrongRevision(err) { // an earlier try got through
+			s.rev, err = s.own(ctx)
+		}
+		return err
+	})
+	if err == nil {
+		err = c.retry(ctx, "list leases", s.poll)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var run context.Context
+	run, s.stop = context.WithCancel(context.Background())
+	s.ended.Go(func() { s.renew(run, value) })
+	s.ended.Go(func() { s.follow(run) })
+	return s, nil
+}
+
+// putLease writes a key of the bucket when its revision is still rev, 0 for a key that was never written.
+func (c *Conn) putLease(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
+	return c.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Data: value}, rev)
+}
+
+// removeLease is putLease that removes the key.
+func (c *Conn) removeLease(ctx context.Context, key string, rev uint64) (uint64, error) {
+	return c.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}}}, rev)
+}
+
+func (c *Conn) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64, error) {
+	ack, err := c.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+const leaseStream = "KV_" + leaseBucket
+
+func leaseSubject(key string) string { return "$KV." + leaseBucket + "." + key }
+
+// own returns the revision of the session's record, which nobody else writes; jobs.ErrNotFound when somebody has removed it.
+func (s *Session) own(ctx context.Context) (uint64, error) {
+	m, err := s.c.last(ctx, leaseStream, leaseSubject(s.id))
+	if err == nil && isMarker(m.Header) {
+		err = jobs.ErrNotFound
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.Seq, nil
+}
+
+// isMarker reports whether a message of a bucket says that its key is gone.
+func isMarker(h nats.Header) bool {
+	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
+}
+
+// Acquire implements jobs.Session. It asks the server only where its own table does not say that the lease is held.
+func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
+	value, err := json.Marshal(leaseRecord{Version: jobs.Version, Holder: s.holder, Session: s.id})
+	if err != nil {
+		return nil, fmt.Errorf("acquire lease %s: %w", key, err)
+	}
+	s.mu.Lock()
+	was, again := s.table.leases[key], s.held[key] != nil
+	free := s.table.free(was, s.id, s.ttl, time.Now())
+	s.mu.Unlock()
+	switch {
+	case s.isLost():
+		return nil, fmt.Errorf("acquire lease %s: the session was lost: %w", key, jobs.ErrFenced)
+	case again:
+		return nil, fmt.Errorf("lease %s is held by this session: %w", key, jobs.ErrHeld)
+	case !free:
+		return nil, fmt.Errorf("lease %s is held by %s: %w", key, was.holder, jobs.ErrHeld)
+	}
+	var rev uint64
+	err = s.c.retry(ctx, "acquire lease "+key, func(ctx context.Context) (err error) {
+		if was.session != "" && was.session != s.id { // the table may lag behind: a record that it misses may exist
+			if err := s.gone(ctx, was.session); err != nil {
+				return err
+			}
+		}
+		rev, err = s.c.putLease(ctx, key, value, was.rev)
+		if !wrongRevision(err) {
+			return err
+		}
+		m, lerr := s.c.last(ctx, leaseStream, leaseSubject(key))
+		if lerr == nil && !isMarker(m.Header) && readLease(m.Data).session == s.id { // an earlier try got through
+			rev = m.Seq
+			return nil
+		}
+		return errors.Join(jobs.ErrHeld, err)
+	})
+	if errors.Is(err, jobs.ErrHeld) {
+		s.hurry()
+		return nil, fmt.Errorf("lease %s was taken this moment: %w", key, jobs.ErrHeld)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &lease{s: s, key: key, rev: rev, lost: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table.put(key, leaseState{rev: rev, session: s.id, holder: s.holder}, time.Now())
+	if s.isLost() {
+		l.lose()
+		return l, nil
+	}
+	s.held[key] = l
+	if was.session != "" || was.holder != "" {
+		s.log.Debug("lease taken over", "lease", key, "from", was.holder)
+	}
+	return l, nil
+}
+
+// gone asks the leader of the bucket whether a session has ended, and fails with jobs.ErrHeld when it has not.
+func (s *Session) gone(ctx context.Context, session string) error {
+	m, err := s.c.last(ctx, leaseStream, leaseSubject(session))
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case isMarker(m.Header):
+		return nil
+	}
+	return jobs.ErrHeld
+}
+
+// Lost implements jobs.Session.
+func (s *Session) Lost() <-chan struct{} { return s.lost }
+
+func (s *Session) isLost() bool {
+	select {
+	case <-s.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+// Freed implements jobs.Session.
+func (s *Session) Freed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.freed
+}
+
+// Close implements jobs.Session: it removes the record, which frees all leases with one write.
+func (s *Session) Close(ctx context.Context) error {
+	s.once.Do(func() {
+		s.stop()
+		s.ended.Wait()
+		if s.isLost() {
+			return
+		}
+		s.err = s.c.retry(ctx, "close the session of "+s.holder, func(ctx context.Context) error {
+			_, err := s.c.removeLease(ctx, s.id, s.rev)
+			if !wrongRevision(err) {
+				return err
+			}
+			if s.rev, err = s.own(ctx); err != nil { // a renewal got through whose answer was lost, or it is removed
+				return err
+			}
+			return nats.ErrTimeout // once more, with that revision
+		})
+		if errors.Is(s.err, jobs.ErrNotFound) {
+			s.err = nil
+		}
+		s.lose()
+	})
+	return s.err
+}
+
+// renew writes the record each third of the ttl, until ctx ends or the session is lost. While the server is away it keeps trying: nobody else
+// can take a lease then, and a session that nobody has removed goes on.
+func (s *Session) renew(ctx context.Context, value []byte) {
+	tick := time.NewTicker(s.ttl / 3)
+	defer tick.Stop()
+	good := time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.lost:
+			return
+		case <-ctx.Done():
+			return
+		}
+		try, cancel := context.WithTimeout(ctx, max(s.ttl/3, 100*time.Millisecond))
+		rev, err := s.c.putLease(try, s.id, value, s.rev)
+		if wrongRevision(err) { // somebody has removed it, or an earlier write got through
+			if rev, err = s.own(try); err == nil && rev < s.rev { // the bucket was put back to an earlier state
+				err = jobs.ErrNotFound
+			}
+			if err == nil {
+				rev, err = s.c.putLease(try, s.id, value, rev)
+			}
+		}
+		cancel()
+		switch {
+		case err == nil:
+			s.rev, good = rev, time.Now()
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, jobs.ErrNotFound):
+			s.log.Warn("session lost: its leases go to others", "session", s.id, "leases", s.count(), "since_renewed", time.Since(good))
+			s.lose()
+			return
+		case time.Since(good) > s.ttl && !transient(err): // it cannot be renewed any more: the connection is closed, or its user shut out
+			s.log.Warn("session lost: it cannot be renewed", "session", s.id, "leases", s.count(), "error", err)
+			s.lose()
+			return
+		}
+	}
+}
+
+func (s *Session) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held)
+}
+
+// lose ends the session and all leases under it.
+func (s *Session) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isLost() {
+		return
+	}
+	close(s.lost)
+	for _, l := range s.held {
+		l.lose()
+	}
+	clear(s.held)
+	s.ring()
+}
+
+// ring tells those who wait that a lease may be free. s.mu is held.
+func (s *Session) ring() {
+	close(s.freed)
+	s.freed = make(chan struct{})
+}
+
+// hurry asks for a look at the bucket soon.
+func (s *Session) hurry() {
+	select {
+	case s.look <- struct{}{}:
+	default:
+	}
+}
+
+// lease is a jobs.Lease of a session.
+type lease struct {
+	s    *Session
+	key  string
+	rev  uint64
+	lost chan struct{}
+	once sync.Once
+	over sync.Once
+}
+
+// Lost implements jobs.Lease.
+func (l *lease) Lost() <-chan struct{} { return l.lost }
+
+func (l *lease) lose() { l.over.Do(func() { close(l.lost) }) }
+
+// Release implements jobs.Lease.
+func (l *lease) Release(ctx context.Context) error {
+	var err error
+	l.once.Do(func() {
+		s := l.s
+		s.mu.Lock()
+		mine := s.held[l.key] == l
+		s.mu.Unlock()
+		if !mine { // it was lost
+			return
+		}
+		err = s.c.retry(ctx, "release lease "+l.key, func(ctx context.Context) error {
+			_, err := s.c.removeLease(ctx, l.key, l.rev)
+			if wrongRevision(err) { // an earlier try got through, or somebody has taken it
+				return nil
+			}
+			return err
+		})
+		s.mu.Lock()
+		delete(s.held, l.key)
+		s.mu.Unlock()
+		s.hurry() // so that the session may take it again
+	})
+	return err
+}
+
+// Leases lists who holds each lease, by its key. The last holder of a lease whose session has ended is not listed.
+func (c *Conn) Leases(ctx context.Context) (map[string]string, error) {
+	t := newLeaseTable()
+	err := c.values(ctx, "list leases", leaseBucket, func(key string, m *stored) {
+		t.change(leaseChange{key: key, seq: m.Seq, value: m.Data}, time.Time{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for key, l := range t.leases {
+		if _, alive := t.sessions[l.session]; l.holder != "" && (l.session == "" || alive) {
+			all[key] = l.holder
+		}
+	}
+	return all, nil
+}
+
+// isSession reports whether a key is that of a session's record.
+func isSession(key string) bool { return strings.HasPrefix(key, sessionPrefix) }

@@ -1,0 +1,294 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// leaseTable is the bucket of leases as a session has last read it.
+type leaseTable struct {
+	seq      uint64                  // the last message read
+	read     time.Time               // when all of it was read
+	leases   map[string]leaseState   // by key; removed ones too, which have a revision
+	sessions map[string]sessionState // by key; those whose record exists
+}
+
+// leaseState is what is known of a lease.
+type leaseState struct {
+	rev             uint64
+	session, holder string    // both empty: nobody holds it. A holder without a session renews the lease itself, as programs before sessions did.
+	seen            time.Time // when this revision was first read, by the clock of this process
+}
+
+// sessionState is what is known of the session of another process.
+type sessionState struct {
+	rev    uint64
+	holder string
+	ttl    time.Duration
+	seen   time.Time
+}
+
+func newLeaseTable() leaseTable {
+	return leaseTable{read: time.Now(), leases: map[string]leaseState{}, sessions: map[string]sessionState{}}
+}
+
+// rereadEvery is how often the whole bucket is read again: leases of swarms that were removed leave no message behind.
+const rereadEvery = 10 * time.Minute
+
+// keep drops what is not among all the messages of the bucket.
+func (t *leaseTable) keep(all []leaseChange) {
+	t.read = time.Now()
+	last := t.seq
+	there := make(map[string]bool, len(all))
+	for _, c := range all {
+		there[c.key] = true
+	}
+	for key, l := range t.leases {
+		if !there[key] && l.rev <= last { // one that was taken since is not in the answer
+			delete(t.leases, key)
+		}
+	}
+	for key := range t.sessions {
+		if !there[key] {
+			delete(t.sessions, key)
+		}
+	}
+}
+
+// put notes what a lease is.
+func (t *leaseTable) put(key string, l leaseState, now time.Time) {
+	was, is := t.leases[key]
+	switch {
+	case l.rev < was.rev:
+		return
+	case is && l.rev == was.rev: // it was read again
+		return
+	}
+	l.seen = now
+	t.leases[key] = l
+}
+
+// free reports whether a lease may be tried for: nobody holds it, or a session that has ended does.
+func (t *leaseTable) free(l leaseState, own string, ttl time.Duration, now time.Time) bool {
+	switch {
+	case l.holder == "" || l.session == own:
+		return true
+	case l.session == "":
+		return now.Sub(l.seen) > ttl
+	}
+	_, alive := t.sessions[l.session]
+	return !alive
+}
+
+// readLease reads a lease, which a program before sessions may have written.
+func readLease(value []byte) leaseState {
+	var r leaseRecord
+	if json.Unmarshal(value, &r) != nil || !isSession(r.Session) {
+		return leaseState{holder: string(value)}
+	}
+	return leaseState{session: r.Session, holder: r.Holder}
+}
+
+// leaseChange is a message of the bucket.
+type leaseChange struct {
+	key   string
+	seq   uint64
+	gone  bool
+	value []byte
+}
+
+// change brings a message of the bucket into the table and reports whether a lease may have come free by it.
+func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
+	t.seq = max(t.seq, c.seq)
+	if !isSession(c.key) {
+		l := leaseState{}
+		if !c.gone {
+			l = readLease(c.value)
+		}
+		l.rev = c.seq
+		t.put(c.key, l, now)
+		return c.gone
+	}
+	var r sessionRecord
+	if c.gone || json.Unmarshal(c.value, &r) != nil || r.TTL <= 0 {
+		delete(t.sessions, c.key)
+		return true
+	}
+	if t.sessions[c.key].rev == c.seq { // it was read again
+		return false
+	}
+	t.sessions[c.key] = sessionState{rev: c.seq, holder: r.Holder, ttl: time.Duration(r.TTL) * time.Millisecond, seen: now}
+	return false
+}
+
+// readMost is how many messages one request asks for.
+const readMost = 1024
+
+// readLeases returns the messages of the bucket behind number after, of which the bucket keeps the last of each key. The answer may be that of
+// a replica that lags, which is a prefix of the leader's. Changes that came before an error are returned with it.
+func (c *Conn) readLeases(ctx context.Context, after uint64) (all []leaseChange, err error) {
+	for {
+		n := len(all)
+		all, err = c.readSomeLeases(ctx, after, all)
+		if err != nil || len(all)-n < readMost {
+			return all, err
+		}
+		after = all[len(all)-1].seq
+	}
+}
+
+func (c *Conn) readSomeLeases(ctx context.Context, after uint64, to []leaseChange) ([]leaseChange, error) {
+	req, err := json.Marshal(map[string]any{"seq": after + 1, "next_by_subj": leaseSubject(">"), "batch": readMost})
+	if err != nil {
+		return to, err
+	}
+	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
+	if err != nil {
+		return to, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+leaseStream, sub.Subject, req); err != nil {
+		return to, err
+	}
+	prefix := leaseSubject("")
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return to, err
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+		case "204", "404": // the end of what was asked for; there is nothing
+			return to, nil
+		case "503":
+			return to, nats.ErrNoResponders
+		default:
+			return to, fmt.Errorf("read the bucket of leases: %s %s", status, m.Header.Get("Description"))
+		}
+		seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+		if err != nil {
+			return to, fmt.Errorf("read the bucket of leases: %w", err)
+		}
+		key := strings.TrimPrefix(m.Header.Get(jetstream.SubjectHeader), prefix)
+		to = append(to, leaseChange{key: key, seq: seq, gone: isMarker(m.Header), value: m.Data})
+	}
+}
+
+// follow keeps the table up to date and removes the records of sessions that have ended without a word, until ctx ends or the session is lost.
+func (s *Session) follow(ctx context.Context) {
+	every := min(s.ttl/10, pollMost)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	good := time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.look:
+		case <-s.lost:
+			return
+		case <-ctx.Done():
+			return
+		}
+		try, cancel := context.WithTimeout(ctx, longTry)
+		err := s.poll(try)
+		cancel()
+		if err != nil {
+			continue
+		}
+		now := time.Now()
+		if gap := now.Sub(good); gap > 3*every { // nothing was heard of anybody meanwhile: others have as long again
+			s.mu.Lock()
+			s.table.forgive(gap)
+			s.mu.Unlock()
+		}
+		good = now
+		s.bury(ctx, now)
+	}
+}
+
+// poll reads what has changed, and ends leases that others have taken. One goroutine at a time calls it.
+func (s *Session) poll(ctx context.Context) error {
+	after, again := s.table.seq, time.Since(s.table.read) > rereadEvery
+	if again {
+		after = 0
+	}
+	changes, err := s.c.readLeases(ctx, after)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	freed := false
+	if again && err == nil {
+		s.table.keep(changes)
+	}
+	for _, c := range changes {
+		freed = s.table.change(c, time.Now()) || freed
+		if h := s.held[c.key]; h != nil && c.seq > h.rev && s.table.leases[c.key].session != s.id {
+			level := slog.LevelWarn
+			if c.gone { // its swarm was removed with it
+				level = slog.LevelDebug
+			}
+			s.log.Log(ctx, level, "lease lost", "lease", c.key, "to", s.table.leases[c.key].holder)
+			h.lose()
+			delete(s.held, c.key)
+		}
+	}
+	if freed {
+		s.ring()
+	}
+	return err
+}
+
+// forgive moves the times at which others were seen.
+func (t *leaseTable) forgive(gap time.Duration) {
+	for id, o := range t.sessions {
+		o.seen = o.seen.Add(gap)
+		t.sessions[id] = o
+	}
+	for key, l := range t.leases {
+		l.seen = l.seen.Add(gap)
+		t.leases[key] = l
+	}
+}
+
+// bury removes the records of sessions that were not renewed for their ttl.
+func (s *Session) bury(ctx context.Context, now time.Time) {
+	s.mu.Lock()
+	late := map[string]sessionState{}
+	for id, o := range s.table.sessions {
+		if id != s.id && now.Sub(o.seen) > o.ttl {
+			late[id] = o
+		}
+	}
+	old := false
+	for _, l := range s.table.leases {
+		old = old || l.session == "" && l.holder != "" && now.Sub(l.seen) > s.ttl
+	}
+	if old { // leases of programs before sessions, one by one
+		s.ring()
+	}
+	s.mu.Unlock()
+	for id, o := range late {
+		try, cancel := context.WithTimeout(ctx, longTry)
+		_, err := s.c.removeLease(try, id, o.rev)
+		cancel()
+		if err == nil {
+			s.log.Info("a session was not renewed, its leases are free", "session", id, "holder", o.holder, "ttl", o.ttl)
+		}
+		if err == nil || wrongRevision(err) {
+			s.hurry()
+		}
+		if err != nil && !wrongRevision(err) && !errors.Is(err, context.Canceled) {
+			s.log.Warn("removing the record of a session", "session", id, "holder", o.holder, "error", fmt.Errorf("%w: %w", jobs.ErrUnavailable, err))
+		}
+	}
+}

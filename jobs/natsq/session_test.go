@@ -1,0 +1,249 @@
+package natsq_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// leases is the bucket of leases as an operator sees it.
+func leases(t *testing.T, s *server.Server) jetstream.KeyValue {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), "EXO_LEASES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kv
+}
+
+func writes(t *testing.T, kv jetstream.KeyValue) uint64 {
+	t.Helper()
+	status, err := kv.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status.(*jetstream.KeyValueBucketStatus).StreamInfo().State.LastSeq
+}
+
+func portOf(t *testing.T, s *server.Server) int {
+	t.Helper()
+	u, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func dial(t *testing.T, s *server.Server) *natsq.Conn {
+	t.Helper()
+	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Name: t.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func lost(t *testing.T, what string, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ch:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s is not lost", what)
+	}
+}
+
+func kept(t *testing.T, what string, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ch:
+		t.Fatalf("%s is lost", what)
+	default:
+	}
+}
+
+// TestSessionWrites: renewing 300 leases costs as many writes as renewing one.
+func TestSessionWrites(t *testing.T) {
+	srv := start(t, server.Options{Port: server.InProcess})
+	c, kv := connect(t, srv), leases(t, srv)
+	const ttl = 300 * time.Millisecond
+	s, err := c.OpenSession(t.Context(), "a", ttl, jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range 300 {
+		if _, err := s.Acquire(t.Context(), fmt.Sprintf("many.%d", k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	began, before := time.Now(), writes(t, kv)
+	for writes(t, kv) < before+6 { // two times the ttl
+		time.Sleep(ttl / 30)
+	}
+	if n, most := writes(t, kv)-before, uint64(time.Since(began)/(ttl/3))+2; n > most {
+		t.Errorf("%d writes in %v, want at most %d", n, time.Since(began), most)
+	}
+	kept(t, "the session", s.Lost())
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSessionRemoved: a session whose record another process has removed is lost with all its leases, and a lease that another took is lost alone.
+func TestSessionRemoved(t *testing.T) {
+	srv := start(t, server.Options{Port: server.InProcess})
+	c, kv := connect(t, srv), leases(t, srv)
+	s, err := c.OpenSession(t.Context(), "a", 300*time.Millisecond, jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []jobs.Lease
+	for k := range 3 {
+		l, err := s.Acquire(t.Context(), fmt.Sprintf("k.%d", k))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	if _, err := kv.Put(t.Context(), "k.1", []byte(`{"v":1,"holder":"b","session":"session/other"}`)); err != nil {
+		t.Fatal(err)
+	}
+	lost(t, "the lease that was taken", all[1].Lost())
+	kept(t, "another lease", all[0].Lost())
+	kept(t, "the session", s.Lost())
+	value, err := kv.Get(t.Context(), "k.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of struct{ Session string }
+	if err := json.Unmarshal(value.Value(), &of); err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Delete(t.Context(), of.Session); err != nil {
+		t.Fatal(err)
+	}
+	lost(t, "the session", s.Lost())
+	lost(t, "its lease", all[0].Lost())
+	lost(t, "its lease", all[2].Lost())
+	for _, l := range all {
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := c.Leases(t.Context()); err != nil || len(held) != 0 { // session/other does not exist
+		t.Errorf("%v, %v", held, err)
+	}
+}
+
+// TestSessionOutlivesServer: a server that is away for longer than the ttl costs no session its leases, whoever is back first.
+func TestSessionOutlivesServer(t *testing.T) {
+	dir := t.TempDir()
+	srv, err := server.Start(t.Context(), server.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := portOf(t, srv)
+	const ttl = 300 * time.Millisecond
+	var all []jobs.Session
+	var held []jobs.Lease
+	for k := range 4 {
+		s, err := dial(t, srv).OpenSession(t.Context(), fmt.Sprint("agent", k), ttl, jobstest.Quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := s.Acquire(t.Context(), fmt.Sprintf("k.%d", k))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, held = append(all, s), append(held, l)
+	}
+	srv.Close()
+	time.Sleep(4 * ttl) // the time that it is away is what is tested
+	srv, err = server.Start(t.Context(), server.Options{Dir: dir, Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	kv := leases(t, srv)
+	for before := writes(t, kv); writes(t, kv) < before+40; { // ten renewals of each
+		time.Sleep(ttl / 10)
+	}
+	for k := range all {
+		kept(t, fmt.Sprint("session ", k), all[k].Lost())
+		kept(t, fmt.Sprint("lease ", k), held[k].Lost())
+		if _, err := all[(k+1)%4].Acquire(t.Context(), fmt.Sprintf("k.%d", k)); !errors.Is(err, jobs.ErrHeld) {
+			t.Errorf("lease %d: %v", k, err)
+		}
+	}
+	for _, s := range all {
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestLeaseOfEarlierProgram: a lease without a session is its holder's as long as its revision moves.
+func TestLeaseOfEarlierProgram(t *testing.T) {
+	srv := start(t, server.Options{Port: server.InProcess})
+	c, kv := connect(t, srv), leases(t, srv)
+	const ttl = 400 * time.Millisecond
+	if _, err := kv.Put(t.Context(), "k.0", []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.OpenSession(t.Context(), "a", ttl, jobstest.Quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 6 { // it renews
+		if _, err := s.Acquire(t.Context(), "k.0"); !errors.Is(err, jobs.ErrHeld) {
+			t.Fatal(err)
+		}
+		if held, err := c.Leases(t.Context()); err != nil || held["k.0"] != "old" {
+			t.Fatal(held, err)
+		}
+		time.Sleep(ttl / 3)
+		if _, err := kv.Put(t.Context(), "k.0", []byte("old")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(20 * ttl); ; time.Sleep(ttl / 10) { // it does not any more
+		_, err := s.Acquire(t.Context(), "k.0")
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

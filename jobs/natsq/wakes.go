@@ -1,0 +1,288 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Wakes is a jobs.Wakes. The server republishes the headers of every entry of an in-log (Log.Create); a watched log has a subscription to
+// those, all subscriptions share one channel, and there is no goroutine and no consumer of a log. A copy may be lost with a connection, and
+// logs of earlier programs have none, so all watched logs are compared with the server's list of streams now and then, and after each
+// reconnection.
+type Wakes struct {
+	c      *Conn
+	heard  chan *nats.Msg
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+	once   sync.Once
+	rung   chan struct{} // has a token when there is something in woken
+	sweeps chan struct{} // asks for a sweep
+
+	mu    sync.Mutex
+	asks  map[string]*asleep // by the subject of the log
+	keys  map[string]string  // subject by key
+	woken []string           // keys
+}
+
+// asleep is a log that is watched.
+type asleep struct {
+	key    string
+	stream string
+	last   uint64
+	sub    *nats.Subscription
+}
+
+// sweepEvery is how long a wake-up that was lost may go unnoticed. A sweep of 10,000 logs is 80 pages of the server's list.
+const sweepEvery = 30 * time.Second
+
+// heardMost is how many copies may wait; what comes beyond is found by a sweep.
+const heardMost = 1 << 14
+
+// wakeSubject is where the headers of what is appended to a log are republished; see Log.Create.
+func wakeSubject(log string) string { return "exo.wake.log" + strings.TrimPrefix(log, "exo.log") }
+
+// OpenWakes begins to listen. Close ends it.
+func (c *Conn) OpenWakes() jobs.Wakes {
+	w := &Wakes{c: c, heard: make(chan *nats.Msg, heardMost), rung: make(chan struct{}, 1), sweeps: make(chan struct{}, 1), asks: map[string]*asleep{}, keys: map[string]string{}}
+	var run context.Context
+	run, w.stop = context.WithCancel(context.Background())
+	w.ended.Go(func() { w.listen(run) })
+	w.ended.Go(func() { w.sweep(run) })
+	return w
+}
+
+// Add implements jobs.Wakes.
+func (w *Wakes) Add(ctx context.Context, key string, log jobs.Log, last uint64) error {
+	l, ok := log.(*Log)
+	if !ok {
+		return fmt.Errorf("watch log %s: it is not one of this queue: %w", key, jobs.ErrNotFound)
+	}
+	w.Remove(key)
+	sub, err := w.c.nc.ChanSubscribe(wakeSubject(l.subject), w.heard)
+	if err != nil {
+		return fmt.Errorf("watch %s: %w: %w", l.stream, err, jobs.ErrUnavailable)
+	}
+	w.mu.Lock()
+	w.asks[wakeSubject(l.subject)] = &asleep{key: key, stream: l.stream, last: last, sub: sub}
+	w.keys[key] = wakeSubject(l.subject)
+	w.mu.Unlock()
+	// The server has the subscription before this question, so an entry is either in its answer or in a copy.
+	end, err := w.end(ctx, l.stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		w.wake(wakeSubject(l.subject))
+	case err != nil:
+		w.Remove(key)
+		return fmt.Errorf("watch %s: %w", l.stream, err)
+	case end != last:
+		w.wake(wakeSubject(l.subject))
+	}
+	return nil
+}
+
+// end is the number of the last entry of a stream.
+func (w *Wakes) end(ctx context.Context, stream string) (last uint64, err error) {
+	err = w.c.retry(ctx, "look at "+stream, func(ctx context.Context) error {
+		s, err := w.c.js.Stream(ctx, stream)
+		if err == nil {
+			last = s.CachedInfo().State.LastSeq
+		}
+		return err
+	})
+	return last, err
+}
+
+// Remove implements jobs.Wakes.
+func (w *Wakes) Remove(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if subject, is := w.keys[key]; is {
+		w.forget(subject)
+	}
+}
+
+// forget ends a watch and returns its key. w.mu is held.
+func (w *Wakes) forget(subject string) string {
+	a := w.asks[subject]
+	_ = a.sub.Unsubscribe()
+	delete(w.asks, subject)
+	delete(w.keys, a.key)
+	return a.key
+}
+
+// wake has Next return the key of a watched log.
+func (w *Wakes) wake(subject string) {
+	w.mu.Lock()
+	if w.asks[subject] == nil {
+		w.mu.Unlock()
+		return
+	}
+	w.woken = append(w.woken, w.forget(subject))
+	w.mu.Unlock()
+	select {
+	case w.rung <- struct{}{}:
+	default:
+	}
+}
+
+// Next implements jobs.Wakes.
+func (w *Wakes) Next(ctx context.Context) (string, error) {
+	for {
+		w.mu.Lock()
+		if n := len(w.woken); n > 0 {
+			key := w.woken[0]
+			w.woken = w.woken[1:]
+			w.mu.Unlock()
+			return key, nil
+		}
+		w.mu.Unlock()
+		select {
+		case <-w.rung:
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// Close implements jobs.Wakes.
+func (w *Wakes) Close() {
+	w.once.Do(func() {
+		w.stop()
+		w.ended.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for subject := range w.asks {
+			w.forget(subject)
+		}
+	})
+}
+
+// listen takes the copies. Nothing in them is believed but that something was appended: anybody may publish one.
+func (w *Wakes) listen(ctx context.Context) {
+	for {
+		select {
+		case m := <-w.heard:
+			w.wake(m.Subject)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sweep compares all watched logs with the server's, every sweepEvery and when the connection was away.
+func (w *Wakes) sweep(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	next, seen := time.Now().Add(sweepEvery), w.c.nc.Stats().Reconnects
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if n := w.c.nc.Stats().Reconnects; n == seen && time.Now().Before(next) {
+			continue
+		} else if !w.c.nc.IsConnected() {
+			continue
+		} else if w.look(ctx) == nil {
+			seen, next = n, time.Now().Add(sweepEvery)
+		}
+	}
+}
+
+// look wakes every watched log that is not as it was. A log that is added meanwhile has looked by itself.
+func (w *Wakes) look(ctx context.Context) error {
+	w.mu.Lock()
+	before := make(map[string]*asleep, len(w.asks))
+	streams := make(map[string]string, len(w.asks))
+	for subject, a := range w.asks {
+		before[subject], streams[a.stream] = a, subject
+	}
+	w.mu.Unlock()
+	if len(before) == 0 {
+		return nil
+	}
+	for offset := 0; ; {
+		page, err := w.list(ctx, offset)
+		if err != nil {
+			return err
+		}
+		for _, s := range page.Streams {
+			subject := streams[s.Config.Name]
+			if a := before[subject]; a != nil {
+				if delete(before, subject); s.State.LastSeq != a.last {
+					w.wakeIf(subject, a)
+				}
+			}
+		}
+		if offset += len(page.Streams); len(page.Streams) == 0 || offset >= page.Total {
+			break
+		}
+	}
+	// The list says of no stream that it is gone: it leaves out those without a leader, and pages move when streams are removed.
+	for subject, a := range before {
+		if end, err := w.end(ctx, a.stream); errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && end != a.last {
+			w.wakeIf(subject, a)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wakeIf is wake for a watch that is still the same.
+func (w *Wakes) wakeIf(subject string, a *asleep) {
+	w.mu.Lock()
+	same := w.asks[subject] == a
+	w.mu.Unlock()
+	if same {
+		w.wake(subject)
+	}
+}
+
+// streamPage is a page of the server's list of streams, with what of it is needed.
+type streamPage struct {
+	Error   *jetstream.APIError `json:"error"`
+	Total   int                 `json:"total"`
+	Streams []struct {
+		Config struct {
+			Name string `json:"name"`
+		} `json:"config"`
+		State struct {
+			LastSeq uint64 `json:"last_seq"`
+		} `json:"state"`
+	} `json:"streams"`
+}
+
+// list asks for a page of the streams of in-logs.
+func (w *Wakes) list(ctx context.Context, offset int) (page streamPage, err error) {
+	req, err := json.Marshal(map[string]any{"subject": "exo.log.>", "offset": offset})
+	if err != nil {
+		return page, err
+	}
+	err = w.c.retry(ctx, "list logs", func(ctx context.Context) error {
+		m, err := w.c.nc.RequestWithContext(ctx, "$JS.API.STREAM.LIST", req)
+		if err != nil {
+			return err
+		}
+		page = streamPage{}
+		if err := json.Unmarshal(m.Data, &page); err != nil {
+			return fmt.Errorf("list logs: %w", err)
+		}
+		if page.Error != nil {
+			return page.Error
+		}
+		return nil
+	})
+	return page, err
+}

@@ -1,0 +1,146 @@
+package natsq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+func woken(t *testing.T, w jobs.Wakes, want string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if key, err := w.Next(ctx); err != nil || key != want {
+		t.Fatalf("woken %q, %v, want %q", key, err, want)
+	}
+}
+
+func quiet(t *testing.T, w jobs.Wakes) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if key, err := w.Next(ctx); err == nil {
+		t.Fatalf("%s was woken", key)
+	}
+}
+
+// TestWakes: a log that is watched wakes its key once when something is appended, at once when it was before, and when it is gone. Logs that
+// are watched have no goroutines.
+func TestWakes(t *testing.T) {
+	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	w := c.OpenWakes()
+	defer w.Close()
+	const n = 50
+	var logs []jobs.Log
+	for k := range n {
+		l := c.Log("s", k, jobs.In)
+		if err := l.Create(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		logs = append(logs, l)
+	}
+	before := runtime.NumGoroutine()
+	for k, l := range logs {
+		if err := w.Add(t.Context(), fmt.Sprint(k), l, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if more := runtime.NumGoroutine() - before; more > 5 {
+		t.Errorf("%d watched logs have %d goroutines", n, more)
+	}
+	quiet(t, w)
+	e := jobs.Entry{Kind: "k", Data: []byte("x")}
+	if err := logs[7].Append(t.Context(), 0, e, e, e); err != nil { // as one
+		t.Fatal(err)
+	}
+	woken(t, w, "7")
+	if err := logs[7].Append(t.Context(), 3, e); err != nil {
+		t.Fatal(err)
+	}
+	quiet(t, w) // it is not watched any more
+	if err := w.Add(t.Context(), "7", logs[7], 3); err != nil {
+		t.Fatal(err)
+	}
+	woken(t, w, "7")
+	w.Remove("8")
+	if err := logs[8].Append(t.Context(), 0, e); err != nil {
+		t.Fatal(err)
+	}
+	quiet(t, w)
+	if err := logs[9].Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Add(t.Context(), "9", logs[9], 0); err != nil {
+		t.Fatal(err)
+	}
+	woken(t, w, "9")
+}
+
+// TestWakesSweep: what was appended while the connection was away is found, and so is a log that has no copies.
+func TestWakesSweep(t *testing.T) {
+	dir := t.TempDir()
+	srv, err := server.Start(t.Context(), server.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := portOf(t, srv)
+	c := dial(t, srv)
+	w := c.OpenWakes()
+	defer w.Close()
+	for k := range 300 { // more than a page of the server's list
+		l := c.Log("s", k, jobs.In)
+		if err := l.Create(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Add(t.Context(), fmt.Sprint(k), l, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, err := nats.Connect(srv.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), "EXO_LOG_s_280_in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := s.CachedInfo().Config
+	bare.RePublish = nil
+	if _, err := js.UpdateStream(t.Context(), bare); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Log("s", 280, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	quiet(t, w) // nobody says so
+	other.Close()
+	srv.Close() // the client comes back to another server of the same streams
+	srv, err = server.Start(t.Context(), server.Options{Dir: dir, Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	woken(t, w, "280")
+	if err := c.Log("s", 5, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	woken(t, w, "5")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
