@@ -106,10 +106,24 @@ func zeros(b []byte) bool {
 	return true
 }
 
+// pagePool has buffers of a page: parking and waking thousands of shards would fill the heap with them.
+var pagePool sync.Pool
+
+// takePage returns a buffer whose content is undefined. Give it back.
+func takePage(size int) []byte {
+	if buf, is := pagePool.Get().(*[]byte); is && cap(*buf) >= size {
+		return (*buf)[:size]
+	}
+	return make([]byte, size)
+}
+
+func givePage(buf []byte) { pagePool.Put(&buf) }
+
 // pack copies the pages of a shard into a rest. It returns false where they are too many.
 func (m *memory) pack(ctx context.Context, entry uint64) (*rest, bool, error) {
 	r := &rest{entry: entry}
-	buf := make([]byte, m.pageBytes)
+	buf := takePage(m.pageBytes)
+	defer givePage(buf)
 	for page, made := range m.made {
 		if !made {
 			continue
@@ -132,7 +146,8 @@ func (r *rest) unpark(ctx context.Context, st population, in jobs.Log) (jobs.Rea
 	if err := st.reset(ctx); err != nil {
 		return nil, err
 	}
-	buf := make([]byte, m.pageBytes)
+	buf := takePage(m.pageBytes)
+	defer givePage(buf)
 	for _, p := range r.pages {
 		clear(buf)
 		if err := unpackPage(buf, p.data); err != nil {

@@ -61,7 +61,7 @@ const (
 	// MaxShards is how many shards it takes at most.
 	MaxShards = 16384
 	// OpenShards is how many shards without anything to do stay open.
-	OpenShards = 128
+	OpenShards = 64
 	// ParkedMemory is how many bytes the state of parked shards may take.
 	ParkedMemory = 512 << 20
 )

@@ -35,7 +35,7 @@ import (
 var (
 	manySwarms = flag.Int("many.swarms", 200, "swarms of TestMany")
 	manyIdle   = flag.Duration("many.idle", 5*time.Second, "how long they are left alone")
-	manyOpen   = flag.Int("many.open", 32, "shards that stay open")
+	manyOpen   = flag.Int("many.open", 16, "shards that stay open")
 	manyData   = flag.Bool("many.data", false, "agents have a data folder")
 	manyFast   = flag.Bool("many.fast", false, "the NATS server does not sync each acknowledgement")
 	manyTTL    = flag.Duration("many.ttl", 2*time.Second, "of leases")

@@ -44,7 +44,7 @@ type Pager struct {
 
 	stages   chan []byte // free staging buffers; nil stands for one that is to be made
 	stager   tiers.Stager
-	zero     []byte    // a page of zeros
+	zero     []byte    // a page of zeros, which nobody writes: all Pagers with pages of that size share it
 	callPool sync.Pool // *call
 	groups   sync.Pool // *group
 
@@ -144,7 +144,7 @@ func Open(opts Options) (*Pager, error) {
 	}
 	p := &Pager{
 		opts: opts, wanted: make(chan want, wantQueue), sweeping: make(chan struct{}, 1), ended: make(chan struct{}),
-		zero: make([]byte, opts.PageSize), stages: make(chan []byte, opts.Staging),
+		zero: zeroPage(opts.PageSize), stages: make(chan []byte, opts.Staging),
 	}
 	for i := range p.table {
 		s := &p.table[i]
@@ -181,6 +181,18 @@ func Open(opts Options) (*Pager, error) {
 	}
 	p.work.Go(func() { p.fetch(ctx) })
 	return p, nil
+}
+
+// zeroPages has a page of zeros for each size that was used. A process opens thousands of Pagers, of a handful of sizes.
+var zeroPages sync.Map
+
+// zeroPage returns a page of zeros that must not be written.
+func zeroPage(size int) []byte {
+	if page, is := zeroPages.Load(size); is {
+		return page.([]byte)
+	}
+	page, _ := zeroPages.LoadOrStore(size, make([]byte, size))
+	return page.([]byte)
 }
 
 // newMemory is a tier whose frames are all free.
