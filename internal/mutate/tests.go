@@ -99,7 +99,7 @@ func (b *binary) recordAll(ctx context.Context, names []string, o options) ([]re
 	err := inParallel(o.jobs, len(names), func(i int) error {
 		trace := filepath.Join(b.dir, fmt.Sprintf("trace%d-%d", len(names), i))
 		defer os.Remove(trace)
-		out, took, _, err := b.exec(ctx, names[i], 0, 5*time.Minute, trace, true)
+		out, took, _, err := b.exec(ctx, names[i], 0, 20*time.Minute, trace, true)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
