@@ -195,6 +195,13 @@ func TestTallyRefusals(t *testing.T) {
 		"pack an abstainer": {Pack(make([]byte, 1), []byte{Abstain}, 16), ErrCandidates},
 		"pack an invalid":   {Pack(make([]byte, 1), []byte{77}, 15), ErrCandidates},
 		"pack length":       {Pack(make([]byte, 2), []byte{7}, 15), ErrLength},
+		"pack for none":     {Pack(nil, nil, 0), ErrCandidates},
+		"unpack for none":   {Unpack(nil, nil, 0), ErrCandidates},
+		"unpack for 17":     {Unpack(nil, nil, 17), ErrCandidates},
+		"unpack length":     {Unpack(make([]byte, 3), make([]byte, 1), 16), ErrLength},
+		"packed behind":     {(&Tally{Counts: make([]uint64, 2)}).CastPackedFrom(make([]byte, 2), 5, 0), ErrLength},
+		"packed beyond":     {(&Tally{Counts: make([]uint64, 2)}).CastPackedFrom(make([]byte, 2), 1, 4), ErrLength},
+		"packed before":     {(&Tally{Counts: make([]uint64, 2)}).CastPackedFrom(make([]byte, 2), -1, 1), ErrLength},
 	} {
 		if !errors.Is(c.got, c.want) {
 			t.Errorf("%s: got %v, want %v", what, c.got, c.want)

@@ -36,7 +36,7 @@ type options struct {
 	threshold float64
 	jobs      int
 	budget    time.Duration
-	only      int
+	slowest   time.Duration
 }
 
 func run(ctx context.Context) error {
@@ -46,6 +46,7 @@ func run(ctx context.Context) error {
 	flag.Float64Var(&o.threshold, "threshold", 0.9, "share of killed mutants below which the command fails")
 	flag.IntVar(&o.jobs, "jobs", 2, "tests that run at a time")
 	flag.DurationVar(&o.budget, "budget", 3*time.Minute, "time for one mutant, after which it counts as a survivor")
+	flag.DurationVar(&o.slowest, "slowest", 20*time.Minute, "tests that take longer are left out")
 	equivalent := flag.String("equivalent", "internal/mutate/equivalent.txt", "mutants that change no behaviour, each with its reason")
 	flag.Parse()
 	known, err := readEquivalent(*equivalent)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 const fixture = `package limit
@@ -99,7 +100,7 @@ func TestMutants(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := b.run(t.Context(), options{jobs: 2, budget: 1 << 40})
+		s, err := b.run(t.Context(), options{jobs: 2, budget: time.Hour, slowest: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

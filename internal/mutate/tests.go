@@ -99,9 +99,13 @@ func (b *binary) recordAll(ctx context.Context, names []string, o options) ([]re
 	err := inParallel(o.jobs, len(names), func(i int) error {
 		trace := filepath.Join(b.dir, fmt.Sprintf("trace%d-%d", len(names), i))
 		defer os.Remove(trace)
-		out, took, _, err := b.exec(ctx, names[i], 0, 20*time.Minute, trace, true)
+		out, took, late, err := b.exec(ctx, names[i], 0, o.slowest, trace, true)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if late {
+			fmt.Printf("   %s takes longer than %v and is left out\n", names[i], o.slowest)
+			return nil
 		}
 		if err != nil {
 			fmt.Printf("   %s fails without a mutant and is left out: %s\n", names[i], lastLines(out, 5))
