@@ -22,7 +22,8 @@ import (
 // a round of it some seconds of synced messages on any machine.
 func (r *recovery) stream() *load {
 	t := r.t
-	const files, rows, batchRows = 4, 4000, 16
+	const files, batchRows = 4, 16
+	rows := *recoverRows
 	r.inputs(files, rows)
 	spec := specJSON(t, "name: recovery\nagents_per_group: 64\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 16}\n")
 	var want [2][]string
@@ -38,7 +39,7 @@ func (r *recovery) stream() *load {
 		if err != nil {
 			return nil, err
 		}
-		if result.Decisions != files*rows {
+		if result.Decisions != uint64(files*rows) {
 			return nil, fmt.Errorf("%d decisions of %d rows", result.Decisions, files*rows)
 		}
 		var found []tally

@@ -30,6 +30,7 @@ var (
 	recoverStops   = flag.Int("recover.stops", 0, "SIGSTOP of processes in TestRecovery, spread among the kills; SIGCONT follows after up to three times the lease")
 	recoverSeed    = flag.Uint64("recover.seed", 0, "seed of their order and moments; 0 takes one of the clock and logs it")
 	recoverServers = flag.Int("recover.servers", 1, "NATS servers in TestRecovery: 1, or 3 with as many replicas")
+	recoverRows    = flag.Int("recover.rows", 4000, "rows of each of the four files of a round in TestRecovery; the other load has a seventh as many entries")
 	recoverAgents  = flag.Int("recover.agents", 1, "agents of each kind in TestRecovery")
 )
 
@@ -245,7 +246,7 @@ func TestRecovery(t *testing.T) {
 	for _, m := range slices.Concat(r.gpus, r.cpus) {
 		m.start(t)
 	}
-	loads := []*load{r.stream(), r.addressed(newSimulated(t, 600))}
+	loads := []*load{r.stream(), r.addressed(newSimulated(t, *recoverRows/7))}
 	for _, l := range loads { // each remembers its first round as the undisturbed one
 		if err := l.run(ctx, closed()); err != nil {
 			t.Fatal(err)
