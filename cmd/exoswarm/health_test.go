@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -171,6 +172,23 @@ func TestProcessHealth(t *testing.T) {
 		if counts["WARN the connection to NATS is lost; trying to reconnect until it is back"] != 2 || counts["INFO the connection to NATS is restored"] != 2 ||
 			counts["WARN waiting for the NATS server"] != 1 || counts["INFO the NATS server answers"] != 1 {
 			t.Errorf("%s: not one line at each loss and one at each return: %v\n%s", names[i], counts, p.log)
+		}
+	}
+}
+
+// TestNATSFlags: flags of the server that are wrong are errors of the command line.
+func TestNATSFlags(t *testing.T) {
+	open := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(open, []byte(strings.Repeat("11", 32)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"--host", "0.0.0.0"}, {"--route", "a:1"}, {"--tls-cert", "absent"}, {"--tls-ca", "absent"}, {"--cluster-port", "1", "--name", "n", "--route", "a"},
+		{"--key-file", "absent"}, {"--key-file", open},
+	} {
+		code, _, stderr := exec(t.Context(), t, append([]string{"nats", "--port", "0", "--data-dir", t.TempDir()}, args...)...)
+		if code != 2 {
+			t.Errorf("%q: exit %d: %s", args, code, stderr)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -29,6 +30,7 @@ func natsCommand() *cobra.Command {
 	f.String("tls-key", "", "file with the key of --tls-cert")
 	f.String("tls-ca", "", "file with the certificates, in PEM, that those of clients and other servers must be signed by; empty asks clients for none")
 	f.String("data-dir", "", "folder for the streams (required)")
+	f.String("key-file", "", "file with the key that encrypts the streams, as 64 hexadecimal digits, readable by its owner alone; a second line is the former key, to rotate; empty: not encrypted")
 	f.String("name", "", "name of this server; each of a cluster has its own")
 	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0 for a server on its own")
 	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times")
@@ -82,6 +84,11 @@ func serveNATS(cmd *cobra.Command) error {
 		}
 		if o.Token = strings.TrimSpace(string(token)); o.Token == "" {
 			return command.Usage("nats: --token-file %s is empty", file)
+		}
+	}
+	if file, _ := f.GetString("key-file"); file != "" {
+		if o.Keys, err = keyring.Read(file); err != nil {
+			return command.Usage("nats: --key-file: %v", err)
 		}
 	}
 	s, err := server.Start(cmd.Context(), o)

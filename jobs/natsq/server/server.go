@@ -17,6 +17,9 @@ import (
 	"time"
 
 	natsd "github.com/nats-io/nats-server/v2/server"
+
+	"github.com/exoswarm/exoswarm/internal/keyring"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // InProcess as Options.Port opens no socket at all: the server is reached through Server.Connection only.
@@ -41,6 +44,9 @@ type Options struct {
 	// or are refused. CA is a file with the certificates that those of clients and servers must be signed by; empty asks clients for
 	// none, and servers of a cluster for one of the system's.
 	Cert, Key, CA string
+	// Keys encrypts the streams at rest, with AES-GCM; nil does not. Streams of another key of it, or of none, are encrypted anew with the
+	// current one as the server starts. A server without the key of a stream does not start.
+	Keys *keyring.Ring
 	// Fast trades durability for rate: acknowledged messages of the last 100 ms, and streams made in the last seconds, can be lost in a power
 	// cut. Otherwise every acknowledgement is synced to disk first.
 	Fast bool
@@ -76,6 +82,9 @@ const (
 	pings      = 3
 )
 
+// invalid is an error of the options: whoever gave them must change them.
+func invalid(format string, args ...any) error { return jobs.Errorf(jobs.CodeInvalid, format, args...) }
+
 // settle keeps the descriptions of streams durable. A disk that fails shows itself in the server's own syncs.
 func (s *Server) settle(dir string) {
 	tick := time.NewTicker(treeEvery)
@@ -97,17 +106,17 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		o.Host = "127.0.0.1"
 	}
 	if ip := net.ParseIP(o.Host); o.Token == "" && o.Auth == "" && o.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("nats server: %s is not a loopback address: listening there needs a token (--token-file) or accounts (--auth)", o.Host)
+		return nil, invalid("nats server: %s is not a loopback address: listening there needs a token (--token-file) or accounts (--auth)", o.Host)
 	}
 	if o.Auth != "" && o.ClusterPort > 0 && o.Token == "" {
-		return nil, errors.New("nats server: the servers of a cluster know each other by a token, with accounts too (--token-file)")
+		return nil, invalid("nats server: the servers of a cluster know each other by a token, with accounts too (--token-file)")
 	}
 	info, err := os.Stat(o.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("nats server: data folder: %w", err)
+		return nil, invalid("nats server: data folder: %v", err)
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("nats server: data folder %s is not a folder", o.Dir)
+		return nil, invalid("nats server: data folder %s is not a folder", o.Dir)
 	}
 	if n, err := free(o.Dir); err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
@@ -132,18 +141,21 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	opts.JetStreamMaxStore, opts.JetStreamMaxMemory, opts.MaxPayload = 1<<50, 1<<30, MaxPayload
 	opts.PingInterval, opts.MaxPingsOut = clientPing, pings
 	opts.NoSigs, opts.NoLog = true, !o.Trace
+	if err := o.encrypt(opts); err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
+	}
 	if o.ClusterPort > 0 {
 		opts.Cluster = natsd.ClusterOpts{
 			Name: "exoswarm", Host: o.Host, Port: o.ClusterPort, Username: "exoswarm", Password: o.Token, PingInterval: routePing, MaxPingsOut: pings,
 		}
 		for _, r := range o.Routes {
 			if _, _, err := net.SplitHostPort(r); err != nil {
-				return nil, fmt.Errorf("nats server: route %q: write HOST:PORT: %w", r, err)
+				return nil, invalid("nats server: route %q: write HOST:PORT: %v", r, err)
 			}
 			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: r, User: url.UserPassword("exoswarm", o.Token)})
 		}
 	} else if len(o.Routes) > 0 {
-		return nil, errors.New("nats server: routes without a cluster port: set both (--cluster-port)")
+		return nil, invalid("nats server: routes without a cluster port: set both (--cluster-port)")
 	}
 	if err := o.secure(opts); err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
@@ -173,6 +185,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{ns: ns, log: o.Logger, stop: make(chan struct{}), full: make(chan struct{})}
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		if ns.ReadyForConnections(50*time.Millisecond) && ns.JetStreamEnabled() {
+			if err := o.encrypted(); err != nil {
+				s.Close()
+				return nil, fmt.Errorf("nats server: %w", err)
+			}
 			s.ended.Add(1)
 			go func() { defer s.ended.Done(); s.watch(o.Dir, o.ClusterPort == 0 && o.Port != InProcess) }()
 			if o.Fast {
@@ -197,10 +213,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 func (o Options) accounts() (*natsd.Options, error) {
 	opts, err := natsd.ProcessConfigFile(o.Auth)
 	if err != nil {
-		return nil, fmt.Errorf("accounts: %w: make the file with exoswarm auth init", err)
+		return nil, invalid("accounts: %v: make the file with exoswarm auth init", err)
 	}
 	if len(opts.TrustedOperators) == 0 || opts.SystemAccount == "" {
-		return nil, fmt.Errorf("accounts: %s names no operator or no system account: use the auth.conf that exoswarm auth init has made", o.Auth)
+		return nil, invalid("accounts: %s names no operator or no system account: use the auth.conf that exoswarm auth init has made", o.Auth)
 	}
 	resolver, err := natsd.NewDirAccResolver(filepath.Join(o.Dir, "accounts"), 0, resolverSync, natsd.NoDelete)
 	if err != nil {
@@ -216,11 +232,11 @@ const resolverSync = time.Minute
 // secure turns on TLS where there is a certificate.
 func (o Options) secure(opts *natsd.Options) error {
 	if (o.Cert == "") != (o.Key == "") {
-		return errors.New("a certificate and its key come together (--tls-cert, --tls-key)")
+		return invalid("a certificate and its key come together (--tls-cert, --tls-key)")
 	}
 	if o.Cert == "" {
 		if o.CA != "" {
-			return errors.New("a CA without a certificate: set all three (--tls-cert, --tls-key, --tls-ca)")
+			return invalid("a CA without a certificate: set all three (--tls-cert, --tls-key, --tls-ca)")
 		}
 		return nil
 	}
@@ -229,13 +245,13 @@ func (o Options) secure(opts *natsd.Options) error {
 			continue
 		}
 		if _, err := os.Stat(file); err != nil {
-			return fmt.Errorf("TLS: %w", err)
+			return invalid("TLS: %v", err)
 		}
 	}
 	conf := func() (*tls.Config, error) {
 		c, err := natsd.GenTLSConfig(&natsd.TLSConfigOpts{CertFile: o.Cert, KeyFile: o.Key, CaFile: o.CA, Verify: o.CA != "", Ciphers: nil})
 		if err != nil {
-			return nil, fmt.Errorf("TLS with %s: %w", o.Cert, err)
+			return nil, invalid("TLS with %s: %v", o.Cert, err)
 		}
 		c.MinVersion = tls.VersionTLS12
 		return c, nil
