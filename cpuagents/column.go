@@ -23,51 +23,59 @@ const columnRows = 64 << 10
 
 // columnEncoder writes Arrow IPC files and Parquet files of flat columns.
 type columnEncoder struct {
-	rows       string // arrow or parquet
-	series     []SeriesSource
-	candidates []string
-	drops      bool
-	schema     *arrow.Schema
-	build      *array.RecordBuilder
-	held       int // rows in build
-	out        interface {
+	layout
+	rows   string // arrow or parquet
+	schema *arrow.Schema
+	build  *array.RecordBuilder
+	held   int // rows in build
+	out    interface {
 		Write(arrow.RecordBatch) error
 		Close() error
 	}
 }
 
-func newColumnEncoder(rows string, series []SeriesSource, candidates []string, drops bool) *columnEncoder {
+func newColumnEncoder(rows string, l layout) *columnEncoder {
 	fields := []arrow.Field{
 		{Name: "series", Type: arrow.BinaryTypes.String},
 		{Name: "row", Type: arrow.PrimitiveTypes.Uint64},
 		{Name: "timestamp", Type: arrow.BinaryTypes.String},
-		{Name: "value", Type: arrow.PrimitiveTypes.Float64},
-		{Name: "score", Type: arrow.PrimitiveTypes.Float32},
-		{Name: "decision", Type: arrow.BinaryTypes.String},
-		{Name: "round", Type: arrow.PrimitiveTypes.Uint64},
-		{Name: "leader", Type: arrow.PrimitiveTypes.Uint64},
 	}
-	for _, c := range candidates {
+	for _, name := range l.featureColumns() {
+		fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Float64})
+	}
+	fields = append(fields,
+		arrow.Field{Name: "score", Type: arrow.PrimitiveTypes.Float32},
+		arrow.Field{Name: "decision", Type: arrow.BinaryTypes.String},
+		arrow.Field{Name: "round", Type: arrow.PrimitiveTypes.Uint64},
+		arrow.Field{Name: "leader", Type: arrow.PrimitiveTypes.Uint64},
+	)
+	for _, c := range l.candidates {
 		fields = append(fields, arrow.Field{Name: countName(c), Type: arrow.PrimitiveTypes.Uint32})
 	}
-	if drops {
+	if l.drops {
 		fields = append(fields, arrow.Field{Name: droppedColumn, Type: arrow.BinaryTypes.String})
 	}
-	return &columnEncoder{rows: rows, series: series, candidates: candidates, drops: drops, schema: arrow.NewSchema(fields, nil)}
+	return &columnEncoder{layout: l, rows: rows, schema: arrow.NewSchema(fields, nil)}
 }
 
-// firstCount is the first column of votes.
-const firstCount = 8
+// firstFeature is the first column of features.
+const firstFeature = 3
 
 // spool implements encoder: the numbers in fixed places, then the text of the timestamp behind its length.
 func (e *columnEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
 	le := binary.LittleEndian
 	b = le.AppendUint64(b, d.Row[i])
-	b = le.AppendUint64(b, math.Float64bits(d.Value[i]))
 	b = le.AppendUint64(b, d.Round[i])
 	b = le.AppendUint64(b, d.Leader[i])
 	b = le.AppendUint32(b, math.Float32bits(d.Score[i]))
 	b = le.AppendUint32(b, d.Decision[i])
+	for f := range e.features {
+		v, ok := d.Feature(i, f)
+		if !ok {
+			v = math.NaN()
+		}
+		b = le.AppendUint64(b, math.Float64bits(v))
+	}
 	for c := range e.candidates {
 		b = le.AppendUint32(b, d.Counts[i*d.Candidates+c])
 	}
@@ -96,7 +104,9 @@ func (e *columnEncoder) begin(w io.Writer) (err error) {
 func (e *columnEncoder) piece(series int, r io.Reader) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	le := binary.LittleEndian
-	b := make([]byte, 48+4*len(e.candidates))
+	values := 32 // where the features begin in b
+	counts := values + 8*len(e.features)
+	b := make([]byte, counts+4*len(e.candidates)+8)
 	var stamp []byte
 	for {
 		if _, err := io.ReadFull(in, b); errors.Is(err, io.EOF) {
@@ -109,22 +119,25 @@ func (e *columnEncoder) piece(series int, r io.Reader) error {
 			return fmt.Errorf("read the spool: %w", err)
 		}
 		name := noDecision
-		if c := le.Uint32(b[36:]); c != batch.NoDecision {
+		if c := le.Uint32(b[28:]); c != batch.NoDecision {
 			name = e.candidates[c]
 		}
 		e.build.Field(0).(*array.StringBuilder).Append(strings.ToValidUTF8(e.series[series].Name, "\uFFFD"))
 		e.build.Field(1).(*array.Uint64Builder).Append(le.Uint64(b))
 		e.build.Field(2).(*array.StringBuilder).BinaryBuilder.Append(stamp)
-		e.build.Field(3).(*array.Float64Builder).Append(math.Float64frombits(le.Uint64(b[8:])))
-		e.build.Field(4).(*array.Float32Builder).Append(math.Float32frombits(le.Uint32(b[32:])))
-		e.build.Field(5).(*array.StringBuilder).Append(name)
-		e.build.Field(6).(*array.Uint64Builder).Append(le.Uint64(b[16:]))
-		e.build.Field(7).(*array.Uint64Builder).Append(le.Uint64(b[24:]))
+		for f := range e.features {
+			e.build.Field(firstFeature + f).(*array.Float64Builder).Append(math.Float64frombits(le.Uint64(b[values+8*f:])))
+		}
+		at := firstFeature + len(e.features) // the next column
+		e.build.Field(at).(*array.Float32Builder).Append(math.Float32frombits(le.Uint32(b[24:])))
+		e.build.Field(at + 1).(*array.StringBuilder).Append(name)
+		e.build.Field(at + 2).(*array.Uint64Builder).Append(le.Uint64(b[8:]))
+		e.build.Field(at + 3).(*array.Uint64Builder).Append(le.Uint64(b[16:]))
 		for c := range e.candidates {
-			e.build.Field(firstCount + c).(*array.Uint32Builder).Append(le.Uint32(b[40+4*c:]))
+			e.build.Field(at + 4 + c).(*array.Uint32Builder).Append(le.Uint32(b[counts+4*c:]))
 		}
 		if e.drops {
-			e.build.Field(firstCount + len(e.candidates)).(*array.StringBuilder).Append(batch.Reasons[le.Uint32(b[len(b)-8:])])
+			e.build.Field(at + 4 + len(e.candidates)).(*array.StringBuilder).Append(batch.Reasons[le.Uint32(b[len(b)-8:])])
 		}
 		if e.held++; e.held == columnRows {
 			if err := e.flush(); err != nil {

@@ -103,7 +103,7 @@ func damaged(name string, err *error) {
 }
 
 func (r *columnarReader) row(i int) (row, string) {
-	out := row{number: r.number, timestamp: r.block.times[i], features: make([]float32, len(r.spec.Features))}
+	out := row{number: r.number, timestamp: r.block.times[i], features: make([]float32, len(r.spec.Features)), values: make([]float64, len(r.spec.Features))}
 	if out.timestamp == "" {
 		return row{}, "its timestamp is null or empty"
 	}
@@ -118,9 +118,7 @@ func (r *columnarReader) row(i int) (row, string) {
 		if problem := checkFeature(name, v); problem != "" {
 			return row{}, problem
 		}
-		if f == 0 {
-			out.value = v
-		}
+		out.values[f] = v
 		out.features[f] = float32(v)
 	}
 	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {

@@ -129,7 +129,7 @@ func (r *csvReader) parse(record []byte) (row, string) {
 	if len(fields) != r.width {
 		return row{}, fmt.Sprintf("it has %d fields, the header has %d", len(fields), r.width)
 	}
-	out := row{number: r.number, timestamp: strings.TrimSpace(fields[r.columns[0]]), features: make([]float32, len(r.columns)-1)}
+	out := row{number: r.number, timestamp: strings.TrimSpace(fields[r.columns[0]]), features: make([]float32, len(r.columns)-1), values: make([]float64, len(r.columns)-1)}
 	if problem := r.clock.stamp(&out); problem != "" {
 		return row{}, problem
 	}
@@ -142,9 +142,7 @@ func (r *csvReader) parse(record []byte) (row, string) {
 		if problem != "" {
 			return row{}, problem
 		}
-		if i == 0 {
-			out.value = v
-		}
+		out.values[i] = v
 		out.features[i] = float32(v)
 	}
 	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {

@@ -37,7 +37,7 @@ func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, reje
 			rejects = append(rejects, fmt.Sprintf("%d/%d: %s", rej.Row, rej.Line, rej.Reason))
 			continue
 		}
-		values = append(values, row.value)
+		values = append(values, row.values[0])
 	}
 }
 
@@ -134,7 +134,7 @@ func TestSeveralFeatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	row, _, err := r.next()
-	if err != nil || row.value != 2.5 || !cmp.Equal(row.features, []float32{2.5, 1.5}) || row.timestamp != "7" {
+	if err != nil || row.values[0] != 2.5 || !cmp.Equal(row.features, []float32{2.5, 1.5}) || row.timestamp != "7" {
 		t.Fatalf("%+v, %v", row, err)
 	}
 }

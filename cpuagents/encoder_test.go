@@ -45,7 +45,7 @@ func someDecisions(group uint32, n int) *batch.Decisions {
 // encoded writes decisions of two series, those of the first in two pieces.
 func encoded(t *testing.T, f Format, n int) []byte {
 	t.Helper()
-	e, pack, err := newEncoder(f, twoSeries, candidates, false)
+	e, pack, err := newEncoder(f, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +103,11 @@ func TestEncodersAgree(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", f, err)
 				}
+				for _, r := range rows { // the score is a 32-bit float, which text writes in its shortest form
+					for k := range r.values[1:] {
+						r.values[1+k] = float64(float32(r.values[1+k]))
+					}
+				}
 				if want[name] == nil {
 					want[name] = rows
 				}
@@ -122,7 +127,7 @@ func TestDroppedOutput(t *testing.T) {
 		d.Decision[i], d.Score[i], d.Counts[2*i], d.Counts[2*i+1], d.Value[i] = batch.NoDecision, 0, 0, 0, float64(i)
 	}
 	write := func(f Format) []byte {
-		p := parts{series: twoSeries, candidates: candidates, drops: true, format: f}
+		p := parts{layout: layout{series: twoSeries, candidates: candidates, features: []string{"value"}, drops: true}, format: f}
 		for i := range d.Len() {
 			if err := p.add(d, i); err != nil {
 				t.Fatal(err)
@@ -179,7 +184,7 @@ func TestDroppedTable(t *testing.T) {
 	d := someDecisions(0, 3)
 	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.DroppedDuplicate}
 	d.Decision[1], d.Decision[2] = batch.NoDecision, batch.NoDecision
-	tp, err := s.newTap("dropping", 0, SinkSpec{URI: "sqlite:db/dropped.db?table=decisions"}, twoSeries, candidates, true)
+	tp, err := s.newTap("dropping", 0, SinkSpec{URI: "sqlite:db/dropped.db?table=decisions"}, layout{series: twoSeries, candidates: candidates, features: []string{"value"}, drops: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -171,9 +171,9 @@ func (f *feeder) take(group int, r rowReader, n int) (ended bool, err error) {
 		o.Read = append(o.Read, time.Now().UnixNano())
 		o.Features = append(o.Features, row.features...)
 		o.Timestamp = append(o.Timestamp, row.timestamp)
-		o.Value = append(o.Value, row.value)
+		o.Value = append(o.Value, row.values...)
 		// Fixed columns of both the batch and its answer are below 128 bytes a row.
-		f.bytes += len(row.timestamp) + 4*len(row.features) + 64
+		f.bytes += len(row.timestamp) + 12*len(row.features) + 56
 		if o.Len() >= f.s.spec.BatchRows || f.bytes >= maxBatchBytes {
 			if err := f.flush(); err != nil {
 				return false, err

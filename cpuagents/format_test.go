@@ -432,7 +432,7 @@ func TestTypedColumns(t *testing.T) {
 		rec := array.NewRecordBatch(s, []arrow.Array{ts, v}, int64(ts.Len()))
 		for _, w := range []writing{{"arrow", "arrow", asArrow(t, rec, true)}, {"parquet", "parquet", asParquet(t, rec)}} {
 			rows, rejects, err := readWriting(t, w, valueSpec, plenty)
-			if err != nil || len(rows) != 1 || len(rejects) != 1 || rows[0].timestamp != text || rows[0].value != value {
+			if err != nil || len(rows) != 1 || len(rejects) != 1 || rows[0].timestamp != text || rows[0].values[0] != value {
 				t.Errorf("%s in %s: %+v %+v %v", name, w.name, rows, rejects, err)
 			}
 		}
@@ -530,7 +530,7 @@ func TestBadLines(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if len(rows) != 3 || rows[1].value != -6.5 || rows[1].number != 16 || rows[2].timestamp != "9" {
+	if len(rows) != 3 || rows[1].values[0] != -6.5 || rows[1].number != 16 || rows[2].timestamp != "9" {
 		t.Errorf("%+v", rows)
 	}
 }

@@ -99,7 +99,7 @@ func told(r rowReader, most int) (out []string, err error) {
 		case rej != nil:
 			out = append(out, fmt.Sprintf("%d!", rej.Row))
 		default:
-			out = append(out, fmt.Sprintf("%d:%g", row.number, row.value))
+			out = append(out, fmt.Sprintf("%d:%g", row.number, row.values[0]))
 		}
 	}
 	return out, nil

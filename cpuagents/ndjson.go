@@ -86,7 +86,7 @@ func (r *ndjsonReader) parse(line []byte) (row, string) {
 	if twice := r.members(line); twice != "" {
 		return row{}, fmt.Sprintf("member %q appears twice", twice)
 	}
-	out := row{number: r.number, features: make([]float32, len(r.columns)-1)}
+	out := row{number: r.number, features: make([]float32, len(r.columns)-1), values: make([]float64, len(r.columns)-1)}
 	switch text := r.found[r.columns[0]]; {
 	case text == nil:
 		return row{}, fmt.Sprintf("it has no member %q", r.spec.Timestamp)
@@ -112,9 +112,7 @@ func (r *ndjsonReader) parse(line []byte) (row, string) {
 		if problem != "" {
 			return row{}, problem
 		}
-		if i == 0 {
-			out.value = v
-		}
+		out.values[i] = v
 		out.features[i] = float32(v)
 	}
 	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {

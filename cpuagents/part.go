@@ -10,10 +10,8 @@ import (
 // parts writes decisions into documents of a format, each complete in itself, in the order in which the decisions come. The same decisions
 // give the same bytes.
 type parts struct {
-	series     []SeriesSource
-	candidates []string
-	drops      bool
-	format     Format
+	layout
+	format Format
 
 	enc  encoder // of the part that is being collected; nil for none
 	pack string
@@ -33,7 +31,7 @@ func (p *parts) add(d *batch.Decisions, i int) (err error) {
 		return fmt.Errorf("decision %d is of group %d of %d", i, series, len(p.series))
 	}
 	if p.enc == nil {
-		if p.enc, p.pack, err = newEncoder(p.format, p.series, p.candidates, p.drops); err != nil {
+		if p.enc, p.pack, err = newEncoder(p.format, p.layout); err != nil {
 			return err
 		}
 	}

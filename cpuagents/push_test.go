@@ -474,7 +474,7 @@ func TestPushMany(t *testing.T) {
 		case err != nil || rej != nil:
 			t.Fatal(rej, err)
 		}
-		v := int(row.value)
+		v := int(row.values[0])
 		if v%1000 != 0 && v != last+1 {
 			t.Errorf("row %d stands behind %d", v, last)
 		}

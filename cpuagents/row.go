@@ -35,8 +35,8 @@ type row struct {
 	number    uint64 // in its source, from 1, a header not counted
 	timestamp string // as written; of a column that holds times, RFC 3339 in UTC
 	time      int64  // unix nanoseconds
-	value     float64
 	features  []float32
+	values    []float64 // the features in full precision
 }
 
 // reject is a row, or a file, that was skipped, and why.

@@ -36,7 +36,7 @@ func newSink(s *stream, out io.Writer) (*sink, error) {
 		return k, nil
 	}
 	var err error
-	if k.enc, k.pack, err = newEncoder(s.spec.OutputFormat, s.series, s.spec.Candidates, s.spec.Drops); err != nil {
+	if k.enc, k.pack, err = newEncoder(s.spec.OutputFormat, s.spec.layout(s.series)); err != nil {
 		return nil, err
 	}
 	if k.spool, err = s.Files.spool(); err != nil {

@@ -148,10 +148,9 @@ func (e *entry) append(b []byte) []byte {
 		r := &e.row
 		b = le.AppendUint64(b, r.number)
 		b = le.AppendUint64(b, uint64(r.time))
-		b = le.AppendUint64(b, math.Float64bits(r.value))
-		b = le.AppendUint32(b, uint32(len(r.features)))
-		for _, v := range r.features {
-			b = le.AppendUint32(b, math.Float32bits(v))
+		b = le.AppendUint32(b, uint32(len(r.values)))
+		for _, v := range r.values {
+			b = le.AppendUint64(b, math.Float64bits(v))
 		}
 		b = append(b, r.timestamp...)
 	}
@@ -179,11 +178,13 @@ func (s *spill) get() (row, *reject, error) {
 		}
 		return row{}, &r, nil
 	}
-	r := row{number: le.Uint64(b), time: int64(le.Uint64(b[8:])), value: math.Float64frombits(le.Uint64(b[16:])), features: make([]float32, le.Uint32(b[24:]))}
-	b = b[28:]
-	for i := range r.features {
-		r.features[i] = math.Float32frombits(le.Uint32(b[4*i:]))
+	n := le.Uint32(b[16:])
+	r := row{number: le.Uint64(b), time: int64(le.Uint64(b[8:])), features: make([]float32, n), values: make([]float64, n)}
+	b = b[20:]
+	for i := range r.values {
+		r.values[i] = math.Float64frombits(le.Uint64(b[8*i:]))
+		r.features[i] = float32(r.values[i])
 	}
-	r.timestamp = string(b[4*len(r.features):])
+	r.timestamp = string(b[8*len(r.values):])
 	return r, nil, nil
 }

@@ -208,14 +208,14 @@ func (s *Streamer) taps(job string, spec StreamSpec, series []SeriesSource) (tap
 		}
 	}()
 	if spec.Webhook != nil {
-		hook, err := newWebhook(job, *spec.Webhook, series, spec.Candidates, s.Egress, s.Secrets)
+		hook, err := newWebhook(job, *spec.Webhook, spec.layout(series), s.Egress, s.Secrets)
 		if err != nil {
 			return nil, err
 		}
 		taps = append(taps, hook)
 	}
 	for i, sink := range spec.Sinks {
-		t, err := s.newTap(job, i, sink, series, spec.Candidates, spec.Drops)
+		t, err := s.newTap(job, i, sink, spec.layout(series))
 		if err != nil {
 			return taps, err
 		}

@@ -115,13 +115,13 @@ func (b *sinkBase) bad(format string, args ...any) error {
 }
 
 // newTap checks a sink, number i of a job, and opens nothing yet but what fails without a connection.
-func (s *Streamer) newTap(job string, i int, spec SinkSpec, series []SeriesSource, candidates []string, drops bool) (_ tap, err error) {
-	b := sinkBase{where: withoutQuery(spec.URI), spec: spec, anomaly: uint32(len(candidates) - 1), anomalies: spec.Anomalies}
+func (s *Streamer) newTap(job string, i int, spec SinkSpec, l layout) (_ tap, err error) {
+	b := sinkBase{where: withoutQuery(spec.URI), spec: spec, anomaly: uint32(len(l.candidates) - 1), anomalies: spec.Anomalies}
 	if b.tuning, err = (HTTPSpec{Timeout: spec.Timeout, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults(); err != nil {
 		return nil, b.bad("%v", err)
 	}
-	parts := parts{series: series, candidates: candidates, drops: drops, format: cmp.Or(spec.Format, "ndjson")}
-	if _, _, err := newEncoder(parts.format, series, candidates, drops); err != nil {
+	parts := parts{layout: l, format: cmp.Or(spec.Format, "ndjson")}
+	if _, _, err := newEncoder(parts.format, l); err != nil {
 		return nil, b.bad("%v", err)
 	}
 	key := fmt.Sprintf("%s/%d", job, i)
@@ -140,7 +140,7 @@ func (s *Streamer) newTap(job string, i int, spec SinkSpec, series []SeriesSourc
 	case "file", "s3", "gs":
 		return newObjectTap(b, parts, s)
 	case "sqlite", "postgres":
-		return newTableTap(b, key, series, candidates, drops, s)
+		return newTableTap(b, key, l, s)
 	}
 	return nil, b.bad("write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE")
 }

@@ -33,24 +33,22 @@ var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Z
 // tableTap writes decisions into a table of a database.
 type tableTap struct {
 	sinkBase
-	key        string // of job and sink
-	series     []SeriesSource
-	candidates []string
-	drops      bool
-	db         *sql.DB
-	lite       bool
-	table      string // quoted
-	name       string
-	columns    []column
-	sent       uint64
-	ready      bool // the tables are there
+	layout
+	key     string // of job and sink
+	db      *sql.DB
+	lite    bool
+	table   string // quoted
+	name    string
+	columns []column
+	sent    uint64
+	ready   bool // the tables are there
 }
 
 // column is one of the table.
 type column struct{ name, typ string }
 
-func newTableTap(b sinkBase, key string, series []SeriesSource, candidates []string, drops bool, s *Streamer) (_ *tableTap, err error) {
-	t := &tableTap{sinkBase: b, key: key, series: series, candidates: candidates, drops: drops}
+func newTableTap(b sinkBase, key string, l layout, s *Streamer) (_ *tableTap, err error) {
+	t := &tableTap{sinkBase: b, layout: l, key: key}
 	uri, query, _ := strings.Cut(b.spec.URI, "?")
 	values, err := url.ParseQuery(query)
 	if t.name = values.Get("table"); err != nil || len(values) != 1 || len(values["table"]) != 1 || !tableName.MatchString(t.name) || strings.HasSuffix(t.name, positionTable) {
@@ -58,16 +56,27 @@ func newTableTap(b sinkBase, key string, series []SeriesSource, candidates []str
 	}
 	t.table = strings.ReplaceAll(quoteName(t.name), ".", `"."`)
 	t.columns = []column{
-		{"job", "text"}, {"series", "text"}, {"row", "bigint"}, {"timestamp", "text"}, {"value", "double precision"}, {"score", "real"}, {"decision", "text"}, {"round", "bigint"}, {"leader", "bigint"},
+		{"job", "text"}, {"series", "text"}, {"row", "bigint"}, {"timestamp", "text"},
 	}
-	for _, c := range candidates {
+	named := map[string]bool{} // as SQLite compares names
+	for i, name := range l.featureColumns() {
+		low := strings.ToLower(name)
+		if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
+			return nil, b.bad("feature %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the others by more than the case of its letters",
+				shorten(l.features[i]), shorten(name), longestName)
+		}
+		named[low] = true
+		t.columns = append(t.columns, column{name, "double precision"})
+	}
+	t.columns = append(t.columns, column{"score", "real"}, column{"decision", "text"}, column{"round", "bigint"}, column{"leader", "bigint"})
+	for _, c := range l.candidates {
 		n := countName(c)
 		if len(n) > longestName || strings.ContainsRune(n, 0) {
 			return nil, b.bad("candidate %s: a column cannot be called %s: at most %d bytes", shorten(c), shorten(n), longestName)
 		}
 		t.columns = append(t.columns, column{n, "bigint"})
 	}
-	if drops {
+	if l.drops {
 		t.columns = append(t.columns, column{droppedColumn, "text"})
 	}
 	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
@@ -212,7 +221,11 @@ func (t *tableTap) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) e
 			name = t.candidates[c]
 		}
 		from, why := len(values), droppedAs(d, i)
-		values = append(values, job, storable(t.series[d.Group[i]].Name), int64(d.Row[i]), storable(d.Timestamp[i]), d.Value[i])
+		values = append(values, job, storable(t.series[d.Group[i]].Name), int64(d.Row[i]), storable(d.Timestamp[i]))
+		for f := range t.features {
+			v, ok := d.Feature(i, f)
+			values = append(values, sql.NullFloat64{Float64: v, Valid: ok})
+		}
 		if why == "" {
 			values = append(values, d.Score[i], storable(name), int64(d.Round[i]), int64(d.Leader[i]))
 			for c := range t.candidates {

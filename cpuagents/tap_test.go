@@ -73,7 +73,7 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 	all := tapBatches()
 	attempt := func(id string, forgets int) (tap, error) {
 		t.Helper()
-		tp, err := s.newTap(id, 0, p.spec(id), twoSeries, candidates, false)
+		tp, err := s.newTap(id, 0, p.spec(id), layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func TestFolderSink(t *testing.T) {
 func TestParts(t *testing.T) {
 	for _, f := range []Format{"csv", "csv.gz", "ndjson", "ndjson.zst", "arrow", "arrow.gz", "parquet"} {
 		var docs [3][]byte
-		p := parts{series: twoSeries, candidates: candidates, format: f}
+		p := parts{layout: layout{series: twoSeries, candidates: candidates, features: []string{"value"}}, format: f}
 		for n := range docs {
 			for _, d := range tapBatches()[:2+n/2] {
 				for i := range d.Len() {
@@ -222,8 +222,8 @@ func TestParts(t *testing.T) {
 			t.Fatal(f, len(rows), bad, err)
 		}
 		for i, r := range rows {
-			if want := someDecisions(uint32(i%2), 45).Value[i/2]; r.value != want {
-				t.Fatal(f, i, r.value, want)
+			if want := someDecisions(uint32(i%2), 45).Value[i/2]; r.values[0] != want {
+				t.Fatal(f, i, r.values[0], want)
 			}
 		}
 	}
@@ -311,7 +311,7 @@ func TestSubjectSink(t *testing.T) {
 	tapSuite(t, q, s, place{spec: func(id string) SinkSpec { return SinkSpec{URI: "nats:out/alarms." + id} }, read: read, wait: forget})
 	// A batch that is longer than a message is several.
 	long := []SeriesSource{{Name: strings.Repeat("n", 1000)}, {Name: "b"}}
-	tp, err := s.newTap("long", 0, SinkSpec{URI: "nats:out/alarms.long"}, long, candidates, false)
+	tp, err := s.newTap("long", 0, SinkSpec{URI: "nats:out/alarms.long"}, layout{series: long, candidates: candidates, features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestSubjectSink(t *testing.T) {
 		t.Errorf("%.100s", got)
 	}
 	big := someDecisions(0, 1000)
-	tp, err = s.newTap("big", 0, SinkSpec{URI: "nats:out/alarms.big", Anomalies: true}, long, candidates, false)
+	tp, err = s.newTap("big", 0, SinkSpec{URI: "nats:out/alarms.big", Anomalies: true}, layout{series: long, candidates: candidates, features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func tableSuite(t *testing.T, q *natsq.Conn, s *Streamer, db *sql.DB, spec SinkS
 		bad := spec
 		bad.URI = uri + "?table=t"
 		change(&bad)
-		tp, err := s.newTap("bad", 0, bad, twoSeries, candidates, false)
+		tp, err := s.newTap("bad", 0, bad, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
 		if err == nil {
 			if err = tp.open(within(t), nil); err == nil {
 				err = tp.send(within(t), 1, tapBatches()[0])
@@ -428,7 +428,7 @@ func TestSQLiteSink(t *testing.T) {
 	}
 	tableSuite(t, q, s, db, SinkSpec{URI: "sqlite:db/out.db", Backoff: 0.001, Tries: 20}, "")
 	for _, uri := range []string{"sqlite:db/../outside.db?table=t", "sqlite:db/link.db?table=t", "sqlite:x/a.db?table=t", "sqlite:db/out.db?table=main.t", "sqlite:db/none/out.db?table=t"} {
-		tp, err := s.newTap("bad", 0, SinkSpec{URI: uri}, twoSeries, candidates, false)
+		tp, err := s.newTap("bad", 0, SinkSpec{URI: uri}, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
 		if err == nil {
 			tp.close()
 			t.Error(uri)
@@ -455,7 +455,7 @@ func TestPostgresSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec.URI = strings.Replace(uri, "postgres@", "writer@", 1) + "?table=given"
-	tp, err := s.newTap("given", 0, spec, twoSeries, candidates, false)
+	tp, err := s.newTap("given", 0, spec, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -541,7 +541,7 @@ func TestSinkRefuses(t *testing.T) {
 		{URI: "postgres://u@h/db"},
 		{URI: "postgres://u@10.0.0.1/db?table=t", Backoff: 0.001},
 	} {
-		tp, err := s.newTap("bad", 0, spec, twoSeries, candidates, false)
+		tp, err := s.newTap("bad", 0, spec, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
 		if err == nil {
 			if err = tp.open(within(t), s.Queue.Log("bad", tapShard, jobs.Out)); err == nil {
 				if err = tp.send(within(t), 1, tapBatches()[0]); err == nil {

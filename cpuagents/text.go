@@ -23,19 +23,19 @@ type encoder interface {
 	end() error
 }
 
-// newEncoder returns the encoder of a format and how its output is packed. drops has those with columns have one for what was dropped.
-func newEncoder(f Format, series []SeriesSource, candidates []string, drops bool) (e encoder, pack string, err error) {
+// newEncoder returns the encoder of a format and how its output is packed.
+func newEncoder(f Format, l layout) (e encoder, pack string, err error) {
 	rows, pack, err := f.cut()
 	if err != nil {
 		return nil, "", fmt.Errorf("output: %w", err)
 	}
 	switch rows {
 	case "ndjson":
-		return newNDJSONEncoder(series, candidates), pack, nil
+		return newNDJSONEncoder(l), pack, nil
 	case "csv":
-		return newCSVEncoder(series, candidates, drops), pack, nil
+		return newCSVEncoder(l), pack, nil
 	}
-	return newColumnEncoder(rows, series, candidates, drops), pack, nil
+	return newColumnEncoder(rows, l), pack, nil
 }
 
 // text is an output whose spool is the output itself, in another order.
@@ -60,16 +60,20 @@ func (t *text) end() error { return nil }
 // ndjsonEncoder writes a JSON object a line.
 type ndjsonEncoder struct {
 	text
-	prefix [][]byte // by series: {"series":"NAME","row":
-	names  [][]byte // by candidate: "NAME"
+	prefix   [][]byte // by series: {"series":"NAME","row":
+	features [][]byte // by feature: ,"NAME":
+	names    [][]byte // by candidate: "NAME"
 }
 
-func newNDJSONEncoder(series []SeriesSource, candidates []string) *ndjsonEncoder {
+func newNDJSONEncoder(l layout) *ndjsonEncoder {
 	e := &ndjsonEncoder{}
-	for _, src := range series {
+	for _, src := range l.series {
 		e.prefix = append(e.prefix, append(appendJSON([]byte(`{"series":`), src.Name), `,"row":`...))
 	}
-	for _, c := range candidates {
+	for _, name := range l.featureColumns() {
+		e.features = append(e.features, append(appendJSON([]byte{','}, name), ':'))
+	}
+	for _, c := range l.candidates {
 		e.names = append(e.names, appendJSON(nil, c))
 	}
 	return e
@@ -80,7 +84,14 @@ func (e *ndjsonEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
 	b = append(b, e.prefix[d.Group[i]]...)
 	b = strconv.AppendUint(b, d.Row[i], 10)
 	b = appendJSON(append(b, `,"timestamp":`...), d.Timestamp[i])
-	b = appendNumber(append(b, `,"value":`...), d.Value[i], 64)
+	for f, name := range e.features {
+		b = append(b, name...)
+		if v, ok := d.Feature(i, f); ok {
+			b = appendNumber(b, v, 64)
+		} else {
+			b = append(b, "null"...)
+		}
+	}
 	if why := droppedAs(d, i); why != "" {
 		return append(append(append(b, `,"dropped":"`...), why...), '"', '}', '\n')
 	}
@@ -125,22 +136,26 @@ type csvEncoder struct {
 	text
 	prefix [][]byte // by series
 	names  [][]byte // by candidate
-	drops  bool
+	layout
 }
 
-func newCSVEncoder(series []SeriesSource, candidates []string, drops bool) *csvEncoder {
-	e := &csvEncoder{drops: drops}
-	header := []byte("series,row,timestamp,value,score,decision,round")
-	for _, c := range candidates {
+func newCSVEncoder(l layout) *csvEncoder {
+	e := &csvEncoder{layout: l}
+	header := []byte("series,row,timestamp")
+	for _, name := range l.featureColumns() {
+		header = appendCSV(append(header, ','), name)
+	}
+	header = append(header, ",score,decision,round"...)
+	for _, c := range l.candidates {
 		e.names = append(e.names, appendCSV(nil, c))
 		header = appendCSV(append(header, ','), countName(c))
 	}
 	header = append(header, ",leader"...)
-	if drops {
+	if l.drops {
 		header = append(append(header, ','), droppedColumn...)
 	}
 	e.header = string(header) + "\n"
-	for _, src := range series {
+	for _, src := range l.series {
 		e.prefix = append(e.prefix, append(appendCSV(nil, src.Name), ','))
 	}
 	return e
@@ -151,7 +166,12 @@ func (e *csvEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
 	b = append(b, e.prefix[d.Group[i]]...)
 	b = strconv.AppendUint(b, d.Row[i], 10)
 	b = appendCSV(append(b, ','), d.Timestamp[i])
-	b = appendNumber(append(b, ','), d.Value[i], 64)
+	for f := range e.features {
+		b = append(b, ',')
+		if v, ok := d.Feature(i, f); ok {
+			b = appendNumber(b, v, 64)
+		}
+	}
 	why := droppedAs(d, i)
 	if why != "" { // no score, decision, round, counts and leader
 		for range 4 + len(e.names) {

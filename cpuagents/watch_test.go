@@ -117,7 +117,7 @@ func toldFiles(r rowReader, most int) (out []string, err error) {
 		case rej != nil:
 			out = append(out, fmt.Sprintf("%s %d %s", rej.File, rej.Row, rej.Reason))
 		default:
-			out = append(out, fmt.Sprintf("%d:%g", row.number, row.value))
+			out = append(out, fmt.Sprintf("%d:%g", row.number, row.values[0]))
 		}
 	}
 	return out, nil

@@ -56,7 +56,7 @@ type webhook struct {
 }
 
 // newWebhook checks a spec.
-func newWebhook(job string, spec WebhookSpec, series []SeriesSource, candidates []string, guard *egress.Guard, secrets *secret.Store) (*webhook, error) {
+func newWebhook(job string, spec WebhookSpec, l layout, guard *egress.Guard, secrets *secret.Store) (*webhook, error) {
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("webhook %s: %v", withoutQuery(spec.URL), err)}
 	}
@@ -84,7 +84,7 @@ func newWebhook(job string, spec WebhookSpec, series []SeriesSource, candidates 
 	}
 	return &webhook{
 		job: job, spec: spec, tuning: tuning, client: guard.Client(false), secrets: secrets, limit: rate.NewLimiter(rate.Limit(tuning.Rate), 1),
-		enc: newNDJSONEncoder(series, candidates), anomaly: uint32(len(candidates) - 1),
+		enc: newNDJSONEncoder(l), anomaly: uint32(len(l.candidates) - 1),
 	}, nil
 }
 

@@ -62,15 +62,13 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 		latest[group] = at
 		o.Group, o.Row, o.Read = append(o.Group, group), append(o.Row, uint64(len(o.Row)+1)), append(o.Read, read)
 		o.Time, o.Timestamp = append(o.Time, at), append(o.Timestamp, text)
-		for i, name := range spec.Features {
+		for _, name := range spec.Features {
 			text, ok := get(name)
 			v, err := strconv.ParseFloat(text, 64)
 			if !ok || err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxFloat32 {
 				return bad(name, text, "a number")
 			}
-			if o.Features = append(o.Features, float32(v)); i == 0 {
-				o.Value = append(o.Value, v)
-			}
+			o.Features, o.Value = append(o.Features, float32(v)), append(o.Value, v)
 		}
 		return nil
 	}
@@ -85,7 +83,7 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 // maxGroupRows is how many observations go into an entry of a swarm whose groups are addressed: as in the entries of a stream, so that the answer, which has up to
 // 64 bytes a row more and 4 for every candidate, is a message too.
 func (s *simulation) maxGroupRows() int {
-	return min(4096, (480<<10)/(64+maxTimestamp+4*len(s.spec.Features)))
+	return min(4096, (480<<10)/(56+maxTimestamp+12*len(s.spec.Features)))
 }
 
 // observeGroups hands observations over, in as many entries as that takes, and prints their decisions.
@@ -103,7 +101,7 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 		last := min(first+s.maxGroupRows(), o.Len())
 		part := &batch.Observations{
 			Group: o.Group[first:last], Row: o.Row[first:last], Time: o.Time[first:last], Read: o.Read[first:last], Features: o.Features[first*o.Width : last*o.Width],
-			Width: o.Width, Timestamp: o.Timestamp[first:last], Value: o.Value[first:last],
+			Width: o.Width, Timestamp: o.Timestamp[first:last], Value: o.Value[first*o.Width : last*o.Width],
 		}
 		data, err := part.Encode()
 		if err == nil {

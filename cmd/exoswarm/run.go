@@ -486,6 +486,7 @@ func writeReport(d *destination, spec *swarm.Spec, result *cpuagents.StreamResul
 		return fmt.Errorf("report: %w", err)
 	}
 	defer decisions.Close()
-	h := report.Header{Title: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1], Result: *result}
+	columns := (&cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: cpuagents.ColumnSpec{Features: spec.Features}}).FeatureColumns()
+	h := report.Header{Title: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1], Features: columns, Result: *result}
 	return writeFile(d.report, func(w io.Writer) error { return report.Write(w, h, decisions, series) })
 }

@@ -20,11 +20,12 @@ function marks(chart) {
     c.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
     c.clip();
     for (const a of chart.anomalies) {
-      const x = u.valToPos(a.x, "x", true), y = u.valToPos(a.value, "y", true);
+      const x = u.valToPos(a.x, "x", true), y = u.valToPos(a.values[0], "f0", true);
       c.fillStyle = color("--bad");
       c.globalAlpha = 0.25;
       c.fillRect(x - 1, u.bbox.top, 2, u.bbox.height);
       c.globalAlpha = 1;
+      if (a.values[0] === null) continue;
       c.beginPath();
       c.arc(x, y, 4 * devicePixelRatio, 0, 2 * Math.PI);
       c.fill();
@@ -36,17 +37,19 @@ function marks(chart) {
 function draw(chart, box) {
   const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
+  const scales = { s: { range: [0, 1] } }; // every feature has its own; the axis shows that of the first
+  for (const f of FEATURES.keys()) scales["f" + f] = { auto: true };
   const u = new uPlot({
     width: box.clientWidth, height: 220, plugins: [marks(chart)],
     tzDate: t => uPlot.tzDate(new Date(t * 1e3), "Etc/UTC"), // as the input is read
-    scales: { s: { range: [0, 1] } },
+    scales,
     series: [
       { label: "time (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" },
-      { label: "value", stroke: color("--value"), width: 1, points: { show: false } },
-      { label: "score", stroke: color("--score"), width: 1, scale: "s", points: { show: false } },
+      ...FEATURES.map((name, f) => ({ label: name, stroke: color("--f" + f), width: 1, scale: "f" + f, points: { show: chart.x.length < 2 } })),
+      { label: "score", stroke: color("--score"), width: 1, scale: "s", points: { show: chart.x.length < 2 } },
     ],
-    axes: [{ ...axis, values: TIMES }, { ...axis, size: 60, values: (_, v) => v.map(x => short.format(x)) }, { ...axis, scale: "s", side: 1, size: 40, grid: { show: false } }],
-  }, [chart.x, chart.value, chart.score], box);
+    axes: [{ ...axis, values: TIMES }, { ...axis, scale: "f0", size: 60, values: (_, v) => v.map(x => short.format(x)) }, { ...axis, scale: "s", side: 1, size: 40, grid: { show: false } }],
+  }, [chart.x, ...chart.values, chart.score], box);
   addEventListener("resize", () => u.setSize({ width: box.clientWidth, height: 220 }));
 }
 
@@ -60,11 +63,11 @@ function list(chart) {
   const d = document.createElement("details"), s = document.createElement("summary"), t = document.createElement("table");
   s.textContent = "anomalies" + (chart.anomalies.length < chart.count ? ` (the first ${chart.anomalies.length})` : "");
   const head = t.createTHead().insertRow();
-  for (const h of ["row", "timestamp", "value", "score"]) cell(head, "th", h);
+  for (const h of ["row", "timestamp", ...FEATURES, "score"]) cell(head, "th", h);
   const body = t.createTBody();
   for (const a of chart.anomalies) {
     const r = body.insertRow();
-    for (const v of [a.row, a.timestamp, a.value, a.score.toFixed(3)]) cell(r, "td", v);
+    for (const v of [a.row, a.timestamp, ...a.values, a.score.toFixed(3)]) cell(r, "td", v);
   }
   d.append(s, t);
   return d;

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"sort"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
@@ -42,11 +43,15 @@ const (
 	maxAnomalies = 400
 )
 
+// maxFeatures is how many features of a series are drawn, each on a scale of its own.
+const maxFeatures = 8
+
 // Header is what stands above the charts.
 type Header struct {
-	Title   string
-	Anomaly string // the decision that is drawn as an anomaly
-	Result  cpuagents.StreamResult
+	Title    string
+	Anomaly  string   // the decision that is drawn as an anomaly
+	Features []string // members of a line of decisions that hold the features
+	Result   cpuagents.StreamResult
 }
 
 // line is what the report reads of a line of decisions.
@@ -54,21 +59,31 @@ type line struct {
 	Series    string  `json:"series"`
 	Row       uint64  `json:"row"`
 	Timestamp string  `json:"timestamp"`
-	Value     float64 `json:"value"`
 	Score     float64 `json:"score"`
 	Decision  string  `json:"decision"`
 	Dropped   string  `json:"dropped"`
+
+	values []float64 // of the features; NaN where there is none
 }
 
-// chart is one series as the page's script reads it: columns of equal length, x in unix seconds.
+// chart is one series as the page's script reads it: columns of equal length, x in unix seconds. No column is nil: the script
+// reads their lengths.
 type chart struct {
-	Name      string    `json:"name"`
-	Rows      uint64    `json:"rows"`
-	Count     uint64    `json:"count"` // anomalies, all of them
-	X         []float64 `json:"x"`
-	Value     []float64 `json:"value"`
-	Score     []float64 `json:"score"` // the highest of the rows that a point stands for
-	Anomalies []mark    `json:"anomalies"`
+	Name      string       `json:"name"`
+	Rows      uint64       `json:"rows"`
+	Count     uint64       `json:"count"` // anomalies, all of them
+	X         []float64    `json:"x"`
+	Values    [][]*float64 `json:"values"` // by feature
+	Score     []float64    `json:"score"`  // the highest of the rows that a point stands for
+	Anomalies []mark       `json:"anomalies"`
+}
+
+func newChart(s cpuagents.SeriesSummary, features int) *chart {
+	c := &chart{Name: s.Name, Rows: s.Decisions, Count: s.Anomalies, X: []float64{}, Score: []float64{}, Anomalies: []mark{}, Values: make([][]*float64, features)}
+	for f := range c.Values {
+		c.Values[f] = []*float64{}
+	}
+	return c
 }
 
 // Len, Less and Swap implement sort.Interface: observations that came late, and were applied, are drawn where they belong.
@@ -80,26 +95,29 @@ func (c *chart) Less(i, k int) bool { return c.X[i] < c.X[k] }
 // Swap implements sort.Interface.
 func (c *chart) Swap(i, k int) {
 	c.X[i], c.X[k] = c.X[k], c.X[i]
-	c.Value[i], c.Value[k] = c.Value[k], c.Value[i]
 	c.Score[i], c.Score[k] = c.Score[k], c.Score[i]
+	for _, v := range c.Values {
+		v[i], v[k] = v[k], v[i]
+	}
 }
 
 type mark struct {
-	X         float64 `json:"x"`
-	Value     float64 `json:"value"`
-	Score     float64 `json:"score"`
-	Timestamp string  `json:"timestamp"`
-	Row       uint64  `json:"row"`
+	X         float64    `json:"x"`
+	Values    []*float64 `json:"values"`
+	Score     float64    `json:"score"`
+	Timestamp string     `json:"timestamp"`
+	Row       uint64     `json:"row"`
 }
 
 // Write reads decisions, NDJSON with the series one after the other as a stream job writes them, and writes the page. It
 // holds the points that are drawn, not the rows.
 func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.SeriesSummary) error {
 	drawn := choose(series)
+	features := h.Features[:min(len(h.Features), maxFeatures)]
 	charts := map[string]*chart{}
 	order := make([]*chart, 0, len(drawn))
 	for _, s := range drawn {
-		c := &chart{Name: s.Name, Rows: s.Decisions, Count: s.Anomalies}
+		c := newChart(s, len(features))
 		charts[s.Name] = c
 		order = append(order, c)
 	}
@@ -121,6 +139,9 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 		if c == nil || l.Dropped != "" {
 			continue
 		}
+		if err := l.read(text, features); err != nil {
+			return fmt.Errorf("report: decisions: line %d: %w", n, err)
+		}
 		if b == nil || b.c != c {
 			b.flush()
 			b = &bucket{c: c, size: max((c.Rows+maxBuckets-1)/maxBuckets, 1)}
@@ -139,6 +160,7 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 	}
 	return tmpl.Execute(w, map[string]any{
 		"Title": h.Title, "Anomaly": h.Anomaly, "Result": h.Result, "Series": len(series), "Drawn": len(drawn),
+		"Features": features, "More": len(h.Features) - len(features),
 		"Rate":    float64(h.Result.Observations) / max(h.Result.Seconds, 1e-9),
 		"PlotJS":  template.JS(plotJS), //nolint:gosec // ours, embedded
 		"PlotCSS": template.CSS(plotCSS), "PageCSS": template.CSS(pageCSS),
@@ -165,21 +187,47 @@ func choose(series []cpuagents.SeriesSummary) []cpuagents.SeriesSummary {
 	return drawn
 }
 
-// bucket gathers size rows into two points, the lowest and the highest value in the order of their time, so that no spike is
-// lost.
+// read takes the features out of a line.
+func (l *line) read(text []byte, features []string) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return err
+	}
+	l.values = make([]float64, len(features))
+	for f, name := range features {
+		l.values[f] = math.NaN()
+		if raw := members[name]; raw != nil && string(raw) != "null" {
+			if err := json.Unmarshal(raw, &l.values[f]); err != nil {
+				return fmt.Errorf("member %q: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// number is v as the page reads it: nothing for NaN, which JSON does not have.
+func number(v float64) *float64 {
+	if math.IsNaN(v) {
+		return nil
+	}
+	return &v
+}
+
+// bucket gathers size rows into two points, at the times of its first and last row: of each feature the lowest and the highest
+// value in the order of their rows, so that no spike is lost.
 type bucket struct {
-	c     *chart
-	size  uint64
-	n     uint64
-	clock cpuagents.Clock
-	low   point
-	high  point
-	score float64
+	c           *chart
+	size        uint64
+	n           uint64
+	clock       cpuagents.Clock
+	first, last float64 // times
+	low, high   []point // by feature
+	score       float64
 }
 
 type point struct {
-	x, value float64
-	row      uint64
+	value float64
+	row   uint64
 }
 
 func (b *bucket) add(l line, anomaly bool) error {
@@ -187,16 +235,27 @@ func (b *bucket) add(l line, anomaly bool) error {
 	if err != nil {
 		return err
 	}
-	p := point{float64(ns/1e6) / 1e3, l.Value, l.Row}
-	if b.n == 0 || p.value < b.low.value {
-		b.low = p
+	x := float64(ns/1e6) / 1e3
+	if b.n == 0 {
+		b.first = x
+		b.low, b.high = make([]point, len(l.values)), make([]point, len(l.values))
 	}
-	if b.n == 0 || p.value > b.high.value {
-		b.high = p
+	b.last = x
+	for f, v := range l.values {
+		if b.n == 0 || v < b.low[f].value || math.IsNaN(b.low[f].value) {
+			b.low[f] = point{v, l.Row}
+		}
+		if b.n == 0 || v > b.high[f].value || math.IsNaN(b.high[f].value) {
+			b.high[f] = point{v, l.Row}
+		}
 	}
 	b.score = max(b.score, l.Score)
 	if anomaly && len(b.c.Anomalies) < maxAnomalies {
-		b.c.Anomalies = append(b.c.Anomalies, mark{p.x, l.Value, l.Score, l.Timestamp, l.Row})
+		m := mark{X: x, Score: l.Score, Timestamp: l.Timestamp, Row: l.Row, Values: []*float64{}}
+		for _, v := range l.values {
+			m.Values = append(m.Values, number(v))
+		}
+		b.c.Anomalies = append(b.c.Anomalies, m)
 	}
 	if b.n++; b.n == b.size {
 		b.flush()
@@ -208,18 +267,16 @@ func (b *bucket) flush() {
 	if b == nil || b.n == 0 {
 		return
 	}
-	first, second := b.low, b.high
-	if second.row < first.row {
-		first, second = second, first
-	}
-	points := []point{first}
-	if second.row != first.row {
-		points = append(points, second)
-	}
-	for _, p := range points {
-		b.c.X = append(b.c.X, p.x)
-		b.c.Value = append(b.c.Value, p.value)
-		b.c.Score = append(b.c.Score, b.score)
+	times := []float64{b.first, b.last}[:min(b.n, 2)]
+	for i, x := range times {
+		b.c.X, b.c.Score = append(b.c.X, x), append(b.c.Score, b.score)
+		for f := range b.low {
+			p := [2]point{b.low[f], b.high[f]}
+			if p[1].row < p[0].row {
+				p[0], p[1] = p[1], p[0]
+			}
+			b.c.Values[f] = append(b.c.Values[f], number(p[i].value))
+		}
 	}
 	b.n, b.score = 0, 0
 }

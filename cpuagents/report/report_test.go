@@ -14,7 +14,7 @@ import (
 // data takes the charts out of a page.
 func data(t *testing.T, page string) (charts []chart) {
 	t.Helper()
-	_, rest, ok := strings.Cut(page, "const DATA = ")
+	_, rest, ok := strings.Cut(page, " DATA = ")
 	if !ok {
 		t.Fatal("the page has no data")
 	}
@@ -41,7 +41,7 @@ func TestNoSpikeIsLost(t *testing.T) {
 	fmt.Fprintln(&in, `{"series":"short","row":1,"timestamp":"5","value":1,"score":0,"decision":"normal"}`)
 	var out bytes.Buffer
 	series := []cpuagents.SeriesSummary{{Name: "a</script>", Decisions: n, Anomalies: 1}, {Name: "short", Decisions: 1}}
-	if err := Write(&out, Header{Title: "<b>", Anomaly: "anomalous"}, &in, series); err != nil {
+	if err := Write(&out, Header{Title: "<b>", Anomaly: "anomalous", Features: []string{"value"}}, &in, series); err != nil {
 		t.Fatal(err)
 	}
 	page := out.String()
@@ -53,7 +53,7 @@ func TestNoSpikeIsLost(t *testing.T) {
 		t.Fatalf("%d charts", len(charts))
 	}
 	c := charts[0]
-	if len(c.X) > 2*maxBuckets+2 || len(c.X) != len(c.Value) || len(c.X) != len(c.Score) {
+	if len(c.X) > 2*maxBuckets+2 || len(c.X) != len(c.Values[0]) || len(c.X) != len(c.Score) {
 		t.Fatalf("%d points", len(c.X))
 	}
 	low, high, score := 0.0, 0.0, 0.0
@@ -61,7 +61,7 @@ func TestNoSpikeIsLost(t *testing.T) {
 		if i > 0 && c.X[i] < c.X[i-1] {
 			t.Fatal("points out of order")
 		}
-		low, high, score = min(low, c.Value[i]), max(high, c.Value[i]), max(score, c.Score[i])
+		low, high, score = min(low, *c.Values[0][i]), max(high, *c.Values[0][i]), max(score, c.Score[i])
 	}
 	if low != -99 || high != 99 || score != 0.9 || len(c.Anomalies) != 1 || c.Anomalies[0].Row != 12_346 {
 		t.Errorf("%v %v %v %+v", low, high, score, c.Anomalies)
@@ -76,13 +76,17 @@ func TestLate(t *testing.T) {
 	}
 	fmt.Fprintln(&in, `{"series":"s","row":5,"timestamp":"6","value":6,"dropped":"late"}`)
 	var out bytes.Buffer
-	h := Header{Result: cpuagents.StreamResult{Dropped: cpuagents.Dropped{Late: 1}}}
+	h := Header{Features: []string{"value"}, Result: cpuagents.StreamResult{Dropped: cpuagents.Dropped{Late: 1}}}
 	if err := Write(&out, h, &in, []cpuagents.SeriesSummary{{Name: "s", Decisions: 4}}); err != nil {
 		t.Fatal(err)
 	}
 	c := data(t, out.String())[0]
-	if fmt.Sprint(c.X, c.Value) != "[5 7 8 9] [5 7 8 9]" || !strings.Contains(out.String(), "observations dropped") {
-		t.Error(c.X, c.Value)
+	var values []float64
+	for _, v := range c.Values[0] {
+		values = append(values, *v)
+	}
+	if fmt.Sprint(c.X, values) != "[5 7 8 9] [5 7 8 9]" || !strings.Contains(out.String(), "observations dropped") {
+		t.Error(c.X, values)
 	}
 }
 

@@ -188,6 +188,8 @@ func lists[T number](r *record, name string) ([]T, int) {
 		out, _ = any(v.Values()).([]T)
 	case *array.Int64:
 		out, _ = any(v.Values()).([]T)
+	case *array.Float64:
+		out, _ = any(v.Values()).([]T)
 	}
 	first := a.Offset() * n
 	if n < 1 || len(out) < first+a.Len()*n {

@@ -70,6 +70,49 @@ func TestDecisionsRoundTrip(t *testing.T) {
 	}
 }
 
+// TestValues: all features of a row travel in full precision, and a batch with the first alone, as earlier versions made
+// them, is read.
+func TestValues(t *testing.T) {
+	o := &Observations{
+		Group: []uint32{1, 2}, Row: []uint64{1, 1}, Time: []int64{1, 2}, Read: []int64{1, 2}, Width: 2, Features: []float32{1, 2, 3, 4},
+		Timestamp: []string{"a", "b"}, Value: []float64{1, 0.1, 3, math.Pi},
+	}
+	data, err := o.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeObservations(data)
+	if err != nil || cmp.Diff(o, got) != "" {
+		t.Fatal(err, cmp.Diff(o, got))
+	}
+	d := &Decisions{
+		Group: o.Group, Row: o.Row, Read: o.Read, Timestamp: o.Timestamp, Value: got.Value, Score: []float32{0, 1}, Decision: []uint32{0, 0},
+		Counts: []uint32{1, 2}, Candidates: 1, Leader: []uint64{0, 0}, Round: []uint64{1, 1},
+	}
+	for _, c := range []struct {
+		value  []float64
+		second float64 // of the second row
+		has    bool
+	}{{o.Value, math.Pi, true}, {[]float64{1, 3}, 0, false}} {
+		d.Value = c.value
+		if data, err = d.Encode(); err != nil {
+			t.Fatal(err)
+		}
+		back, err := DecodeDecisions(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _ := back.Feature(1, 0)
+		if v, ok := back.Feature(1, 1); first != 3 || v != c.second || ok != c.has {
+			t.Errorf("%v: features %v and %v, %v", c.value, first, v, ok)
+		}
+	}
+	o.Value = o.Value[:3]
+	if _, err := o.Encode(); err == nil {
+		t.Error("encoded a batch whose rows have different numbers of values")
+	}
+}
+
 func isInvalid(err error) bool {
 	var e *jobs.Error
 	return errors.As(err, &e) && (e.Code == jobs.CodeInvalid || e.Code == jobs.CodeVersion)
@@ -106,7 +149,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		n := o.Len()
-		if len(o.Row) != n || len(o.Time) != n || len(o.Read) != n || len(o.Timestamp) != n || len(o.Value) != n || len(o.Features) != n*o.Width {
+		if len(o.Row) != n || len(o.Time) != n || len(o.Read) != n || len(o.Timestamp) != n || len(o.Value) != n && len(o.Value) != n*o.Width || len(o.Features) != n*o.Width {
 			t.Fatal("columns of different length")
 		}
 		for _, s := range o.Timestamp {

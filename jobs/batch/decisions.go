@@ -22,7 +22,7 @@ var Reasons = [...]string{Applied: "", DroppedLate: "late", DroppedDuplicate: "d
 // Decisions is a batch of decisions, one a row, in the order of the observations that they answer. Slices that come from
 // DecodeDecisions share memory with the message they were decoded from and must not be changed.
 type Decisions struct {
-	// Copied from the observation.
+	// Copied from the observation; Value has all features of a row, or the first alone.
 	Group     []uint32
 	Row       []uint64
 	Read      []int64
@@ -44,11 +44,24 @@ type Decisions struct {
 // Len is the number of decisions.
 func (d *Decisions) Len() int { return len(d.Group) }
 
+// Feature returns feature number f of row i. It reports false where the batch has the first feature alone.
+func (d *Decisions) Feature(i, f int) (v float64, ok bool) {
+	w := width(d.Value, d.Len())
+	if f >= w {
+		return 0, false
+	}
+	return d.Value[i*w+f], true
+}
+
 // Encode writes the batch as an Arrow IPC stream.
 func (d *Decisions) Encode() ([]byte, error) {
 	n := d.Len()
 	if d.Candidates < 1 || len(d.Counts) != n*d.Candidates {
 		return nil, fmt.Errorf("encode decisions: %d counts for %d rows of %d candidates", len(d.Counts), n, d.Candidates)
+	}
+	values := width(d.Value, n)
+	if values < 0 {
+		return nil, fmt.Errorf("encode decisions: %d values for %d rows", len(d.Value), n)
 	}
 	counts := arrow.FixedSizeListOfNonNullable(int32(d.Candidates), arrow.PrimitiveTypes.Uint32)
 	fields := []arrow.Field{
@@ -56,7 +69,7 @@ func (d *Decisions) Encode() ([]byte, error) {
 		{Name: colRow, Type: arrow.PrimitiveTypes.Uint64},
 		{Name: colRead, Type: arrow.PrimitiveTypes.Int64},
 		{Name: colTimestamp, Type: arrow.BinaryTypes.String},
-		{Name: colValue, Type: arrow.PrimitiveTypes.Float64},
+		{Name: colValue, Type: valueType(values)},
 		{Name: colScore, Type: arrow.PrimitiveTypes.Float32},
 		{Name: colDecision, Type: arrow.PrimitiveTypes.Uint32},
 		{Name: colCounts, Type: counts},
@@ -68,7 +81,7 @@ func (d *Decisions) Encode() ([]byte, error) {
 		fixed(arrow.PrimitiveTypes.Uint64, d.Row),
 		fixed(arrow.PrimitiveTypes.Int64, d.Read),
 		text(d.Timestamp),
-		fixed(arrow.PrimitiveTypes.Float64, d.Value),
+		valueColumn(values, n, d.Value),
 		fixed(arrow.PrimitiveTypes.Float32, d.Score),
 		fixed(arrow.PrimitiveTypes.Uint32, d.Decision),
 		list(counts, arrow.PrimitiveTypes.Uint32, n, d.Counts),
@@ -91,7 +104,7 @@ func DecodeDecisions(data []byte) (*Decisions, error) {
 		d.Row = column[uint64](r, colRow)
 		d.Read = column[int64](r, colRead)
 		d.Timestamp = texts(r, colTimestamp)
-		d.Value = column[float64](r, colValue)
+		d.Value = valuesOf(r)
 		d.Score = column[float32](r, colScore)
 		d.Decision = column[uint32](r, colDecision)
 		d.Leader = column[uint64](r, colLeader)

@@ -21,8 +21,8 @@ type Observations struct {
 	// Features are what the agents see: Width values a row, row by row.
 	Features []float32
 	Width    int
-	// Timestamp and Value travel through to the decision unchanged: the timestamp as the source wrote it and the first
-	// value in full precision.
+	// Timestamp and Value travel through to the decision unchanged: the timestamp as the source wrote it, and the features in
+	// full precision, Width values a row. Batches of earlier versions have the first feature alone, one value a row.
 	Timestamp []string
 	Value     []float64
 }
@@ -64,14 +64,14 @@ func schema(kind string, fields []arrow.Field) *arrow.Schema {
 	return arrow.NewSchema(fields, &meta)
 }
 
-func observationFields(width int) []arrow.Field {
+func observationFields(width, values int) []arrow.Field {
 	return []arrow.Field{
 		{Name: colGroup, Type: arrow.PrimitiveTypes.Uint32},
 		{Name: colRow, Type: arrow.PrimitiveTypes.Uint64},
 		{Name: colTime, Type: arrow.PrimitiveTypes.Int64},
 		{Name: colRead, Type: arrow.PrimitiveTypes.Int64},
 		{Name: colTimestamp, Type: arrow.BinaryTypes.String},
-		{Name: colValue, Type: arrow.PrimitiveTypes.Float64},
+		{Name: colValue, Type: valueType(values)},
 		{Name: colFeatures, Type: arrow.FixedSizeListOfNonNullable(int32(width), arrow.PrimitiveTypes.Float32)},
 	}
 }
@@ -82,16 +82,55 @@ func (o *Observations) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode observations: %d features for %d rows of width %d", len(o.Features), o.Len(), o.Width)
 	}
 	n := o.Len()
-	s := schema("observations", observationFields(o.Width))
+	values := width(o.Value, n)
+	if values < 0 || values > 1 && values != o.Width {
+		return nil, fmt.Errorf("encode observations: %d values for %d rows of width %d", len(o.Value), n, o.Width)
+	}
+	s := schema("observations", observationFields(o.Width, values))
 	return encode(s, n, []arrow.ArrayData{
 		fixed(arrow.PrimitiveTypes.Uint32, o.Group),
 		fixed(arrow.PrimitiveTypes.Uint64, o.Row),
 		fixed(arrow.PrimitiveTypes.Int64, o.Time),
 		fixed(arrow.PrimitiveTypes.Int64, o.Read),
 		text(o.Timestamp),
-		fixed(arrow.PrimitiveTypes.Float64, o.Value),
+		valueColumn(values, n, o.Value),
 		list(s.Field(6).Type, arrow.PrimitiveTypes.Float32, n, o.Features),
 	})
+}
+
+// width is how many of the values a row has, at least 1; -1 when it is not the same for all.
+func width(values []float64, rows int) int {
+	switch {
+	case rows == 0 && len(values) == 0:
+		return 1
+	case rows == 0 || len(values) == 0 || len(values)%rows != 0:
+		return -1
+	}
+	return len(values) / rows
+}
+
+// valueType is the type of a column of so many values a row: one is no list.
+func valueType(width int) arrow.DataType {
+	if width == 1 {
+		return arrow.PrimitiveTypes.Float64
+	}
+	return arrow.FixedSizeListOfNonNullable(int32(width), arrow.PrimitiveTypes.Float64)
+}
+
+func valueColumn(width, rows int, values []float64) arrow.ArrayData {
+	if width == 1 {
+		return fixed(arrow.PrimitiveTypes.Float64, values)
+	}
+	return list(valueType(width), arrow.PrimitiveTypes.Float64, rows, values)
+}
+
+// valuesOf reads the column that valueColumn makes.
+func valuesOf(r *record) []float64 {
+	if _, is := r.get(colValue).(*array.FixedSizeList); is {
+		values, _ := lists[float64](r, colValue)
+		return values
+	}
+	return column[float64](r, colValue)
 }
 
 // DecodeObservations reads a batch. A message that is not one, whatever is in it, gives a jobs.Error of class
@@ -104,7 +143,10 @@ func DecodeObservations(data []byte) (*Observations, error) {
 		o.Row = column[uint64](r, colRow)
 		o.Time = column[int64](r, colTime)
 		o.Read = column[int64](r, colRead)
-		o.Value = column[float64](r, colValue)
+		o.Value = valuesOf(r)
+		if w := width(o.Value, len(o.Group)); w > 1 && w != o.Width {
+			r.fail("column %q has %d values a row, column %q %d", colValue, w, colFeatures, o.Width)
+		}
 		o.Timestamp = texts(r, colTimestamp)
 	})
 	if err != nil {

@@ -1,0 +1,128 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+)
+
+// browser is a Chromium that needs no screen.
+func browser(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("no Chromium: install the package chromium to test the report in a browser")
+	return ""
+}
+
+// drawnPage is a report as a browser has drawn it.
+type drawnPage struct {
+	dom string
+	log string // of the console
+}
+
+// opened loads a report in a window so tall that all its charts are in view.
+func opened(t *testing.T, bin string, report []byte, charts int) drawnPage {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "report.html")
+	if err := os.WriteFile(file, report, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--disable-background-networking", "--user-data-dir="+filepath.Join(dir, "profile"), "--enable-logging=stderr", "--v=0",
+		fmt.Sprintf("--window-size=1200,%d", 800+500*min(charts, 20)), "--virtual-time-budget=20000", "--dump-dom", "file://"+file)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v\n%s", bin, err, log.Bytes())
+	}
+	p := drawnPage{dom: out.String()}
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "CONSOLE") {
+			p.log += line
+		}
+	}
+	return p
+}
+
+func (p drawnPage) count(pattern string) int {
+	return len(regexp.MustCompile(pattern).FindAllString(p.dom, -1))
+}
+
+// written is the report of series, each of so many rows, of which the last of every loud one is anomalous.
+func written(t *testing.T, series, rows int, loud func(i int) bool) []byte {
+	t.Helper()
+	var in, out bytes.Buffer
+	var all []cpuagents.SeriesSummary
+	for s := range series {
+		sum := cpuagents.SeriesSummary{Name: fmt.Sprintf("series-%05d.csv", s), Observations: uint64(rows), Decisions: uint64(rows)}
+		for i := range rows {
+			decision := "normal"
+			if loud(s) && i == rows-1 {
+				decision = "anomalous"
+				sum.Anomalies = 1
+			}
+			fmt.Fprintf(&in, `{"series":%q,"row":%d,"timestamp":"%d","load":%d,"errors %%":%g,"score":0.1,"decision":%q}`+"\n", sum.Name, i+1, 1_700_000_000+60*i, i%7, float64(i)/3, decision)
+		}
+		all = append(all, sum)
+	}
+	if err := Write(&out, Header{Title: "shops", Anomaly: "anomalous", Features: []string{"load", "errors %"}}, &in, all); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestBrowser draws reports in a real browser: every chart is drawn, whatever its series has, and the console stays empty.
+func TestBrowser(t *testing.T) {
+	bin := browser(t)
+	quiet := func(int) bool { return false }
+	for _, c := range []struct {
+		name         string
+		series, rows int
+		loud         func(int) bool
+		sections     int // of the page
+		drawn        int // at least, in view
+		lists        int // of anomalies
+	}{
+		{"quiet between loud", 12, 50, func(i int) bool { return i%2 == 0 }, 12, 12, 6},
+		{"all quiet", 3, 50, quiet, 3, 3, 0},
+		{"one row", 1, 1, quiet, 1, 1, 0},
+		{"no decision", 2, 0, quiet, 2, 2, 0},
+		{"a long series", 1, 20_000, func(int) bool { return true }, 1, 1, 1},
+		{"10,000 series", 10_000, 2, func(i int) bool { return i%1000 == 999 }, maxSeries, 10, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := opened(t, bin, written(t, c.series, c.rows, c.loud), c.sections)
+			if p.log != "" {
+				t.Errorf("the console says: %s", p.log)
+			}
+			if n := p.count(`<section>`); n != c.sections {
+				t.Errorf("%d series on the page, want %d", n, c.sections)
+			}
+			if n := p.count(`<canvas`); n < c.drawn {
+				t.Errorf("%d charts are drawn, want %d", n, c.drawn)
+			}
+			if n := p.count(`<details>`); n != c.lists {
+				t.Errorf("%d lists of anomalies, want %d", n, c.lists)
+			}
+			if !strings.Contains(p.dom, "errors %") {
+				t.Error("the second feature is not named")
+			}
+		})
+	}
+}
