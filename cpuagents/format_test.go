@@ -645,7 +645,7 @@ func TestHugePages(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := newReader("s", tempFile(t, out.Bytes()), "parquet", ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, plenty)
+		r, err := newReader("s", tempFile(t, out.Bytes()), "parquet", ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, plenty, nil)
 		if err == nil {
 			_, _, err = r.next()
 			_ = r.close()

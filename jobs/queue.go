@@ -151,10 +151,10 @@ type Agent struct {
 	Fallback    string    `json:"fallback,omitempty"` // why --device auto chose the host device; empty where it did not
 	Memory      int64     `json:"memory,omitempty"`   // bytes of the device that it may use
 	Concurrency int       `json:"concurrency,omitempty"`
-	Running     int       `json:"running"` // jobs and batches now, on a GPU agent shards
+	Running     int       `json:"running"`              // jobs and batches now, on a GPU agent shards
 	Parked      int       `json:"parked,omitempty"`     // of the shards, those that wait for an entry in their log
 	MaxShards   int       `json:"max_shards,omitempty"` // how many shards a GPU agent takes
-	State       string    `json:"state"`   // serving, full or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name
+	State       string    `json:"state"`                // serving, full or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name
 	Started     time.Time `json:"started"`
 	Seen        time.Time `json:"seen,omitzero"` // its last announcement, by the server's clock
 }

@@ -316,7 +316,7 @@ func TestMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.undisturbed(t)
-	port := fixedPort(t)
+	port := fixedPorts(t, 1)[0]
 	m.url = fmt.Sprint("nats://127.0.0.1:", port)
 	args := []string{"nats", "--port", fmt.Sprint(port), "--data-dir", m.natsDir}
 	if *manyFast {

@@ -1,6 +1,7 @@
 package natsq_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -163,11 +164,14 @@ func TestLeases(t *testing.T) {
 	held(map[string]string{})
 	all := map[string]jobs.Lease{}
 	for _, key := range []string{"a.0", "b.0"} {
-		l, err := c.Acquire(t.Context(), key, "holder-of-"+key, 10*time.Second, jobstest.Quiet)
+		session, err := c.OpenSession(t.Context(), "holder-of-"+key, 10*time.Second, jobstest.Quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[key] = l
+		defer func() { _ = session.Close(context.WithoutCancel(t.Context())) }()
+		if all[key], err = session.Acquire(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
 	}
 	held(map[string]string{"a.0": "holder-of-a.0", "b.0": "holder-of-b.0"})
 	if err := all["a.0"].Release(t.Context()); err != nil {
