@@ -117,12 +117,12 @@ func TestResume(t *testing.T) {
 		log    string
 	}{
 		{name: "whole", log: resumed + `" swarm=ID entry=5 answered=5 last=5`},
-		{name: "another version", log: "it is of version 2, this program writes 1", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("v", 2)) }},
+		{name: "another version", log: "it is of version 1, this program writes 2", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("v", 1)) }},
 		{name: "another meaning", log: "it is of another spec", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("state", "other")) }},
-		{name: "another log", log: "it is of another log of the same name", harm: func(t *testing.T, k *kept, id string) {
+		{name: "another log", log: "the log has another entry there", harm: func(t *testing.T, k *kept, id string) {
 			k.note(t, id, set("digest", strings.Repeat("0", 64)))
 		}},
-		{name: "another entry", log: "it is of another log of the same name", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 3)) }},
+		{name: "another entry", log: "the log has another entry there", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 3)) }},
 		{name: "no entry", log: "it is of log entry 0", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 0)) }},
 		{name: "ahead of the answers", log: "it is of log entry 6; the log has 5, and answers to 5", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 6)) }},
 		{name: "no note", log: "its position is not JSON", harm: func(t *testing.T, k *kept, id string) {

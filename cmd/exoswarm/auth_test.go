@@ -136,7 +136,7 @@ func TestAuthCommands(t *testing.T) {
 	has(out, "done", "42")
 	as("bob", 0, "submit", "--kind", "wait", "--id", "long")
 	out, _ = as("bob", 0, "job", "get", "long")
-	has(out, "acme--long", "waiting")
+	has(out, "acme--long", "wait")
 	as("bob", 0, "job", "cancel", "long")
 	_, errs = as("bob", 1, "job", "watch", "long")
 	has(errs, "cancelled")

@@ -356,7 +356,8 @@ func TestDependBad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	worker(t, another(t, s), map[string]jobs.Handler{})
+	var h counting
+	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
 	if r := finished(t, c, "bad"); r.Status != jobs.Failed || r.Error.Code != jobs.CodeInvalid {
 		t.Errorf("%+v", r)
 	}

@@ -141,7 +141,11 @@ func (c *Conn) follow(ctx context.Context, bucket string, synced chan struct{}, 
 		if ctx.Err() != nil {
 			return
 		}
-		log.Info("watching again", "bucket", bucket, "reason", err)
+		level := slog.LevelDebug // the connection has a line of its own
+		if errors.Is(err, errRemade) {
+			level = slog.LevelInfo
+		}
+		log.Log(ctx, level, "watching again", "bucket", bucket, "reason", err)
 		w.rest(ctx, err)
 	}
 }
