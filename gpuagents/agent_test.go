@@ -45,6 +45,7 @@ type kept struct {
 	disks   map[gpuagents.ShardID]*vfs.Mem
 	removed []gpuagents.ShardID
 	fail    error // of Open
+	stay    error // of Remove, which then removes nothing
 	list    error // of Shards
 }
 
@@ -76,6 +77,9 @@ func (k *kept) Remove(id string, shard int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := gpuagents.ShardID{Swarm: id, Shard: shard}
+	if k.stay != nil {
+		return k.stay
+	}
 	delete(k.disks, at)
 	k.removed = append(k.removed, at)
 	return nil

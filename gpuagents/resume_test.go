@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,6 +103,28 @@ func set(field string, v any) func(map[string]any) []byte {
 	}
 }
 
+// forget leaves so many answers of a swarm, as a server does that has lost the last ones in a power cut.
+func (s *stage) forget(t *testing.T, id string, left uint64) {
+	t.Helper()
+	out := s.conn.Log(id, 0, jobs.Out)
+	r, err := out.Read(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []jobs.Entry
+	for range left {
+		e, err := r.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	r.Close()
+	if err := errors.Join(out.Delete(t.Context()), out.Create(t.Context()), out.Append(t.Context(), 0, all...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 const resumed = "shard resumed from its checkpoint"
 
 // TestResume: an agent goes on from what one before it has kept when that belongs to the log, the spec and the program, and from the log when it does not.
@@ -111,10 +132,9 @@ const resumed = "shard resumed from its checkpoint"
 func TestResume(t *testing.T) {
 	const before = 5
 	for i, c := range []struct {
-		name   string
-		harm   func(t *testing.T, k *kept, id string)
-		record func(r *jobs.Swarm)
-		log    string
+		name string
+		harm func(t *testing.T, k *kept, id string)
+		log  string
 	}{
 		{name: "whole", log: resumed + `" swarm=ID entry=5 answered=5 last=5`},
 		{name: "another version", log: "it is of version 1, this program writes 2", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("v", 1)) }},
@@ -128,6 +148,11 @@ func TestResume(t *testing.T) {
 		{name: "no note", log: "its position is not JSON", harm: func(t *testing.T, k *kept, id string) {
 			k.note(t, id, func(map[string]any) []byte { return []byte("{") })
 		}},
+		{name: "not to be removed", log: "no checkpoints of this shard", harm: func(t *testing.T, k *kept, id string) {
+			k.note(t, id, set("v", 2))
+			k.stay = errors.New("a disk that keeps what it has")
+		}},
+		{name: "ahead of the answers that are left", log: "it is of log entry 5; the log has 5, and answers to 3"},
 		{name: "gone", log: "serving shard", harm: func(_ *testing.T, k *kept, id string) { _ = k.Remove(id, 0) }},
 		{name: "locked", log: "give every agent a data folder of its own", harm: func(_ *testing.T, k *kept, _ string) {
 			k.fail = fmt.Errorf("it is open: %w", tiers.ErrLocked)
@@ -150,6 +175,9 @@ func TestResume(t *testing.T) {
 			if c.harm != nil {
 				c.harm(t, k, id)
 			}
+			if strings.HasSuffix(c.name, "that are left") {
+				s.forget(t, id, 3)
+			}
 			s.log.reset()
 			a = s.agent(t, all)
 			s.tell(r)
@@ -170,7 +198,7 @@ func TestResume(t *testing.T) {
 				t.Errorf("resumed or not:\n%s", s.log)
 			}
 			a.Stop()
-			if c.name == "locked" || c.name == "not to be opened" {
+			if c.name == "locked" || c.name == "not to be opened" || c.name == "not to be removed" {
 				return
 			}
 			if got := k.note(t, id, nil); got["entry"] != float64(before+3) {
@@ -231,38 +259,91 @@ func (s watchedStore) Commit(ctx context.Context, note []byte) (uint64, error) {
 	return s.PageStore.Commit(ctx, note)
 }
 
-// TestCheckpointsAreBehindAnswers: a checkpoint is stored after as many entries as the spec says, never ahead of the answers in the log, and not again
+// held is a queue on which answers wait until they are let go.
+type held struct {
+	told
+	reached chan struct{} // an answer waits
+	let     chan struct{} // closed to let them go
+}
+
+// Log implements gpuagents.Queue.
+func (q held) Log(id string, shard int, d jobs.Direction) jobs.Log {
+	l := q.told.Log(id, shard, d)
+	if d == jobs.In {
+		return l
+	}
+	return heldLog{l, q}
+}
+
+type heldLog struct {
+	jobs.Log
+	of held
+}
+
+// Append implements jobs.Log.
+func (l heldLog) Append(ctx context.Context, after uint64, all ...jobs.Entry) error {
+	select {
+	case l.of.reached <- struct{}{}:
+	default:
+	}
+	<-l.of.let
+	return l.Log.Append(ctx, after, all...)
+}
+
+// TestCheckpointsAreBehindAnswers: a checkpoint is stored after as many entries as the spec says, not before their answers are in the log, and not again
 // where nothing was applied since.
 func TestCheckpointsAreBehindAnswers(t *testing.T) {
 	s, k := newStage(t), newKept()
-	var commits atomic.Int32
+	committed := make(chan uint64, 10)
 	w := watched{k, func(note []byte) {
 		var p struct{ Entry uint64 }
 		if err := json.Unmarshal(note, &p); err != nil {
 			t.Errorf("note %q: %v", note, err)
 		}
-		commits.Add(1)
 		if last, err := s.conn.Log("x", 0, jobs.Out).Last(context.Background()); err != nil || last.Ref < p.Entry {
 			t.Errorf("a checkpoint at entry %d, and answers to %d: %v", p.Entry, last.Ref, err)
 		}
+		committed <- p.Entry
 	}}
-	a := s.agent(t, gpuagents.Options{Checkpoints: w})
-	s.tell(s.record(t, "x", 1, "checkpoint: {interval: 1h, entries: 4}\n"))
-	for n := range 3 {
-		s.observe(t, "x", n)
+	q := held{s.queue, make(chan struct{}, 1), make(chan struct{})}
+	a := s.agent(t, gpuagents.Options{Checkpoints: w, Queue: q})
+	r := s.record(t, "x", 1, "checkpoint: {interval: 1h, entries: 4}\n")
+	in, tick := s.conn.Log("x", 0, jobs.In), []byte(`{"v":1,"count":1}`)
+	for n := range uint64(4) {
+		if err := in.Append(t.Context(), n, jobs.Entry{Kind: jobs.EntryTick, Data: tick}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if n := commits.Load(); n != 0 {
-		t.Errorf("%d checkpoints after 3 of 4 entries", n)
+	s.tell(r)
+	<-q.reached
+	select {
+	case <-committed: // the hook has said what is wrong with it
+	case <-time.After(300 * time.Millisecond): // a checkpoint that waits for answers does not come
 	}
-	s.observe(t, "x", 3)
-	until(t, "a checkpoint after 4 entries", func() bool { return commits.Load() == 1 })
+	close(q.let)
+	if got := <-committed; got != 4 {
+		t.Errorf("a checkpoint at entry %d", got)
+	}
 	s.logged(t, "checkpoint stored")
-	a.Stop()
-	if n := commits.Load(); n != 1 {
-		t.Errorf("%d checkpoints of 4 entries", n)
+	for range 3 {
+		if e := s.ask(t, "x", 0, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}); e.Kind == jobs.EntryRejected {
+			t.Fatal(string(e.Data))
+		}
 	}
-	if got := k.note(t, "x", nil); got["entry"] != 4.0 {
-		t.Errorf("entry %v", got["entry"])
+	if n := len(committed); n != 0 {
+		t.Errorf("%d checkpoints after 3 of 4 further entries", n)
+	}
+	a.Stop()
+	if got := <-committed; got != 7 {
+		t.Errorf("the agent that stopped kept entry %d", got)
+	}
+	s.log.reset()
+	a = s.agent(t, gpuagents.Options{Checkpoints: w, Queue: q})
+	s.tell(r)
+	s.logged(t, resumed)
+	a.Stop()
+	if n := len(committed); n != 0 {
+		t.Errorf("%d checkpoints where nothing was applied", n)
 	}
 }
 
