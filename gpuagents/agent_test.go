@@ -144,7 +144,10 @@ func (s *stage) agent(t *testing.T, o gpuagents.Options) *gpuagents.Agent {
 	if o.Queue == nil {
 		o.Queue = s.queue
 	}
-	o.Device, o.Logger = openHost(t), slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if o.Device == nil {
+		o.Device = openHost(t)
+	}
+	o.Logger = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	a := gpuagents.Start(o)
 	t.Cleanup(func() {
 		a.Stop()

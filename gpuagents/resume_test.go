@@ -467,3 +467,50 @@ func TestStolenLease(t *testing.T) {
 		t.Errorf("%d shards are served, want 1", n)
 	}
 }
+
+// TestLogsDeleted: a shard whose logs are deleted while it is served ends without a word of the swarm's record: its checkpoint is removed and its lease
+// given back.
+func TestLogsDeleted(t *testing.T) {
+	s, k := newStage(t), newKept()
+	a := s.agent(t, gpuagents.Options{Checkpoints: k})
+	s.tell(s.record(t, "x", 1, ""))
+	s.observe(t, "x", 0)
+	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		if err := s.conn.Log("x", 0, d).Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the checkpoint is removed", func() bool { return !k.has(gpuagents.ShardID{Swarm: "x"}) && a.Shards() == 0 })
+	until(t, "the lease is given back", func() bool {
+		held, err := s.conn.Leases(t.Context())
+		return err == nil && len(held) == 0
+	})
+	if strings.Contains(s.log.String(), "shard failed") {
+		t.Errorf("a swarm that ends is no failure:\n%s", s.log)
+	}
+}
+
+// TestToldAgain: a swarm that is served goes on when its record comes again.
+func TestToldAgain(t *testing.T) {
+	s := newStage(t)
+	a := s.agent(t, gpuagents.Options{})
+	r := s.record(t, "x", 1, "")
+	for n := range 3 {
+		s.tell(r)
+		s.observe(t, "x", n)
+	}
+	if got := strings.Count(s.log.String(), "serving shard"); got != 1 || a.Shards() != 1 {
+		t.Errorf("the shard began %d times:\n%s", got, s.log)
+	}
+}
+
+// TestNoRoomForPages: a swarm that does not fit is answered with its name and the reason, and the agent serves others.
+func TestNoRoomForPages(t *testing.T) {
+	s := newStage(t)
+	s.agent(t, gpuagents.Options{PageMemory: 1})
+	s.tell(s.record(t, "x", 1, ""))
+	e := s.answer(t, "x", 0, 1)
+	if e.Kind != jobs.EntryRejected || !strings.Contains(string(e.Data), "swarm x: ") {
+		t.Errorf("%+v", e)
+	}
+}

@@ -16,6 +16,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -37,6 +39,7 @@ type options struct {
 	jobs      int
 	budget    time.Duration
 	slowest   time.Duration
+	match     *regexp.Regexp
 }
 
 func run(ctx context.Context) error {
@@ -47,8 +50,13 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.jobs, "jobs", 2, "tests that run at a time")
 	flag.DurationVar(&o.budget, "budget", 3*time.Minute, "time for one mutant, after which it counts as a survivor")
 	flag.DurationVar(&o.slowest, "slowest", 20*time.Minute, "tests that take longer are left out")
+	match := flag.String("match", "", "run only those mutants of the sample whose file, function and change match this expression")
 	equivalent := flag.String("equivalent", "internal/mutate/equivalent.txt", "mutants that change no behaviour, each with its reason")
 	flag.Parse()
+	var err error
+	if o.match, err = regexp.Compile(*match); err != nil {
+		return err
+	}
 	known, err := readEquivalent(*equivalent)
 	if err != nil {
 		return err
@@ -132,6 +140,7 @@ func measure(ctx context.Context, a area, o options, known map[string]string, di
 			rest = append(rest, m)
 		}
 	}
+	sample = slices.DeleteFunc(sample, func(m *site) bool { return !o.match.MatchString(m.key()) })
 	fmt.Printf("== %s: %d sites, %d sampled, seed %d\n", a.name, len(all), len(sample), o.seed)
 	for _, p := range pkgs {
 		mine := of(sample, p)

@@ -113,7 +113,7 @@ func (x *finder) block(n ast.Node) {
 }
 
 // unguarded matches calls that tell what happens and guard nothing, or whose lack only leaks until the process ends.
-var unguarded = regexp.MustCompile(`(?i)^(_ = )?([\w.]*\b(log|logger|metrics|span|trace|tracer)\b|cancel\w*\(|stop\(|.*\.(Stop|Lock|Unlock|RLock|RUnlock|SetAttributes|SetStatus|End|Done|Add|Wait)\(|panic\(|close\(done\))`)
+var unguarded = regexp.MustCompile(`(?i)^(_ = )?([\w.]*\b(log|logger|metrics|span|trace|tracer)\b|cancel\w*\(|stop\(|idle\(|.*\.(Stop|Lock|Unlock|RLock|RUnlock|SetAttributes|SetStatus|End|Done|Add|Wait)\(|panic\(|close\(done\))`)
 
 // statements makes mutants that leave a statement out.
 func (x *finder) statements(list []ast.Stmt) {
