@@ -624,6 +624,29 @@ func TestBombs(t *testing.T) {
 	}
 }
 
+// TestArrowTimes: the text of a time in a column of every type that may hold one.
+func TestArrowTimes(t *testing.T) {
+	mem := memory.DefaultAllocator
+	whole, natural, date, date64, float := array.NewInt64Builder(mem), array.NewUint64Builder(mem), array.NewDate32Builder(mem), array.NewDate64Builder(mem), array.NewFloat64Builder(mem)
+	text, large, stamp := array.NewStringBuilder(mem), array.NewLargeStringBuilder(mem), array.NewTimestampBuilder(mem, &arrow.TimestampType{Unit: arrow.Millisecond})
+	whole.Append(-1790000000)
+	natural.Append(math.MaxUint64)
+	date.Append(20000)
+	date64.Append(20000*86400_000 + 1)
+	float.Append(1.5e9)
+	text.Append("2026-01-01")
+	large.Append(strings.Repeat("9", 500))
+	stamp.Append(1500)
+	for want, b := range map[string]array.Builder{
+		"-1790000000": whole, "18446744073709551615": natural, "2024-10-04T00:00:00Z": date, "2024-10-04T00:00:00.001Z": date64, "1500000000": float,
+		"2026-01-01": text, strings.Repeat("9", maxTimestamp+1): large, "1970-01-01T00:00:01.5Z": stamp,
+	} {
+		if got := arrowTime(b.NewArray(), 0); got != want {
+			t.Errorf("%T: %s, want %s", b, got, want)
+		}
+	}
+}
+
 // TestHugePages: a page of a Parquet file that exceeds the limit is refused, however it is compressed.
 func TestHugePages(t *testing.T) {
 	const rows = maxParquetPage/8 + 1

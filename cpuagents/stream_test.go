@@ -295,6 +295,10 @@ func goesOn(t *testing.T, c *cluster, source cpuagents.SeriesSource) {
 	if r := out.(*cpuagents.StreamResult); r.Decisions != 3000 || r.Anomalies == 0 {
 		t.Fatalf("%+v", r)
 	}
+	var summary []cpuagents.SeriesSummary
+	if err := json.Unmarshal([]byte(c.read(t, "whole.summary")), &summary); err != nil || len(summary) != 1 || summary[0].Name != "s" || summary[0].Observations != 3000 || summary[0].Decisions != 3000 {
+		t.Errorf("the summary is %+v: %v", summary, err)
+	}
 	want := c.read(t, "whole.ndjson")
 	if got := whole.text(t); got != want || len(whole.order) < 10 {
 		t.Fatalf("the webhook got %d bytes in %d messages, the output has %d", len(got), len(whole.order), len(want))

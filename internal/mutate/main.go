@@ -40,6 +40,7 @@ type options struct {
 	budget    time.Duration
 	slowest   time.Duration
 	match     *regexp.Regexp
+	tests     string
 }
 
 func run(ctx context.Context) error {
@@ -50,6 +51,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.jobs, "jobs", 2, "tests that run at a time")
 	flag.DurationVar(&o.budget, "budget", 3*time.Minute, "time for one mutant, after which it counts as a survivor")
 	flag.DurationVar(&o.slowest, "slowest", 20*time.Minute, "tests that take longer are left out")
+	flag.StringVar(&o.tests, "tests", "^(Test|Example|Fuzz)", "run only tests whose names match this expression")
 	match := flag.String("match", "", "run only those mutants of the sample whose file, function and change match this expression")
 	equivalent := flag.String("equivalent", "internal/mutate/equivalent.txt", "mutants that change no behaviour, each with its reason")
 	flag.Parse()

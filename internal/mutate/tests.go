@@ -58,7 +58,7 @@ var subtest = regexp.MustCompile(`(?m)^    --- PASS: (\S+) \(`)
 
 // record runs every test once without a mutant, and returns what each reaches. A test that fails is left out.
 func (b *binary) record(ctx context.Context, o options) ([]unit, error) {
-	list := exec.CommandContext(ctx, b.path, "-test.list", "^(Test|Example|Fuzz)")
+	list := exec.CommandContext(ctx, b.path, "-test.list", o.tests)
 	list.Dir = b.p.dir
 	out, err := list.Output()
 	if err != nil {
