@@ -62,7 +62,7 @@ recover-cluster: ## 1,000 kill -9 and 200 SIGSTOP over ten seeds, of three NATS 
 	done
 
 recover-race: ## the slice of recover that the gate runs, with commands that are built with the race detector
-	go test -count=1 -timeout 10m -run '^TestRecovery$$' ./cmd/exoswarm -args -commands.race -recover.rows=1200
+	go test -count=1 -timeout 10m -run '^TestRecovery$$' ./cmd/exoswarm -args -commands.race -recover.rows=240
 
 SOAK ?= 10m
 soak: ## rate and memory of a cluster that streams for SOAK at its highest rate, 64 agents a group on the host device
