@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,7 @@ func root() *cobra.Command {
 	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, as it comes; up to 67108864")
 	f.Int("push-max-rows", 1_000_000, "most rows of a push")
 	f.Int("concurrency", 4, "jobs at a time")
+	f.Duration("sweep", time.Minute, "how often to look for what ended runs have left, and to remove what was there at the last look too; 0: never")
 	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
 	command.MemoryFlag(f, "an eighth of what the machine has available")
 	command.MetricsFlag(f)
@@ -173,6 +175,12 @@ func serve(cmd *cobra.Command) (err error) {
 	gateway, err := conn.Serve(log)
 	if err != nil {
 		return errors.Join(err, entry.Close(context.WithoutCancel(cmd.Context())), drain(worker))
+	}
+	sweep, _ := cmd.Flags().GetDuration("sweep")
+	var swept sync.WaitGroup
+	defer func() { end(nil); swept.Wait() }()
+	if sweep > 0 {
+		swept.Go(func() { conn.SweepOrphans(ctx, sweep, log) })
 	}
 	log.Info("cpuagent is ready", "name", name, "nats", url, "memory", limit)
 

@@ -81,13 +81,19 @@ NAME may be that of a run, or the id of its swarm, as long as it reads. Agent I 
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "End a swarm, and remove its log and its agents' state", Args: cobra.ExactArgs(1), RunE: connected(swarmDelete),
 	}
-	all := []*cobra.Command{create, list, tick, observe, query, swarmVoteCommand(), swarmFuseCommand(), snap, trim, reset, remove}
+	orphans := &cobra.Command{
+		Use: "orphans", Short: "List what is left of swarms whose run is over, and remove it with --delete", Args: cobra.NoArgs, RunE: connected(swarmOrphans),
+		Long: `List the swarms of runs whose job is over or does not exist, those whose removal was interrupted, and logs that belong to no swarm. CPU agents look for them every
+minute and remove what is an orphan twice in turn, so the list is empty unless none runs.`,
+	}
+	orphans.Flags().Bool("delete", false, "remove them")
+	all := []*cobra.Command{create, list, tick, observe, query, swarmVoteCommand(), swarmFuseCommand(), snap, trim, reset, remove, orphans}
 	for _, c := range all {
 		natsFlag(c.Flags())
 		if c != remove && c != create && c != reset && c != trim {
 			outputFlag(c.Flags())
 		}
-		if c != remove && c != list {
+		if c != remove && c != list && c != orphans {
 			c.Flags().Duration("timeout", time.Minute, "how long to wait for each answer")
 		}
 	}
@@ -448,4 +454,33 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		}
 	}
 	return c.RemoveSwarm(ctx, s) // one whose record cannot be read too
+}
+
+func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	all, err := c.Orphans(cmd.Context())
+	if err != nil {
+		return err
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "JOB", "LOGS", "REASON")
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		if err := p.item(o, o.Swarm.ID, o.Job, len(o.Logs), o.Reason); err != nil {
+			return err
+		}
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	if remove, _ := cmd.Flags().GetBool("delete"); !remove {
+		return nil
+	}
+	for _, o := range all {
+		if err := c.RemoveOrphan(cmd.Context(), o); err != nil {
+			return err
+		}
+	}
+	cmd.PrintErrf("%d removed\n", len(all))
+	return nil
 }

@@ -100,6 +100,23 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	return t
 }
 
+// abandoned removes the swarm that a job has left which ends as failed: a handler that returns an error after which it could be
+// tried again keeps it, and none may have run in this attempt. What cannot be removed now is an orphan.
+func (w *Worker) abandoned(ctx context.Context, t *task) {
+	ctx, cancel := context.WithTimeout(ctx, abandonedPatience)
+	defer cancel()
+	s, err := w.c.Swarm(ctx, t.id)
+	if err == nil && s.OwnerJob() == t.id {
+		err = w.c.RemoveSwarm(ctx, s)
+	}
+	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
+		t.log.Warn("the swarm of an earlier attempt was not removed", "error", err)
+	}
+}
+
+// abandonedPatience is less than a worker keeps a job without a word.
+const abandonedPatience = 5 * time.Second
+
 // mustRun returns why a job ends without a run, or nil.
 func (w *Worker) mustRun(t *task) error {
 	switch {
@@ -263,6 +280,9 @@ const maxMessage = 64 << 10
 
 // settle writes a job's result, first writer wins, and takes the job out of the queue.
 func (w *Worker) settle(ctx context.Context, t *task, output any, err error) {
+	if err != nil && t.id != "" {
+		w.abandoned(ctx, t)
+	}
 	w.settleResult(ctx, t, w.makeResult(t, output, err))
 }
 
