@@ -79,8 +79,10 @@ func OriginOf(s jobs.Swarm) Origin {
 }
 
 // Of reports whether s is the swarm.
-func (o Origin) Of(s jobs.Swarm) bool {
-	return o.ID == s.ID && o.Created.Equal(s.Created) && o.Nonce == s.Nonce
+func (o Origin) Of(s jobs.Swarm) bool { return o.same(OriginOf(s)) }
+
+func (o Origin) same(p Origin) bool {
+	return o.ID == p.ID && o.Created.Equal(p.Created) && o.Nonce == p.Nonce
 }
 
 // Shard is a part of a swarm's groups, see jobs.Swarm.ShardGroups.

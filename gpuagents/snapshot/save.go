@@ -21,7 +21,7 @@ func Save(ctx context.Context, store Store, m Manifest, p *Pages) (*Manifest, st
 func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int) (*Manifest, string, error) {
 	there, digest, err := ReadManifest(ctx, store, m.Name)
 	switch {
-	case err == nil && there.Entry == m.Entry && there.Swarm.ID == m.Swarm.ID && there.Swarm.Created.Equal(m.Swarm.Created) && there.Groups == p.Groups && there.First() == p.First:
+	case err == nil && there.Entry == m.Entry && there.Swarm.same(m.Swarm) && there.Groups == p.Groups && there.First() == p.First:
 		return there, digest, nil
 	case err == nil:
 		return nil, "", fmt.Errorf("snapshot %s: %w: of entry %d of swarm %s", m.Name, ErrExists, there.Entry, there.Swarm.ID)

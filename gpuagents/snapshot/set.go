@@ -57,7 +57,7 @@ func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, 
 // beside says whether o is shard k of the swarm of m, a shard too.
 func (m *Manifest) beside(o *Manifest, k int) bool {
 	return o.Shard != nil && o.Shard.Number == k && o.Shard.Of == m.Shard.Of && o.Shard.Groups == m.Shard.Groups && o.PerGroup == m.PerGroup &&
-		o.Swarm.ID == m.Swarm.ID && o.Swarm.Created.Equal(m.Swarm.Created) && slices.EqualFunc(m.Variables, o.Variables, Variable.like)
+		o.Swarm.same(m.Swarm) && slices.EqualFunc(m.Variables, o.Variables, Variable.like)
 }
 
 // like says whether two are the same variable, in files of their own.

@@ -15,7 +15,8 @@ type Store interface {
 	Create(ctx context.Context, name string) (Object, error)
 	// Open reads an object from its start; it fails with fs.ErrNotExist when there is none. The caller closes the reader before ctx ends.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// Sweep removes what processes that were killed have left of objects below a folder. One that is being written meanwhile fails.
+	// Sweep removes what processes that were killed have left of objects below a folder. It leaves one that is being written alone, also by
+	// another process.
 	Sweep(ctx context.Context, folder string) error
 	// Folders lists the first parts of the names, in any order.
 	Folders(ctx context.Context) ([]string, error)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 )
@@ -38,12 +39,34 @@ func (d folder) Create(ctx context.Context, name string) (snapshot.Object, error
 	if err := d.root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
-	o := &object{ctx: ctx, in: d, name: name, beside: name + "." + rand.Text() + partial}
-	var err error
-	if o.f, err = d.root.OpenFile(o.beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil {
-		return nil, err
+	for {
+		o := &object{ctx: ctx, in: d, name: name, beside: name + "." + rand.Text() + partial}
+		var err error
+		if o.f, err = d.root.OpenFile(o.beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil {
+			return nil, err
+		}
+		// The lock says that it is being written, and ends with the process. A sweep that was faster has it, and removes the file.
+		err = lock(o.f)
+		if err == nil {
+			return o, nil
+		}
+		o.Abort()
+		if !errors.Is(err, errLocked) {
+			return nil, fmt.Errorf("lock %s: %w", o.beside, err)
+		}
 	}
-	return o, nil
+}
+
+// errLocked says that a file is being written, or swept away.
+var errLocked = errors.New("it is locked")
+
+// lock locks a file until it is closed, and does not wait for that.
+func lock(f *os.File) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return errLocked
+	}
+	return err
 }
 
 // sync makes the names in a folder durable.
@@ -109,12 +132,25 @@ func (d folder) Sweep(_ context.Context, dir string) error {
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), partial) {
-			if rerr := d.root.Remove(path.Join(dir, e.Name())); !errors.Is(rerr, fs.ErrNotExist) {
+			if rerr := d.sweep(path.Join(dir, e.Name())); !errors.Is(rerr, fs.ErrNotExist) && !errors.Is(rerr, errLocked) {
 				err = errors.Join(err, rerr)
 			}
 		}
 	}
 	return err
+}
+
+// sweep removes a file that nobody writes; errLocked says that somebody does.
+func (d folder) sweep(name string) error {
+	f, err := d.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := lock(f); err != nil {
+		return err
+	}
+	return d.root.Remove(name)
 }
 
 // Folders implements snapshot.Store.
