@@ -2,7 +2,7 @@
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test lint cuda bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race soak clean
+.PHONY: all build test lint cuda bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle soak clean
 
 all: lint build test
 
@@ -63,6 +63,9 @@ recover-cluster: ## 1,000 kill -9 and 200 SIGSTOP over ten seeds, of three NATS 
 
 recover-race: ## the slice of recover that the gate runs, with commands that are built with the race detector
 	go test -count=1 -timeout 10m -run '^TestRecovery$$' ./cmd/exoswarm -args -commands.race -recover.rows=240
+
+lifecycle: ## 2,000 sequences of deletions, creations, kills, restarts, partitions, empty stores and two data folders, about an hour and a half: no wrong state, no deaf agent
+	go test -count=1 -v -timeout 5h -run '^TestLifecycle' ./cmd/gpuagent -args -rapid.checks=2000 -rapid.nofailfile
 
 SOAK ?= 10m
 soak: ## rate and memory of a cluster that streams for SOAK at its highest rate, 64 agents a group on the host device

@@ -33,6 +33,18 @@ func TestSwarms(t *testing.T) {
 			t.Errorf("%s: Validate says %v, the schema %v", text, err, serr)
 		}
 	}
+	for rest, good := range map[string]bool{
+		`"nonce":"0123456789abcdef"`: true, `"nonce":"short"`: false, `"nonce":"ABCDEFGHIJ"`: false, `"nonce":"../../etc/x"`: false, `"owner":"job-1","ending":true`: true, `"owner":"a b"`: false,
+	} {
+		text := `{"v":1,"id":"s","spec":{},"groups":3,` + rest + `}`
+		var s jobs.Swarm
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+		if err, serr := s.Validate(), Validate(Swarm, []byte(text)); (err == nil) != good || (serr == nil) != good {
+			t.Errorf("%s: Validate says %v, the schema %v", text, err, serr)
+		}
+	}
 	for groups, good := range map[string]bool{"0": false, "1": true, "134217728": true, "134217729": false} {
 		text := `{"v":1,"id":"s","spec":{},"groups":` + groups + `}`
 		var s jobs.Swarm
