@@ -329,6 +329,9 @@ func (l *cycle) create(ctx context.Context, id string) {
 		l.t.Fatalf("%v", err)
 	}
 	s := &cycleSwarm{record: jobs.Swarm{Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Name: id, Spec: data, Groups: spec.Groups(), Created: time.Now().UTC()}}
+	if id == "old" { // as earlier versions made them
+		s.record.Nonce = ""
+	}
 	l.swarms[id] = s
 	l.announce(ctx, l.conn, s.record)
 	l.append(ctx, s, jobs.EntryQuery, []byte(`{"v":1,"agents":[0]}`))
@@ -407,19 +410,29 @@ func (l *cycle) check() {
 		l.compared++
 	}
 	for {
+		held, err := l.conn.Leases(ctx)
+		if err != nil {
+			l.t.Fatalf("%v", err)
+		}
+		leases := 0 // of the present swarms: one that is held under the name of an earlier one would keep nobody away
+		for _, s := range l.swarms {
+			if held[jobs.LeaseKey(s.record.Key(), 0)] != "" {
+				leases++
+			}
+		}
 		shards := 0
 		for _, s := range l.seats {
 			if s.agent != nil {
 				shards += s.agent.Shards()
 			}
 		}
-		if shards == len(l.swarms) {
+		if shards == len(l.swarms) && leases == shards {
 			return
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			l.t.Fatalf("%d shards are served of %d swarms\n%s", shards, len(l.swarms), l.logged())
+			l.t.Fatalf("%d shards are served, with %d leases, of %d swarms\n%s", shards, leases, len(l.swarms), l.logged())
 		}
 	}
 }
@@ -435,7 +448,7 @@ func (l *cycle) run(t fataler, steps []string) {
 	for i := range l.seats {
 		l.seats[i].gate.set(false)
 	}
-	for _, id := range []string{"x", "y"} {
+	for _, id := range []string{"x", "y", "old"} {
 		l.do("delete " + id)
 	}
 	for _, s := range steps {
@@ -450,7 +463,8 @@ func TestLifecycleScripts(t *testing.T) {
 	l := newCycle(t)
 	for name, script := range map[string]string{
 		// Two logs with equal last entries, and the checkpoint of the first.
-		"checkpoint of an earlier swarm": "kill b, start a, create x, observe x, tick x, answered x, kill a, delete x, start b, create x, tick x, tick x, answered x, kill b, start a",
+		"checkpoint of an earlier swarm":                 "kill b, start a, create x, observe x, tick x, answered x, kill a, delete x, start b, create x, tick x, tick x, answered x, kill b, start a",
+		"checkpoint of an earlier swarm without a nonce": "kill b, start a, create old, observe old, tick old, answered old, kill a, delete old, start b, create old, tick old, tick old, answered old, kill b, start a",
 		// The agent hears of neither the end nor the beginning.
 		"made anew behind a partition": "kill b, start a, create x, tick x, answered x, cut a, delete x, create x, heal a",
 		"made anew behind a restart":   "start a, start b, create x, tick x, answered x, restart, delete x, create x, observe x",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -326,6 +327,7 @@ type Reader struct {
 	log  *Log
 	it   jetstream.MessagesContext // nil: to be made again
 	next uint64
+	last uint64 // digest of the entry before next; 0 before the first one
 }
 
 // Read implements jobs.Log.
@@ -339,7 +341,11 @@ func (l *Log) Read(ctx context.Context, from uint64) (jobs.Reader, error) {
 
 func (r *Reader) open(ctx context.Context) error {
 	l := r.log
+	began := time.Now()
 	err := l.c.retry(ctx, "read "+l.stream, func(ctx context.Context) error {
+		if err := r.check(ctx, began); err != nil {
+			return err
+		}
 		c, err := l.c.js.CreateConsumer(ctx, l.stream, jetstream.ConsumerConfig{
 			AckPolicy:         jetstream.AckNonePolicy,
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
@@ -360,6 +366,50 @@ func (r *Reader) open(ctx context.Context) error {
 		err = fmt.Errorf("read %s: %w", l.stream, jobs.ErrNotFound)
 	}
 	return err
+}
+
+// check returns an ErrFenced when the log has another entry, or none, in the place of the last one that was read: it was put back to an
+// earlier state since, as from a backup. What comes next does not follow what was read.
+func (r *Reader) check(ctx context.Context, began time.Time) error {
+	if r.last == 0 {
+		return nil
+	}
+	l := r.log
+	m, err := l.c.getMsg(ctx, l.stream, map[string]any{"seq": r.next - 1})
+	if err == nil {
+		if digest(m.Header, m.Data) != r.last {
+			return fmt.Errorf("read %s: entry %d is not the one that was read: the log was put back to an earlier state: %w", l.stream, r.next-1, jobs.ErrFenced)
+		}
+		return nil
+	}
+	if !errors.Is(err, jobs.ErrNotFound) {
+		return err
+	}
+	end, _, err := l.end(ctx)
+	switch {
+	case err != nil:
+		return err
+	case end.Seq >= r.next: // it was trimmed behind the reader
+		return nil
+	case time.Since(began) < shortPatience:
+		return fmt.Errorf("%w: %w", nats.ErrTimeout, errShort{r.next - 1, end.Seq})
+	}
+	return fmt.Errorf("read %s: %w: the log was put back to an earlier state: %w", l.stream, errShort{r.next - 1, end.Seq}, jobs.ErrFenced)
+}
+
+// digestSeed is that of this process, which alone compares digests.
+var digestSeed = maphash.MakeSeed()
+
+// digest tells a stored entry from others in its place. It is never 0.
+func digest(h nats.Header, data []byte) uint64 {
+	var d maphash.Hash
+	d.SetSeed(digestSeed)
+	for _, name := range []string{headerKind, headerRef, headerWriter} {
+		_, _ = d.WriteString(h.Get(name)) // which never fails
+		_ = d.WriteByte('\n')
+	}
+	_, _ = d.Write(data)
+	return max(1, d.Sum64())
 }
 
 // Next implements jobs.Reader.
@@ -394,6 +444,7 @@ func (r *Reader) Next(ctx context.Context) (jobs.Entry, error) {
 			continue
 		}
 		r.next++
+		r.last = digest(m.Headers(), m.Data())
 		return entry(r.next-1, m.Headers(), m.Data())
 	}
 }

@@ -156,3 +156,47 @@ func TestLogOfThreeServers(t *testing.T) {
 		}
 	}
 }
+
+// TestReaderOfLogPutBack: a reader whose log was put back to an earlier state says so, and does not wait behind the end of the log, or go on with what
+// does not follow.
+func TestReaderOfLogPutBack(t *testing.T) {
+	s := start(t, server.Options{Port: server.InProcess})
+	c := connect(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	fill := func(l jobs.Log, seed byte, n uint64) {
+		t.Helper()
+		err := l.Create(ctx)
+		for i := uint64(0); i < n && err == nil; i++ {
+			err = l.Append(ctx, i, jobs.Entry{Kind: jobs.EntryTick, Ref: i + 1, Data: []byte{seed, byte(i)}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	for name, again := range map[string]uint64{"shorter": 1, "longer": 5} {
+		l := c.Log(name, 0, jobs.In)
+		fill(l, 1, 3)
+		r, err := l.Read(ctx, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		for range 3 {
+			if _, err := r.Next(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Delete(ctx); err != nil {
+			t.Fatal(err)
+		}
+		fill(l, 2, again)
+		all.Go(func() {
+			if e, err := r.Next(ctx); !errors.Is(err, jobs.ErrFenced) {
+				t.Errorf("%s: %+v: %v", name, e, err)
+			}
+		})
+	}
+	all.Wait()
+}
