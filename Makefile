@@ -2,7 +2,7 @@
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test lint cuda bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle soak clean
+.PHONY: all build test lint cuda bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak clean
 
 all: lint build test
 
@@ -66,6 +66,9 @@ recover-race: ## the slice of recover that the gate runs, with commands that are
 
 lifecycle: ## 2,000 sequences of deletions, creations, kills, restarts, partitions, empty stores and two data folders, about an hour and a half: no wrong state, no deaf agent
 	go test -count=1 -v -timeout 5h -run '^TestLifecycle' ./cmd/gpuagent -args -rapid.checks=2000 -rapid.nofailfile
+
+many: ## 10,000 idle swarms on one agent, ten minutes: memory, goroutines, files, leases, first answers, a kill; the server needs 21,000 open files
+	go test -count=1 -v -timeout 3h -run '^TestMany$$' ./cmd/exoswarm -args -many.swarms=10000 -many.idle=10m -many.open=64 -many.ttl=10s -many.asked=500
 
 SOAK ?= 10m
 soak: ## rate and memory of a cluster that streams for SOAK at its highest rate, 64 agents a group on the host device

@@ -393,3 +393,42 @@ func TestMany(t *testing.T) {
 	m.firstQuestions(t, some())
 	lost()
 }
+
+// TestCreateRefused: a swarm is refused at its creation when every GPU agent says that it is full, with their numbers.
+func TestCreateRefused(t *testing.T) {
+	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	conn, err := natsq.Connect(t.Context(), natsq.Options{InProcess: srv, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s := &simulation{conn: conn, name: "one", timeout: time.Second}
+	announce := func(name, state string) {
+		t.Helper()
+		a, err := conn.Announce(t.Context(), func() jobs.Agent {
+			return jobs.Agent{Name: name, Pool: jobs.PoolGPU, Running: 3, MaxShards: 3, State: state}
+		}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = a.Close(context.WithoutCancel(t.Context())) })
+	}
+	if err := s.admitted(t.Context()); err != nil {
+		t.Errorf("without agents: %v", err)
+	}
+	announce("a", "full")
+	if err := s.create(t.Context()); err == nil || !strings.Contains(err.Error(), "swarm one: every GPU agent has as many shards as it takes (a has 3 of 3)") {
+		t.Errorf("all are full: %v", err)
+	}
+	if all, err := conn.Swarms(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("something was left: %v, %v", all, err)
+	}
+	announce("b", "serving")
+	if err := s.admitted(t.Context()); err != nil {
+		t.Errorf("one has room: %v", err)
+	}
+}

@@ -68,8 +68,34 @@ func named(all []jobs.SwarmChange, name string) (found jobs.SwarmChange, err err
 	return found, jobs.Errorf(jobs.CodeInvalid, "swarm %s: %d runs have that name: use the id of one: %s", name, len(runs), strings.Join(runs, ", "))
 }
 
+// admitted refuses a swarm that no GPU agent has room for. Agents that cannot be listed, or are not there yet, are no reason.
+func (s *simulation) admitted(ctx context.Context) error {
+	agents, err := s.conn.Agents(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // The list is for hints.
+	}
+	var full []string
+	for _, a := range agents {
+		switch {
+		case a.Pool != jobs.PoolGPU:
+		case a.State != "full":
+			return nil
+		default:
+			full = append(full, fmt.Sprintf("%s has %d of %d", a.Name, a.Running, a.MaxShards))
+		}
+	}
+	if len(full) == 0 {
+		return nil
+	}
+	return jobs.Errorf(jobs.CodeInvalid, "swarm %s: every GPU agent has as many shards as it takes (%s): start another one, raise --max-shards or --parked-memory, or delete swarms",
+		s.name, strings.Join(full, ", "))
+}
+
 // create makes the swarm, asks it for one agent, and waits for that. A swarm that no process can serve is removed again.
 func (s *simulation) create(ctx context.Context) error {
+	if err := s.admitted(ctx); err != nil {
+		return err
+	}
 	spec, err := json.Marshal(s.spec)
 	if err != nil {
 		return fmt.Errorf("encode the spec: %w", err)
