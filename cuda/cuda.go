@@ -19,6 +19,8 @@ import (
 type Options struct {
 	// MemoryLimit is the most bytes of device memory that may be allocated at a time; 0: what the device has.
 	MemoryLimit int64
+	// HostMemoryLimit is the same of the host device, where MemoryLimit is 0.
+	HostMemoryLimit int64
 	// CacheDir is the directory for compiled kernels, made when it is missing; processes may share it. Empty: no cache,
 	// so each start compiles, which takes 0.1-0.2 s a kernel. The host device compiles nothing.
 	CacheDir string
@@ -77,7 +79,11 @@ func openAuto(ctx context.Context, opts Options) (device.Device, error) {
 }
 
 func openHost(opts Options, requested, reason string) (device.Device, error) {
-	d, err := host.Open(host.Options{MemoryLimit: opts.MemoryLimit, Logger: opts.Logger, Requested: requested, Reason: reason})
+	limit := opts.MemoryLimit
+	if limit == 0 {
+		limit = opts.HostMemoryLimit
+	}
+	d, err := host.Open(host.Options{MemoryLimit: limit, Logger: opts.Logger, Requested: requested, Reason: reason})
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package gpuagents
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -57,6 +58,8 @@ type Options struct {
 	// it has pages keeps the others in host memory, and below that with its checkpoint. HostPageMemory bytes of it are for all devices, in equal
 	// parts.
 	PageMemory, HostPageMemory int64
+	// Shared reports whether the memory of Device is the machine's, as that of the host device is.
+	Shared bool
 	// Metrics counts what the agent does; nil for none.
 	Metrics *Metrics
 	// Tracing makes a span of every batch that is applied, below that of whoever appended it; nil for none.
@@ -84,6 +87,8 @@ type Accelerator struct {
 	Open func(ctx context.Context) (device.Device, error)
 	// PageMemory is how many bytes of the device the pages of all shards may take; 0: all that they need.
 	PageMemory int64
+	// Shared reports whether its memory is the machine's.
+	Shared bool
 }
 
 // Agent serves every swarm that it can get a lease for. It starts with Start and ends with Drain or Stop.
@@ -99,6 +104,7 @@ type Agent struct {
 	open  *openings
 
 	stumbles stumbles
+	freed    chan struct{} // a shard has let go of its memory
 
 	mu      sync.Mutex
 	queued  *sync.Cond          // something is in queue, or the agent ends
@@ -130,11 +136,12 @@ func Start(o Options) *Agent {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a := &Agent{
 		o: o, tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"), cancel: cancel, closed: make(chan struct{}), fleet: newFleet(&o),
-		wakes: o.Queue.OpenWakes(), open: newOpenings(o.OpenShards), swarms: map[string]*serving{}, posts: map[string]*post{},
+		wakes: o.Queue.OpenWakes(), open: newOpenings(o.OpenShards), swarms: map[string]*serving{}, posts: map[string]*post{}, freed: make(chan struct{}, 1),
 	}
 	a.queued = sync.NewCond(&a.mu)
 	a.running.Go(func() { a.attend(ctx) })
 	a.running.Go(func() { a.watch(ctx) })
+	a.running.Go(func() { a.returnMemory(ctx) })
 	a.running.Go(func() { a.listen(ctx) })
 	for range starters {
 		a.running.Go(func() { a.start(ctx) })
@@ -216,6 +223,16 @@ func (a *Agent) Full() bool {
 	return a.leases >= a.o.MaxShards || a.resting >= a.o.ParkedMemory
 }
 
+// Room returns how many bytes of memory the agent has for the pages of one shard, which is on one device, and of all, whether they are in use or
+// not. It returns nil where the agent has no budget.
+func (a *Agent) Room() *jobs.Room {
+	shard, all, known := a.fleet.rooms()
+	if !known {
+		return nil
+	}
+	return &jobs.Room{Shard: shard, All: all}
+}
+
 // Level is how far the agent's work is cut down because a device fails: the highest of its devices.
 func (a *Agent) Level() Level { return slices.Max(a.Levels()) }
 
@@ -257,5 +274,28 @@ func (a *Agent) watch(ctx context.Context) {
 		}
 		a.o.Logger.Warn("watching swarms failed, trying again", "error", err)
 		pause(ctx, time.Second)
+	}
+}
+
+// returnDelay gathers shards that end together: giving memory back to the system is a collection of the whole heap.
+const returnDelay = time.Second
+
+// returnBytes is what a shard must have had for that to be worth it.
+const returnBytes = 16 << 20
+
+// returnMemory gives the memory of shards that have ended back to the system, which the runtime alone does over minutes.
+func (a *Agent) returnMemory(ctx context.Context) {
+	for {
+		select {
+		case <-a.freed:
+		case <-ctx.Done():
+			return
+		}
+		pause(ctx, returnDelay)
+		select {
+		case <-a.freed:
+		default:
+		}
+		debug.FreeOSMemory()
 	}
 }

@@ -136,7 +136,7 @@ func (a *Agents) open(b *budget, opts AgentsOptions) (err error) {
 		return err
 	}
 	a.close = append(a.close, a.stream.Close)
-	if a.memory, err = newMemory(a.dev, b, a.layout.PageBytes, a.pages); err != nil {
+	if a.memory, err = newMemory(a.dev, b, a.groups, a.layout.PageBytes, a.pages); err != nil {
 		if refused := (*jobs.Error)(nil); errors.As(err, &refused) {
 			return err
 		}

@@ -20,6 +20,12 @@ type budget struct {
 
 // purse is what is left of a budget.
 type purse struct {
+	// shared reports whether the device's memory is the machine's: the tables of shards come out of it then. Else they come out of host memory, as far
+	// as there is some.
+	shared bool
+
+	wholeDevice, wholeHost int64 // bytes of the budget
+
 	mu           sync.Mutex
 	device, host int64 // bytes left
 }
@@ -29,8 +35,20 @@ func newBudget(onDevice, inHost int64) *budget {
 	if onDevice == 0 {
 		return nil
 	}
-	return &budget{purse: &purse{device: onDevice, host: inHost}}
+	return &budget{purse: &purse{wholeDevice: onDevice, wholeHost: inHost, device: onDevice, host: inHost}}
 }
+
+// onHost makes it a budget of a device whose memory is the machine's.
+func (b *budget) onHost(is bool) *budget {
+	if b != nil {
+		b.shared = is
+	}
+	return b
+}
+
+// tableBytes is what a shard keeps for its groups and pages wherever their state is: of a group the stamp and the decision, of a page its place
+// in tables and indexes.
+func tableBytes(groups, pages int) int64 { return 8*int64(groups) + 64*int64(pages) }
 
 // as is the same budget for a shard that something was kept for.
 func (b *budget) as(arrive func(take func())) *budget {
@@ -56,6 +74,11 @@ func needOf(s jobs.Swarm) int64 {
 	if err != nil {
 		return 0
 	}
+	return PageBytes(spec, s.Groups)
+}
+
+// PageBytes returns how many bytes the pages of so many groups take; 0 of a spec that cannot be laid out.
+func PageBytes(spec *swarm.Spec, groups int) int64 {
 	var layout kernels.Layout
 	if spec.ByAgent() {
 		cell, err := spec.Address()
@@ -76,7 +99,7 @@ func needOf(s jobs.Swarm) int64 {
 			return 0
 		}
 	}
-	return int64((s.Groups+layout.Slots-1)/layout.Slots) * int64(layout.PageBytes)
+	return int64((groups+layout.Slots-1)/layout.Slots) * int64(layout.PageBytes)
 }
 
 // leastFrames is how many frames on the device a shard needs at least, if it has as many pages: one for a page that is stepped and one
@@ -89,31 +112,38 @@ type share struct {
 	frames                 int // on the device
 	hostFrames, hostNeeded int // in host memory, and how many hold every page without a store
 	deviceBytes, hostBytes int64
+	tables                 int64 // bytes of tables, out of device or host memory
 }
 
-// onDevice takes frames for so many pages, or for as many as there is room. An errRoom as a *jobs.Error says that it is too little.
-func (b *budget) onDevice(pages, pageBytes int) (s share, err error) {
+// onDevice takes tables for so many groups, and frames for so many pages, or for as many as there is room. An errRoom as a *jobs.Error says that
+// it is too little.
+func (b *budget) onDevice(groups, pages, pageBytes int) (s share, err error) {
 	switch {
 	case b == nil:
 		return share{frames: pages, deviceBytes: int64(pages) * int64(pageBytes)}, nil
 	case b.arrive == nil:
-		return b.take(pages, pageBytes)
+		return b.take(groups, pages, pageBytes)
 	}
-	b.arrive(func() { s, err = b.take(pages, pageBytes) })
+	b.arrive(func() { s, err = b.take(groups, pages, pageBytes) })
 	return s, err
 }
 
-func (b *budget) take(pages, pageBytes int) (share, error) {
+func (b *budget) take(groups, pages, pageBytes int) (share, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := min(int64(pages), b.device/int64(pageBytes))
+	tables := int64(0)
+	if b.shared {
+		tables = tableBytes(groups, pages)
+	}
+	left := b.device - tables
+	n := min(int64(pages), left/int64(pageBytes))
 	if least := int64(min(pages, leastFrames)); n < least {
 		return share{}, errRoom{
-			bytes: int64(pages) * int64(pageBytes), device: b.device, host: b.host, short: least*int64(pageBytes) - b.device, where: "on the device",
+			bytes: int64(pages) * int64(pageBytes), tables: tables, device: b.device, host: b.host, short: least*int64(pageBytes) - left, where: "on the device",
 		}.refused()
 	}
-	s := share{of: b, frames: int(n), deviceBytes: n * int64(pageBytes)}
-	b.device -= s.deviceBytes
+	s := share{of: b, frames: int(n), deviceBytes: n * int64(pageBytes), tables: tables}
+	b.device -= s.deviceBytes + tables
 	return s, nil
 }
 
@@ -152,7 +182,7 @@ func (s *share) give() {
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	s.of.device += s.deviceBytes
+	s.of.device += s.deviceBytes + s.tables
 	s.of.host += s.hostBytes
 	*s = share{}
 }

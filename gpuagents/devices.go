@@ -109,12 +109,12 @@ func newDevices(o *Options, own Accelerator, changed *bell, parts int) *devices 
 		ds.open = func(context.Context) (device.Device, error) { return own.Device, nil }
 	}
 	device, host := own.PageMemory, o.HostPageMemory/int64(parts)
-	ds.budgets[ownSeat] = func() *budget { return newBudget(device, host) }
+	ds.budgets[ownSeat] = func() *budget { return newBudget(device, host).onHost(own.Shared) }
 	ds.budgets[hostSeat] = func() *budget { // all of it is host memory
 		if device > 0 && host > 1 {
-			return newBudget(host/2, host/2)
+			return newBudget(host/2, host/2).onHost(true)
 		}
-		return newBudget(device, 0)
+		return newBudget(device, 0).onHost(true)
 	}
 	ds.seats[ownSeat] = ds.newSeat(ownSeat, own.Device)
 	ds.metrics.levelled(ds.name, 0) // so that it is shown

@@ -21,7 +21,7 @@ type fleet struct {
 
 func newFleet(o *Options) *fleet {
 	f := &fleet{changed: newBell()}
-	own := append([]Accelerator{{o.Device, o.Open, o.PageMemory}}, o.Others...)
+	own := append([]Accelerator{{o.Device, o.Open, o.PageMemory, o.Shared}}, o.Others...)
 	for _, a := range own {
 		f.all = append(f.all, newDevices(o, a, f.changed, len(own)))
 	}
@@ -131,6 +131,20 @@ func (ds *devices) standing() standing {
 		return standing{level: ds.state.level, room: s.budget.room()}
 	}
 	return standing{level: ds.state.level, room: ds.budgets[which]().room()}
+}
+
+// rooms returns the most bytes that one device has for pages, on it and in its part of host memory, and those of all together. known is false where
+// a device has no budget.
+func (f *fleet) rooms() (most, all int64, known bool) {
+	for _, ds := range f.all {
+		b := ds.budgets[ownSeat]()
+		if b == nil {
+			return 0, 0, false
+		}
+		room := b.wholeDevice + b.wholeHost
+		most, all = max(most, room), all+room
+	}
+	return most, all, true
 }
 
 // takes reports whether a device takes work. A change of that rings the bell.

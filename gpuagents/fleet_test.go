@@ -96,7 +96,7 @@ func TestChooseProperty(t *testing.T) {
 				f.all[rapid.IntRange(0, len(bytes)-1).Draw(t, "device")].state.level = Level(rapid.IntRange(0, 3).Draw(t, "level"))
 			case step < 4 && len(all) > 0: // arrives
 				if s := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]; !s.took {
-					s.share, _ = s.budget.onDevice(int(s.need/page), page) // what has no room takes nothing
+					s.share, _ = s.budget.onDevice(0, int(s.need/page), page) // what has no room takes nothing
 					s.took = true
 				}
 			case step < 6 && len(all) > 0: // goes

@@ -49,14 +49,15 @@ const (
 // pageKind is what pages of state are to a codec: words of four bytes.
 var pageKind = tiers.Kind{Elem: 4}
 
-// newMemory takes frames on the device for so many pages, as many as b has; a nil budget has what the device has. It holds no
+// newMemory takes tables for so many groups and frames on the device for so many pages, as many as b has; a nil budget has what the device has. It holds no
 // page before open. An error that is a *jobs.Error says that the pages cannot be kept here.
-func newMemory(dev device.Device, b *budget, pageBytes, pages int) (m *memory, err error) {
-	m = &memory{dev: dev, pageBytes: pageBytes, dirty: make([]bool, pages), made: make([]bool, pages), table: make([]uint32, pages)}
-	m.heat.seen, m.heat.up = make([]uint32, pages), make([]bool, pages)
-	if m.share, err = b.onDevice(pages, pageBytes); err != nil {
+func newMemory(dev device.Device, b *budget, groups, pageBytes, pages int) (m *memory, err error) {
+	given, err := b.onDevice(groups, pages, pageBytes) // before anything is made that is as large as the swarm
+	if err != nil {
 		return nil, err
 	}
+	m = &memory{dev: dev, pageBytes: pageBytes, dirty: make([]bool, pages), made: make([]bool, pages), table: make([]uint32, pages), share: given}
+	m.heat.seen, m.heat.up = make([]uint32, pages), make([]bool, pages)
 	for { // one slab: kernels find a frame by its number
 		n := m.share.frames
 		m.resident = n == pages
@@ -383,6 +384,7 @@ func damaged(err error) bool {
 // errRoom says that pages have no place.
 type errRoom struct {
 	bytes        int64  // of all pages
+	tables       int64  // bytes of the tables beside them
 	device, host int64  // bytes that there are for them
 	short        int64  // bytes that are missing
 	where        string // they are missing
@@ -390,8 +392,12 @@ type errRoom struct {
 
 // Error implements error.
 func (e errRoom) Error() string {
-	return fmt.Sprintf("its pages take %d bytes; there are %d for them on the device and %d in host memory, %d too few %s: "+
-		"raise the memory for pages, give the agent process a data folder, or use fewer agents", e.bytes, e.device, e.host, e.short, e.where)
+	tables := ""
+	if e.tables > 0 {
+		tables = fmt.Sprintf(" and its tables %d", e.tables)
+	}
+	return fmt.Sprintf("its pages take %d bytes%s; there are %d for them on the device and %d in host memory, %d too few %s: "+
+		"raise the memory for pages, give the agent process a data folder, or use fewer agents", e.bytes, tables, e.device, e.host, e.short, e.where)
 }
 
 // refused is the error as the answer to a swarm's owner.

@@ -53,11 +53,18 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 		return nil // the swarm cannot run here; its owner has been told
 	}
 	var keep *checkpoint
+	large := state.pages().share.deviceBytes+state.pages().share.hostBytes >= returnBytes
 	defer func() { // pages are in memory above the store
 		if cerr := state.close(); cerr != nil {
 			log.Error("releasing the shard's memory", "error", cerr)
 		}
 		keep.close()
+		if large {
+			select {
+			case a.freed <- struct{}{}:
+			default:
+			}
+		}
 	}()
 	kept := &keeping{state, s, spec, a.o.Snapshots, has}
 	state = kept

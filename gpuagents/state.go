@@ -62,10 +62,7 @@ type staging struct{ buf device.Buffer }
 
 func newState(dev device.Device, b *budget, spec *swarm.Spec, groups int) (_ *state, err error) {
 	s := &state{
-		groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint, seen: make([]int32, groups),
-	}
-	for i := range s.seen {
-		s.seen[i] = -1
+		groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint,
 	}
 	defer func() {
 		if err != nil {
@@ -84,11 +81,15 @@ func newState(dev device.Device, b *budget, spec *swarm.Spec, groups int) (_ *st
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
-	if s.memory, err = newMemory(dev, b, s.layout.PageBytes, (groups+s.layout.Slots-1)/s.layout.Slots); err != nil {
+	if s.memory, err = newMemory(dev, b, groups, s.layout.PageBytes, (groups+s.layout.Slots-1)/s.layout.Slots); err != nil {
 		if refused := (*jobs.Error)(nil); errors.As(err, &refused) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%d groups of %d agents: %w", groups, spec.AgentsPerGroup, err)
+	}
+	s.seen = make([]int32, groups)
+	for i := range s.seen {
+		s.seen[i] = -1
 	}
 	agent, group := s.bound.StateBytes()
 	s.heat.bytes = busGroup * (agent*s.layout.Agents + group)

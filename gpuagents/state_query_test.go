@@ -295,7 +295,7 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 	}
 	s := &state{bound: b, layout: l, groups: questionGroups, inputs: 2}
 	pages := (s.groups + l.Slots - 1) / l.Slots
-	if s.memory, err = newMemory(d, nil, l.PageBytes, pages); err != nil {
+	if s.memory, err = newMemory(d, nil, 0, l.PageBytes, pages); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -141,6 +141,13 @@ type Running struct {
 	Progress json.RawMessage `json:"progress,omitempty"`
 }
 
+// Room is what a GPU agent can hold of swarms' pages, in bytes, whether it is in use or not.
+type Room struct {
+	Shard int64 `json:"shard"`          // memory for one shard: the most that one of its devices has
+	All   int64 `json:"all"`            // memory for all shards together
+	Disk  int64 `json:"disk,omitempty"` // free on its disks, for pages that are not in memory; 0: it has none
+}
+
 // Agent is what an agent process says of itself.
 type Agent struct {
 	Version     int       `json:"v"`
@@ -150,6 +157,7 @@ type Agent struct {
 	Device      string    `json:"device,omitempty"`   // the model of its accelerator; of several, the models with their names
 	Fallback    string    `json:"fallback,omitempty"` // why --device auto chose the host device; empty where it did not
 	Memory      int64     `json:"memory,omitempty"`   // bytes of the device that it may use
+	Room        *Room     `json:"room,omitempty"`     // of a GPU agent: for pages of swarms; nil: it does not say
 	Concurrency int       `json:"concurrency,omitempty"`
 	Running     int       `json:"running"`              // jobs and batches now, on a GPU agent shards
 	Parked      int       `json:"parked,omitempty"`     // of the shards, those that wait for an entry in their log

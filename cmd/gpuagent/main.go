@@ -15,7 +15,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/bucket"
@@ -43,13 +42,14 @@ func root() *cobra.Command {
 	f.String("device", "auto", "host, cuda:N, several of them between commas, all: every GPU, or auto: the first GPU, or the host where there is none; a shard goes to the one with the most room for its pages")
 	f.Bool("require-gpu", false, "end with an error where no GPU can be used, in place of the host device; a GPU that fails later is not replaced by the host")
 	f.Bool("allow-custom-cells", false, "serve swarms whose step their users have written: that code runs with all rights of this process")
+	command.MemoryFlag(f, "three quarters of what the machine has available")
 	f.Int64("memory-limit", 0, "most bytes of device memory to use, of each device; 0 for all")
-	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms, of each device; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need")
-	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on a device, for all devices in equal parts; it is pinned; -1 for a quarter of the machine's")
+	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms, of each device; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need, on the host device for what --memory leaves to pages")
+	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on a device, for all devices in equal parts; it is pinned; -1 for half of what --memory leaves to pages, and for none where --device is the host")
 	f.Duration("batch-latency", 100*time.Millisecond, "how long a batch of several log entries may take on the device; longer ones are cut")
 	f.Int("max-shards", gpuagents.MaxShards, "most shards this agent takes; more are left to other agents")
 	f.Int("open-shards", gpuagents.OpenShards, "shards without anything to do that stay open; of more, those that are idle the longest are parked until there is an entry in their log")
-	f.Int64("parked-memory", gpuagents.ParkedMemory, "most bytes of memory for the state of parked shards without a data folder; when they are used up this agent takes no more shards")
+	f.Int64("parked-memory", gpuagents.ParkedMemory, "most bytes of memory for the state of parked shards without a data folder, and at most an eighth of the heap; when they are used up this agent takes no more shards")
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
 	command.MetricsFlag(f)
 	command.LogFlags(f)
@@ -100,7 +100,16 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 
-	opts := cuda.Options{MemoryLimit: limit, Logger: log}
+	total, err := command.Memory(cmd, 3.0/4, 1<<30)
+	if err != nil {
+		return err
+	}
+	mem, err := divide(total)
+	if err != nil {
+		return err
+	}
+	command.LimitHeap(mem.heap, log)
+	opts := cuda.Options{MemoryLimit: limit, HostMemoryLimit: mem.device(), Logger: log}
 	if data != "" {
 		opts.CacheDir = filepath.Join(data, "kernels")
 		if err := os.MkdirAll(opts.CacheDir, 0o755); err != nil {
@@ -157,28 +166,27 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	if inHost < 0 {
-		_, total := host.Memory()
-		inHost = total / 4
+	if inHost, err = mem.hostPages(opened, onDevice, inHost); err != nil {
+		return err
 	}
 	var own []gpuagents.Accelerator
 	for _, d := range opened {
-		pages, err := pageMemory(d, onDevice, limit)
+		pages, err := mem.pages(d, onDevice, inHost, limit)
 		if err != nil {
 			return err
 		}
-		own = append(own, gpuagents.Accelerator{Device: d, PageMemory: pages, Open: func(ctx context.Context) (device.Device, error) {
+		own = append(own, gpuagents.Accelerator{Device: d, PageMemory: pages, Shared: isHost(d), Open: func(ctx context.Context) (device.Device, error) {
 			return cuda.Open(ctx, d.Properties().Name, opts)
 		}})
 	}
 	o := gpuagents.Options{
-		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Others: own[1:], HostPageMemory: inHost,
+		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost,
 		Queue: conn, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
-		MaxShards: maxShards, OpenShards: openShards, ParkedMemory: parked,
+		MaxShards: maxShards, OpenShards: openShards, ParkedMemory: min(parked, mem.rest/2),
 	}
 	if !requireGPU {
 		o.OpenHost = func(ctx context.Context) (device.Device, error) {
-			return cuda.Open(ctx, "host", cuda.Options{Logger: log})
+			return cuda.Open(ctx, "host", cuda.Options{HostMemoryLimit: mem.device(), Logger: log})
 		}
 	}
 	switch {
@@ -204,7 +212,7 @@ func serve(cmd *cobra.Command) (err error) {
 	started := time.Now().UTC()
 	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
 		a := jobs.Agent{
-			Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory,
+			Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory, Room: roomOf(serving, disks),
 			Running: serving.Shards(), Parked: serving.Parked(), MaxShards: maxShards, State: "serving", Started: started,
 		}
 		if serving.Full() {
@@ -222,7 +230,7 @@ func serve(cmd *cobra.Command) (err error) {
 		serving.Stop()
 		return err
 	}
-	log.Info("gpuagent is ready", "name", name, "nats", url, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost, "tiers", described(disks))
+	log.Info("gpuagent is ready", "name", name, "nats", url, "memory", total, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost, "tiers", described(disks))
 
 	select {
 	case <-ctx.Done():
@@ -242,23 +250,4 @@ func serve(cmd *cobra.Command) (err error) {
 		log.Warn("the registry forgets this agent by itself", "error", cerr)
 	}
 	return err
-}
-
-// batchShare is the part of device memory that is left to batches, weights and kernels where nobody says how much pages may take: a
-// 16th is 8.8 GB of an H200, and a batch of the largest message takes less than 100 MB of each shard.
-const batchShare = 16
-
-// pageMemory is how many bytes pages may take on a device: what was asked for, or of the memory that is free now all but what batches need.
-func pageMemory(dev device.Device, onDevice, limit int64) (int64, error) {
-	if onDevice > 0 {
-		return onDevice, nil
-	}
-	free, _, err := dev.Memory()
-	if err != nil {
-		return 0, err
-	}
-	if limit > 0 {
-		free = min(free, limit)
-	}
-	return max(1, free-free/batchShare), nil
 }

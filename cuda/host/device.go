@@ -20,7 +20,7 @@ import (
 
 // Options configure Open. The zero value is a device with all cores and all memory of the machine.
 type Options struct {
-	// MemoryLimit is the most bytes that Alloc hands out at a time; 0: the machine's memory.
+	// MemoryLimit is the most bytes that Alloc and AllocHost hand out together at a time; 0: the machine's memory.
 	MemoryLimit int64
 	// Workers is the number of cores that a launch uses; 0: GOMAXPROCS.
 	Workers int

@@ -32,9 +32,11 @@ func (d *Device) AllocHost(n int64, purpose string) (device.HostBuffer, error) {
 	if d.closed {
 		return nil, fmt.Errorf("alloc %d bytes of host memory for %s on host: %w", n, purpose, device.ErrClosed)
 	}
-	if available, _ := systemMemory(); n > available {
+	available, _ := systemMemory()
+	if available = min(available, d.limit-d.used); n > available {
 		return nil, fmt.Errorf("alloc %d bytes of host memory for %s on host: %d are available: %w", n, purpose, available, device.ErrOutOfMemory)
 	}
+	d.used += n
 	raw := make([]byte, n+pageSize)
 	skip := (pageSize - int64(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))%pageSize)) % pageSize
 	mem := raw[skip : skip+n : skip+n]
@@ -63,5 +65,6 @@ func (b *hostBuffer) Close() error {
 	b.dev.mu.Lock()
 	defer b.dev.mu.Unlock()
 	delete(b.dev.pinned, b)
+	b.dev.used -= b.size
 	return nil
 }

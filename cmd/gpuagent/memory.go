@@ -1,0 +1,113 @@
+package main
+
+import (
+	"cmp"
+	"syscall"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/memory"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// budget divides the memory of the process, in bytes. Pages on the host device, pages in host memory and the rest are together less than the
+// heap may have.
+type budget struct {
+	total int64
+	heap  int64 // what the collector keeps to: the total without the program's pages and what it overshoots
+	rest  int64 // of the heap, for batches, messages, checkpoints and all else
+}
+
+// leastRest is what the rest needs: two batches of the largest message on their way through a shard, and the runtime.
+const leastRest = 192 << 20
+
+// divide divides total bytes.
+func divide(total int64) (budget, error) {
+	b := budget{total: total, heap: total - total/8}
+	if b.rest = max(b.heap/4, leastRest); b.rest >= b.heap-leastRest/3 {
+		return b, command.Usage("%s of memory are too few: use --memory 300MiB or more, or raise the container's limit", memory.Text(total))
+	}
+	return b, nil
+}
+
+// forPages is what all pages in the machine's memory may take.
+func (b budget) forPages() int64 { return b.heap - b.rest }
+
+// device is what the host device may allocate: pages, and half of the rest for batches.
+func (b budget) device() int64 { return b.heap - b.rest/2 }
+
+// isHost reports whether a device's memory is the machine's.
+func isHost(d device.Device) bool { return d.Properties().Name == "host" }
+
+// hostPages returns how many bytes of host memory pages may take that are on no device: asked, or where that is -1 the default.
+func (b budget) hostPages(all []device.Device, onDevice, asked int64) (int64, error) {
+	most := b.forPages()
+	for _, d := range all {
+		if isHost(d) {
+			most -= onDevice
+			if asked < 0 {
+				asked = 0
+			}
+		}
+	}
+	if asked < 0 {
+		asked = most / 2
+	}
+	if most < 0 || asked > most {
+		return 0, command.Usage("--page-memory %s and --host-page-memory %s: of the %s that this process may use, pages may take %s: lower them, or raise --memory",
+			memory.Text(onDevice), memory.Text(asked), memory.Text(b.total), memory.Text(b.forPages()))
+	}
+	return asked, nil
+}
+
+// batchShare is the part of device memory that is left to batches, weights and kernels where nobody says how much pages may take: a
+// 16th is 8.8 GB of an H200, and a batch of the largest message takes less than 100 MB of each shard.
+const batchShare = 16
+
+// pages returns how many bytes pages may take on a device: what was asked for; on the host device what the budget has for pages; else all that is free
+// now but what batches need.
+func (b budget) pages(d device.Device, asked, inHost, limit int64) (int64, error) {
+	if asked > 0 {
+		return asked, nil
+	}
+	free, _, err := d.Memory()
+	if err != nil {
+		return 0, err
+	}
+	if limit > 0 {
+		free = min(free, limit)
+	}
+	free -= free / batchShare
+	if isHost(d) {
+		free = min(free, b.forPages()-inHost)
+	}
+	return max(1, free), nil
+}
+
+// roomOf is what the agent announces: memory for pages, and what its disks have free.
+func roomOf(a *gpuagents.Agent, disks []*storeTier) *jobs.Room {
+	room := a.Room()
+	if room == nil {
+		return nil
+	}
+	seen := map[syscall.Fsid]bool{} // tiers of one file system share what it has
+	for _, t := range disks {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(t.dir, &s); err != nil {
+			continue
+		}
+		free := int64(s.Bavail) * s.Bsize //nolint:unconvert // of another type on other systems
+		switch {
+		case t.capacity > 0:
+			room.Disk += min(t.capacity, free)
+		case !seen[s.Fsid]:
+			seen[s.Fsid] = true
+			room.Disk += free
+		}
+	}
+	if len(disks) > 0 {
+		room.Disk = cmp.Or(room.Disk, 1) // full, but there
+	}
+	return room
+}
