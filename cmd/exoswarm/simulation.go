@@ -96,6 +96,9 @@ func (s *simulation) create(ctx context.Context) error {
 	if err := s.admitted(ctx); err != nil {
 		return err
 	}
+	if err := s.fits(ctx); err != nil {
+		return err
+	}
 	spec, err := json.Marshal(s.spec)
 	if err != nil {
 		return fmt.Errorf("encode the spec: %w", err)

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/memory"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// fits returns an error with the numbers where the swarm's pages are more than what the GPU agents say that they can hold. What other swarms have of
+// that is not counted: an agent that has too little left refuses the swarm itself. Nothing is refused while an agent does not say, or none is there.
+func (s *simulation) fits(ctx context.Context) error {
+	agents, err := s.conn.Agents(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // it is a hint: agents refuse what they cannot hold
+	}
+	var largest, together, most, all, disk int64
+	known := 0
+	for _, a := range agents {
+		switch {
+		case a.Pool != jobs.PoolGPU:
+			continue
+		case a.Room == nil:
+			return nil
+		}
+		known++
+		disk += a.Room.Disk
+		most, all = max(most, a.Room.Shard+a.Room.Disk), all+a.Room.All+a.Room.Disk
+	}
+	record := jobs.Swarm{Groups: s.spec.Groups(), Shards: s.spec.Shards}
+	for k := range record.ShardCount() {
+		first, end := record.ShardGroups(k)
+		n := gpuagents.PageBytes(s.spec, end-first)
+		largest, together = max(largest, n), together+n
+	}
+	if known == 0 || largest <= most && together <= all {
+		return nil
+	}
+	need, have, of := together, all, fmt.Sprintf("the %d GPU agents", known)
+	if largest > most {
+		need, have, of = largest, most, "the largest GPU agent"
+	}
+	cure := "raise their --memory, or give them a --data-dir for pages that do not fit into memory"
+	if disk > 0 {
+		cure = "raise their --memory, or free some of their disks"
+	}
+	what := "it"
+	if s.spec.Shards > 1 && largest > most {
+		what = "a shard of it"
+	}
+	return jobs.Errorf(jobs.CodeDevice, "swarm %s does not fit: %s needs %s for the state of its agents, and %s can hold %s: use fewer agents, %s",
+		s.name, what, memory.Text(need), of, memory.Text(have), cure)
+}
