@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/parquet/compress"
+	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/exoswarm/exoswarm/internal/memory"
@@ -182,5 +184,37 @@ func TestOpenQuote(t *testing.T) {
 	}
 	if err := r.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPageBomb unpacks Parquet pages that are larger than their header says: they end with an error and take no more than the page.
+func TestPageBomb(t *testing.T) {
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer enc.Close()
+	large := make([]byte, 64<<20)
+	for name, codec := range map[string]struct {
+		of     compress.Compression
+		packed []byte
+	}{"zstd": {compress.Codecs.Zstd, enc.EncodeAll(large, nil)}, "snappy": {compress.Codecs.Snappy, snappy.Encode(nil, large)}} {
+		c, err := compress.GetCodec(codec.of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := compress.Decode(c, make([]byte, 1<<20), codec.packed); err == nil {
+			t.Errorf("%s: 64 MiB fit into 1", name)
+		}
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > 16<<20 {
+			t.Errorf("%s: %d MB were allocated", name, n>>20)
+		}
+		got, err := compress.Decode(c, make([]byte, len(large)), codec.packed)
+		if err != nil || !bytes.Equal(got, large) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
 	}
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host"
+)
+
+// TestDivide checks that what a process hands out stays below its memory, whatever it is.
+func TestDivide(t *testing.T) {
+	if _, err := divide(100 << 20); err == nil {
+		t.Error("100 MiB are enough")
+	}
+	for _, total := range []int64{300 << 20, 1 << 30, 24 << 30, 2 << 40} {
+		b, err := divide(total)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := host.Open(host.Options{MemoryLimit: b.device()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			device, host int64
+			fits         bool
+		}{{0, -1, true}, {0, b.forPages(), true}, {b.forPages(), -1, true}, {b.forPages() / 2, b.forPages() / 2, true}, {b.forPages(), 1 << 20, false}, {0, b.forPages() + 1, false}} {
+			inHost, err := b.hostPages([]device.Device{d}, c.device, c.host)
+			if (err == nil) != c.fits {
+				t.Errorf("%d: %d on the device, %d in host memory: %v", total, c.device, c.host, err)
+			}
+			if err != nil {
+				continue
+			}
+			onDevice, err := b.pages(d, c.device, inHost, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sum := onDevice + inHost + b.rest; sum > b.heap+1 || b.heap >= total {
+				t.Errorf("%d: %d for pages on the device, %d in host memory, %d for the rest, of a heap of %d", total, onDevice, inHost, b.rest, b.heap)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
