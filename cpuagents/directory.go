@@ -161,7 +161,7 @@ func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
 		}
 	}
 	if n, err := doc.Seek(0, io.SeekCurrent); err != nil {
-		return ioError("read back", "a temporary file", err)
+		return scratchError("read back", "a temporary file", err)
 	} else if n != l.size {
 		return errChanged
 	}

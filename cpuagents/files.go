@@ -36,6 +36,7 @@ type Files struct {
 	scratch  string
 	unpacked int64
 	memory   *Memory
+	state    scratchState
 }
 
 // FilesOptions configure NewFiles.
@@ -162,14 +163,13 @@ func (f *Files) fetch(ctx context.Context, uri, object string) (_ *os.File, err 
 		}
 	}()
 	if _, err = io.Copy(writeOnly{tmp, f.scratch}, r); err != nil {
-		var typed *jobs.Error
-		if errors.As(err, &typed) {
+		if classified(err) {
 			return nil, err
 		}
 		return nil, jobs.Retry(fmt.Errorf("fetch %s: %w", uri, err))
 	}
 	if _, err = tmp.Seek(0, io.SeekStart); err != nil {
-		return nil, ioError("read back a temporary file in", f.scratch, err)
+		return nil, scratchError("read back a temporary file in", f.scratch, err)
 	}
 	return tmp, nil
 }
@@ -183,7 +183,7 @@ type writeOnly struct {
 func (w writeOnly) Write(p []byte) (int, error) {
 	n, err := w.w.Write(p)
 	if err != nil {
-		err = ioError("write a temporary file in", w.dir, err)
+		err = scratchError("write a temporary file in", w.dir, err)
 	}
 	return n, err
 }
@@ -232,10 +232,10 @@ func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 	if root == nil {
 		tmp, err := os.CreateTemp(f.scratch, "exoswarm-*")
 		if err != nil {
-			return nil, ioError("create a temporary file in", f.scratch, err)
+			return nil, scratchError("create a temporary file in", f.scratch, err)
 		}
 		done := func() { _ = tmp.Close(); _ = os.Remove(tmp.Name()) }
-		return &output{Writer: tmp, abort: done, commit: func() error {
+		return &output{Writer: writeOnly{tmp, f.scratch}, abort: done, commit: func() error {
 			defer done()
 			if _, err := tmp.Seek(0, io.SeekStart); err != nil {
 				return ioError("read back", tmp.Name(), err)
@@ -290,11 +290,11 @@ func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 func (f *Files) spool() (*os.File, error) {
 	tmp, err := os.CreateTemp(f.scratch, "exoswarm-spool-*")
 	if err != nil {
-		return nil, ioError("create a temporary file in", f.scratch, err)
+		return nil, scratchError("create a temporary file in", f.scratch, err)
 	}
 	if err := os.Remove(tmp.Name()); err != nil { // unlinked now, so that not even a kill -9 leaves it behind
 		_ = tmp.Close()
-		return nil, ioError("create a temporary file in", f.scratch, err)
+		return nil, scratchError("create a temporary file in", f.scratch, err)
 	}
 	return tmp, nil
 }

@@ -88,7 +88,7 @@ func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool,
 			err = rewind(doc)
 		case entryPiece:
 			if _, werr := doc.Write(e.Data); werr != nil {
-				err = ioError("write", "a temporary file", werr)
+				err = scratchError("write", "a temporary file", werr)
 			}
 		case entryDocument:
 			j.number = e.Ref
@@ -110,7 +110,7 @@ func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool,
 // add stores a document and the position behind it. It is there when add returns, whole or not at all.
 func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 	if _, err := doc.Seek(0, io.SeekStart); err != nil {
-		return ioError("read back", "a temporary file", err)
+		return scratchError("read back", "a temporary file", err)
 	}
 	j.number++
 	put := func(kind string, data []byte) error {
@@ -134,7 +134,7 @@ func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 			break
 		}
 		if err != nil {
-			return ioError("read back", "a temporary file", err)
+			return scratchError("read back", "a temporary file", err)
 		}
 	}
 	data, err := json.Marshal(at)
@@ -147,10 +147,10 @@ func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 // rewind empties a temporary file.
 func rewind(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
-		return ioError("empty", "a temporary file", err)
+		return scratchError("empty", "a temporary file", err)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return ioError("empty", "a temporary file", err)
+		return scratchError("empty", "a temporary file", err)
 	}
 	return nil
 }

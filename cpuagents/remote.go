@@ -151,12 +151,12 @@ func (r *remoteReader) open() (err error) {
 	}
 	r.at, r.skipped = at, at.Skipped
 	if size, err := doc.Seek(0, io.SeekEnd); err != nil {
-		return ioError("read back", "a temporary file", err)
+		return scratchError("read back", "a temporary file", err)
 	} else if size == 0 || at.Format == "" { // nothing new
 		return doc.Close()
 	}
 	if _, err = doc.Seek(0, io.SeekStart); err != nil {
-		return ioError("read back", "a temporary file", err)
+		return scratchError("read back", "a temporary file", err)
 	}
 	name := r.name
 	if at.Name != "" {

@@ -90,7 +90,7 @@ func (k *sink) keep(d *batch.Decisions, i int) error {
 	k.line = k.enc.spool(k.line[:0], d, i)
 	n := int64(len(k.line))
 	if _, err := k.w.Write(k.line); err != nil {
-		return ioError("write", "the spool of decisions", err)
+		return scratchError("write", "the spool of decisions", err)
 	}
 	if p := k.pieces[g]; len(p) > 0 && p[len(p)-1].off+p[len(p)-1].n == k.at {
 		p[len(p)-1].n += n
@@ -107,7 +107,7 @@ func (k *sink) finish() error {
 		return nil
 	}
 	if err := k.w.Flush(); err != nil {
-		return ioError("write", "the spool of decisions", err)
+		return scratchError("write", "the spool of decisions", err)
 	}
 	w := bufio.NewWriterSize(k.out, 1<<20)
 	p, err := newPacker(w, k.pack)

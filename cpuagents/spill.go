@@ -124,7 +124,7 @@ func (s *spill) fill(first *entry) error {
 		return err
 	}
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-		return ioError("read back a temporary file in", s.files.scratch, err)
+		return scratchError("read back a temporary file in", s.files.scratch, err)
 	}
 	s.from = bufio.NewReaderSize(s.file, 32<<10)
 	return nil
@@ -169,7 +169,7 @@ func (s *spill) get() (row, *reject, error) {
 		_, err = io.ReadFull(s.from, b)
 	}
 	if err != nil {
-		return row{}, nil, ioError("read back a temporary file in", s.files.scratch, err)
+		return row{}, nil, scratchError("read back a temporary file in", s.files.scratch, err)
 	}
 	if head[4] == 1 {
 		var r reject

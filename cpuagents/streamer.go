@@ -51,8 +51,12 @@ const (
 
 // Handle is the jobs.Handler for KindStream.
 func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
+	if err := s.Files.Ready(); err != nil {
+		return nil, err
+	}
 	st := &stream{Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1)}
 	result, err := st.attempt(ctx, job)
+	s.Files.noteScratch(err)
 	gone := (errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrFenced)) && st.gone(ctx)
 	if gone && !errors.Is(err, jobs.ErrFenced) {
 		err = fmt.Errorf("%w: %w", jobs.ErrFenced, err)
@@ -60,7 +64,7 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	// A job that goes on elsewhere keeps its swarm; one that is over leaves nothing behind. A server that was killed hands a job out again that
 	// somebody has, so two attempts may run at a time: one of them loses the log, and must leave the other everything. What it has made
 	// of a swarm that the other has removed is nobody's.
-	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || errors.Is(err, jobs.ErrFenced) || jobs.Retryable(err) && !job.LastAttempt
+	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || errors.Is(err, jobs.ErrFenced) || errors.Is(err, jobs.ErrUnfit) || jobs.Retryable(err) && !job.LastAttempt
 	if err == nil || !goesOn || gone {
 		st.clean(ctx, gone)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
@@ -145,6 +146,22 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, files.Close()) }()
+	watching, unwatch := context.WithCancel(context.WithoutCancel(cmd.Context()))
+	var watch sync.WaitGroup
+	watch.Go(func() { files.WatchScratch(watching, log) })
+	defer watch.Wait()
+	defer unwatch()
+	metrics.Require("scratch", func(context.Context) error { return files.Ready() })
+	if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "exoswarm", Subsystem: "cpuagent", Name: "scratch_usable", Help: "1 while the scratch folder can be used, 0 while it cannot and no job is taken.",
+	}, func() float64 {
+		if files.Ready() != nil {
+			return 0
+		}
+		return 1
+	})); err != nil {
+		return err
+	}
 	push, err := listenPush(cmd, conn, inputs, secrets, metrics, log)
 	if err != nil {
 		return err
@@ -152,7 +169,7 @@ func serve(cmd *cobra.Command) (err error) {
 	defer closePush(push)
 	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log, Egress: guard, Secrets: secrets}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
-		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Metrics: counts, Logger: log,
+		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts, Logger: log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
 	})
 	if err != nil {
@@ -163,6 +180,9 @@ func serve(cmd *cobra.Command) (err error) {
 	started := time.Now().UTC()
 	describe := func() jobs.Agent {
 		a := jobs.Agent{Name: name, Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency, Running: worker.Running(), State: "serving", Started: started}
+		if state := files.DescribeScratch(); state != "" {
+			a.State = state
+		}
 		if ctx.Err() != nil {
 			a.State = "draining"
 		}

@@ -195,6 +195,11 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 		t.log.Warn("job abandoned", "error", err)
 		outcome(t.span, "abandoned", err)
 		return
+	case errors.Is(err, jobs.ErrUnfit):
+		t.log.Warn("job given back: this agent cannot do jobs for now", "error", err)
+		outcome(t.span, "given_back", err)
+		w.giveBack(t, firstPause)
+		return
 	case errors.Is(err, jobs.ErrFenced):
 		// Another attempt of the job holds what it writes: its outcome counts. If that one has ended too the job comes again when the lease runs out.
 		t.log.Warn("job left to another attempt of it", "error", err)

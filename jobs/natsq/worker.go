@@ -30,6 +30,8 @@ type WorkerOptions struct {
 	// its jobs are cancelled with that error: they go to other workers. It is for a watchdog of the device, without which a
 	// kernel that hangs would keep its jobs for ever. Nil means always healthy.
 	Healthy func() error
+	// Ready is asked before jobs are taken. While it returns an error the worker takes nothing; the jobs that it has go on. Nil means always ready.
+	Ready func() error
 	// Metrics counts what the worker does; nil for none.
 	Metrics *Metrics
 	Logger  *slog.Logger
@@ -288,9 +290,9 @@ func (w *Worker) note(s source, known bool) {
 	st.known = st.known || known
 }
 
-// ready lists the sources that may have jobs and are not paused; none while the worker is not healthy.
+// ready lists the sources that may have jobs and are not paused; none while the worker is not healthy or not ready.
 func (w *Worker) ready() (all []source) {
-	if w.held.ill() {
+	if w.held.ill() || w.Ready != nil && w.Ready() != nil {
 		return nil // the lookout asks again
 	}
 	w.mu.Lock()
