@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -84,14 +85,18 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	if e.conn, err = connect("exoswarm"); err != nil {
 		return e, err
 	}
-	dev, err := host.Open(host.Options{Logger: o.log, Requested: "host", Reason: "a run in one process"})
+	total, inputs, err := embeddedMemory(o.log)
+	if err != nil {
+		return e, err
+	}
+	dev, err := host.Open(host.Options{MemoryLimit: total / 2, Logger: o.log, Requested: "host", Reason: "a run in one process"})
 	if err != nil {
 		return e, err
 	}
 	e.onClose(dev.Close)
-	agent := gpuagents.Start(gpuagents.Options{Name: "gpuagent", Device: dev, Queue: gpuConn, Logger: o.log, Tracing: o.tracing, CustomCells: true}) // whoever runs it is its operator; the device says why it cannot
+	agent := gpuagents.Start(gpuagents.Options{Name: "gpuagent", Device: dev, PageMemory: total / 8 * 3, Shared: true, Queue: gpuConn, Logger: o.log, Tracing: o.tracing, CustomCells: true}) // whoever runs it is its operator; the device says why it cannot
 	e.onClose(func() error { return drain(agent.Drain) })
-	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: o.roots, Objects: cpuConn, Scratch: dir})
+	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: o.roots, Objects: cpuConn, Scratch: dir, Memory: inputs})
 	if err != nil {
 		return e, err
 	}
@@ -107,7 +112,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	e.onClose(secrets.Close)
 	streamer := &cpuagents.Streamer{Queue: cpuConn, Files: files, Logger: o.log, Egress: guard, Secrets: secrets}
 	worker, err := cpuConn.Work(ctx, natsq.WorkerOptions{
-		Name: "cpuagent", Pool: jobs.PoolCPU, Logger: o.log,
+		Name: "cpuagent", Pool: jobs.PoolCPU, Concurrency: 1, Logger: o.log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
 	})
 	if err != nil {
@@ -115,6 +120,24 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	}
 	e.onClose(func() error { return drain(worker.Drain) })
 	return e, nil
+}
+
+// leastEmbedded is the least memory of a process with all agents in it, in bytes.
+const leastEmbedded = 512 << 20
+
+// embeddedMemory limits the heap, and returns the bytes that the process may use and the part of its sources. Half of the bytes are the device's.
+func embeddedMemory(log *slog.Logger) (int64, *cpuagents.Memory, error) {
+	l, err := memory.Detect(os.DirFS("/"))
+	if err != nil { // of another system
+		l.Bytes = 4 << 30
+	}
+	total := max(l.Bytes, leastEmbedded)
+	if !l.Container {
+		total = max(total/4*3, leastEmbedded)
+	}
+	command.LimitHeap(cpuagents.HeapLimit(total), log)
+	inputs, err := cpuagents.NewMemory(max(total/2, leastEmbedded), 1)
+	return total, inputs, err
 }
 
 func drain(fn func(context.Context) error) error {
