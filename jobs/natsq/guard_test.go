@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestGuard(t *testing.T) {
 		"the same, then no more": {refused: []string{"a", "", "a"}, tries: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, tries := newRefusals(), 0
+			r, tries := newRefusals(slog.New(slog.DiscardHandler)), 0
 			say := func(what string) {
 				r.heard(nil, nil, fmt.Errorf("%w: Permissions Violation for Publish to %q", nats.ErrPermissionViolation, what))
 			}
@@ -63,7 +64,7 @@ func TestGuard(t *testing.T) {
 		})
 	}
 	// The end of the caller's own context is no refusal.
-	r := newRefusals()
+	r := newRefusals(slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := r.guard(ctx, func(ctx context.Context) error { cancel(); <-ctx.Done(); return ctx.Err() }); !errors.Is(err, context.Canceled) || errors.Is(err, jobs.ErrDenied) {
 		t.Error(err)
@@ -195,11 +196,11 @@ func TestSwarmsAreListed(t *testing.T) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	for _, id := range []string{"a", "b"} {
-		if err := c.PutSwarm(t.Context(), jobs.Swarm{Version: jobs.Version, ID: id, Name: "n", Groups: 3}); err != nil {
+		if err := c.CreateSwarm(t.Context(), jobs.Swarm{Version: jobs.Version, ID: id, Name: "n", Groups: 3}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.DeleteSwarm(t.Context(), "a"); err != nil {
+	if err := c.RemoveSwarm(t.Context(), jobs.Swarm{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	all, err := c.Swarms(t.Context())
