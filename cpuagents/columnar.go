@@ -3,6 +3,7 @@ package cpuagents
 import (
 	"fmt"
 	"io"
+	"strings"
 )
 
 // block is a piece of a columnar source: its rows, column by column.
@@ -139,6 +140,9 @@ func (s ColumnSpec) find(file string, names []string) (at []int, err error) {
 				return nil, inputError("%s: column %q appears twice: rename one of them", file, want)
 			}
 			found = i
+		}
+		if found < 0 && len(names) == 1 && strings.ContainsAny(names[0], ";\t|") {
+			return nil, inputError("%s: the whole first line is one column, %q: fields must be separated by commas, and numbers have a point: convert the file", file, names[0])
 		}
 		if found < 0 {
 			return nil, inputError("%s: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", file, want, quoteAll(names))

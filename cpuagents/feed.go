@@ -28,6 +28,8 @@ type feeder struct {
 	work    context.Context // ends everything
 	waiting context.Context // ends with either
 	rejects *json.Encoder
+	first   *reject // the first of them
+	bad     uint64  // how many there are
 
 	obs    batch.Observations
 	bytes  int
@@ -57,7 +59,11 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		return nil // an earlier attempt got as far
 	}
 	if !interrupted && f.rows == 0 {
-		return inputError("there is no valid row in any input: the reasons are in the rejects file")
+		s.noRows = true
+		if f.first == nil {
+			return inputError("there is no valid row in any input, and none that is not: all of them are empty")
+		}
+		return inputError("there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series, f.first.place(), f.first.Reason)
 	}
 	data, err := json.Marshal(jobs.EndOfInput{Rows: f.rows, Interrupted: interrupted})
 	if err != nil {
@@ -154,6 +160,9 @@ func (f *feeder) take(group int, r rowReader, n int) (ended bool, err error) {
 		}
 		if rejected != nil {
 			bad++
+			if f.bad++; f.first == nil {
+				f.first = rejected
+			}
 			if f.s.spec.Strict {
 				return false, inputError("%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.place(), rejected.Reason)
 			}

@@ -222,7 +222,39 @@ func partOf(root *os.Root, name string) (string, error) {
 	return path.Join(dir, prefix+strconv.FormatInt(time.Now().UnixNano(), 10)+".part"), nil
 }
 
-// create opens a sink for writing. A file is written beside its place and renamed; an object is collected in a temporary
+// target returns the file that is to be written where a name may be a link: what is behind it, below the root. What is neither a
+// regular file nor missing is refused, since it would be replaced.
+func target(root *os.Root, name string) (string, error) {
+	for range maxLinks {
+		info, err := root.Lstat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return name, nil
+		case err != nil:
+			return "", ioError("write", name, err)
+		case info.Mode().IsRegular():
+			return name, nil
+		case info.IsDir():
+			return "", inputError("write %s: it is a folder: name a file", name)
+		case info.Mode()&fs.ModeSymlink == 0:
+			return "", inputError("write %s: it is not a regular file, and is not replaced: name another", name)
+		}
+		to, err := root.Readlink(name)
+		if err != nil {
+			return "", ioError("write", name, err)
+		}
+		if path.IsAbs(to) {
+			return "", inputError("write %s: it is a link to %s, out of the agent's folder: name another", name, to)
+		}
+		name = path.Join(path.Dir(name), to)
+	}
+	return "", inputError("write %s: too many symbolic links: name another file", name)
+}
+
+// maxLinks is how many symbolic links are followed, as by Linux.
+const maxLinks = 40
+
+// create opens a sink for writing. A file is written beside its place and renamed, also where a link leads to it; an object is collected in a temporary
 // file first, because the store takes it in one go.
 func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 	root, name, object, err := f.resolve(uri)
@@ -244,12 +276,12 @@ func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 			return err
 		}}, nil
 	}
+	if name, err = target(root, name); err != nil {
+		return nil, err
+	}
 	part, err := partOf(root, name)
 	if err != nil {
 		return nil, err
-	}
-	if info, err := root.Stat(name); err == nil && info.IsDir() {
-		return nil, inputError("write %s: it is a folder: name a file", name)
 	}
 	file, err := root.Create(part)
 	if err != nil {
@@ -299,9 +331,12 @@ func (f *Files) spool() (*os.File, error) {
 	return tmp, nil
 }
 
+// RejectsSuffix ends the name of a list of rejects that a run has left beside its output.
+const RejectsSuffix = ".rejects.ndjson"
+
 // Walk finds the files that a user's path means: the file itself under its own name, or every file below a folder whose
 // extension stands for a format, under its path from there, in order. The names use slashes. A file whose name begins with a
-// dot is not one of them: so are called those that are being written.
+// dot is not one of them: so are called those that are being written. Nor is one that ends with RejectsSuffix.
 func Walk(p string) (files []Found, err error) {
 	info, err := os.Stat(p)
 	if err != nil {
@@ -322,7 +357,7 @@ func Walk(p string) (files []Found, err error) {
 			return ioError("input", file, err)
 		}
 		format, known := FormatOf(file, "")
-		if !d.Type().IsRegular() || !known || strings.HasPrefix(d.Name(), ".") {
+		if !d.Type().IsRegular() || !known || strings.HasPrefix(d.Name(), ".") || strings.HasSuffix(d.Name(), RejectsSuffix) {
 			return nil
 		}
 		if err := format.Check(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/jobs"
@@ -157,5 +158,48 @@ func TestWalk(t *testing.T) {
 	var e *jobs.Error
 	if _, err := Walk(filepath.Join(dir, "nothing")); !errors.As(err, &e) || e.Code != jobs.CodeInput {
 		t.Error(err)
+	}
+}
+
+// TestOutputIsRegular: a job writes through a link that stays in the agent's folder, and replaces nothing that is no file.
+func TestOutputIsRegular(t *testing.T) {
+	dir := t.TempDir()
+	files, err := NewFiles(FilesOptions{Roots: map[string]string{"r": dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = files.Close() })
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"link": "sub/file", "out": "/dev/null", "up": "../file", "round": "round"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"fifo", "out", "up", "round", "sub"} {
+		if out, err := files.create(t.Context(), "file:r/"+name); err == nil {
+			out.abort()
+			t.Errorf("%s: it is written", name)
+		}
+	}
+	out, err := files.create(t.Context(), "file:r/link")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Write([]byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := out.commit(); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "sub", "file")); err != nil || string(data) != "new" {
+		t.Errorf("behind the link: %q, %v", data, err)
+	}
+	if info, err := os.Lstat(filepath.Join(dir, "link")); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v", info.Mode(), err)
 	}
 }

@@ -38,6 +38,29 @@ func FormatOf(name string, other Format) (f Format, known bool) {
 	return f, known
 }
 
+// CutFormat returns a file's name without the extensions that say a format and its packing. It reports whether it had one.
+func CutFormat(name string) (stem string, ok bool) {
+	stem = name
+	if ext := path.Ext(stem); packings[strings.ToLower(ext)] != "" {
+		stem, ok = strings.TrimSuffix(stem, ext), true
+	}
+	if ext := path.Ext(stem); extensions[strings.ToLower(ext)] != "" {
+		stem, ok = strings.TrimSuffix(stem, ext), true
+	}
+	return stem, ok && stem != ""
+}
+
+// OutputFormat returns the format that decisions are written in to a file of this name: NDJSON where it has no extension. An
+// extension that stands for no format is an error.
+func OutputFormat(name string) (Format, error) {
+	f, known := FormatOf(name, "ndjson")
+	stem, _ := CutFormat(path.Base(name))
+	if ext := path.Ext(stem); !known && ext != "" && ext != stem {
+		return "", jobs.Errorf(jobs.CodeInput, "extension %s stands for no format: use .ndjson, .jsonl, .csv, .parquet, .pq, .arrow, .arrows or .feather, with .gz or .zst behind all but Parquet", ext)
+	}
+	return f, f.Check()
+}
+
 // Check says whether the format is one.
 func (f Format) Check() error {
 	_, _, err := f.cut()

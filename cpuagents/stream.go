@@ -34,6 +34,7 @@ type stream struct {
 
 	answered chan struct{} // drain has moved decided on
 	refused  *jobs.Error   // why the last question of others was; for drain
+	noRows   bool          // no input has a valid row; set before the reading fails
 	taps     []tap
 }
 
@@ -104,6 +105,9 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	}
 	fed.Wait()
 	if cause := context.Cause(work); cause != nil {
+		if s.noRows { // the rejects are all that there is to see
+			cause = errors.Join(cause, rejects.commit())
+		}
 		return nil, cause
 	}
 	result := &StreamResult{Seconds: time.Since(started).Seconds(), Interrupted: end.Interrupted}
