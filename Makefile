@@ -1,5 +1,6 @@
 # What a developer runs. Everything CI runs is in .ci/run, which calls these.
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
 .PHONY: all build test lint cuda bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak clean
@@ -7,7 +8,7 @@ CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 all: lint build test
 
 build: ## the three commands, static, into bin/
-	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/exoswarm ./cmd/cpuagent ./cmd/gpuagent
+	CGO_ENABLED=0 go build -trimpath -ldflags "-X github.com/exoswarm/exoswarm/internal/command.version=$(VERSION)" -o bin/ ./cmd/exoswarm ./cmd/cpuagent ./cmd/gpuagent
 
 test:
 	go test ./...

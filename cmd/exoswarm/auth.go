@@ -55,7 +55,7 @@ pushed (exoswarm auth push).`,
 	for _, c := range append(all, add) {
 		c.Flags().String("dir", "", "the folder with keys and accounts (required)")
 	}
-	return group("auth", "Make accounts, roles and users for a cluster, and end them", append(all, group("user", "Make users", add))...)
+	return command.Group("auth", "Make accounts, roles and users for a cluster, and end them", append(all, command.Group("user", "Make users", add))...)
 }
 
 // authNATSFlags adds the flags of a connection that logs in by the folder.

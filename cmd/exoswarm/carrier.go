@@ -30,18 +30,18 @@ type carrier interface {
 
 // localCarrier lets an agent in this process read and write the user's files in place.
 type localCarrier struct {
-	outName string
+	output, rejects string // names of files
 }
 
 // localRoots makes the folders that the agent may see: one for each input and one for the output.
 func localRoots(inputs []input, d *destination) (map[string]string, *localCarrier) {
-	roots := map[string]string{"out": d.dir}
+	roots := map[string]string{"out": filepath.Dir(d.decisions), "out-rejects": filepath.Dir(d.rejected)}
 	for _, in := range inputs {
 		// The series' name is its path below the root.
 		suffix := filepath.FromSlash(in.Name)
 		roots["in"+strconv.Itoa(in.from)] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) + ".")
 	}
-	return roots, &localCarrier{outName: d.name}
+	return roots, &localCarrier{output: filepath.Base(d.decisions), rejects: filepath.Base(d.rejected)}
 }
 
 func (c *localCarrier) source(_ context.Context, _ int, in input) (string, error) {
@@ -49,7 +49,7 @@ func (c *localCarrier) source(_ context.Context, _ int, in input) (string, error
 }
 
 func (c *localCarrier) sinks() (output, rejects string) {
-	return "file:out/" + c.outName, "file:out/" + rejectsName
+	return "file:out/" + c.output, "file:out-rejects/" + c.rejects
 }
 
 func (c *localCarrier) collect(context.Context, *destination) error { return nil }
@@ -82,7 +82,7 @@ func (c *objectCarrier) sinks() (output, rejects string) {
 }
 
 func (c *objectCarrier) collect(ctx context.Context, d *destination) error {
-	for name, path := range map[string]string{"output-": filepath.Join(d.dir, d.name), "rejects-": d.rejects} {
+	for name, path := range map[string]string{"output-": d.decisions, "rejects-": d.rejected} {
 		r, err := c.conn.Object(ctx, name+c.id)
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func (c *objectCarrier) collect(ctx context.Context, d *destination) error {
 
 func (c *objectCarrier) cleanup(ctx context.Context) error {
 	var errs []error
-	for _, name := range append(c.sent, "output-"+c.id, "rejects-"+c.id, "manifest-"+c.id, "summary-"+c.id) {
+	for _, name := range append(c.sent, "output-"+c.id, "rejects-"+c.id, "manifest-"+c.id, "summary-"+c.id, "run-"+c.id) {
 		errs = append(errs, c.conn.DeleteObject(ctx, name))
 	}
 	return errors.Join(errs...)

@@ -151,13 +151,6 @@ func newTracing(cmd *cobra.Command) (*command.Tracing, error) {
 	return command.NewTracing(cmd.Context(), "exoswarm", command.AgentName(cmd.Name()), log)
 }
 
-// group makes a command that only has commands below it.
-func group(use, short string, below ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(below...)
-	return cmd
-}
-
 // poolOf reads a pool from the command line.
 func poolOf(text string) (jobs.Pool, error) {
 	if p := jobs.Pool(text); p == jobs.PoolCPU || p == jobs.PoolGPU {

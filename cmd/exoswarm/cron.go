@@ -53,7 +53,7 @@ nightly-20260131T0200Z. A time that no agent has seen within 30 seconds is misse
 		natsFlag(c.Flags())
 	}
 	outputFlag(list.Flags())
-	return group("cron", "Submit jobs at set times", all...)
+	return command.Group("cron", "Submit jobs at set times", all...)
 }
 
 func cronAdd(cmd *cobra.Command, args []string, c submitter) error {

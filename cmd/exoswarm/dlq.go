@@ -33,7 +33,7 @@ func dlqCommand() *cobra.Command {
 	for _, c := range []*cobra.Command{again, purge} {
 		c.Flags().Bool("all", false, "all of them")
 	}
-	return group("dlq", "Look at jobs that failed for good, try them again, or remove them", all...)
+	return command.Group("dlq", "Look at jobs that failed for good, try them again, or remove them", all...)
 }
 
 func deadFilter(f *pflag.FlagSet, args []string) (d jobs.DeadFilter) {

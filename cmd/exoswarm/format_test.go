@@ -43,10 +43,7 @@ func TestFormats(t *testing.T) {
 		if again := run(first, name(format)); !bytes.Equal(data, again) {
 			t.Errorf("%s: a second run writes other bytes", format)
 		}
-		// The folder as input: the list of rejects beside the series is the output's only in the run that wrote it.
-		if err := os.Remove(filepath.Join(dir, format, rejectsName)); err != nil {
-			t.Fatal(err)
-		}
+		// The folder as input: the list of rejects beside the series is not one.
 		got := strip(run(filepath.Join(dir, format), filepath.Join(dir, "d.ndjson")), format)
 		if want == "" {
 			want = got

@@ -37,7 +37,9 @@ func jobCommand() *cobra.Command {
 		natsFlag(c.Flags())
 		outputFlag(c.Flags())
 	}
-	return group("job", "Look at jobs and end or repeat them", all...)
+	output := jobOutputCommand()
+	natsFlag(output.Flags())
+	return command.Group("job", "Look at jobs and end or repeat them", append(all, output)...)
 }
 
 // jobView is a job as it is shown: not over, or its result.

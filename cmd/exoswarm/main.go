@@ -3,7 +3,7 @@
 package main
 
 import (
-	"runtime/debug"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -13,31 +13,27 @@ import (
 func main() { command.Main(root()) }
 
 func root() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "exoswarm",
-		Short: "Stateful neural agents for very many entities",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.CompletionOptions.HiddenDefaultCmd = true
-	cmd.AddCommand(
-		quickstartCommand(), runCommand(), swarmCommand(), snapshotCommand(), natsCommand(), versionCommand(),
+	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
+		quickstartCommand(), runCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), agentCommand(), initCommand(), authCommand(), tierCommand(),
 	)
+	checkFirst(cmd)
+	completeNames(cmd)
 	return cmd
 }
 
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			version := "unknown"
-			if info, ok := debug.ReadBuildInfo(); ok {
-				version = info.Main.Version + " " + info.GoVersion
+// checkFirst has every command with a choice of formats look at it before it connects to anything.
+func checkFirst(cmd *cobra.Command) {
+	if f := cmd.Flags().Lookup("output"); f != nil && f.DefValue == "table" {
+		before := cmd.PreRunE
+		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+			if _, err := newPrinter(io.Discard, cmd.Flags()); err != nil || before == nil {
+				return err
 			}
-			cmd.Println("exoswarm", version)
-		},
+			return before(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		checkFirst(c)
 	}
 }

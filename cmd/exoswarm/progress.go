@@ -1,11 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -72,6 +73,20 @@ func (p *progress) note(text string) {
 	fmt.Fprintln(p.w, text)
 }
 
+// job says under which id a run goes, so that its output can be fetched whatever becomes of this process. With printed the id
+// stands on standard output besides.
+func (p *progress) job(id string, printed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mode == "json" {
+		_ = json.NewEncoder(p.w).Encode(map[string]string{"job": id})
+		return
+	}
+	if !printed {
+		fmt.Fprintf(p.w, "job %s (exoswarm run --attach %s --output FILE takes it up again)\n", id, id)
+	}
+}
+
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,8 +103,10 @@ func (p *progress) endLine() {
 // mostRows is how many series the table lists.
 const mostRows = 60
 
-// printTable ends a run: what became of each series, and of all.
+// printTable ends a run: what became of each series, those with the most anomalies first, and of all.
 func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *destination) {
+	series = slices.Clone(series)
+	slices.SortStableFunc(series, func(a, b cpuagents.SeriesSummary) int { return cmp.Compare(b.Anomalies, a.Anomalies) })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "observations\tdecisions\tanomalies\trejected\t  series")
 	for i, s := range series {
@@ -109,11 +126,14 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s\n", len(series), r.Observations, what, r.Decisions, r.Anomalies, r.Rejected, r.Note())
 	fmt.Fprintf(w, "%.2f s, %.0f observations/s, from reading a row to its decision p50 %.1f ms, p99 %.1f ms\n\n",
 		r.Seconds, float64(r.Observations)/max(r.Seconds, 1e-9), r.LatencyP50, r.LatencyP99)
-	fmt.Fprintf(w, "decisions  %s\n", filepath.Join(d.dir, d.name))
-	if r.Rejected > 0 {
-		fmt.Fprintf(w, "rejects    %s\n", d.rejects)
+	fmt.Fprintf(w, "decisions  %s\n", d.output.name)
+	switch {
+	case r.Rejected > 0 && d.hasRejects:
+		fmt.Fprintf(w, "rejects    %s\n", d.rejects.name)
+	case r.Rejected > 0:
+		fmt.Fprintln(w, "rejects    (name a file with --rejects to see them)")
 	}
-	if d.report != "" {
-		fmt.Fprintf(w, "report     %s\n", d.report)
+	if d.hasReport {
+		fmt.Fprintf(w, "report     %s\n", d.report.name)
 	}
 }

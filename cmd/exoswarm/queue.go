@@ -33,7 +33,7 @@ func queueCommand() *cobra.Command {
 		cmd.Flags().String("kind", "", "this kind only")
 		return cmd
 	}
-	return group("queue", "Look at the queues, pause and resume them", stats,
+	return command.Group("queue", "Look at the queues, pause and resume them", stats,
 		change("pause POOL", "Have workers take no new jobs; what runs goes on", true),
 		change("resume POOL", "End a pause", false))
 }
@@ -102,7 +102,7 @@ func agentCommand() *cobra.Command {
 		}),
 	}
 	natsFlag(drain.Flags())
-	return group("agent", "Look at the agents of the cluster", list, drain)
+	return command.Group("agent", "Look at the agents of the cluster", list, drain)
 }
 
 // agentState is the state of an agent for people: one whose --device auto found no GPU says so beside it.

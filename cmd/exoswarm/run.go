@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sort"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,21 +27,29 @@ import (
 
 func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "run -f swarm.yaml --input PATH [--input PATH ...] --output FILE",
+		Use:   "run -f swarm.yaml --input PATH [PATH ...] --output FILE",
 		Short: "Run a swarm over files: one series a file, one decision a row",
 		Long: `Run a swarm over files. PATH is a file, or a folder that is read in depth; each file is a series, named by its path
 below PATH. The extension says the format: .csv, .ndjson or .jsonl, .parquet or .pq, .arrow, .arrows or .feather, and all but
 Parquet may be packed (.csv.gz, .ndjson.zst). A file named by --input whose extension says nothing is read as CSV.
+PATH may also be a FIFO, or - for standard input: it is read to its end first, and its first bytes say the format.
 Without --nats everything runs in this process; with it, the job goes to a cluster.
 
-Rows that are not valid are skipped and listed with reasons in rejects.ndjson beside the output.
+FILE appears complete or not at all. It may be - or /dev/stdout, a FIFO or a device: the decisions are written to it when the run
+ends. A symbolic link is followed. Nothing that is not a regular file is ever replaced.
+
+Rows that are not valid are skipped and listed with reasons in NAME.rejects.ndjson beside the output NAME.ndjson, or where
+--rejects says.
+With --nats the job's id is printed at once. Its output is kept for a day, whatever becomes of this process: run --attach ID takes the
+job up again, job output ID fetches what it wrote.
+
 Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C ends at once.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runFromFlags(cmd) },
+		Args: cobra.ArbitraryArgs, // more inputs, as from --input data/*.csv
+		RunE: runFromFlags,
 	}
 	f := cmd.Flags()
 	f.StringP("file", "f", "", "the swarm's spec (required)")
-	f.StringArray("input", nil, "file or folder; may be given several times")
+	f.StringArray("input", nil, "file or folder, or - for standard input; may be given several times")
 	f.String("sources", "", "JSON file with a list of sources that are not files; see docs/sources.md")
 	f.StringArray("root", nil, "NAME=DIR: a folder that sources of a run in this process may name")
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that a run in this process may reach")
@@ -48,8 +57,11 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	f.String("webhook", "", "URL that anomalies are sent to as they are found")
 	f.String("webhook-secret", "", "env:NAME or file:NAME of the agent: the key that signs what is sent")
 	f.String("sinks", "", "JSON file with a list of where decisions go besides, as they are made; see docs/sources.md")
-	f.String("output", "", "file for the decisions, in the format of its extension, NDJSON when that says nothing (required)")
+	f.String("output", "", "file for the decisions, in the format of its extension, or - for standard output in NDJSON (required)")
+	f.String("rejects", "", "file for the rows that are not valid, as NDJSON; NAME.rejects.ndjson beside the output NAME.* when empty")
 	f.String("report", "", "file for a report, one HTML page")
+	f.Bool("detach", false, "with --nats: submit the job, print its id and end; run --attach ID or job output ID fetches its output")
+	f.String("attach", "", "with --nats: the id of a run's job; wait for it and write its --output")
 	f.Bool("strict", false, "stop at the first row that is not valid")
 	command.NATSFlags(f, true)
 	f.String("data-dir", "", "folder for the streams of a run in this process; a temporary one when empty")
@@ -71,6 +83,8 @@ type runOptions struct {
 	webhook  *cpuagents.WebhookSpec
 	sinks    []cpuagents.SinkSpec
 	output   string
+	rejects  string           // empty: beside the output
+	format   cpuagents.Format // of the output
 	report   string
 	strict   bool
 	nats     string // with login: a cluster; both empty run everything in this process
@@ -78,14 +92,20 @@ type runOptions struct {
 	dataDir  string
 	batch    int
 	progress string
+	attach   string // the job whose output is wanted
+	detach   bool   // submit and end
 	log      *slog.Logger
 }
 
-func runFromFlags(cmd *cobra.Command) error {
+// cluster reports whether the run is a job of a cluster.
+func (o *runOptions) cluster() bool { return o.nats != "" || o.login.Context != "" }
+
+func runFromFlags(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags()
 	o := runOptions{}
 	o.specFile, _ = f.GetString("file")
 	o.inputs, _ = f.GetStringArray("input")
+	o.inputs = append(o.inputs, args...)
 	o.sources, _ = f.GetString("sources")
 	o.egress, _ = f.GetStringArray("egress")
 	roots, _ := f.GetStringArray("root")
@@ -100,11 +120,15 @@ func runFromFlags(cmd *cobra.Command) error {
 		}
 	}
 	o.output, _ = f.GetString("output")
+	o.rejects, _ = f.GetString("rejects")
 	o.report, _ = f.GetString("report")
 	o.strict, _ = f.GetBool("strict")
-	if f.Changed("nats") || f.Changed("nats-context") {
+	// --nats "" is this process, whatever the environment says.
+	if url, _ := f.GetString("nats"); url != "" || f.Changed("nats-context") && !f.Changed("nats") {
 		o.nats, o.login = command.NATS(cmd)
 	}
+	o.attach, _ = f.GetString("attach")
+	o.detach, _ = f.GetBool("detach")
 	o.dataDir, _ = f.GetString("data-dir")
 	o.batch, _ = f.GetInt("batch-rows")
 	o.progress, _ = f.GetString("progress")
@@ -114,6 +138,20 @@ func runFromFlags(cmd *cobra.Command) error {
 	}
 	if o.roots, err = cpuagents.ParseRoots(roots); err != nil {
 		return command.Usage("run: %v", err)
+	}
+	switch {
+	case (o.detach || o.attach != "") && !o.cluster():
+		return command.Usage("run: --detach and --attach are for a job of a cluster: add --nats URL")
+	case o.detach && (o.attach != "" || o.report != "" || o.rejects != ""):
+		return command.Usage("run: --detach writes nothing here: leave --attach, --report and --rejects to the run that fetches the output")
+	case o.detach && o.output == "":
+		o.output = "-" // it says the format alone
+	}
+	if o.attach != "" {
+		if o.specFile != "" || len(o.inputs) > 0 || o.sources != "" {
+			return command.Usage("run: --attach takes up a job that has its spec and its inputs: leave -f, --input and --sources out")
+		}
+		return attach(cmd, o)
 	}
 	switch {
 	case o.specFile == "":
@@ -140,7 +178,31 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if spec.ByAgent() {
 		return command.Usage("run: %s addresses agents, and files are for groups: make it with exoswarm swarm create", o.specFile)
 	}
-	inputs, err := findInputs(o.inputs, o.output, filepath.Join(filepath.Dir(o.output), rejectsName))
+	dest, err := newDestination(o.output, o.rejects, o.report)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := dest.close(); err == nil {
+			err = cerr
+		}
+	}()
+	if dest.usesStdout() {
+		signal.Ignore(syscall.SIGPIPE) // a reader that goes away must leave no temporary files behind
+	}
+	given, err := spool(ctx, o.inputs, cmd.InOrStdin())
+	defer func() {
+		if cerr := given.close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if given.interrupted { // its end is the end of the input
+		ctx = context.WithoutCancel(ctx)
+	}
+	inputs, err := findInputs(given.paths, dest.files()...)
 	if err != nil {
 		return err
 	}
@@ -152,10 +214,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 		return command.Usage("run: %s has groups: %d, and the input %d series, a group each: leave groups out for a run, or make the swarm with exoswarm swarm create", o.specFile, spec.GroupCount, n)
 	}
 	spec.GroupCount = 0 // that tells the swarm of a run from one that lasts
-	dest, err := newDestination(o.output, o.report)
-	if err != nil {
-		return err
-	}
+	o.format = dest.format
 	show, err := newProgress(o.progress, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -171,7 +230,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	var carrier carrier
 	// Starting and ending are short; only the work itself answers to Ctrl-C by finishing early.
 	base := context.WithoutCancel(ctx)
-	if o.nats == "" && o.login.Context == "" {
+	if !o.cluster() {
 		roots, local := localRoots(inputs, dest)
 		for name, dir := range o.roots {
 			if roots[name] != "" {
@@ -216,7 +275,11 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 		defer conn.Close()
 		carrier = &objectCarrier{conn: conn, id: id}
 	}
+	over := true // nothing of the job is needed any more
 	defer func() {
+		if !over {
+			return
+		}
 		if cerr := carrier.cleanup(base); cerr != nil {
 			o.log.Warn("cleaning up", "error", cerr)
 		}
@@ -225,10 +288,41 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	result, err := await(ctx, conn, job, show)
-	if err != nil {
+	if o.cluster() {
+		show.job(id, o.detach)
+	}
+	if o.detach {
+		over = false
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), id)
 		return err
 	}
+	result, err := await(ctx, conn, job, show, true)
+	if err != nil {
+		over = !errors.Is(err, errNotOver)
+		return dest.explain(err)
+	}
+	if given.interrupted {
+		result.Interrupted = true
+	}
+	return finish(cmd, conn, carrier, id, recordOf(spec, o.format), result, dest)
+}
+
+// runRecord is what a run leaves on the queue for those who fetch its output. It goes with the output.
+type runRecord struct {
+	Name    string           `json:"name"`
+	Anomaly string           `json:"anomaly"`
+	Columns []string         `json:"columns"` // of the features
+	Format  cpuagents.Format `json:"format"`
+}
+
+func recordOf(spec *swarm.Spec, format cpuagents.Format) runRecord {
+	of := cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: cpuagents.ColumnSpec{Features: spec.Features}}
+	return runRecord{Name: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1], Columns: of.FeatureColumns(), Format: format}
+}
+
+// finish puts the output of a job that is done where the user wants it, and ends with the table.
+func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, rec runRecord, result *cpuagents.StreamResult, dest *destination) error {
+	base := context.WithoutCancel(cmd.Context())
 	if err := carrier.collect(base, dest); err != nil {
 		return err
 	}
@@ -236,12 +330,15 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if err := getJSON(base, conn, "summary-"+id, &series); err != nil {
 		return err
 	}
-	if o.report != "" {
-		if err := writeReport(dest, spec, result, series); err != nil {
-			return err
-		}
+	h := report.Header{Title: rec.Name, Anomaly: rec.Anomaly, Features: rec.Columns, Result: *result}
+	if err := dest.deliver(cmd.Context(), cmd.OutOrStdout(), h, series); err != nil {
+		return err
 	}
-	printTable(cmd.OutOrStdout(), result, series, dest)
+	table := cmd.OutOrStdout()
+	if dest.usesStdout() {
+		table = cmd.ErrOrStderr()
+	}
+	printTable(table, result, series, dest)
 	if result.Interrupted {
 		return command.ErrInterrupted
 	}
@@ -338,155 +435,24 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 	if err := putJSON(ctx, conn, "manifest-"+id, manifest); err != nil {
 		return jobs.Job{}, err
 	}
+	if err := putJSON(ctx, conn, "run-"+id, recordOf(spec, o.format)); err != nil {
+		return jobs.Job{}, err
+	}
 	specJSON, err := json.Marshal(spec)
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the spec: %w", err)
 	}
 	output, rejects := carrier.sinks()
-	format, _ := cpuagents.FormatOf(o.output, "ndjson")
 	streamJSON, err := json.Marshal(cpuagents.StreamSpec{
 		Name: spec.Name, Spec: specJSON, Candidates: spec.Vote.Candidates,
 		Columns:  cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: spec.Observations.Late != swarm.Reject},
 		Drops:    spec.Observations.Drops(),
 		Manifest: "object:manifest-" + id, Output: output, Rejects: rejects, Summary: "object:summary-" + id,
-		BatchRows: o.batch, Strict: o.strict, OutputFormat: format, Webhook: o.webhook, Sinks: o.sinks,
+		BatchRows: o.batch, Strict: o.strict, OutputFormat: o.format, Webhook: o.webhook, Sinks: o.sinks,
 	})
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the job: %w", err)
 	}
 	job := jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: streamJSON, Submitted: time.Now().UTC()}
 	return job, conn.Submit(ctx, job)
-}
-
-// pickup is how long a job may wait for an agent to start on it.
-const pickup = 30 * time.Second
-
-// await waits for the job's result and shows its progress. When ctx ends, the job is asked to finish early and the wait
-// goes on.
-func await(ctx context.Context, conn *natsq.Conn, job jobs.Job, show *progress) (*cpuagents.StreamResult, error) {
-	base := context.WithoutCancel(ctx)
-	wait, cancel := context.WithCancelCause(base)
-	defer cancel(nil)
-	started := make(chan struct{})
-	first := true
-	stop, err := conn.Progress(job.ID, func(data json.RawMessage) {
-		var p cpuagents.StreamProgress
-		if json.Unmarshal(data, &p) != nil {
-			return
-		}
-		if first {
-			first = false
-			close(started)
-		}
-		show.update(p)
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer stop()
-	over := make(chan struct{})
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		slow := time.NewTimer(pickup)
-		defer slow.Stop()
-		interrupted := ctx.Done()
-		begun := started
-		for {
-			select {
-			case <-interrupted:
-				interrupted = nil
-				show.note("stopping: finishing the rows that were read (Ctrl-C again ends at once)")
-				if err := conn.Cancel(base, job, true); err != nil {
-					cancel(err)
-				}
-			case <-begun:
-				begun = nil
-				slow.Stop()
-			case <-slow.C:
-				_ = conn.Withdraw(base, job)
-				cancel(jobs.Errorf(jobs.CodeIO, "no CPU agent has taken the job within %v: start one (cpuagent --nats URL)", pickup))
-			case <-over:
-				return
-			}
-		}
-	}()
-	r, err := conn.Result(wait, job.ID)
-	close(over)
-	<-watched
-	show.end()
-	if err != nil {
-		return nil, err
-	}
-	if r.Status != jobs.Done {
-		if r.Error == nil {
-			return nil, errors.New("the job failed without a reason")
-		}
-		return nil, r.Error
-	}
-	out := &cpuagents.StreamResult{}
-	if err := json.Unmarshal(r.Output, out); err != nil {
-		return nil, fmt.Errorf("result of job %s: %w", job.ID, err)
-	}
-	return out, nil
-}
-
-// destination is where a run writes.
-type destination struct {
-	dir, name       string // of the decisions
-	rejects, report string
-}
-
-// rejectsName stands beside the decisions.
-const rejectsName = "rejects.ndjson"
-
-// newDestination checks, before any work, that the files can be written.
-func newDestination(output, report string) (*destination, error) {
-	d := &destination{dir: filepath.Dir(output), name: filepath.Base(output), report: report}
-	d.rejects = filepath.Join(d.dir, rejectsName)
-	if d.name == rejectsName {
-		return nil, command.Usage("--output: %s is the name of the list of rejected rows: choose another", rejectsName)
-	}
-	format, _ := cpuagents.FormatOf(output, "ndjson")
-	if err := format.Check(); err != nil {
-		return nil, command.Usage("--output: %v", err)
-	}
-	if report != "" && format != "ndjson" {
-		return nil, command.Usage("--report: it is made from decisions in plain NDJSON: name an --output that ends with .ndjson")
-	}
-	for _, path := range []string{output, report} {
-		if path == "" {
-			continue
-		}
-		dir := filepath.Dir(path)
-		info, err := os.Stat(dir)
-		switch {
-		case err != nil:
-			return nil, command.Usage("write %s: folder %s does not exist: make it first", path, dir)
-		case !info.IsDir():
-			return nil, command.Usage("write %s: %s is not a folder", path, dir)
-		}
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			return nil, command.Usage("write %s: it is a folder: name a file", path)
-		}
-		probe, err := os.CreateTemp(dir, ".exoswarm-*")
-		if err != nil {
-			return nil, command.Usage("write %s: %v: choose another place", path, errors.Unwrap(err))
-		}
-		_ = probe.Close()
-		_ = os.Remove(probe.Name())
-	}
-	return d, nil
-}
-
-// writeReport makes the HTML page from the decisions on disk.
-func writeReport(d *destination, spec *swarm.Spec, result *cpuagents.StreamResult, series []cpuagents.SeriesSummary) error {
-	decisions, err := os.Open(filepath.Join(d.dir, d.name))
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	defer decisions.Close()
-	columns := (&cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: cpuagents.ColumnSpec{Features: spec.Features}}).FeatureColumns()
-	h := report.Header{Title: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1], Features: columns, Result: *result}
-	return writeFile(d.report, func(w io.Writer) error { return report.Write(w, h, decisions, series) })
 }

@@ -137,7 +137,7 @@ func TestRun(t *testing.T) {
 	if rows["a.b.csv"][1] != 3 || all[0].Timestamp != "1" || all[0].Value != 5 {
 		t.Errorf("%v %+v", rows["a.b.csv"], all[0])
 	}
-	rejects, err := os.ReadFile(filepath.Join(dir, "rejects.ndjson"))
+	rejects, err := os.ReadFile(filepath.Join(dir, "d.rejects.ndjson"))
 	if err != nil || string(rejects) != `{"series":"a.b.csv","row":2,"line":3,"reason":"column \"value\": \"x\" is not a number"}`+"\n" {
 		t.Errorf("%s, %v", rejects, err)
 	}
@@ -169,7 +169,7 @@ func TestRun(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if got := strings.Join(names, " "); got != "d.ndjson data in r.html rejects.ndjson single swarm.yaml" {
+	if got := strings.Join(names, " "); got != "d.ndjson d.rejects.ndjson data in r.html single swarm.yaml" {
 		t.Errorf("left behind: %s", got)
 	}
 }

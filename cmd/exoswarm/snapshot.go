@@ -38,7 +38,7 @@ func snapshotCommand() *cobra.Command {
 		c.Long = c.Short + ".\n\nPLACE is a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as the GPU agents have it (gpuagent --snapshots)."
 		outputFlag(c.Flags())
 	}
-	return group("snapshot", "Look at snapshots of swarms, without a cluster", all...)
+	return command.Group("snapshot", "Look at snapshots of swarms, without a cluster", all...)
 }
 
 // inBucket opens the place that the first argument names.

@@ -29,8 +29,9 @@ fault, 1 when it failed otherwise.
 With --file every line is a job as JSON, as in docs/protocol.md; id and version may be left out. Lines are submitted in batches of
 up to 1000 of one pool and 256 KiB, each all or none. A job that waits for others (after) stands behind those, or in the same batch, where each of its
 parents counts as another. A line that is not valid ends the command before its batch; the message names it.`,
-		Args: cobra.NoArgs,
-		RunE: submitting(submit),
+		Args:    cobra.NoArgs,
+		PreRunE: checkSubmit,
+		RunE:    submitting(submit),
 	}
 	f := cmd.Flags()
 	natsFlag(f)
@@ -53,14 +54,28 @@ parents counts as another. A line that is not valid ends the command before its 
 	return cmd
 }
 
+// checkSubmit finds what is wrong with the flags before anything connects.
+func checkSubmit(cmd *cobra.Command, _ []string) error {
+	f := cmd.Flags()
+	wait, _ := f.GetBool("wait")
+	file, _ := f.GetString("file")
+	kind, _ := f.GetString("kind")
+	pool, _ := f.GetString("pool")
+	switch {
+	case file != "" && (wait || f.Changed("kind")):
+		return command.Usage("submit: --file goes with neither --wait nor --kind")
+	case file == "" && kind == "":
+		return command.Usage("submit: --kind is missing: name what to do, such as stream")
+	}
+	_, err := poolOf(pool)
+	return err
+}
+
 func submit(cmd *cobra.Command, _ []string, c submitter) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")
 	file, _ := f.GetString("file")
 	if file != "" {
-		if wait || f.Changed("kind") {
-			return command.Usage("submit: --file goes with neither --wait nor --kind")
-		}
 		return submitFile(cmd, c, file)
 	}
 	j, err := jobFromFlags(cmd)
@@ -102,9 +117,6 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	j.MaxAttempts, _ = f.GetInt("max-attempts")
 	if j.ID, _ = f.GetString("id"); j.ID == "" {
 		j.ID = natsq.NewID()
-	}
-	if j.Kind == "" {
-		return j, command.Usage("submit: --kind is missing: name what to do, such as stream")
 	}
 	delay, _ := f.GetDuration("delay")
 	deadline, _ := f.GetDuration("deadline")

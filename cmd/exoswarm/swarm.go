@@ -97,7 +97,7 @@ minute and remove what is an orphan twice in turn, so the list is empty unless n
 			c.Flags().Duration("timeout", time.Minute, "how long to wait for each answer")
 		}
 	}
-	return group("swarm", "Make swarms that last, step them and look at them, also at those of runs", all...)
+	return command.Group("swarm", "Make swarms that last, step them and look at them, also at those of runs", all...)
 }
 
 // simulating is connected for what is asked of a swarm.

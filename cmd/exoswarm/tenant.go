@@ -38,7 +38,7 @@ Workers follow at once, and what runs goes on. 0 is no limit, whatever "*" has.`
 	for _, c := range all {
 		natsFlag(c.Flags())
 	}
-	return group("tenant", "Bound what tenants take of the queues", all...)
+	return command.Group("tenant", "Bound what tenants take of the queues", all...)
 }
 
 func tenantLimit(cmd *cobra.Command, args []string, c *natsq.Conn) error {

@@ -2,7 +2,6 @@ package command
 
 import (
 	"runtime"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -10,15 +9,8 @@ import (
 // newBuildInfo is the metric exoswarm_build_info: 1, with what the process was built from as its labels. It is joined to other metrics in
 // queries, to see which version does what.
 func newBuildInfo() prometheus.Collector {
-	labels := prometheus.Labels{"version": "unknown", "revision": "unknown", "go_version": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		labels["version"] = info.Main.Version
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				labels["revision"] = s.Value
-			}
-		}
-	}
+	number, revision := Version()
+	labels := prometheus.Labels{"version": number, "revision": revision, "go_version": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "exoswarm_build_info", Help: "1, labelled with the version and revision of this build.", ConstLabels: labels})
 	g.Set(1)
 	return g

@@ -53,7 +53,9 @@ func Main(root *cobra.Command) {
 func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage("%v", err) })
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return environment(cmd.Flags()) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return Environment(cmd.Flags()) }
+	withVersion(root)
+	tend(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
@@ -79,13 +81,13 @@ func isFlagError(err error) bool {
 	return strings.HasPrefix(text, "required flag") || strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "unknown argument")
 }
 
-// environment gives each flag that is not on the command line the value of EXOSWARM_NAME, where NAME is the flag's name in
+// Environment gives each flag that is not on the command line the value of EXOSWARM_NAME, where NAME is the flag's name in
 // capitals with _ for -.
-func environment(flags *pflag.FlagSet) error {
+func Environment(flags *pflag.FlagSet) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := "EXOSWARM_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if v, ok := os.LookupEnv(name); ok && !f.Changed && f.Name != "help" && err == nil {
+		if v, ok := os.LookupEnv(name); ok && !f.Changed && f.Name != "help" && f.Name != "version" && err == nil {
 			if e := flags.Set(f.Name, v); e != nil {
 				err = Usage("%s=%q: %v", name, v, e)
 			}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cuda/host"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// served starts a server with an agent of each kind, which have connections of their own, and returns its URL.
+func served(t *testing.T) string {
+	t.Helper()
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	connect := func() *natsq.Conn {
+		c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	log := slog.New(slog.DiscardHandler)
+	dev, err := host.Open(host.Options{Logger: log, Requested: "host", Reason: "a test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dev.Close() })
+	agent := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: log})
+	t.Cleanup(func() { _ = drain(agent.Drain) })
+	conn := connect()
+	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Objects: conn, Scratch: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = files.Close() })
+	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log}
+	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
+		Name: "cpu", Pool: jobs.PoolCPU, Logger: log, Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = drain(w.Drain) })
+	return s.URL()
+}
+
+// TestDetach: the output of a job outlives who has submitted it: another process waits for it, and fetches it by its id.
+func TestDetach(t *testing.T) {
+	url := served(t)
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	in := write(t, filepath.Join(dir, "in.csv"), series(1, 60)+"x,1\n")
+	run := func(want int, args ...string) (stdout, stderr string) {
+		t.Helper()
+		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
+		if code != want {
+			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
+		}
+		return stdout, stderr
+	}
+	read := func(path string) []byte {
+		t.Helper()
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	// A run that stays: its id is the first that it says, in JSON too.
+	plain := filepath.Join(dir, "plain.csv")
+	_, errs := run(0, "run", "-f", spec, "--input", in, "--output", plain)
+	if !strings.HasPrefix(errs, "job ") || !strings.Contains(errs, "--attach") {
+		t.Errorf("no id: %s", errs)
+	}
+	_, errs = run(0, "run", "-f", spec, "--input", in, "--output", filepath.Join(dir, "b.csv"), "--progress", "json")
+	var said struct{ Job string }
+	if first, _, _ := strings.Cut(errs, "\n"); json.Unmarshal([]byte(first), &said) != nil || jobs.CheckID("job", said.Job) != nil {
+		t.Errorf("no id: %s", errs)
+	}
+	run(command.ExitUsage, "run", "--attach", said.Job, "--output", filepath.Join(dir, "again.csv")) // it was fetched
+
+	out, _ := run(0, "run", "-f", spec, "--input", in, "--detach", "--output", "any.csv")
+	id := strings.TrimSpace(out)
+	run(0, "job", "watch", id)
+	for range 2 { // it stays until it is attached to
+		fetched := filepath.Join(dir, "fetched.csv")
+		run(0, "job", "output", id, "-o", fetched)
+		if !bytes.Equal(read(fetched), read(plain)) {
+			t.Error("job output writes other decisions")
+		}
+	}
+	if _, errs = run(command.ExitUsage, "run", "--attach", id, "--output", filepath.Join(dir, "x.parquet")); !strings.Contains(errs, ".csv") {
+		t.Errorf("another format: %s", errs)
+	}
+	attached := filepath.Join(dir, "attached.csv")
+	out, _ = run(0, "run", "--attach", id, "--output", attached)
+	if !bytes.Equal(read(attached), read(plain)) || !strings.Contains(out, "60 decisions") || len(read(filepath.Join(dir, "attached.rejects.ndjson"))) == 0 {
+		t.Errorf("run --attach writes other decisions, or no rejects: %s", out)
+	}
+	run(command.ExitUsage, "job", "output", id)
+	run(command.ExitUsage, "run", "--attach", id, "-f", spec, "--output", attached)
+	if code, _, _ := exec(t.Context(), t, "run", "--attach", id, "--output", attached, "--nats", ""); code != command.ExitUsage {
+		t.Errorf("attached without a cluster: exit %d", code)
+	}
+}

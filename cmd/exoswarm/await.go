@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+const (
+	// pickup is how long a job may wait for an agent to start on it.
+	pickup = 30 * time.Second
+	// patience is how long a run waits before it says what it waits for.
+	patience = 3 * time.Second
+)
+
+// errNotOver marks an error after which the job may go on: what it needs must stay.
+var errNotOver = errors.New("the job is not over")
+
+// await waits for the job's result and shows its progress. When ctx ends, a run of its own is asked to finish early, and the wait
+// goes on; one that was attached to is left alone.
+func await(ctx context.Context, conn *natsq.Conn, job jobs.Job, show *progress, own bool) (*cpuagents.StreamResult, error) {
+	base := context.WithoutCancel(ctx)
+	wait, cancel := context.WithCancelCause(base)
+	defer cancel(nil)
+	var latest atomic.Pointer[cpuagents.StreamProgress]
+	stop, err := conn.Progress(job.ID, func(data json.RawMessage) {
+		var p cpuagents.StreamProgress
+		if json.Unmarshal(data, &p) != nil {
+			return
+		}
+		latest.Store(&p)
+		show.update(p)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, errNotOver)
+	}
+	defer stop()
+	over := make(chan struct{})
+	watched := make(chan struct{})
+	withdrawn := false
+	go func() {
+		defer close(watched)
+		look := time.NewTicker(time.Second)
+		defer look.Stop()
+		interrupted := ctx.Done()
+		hints := hints{conn: conn, job: job.ID, began: time.Now()}
+		for {
+			select {
+			case <-interrupted:
+				interrupted = nil
+				if !own {
+					cancel(command.ErrInterrupted)
+					continue
+				}
+				show.note("stopping: finishing the rows that were read (Ctrl-C again ends at once)")
+				if err := conn.Cancel(base, job, true); err != nil {
+					cancel(err)
+				}
+			case <-look.C:
+				p := latest.Load()
+				if text := hints.next(wait, p); text != "" {
+					show.note(text)
+				}
+				if own && p == nil && !withdrawn && time.Since(hints.began) >= pickup {
+					withdrawn = conn.Withdraw(base, job) == nil
+					cancel(jobs.Errorf(jobs.CodeIO, "no CPU agent has taken the job within %v: start one (cpuagent --nats URL)", pickup))
+				}
+			case <-over:
+				return
+			}
+		}
+	}()
+	r, err := conn.Result(wait, job.ID)
+	close(over)
+	<-watched
+	show.end()
+	switch {
+	case err != nil && withdrawn:
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", err, errNotOver)
+	case r.Status != jobs.Done && r.Error == nil:
+		return nil, errors.New("the job failed without a reason")
+	case r.Status != jobs.Done:
+		return nil, r.Error
+	}
+	out := &cpuagents.StreamResult{}
+	if err := json.Unmarshal(r.Output, out); err != nil {
+		return nil, fmt.Errorf("result of job %s: %w", job.ID, err)
+	}
+	return out, nil
+}
+
+// hints says what a run waits for, each once.
+type hints struct {
+	conn   *natsq.Conn
+	job    string
+	began  time.Time
+	taken  bool      // told of a missing CPU agent
+	served bool      // told of a missing GPU agent, or there is one
+	due    time.Time // since when rows have been read and none is decided
+}
+
+func (h *hints) next(ctx context.Context, p *cpuagents.StreamProgress) string {
+	switch {
+	case p == nil && !h.taken && time.Since(h.began) >= patience:
+		h.taken = true
+		return "waiting: no CPU agent has taken the job yet (cpuagent --nats URL starts one)"
+	case p == nil || h.served || p.Observations == 0:
+		return ""
+	case p.Decisions > 0:
+		h.served = true
+		return ""
+	case h.due.IsZero():
+		h.due = time.Now()
+		return ""
+	case time.Since(h.due) < patience:
+		return ""
+	}
+	h.served = true
+	if held, err := h.conn.Leases(ctx); err != nil || held[jobs.LeaseKey(h.job, 0)] != "" {
+		return ""
+	}
+	return "waiting: no GPU agent serves the swarm yet (gpuagent --nats URL starts one)"
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// completionTime is how long a completion may ask the cluster. A shell waits for it.
+const completionTime = time.Second
+
+// completeNames has commands that take the name of a swarm or the id of a job complete it, where a cluster answers at once.
+func completeNames(root *cobra.Command) {
+	names := func(path []string, list func(ctx context.Context, c *natsq.Conn) []string) {
+		cmd, _, err := root.Find(path)
+		if err != nil {
+			return
+		}
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 || command.Environment(cmd.Flags()) != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+			defer cancel()
+			url, login := command.NATS(cmd)
+			c, err := natsq.Connect(ctx, natsq.Options{URL: url, Login: login, Name: "exoswarm completion"})
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			defer c.Close()
+			return list(ctx, c), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	for _, name := range []string{"tick", "observe", "query", "vote", "fuse", "snapshot", "trim", "reset", "delete"} {
+		names([]string{"swarm", name}, swarmNames)
+	}
+	for _, name := range []string{"get", "watch", "logs", "cancel", "retry", "output"} {
+		names([]string{"job", name}, jobIDs)
+	}
+}
+
+func swarmNames(ctx context.Context, c *natsq.Conn) (names []string) {
+	all, err := c.Swarms(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, s := range all {
+		names = append(names, s.ID)
+	}
+	return names
+}
+
+// mostCompleted bounds the ids that a shell is given.
+const mostCompleted = 100
+
+func jobIDs(ctx context.Context, c *natsq.Conn) (ids []string) {
+	_ = c.List(ctx, jobs.PoolCPU, func(j natsq.ListedJob) bool {
+		ids = append(ids, j.ID)
+		return len(ids) < mostCompleted
+	})
+	return ids
+}

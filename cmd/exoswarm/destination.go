@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/report"
+	"github.com/exoswarm/exoswarm/internal/command"
+)
+
+// destination is where a run writes. Decisions and rejects are collected in files first; those for a stream are in a temporary
+// folder, and deliver writes them out.
+type destination struct {
+	output, rejects, report place
+	format                  cpuagents.Format
+	hasRejects, hasReport   bool
+	decisions, rejected     string // the files that decisions and rejects are collected in
+	temp                    string // empty for none
+	begun                   time.Time
+}
+
+// newDestination checks, before any work, that everything can be written. The caller closes the result.
+func newDestination(output, rejects, page string) (d *destination, err error) {
+	d = &destination{begun: time.Now()}
+	if d.output, err = newPlace("--output", output); err != nil {
+		return nil, err
+	}
+	if d.format, err = cpuagents.OutputFormat(output); d.output.stream() && err != nil {
+		d.format, err = "ndjson", nil
+	}
+	if err != nil {
+		return nil, command.Usage("--output %s: %v", output, err)
+	}
+	if rejects == "" && !d.output.stream() {
+		rejects = rejectsOf(output)
+	}
+	if d.hasRejects = rejects != ""; d.hasRejects {
+		if d.rejects, err = newPlace("--rejects", rejects); err != nil {
+			return nil, err
+		}
+	}
+	if d.hasReport = page != ""; d.hasReport {
+		if d.format != "ndjson" {
+			return nil, command.Usage("--report: it is made from decisions in plain NDJSON: name an --output that ends with .ndjson")
+		}
+		if d.report, err = newPlace("--report", page); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.apart(); err != nil {
+		return nil, err
+	}
+	d.decisions, d.rejected = d.output.file, d.rejects.file
+	if d.decisions == "" || d.rejected == "" {
+		if d.temp, err = os.MkdirTemp("", "exoswarm-output-"); err != nil {
+			return nil, fmt.Errorf("temporary folder: %w", err)
+		}
+	}
+	if d.decisions == "" {
+		d.decisions = filepath.Join(d.temp, "decisions")
+	}
+	if d.rejected == "" {
+		d.rejected = filepath.Join(d.temp, "rejects")
+	}
+	return d, nil
+}
+
+// rejectsOf is where the rejects of an output go unless the user says otherwise: beside it, under a name that the outputs of
+// other runs do not have.
+func rejectsOf(output string) string {
+	base := filepath.Base(output)
+	if stem, ok := cpuagents.CutFormat(base); ok {
+		base = stem
+	}
+	return filepath.Join(filepath.Dir(output), base+cpuagents.RejectsSuffix)
+}
+
+// apart refuses two places that are one.
+func (d *destination) apart() error {
+	named := map[string]string{}
+	for _, p := range []struct {
+		flag string
+		place
+		given bool
+	}{{"--output", d.output, true}, {"--rejects", d.rejects, d.hasRejects}, {"--report", d.report, d.hasReport}} {
+		key := p.file
+		switch {
+		case !p.given:
+			continue
+		case p.stdout():
+			key = "-"
+		case p.stream():
+			key = p.name
+		default:
+			if abs, err := filepath.Abs(key); err == nil {
+				key = abs
+			}
+		}
+		if other := named[key]; other != "" && key != os.DevNull {
+			return command.Usage("%s and %s are both %s: name another file", other, p.flag, p.name)
+		}
+		named[key] = p.flag
+	}
+	return nil
+}
+
+// files are the regular files that the run writes.
+func (d *destination) files() []string { return []string{d.output.file, d.rejects.file, d.report.file} }
+
+// usesStdout reports whether anything goes to standard output, which then takes nothing else.
+func (d *destination) usesStdout() bool {
+	return d.output.stdout() || d.hasRejects && d.rejects.stdout() || d.hasReport && d.report.stdout()
+}
+
+// wrote reports whether the rejects were written by this run.
+func (d *destination) wrote() bool {
+	info, err := os.Stat(d.rejected)
+	return err == nil && info.Size() > 0 && !info.ModTime().Before(d.begun.Truncate(time.Second))
+}
+
+// deliver writes the report, and what goes to streams.
+func (d *destination) deliver(ctx context.Context, stdout io.Writer, h report.Header, series []cpuagents.SeriesSummary) error {
+	if d.hasReport {
+		err := d.report.fill(ctx, stdout, func(w io.Writer) error {
+			decisions, err := os.Open(d.decisions)
+			if err != nil {
+				return err
+			}
+			defer decisions.Close()
+			return report.Write(w, h, decisions, series)
+		})
+		if err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+	}
+	if d.hasRejects {
+		if err := d.pour(ctx, stdout, d.rejects, d.rejected); err != nil {
+			return err
+		}
+	}
+	return d.pour(ctx, stdout, d.output, d.decisions)
+}
+
+// pour copies a collected file to its place when that is a stream.
+func (d *destination) pour(ctx context.Context, stdout io.Writer, to place, file string) error {
+	if !to.stream() {
+		return nil
+	}
+	return to.fill(ctx, stdout, func(w io.Writer) error {
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.Copy(onlyWriter{w}, f)
+		return err
+	})
+}
+
+// onlyWriter hides everything but Write: a copy then reads the error of the writer as it is.
+type onlyWriter struct{ io.Writer }
+
+// close removes what was only collected.
+func (d *destination) close() error {
+	if d.temp == "" {
+		return nil
+	}
+	return os.RemoveAll(d.temp)
+}
+
+// explain adds where the reasons are to an error of the input, when this run has written them.
+func (d *destination) explain(err error) error {
+	if !d.hasRejects || d.rejects.stream() || !d.wrote() || !strings.Contains(err.Error(), "no valid row") {
+		return err
+	}
+	return fmt.Errorf("%w (all reasons are in %s)", err, d.rejects.name)
+}

@@ -1,0 +1,64 @@
+package command
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker: -ldflags "-X github.com/exoswarm/exoswarm/internal/command.version=v1.2.3".
+var version string
+
+// Version is that of this build: what the linker set, else that of the module, else the revision that it was built from.
+func Version() (number, revision string) {
+	number, revision = version, "unknown"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		if number == "" {
+			number = "unknown"
+		}
+		return number, revision
+	}
+	changed := ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+dirty"
+		}
+	}
+	if number == "" {
+		number = info.Main.Version
+	}
+	if number == "" || number == "(devel)" {
+		number = "devel"
+		if revision != "unknown" {
+			number += "-" + revision[:min(12, len(revision))] + changed
+		}
+	}
+	return number, revision
+}
+
+// versionText is what --version prints.
+func versionText() string {
+	number, revision := Version()
+	return fmt.Sprintf("%s (revision %s, %s, %s/%s)", number, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// withVersion gives a program its flag --version and its command version.
+func withVersion(root *cobra.Command) {
+	root.Version = versionText()
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	for _, c := range root.Commands() {
+		if c.Name() == "version" {
+			return
+		}
+	}
+	root.AddCommand(&cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), root.Name(), root.Version) },
+	})
+}
