@@ -96,6 +96,13 @@ func newReader(name string, file *os.File, f Format, spec ColumnSpec, unpacked i
 	if rows == "parquet" {
 		return newParquetReader(name, file, spec, h)
 	}
+	var schema []byte // of an Arrow file that has it at its end
+	if rows == "arrow" && pack == "" {
+		if schema, err = footerSchema(name, file); err != nil {
+			_ = file.Close()
+			return nil, err
+		}
+	}
 	src, err := unpack(name, file, pack, unpacked, h)
 	if err != nil {
 		return nil, err
@@ -104,6 +111,9 @@ func newReader(name string, file *os.File, f Format, spec ColumnSpec, unpacked i
 	case "ndjson":
 		return newNDJSONReader(name, src, spec), nil
 	case "arrow":
+		if schema != nil {
+			src = newPrefixed(schema, src)
+		}
 		return newArrowReader(name, src, spec, h)
 	}
 	return newCSVReader(name, src, spec, h)

@@ -1,0 +1,33 @@
+package cpuagents
+
+import (
+	"encoding/binary"
+	"reflect"
+	"testing"
+)
+
+// TestArrowFooter: a file with its schema in the footer alone, as Arrow JS writes them, is read as one that begins with it.
+func TestArrowFooter(t *testing.T) {
+	data := encoded(t, "arrow", 10)
+	spec := ColumnSpec{Timestamp: "round", Features: []string{"value"}}
+	want, _, err := readWriting(t, writing{"", "arrow", data}, spec, plenty)
+	if err != nil || len(want) == 0 {
+		t.Fatal(err)
+	}
+	n := 8 + int(binary.LittleEndian.Uint32(data[12:])) // of the message of the schema, which has no body
+	late := append(append([]byte{}, data[:8]...), data[8+n:]...)
+	got, _, err := readWriting(t, writing{"", "arrow", late}, spec, plenty)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v: %d rows of %d", err, len(got), len(want))
+	}
+	for cut := range len(late) { // damage is an error, not a panic
+		if _, _, err := readWriting(t, writing{"", "arrow", late[:cut]}, spec, plenty); err == nil {
+			t.Fatalf("the first %d bytes are read", cut)
+		}
+		if cut > len(late)-600 {
+			broken := append([]byte{}, late...)
+			broken[cut] ^= 0x81
+			_, _, _ = readWriting(t, writing{"", "arrow", broken}, spec, plenty)
+		}
+	}
+}
