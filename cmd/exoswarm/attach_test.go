@@ -18,8 +18,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// served starts a server with an agent of each kind, which have connections of their own, and returns its URL.
-func served(t *testing.T) string {
+// served starts a server with an agent of each kind, which have connections of their own, and returns its URL. Jobs know dir as the
+// folder data.
+func served(t *testing.T, dir string) string {
 	t.Helper()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -43,7 +44,7 @@ func served(t *testing.T) string {
 	agent := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: log})
 	t.Cleanup(func() { _ = drain(agent.Drain) })
 	conn := connect()
-	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Objects: conn, Scratch: t.TempDir()})
+	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[string]string{"data": dir}, Objects: conn, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,13 +57,18 @@ func served(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = drain(w.Drain) })
+	g, err := conn.Serve(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
 	return s.URL()
 }
 
 // TestDetach: the output of a job outlives who has submitted it: another process waits for it, and fetches it by its id.
 func TestDetach(t *testing.T) {
-	url := served(t)
 	dir := t.TempDir()
+	url := served(t, dir)
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	in := write(t, filepath.Join(dir, "in.csv"), series(1, 60)+"x,1\n")
 	run := func(want int, args ...string) (stdout, stderr string) {

@@ -116,10 +116,7 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 		}
 		entries++
 		for i, g := range d.Group {
-			decision, counts := s.decided(d.Decision[i]), map[string]uint32{}
-			for c, n := range d.Counts[i*d.Candidates:][:d.Candidates] {
-				counts[s.decided(uint32(c))] = n
-			}
+			decision, counts := s.decided(d.Decision[i]), votes{s.spec.Vote.Candidates, d.Counts[i*d.Candidates:][:d.Candidates]}
 			item := map[string]any{
 				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i], "counts": counts, "leader": d.Leader[i],
 			}
@@ -137,6 +134,28 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 	}
 	cmd.PrintErrf("%d observations in %d entries\n", o.Len(), entries)
 	return nil
+}
+
+// votes are the counts of candidates. As JSON they stand in the order of the candidates, as in the output of a run.
+type votes struct {
+	candidates []string
+	counts     []uint32
+}
+
+// MarshalJSON implements json.Marshaler.
+func (v votes) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for c, n := range v.counts {
+		if c > 0 {
+			b = append(b, ',')
+		}
+		name, err := json.Marshal(v.candidates[c])
+		if err != nil {
+			return nil, err
+		}
+		b = strconv.AppendUint(append(append(b, name...), ':'), uint64(n), 10)
+	}
+	return append(b, '}'), nil
 }
 
 // decided is the name of what a group has decided.

@@ -241,7 +241,7 @@ func TestGroupSwarm(t *testing.T) {
 	run(0, "swarm", "reset", "meters")
 	out, _ = run(0, "swarm", "query", "meters", "--groups", "1", "-o", "json")
 	has(out, `{"group":1,"state":{"level":0,"round":0,"spread":0}}`)
-	for _, args := range [][]string{{"delete", "meters"}, {"delete", "more"}} {
+	for _, args := range [][]string{{"delete", "meters", "--yes"}, {"delete", "more", "--yes"}} {
 		if code, _, errs := exec(t.Context(), t, append([]string{"swarm"}, append(args, "--nats", s.URL())...)...); code != 0 {
 			t.Error(errs)
 		}

@@ -279,14 +279,14 @@ func TestShardsCommands(t *testing.T) {
 	_, errs = run(1, "swarm", "create", "none", "--from", "kept", "--snapshots", place)
 	has(errs, "snapshot kept-shard1: snapshot not found")
 	for _, n := range []string{"2", "3", "1"} { // another one of the name, at once
-		run(0, "swarm", "delete", "few")
+		run(0, "swarm", "delete", "few", "--yes")
 		run(0, "swarm", "create", "-f", spec, "--shards", n)
 		out, _ = run(0, "swarm", "vote", "few")
 		has(out, "none    quiet 0, spike 0  1000 ")
 	}
 	for _, name := range []string{"again", "copy"} {
 		key := swarmKey(t, conn, name)
-		run(0, "swarm", "delete", name)
+		run(0, "swarm", "delete", name, "--yes")
 		for k := range 7 {
 			for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
 				if _, err := conn.Log(key, k, d).Last(t.Context()); !errors.Is(err, jobs.ErrNotFound) {

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
 func submitCommand() *cobra.Command {
@@ -140,7 +141,10 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 		return j, command.Usage("submit: --spec is not JSON: %.60q", spec)
 	}
 	j.Spec = spec
-	return j, j.Validate()
+	if err := j.Validate(); err != nil {
+		return j, err
+	}
+	return j, schema.CheckSpec(j)
 }
 
 // readText reads a flag that holds a text, @FILE, or - for standard input.

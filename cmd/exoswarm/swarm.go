@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -70,7 +72,7 @@ ends with .ndjson or .jsonl, as a JSON object a line. Their agents hold the inpu
 nothing; a large one goes into several entries of the swarm's log.`,
 		RunE: simulating(swarmObserve),
 	}
-	observe.Flags().String("input", "", "file of observations (required)")
+	observe.Flags().String("input", "", "file of observations, or - for standard input (required)")
 	query := &cobra.Command{
 		Use: "query NAME", Short: "Show what agents or groups are; it changes nothing", Args: cobra.ExactArgs(1), RunE: simulating(swarmQuery),
 		Long: `Show what agents or groups are: of a swarm whose groups are addressed all state variables of the cell, and the embeddings of agents; docs/cells.md says what they mean. It changes nothing.
@@ -81,6 +83,7 @@ NAME may be that of a run, or the id of its swarm, as long as it reads. Agent I 
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "End a swarm, and remove its log and its agents' state", Args: cobra.ExactArgs(1), RunE: connected(swarmDelete),
 	}
+	remove.Flags().Bool("yes", false, "do not ask")
 	orphans := &cobra.Command{
 		Use: "orphans", Short: "List what is left of swarms whose run is over, and remove it with --delete", Args: cobra.NoArgs, RunE: connected(swarmOrphans),
 		Long: `List the swarms of runs whose job is over or does not exist, those whose removal was interrupted, and logs that belong to no swarm. CPU agents look for them every
@@ -301,6 +304,15 @@ func swarmObserve(cmd *cobra.Command, s *simulation) error {
 	if path == "" {
 		return command.Usage("swarm observe: --input is missing: name a file with the columns %s", strings.Join(columns, ", "))
 	}
+	given, err := spool(cmd.Context(), []string{path}, cmd.InOrStdin())
+	defer func() { _ = given.close() }()
+	if err != nil {
+		return err
+	}
+	if given.interrupted { // half of a file is none
+		return command.ErrInterrupted
+	}
+	path = given.paths[0]
 	if !s.spec.ByAgent() {
 		if err := (shard{s, 0}).mayTake(jobs.EntryObserve, jobs.Entry{}); err != nil {
 			return err
@@ -441,7 +453,8 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	s, err := c.Swarm(ctx, args[0])
 	switch {
 	case errors.Is(err, jobs.ErrNotFound): // its logs may be there still
-		return c.RemoveSwarm(ctx, jobs.Swarm{ID: args[0]})
+		missing := fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", args[0], jobs.ErrNotFound)
+		return errors.Join(c.RemoveSwarm(ctx, jobs.Swarm{ID: args[0]}), missing)
 	case err != nil && s.ID == "":
 		return err
 	}
@@ -453,7 +466,31 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job with exoswarm job cancel %s", s.ID, job)
 		}
 	}
-	return c.RemoveSwarm(ctx, s) // one whose record cannot be read too
+	if err := confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents", args[0])); err != nil {
+		return err
+	}
+	if err := c.RemoveSwarm(ctx, s); err != nil { // one whose record cannot be read too
+		return err
+	}
+	cmd.PrintErrf("swarm %s is deleted\n", args[0])
+	return nil
+}
+
+// confirm asks before what cannot be undone. Without a terminal to ask at, --yes must say it.
+func confirm(cmd *cobra.Command, what string) error {
+	if yes, _ := cmd.Flags().GetBool("yes"); yes {
+		return nil
+	}
+	in, is := cmd.InOrStdin().(*os.File)
+	if !is || !term.IsTerminal(int(in.Fd())) {
+		return command.Usage("%s: this would %s: add --yes", cmd.CommandPath(), what)
+	}
+	cmd.PrintErrf("This will %s. Go on? [y/N] ", what)
+	answer, _ := bufio.NewReader(in).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return command.Usage("%s: not confirmed, nothing is changed", cmd.CommandPath())
+	}
+	return nil
 }
 
 func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {

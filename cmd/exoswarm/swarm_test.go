@@ -46,7 +46,12 @@ func TestSwarmCommands(t *testing.T) {
 	// Nobody serves it: it is made, and waits.
 	_, errs := run(1, "swarm", "create", "-f", spec, "--timeout", "10ms")
 	has(errs, "swarm neurons: entry 1 of its log has no answer after 10ms", "see that a GPU agent runs")
-	run(0, "swarm", "delete", "neurons")
+	_, errs = run(2, "swarm", "delete", "neurons")
+	has(errs, "add --yes")
+	_, errs = run(0, "swarm", "delete", "neurons", "--yes")
+	has(errs, "swarm neurons is deleted")
+	_, errs = run(1, "swarm", "delete", "neurons", "--yes")
+	has(errs, "exoswarm swarm list shows those there are")
 
 	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Name: "agent"})
 	if err != nil {
@@ -138,7 +143,7 @@ func TestSwarmCommands(t *testing.T) {
 		_, errs := run(c.code, append([]string{"swarm"}, c.args...)...)
 		has(errs, c.want)
 	}
-	run(0, "swarm", "delete", "neurons")
+	run(0, "swarm", "delete", "neurons", "--yes")
 	out, _ = run(0, "swarm", "list")
 	if strings.Contains(out, "neurons") {
 		t.Errorf("it is still there:\n%s", out)

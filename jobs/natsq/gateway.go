@@ -235,7 +235,10 @@ func parseSubmission(data []byte) (j jobs.Job, made bool, err error) {
 		j.Submitted = time.Now().UTC()
 	}
 	j = j.WithDefaults()
-	return j, made, j.Validate()
+	if err := j.Validate(); err != nil {
+		return j, made, err
+	}
+	return j, made, schema.CheckSpec(j)
 }
 
 func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, error) {

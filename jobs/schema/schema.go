@@ -34,10 +34,13 @@ const (
 	Limits     Name = "limits"     // a tenant's entry in EXO_CONTROL
 	Swarm      Name = "swarm"      // a swarm's record in EXO_SWARMS
 	Snapshot   Name = "snapshot"   // an entry snapshot of a swarm's log
+	Stream     Name = "stream"     // the spec of a job of kind stream
 )
 
 // Names lists the schemas.
-func Names() []Name { return []Name{Job, Submission, Result, Schedule, Limits, Swarm, Snapshot} }
+func Names() []Name {
+	return []Name{Job, Submission, Result, Schedule, Limits, Swarm, Snapshot, Stream}
+}
 
 const base = "https://exoswarm.dev/schema/v1/"
 
@@ -124,6 +127,23 @@ func Validate(n Name, data []byte) error {
 		return nil
 	case errors.As(err, &v):
 		return explain(s, doc, v)
+	}
+	return err
+}
+
+// kindStream is the kind of job that CPU agents do without a handler of their own.
+const kindStream = "stream"
+
+// CheckSpec returns an *Error when the spec of a job of a built-in kind is not valid. Specs of other kinds, and those that are objects, are
+// their handlers' business.
+func CheckSpec(j jobs.Job) error {
+	if j.Pool != jobs.PoolCPU || j.Kind != kindStream || j.SpecRef != nil {
+		return nil
+	}
+	err := Validate(Stream, j.Spec)
+	var e *Error
+	if errors.As(err, &e) {
+		e.Field = "/spec" + e.Field
 	}
 	return err
 }

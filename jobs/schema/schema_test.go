@@ -12,6 +12,36 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// TestCheckSpec: specs of the kind stream are checked, those of others are not.
+func TestCheckSpec(t *testing.T) {
+	const good = `{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"]},"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}`
+	job := func(text string) jobs.Job {
+		return jobs.Job{Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage(text)}
+	}
+	if err := CheckSpec(job(good)); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct{ old, with, field string }{
+		{good, `{}`, "/spec"},
+		{good, `null`, "/spec"},
+		{`"candidates":["x"]`, `"candidates":[]`, "/spec/candidates"},
+		{`"features":["v"]`, `"features":[]`, "/spec/columns/features"},
+		{`"output":`, `"ouptut":`, "/spec"},
+		{`"output":"file:r/o"`, `"output":"file:r/o","batch_rows":5000`, "/spec/batch_rows"},
+		{`"output":"file:r/o"`, `"output":"file:r/o","output_format":"xlsx"`, "/spec/output_format"},
+	} {
+		var e *Error
+		if err := CheckSpec(job(strings.Replace(good, c.old, c.with, 1))); !errors.As(err, &e) || e.Field != c.field || e.Cure == "" {
+			t.Errorf("%s: %v", c.with, err)
+		}
+	}
+	for _, j := range []jobs.Job{{Pool: jobs.PoolCPU, Kind: "words", Spec: json.RawMessage(`{}`)}, {Pool: jobs.PoolGPU, Kind: "stream", Spec: json.RawMessage(`{}`)}} {
+		if err := CheckSpec(j); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]*Error{
 		`{"pool":"cpu","kind":"k","spec":1,"lane":"urgent"}`:     {Field: "/lane", Value: `"urgent"`, Cure: `use "high", "normal" or "low"`},
