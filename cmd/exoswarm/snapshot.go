@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -37,16 +39,38 @@ func snapshotCommand() *cobra.Command {
 	for _, c := range all {
 		c.Long = c.Short + ".\n\nPLACE is a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as the GPU agents have it (gpuagent --snapshots)."
 		outputFlag(c.Flags())
+		keyFileFlag(c.Flags())
 	}
 	return command.Group("snapshot", "Look at snapshots of swarms, without a cluster", all...)
+}
+
+// keyFileFlag adds the flag of openBucket.
+func keyFileFlag(f *pflag.FlagSet) {
+	f.String("key-file", "", "file with the keys of encrypted snapshots, as the GPU agents have it (gpuagent --key-file)")
+}
+
+// openBucket opens the place of snapshots, encrypted or not.
+func openBucket(cmd *cobra.Command, place string) (bucket.Bucket, error) {
+	var keys *keyring.Ring
+	if file, _ := cmd.Flags().GetString("key-file"); file != "" {
+		var err error
+		if keys, err = keyring.Read(file); err != nil {
+			return nil, command.Usage("--key-file: %v", err)
+		}
+	}
+	b, err := bucket.Open(cmd.Context(), place)
+	if err != nil {
+		return nil, command.Usage("snapshots: %v", err)
+	}
+	return bucket.Seal(b, keys), nil
 }
 
 // inBucket opens the place that the first argument names.
 func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
-		b, err := bucket.Open(cmd.Context(), args[0])
+		b, err := openBucket(cmd, args[0])
 		if err != nil {
-			return command.Usage("%v", err)
+			return err
 		}
 		defer func() { err = errors.Join(err, b.Close()) }()
 		return fn(cmd, b, args[1:])
@@ -316,9 +340,9 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 	if name == "" || place == "" {
 		return command.Usage("swarm trim: name a snapshot with --to, and where it is with --snapshots")
 	}
-	b, err := bucket.Open(cmd.Context(), place)
+	b, err := openBucket(cmd, place)
 	if err != nil {
-		return command.Usage("--snapshots: %v", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	ctx := cmd.Context()

@@ -38,6 +38,7 @@ agent process without a checkpoint begins with it.`,
 	create.Flags().StringP("file", "f", "", "the swarm's spec, with addressed: agent, or groups: N")
 	create.Flags().String("from", "", "name of a snapshot that its agents begin as")
 	create.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the GPU agents have it")
+	keyFileFlag(create.Flags())
 	create.Flags().String("digest", "", "SHA-256 of the snapshot's manifest, in place of --snapshots")
 	create.Flags().Int64("agents", 0, "how many agents, whole groups; 0: as many as the spec says")
 	create.Flags().Int("shards", 0, "over how many logs they are split, each served by one GPU agent at a time; 0: as many as the spec says")
@@ -59,6 +60,7 @@ without a checkpoint begins with the snapshot, so all GPU agents must reach it, 
 	}
 	trim.Flags().String("to", "", "name of the snapshot (required)")
 	trim.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the GPU agents have it (required)")
+	keyFileFlag(trim.Flags())
 	list := &cobra.Command{Use: "list", Short: "List the swarms, those of runs too", Args: cobra.NoArgs, RunE: connected(swarmList)}
 	tick := &cobra.Command{
 		Use: "tick NAME", Short: "Step all agents, each driven by the inputs that it holds", Args: cobra.ExactArgs(1), RunE: simulating(swarmTick),

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
@@ -21,7 +22,8 @@ import (
 
 // checkpoints keeps a page store a shard, over all tiers: KEY.SHARD in the folder of each, where KEY is jobs.Swarm.Key. It implements gpuagents.Checkpoints.
 type checkpoints struct {
-	fs    vfs.FS // nil: the operating system's
+	fs    vfs.FS        // nil: the operating system's
+	keys  *keyring.Ring // nil: stores are not encrypted
 	tiers []*storeTier
 
 	mu   sync.Mutex
@@ -70,6 +72,9 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (gpuagents.
 			p.Capacity = index + 3*all + 2*p.SegmentBytes
 		}
 		o.Tiers = append(o.Tiers, p)
+	}
+	if o.Key, err = c.storeKey(name); err != nil {
+		return nil, fmt.Errorf("checkpoint %s: %w", name, err)
 	}
 	c.wake(name)
 	s, err := pagestore.Open(o)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -36,6 +38,7 @@ func root() *cobra.Command {
 	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder of this agent alone, for compiled kernels and for the checkpoints of the shards of all its devices; empty for none: what starts then replays every log")
+	f.String("key-file", "", "file with the key that encrypts checkpoints, tiers and snapshots, as 64 hexadecimal digits, readable by its owner alone; further lines are former keys, which only decrypt; empty: not encrypted")
 	f.StringArray("tier", nil, "NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME]: a disk for the pages of swarms and their checkpoints, in place of --data-dir; once for each, the fastest first. CODEC is raw, lz4 or zstd:1 to zstd:22, by default lz4 for the name nvme, zstd:3 for ssd and zstd:9 for hdd; SIZE is for all shards, by default what the disk has; after TIME out of memory (60s, 300s) a page goes to the next")
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, where snapshots of swarms are kept, the same for all agents; empty: they are refused")
 	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
@@ -100,6 +103,19 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 
+	var keys *keyring.Ring
+	if file, _ := f.GetString("key-file"); file != "" {
+		if keys, err = keyring.Read(file); err != nil {
+			return command.Usage("--key-file: %v", err)
+		}
+	}
+	checkpoints, disks := makeCheckpoints(data, disks, keys, log)
+	if checkpoints != nil {
+		if err := checkpoints.locked(); err != nil {
+			return command.Usage("--key-file: %v", err)
+		}
+	}
+
 	total, err := command.Memory(cmd, 3.0/4, 1<<30)
 	if err != nil {
 		return err
@@ -159,7 +175,7 @@ func serve(cmd *cobra.Command) (err error) {
 				log.Warn("closing the place of snapshots", "error", err)
 			}
 		}()
-		snapshots = b
+		snapshots = bucket.Seal(b, keys)
 	}
 	conn, err := command.Connect(cmd, natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
 	if err != nil {
@@ -189,15 +205,8 @@ func serve(cmd *cobra.Command) (err error) {
 			return cuda.Open(ctx, "host", cuda.Options{HostMemoryLimit: mem.device(), Logger: log})
 		}
 	}
-	switch {
-	case len(disks) > 0:
-		if data != "" {
-			abandoned(filepath.Join(data, "checkpoints"), disks, log)
-		}
-		o.Checkpoints = newCheckpoints(disks...)
-	case data != "":
-		disks = append(disks, folderTier(filepath.Join(data, "checkpoints")))
-		o.Checkpoints = newCheckpoints(disks...)
+	if checkpoints != nil {
+		o.Checkpoints = checkpoints
 	}
 	serving := gpuagents.Start(o)
 	agent.Store(serving)
@@ -250,4 +259,22 @@ func serve(cmd *cobra.Command) (err error) {
 		log.Warn("the registry forgets this agent by itself", "error", cerr)
 	}
 	return err
+}
+
+// makeCheckpoints keeps checkpoints in the tiers, or in a folder below the data folder where there are none; nil without either. It returns the
+// tiers in use.
+func makeCheckpoints(data string, disks []*storeTier, keys *keyring.Ring, log *slog.Logger) (*checkpoints, []*storeTier) {
+	switch {
+	case len(disks) > 0:
+		if data != "" {
+			abandoned(filepath.Join(data, "checkpoints"), disks, log)
+		}
+	case data != "":
+		disks = append(disks, folderTier(filepath.Join(data, "checkpoints")))
+	default:
+		return nil, nil
+	}
+	c := newCheckpoints(disks...)
+	c.keys = keys
+	return c, disks
 }
