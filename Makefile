@@ -4,6 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
 .PHONY: all build test lint cuda bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak clean
+.PHONY: all build test lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race soak clean
 
 all: lint build test
 
@@ -21,6 +22,10 @@ cuda: ## the GPU build: needs the CUDA 11.8 headers and link stubs, no GPU
 	CGO_LDFLAGS=-L$(CUDA_STUBS) go vet -tags cuda ./...
 	CGO_LDFLAGS=-L$(CUDA_STUBS) go build -tags cuda -o bin/gpuagent-cuda ./cmd/gpuagent
 	CGO_LDFLAGS=-L$(CUDA_STUBS) EXOSWARM_SKIP_GPU=1 go test -tags cuda ./cuda ./cuda/internal/...
+
+sanitize: ## the C code of the driver's binding under AddressSanitizer and UndefinedBehaviorSanitizer, on a fake driver
+	CGO_CFLAGS="-g -O1 -fsanitize=undefined -fno-sanitize-recover=undefined" CGO_LDFLAGS="-L$(CUDA_STUBS) -fsanitize=undefined" EXOSWARM_SANITIZE=1 EXOSWARM_SKIP_GPU=1 \
+	  go test -asan -count=1 -timeout 5m -tags cuda -run '^TestFakeDriver$$' ./cuda/internal/driver
 
 bench:
 	go test -run '^$$' -bench . ./...

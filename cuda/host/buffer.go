@@ -107,6 +107,7 @@ func (b *buffer) free(whole []byte) error {
 	b.dev.mu.Lock()
 	b.dev.used -= b.size
 	b.dev.mu.Unlock()
+	device.MemoryEvent(b.dev.log, "free", b.dev.props.Name, b.purpose, b.size)
 	if !intact(whole[:guard]) || !intact(whole[guard+b.size:]) {
 		return fmt.Errorf("close a buffer of %d bytes for %s: bytes outside it were overwritten: %w", b.size, b.purpose, device.ErrSticky)
 	}

@@ -123,6 +123,7 @@ func (d *Device) Alloc(n int64, purpose string) (device.Buffer, error) {
 	b.whole, b.mem = guarded(n)
 	d.used += n
 	d.buffers[b] = struct{}{}
+	device.MemoryEvent(d.log, "alloc", d.props.Name, purpose, n)
 	return b, nil
 }
 

@@ -7,8 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,6 +35,7 @@ var walls = []wall{
 	{of: "gpuagents/...", banned: []string{module + "/cpuagents/...", module + "/jobs/natsq/...", "github.com/nats-io/..."}, reason: "the two kinds of agent talk through the queue alone, and the queue is handed in"},
 	{of: "gpuagents/...", direct: true, banned: []string{"os", "os/exec", "net", "net/http", "syscall", "io/ioutil"}, reason: "a GPU agent does no I/O of its own"},
 	{of: "jobs", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the protocol imports the standard library only"},
+	{of: "cmd/gpuagent", banned: []string{module + "/cpuagents/...", module + "/jobs/natsq/server", "github.com/nats-io/nats-server/...", "modernc.org/...", "github.com/jackc/...", "github.com/go-sql-driver/..."}, reason: "sources, sinks and servers are the business of other processes"},
 	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the contract imports the standard library only"},
 	{of: "cuda/host", banned: []string{"gorgonia.org/..."}, reason: "the host device is pure Go"},
 }
@@ -39,6 +45,8 @@ var onlyImporter = map[string][]string{
 	"github.com/nats-io/nats.go":        {"jobs/natsq"},
 	"github.com/nats-io/nats-server/v2": {"jobs/natsq/server"},
 	"gorgonia.org/cu":                   {"cuda/internal/driver"},
+	// Snapshots are the one thing that a GPU agent writes to an object store, by way of this package alone (README.md, the table of processes).
+	"gocloud.dev": {"internal/bucket", "cpuagents"},
 }
 
 // optional packages are walled as soon as they exist.
@@ -121,6 +129,34 @@ func TestWalls(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// listens are the packages that may accept connections in a process of an agent.
+var listens = []string{"internal/command/metrics.go", "cpuagents/push.go", "jobs/natsq/server/server.go"}
+
+// TestListeners: no other file of the product opens a listener. That the processes have no more than these at run time is tested by
+// TestProcessHealth in cmd/exoswarm.
+func TestListeners(t *testing.T) {
+	call := regexp.MustCompile(`\b(net|tls)\.Listen\w*\(|\bListenConfig\{|\.ListenAndServe`)
+	if err := filepath.WalkDir("../..", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(filepath.ToSlash(file), "../../")
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "../.." || name == "examples" || name == "internal/telemetry/otlptest") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || slices.Contains(listens, name) {
+			return nil
+		}
+		text, err := os.ReadFile(file)
+		if err == nil && call.Match(text) {
+			t.Errorf("%s opens a listener: only %v may", name, listens)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

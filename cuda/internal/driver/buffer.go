@@ -58,6 +58,7 @@ func (d *Device) alloc(n int64, purpose string, s *stream) (*buffer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.buffers[b] = struct{}{}
+	device.MemoryEvent(d.log, "alloc", d.props.Name, purpose, n)
 	return b, nil
 }
 
@@ -124,5 +125,6 @@ func (b *buffer) Close() error {
 	if b.ptr != 0 {
 		d.pool.give(b.block)
 	}
+	device.MemoryEvent(d.log, "free", d.props.Name, b.purpose, b.size)
 	return nil
 }

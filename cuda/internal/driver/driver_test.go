@@ -26,7 +26,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("EXOSWARM_SANITIZE") != "" {
+		nvrtcNames = []string{} // NVRTC does not end under AddressSanitizer: kernels come from embedded PTX
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // needGPU fails a test on a machine without a GPU, unless the environment says that this is meant to be.
 func needGPU(t testing.TB) {
@@ -81,6 +86,11 @@ func TestConformancePTX(t *testing.T) {
 	devicetest.Run(t, func(t testing.TB, limit int64) device.Device {
 		return openGPU(t, Options{MemoryLimit: limit, NVRTC: []string{}, CUBLAS: []string{}})
 	})
+}
+
+func TestMemoryLog(t *testing.T) {
+	needGPU(t)
+	devicetest.MemoryLog(t, func(log *slog.Logger) device.Device { return openGPU(t, Options{Logger: log}) })
 }
 
 func TestProperties(t *testing.T) {
