@@ -60,6 +60,9 @@ type Options struct {
 	PageMemory, HostPageMemory int64
 	// Shared reports whether the memory of Device is the machine's, as that of the host device is.
 	Shared bool
+	// PageAge is after how long without use a page leaves the device for host memory, and HostPageAge host memory for its store; 0: when its
+	// frame is needed. Both are of shards that have fewer frames on the device than pages, HostPageAge of those with Checkpoints.
+	PageAge, HostPageAge time.Duration
 	// Metrics counts what the agent does; nil for none.
 	Metrics *Metrics
 	// Tracing makes a span of every batch that is applied, below that of whoever appended it; nil for none.

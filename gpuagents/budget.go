@@ -3,6 +3,7 @@ package gpuagents
 import (
 	"math"
 	"sync"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -28,6 +29,8 @@ type purse struct {
 
 	mu           sync.Mutex
 	device, host int64 // bytes left
+	// ages are after how long without use pages sink, by tier of memory; 0: when their frames are needed. They do not change.
+	ages [2]time.Duration
 }
 
 // newBudget is a budget of so many bytes; of 0 on the device, none.
@@ -42,6 +45,14 @@ func newBudget(onDevice, inHost int64) *budget {
 func (b *budget) onHost(is bool) *budget {
 	if b != nil {
 		b.shared = is
+	}
+	return b
+}
+
+// aged sets the ages of a new budget, and returns it.
+func (b *budget) aged(onDevice, inHost time.Duration) *budget {
+	if b != nil {
+		b.ages = [2]time.Duration{onDevice, inHost}
 	}
 	return b
 }
@@ -173,6 +184,14 @@ func (s *share) takeHost(needed, pageBytes int) {
 	s.hostFrames = int(max(0, min(int64(needed), s.of.host/int64(pageBytes))))
 	s.hostBytes = int64(s.hostFrames) * int64(pageBytes)
 	s.of.host -= s.hostBytes
+}
+
+// ages are those of the budget; without one, pages stay.
+func (s share) ages() (ages [2]time.Duration) {
+	if s.of != nil {
+		ages = s.of.ages
+	}
+	return ages
 }
 
 // give gives everything back. A second call does nothing.

@@ -109,10 +109,11 @@ func newDevices(o *Options, own Accelerator, changed *bell, parts int) *devices 
 		ds.open = func(context.Context) (device.Device, error) { return own.Device, nil }
 	}
 	device, host := own.PageMemory, o.HostPageMemory/int64(parts)
-	ds.budgets[ownSeat] = func() *budget { return newBudget(device, host).onHost(own.Shared) }
+	onDevice, inHost := o.PageAge, o.HostPageAge
+	ds.budgets[ownSeat] = func() *budget { return newBudget(device, host).onHost(own.Shared).aged(onDevice, inHost) }
 	ds.budgets[hostSeat] = func() *budget { // all of it is host memory
 		if device > 0 && host > 1 {
-			return newBudget(host/2, host/2).onHost(true)
+			return newBudget(host/2, host/2).onHost(true).aged(onDevice, inHost)
 		}
 		return newBudget(device, 0).onHost(true)
 	}

@@ -123,8 +123,13 @@ func (m *memory) open(ctx context.Context, store PageStore) error {
 		if err := m.takeHost(store != nil); err != nil {
 			return err
 		}
+		ages := m.share.ages()
 		if m.host != nil {
 			o.Memory = append(o.Memory, pager.Memory{Name: "cpu", Frames: m.host})
+			o.Memory[onDevice].MaxIdle = ages[onDevice]
+		}
+		if store != nil { // the last tier of memory sinks into it
+			o.Memory[len(o.Memory)-1].MaxIdle = ages[len(o.Memory)-1]
 		}
 	}
 	p, err := pager.Open(o)

@@ -49,6 +49,8 @@ func root() *cobra.Command {
 	f.Int64("memory-limit", 0, "most bytes of device memory to use, of each device; 0 for all")
 	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms, of each device; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need, on the host device for what --memory leaves to pages")
 	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on a device, for all devices in equal parts; it is pinned; -1 for half of what --memory leaves to pages, and for none where --device is the host")
+	f.Duration("page-age", 0, "after how long without use a page goes from a device to host memory, such as 1s; 0: when its frame is needed")
+	f.Duration("host-page-age", 0, "after how long without use a page goes from host memory to the first tier or the data folder, such as 10s; 0: when its frame is needed")
 	f.Duration("batch-latency", 100*time.Millisecond, "how long a batch of several log entries may take on the device; longer ones are cut")
 	f.Int("max-shards", gpuagents.MaxShards, "most shards this agent takes; more are left to other agents")
 	f.Int("open-shards", gpuagents.OpenShards, "shards without anything to do that stay open; of more, those that are idle the longest are parked until there is an entry in their log")
@@ -89,6 +91,11 @@ func serve(cmd *cobra.Command) (err error) {
 		return command.Usage("--max-shards %d, --open-shards %d, --parked-memory %d: use 1 or more", maxShards, openShards, parked)
 	}
 
+	pageAge, _ := f.GetDuration("page-age")
+	hostAge, _ := f.GetDuration("host-page-age")
+	if pageAge < 0 || hostAge < 0 {
+		return command.Usage("--page-age %v, --host-page-age %v: use a duration, or 0 for a page to stay until its frame is needed", pageAge, hostAge)
+	}
 	latency, _ := f.GetDuration("batch-latency")
 	if latency <= 0 {
 		return command.Usage("--batch-latency %v: use a duration above 0", latency)
@@ -196,7 +203,7 @@ func serve(cmd *cobra.Command) (err error) {
 		}})
 	}
 	o := gpuagents.Options{
-		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost,
+		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: pageAge, HostPageAge: hostAge,
 		Queue: conn, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
 		MaxShards: maxShards, OpenShards: openShards, ParkedMemory: min(parked, mem.rest/2),
 	}

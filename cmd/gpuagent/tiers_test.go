@@ -272,6 +272,41 @@ func TestFiveTiers(t *testing.T) {
 	r.same(t, "cold", newCheckpoints(tiers...), answers, pages)
 }
 
+// TestAges: with ages for memory too, pages that nobody uses sink through all five tiers, though memory has room for most of them. They come
+// back when their groups are observed again, and the answers are those of an agent that keeps them on the device. Without the ages they stay.
+func TestAges(t *testing.T) {
+	r := newRigAt(t, 0)
+	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
+	answers, pages := r.undisturbed(t, all)
+	dir := t.TempDir()
+	flags := []string{"--page-memory", fmt.Sprint((cold - 4) * coldPage), "--host-page-memory", fmt.Sprint(cold * coldPage)}
+	for _, tier := range []string{"nvme", "ssd", "hdd"} {
+		if err := os.MkdirAll(filepath.Join(dir, tier), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, "--tier", tier+"="+filepath.Join(dir, tier)+",age=250ms")
+	}
+	r.announceCold(t, "cold", all[:2])
+	a := r.spawn(t, append(flags, "--page-age", "250ms", "--host-page-age", "500ms")...)
+	r.answered(t, "cold", 2)
+	sunk := func(p map[string]int) bool { return p["gpu"] == 0 && p["cpu"] == 0 && p["hdd"] >= cold } // more where a checkpoint still counts
+	r.tierPages(t, sunk)
+	r.append(t, "cold", 2, all[2:3]) // every page comes back for it
+	r.answered(t, "cold", 3)
+	r.tierPages(t, sunk)
+	r.kill(t, a)
+	a = r.spawn(t, flags...)
+	r.append(t, "cold", 3, all[3:])
+	r.answered(t, "cold", 4)
+	r.tierPages(t, func(p map[string]int) bool { return p["gpu"] > cold/2 })
+	a.end(syscall.SIGTERM)
+	tiers, err := parseTiers([]string{"nvme=" + filepath.Join(dir, "nvme") + ";ssd=" + filepath.Join(dir, "ssd") + ";hdd=" + filepath.Join(dir, "hdd")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.same(t, "cold", newCheckpoints(tiers...), answers, pages)
+}
+
 // newTiers are three disks below a folder that nothing leaves by age, of pages that are stored raw.
 func newTiers(dir string) []*storeTier {
 	var all []*storeTier
