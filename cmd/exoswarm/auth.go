@@ -64,6 +64,7 @@ func authNATSFlags(f *pflag.FlagSet) {
 	f.String("nats-ca", "", "file with the certificates, in PEM, that the server's must be signed by")
 	f.String("nats-cert", "", "file with our certificate, for a server that asks for one")
 	f.String("nats-key", "", "file with the key of --nats-cert")
+	patienceFlag(f)
 }
 
 // inFolder makes a command's RunE of a function that needs the folder.
@@ -187,7 +188,11 @@ func pushAccounts(cmd *cobra.Command, f *auth.Folder) error {
 		return err
 	}
 	login := natsq.Login{Credentials: f.CredsFile(auth.Pusher), CA: get("nats-ca"), Cert: get("nats-cert"), Key: get("nats-key")}
-	if err := natsq.PushAccounts(cmd.Context(), natsq.Options{URL: get("nats"), Login: login, Name: "exoswarm auth"}, claims); err != nil {
+	giveUp, err := patience(cmd)
+	if err != nil {
+		return err
+	}
+	if err := natsq.PushAccounts(cmd.Context(), natsq.Options{URL: get("nats"), Login: login, Name: "exoswarm auth", GiveUp: giveUp}, claims); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%d accounts handed over\n", len(claims))

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,25 +19,100 @@ import (
 )
 
 // natsFlag adds the flags of a connection.
-func natsFlag(f *pflag.FlagSet) { command.NATSFlags(f, false) }
+func natsFlag(f *pflag.FlagSet) {
+	command.NATSFlags(f, false)
+	patienceFlag(f)
+}
+
+// patienceFlag adds --patience. Its default ends a command within 5 s of the loss of its server.
+func patienceFlag(f *pflag.FlagSet) {
+	f.Duration("patience", 4*time.Second, "how long the NATS server may be away before the command ends, 1s or more")
+}
+
+// natsOptions reads the flags of a connection.
+func natsOptions(cmd *cobra.Command, tracing *command.Tracing) (natsq.Options, error) {
+	o := natsq.Options{Name: strings.TrimSpace("exoswarm " + cmd.Name())}
+	o.URL, o.Login = command.NATS(cmd)
+	if tracing != nil {
+		o.Tracing = tracing.Provider()
+	}
+	var err error
+	o.GiveUp, err = patience(cmd)
+	return o, err
+}
+
+// patience reads --patience.
+func patience(cmd *cobra.Command) (time.Duration, error) {
+	d, _ := cmd.Flags().GetDuration("patience")
+	if d < time.Second {
+		return 0, command.Usage("--patience %v: use 1s or more", d)
+	}
+	return d, nil
+}
+
+// link is a connection that may lose its server for good.
+type link interface {
+	Lost() <-chan struct{}
+	LostError(err error) error
+	Close()
+}
+
+// closeAfter is how long a command that was interrupted may still use its connection. Some calls of the client end with it only.
+const closeAfter = 2 * time.Second
+
+// attached returns ctx, ended also by the loss of the server.
+func attached(ctx context.Context, l link) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-l.Lost():
+			cancel(l.LostError(jobs.ErrUnavailable))
+		case <-done:
+		}
+	}()
+	return ctx, sync.OnceFunc(func() { close(done); cancel(nil) })
+}
 
 // connected makes a command's RunE of a function that needs a connection.
 func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		url, login := command.NATS(cmd)
 		tracing, err := newTracing(cmd)
 		if err != nil {
 			return err
 		}
 		defer tracing.Close()
+		o, err := natsOptions(cmd, tracing)
+		if err != nil {
+			return err
+		}
 		cmd.SetContext(tracing.Context(cmd.Context()))
-		c, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: "exoswarm " + cmd.Name(), Tracing: tracing.Provider()})
+		c, err := natsq.Connect(cmd.Context(), o)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		return fn(cmd, args, c)
+		return within(cmd, c, func() error { return fn(cmd, args, c) })
 	}
+}
+
+// within runs a command until it ends or its server is lost, and says so then.
+func within(cmd *cobra.Command, l link, fn func() error) error {
+	ctx, stop := attached(cmd.Context(), l)
+	defer stop()
+	ended := make(chan struct{})
+	defer close(ended)
+	defer context.AfterFunc(cmd.Context(), func() {
+		late := time.NewTimer(closeAfter)
+		defer late.Stop()
+		select {
+		case <-late.C:
+			l.Close()
+		case <-ended:
+		}
+	})()
+	cmd.SetContext(ctx)
+	return l.LostError(fn())
 }
 
 // submitter is what those need who submit jobs and follow them.
@@ -120,28 +198,30 @@ func (d direct) Retry(ctx context.Context, id string) error {
 // submitting is connected for a function that a tenant's login will do for, which reaches the queue through the agents only.
 func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		url, login := command.NATS(cmd)
 		tracing, err := newTracing(cmd)
 		if err != nil {
 			return err
 		}
 		defer tracing.Close()
+		o, err := natsOptions(cmd, tracing)
+		if err != nil {
+			return err
+		}
 		cmd.SetContext(tracing.Context(cmd.Context()))
-		o := natsq.Options{URL: url, Login: login, Name: "exoswarm " + cmd.Name(), Tracing: tracing.Provider()}
 		c, err := natsq.Connect(cmd.Context(), o)
 		if errors.Is(err, jobs.ErrDenied) { // the queue itself is not for this login
-			c, err := natsq.ConnectClient(o)
+			c, err := natsq.ConnectClient(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			return fn(cmd, args, c)
+			return within(cmd, c, func() error { return fn(cmd, args, c) })
 		}
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		return fn(cmd, args, direct{c})
+		return within(cmd, c, func() error { return fn(cmd, args, direct{c}) })
 	}
 }
 

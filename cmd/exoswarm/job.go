@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -142,7 +143,7 @@ func jobWatch(cmd *cobra.Command, args []string, c submitter) error {
 		return c.Watch(ctx, id, func(data json.RawMessage) {
 			mu.Lock()
 			defer mu.Unlock()
-			_, _ = io.WriteString(cmd.ErrOrStderr(), string(data)+"\n")
+			_, _ = io.WriteString(cmd.ErrOrStderr(), redact.Line(string(data))+"\n") // anybody may publish it
 		})
 	})
 }

@@ -1,17 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/redact"
 )
 
 // outputFlag adds -o.
@@ -50,7 +51,7 @@ func (p *printer) item(v any, row ...any) error {
 	if p.format == "table" {
 		text := make([]string, len(row))
 		for i, c := range row {
-			text[i] = strings.Map(printable, fmt.Sprint(c))
+			text[i] = redact.Short(redact.Line(fmt.Sprint(c)), maxCell)
 		}
 		fmt.Fprintln(p.table, strings.Join(text, "\t"))
 		if p.n%tableBlock == 0 {
@@ -62,6 +63,7 @@ func (p *printer) item(v any, row ...any) error {
 	if err != nil {
 		return err
 	}
+	data = escaped(data)
 	switch {
 	case p.format == "jsonl":
 	case p.format == "json" && p.n == 1:
@@ -78,12 +80,24 @@ func (p *printer) item(v any, row ...any) error {
 	return err
 }
 
-// printable replaces what would break a row, or command the terminal: what others have written is shown, not obeyed.
-func printable(r rune) rune {
-	if unicode.IsControl(r) {
-		return ' '
+// maxCell bounds a column of a table, in bytes: names and errors of others may have megabytes.
+const maxCell = 2000
+
+// escaped writes the runes of JSON that would command a terminal as \uXXXX, which means the same. Encoding escapes only those
+// below a space.
+func escaped(data []byte) []byte {
+	if !bytes.ContainsFunc(data, redact.Unsafe) {
+		return data
 	}
-	return r
+	var out bytes.Buffer
+	for _, r := range string(data) {
+		if redact.Unsafe(r) && r != '\n' {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.Bytes()
 }
 
 // flush shows the rows so far, for a list that others wait for.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/redact"
 )
 
 // progress shows how a run goes: one line that is rewritten on a terminal, a line every few seconds elsewhere, or a JSON
@@ -113,7 +114,7 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 		if i == mostRows {
 			break
 		}
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t  %s\n", s.Observations, s.Decisions, s.Anomalies, s.Rejected, s.Name)
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t  %s\n", s.Observations, s.Decisions, s.Anomalies, s.Rejected, redact.Short(redact.Line(s.Name), maxCell))
 	}
 	_ = t.Flush()
 	if more := len(series) - mostRows; more > 0 {

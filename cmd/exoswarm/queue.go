@@ -131,17 +131,27 @@ What could lose data is never applied: the command says which setting it is and 
 
 func initServer(cmd *cobra.Command, _ []string) error {
 	f := cmd.Flags()
-	url, login := command.NATS(cmd)
+	o, err := natsOptions(cmd, nil)
+	if err != nil {
+		return err
+	}
 	replicas, _ := f.GetInt("replicas")
 	yes, _ := f.GetBool("yes")
 	if replicas < 1 || replicas > 5 {
 		return command.Usage("--replicas %d: use 1 to 5", replicas)
 	}
-	c, err := natsq.Connect(cmd.Context(), natsq.Options{URL: url, Login: login, Name: "exoswarm init", Replicas: replicas, Bare: true})
+	o.Replicas, o.Bare = replicas, true
+	c, err := natsq.Connect(cmd.Context(), o)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	return within(cmd, c, func() error { return prepare(cmd, c, yes) })
+}
+
+// prepare shows what the server lacks, and with yes makes it.
+func prepare(cmd *cobra.Command, c *natsq.Conn, yes bool) error {
+	f := cmd.Flags()
 	plan, err := c.Plan(cmd.Context())
 	if err != nil {
 		return err

@@ -23,6 +23,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(chaosWorkerEnv) != "" { // a worker process of TestChaos
 		os.Exit(chaosWorker())
 	}
+	// Servers are killed and started again under commands; lost_test.go has the default.
+	if err := os.Setenv("EXOSWARM_PATIENCE", "2m"); err != nil {
+		panic(err)
+	}
 	leak.Check(tidied{m})
 }
 

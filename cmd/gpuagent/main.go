@@ -246,7 +246,7 @@ func serve(cmd *cobra.Command) (err error) {
 		serving.Stop()
 		return err
 	}
-	log.Info("gpuagent is ready", "name", name, "nats", url, "memory", total, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost, "tiers", described(disks))
+	log.Info("gpuagent is ready", "name", name, "nats", natsq.Redact(url), "memory", total, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost, "tiers", described(disks))
 
 	select {
 	case <-ctx.Done():

@@ -203,6 +203,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 
 // metadata are the addresses beside the link-local ones where clouds keep the credentials of a machine, and the broadcast.
 var metadata = []netip.Addr{
+	netip.MustParseAddr("168.63.129.16"), // Azure's wire server, an address that looks public
 	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"), netip.MustParseAddr("255.255.255.255"),
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -37,6 +38,7 @@ func Usage(format string, args ...any) error {
 // Main runs a command and ends the process with its exit code. The first SIGINT or SIGTERM cancels the command's context;
 // a second one ends the process at once.
 func Main(root *cobra.Command) {
+	hideArguments()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -64,15 +66,24 @@ func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 		return ExitInterrupted
 	}
 	if format, _ := cmd.Flags().GetString("log-format"); format == "json" {
-		slog.New(slog.NewJSONHandler(stderr, nil)).Error(root.Name()+" ends", "error", err)
+		slog.New(slog.NewJSONHandler(stderr, nil)).Error(root.Name()+" ends", "error", sentence(err))
 	} else {
-		fmt.Fprintf(stderr, "%s: %v\n", root.Name(), err)
+		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), sentence(err))
 	}
 	var e *jobs.Error
 	if errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid) || strings.HasPrefix(err.Error(), "unknown command") || isFlagError(err) {
 		return ExitUsage
 	}
 	return ExitFailure
+}
+
+// maxSentence bounds what a terminal is shown of an error, in bytes. Names in it may have megabytes.
+const maxSentence = 4096
+
+// sentence is an error as it is shown: without secrets, and without commands to the terminal. Jobs, servers and other tenants
+// choose parts of its text.
+func sentence(err error) string {
+	return redact.Lines(redact.Short(redact.Secrets(err.Error()), maxSentence))
 }
 
 // isFlagError finds what cobra reports before a command runs.
@@ -89,7 +100,7 @@ func Environment(flags *pflag.FlagSet) error {
 		name := "EXOSWARM_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		if v, ok := os.LookupEnv(name); ok && !f.Changed && f.Name != "help" && f.Name != "version" && err == nil {
 			if e := flags.Set(f.Name, v); e != nil {
-				err = Usage("%s=%q: %v", name, v, e)
+				err = Usage("%s=%q: %v", name, redact.Secrets(v), e)
 			}
 		}
 	})
@@ -125,7 +136,7 @@ func newLogger(cmd *cobra.Command) (*slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(text)); err != nil {
 		return nil, Usage("--log-level %q: use debug, info, warn or error", text)
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: cleanAttr}
 	switch format, _ := cmd.Flags().GetString("log-format"); format {
 	case "text":
 		return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), opts)), nil
@@ -134,6 +145,26 @@ func newLogger(cmd *cobra.Command) (*slog.Logger, error) {
 	default:
 		return nil, Usage("--log-format %q: use text or json", format)
 	}
+}
+
+// cleanAttr removes the secrets of URLs from what is logged, whoever logs it.
+func cleanAttr(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Resolve(); v.Kind() {
+	case slog.KindString:
+		if text := redact.Lines(redact.Secrets(v.String())); text != v.String() {
+			a.Value = slog.StringValue(text)
+		}
+	case slog.KindAny:
+		switch x := v.Any().(type) {
+		case error:
+			a.Value = slog.StringValue(redact.Lines(redact.Secrets(x.Error())))
+		case fmt.Stringer:
+			if text := x.String(); redact.Secrets(text) != text {
+				a.Value = slog.StringValue(redact.Secrets(text))
+			}
+		}
+	}
+	return a
 }
 
 // AgentName is the default name of an agent process: host and process id.

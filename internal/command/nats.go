@@ -39,6 +39,9 @@ func NATSFlags(f *pflag.FlagSet, embeds bool) {
 			value = ""
 		}
 		f.String(n.name, value, n.usage)
+		if n.name == "nats" && value != "" { // help shows the default, and a URL may hold a password
+			f.Lookup(n.name).DefValue = natsq.Redact(value)
+		}
 	}
 }
 

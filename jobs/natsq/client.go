@@ -27,18 +27,24 @@ type Client struct {
 }
 
 // ConnectClient reaches the server. InProcess, Replicas, Lease and Bare of the options have no meaning here.
-func ConnectClient(o Options) (*Client, error) {
+func ConnectClient(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{patience: o.Patience, tracer: telemetry.Tracer(o.Tracing, tracerName)}
 	if c.patience == 0 {
 		c.patience = 30 * time.Second
 	}
 	var err error
-	c.nc, c.refused, _, err = o.connect()
+	c.nc, c.refused, _, err = o.connect(ctx)
 	return c, err
 }
 
 // Close ends the connection. A second call does nothing.
 func (c *Client) Close() { c.nc.Close() }
+
+// Lost and LostError are those of Conn.
+func (c *Client) Lost() <-chan struct{} { return c.refused.left }
+
+// LostError says that the server was lost, if it was.
+func (c *Client) LostError(err error) error { return c.refused.lostError(err) }
 
 // apiFailed is what a gateway answered in place of a result.
 type apiFailed struct {

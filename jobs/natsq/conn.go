@@ -41,6 +41,9 @@ type Options struct {
 	// Logger is told once when the connection is lost and once when it is back, and of what the server refuses in the background; nil for
 	// nobody.
 	Logger *slog.Logger
+	// GiveUp ends a connection that has been without a server for so long, for good: Lost is closed and every call fails with
+	// jobs.ErrUnavailable. It is for commands, which somebody waits for; 0, for agents, means never.
+	GiveUp time.Duration
 	// Tracing makes spans of what goes over the connection, joined by the headers of messages; nil for none, and then headers are neither
 	// written nor looked at. It belongs to the caller, who flushes it after Close.
 	Tracing trace.TracerProvider
@@ -82,7 +85,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	}
 	var where string
 	var err error
-	if c.nc, c.refused, where, err = o.connect(); err != nil {
+	if c.nc, c.refused, where, err = o.connect(ctx); err != nil {
 		return nil, err
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(objectPatience), jetstream.WithPublishAsyncTimeout(2*longTry)); err != nil {
@@ -101,6 +104,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		err = c.elected.follow(c.nc)
 	}
 	if err != nil {
+		err = c.refused.lostError(err)
 		c.nc.Close()
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders) {
 			return nil, fmt.Errorf("the NATS server at %s has no JetStream: start it with -js, or use exoswarm nats: %w", where, err)
@@ -117,17 +121,21 @@ const (
 	clientPings = 4
 )
 
-// connect dials as the options say; where is the server for people.
-func (o Options) connect() (nc *nats.Conn, r *refusals, where string, err error) {
+// connect dials as the options say; where is the server for people. It returns when ctx ends.
+func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *refusals, where string, err error) {
+	ping, pings, timeout := clientPing, clientPings, 5*time.Second
+	if o.GiveUp > 0 { // four to five tenths of it go by until a server that stands still is noticed
+		ping, pings, timeout = o.GiveUp/10, 3, min(timeout, o.GiveUp/2)
+	}
 	opts := []nats.Option{
 		nats.Name(o.Name),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250 * time.Millisecond),
-		nats.PingInterval(clientPing),
-		nats.MaxPingsOutstanding(clientPings),
-		nats.Timeout(5 * time.Second),
+		nats.PingInterval(ping),
+		nats.MaxPingsOutstanding(pings),
+		nats.Timeout(timeout),
 	}
-	where = redact(o.URL)
+	where = Redact(o.URL)
 	switch {
 	case o.InProcess != nil:
 		opts = append(opts, nats.InProcessServer(o.InProcess))
@@ -136,11 +144,39 @@ func (o Options) connect() (nc *nats.Conn, r *refusals, where string, err error)
 		where = "of context " + o.Context
 	}
 	r = newRefusals(o.Logger)
-	if nc, err = o.dial(o.URL, r, opts...); err != nil {
-		return nil, nil, where, dialError(where, r.who, err)
+	if o.GiveUp > 0 {
+		r.patience, r.giveUp, r.where = o.GiveUp*3/8, o.GiveUp, where
 	}
-	return nc, r, where, nil
+	type dialed struct {
+		nc  *nats.Conn
+		err error
+	}
+	done := make(chan dialed, 1)
+	go func() { // the client's own call knows no context
+		nc, err := o.dial(o.URL, r, opts...)
+		done <- dialed{nc, err}
+	}()
+	select {
+	case d := <-done:
+		if d.err != nil {
+			return nil, nil, where, o.scrub(dialError(where, r.who, d.err))
+		}
+		return d.nc, r, where, nil
+	case <-ctx.Done():
+		go func() {
+			if d := <-done; d.nc != nil {
+				d.nc.Close()
+			}
+		}()
+		return nil, nil, where, fmt.Errorf("connect to the NATS server at %s: %w", where, context.Cause(ctx))
+	}
 }
+
+// Lost is closed when the connection has been without a server for as long as Options.GiveUp says; never without that.
+func (c *Conn) Lost() <-chan struct{} { return c.refused.left }
+
+// LostError says that the server was lost, if it was: err is what a call has failed with.
+func (c *Conn) LostError(err error) error { return c.refused.lostError(err) }
 
 // Refused is closed when the server has shut this connection's user out for good: its credentials expired or were revoked. Everything fails
 // from then on.

@@ -25,6 +25,7 @@ func (r *refusals) broken(nc *nats.Conn, err error) {
 	first := r.lost.IsZero()
 	if first {
 		r.lost, r.why = time.Now(), err
+		r.giveUpLater(nc)
 	}
 	r.mu.Unlock()
 	if first {
@@ -37,6 +38,9 @@ func (r *refusals) back(nc *nats.Conn) {
 	r.mu.Lock()
 	since := r.lost
 	r.shut, r.lost, r.why = false, time.Time{}, nil
+	if r.gave != nil && r.gave.Stop() {
+		r.gave = nil
+	}
 	r.mu.Unlock()
 	if !since.IsZero() {
 		r.log.Info("the connection to NATS is restored", "server", nc.ConnectedUrlRedacted(), "after", time.Since(since).Round(time.Millisecond))

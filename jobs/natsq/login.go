@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/synadia-io/orbit.go/natscontext"
 
+	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -88,16 +89,41 @@ func (l Login) options() (opts []nats.Option, err error) {
 	return opts, nil
 }
 
-// redact removes the secrets of a list of URLs.
-func redact(urls string) string {
-	all := strings.Split(urls, ",")
-	for i, text := range all {
-		if at := strings.LastIndex(text, "@"); at >= 0 {
-			scheme, _, _ := strings.Cut(text, "://")
-			all[i] = scheme + "://" + text[at+1:]
+// Redact returns a list of URLs for logs and messages: without users, passwords and tokens.
+func Redact(urls string) string { return redact.URLs(urls) }
+
+// scrubbed is an error whose text names no secret. The NATS client quotes the URL in some of its errors.
+type scrubbed struct {
+	error
+	text string
+}
+
+func (s scrubbed) Error() string { return s.text }
+func (s scrubbed) Unwrap() error { return s.error }
+
+// scrub removes the secrets of a connection from the text of an error.
+func (o Options) scrub(err error) error {
+	if err == nil {
+		return nil
+	}
+	secrets := []string{o.Password, o.Token}
+	for text := range strings.SplitSeq(o.URL, ",") {
+		_, rest, ok := strings.Cut(text, "://")
+		if !ok {
+			rest = text
+		}
+		if at := strings.LastIndex(rest, "@"); at >= 0 {
+			user, password, _ := strings.Cut(rest[:at], ":")
+			secrets = append(secrets, rest[:at], password, user)
+		} else if !strings.Contains(redact.URLs(text), rest) { // half of a password with a comma in it
+			_, password, _ := strings.Cut(rest, ":")
+			secrets = append(secrets, rest, password)
 		}
 	}
-	return strings.Join(all, ",")
+	if text := redact.Words(err.Error(), secrets...); text != err.Error() {
+		return scrubbed{err, text}
+	}
+	return err
 }
 
 // dialError says what is in the way of a connection, and what to do.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -23,12 +24,18 @@ type refusals struct {
 	who  identity
 	gone chan struct{} // closed when the server has shut this user out for good
 	over chan struct{} // closed when the connection is, and gone, if that is to be, before
+	left chan struct{} // closed when it has been away for longer than patience
+
+	patience time.Duration // after it is known to be broken
+	giveUp   time.Duration // for people
+	where    string        // the server, for people
 
 	log *slog.Logger
 
 	mu   sync.Mutex
 	lost time.Time       // since when the connection is broken; zero while it is good
 	why  error           // it broke
+	gave *time.Timer     // gives up, unless the server comes back before
 	shut bool            // the last thing heard of the login is that it is refused
 	next context.Context // ends with the next refusal as its cause
 	end  context.CancelCauseFunc
@@ -43,7 +50,7 @@ func newRefusals(log *slog.Logger) *refusals {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	r := &refusals{log: log, gone: make(chan struct{}), over: make(chan struct{})}
+	r := &refusals{log: log, gone: make(chan struct{}), over: make(chan struct{}), left: make(chan struct{})}
 	r.next, r.end = context.WithCancelCause(context.Background())
 	return r
 }
@@ -62,7 +69,7 @@ func (r *refusals) heard(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) || m == nil {
 		// An ordered consumer whose server restarts reports ErrConsumerNotActive and makes itself anew: no news beside the lost connection.
 		if !errors.Is(err, nats.ErrConsumerNotActive) {
-			r.log.Warn("the NATS client reports an error", "error", err) // such as a subscription whose messages come too fast
+			r.log.Warn("the NATS client reports an error", "error", redact.Secrets(err.Error())) // such as a subscription whose messages come too fast
 		}
 		return
 	}
@@ -138,10 +145,38 @@ func (r *refusals) explain(err error) error {
 	return err
 }
 
+// giveUpLater ends a broken connection for good after patience, unless it is back by then. It must be called with mu held.
+func (r *refusals) giveUpLater(nc *nats.Conn) {
+	if r.patience == 0 || r.gave != nil || nc.IsClosed() {
+		return
+	}
+	r.gave = time.AfterFunc(r.patience, func() {
+		close(r.left)
+		nc.Close()
+	})
+}
+
+// errLost is what is to be done about a server that was lost.
+var errLost = errors.New("start it again, or wait longer for it with --patience")
+
+func (r *refusals) lostError(err error) error {
+	select {
+	case <-r.left:
+		if err != nil {
+			return fmt.Errorf("the NATS server at %s was lost and has not come back within %v: %w: %w", r.where, r.giveUp, errLost, jobs.ErrUnavailable)
+		}
+	default:
+	}
+	return err
+}
+
 // closed is the client's handler of the end of a connection. Its last error does not always say why: it may be in the server's words.
 func (r *refusals) closed(*nats.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.gave != nil {
+		r.gave.Stop()
+	}
 	if r.shut {
 		close(r.gone)
 		r.end(nats.ErrConnectionClosed)

@@ -21,7 +21,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer operator.Close()
-	client, err := natsq.ConnectClient(c.options("acme-submitter"))
+	client, err := natsq.ConnectClient(b.Context(), c.options("acme-submitter"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (c *cluster) client(t testing.TB, user string) *natsq.Client {
 	if _, err := natsq.Connect(t.Context(), o); !errors.Is(err, jobs.ErrDenied) {
 		t.Fatalf("%s reaches the queue itself: %v", user, err)
 	}
-	client, err := natsq.ConnectClient(o)
+	client, err := natsq.ConnectClient(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

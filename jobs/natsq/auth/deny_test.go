@@ -223,7 +223,7 @@ func TestRevoked(t *testing.T) {
 		}
 	}
 	c.agent(t)
-	bad, err := natsq.ConnectClient(login("bad"))
+	bad, err := natsq.ConnectClient(t.Context(), login("bad"))
 	if err != nil {
 		t.Fatal(err)
 	}

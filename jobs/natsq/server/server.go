@@ -105,8 +105,11 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
 	}
-	if ip := net.ParseIP(o.Host); o.Token == "" && o.Auth == "" && o.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if o.Token == "" && o.Auth == "" && !loopback(o.Host) {
 		return nil, invalid("nats server: %s is not a loopback address: listening there needs a token (--token-file) or accounts (--auth)", o.Host)
+	}
+	if !loopback(o.Host) && o.Cert == "" && o.Logger != nil {
+		o.Logger.Warn("clients of other machines send tokens and messages in clear: set --tls-cert and --tls-key", "host", o.Host)
 	}
 	if o.Auth != "" && o.ClusterPort > 0 && o.Token == "" {
 		return nil, invalid("nats server: the servers of a cluster know each other by a token, with accounts too (--token-file)")
@@ -206,6 +209,12 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return nil, errors.New("nats server: JetStream did not start in " + o.Dir + ": is another server using the folder, or the disk full?")
 		}
 	}
+}
+
+// loopback reports whether only this machine reaches an address.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // accounts makes the options of a server whose clients are the users of accounts. Accounts that were handed to it later are kept beside the
