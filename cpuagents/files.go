@@ -14,13 +14,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/binding"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // Objects is the store for bytes that travel through the queue.
 type Objects interface {
-	PutObject(ctx context.Context, name string, r io.Reader) (int64, error)
-	Object(ctx context.Context, name string) (io.ReadCloser, error)
+	PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
+	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
 }
 
 // Files opens what jobs name by URI, and nothing else:
@@ -30,8 +31,11 @@ type Objects interface {
 //
 // A job never carries a path of a machine: ROOT is a name that the agent's operator gave a folder, and no PATH leads out
 // of it, not by .. and not by a link.
+//
+// Folders and objects are a tenant's own: For returns what the jobs of one may open.
 type Files struct {
-	roots    map[string]*os.Root
+	of       jobs.Owner // whose they are
+	roots    map[Root]*os.Root
 	objects  Objects
 	scratch  string
 	unpacked int64
@@ -41,8 +45,8 @@ type Files struct {
 
 // FilesOptions configure NewFiles.
 type FilesOptions struct {
-	// Roots are the folders that jobs may read and write, by name.
-	Roots map[string]string
+	// Roots are the folders that jobs may read and write.
+	Roots map[Root]string
 	// Objects is the queue's store; nil for an agent without one.
 	Objects Objects
 	// Scratch is the folder for temporary files; os.TempDir when empty.
@@ -56,22 +60,55 @@ type FilesOptions struct {
 // defaultUnpacked is a day of a thousand rows a second, ten times over: more is rather a bomb than a source.
 const defaultUnpacked = 64 << 30
 
-// ParseRoots reads NAME=DIR, as operators write the folders that jobs may read and write.
-func ParseRoots(list []string) (map[string]string, error) {
-	roots := map[string]string{}
-	for _, r := range list {
-		key, dir, ok := strings.Cut(r, "=")
-		if !ok || jobs.CheckID("root", key) != nil || dir == "" {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "--root %q: write NAME=DIR, with a name of letters, digits, '-' and '_'", r)
+// Root is the name of a folder, for the jobs of a tenant. Without a tenant it is for jobs without one, with EveryTenant for all jobs.
+type Root struct{ Tenant, Name string }
+
+// ParseRoots reads NAME=DIR or tenant=TENANT,name=NAME,path=DIR, as operators write the folders that jobs may read and write.
+func ParseRoots(list []string) (map[Root]string, error) {
+	roots := map[Root]string{}
+	bad := func(text string) error {
+		return jobs.Errorf(jobs.CodeInvalid, "--root %q: write NAME=DIR, or tenant=TENANT,name=NAME,path=DIR for the jobs of a tenant, with a name of letters, digits, '-' and '_'", text)
+	}
+	for _, text := range list {
+		root, dir := Root{}, ""
+		if b, rest, ok := binding.Cut(text); ok {
+			name, path, is := strings.Cut(rest, ",path=")
+			if name, is2 := strings.CutPrefix(name, "name="); is && is2 {
+				root, dir = Root{b, name}, path
+			}
+		} else {
+			root.Name, dir, _ = strings.Cut(text, "=")
 		}
-		roots[key] = dir
+		if root.Tenant != "" && binding.Check(root.Tenant) != nil || jobs.CheckID("root", root.Name) != nil || dir == "" {
+			return nil, bad(text)
+		}
+		roots[root] = dir
 	}
 	return roots, nil
 }
 
+// For returns what the jobs of an owner may open. It shares the folders: only the original is closed.
+func (f *Files) For(of jobs.Owner) *Files {
+	own := *f
+	own.of = of
+	return &own
+}
+
+// root finds the folder that the owner's jobs know by a name: that of its tenant before that of all.
+func (f *Files) root(name string) *os.Root {
+	tenant := f.of.Tenant
+	if f.of.Shared() {
+		tenant = ""
+	}
+	if r := f.roots[Root{tenant, name}]; r != nil {
+		return r
+	}
+	return f.roots[Root{binding.Every, name}]
+}
+
 // NewFiles opens the folders. The caller closes the result.
 func NewFiles(o FilesOptions) (*Files, error) {
-	f := &Files{roots: map[string]*os.Root{}, objects: o.Objects, scratch: o.Scratch, unpacked: o.Unpacked, memory: o.Memory}
+	f := &Files{roots: map[Root]*os.Root{}, objects: o.Objects, scratch: o.Scratch, unpacked: o.Unpacked, memory: o.Memory}
 	if f.scratch == "" {
 		f.scratch = os.TempDir()
 	}
@@ -108,9 +145,13 @@ func (f *Files) resolve(uri string) (root *os.Root, name, object string, err err
 		return nil, "", rest, nil
 	case "file":
 		name, p, ok := strings.Cut(rest, "/")
-		root := f.roots[name]
+		root := f.root(name)
 		if !ok || root == nil {
-			return nil, "", "", inputError("%s: this agent knows no folder by that name: start it with --root %s=DIR", uri, name)
+			flag := name + "=DIR"
+			if !f.of.Shared() {
+				flag = "tenant=" + f.of.Tenant + ",name=" + name + ",path=DIR"
+			}
+			return nil, "", "", inputError("%s: this agent knows no folder by that name for this job: start it with --root %s", uri, flag)
 		}
 		return root, p, "", nil
 	}
@@ -145,7 +186,7 @@ func openBelow(root *os.Root, name string) (*os.File, error) {
 // fetch copies an object into a temporary file and opens that: an object is read as fast as it comes, because its reader
 // on the queue does not wait for a consumer that has to.
 func (f *Files) fetch(ctx context.Context, uri, object string) (_ *os.File, err error) {
-	r, err := f.objects.Object(ctx, object)
+	r, err := f.objects.Object(ctx, object, f.of)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil, inputError("%s: there is no such object", uri)
 	}
@@ -272,7 +313,7 @@ func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 			if _, err := tmp.Seek(0, io.SeekStart); err != nil {
 				return ioError("read back", tmp.Name(), err)
 			}
-			_, err := f.objects.PutObject(ctx, object, tmp)
+			_, err := f.objects.PutObject(ctx, object, f.of, tmp)
 			return err
 		}}, nil
 	}

@@ -30,7 +30,7 @@ func TestRoots(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(dir, "in", "link")); err != nil {
 		t.Fatal(err)
 	}
-	f, err := NewFiles(FilesOptions{Roots: map[string]string{"in": filepath.Join(dir, "in")}, Scratch: t.TempDir()})
+	f, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "in"}: filepath.Join(dir, "in")}, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestRoots(t *testing.T) {
 func TestOutputIsWholeOrAbsent(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "d"), "old")
-	f, err := NewFiles(FilesOptions{Roots: map[string]string{"out": dir}})
+	f, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "out"}: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestOutputIsWholeOrAbsent(t *testing.T) {
 func TestOutputOfTwo(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, ".d.x.part"), "somebody's")
-	f, err := NewFiles(FilesOptions{Roots: map[string]string{"out": dir}})
+	f, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "out"}: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}

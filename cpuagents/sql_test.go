@@ -37,7 +37,7 @@ func database(t *testing.T, statements ...string) (*Files, string) {
 	if err := os.Symlink(filepath.Join(dir, "outside.db"), filepath.Join(root, "link.db")); err != nil {
 		t.Fatal(err)
 	}
-	files, err := NewFiles(FilesOptions{Roots: map[string]string{"db": root}, Scratch: dir})
+	files, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "db"}: root}, Scratch: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

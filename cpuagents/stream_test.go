@@ -73,7 +73,7 @@ func newCluster(t *testing.T) *cluster {
 		}
 	})
 	c := &cluster{srv: srv, conn: connect(), dir: t.TempDir()}
-	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[string]string{"dir": c.dir}, Objects: c.conn, Scratch: t.TempDir()})
+	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[cpuagents.Root]string{{Name: "dir"}: c.dir}, Objects: c.conn, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func newSpool(t testing.TB) *spool {
 		t.Fatal(err)
 	}
 	var err error
-	if s.files, err = NewFiles(FilesOptions{Roots: map[string]string{"r": filepath.Join(base, "root")}, Scratch: base}); err != nil {
+	if s.files, err = NewFiles(FilesOptions{Roots: map[Root]string{{Name: "r"}: filepath.Join(base, "root")}, Scratch: base}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.files.Close() })

@@ -44,6 +44,7 @@ func root() *cobra.Command {
 	f.String("push-key", "", "file with the key of --push-cert")
 	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, as it comes; up to 67108864")
 	f.Int("push-max-rows", 1_000_000, "most rows of a push")
+	f.Duration("object-grace", natsq.ObjectGrace, "how long an object stays after its job is gone, with its result and dead letter")
 	f.Int("concurrency", 4, "jobs at a time")
 	f.Duration("sweep", time.Minute, "how often to look for what ended runs have left, and to remove what was there at the last look too; 0: never")
 	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
@@ -88,6 +89,10 @@ func serve(cmd *cobra.Command) (err error) {
 	unpacked, _ := f.GetInt64("max-unpacked")
 	if unpacked < 1 {
 		return command.Usage("--max-unpacked %d: use 1 or more bytes", unpacked)
+	}
+	grace, _ := f.GetDuration("object-grace")
+	if grace <= 0 {
+		return command.Usage("--object-grace %v: use more than 0", grace)
 	}
 	if concurrency < 1 {
 		return command.Usage("--concurrency %d: use 1 or more", concurrency)
@@ -177,6 +182,9 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	ctx, end := context.WithCancelCause(cmd.Context())
 	defer end(nil)
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() { conn.KeepObjects(ctx, grace, log) })
+	defer func() { end(nil); sweeping.Wait() }()
 	started := time.Now().UTC()
 	describe := func() jobs.Agent {
 		a := jobs.Agent{Name: name, Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency, Running: worker.Running(), State: "serving", Started: started}
@@ -202,7 +210,7 @@ func serve(cmd *cobra.Command) (err error) {
 	if sweep > 0 {
 		swept.Go(func() { conn.SweepOrphans(ctx, sweep, log) })
 	}
-	log.Info("cpuagent is ready", "name", name, "nats", url, "memory", limit)
+	log.Info("cpuagent is ready", "name", name, "nats", natsq.Redact(url), "memory", limit)
 
 	select {
 	case <-ctx.Done():

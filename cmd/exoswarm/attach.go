@@ -35,7 +35,7 @@ func attach(cmd *cobra.Command, o runOptions) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
-	conn, err := natsq.Connect(ctx, natsq.Options{URL: o.nats, Login: o.login, Name: "exoswarm run"})
+	conn, err := natsq.Connect(ctx, natsq.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", GiveUp: o.patience})
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func attach(cmd *cobra.Command, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	result, err := await(ctx, conn, job, show, false)
+	result, err := await(ctx, context.WithoutCancel(ctx), conn, job, show, false)
 	if err != nil {
 		if errors.Is(err, command.ErrInterrupted) {
 			show.note("the job goes on: exoswarm run --attach " + o.attach + " takes it up again")
@@ -138,7 +138,7 @@ func jobOutput(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 	if err := dest.takes(rec); err != nil {
 		return err
 	}
-	from, err := c.Object(ctx, "output-"+id)
+	from, err := c.Object(ctx, "output-"+id, jobs.Owner{})
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 const (
 	// pickup is how long a job may wait for an agent to start on it.
 	pickup = 30 * time.Second
-	// patience is how long a run waits before it says what it waits for.
-	patience = 3 * time.Second
+	// hintAfter is how long a run waits before it says what it waits for.
+	hintAfter = 3 * time.Second
 )
 
 // errNotOver marks an error after which the job may go on: what it needs must stay.
@@ -26,17 +26,21 @@ var errNotOver = errors.New("the job is not over")
 
 // await waits for the job's result and shows its progress. When ctx ends, a run of its own is asked to finish early, and the wait
 // goes on; one that was attached to is left alone.
-func await(ctx context.Context, conn *natsq.Conn, job jobs.Job, show *progress, own bool) (*cpuagents.StreamResult, error) {
-	base := context.WithoutCancel(ctx)
+func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *progress, own bool) (*cpuagents.StreamResult, error) {
 	wait, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	var latest atomic.Pointer[cpuagents.StreamProgress]
+	news := make(chan struct{}, 1)
 	stop, err := conn.Progress(job.ID, func(data json.RawMessage) {
 		var p cpuagents.StreamProgress
 		if json.Unmarshal(data, &p) != nil {
 			return
 		}
 		latest.Store(&p)
+		select {
+		case news <- struct{}{}:
+		default:
+		}
 		show.update(p)
 	})
 	if err != nil {
@@ -51,6 +55,10 @@ func await(ctx context.Context, conn *natsq.Conn, job jobs.Job, show *progress, 
 		look := time.NewTicker(time.Second)
 		defer look.Stop()
 		interrupted := ctx.Done()
+		quiet := time.NewTimer(silence) // runs from Ctrl-C on
+		quiet.Stop()
+		defer quiet.Stop()
+		stopping := false
 		hints := hints{conn: conn, job: job.ID, began: time.Now()}
 		for {
 			select {
@@ -64,6 +72,23 @@ func await(ctx context.Context, conn *natsq.Conn, job jobs.Job, show *progress, 
 				if err := conn.Cancel(base, job, true); err != nil {
 					cancel(err)
 				}
+				stopping = true
+				quiet.Reset(silence)
+			case <-news:
+				if stopping {
+					quiet.Stop()
+					if p := latest.Load(); !p.Done { // from then on the agent writes the output, without a word
+						quiet.Reset(silence)
+					}
+				}
+			case <-quiet.C:
+				if latest.Load() == nil { // no agent has begun it
+					withdrawn = conn.Withdraw(base, job) == nil
+					cancel(command.ErrInterrupted)
+					continue
+				}
+				cancel(jobs.Errorf(jobs.CodeIO, "the CPU agent says nothing for %v: job %s is to finish when an agent has it again (exoswarm job get %s)",
+					silence, job.ID, job.ID))
 			case <-look.C:
 				p := latest.Load()
 				if text := hints.next(wait, p); text != "" {
@@ -99,6 +124,9 @@ func await(ctx context.Context, conn *natsq.Conn, job jobs.Job, show *progress, 
 	return out, nil
 }
 
+// silence is how long an agent that is to finish may say nothing before the command ends without it.
+const silence = 4 * time.Second
+
 // hints says what a run waits for, each once.
 type hints struct {
 	conn   *natsq.Conn
@@ -111,7 +139,7 @@ type hints struct {
 
 func (h *hints) next(ctx context.Context, p *cpuagents.StreamProgress) string {
 	switch {
-	case p == nil && !h.taken && time.Since(h.began) >= patience:
+	case p == nil && !h.taken && time.Since(h.began) >= hintAfter:
 		h.taken = true
 		return "waiting: no CPU agent has taken the job yet (cpuagent --nats URL starts one)"
 	case p == nil || h.served || p.Observations == 0:
@@ -122,7 +150,7 @@ func (h *hints) next(ctx context.Context, p *cpuagents.StreamProgress) string {
 	case h.due.IsZero():
 		h.due = time.Now()
 		return ""
-	case time.Since(h.due) < patience:
+	case time.Since(h.due) < hintAfter:
 		return ""
 	}
 	h.served = true

@@ -11,8 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -34,12 +37,12 @@ type localCarrier struct {
 }
 
 // localRoots makes the folders that the agent may see: one for each input and one for the output.
-func localRoots(inputs []input, d *destination) (map[string]string, *localCarrier) {
-	roots := map[string]string{"out": filepath.Dir(d.decisions), "out-rejects": filepath.Dir(d.rejected)}
+func localRoots(inputs []input, d *destination) (map[cpuagents.Root]string, *localCarrier) {
+	roots := map[cpuagents.Root]string{{Name: "out"}: filepath.Dir(d.decisions), {Name: "out-rejects"}: filepath.Dir(d.rejected)}
 	for _, in := range inputs {
 		// The series' name is its path below the root.
 		suffix := filepath.FromSlash(in.Name)
-		roots["in"+strconv.Itoa(in.from)] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) + ".")
+		roots[cpuagents.Root{Name: "in" + strconv.Itoa(in.from)}] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) + ".")
 	}
 	return roots, &localCarrier{output: filepath.Base(d.decisions), rejects: filepath.Base(d.rejected)}
 }
@@ -71,7 +74,7 @@ func (c *objectCarrier) source(ctx context.Context, i int, in input) (string, er
 	defer f.Close()
 	name := fmt.Sprintf("input-%s-%d", c.id, i)
 	c.sent = append(c.sent, name)
-	if _, err := c.conn.PutObject(ctx, name, f); err != nil {
+	if _, err := c.conn.PutObject(ctx, name, jobs.Owner{Job: c.id}, f); err != nil {
 		return "", err
 	}
 	return "object:" + name, nil
@@ -83,7 +86,7 @@ func (c *objectCarrier) sinks() (output, rejects string) {
 
 func (c *objectCarrier) collect(ctx context.Context, d *destination) error {
 	for name, path := range map[string]string{"output-": d.decisions, "rejects-": d.rejected} {
-		r, err := c.conn.Object(ctx, name+c.id)
+		r, err := c.conn.Object(ctx, name+c.id, jobs.Owner{})
 		if err != nil {
 			return err
 		}
@@ -96,11 +99,28 @@ func (c *objectCarrier) collect(ctx context.Context, d *destination) error {
 	return nil
 }
 
+// cleanup removes everything side by side: ctx bounds all of it. What it does not reach, the CPU agents remove when the job's
+// result is gone.
 func (c *objectCarrier) cleanup(ctx context.Context) error {
-	var errs []error
-	for _, name := range append(c.sent, "output-"+c.id, "rejects-"+c.id, "manifest-"+c.id, "summary-"+c.id, "run-"+c.id) {
-		errs = append(errs, c.conn.DeleteObject(ctx, name))
+	names := append(c.sent, "output-"+c.id, "rejects-"+c.id, "manifest-"+c.id, "summary-"+c.id, "run-"+c.id)
+	errs := make([]error, len(names))
+	slots := make(chan struct{}, 16)
+	var all sync.WaitGroup
+	for i, name := range names {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			errs[i] = fmt.Errorf("delete object %s and %d others: %w", name, len(names)-i-1, context.Cause(ctx))
+		}
+		if errs[i] != nil {
+			break
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = c.conn.DeleteObject(ctx, name, jobs.Owner{})
+		})
 	}
+	all.Wait()
 	return errors.Join(errs...)
 }
 
@@ -130,17 +150,18 @@ func writeFile(path string, fill func(io.Writer) error) (err error) {
 	return os.Rename(part, path)
 }
 
-func putJSON(ctx context.Context, conn *natsq.Conn, name string, v any) error {
+// putJSON stores a value as an object of a job.
+func putJSON(ctx context.Context, conn *natsq.Conn, name, job string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", name, err)
 	}
-	_, err = conn.PutObject(ctx, name, bytes.NewReader(data))
+	_, err = conn.PutObject(ctx, name, jobs.Owner{Job: job}, bytes.NewReader(data))
 	return err
 }
 
 func getJSON(ctx context.Context, conn *natsq.Conn, name string, v any) error {
-	r, err := conn.Object(ctx, name)
+	r, err := conn.Object(ctx, name, jobs.Owner{})
 	if err != nil {
 		return err
 	}

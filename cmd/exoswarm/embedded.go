@@ -39,7 +39,7 @@ type embedded struct {
 // embeddedOptions configure startEmbedded.
 type embeddedOptions struct {
 	dataDir string // empty: a temporary folder that goes with the process
-	roots   map[string]string
+	roots   map[cpuagents.Root]string
 	egress  []string // what sources and webhooks may reach
 	secrets string   // folder; may be empty
 	log     *slog.Logger

@@ -15,7 +15,7 @@ func main() { command.Main(root()) }
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), runCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
-		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), agentCommand(), initCommand(), authCommand(), tierCommand(),
+		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(), agentCommand(), initCommand(), authCommand(), tierCommand(),
 	)
 	checkFirst(cmd)
 	completeNames(cmd)

@@ -64,6 +64,7 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	f.String("attach", "", "with --nats: the id of a run's job; wait for it and write its --output")
 	f.Bool("strict", false, "stop at the first row that is not valid")
 	command.NATSFlags(f, true)
+	patienceFlag(f)
 	f.String("data-dir", "", "folder for the streams of a run in this process; a temporary one when empty")
 	f.Int("batch-rows", 0, "most rows of a message, 1 to 4096; changes no output")
 	f.String("progress", "auto", "auto, plain, json or none")
@@ -77,7 +78,7 @@ type runOptions struct {
 	specFile string
 	inputs   []string
 	sources  string
-	roots    map[string]string
+	roots    map[cpuagents.Root]string
 	egress   []string
 	secrets  string
 	webhook  *cpuagents.WebhookSpec
@@ -89,6 +90,7 @@ type runOptions struct {
 	strict   bool
 	nats     string // with login: a cluster; both empty run everything in this process
 	login    natsq.Login
+	patience time.Duration // with the server of a cluster
 	dataDir  string
 	batch    int
 	progress string
@@ -103,6 +105,7 @@ func (o *runOptions) cluster() bool { return o.nats != "" || o.login.Context != 
 func runFromFlags(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags()
 	o := runOptions{}
+	var err error
 	o.specFile, _ = f.GetString("file")
 	o.inputs, _ = f.GetStringArray("input")
 	o.inputs = append(o.inputs, args...)
@@ -129,10 +132,12 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	}
 	o.attach, _ = f.GetString("attach")
 	o.detach, _ = f.GetBool("detach")
+	if o.patience, err = patience(cmd); err != nil {
+		return err
+	}
 	o.dataDir, _ = f.GetString("data-dir")
 	o.batch, _ = f.GetInt("batch-rows")
 	o.progress, _ = f.GetString("progress")
-	var err error
 	if o.log, err = command.Logger(cmd); err != nil {
 		return err
 	}
@@ -234,7 +239,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 		roots, local := localRoots(inputs, dest)
 		for name, dir := range o.roots {
 			if roots[name] != "" {
-				return command.Usage("run: --root %s: the run itself has a folder of that name: choose another", name)
+				return command.Usage("run: --root %s: the run itself has a folder of that name: choose another", name.Name)
 			}
 			roots[name] = dir
 		}
@@ -269,10 +274,14 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 			}
 		}()
 	} else {
-		if conn, err = natsq.Connect(base, natsq.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", Tracing: tracing.Provider()}); err != nil {
+		if conn, err = natsq.Connect(ctx, natsq.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", Tracing: tracing.Provider(), GiveUp: o.patience}); err != nil {
 			return err
 		}
 		defer conn.Close()
+		defer func() { err = conn.LostError(err) }()
+		var stop context.CancelFunc
+		base, stop = attached(base, conn)
+		defer stop()
 		carrier = &objectCarrier{conn: conn, id: id}
 	}
 	over := true // nothing of the job is needed any more
@@ -280,8 +289,10 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 		if !over {
 			return
 		}
-		if cerr := carrier.cleanup(base); cerr != nil {
-			o.log.Warn("cleaning up", "error", cerr)
+		last, cancel := context.WithTimeout(base, cleanupLimit)
+		defer cancel()
+		if cerr := carrier.cleanup(last); cerr != nil {
+			o.log.Warn("cleaning up; the CPU agents remove what is left", "error", cerr)
 		}
 	}()
 	job, err := makeJob(ctx, conn, carrier, id, spec, inputs, others, o)
@@ -296,7 +307,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), id)
 		return err
 	}
-	result, err := await(ctx, conn, job, show, true)
+	result, err := await(ctx, base, conn, job, show, true)
 	if err != nil {
 		over = !errors.Is(err, errNotOver)
 		return dest.explain(err)
@@ -432,10 +443,10 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 	}
 	manifest = append(manifest, others...)
 	sort.SliceStable(manifest, func(i, j int) bool { return manifest[i].Name < manifest[j].Name })
-	if err := putJSON(ctx, conn, "manifest-"+id, manifest); err != nil {
+	if err := putJSON(ctx, conn, "manifest-"+id, id, manifest); err != nil {
 		return jobs.Job{}, err
 	}
-	if err := putJSON(ctx, conn, "run-"+id, recordOf(spec, o.format)); err != nil {
+	if err := putJSON(ctx, conn, "run-"+id, id, recordOf(spec, o.format)); err != nil {
 		return jobs.Job{}, err
 	}
 	specJSON, err := json.Marshal(spec)
@@ -456,3 +467,6 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 	job := jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: streamJSON, Submitted: time.Now().UTC()}
 	return job, conn.Submit(ctx, job)
 }
+
+// cleanupLimit bounds the whole of a run's clean-up, so that Ctrl-C ends a run within 5 s whatever the server does.
+const cleanupLimit = 3 * time.Second

@@ -29,9 +29,9 @@ type Client interface {
 	ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error)
 	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
 	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
-	PutObject(ctx context.Context, name string, r io.Reader) (int64, error)
-	Object(ctx context.Context, name string) (io.ReadCloser, error)
-	DeleteObject(ctx context.Context, name string) error
+	PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
+	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
+	DeleteObject(ctx context.Context, name string, of jobs.Owner) error
 
 	SubmitBatch(ctx context.Context, batch []jobs.Job) error
 	Lookup(ctx context.Context, id string) (jobs.Result, error)

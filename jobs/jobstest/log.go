@@ -495,10 +495,10 @@ func testObjects(t *testing.T, q Queue) {
 		data[i] = byte(r.Uint32())
 	}
 	for _, want := range [][]byte{data, {}} {
-		if n, err := c.PutObject(within(t), "o", bytes.NewReader(want)); err != nil || n != int64(len(want)) {
+		if n, err := c.PutObject(within(t), "o", jobs.Owner{}, bytes.NewReader(want)); err != nil || n != int64(len(want)) {
 			t.Fatal(n, err)
 		}
-		o, err := q.Connect(t).Object(within(t), "o")
+		o, err := q.Connect(t).Object(within(t), "o", jobs.Owner{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -511,11 +511,11 @@ func testObjects(t *testing.T, q Queue) {
 		}
 	}
 	for range 2 {
-		if err := c.DeleteObject(within(t), "o"); err != nil {
+		if err := c.DeleteObject(within(t), "o", jobs.Owner{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Object(within(t), "o"); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.Object(within(t), "o", jobs.Owner{}); !errors.Is(err, jobs.ErrNotFound) {
 		t.Fatalf("a deleted object: %v", err)
 	}
 }

@@ -164,7 +164,7 @@ func (c *Conn) end(ctx context.Context, m *stored, s source, j jobs.Job, why err
 		return waits, err
 	}
 	if j.SpecRef != nil && !lost(r) { // a redrive needs it
-		_ = c.DeleteObject(ctx, j.SpecRef.Name) // else it expires
+		_ = c.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // else a sweep finds it
 	}
 	return ended, nil
 }

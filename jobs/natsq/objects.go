@@ -2,6 +2,7 @@ package natsq
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +19,15 @@ const (
 	objectPatience = 10 * time.Second
 )
 
-// PutObject stores everything that r yields under name, replacing what was there, and returns its length in bytes. When the server
-// does not answer, an r that is an io.Seeker is stored again from where it stood; jobs.ErrUnavailable when that does not help either.
-func (c *Conn) PutObject(ctx context.Context, name string, r io.Reader) (int64, error) {
+// PutObject stores everything that r yields under a name of the owner's, replacing what was there, and returns its length in bytes. The object stays
+// as long as the owner's job. When the server does not answer, an r that is an io.Seeker is stored again from where it stood;
+// jobs.ErrUnavailable when that does not help either.
+func (c *Conn) PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
+	return c.putNamed(ctx, of.Named(name), of, r)
+}
+
+// putNamed is PutObject under the store's own name.
+func (c *Conn) putNamed(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
 	what := "store object " + name
 	var from int64
 	seeker, again := r.(io.Seeker)
@@ -33,7 +40,7 @@ func (c *Conn) PutObject(ctx context.Context, name string, r io.Reader) (int64, 
 	var before refusal
 	for try := 1; ; try++ {
 		a := c.refused.attempt(ctx)
-		n, err := c.putObject(a.ctx, name, r)
+		n, err := c.putObject(a.ctx, name, of, r)
 		by, cut := a.end(err)
 		if cut && (by == before || !again) {
 			return 0, fmt.Errorf("%s: %w", what, c.refused.denied(by))
@@ -60,7 +67,7 @@ func (c *Conn) PutObject(ctx context.Context, name string, r io.Reader) (int64, 
 	}
 }
 
-func (c *Conn) putObject(parent context.Context, name string, r io.Reader) (int64, error) {
+func (c *Conn) putObject(parent context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
 	// With a deadline in its context the client waits that long for a message that was lost, without one objectPatience.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	defer cancel(nil)
@@ -69,16 +76,28 @@ func (c *Conn) putObject(parent context.Context, name string, r io.Reader) (int6
 	if err != nil {
 		return 0, err
 	}
-	info, err := s.Put(ctx, jetstream.ObjectMeta{Name: name}, r)
+	meta := jetstream.ObjectMeta{Name: name}
+	if of.Job != "" {
+		meta.Metadata = map[string]string{metaJob: of.Job}
+		if !of.Shared() {
+			meta.Metadata[metaTenant] = of.Tenant
+		}
+	}
+	info, err := s.Put(ctx, meta, r)
 	if err != nil {
 		return 0, err
 	}
 	return int64(info.Size), nil
 }
 
-// Object opens an object for reading. Its digest is checked at the end: a damaged object ends with an error, not with
+// Object opens an object of the owner's for reading. Its digest is checked at the end: a damaged object ends with an error, not with
 // io.EOF. The caller closes it.
-func (c *Conn) Object(ctx context.Context, name string) (io.ReadCloser, error) {
+func (c *Conn) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error) {
+	return c.openNamed(ctx, of.Named(name))
+}
+
+// openNamed is Object under the store's own name.
+func (c *Conn) openNamed(ctx context.Context, name string) (io.ReadCloser, error) {
 	s, err := c.js.ObjectStore(ctx, objectBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open object %s: %w", name, err)
@@ -93,17 +112,19 @@ func (c *Conn) Object(ctx context.Context, name string) (io.ReadCloser, error) {
 	return o, nil
 }
 
-// DeleteObject removes an object. One that is not there is no error.
-func (c *Conn) DeleteObject(ctx context.Context, name string) error {
-	return c.retry(ctx, "delete object "+name, func(ctx context.Context) error {
-		s, err := c.js.ObjectStore(ctx, objectBucket)
-		if err != nil {
-			return err
-		}
-		err = s.Delete(ctx, name)
-		if errors.Is(err, jetstream.ErrObjectNotFound) {
-			return nil
-		}
-		return err
-	})
+// DeleteObject removes an object of the owner's. One that is not there is no error.
+func (c *Conn) DeleteObject(ctx context.Context, name string, of jobs.Owner) error {
+	name = of.Named(name)
+	m, err := c.lastRetry(ctx, objectStream, metaSubject(name))
+	if errors.Is(err, jobs.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete object %s: %w", name, err)
+	}
+	var info jetstream.ObjectInfo
+	if err := json.Unmarshal(m.Data, &info); err != nil {
+		return fmt.Errorf("delete object %s: its description: %w", name, err)
+	}
+	return c.remove(ctx, StoredObject{Name: name, nuid: info.NUID, at: m})
 }

@@ -36,13 +36,13 @@ func TestPutObjectAgain(t *testing.T) {
 		if _, err := r.Seek(100, io.SeekStart); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := c.PutObject(t.Context(), "o", r); !errors.Is(err, want) || err == nil && n != int64(len(data)-100) {
+		if n, err := c.PutObject(t.Context(), "o", jobs.Owner{}, r); !errors.Is(err, want) || err == nil && n != int64(len(data)-100) {
 			t.Fatalf("%d passes broken: %d bytes, %v, want %v", passes, n, err, want)
 		}
 		if want != nil {
 			continue
 		}
-		o, err := c.Object(t.Context(), "o")
+		o, err := c.Object(t.Context(), "o", jobs.Owner{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestPutObjectAgain(t *testing.T) {
 	}
 	// One that cannot go back is not begun again.
 	once := &breaking{bytes.NewReader(data), len(data) / 2, 1}
-	if _, err := c.PutObject(t.Context(), "o", struct{ io.Reader }{once}); !errors.Is(err, jobs.ErrUnavailable) {
+	if _, err := c.PutObject(t.Context(), "o", jobs.Owner{}, struct{ io.Reader }{once}); !errors.Is(err, jobs.ErrUnavailable) {
 		t.Fatal(err)
 	}
 }

@@ -16,7 +16,6 @@ const (
 	resultTTL = 24 * 3600 // seconds, unless the job says otherwise
 	resultAge = 7 * 24 * time.Hour
 	deadAge   = 14 * 24 * time.Hour
-	objectAge = 24 * time.Hour
 	cancelAge = time.Hour
 )
 
@@ -130,8 +129,9 @@ func (c *Conn) buckets() []jetstream.KeyValueConfig {
 	return all
 }
 
+// objects has no age: an object stays as long as its job (object_life.go). That of an earlier version's store goes with Apply.
 func (c *Conn) objects() jetstream.ObjectStoreConfig {
-	return jetstream.ObjectStoreConfig{Bucket: objectBucket, TTL: objectAge, Replicas: c.replicas}
+	return jetstream.ObjectStoreConfig{Bucket: objectBucket, Replicas: c.replicas}
 }
 
 // provision creates what does not exist. What exists stays as it is: several versions of a program may share a server, and the

@@ -1,0 +1,226 @@
+package natsq_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// states lists the objects.
+func states(t *testing.T, c *natsq.Conn) map[string]natsq.ObjectState {
+	t.Helper()
+	all := map[string]natsq.ObjectState{}
+	if err := c.Objects(t.Context(), func(o natsq.StoredObject) bool { all[o.Name] = o.State; return true }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestObjectsLive: an object stays while anything is known of its job, whatever that is, and goes when the last is gone. What belongs to no job stays.
+func TestObjectsLive(t *testing.T) {
+	s := start(t, server.Options{})
+	c := connect(t, s)
+	ctx := t.Context()
+	put := func(name string, of jobs.Owner) {
+		t.Helper()
+		if _, err := c.PutObject(ctx, name, of, strings.NewReader(strings.Repeat("x", 200<<10))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"queued", "delayed", "parent", "waiting", "result", "letter", "swarm", "gone"} {
+		put("of-"+id, jobs.Owner{Job: id})
+	}
+	put("mine", jobs.Owner{})
+	put("input-gone-12", jobs.Owner{}) // as an earlier version stored it
+	put("theirs", jobs.Owner{Tenant: "acme", Job: "gone"})
+	job := func(id string) jobs.Job {
+		return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"), Submitted: time.Now().UTC()}
+	}
+	late := job("delayed")
+	late.NotBefore = time.Now().Add(time.Hour)
+	child := job("waiting")
+	child.After = []string{"parent"}
+	dead := job("letter")
+	dead.Kind = "fail"
+	short := job("result")
+	short.Kind, short.ResultTTL = "echo", 2
+	for _, j := range []jobs.Job{job("queued"), late, job("parent"), child, dead, short} {
+		if err := c.Submit(ctx, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
+		"fail": func(context.Context, jobs.Job, func(any)) (any, error) {
+			return nil, jobs.Errorf(jobs.CodeInput, "as meant")
+		},
+	}})
+	for _, id := range []string{"letter", "result"} {
+		if _, err := c.Result(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 0; n == 0; {
+		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: "letter"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Stop()
+	if err := c.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "swarm", Name: "s", Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]natsq.ObjectState{
+		"of-queued": natsq.ObjectKept, "of-delayed": natsq.ObjectKept, "of-parent": natsq.ObjectKept, "of-waiting": natsq.ObjectKept, "of-letter": natsq.ObjectKept,
+		"of-swarm": natsq.ObjectKept, "of-gone": natsq.ObjectOrphaned, "mine": natsq.ObjectUnowned, "input-gone-12": natsq.ObjectOrphaned, "acme/theirs": natsq.ObjectOrphaned,
+	} {
+		if got := states(t, c)[name]; got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	// A broken upload has contents and no description.
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(ctx, "$O.EXO_OBJECTS.C.broken", []byte("half")); err != nil {
+		t.Fatal(err)
+	}
+	var swept []string
+	sweep := func(grace time.Duration, dry bool) string {
+		t.Helper()
+		swept = nil
+		if err := c.SweepObjects(ctx, grace, dry, func(o natsq.StoredObject) { swept = append(swept, o.Name) }); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(swept, " ")
+	}
+	if got := sweep(time.Hour, false); got != "" {
+		t.Errorf("within the grace time %s go", got)
+	}
+	if got := sweep(0, true); !strings.Contains(got, "of-gone") || len(states(t, c)) != 11 {
+		t.Errorf("a dry sweep shows %s, and leaves %v", got, states(t, c))
+	}
+	// The swarm, the dead letter and the result go, and so do their objects; agents that sweep side by side do not stumble over each other.
+	if err := c.DeleteSwarm(ctx, "swarm"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.PurgeDead(ctx, jobs.DeadFilter{}); err != nil {
+		t.Fatal(err)
+	}
+	run, end := context.WithCancel(ctx)
+	ended := make(chan struct{}, 2)
+	for range 2 {
+		agent := connect(t, s)
+		go func() {
+			agent.KeepObjects(run, 300*time.Millisecond, slog.New(slog.DiscardHandler))
+			ended <- struct{}{}
+		}()
+	}
+	for limit := time.Now().Add(time.Minute); ; {
+		left := states(t, c)
+		if len(left) == 6 { // the failed result of letter is there for a day
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("left: %v", left)
+		}
+		time.Sleep(50 * time.Millisecond) // between two looks
+	}
+	end()
+	<-ended
+	<-ended
+	left := states(t, c)
+	for _, name := range []string{"of-queued", "of-delayed", "of-parent", "of-waiting", "of-letter", "mine"} {
+		if left[name] == "" {
+			t.Errorf("%s is gone: %v", name, left)
+		}
+	}
+	if info, err := js.Stream(ctx, "OBJ_EXO_OBJECTS"); err != nil {
+		t.Error(err)
+	} else if i, err := info.Info(ctx, jetstream.WithSubjectFilter(">")); err != nil || i.State.Subjects["$O.EXO_OBJECTS.C.broken"] != 0 || len(i.State.Subjects) != 2*len(left) {
+		t.Errorf("the store holds more than the objects: %v, %v", i.State.Subjects, err)
+	}
+}
+
+// TestObjectsOfTenants: objects of tenants are apart.
+func TestObjectsOfTenants(t *testing.T) {
+	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	ctx := t.Context()
+	of := jobs.Owner{Tenant: "acme", Job: "j"}
+	if _, err := c.PutObject(ctx, "o", of, strings.NewReader("mine")); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody else reads it by that name, nor writes over it.
+	for _, other := range []jobs.Owner{{}, {Tenant: jobs.DefaultTenant}, {Tenant: "umbrella"}} {
+		if _, err := c.Object(ctx, "o", other); !errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("%+v reads the object of a tenant: %v", other, err)
+		}
+		if _, err := c.PutObject(ctx, "o", other, strings.NewReader("other")); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DeleteObject(ctx, "o", other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := c.Object(ctx, "o", of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := io.ReadAll(r); err != nil || string(data) != "mine" {
+		t.Errorf("%s, %v", data, err)
+	}
+	_ = r.Close()
+}
+
+// TestSpecOutlives: a job of a large spec that is delayed for longer than any age of the store has its spec. An age of an earlier version goes with init.
+func TestSpecOutlives(t *testing.T) {
+	s := start(t, server.Options{})
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "EXO_OBJECTS", TTL: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, s)
+	if _, err := c.Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := json.Marshal(strings.Repeat("x", jobs.MaxInline))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := jobs.Job{Version: jobs.Version, ID: "large", Pool: jobs.PoolCPU, Kind: "echo", Spec: spec, Submitted: time.Now().UTC(), NotBefore: time.Now().Add(3 * time.Second)}
+	if err := c.Submit(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
+		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return len(j.Spec), nil },
+	}})
+	if r, err := c.Result(t.Context(), "large"); err != nil || r.Status != jobs.Done {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
