@@ -37,7 +37,7 @@ func (o *objects) openGCS(bucket string, spec StoreSpec, most int64, guard *egre
 	o.idle = client.CloseIdleConnections
 	client.Transport = bounded{client.Transport, most}
 	if spec.Account != "" {
-		v, err := secrets.Get(spec.Account)
+		v, err := secrets.At(hostOf(first)).Get(spec.Account)
 		if err != nil {
 			return err
 		}

@@ -397,7 +397,7 @@ func setHeaders(req *http.Request, headers map[string]string, secrets *secret.St
 		if secrets == nil {
 			secrets = &secret.Store{}
 		}
-		v, _, err := secrets.Expand(text)
+		v, _, err := secrets.At(req.URL.Hostname()).Expand(text)
 		if err != nil {
 			return fmt.Errorf("header %s: %w", name, err)
 		}

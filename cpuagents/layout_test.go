@@ -55,7 +55,7 @@ func TestFeatureColumns(t *testing.T) {
 // not tell them.
 func TestFeatureColumnsOfTables(t *testing.T) {
 	dir := t.TempDir()
-	files, err := NewFiles(FilesOptions{Roots: map[string]string{"db": dir}})
+	files, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "db"}: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,6 +137,15 @@ func storeURL(text string, guard *egress.Guard) error {
 	return guard.Check(u)
 }
 
+// hostOf is the host of a URL that storeURL has let through.
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
 // openS3 opens a bucket of a store that speaks S3.
 func (o *objects) openS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
 	client, err := newS3(bucket, spec, most, guard, secrets)
@@ -219,7 +228,7 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 			if ref == "" {
 				continue
 			}
-			v, err := secrets.Get(ref)
+			v, err := secrets.At(hostOf(first)).Get(ref)
 			if err != nil {
 				return nil, err
 			}

@@ -104,7 +104,7 @@ func rows(values ...int) string {
 
 func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name string, spec PushSpec) *remoteReader {
 	t.Helper()
-	f, err := newPushFetcher("push:"+name, "", &spec, q)
+	f, err := newPushFetcher("push:"+name, "", &spec, &Streamer{Queue: q})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -533,11 +533,11 @@ func TestPushResume(t *testing.T) {
 // TestPushSourceRefuses: what has no end, and what is no name.
 func TestPushSourceRefuses(t *testing.T) {
 	for uri, spec := range map[string]PushSpec{"push:": {Rows: 1}, "push:a.b": {Rows: 1}, "push:*": {Rows: 1}, "push:a": {}, "push:b": {Rows: 2e9}, "push:c": {For: -1}, "push:d": {Rows: 1, BatchSeconds: 61}} {
-		if _, err := newPushFetcher(uri, "", &spec, nil); err == nil {
+		if _, err := newPushFetcher(uri, "", &spec, &Streamer{}); err == nil {
 			t.Errorf("%q: no error", uri)
 		}
 	}
-	if _, err := newPushFetcher("push:a", "csv", &PushSpec{Rows: 1}, nil); err == nil {
+	if _, err := newPushFetcher("push:a", "csv", &PushSpec{Rows: 1}, &Streamer{}); err == nil {
 		t.Error("csv: no error")
 	}
 }

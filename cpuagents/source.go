@@ -29,9 +29,9 @@ func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns ColumnSp
 	case strings.HasPrefix(src.URI, "watch:"):
 		return newWatchFetcher(src.URI, src.Format, src.Watch, s.Files)
 	case strings.HasPrefix(src.URI, "nats:"):
-		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s.Queue)
+		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s)
 	case strings.HasPrefix(src.URI, "push:"):
-		return newPushFetcher(src.URI, src.Format, src.Push, s.Queue)
+		return newPushFetcher(src.URI, src.Format, src.Push, s)
 	case isObject(src.URI):
 		return newObjectFetcher(src.URI, src.Format, src.Object, s.Egress, s.Secrets)
 	case strings.HasPrefix(src.URI, "http"):

@@ -214,7 +214,7 @@ func openPostgres(uri, password, mode string, readOnly bool, guard *egress.Guard
 		if secrets == nil {
 			secrets = &secret.Store{}
 		}
-		v, err := secrets.Get(password)
+		v, err := secrets.At(u.Hostname()).Get(password)
 		if err != nil {
 			return nil, err
 		}

@@ -37,8 +37,12 @@ type Streamer struct {
 	// environment.
 	Egress  *egress.Guard
 	Secrets *secret.Store
+	// Streams are the JetStream streams that jobs of tenants may read and publish to; jobs without a tenant may do so with any.
+	Streams Streams
 	// Stall is how long it waits for a decision that does not come; 0 means 60 s.
 	Stall time.Duration
+
+	owner jobs.Owner // the job, in a Streamer that of has made
 }
 
 const (
@@ -54,6 +58,7 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if err := s.Files.Ready(); err != nil {
 		return nil, err
 	}
+	s = s.of(job)
 	st := &stream{Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1)}
 	result, err := st.attempt(ctx, job)
 	s.Files.noteScratch(err)

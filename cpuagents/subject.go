@@ -62,7 +62,7 @@ type subjectFetcher struct {
 }
 
 // newSubjectFetcher reads nats:STREAM/SUBJECT. consumer is the job's own.
-func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer string, queue Queue) (*subjectFetcher, error) {
+func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer string, s *Streamer) (*subjectFetcher, error) {
 	bad := badSource(uri)
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(uri, "nats:"), "/")
 	if !ok || stream == "" || strings.ContainsAny(stream, " .*>\\\t\r\n\x00") {
@@ -79,12 +79,15 @@ func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer st
 	if spec.Consumer != "" && jobs.CheckID("consumer", spec.Consumer) != nil {
 		return nil, bad("consumer %s: use letters, digits, '-' and '_'", shorten(spec.Consumer))
 	}
-	sub := jobs.Subscription{Stream: stream, Subject: subject, Consumer: cmp.Or(spec.Consumer, consumer), Keep: spec.Consumer != "", New: spec.New}
-	return (&subjectFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: queue, sub: sub}).checked("messages")
+	if err := s.Streams.check(s.owner, stream); err != nil {
+		return nil, bad("%v", err)
+	}
+	sub := jobs.Subscription{Stream: stream, Subject: subject, Consumer: cmp.Or(spec.Consumer, consumer), Keep: spec.Consumer != "", New: spec.New, Owner: s.owner}
+	return (&subjectFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: s.Queue, sub: sub}).checked("messages")
 }
 
 // newPushFetcher reads push:NAME. Whichever job reads a name has its consumer: a later one takes over behind what this one has stored.
-func newPushFetcher(uri string, format Format, spec *PushSpec, queue Queue) (*subjectFetcher, error) {
+func newPushFetcher(uri string, format Format, spec *PushSpec, s *Streamer) (*subjectFetcher, error) {
 	bad := badSource(uri)
 	name := strings.TrimPrefix(uri, "push:")
 	if err := jobs.CheckID("name", name); err != nil {
@@ -96,9 +99,12 @@ func newPushFetcher(uri string, format Format, spec *PushSpec, queue Queue) (*su
 	if spec == nil {
 		spec = &PushSpec{}
 	}
+	if name = pushName(s.owner, name); jobs.CheckID("name", name) != nil {
+		return nil, bad("the name is too long")
+	}
 	f := &subjectFetcher{
-		where: uri, format: "ndjson", spec: SubjectSpec{Messages: spec.Rows, For: spec.For, BatchSeconds: spec.BatchSeconds}, queue: queue,
-		sub: jobs.Subscription{Push: name, Consumer: "push-" + name, Keep: true},
+		where: uri, format: "ndjson", spec: SubjectSpec{Messages: spec.Rows, For: spec.For, BatchSeconds: spec.BatchSeconds}, queue: s.Queue,
+		sub: jobs.Subscription{Push: name, Consumer: "push-" + name, Keep: true, Owner: s.owner},
 	}
 	return f.checked("rows")
 }

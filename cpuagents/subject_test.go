@@ -58,7 +58,7 @@ func (p *topic) put(subject, data string) {
 
 func (p *topic) open(ctx context.Context, id string, format Format, spec SubjectSpec) *remoteReader {
 	p.t.Helper()
-	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own", p.q)
+	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own", &Streamer{Queue: p.q})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestSubjectResume(t *testing.T) {
 				id := fmt.Sprint("resume-", lost)
 				spec.Consumer = fmt.Sprint("c", lost)
 				if lost && retention == jetstream.WorkQueuePolicy { // it was read by the other
-					if err := p.q.Unsubscribe(ctx, "s", "cfalse"); err != nil {
+					if err := p.stream.DeleteConsumer(ctx, "cfalse"); err != nil {
 						t.Fatal(err)
 					}
 					p.publish(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
@@ -258,7 +258,7 @@ func TestSubjectRefuses(t *testing.T) {
 		"nats:a.b": ends, "nats:/a.b": ends, "nats:s/": ends, "nats:s/a..b": ends, "nats:s/a b": ends, "nats:s.t/a": ends, "nats:s/a\r\nPUB": ends,
 		"nats:s/a1": {}, "nats:s/a2": {Messages: 2e9}, "nats:s/a3": {For: -1}, "nats:s/a4": {Messages: 1, BatchMessages: -1}, "nats:s/a5": {Messages: 1, BatchSeconds: 61}, "nats:s/a6": {Messages: 1, Consumer: "a.b"},
 	} {
-		if _, err := newSubjectFetcher(uri, "", &spec, "own", p.q); err == nil {
+		if _, err := newSubjectFetcher(uri, "", &spec, "own", &Streamer{Queue: p.q}); err == nil {
 			t.Errorf("%q: no error", uri)
 		}
 	}
@@ -273,7 +273,7 @@ func TestSubjectRefuses(t *testing.T) {
 		"nats:l/m": "correct the source",
 	} {
 		spec := ends
-		f, err := newSubjectFetcher(uri, "", &spec, "own", p.q)
+		f, err := newSubjectFetcher(uri, "", &spec, "own", &Streamer{Queue: p.q})
 		if err != nil {
 			t.Fatal(uri, err)
 		}

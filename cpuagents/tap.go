@@ -136,7 +136,7 @@ func (s *Streamer) newTap(job string, i int, spec SinkSpec, l layout) (_ tap, er
 	}
 	switch scheme {
 	case "nats":
-		return newSubjectTap(b, key, parts, s.Queue)
+		return newSubjectTap(b, key, parts, s)
 	case "file", "s3", "gs":
 		return newObjectTap(b, parts, s)
 	case "sqlite", "postgres":

@@ -26,12 +26,15 @@ type subjectTap struct {
 	batch, piece    uint64 // the last message of the subject, when it is this sink's
 }
 
-func newSubjectTap(b sinkBase, key string, p parts, queue Queue) (*subjectTap, error) {
+func newSubjectTap(b sinkBase, key string, p parts, s *Streamer) (*subjectTap, error) {
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(b.spec.URI, "nats:"), "/")
 	if !ok || stream == "" || subject == "" || strings.ContainsAny(stream+subject, " *>\\\t\r\n\x00?") || strings.Contains(stream, ".") {
 		return nil, b.bad("write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject")
 	}
-	return &subjectTap{sinkBase: b, parts: p, queue: queue, key: key, stream: stream, subject: subject}, nil
+	if err := s.Streams.check(s.owner, stream); err != nil {
+		return nil, b.bad("%v", err)
+	}
+	return &subjectTap{sinkBase: b, parts: p, queue: s.Queue, key: key, stream: stream, subject: subject}, nil
 }
 
 // open implements tap.

@@ -77,6 +77,7 @@ func newWebhook(job string, spec WebhookSpec, l layout, guard *egress.Guard, sec
 	if err != nil {
 		return nil, bad(err)
 	}
+	secrets = secrets.At(u.Hostname())
 	if spec.Secret != "" {
 		if _, err := secrets.Get(spec.Secret); err != nil {
 			return nil, bad(err)

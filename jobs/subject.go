@@ -10,6 +10,8 @@ type Subscription struct {
 	// Consumer is the durable consumer's name. Keep says that it outlives the job; otherwise the server forgets it after a day of silence.
 	Consumer string
 	Keep     bool
+	// Owner is the job that reads. A consumer that outlives it is its tenant's. The consumer of another owner is neither used nor removed.
+	Owner Owner
 	// New leaves out what was published before the consumer was first made.
 	New bool
 	// After is the number in the stream of the last message that is stored: those up to it are acknowledged and not returned.

@@ -34,9 +34,11 @@ func root() *cobra.Command {
 	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder for temporary files; the system's when empty")
-	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/...; none by default")
-	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach; none by default")
-	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME; env:NAME is the variable "+secret.Prefix+"NAME")
+	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/..., or tenant=TENANT,name=NAME,path=DIR; none by default")
+	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach, or tenant=TENANT,host=HOST; none by default")
+	f.StringArray("stream", nil, "tenant=TENANT,name=STREAM: a JetStream stream that jobs of a tenant may read and publish to; none by default")
+	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME, those of a tenant in a folder of its name; env:NAME is the variable "+secret.Prefix+"NAME or "+secret.Prefix+"TENANT__NAME")
+	f.StringArray("secret", nil, "name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST: a secret that goes to that host alone")
 	f.Int64("max-unpacked", 64<<30, "most bytes that one packed source (.gz, .zst) may unpack to")
 	f.String("push-listen", "", "HOST:PORT to take rows at, for sources at push:NAME; none by default. Any host but a loopback address needs --push-token")
 	f.StringArray("push-token", nil, "NAME=env:SECRET or NAME=file:SECRET: the bearer token that may push to NAME; several of one name are all good")
@@ -121,6 +123,15 @@ func serve(cmd *cobra.Command) (err error) {
 		return command.Usage("--secrets: %v", err)
 	}
 	defer func() { err = errors.Join(err, secrets.Close()) }()
+	bound, _ := f.GetStringArray("secret")
+	if err := secrets.Bind(bound); err != nil {
+		return command.Usage("%v", err)
+	}
+	streamFlags, _ := f.GetStringArray("stream")
+	streams, err := cpuagents.ParseStreams(streamFlags)
+	if err != nil {
+		return command.Usage("%v", err)
+	}
 	if data != "" {
 		if err := os.MkdirAll(data, 0o755); err != nil {
 			return command.Usage("--data-dir: %v", err)
@@ -172,7 +183,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer closePush(push)
-	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log, Egress: guard, Secrets: secrets}
+	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log, Egress: guard, Secrets: secrets, Streams: streams}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
 		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts, Logger: log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},

@@ -119,13 +119,15 @@ func (p *printer) yaml(data []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.w.Write(out)
+	_, err = p.w.Write(escaped(out))
 	return err
 }
 
 // blockStyle removes the JSON look of a node: braces, brackets and needless quotes.
 func blockStyle(n *yaml.Node) {
-	n.Style = 0
+	if n.Style = 0; strings.ContainsFunc(n.Value, redact.Unsafe) {
+		n.Style = yaml.DoubleQuotedStyle // the only one with escapes
+	}
 	for _, c := range n.Content {
 		blockStyle(c)
 	}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/binding"
 )
 
 // Conditions that a caller can act on. None of them passes by waiting.
@@ -54,20 +56,55 @@ type Guard struct {
 	rules    []rule
 	networks []netip.Prefix
 	resolver *net.Resolver // nil: the system's
+	bound    []bound       // those of all tenants, for For
+}
+
+// bound is one entry of the list and whose jobs it is for.
+type bound struct {
+	tenant string
+	guard  *Guard // with the entry alone
 }
 
 // New returns a guard that allows these: HOST or HOST:PORT, where HOST may be *.NAME for everything below NAME, and without a port
 // only the scheme's own is meant; NETWORK as 10.1.0.0/16 or [fd00::]/8 for hosts named by an address there on any port, and for names on the
 // list that resolve to it. Names that resolve to private or special addresses are refused otherwise. Link-local, multicast and unspecified
 // addresses cannot be allowed, nor those where clouds keep the credentials of a machine.
+//
+// tenant=TENANT,host=ENTRY is for the jobs of a tenant, tenant=*,host=ENTRY for all; the others are for jobs without a tenant. The guard itself is
+// that of jobs without one.
 func New(allow []string) (*Guard, error) {
-	g := &Guard{}
+	var all []bound
 	for _, text := range allow {
-		if err := g.add(text); err != nil {
+		b := bound{guard: &Guard{}}
+		entry := text
+		if tenant, rest, ok := binding.Cut(text); ok {
+			host, is := strings.CutPrefix(rest, "host=")
+			if err := binding.Check(tenant); err != nil || !is {
+				return nil, fmt.Errorf("--egress %q: write tenant=TENANT,host=HOST", text)
+			}
+			b.tenant, entry = tenant, host
+		}
+		if err := b.guard.add(entry); err != nil {
 			return nil, fmt.Errorf("--egress %q: %w", text, err)
 		}
+		all = append(all, b)
 	}
-	return g, nil
+	return (&Guard{bound: all}).For(""), nil
+}
+
+// For returns what the jobs of a tenant may reach; nil for a guard that is nil.
+func (g *Guard) For(tenant string) *Guard {
+	if g == nil {
+		return nil
+	}
+	own := &Guard{resolver: g.resolver, bound: g.bound}
+	for _, b := range g.bound {
+		if binding.Holds(b.tenant, tenant) {
+			own.rules = append(own.rules, b.guard.rules...)
+			own.networks = append(own.networks, b.guard.networks...)
+		}
+	}
+	return own
 }
 
 func (g *Guard) add(text string) error {

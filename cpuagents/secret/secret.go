@@ -11,6 +11,9 @@ import (
 	"os"
 	"regexp"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/cpuagents/binding"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // Prefix is what the names of environment variables begin with that a job may refer to: env:TOKEN is EXOSWARM_SECRET_TOKEN.
@@ -52,7 +55,76 @@ func (v Value) LogValue() slog.Value { return slog.StringValue(hidden) }
 func (v Value) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // Store finds secrets. Its methods may be called from several goroutines.
-type Store struct{ root *os.Root }
+type Store struct {
+	root   *os.Root
+	tenant string // whose secrets it has; empty for those of jobs without a tenant
+	ofJob  bool   // a job asks
+	host   string // that the secret is for
+	hosts  map[bound][]string
+}
+
+// bound is a secret that may be sent to some hosts alone.
+type bound struct{ tenant, name string }
+
+// ErrHost: the secret is for other hosts.
+var ErrHost = errors.New("its operator has bound the secret to other hosts (--secret)")
+
+// Bind reads name=NAME,host=HOST and tenant=TENANT,name=NAME,host=HOST: the secret goes to that host alone, or those, where several are given. HOST may
+// be *.DOMAIN. It is called before the store is used.
+func (s *Store) Bind(list []string) error {
+	for _, text := range list {
+		tenant, rest, ok := binding.Cut(text)
+		if !ok {
+			rest = text
+		}
+		n, host, is := strings.Cut(rest, ",host=")
+		n, is2 := strings.CutPrefix(n, "name=")
+		if !is || !is2 || !name.MatchString(n) || host == "" || ok && jobs.CheckID("tenant", tenant) != nil {
+			return fmt.Errorf("--secret %q: write name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST", text)
+		}
+		if s.hosts == nil {
+			s.hosts = map[bound][]string{}
+		}
+		b := bound{tenant, n}
+		s.hosts[b] = append(s.hosts[b], strings.ToLower(host))
+	}
+	return nil
+}
+
+// For returns the secrets that the jobs of a tenant may refer to: env:NAME is EXOSWARM_SECRET_TENANT__NAME for them, and file:NAME lies in the folder
+// TENANT. Only the original is closed.
+func (s *Store) For(tenant string) *Store {
+	own := Store{ofJob: true}
+	if s != nil {
+		own = *s
+		own.ofJob = true
+	}
+	if own.tenant = tenant; tenant == jobs.DefaultTenant {
+		own.tenant = ""
+	}
+	return &own
+}
+
+// At returns the secrets that may be sent to a host.
+func (s *Store) At(host string) *Store {
+	own := *s
+	own.host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return &own
+}
+
+// sendable returns whether the secret may go to the host.
+func (s *Store) sendable(n string) error {
+	hosts := s.hosts[bound{s.tenant, n}]
+	if len(hosts) == 0 || !s.ofJob {
+		return nil
+	}
+	for _, h := range hosts {
+		if below, wild := strings.CutPrefix(h, "*"); h == s.host || wild && strings.HasSuffix(s.host, below) {
+			return nil
+		}
+	}
+	return ErrHost
+}
 
 // Open returns a store whose files are those of a folder; without one, only the environment has secrets. The caller closes it.
 func Open(dir string) (*Store, error) {
@@ -83,12 +155,22 @@ func (s *Store) Get(ref string) (Value, error) {
 	if !name.MatchString(n) {
 		return Value{}, ErrReference
 	}
+	if err := s.sendable(n); err != nil {
+		return Value{}, fmt.Errorf("%s: %w", ref, err)
+	}
 	switch kind {
 	case "env":
-		if v, ok := os.LookupEnv(Prefix + n); ok && v != "" && len(v) <= maxSize {
+		variable := Prefix + n
+		if s.tenant != "" {
+			if strings.Contains(s.tenant, "__") { // it could be the end of another tenant's name and the beginning of a secret's
+				return Value{}, fmt.Errorf("%s: %w: the tenant's name has __ in it: put the secret into the folder of --secrets", ref, ErrMissing)
+			}
+			variable = Prefix + s.tenant + "__" + n
+		}
+		if v, ok := os.LookupEnv(variable); ok && v != "" && len(v) <= maxSize {
 			return Value{v}, nil
 		}
-		return Value{}, fmt.Errorf("%s: %w: set %s%s, at most %d bytes", ref, ErrMissing, Prefix, n, maxSize)
+		return Value{}, fmt.Errorf("%s: %w: set %s, at most %d bytes", ref, ErrMissing, variable, maxSize)
 	case "file":
 		return s.file(ref, n)
 	}
@@ -101,6 +183,9 @@ func (s *Store) file(ref, n string) (Value, error) {
 	}
 	if s.root == nil {
 		return missing("start it with --secrets DIR")
+	}
+	if s.tenant != "" {
+		n = s.tenant + "/" + n
 	}
 	info, err := s.root.Stat(n)
 	switch {

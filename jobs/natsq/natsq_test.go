@@ -3,6 +3,7 @@ package natsq_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,27 @@ func TestServerErrors(t *testing.T) {
 			if s != nil {
 				s.Close()
 			}
+		}
+	}
+}
+
+// TestServerInClear: a server beyond loopback without TLS says what goes over the wire. The folder is missing, so that it does not listen.
+func TestServerInClear(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    server.Options
+		says bool
+	}{
+		"all addresses": {server.Options{Host: "0.0.0.0", Token: "t"}, true},
+		"loopback":      {server.Options{Host: "127.0.0.1", Token: "t"}, false},
+		"TLS":           {server.Options{Host: "0.0.0.0", Token: "t", Cert: "c", Key: "k"}, false},
+	} {
+		var said strings.Builder
+		c.o.Dir, c.o.Logger = "/does/not/exist", slog.New(slog.NewTextHandler(&said, nil))
+		if _, err := server.Start(t.Context(), c.o); err == nil {
+			t.Fatalf("%s: it starts", name)
+		}
+		if got := strings.Contains(said.String(), "in clear"); got != c.says {
+			t.Errorf("%s: %q", name, said.String())
 		}
 	}
 }

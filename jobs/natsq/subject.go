@@ -62,10 +62,45 @@ func ownStream(name string) bool {
 	return false
 }
 
-// Unsubscribe removes a consumer. One that is not there is no error.
+// metaConsumer of a consumer's metadata says whose it is.
+const metaConsumer = "exoswarm-owner"
+
+// mark says whose consumer a subscription's is: the job's, or its tenant's where it outlives the job.
+func (r *subscriber) mark() string {
+	switch {
+	case r.s.Push != "":
+		return "push"
+	case r.s.Keep && r.s.Owner.Shared():
+		return "tenant:" + jobs.DefaultTenant
+	case r.s.Keep:
+		return "tenant:" + r.s.Owner.Tenant
+	}
+	return "job:" + r.s.Owner.Job
+}
+
+// ours reports whether a consumer was made here for that mark. Those of an earlier version have no mark, and names that say it.
+func ours(c jetstream.ConsumerConfig, mark string) bool {
+	have, ok := c.Metadata[metaConsumer]
+	if !ok {
+		return mark == "push" || strings.HasPrefix(mark, "job:") && strings.HasPrefix(c.Durable, "exoswarm-"+strings.TrimPrefix(mark, "job:")+"-")
+	}
+	return have == mark
+}
+
+// Unsubscribe removes a consumer that a job has made for itself. One that is not there, or that somebody else has made, is left alone.
 func (c *Conn) Unsubscribe(ctx context.Context, stream, consumer string) error {
 	return c.retry(ctx, "remove consumer "+consumer, func(ctx context.Context) error {
-		err := c.js.DeleteConsumer(ctx, stream, consumer)
+		old, err := c.js.Consumer(ctx, stream, consumer)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if mark, ok := old.CachedInfo().Config.Metadata[metaConsumer]; ok && !strings.HasPrefix(mark, "job:") || !ok && !strings.HasPrefix(consumer, "exoswarm-") {
+			return nil
+		}
+		err = c.js.DeleteConsumer(ctx, stream, consumer)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
@@ -115,6 +150,7 @@ func (r *subscriber) open(ctx context.Context) error {
 func (r *subscriber) consumer(ctx context.Context, stream jetstream.Stream, queue bool) (jetstream.Consumer, error) {
 	config := jetstream.ConsumerConfig{
 		Durable: r.s.Consumer, FilterSubject: r.s.Subject, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackPatience, MaxAckPending: r.s.Ahead, MaxDeliver: -1,
+		Metadata: map[string]string{metaConsumer: r.mark()},
 	}
 	if !r.s.Keep {
 		config.InactiveThreshold = forgotten
@@ -131,6 +167,9 @@ func (r *subscriber) consumer(ctx context.Context, stream jetstream.Stream, queu
 		return nil, err
 	default:
 		info := old.CachedInfo()
+		if !ours(info.Config, r.mark()) {
+			return nil, jobs.Errorf(jobs.CodeInvalid, "consumer %s of stream %s was not made for this job or its tenant: name another", r.s.Consumer, r.s.Stream)
+		}
 		if info.Config.FilterSubject != r.s.Subject {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "consumer %s of stream %s is one of %s, not of %s: name another", r.s.Consumer, r.s.Stream, info.Config.FilterSubject, r.s.Subject)
 		}

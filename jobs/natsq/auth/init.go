@@ -215,7 +215,7 @@ func differences(have, want jwt.UserPermissionLimits) string {
 
 // firstUsers are those that every folder has, named as their roles, with credentials that do not expire.
 func firstUsers(tenants []string) []User {
-	all := []User{{Name: Pusher, Role: Pusher}, {Name: Operator, Role: Operator}, {Name: Agent, Role: Agent}, {Name: Viewer, Role: Viewer}}
+	all := []User{{Name: Pusher, Role: Pusher}, {Name: Operator, Role: Operator}, {Name: Agent, Role: Agent}, {Name: GPUAgent, Role: GPUAgent}, {Name: Viewer, Role: Viewer}}
 	for _, t := range tenants {
 		all = append(all, User{Name: t + "-" + Submitter, Role: Submitter, Tenant: t})
 	}

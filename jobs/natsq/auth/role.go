@@ -19,7 +19,8 @@ const (
 
 // The roles.
 const (
-	Agent     = "agent"
+	Agent     = "agent"    // of CPU agents
+	GPUAgent  = "gpuagent" // of GPU agents
 	Submitter = "submitter"
 	Operator  = "operator"
 	Viewer    = "viewer"
@@ -57,6 +58,9 @@ var fixed = []string{
 // messages a purge is for by its body, so who may purge one job may purge all.
 var purged = []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_SCHED", "EXO_WAIT", "OBJ_EXO_OBJECTS"}
 
+// served are those of them that GPU agents read: what swarms there are, and who serves them.
+var served = []string{"KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_AGENTS"}
+
 func each(pattern string, names []string, but ...string) (all []string) {
 	for _, n := range names {
 		if !slices.Contains(but, n) {
@@ -82,7 +86,7 @@ var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
 func Roles() []Role {
 	return []Role{{
 		Name: Agent, Account: clusterAccount,
-		Does: "takes and does jobs, answers requests, serves swarms, keeps leases, logs and objects",
+		Does: "of CPU agents: takes and does jobs, answers requests, feeds swarms, keeps leases, logs and objects",
 		Publish: slices.Concat(reads, []string{
 			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*", "$JS.API.STREAM.MSG.DELETE.EXO_WAIT", "$JS.API.STREAM.MSG.DELETE.EXO_RESULTS", "$JS.API.STREAM.MSG.DELETE.EXO_DEAD",
@@ -95,6 +99,19 @@ func Roles() []Role {
 			[]string{"$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.*", "$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU.*", "$JS.API.CONSUMER.DELETE.EXO_SCHED.*"}),
 		Subscribe: slices.Concat([]string{inbox, "exo.wake.>", "exo.api.>", "exo.tenant.>", "exo.agent.drain.*", "exo.running.*", elections}, told),
 		Answers:   true,
+	}, {
+		Name: GPUAgent, Account: clusterAccount,
+		Does: "of GPU agents: serves swarms and keeps their leases and logs; reads no jobs, results, objects, limits or schedules",
+		Publish: slices.Concat(reads, []string{
+			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
+			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*",
+			"$JS.ACK.>", "$JS.FC.>", "exo.log.>", "$KV.EXO_AGENTS.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>",
+		}),
+		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed), each("$JS.API.STREAM.DELETE.%s", fixed), each("$JS.API.STREAM.PURGE.%s", fixed),
+			each("$JS.API.STREAM.MSG.GET.%s", fixed, served...), each("$JS.API.DIRECT.GET.%s", fixed, served...), each("$JS.API.DIRECT.GET.%s.>", fixed, served...),
+			each("$JS.API.CONSUMER.CREATE.%s", fixed, served...), each("$JS.API.CONSUMER.CREATE.%s.>", fixed, served...),
+			each("$JS.API.CONSUMER.DELETE.%s.*", fixed, served...), each("$JS.API.CONSUMER.MSG.NEXT.%s.*", fixed, served...)),
+		Subscribe: []string{inbox, "exo.agent.drain.*", elections},
 	}, {
 		Name: Submitter, Account: tenantPrefix,
 		Does:      "submits jobs of its tenant, lists them, reads their results and logs, cancels and retries them, keeps schedules, all by asking agents",

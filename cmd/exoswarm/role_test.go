@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/host"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// TestGPUAgentRole: a GPU agent serves a swarm under the role of its kind, and reads nothing of jobs.
+func TestGPUAgentRole(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "auth")
+	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme", "--yes"); code != 0 {
+		t.Fatal(stderr)
+	}
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Auth: filepath.Join(folder, auth.ConfigName)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	creds := func(user string) string { return filepath.Join(folder, "creds", user+".creds") }
+	connect := func(user string) *natsq.Conn {
+		t.Helper()
+		c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Login: natsq.Login{Credentials: creds(user)}, Name: user})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	operator := connect(auth.Operator)
+	me := connect(auth.GPUAgent)
+	dev, err := host.Open(host.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dev.Close() })
+	agent := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: me, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(agent.Stop)
+	entry, err := me.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{Name: "gpu", Pool: jobs.PoolGPU} }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = entry.Close(t.Context()) }()
+	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 64\ncell: leaky\nfeatures: [current]\ntimestamp: t\n")
+	for _, line := range []string{"swarm create -f " + spec, "swarm tick lasting --count 3", "swarm query lasting --agents 1-3", "swarm reset lasting", "swarm delete lasting"} {
+		words := append(strings.Fields(line), "--nats", s.URL(), "--nats-creds", creds(auth.Operator))
+		if code, _, stderr := exec(t.Context(), t, words...); code != 0 {
+			t.Fatalf("%s: exit %d: %s", line, code, stderr)
+		}
+	}
+	j := jobs.Job{Version: jobs.Version, ID: "j", Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"), Submitted: time.Now().UTC()}
+	if err := operator.Submit(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := operator.PutObject(t.Context(), "o", jobs.Owner{}, strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	for what, try := range map[string]func() error{
+		"find a job":    func() error { _, err := me.Find(t.Context(), "j"); return err },
+		"read a result": func() error { _, err := me.Lookup(t.Context(), "j"); return err },
+		"dead letters": func() error {
+			return me.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { return true })
+		},
+		"limits":       func() error { _, err := me.Tenants(t.Context()); return err },
+		"schedules":    func() error { _, err := me.Schedules(t.Context()); return err },
+		"list objects": func() error { return me.Objects(t.Context(), func(natsq.StoredObject) bool { return true }) },
+		"submit":       func() error { return me.Submit(t.Context(), j) },
+		"cancel":       func() error { return me.Cancel(t.Context(), j, false) },
+		"put an object": func() error {
+			_, err := me.PutObject(t.Context(), "p", jobs.Owner{}, strings.NewReader("x"))
+			return err
+		},
+		"delete objects": func() error { return me.DeleteObject(t.Context(), "o", jobs.Owner{}) },
+		"publish": func() error {
+			return me.Publish(t.Context(), jobs.Publication{Stream: "s", Subject: "exo.out.x", ID: "i"})
+		},
+		"push": func() error { _, err := me.Push(t.Context(), "p", "k", [][]byte{[]byte("1\n")}); return err },
+		"work": func() error {
+			w, err := me.Work(t.Context(), natsq.WorkerOptions{Name: "w", Pool: jobs.PoolGPU})
+			if err == nil {
+				w.Stop()
+			}
+			return err
+		},
+	} {
+		if err := try(); !errors.Is(err, jobs.ErrDenied) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if r, err := operator.Object(t.Context(), "o", jobs.Owner{}); err != nil {
+		t.Error(err)
+	} else if data, err := io.ReadAll(r); err != nil || string(data) != "x" {
+		t.Errorf("%s, %v", data, err)
+	}
+}

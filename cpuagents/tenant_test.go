@@ -1,0 +1,312 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+const umbrellaSecret = "umbrella-api-key=hunter2"
+
+// tenants is an agent that two tenants and jobs without one share.
+type tenants struct {
+	*Streamer
+	conn *natsq.Conn
+	js   jetstream.JetStream
+	dirs map[string]string
+}
+
+func startTenants(t *testing.T) *tenants {
+	t.Helper()
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &tenants{conn: conn, js: js, dirs: map[string]string{}}
+	var flags []string
+	for _, name := range []string{"none", "acme", "umbrella", "all"} {
+		dir := t.TempDir()
+		a.dirs[name] = dir
+		switch name {
+		case "none":
+			flags = append(flags, "data="+dir)
+		case "all":
+			flags = append(flags, "tenant=*,name=common,path="+dir)
+		default:
+			flags = append(flags, "tenant="+name+",name=data,path="+dir)
+		}
+		for file, text := range map[string]string{"m.json": umbrellaSecret, "f.csv": "t,v\n1,2\n"} {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	roots, err := ParseRoots(append(flags, "tenant=umbrella,name=private,path="+a.dirs["umbrella"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := NewFiles(FilesOptions{Roots: roots, Objects: conn, Scratch: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = files.Close() })
+	guard, err := egress.New([]string{"tenant=umbrella,host=umbrella.example", "tenant=acme,host=acme.example", "plain.example", "tenant=*,host=common.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets, err := secret.Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams, err := ParseStreams([]string{"tenant=umbrella,name=plant"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Streamer = &Streamer{Queue: conn, Files: files, Logger: jobstest.Quiet, Egress: guard, Secrets: secrets, Streams: streams}
+	return a
+}
+
+func tenantJob(tenant, id string) jobs.Job {
+	return jobs.Job{Version: jobs.Version, ID: id, Tenant: tenant, Pool: jobs.PoolCPU, Kind: KindStream, Submitted: time.Now().UTC()}
+}
+
+// manifestError runs a stream job with a manifest and returns why it fails.
+func (a *tenants) manifestError(t *testing.T, tenant, manifest string) string {
+	t.Helper()
+	j := tenantJob(tenant, natsq.NewID())
+	var err error
+	if j.Spec, err = json.Marshal(StreamSpec{Name: "n", Candidates: []string{"a", "b"}, Columns: ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: manifest, Output: "object:o", Rejects: "object:r", Summary: "object:s"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = a.Handle(t.Context(), j, func(any) {}); err == nil {
+		t.Fatalf("%s runs %s", tenant, manifest)
+	}
+	return err.Error()
+}
+
+// TestTenantsFiles: a tenant opens its own folders and those for all, and no other; nor objects of others, specs of jobs among them.
+func TestTenantsFiles(t *testing.T) {
+	a := startTenants(t)
+	for _, c := range []struct {
+		tenant, uri string
+		opens       bool
+	}{
+		{"umbrella", "file:data/m.json", true}, {"umbrella", "file:private/m.json", true}, {"umbrella", "file:common/m.json", true},
+		{"acme", "file:data/m.json", true}, {"acme", "file:private/m.json", false}, {"acme", "file:common/m.json", true}, {"acme", "file:umbrella/m.json", false},
+		{"other", "file:data/m.json", false}, {"other", "file:private/m.json", false},
+		{jobs.DefaultTenant, "file:data/m.json", true}, {"", "file:data/m.json", true}, {jobs.DefaultTenant, "file:private/m.json", false},
+	} {
+		f, err := a.of(tenantJob(c.tenant, "j")).Files.open(t.Context(), c.uri)
+		if (err == nil) != c.opens {
+			t.Errorf("%s opens %s: %v", c.tenant, c.uri, err)
+		}
+		if err == nil {
+			_ = f.Close()
+		}
+	}
+	if got := a.manifestError(t, "acme", "file:private/m.json"); strings.Contains(got, "hunter2") || !strings.Contains(got, "--root tenant=acme,name=private") {
+		t.Error(got)
+	}
+	// What a tenant writes under one name is its own.
+	for _, tenant := range []string{"acme", "umbrella", ""} {
+		o, err := a.of(tenantJob(tenant, "j")).Files.create(t.Context(), "file:data/out.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(o, tenant)
+		if err := o.commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for tenant, dir := range map[string]string{"acme": "acme", "umbrella": "umbrella", "": "none"} {
+		if data, err := os.ReadFile(filepath.Join(a.dirs[dir], "out.txt")); err != nil || string(data) != tenant {
+			t.Errorf("%s: %q, %v", dir, data, err)
+		}
+	}
+	// The spec of a job is an object, and its name can be foretold.
+	large := tenantJob("umbrella", "umbrella--large")
+	large.Spec = []byte(`"` + umbrellaSecret + strings.Repeat("x", jobs.MaxInline) + `"`)
+	if err := a.conn.Submit(t.Context(), large); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	if err := a.conn.Objects(t.Context(), func(o natsq.StoredObject) bool { names = append(names, o.Name); return true }); err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	if _, err := a.conn.PutObject(t.Context(), "m", jobs.Owner{Tenant: "umbrella", Job: "umbrella--large"}, strings.NewReader(umbrellaSecret)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{names[0], "m", "umbrella/m", "../umbrella/m", "/umbrella/m"} {
+		for _, tenant := range []string{"acme", "other"} {
+			if got := a.manifestError(t, tenant, "object:"+name); strings.Contains(got, "hunter2") || !strings.Contains(got, "no such object") {
+				t.Errorf("%s reads %s: %s", tenant, name, got)
+			}
+		}
+	}
+	if got := a.manifestError(t, "umbrella", "object:m"); !strings.Contains(got, "manifest") {
+		t.Error(got)
+	}
+}
+
+// TestTenantsSecretsAndHosts: secrets and hosts are the tenant's own, and a bound secret goes to its host alone.
+func TestTenantsSecretsAndHosts(t *testing.T) {
+	a := startTenants(t)
+	t.Setenv("EXOSWARM_SECRET_KEY", "none")
+	t.Setenv("EXOSWARM_SECRET_acme__KEY", "of acme")
+	t.Setenv("EXOSWARM_SECRET_umbrella__KEY", umbrellaSecret)
+	t.Setenv("EXOSWARM_SECRET_umbrella__ONLY", umbrellaSecret)
+	t.Setenv("EXOSWARM_SECRET_a__b__KEY", umbrellaSecret)
+	for tenant, want := range map[string]string{"": "none", jobs.DefaultTenant: "none", "acme": "of acme", "umbrella": umbrellaSecret, "other": "", "a__b": ""} {
+		v, err := a.of(tenantJob(tenant, "j")).Secrets.Get("env:KEY")
+		if v.Reveal() != want || (err == nil) != (want != "") {
+			t.Errorf("%q has %q, %v", tenant, v.Reveal(), err)
+		}
+	}
+	for _, ref := range []string{"env:umbrella__KEY", "env:UMBRELLA", "file:../umbrella/KEY", "file:umbrella/KEY"} {
+		if v, err := a.of(tenantJob("acme", "j")).Secrets.Get(ref); err == nil {
+			t.Errorf("%s: %q", ref, v.Reveal())
+		}
+	}
+	dir := t.TempDir()
+	for file, text := range map[string]string{"KEY": "none", "acme/KEY": "of acme", "umbrella/KEY": umbrellaSecret} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := secret.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	for tenant, want := range map[string]string{"": "none", "acme": "of acme", "umbrella": umbrellaSecret, "other": ""} {
+		if v, err := kept.For(tenant).Get("file:KEY"); v.Reveal() != want {
+			t.Errorf("%q has %q, %v", tenant, v.Reveal(), err)
+		}
+	}
+	if err := a.Secrets.Bind([]string{"tenant=umbrella,name=ONLY,host=api.umbrella.example", "tenant=umbrella,name=ONLY,host=*.umbrella.test"}); err != nil {
+		t.Fatal(err)
+	}
+	mine := a.of(tenantJob("umbrella", "j")).Secrets
+	for host, want := range map[string]bool{"api.umbrella.example": true, "API.umbrella.example.": true, "x.umbrella.test": true, "umbrella.test": false, "common.example": false, "": false} {
+		if _, err := mine.At(host).Get("env:ONLY"); (err == nil) != want || err != nil && !errors.Is(err, secret.ErrHost) {
+			t.Errorf("to %q: %v", host, err)
+		}
+	}
+	for tenant, hosts := range map[string]string{"": "plain common", "acme": "acme common", "umbrella": "umbrella common", "other": "common"} {
+		for _, h := range []string{"plain", "acme", "umbrella", "common"} {
+			_, err := newHTTPFetcher("https://"+h+".example/x", "", nil, a.of(tenantJob(tenant, "j")).Egress, nil)
+			if (err == nil) != strings.Contains(hosts, h) {
+				t.Errorf("%q reaches %s: %v", tenant, h, err)
+			}
+		}
+	}
+}
+
+// TestTenantsStreams: a tenant reads and writes the streams that are bound to it and pushes of its own, and no consumer is touched that it has not made.
+func TestTenantsStreams(t *testing.T) {
+	a := startTenants(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stream, err := a.js.CreateStream(ctx, jetstream.StreamConfig{Name: "plant", Subjects: []string{"plant.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []string{"others", "exoswarm-x"} {
+		if _, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: c, FilterSubject: "plant.a", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if _, err := a.js.Publish(ctx, "plant.a", []byte(`{"t":1}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(tenant, consumer string) error {
+		s := a.of(tenantJob(tenant, "job-of-"+tenant))
+		f, err := s.fetcher("job-of-"+tenant, 0, SeriesSource{Name: "n", URI: "nats:plant/plant.a", NATS: &SubjectSpec{Messages: 1, BatchMessages: 1, Consumer: consumer}}, ColumnSpec{})
+		if err != nil {
+			return err
+		}
+		defer f.close()
+		doc, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			return err
+		}
+		defer doc.Close()
+		_, err = f.fetch(ctx, position{}, "", doc)
+		return errors.Join(err, f.(*subjectFetcher).remove(ctx))
+	}
+	for tenant, want := range map[string]bool{"": true, "umbrella": true, "acme": false} {
+		if err := read(tenant, ""); (err == nil) != want {
+			t.Errorf("%q reads the stream: %v", tenant, err)
+		}
+	}
+	if err := read("umbrella", "mine"); err != nil {
+		t.Error(err)
+	}
+	for tenant, consumer := range map[string]string{"": "mine", "umbrella": "others", jobs.DefaultTenant: "exoswarm-x"} {
+		if err := read(tenant, consumer); err == nil || !strings.Contains(err.Error(), "was not made for this job or its tenant") {
+			t.Errorf("%q takes consumer %s: %v", tenant, consumer, err)
+		}
+	}
+	if err := a.conn.Unsubscribe(ctx, "plant", "others"); err != nil {
+		t.Error(err)
+	}
+	if err := a.conn.Unsubscribe(ctx, "plant", "mine"); err != nil {
+		t.Error(err)
+	}
+	var left []string
+	names := stream.ConsumerNames(ctx)
+	for n := range names.Name() {
+		left = append(left, n)
+	}
+	if got := strings.Join(left, " "); !strings.Contains(got, "others") || !strings.Contains(got, "mine") || !strings.Contains(got, "exoswarm-x") || len(left) != 3 {
+		t.Errorf("left: %s", got)
+	}
+	for tenant, want := range map[string]bool{"": true, "umbrella": true, "acme": false} {
+		_, err := a.of(tenantJob(tenant, "j")).newTap("j", 0, SinkSpec{URI: "nats:plant/plant.b"}, layout{candidates: []string{"a", "b"}, features: []string{"v"}})
+		if (err == nil) != want {
+			t.Errorf("%q publishes: %v", tenant, err)
+		}
+	}
+	for tenant, want := range map[string]string{"": "p", "acme": "acme--p", "umbrella": "umbrella--p"} {
+		f, err := newPushFetcher("push:p", "", &PushSpec{Rows: 1}, a.of(tenantJob(tenant, "j")))
+		if err != nil || f.sub.Push != want {
+			t.Errorf("%q reads %+v, %v", tenant, f, err)
+		}
+	}
+}
