@@ -79,7 +79,8 @@ func TestObjectsLive(t *testing.T) {
 		}
 	}
 	w.Stop()
-	if err := c.PutSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "swarm", Name: "s", Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
+	swarm := jobs.Swarm{Version: jobs.Version, ID: "swarm", Name: "s", Spec: json.RawMessage("{}"), Groups: 1, Created: time.Now().UTC(), Nonce: jobs.NewNonce()}
+	if err := c.CreateSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]natsq.ObjectState{
@@ -119,7 +120,7 @@ func TestObjectsLive(t *testing.T) {
 		t.Errorf("a dry sweep shows %s, and leaves %v", got, states(t, c))
 	}
 	// The swarm, the dead letter and the result go, and so do their objects; agents that sweep side by side do not stumble over each other.
-	if err := c.DeleteSwarm(ctx, "swarm"); err != nil {
+	if err := c.RemoveSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.PurgeDead(ctx, jobs.DeadFilter{}); err != nil {

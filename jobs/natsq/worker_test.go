@@ -237,7 +237,7 @@ func TestForgedSpec(t *testing.T) {
 	for id, stored := range map[string]string{"forged": `"oars" `, "longer": `"ours"  `, "shorter": `"our"`, "ours": `"ours" `} {
 		sum := sha256.Sum256([]byte(`"ours" `))
 		name := fmt.Sprintf("spec-%s-%x", id, sum)
-		if _, err := c.PutObject(t.Context(), name, strings.NewReader(stored)); err != nil {
+		if _, err := c.PutObject(t.Context(), name, jobs.Owner{}, strings.NewReader(stored)); err != nil {
 			t.Fatal(err)
 		}
 		publish(t.Context(), t, s, "exo.job.cpu.k.normal.default."+id, fmt.Appendf(nil, `{"v":1,"id":%q,"pool":"cpu","kind":"k","spec_ref":{"name":%q,"sha256":"%x","size":7}}`, id, name, sum))
