@@ -135,7 +135,7 @@ func (b *brittle) pass(to, from net.Conn, client bool) {
 // lines are the command lines of all commands that talk to a server, without --nats. A command that is missing fails the test.
 func commandLines(t *testing.T, dir string) map[string][]string {
 	t.Helper()
-	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 64\ncell: {kind: leaky}\n")
+	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 256\ncell: {kind: leaky}\n")
 	runSpec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	write(t, filepath.Join(dir, "in", "a.csv"), series(1, 50))
 	write(t, filepath.Join(dir, "in", "b.csv"), series(2, 50))

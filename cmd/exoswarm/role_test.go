@@ -53,7 +53,7 @@ func TestGPUAgentRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = entry.Close(t.Context()) }()
-	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 64\ncell: {kind: leaky}\n")
+	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 256\ncell: {kind: leaky}\n")
 	for _, line := range []string{"swarm create -f " + spec, "swarm tick lasting --count 3", "swarm query lasting --agents 1-3", "swarm reset lasting", "swarm delete lasting"} {
 		words := append(strings.Fields(line), "--nats", s.URL(), "--nats-creds", creds(auth.Operator))
 		if code, _, stderr := exec(t.Context(), t, words...); code != 0 {
