@@ -15,9 +15,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
+// woken waits for a key, for less than a sweep would take to find what no copy has told of.
 func woken(t *testing.T, w jobs.Wakes, want string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if key, err := w.Next(ctx); err != nil || key != want {
 		t.Fatalf("woken %q, %v, want %q", key, err, want)
