@@ -40,7 +40,7 @@ type Files struct {
 	scratch  string
 	unpacked int64
 	memory   *Memory
-	state    scratchState
+	state    *scratchState // shared by the Files of all owners
 }
 
 // FilesOptions configure NewFiles.
@@ -108,7 +108,7 @@ func (f *Files) root(name string) *os.Root {
 
 // NewFiles opens the folders. The caller closes the result.
 func NewFiles(o FilesOptions) (*Files, error) {
-	f := &Files{roots: map[Root]*os.Root{}, objects: o.Objects, scratch: o.Scratch, unpacked: o.Unpacked, memory: o.Memory}
+	f := &Files{roots: map[Root]*os.Root{}, objects: o.Objects, scratch: o.Scratch, unpacked: o.Unpacked, memory: o.Memory, state: &scratchState{}}
 	if f.scratch == "" {
 		f.scratch = os.TempDir()
 	}

@@ -164,7 +164,7 @@ func TestWalk(t *testing.T) {
 // TestOutputIsRegular: a job writes through a link that stays in the agent's folder, and replaces nothing that is no file.
 func TestOutputIsRegular(t *testing.T) {
 	dir := t.TempDir()
-	files, err := NewFiles(FilesOptions{Roots: map[string]string{"r": dir}})
+	files, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "r"}: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func TestSpill(t *testing.T) {
 				memories = append(memories, memoryOf(1<<30, 1<<30), memoryOf(300<<10, 64<<20), memoryOf(1<<20, 64<<20))
 			}
 			for _, m := range memories {
-				files := &Files{scratch: t.TempDir(), unpacked: plenty, memory: m}
+				files := &Files{scratch: t.TempDir(), unpacked: plenty, memory: m, state: &scratchState{}}
 				r, err := files.read(t.Context(), "s", tempFile(t, c.data), c.format, spec)
 				var got []row
 				var rejects []reject
@@ -80,7 +80,7 @@ func TestSpillWaits(t *testing.T) {
 	cancel(jobs.ErrDrain)
 	w := writings(t, []sample{{stamp: "2026-01-02 03:04:05", values: []cell{1.0, 2.0}}})
 	for _, c := range w {
-		files := &Files{scratch: t.TempDir(), unpacked: plenty, memory: m}
+		files := &Files{scratch: t.TempDir(), unpacked: plenty, memory: m, state: &scratchState{}}
 		r, err := files.read(ctx, "s", tempFile(t, c.data), c.format, pairSpec)
 		if err == nil {
 			_, _, err = drainRows(t, r)
@@ -115,7 +115,7 @@ func TestTooMuchMemory(t *testing.T) {
 		"window": {"", "csv.zst", packed.Bytes()},
 		"footer": {"", "parquet", parquet},
 	} {
-		files := &Files{scratch: t.TempDir(), unpacked: plenty, memory: memoryOf(1<<20, 4<<20)}
+		files := &Files{scratch: t.TempDir(), unpacked: plenty, memory: memoryOf(1<<20, 4<<20), state: &scratchState{}}
 		r, err := files.read(t.Context(), "s", tempFile(t, c.data), c.format, valueSpec)
 		if err == nil {
 			_, _, err = drainRows(t, r)

@@ -44,7 +44,7 @@ func served(t *testing.T, dir string) string {
 	agent := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: log})
 	t.Cleanup(func() { _ = drain(agent.Drain) })
 	conn := connect()
-	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[string]string{"data": dir}, Objects: conn, Scratch: t.TempDir()})
+	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[cpuagents.Root]string{{Name: "data"}: dir}, Objects: conn, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

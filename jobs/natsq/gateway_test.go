@@ -130,7 +130,7 @@ func TestGatewayPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	c, err := natsq.ConnectClient(natsq.Options{URL: s.URL()})
+	c, err := natsq.ConnectClient(t.Context(), natsq.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,22 +105,6 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
-// TestRedact: no secret of a URL is left, and the rest is.
-func TestRedact(t *testing.T) {
-	for text, want := range map[string]string{
-		"nats://h:1":                            "nats://h:1",
-		"nats://s3cret@h:1":                     "nats://h:1",
-		"nats://u:s3cret@h:1,tls://s3cret@i:2":  "nats://h:1,tls://i:2",
-		"nats://u:s3c@ret@h:1":                  "nats://h:1",
-		"nats://h:1,nats://u:s3cret@i:2,ws://j": "nats://h:1,nats://i:2,ws://j",
-		"":                                      "",
-	} {
-		if got := redact(text); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
-	}
-}
-
 // TestSlots: slots and tokens of a tenant are taken and given back once, within its limits.
 func TestSlots(t *testing.T) {
 	poked := 0

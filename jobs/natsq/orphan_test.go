@@ -37,20 +37,6 @@ func announced(t *testing.T, c *natsq.Conn, s jobs.Swarm) jobs.Swarm {
 	return s
 }
 
-// eventually waits until met.
-func eventually(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !met() {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal(what)
-		}
-	}
-}
-
 // TestOrphans: what is left of ended runs is found and removed, and nothing else is.
 func TestOrphans(t *testing.T) {
 	c := connect(t, start(t, server.Options{Port: server.InProcess}))

@@ -15,7 +15,9 @@ import (
 
 // TestOptionsAtTheirBounds: every limit of the options is taken where it is met exactly, and refused one beyond.
 func TestOptionsAtTheirBounds(t *testing.T) {
-	least := func(pageSize int) int64 { return pagestore.Options{PageSize: pageSize, Tables: memOptions(vfs.NewMem(0)).Tables}.MinCapacity() }
+	least := func(pageSize int) int64 {
+		return pagestore.Options{PageSize: pageSize, Tables: memOptions(vfs.NewMem(0)).Tables}.MinCapacity()
+	}
 	sized := func(pageSize int, capacity int64) func(*pagestore.Options) {
 		return func(o *pagestore.Options) {
 			o.PageSize, o.Tiers = pageSize, o.Tiers[:1]
