@@ -45,6 +45,7 @@ func (x *Index) Commit(c Commit) error {
 	var gone []uint64
 	again := map[uint64]bool{}
 	for ch := range c.Changes {
+		ch.Old, ch.New = st.known(ch.Old), st.known(ch.New)
 		if len(buf) < 8+valueBytes {
 			buf = make([]byte, 1<<10*(8+valueBytes))
 		}

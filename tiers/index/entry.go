@@ -10,6 +10,9 @@ type Entry struct {
 	Segment, Slot uint32
 	Blocks        uint16
 	Tier          uint8
+	// Check is Stamp.Check of the record that holds the content. It tells the last of several records of a page in one epoch
+	// from those before it. It is 0 where the index is of a version that did not keep it.
+	Check uint32
 }
 
 // Change is what a commit does to a page: Old is the committed entry, New the one that takes its place.
@@ -25,7 +28,7 @@ type Void struct{ Page, Epoch, Seq uint64 }
 // sums are over all entries, in any order.
 type sums struct {
 	count uint64
-	// pages is over page ids and epochs, places over everything.
+	// pages is over page ids, epochs and checks, places over everything.
 	pages, places uint64
 }
 
@@ -39,6 +42,9 @@ func mix(v uint64) uint64 {
 // add counts an entry with n 1, and takes it out with n ^0.
 func (s *sums) add(e Entry, n uint64) {
 	content := mix(mix(e.Page+0x9e3779b97f4a7c15) ^ e.Epoch)
+	if e.Check != 0 {
+		content = mix(content ^ uint64(e.Check))
+	}
 	place := mix(mix(content^(uint64(e.Segment)<<32|uint64(e.Slot))) ^ (uint64(e.Tier)<<16 | uint64(e.Blocks)))
 	s.count += n
 	s.pages += n * content
@@ -70,6 +76,7 @@ func encodePlace(b []byte, e Entry, has bool) {
 	le.PutUint16(b[16:], e.Blocks)
 	b[18] = e.Tier
 	b[19] = hasPlace
+	le.PutUint32(b[20:], e.Check)
 }
 
 // decodePlace reads what encodePlace wrote.
@@ -77,7 +84,7 @@ func decodePlace(page uint64, b []byte) (Entry, bool) {
 	le := binary.LittleEndian
 	return Entry{
 		Page: page, Epoch: le.Uint64(b[0:]), Segment: le.Uint32(b[8:]), Slot: le.Uint32(b[12:]),
-		Blocks: le.Uint16(b[16:]), Tier: b[18],
+		Blocks: le.Uint16(b[16:]), Tier: b[18], Check: le.Uint32(b[20:]),
 	}, b[19] == hasPlace
 }
 

@@ -93,7 +93,7 @@ func Create(opts Options, meta Meta) (*Index, error) {
 		return nil, err
 	}
 	x.meta = meta
-	if err := x.renew(seal{}, func(func(Entry) bool) {}, nil); err != nil {
+	if err := x.renew(seal{checked: true}, func(func(Entry) bool) {}, nil); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil

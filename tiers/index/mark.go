@@ -79,8 +79,18 @@ type seal struct {
 	base uint64
 	// table is the number of the table.
 	table uint64
+	// checked reports whether every entry has its Check. A store of an earlier version has none until it is rebuilt.
+	checked bool
 	// healed: the files were not as a clean end leaves them.
 	healed bool
+}
+
+// known returns an entry as the index of this seal keeps it.
+func (s *seal) known(e Entry) Entry {
+	if !s.checked {
+		e.Check = 0
+	}
+	return e
 }
 
 // batch is one append: a part or a commit.
@@ -122,6 +132,9 @@ func (b *batch) encode(buf []byte) []byte {
 	le.PutUint64(p[80:], b.life)
 	le.PutUint64(p[88:], b.base)
 	le.PutUint64(p[96:], b.table)
+	if b.checked {
+		p[104] = 1
+	}
 	copy(p[batchHeader:], b.Note)
 	copy(p[batchHeader+(len(b.Note)+7)/8*8:], b.entries)
 	le.PutUint32(p[44:], crc32.Checksum(p, castagnoli))
@@ -159,7 +172,7 @@ func decodeBatch(p []byte) (*batch, bool) {
 	}
 	b.Epoch, b.stamp = le.Uint64(p[32:]), le.Uint64(p[48:])
 	b.sums = sums{count: le.Uint64(p[56:]), pages: le.Uint64(p[64:]), places: le.Uint64(p[72:])}
-	b.life, b.base, b.table = le.Uint64(p[80:]), le.Uint64(p[88:]), le.Uint64(p[96:])
+	b.life, b.base, b.table, b.checked = le.Uint64(p[80:]), le.Uint64(p[88:]), le.Uint64(p[96:]), p[104] == 1
 	note, entries := int(le.Uint32(p[40:])), int(le.Uint32(p[12:]))
 	from := batchHeader + (note+7)/8*8
 	if note > MaxNote || entries > partEntries || from+entries*entryBytes > len(p) {

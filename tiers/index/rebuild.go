@@ -10,6 +10,10 @@ import (
 // Stamp is what the header of a record says about when it was written: the life, and a number that grows within it.
 type Stamp struct{ Life, Seq uint64 }
 
+// Check returns what an Entry keeps of a stamp. It is never 0. Two records of one page and epoch have the same check with a
+// probability of one in 2^31.
+func (s Stamp) Check() uint32 { return uint32(mix(mix(s.Life+0x9e3779b97f4a7c15)^s.Seq)) | 1 }
+
 // Counts says whether a record was committed and its page not deleted since; of those that count, the one with the
 // largest epoch, and of that with the largest number, is the page's content.
 func (x *Index) Counts(page, epoch uint64, s Stamp) bool {
@@ -24,18 +28,19 @@ func (x *Index) Counts(page, epoch uint64, s Stamp) bool {
 }
 
 // Rebuild makes the index anew from the entries that the records of the segments gave. They must be the pages that the
-// last commit sealed, each in its epoch, or it fails with ErrCorrupt and changes nothing.
+// last commit sealed, each with the record that it sealed, or it fails with ErrCorrupt and changes nothing. A store of an
+// earlier version sealed the epochs of its pages only; its index has checks from then on.
 func (x *Index) Rebuild(all iter.Seq[Entry]) error {
 	var got sums
 	for e := range all {
-		got.add(e, 1)
+		got.add(x.seal.known(e), 1)
 	}
 	if got.count != x.seal.count || got.pages != x.seal.pages {
 		return fmt.Errorf("segments hold %d pages that do not add up to the %d sealed ones: %w",
 			got.count, x.seal.count, tiers.ErrCorrupt)
 	}
 	st := x.seal
-	st.healed = false
+	st.healed, st.checked = false, true
 	return x.renew(st, all, nil)
 }
 

@@ -41,7 +41,7 @@ func (x *Index) renew(st seal, all iter.Seq[Entry], news []mark) error {
 		number := x.freshTable()
 		st.table = number
 		path := filepath.Join(dir, tableName(number))
-		t, sum, err := x.fill(path, dir, all, st.stamp)
+		t, sum, err := x.fill(path, dir, all, st)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -103,7 +103,7 @@ func (x *Index) freshTable() uint64 {
 const fillBatch = 1 << 15
 
 // fill makes a table with all entries.
-func (x *Index) fill(path, dir string, all iter.Seq[Entry], stamp uint64) (_ Table, sum sums, err error) {
+func (x *Index) fill(path, dir string, all iter.Seq[Entry], st seal) (_ Table, sum sums, err error) {
 	free, err := x.opts.FS.Free(dir)
 	if err != nil {
 		return nil, sum, err
@@ -125,10 +125,11 @@ func (x *Index) fill(path, dir string, all iter.Seq[Entry], stamp uint64) (_ Tab
 		clear(buf)
 	}
 	for e := range all {
+		e = st.known(e)
 		if len(ops) == fillBatch {
 			flush()
 		}
-		ops = append(ops, Change{Page: e.Page, New: e, HasNew: true}.op(buf[len(ops)*(8+valueBytes):], stamp))
+		ops = append(ops, Change{Page: e.Page, New: e, HasNew: true}.op(buf[len(ops)*(8+valueBytes):], st.stamp))
 		sum.add(e, 1)
 	}
 	flush()

@@ -116,7 +116,7 @@ func (s *Store) place(d *tierDir, tier int, page, epoch uint64, h segment.Header
 	if err == nil {
 		var n uint64
 		if n, err = d.Write(l, buf.record(body)); err == nil {
-			return change{entry: pack(tier, l, epoch), write: n}, true, nil
+			return change{entry: pack(tier, l, epoch, index.Stamp{Life: h.Life, Seq: h.Seq}.Check()), write: n}, true, nil
 		}
 	}
 	d.Free(l)

@@ -25,7 +25,7 @@ func (s *Store) rebuild() error {
 			if h.Epoch > maxEpoch || !s.index.Counts(h.Page, h.Epoch, stamp) {
 				return
 			}
-			c := candidate{pack(tier, l, h.Epoch), stamp}
+			c := candidate{pack(tier, l, h.Epoch, stamp.Check()), stamp}
 			old, ok := found[h.Page]
 			switch {
 			case ok && old.epoch() == h.Epoch && old.stamp == stamp:

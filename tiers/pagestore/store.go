@@ -227,7 +227,7 @@ func (s *Store) takeIn() (reset func(index.Meta), apply func(index.Entry)) {
 	reset = func(m index.Meta) { s.committed.reset(m.Pages) }
 	apply = func(e index.Entry) {
 		l := segment.Loc{Segment: e.Segment, Slot: e.Slot, Blocks: e.Blocks}
-		s.committed.set(e.Page, pack(int(e.Tier), l, e.Epoch))
+		s.committed.set(e.Page, pack(int(e.Tier), l, e.Epoch, e.Check))
 	}
 	return reset, apply
 }

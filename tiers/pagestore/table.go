@@ -5,20 +5,23 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/segment"
 )
 
-// entry is where a page's content lies and from which epoch it is, in 16 bytes. The zero entry is no place.
+// entry is where a page's content lies, from which epoch it is and which record of that epoch holds it, in 24 bytes. The zero
+// entry is no place.
 type entry struct {
 	where uint64 // tier<<60 | segment<<32 | slot
 	when  uint64 // epoch<<16 | blocks
+	check uint32 // index.Entry.Check
 }
 
 // maxEpoch is the last epoch that an entry can hold; at a thousand checkpoints a second it lasts 8,900 years.
 const maxEpoch = 1<<48 - 1
 
 // pack makes an entry.
-func pack(tier int, l segment.Loc, epoch uint64) entry {
+func pack(tier int, l segment.Loc, epoch uint64, check uint32) entry {
 	return entry{
 		where: uint64(tier)<<60 | uint64(l.Segment)<<32 | uint64(l.Slot),
 		when:  epoch<<16 | uint64(l.Blocks),
+		check: check,
 	}
 }
 
@@ -35,7 +38,7 @@ func (e entry) epoch() uint64 { return e.when >> 16 }
 func (e entry) indexEntry(page uint64) index.Entry {
 	l := e.loc()
 	return index.Entry{
-		Page: page, Epoch: e.epoch(), Segment: l.Segment, Slot: l.Slot, Blocks: l.Blocks, Tier: uint8(e.tier()),
+		Page: page, Epoch: e.epoch(), Segment: l.Segment, Slot: l.Slot, Blocks: l.Blocks, Tier: uint8(e.tier()), Check: e.check,
 	}
 }
 
