@@ -235,8 +235,7 @@ func TestShardsCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := other.Acquire(t.Context(), jobs.LeaseKey(swarmKey(t, conn, "again"), 1))
-	if err != nil {
+	if _, err := other.Acquire(t.Context(), jobs.LeaseKey(swarmKey(t, conn, "again"), 1)); err != nil {
 		t.Fatal(err)
 	}
 	agent = serve()
@@ -253,7 +252,7 @@ func TestShardsCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent.Stop() // which waits for the other's lease
-	if err := lease.Release(t.Context()); err != nil {
+	if err := other.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	agent = serve()
