@@ -268,7 +268,7 @@ func testParentsRedriven(t *testing.T, q Queue) {
 	if err := c.SubmitBatch(within(t), []jobs.Job{p, child}); err != nil {
 		t.Fatal(err)
 	}
-	stop := q.Work(t, q.Connect(t), nil) // knows no kind
+	stop := q.Work(t, q.Connect(t), map[string]jobs.Handler{"a": broken})
 	for _, j := range []jobs.Job{p, child} {
 		if r := result(t, c, j); r.Status != jobs.Failed {
 			t.Fatalf("%+v", r)

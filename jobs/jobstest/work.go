@@ -309,6 +309,11 @@ func letters(t *testing.T, c Client, f jobs.DeadFilter, n int) (all []jobs.DeadL
 	}
 }
 
+// broken is a handler that fails every job for good.
+func broken(context.Context, jobs.Job, func(any)) (any, error) {
+	return nil, jobs.Errorf(jobs.CodeDevice, "broken")
+}
+
 // testDeadLetters: a job that fails for good is kept with its reason, and may be tried again under its id.
 func testDeadLetters(t *testing.T, q Queue) {
 	c := q.Connect(t)
@@ -353,7 +358,7 @@ func testDeadLetters(t *testing.T, q Queue) {
 
 func testPurgeDead(t *testing.T, q Queue) {
 	c := q.Connect(t)
-	defer q.Work(t, q.Connect(t), nil)()
+	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"x": broken, "y": broken})()
 	for _, kind := range []string{"x", "x", "y"} {
 		submit(t, c, job(kind, 1))
 	}
