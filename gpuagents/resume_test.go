@@ -395,7 +395,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestRefusedSwarms: a swarm that an agent must not or cannot run is answered with the reason at its first entry, once.
+// TestRefusedSwarms: an agent that may not or cannot run a swarm answers the next entry with the reason, before there is one. Agents that
+// look at the swarm later answer again only when that entry exists.
 func TestRefusedSwarms(t *testing.T) {
 	s := newStage(t)
 	custom := s.record(t, "custom", 1, "")
@@ -403,18 +404,27 @@ func TestRefusedSwarms(t *testing.T) {
 	custom.Spec = json.RawMessage(spec)
 	broken := s.record(t, "broken", 1, "")
 	broken.Spec = json.RawMessage(`{"agents":-1}`)
-	for range 2 {
+	for turn, want := range []uint64{1, 1, 2, 2} {
+		s.log.reset()
 		a := s.agent(t, gpuagents.Options{})
 		for _, r := range []jobs.Swarm{custom, broken} {
-			s.tell(r)
-			if e := s.answer(t, r.ID, 0, 1); e.Kind != jobs.EntryRejected || e.Seq != 1 {
-				t.Errorf("%s: %+v", r.ID, e)
+			if turn == 2 {
+				if err := s.conn.Log(r.ID, 0, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryQuery, Data: []byte("{}")}); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if last, err := s.conn.Log(r.ID, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != 1 {
-				t.Errorf("%s: answer %d, %v", r.ID, last.Seq, err)
+			s.tell(r)
+			if e := s.answer(t, r.ID, 0, want); e.Kind != jobs.EntryRejected || e.Seq != want {
+				t.Errorf("turn %d: %s: %+v", turn, r.ID, e)
 			}
 		}
+		until(t, "both swarms are refused", func() bool { return strings.Count(s.log.String(), "shard refused") == 2 })
 		a.Stop()
+		for _, r := range []jobs.Swarm{custom, broken} {
+			if last, err := s.conn.Log(r.ID, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != want {
+				t.Errorf("turn %d: %s: answer %d, %v; want %d", turn, r.ID, last.Seq, err, want)
+			}
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 		err = a.permit(spec)
 	}
 	if err != nil {
-		return w.reject(ctx, w.answered+1, err)
+		return w.refuse(ctx, in, log, err)
 	}
 	has := holdingOf(s, shard)
 	state, err := newShard(on.dev, on.budget, spec, has)
@@ -47,7 +47,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
 			err = jobs.Errorf(jobs.CodeDevice, "%v", err)
 		}
-		if answer := w.reject(ctx, w.answered+1, err); answer != nil {
+		if answer := w.refuse(ctx, in, log, err); answer != nil {
 			return answer
 		}
 		return nil // the swarm cannot run here; its owner has been told

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -45,6 +46,19 @@ func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
 		return err
 	}
 	return w.append(ctx, jobs.Entry{Kind: jobs.EntryRejected, Ref: ref, Data: data})
+}
+
+// refuse rejects the next entry of in with the reason why this agent cannot serve the shard. That entry may not exist yet. An answer
+// ahead of the log is not followed by another: every agent that looks at the shard would add one.
+func (w *writer) refuse(ctx context.Context, in jobs.Log, log *slog.Logger, why error) error {
+	last, err := in.Last(ctx)
+	if err == nil && w.answered <= last.Seq {
+		err = w.reject(ctx, w.answered+1, why)
+	}
+	if err == nil {
+		log.Warn("shard refused: this agent cannot serve it", "error", why)
+	}
+	return err
 }
 
 // rejection is the data of an EntryRejected.
