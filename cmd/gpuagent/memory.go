@@ -1,7 +1,8 @@
 package main
 
 import (
-	"cmp"
+	"errors"
+	"path/filepath"
 	"syscall"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -91,23 +92,42 @@ func roomOf(a *gpuagents.Agent, disks []*storeTier) *jobs.Room {
 	if room == nil {
 		return nil
 	}
-	seen := map[syscall.Fsid]bool{} // tiers of one file system share what it has
+	room.Disk = diskRoom(disks)
+	return room
+}
+
+// diskRoom returns how many bytes the tiers can take. It is 1 where they are full, and 0 without any.
+func diskRoom(disks []*storeTier) (room int64) {
+	seen := map[syscall.Fsid]bool{} // tiers of one file system share its free space
 	for _, t := range disks {
-		var s syscall.Statfs_t
-		if err := syscall.Statfs(t.dir, &s); err != nil {
+		s, err := fileSystem(t.dir)
+		if err != nil {
 			continue
 		}
 		free := int64(s.Bavail) * s.Bsize //nolint:unconvert // of another type on other systems
 		switch {
 		case t.capacity > 0:
-			room.Disk += min(t.capacity, free)
+			room += min(t.capacity, free)
 		case !seen[s.Fsid]:
 			seen[s.Fsid] = true
-			room.Disk += free
+			room += free
 		}
 	}
 	if len(disks) > 0 {
-		room.Disk = cmp.Or(room.Disk, 1) // full, but there
+		room = max(room, 1)
 	}
 	return room
+}
+
+// fileSystem returns the file system of a folder. Where the folder does not exist yet, that is the one of its nearest parent: the folder
+// of checkpoints is made with the first shard.
+func fileSystem(dir string) (s syscall.Statfs_t, err error) {
+	for {
+		err = syscall.Statfs(dir, &s)
+		above := filepath.Dir(dir)
+		if !errors.Is(err, syscall.ENOENT) || above == dir {
+			return s, err
+		}
+		dir = above
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -43,5 +44,22 @@ func TestDivide(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestDiskRoom checks that a folder that is made with the first shard counts with the file system below which it will be, that tiers of
+// one file system count once, and that a tier has no more than its capacity.
+func TestDiskRoom(t *testing.T) {
+	dir := t.TempDir()
+	later := folderTier(filepath.Join(dir, "checkpoints", "later"))
+	if n := diskRoom(nil); n != 0 {
+		t.Errorf("%d bytes without a tier", n)
+	}
+	one, two := diskRoom([]*storeTier{later}), diskRoom([]*storeTier{later, folderTier(dir)})
+	if one <= 1<<20 || two >= 2*one-1<<20 {
+		t.Errorf("%d bytes in a folder to come, %d with its parent", one, two)
+	}
+	if n := diskRoom([]*storeTier{{name: "a", dir: dir, capacity: 4096}, {name: "b", dir: dir, capacity: 8192}}); n != 12288 {
+		t.Errorf("%d bytes in tiers of 4096 and 8192", n)
 	}
 }
