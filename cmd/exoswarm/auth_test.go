@@ -63,7 +63,7 @@ func TestAuthCommands(t *testing.T) {
 		{"belongs to operator", []string{"init", "--operator", "other"}},
 		{"at most 32", []string{"init", "--tenant", "a--b"}},
 		{"--role is missing", []string{"user", "add", "x"}},
-		{"use one of agent, submitter", []string{"user", "add", "x", "--role", "boss"}},
+		{"use one of agent, gpuagent, submitter", []string{"user", "add", "x", "--role", "boss"}},
 		{"name it (--tenant)", []string{"user", "add", "x", "--role", "submitter"}},
 		{"there is no account tenant-none", []string{"user", "add", "x", "--role", "submitter", "--tenant", "none"}},
 		{"leave --tenant out", []string{"user", "add", "x", "--role", "viewer", "--tenant", "acme"}},
@@ -280,7 +280,7 @@ func TestRoles(t *testing.T) {
 	login := func(user string) []string { return []string{"--nats", url, "--nats-creds", creds(user)} }
 	exo(append([]string{"init", "--yes"}, login("operator")...)...)
 	gpu, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), append(login("agent"), "--data-dir", t.TempDir(), "--device", "host")...)
-	cpu, _ := startProcess(t, "cpuagent is ready", filepath.Join(bin, "cpuagent"), append(login("agent"), "--root", "data="+data)...)
+	cpu, _ := startProcess(t, "cpuagent is ready", filepath.Join(bin, "cpuagent"), append(login("agent"), "--root", "tenant=acme,name=data,path="+data)...)
 
 	out := filepath.Join(t.TempDir(), "operator.ndjson")
 	exo(append([]string{"run", "-f", spec, "--input", in, "--output", out, "--progress", "none"}, login("operator")...)...)

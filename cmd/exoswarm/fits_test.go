@@ -68,7 +68,7 @@ func TestMemoryOfSwarms(t *testing.T) {
 	if full < 300<<20 {
 		t.Fatalf("the swarm takes %d MB: it is too small for this test", full>>20)
 	}
-	if code, _, said := exec(t.Context(), t, "swarm", "delete", "first", "--nats", c.url); code != 0 {
+	if code, _, said := exec(t.Context(), t, "swarm", "delete", "first", "--yes", "--nats", c.url); code != 0 {
 		t.Fatalf("exit %d: %s", code, said)
 	}
 	for began = time.Now(); ; time.Sleep(100 * time.Millisecond) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -126,7 +127,7 @@ func (b *brittle) pass(to, from net.Conn, client bool) {
 			return
 		default:
 		}
-		if _, werr := to.Write(line); werr != nil || err != nil && err != bufio.ErrBufferFull {
+		if _, werr := to.Write(line); werr != nil || err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
 	}
@@ -165,6 +166,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm job get":        {"standing"},
 		"exoswarm job list":       nil,
 		"exoswarm job logs":       {"standing", "--follow"},
+		"exoswarm job output":     {"standing"},
 		"exoswarm job retry":      {"standing"},
 		"exoswarm job watch":      {"standing"},
 		"exoswarm queue pause":    {"gpu"},
@@ -174,10 +176,11 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm submit":         {"--kind", "none", "--wait"},
 		"exoswarm submit --file":  {"--file", list},
 		"exoswarm swarm create":   {"-f", spec},
-		"exoswarm swarm delete":   {"lasting"},
+		"exoswarm swarm delete":   {"lasting", "--yes"},
 		"exoswarm swarm fuse":     {"lasting", "--by", "all"},
 		"exoswarm swarm list":     nil,
 		"exoswarm swarm observe":  {"lasting", "--input", rows},
+		"exoswarm swarm orphans":  {"--delete"},
 		"exoswarm swarm query":    {"lasting", "--agents", "1"},
 		"exoswarm swarm reset":    {"lasting"},
 		"exoswarm swarm snapshot": {"lasting", "--name", "s"},

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -22,12 +20,12 @@ func root() *cobra.Command {
 	return cmd
 }
 
-// checkFirst has every command with a choice of formats look at it before it connects to anything.
+// checkFirst makes every command check its format of output before it connects to anything.
 func checkFirst(cmd *cobra.Command) {
-	if f := cmd.Flags().Lookup("output"); f != nil && f.DefValue == "table" {
+	if cmd.Flags().Lookup("output") != nil {
 		before := cmd.PreRunE
 		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-			if _, err := newPrinter(io.Discard, cmd.Flags()); err != nil || before == nil {
+			if err := command.CheckOutput(cmd.Flags()); err != nil || before == nil {
 				return err
 			}
 			return before(cmd, args)

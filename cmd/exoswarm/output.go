@@ -16,7 +16,7 @@ import (
 )
 
 // outputFlag adds -o.
-func outputFlag(f *pflag.FlagSet) { f.StringP("output", "o", "table", "table, json, jsonl or yaml") }
+func outputFlag(f *pflag.FlagSet) { command.OutputFlag(f, "table", "json", "jsonl", "yaml") }
 
 // printer writes a list of items in the format that the user chose, each as it comes, so that a long list needs no memory. A table
 // shows the columns; the other formats show the whole item.
@@ -29,15 +29,14 @@ type printer struct {
 
 // newPrinter starts a list with these columns.
 func newPrinter(w io.Writer, f *pflag.FlagSet, columns ...string) (*printer, error) {
+	if err := command.CheckOutput(f); err != nil {
+		return nil, err
+	}
 	format, _ := f.GetString("output")
 	p := &printer{w: w, format: format}
-	switch format {
-	case "table":
+	if format == "table" {
 		p.table = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(p.table, strings.Join(columns, "\t"))
-	case "json", "jsonl", "yaml":
-	default:
-		return nil, command.Usage("--output %q: use table, json, jsonl or yaml", format)
 	}
 	return p, nil
 }

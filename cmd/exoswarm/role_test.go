@@ -54,7 +54,7 @@ func TestGPUAgentRole(t *testing.T) {
 	}
 	defer func() { _ = entry.Close(t.Context()) }()
 	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 256\ncell: {kind: leaky}\n")
-	for _, line := range []string{"swarm create -f " + spec, "swarm tick lasting --count 3", "swarm query lasting --agents 1-3", "swarm reset lasting", "swarm delete lasting"} {
+	for _, line := range []string{"swarm create -f " + spec, "swarm tick lasting --count 3", "swarm query lasting --agents 1-3", "swarm reset lasting", "swarm delete lasting --yes"} {
 		words := append(strings.Fields(line), "--nats", s.URL(), "--nats-creds", creds(auth.Operator))
 		if code, _, stderr := exec(t.Context(), t, words...); code != 0 {
 			t.Fatalf("%s: exit %d: %s", line, code, stderr)

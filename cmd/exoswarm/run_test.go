@@ -278,8 +278,8 @@ func TestUnknownCommand(t *testing.T) {
 	if code, _, stderr := exec(t.Context(), t, "frobnicate"); code != 2 || !strings.Contains(stderr, `unknown command "frobnicate"`) {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
-	if code, stdout, _ := exec(t.Context(), t); code != 0 || !strings.Contains(stdout, "quickstart") {
-		t.Errorf("without a command: exit %d: %s", code, stdout)
+	if code, _, stderr := exec(t.Context(), t); code != 2 || !strings.Contains(stderr, "quickstart") || !strings.Contains(stderr, "name a command") {
+		t.Errorf("without a command: exit %d: %s", code, stderr)
 	}
 }
 

@@ -46,16 +46,13 @@ func tierSubcommand(use, short string, run func(*cobra.Command, *pagestore.Store
 		},
 		RunE: func(cmd *cobra.Command, dirs []string) error { return withStore(cmd, dirs, run) },
 	}
-	cmd.Flags().StringP("output", "o", "table", "table or json")
+	command.OutputFlag(cmd.Flags(), "table", "json")
 	cmd.Flags().String("key-file", "", "file with the key of an encrypted store: 16, 24 or 32 bytes, or in hexadecimal")
 	return cmd
 }
 
 // withStore opens a store for a command.
 func withStore(cmd *cobra.Command, dirs []string, run func(*cobra.Command, *pagestore.Store) error) (err error) {
-	if out, _ := cmd.Flags().GetString("output"); out != "table" && out != "json" {
-		return command.Usage("--output %q: use table or json", out)
-	}
 	opts, err := pagestore.Discover(nil, dirs)
 	switch {
 	case errors.Is(err, tiers.ErrInvalid):

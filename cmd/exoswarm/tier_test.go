@@ -155,6 +155,7 @@ func TestTierUsage(t *testing.T) {
 		{[]string{"stats", dir}, command.ExitUsage, "no page store"},
 		{[]string{"stats", filepath.Join(dir, "none")}, command.ExitUsage, "no page store"},
 		{[]string{"stats", "-o", "xml", dirs[0], dirs[1]}, command.ExitUsage, "table or json"},
+		{[]string{"verify", "-o", "yaml", dirs[0], dirs[1]}, command.ExitUsage, "table or json"},
 		{[]string{"verify", dirs[0], dirs[1]}, command.ExitUsage, "--key-file"},
 		{[]string{"verify", "--key-file", write("short", "abc"), dirs[0], dirs[1]}, command.ExitUsage, "16, 24 or 32"},
 		{[]string{"verify", "--key-file", write("other", strings.Repeat("x", 32)), dirs[0], dirs[1]}, command.ExitUsage, "another key"},

@@ -36,15 +36,15 @@ func devicesCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return listDevices(cmd) },
 	}
-	cmd.Flags().StringP("output", "o", "table", "table or json")
+	command.OutputFlag(cmd.Flags(), "table", "json")
 	return cmd
 }
 
 func listDevices(cmd *cobra.Command) error {
-	format, _ := cmd.Flags().GetString("output")
-	if format != "table" && format != "json" {
-		return command.Usage("--output %q: use table or json", format)
+	if err := command.CheckOutput(cmd.Flags()); err != nil {
+		return err
 	}
+	format, _ := cmd.Flags().GetString("output")
 	n, none := cuda.Count()
 	var all []listed
 	for i := range n {

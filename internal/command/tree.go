@@ -34,8 +34,8 @@ func tend(cmd *cobra.Command) {
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		values := fixedValues[f.Name]
-		if f.Name == "output" && f.DefValue == "table" {
-			values = []string{"table", "json", "jsonl", "yaml"}
+		if formats := f.Annotations[outputFormats]; len(formats) > 0 {
+			values = formats
 		}
 		if values != nil {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // registered before: the command's own stays

@@ -12,9 +12,9 @@ import (
 // values, and every program says its version.
 func TestTree(t *testing.T) {
 	tree := func() *cobra.Command {
-		leaf := &cobra.Command{Use: "run", RunE: func(*cobra.Command, []string) error { return nil }}
+		leaf := &cobra.Command{Use: "run", RunE: func(cmd *cobra.Command, _ []string) error { return CheckOutput(cmd.Flags()) }}
 		leaf.Flags().String("progress", "auto", "")
-		leaf.Flags().StringP("output", "o", "table", "")
+		OutputFlag(leaf.Flags(), "table", "yaml")
 		return Group("exotest", "A tree", leaf, Group("job", "Jobs", &cobra.Command{Use: "watch", RunE: leaf.RunE}))
 	}
 	for _, c := range []struct {
@@ -23,6 +23,8 @@ func TestTree(t *testing.T) {
 		want string
 	}{
 		{[]string{"run"}, 0, ""},
+		{[]string{"run", "-o", "yaml"}, 0, ""},
+		{[]string{"run", "-o", "json"}, ExitUsage, `--output "json": use table or yaml`},
 		{[]string{"rn"}, ExitUsage, "did you mean run?"},
 		{[]string{"completon"}, ExitUsage, "did you mean completion?"},
 		{[]string{"job", "wtach"}, ExitUsage, "did you mean watch?"},
