@@ -22,12 +22,13 @@ func TestVotesOfProcesses(t *testing.T) {
 		t.Skip("builds and starts real processes: not with -short")
 	}
 	const agents, group = 4800, 24
+	const pageSize, tables = 64 << 10, 4 << 10 // on the host device the tables of a shard come out of the same memory
 	c := &cluster{bin: binaries(t)}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
 	data := t.TempDir()
 	start := func() {
 		c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir", data, "--device", "host",
-			"--page-memory", "131072", "--lease-ttl", "1s")
+			"--page-memory", fmt.Sprint(2*pageSize+tables), "--lease-ttl", "1s")
 	}
 	start()
 	run := func(args ...string) []byte {
