@@ -122,10 +122,18 @@ func TestTenantsFiles(t *testing.T) {
 		tenant, uri string
 		opens       bool
 	}{
-		{"umbrella", "file:data/m.json", true}, {"umbrella", "file:private/m.json", true}, {"umbrella", "file:common/m.json", true},
-		{"acme", "file:data/m.json", true}, {"acme", "file:private/m.json", false}, {"acme", "file:common/m.json", true}, {"acme", "file:umbrella/m.json", false},
-		{"other", "file:data/m.json", false}, {"other", "file:private/m.json", false},
-		{jobs.DefaultTenant, "file:data/m.json", true}, {"", "file:data/m.json", true}, {jobs.DefaultTenant, "file:private/m.json", false},
+		{"umbrella", "file:data/m.json", true},
+		{"umbrella", "file:private/m.json", true},
+		{"umbrella", "file:common/m.json", true},
+		{"acme", "file:data/m.json", true},
+		{"acme", "file:private/m.json", false},
+		{"acme", "file:common/m.json", true},
+		{"acme", "file:umbrella/m.json", false},
+		{"other", "file:data/m.json", false},
+		{"other", "file:private/m.json", false},
+		{jobs.DefaultTenant, "file:data/m.json", true},
+		{"", "file:data/m.json", true},
+		{jobs.DefaultTenant, "file:private/m.json", false},
 	} {
 		f, err := a.of(tenantJob(c.tenant, "j")).Files.open(t.Context(), c.uri)
 		if (err == nil) != c.opens {

@@ -171,7 +171,7 @@ func (d direct) Results(ctx context.Context, fn func(jobs.Result) bool) error {
 }
 
 func (d direct) Cancel(ctx context.Context, id string, finish bool) error {
-	j, err := d.Conn.Find(ctx, id)
+	j, err := d.Find(ctx, id)
 	if err != nil {
 		return err
 	}

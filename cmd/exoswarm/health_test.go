@@ -183,8 +183,13 @@ func TestNATSFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"--host", "0.0.0.0"}, {"--route", "a:1"}, {"--tls-cert", "absent"}, {"--tls-ca", "absent"}, {"--cluster-port", "1", "--name", "n", "--route", "a"},
-		{"--key-file", "absent"}, {"--key-file", open},
+		{"--host", "0.0.0.0"},
+		{"--route", "a:1"},
+		{"--tls-cert", "absent"},
+		{"--tls-ca", "absent"},
+		{"--cluster-port", "1", "--name", "n", "--route", "a"},
+		{"--key-file", "absent"},
+		{"--key-file", open},
 	} {
 		code, _, stderr := exec(t.Context(), t, append([]string{"nats", "--port", "0", "--data-dir", t.TempDir()}, args...)...)
 		if code != 2 {

@@ -109,8 +109,12 @@ func TestStoreKeys(t *testing.T) {
 		keys  []string
 		works bool
 	}{
-		{"the same key", []string{one}, true}, {"another key", []string{two}, false}, {"rotated", []string{two, one}, true},
-		{"without the former key", []string{two}, true}, {"rotated twice", []string{three, two, one}, true}, {"the first key", []string{one}, false},
+		{"the same key", []string{one}, true},
+		{"another key", []string{two}, false},
+		{"rotated", []string{two, one}, true},
+		{"without the former key", []string{two}, true},
+		{"rotated twice", []string{three, two, one}, true},
+		{"the first key", []string{one}, false},
 	} {
 		c := with(ringOf(t, step.keys...))
 		locked, err := c.locked(), use(c, false)

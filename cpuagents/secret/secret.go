@@ -66,7 +66,7 @@ type Store struct {
 // bound is a secret that may be sent to some hosts alone.
 type bound struct{ tenant, name string }
 
-// ErrHost: the secret is for other hosts.
+// ErrHost is returned for a secret that is bound to other hosts.
 var ErrHost = errors.New("its operator has bound the secret to other hosts (--secret)")
 
 // Bind reads name=NAME,host=HOST and tenant=TENANT,name=NAME,host=HOST: the secret goes to that host alone, or those, where several are given. HOST may

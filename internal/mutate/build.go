@@ -194,7 +194,7 @@ func (p *pkg) rewrite(sites []*site) map[string]string {
 			shut(w.start)
 			b.Write(text[at:w.start])
 			at = w.start
-			b.WriteString(fmt.Sprintf(w.prefix, w.id))
+			fmt.Fprintf(&b, w.prefix, w.id)
 			open = append(open, w)
 		}
 		shut(len(text))
