@@ -23,8 +23,10 @@ func TestDetect(t *testing.T) {
 		"parent":         {fstest.MapFS{"proc/meminfo": file(info), "proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("max\n"), "sys/fs/cgroup/a/memory.max": file("2147483648\n")}, memory.Limit{Bytes: 2 << 30, Container: true}},
 		"path of a host": {fstest.MapFS{"proc/meminfo": file(info), "proc/self/cgroup": file("0::/kubepods/x\n"), "sys/fs/cgroup/memory.max": file("1073741824\n")}, memory.Limit{Bytes: 1 << 30, Container: true}},
 		"version 1":      {fstest.MapFS{"proc/meminfo": file(info), "proc/self/cgroup": file("5:cpu,memory:/d\n3:pids:/\n"), "sys/fs/cgroup/memory/d/memory.limit_in_bytes": file("536870912\n")}, memory.Limit{Bytes: 512 << 20, Container: true}},
-		"version 1, none": {fstest.MapFS{"proc/meminfo": file(info), "proc/self/cgroup": file("5:memory:/\n"),
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n")}, memory.Limit{Bytes: 16 << 30}},
+		"version 1, none": {fstest.MapFS{
+			"proc/meminfo": file(info), "proc/self/cgroup": file("5:memory:/\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"),
+		}, memory.Limit{Bytes: 16 << 30}},
 	} {
 		if got, err := memory.Detect(c.files); err != nil || got != c.want {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, c.want)
