@@ -113,7 +113,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	streamer := &cpuagents.Streamer{Queue: cpuConn, Files: files, Logger: o.log, Egress: guard, Secrets: secrets}
 	worker, err := cpuConn.Work(ctx, natsq.WorkerOptions{
 		Name: "cpuagent", Pool: jobs.PoolCPU, Concurrency: 1, Logger: o.log,
-		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
+		Handlers: map[string]jobs.Handler{cpuagents.KindStream: alone(streamer.Handle)},
 	})
 	if err != nil {
 		return e, err
@@ -138,6 +138,17 @@ func embeddedMemory(log *slog.Logger) (int64, *cpuagents.Memory, error) {
 	command.LimitHeap(cpuagents.HeapLimit(total), log)
 	inputs, err := cpuagents.NewMemory(max(total/2, leastEmbedded), 1)
 	return total, inputs, err
+}
+
+// alone makes a handler of the only agent there is: what it cannot do now, no other agent can do, so the job fails with the reason.
+func alone(h jobs.Handler) jobs.Handler {
+	return func(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
+		out, err := h(ctx, job, progress)
+		if errors.Is(err, jobs.ErrUnfit) {
+			err = jobs.Errorf(jobs.CodeIO, "%v", err)
+		}
+		return out, err
+	}
 }
 
 func drain(fn func(context.Context) error) error {
