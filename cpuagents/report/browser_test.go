@@ -45,7 +45,7 @@ func opened(t *testing.T, bin string, report []byte, charts int) drawnPage {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--user-data-dir="+filepath.Join(dir, "profile"), "--enable-logging=stderr", "--v=0",
-		fmt.Sprintf("--window-size=1200,%d", 800+500*min(charts, 20)), "--virtual-time-budget=20000", "--dump-dom", "file://"+file)
+		fmt.Sprintf("--window-size=1200,%d", 800+500*min(charts, 20)), "--virtual-time-budget=20000", "--run-all-compositor-stages-before-draw", "--dump-dom", "file://"+file)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := cmd.Run(); err != nil {
