@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
 	"sort"
@@ -32,8 +31,6 @@ var pageJS string
 
 //go:embed page.css
 var pageCSS string
-
-var tmpl = template.Must(template.New("page").Parse(page))
 
 // Limits that keep the page small enough for a browser, whatever the run: the series with the most anomalies are drawn, each
 // with at most two points for every pixel of a wide chart.
@@ -154,18 +151,7 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 	for _, c := range order {
 		sort.Stable(c)
 	}
-	data, err := json.Marshal(order)
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return tmpl.Execute(w, map[string]any{
-		"Title": h.Title, "Anomaly": h.Anomaly, "Result": h.Result, "Series": len(series), "Drawn": len(drawn),
-		"Features": features, "More": len(h.Features) - len(features),
-		"Rate":    float64(h.Result.Observations) / max(h.Result.Seconds, 1e-9),
-		"PlotJS":  template.JS(plotJS), //nolint:gosec // ours, embedded
-		"PlotCSS": template.CSS(plotCSS), "PageCSS": template.CSS(pageCSS),
-		"PageJS": template.JS(pageJS), "Data": template.JS(data), //nolint:gosec // json.Marshal escapes <, > and &
-	})
+	return fill(w, h, features, len(series), order)
 }
 
 // choose returns the series to draw, in the order of the output.

@@ -41,12 +41,18 @@ func TestNoSpikeIsLost(t *testing.T) {
 	fmt.Fprintln(&in, `{"series":"short","row":1,"timestamp":"5","value":1,"score":0,"decision":"normal"}`)
 	var out bytes.Buffer
 	series := []cpuagents.SeriesSummary{{Name: "a</script>", Decisions: n, Anomalies: 1}, {Name: "short", Decisions: 1}}
-	if err := Write(&out, Header{Title: "<b>", Anomaly: "anomalous", Features: []string{"value"}}, &in, series); err != nil {
+	h := Header{Title: "<b>title", Anomaly: "<i>anomalous", Features: []string{"value", "{{page.js}}", "<u>\"unit"}}
+	if err := Write(&out, h, strings.NewReader(strings.ReplaceAll(in.String(), `"anomalous"`, `"<i>anomalous"`)), series); err != nil {
 		t.Fatal(err)
 	}
 	page := out.String()
-	if strings.Contains(page, "<b>") && strings.Contains(page, "<h1><b></h1>") || strings.Contains(page, "a</script>") {
-		t.Error("a name stands in the page as HTML")
+	for _, raw := range []string{"<b>title", "<i>anomalous", "<u>", "a</script>"} {
+		if strings.Contains(page, raw) {
+			t.Errorf("the page has %q as HTML", raw)
+		}
+	}
+	if !strings.Contains(page, `FEATURES = ["value","{{page.js}}","\u003cu\u003e\"unit"]`) || strings.Count(page, pageJS) != 1 {
+		t.Error("the names of features are not the data of the page's script")
 	}
 	charts := data(t, page)
 	if len(charts) != 2 || len(charts[1].X) != 1 {
