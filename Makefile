@@ -3,13 +3,12 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test lint cuda bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak clean
-.PHONY: all build test lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race soak clean
+.PHONY: all build test lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak clean
 
 all: lint build test
 
-build: ## the three commands, static, into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X github.com/exoswarm/exoswarm/internal/command.version=$(VERSION)" -o bin/ ./cmd/exoswarm ./cmd/cpuagent ./cmd/gpuagent
+build: ## the three commands, static and stripped, into bin/; fails if one is larger than its budget
+	go run ./internal/size -version $(VERSION)
 
 test:
 	go test ./...

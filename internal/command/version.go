@@ -48,10 +48,10 @@ func versionText() string {
 	return fmt.Sprintf("%s (revision %s, %s, %s/%s)", number, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// withVersion gives a program its flag --version and its command version.
+// withVersion adds the flag --version and the command version. Both print the same line. The flag
+// keeps cobra's own format: a template of ours would link text/template (internal/size).
 func withVersion(root *cobra.Command) {
 	root.Version = versionText()
-	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	for _, c := range root.Commands() {
 		if c.Name() == "version" {
 			return
@@ -59,6 +59,6 @@ func withVersion(root *cobra.Command) {
 	}
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), root.Name(), root.Version) },
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), root.Name(), "version", root.Version) },
 	})
 }
