@@ -59,6 +59,8 @@ func withVersion(root *cobra.Command) {
 	}
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), root.Name(), "version", root.Version) },
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintln(cmd.OutOrStdout(), root.Name(), "version", root.Version)
+		},
 	})
 }
