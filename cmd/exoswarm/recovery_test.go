@@ -31,6 +31,7 @@ var (
 	recoverSeed    = flag.Uint64("recover.seed", 0, "seed of their order and moments; 0 takes one of the clock and logs it")
 	recoverServers = flag.Int("recover.servers", 1, "NATS servers in TestRecovery: 1, or 3 with as many replicas")
 	recoverRows    = flag.Int("recover.rows", 4000, "rows of each of the four files of a round in TestRecovery; the other load has a seventh as many entries")
+	recoverStall   = flag.Duration("recover.stall", 5*time.Minute, "how long no load may move on before TestRecovery fails, with the end of each process's log")
 	recoverAgents  = flag.Int("recover.agents", 1, "agents of each kind in TestRecovery")
 )
 
@@ -45,6 +46,28 @@ type recovery struct {
 	nats, gpus, cpus []*member
 	data, root       string // of the first GPU agent; what CPU agents know as "r"
 	resumed          int    // shards that GPU agents which have ended went on with from a checkpoint
+	faults           []string
+}
+
+// fault notes a kill or a stop, for a failure.
+func (r *recovery) fault(kind string, m *member) {
+	r.faults = append(r.faults, fmt.Sprintf("%s %s %s", time.Now().Format("15:04:05.000"), kind, strings.Join(m.command, " ")))
+}
+
+// stalled returns what each load has done, the last faults, and the end of the log of each process.
+func (r *recovery) stalled(loads []*load) string {
+	var b strings.Builder
+	for _, l := range loads {
+		fmt.Fprintf(&b, "%s: round %d, %d lines\n", l.name, l.rounds, l.count())
+	}
+	for _, f := range r.faults[max(0, len(r.faults)-20):] {
+		fmt.Fprintln(&b, f)
+	}
+	for _, m := range r.members() {
+		lines := strings.Split(strings.TrimSpace(m.log.String()), "\n")
+		fmt.Fprintf(&b, "-- %s, process %d\n%s\n", strings.Join(m.command, " "), m.cmd.Process.Pid, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	}
+	return b.String()
 }
 
 // member is a process of the cluster that is started again with the same data.
@@ -314,11 +337,13 @@ func (r *recovery) disturb(ctx context.Context, loads []*load, failed <-chan err
 		time.Sleep(time.Duration(random.Int64N(int64(700 * time.Millisecond)))) // the moment of the kill, not a wait for anything
 		if n < most && stops[n] {
 			m.stops++
+			r.fault("stop", m)
 			_ = m.cmd.Process.Signal(syscall.SIGSTOP)
 			time.Sleep(time.Duration(random.Int64N(int64(3 * recoverLease)))) // how long it stands still
 			_ = m.cmd.Process.Signal(syscall.SIGCONT)
 			continue
 		}
+		r.fault("kill", m)
 		r.end(m, syscall.SIGKILL)
 		m.kills++
 		if random.IntN(2) == 0 {
@@ -335,6 +360,8 @@ func (r *recovery) moved(ctx context.Context, stored bool, loads []*load, failed
 	for _, l := range loads {
 		since = append(since, l.count())
 	}
+	stall := time.NewTimer(*recoverStall)
+	defer stall.Stop()
 	for {
 		waiting := stored && !r.logged("checkpoint stored")
 		for i, l := range loads {
@@ -347,7 +374,9 @@ func (r *recovery) moved(ctx context.Context, stored bool, loads []*load, failed
 		case err := <-failed:
 			r.t.Fatalf("under kills: %v", err)
 		case <-ctx.Done():
-			r.t.Fatal("nothing moves")
+			r.t.Fatal("nothing moves: ", context.Cause(ctx))
+		case <-stall.C:
+			r.t.Fatalf("a load has not moved for %v\n%s", *recoverStall, r.stalled(loads))
 		case <-time.After(10 * time.Millisecond): // between two looks
 		}
 	}

@@ -92,9 +92,15 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		c.nc.Close()
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
-	// A server without JetStream says so at once; one whose cluster has no leader yet is worth waiting for.
-	err = c.refused.guard(ctx, func(ctx context.Context) error { _, err := c.js.AccountInfo(ctx); return err })
-	if transient(err) && !errors.Is(err, nats.ErrNoResponders) {
+	// A server without JetStream says so at once. One whose cluster has no leader yet drops the
+	// request, so the try has a limit of its own: provision retries until the leader is there.
+	err = c.refused.guard(ctx, func(ctx context.Context) error {
+		try, cancel := context.WithTimeout(ctx, longTry)
+		defer cancel()
+		_, err := c.js.AccountInfo(try)
+		return err
+	})
+	if ctx.Err() == nil && transient(err) && !errors.Is(err, nats.ErrNoResponders) {
 		err = nil
 	}
 	if err == nil && !o.Bare {
