@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -18,10 +16,6 @@ import (
 // TestAgentKernelsOnTheCPU runs the CUDA text of the kernels of agent-addressed swarms, compiled for the CPU, beside their Go
 // twins: pages, votes, decisions, tallies and counters must be the same bits, whatever the swarm and the launch shape.
 func TestAgentKernelsOnTheCPU(t *testing.T) {
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no g++ to compile the kernels for the CPU with")
-	}
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
 	}
@@ -35,7 +29,7 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 		}
 	}()
 	for _, kernel := range devicetest.AgentKernels {
-		program := compileAgents(t, compiler, kernel, "-DEMULATED_MMA")
+		program := compileAgents(t, kernel, "-DEMULATED_MMA")
 		r := rand.New(rand.NewPCG(31, 32))
 		for _, n := range []int{0, 1, 33, 129, 300, 700} {
 			checkAgents(t, dev, kernel, program, r, n)
@@ -43,27 +37,16 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 	}
 	// The sums of chips without tensor cores for bytes, which exchange each of theirs between lanes.
 	for _, kernel := range []string{"gru_tick_h8_f32", "gru_step_h16_bf16"} {
-		checkAgents(t, dev, kernel, compileAgents(t, compiler, kernel), rand.New(rand.NewPCG(33, 34)), 40)
+		checkAgents(t, dev, kernel, compileAgents(t, kernel), rand.New(rand.NewPCG(33, 34)), 40)
 	}
 }
 
 // compileAgents compiles a kernel for the CPU with more options.
-func compileAgents(t *testing.T, compiler, kernel string, options ...string) string {
+func compileAgents(t *testing.T, kernel string, options ...string) string {
 	t.Helper()
-	dir := t.TempDir()
 	source, _ := kernels.Lookup(kernel)
-	text, program := filepath.Join(dir, source.File), filepath.Join(dir, kernel)
-	if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := append(options,
-		"-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
-		fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+kernel, fmt.Sprintf("-DARGS=%d", len(source.Params)), "-o", program, "testdata/emulate_fuse.cpp",
-	)
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", source.File, err, out)
-	}
-	return program
+	options = append(options, fmt.Sprintf("-DARGS=%d", len(source.Params)))
+	return host.CompileEmulation(t, "emulate_fuse.cpp", source, slices.Concat(options, host.Exact, host.Sanitized)...)
 }
 
 // checkAgents compares a launch over about n agents with the twin's.

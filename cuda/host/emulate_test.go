@@ -3,7 +3,6 @@ package host
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -27,21 +26,7 @@ func emulator(t *testing.T, kernel string) string {
 
 func emulatorOf(t *testing.T, source kernels.Source) string {
 	t.Helper()
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no g++ to compile the kernels for the CPU with")
-	}
-	dir := t.TempDir()
-	text, program := filepath.Join(dir, source.File), filepath.Join(dir, source.Name)
-	if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror",
-		fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+source.Name, "-o", program, "testdata/emulate.cpp").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", source.File, err, out)
-	}
-	return program
+	return CompileEmulation(t, "emulate.cpp", source, Exact...)
 }
 
 // emulate is observe on the emulated kernel with the given number of threads a block.

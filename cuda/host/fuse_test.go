@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -18,10 +20,6 @@ import (
 // those of plain loops, whatever the members and the launch shape. Tiles and shares are made small, so that few agents fill several
 // and nodes share slots of the hash table.
 func TestFuseKernelsOnTheCPU(t *testing.T) {
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no g++ to compile the kernels for the CPU with")
-	}
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
 	}
@@ -30,24 +28,14 @@ func TestFuseKernelsOnTheCPU(t *testing.T) {
 		fmt.Sprintf("#define FUSE_SLOTS %d", kernels.FuseSlots), "#define FUSE_SLOTS 256",
 		fmt.Sprintf("#define FUSE_SHARE %d\n", kernels.FuseShare), "#define FUSE_SHARE 8\n",
 	)
-	dir := t.TempDir()
 	for _, kernel := range devicetest.FuseKernels {
 		source, _ := kernels.Lookup(kernel)
-		text, program := filepath.Join(dir, source.File), filepath.Join(dir, kernel)
-		code := small.Replace(source.Code)
-		if strings.Count(code, "FUSE_TILE 128\n")+strings.Count(code, "FUSE_SLOTS 256\n")+strings.Count(code, "FUSE_SHARE 8\n") != 3 {
+		source.Code = small.Replace(source.Code)
+		if code := source.Code; strings.Count(code, "FUSE_TILE 128\n")+strings.Count(code, "FUSE_SLOTS 256\n")+strings.Count(code, "FUSE_SHARE 8\n") != 3 {
 			t.Fatal("the tile or the share is not small")
 		}
-		if err := os.WriteFile(text, []byte(code), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		args := []string{
-			"-std=c++17", "-O1", "-ffp-contract=off", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined",
-			fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL=" + kernel, fmt.Sprintf("-DARGS=%d", len(source.Params)), "-o", program, "testdata/emulate_fuse.cpp",
-		}
-		if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", source.File, err, out)
-		}
+		args := fmt.Sprintf("-DARGS=%d", len(source.Params))
+		program := host.CompileEmulation(t, "emulate_fuse.cpp", source, slices.Concat(host.Exact, host.Sanitized, []string{args})...)
 		r := rand.New(rand.NewPCG(23, 24))
 		for range 8 {
 			f := devicetest.RandomFuse(r, kernel, []int{0, 1, 17, 33, 129, 300, 1025}[r.IntN(7)])

@@ -8,38 +8,28 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
 // TestTallyKernelsOnTheCPU runs the CUDA text of the tally kernels, compiled for the CPU: counts, decisions, rounds and
 // scratch memory must be those of the plainest way to count, whatever the ballots and the launch shape.
 func TestTallyKernelsOnTheCPU(t *testing.T) {
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no g++ to compile the kernels for the CPU with")
-	}
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
 	}
-	dir := t.TempDir()
 	for _, kernel := range kernels.Names() {
 		source, _ := kernels.Lookup(kernel)
 		if !strings.HasPrefix(kernel, "tally_") || !source.WholeWarps || kernels.WeightedKernels()[kernel] != 0 { // which TestWideKernelsOnTheCPU runs
 			continue
 		}
-		text, program := filepath.Join(dir, kernel+".cu"), filepath.Join(dir, kernel)
-		if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out, err := exec.Command(compiler, "-std=c++17", "-O1", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined",
-			fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+kernel, fmt.Sprintf("-DPARAMS=%d", len(source.Params)), "-o", program, "testdata/emulate_tally.cpp").CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", source.File, err, out)
-		}
+		params := fmt.Sprintf("-DPARAMS=%d", len(source.Params))
+		program := host.CompileEmulation(t, "emulate_tally.cpp", source, slices.Concat(host.Sanitized, []string{params})...)
 		r := rand.New(rand.NewPCG(13, 14))
 		for range 8 { // emulated threads are slow
 			c := devicetest.RandomTally(r, kernel, []int{0, 1, 17, 31, 64, 300, 1025, 5000, 40_000}[r.IntN(9)])

@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -18,10 +16,6 @@ import (
 // that are moved on after few ballots, which otherwise takes more ballots than a test has; with less ballots than that they
 // are moved at the end, as in the kernels that are not compiled so.
 func TestWideKernelsOnTheCPU(t *testing.T) {
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("no g++ to compile the kernels for the CPU with")
-	}
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
 	}
@@ -30,17 +24,9 @@ func TestWideKernelsOnTheCPU(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			source, _ := kernels.Lookup(kernel)
-			dir := t.TempDir()
-			text, program := filepath.Join(dir, source.File), filepath.Join(dir, kernel)
-			if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			out, err := exec.Command(compiler, "-std=c++17", "-O1", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-fsanitize=address,undefined",
-				fmt.Sprintf("-DKERNEL_FILE=%q", text), "-DKERNEL="+kernel, fmt.Sprintf("-DPARAMS=%d", len(source.Params)),
-				"-DREGISTER_BALLOTS=64u", "-DROW_BALLOTS=64u", "-DCARRY_ROUNDS=2", "-o", program, "testdata/emulate_tally.cpp").CombinedOutput()
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", source.File, err, out)
-			}
+			program := host.CompileEmulation(t, "emulate_tally.cpp", source, slices.Concat(host.Sanitized, []string{
+				fmt.Sprintf("-DPARAMS=%d", len(source.Params)), "-DREGISTER_BALLOTS=64u", "-DROW_BALLOTS=64u", "-DCARRY_ROUNDS=2",
+			})...)
 			r := rand.New(rand.NewPCG(23, 24))
 			cases, blocks := 12, []int{32, 64, 96, 128}
 			if kernel == "tally_merge" {

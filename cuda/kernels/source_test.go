@@ -1,11 +1,13 @@
 package kernels
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/testcache"
 )
 
 // TestSourcesAreWhole: a kernel's text must compile without a file system and define its symbol.
@@ -32,15 +34,30 @@ func TestSourcesCompile(t *testing.T) {
 	}
 	for _, name := range Names() {
 		s, _ := Lookup(name)
-		path := filepath.Join(t.TempDir(), s.File)
-		if err := os.WriteFile(path, []byte(s.Code), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		for _, arch := range []string{"sm_70", "sm_80", "sm_90"} {
-			out, err := exec.Command(nvcc, "-arch="+arch, "--fmad=false", "-Werror", "all-warnings", "-cubin", "-o", os.DevNull, path).CombinedOutput()
-			if err != nil || len(out) > 0 {
-				t.Errorf("%s for %s: %v\n%s", s.File, arch, err, out)
-			}
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			compile(t, nvcc, s)
+		})
 	}
+}
+
+// compile runs nvcc over a kernel's text for each chip. A text that compiled once is not compiled
+// again (internal/testcache).
+func compile(t *testing.T, nvcc string, s Source) {
+	args := []string{"--fmad=false", "-Werror", "all-warnings", "-fatbin"}
+	for _, arch := range []string{"70", "80", "90"} {
+		args = append(args, fmt.Sprintf("-gencode=arch=compute_%s,code=sm_%s", arch, arch))
+	}
+	parts := append([]string{"nvcc", testcache.Version(t, nvcc), s.Code}, args...)
+	testcache.File(t, func(path string) error {
+		text := path + ".cu"
+		if err := os.WriteFile(text, []byte(s.Code), 0o600); err != nil {
+			return err
+		}
+		out, err := exec.Command(nvcc, append(args, "-o", os.DevNull, text)...).CombinedOutput()
+		if err != nil || len(out) > 0 {
+			return fmt.Errorf("%s: %v\n%s", s.File, err, out)
+		}
+		return os.WriteFile(path, nil, 0o600)
+	}, parts...)
 }
