@@ -33,7 +33,7 @@ func main() {
 
 // options are the command's flags.
 type options struct {
-	n         int
+	n         int // mutants; in measure, those of one area
 	seed      uint64
 	threshold float64
 	jobs      int
@@ -45,7 +45,7 @@ type options struct {
 
 func run(ctx context.Context) error {
 	var o options
-	flag.IntVar(&o.n, "n", 200, "mutants, in equal parts for each area")
+	flag.IntVar(&o.n, "n", 200, "mutants, in equal parts for each area that runs")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample")
 	flag.Float64Var(&o.threshold, "threshold", 0.9, "share of killed mutants below which the command fails")
 	flag.IntVar(&o.jobs, "jobs", 2, "tests that run at a time")
@@ -75,6 +75,7 @@ func run(ctx context.Context) error {
 		}
 	}
 	total := score{}
+	o.n /= len(areas)
 	for _, name := range areas {
 		a, err := areaOf(name)
 		if err != nil {
@@ -128,15 +129,14 @@ func measure(ctx context.Context, a area, o options, known map[string]string, di
 	s := score{}
 	// A site is taken at most once. What does not compile, or is known to be equivalent, makes room for the next.
 	shuffle(all, o.seed)
-	want := o.n / len(scope)
 	sample, rest := []*site{}, []*site{}
 	for _, m := range all {
 		switch {
 		case known[m.key()] != "":
-			if len(sample) < want {
+			if len(sample) < o.n {
 				s.equivalent++
 			}
-		case len(sample) < want:
+		case len(sample) < o.n:
 			sample = append(sample, m)
 		default:
 			rest = append(rest, m)
