@@ -133,10 +133,20 @@ func TestMoveOverlapped(t *testing.T) {
 				_, err := s.Commit(context.Background(), nil)
 				return err
 			}, nil, 3, map[bool]int{false: 1, true: 0}[pending]},
-			"put and commit": {func(s *pagestore.Store, _ func()) error {
+			"commit and put": {func(s *pagestore.Store, _ func()) error {
 				_, err := s.Commit(context.Background(), nil)
-				return errors.Join(put(s, 2, 1, 6), err)
+				return errors.Join(err, put(s, 2, 1, 6))
 			}, nil, 6, 2},
+			"put and commit": {func(s *pagestore.Store, _ func()) error {
+				err := put(s, 2, 1, 6)
+				_, cerr := s.Commit(context.Background(), nil)
+				return errors.Join(err, cerr)
+			}, nil, 6, 2},
+			"delete and commit": {func(s *pagestore.Store, _ func()) error {
+				err := s.Delete(context.Background(), 1)
+				_, cerr := s.Commit(context.Background(), nil)
+				return errors.Join(err, cerr)
+			}, nil, 0, 0},
 		} {
 			t.Run(fmt.Sprintf("%s, pending %v", name, pending), func(t *testing.T) {
 				mem, during := vfs.NewMem(0), &moment{}
