@@ -1,0 +1,260 @@
+package gpuagents
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// TestNoBudget: without a budget a shard has the frames that it asks for, and nothing in host memory; every method takes it.
+func TestNoBudget(t *testing.T) {
+	if newBudget(0, 5) != nil {
+		t.Error("no bytes on the device are a budget")
+	}
+	b := newBudget(0, 5).onHost(true).aged(1, 2).as(func(func()) { t.Error("something was kept") })
+	if b != nil || b.room() != math.MaxInt64 {
+		t.Errorf("%v, room for %d bytes", b, b.room())
+	}
+	s, err := b.onDevice(3, 7, 100)
+	if want := (share{frames: 7, deviceBytes: 700}); s != want || err != nil {
+		t.Errorf("%+v, %v; want %+v", s, err, want)
+	}
+	if s.halve(7, 100) || s.frames != 7 || s.ages() != [2]time.Duration{} {
+		t.Errorf("%+v", s)
+	}
+	s.takeHost(4, 100)
+	if s.hostNeeded != 4 || s.hostFrames != 0 || s.hostBytes != 0 {
+		t.Errorf("%+v", s)
+	}
+	s.give()
+	if s.frames != 7 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestBudgetIsTaken: shares take tables and frames out of a budget, down to its last byte, and give all of it back, once.
+func TestBudgetIsTaken(t *testing.T) {
+	const page = 1000
+	for _, c := range []struct {
+		name           string
+		device         int64
+		shared         bool
+		groups, pages  int
+		frames, tables int
+		short          int64 // too few, 0: enough
+	}{
+		{name: "all", device: 7 * page, pages: 7, frames: 7},
+		{name: "more than all", device: 9 * page, pages: 7, frames: 7},
+		{name: "some", device: 6*page + 999, pages: 7, frames: 6},
+		{name: "the least", device: 2 * page, pages: 7, frames: 2},
+		{name: "a byte below the least", device: 2*page - 1, pages: 7, short: 1},
+		{name: "one frame", device: page, pages: 7, short: page},
+		{name: "one page", device: page, pages: 1, frames: 1},
+		{name: "a byte below one page", device: page - 1, pages: 1, short: 1},
+		{name: "two pages", device: 2 * page, pages: 2, frames: 2},
+		{name: "no page", device: 5, pages: 0, frames: 0},
+		{name: "shared, all", device: 7*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 7, tables: 8*3 + 64*7},
+		{name: "shared, a byte below all", device: 7*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7, frames: 6, tables: 8*3 + 64*7},
+		{name: "shared, the least", device: 2*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 2, tables: 8*3 + 64*7},
+		{name: "shared, a byte below the least", device: 2*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7, short: 1},
+		{name: "shared, the tables alone", device: 8*3 + 64*7, shared: true, groups: 3, pages: 7, short: 2 * page},
+	} {
+		for _, arriving := range []bool{false, true} {
+			b, arrived := newBudget(c.device, 50).onHost(c.shared), 0
+			of := b
+			if arriving {
+				of = b.as(func(take func()) { arrived++; take() })
+			}
+			s, err := of.onDevice(c.groups, c.pages, page)
+			if arriving && arrived != 1 {
+				t.Errorf("%s: arrived %d times", c.name, arrived)
+			}
+			if c.short > 0 {
+				var refused *jobs.Error
+				room := errRoom{bytes: int64(c.pages) * page, device: c.device, host: 50, short: c.short, where: "on the device"}
+				if c.shared {
+					room.tables = 8*3 + 64*7
+				}
+				if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || refused.Message != room.Error() || b.room() != c.device || s != (share{}) {
+					t.Errorf("%s: %+v with %d bytes left: %v, want %v", c.name, s, b.room(), err, room)
+				}
+				continue
+			}
+			took := int64(c.frames)*page + int64(c.tables)
+			if err != nil || s.frames != c.frames || s.deviceBytes != int64(c.frames)*page || s.tables != int64(c.tables) || b.room() != c.device-took || of.room() != b.room() {
+				t.Errorf("%s: %+v with %d bytes left of %d: %v", c.name, s, b.room(), c.device, err)
+			}
+			for range 2 {
+				s.give()
+				if s != (share{}) || b.room() != c.device || b.host != 50 {
+					t.Errorf("%s: %+v, and %d bytes are back of %d", c.name, s, b.room(), c.device)
+				}
+			}
+		}
+	}
+}
+
+// TestShareHalves: half of the frames go back at a time, down to the least.
+func TestShareHalves(t *testing.T) {
+	const page = 10
+	b := newBudget(1000, 0)
+	s, err := b.onDevice(0, 19, page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{9, 4, 2} {
+		if !s.halve(19, page) || s.frames != want || s.deviceBytes != int64(want)*page || b.room() != 1000-int64(want)*page {
+			t.Errorf("%d frames, %d bytes, %d left; want %d", s.frames, s.deviceBytes, b.room(), want)
+		}
+	}
+	if s.halve(19, page) || s.frames != 2 || b.room() != 980 {
+		t.Errorf("%d frames below the least, %d left", s.frames, b.room())
+	}
+	three, err := b.onDevice(0, 3, page)
+	if err != nil || !three.halve(3, page) || three.frames != 2 || three.halve(3, page) {
+		t.Errorf("%d frames of 3: %v", three.frames, err)
+	}
+	one, err := b.onDevice(0, 1, page)
+	if err != nil || one.halve(1, page) || one.frames != 1 {
+		t.Errorf("%d frames of 1: %v", one.frames, err)
+	}
+	s.give()
+	three.give()
+	one.give()
+	if b.room() != 1000 {
+		t.Errorf("%d bytes are back", b.room())
+	}
+}
+
+// TestShareTakesHost: a share takes as many frames in host memory as it needs and there are, once.
+func TestShareTakesHost(t *testing.T) {
+	const page = 10
+	for _, c := range []struct {
+		host         int64
+		needed, want int
+	}{{100, 4, 4}, {40, 4, 4}, {39, 4, 3}, {10, 4, 1}, {9, 4, 0}, {0, 4, 0}, {-25, 4, 0}, {100, 0, 0}} {
+		b := newBudget(1000, 0).aged(time.Second, time.Minute)
+		b.host = c.host
+		s, err := b.onDevice(0, 5, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.takeHost(c.needed, page)
+		if s.hostNeeded != c.needed || s.hostFrames != c.want || s.hostBytes != int64(c.want)*page || b.host != c.host-s.hostBytes {
+			t.Errorf("%+v of %d, %d left", s, c.host, b.host)
+		}
+		s.takeHost(1, page) // It has some, or gets what there is now.
+		want := c.want
+		if want == 0 && c.host >= page {
+			want = 1
+		}
+		if s.hostNeeded != 1 || s.hostFrames != want || b.host != c.host-int64(want)*page {
+			t.Errorf("again: %+v of %d, %d left", s, c.host, b.host)
+		}
+		if s.ages() != [2]time.Duration{time.Second, time.Minute} {
+			t.Errorf("ages %v", s.ages())
+		}
+		s.give()
+		if b.host != c.host || b.room() != 1000 {
+			t.Errorf("%d and %d bytes are back", b.room(), b.host)
+		}
+	}
+}
+
+// TestBudgetProperty: whatever shards take, halve and give, what is left and what they have is the whole.
+func TestBudgetProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const page = 100
+		device, host := rapid.Int64Range(1, 5000).Draw(t, "device"), rapid.Int64Range(0, 3000).Draw(t, "host")
+		b := newBudget(device, host).onHost(rapid.Bool().Draw(t, "shared"))
+		var all []share
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) {
+				onDevice, inHost := b.room(), b.host
+				for _, s := range all {
+					onDevice += s.deviceBytes + s.tables
+					inHost += s.hostBytes
+				}
+				if onDevice != device || inHost != host || b.room() < 0 || b.host < 0 {
+					t.Fatalf("%d and %d bytes of %d and %d", onDevice, inHost, device, host)
+				}
+			},
+			"take": func(t *rapid.T) {
+				pages := rapid.IntRange(1, 20).Draw(t, "pages")
+				s, err := b.onDevice(rapid.IntRange(0, 9).Draw(t, "groups"), pages, page)
+				if err == nil && (s.frames < min(pages, leastFrames) || s.frames > pages) {
+					t.Fatalf("%d frames for %d pages", s.frames, pages)
+				}
+				if err == nil {
+					s.takeHost(rapid.IntRange(0, 20).Draw(t, "host"), page)
+					all = append(all, s)
+				}
+			},
+			"halve": func(t *rapid.T) {
+				if len(all) > 0 {
+					all[rapid.IntRange(0, len(all)-1).Draw(t, "share")].halve(20, page)
+				}
+			},
+			"give": func(t *rapid.T) {
+				if len(all) > 0 {
+					all[0].give()
+					all = all[1:]
+				}
+			},
+		})
+	})
+}
+
+// TestPageBytes: the pages of a swarm's shard are as many as its groups fill, and a spec that cannot be laid out has none.
+func TestPageBytes(t *testing.T) {
+	d := openHost(t)
+	for name, text := range pagedTexts {
+		spec, err := swarm.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec.PageSize = testPage
+		p := openPaged(t, d, nil, text)
+		l := layoutOf(p)
+		if l.Slots < 2 {
+			t.Fatalf("%s: a page has %d groups: the comparison proves nothing", name, l.Slots)
+		}
+		for groups, pages := range map[int]int64{0: 0, 1: 1, l.Slots - 1: 1, l.Slots: 1, l.Slots + 1: 2, 2 * l.Slots: 2, 2*l.Slots + 1: 3} {
+			if got := PageBytes(spec, groups); got != pages*int64(l.PageBytes) {
+				t.Errorf("%s: %d groups take %d bytes, want %d pages of %d", name, groups, got, pages, l.PageBytes)
+			}
+		}
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+		for what, change := range map[string]func(*swarm.Spec){
+			"a page too small":    func(s *swarm.Spec) { s.PageSize = 1 },
+			"a cell there is not": func(s *swarm.Spec) { s.Cell.Kind = "none" },
+		} {
+			bad := *spec
+			change(&bad)
+			if got := PageBytes(&bad, 100); got != 0 {
+				t.Errorf("%s, %s: %d bytes", name, what, got)
+			}
+		}
+		groups := pagedGroups
+		if spec.ByAgent() {
+			groups = spec.Groups()
+		}
+		stated := strings.Replace(text, "name: x\n", "name: x\npage_size: 64KiB\n", 1)
+		spec.PageSize = 64 << 10
+		if got, want := needOf(record(t, stated, groups)), PageBytes(spec, groups); got != want || got == 0 {
+			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)
+		}
+	}
+	if got := needOf(jobs.Swarm{Spec: []byte("{"), Groups: 9}); got != 0 {
+		t.Errorf("%d bytes of a record that cannot be read", got)
+	}
+}
