@@ -1,0 +1,469 @@
+package gpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/tiers"
+)
+
+// shelf is a checkpoint over a store whose medium can fail, with all that it tells its agent.
+type shelf struct {
+	*checkpoint
+	disk     *disk
+	opened   *brokenStore // the last one
+	log      strings.Builder
+	drops    int
+	dropFail error
+	openFail error
+	saves    []error
+	stumbles int
+}
+
+// brokenStore is a store of which calls can fail.
+type brokenStore struct {
+	PageStore
+	get, commit error
+	commits     []string // notes that a commit came with
+	closes      int
+	slow        time.Duration // how long a commit takes at least
+}
+
+// Get implements tiers.Store.
+func (s *brokenStore) Get(ctx context.Context, page uint64, dst []byte) error {
+	if s.get != nil {
+		return s.get
+	}
+	return s.PageStore.Get(ctx, page, dst)
+}
+
+// Commit implements tiers.Store.
+func (s *brokenStore) Commit(ctx context.Context, note []byte) (uint64, error) {
+	s.commits = append(s.commits, string(note))
+	for begun := time.Now(); time.Since(begun) < s.slow; {
+	}
+	if s.commit != nil {
+		return 0, s.commit
+	}
+	return s.PageStore.Commit(ctx, note)
+}
+
+// Close implements PageStore.
+func (s *brokenStore) Close() error {
+	s.closes++
+	return s.PageStore.Close()
+}
+
+// newShelf opens a checkpoint over a disk.
+func newShelf(t *testing.T, d *disk) *shelf {
+	t.Helper()
+	s := &shelf{disk: d}
+	s.checkpoint = &checkpoint{
+		open: func() (PageStore, error) {
+			if s.openFail != nil {
+				return nil, s.openFail
+			}
+			s.opened = &brokenStore{PageStore: s.disk.open(t)}
+			return s.opened, nil
+		},
+		drop: func() error {
+			s.drops++
+			if s.dropFail == nil {
+				s.disk = newDisk()
+			}
+			return s.dropFail
+		},
+		saved:   func(err error, _ time.Duration) { s.saves = append(s.saves, err) },
+		stumble: func() int { s.stumbles++; return s.stumbles },
+		upright: func() { s.stumbles = 0 },
+		log:     slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		swarm:   "this one", meaning: "that", entries: 3, ticker: time.NewTicker(time.Hour), ended: time.Now(),
+	}
+	var err error
+	if s.store, err = s.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	return s
+}
+
+// ticks is a log of so many ticks.
+func ticks(n int) *ledger {
+	l := &ledger{}
+	for i := range n {
+		l.all = append(l.all, jobs.Entry{Seq: uint64(i + 1), Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`, i+1)})
+	}
+	return l
+}
+
+// agentsOf makes the agents of the tests of checkpoints.
+func agentsOf(t *testing.T, d device.Device) population {
+	t.Helper()
+	p := openPaged(t, d, nil, pagedTexts["leaky"])
+	t.Cleanup(func() {
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// applied brings entries of a log into a population and its checkpoint.
+func (s *shelf) apply(t *testing.T, p population, all ...jobs.Entry) {
+	t.Helper()
+	for _, e := range all {
+		if _, err := p.apply(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.applied(t.Context(), p, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCheckpointCadence: a checkpoint is stored after so many entries, and not sooner after the last one than that one's cost allows.
+func TestCheckpointCadence(t *testing.T) {
+	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(12)
+	if err := p.pages().open(t.Context(), s.store); err != nil {
+		t.Fatal(err)
+	}
+	at := func(stored uint64, commits int) {
+		t.Helper()
+		if s.stored != stored || len(s.opened.commits) != commits || len(s.saves) != commits {
+			t.Errorf("stored is entry %d with %d commits, %d were told; want %d with %d", s.stored, len(s.opened.commits), len(s.saves), stored, commits)
+		}
+	}
+	if s.due() != s.ticker.C || (*checkpoint)(nil).due() != nil || (&checkpoint{ticker: s.ticker}).due() != nil {
+		t.Error("due is not the ticker's of a checkpoint with a store")
+	}
+	s.apply(t, p, log.all[:2]...)
+	at(0, 0)
+	s.stumbles = 2
+	s.apply(t, p, log.all[2])
+	at(3, 1)
+	if want := (position{Version: 2, State: "that", Swarm: "this one", Entry: 3, Digest: digest(log.all[2])}); s.opened.commits[0] != string(encoded(t, want)) || s.stumbles != 0 {
+		t.Errorf("note %s, want %+v; %d stumbles", s.opened.commits[0], want, s.stumbles)
+	}
+	if err := errors.Join(s.save(t.Context(), p), s.tick(t.Context(), p)); err != nil {
+		t.Fatal(err)
+	}
+	at(3, 1) // Nothing was applied since.
+	s.cost, s.ended = time.Hour, time.Now().Add(-20*time.Hour+time.Minute)
+	s.apply(t, p, log.all[3:7]...)
+	at(3, 1)
+	s.ended = time.Now().Add(-20*time.Hour - time.Minute)
+	s.opened.slow = 2 * time.Millisecond
+	begun := time.Now()
+	s.apply(t, p, log.all[7])
+	at(8, 2)
+	if s.cost < s.opened.slow || s.cost > time.Since(begun) || s.ended.Before(begun.Add(s.opened.slow)) || s.ended.After(time.Now()) {
+		t.Errorf("it cost %v and ended %v after it began", s.cost, s.ended.Sub(begun))
+	}
+	s.opened.slow, s.cost = 0, 0
+	s.apply(t, p, log.all[8:10]...)
+	at(8, 2)
+	if err := s.tick(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	at(10, 3)
+
+	for what, k := range map[string]*checkpoint{"none": nil, "no store": {entries: 1, last: jobs.Entry{Seq: 9}}} {
+		if err := errors.Join(k.applied(t.Context(), p, log.all[11]), k.save(t.Context(), p), k.spoiled(p, nil)); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := k.spoiled(p, tiers.ErrCorrupt); err != tiers.ErrCorrupt {
+			t.Errorf("%s: %v", what, err)
+		}
+		if k.resumed() {
+			t.Errorf("%s: resumed", what)
+		}
+	}
+	if (&checkpoint{}).resumed() || !(&checkpoint{stored: 1}).resumed() {
+		t.Error("resumed is not that something is stored")
+	}
+	(*checkpoint)(nil).close()
+	before := s.opened
+	s.close()
+	s.close()
+	if before.closes != 1 || s.store != nil {
+		t.Errorf("the store was closed %d times", before.closes)
+	}
+}
+
+// TestCheckpointFails: a checkpoint waits for the answers, a store that fails leaves the last one good and the pages dirty, and a device that fails is an error.
+func TestCheckpointFails(t *testing.T) {
+	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(6)
+	if err := p.pages().open(t.Context(), s.store); err != nil {
+		t.Fatal(err)
+	}
+	late := errors.New("no answer")
+	s.answered = func(context.Context) error { return late }
+	for _, e := range log.all[:3] {
+		if _, err := p.apply(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		err := s.applied(t.Context(), p, e)
+		if (e.Seq == 3) != errors.Is(err, late) {
+			t.Errorf("entry %d: %v", e.Seq, err)
+		}
+	}
+	if s.stored != 0 || len(s.opened.commits)+len(s.saves) != 0 {
+		t.Errorf("stored is entry %d", s.stored)
+	}
+	asked := 0
+	s.answered = func(context.Context) error { asked++; return nil }
+	s.stumbles = 1
+	full := fmt.Errorf("the disk: %w", tiers.ErrFull)
+	s.opened.commit = full
+	if err := s.save(t.Context(), p); err != nil || s.stored != 0 || len(s.saves) != 1 || !errors.Is(s.saves[0], full) || s.stumbles != 1 || asked != 1 {
+		t.Errorf("a full disk: %v; stored is entry %d, told %v, %d stumbles", err, s.stored, s.saves, s.stumbles)
+	}
+	if !slices.Contains(p.pages().dirty, true) {
+		t.Error("no page is dirty behind a checkpoint that failed")
+	}
+	s.opened.commit = fmt.Errorf("%w: gone", ErrDevice)
+	if err := s.save(t.Context(), p); !errors.Is(err, ErrDevice) || !strings.HasPrefix(err.Error(), "checkpoint: ") || s.stored != 0 || len(s.saves) != 1 {
+		t.Errorf("a device that fails: %v; stored is entry %d, told %v", err, s.stored, s.saves)
+	}
+	s.opened.commit = nil
+	if err := s.save(t.Context(), p); err != nil || s.stored != 3 || len(s.saves) != 2 || s.saves[1] != nil || s.stumbles != 0 || slices.Contains(p.pages().dirty, true) {
+		t.Errorf("in order again: %v; stored is entry %d, told %v, %d stumbles", err, s.stored, s.saves, s.stumbles)
+	}
+}
+
+// TestWorthless: a checkpoint is given up at once where it is damaged, at the third failure of its medium, and never for the device's or another reason.
+func TestWorthless(t *testing.T) {
+	var all stumbles
+	one, other := ShardID{"a", 1}, ShardID{"a", 2}
+	k := &checkpoint{stumble: func() int { return all.add(one) }, upright: func() { all.forget(one) }}
+	medium := fmt.Errorf("read: %w", tiers.ErrMedium)
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{tiers.ErrCorrupt, true}, {tiers.ErrLost, true}, {fmt.Errorf("%w: %w", ErrDevice, tiers.ErrCorrupt), false}, {fmt.Errorf("%w: %w", ErrDevice, tiers.ErrMedium), false},
+		{errors.New("other"), false}, {context.Canceled, false}, {medium, false}, {errors.New("other"), false}, {medium, false}, {medium, true}, {medium, true},
+	} {
+		if got := k.worthless(c.err); got != c.want {
+			t.Errorf("%v: %v after %d stumbles", c.err, got, all.of[one])
+		}
+	}
+	if all.of[one] != 4 || all.add(other) != 1 {
+		t.Errorf("stumbles %v", all.of)
+	}
+	k.upright()
+	if k.worthless(medium) || all.of[one] != 1 || all.of[other] != 1 {
+		t.Errorf("stumbles %v after they were forgotten", all.of)
+	}
+}
+
+// TestDigest: an entry's digest depends on its number, kind, reference and data, and on where one ends and the next begins.
+func TestDigest(t *testing.T) {
+	seen := map[string]jobs.Entry{}
+	for _, e := range []jobs.Entry{
+		{}, {Seq: 1}, {Ref: 1}, {Kind: "a"}, {Data: []byte("a")}, {Data: []byte("b")}, {Kind: "a", Data: []byte("b")}, {Kind: "ab"}, {Seq: 1, Kind: "a", Ref: 2, Data: []byte("c")},
+		{Seq: 12, Kind: "a"}, {Seq: 1, Kind: "a", Ref: 2, Data: []byte("d")}, {Seq: 1, Kind: "a", Ref: 3, Data: []byte("c")}, {Seq: 2, Kind: "a", Ref: 2, Data: []byte("c")},
+	} {
+		d := digest(e)
+		if other, is := seen[d]; is || len(d) != 64 || d != digest(e) {
+			t.Errorf("%+v and %+v: %s", e, other, d)
+		}
+		seen[d] = e
+	}
+}
+
+// TestRestore: a checkpoint that belongs to the log, the swarm and the spec is gone on from, at its first entry and its last. Any other is thrown away, and the shard begins
+// anew. What the queue or the device says is passed on, and costs no checkpoint.
+func TestRestore(t *testing.T) {
+	const at = 3
+	d := openHost(t)
+	gone := errors.New("the queue is away")
+	type start struct {
+		in       *ledger
+		answered uint64
+		s        *shelf
+		ctx      context.Context
+	}
+	renote := func(change func(p *position)) func(*testing.T, *start) {
+		return func(t *testing.T, b *start) {
+			var p position
+			if err := json.Unmarshal(b.s.store.Note(), &p); err != nil {
+				t.Fatal(err)
+			}
+			change(&p)
+			if _, err := b.s.store.Commit(t.Context(), encoded(t, p)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		entry   int // of the checkpoint; 0: at
+		change  func(t *testing.T, b *start)
+		resumes bool
+		err     error  // of the queue, the device or the medium: nothing is thrown away
+		reason  string // why it is thrown away
+	}{
+		{name: "whole", resumes: true},
+		{name: "of the first entry", entry: 1, resumes: true},
+		{name: "of the last entry", change: func(_ *testing.T, b *start) { b.in.all, b.answered = b.in.all[:at], at }, resumes: true},
+		{name: "at the base", change: func(_ *testing.T, b *start) { b.s.base = at }, resumes: true},
+		{name: "before the base", change: func(_ *testing.T, b *start) { b.s.base = at + 1 }, reason: "it is of log entry 3, and the log was trimmed to 4"},
+		{name: "ahead of the answers", change: func(_ *testing.T, b *start) { b.answered = at - 1 }, reason: "it is of log entry 3; the log has 5, and answers to 2"},
+		{name: "ahead of the log", change: func(_ *testing.T, b *start) { b.in.all = b.in.all[:at-1] }, reason: "it is of log entry 3; the log has 2, and answers to 5"},
+		{name: "an empty log", change: func(_ *testing.T, b *start) { b.in.all = nil }, reason: "it is of log entry 3; the log has 0, and answers to 5"},
+		{name: "of no entry", change: renote(func(p *position) { p.Entry = 0 }), reason: "it is of log entry 0; the log has 5"},
+		{name: "an older version", change: renote(func(p *position) { p.Version = 1 }), reason: "it is of version 1, this program writes 2"},
+		{name: "a newer version", change: renote(func(p *position) { p.Version = 3 }), reason: "it is of version 3, this program writes 2"},
+		{name: "another swarm", change: renote(func(p *position) { p.Swarm = "that one" }), reason: "it is of another swarm of the same name, that one"},
+		{name: "another meaning", change: renote(func(p *position) { p.State = "else" }), reason: "it is of another spec"},
+		{name: "another digest", change: renote(func(p *position) { p.Digest = "0" }), reason: "the log has another entry there"},
+		{name: "another entry in the log", change: func(_ *testing.T, b *start) { b.in.all[at-1].Data = []byte("x") }, reason: "the log has another entry there"},
+		{name: "no JSON", change: func(t *testing.T, b *start) {
+			if _, err := b.s.store.Commit(t.Context(), []byte("{")); err != nil {
+				t.Fatal(err)
+			}
+		}, reason: "its position is not JSON"},
+		{name: "no note", change: func(t *testing.T, b *start) { b.s.disk = newDisk(); b.s.close(); b.s.store, _ = b.s.open() }},
+		{name: "the log is away", change: func(_ *testing.T, b *start) { b.in.gone = gone }, err: gone},
+		{name: "damaged", change: func(_ *testing.T, b *start) { b.s.opened.get = tiers.ErrCorrupt }, reason: tiers.ErrCorrupt.Error()},
+		{name: "a medium that fails", change: func(_ *testing.T, b *start) { b.s.opened.get = tiers.ErrMedium }, err: tiers.ErrMedium},
+		{name: "a medium that fails for the third time", change: func(_ *testing.T, b *start) { b.s.opened.get, b.s.stumbles = tiers.ErrMedium, 2 }, reason: tiers.ErrMedium.Error()},
+		{name: "a device that fails", change: func(_ *testing.T, b *start) { b.s.opened.get = fmt.Errorf("%w: %w", device.ErrLost, tiers.ErrCorrupt) }, err: ErrDevice},
+		{name: "the agent drains", change: func(t *testing.T, b *start) {
+			ctx, cancel := context.WithCancelCause(b.ctx)
+			cancel(jobs.ErrDrain)
+			b.ctx = ctx
+		}, err: jobs.ErrDrain},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			entry := c.entry
+			if entry == 0 {
+				entry = at
+			}
+			disk, before := newDisk(), agentsOf(t, d)
+			first := newShelf(t, disk)
+			if err := before.pages().open(t.Context(), first.store); err != nil {
+				t.Fatal(err)
+			}
+			b := &start{in: ticks(5), answered: 5, ctx: t.Context()}
+			first.apply(t, before, b.in.all[:entry]...)
+			if err := first.save(t.Context(), before); err != nil || first.stored != uint64(entry) {
+				t.Fatalf("stored is entry %d: %v", first.stored, err)
+			}
+			want := contents(t, before.pages())
+			if err := before.pages().shut(); err != nil {
+				t.Fatal(err)
+			}
+			first.close()
+
+			b.s = newShelf(t, disk)
+			if c.change != nil {
+				c.change(t, b)
+			}
+			store, p := b.s.opened, agentsOf(t, d)
+			r, err := b.s.restore(b.ctx, p, b.in, b.answered)
+			if c.err != nil {
+				if !errors.Is(err, c.err) || r != nil || b.s.drops != 0 || b.in.readers != 0 || b.s.resumed() || store.closes != 0 {
+					t.Errorf("%v, want %v; thrown away %d times, %d readers, closed %d times", err, c.err, b.s.drops, b.in.readers, store.closes)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.in.readers != 1 {
+				t.Errorf("%d readers are open", b.in.readers)
+			}
+			next := uint64(r.(*ledgerReader).next)
+			r.Close()
+			if c.resumes {
+				if next != uint64(entry)+1 || b.s.stored != uint64(entry) || b.s.last.Seq != uint64(entry) || !b.s.resumed() || b.s.drops != 0 {
+					t.Errorf("reads from %d, stored is %d, last %d, thrown away %d times", next, b.s.stored, b.s.last.Seq, b.s.drops)
+				}
+				if got := contents(t, p.pages()); string(got) != string(want) {
+					t.Error("the pages are not those that were stored")
+				}
+				return
+			}
+			if next != 1 || b.s.resumed() || slices.Contains(p.pages().made, true) {
+				t.Errorf("reads from %d, stored is %d, pages %v", next, b.s.stored, p.pages().made)
+			}
+			drops := map[bool]int{true: 1}[c.reason != ""]
+			if b.s.drops != drops || drops == 1 && (store.closes != 1 || b.s.stumbles != 0 || b.s.opened == store) || b.s.store == nil || !strings.Contains(b.s.log.String(), c.reason) {
+				t.Errorf("thrown away %d times, closed %d times, want %d with %q:\n%s", b.s.drops, store.closes, drops, c.reason, &b.s.log)
+			}
+			b.s.apply(t, p, ticks(5).all[:3]...) // It goes on with an empty store.
+			if b.s.stored != 3 {
+				t.Errorf("stored is entry %d after the shard began anew", b.s.stored)
+			}
+		})
+	}
+}
+
+// TestDiscard: what is thrown away is closed and removed, and the shard goes on with an empty store, or without one where that cannot be had.
+func TestDiscard(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(t *testing.T, s *shelf)
+		store  bool
+	}{
+		"whole":                            {func(*testing.T, *shelf) {}, true},
+		"no store":                         {func(_ *testing.T, s *shelf) { s.close() }, true},
+		"a medium that keeps nothing back": {func(_ *testing.T, s *shelf) { s.dropFail = errors.New("busy") }, true}, // It was empty.
+		"a medium that keeps pages": {func(t *testing.T, s *shelf) {
+			s.dropFail = errors.New("busy")
+			if err := s.store.Put(t.Context(), 0, 0, make([]byte, testPage), tiers.Kind{Elem: 4}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.store.Commit(t.Context(), []byte("{")); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		"not to be opened": {func(_ *testing.T, s *shelf) { s.openFail = errors.New("locked") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShelf(t, newDisk())
+			c.change(t, s)
+			s.stumbles = 2
+			before, closed := s.opened, s.opened.closes
+			had := s.store != nil
+			s.discard(errors.New("the reason"))
+			if s.drops != 1 || s.stumbles != 0 || before.closes != closed+map[bool]int{true: 1}[had] || !strings.Contains(s.log.String(), "the reason") {
+				t.Errorf("removed %d times, closed %d times, %d stumbles:\n%s", s.drops, before.closes, s.stumbles, &s.log)
+			}
+			if (s.store != nil) != c.store || c.store && len(s.store.Pages()) != 0 || !c.store && s.openFail == nil && s.opened.closes != 1 {
+				t.Errorf("a store: %v, closed %d times", s.store != nil, s.opened.closes)
+			}
+			if c.store == strings.Contains(s.log.String(), "no checkpoints of this shard") {
+				t.Errorf("logged:\n%s", &s.log)
+			}
+		})
+	}
+}
+
+// TestSpoiled: an error that says that the pages cannot be read throws the checkpoint away and is passed on; any other is only passed on.
+func TestSpoiled(t *testing.T) {
+	d := openHost(t)
+	for _, c := range []struct {
+		err   error
+		drops int
+	}{{nil, 0}, {tiers.ErrCorrupt, 1}, {tiers.ErrMedium, 0}, {ErrDevice, 0}, {jobs.ErrDrain, 0}} {
+		s, p := newShelf(t, newDisk()), agentsOf(t, d)
+		if err := p.pages().open(t.Context(), s.store); err != nil {
+			t.Fatal(err)
+		}
+		before := s.opened
+		if err := s.spoiled(p, c.err); err != c.err || s.drops != c.drops || before.closes != c.drops || (p.pages().pager == nil) != (c.drops == 1) {
+			t.Errorf("%v: %v, thrown away %d times, closed %d times", c.err, err, s.drops, before.closes)
+		}
+	}
+}
