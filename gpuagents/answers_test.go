@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -28,8 +29,10 @@ type ledger struct {
 	fail    error // of Append
 	gone    error // of Last and Read
 	enter   chan struct{}
-	leave   chan struct{} // nil: Append does not wait
-	readers int           // that are open
+	leave   chan struct{}    // nil: Append does not wait
+	readers int              // that are open
+	waits   bool             // a reader waits at the end, else it fails there
+	unread  map[uint64]error // of Read from an entry on
 }
 
 func (l *ledger) Create(context.Context) error       { return nil }
@@ -77,6 +80,9 @@ func (l *ledger) Read(_ context.Context, from uint64) (jobs.Reader, error) {
 	if l.gone != nil {
 		return nil, l.gone
 	}
+	if err := l.unread[from]; err != nil {
+		return nil, err
+	}
 	l.readers++
 	return &ledgerReader{l, from, false}, nil
 }
@@ -87,11 +93,17 @@ type ledgerReader struct {
 	closed bool
 }
 
-// Next implements jobs.Reader. It fails where the log would wait.
-func (r *ledgerReader) Next(context.Context) (jobs.Entry, error) {
+// Next implements jobs.Reader. Nothing is appended while it is used.
+func (r *ledgerReader) Next(ctx context.Context) (jobs.Entry, error) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	if r.next > uint64(len(r.of.all)) {
+		if r.of.waits {
+			r.of.mu.Unlock()
+			<-ctx.Done()
+			r.of.mu.Lock()
+			return jobs.Entry{}, context.Cause(ctx)
+		}
 		return jobs.Entry{}, fmt.Errorf("entry %d of %d: %w", r.next, len(r.of.all), jobs.ErrNotFound)
 	}
 	r.next++
@@ -113,6 +125,22 @@ func (l *ledger) entries() []jobs.Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.all)
+}
+
+// eventually waits until a condition is met.
+func eventually(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !met() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("not met: %s", what)
+		}
+	}
 }
 
 // TestWriterAppends: a writer follows its own entries, appends nothing for nothing, and stays where it is when the log refuses.
@@ -223,6 +251,7 @@ func TestAnswersAreGathered(t *testing.T) {
 	a.put(nil)
 	a.put([]answered{done(1)})
 	<-l.enter // It appends the first, and what follows waits.
+	a.put(nil)
 	for b := range batches {
 		var all []answered
 		for i := range each {
@@ -235,13 +264,7 @@ func TestAnswersAreGathered(t *testing.T) {
 	}
 	flushed := make(chan error)
 	go func() { flushed <- a.flush(t.Context()) }()
-	for len(a.queue) < batches+1 { // until the flush stands behind them
-		select {
-		case err := <-flushed:
-			t.Fatalf("flushed before the answers are stored: %v", err)
-		default:
-		}
-	}
+	eventually(t, "the flush stands behind them", func() bool { return len(a.queue) == batches+1 })
 	go func() {
 		for range l.enter {
 			l.leave <- struct{}{}

@@ -1,0 +1,365 @@
+package gpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// scripted is a population whose answers a test says, beside what the agents of the real one are.
+type scripted struct {
+	population
+	fail   error    // of every entry
+	refuse []uint64 // entries that it refuses
+	seen   []uint64
+	cut    []bool // what reduce was called with
+}
+
+// apply implements population.
+func (s *scripted) apply(_ context.Context, e jobs.Entry) (answer, error) {
+	if s.fail != nil {
+		return answer{}, s.fail
+	}
+	if slices.Contains(s.refuse, e.Seq) {
+		return answer{}, jobs.Errorf(jobs.CodeInvalid, "refused %d", e.Seq)
+	}
+	s.seen = append(s.seen, e.Seq)
+	return answer{kind: jobs.EntryTicked, data: fmt.Append(nil, e.Seq), observations: 1}, nil
+}
+
+// reduce implements population.
+func (s *scripted) reduce(on bool) { s.cut = append(s.cut, on) }
+
+// scriptedMerge gives so many answers.
+type scriptedMerge struct {
+	of  *scripted
+	all []answer
+}
+
+func (m *scriptedMerge) add(observed) {}
+
+// observe implements merger.
+func (m *scriptedMerge) observe(context.Context) ([]answer, error) { return m.all, m.of.fail }
+
+// station is a turn over logs in memory, with what it counts and traces.
+type station struct {
+	*turn
+	p        *scripted
+	out      *ledger
+	registry *prometheus.Registry
+	spans    *tracetest.SpanRecorder
+	log      strings.Builder
+}
+
+// newStation opens a turn of a shard that reads a log and has answers to entries up to answered.
+func newStation(t *testing.T, d device.Device, in *ledger, answered uint64, keep *checkpoint) *station {
+	t.Helper()
+	s := &station{out: &ledger{}, registry: prometheus.NewRegistry(), spans: tracetest.NewSpanRecorder()}
+	s.p = &scripted{population: agentsOf(t, d)}
+	metrics, err := NewMetrics(s.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := fleetOf(d, 1<<40).take(t.Context(), record(t, pagedTexts["leaky"], 200))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(on.give)
+	a := &Agent{
+		o:      Options{Metrics: metrics, BatchLatency: time.Second, ParkedMemory: ParkedMemory},
+		tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans)).Tracer("test"),
+	}
+	for n := range answered {
+		s.out.all = append(s.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
+	}
+	r, err := in.Read(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(&s.log, nil))
+	s.turn = a.openTurn(t.Context(), on, &writer{out: s.out, last: answered, answered: answered}, r, s.p, keep, log)
+	s.seat = &opened{park: make(chan struct{}, 1)}
+	return s
+}
+
+// gauge is the sum of a metric over its labels.
+func (s *station) gauge(t *testing.T, name string) (sum float64) {
+	t.Helper()
+	all, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
+}
+
+// stretchOf is entries as the pipeline hands them on, of which some were refused when they were decoded.
+func stretchOf(p *scripted, from, n uint64, refused ...uint64) *stretch {
+	s, m := &stretch{}, &scriptedMerge{of: p}
+	for seq := from; seq < from+n; seq++ {
+		i := item{Entry: jobs.Entry{Seq: seq, Kind: jobs.EntryObserve, Trace: jobs.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}, weight: 10}
+		if slices.Contains(refused, seq) {
+			i.refused = jobs.Errorf(jobs.CodeInvalid, "bad %d", seq)
+		} else {
+			m.all = append(m.all, answer{kind: jobs.EntryDecide, data: fmt.Append(nil, seq), observations: 2})
+		}
+		s.items = append(s.items, i)
+	}
+	s.merged = m
+	return s
+}
+
+// TestApplyAnswers: every entry of a stretch has its own answer, in order; a refused one has the reason; one that was answered before has none, and gives back its
+// room.
+func TestApplyAnswers(t *testing.T) {
+	d := openHost(t)
+	for _, replayed := range []uint64{0, 3, 4, 5, 9} {
+		s := newStation(t, d, &ledger{waits: true}, replayed, nil)
+		if err := s.room.take(t.Context(), 60); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.turn.apply(t.Context(), stretchOf(s.p, 3, 6, 5, 8)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.answers.flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s.room.taken() {
+			t.Error("room is not given back")
+		}
+		if applied, rejected, batches := s.gauge(t, "exoswarm_swarm_observations_total"), s.gauge(t, "exoswarm_swarm_rejected_entries_total"), s.gauge(t, "exoswarm_swarm_batch_observations"); applied != 8 || rejected != 2 || batches != 1 {
+			t.Errorf("%v observations, %v refusals and %v batches are counted", applied, rejected, batches)
+		}
+		if limit := s.gauge(t, "exoswarm_swarm_batch_limit"); limit <= 0 || int64(limit) != s.pipe.most.Load() {
+			t.Errorf("the limit is %v, and %d holds", limit, s.pipe.most.Load())
+		}
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+		if limit := s.gauge(t, "exoswarm_swarm_batch_limit"); limit != 0 {
+			t.Errorf("the limit of a closed turn is %v", limit)
+		}
+		got := s.out.entries()[replayed:]
+		want := max(replayed+1, 3)
+		for _, e := range got {
+			if e.Ref != want {
+				t.Fatalf("behind answers to %d: an answer to %d, want %d", replayed, e.Ref, want)
+			}
+			refused := want == 5 || want == 8
+			var why jobs.Error
+			if refused && (e.Kind != jobs.EntryRejected || json.Unmarshal(e.Data, &why) != nil || why.Message != fmt.Sprintf("log entry %d: bad %d", want, want)) || !refused && (e.Kind != jobs.EntryDecide || string(e.Data) != fmt.Sprint(want)) {
+				t.Errorf("the answer to %d: %s %s", want, e.Kind, e.Data)
+			}
+			want++
+		}
+		if last := max(replayed, 8); want != last+1 {
+			t.Errorf("behind answers to %d: the last answer is to %d, want %d", replayed, want-1, last)
+		}
+		if n := len(s.spans.Ended()); n != len(got) {
+			t.Errorf("behind answers to %d: %d spans for %d answers", replayed, n, len(got))
+		}
+	}
+}
+
+// TestApplyNamesEntries: an error that ends the work says at which entries, and ends their spans.
+func TestApplyNamesEntries(t *testing.T) {
+	d := openHost(t)
+	broken := errors.New("broken")
+	for n, want := range map[uint64]string{1: "log entry 7: broken", 2: "log entries 7 to 8: broken", 5: "log entries 7 to 11: broken"} {
+		s := newStation(t, d, &ledger{waits: true}, 0, nil)
+		s.p.fail = broken
+		if err := s.turn.apply(t.Context(), stretchOf(s.p, 7, n)); !errors.Is(err, broken) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if got := s.spans.Ended(); uint64(len(got)) != n || got[0].Status().Description != "broken" {
+			t.Errorf("%d spans for %d entries", len(got), n)
+		}
+		if n == 1 {
+			if err := s.turn.apply(t.Context(), &stretch{items: []item{{Entry: jobs.Entry{Seq: 4, Kind: jobs.EntryTick}}}}); err == nil || err.Error() != "log entry 4: broken" {
+				t.Errorf("%v", err)
+			}
+		}
+		if err := s.close(); err != nil || len(s.out.all) != 0 {
+			t.Errorf("%d answers: %v", len(s.out.all), err)
+		}
+	}
+}
+
+// TestNothingToObserve: of a stretch of which every entry was refused nothing goes to the device.
+func TestNothingToObserve(t *testing.T) {
+	s := newStation(t, openHost(t), &ledger{waits: true}, 0, nil)
+	s.p.fail = errors.New("it was asked")
+	if err := s.turn.apply(t.Context(), stretchOf(s.p, 1, 2, 1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.gauge(t, "exoswarm_swarm_batch_observations"); n != 0 {
+		t.Errorf("%v batches", n)
+	}
+	if err := s.close(); err != nil || len(s.out.all) != 2 {
+		t.Errorf("%d answers: %v", len(s.out.all), err)
+	}
+}
+
+// TestServe: a shard reads its log to the end, answers every entry once, and stores what was applied when it ends, when the agent drains and when the shard moves, and
+// not when the lease is lost.
+func TestServe(t *testing.T) {
+	d := openHost(t)
+	lost := errors.New("the lease is lost")
+	for name, c := range map[string]struct {
+		cause    error // that the work ends with; nil: the log ends
+		answered uint64
+		refuse   []uint64
+		stored   uint64
+	}{
+		"end": {nil, 0, nil, 5}, "end, answered before": {nil, 5, nil, 5}, "end, some answered before": {nil, 3, []uint64{4}, 5}, "refused": {nil, 0, []uint64{1, 3}, 5},
+		"drain": {jobs.ErrDrain, 0, nil, 4}, "move": {errMoved, 2, nil, 4}, "lost": {lost, 0, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := ticks(4)
+			in.waits = true
+			if c.cause == nil {
+				in.all = append(in.all, jobs.Entry{Seq: 5, Kind: jobs.EntryEnd, Data: []byte("{}")})
+			}
+			keep := newShelf(t, newDisk())
+			keep.entries = 1000
+			s := newStation(t, d, in, c.answered, keep.checkpoint)
+			s.p.refuse = c.refuse
+			if err := s.p.pages().open(t.Context(), keep.store); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			ended := make(chan error)
+			go func() { ended <- s.serve(ctx) }()
+			if c.cause != nil {
+				eventually(t, "every entry has its answer", func() bool { return len(s.out.entries()) >= 4 })
+				cancel(c.cause)
+			}
+			if err := <-ended; !errors.Is(err, c.cause) || c.cause == nil && err != nil {
+				t.Errorf("%v, want %v", err, c.cause)
+			}
+			if err := s.close(); err != nil {
+				t.Fatal(err)
+			}
+			if s.at != uint64(len(in.all)) || keep.stored != c.stored || in.readers != 0 {
+				t.Errorf("applied is entry %d, stored %d, want %d; %d readers", s.at, keep.stored, c.stored, in.readers)
+			}
+			got := s.out.entries()
+			for i, e := range got {
+				if e.Ref != uint64(i+1) {
+					t.Errorf("answer %d is to entry %d", i+1, e.Ref)
+				}
+				want := map[bool]string{true: jobs.EntryRejected, false: jobs.EntryTicked}[slices.Contains(c.refuse, e.Ref)]
+				if e.Ref == 5 {
+					want = jobs.EntryEnd
+				}
+				if e.Ref > c.answered && e.Kind != want {
+					t.Errorf("the answer to entry %d is %s %s", e.Ref, e.Kind, e.Data)
+				}
+			}
+			if len(got) != len(in.all) {
+				t.Errorf("%d answers to %d entries", len(got), len(in.all))
+			}
+			if finished := strings.Contains(s.log.String(), "shard finished"); finished != (c.cause == nil) {
+				t.Errorf("logged: %s", &s.log)
+			}
+		})
+	}
+}
+
+// TestServeFails: a shard ends with what its log, its agents or its checkpoint say, and with nothing of its own when an answer cannot be stored: closing says why.
+func TestServeFails(t *testing.T) {
+	d := openHost(t)
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		change       func(s *station, keep *shelf)
+		served, shut error
+	}{
+		"log":        {func(*station, *shelf) {}, jobs.ErrNotFound, nil},
+		"agents":     {func(s *station, _ *shelf) { s.p.fail = broken }, broken, nil},
+		"checkpoint": {func(_ *station, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", ErrDevice, broken) }, broken, nil},
+		"answers":    {func(s *station, _ *shelf) { s.out.fail = broken }, nil, broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := ticks(4)
+			in.waits = name != "log"
+			keep := newShelf(t, newDisk())
+			keep.entries = 4
+			s := newStation(t, d, in, 0, keep.checkpoint)
+			if err := s.p.pages().open(t.Context(), keep.store); err != nil {
+				t.Fatal(err)
+			}
+			c.change(s, keep)
+			if name == "answers" {
+				keep.entries = 1000
+			}
+			err := s.serve(t.Context())
+			if !errors.Is(err, c.served) || c.served == nil && err != nil {
+				t.Errorf("serve: %v, want %v", err, c.served)
+			}
+			if err := s.close(); !errors.Is(err, c.shut) || c.shut == nil && err != nil {
+				t.Errorf("close: %v, want %v", err, c.shut)
+			}
+		})
+	}
+}
+
+// TestServeParks: a shard that is asked to park while nothing is under way leaves what its state is of, and one with a checkpoint stores it.
+func TestServeParks(t *testing.T) {
+	d := openHost(t)
+	for _, stores := range []bool{false, true} {
+		in := ticks(4)
+		in.waits = true
+		var keep *shelf
+		var k *checkpoint
+		if stores {
+			keep = newShelf(t, newDisk())
+			keep.entries = 1000
+			k = keep.checkpoint
+		}
+		s := newStation(t, d, in, 0, k)
+		var store PageStore
+		if stores {
+			store = keep.store
+		}
+		if err := s.p.pages().open(t.Context(), store); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		go func() { ended <- s.serve(t.Context()) }()
+		eventually(t, "every entry has its answer", func() bool { return len(s.out.entries()) >= 4 })
+		var err error
+		for err == nil { // It goes on where something is under way.
+			select {
+			case s.seat.park <- struct{}{}:
+			case err = <-ended:
+			}
+		}
+		var r *rest
+		if !errors.As(err, &r) || r.entry != 4 || r.stored != stores || stores && keep.stored != 4 {
+			t.Errorf("%v: %+v", err, r)
+		}
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
