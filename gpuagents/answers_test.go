@@ -33,6 +33,7 @@ type ledger struct {
 	readers int              // that are open
 	waits   bool             // a reader waits at the end, else it fails there
 	unread  map[uint64]error // of Read from an entry on
+	torn    uint64           // the entry that Next fails on
 }
 
 func (l *ledger) Create(context.Context) error       { return nil }
@@ -105,6 +106,9 @@ func (r *ledgerReader) Next(ctx context.Context) (jobs.Entry, error) {
 			return jobs.Entry{}, context.Cause(ctx)
 		}
 		return jobs.Entry{}, fmt.Errorf("entry %d of %d: %w", r.next, len(r.of.all), jobs.ErrNotFound)
+	}
+	if r.next == r.of.torn {
+		return jobs.Entry{}, jobs.ErrUnavailable
 	}
 	r.next++
 	return r.of.all[r.next-2], nil

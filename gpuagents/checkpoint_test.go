@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -335,6 +336,8 @@ func TestRestore(t *testing.T) {
 		}, reason: "its position is not JSON"},
 		{name: "no note", change: func(t *testing.T, b *start) { b.s.disk = newDisk(); b.s.close(); b.s.store, _ = b.s.open() }},
 		{name: "the log is away", change: func(_ *testing.T, b *start) { b.in.gone = gone }, err: gone},
+		{name: "the entry cannot be read", change: func(_ *testing.T, b *start) { b.in.torn = at }, err: jobs.ErrUnavailable},
+		{name: "the log cannot be read from there", change: func(_ *testing.T, b *start) { b.in.unread = map[uint64]error{at: gone} }, err: gone},
 		{name: "damaged", change: func(_ *testing.T, b *start) { b.s.opened.get = tiers.ErrCorrupt }, reason: tiers.ErrCorrupt.Error()},
 		{name: "a medium that fails", change: func(_ *testing.T, b *start) { b.s.opened.get = tiers.ErrMedium }, err: tiers.ErrMedium},
 		{name: "a medium that fails for the third time", change: func(_ *testing.T, b *start) { b.s.opened.get, b.s.stumbles = tiers.ErrMedium, 2 }, reason: tiers.ErrMedium.Error()},
@@ -465,5 +468,67 @@ func TestSpoiled(t *testing.T) {
 		if err := s.spoiled(p, c.err); err != c.err || s.drops != c.drops || before.closes != c.drops || (p.pages().pager == nil) != (c.drops == 1) {
 			t.Errorf("%v: %v, thrown away %d times, closed %d times", c.err, err, s.drops, before.closes)
 		}
+	}
+}
+
+// unrestored is a population whose state beside the pages cannot be made.
+type unrestored struct{ population }
+
+// restored implements population.
+func (unrestored) restored(context.Context) error { return tiers.ErrCorrupt }
+
+// TestRestoreLetsGo: pages that were opened and are of no use are closed before their store is.
+func TestRestoreLetsGo(t *testing.T) {
+	d := openHost(t)
+	s, p, log := newShelf(t, newDisk()), agentsOf(t, d), ticks(3)
+	if err := p.pages().open(t.Context(), s.store); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, p, log.all...)
+	if err := p.pages().shut(); err != nil || s.stored != 3 {
+		t.Fatalf("stored is entry %d: %v", s.stored, err)
+	}
+	next, drop := agentsOf(t, d), s.drop
+	s.drop = func() error {
+		if next.pages().pager != nil {
+			t.Error("the store is closed below open pages")
+		}
+		return drop()
+	}
+	r, err := s.restore(t.Context(), unrestored{next}, log, 3)
+	if err != nil || s.drops != 1 {
+		t.Fatalf("thrown away %d times: %v", s.drops, err)
+	}
+	r.Close()
+}
+
+// TestStart: agents that have seen entries become such as have seen none, over an empty store and without one.
+func TestStart(t *testing.T) {
+	d := openHost(t)
+	for name, text := range pagedTexts {
+		r := rand.New(rand.NewPCG(3, 4))
+		used, fresh := openPaged(t, d, nil, text), openPaged(t, d, nil, text)
+		var before, after []jobs.Entry
+		for range 6 {
+			before, after = append(before, randomEntry(t, r, used)), append(after, randomEntry(t, r, used))
+		}
+		applyAll(t, used, before)
+		if _, err := (*checkpoint)(nil).start(t.Context(), used, ticks(1)); err != nil {
+			t.Fatal(err)
+		}
+		want := applyAll(t, fresh, after)
+		for i, got := range applyAll(t, used, after) {
+			if got.kind != want[i].kind || string(got.data) != string(want[i].data) {
+				t.Fatalf("%s: answer %d, %s, is not that of new agents", name, i, got.kind)
+			}
+		}
+		if err := errors.Join(used.close(), fresh.close()); err != nil {
+			t.Error(err)
+		}
+	}
+	gone := errors.New("gone")
+	p := agentsOf(t, d)
+	if r, err := newShelf(t, newDisk()).start(t.Context(), p, &ledger{gone: gone}); r != nil || !errors.Is(err, gone) {
+		t.Errorf("a log that is away: %v", err)
 	}
 }

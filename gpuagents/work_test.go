@@ -2,10 +2,12 @@ package gpuagents
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -266,7 +269,12 @@ func TestWorkBeginsAtABase(t *testing.T) {
 			}
 		}
 		ref := jobs.SnapshotRef{Name: name, SHA256: take(t, k, name, max(n, 1)).SHA256}
-		p := newWorkplace(t, d, Options{Snapshots: store}, 6)
+		kept := &oneDisk{disk: newDisk()}
+		o := Options{Snapshots: store}
+		if c.from {
+			o.Checkpoints = kept
+		}
+		p := newWorkplace(t, d, o, 6)
 		if c.from {
 			p.swarm.From = &ref
 		} else {
@@ -287,6 +295,15 @@ func TestWorkBeginsAtABase(t *testing.T) {
 		}
 		got := texts(p.out)
 		if c.from {
+			k.swarm.From = &ref
+			st, err := kept.Open("", 0, 64<<10, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var at position
+			if err := errors.Join(json.Unmarshal(st.Note(), &at), st.Close()); err != nil || at.State != k.about().meaning || at.State == k.population.about().meaning || at.Entry != 6 {
+				t.Errorf("the checkpoint is %+v, want the meaning %s: %v", at, k.about().meaning, err)
+			}
 			if slices.Equal(got, want) || len(got) != 6 {
 				t.Errorf("a swarm that began as a snapshot answers as one that did not: %q", got)
 			}
@@ -350,6 +367,34 @@ func TestBegin(t *testing.T) {
 	}
 }
 
+// TestCovers: agents begin as a snapshot that has all groups of a swarm, or as that of the shard that they are.
+func TestCovers(t *testing.T) {
+	mine := jobs.Swarm{ID: "x", Name: "x", Nonce: "1"}
+	other := mine
+	other.Nonce = "2"
+	k := &keeping{swarm: mine, has: holding{shard: 1, shards: 3, first: 10, groups: 5, all: 15}}
+	part := func(of jobs.Swarm, number, first, groups int) *snapshot.Manifest {
+		return &snapshot.Manifest{Name: "s", Swarm: snapshot.OriginOf(of), Shard: &snapshot.Shard{Number: number, Of: 3, First: first, Groups: 15}, Groups: groups}
+	}
+	for name, c := range map[string]struct {
+		parts []*snapshot.Manifest
+		ok    bool
+	}{
+		"a whole swarm":               {[]*snapshot.Manifest{{Name: "s", Groups: 99}}, true},
+		"all shards of another swarm": {[]*snapshot.Manifest{part(other, 0, 0, 5), part(other, 1, 5, 5), part(other, 2, 10, 5)}, true},
+		"its own shard":               {[]*snapshot.Manifest{part(mine, 1, 10, 5)}, true},
+		"a shard of another swarm":    {[]*snapshot.Manifest{part(other, 1, 10, 5)}, false},
+		"groups from another on":      {[]*snapshot.Manifest{part(mine, 1, 9, 5)}, false},
+		"fewer groups":                {[]*snapshot.Manifest{part(mine, 1, 10, 4)}, false},
+		"two shards of three":         {[]*snapshot.Manifest{part(other, 0, 0, 5), part(other, 1, 5, 5)}, false},
+	} {
+		err := k.covers(c.parts)
+		if (err == nil) != c.ok || err != nil && (!errors.Is(err, snapshot.ErrMismatch) || !strings.Contains(err.Error(), fmt.Sprintf("it has shard %d of 3 of a swarm alone", c.parts[0].Shard.Number))) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // unreadable is a store that cannot be read now.
 type unreadable struct{ snapshot.Store }
 
@@ -362,6 +407,10 @@ func (unreadable) Open(context.Context, string) (io.ReadCloser, error) {
 // a device.
 func TestWorkRefuses(t *testing.T) {
 	d := openHost(t)
+	custom, err := json.Marshal(customSpec(t, customtest.Leaky(1), 8, "majority"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	const waits = "waiting for room, or for an agent that has it"
 	for _, c := range []struct {
 		name     string
@@ -371,9 +420,8 @@ func TestWorkRefuses(t *testing.T) {
 		err      string // part of the error
 	}{
 		{name: "no JSON", change: func(p *workplace) { p.swarm.Spec = []byte("{") }, told: "JSON"},
-		{name: "custom", change: func(p *workplace) {
-			p.swarm.Spec = []byte(strings.Replace(string(p.swarm.Spec), `"kind":"leaky"`, `"kind":"custom"`, 1))
-		}, told: "custom"},
+		{name: "custom", change: func(p *workplace) { p.swarm.Spec, p.swarm.Groups = custom, 8 }, told: "this agent, , runs none"},
+		{name: "custom, where the device compiles nothing", change: func(p *workplace) { p.swarm.Spec, p.swarm.Groups, p.o.CustomCells = custom, 8, true }, told: "cuda:0"},
 		{name: "another number of groups", change: func(p *workplace) { p.swarm.Groups++ }, told: "its record has 9 groups"},
 		{name: "no room", change: func(p *workplace) { p.on.budget = newBudget(1000, 0) }, told: "too few on the device"},
 		{name: "no room, served", change: func(p *workplace) { p.on.budget = newBudget(1000, 0) }, answered: 1, err: waits},
@@ -399,6 +447,19 @@ func TestWorkRefuses(t *testing.T) {
 		if c.told == "" && len(got) > 0 || c.told != "" && (len(got) != 1 || got[0].Ref != c.answered+1 || got[0].Kind != jobs.EntryRejected || !strings.Contains(string(got[0].Data), c.told)) {
 			t.Errorf("%s: %+v, want %q", c.name, got, c.told)
 		}
+	}
+}
+
+// TestWorkTriesAgain: a device that fails while a shard is made says nothing against the swarm.
+func TestWorkTriesAgain(t *testing.T) {
+	gone := openHost(t)
+	p := newWorkplace(t, openHost(t), Options{}, 3)
+	p.on.seat = &seat{of: p.on.of, dev: gone}
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.serve(t, nil, 99); !errors.Is(err, ErrDevice) || len(p.out.entries()) != 0 {
+		t.Errorf("%v, with %d answers", err, len(p.out.entries()))
 	}
 }
 
@@ -473,6 +534,7 @@ type quiet struct {
 	opened int
 	ttl    time.Duration
 	closed int
+	nexts  int // calls of Next of the wakes
 	watch  chan struct{}
 }
 
@@ -522,7 +584,10 @@ type quietWakes struct {
 }
 
 // Next implements jobs.Wakes.
-func (*quietWakes) Next(ctx context.Context) (string, error) {
+func (w *quietWakes) Next(ctx context.Context) (string, error) {
+	w.of.mu.Lock()
+	w.of.nexts++
+	w.of.mu.Unlock()
 	<-ctx.Done()
 	return "", context.Cause(ctx)
 }
@@ -544,10 +609,17 @@ func TestAgentStarts(t *testing.T) {
 			t.Errorf("defaults %+v", o)
 		}
 		<-q.watch
-		eventually(t, "a session is asked for", func() bool {
+		eventually(t, "a session is asked for, and wakes", func() bool {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			return q.opened > 0
+			return q.opened > 0 && q.nexts > 0
+		})
+		var before, now runtime.MemStats
+		runtime.ReadMemStats(&before)
+		a.freed <- struct{}{} // A shard has ended that had much memory.
+		eventually(t, "its memory is given back to the system", func() bool {
+			runtime.ReadMemStats(&now)
+			return now.NumForcedGC > before.NumForcedGC && len(a.freed) == 0
 		})
 		if a.Device() != d || len(a.Devices()) != 1 || a.Devices()[0] != d || len(a.Levels()) != 1 || a.Level() != 0 || a.Health() != nil || a.Room() != nil || a.Full() || a.Shards() != 0 {
 			t.Errorf("an agent without swarms: device %v, levels %v, %v", a.Device(), a.Levels(), a.Health())

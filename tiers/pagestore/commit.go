@@ -151,14 +151,8 @@ func (s *Store) makeDurable(ctx context.Context, epoch uint64, note []byte) erro
 		return err
 	}
 	c := index.Commit{Epoch: epoch, Note: note, Changes: s.changes(), Voids: s.committingVoids}
-	if !s.index.Broken() {
-		err := s.index.Commit(c)
-		if err == nil {
-			return nil
-		}
-		if !s.index.Broken() {
-			return err
-		}
+	if err := s.index.Commit(c); err == nil || !s.index.Broken() { // A broken index takes no commit.
+		return err
 	}
 	return s.index.Renew(c, s.entries(s.committing))
 }

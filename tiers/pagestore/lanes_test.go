@@ -28,3 +28,29 @@ func TestStop(t *testing.T) {
 		}
 	}
 }
+
+// TestTake: pages are taken in order, each once, up to the end, which may fall meanwhile.
+func TestTake(t *testing.T) {
+	b := newBatch(4)
+	for want := range 2 {
+		if i, ok := b.take(); i != want || !ok {
+			t.Errorf("page %d, %v; want %d", i, ok, want)
+		}
+	}
+	b.stop(3, errors.New("page 3"))
+	if i, ok := b.take(); i != 2 || !ok {
+		t.Errorf("page %d, %v; want 2", i, ok)
+	}
+	for range 2 {
+		if i, ok := b.take(); i != 0 || ok {
+			t.Errorf("page %d, %v behind the end", i, ok)
+		}
+	}
+	if !b.await(0) || b.await(3) || b.await(4) {
+		t.Error("the turn of a page does not come, or that of one behind the end")
+	}
+	b.pass()
+	if !b.await(1) {
+		t.Error("the turn does not go to the next page")
+	}
+}

@@ -154,31 +154,130 @@ func TestElementBounds(t *testing.T) {
 // TestSaving: a page is stored encoded where that saves a sixteenth of it and a block, else raw, and every page reads back.
 func TestSaving(t *testing.T) {
 	ctx := t.Context()
-	for _, c := range []struct{ blocks, most int }{{2, 1}, {4, 3}, {16, 15}, {32, 30}, {512, 480}} {
+	for _, c := range []struct {
+		blocks, most int // of a page, and of its encoded form
+		step, tries  int // bytes from one page to the next, around the bound
+	}{{1, 0, 64, 4}, {2, 1, 1, 200}, {4, 3, 1, 200}, {16, 15, 16, 60}, {32, 30, 64, 60}, {512, 480, 512, 40}, {4416, 4140, 1024, 10}} {
 		size := c.blocks * vfs.BlockSize
 		s := smallStore(t, vfs.NewMem(0), func(o *Options) {
-			o.PageSize, o.Tiers[0].Capacity, o.Tiers[0].SegmentBytes, o.Tiers[0].Codec.ID = size, 256<<20, 0, codec.LZ4
+			o.PageSize, o.Tiers[0].Capacity, o.Tiers[0].SegmentBytes, o.Tiers[0].Codec.ID = size, 1<<30, 0, codec.LZ4
 		})
+		coder, err := codec.NewCoder(size, codec.Spec{ID: codec.LZ4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		random, room := filled(size, size), make([]byte, c.most*vfs.BlockSize)
 		// Random bytes do not shrink: their length is that of the encoded page but for 1 part in 255.
-		for i, n := range []int{
-			0, c.most*vfs.BlockSize/2, c.most*vfs.BlockSize - vfs.BlockSize*3/4 - size/250, c.most*vfs.BlockSize - vfs.BlockSize/2 - size/250,
-			c.most * vfs.BlockSize, c.most*vfs.BlockSize + vfs.BlockSize/2, size,
-		} {
-			page, got := filled(size, n), make([]byte, size)
-			if err := s.Put(ctx, 0, uint64(i), page, Kind{Elem: 1, Class: uint8(i)}); err != nil {
+		from := max(c.most*vfs.BlockSize-size/255-c.step*c.tries/2, 0)
+		raws := 0
+		for i := range c.tries + 2 {
+			n := from + i*c.step
+			switch i - c.tries {
+			case 0:
+				n = size
+			case 1:
+				n = 0
+			}
+			page, got := make([]byte, size), make([]byte, size)
+			copy(page, random[:min(n, size)])
+			want := c.blocks
+			if n, _, _, err := coder.Encode(room, page, 1); err != nil {
+				t.Fatal(err)
+			} else if n > 0 {
+				want = (n + vfs.BlockSize - 1) / vfs.BlockSize
+			}
+			if want == c.blocks {
+				raws++
+			}
+			if err := s.Put(ctx, 0, 1, page, Kind{Elem: 1, Class: uint8(i)}); err != nil {
 				t.Fatal(err)
 			}
-			in, err := s.Stat(uint64(i))
+			in, err := s.Stat(1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			blocks := int(in.Bytes/vfs.BlockSize) - 1 // less the header
-			if raw := blocks == c.blocks; !raw && blocks > c.most || raw != (n >= c.most*vfs.BlockSize) {
-				t.Errorf("a page of %d blocks, %d bytes of it random, takes %d blocks, at most %d encoded", c.blocks, n, blocks, c.most)
+			if blocks := int(in.Bytes/vfs.BlockSize) - 1; blocks != want { // less the header
+				t.Errorf("a page of %d blocks, %d bytes of it random, takes %d blocks, want %d", c.blocks, n, blocks, want)
 			}
-			if err := s.Get(ctx, uint64(i), got); err != nil || string(got) != string(page) {
+			if err := s.Get(ctx, 1, got); err != nil || string(got) != string(page) {
 				t.Errorf("a page of %d blocks, %d bytes of it random: other bytes are read: %v", c.blocks, n, err)
 			}
+		}
+		if c.most > 0 && (raws < 2 || raws > c.tries) {
+			t.Errorf("%d of %d pages of %d blocks are raw: the bound is not among them", raws, c.tries, c.blocks)
+		}
+	}
+}
+
+// TestCopyKeepsEncoding: a copy within a tier has the stored bytes of the original, also where the class of the page is left raw by now.
+func TestCopyKeepsEncoding(t *testing.T) {
+	ctx := t.Context()
+	const size = 4 * vfs.BlockSize
+	s := smallStore(t, vfs.NewMem(0), func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = size, codec.LZ4 })
+	kind := Kind{Elem: 1, Class: 7}
+	if err := s.Put(ctx, 0, 1, filled(size, 9), kind); err != nil {
+		t.Fatal(err)
+	}
+	for page := range uint64(4) {
+		if err := s.Put(ctx, 0, 10+page, filled(size, size), kind); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Commit(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.Stat(1)
+	if err != nil || before.Bytes != 2*vfs.BlockSize {
+		t.Fatalf("%+v: %v", before, err)
+	}
+	if err := s.rewrite(ctx, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	after, err := s.Stat(1)
+	if err != nil || after.Bytes != before.Bytes || after.Epoch != before.Epoch || after.Offset == before.Offset && after.File == before.File {
+		t.Errorf("%+v is copied to %+v: %v", before, after, err)
+	}
+	got := make([]byte, size)
+	if err := s.Get(ctx, 1, got); err != nil || string(got) != string(filled(size, 9)) {
+		t.Errorf("other bytes are read: %v", err)
+	}
+}
+
+// TestOpenWithOtherOptions: a store whose pages have another size is refused, also before it has a page, and pages of a tier that is left out are lost until it is
+// there again.
+func TestOpenWithOtherOptions(t *testing.T) {
+	mem := vfs.NewMem(0)
+	s := smallStore(t, mem, nil)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o := s.opts
+	o.PageSize *= 2
+	if s, err := Open(o); s != nil || !errors.Is(err, tiers.ErrMismatch) || !strings.Contains(err.Error(), "store has pages of 4096 bytes, options say 8192") {
+		t.Errorf("pages of another size: %v", err)
+	}
+	two := func(o *Options) {
+		second := o.Tiers[0]
+		second.Name, second.Dir = "two", "/two"
+		o.Tiers = append(o.Tiers, second)
+	}
+	for _, change := range []func(*Options){two, nil, two} {
+		s := smallStore(t, mem, change)
+		lost := s.Lost()
+		if s.Epoch() == 0 {
+			if err := errors.Join(s.Put(t.Context(), 0, 1, filled(vfs.BlockSize, 9), Kind{}), s.Put(t.Context(), 1, 2, filled(vfs.BlockSize, 9), Kind{})); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Commit(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := errors.Join(s.Get(t.Context(), 1, make([]byte, vfs.BlockSize)), s.Get(t.Context(), 2, make([]byte, vfs.BlockSize)))
+		if gone := change == nil; gone != errors.Is(err, tiers.ErrLost) || !gone && err != nil || gone != (len(lost) == 1) || s.Stats().Tiers[0].Pages != 1 {
+			t.Errorf("%d tiers: %v are lost: %v", s.Tiers(), lost, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
