@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -21,140 +19,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// ledger is a log in memory that keeps to what jobs.Log promises, fences included. Its calls can be made to fail and to wait.
-type ledger struct {
-	mu      sync.Mutex
-	all     []jobs.Entry
-	appends []int // how many entries each call had
-	fail    error // of Append
-	gone    error // of Last and Read
-	enter   chan struct{}
-	leave   chan struct{}    // nil: Append does not wait
-	readers int              // that are open
-	waits   bool             // a reader waits at the end, else it fails there
-	unread  map[uint64]error // of Read from an entry on
-	torn    uint64           // the entry that Next fails on
-}
-
-func (l *ledger) Create(context.Context) error       { return nil }
-func (l *ledger) Delete(context.Context) error       { return nil }
-func (l *ledger) Trim(context.Context, uint64) error { return nil }
-
-// Append implements jobs.Log.
-func (l *ledger) Append(ctx context.Context, after uint64, all ...jobs.Entry) error {
-	if l.leave != nil {
-		l.enter <- struct{}{}
-		<-l.leave
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case l.fail != nil:
-		return l.fail
-	case after != uint64(len(l.all)):
-		return fmt.Errorf("behind entry %d of %d: %w", after, len(l.all), jobs.ErrFenced)
-	}
-	for _, e := range all {
-		e.Seq = uint64(len(l.all) + 1)
-		l.all = append(l.all, e)
-	}
-	l.appends = append(l.appends, len(all))
-	return nil
-}
-
-// Last implements jobs.Log.
-func (l *ledger) Last(context.Context) (jobs.Entry, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gone != nil || len(l.all) == 0 {
-		return jobs.Entry{}, l.gone
-	}
-	return l.all[len(l.all)-1], nil
-}
-
-// Read implements jobs.Log.
-func (l *ledger) Read(_ context.Context, from uint64) (jobs.Reader, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gone != nil {
-		return nil, l.gone
-	}
-	if err := l.unread[from]; err != nil {
-		return nil, err
-	}
-	l.readers++
-	return &ledgerReader{l, from, false}, nil
-}
-
-type ledgerReader struct {
-	of     *ledger
-	next   uint64
-	closed bool
-}
-
-// Next implements jobs.Reader. Nothing is appended while it is used.
-func (r *ledgerReader) Next(ctx context.Context) (jobs.Entry, error) {
-	r.of.mu.Lock()
-	defer r.of.mu.Unlock()
-	if r.next > uint64(len(r.of.all)) {
-		if r.of.waits {
-			r.of.mu.Unlock()
-			<-ctx.Done()
-			r.of.mu.Lock()
-			return jobs.Entry{}, context.Cause(ctx)
-		}
-		return jobs.Entry{}, fmt.Errorf("entry %d of %d: %w", r.next, len(r.of.all), jobs.ErrNotFound)
-	}
-	if r.next == r.of.torn {
-		return jobs.Entry{}, jobs.ErrUnavailable
-	}
-	r.next++
-	return r.of.all[r.next-2], nil
-}
-
-// Close implements jobs.Reader.
-func (r *ledgerReader) Close() {
-	r.of.mu.Lock()
-	defer r.of.mu.Unlock()
-	if !r.closed {
-		r.closed = true
-		r.of.readers--
-	}
-}
-
-// entries is what a log has.
-func (l *ledger) entries() []jobs.Entry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.all)
-}
-
-// eventually waits until a condition is met.
-func eventually(t *testing.T, what string, met func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for !met() {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			t.Fatalf("not met: %s", what)
-		}
-	}
-}
-
-// TestWriterAppends: a writer follows its own entries, appends nothing for nothing, and stays where it is when the log refuses.
+// TestWriterAppends: a writer follows its own entries, appends nothing for nothing, and stays where
+// it is when the log refuses.
 func TestWriterAppends(t *testing.T) {
 	l := &ledger{all: []jobs.Entry{{Seq: 1, Ref: 4}}}
 	w := &writer{out: l, last: 1, answered: 4}
 	at := func(last, answered uint64) {
 		t.Helper()
 		if w.last != last || w.answered != answered || uint64(len(l.all)) != last {
-			t.Errorf("the writer is at %d with answers to %d, and the log has %d; want %d and %d", w.last, w.answered, len(l.all), last, answered)
+			t.Errorf("the writer is at %d with answers to %d, and the log has %d; want %d and %d", w.last, w.answered,
+				len(l.all), last, answered)
 		}
 	}
 	if err := w.append(t.Context()); err != nil || len(l.appends) != 0 {
@@ -167,7 +41,8 @@ func TestWriterAppends(t *testing.T) {
 	at(2, 5)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.append(ended, jobs.Entry{Ref: 6}, jobs.Entry{Ref: 7}, jobs.Entry{Ref: 9}); err != nil { // What was applied is answered also when the agent drains.
+	// What was applied is answered also when the agent drains.
+	if err := w.append(ended, jobs.Entry{Ref: 6}, jobs.Entry{Ref: 7}, jobs.Entry{Ref: 9}); err != nil {
 		t.Fatal(err)
 	}
 	at(5, 9)
@@ -181,8 +56,8 @@ func TestWriterAppends(t *testing.T) {
 	}
 }
 
-// TestWriterRejects: an entry is rejected once, with the reason as its owner reads it, and the next entry of a shard that cannot be served, unless one ahead of the log
-// was rejected before.
+// TestWriterRejects: an entry is rejected once, with the reason as its owner reads it, and the next
+// entry of a shard that cannot be served, unless one ahead of the log was rejected before.
 func TestWriterRejects(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	why := jobs.Errorf(jobs.CodeInvalid, "not so")
@@ -206,23 +81,27 @@ func TestWriterRejects(t *testing.T) {
 			}
 			continue
 		}
-		if len(out.all) != 1 || out.all[0].Ref != c.ref || out.all[0].Kind != jobs.EntryRejected || w.answered != c.ref {
+		if len(out.all) != 1 || out.all[0].Ref != c.ref || out.all[0].Kind != jobs.EntryRejected ||
+			w.answered != c.ref {
 			t.Fatalf("%+v: %+v, answers to %d", c, out.all, w.answered)
 		}
 		var e jobs.Error
-		if err := json.Unmarshal(out.all[0].Data, &e); err != nil || e.Code != jobs.CodeInvalid || e.Message != "not so" {
+		if err := json.Unmarshal(out.all[0].Data, &e); err != nil || e.Code != jobs.CodeInvalid ||
+			e.Message != "not so" {
 			t.Errorf("%s: %v", out.all[0].Data, err)
 		}
 		for _, ref := range []uint64{c.ref - 1, c.ref, c.ref + 1} {
 			before := len(out.all)
-			if err := w.reject(t.Context(), ref, why); err != nil || len(out.all) != before+map[bool]int{true: 1}[ref > c.ref] {
+			if err := w.reject(t.Context(), ref, why); err != nil ||
+				len(out.all) != before+map[bool]int{true: 1}[ref > c.ref] {
 				t.Errorf("entry %d rejected behind %d: %d entries: %v", ref, c.ref, len(out.all), err)
 			}
 		}
 	}
 	gone := &ledger{gone: jobs.ErrNotFound}
 	out := &ledger{}
-	if err := (&writer{out: out}).refuse(t.Context(), gone, log, why); !errors.Is(err, jobs.ErrNotFound) || len(out.all) != 0 {
+	if err := (&writer{out: out}).refuse(t.Context(), gone, log, why); !errors.Is(err, jobs.ErrNotFound) ||
+		len(out.all) != 0 {
 		t.Errorf("a log that is gone: %v, %d answers", err, len(out.all))
 	}
 	full := &ledger{fail: jobs.ErrUnavailable}
@@ -233,7 +112,8 @@ func TestWriterRejects(t *testing.T) {
 
 // done is an answer to an entry that takes a byte of the room.
 func done(ref uint64) answered {
-	return answered{ref: ref, weight: 1, span: telemetry.NoSpan, answer: answer{kind: jobs.EntryTicked, data: fmt.Append(nil, ref)}}
+	return answered{ref: ref, weight: 1, span: telemetry.NoSpan, answer: answer{kind: jobs.EntryTicked,
+		data: fmt.Append(nil, ref)}}
 }
 
 // roomFor is a room in which n bytes are under way.
@@ -246,7 +126,8 @@ func roomFor(t *testing.T, n int) *room {
 	return r
 }
 
-// TestAnswersAreGathered: answers are appended in their order, those that come while others are appended in one call, up to a bound, and each gives back its room.
+// TestAnswersAreGathered: answers are appended in their order, those that come while others are
+// appended in one call, up to a bound, and each gives back its room.
 func TestAnswersAreGathered(t *testing.T) {
 	const batches, each = 6, 100
 	l := &ledger{enter: make(chan struct{}), leave: make(chan struct{})}
@@ -299,10 +180,12 @@ func TestAnswersAreGathered(t *testing.T) {
 	close(l.enter)
 }
 
-// TestGatheredAtTheBound: a call of Append has more than mostAnswers answers only where one of those that are put has.
+// TestGatheredAtTheBound: a call of Append has more than mostAnswers answers only where one of
+// those that are put has.
 func TestGatheredAtTheBound(t *testing.T) {
 	for _, c := range []struct{ puts, want []int }{
-		{[]int{mostAnswers - 1, 1, 1}, []int{1, mostAnswers, 1}}, {[]int{mostAnswers, 1}, []int{1, mostAnswers, 1}}, {[]int{mostAnswers - 1, 2, 1}, []int{1, mostAnswers + 1, 1}},
+		{[]int{mostAnswers - 1, 1, 1}, []int{1, mostAnswers, 1}}, {[]int{mostAnswers, 1}, []int{1, mostAnswers, 1}},
+		{[]int{mostAnswers - 1, 2, 1}, []int{1, mostAnswers + 1, 1}},
 	} {
 		l := &ledger{enter: make(chan struct{}), leave: make(chan struct{})}
 		a := openAnswers(t.Context(), &writer{out: l}, newRoom())
@@ -335,11 +218,13 @@ func TestGatheredAtTheBound(t *testing.T) {
 	}
 }
 
-// TestAnswersFail: of the first call that fails on, nothing is appended, whatever waits learns why, the room is given back, and spans end with the error.
+// TestAnswersFail: of the first call that fails on, nothing is appended, whatever waits learns why,
+// the room is given back, and spans end with the error.
 func TestAnswersFail(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	broken := answered{ref: 3, weight: 1, span: telemetry.NoSpan, answer: answer{kind: jobs.EntryDecide, body: &batch.Decisions{Candidates: 0}}}
+	broken := answered{ref: 3, weight: 1, span: telemetry.NoSpan, answer: answer{kind: jobs.EntryDecide,
+		body: &batch.Decisions{Candidates: 0}}}
 	for name, c := range map[string]struct {
 		fail   error
 		second answered
@@ -361,7 +246,8 @@ func TestAnswersFail(t *testing.T) {
 			flushed := make(chan error)
 			go func() { flushed <- a.flush(t.Context()) }()
 			l.leave <- struct{}{}
-			if err := <-flushed; err == nil || !strings.Contains(err.Error(), c.says) || c.fail != nil && !errors.Is(err, c.fail) {
+			if err := <-flushed; err == nil || !strings.Contains(err.Error(), c.says) || c.fail != nil &&
+				!errors.Is(err, c.fail) {
 				t.Errorf("flush: %v", err)
 			}
 			<-a.failed
@@ -376,7 +262,9 @@ func TestAnswersFail(t *testing.T) {
 				t.Errorf("%d answers are stored, want %d; room is taken: %v", n, c.stored, room.taken())
 			}
 			ended := spans.Ended()
-			if len(ended) == 0 || ended[len(ended)-1].Name() != name || ended[len(ended)-1].Status().Code != codes.Error || !strings.Contains(ended[len(ended)-1].Status().Description, c.says) {
+			if len(ended) == 0 || ended[len(ended)-1].Name() != name ||
+				ended[len(ended)-1].Status().Code != codes.Error ||
+				!strings.Contains(ended[len(ended)-1].Status().Description, c.says) {
 				t.Errorf("spans %v", ended)
 			}
 		})
@@ -395,7 +283,8 @@ func TestAnswersFail(t *testing.T) {
 	}
 }
 
-// TestFlushIsGivenUp: a flush whose caller gives up returns why, before and after its turn in the queue.
+// TestFlushIsGivenUp: a flush whose caller gives up returns why, before and after its turn in the
+// queue.
 func TestFlushIsGivenUp(t *testing.T) {
 	l := &ledger{enter: make(chan struct{}), leave: make(chan struct{})}
 	a := openAnswers(t.Context(), &writer{out: l}, roomFor(t, 1))
@@ -416,7 +305,8 @@ func TestFlushIsGivenUp(t *testing.T) {
 // TestUnknownKind: an entry of a kind that nobody takes is refused by its kind.
 func TestUnknownKind(t *testing.T) {
 	var refused *jobs.Error
-	if err := unknownKind(jobs.Entry{Kind: "odd"}); !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || refused.Message != `kind "odd": this swarm does not take it` {
+	if err := unknownKind(jobs.Entry{Kind: "odd"}); !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
+		refused.Message != `kind "odd": this swarm does not take it` {
 		t.Errorf("%v", err)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestNoBudget: without a budget a shard has the frames that it asks for, and nothing in host memory; every method takes it.
+// TestNoBudget: without a budget a shard has the frames that it asks for, and nothing in host
+// memory; every method takes it.
 func TestNoBudget(t *testing.T) {
 	if newBudget(0, 5) != nil {
 		t.Error("no bytes on the device are a budget")
@@ -39,7 +40,8 @@ func TestNoBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetIsTaken: shares take tables and frames out of a budget, down to its last byte, and give all of it back, once.
+// TestBudgetIsTaken: shares take tables and frames out of a budget, down to its last byte, and give
+// all of it back, once.
 func TestBudgetIsTaken(t *testing.T) {
 	const page = 1000
 	for _, c := range []struct {
@@ -60,10 +62,14 @@ func TestBudgetIsTaken(t *testing.T) {
 		{name: "a byte below one page", device: page - 1, pages: 1, short: 1},
 		{name: "two pages", device: 2 * page, pages: 2, frames: 2},
 		{name: "no page", device: 5, pages: 0, frames: 0},
-		{name: "shared, all", device: 7*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 7, tables: 8*3 + 64*7},
-		{name: "shared, a byte below all", device: 7*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7, frames: 6, tables: 8*3 + 64*7},
-		{name: "shared, the least", device: 2*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 2, tables: 8*3 + 64*7},
-		{name: "shared, a byte below the least", device: 2*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7, short: 1},
+		{name: "shared, all", device: 7*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 7,
+			tables: 8*3 + 64*7},
+		{name: "shared, a byte below all", device: 7*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7,
+			frames: 6, tables: 8*3 + 64*7},
+		{name: "shared, the least", device: 2*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 2,
+			tables: 8*3 + 64*7},
+		{name: "shared, a byte below the least", device: 2*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7,
+			short: 1},
 		{name: "shared, the tables alone", device: 8*3 + 64*7, shared: true, groups: 3, pages: 7, short: 2 * page},
 	} {
 		for _, arriving := range []bool{false, true} {
@@ -78,17 +84,20 @@ func TestBudgetIsTaken(t *testing.T) {
 			}
 			if c.short > 0 {
 				var refused *jobs.Error
-				room := errRoom{bytes: int64(c.pages) * page, device: c.device, host: 50, short: c.short, where: "on the device"}
+				room := errRoom{bytes: int64(c.pages) * page, device: c.device, host: 50, short: c.short,
+					where: "on the device"}
 				if c.shared {
 					room.tables = 8*3 + 64*7
 				}
-				if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || refused.Message != room.Error() || b.room() != c.device || s != (share{}) {
+				if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || refused.Message != room.Error() ||
+					b.room() != c.device || s != (share{}) {
 					t.Errorf("%s: %+v with %d bytes left: %v, want %v", c.name, s, b.room(), err, room)
 				}
 				continue
 			}
 			took := int64(c.frames)*page + int64(c.tables)
-			if err != nil || s.frames != c.frames || s.deviceBytes != int64(c.frames)*page || s.tables != int64(c.tables) || b.room() != c.device-took || of.room() != b.room() {
+			if err != nil || s.frames != c.frames || s.deviceBytes != int64(c.frames)*page ||
+				s.tables != int64(c.tables) || b.room() != c.device-took || of.room() != b.room() {
 				t.Errorf("%s: %+v with %d bytes left of %d: %v", c.name, s, b.room(), c.device, err)
 			}
 			for range 2 {
@@ -110,7 +119,8 @@ func TestShareHalves(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []int{9, 4, 2} {
-		if !s.halve(19, page) || s.frames != want || s.deviceBytes != int64(want)*page || b.room() != 1000-int64(want)*page {
+		if !s.halve(19, page) || s.frames != want || s.deviceBytes != int64(want)*page ||
+			b.room() != 1000-int64(want)*page {
 			t.Errorf("%d frames, %d bytes, %d left; want %d", s.frames, s.deviceBytes, b.room(), want)
 		}
 	}
@@ -147,7 +157,8 @@ func TestShareTakesHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.takeHost(c.needed, page)
-		if s.hostNeeded != c.needed || s.hostFrames != c.want || s.hostBytes != int64(c.want)*page || b.host != c.host-s.hostBytes {
+		if s.hostNeeded != c.needed || s.hostFrames != c.want || s.hostBytes != int64(c.want)*page ||
+			b.host != c.host-s.hostBytes {
 			t.Errorf("%+v of %d, %d left", s, c.host, b.host)
 		}
 		s.takeHost(1, page) // It has some, or gets what there is now.
@@ -168,7 +179,8 @@ func TestShareTakesHost(t *testing.T) {
 	}
 }
 
-// TestBudgetProperty: whatever shards take, halve and give, what is left and what they have is the whole.
+// TestBudgetProperty: whatever shards take, halve and give, what is left and what they have is the
+// whole.
 func TestBudgetProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const page = 100
@@ -212,7 +224,8 @@ func TestBudgetProperty(t *testing.T) {
 	})
 }
 
-// TestPageBytes: the pages of a swarm's shard are as many as its groups fill, and a spec that cannot be laid out has none.
+// TestPageBytes: the pages of a swarm's shard are as many as its groups fill, and a spec that
+// cannot be laid out has none.
 func TestPageBytes(t *testing.T) {
 	d := openHost(t)
 	for name, text := range pagedTexts {
@@ -226,7 +239,8 @@ func TestPageBytes(t *testing.T) {
 		if l.Slots < 2 {
 			t.Fatalf("%s: a page has %d groups: the comparison proves nothing", name, l.Slots)
 		}
-		for groups, pages := range map[int]int64{0: 0, 1: 1, l.Slots - 1: 1, l.Slots: 1, l.Slots + 1: 2, 2 * l.Slots: 2, 2*l.Slots + 1: 3} {
+		for groups, pages := range map[int]int64{0: 0, 1: 1, l.Slots - 1: 1, l.Slots: 1, l.Slots + 1: 2, 2 * l.Slots: 2,
+			2*l.Slots + 1: 3} {
 			if got := PageBytes(spec, groups); got != pages*int64(l.PageBytes) {
 				t.Errorf("%s: %d groups take %d bytes, want %d pages of %d", name, groups, got, pages, l.PageBytes)
 			}

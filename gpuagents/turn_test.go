@@ -112,11 +112,13 @@ func (s *station) gauge(t *testing.T, name string) (sum float64) {
 	return sum
 }
 
-// stretchOf is entries as the pipeline hands them on, of which some were refused when they were decoded.
+// stretchOf is entries as the pipeline hands them on, of which some were refused when they were
+// decoded.
 func stretchOf(p *scripted, from, n uint64, refused ...uint64) *stretch {
 	s, m := &stretch{}, &scriptedMerge{of: p}
 	for seq := from; seq < from+n; seq++ {
-		i := item{Entry: jobs.Entry{Seq: seq, Kind: jobs.EntryObserve, Trace: jobs.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}, weight: 10}
+		i := item{Entry: jobs.Entry{Seq: seq, Kind: jobs.EntryObserve,
+			Trace: jobs.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}, weight: 10}
 		if slices.Contains(refused, seq) {
 			i.refused = jobs.Errorf(jobs.CodeInvalid, "bad %d", seq)
 		} else {
@@ -128,8 +130,8 @@ func stretchOf(p *scripted, from, n uint64, refused ...uint64) *stretch {
 	return s
 }
 
-// TestApplyAnswers: every entry of a stretch has its own answer, in order; a refused one has the reason; one that was answered before has none, and gives back its
-// room.
+// TestApplyAnswers: every entry of a stretch has its own answer, in order; a refused one has the
+// reason; one that was answered before has none, and gives back its room.
 func TestApplyAnswers(t *testing.T) {
 	d := openHost(t)
 	for _, replayed := range []uint64{0, 3, 4, 5, 9} {
@@ -146,7 +148,9 @@ func TestApplyAnswers(t *testing.T) {
 		if s.room.taken() {
 			t.Error("room is not given back")
 		}
-		if applied, rejected, batches := s.gauge(t, "exoswarm_swarm_observations_total"), s.gauge(t, "exoswarm_swarm_rejected_entries_total"), s.gauge(t, "exoswarm_swarm_batch_observations"); applied != 8 || rejected != 2 || batches != 1 {
+		if applied, rejected, batches := s.gauge(t, "exoswarm_swarm_observations_total"), s.gauge(t,
+			"exoswarm_swarm_rejected_entries_total"), s.gauge(t, "exoswarm_swarm_batch_observations"); applied != 8 ||
+			rejected != 2 || batches != 1 {
 			t.Errorf("%v observations, %v refusals and %v batches are counted", applied, rejected, batches)
 		}
 		if limit := s.gauge(t, "exoswarm_swarm_batch_limit"); limit <= 0 || int64(limit) != s.pipe.most.Load() {
@@ -166,7 +170,9 @@ func TestApplyAnswers(t *testing.T) {
 			}
 			refused := want == 5 || want == 8
 			var why jobs.Error
-			if refused && (e.Kind != jobs.EntryRejected || json.Unmarshal(e.Data, &why) != nil || why.Message != fmt.Sprintf("log entry %d: bad %d", want, want)) || !refused && (e.Kind != jobs.EntryDecide || string(e.Data) != fmt.Sprint(want)) {
+			if refused && (e.Kind != jobs.EntryRejected || json.Unmarshal(e.Data, &why) != nil ||
+				why.Message != fmt.Sprintf("log entry %d: bad %d", want, want)) || !refused &&
+				(e.Kind != jobs.EntryDecide || string(e.Data) != fmt.Sprint(want)) {
 				t.Errorf("the answer to %d: %s %s", want, e.Kind, e.Data)
 			}
 			want++
@@ -184,7 +190,8 @@ func TestApplyAnswers(t *testing.T) {
 func TestApplyNamesEntries(t *testing.T) {
 	d := openHost(t)
 	broken := errors.New("broken")
-	for n, want := range map[uint64]string{1: "log entry 7: broken", 2: "log entries 7 to 8: broken", 5: "log entries 7 to 11: broken"} {
+	for n, want := range map[uint64]string{1: "log entry 7: broken", 2: "log entries 7 to 8: broken",
+		5: "log entries 7 to 11: broken"} {
 		s := newStation(t, d, &ledger{waits: true}, 0, nil)
 		s.p.fail = broken
 		if err := s.turn.apply(t.Context(), stretchOf(s.p, 7, n)); !errors.Is(err, broken) || err.Error() != want {
@@ -194,7 +201,8 @@ func TestApplyNamesEntries(t *testing.T) {
 			t.Errorf("%d spans for %d entries", len(got), n)
 		}
 		if n == 1 {
-			if err := s.turn.apply(t.Context(), &stretch{items: []item{{Entry: jobs.Entry{Seq: 4, Kind: jobs.EntryTick}}}}); err == nil || err.Error() != "log entry 4: broken" {
+			if err := s.turn.apply(t.Context(), &stretch{items: []item{{Entry: jobs.Entry{Seq: 4,
+				Kind: jobs.EntryTick}}}}); err == nil || err.Error() != "log entry 4: broken" {
 				t.Errorf("%v", err)
 			}
 		}
@@ -219,8 +227,9 @@ func TestNothingToObserve(t *testing.T) {
 	}
 }
 
-// TestServe: a shard reads its log to the end, answers every entry once, and stores what was applied when it ends, when the agent drains and when the shard moves, and
-// not when the lease is lost.
+// TestServe: a shard reads its log to the end, answers every entry once, and stores what was
+// applied when it ends, when the agent drains and when the shard moves, and not when the lease is
+// lost.
 func TestServe(t *testing.T) {
 	d := openHost(t)
 	lost := errors.New("the lease is lost")
@@ -230,7 +239,8 @@ func TestServe(t *testing.T) {
 		refuse   []uint64
 		stored   uint64
 	}{
-		"end": {nil, 0, nil, 5}, "end, answered before": {nil, 5, nil, 5}, "end, some answered before": {nil, 3, []uint64{4}, 5}, "refused": {nil, 0, []uint64{1, 3}, 5},
+		"end": {nil, 0, nil, 5}, "end, answered before": {nil, 5, nil, 5}, "end, some answered before": {nil, 3,
+			[]uint64{4}, 5}, "refused": {nil, 0, []uint64{1, 3}, 5},
 		"drain": {jobs.ErrDrain, 0, nil, 4}, "move": {errMoved, 2, nil, 4}, "lost": {lost, 0, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -268,7 +278,8 @@ func TestServe(t *testing.T) {
 				if e.Ref != uint64(i+1) {
 					t.Errorf("answer %d is to entry %d", i+1, e.Ref)
 				}
-				want := map[bool]string{true: jobs.EntryRejected, false: jobs.EntryTicked}[slices.Contains(c.refuse, e.Ref)]
+				want := map[bool]string{true: jobs.EntryRejected, false: jobs.EntryTicked}[slices.Contains(c.refuse,
+					e.Ref)]
 				if e.Ref == 5 {
 					want = jobs.EntryEnd
 				}
@@ -286,7 +297,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeFails: a shard ends with what its log, its agents or its checkpoint say, and with nothing of its own when an answer cannot be stored: closing says why.
+// TestServeFails: a shard ends with what its log, its agents or its checkpoint say, and with
+// nothing of its own when an answer cannot be stored: closing says why.
 func TestServeFails(t *testing.T) {
 	d := openHost(t)
 	broken := errors.New("broken")
@@ -294,10 +306,11 @@ func TestServeFails(t *testing.T) {
 		change       func(s *station, keep *shelf)
 		served, shut error
 	}{
-		"log":        {func(*station, *shelf) {}, jobs.ErrNotFound, nil},
-		"agents":     {func(s *station, _ *shelf) { s.p.fail = broken }, broken, nil},
-		"checkpoint": {func(_ *station, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", ErrDevice, broken) }, broken, nil},
-		"answers":    {func(s *station, _ *shelf) { s.out.fail = broken }, nil, broken},
+		"log":    {func(*station, *shelf) {}, jobs.ErrNotFound, nil},
+		"agents": {func(s *station, _ *shelf) { s.p.fail = broken }, broken, nil},
+		"checkpoint": {func(_ *station, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", ErrDevice, broken) },
+			broken, nil},
+		"answers": {func(s *station, _ *shelf) { s.out.fail = broken }, nil, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := ticks(4)
@@ -323,7 +336,8 @@ func TestServeFails(t *testing.T) {
 	}
 }
 
-// TestServeParks: a shard that is asked to park while nothing is under way leaves what its state is of, and one with a checkpoint stores it.
+// TestServeParks: a shard that is asked to park while nothing is under way leaves what its state is
+// of, and one with a checkpoint stores it.
 func TestServeParks(t *testing.T) {
 	d := openHost(t)
 	for _, stores := range []bool{false, true} {

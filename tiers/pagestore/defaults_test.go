@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// TestDefaults: an unset field gets its documented default, one that is set stays as it is, and the caller's options stay as they are.
+// TestDefaults: an unset field gets its documented default, one that is set stays as it is, and the
+// caller's options stay as they are.
 func TestDefaults(t *testing.T) {
 	unset := Options{Tiers: []Tier{{Dir: "/a/../b/", Capacity: 1 << 30}}}
 	want := Options{FS: vfs.OS{}, Tables: index.Badger{}, PageSize: 2 << 20, Tiers: []Tier{{
@@ -27,10 +28,12 @@ func TestDefaults(t *testing.T) {
 		t.Error("the caller's tiers were changed")
 	}
 	mem := vfs.NewMem(0)
-	set := Options{FS: mem, Tables: tabletest.Backend{FS: mem}, PageSize: vfs.BlockSize, Key: make([]byte, 16), New: true, Tiers: []Tier{
-		{Name: "fast", Dir: "/a", Capacity: 1 << 30, SegmentBytes: 1, DiskReserve: 1, Codec: codec.Spec{ID: codec.LZ4}},
-		{Name: "slow", Dir: "/b", Capacity: 1 << 30, SegmentBytes: -1, DiskReserve: 2, Quota: NewQuota(5)},
-	}}
+	set := Options{FS: mem, Tables: tabletest.Backend{FS: mem}, PageSize: vfs.BlockSize, Key: make([]byte, 16),
+		New: true, Tiers: []Tier{
+			{Name: "fast", Dir: "/a", Capacity: 1 << 30, SegmentBytes: 1, DiskReserve: 1,
+				Codec: codec.Spec{ID: codec.LZ4}},
+			{Name: "slow", Dir: "/b", Capacity: 1 << 30, SegmentBytes: -1, DiskReserve: 2, Quota: NewQuota(5)},
+		}}
 	if got := set.withDefaults(); !reflect.DeepEqual(got, set) {
 		t.Errorf("options are changed to\n%+v, from\n%+v", got, set)
 	}
@@ -49,7 +52,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestSegmentBytes: a segment is a 64th of the capacity within its bounds, and holds 8 pages where the capacity has room for them.
+// TestSegmentBytes: a segment is a 64th of the capacity within its bounds, and holds 8 pages where
+// the capacity has room for them.
 func TestSegmentBytes(t *testing.T) {
 	const block = vfs.BlockSize
 	for _, c := range []struct {
@@ -70,25 +74,31 @@ func TestSegmentBytes(t *testing.T) {
 	} {
 		o := Options{PageSize: c.pageSize, Tiers: []Tier{{Dir: "/a", Capacity: c.capacity, SegmentBytes: c.set}}}
 		if got := o.withDefaults().Tiers[0].SegmentBytes; got != c.bytes {
-			t.Errorf("pages of %d, capacity %d, segments of %d: %d bytes, want %d", c.pageSize, c.capacity, c.set, got, c.bytes)
+			t.Errorf("pages of %d, capacity %d, segments of %d: %d bytes, want %d", c.pageSize, c.capacity, c.set, got,
+				c.bytes)
 		}
 	}
 }
 
-// TestMinCapacity: the least capacity is a segment of one page, which is its header, its record and its end, and the index of one page and one mark.
+// TestMinCapacity: the least capacity is a segment of one page, which is its header, its record and
+// its end, and the index of one page and one mark.
 func TestMinCapacity(t *testing.T) {
 	tables := tabletest.Backend{FS: vfs.NewMem(0)}
 	for size, blocks := range map[int]int64{vfs.BlockSize: 4, 4 * vfs.BlockSize: 7, 0: 515} {
-		if got, want := (Options{PageSize: size, Tables: tables}).MinCapacity(), blocks*vfs.BlockSize+index.Reserve(tables, 1, 1); got != want {
+		if got, want := (Options{PageSize: size, Tables: tables}).MinCapacity(),
+			blocks*vfs.BlockSize+index.Reserve(tables, 1, 1); got != want {
 			t.Errorf("pages of %d: %d bytes, want %d", size, got, want)
 		}
 	}
-	if one, none, two := index.Reserve(tables, 1, 1), index.Reserve(tables, 0, 1), index.Reserve(tables, 2, 1); one <= none || two <= one {
-		t.Errorf("the index of 0, 1 and 2 pages takes %d, %d and %d bytes: the comparison proves nothing", none, one, two)
+	if one, none, two := index.Reserve(tables, 1, 1), index.Reserve(tables, 0, 1), index.Reserve(tables, 2,
+		1); one <= none || two <= one {
+		t.Errorf("the index of 0, 1 and 2 pages takes %d, %d and %d bytes: the comparison proves nothing", none, one,
+			two)
 	}
 }
 
-// TestComplaints: validate names every fault of the options with its place and its bound, all of them at once.
+// TestComplaints: validate names every fault of the options with its place and its bound, all of
+// them at once.
 func TestComplaints(t *testing.T) {
 	mem := vfs.NewMem(0)
 	good := func() Options {
@@ -97,23 +107,27 @@ func TestComplaints(t *testing.T) {
 		}}.withDefaults()
 	}
 	least := good().MinCapacity()
+	sized := func(n int) func(*Options) { return func(o *Options) { o.PageSize = n } }
 	for want, change := range map[string]func(*Options){
 		"": func(*Options) {},
-		"page size 4095: want a multiple of 4096 up to 134217728":                       func(o *Options) { o.PageSize = vfs.BlockSize - 1 },
-		"page size 4097: want a multiple of 4096 up to 134217728":                       func(o *Options) { o.PageSize = vfs.BlockSize + 1 },
-		"page size -4096: want a multiple of 4096 up to 134217728":                      func(o *Options) { o.PageSize = -vfs.BlockSize },
-		"0 tiers: want 1 to 16":                                                         func(o *Options) { o.Tiers = nil },
-		"key of 1 bytes: want 16, 24 or 32":                                             func(o *Options) { o.Key = make([]byte, 1) },
-		"key of 15 bytes: want 16, 24 or 32":                                            func(o *Options) { o.Key = make([]byte, 15) },
-		"key of 25 bytes: want 16, 24 or 32":                                            func(o *Options) { o.Key = make([]byte, 25) },
-		"key of 33 bytes: want 16, 24 or 32":                                            func(o *Options) { o.Key = make([]byte, 33) },
-		"tier 1 has no directory":                                                       func(o *Options) { o.Tiers[1].Dir = "" },
-		"tier b: segments of -1 bytes":                                                  func(o *Options) { o.Tiers[1].SegmentBytes = -1 },
-		"tiers a and b overlap in /a and /a/c":                                          func(o *Options) { o.Tiers[1].Dir = "/a/c" },
-		"tiers a and b overlap in /a and /":                                             func(o *Options) { o.Tiers[1].Dir = "/" },
-		"tiers a and b overlap in /a and /a":                                            func(o *Options) { o.Tiers[1].Dir = "/a" },
-		"tier b: " + (codec.Spec{ID: 99}).Validate().Error():                            func(o *Options) { o.Tiers[1].Codec.ID = 99 },
-		"tier a: capacity 1, want at least " + fmt.Sprint(least) + " for pages of 4096": func(o *Options) { o.Tiers[0].Capacity = 1 },
+		"page size 4095: want a multiple of 4096 up to 134217728":  sized(vfs.BlockSize - 1),
+		"page size 4097: want a multiple of 4096 up to 134217728":  sized(vfs.BlockSize + 1),
+		"page size -4096: want a multiple of 4096 up to 134217728": sized(-vfs.BlockSize),
+		"0 tiers: want 1 to 16":                                    func(o *Options) { o.Tiers = nil },
+		"key of 1 bytes: want 16, 24 or 32":                        func(o *Options) { o.Key = make([]byte, 1) },
+		"key of 15 bytes: want 16, 24 or 32":                       func(o *Options) { o.Key = make([]byte, 15) },
+		"key of 25 bytes: want 16, 24 or 32":                       func(o *Options) { o.Key = make([]byte, 25) },
+		"key of 33 bytes: want 16, 24 or 32":                       func(o *Options) { o.Key = make([]byte, 33) },
+		"tier 1 has no directory":                                  func(o *Options) { o.Tiers[1].Dir = "" },
+		"tier b: segments of -1 bytes":                             func(o *Options) { o.Tiers[1].SegmentBytes = -1 },
+		"tiers a and b overlap in /a and /a/c":                     func(o *Options) { o.Tiers[1].Dir = "/a/c" },
+		"tiers a and b overlap in /a and /":                        func(o *Options) { o.Tiers[1].Dir = "/" },
+		"tiers a and b overlap in /a and /a":                       func(o *Options) { o.Tiers[1].Dir = "/a" },
+
+		"tier b: " + (codec.Spec{ID: 99}).Validate().Error(): func(o *Options) { o.Tiers[1].Codec.ID = 99 },
+		"tier a: capacity 1, want at least " + fmt.Sprint(least) + " for pages of 4096": func(o *Options) {
+			o.Tiers[0].Capacity = 1
+		},
 	} {
 		o := good()
 		change(&o)
@@ -132,7 +146,8 @@ func TestComplaints(t *testing.T) {
 	many.PageSize, many.Key, many.Tiers[0].Dir, many.Tiers[1].SegmentBytes = 1, []byte("k"), "", -1
 	many.Tiers[1].Capacity = 1
 	err := many.validate()
-	for _, want := range []string{"page size 1:", "key of 1 bytes", "tier 0 has no directory", "segments of -1 bytes", "capacity 1,"} {
+	for _, want := range []string{"page size 1:", "key of 1 bytes", "tier 0 has no directory", "segments of -1 bytes",
+		"capacity 1,"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)
 		}

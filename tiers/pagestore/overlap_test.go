@@ -16,14 +16,16 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// moment is a point in a call of the store at which a test does something else: the next call of the medium that matches.
+// moment is a point in a call of the store at which a test does something else: the next call of
+// the medium that matches.
 type moment struct {
 	at   atomic.Pointer[func(vfs.Op) bool]
 	do   func() error
 	fail atomic.Pointer[func(vfs.Op) bool] // fails every call that matches
 }
 
-// next has do run inside the next call of the medium that matches, once. The call fails with what do returns.
+// next has do run inside the next call of the medium that matches, once. The call fails with what
+// do returns.
 func (m *moment) next(matches func(vfs.Op) bool, do func() error) {
 	m.do = do
 	m.at.Store(&matches)
@@ -55,7 +57,8 @@ func (m *moment) came() bool { return m.at.Load() == nil }
 // recordIn matches the write of a record into a tier's segments.
 func recordIn(dir string) func(vfs.Op) bool {
 	return func(op vfs.Op) bool {
-		return op.Kind == vfs.OpWrite && filepath.Dir(op.Name) == dir && filepath.Ext(op.Name) == ".seg" && op.Len > 2*vfs.BlockSize
+		return op.Kind == vfs.OpWrite && filepath.Dir(op.Name) == dir && filepath.Ext(op.Name) == ".seg" &&
+			op.Len > 2*vfs.BlockSize
 	}
 }
 
@@ -79,8 +82,8 @@ func slots(s *pagestore.Store) (n int) {
 	return n
 }
 
-// settled commits and holds the store to a world: what it reads, that every slot in use has a page, and what is there after a power cut, with the
-// index and without.
+// settled commits and holds the store to a world: what it reads, that every slot in use has a page,
+// and what is there after a power cut, with the index and without.
 func settled(t *testing.T, s *pagestore.Store, mem *vfs.Mem, w world) {
 	t.Helper()
 	w.note = "settled"
@@ -113,8 +116,9 @@ func settled(t *testing.T, s *pagestore.Store, mem *vfs.Mem, w world) {
 	}
 }
 
-// TestMoveOverlapped: while a copy of a page is written, the page is put, deleted, committed or rolled back, or the caller gives up. The newest content is the
-// page's, and the copy's slot is given back where it is of no use.
+// TestMoveOverlapped: while a copy of a page is written, the page is put, deleted, committed or
+// rolled back, or the caller gives up. The newest content is the page's, and the copy's slot is
+// given back where it is of no use.
 func TestMoveOverlapped(t *testing.T) {
 	for _, pending := range []bool{false, true} {
 		for name, c := range map[string]struct {
@@ -126,9 +130,13 @@ func TestMoveOverlapped(t *testing.T) {
 			"nothing":                {func(*pagestore.Store, func()) error { return nil }, nil, 3, 1},
 			"put":                    {func(s *pagestore.Store, _ func()) error { return put(s, 2, 1, 6) }, nil, 6, 2},
 			"put into the same tier": {func(s *pagestore.Store, _ func()) error { return put(s, 0, 1, 6) }, nil, 6, 0},
-			"delete":                 {func(s *pagestore.Store, _ func()) error { return s.Delete(context.Background(), 1) }, nil, 0, 0},
-			"give up":                {func(_ *pagestore.Store, cancel func()) error { cancel(); return nil }, context.Canceled, 3, 0},
-			"fail":                   {func(*pagestore.Store, func()) error { return syscall.EIO }, syscall.EIO, 3, 0},
+			"delete": {func(s *pagestore.Store, _ func()) error {
+				return s.Delete(context.Background(),
+					1)
+			}, nil, 0, 0},
+			"give up": {func(_ *pagestore.Store, cancel func()) error { cancel(); return nil },
+				context.Canceled, 3, 0},
+			"fail": {func(*pagestore.Store, func()) error { return syscall.EIO }, syscall.EIO, 3, 0},
 			"commit": {func(s *pagestore.Store, _ func()) error {
 				_, err := s.Commit(context.Background(), nil)
 				return err
@@ -180,8 +188,9 @@ func TestMoveOverlapped(t *testing.T) {
 	}
 }
 
-// TestPutOverlapped: while a page is written, a commit closes the epoch, a rollback ends it, or the caller gives up. A put that returned is the page's
-// content and of the epoch that is open; one that did not has changed nothing.
+// TestPutOverlapped: while a page is written, a commit closes the epoch, a rollback ends it, or the
+// caller gives up. A put that returned is the page's content and of the epoch that is open; one
+// that did not has changed nothing.
 func TestPutOverlapped(t *testing.T) {
 	for name, c := range map[string]struct {
 		during  func(s *pagestore.Store, cancel func()) error
@@ -237,7 +246,8 @@ func TestPutOverlapped(t *testing.T) {
 	}
 }
 
-// TestReadDuringACommit: while a commit runs, and whether it succeeds or fails, every reading call sees the newest state of each page.
+// TestReadDuringACommit: while a commit runs, and whether it succeeds or fails, every reading call
+// sees the newest state of each page.
 func TestReadDuringACommit(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		mem, during := vfs.NewMem(0), &moment{}
@@ -250,7 +260,8 @@ func TestReadDuringACommit(t *testing.T) {
 		if _, err := s.Commit(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(put(s, 1, 0, 6), put(s, 2, 9, 6), s.Delete(t.Context(), 1), s.Move(t.Context(), 2, 2)); err != nil {
+		if err := errors.Join(put(s, 1, 0, 6), put(s, 2, 9, 6), s.Delete(t.Context(), 1), s.Move(t.Context(), 2,
+			2)); err != nil {
 			t.Fatal(err)
 		}
 		w := world{pages: map[uint64]uint64{0: 6, 2: 3, 3: 3, 9: 6}}
@@ -264,7 +275,8 @@ func TestReadDuringACommit(t *testing.T) {
 			}
 			for page, want := range map[uint64]int{0: 1, 2: 2, 3: 0, 9: 2} {
 				in, err := s.Stat(page)
-				if tier, werr := s.Where(page); err != nil || werr != nil || tier != want || in.Tier != want || !s.Has(page) || in.Bytes != 5*vfs.BlockSize && page != 3 {
+				if tier, werr := s.Where(page); err != nil || werr != nil || tier != want || in.Tier != want ||
+					!s.Has(page) || in.Bytes != 5*vfs.BlockSize && page != 3 {
 					t.Errorf("%s: page %d is in tier %d, %+v, want %d: %v, %v", when, page, tier, in, want, werr, err)
 				}
 			}
@@ -275,7 +287,8 @@ func TestReadDuringACommit(t *testing.T) {
 				t.Errorf("%s: the deleted page is at %+v: %v", when, in, err)
 			}
 			for what, err := range map[string]error{
-				"get": s.Get(t.Context(), 1, make([]byte, pageSize)), "move": s.Move(t.Context(), 1, 1), "delete": s.Delete(t.Context(), 1),
+				"get": s.Get(t.Context(), 1, make([]byte, pageSize)), "move": s.Move(t.Context(), 1, 1),
+				"delete": s.Delete(t.Context(), 1),
 			} {
 				if !errors.Is(err, tiers.ErrNotFound) {
 					t.Errorf("%s: %s of the deleted page: %v", when, what, err)
@@ -301,104 +314,4 @@ func TestReadDuringACommit(t *testing.T) {
 		check("after")
 		settled(t, s, mem, w)
 	}
-}
-
-// TestDeleteDuringACommit: a page that goes while its content is being committed is gone, and its slots are free with the next commit.
-func TestDeleteDuringACommit(t *testing.T) {
-	mem, during := vfs.NewMem(0), &moment{}
-	s := mustOpen(t, memOptions(during.over(mem)))
-	if err := errors.Join(put(s, 0, 1, 3), put(s, 0, 2, 3), put(s, 1, 3, 3)); err != nil {
-		t.Fatal(err)
-	}
-	during.next(superblock, func() error {
-		err := errors.Join(s.Delete(context.Background(), 1), put(s, 1, 2, 6))
-		if got := s.Pages(); !slices.Equal(got, []uint64{2, 3}) {
-			t.Errorf("pages %v", got)
-		}
-		return err
-	})
-	if _, err := s.Commit(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if st := s.Stats(); st.Pages != 3 || st.Pending != 2 {
-		t.Errorf("%d pages and %d changes after the commit, want 3 and 2", st.Pages, st.Pending)
-	}
-	left := mem.Crash(0, anyRand())
-	if err := (world{pages: map[uint64]uint64{1: 3, 2: 3, 3: 3}}).compare(mustOpen(t, memOptions(left))); err != nil {
-		t.Errorf("what was committed: %v", err)
-	}
-	settled(t, s, mem, world{pages: map[uint64]uint64{2: 6, 3: 3}})
-}
-
-// TestRollback drops every kind of change: pages are what and where they were, and a record that was dropped does not come back with a rebuild.
-func TestRollback(t *testing.T) {
-	mem := vfs.NewMem(0)
-	s := mustOpen(t, memOptions(mem))
-	for page := range uint64(5) {
-		if err := put(s, 0, page, 3); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := s.Commit(t.Context(), []byte("one")); err != nil {
-		t.Fatal(err)
-	}
-	w := world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 3, 3: 3, 4: 3}, note: "one"}
-	for round := range 3 {
-		if err := errors.Join(put(s, 0, 0, 6), put(s, 1, 0, 9), s.Delete(t.Context(), 1), s.Move(t.Context(), 2, 2), put(s, 1, 3, 6), s.Delete(t.Context(), 3), put(s, 1, 7, 6)); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.compare(s); err != nil {
-			t.Errorf("round %d: %v", round, err)
-		}
-		if st := s.Stats(); slots(s) != 5 || st.Tiers[0].Used != 5 || st.Pending != 0 || st.Epoch != 1 {
-			t.Errorf("round %d: %+v", round, st)
-		}
-	}
-	if err := put(s, 1, 4, 9); err != nil {
-		t.Fatal(err)
-	}
-	w.pages[4] = 9
-	settled(t, s, mem, w)
-}
-
-// TestSettle: moves become durable without an epoch or another note, their old slots come free, and what was put or deleted stays pending.
-func TestSettle(t *testing.T) {
-	mem := vfs.NewMem(0)
-	s := mustOpen(t, memOptions(mem))
-	for page := range uint64(4) {
-		if err := put(s, 0, page, 3); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := s.Commit(t.Context(), []byte("one")); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(s.Move(t.Context(), 0, 2), s.Move(t.Context(), 1, 2), put(s, 1, 2, 6), s.Delete(t.Context(), 3), put(s, 1, 8, 6)); err != nil {
-		t.Fatal(err)
-	}
-	if n := slots(s); n != 8 {
-		t.Errorf("%d slots before, want 4 committed, 2 moved and 2 put", n)
-	}
-	if err := s.Settle(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	st := s.Stats()
-	if slots(s) != 6 || st.Tiers[0].Used != 2 || st.Tiers[2].Used != 2 || st.Tiers[2].Pages != 2 || st.Pending != 3 || st.Epoch != 1 || s.Epoch() != 1 || string(s.Note()) != "one" {
-		t.Errorf("after: %+v", st)
-	}
-	w := world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 6, 8: 6}, note: "one"}
-	if err := w.compare(s); err != nil {
-		t.Error(err)
-	}
-	old := mustOpen(t, memOptions(mem.Crash(0, anyRand())))
-	if err := (world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 3, 3: 3}, note: "one"}).compare(old); err != nil {
-		t.Errorf("after a power cut: %v", err)
-	}
-	if tier, err := old.Where(0); err != nil || tier != 2 {
-		t.Errorf("after a power cut the page is in tier %d: %v", tier, err)
-	}
-	settled(t, s, mem, w)
 }

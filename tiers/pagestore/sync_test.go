@@ -22,7 +22,8 @@ func lostBy(err error) []uint64 {
 	return lost.Pages
 }
 
-// halfSynced is a store of four committed pages of version 3, the first three in the first tier and the last in the second, whose next syncs may fail.
+// halfSynced is a store of four committed pages of version 3, the first three in the first tier and
+// the last in the second, whose next syncs may fail.
 func halfSynced(t *testing.T) (*pagestore.Store, *vfs.Mem, *moment) {
 	t.Helper()
 	mem, sync := vfs.NewMem(0), &moment{}
@@ -38,8 +39,9 @@ func halfSynced(t *testing.T) (*pagestore.Store, *vfs.Mem, *moment) {
 
 func broken() error { return syscall.EIO }
 
-// TestSyncFailsOfACommit: a sync of one tier fails. The new content in that tier is lost and listed in order, a copy there is forgotten, everything else stays
-// pending, nothing is committed, and no commit succeeds until the lost pages were put or deleted.
+// TestSyncFailsOfACommit: a sync of one tier fails. The new content in that tier is lost and listed
+// in order, a copy there is forgotten, everything else stays pending, nothing is committed, and no
+// commit succeeds until the lost pages were put or deleted.
 func TestSyncFailsOfACommit(t *testing.T) {
 	s, mem, sync := halfSynced(t)
 	for _, page := range []uint64{19, 12, 11, 15} { // With the page that is there and a copy, a segment is full.
@@ -47,19 +49,22 @@ func TestSyncFailsOfACommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(s.Move(t.Context(), 0, 1), s.Move(t.Context(), 1, 2), s.Delete(t.Context(), 2), put(s, 0, 20, 6)); err != nil {
+	if err := errors.Join(s.Move(t.Context(), 0, 1), s.Move(t.Context(), 1, 2), s.Delete(t.Context(), 2), put(s, 0, 20,
+		6)); err != nil {
 		t.Fatal(err)
 	}
 	sync.next(segmentSync("/ssd"), broken)
 	gone := []uint64{11, 12, 15, 19}
 	epoch, err := s.Commit(t.Context(), []byte("two"))
-	if epoch != 0 || !slices.Equal(lostBy(err), gone) || !errors.Is(err, syscall.EIO) || !errors.Is(err, tiers.ErrSync) || !strings.HasPrefix(err.Error(), "commit epoch 2: ") {
+	if epoch != 0 || !slices.Equal(lostBy(err), gone) || !errors.Is(err, syscall.EIO) ||
+		!errors.Is(err, tiers.ErrSync) || !strings.HasPrefix(err.Error(), "commit epoch 2: ") {
 		t.Fatalf("epoch %d, lost %v: %v", epoch, lostBy(err), err)
 	}
 	if got := s.Lost(); !slices.Equal(got, gone) {
 		t.Errorf("lost pages %v, want %v", got, gone)
 	}
-	if st := s.Stats(); st.Tiers[1].Failures != 1 || st.Tiers[0].Failures+st.Tiers[2].Failures != 0 || st.Lost != 4 || st.Epoch != 1 || string(s.Note()) != "one" {
+	if st := s.Stats(); st.Tiers[1].Failures != 1 || st.Tiers[0].Failures+st.Tiers[2].Failures != 0 || st.Lost != 4 ||
+		st.Epoch != 1 || string(s.Note()) != "one" {
 		t.Errorf("stats %+v, note %q", st, s.Note())
 	}
 	for _, page := range gone {
@@ -78,7 +83,8 @@ func TestSyncFailsOfACommit(t *testing.T) {
 	if s.Has(2) {
 		t.Error("the deleted page is back")
 	}
-	if err := (world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 3, 3: 3}, note: "one"}).compare(mustOpen(t, memOptions(mem.Crash(0, anyRand())))); err != nil {
+	if err := (world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 3, 3: 3}, note: "one"}).compare(mustOpen(t,
+		memOptions(mem.Crash(0, anyRand())))); err != nil {
 		t.Errorf("after a power cut: %v", err)
 	}
 	for n := len(gone); n > 0; n-- { // Half of them are put, the others deleted.
@@ -107,12 +113,14 @@ func TestSyncFailsOfACommit(t *testing.T) {
 	}
 }
 
-// TestSyncFailsOfACopy: a copy whose sync fails costs nothing. The commit goes on with the old place.
+// TestSyncFailsOfACopy: a copy whose sync fails costs nothing. The commit goes on with the old
+// place.
 func TestSyncFailsOfACopy(t *testing.T) {
 	for name, settle := range map[string]bool{"commit": false, "settle": true} {
 		t.Run(name, func(t *testing.T) {
 			s, mem, sync := halfSynced(t)
-			if err := errors.Join(s.Move(t.Context(), 0, 1), s.Move(t.Context(), 1, 2), s.Move(t.Context(), 3, 0)); err != nil {
+			if err := errors.Join(s.Move(t.Context(), 0, 1), s.Move(t.Context(), 1, 2), s.Move(t.Context(), 3,
+				0)); err != nil {
 				t.Fatal(err)
 			}
 			sync.next(segmentSync("/ssd"), broken)
@@ -144,10 +152,12 @@ func TestSyncFailsOfACopy(t *testing.T) {
 	}
 }
 
-// TestSyncFailsOfASettle: content that waits for the next commit and lies in a segment whose sync fails is lost and listed, and the moves are settled all the same.
+// TestSyncFailsOfASettle: content that waits for the next commit and lies in a segment whose sync
+// fails is lost and listed, and the moves are settled all the same.
 func TestSyncFailsOfASettle(t *testing.T) {
 	s, mem, sync := halfSynced(t)
-	if err := errors.Join(s.Move(t.Context(), 0, 2), put(s, 1, 12, 6), put(s, 1, 11, 6), put(s, 0, 13, 6), s.Delete(t.Context(), 2)); err != nil {
+	if err := errors.Join(s.Move(t.Context(), 0, 2), put(s, 1, 12, 6), put(s, 1, 11, 6), put(s, 0, 13, 6),
+		s.Delete(t.Context(), 2)); err != nil {
 		t.Fatal(err)
 	}
 	sync.next(segmentSync("/ssd"), broken)
@@ -167,25 +177,29 @@ func TestSyncFailsOfASettle(t *testing.T) {
 	if err := s.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := (world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 3, 3: 3}, note: "one"}).compare(s); err != nil || len(s.Lost()) > 0 {
+	if err := (world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 3, 3: 3}, note: "one"}).compare(s); err != nil ||
+		len(s.Lost()) > 0 {
 		t.Errorf("after a rollback: %v are lost, %v", s.Lost(), err)
 	}
 }
 
-// TestSyncFails: Sync fails for what was put before it into the tier that fails, and neither for what was put elsewhere nor for what took its place meanwhile.
+// TestSyncFails: Sync fails for what was put before it into the tier that fails, and neither for
+// what was put elsewhere nor for what took its place meanwhile.
 func TestSyncFails(t *testing.T) {
 	s, _, sync := halfSynced(t)
 	if err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(put(s, 1, 13, 6), put(s, 1, 12, 6), put(s, 1, 11, 6), put(s, 1, 10, 6), put(s, 0, 14, 6), s.Move(t.Context(), 0, 1), s.Delete(t.Context(), 2)); err != nil {
+	if err := errors.Join(put(s, 1, 13, 6), put(s, 1, 12, 6), put(s, 1, 11, 6), put(s, 1, 10, 6), put(s, 0, 14, 6),
+		s.Move(t.Context(), 0, 1), s.Delete(t.Context(), 2)); err != nil {
 		t.Fatal(err)
 	}
 	sync.next(segmentSync("/ssd"), func() error {
 		return errors.Join(syscall.EIO, put(s, 0, 11, 9), s.Delete(context.Background(), 10))
 	})
 	err := s.Sync(t.Context())
-	if !slices.Equal(lostBy(err), []uint64{12, 13}) || !errors.Is(err, syscall.EIO) || !strings.HasPrefix(err.Error(), "sync: ") || !strings.Contains(err.Error(), "tier ssd") {
+	if !slices.Equal(lostBy(err), []uint64{12, 13}) || !errors.Is(err, syscall.EIO) ||
+		!strings.HasPrefix(err.Error(), "sync: ") || !strings.Contains(err.Error(), "tier ssd") {
 		t.Fatalf("lost %v: %v", lostBy(err), err)
 	}
 	if got := s.Lost(); !slices.Equal(got, []uint64{12, 13}) {
@@ -226,7 +240,8 @@ func TestSyncFailsOfACopyAlone(t *testing.T) {
 	}
 }
 
-// TestPutDuringASyncThatFails: content that was put into the failing tier while a commit synced it may be in the same segment, and is lost too.
+// TestPutDuringASyncThatFails: content that was put into the failing tier while a commit synced it
+// may be in the same segment, and is lost too.
 func TestPutDuringASyncThatFails(t *testing.T) {
 	s, _, sync := halfSynced(t)
 	if err := put(s, 1, 11, 6); err != nil {
@@ -247,7 +262,8 @@ func TestPutDuringASyncThatFails(t *testing.T) {
 	}
 }
 
-// TestCommitIsGivenUp: a commit whose caller gave up while it synced has committed nothing and lost nothing.
+// TestCommitIsGivenUp: a commit whose caller gave up while it synced has committed nothing and lost
+// nothing.
 func TestCommitIsGivenUp(t *testing.T) {
 	s, mem, sync := halfSynced(t)
 	if err := errors.Join(put(s, 1, 11, 6), s.Delete(t.Context(), 2), s.Move(t.Context(), 0, 2)); err != nil {
@@ -259,17 +275,20 @@ func TestCommitIsGivenUp(t *testing.T) {
 	if epoch != 0 || !errors.Is(err, context.Canceled) || string(s.Note()) != "one" || s.Epoch() != 1 {
 		t.Fatalf("epoch %d, note %q: %v", epoch, s.Note(), err)
 	}
-	if err := (world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 3, 3: 3}, note: "one"}).compare(mustOpen(t, memOptions(mem.Crash(0, anyRand())))); err != nil {
+	if err := (world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 3, 3: 3}, note: "one"}).compare(mustOpen(t,
+		memOptions(mem.Crash(0, anyRand())))); err != nil {
 		t.Errorf("after a power cut: %v", err)
 	}
 	settled(t, s, mem, world{pages: map[uint64]uint64{0: 3, 1: 3, 3: 3, 11: 6}})
 }
 
-// TestFailedCommitThenNewer: a commit fails at the index, and pages of it are put, deleted and moved again before one succeeds. The newest counts, and every slot
-// of the failed commit is free afterwards.
+// TestFailedCommitThenNewer: a commit fails at the index, and pages of it are put, deleted and
+// moved again before one succeeds. The newest counts, and every slot of the failed commit is free
+// afterwards.
 func TestFailedCommitThenNewer(t *testing.T) {
 	s, mem, sync := halfSynced(t)
-	if err := errors.Join(put(s, 0, 0, 6), put(s, 0, 1, 6), put(s, 1, 11, 6), put(s, 1, 12, 6), s.Move(t.Context(), 3, 2)); err != nil {
+	if err := errors.Join(put(s, 0, 0, 6), put(s, 0, 1, 6), put(s, 1, 11, 6), put(s, 1, 12, 6), s.Move(t.Context(), 3,
+		2)); err != nil {
 		t.Fatal(err)
 	}
 	sync.failing(superblock)

@@ -1,0 +1,172 @@
+package gpuagents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// quiet is a queue without swarms, whose session and wakes say when they are closed.
+type quiet struct {
+	pairOfLogs
+	fail   error // of OpenSession
+	mu     sync.Mutex
+	opened int
+	ttl    time.Duration
+	closed int
+	nexts  int // calls of Next of the wakes
+	watch  chan struct{}
+}
+
+// WatchSwarms implements Queue.
+func (q *quiet) WatchSwarms(ctx context.Context, _ func(jobs.SwarmChange)) error {
+	q.watch <- struct{}{}
+	<-ctx.Done()
+	return nil
+}
+
+// OpenSession implements Queue.
+func (q *quiet) OpenSession(_ context.Context, _ string, ttl time.Duration, _ *slog.Logger) (jobs.Session, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.opened++
+	if ttl != q.ttl {
+		q.fail = fmt.Errorf("leases of %v", ttl)
+	}
+	if q.fail != nil {
+		return nil, q.fail
+	}
+	return &quietSession{of: q}, nil
+}
+
+// OpenWakes implements Queue.
+func (q *quiet) OpenWakes() jobs.Wakes { return &quietWakes{of: q} }
+
+type quietSession struct {
+	jobs.Session
+	of *quiet
+}
+
+func (*quietSession) Freed() <-chan struct{} { return nil }
+
+func (*quietSession) Lost() <-chan struct{} { return nil }
+
+// Close implements jobs.Session.
+func (s *quietSession) Close(context.Context) error {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.of.closed++
+	return nil
+}
+
+type quietWakes struct {
+	jobs.Wakes
+	of *quiet
+}
+
+// Next implements jobs.Wakes.
+func (w *quietWakes) Next(ctx context.Context) (string, error) {
+	w.of.mu.Lock()
+	w.of.nexts++
+	w.of.mu.Unlock()
+	<-ctx.Done()
+	return "", context.Cause(ctx)
+}
+
+// Close implements jobs.Wakes.
+func (w *quietWakes) Close() {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	w.of.closed += 100
+}
+
+// TestAgentStarts: an agent has the documented defaults, follows the swarms under a session, and
+// ends with everything closed, with a session and without one.
+func TestAgentStarts(t *testing.T) {
+	d := openHost(t)
+	for _, fail := range []error{nil, errors.New("no server")} {
+		q := &quiet{fail: fail, ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
+		a := Start(Options{Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler)})
+		if o := a.o; o.LeaseTTL != 10*time.Second || o.MaxShards != MaxShards || o.OpenShards != OpenShards ||
+			o.ParkedMemory != ParkedMemory || a.open.most != OpenShards {
+			t.Errorf("defaults %+v", o)
+		}
+		<-q.watch
+		eventually(t, "a session is asked for, and wakes", func() bool {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			return q.opened > 0 && q.nexts > 0
+		})
+		var before, now runtime.MemStats
+		runtime.ReadMemStats(&before)
+		a.freed <- struct{}{} // A shard has ended that had much memory.
+		eventually(t, "its memory is given back to the system", func() bool {
+			runtime.ReadMemStats(&now)
+			return now.NumForcedGC > before.NumForcedGC && len(a.freed) == 0
+		})
+		if a.Device() != d || len(a.Devices()) != 1 || a.Devices()[0] != d || len(a.Levels()) != 1 || a.Level() != 0 ||
+			a.Health() != nil || a.Room() != nil || a.Full() || a.Shards() != 0 {
+			t.Errorf("an agent without swarms: device %v, levels %v, %v", a.Device(), a.Levels(), a.Health())
+		}
+		select {
+		case <-a.Closed():
+			t.Error("it has ended")
+		default:
+		}
+		if fail == nil {
+			a.Stop()
+		} else if err := a.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		<-a.Closed()
+		if want := map[bool]int{true: 101, false: 100}[fail == nil]; q.closed != want {
+			t.Errorf("closed are %d, want %d", q.closed, want)
+		}
+	}
+	q := &quiet{ttl: time.Minute, watch: make(chan struct{}, 1)}
+	set := Options{Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Minute,
+		MaxShards: 1, OpenShards: 1, ParkedMemory: 1, PageMemory: 1 << 20, HostPageMemory: 1 << 10}
+	a := Start(set)
+	if o := a.o; o.LeaseTTL != time.Minute || o.MaxShards != 1 || o.OpenShards != 1 || o.ParkedMemory != 1 {
+		t.Errorf("options %+v", o)
+	}
+	if r := a.Room(); r == nil || r.Shard != 1<<20+1<<10 || r.All != r.Shard {
+		t.Errorf("room %+v", r)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Drain(ended); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	a.Stop()
+}
+
+// TestAgentCounts: an agent says how many shards it serves and has parked, and is full at its
+// number of leases and at its memory for parked shards.
+func TestAgentCounts(t *testing.T) {
+	a := &Agent{o: Options{MaxShards: 3, ParkedMemory: 100}, posts: map[string]*post{}}
+	for i, state := range []postState{postServed, postServed, postParked, postWaiting, postOver, postParked,
+		postParked} {
+		a.posts[fmt.Sprint(i)] = &post{state: state}
+	}
+	if a.Shards() != 5 || a.Parked() != 3 {
+		t.Errorf("%d shards, %d of them parked", a.Shards(), a.Parked())
+	}
+	for _, c := range []struct {
+		leases  int
+		resting int64
+		full    bool
+	}{{0, 0, false}, {2, 99, false}, {3, 0, true}, {4, 0, true}, {0, 100, true}, {0, 101, true}, {3, 100, true}} {
+		a.leases, a.resting = c.leases, c.resting
+		if a.Full() != c.full {
+			t.Errorf("%d leases and %d bytes: full %v", c.leases, c.resting, a.Full())
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package pagestore
+
+import (
+	"errors"
+	"path/filepath"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/codec"
+	"github.com/exoswarm/exoswarm/tiers/vfs"
+)
+
+// TestSweepOfACommit: a commit sweeps stale records away when the index remembers more of them than
+// its limit and than there are pages, and not before.
+func TestSweepOfACommit(t *testing.T) {
+	ctx, mem := t.Context(), vfs.NewMem(0)
+	s := smallStore(t, mem, nil)
+	page := filled(vfs.BlockSize, 9)
+	const limit = 6
+	next, marks := uint64(0), 0
+	put := func() {
+		t.Helper()
+		if err := s.Put(ctx, 0, next, page, Kind{}); err != nil {
+			t.Fatal(err)
+		}
+		next++
+	}
+	commit := func() {
+		t.Helper()
+		if _, err := s.Commit(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if now := s.index.Marks(); int64(now) != s.marks.Load() {
+			t.Errorf("the index has %d marks, the store counts %d", now, s.marks.Load())
+		}
+	}
+	for range 12 {
+		put()
+	}
+	commit()
+	for gone, swept := uint64(0), 0; swept < 2 && gone < 12; gone++ {
+		s.sweepAt.Store(limit)
+		if err := s.Delete(ctx, gone); err != nil {
+			t.Fatal(err)
+		}
+		commit()
+		now := s.index.Marks()
+		if bound := max(limit, int(s.committed.len())); now > bound {
+			t.Errorf("%d marks after a commit, at most %d", now, bound)
+		}
+		switch {
+		case now == 0:
+			if least := max(limit, s.committed.len()); marks+2 <= least { // a page, and the life that it is of
+				t.Errorf("swept at %d marks, want more than %d", marks+2, least)
+			}
+			swept++
+		case now <= marks:
+			t.Errorf("%d marks after %d and a deletion", now, marks)
+		}
+		marks = now
+	}
+	if next == 0 || marks > limit {
+		t.Errorf("%d marks are left", marks)
+	}
+}
+
+// TestTrimFails: a file that cannot be removed after a commit is a failure of its tier, and none of
+// the commit.
+func TestTrimFails(t *testing.T) {
+	ctx, mem := t.Context(), vfs.NewMem(0)
+	var failing atomic.Bool
+	quota := NewQuota(2 << 20)
+	s := smallStore(t, &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
+		if failing.Load() && op.Kind == vfs.OpRemove && filepath.Ext(op.Name) == ".seg" {
+			return syscall.EIO
+		}
+		return nil
+	}}, func(o *Options) { o.Tiers[0].Quota = quota })
+	page, n := filled(vfs.BlockSize, 9), uint64(0)
+	for ; ; n++ {
+		if err := s.Put(ctx, 0, n, page, Kind{}); errors.Is(err, tiers.ErrFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.failures[0].Load() != 0 {
+		t.Error("a full tier counts as a failure")
+	}
+	if _, err := s.Commit(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	for p := range n {
+		if err := s.Delete(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failing.Store(true)
+	if _, err := s.Commit(ctx, []byte("n")); err != nil || s.failures[0].Load() != 1 || string(s.Note()) != "n" {
+		t.Errorf("%d failures, note %q: %v", s.failures[0].Load(), s.Note(), err)
+	}
+	failing.Store(false)
+	if _, err := s.Commit(ctx, nil); err != nil || s.failures[0].Load() != 1 || s.Usage(0).FileBytes != 0 {
+		t.Errorf("%d failures, %d bytes of files: %v", s.failures[0].Load(), s.Usage(0).FileBytes, err)
+	}
+}
+
+// TestBuffersComeBack: every call gives back the memory that it took: many calls need few buffers
+// and one coder.
+func TestBuffersComeBack(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // A collection empties the pool.
+	ctx := t.Context()
+	fs := vfs.NewMem(0)
+	s := smallStore(t, fs, func(o *Options) {
+		second := o.Tiers[0]
+		second.Dir, second.Codec.ID = "/two", codec.LZ4
+		o.PageSize, o.Tiers = 4*vfs.BlockSize, append(o.Tiers, second)
+	})
+	var made atomic.Int64
+	s.bufs.New = func() any { made.Add(1); return newBuffer() }
+	page, got := filled(4*vfs.BlockSize, 9), make([]byte, 4*vfs.BlockSize)
+	const n = 64
+	for what, call := range map[string]func(i int) error{
+		"put":  func(i int) error { return s.Put(ctx, 1, uint64(i), page, Kind{Elem: 1}) },
+		"get":  func(int) error { return s.Get(ctx, 0, got) },
+		"move": func(i int) error { return s.Move(ctx, 0, i%2) },
+		"compact": func(int) error {
+			s.mu.RLock()
+			e := s.pending[0].entry
+			s.mu.RUnlock()
+			return s.rewrite(ctx, 0, e.tier())
+		},
+		"put all": func(int) error {
+			_, err := s.PutAll(ctx, 1, []uint64{1}, Kind{Elem: 1}, func(_ int, buf []byte) ([]byte,
+				error) {
+				return buf[:copy(buf, page)], nil
+			})
+			return err
+		},
+		"get all": func(int) error {
+			_, err := s.GetAll(ctx, []uint64{1}, func(int, []byte) error { return nil })
+			return err
+		},
+	} {
+		for page := range uint64(2) {
+			if err := s.Put(ctx, 1, page, filled(4*vfs.BlockSize, 9), Kind{Elem: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		made.Store(0)
+		for i := range n {
+			if err := call(i); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		if got := made.Load(); got > n/2+8 { // The race detector has the pool drop a quarter.
+			t.Errorf("%s: %d calls needed %d buffers", what, n, got)
+		}
+	}
+	if err := s.Put(ctx, 1, 0, page, Kind{Elem: 1}); err != nil {
+		t.Fatal(err)
+	}
+	coders := s.dirs[1].coders
+	first := coders.Get()
+	coders.Put(first)
+	for what, err := range map[string]error{"put": s.Put(ctx, 1, 1, page, Kind{Elem: 1}), "get": s.Get(ctx, 0, got)} {
+		now := coders.Get()
+		coders.Put(now)
+		if err != nil || now != first {
+			t.Errorf("%s: another coder comes from the pool than before: %v", what, err)
+		}
+	}
+}
