@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/codec"
+	"github.com/exoswarm/exoswarm/tiers/segment"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
@@ -169,6 +170,52 @@ func TestHopelessClass(t *testing.T) {
 		}
 		if got := stored(9, 8, 0); got != want {
 			t.Errorf("%v: a page of another class takes %d blocks, want %d", id, got, want)
+		}
+	}
+}
+
+// TestReadOfOtherRecords: a record that takes as many blocks as a raw page, and is none, is decoded
+// and checked as its header says. This version writes none, since those blocks would be saved.
+func TestReadOfOtherRecords(t *testing.T) {
+	ctx := t.Context()
+	const size = 4 * vfs.BlockSize
+	s := smallStore(t, vfs.NewMem(0), func(o *Options) { o.PageSize, o.Tiers[0].Codec.ID = size, codec.LZ4 })
+	page := filled(size, size-2000)
+	encoded := vfs.Buffer(size)
+	coder, err := codec.NewCoder(size, codec.Spec{ID: codec.LZ4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, _, _, err := coder.Encode(encoded, page, 1)
+	if err != nil || n <= size-vfs.BlockSize {
+		t.Fatalf("%d bytes: %v", n, err)
+	}
+	shuffled, raw := vfs.Buffer(size), vfs.Buffer(size)
+	codec.Shuffle(shuffled, page, 4)
+	copy(raw, page)
+	for name, c := range map[string]struct {
+		h    segment.Header
+		body []byte
+		err  error
+	}{
+		"encoded":      {segment.Header{Stored: n, Codec: codec.LZ4, Elem: 1}, encoded, nil},
+		"shuffled":     {segment.Header{Stored: size, Shuffled: true, Elem: 4}, shuffled, nil},
+		"raw":          {segment.Header{Stored: size, Elem: 4}, raw, nil},
+		"raw, cut off": {segment.Header{Stored: size - 1, Elem: 4}, raw, tiers.ErrCorrupt},
+	} {
+		w, buf := s.startWrite(1), s.buffer()
+		c.h.Life, c.h.Seq = w.Life, w.Seq
+		change, tried, err := s.place(s.dirs[0], 0, 1, w.epoch, c.h, buf, c.body)
+		s.freeBuffer(buf)
+		if done, err := s.endWrite(ctx, 1, w, change, tried, err); !done || err != nil {
+			t.Fatalf("%s: %v, %v", name, done, err)
+		}
+		if in, err := s.Stat(1); err != nil || in.Bytes != 5*vfs.BlockSize {
+			t.Fatalf("%s: %+v, %v", name, in, err)
+		}
+		got := vfs.Buffer(size)
+		if err := s.Get(ctx, 1, got); !errors.Is(err, c.err) || err == nil && string(got) != string(page) {
+			t.Errorf("%s: other bytes are read: %v", name, err)
 		}
 	}
 }

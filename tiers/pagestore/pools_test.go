@@ -174,3 +174,75 @@ func TestBuffersComeBack(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepFails: a sweep that fails is a failure of its tier and none of the commit, and is tried
+// again after the next one.
+func TestSweepFails(t *testing.T) {
+	ctx, mem := t.Context(), vfs.NewMem(0)
+	var failing atomic.Bool
+	s := smallStore(t, &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
+		if failing.Load() && filepath.Ext(op.Name) == ".seg" && op.Kind != vfs.OpSync {
+			return syscall.EIO
+		}
+		return nil
+	}}, nil)
+	for page := range uint64(3) {
+		if err := s.Put(ctx, 0, page, filled(vfs.BlockSize, 9), Kind{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Commit(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.sweepAt.Store(0)
+	for page := range uint64(2) {
+		if err := s.Delete(ctx, page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failing.Store(true)
+	if _, err := s.Commit(ctx, []byte("n")); err != nil || s.failures[0].Load() != 1 || s.marks.Load() == 0 {
+		t.Errorf("%d failures, %d marks: %v", s.failures[0].Load(), s.marks.Load(), err)
+	}
+	failing.Store(false)
+	if _, err := s.Commit(ctx, nil); err != nil || s.failures[0].Load() != 1 || s.marks.Load() != 0 {
+		t.Errorf("%d failures, %d marks: %v", s.failures[0].Load(), s.marks.Load(), err)
+	}
+}
+
+// TestSlotsAfterOpen: a store that is opened again writes into the free slots of its segments before
+// it makes another.
+func TestSlotsAfterOpen(t *testing.T) {
+	ctx, mem := t.Context(), vfs.NewMem(0)
+	put := func(s *Store, from, to uint64) {
+		t.Helper()
+		for page := from; page < to; page++ {
+			if err := s.Put(ctx, 0, page, filled(vfs.BlockSize, 9), Kind{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.Commit(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := smallStore(t, mem, nil)
+	put(s, 0, 10)
+	for page := range uint64(4) {
+		if err := s.Delete(ctx, page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(s, 10, 12)
+	before := s.Usage(0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = smallStore(t, mem, nil)
+	if now := s.Usage(0); now != before || now.Used != 8 {
+		t.Errorf("%+v before, and %+v after", before, now)
+	}
+	put(s, 12, 12+uint64(before.Slots-before.Used))
+	if now := s.Usage(0); now.Segments != before.Segments || now.Used != before.Slots {
+		t.Errorf("%+v before, and %+v when every slot is taken", before, now)
+	}
+}

@@ -311,3 +311,35 @@ func TestFailedCommitThenNewer(t *testing.T) {
 	delete(w.pages, 11)
 	settled(t, s, mem, w)
 }
+
+// TestSyncFailsOfLater: content that an earlier Sync made durable is not lost with what was put
+// behind it into the same segment.
+func TestSyncFailsOfLater(t *testing.T) {
+	for name, call := range map[string]func(s *pagestore.Store) error{
+		"commit": func(s *pagestore.Store) error { _, err := s.Commit(context.Background(), nil); return err },
+		"settle": func(s *pagestore.Store) error { return s.Settle(context.Background()) },
+		"sync":   func(s *pagestore.Store) error { return s.Sync(context.Background()) },
+	} {
+		s, mem, sync := halfSynced(t)
+		if err := errors.Join(put(s, 1, 11, 6), s.Sync(t.Context()), put(s, 1, 12, 6)); err != nil {
+			t.Fatal(err)
+		}
+		sync.next(segmentSync("/ssd"), broken)
+		if err := call(s); !slices.Equal(lostBy(err), []uint64{12}) {
+			t.Errorf("%s: lost %v: %v", name, lostBy(err), err)
+		}
+		if got := s.Lost(); !slices.Equal(got, []uint64{12}) {
+			t.Errorf("%s: lost pages %v", name, got)
+		}
+		if err := s.Delete(t.Context(), 12); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Commit(t.Context(), []byte("two")); err != nil {
+			t.Fatal(err)
+		}
+		w := world{pages: map[uint64]uint64{0: 3, 1: 3, 2: 3, 3: 3, 11: 6}, note: "two"}
+		if err := w.compare(mustOpen(t, memOptions(mem.Crash(0, anyRand())))); err != nil {
+			t.Errorf("%s: after a power cut: %v", name, err)
+		}
+	}
+}
