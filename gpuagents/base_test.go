@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -180,4 +181,27 @@ type unreadable struct{ snapshot.Store }
 // Open implements snapshot.Store.
 func (unreadable) Open(context.Context, string) (io.ReadCloser, error) {
 	return nil, errors.New("no route to the store")
+}
+
+// TestPartNames: a snapshot of a swarm with several shards has a part for each, by its number, and
+// one of a single shard has the name that was asked for.
+func TestPartNames(t *testing.T) {
+	d, store := openHost(t), openStore(t)
+	for shards := 1; shards <= 3; shards++ {
+		spec, err := swarm.Parse("test.yaml", []byte(workText+fmt.Sprintf("shards: %d\n", shards)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range shards {
+			name := fmt.Sprintf("of%d", shards)
+			want := name
+			if shards > 1 {
+				want = snapshot.PartName(name, k)
+			}
+			if got := take(t, openShard(t, d, nil, store, spec, spec.Groups(), k, nil), name, 1); got.Name != want ||
+				got.Version != jobs.Version {
+				t.Errorf("shard %d of %d: %+v, want the name %s", k, shards, got, want)
+			}
+		}
+	}
 }

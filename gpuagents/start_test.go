@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,10 +24,16 @@ type quiet struct {
 	closed int
 	nexts  int // calls of Next of the wakes
 	watch  chan struct{}
+	away   atomic.Bool // WatchSwarms fails once
+	left   time.Time   // when it did
 }
 
 // WatchSwarms implements Queue.
 func (q *quiet) WatchSwarms(ctx context.Context, _ func(jobs.SwarmChange)) error {
+	if q.away.CompareAndSwap(true, false) {
+		q.left = time.Now()
+		return jobs.ErrUnavailable
+	}
 	q.watch <- struct{}{}
 	<-ctx.Done()
 	return nil
@@ -169,4 +176,17 @@ func TestAgentCounts(t *testing.T) {
 			t.Errorf("%d leases and %d bytes: full %v", c.leases, c.resting, a.Full())
 		}
 	}
+}
+
+// TestAgentWatchesAgain: an agent that cannot watch the swarms tries again after a second, and has
+// looked at its checkpoints before.
+func TestAgentWatchesAgain(t *testing.T) {
+	q := &quiet{ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
+	q.away.Store(true)
+	a := Start(Options{Name: "a", Device: openHost(t), Queue: q, Logger: slog.New(slog.DiscardHandler)})
+	<-q.watch
+	if took := time.Since(q.left); took < time.Second {
+		t.Errorf("it tried again after %v", took)
+	}
+	a.Stop()
 }

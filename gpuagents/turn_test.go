@@ -26,10 +26,14 @@ type scripted struct {
 	refuse []uint64 // entries that it refuses
 	seen   []uint64
 	cut    []bool // what reduce was called with
+	during func() // is called by apply; nil: nothing is
 }
 
 // apply implements population.
 func (s *scripted) apply(_ context.Context, e jobs.Entry) (answer, error) {
+	if s.during != nil {
+		s.during()
+	}
 	if s.fail != nil {
 		return answer{}, s.fail
 	}
@@ -375,5 +379,139 @@ func TestServeParks(t *testing.T) {
 		if err := s.close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestResize: batches are of the size that is measured, and one entry each while the device is
+// reduced.
+func TestResize(t *testing.T) {
+	s := newStation(t, openHost(t), &ledger{waits: true}, 0, nil)
+	most := int64(s.size.most)
+	for _, level := range []Level{0, Reduced, OnHost, 0} {
+		s.on.of.mu.Lock()
+		s.on.of.state.level = level
+		s.on.of.mu.Unlock()
+		s.resize()
+		want := most
+		if level >= Reduced {
+			want = 0
+		}
+		got, limit := s.pipe.most.Load(), s.gauge(t, "exoswarm_swarm_batch_limit")
+		if cut := s.p.cut[len(s.p.cut)-1]; got != want || limit != float64(want) || cut != (level >= Reduced) ||
+			most == 0 {
+			t.Errorf("level %d: %d observations, a limit of %v, cut %v; want %d", level, got, limit, cut, want)
+		}
+	}
+	s.on.of.mu.Lock()
+	s.on.of.state.level = Reduced
+	s.on.of.mu.Unlock()
+	if err := s.turn.apply(t.Context(), stretchOf(s.p, 1, 1)); err != nil || s.pipe.most.Load() != 0 {
+		t.Errorf("a turn does not look at the level: %v", err)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSnapshotIsBehindAnswers: a snapshot is taken when every entry before it has its answer in the
+// log, and not at all when one cannot be stored. An entry that only asks is not applied again.
+func TestSnapshotIsBehindAnswers(t *testing.T) {
+	d := openHost(t)
+	for _, fail := range []error{nil, errors.New("no server")} {
+		s := newStation(t, d, &ledger{waits: true}, 0, nil)
+		s.out.enter, s.out.leave, s.out.fail = make(chan struct{}), make(chan struct{}), fail
+		stored := -1
+		s.p.during = func() { stored = len(s.out.entries()) }
+		s.answers.put([]answered{done(1)})
+		<-s.out.enter
+		ended := make(chan error)
+		var given []answer
+		go func() {
+			ended <- s.alone(t.Context(), &item{Entry: jobs.Entry{Seq: 2, Kind: jobs.EntrySnapshot}}, &given)
+		}()
+		s.out.leave <- struct{}{}
+		if err := <-ended; !errors.Is(err, fail) || fail == nil && (stored != 1 || len(given) != 1) || fail != nil &&
+			stored != -1 {
+			t.Errorf("%v; %d answers were stored at the snapshot", err, stored)
+		}
+		if err := s.close(); !errors.Is(err, fail) {
+			t.Error(err)
+		}
+	}
+	s := newStation(t, d, &ledger{waits: true}, 4, nil)
+	for _, seq := range []uint64{3, 4, 5} {
+		for _, kind := range []string{jobs.EntryQuery, jobs.EntryTick} {
+			s.p.seen = nil
+			var given []answer
+			if err := s.alone(t.Context(), &item{Entry: jobs.Entry{Seq: seq, Kind: kind}}, &given); err != nil {
+				t.Fatal(err)
+			}
+			if applied := kind == jobs.EntryTick || seq > 4; applied != (len(s.p.seen) == 1) ||
+				applied != (len(given) == 1) {
+				t.Errorf("%s %d behind answers to 4: applied %v, %d answers", kind, seq, s.p.seen, len(given))
+			}
+		}
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSpans: an entry has a span below that of its sender, where it has one and is new.
+func TestSpans(t *testing.T) {
+	s := newStation(t, openHost(t), &ledger{waits: true}, 4, nil)
+	parent := jobs.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+	for _, c := range []struct {
+		seq    uint64
+		trace  jobs.Trace
+		tracer bool
+		span   bool
+	}{{5, parent, true, true}, {4, parent, true, false}, {5, jobs.Trace{}, true, false}, {5, parent, false, false}} {
+		tracer := s.a.tracer
+		if !c.tracer {
+			s.a.tracer = nil
+		}
+		before := len(s.spans.Started())
+		d := s.begin(t.Context(), item{Entry: jobs.Entry{Seq: c.seq, Trace: c.trace}, weight: 7})
+		if n := len(s.spans.Started()) - before; (n == 1) != c.span || d.ref != c.seq || d.weight != 7 ||
+			c.span != (d.trace.Parent != "") {
+			t.Errorf("%+v: %d spans, %+v", c, n, d)
+		}
+		if c.span && !strings.HasPrefix(d.trace.Parent, "00-0af7651916cd43dd8448eb211c80319c-") {
+			t.Errorf("the span is of the trace %s", d.trace.Parent)
+		}
+		d.span.End()
+		s.a.tracer = tracer
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSeat: a shard is busy while it applies an entry, and idle while it waits for one.
+func TestSeat(t *testing.T) {
+	in := ticks(2)
+	in.waits = true
+	s := newStation(t, openHost(t), in, 0, nil)
+	idle := func() bool {
+		s.seat.mu.Lock()
+		defer s.seat.mu.Unlock()
+		return !s.seat.since.IsZero()
+	}
+	s.p.during = func() {
+		if idle() {
+			t.Error("it is idle while it applies an entry")
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.serve(ctx) }()
+	eventually(t, "it waits", func() bool { return len(s.out.entries()) == 2 && idle() })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
 	}
 }

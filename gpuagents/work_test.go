@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -125,6 +126,41 @@ func TestWorkTriesAgain(t *testing.T) {
 	}
 	if err := p.serve(t, nil, 99); !errors.Is(err, ErrDevice) || len(p.out.entries()) != 0 {
 		t.Errorf("%v, with %d answers", err, len(p.out.entries()))
+	}
+}
+
+// TestWorkHasNoDeviceMemory: a device without room for a shard is named to the owner of a swarm
+// that nobody has served; one that was served waits, and that is no failure of the device.
+func TestWorkHasNoDeviceMemory(t *testing.T) {
+	small, err := cuda.Open(t.Context(), "host", cuda.Options{MemoryLimit: 16 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := small.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, answered := range []uint64{0, 1} {
+		p := newWorkplace(t, openHost(t), Options{}, 3)
+		p.on.seat = &seat{of: p.on.of, dev: small}
+		for n := range answered {
+			p.out.all = append(p.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
+		}
+		err := p.serve(t, nil, 99)
+		got := p.out.entries()[answered:]
+		if answered > 0 {
+			if err == nil || classOf(err) != "" || !strings.HasSuffix(err.Error(),
+				"waiting for room, or for an agent that has it") || len(got) != 0 {
+				t.Errorf("%v, with %d answers", err, len(got))
+			}
+			continue
+		}
+		var told jobs.Error
+		if err != nil || len(got) != 1 || json.Unmarshal(got[0].Data, &told) != nil || told.Code != jobs.CodeDevice ||
+			!strings.HasPrefix(told.Message, "swarm x: ") {
+			t.Errorf("%v, told %+v", err, told)
+		}
 	}
 }
 
