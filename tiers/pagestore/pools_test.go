@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -210,8 +211,8 @@ func TestSweepFails(t *testing.T) {
 	}
 }
 
-// TestSlotsAfterOpen: a store that is opened again writes into the free slots of its segments before
-// it makes another.
+// TestSlotsAfterOpen: a store that is opened again writes into the free slots of its segments
+// before it makes another.
 func TestSlotsAfterOpen(t *testing.T) {
 	ctx, mem := t.Context(), vfs.NewMem(0)
 	put := func(s *Store, from, to uint64) {
@@ -244,5 +245,54 @@ func TestSlotsAfterOpen(t *testing.T) {
 	put(s, 12, 12+uint64(before.Slots-before.Used))
 	if now := s.Usage(0); now.Segments != before.Segments || now.Used != before.Slots {
 		t.Errorf("%+v before, and %+v when every slot is taken", before, now)
+	}
+}
+
+// TestSweepNeedsEveryTier: while a directory cannot be read the index remembers every stale record,
+// also over an open, since those that lie there would count in a rebuild.
+func TestSweepNeedsEveryTier(t *testing.T) {
+	ctx, mem := t.Context(), vfs.NewMem(0)
+	two := func(o *Options) {
+		second := o.Tiers[0]
+		second.Name, second.Dir = "two", "/two"
+		o.Tiers = append(o.Tiers, second)
+	}
+	s := smallStore(t, mem, two)
+	for page := range uint64(4) {
+		if err := s.Put(ctx, int(page%2), page, filled(vfs.BlockSize, 9), Kind{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Commit(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Delete(ctx, 0), s.Delete(ctx, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	marks := s.marks.Load()
+	for _, whole := range []bool{false, true} {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = smallStore(t, &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
+			if !whole && strings.HasPrefix(op.Name, "/two") {
+				return syscall.EIO
+			}
+			return nil
+		}}, two)
+		if got := s.marks.Load(); got < marks || got == 0 || got != int64(s.index.Marks()) ||
+			s.sweepAt.Load() != minMarks || s.pages.Load() != 2 {
+			t.Errorf("%d marks and %d pages after an open, %d marks before", got, s.pages.Load(), marks)
+		}
+		s.sweepAt.Store(0)
+		if _, err := s.Commit(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.marks.Load(); (got < marks) != whole || int64(s.index.Marks()) != got {
+			t.Errorf("every directory is there: %v; %d marks of %d are left", whole, got, marks)
+		}
 	}
 }
