@@ -335,6 +335,21 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 	}
 }
 
+// TestReplayedQuestion: a question that has its answer gets none again, and gives back its room.
+func TestReplayedQuestion(t *testing.T) {
+	s := newStation(t, openHost(t), &ledger{waits: true}, 4, nil)
+	if err := s.room.take(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	q := &stretch{items: []item{{Entry: jobs.Entry{Seq: 3, Kind: jobs.EntryQuery}, weight: 5}}}
+	if err := s.turn.apply(t.Context(), q); err != nil || s.room.taken() {
+		t.Errorf("%v; room is taken: %v", err, s.room.taken())
+	}
+	if err := s.close(); err != nil || len(s.out.entries()) != 4 || len(s.p.seen) != 0 {
+		t.Errorf("%d answers, applied %v: %v", len(s.out.entries()), s.p.seen, err)
+	}
+}
+
 // TestSpans: an entry has a span below that of its sender, where it has one and is new.
 func TestSpans(t *testing.T) {
 	s := newStation(t, openHost(t), &ledger{waits: true}, 4, nil)

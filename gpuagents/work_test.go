@@ -26,7 +26,11 @@ func TestWorkParksAndGoesOn(t *testing.T) {
 			o.Checkpoints = &oneDisk{disk: newDisk()}
 		}
 		p := newWorkplace(t, d, o, 4)
+		p.stumbles.add(ShardID{p.swarm.Key(), 0})
 		r := p.parked(t, nil, 4)
+		if forgotten := len(p.stumbles.of) == 0; forgotten != stores {
+			t.Errorf("stores %v: %v are remembered behind a checkpoint", stores, p.stumbles.of)
+		}
 		for range 2 {
 			if r.entry != 4 || r.stored != stores || (len(r.pages) > 0) == stores {
 				t.Errorf("stores %v: the rest is of entry %d, stored %v, with %d pages", stores, r.entry, r.stored,
