@@ -124,6 +124,10 @@ func TestBuffersComeBack(t *testing.T) {
 	s.bufs.New = func() any { made.Add(1); return newBuffer() }
 	page, got := filled(4*vfs.BlockSize, 9), make([]byte, 4*vfs.BlockSize)
 	const n = 64
+	for range n { // The race detector has a pool drop a part of what it is given.
+		s.freeBuffer(s.buffer())
+	}
+	dropped := made.Load()
 	for what, call := range map[string]func(i int) error{
 		"put":  func(i int) error { return s.Put(ctx, 1, uint64(i), page, Kind{Elem: 1}) },
 		"get":  func(int) error { return s.Get(ctx, 0, got) },
@@ -157,7 +161,7 @@ func TestBuffersComeBack(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		if got := made.Load(); got > n/2+8 { // The race detector has the pool drop a quarter.
+		if got := made.Load(); got > n/2+6*dropped {
 			t.Errorf("%s: %d calls needed %d buffers", what, n, got)
 		}
 	}
