@@ -3,6 +3,8 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -190,6 +192,48 @@ func TestDial(t *testing.T) {
 		}
 	}
 }
+
+// TestDialNetwork: an address of a network on the list is reached on any port, one that is named only on those of its entries.
+func TestDialNetwork(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := guard(t, "127.0.0.0/8").DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	for _, g := range []*Guard{guard(t), guard(t, "127.0.0.0/8", "127.0.0.1"), guard(t, "10.0.0.0/8")} {
+		if c, err := g.DialContext(t.Context(), "tcp", l.Addr().String()); !errors.Is(err, ErrHost) {
+			t.Errorf("%v, %v", c, err)
+		}
+	}
+}
+
+// TestRefusedBody: the body of a request that is refused is closed, as a RoundTripper has to.
+func TestRefusedBody(t *testing.T) {
+	closed := false
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://b.example/", closer{strings.NewReader("x"), func() { closed = true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := guard(t, "a.example").Client(false).Transport.RoundTrip(r)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	if !errors.Is(err, ErrHost) || !closed {
+		t.Errorf("%v, closed: %v", err, closed)
+	}
+}
+
+type closer struct {
+	io.Reader
+	close func()
+}
+
+func (c closer) Close() error { c.close(); return nil }
 
 // TestRedirectRules: five redirects are followed and no sixth, none leaves https, and what is private goes to one scheme and host only.
 func TestRedirectRules(t *testing.T) {

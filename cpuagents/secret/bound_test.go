@@ -32,8 +32,8 @@ func TestRefusals(t *testing.T) {
 	for ref, want := range map[string]string{
 		"env:EXACT": exact, "file:exact": exact, "file:line": exact[1:], "file:one": "x", "file:ends": "x",
 		"env:EMPTY": "set EXOSWARM_SECRET_EMPTY, at most 65536 bytes", "env:LARGE": "set EXOSWARM_SECRET_LARGE, at most 65536 bytes", "env:NONE": "set EXOSWARM_SECRET_NONE, at most 65536 bytes",
-		"file:nothing": "put a file of that name into its folder", "file:dir": "its file must be a regular one of at most 65536 bytes",
-		"file:big": "its file must be a regular one of at most 65536 bytes", "file:empty": "its file must have 1 to 65536 bytes", "file:link": "its file cannot be read",
+		"file:nothing": "put a file of that name into its folder", "file:dir": "its file must be a regular one",
+		"file:big": "its file must have 1 to 65536 bytes", "file:empty": "its file must have 1 to 65536 bytes", "file:link": "its file cannot be read",
 		"env:": ErrReference.Error(), "env:A/B": ErrReference.Error(), "file:a/b": ErrReference.Error(), "file:.x": ErrReference.Error(), "exec:id": ErrReference.Error(), ":x": ErrReference.Error(), "x": ErrReference.Error(),
 		"file:" + strings.Repeat("a", 129): ErrReference.Error(), "file:" + strings.Repeat("a", 128): "put a file of that name into its folder",
 	} {

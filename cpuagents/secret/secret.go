@@ -74,12 +74,9 @@ var ErrHost = errors.New("its operator has bound the secret to other hosts (--se
 func (s *Store) Bind(list []string) error {
 	for _, text := range list {
 		tenant, rest, ok := binding.Cut(text)
-		if !ok {
-			rest = text
-		}
-		n, host, is := strings.Cut(rest, ",host=")
-		n, is2 := strings.CutPrefix(n, "name=")
-		if !is || !is2 || !name.MatchString(n) || host == "" || ok && jobs.CheckID("tenant", tenant) != nil {
+		n, host, _ := strings.Cut(rest, ",host=")
+		n, is := strings.CutPrefix(n, "name=")
+		if !is || !name.MatchString(n) || host == "" || ok && jobs.CheckID("tenant", tenant) != nil {
 			return fmt.Errorf("--secret %q: write name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST", text)
 		}
 		if s.hosts == nil {
@@ -167,7 +164,7 @@ func (s *Store) Get(ref string) (Value, error) {
 			}
 			variable = Prefix + s.tenant + "__" + n
 		}
-		if v, ok := os.LookupEnv(variable); ok && v != "" && len(v) <= maxSize {
+		if v := os.Getenv(variable); v != "" && len(v) <= maxSize {
 			return Value{v}, nil
 		}
 		return Value{}, fmt.Errorf("%s: %w: set %s, at most %d bytes", ref, ErrMissing, variable, maxSize)
@@ -193,8 +190,8 @@ func (s *Store) file(ref, n string) (Value, error) {
 		return missing("put a file of that name into its folder")
 	case err != nil:
 		return missing("its file cannot be read")
-	case !info.Mode().IsRegular() || info.Size() > maxSize:
-		return missing(fmt.Sprintf("its file must be a regular one of at most %d bytes", maxSize))
+	case !info.Mode().IsRegular():
+		return missing("its file must be a regular one")
 	}
 	f, err := s.root.Open(n)
 	if err != nil {
@@ -225,7 +222,7 @@ func (s *Store) Expand(text string) (v Value, used bool, err error) {
 		return secret.Reveal()
 	})
 	if err != nil {
-		return Value{}, used, err
+		return Value{}, true, err
 	}
 	return Value{out}, used, nil
 }
