@@ -237,9 +237,7 @@ func (r *arrowReader) take(n int64) error {
 	if err := r.hold.grow(n); err != nil {
 		return err
 	}
-	if r.hold != nil {
-		r.held += n
-	}
+	r.held += n
 	return nil
 }
 
@@ -255,9 +253,6 @@ func (r *arrowReader) short(err error) error {
 func readN(r io.Reader, n int64) ([]byte, error) {
 	data := make([]byte, n)
 	if _, err := io.ReadFull(r, data); err != nil {
-		if errors.Is(err, io.EOF) && n > 0 {
-			err = io.ErrUnexpectedEOF
-		}
 		return nil, err
 	}
 	return data, nil
@@ -269,7 +264,7 @@ func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) (total int64, e
 	var window int64
 	for b := v.Structs(batch, 2, 16); len(b) > 0; b = b[16:] {
 		off, n := int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))
-		if off < 0 || n < 0 || off%8 != 0 || off > int64(len(body)) || n > int64(len(body))-off {
+		if off < 0 || n < 0 || off%8 != 0 || n > int64(len(body))-off {
 			return 0, fmt.Errorf("a buffer of %d bytes at %d in a body of %d", n, off, len(body))
 		}
 		if packed == 0 || n == 0 {
@@ -315,7 +310,7 @@ func (r *arrowReader) next(b *block) (more bool, err error) {
 			r.record, r.row = nil, 0
 		}
 		if !r.ipc.Next() {
-			if err := r.ipc.Err(); err != nil && !errors.Is(err, io.EOF) {
+			if err := r.ipc.Err(); err != nil {
 				return false, err
 			}
 			return false, r.rest()

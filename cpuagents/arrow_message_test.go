@@ -16,7 +16,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/float16"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/exoswarm/exoswarm/internal/flatbuf"
 )
@@ -117,6 +116,7 @@ func TestArrowMessages(t *testing.T) {
 		"behind an end":     {append(append(arrowStream(schema, first), mark...), arrowStream(second)...), 5, ""},
 		"no batch":          {arrowStream(schema), 0, ""},
 		"a file's mark":     {append([]byte("ARROW1\x00\x00"), arrowStream(parts...)...), 10, ""},
+		"a mark inside":     {append(arrowStream(schema), append([]byte("ARROW1\x00\x00"), arrowStream(first)...)...), 0, "no Arrow message where one must start"},
 		"a mark alone":      {[]byte("ARROW1\x00\x00"), 0, "cut off"},
 		"a mark, cut":       {append([]byte("ARROW1\x00\x00"), arrowStream(schema)[:7]...), 0, "cut off"},
 		"nothing":           {nil, 0, "cut off"},
@@ -325,39 +325,59 @@ func TestArrowBuffers(t *testing.T) {
 			}
 		}
 	}
-	// The window of each packed buffer of zstd.
-	for window, want := range map[int]bool{1 << 20: true, 8 << 20: true, 16 << 20: false} {
-		enc, err := zstd.NewWriter(nil, zstd.WithWindowSize(window), zstd.WithSingleSegment(false), zstd.WithEncoderConcurrency(1))
-		if err != nil {
-			t.Fatal(err)
+	// The window of each packed buffer of zstd: here that of a frame of one segment, which is as large as its contents say.
+	frame := func(window uint32) []byte {
+		return append(binary.LittleEndian.AppendUint32([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, window), 1, 0, 0)
+	}
+	for window, want := range map[int64]bool{1 << 20: true, 8 << 20: true, 8<<20 + 1: false} {
+		for _, windows := range [][]int64{{window, 1 << 10}, {1 << 10, window}} {
+			v, batch, buffers, _ := open(ipc.WithZstd())
+			var body []byte
+			for i, w := range windows {
+				set(buffers, i, int64(len(body)), 8+12)
+				body = append(append(binary.LittleEndian.AppendUint64(body, 7), frame(uint32(w))...), make([]byte, 4)...)
+			}
+			got, err := checkBuffers(v, batch, body)
+			if total := 2*7 + 4*(window+1<<20); (err == nil) != want || want && got != total || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("window of %d bytes; 8388608 are allowed", window)) {
+				t.Errorf("a window of %d bytes: %d, want %d, %v", window, got, total, err)
+			}
+			// A frame that is cut in its head is damaged.
+			copy(body[8:], "none")
+			if got, err := checkBuffers(v, batch, body); err == nil || got != 0 {
+				t.Errorf("a buffer that is no frame: %d, %v", got, err)
+			}
 		}
-		var packed bytes.Buffer
-		enc.Reset(&packed)
-		if _, err := enc.Write(make([]byte, 1<<20)); err != nil { // written as a stream: a frame that says its window
-			t.Fatal(err)
+	}
+}
+
+// TestArrowSchemas: metadata of a schema is passed over, and a type that there is not is a fault of the file.
+func TestArrowSchemas(t *testing.T) {
+	md := arrow.NewMetadata([]string{"k", "l"}, []string{"v", strings.Repeat("w", 100)})
+	fields := []arrow.Field{{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64, Nullable: true, Metadata: md}, {Name: "value", Type: arrow.PrimitiveTypes.Float64}}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, &md))
+	defer b.Release()
+	b.Field(0).(*array.Int64Builder).AppendValues([]int64{1700000000, 0, 1700000002}, []bool{true, false, true})
+	b.Field(1).(*array.Float64Builder).AppendValues([]float64{1, 2, 3}, nil)
+	data := asArrow(t, b.NewRecordBatch(), false)
+	rows, rejects, err := readWriting(t, writing{"", "arrow", data}, valueSpec, plenty)
+	if err != nil || len(rows) != 2 || len(rejects) != 1 || rejects[0].Reason != "its timestamp is null or empty" {
+		t.Errorf("%v, %v, %v", rows, rejects, err)
+	}
+	meta := len(arrowParts(t, data)[0].meta)
+	tried := 0
+	for at := 8; at+4 <= 8+meta; at += 4 {
+		if binary.LittleEndian.Uint32(data[at:]) != 64 { // a width in bits
+			continue
 		}
-		if err := errors.Join(enc.Flush(), enc.Close()); err != nil {
-			t.Fatal(err)
+		lie := slices.Clone(data)
+		binary.LittleEndian.PutUint32(lie[at:], 63)
+		if _, _, err := readWriting(t, writing{"", "arrow", lie}, valueSpec, plenty); !isInput(err) {
+			t.Errorf("a number of 63 bits: %v", err)
 		}
-		small := zstded(t, []byte("x"))
-		body := make([]byte, 16, 16+len(small)+16+packed.Len())
-		binary.LittleEndian.PutUint64(body, 1)
-		body = append(append(body[:8], small...), make([]byte, 16-len(small)%8)...)
-		at := int64(len(body)) / 8 * 8
-		body = append(append(body[:at], 0, 0, 16, 0, 0, 0, 0, 0), packed.Bytes()...)
-		v, batch, buffers, _ := open(ipc.WithZstd())
-		set(buffers, 0, at, int64(8+packed.Len()))
-		set(buffers, 1, 0, int64(8+len(small)))
-		got, err := checkBuffers(v, batch, body)
-		if total := int64(1<<20+1) + 4*int64(window+1<<20); (err == nil) != want || want && got != total || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("window of %d bytes; 8388608 are allowed", window)) {
-			t.Errorf("a window of %d bytes: %d, want %d, %v", window, got, total, err)
-		}
-		// A frame that is cut in its head is damaged.
-		set(buffers, 0, at, 8+5)
-		copy(body[at+8:], []byte{1, 2, 3, 4, 5})
-		if _, err := checkBuffers(v, batch, body); err == nil {
-			t.Error("a buffer that is no frame")
-		}
+		tried++
+	}
+	if tried == 0 {
+		t.Error("no width was changed")
 	}
 }
 
