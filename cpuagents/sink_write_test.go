@@ -1,0 +1,316 @@
+package cpuagents
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// decisionsOf makes one decision for each of these groups, read so long ago.
+func decisionsOf(ago time.Duration, groups ...uint32) *batch.Decisions {
+	d := &batch.Decisions{Candidates: 2}
+	for i, g := range groups {
+		d.Group, d.Row, d.Read = append(d.Group, g), append(d.Row, uint64(i+1)), append(d.Read, time.Now().Add(-ago).UnixNano())
+		d.Timestamp, d.Value, d.Score = append(d.Timestamp, "1"), append(d.Value, float64(10*g)+float64(i)), append(d.Score, 0.5)
+		d.Decision, d.Counts = append(d.Decision, uint32(i%2)), append(d.Counts, 1, 2)
+		d.Leader, d.Round = append(d.Leader, 3), append(d.Round, uint64(i+1))
+	}
+	return d
+}
+
+func encodeDecisions(t *testing.T, d *batch.Decisions) []byte {
+	t.Helper()
+	data, err := d.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// sinkOf makes the sink of a job with three series and two candidates.
+func sinkOf(t *testing.T, format Format, out io.Writer) (*stream, *sink) {
+	t.Helper()
+	files, err := NewFiles(FilesOptions{Scratch: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stream{Streamer: &Streamer{Files: files}, series: []SeriesSource{{Name: "a"}, {Name: "b"}, {Name: "c"}}, summary: make([]SeriesSummary, 3)}
+	s.spec.Candidates, s.spec.Columns.Features, s.spec.OutputFormat = []string{"normal", "odd"}, []string{"value"}, format
+	k, err := newSink(s, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.close)
+	return s, k
+}
+
+// TestSink: decisions of mixed series come out series after series, each in its order, whatever the batches, and each is counted once.
+func TestSink(t *testing.T) {
+	var out bytes.Buffer
+	s, k := sinkOf(t, "csv", &out)
+	for _, groups := range [][]uint32{{0, 0, 2}, {2, 1, 2, 0}, {0}} {
+		if d, err := k.write(encodeDecisions(t, decisionsOf(time.Second, groups...))); err != nil || d.Len() != len(groups) {
+			t.Fatal(d, err)
+		}
+	}
+	if err := k.finish(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n")[1:] {
+		cells := strings.Split(line, ",")
+		got = append(got, cells[0]+cells[1]+"="+cells[3])
+	}
+	if want := "a1=0 a2=1 a4=3 a1=0 b2=11 c3=22 c1=20 c3=22"; strings.Join(got, " ") != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+	if want := []SeriesSummary{{Decisions: 4, Anomalies: 2}, {Decisions: 1, Anomalies: 1}, {Decisions: 3}}; !reflect.DeepEqual(s.summary, want) || s.state.Decisions != 8 {
+		t.Errorf("%+v, %d decisions", s.summary, s.state.Decisions)
+	}
+	// What stands behind one another in the spool is one piece.
+	if n := []int{len(k.pieces[0]), len(k.pieces[1]), len(k.pieces[2])}; !reflect.DeepEqual(n, []int{2, 1, 2}) {
+		t.Errorf("pieces %v", n)
+	}
+	if p50 := k.latency(50); p50 < 900 || p50 > 60_000 {
+		t.Errorf("a latency of %v ms", p50)
+	}
+}
+
+// TestSinkBounds: a batch that is not of this swarm is refused, and one at the bounds is not.
+func TestSinkBounds(t *testing.T) {
+	var out bytes.Buffer
+	_, k := sinkOf(t, "csv", &out)
+	other := decisionsOf(0, 0)
+	other.Candidates, other.Counts = 1, []uint32{1}
+	group := decisionsOf(0, 0, 3)
+	candidate := decisionsOf(0, 0, 1)
+	candidate.Decision[1] = 2
+	none := decisionsOf(0, 2, 1)
+	none.Decision[0] = batch.NoDecision
+	for name, c := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"candidates": {encodeDecisions(t, other), "decisions between 1 candidates, the spec names 2"}, "group": {encodeDecisions(t, group), "decision 1: group 3 and candidate 1 are not of this swarm"},
+		"candidate": {encodeDecisions(t, candidate), "decision 1: group 1 and candidate 2 are not of this swarm"}, "nothing": {nil, ""}, "garbage": {[]byte("garbage"), ""},
+	} {
+		if _, err := k.write(c.data); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		} else if e := (*jobs.Error)(nil); c.want != "" && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid) {
+			t.Errorf("%s: %v is not CodeInvalid", name, err)
+		}
+	}
+	if _, err := k.write(encodeDecisions(t, none)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSinkLatency: a latency below a microsecond, a clock that was set back and one of days are counted at the bounds.
+func TestSinkLatency(t *testing.T) {
+	for ago, want := range map[time.Duration][2]float64{-time.Hour: {0.001, 0.001}, 100 * time.Hour: {3.5e6, 3.7e6}, 10 * time.Second: {10_000, 70_000}} {
+		_, k := sinkOf(t, "", nil)
+		if _, err := k.write(encodeDecisions(t, decisionsOf(ago, 0))); err != nil {
+			t.Fatal(err)
+		}
+		if got := k.latency(100); got < want[0] || got > want[1] || k.hist.TotalCount() != 1 {
+			t.Errorf("read %v ago: %v ms, %d values", ago, got, k.hist.TotalCount())
+		}
+	}
+}
+
+// TestSinkWithoutOutput: it only counts, and makes no file.
+func TestSinkWithoutOutput(t *testing.T) {
+	s, k := sinkOf(t, "", nil)
+	d := decisionsOf(0, 0, 0, 1)
+	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.Applied}
+	d.Decision[1], d.Score[1] = batch.NoDecision, 0
+	d.Counts[2], d.Counts[3] = 0, 0
+	if _, err := k.write(encodeDecisions(t, d)); err != nil {
+		t.Fatal(err)
+	}
+	if s.summary[0].Decisions != 1 || s.summary[0].Late != 1 || s.summary[1].Decisions != 1 || s.state.Decisions != 2 || s.state.Late != 1 {
+		t.Errorf("%+v, %+v", s.summary, s.state)
+	}
+	if err := k.finish(); err != nil || k.spool != nil {
+		t.Error(k.spool, err)
+	}
+}
+
+// failingWriter takes so many bytes.
+type failingWriter struct {
+	left int
+	err  error
+}
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, w.err
+	}
+	return len(p), nil
+}
+
+// TestSinkFails: a disk that is full, of the scratch folder or of the output, is an error in each format, and no row is lost without one.
+func TestSinkFails(t *testing.T) {
+	full := &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}
+	for _, format := range []Format{"csv", "ndjson", "arrow", "parquet", "csv.gz", "ndjson.zst", "arrow.gz"} {
+		var whole bytes.Buffer
+		for _, left := range []int{math.MaxInt, 0} {
+			w := &failingWriter{left, full}
+			_, k := sinkOf(t, format, io.MultiWriter(w, &whole))
+			for range 3 {
+				if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := k.finish()
+			if e := (*jobs.Error)(nil); (err == nil) != (left > 0) || err != nil && (!errors.As(err, &e) || e.Code != jobs.CodeIO || !strings.Contains(err.Error(), "no space left on the disk")) {
+				t.Errorf("%s with %d bytes: %v", format, left, err)
+			}
+			if left > 0 {
+				name := "timestamp"
+				r, err := newReader("s", tempFile(t, whole.Bytes()), format, ColumnSpec{Timestamp: name, Features: []string{"value", "row"}, AnyOrder: true}, plenty, nil)
+				if err != nil {
+					t.Fatalf("%s: %v", format, err)
+				}
+				if rows, rejects, err := drainRows(t, r); err != nil || len(rows) != 9 || len(rejects) != 0 {
+					t.Errorf("%s: %d rows, %v, %v", format, len(rows), rejects, err)
+				}
+			}
+		}
+	}
+	// The spool of decisions.
+	_, k := sinkOf(t, "csv", io.Discard)
+	k.w = bufio.NewWriterSize(&failingWriter{0, full}, 16)
+	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "the spool of decisions") {
+		t.Errorf("the spool: %v", err)
+	}
+	_, k = sinkOf(t, "csv", io.Discard)
+	k.w = bufio.NewWriterSize(&failingWriter{0, full}, 1<<20)
+	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.finish(); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "the spool of decisions") {
+		t.Errorf("the spool, at the end: %v", err)
+	}
+	_, k = sinkOf(t, "csv", io.Discard)
+	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0))); err != nil {
+		t.Fatal(err)
+	}
+	k.close()
+	if err := k.finish(); err == nil {
+		t.Error("a spool that is closed was read")
+	}
+	bad := &stream{Streamer: &Streamer{Files: scratch(t)}}
+	bad.spec.OutputFormat = "xls"
+	if _, err := newSink(bad, io.Discard); err == nil {
+		t.Error("xls is a format")
+	}
+}
+
+// TestUnpack: contents up to the limit and no byte more, whatever the packing; what is wrong with it is said.
+func TestUnpack(t *testing.T) {
+	text := []byte(strings.Repeat("0123456789", 1000))
+	for pack, data := range map[string][]byte{"gz": gzipped(t, text), "zst": zstded(t, text), "": text} {
+		for limit, want := range map[int64]bool{int64(len(text)): true, int64(len(text)) + 1: true, int64(len(text)) - 1: pack == "", 0: pack == ""} {
+			src := &failingReader{Reader: bytes.NewReader(data), err: io.EOF}
+			r, err := unpack("s", src, pack, limit, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(r)
+			if (err == nil) != want || want && !bytes.Equal(got, text) || err != nil && (!isInput(err) || !strings.Contains(err.Error(), "--max-unpacked")) {
+				t.Errorf("%q up to %d: %d bytes, %v", pack, limit, len(got), err)
+			}
+			if err := r.Close(); err != nil || src.closed != 1 {
+				t.Errorf("%q: closed %d times, %v", pack, src.closed, err)
+			}
+			if err := r.Close(); pack != "" && (err != nil || src.closed != 1) {
+				t.Errorf("%q: a second Close: closed %d times, %v", pack, src.closed, err)
+			}
+		}
+		if pack == "" {
+			continue
+		}
+		for name, c := range map[string]struct {
+			src  io.Reader
+			want string
+			code jobs.Code
+		}{
+			"nothing": {strings.NewReader(""), "its " + pack + " stream is cut off", jobs.CodeInput}, "text": {bytes.NewReader(text), "its " + pack + " stream is damaged", jobs.CodeInput}, "cut": {bytes.NewReader(data[:len(data)-3]), "its " + pack + " stream is cut off", jobs.CodeInput},
+			"damaged":       {bytes.NewReader(append(bytes.Clone(data[:len(data)-6]), 1, 2, 3, 4, 5, 6)), "its " + pack + " stream is damaged", jobs.CodeInput},
+			"disk":          {&failingReader{Reader: bytes.NewReader(data[:len(data)-3]), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
+			"disk at once":  {&failingReader{Reader: bytes.NewReader(nil), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
+			"disk at start": {&failingReader{Reader: bytes.NewReader(data[:2]), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
+		} {
+			src := &failingReader{Reader: c.src, err: io.EOF}
+			r, err := unpack("s", src, pack, plenty, nil)
+			if err == nil {
+				_, err = io.ReadAll(r)
+				_ = r.Close()
+			}
+			if e := (*jobs.Error)(nil); !errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s of %s: %v", name, pack, err)
+			}
+			if src.closed != 1 {
+				t.Errorf("%s of %s: closed %d times", name, pack, src.closed)
+			}
+		}
+	}
+}
+
+// TestZstdMemory: the largest window of the frames is taken, with the decoder's own memory, and one that is too large is refused.
+func TestZstdMemory(t *testing.T) {
+	const rest = 1 << 20
+	h := memoryOf(1<<40, 1<<40).hold(t.Context(), "s")
+	take := zstdMemory("s", h)
+	for _, c := range []struct{ window, held int64 }{{0, rest}, {5, rest + 5}, {5, rest + 5}, {4, rest + 5}, {6, rest + 6}, {128 << 20, rest + 128<<20}, {1, rest + 128<<20}} {
+		if err := take(c.window); err != nil || h.bytes != c.held {
+			t.Errorf("a window of %d: %d bytes are held, want %d, %v", c.window, h.bytes, c.held, err)
+		}
+	}
+	if err := take(128<<20 + 1); !isInput(err) || !strings.Contains(err.Error(), "128 MiB are allowed") || h.bytes != rest+128<<20 {
+		t.Errorf("%v, %d bytes are held", err, h.bytes)
+	}
+	if err := zstdMemory("s", memoryOf(100, 100).hold(t.Context(), "s"))(0); !ofMemory(err) {
+		t.Error(err)
+	}
+	// A file with a window of 16 MiB and one of the largest.
+	for window, limit := range map[int]int64{1 << 20: 2 << 20, 16 << 20: 17 << 20} {
+		var packed bytes.Buffer
+		enc, err := zstd.NewWriter(&packed, zstd.WithWindowSize(window), zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := enc.Write(make([]byte, window)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := enc.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for at, want := range map[int64]bool{limit: true, limit - 1: false} {
+			r, err := unpack("s", io.NopCloser(bytes.NewReader(packed.Bytes())), "zst", plenty, memoryOf(at, at).hold(t.Context(), "s"))
+			if err == nil {
+				_, err = io.Copy(io.Discard, r)
+				_ = r.Close()
+			}
+			if (err == nil) != want || err != nil && !ofMemory(err) {
+				t.Errorf("a window of %d bytes with %d of memory: %v", window, at, err)
+			}
+		}
+	}
+}
