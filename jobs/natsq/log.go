@@ -232,7 +232,7 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (i
 	switch {
 	case last.Seq == after:
 		return 0, nil
-	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.writer && last.Kind == entries[n-1].Kind && last.Ref == entries[n-1].Ref:
+	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.writer && last.Kind == entries[n-1].Kind && last.Ref == entries[n-1].Ref && bytes.Equal(last.Data, entries[n-1].Data):
 		return int(n), nil
 	case last.Seq > after: // somebody else has written, behind all of them or in place of some
 		found, err := l.found(ctx, after, entries)

@@ -1,0 +1,535 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// attempts is a streamer with a queue and no GPU agent.
+type attempts struct {
+	*Streamer
+	conn *natsq.Conn
+	dir  string
+}
+
+func newAttempts(t *testing.T) *attempts {
+	t.Helper()
+	a := &attempts{conn: queue(t), dir: t.TempDir()}
+	files, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "dir"}: a.dir}, Objects: a.conn, Scratch: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = files.Close() })
+	a.Streamer = &Streamer{Queue: a.conn, Files: files, Logger: slog.New(slog.DiscardHandler), Egress: loopback(t)}
+	put(t, filepath.Join(a.dir, "s.csv"), "timestamp,value\n1,1\n")
+	put(t, filepath.Join(a.dir, "m"), `[{"name":"s","uri":"file:dir/s.csv"}]`)
+	return a
+}
+
+// job is one whose swarm no agent serves.
+func (a *attempts) job(t *testing.T, id string, change func(*StreamSpec)) jobs.Job {
+	t.Helper()
+	spec := StreamSpec{
+		Name: "n", Spec: json.RawMessage(`{"name":"n"}`), Candidates: []string{"normal", "odd"}, Columns: valueSpec, Manifest: "file:dir/m", Output: "file:dir/o.csv", Rejects: "file:dir/r", Summary: "file:dir/u",
+	}
+	if change != nil {
+		change(&spec)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: KindStream, Spec: data}
+}
+
+// try makes an attempt at a job up to where it would read, and returns it.
+func (a *attempts) try(t *testing.T, job jobs.Job) (*stream, error) {
+	t.Helper()
+	st := &stream{Streamer: a.of(job), id: job.ID, progress: func(any) {}, answered: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancelCause(within(t))
+	cancel(jobs.ErrDrain) // it would wait for an agent
+	_, err := st.attempt(ctx, job)
+	return st, err
+}
+
+// TestStreamSpecs: which specs an attempt takes, at the bounds of each field.
+func TestStreamSpecs(t *testing.T) {
+	a := newAttempts(t)
+	series := func(n int, uri string) string {
+		var all []SeriesSource
+		for i := range n {
+			all = append(all, SeriesSource{Name: fmt.Sprint(i), URI: uri})
+		}
+		data, err := json.Marshal(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for n, name := range map[int]string{maxRemote: "remote64", maxRemote + 1: "remote65"} {
+		put(t, filepath.Join(a.dir, name), series(n, "http://127.0.0.1:1/"))
+	}
+	put(t, filepath.Join(a.dir, "bad"), `[{"name":"s","uri":"file:dir/s.csv","format":"xls"}]`)
+	put(t, filepath.Join(a.dir, "badremote"), `[{"name":"s","uri":"http://127.0.0.1:1/","format":"xls"}]`)
+	put(t, filepath.Join(a.dir, "columns"), `[{"name":"s","uri":"file:dir/t.csv"}]`)
+	put(t, filepath.Join(a.dir, "t.csv"), "time,value\n1,1\n")
+	sinks := func(n int) (all []SinkSpec) {
+		for i := range n {
+			all = append(all, SinkSpec{URI: fmt.Sprintf("file:dir/sink%d", i)})
+		}
+		return all
+	}
+	const begun = "drain" // it got as far as the queue, which is not asked any more
+	for name, c := range map[string]struct {
+		change func(*StreamSpec)
+		want   string
+	}{
+		"plain": {nil, begun}, "1 row": {func(s *StreamSpec) { s.BatchRows = 1 }, begun}, "4096 rows": {func(s *StreamSpec) { s.BatchRows = 4096 }, begun},
+		"4097 rows": {func(s *StreamSpec) { s.BatchRows = 4097 }, "batch_rows must be 1 to 4096"}, "-1 rows": {func(s *StreamSpec) { s.BatchRows = -1 }, "batch_rows must be 1 to 4096"},
+		"no candidates": {func(s *StreamSpec) { s.Candidates = nil }, "candidates and columns.features must not be empty"}, "no features": {func(s *StreamSpec) { s.Columns.Features = nil }, "must not be empty"},
+		"a format": {func(s *StreamSpec) { s.OutputFormat = "parquet" }, begun}, "no format": {func(s *StreamSpec) { s.OutputFormat = "xls" }, `output: format "xls"`}, "an extension": {func(s *StreamSpec) { s.Output = "file:dir/o.parquet.gz" }, "packs its own pages"},
+		"no manifest": {func(s *StreamSpec) { s.Manifest = "file:dir/none" }, "there is no such file"}, "another's": {func(s *StreamSpec) { s.Manifest = "file:root/m" }, "knows no folder"},
+		"a source's format": {func(s *StreamSpec) { s.Manifest = "file:dir/bad" }, `series s: format "xls"`}, "a remote one's": {func(s *StreamSpec) { s.Manifest = "file:dir/badremote" }, `series s: format "xls"`}, "columns": {func(s *StreamSpec) { s.Manifest = "file:dir/columns" }, `no column "timestamp"`},
+		"64 remote": {func(s *StreamSpec) { s.Manifest = "file:dir/remote64" }, begun}, "65 remote": {func(s *StreamSpec) { s.Manifest = "file:dir/remote65" }, "it has more than 64 sources that are not files"},
+		"a sink": {func(s *StreamSpec) { s.Sinks = sinks(1) }, begun}, "most sinks": {func(s *StreamSpec) { s.Sinks = sinks(maxSinks) }, begun}, "a sink more": {func(s *StreamSpec) { s.Sinks = sinks(maxSinks + 1) }, fmt.Sprintf("it has more than %d sinks", maxSinks)},
+		"a webhook": {func(s *StreamSpec) { s.Webhook = &WebhookSpec{URL: "http://127.0.0.1:1/"} }, begun}, "a webhook elsewhere": {func(s *StreamSpec) { s.Webhook = &WebhookSpec{URL: "http://10.0.0.1/"} }, "--egress"},
+		"a sink elsewhere": {func(s *StreamSpec) { s.Sinks = append(sinks(1), SinkSpec{URI: "s3://bucket/x"}) }, "--egress"},
+	} {
+		_, err := a.try(t, a.job(t, "bounds", c.change))
+		var e *jobs.Error
+		if c.want == begun {
+			if err == nil || errors.As(err, &e) && e.Code == jobs.CodeInvalid {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) || !strings.Contains(name, "manifest") && !strings.Contains(name, "another") && !strings.Contains(name, "columns") && e.Code != jobs.CodeInvalid {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+	job := a.job(t, "bounds", nil)
+	job.Spec = json.RawMessage(`{"candidates":1}`)
+	if _, err := a.try(t, job); err == nil || !strings.Contains(err.Error(), "job bounds: stream spec: ") {
+		t.Error(err)
+	}
+	st, _ := a.try(t, a.job(t, "bounds", func(s *StreamSpec) { s.Output = "file:dir/o" }))
+	if st.spec.BatchRows != 4096 || st.spec.OutputFormat != "ndjson" || len(st.series) != 1 || st.summary[0].Name != "s" {
+		t.Errorf("%+v", st.spec)
+	}
+}
+
+// troubledQueue is a queue whose calls fail as they are told.
+type troubledQueue struct {
+	Queue
+	swarm, create, remove error
+	removed               []string
+	created               func()
+}
+
+func (q *troubledQueue) Swarm(ctx context.Context, id string) (jobs.Swarm, error) {
+	if q.swarm != nil {
+		return jobs.Swarm{}, q.swarm
+	}
+	return q.Queue.Swarm(ctx, id)
+}
+
+func (q *troubledQueue) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
+	if call := q.created; call != nil {
+		q.created = nil
+		call()
+	}
+	if q.create != nil {
+		return q.create
+	}
+	return q.Queue.CreateSwarm(ctx, s)
+}
+
+func (q *troubledQueue) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
+	q.removed = append(q.removed, s.ID)
+	if q.remove != nil {
+		return q.remove
+	}
+	return q.Queue.RemoveSwarm(ctx, s)
+}
+
+// TestClaim: an attempt has the swarm of an earlier one, makes one where there is none or one that ends, and leaves that of others.
+func TestClaim(t *testing.T) {
+	a, ctx := newAttempts(t), within(t)
+	q := &troubledQueue{Queue: a.conn}
+	of := func(id string) *stream {
+		s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: id, series: make([]SeriesSource, 3)}
+		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
+		return s
+	}
+	first, err := of("a").claim(ctx)
+	if err != nil || first.ID != "a" || first.Owner != "a" || first.Groups != 3 || first.Name != "n" || first.Nonce == "" || string(first.Spec) != `{"name":"n"}` || first.Created.IsZero() {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if again, err := of("a").claim(ctx); err != nil || !again.Same(first) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if _, err := a.conn.ChangeSwarm(ctx, first, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
+		t.Fatal(err)
+	}
+	next, err := of("a").claim(ctx)
+	if err != nil || next.Same(first) || next.Ending {
+		t.Errorf("%+v, %v", next, err)
+	}
+	// Another attempt makes it between the question and the answer.
+	var other jobs.Swarm
+	q.created = func() {
+		if other, err = of("b").claim(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := of("b").claim(ctx); err != nil || !got.Same(other) {
+		t.Errorf("%+v, want %+v, %v", got, other, err)
+	}
+	for name, s := range map[string]jobs.Swarm{"nobody's": {ID: "c"}, "another's": {ID: "d", Owner: "x"}} {
+		s.Version, s.Nonce, s.Name, s.Spec, s.Groups = jobs.Version, jobs.NewNonce(), "n", json.RawMessage(`{}`), 1
+		if s.Owner == "" {
+			s.Shards = 1
+		}
+		if err := a.conn.CreateSwarm(ctx, s); err != nil {
+			t.Fatal(name, err)
+		}
+		var e *jobs.Error
+		if got, err := of(s.ID).claim(ctx); !errors.As(err, &e) || e.Code != jobs.CodeInvalid || got.ID != "" || !strings.Contains(err.Error(), "submit the job with another id") {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	q.swarm = jobs.ErrUnavailable
+	if _, err := of("e").claim(ctx); !errors.Is(err, jobs.ErrUnavailable) {
+		t.Error(err)
+	}
+	q.swarm, q.create = nil, jobs.ErrDenied
+	if _, err := of("e").claim(ctx); !errors.Is(err, jobs.ErrDenied) {
+		t.Error(err)
+	}
+}
+
+// TestGone: a swarm is gone when there is none of the id, another one, or one that ends; one that cannot be asked for is not.
+func TestGone(t *testing.T) {
+	a, ctx := newAttempts(t), within(t)
+	q := &troubledQueue{Queue: a.conn}
+	s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: "a", series: make([]SeriesSource, 1)}
+	s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
+	if s.gone(ctx) {
+		t.Error("what was not claimed is gone")
+	}
+	var err error
+	if s.record, err = s.claim(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if s.gone(ended) {
+		t.Error("it is gone when its context ends")
+	}
+	if q.swarm = jobs.ErrUnavailable; s.gone(ctx) {
+		t.Error("it is gone while the server is away")
+	}
+	q.swarm = nil
+	changed, err := a.conn.ChangeSwarm(ctx, s.record, func(s *jobs.Swarm) { s.Ending = true })
+	if err != nil || !s.gone(ctx) {
+		t.Errorf("it ends: %v", err)
+	}
+	if err := a.conn.RemoveSwarm(ctx, changed); err != nil || !s.gone(ctx) {
+		t.Errorf("it was removed: %v", err)
+	}
+	other := &stream{Streamer: s.Streamer, id: s.id}
+	if other.record, err = s.claim(ctx); err != nil || !s.gone(ctx) || other.gone(ctx) {
+		t.Errorf("another was made: %v", err)
+	}
+}
+
+// TestClean: what is over leaves nothing; a swarm of another owner stays, and so does what the next attempt has made.
+func TestClean(t *testing.T) {
+	a, ctx := newAttempts(t), within(t)
+	q := &troubledQueue{Queue: a.conn}
+	var log strings.Builder
+	of := func(id string) *stream {
+		s := &stream{Streamer: &Streamer{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}, id: id, series: make([]SeriesSource, 1)}
+		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
+		return s
+	}
+	there := func(id string) bool {
+		_, err := a.conn.Swarm(ctx, id)
+		return err == nil
+	}
+	steps := 0
+	step := func(context.Context) error { steps++; return nil }
+	s := of("a")
+	var err error
+	if s.record, err = s.claim(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.remove = append(s.remove, func(context.Context) error { steps++; return errors.New("the consumer is busy") }, step)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if s.clean(ended, false); there("a") || steps != 2 || !strings.Contains(log.String(), "the consumer is busy") {
+		t.Errorf("%d steps, its swarm is there: %v, log %s", steps, there("a"), log.String())
+	}
+	log.Reset()
+	// One that had not claimed it: that of an earlier attempt.
+	if _, err := of("b").claim(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if of("b").clean(ctx, false); there("b") {
+		t.Error("the swarm of an earlier attempt is there")
+	}
+	q.removed = nil
+	if of("b").clean(ctx, false); len(q.removed) != 0 || log.Len() != 0 {
+		t.Errorf("removed %v, log %s", q.removed, log.String())
+	}
+	if err := a.conn.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "c", Nonce: jobs.NewNonce(), Owner: "x", Name: "n", Spec: json.RawMessage(`{}`), Groups: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if of("c").clean(ctx, false); !there("c") || len(q.removed) != 0 {
+		t.Error("the swarm of another job was removed")
+	}
+	q.swarm = jobs.ErrUnavailable
+	if of("c").clean(ctx, false); !strings.Contains(log.String(), jobs.ErrUnavailable.Error()) {
+		t.Errorf("log %q", log.String())
+	}
+	q.swarm = nil
+	// It was removed, and another attempt has made the next one.
+	s = of("d")
+	if s.record, err = s.claim(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.conn.RemoveSwarm(ctx, s.record); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := of("d").claim(ctx); err != nil {
+		t.Fatal(err)
+	}
+	steps, s.remove = 0, append(s.remove, step)
+	if s.clean(ctx, true); !there("d") || steps != 0 {
+		t.Errorf("%d steps, the next swarm is there: %v", steps, there("d"))
+	}
+}
+
+// TestAttemptEnds: a job that goes on elsewhere keeps its swarm, one that is over does not.
+func TestAttemptEnds(t *testing.T) {
+	a := newAttempts(t)
+	errs := map[string]error{"over": jobs.Errorf(jobs.CodeInvalid, "x"), "again": jobs.Retry(errors.New("x")), "fenced": jobs.ErrFenced, "unfit": unfit{errors.New("x")}, "last": jobs.Retry(errors.New("x"))}
+	for name, fault := range errs {
+		t.Run(name, func(t *testing.T) {
+			ctx := within(t)
+			q := &troubledQueue{Queue: a.conn, create: nil}
+			s := *a.Streamer
+			s.Queue = faultyLogs{q, fault}
+			job := a.job(t, "ends-"+name, nil)
+			job.LastAttempt = name == "last"
+			_, err := s.Handle(ctx, job, func(any) {})
+			if err == nil || !strings.Contains(err.Error(), fault.Error()) {
+				t.Fatalf("%v, want %v", err, fault)
+			}
+			_, err = a.conn.Swarm(ctx, job.ID)
+			if kept := err == nil; kept != (name == "again" || name == "fenced" || name == "unfit") {
+				t.Errorf("its swarm is there: %v, %v", kept, err)
+			}
+			if ready := a.Files.Ready(); (ready == nil) != (name != "unfit") {
+				t.Errorf("the agent is ready: %v", ready)
+			}
+			a.Files.setScratch(nil)
+		})
+	}
+	a.Files.setScratch(errors.New("full"))
+	if _, err := a.Handle(within(t), a.job(t, "ends-ready", nil), func(any) {}); !errors.Is(err, jobs.ErrUnfit) {
+		t.Error(err)
+	}
+	a.Files.setScratch(nil)
+	ctx, cancel := context.WithCancelCause(within(t))
+	cancel(jobs.ErrDrain)
+	s := *a.Streamer
+	s.Queue = faultyLogs{&troubledQueue{Queue: a.conn}, jobs.ErrDrain}
+	if _, err := a.conn.Swarm(within(t), "ends-drain"); err == nil {
+		t.Fatal("it is there already")
+	}
+	if st, err := s.claimed(within(t), a.job(t, "ends-drain", nil)); err != nil || st.ID == "" {
+		t.Fatal(err)
+	}
+	if _, err := s.Handle(ctx, a.job(t, "ends-drain", nil), func(any) {}); err == nil {
+		t.Error("it ends without an error")
+	}
+	if _, err := a.conn.Swarm(within(t), "ends-drain"); err != nil {
+		t.Errorf("its swarm is gone when the agent drains: %v", err)
+	}
+}
+
+// claimed claims the swarm of a job, as an earlier attempt does.
+func (s *Streamer) claimed(ctx context.Context, job jobs.Job) (jobs.Swarm, error) {
+	st := &stream{Streamer: s, id: job.ID, series: make([]SeriesSource, 1)}
+	if err := json.Unmarshal(job.Spec, &st.spec); err != nil {
+		return jobs.Swarm{}, err
+	}
+	return st.claim(ctx)
+}
+
+// faultyLogs is a queue whose logs cannot be made.
+type faultyLogs struct {
+	Queue
+	err error
+}
+
+func (q faultyLogs) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
+	return faultyLog{q.Queue.Log(swarm, shard, d), q.err, new(int)}
+}
+
+// faultyLog fails to be made, or to append once it has taken so many entries.
+type faultyLog struct {
+	jobs.Log
+	err  error
+	left *int
+}
+
+func (l faultyLog) Create(context.Context) error { return l.err }
+
+// appends is a log that takes so many entries and fails then.
+type appends struct {
+	jobs.Log
+	left int
+	err  error
+}
+
+func (l *appends) Append(ctx context.Context, after uint64, entries ...jobs.Entry) error {
+	if l.left--; l.left < 0 {
+		return l.err
+	}
+	return l.Log.Append(ctx, after, entries...)
+}
+
+// TestJournalFails: a document of which one entry is not stored is not there for the next attempt, which stores it behind what was left, and of
+// two attempts at a time the slower one is fenced.
+func TestJournalFails(t *testing.T) {
+	q, ctx := queue(t), within(t)
+	doc := tempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
+	defer doc.Close()
+	for fails := range 5 { // begin, three pieces, document
+		log := q.Log(fmt.Sprintf("fails-%d", fails), 1, jobs.In)
+		j, err := openJournal(ctx, &appends{log, fails, jobs.ErrUnavailable})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.add(ctx, doc, position{Format: "csv"}); !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "store document 1") {
+			t.Errorf("entry %d: %v", fails, err)
+		}
+		j.close()
+		if j, err = openJournal(ctx, log); err != nil {
+			t.Fatal(err)
+		}
+		out := tempFile(t, []byte("old"))
+		if _, ok, err := j.next(ctx, out); ok || err != nil || readBack(t, out) != "" {
+			t.Errorf("entry %d: %v, %v, %q", fails, ok, err, readBack(t, out))
+		}
+		if err := j.add(ctx, doc, position{Format: "csv", Name: "two"}); err != nil {
+			t.Errorf("entry %d: %v", fails, err)
+		}
+		second, err := openJournal(ctx, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, ok, err := second.next(ctx, out)
+		if got := readBack(t, out); err != nil || !ok || at.Name != "two" || len(got) != 2*journalPiece+5 || strings.Trim(got, "x") != "" || second.number != j.number || second.reader != nil {
+			t.Errorf("entry %d: %+v, %v, %v, %d bytes, number %d", fails, at, ok, err, len(got), second.number)
+		}
+		// Both go on; the second is faster.
+		if err := second.add(ctx, doc, position{Name: "three"}); err != nil {
+			t.Error(err)
+		}
+		if err := j.add(ctx, doc, position{Name: "late"}); !errors.Is(err, jobs.ErrFenced) {
+			t.Errorf("a slower attempt: %v", err)
+		}
+		third, err := openJournal(ctx, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for {
+			at, ok, err := third.next(ctx, out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			names = append(names, at.Name)
+		}
+		if strings.Join(names, " ") != "two three" || third.number != second.number {
+			t.Errorf("entry %d: documents %v, number %d", fails, names, third.number)
+		}
+		_ = out.Close()
+	}
+}
+
+// TestJournalDamage: an entry that is no position, a document that cannot be read or written and a log that is not there are errors.
+func TestJournalDamage(t *testing.T) {
+	q, ctx := queue(t), within(t)
+	log := q.Log("damage", 1, jobs.In)
+	if err := log.Create(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Append(ctx, 0, jobs.Entry{Kind: entryBegin, Ref: 1}, jobs.Entry{Kind: entryDocument, Ref: 1, Data: []byte("{")}); err != nil {
+		t.Fatal(err)
+	}
+	doc := tempFile(t, []byte("text"))
+	j, err := openJournal(ctx, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := j.next(ctx, doc); err == nil || !strings.Contains(err.Error(), "journal entry 2") {
+		t.Error(err)
+	}
+	j.close()
+	if _, err := openJournal(ctx, faultyLog{log, jobs.ErrUnavailable, nil}); !errors.Is(err, jobs.ErrUnavailable) {
+		t.Error(err)
+	}
+	closed := tempFile(t, nil)
+	_ = closed.Close()
+	if err := (&journal{log: log, after: 2}).add(ctx, closed, position{}); err == nil || !strings.Contains(err.Error(), "read back") {
+		t.Error(err)
+	}
+	if err := rewind(closed); err == nil || !strings.Contains(err.Error(), "empty") {
+		t.Error(err)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	other := q.Log("pieces", 1, jobs.In)
+	if j, err = openJournal(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.add(ctx, doc, position{}); err != nil {
+		t.Fatal(err)
+	}
+	if j, err = openJournal(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := j.next(ctx, full); err == nil || ok {
+		t.Errorf("a full disk: %v, %v", ok, err)
+	}
+	j.close()
+	j.close()
+	if err := rewind(doc); err != nil {
+		t.Error(err)
+	}
+	if at, err := doc.Seek(0, io.SeekCurrent); at != 0 || err != nil || readBack(t, doc) != "" {
+		t.Errorf("at %d, %v", at, err)
+	}
+	_ = doc.Close()
+}

@@ -1,0 +1,44 @@
+package natsq_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// TestLogOneWriter: two attempts of one process have one writer. The slower one is fenced where its entries differ, in kind, number or bytes; the
+// same entries count as stored by both.
+func TestLogOneWriter(t *testing.T) {
+	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	ctx := t.Context()
+	a := jobs.Entry{Kind: "k", Ref: 1, Data: []byte("a")}
+	for name, k := range map[string]struct {
+		first, second []jobs.Entry
+		fenced        bool
+	}{
+		"same":        {[]jobs.Entry{a}, []jobs.Entry{a}, false},
+		"bytes":       {[]jobs.Entry{a}, []jobs.Entry{{Kind: "k", Ref: 1, Data: []byte("b")}}, true},
+		"number":      {[]jobs.Entry{a}, []jobs.Entry{{Kind: "k", Ref: 2, Data: []byte("a")}}, true},
+		"kind":        {[]jobs.Entry{a}, []jobs.Entry{{Kind: "l", Ref: 1, Data: []byte("a")}}, true},
+		"a part":      {[]jobs.Entry{a}, []jobs.Entry{a, {Kind: "k", Ref: 2, Data: []byte("c")}}, false},
+		"last bytes":  {[]jobs.Entry{a, a}, []jobs.Entry{a, {Kind: "k", Ref: 1, Data: []byte("b")}}, true},
+		"behind both": {[]jobs.Entry{a, {Kind: "k", Ref: 2}}, []jobs.Entry{a}, false},
+	} {
+		l := c.Log("writer-"+name[:1]+name[len(name)-1:], 0, jobs.In)
+		if err := l.Create(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Append(ctx, 0, k.first...); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Append(ctx, 0, k.second...); errors.Is(err, jobs.ErrFenced) != k.fenced || err != nil && !k.fenced {
+			t.Errorf("%s: %v, want fenced: %v", name, err, k.fenced)
+		}
+		want := uint64(max(len(k.first), len(k.second)))
+		if last, err := l.Last(ctx); err != nil || last.Seq != want {
+			t.Errorf("%s: the log ends at %d, want %d, %v", name, last.Seq, want, err)
+		}
+	}
+}
