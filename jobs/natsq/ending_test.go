@@ -1,0 +1,540 @@
+package natsq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/internal/telemetry"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// TestEndings: which results leave a dead letter, what a result says, how long a retry waits, and why a job ends without a run.
+func TestEndings(t *testing.T) {
+	for _, c := range []struct {
+		status jobs.Status
+		code   jobs.Code
+		want   bool
+	}{{jobs.Done, "", false}, {jobs.Failed, jobs.CodeCanceled, false}, {jobs.Failed, jobs.CodeDeadline, false}, {jobs.Failed, jobs.CodeInternal, true}, {jobs.Failed, jobs.CodeInvalid, true}} {
+		r := jobs.Result{Status: c.status}
+		if c.code != "" {
+			r.Error = &jobs.Error{Code: c.code}
+		}
+		if lost(r) != c.want {
+			t.Errorf("%+v", c)
+		}
+	}
+	for attempt, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 6: 32 * time.Second, 7: time.Minute, 8: time.Minute, 100: time.Minute, math.MaxInt: time.Minute} {
+		least, longest := most, time.Duration(0)
+		for range 300 {
+			d := backoff(attempt)
+			least, longest = min(least, d), max(longest, d)
+		}
+		if least < most/2 || longest >= most || longest < most*9/10 || least > most*6/10 {
+			t.Errorf("attempt %d waits %v to %v of %v", attempt, least, longest, most)
+		}
+	}
+	w := &Worker{WorkerOptions: WorkerOptions{Name: "w"}, ctl: &control{}}
+	task := func(attempt int) *task {
+		return &task{id: "a", attempt: attempt, src: source{kind: "k"}, job: jobs.Job{MaxAttempts: 3}, span: telemetry.NoSpan}
+	}
+	for name, c := range map[string]struct {
+		output any
+		err    error
+		code   jobs.Code
+		want   string
+	}{
+		"done": {map[string]int{"x": 1}, nil, "", `{"x":1}`}, "nothing": {nil, nil, "", "null"}, "no JSON": {math.NaN(), nil, jobs.CodeInternal, "its output is not JSON"}, "failed": {nil, jobs.Errorf(jobs.CodeInput, "x"), jobs.CodeInput, "x"},
+		"the largest": {strings.Repeat("x", jobs.MaxMessage-4096-2), nil, "", "x"}, "too large": {strings.Repeat("x", jobs.MaxMessage-4096-1), nil, jobs.CodeInternal, fmt.Sprintf("an output of %d bytes", jobs.MaxMessage-4096+1)},
+		"a sentence": {nil, errors.New(strings.Repeat("y", 64<<10)), jobs.CodeInternal, strings.Repeat("y", 64<<10)}, "too long": {nil, errors.New(strings.Repeat("y", 64<<10+1)), jobs.CodeInternal, strings.Repeat("y", 64<<10) + " …"},
+	} {
+		r := w.makeResult(task(2), c.output, c.err)
+		if r.Version != jobs.Version || r.JobID != "a" || r.Kind != "k" || r.Attempts != 2 || r.Worker != "w" || r.Finished.IsZero() || (r.Status == jobs.Done) != (c.code == "") {
+			t.Errorf("%s: %+.100v", name, r)
+		}
+		if c.code == "" && (r.Error != nil || !strings.Contains(string(r.Output), c.want)) || c.code != "" && (r.Output != nil || r.Error.Code != c.code || !strings.Contains(r.Error.Message, c.want)) {
+			t.Errorf("%s: %.100s, %.100v", name, r.Output, r.Error)
+		}
+		if name == "a sentence" && len(r.Error.Message) != 64<<10 || name == "too long" && len(r.Error.Message) != 64<<10+len(" …") {
+			t.Errorf("%s has %d bytes", name, len(r.Error.Message))
+		}
+	}
+	for attempt, want := range map[int]bool{1: true, 6: true, 7: false} {
+		var e *jobs.Error
+		if err := w.mustRun(task(attempt)); (err == nil) != want || err != nil && (!errors.As(err, &e) || e.Code != jobs.CodeInternal || !strings.Contains(err.Error(), "was given out 6 times")) {
+			t.Errorf("delivery %d: %v", attempt, err)
+		}
+	}
+	late, early := task(1), task(1)
+	late.job.Deadline, early.job.Deadline = time.Now().Add(-time.Second), time.Now().Add(time.Hour)
+	if err := w.mustRun(late); !errors.Is(err, jobs.ErrDeadline) || !strings.Contains(err.Error(), "was not begun by") {
+		t.Error(err)
+	}
+	if err := w.mustRun(early); err != nil {
+		t.Error(err)
+	}
+	ctl := &control{cancels: map[string]cancellation{"a": {cause: jobs.ErrCancelled, revision: 5}, "b": {cause: jobs.ErrFinish, revision: 5}}}
+	w.ctl = ctl
+	for forgiven, want := range map[uint64]bool{0: false, 4: false, 5: true, 6: true} {
+		k := task(1)
+		k.forgiven = forgiven
+		if err := w.mustRun(k); (err == nil) != want || err != nil && !errors.Is(err, jobs.ErrCancelled) {
+			t.Errorf("a cancellation, forgiven up to %d: %v", forgiven, err)
+		}
+	}
+	k := task(1)
+	if k.id = "b"; w.mustRun(k) != nil {
+		t.Error("a job that is asked to finish does not begin")
+	}
+	if ctx, stop := withDeadline(t.Context(), time.Time{}); ctx != t.Context() {
+		t.Error("a job without a deadline has one")
+	} else {
+		stop()
+	}
+	ctx, stop := withDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer stop()
+	if !errors.Is(context.Cause(ctx), jobs.ErrDeadline) {
+		t.Error(context.Cause(ctx))
+	}
+	if v, err := protect(func() (int, error) { return 7, nil }); v != 7 || err != nil {
+		t.Error(v, err)
+	}
+	var e *jobs.Error
+	if _, err := protect(func() (int, error) { panic("p") }); !errors.As(err, &e) || e.Code != jobs.CodeInternal || !strings.Contains(err.Error(), "handler panicked: p") {
+		t.Error(err)
+	}
+}
+
+// TestLetters: what a letter says, which a filter selects, how long its reason may be, and that a redrive gives a job a second life.
+func TestLetters(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	for i, reason := range []string{"short", "two\r\nlines", strings.Repeat("x", maxReason), strings.Repeat("x", maxReason+1), strings.Repeat("ü", maxReason)} {
+		j := plain(fmt.Sprint("a", i)).WithDefaults()
+		data, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.bury(ctx, c.repeat, sourceOf(j), j.ID, data, jobs.Errorf(jobs.CodeInput, "%s", reason), i+1, "w"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	collect := func(f jobs.DeadFilter) (ids []string) {
+		t.Helper()
+		if err := c.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool {
+			ids = append(ids, d.ID)
+			if d.Pool != jobs.PoolCPU || d.Kind != "k" || d.Tenant != jobs.DefaultTenant || d.Worker != "w" || d.Reason.Code != jobs.CodeInput || d.Attempts != int(d.ID[1]-'0')+1 || d.Died.IsZero() || len(d.Data) == 0 {
+				t.Errorf("%+.300v", d)
+			}
+			got = append(got, d.Reason.Message)
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	if ids := collect(jobs.DeadFilter{}); !slices.Equal(ids, []string{"a0", "a1", "a2", "a3", "a4"}) {
+		t.Error(ids)
+	}
+	if want := []string{"short", "two  lines", strings.Repeat("x", 4096), strings.Repeat("x", 4096), strings.Repeat("ü", 2048)}; !slices.Equal(got, want) {
+		t.Errorf("reasons %.200q", got)
+	}
+	for _, f := range []jobs.DeadFilter{{ID: "a3"}, {Pool: jobs.PoolCPU, Kind: "k", Tenant: "default", ID: "a3"}} {
+		if ids := collect(f); !slices.Equal(ids, []string{"a3"}) {
+			t.Errorf("%+v: %v", f, ids)
+		}
+	}
+	for _, f := range []jobs.DeadFilter{{Pool: jobs.PoolGPU}, {Kind: "l"}, {Tenant: "t"}, {ID: "a9"}} {
+		if ids := collect(f); len(ids) != 0 {
+			t.Errorf("%+v: %v", f, ids)
+		}
+	}
+	for _, f := range []jobs.DeadFilter{{Pool: "*"}, {Kind: "a.b"}, {Tenant: ">"}, {ID: "a b"}} {
+		if err := c.DeadLetters(ctx, f, nil); err == nil {
+			t.Errorf("%+v is a filter", f)
+		}
+		if n, err := c.PurgeDead(ctx, f); err == nil || n != 0 {
+			t.Errorf("%+v is a filter: %d", f, n)
+		}
+	}
+	seen := 0
+	if err := c.DeadLetters(ctx, jobs.DeadFilter{}, func(jobs.DeadLetter) bool { seen++; return seen < 2 }); err != nil || seen != 2 {
+		t.Errorf("%d letters, %v", seen, err)
+	}
+	letter := func(id string) (d jobs.DeadLetter) {
+		t.Helper()
+		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: id}, func(one jobs.DeadLetter) bool { d = one; return true }); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	wrong := letter("a0")
+	wrong.ID = "b"
+	if err := c.Redrive(ctx, wrong); err == nil || !strings.Contains(err.Error(), `holds a job with the id "a0"`) {
+		t.Error(err)
+	}
+	wrong.Data = []byte("{")
+	if err := c.Redrive(ctx, wrong); err == nil {
+		t.Error("a letter that is no job is redriven")
+	}
+	for id, status := range map[string]jobs.Status{"a0": jobs.Failed, "a1": jobs.Done, "a2": ""} {
+		if status != "" {
+			r := jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: status}
+			if status == jobs.Failed {
+				r.Error = &jobs.Error{Code: jobs.CodeInput, Message: "x"}
+			}
+			if _, err := c.putResult(ctx, r, 60); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := letter(id)
+		for range 2 { // a call that failed in the middle may be repeated
+			if err := c.Redrive(ctx, d); err != nil && !errors.Is(err, jobs.ErrNotFound) {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+		_, err := c.Find(ctx, id)
+		if queued := err == nil; queued != (status != jobs.Done) {
+			t.Errorf("%s with the result %q is queued: %v, %v", id, status, queued, err)
+		}
+		if _, err := c.Lookup(ctx, id); (err == nil) != (status == jobs.Done) {
+			t.Errorf("%s: its result: %v", id, err)
+		}
+		if ids := collect(jobs.DeadFilter{ID: id}); len(ids) != 0 {
+			t.Errorf("%s: its letter is there", id)
+		}
+	}
+	if n, err := c.PurgeDead(ctx, jobs.DeadFilter{ID: "a3"}); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if n, err := c.PurgeDead(ctx, jobs.DeadFilter{}); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if _, err := deadLetter(&stored{Subject: "exo.dead.cpu.k.default"}); err == nil {
+		t.Error("a letter on a short subject")
+	}
+}
+
+// TestSwarmRecords: a record is of its id, claims it alone, and is changed and removed by those who have it.
+func TestSwarmRecords(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	make := func(id, owner string) jobs.Swarm {
+		s := jobs.Swarm{Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Owner: owner, Name: "n", Spec: json.RawMessage(`{}`), Groups: 1}
+		if owner == "" {
+			s.Shards = 1
+		}
+		return s
+	}
+	lasting, run := make("a", ""), make("b", "job")
+	for _, s := range []jobs.Swarm{lasting, run, lasting} { // repeated
+		if err := c.CreateSwarm(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string]string{"a": "remove it with exoswarm swarm delete a", "b": "it is that of the run of job job"} {
+		if err := c.CreateSwarm(ctx, make(id, "")); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	bad := make("c", "")
+	if bad.Groups = 0; c.CreateSwarm(ctx, bad) == nil {
+		t.Error("a swarm without groups")
+	}
+	if all, err := c.Swarms(ctx); err != nil || len(all) != 2 || all[0].ID != "a" || all[1].ID != "b" || !all[0].Swarm.Same(lasting) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	other := make("a", "")
+	if _, err := c.ChangeSwarm(ctx, other, func(*jobs.Swarm) { t.Error("another's is changed") }); !errors.Is(err, jobs.ErrNotFound) {
+		t.Error(err)
+	}
+	if err := c.RemoveSwarm(ctx, other); err != nil {
+		t.Error(err)
+	}
+	if now, err := c.Swarm(ctx, "a"); err != nil || !now.Same(lasting) || now.Ending {
+		t.Errorf("%+v, %v", now, err)
+	}
+	if _, err := c.ChangeSwarm(ctx, lasting, func(s *jobs.Swarm) { s.Groups = 0 }); err == nil {
+		t.Error("it has no groups now")
+	}
+	tries := 0
+	changed, err := c.ChangeSwarm(ctx, lasting, func(s *jobs.Swarm) {
+		if tries++; tries == 1 { // somebody else is faster
+			if _, err := c.ChangeSwarm(ctx, lasting, func(s *jobs.Swarm) { s.Groups = 2 }); err != nil {
+				t.Error(err)
+			}
+		}
+		s.Name = "m"
+	})
+	if err != nil || tries != 2 || changed.Groups != 2 || changed.Name != "m" {
+		t.Errorf("%+v after %d tries, %v", changed, tries, err)
+	}
+	if same, err := c.ChangeSwarm(ctx, lasting, func(*jobs.Swarm) {}); err != nil || same.Name != "m" {
+		t.Errorf("%+v, %v", same, err)
+	}
+	for _, s := range []jobs.Swarm{changed, run} {
+		l := c.Log(s.Key(), 0, jobs.In)
+		stranger := c.Log(s.Key()+"x", 0, jobs.In)
+		if err := errors.Join(l.Create(ctx), stranger.Create(ctx), c.RemoveSwarm(ctx, s), c.RemoveSwarm(ctx, s)); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Swarm(ctx, s.ID); !errors.Is(err, jobs.ErrNotFound) {
+			t.Error(err)
+		}
+		if _, err := l.Last(ctx); !errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("its log: %v", err)
+		}
+		if _, err := stranger.Last(ctx); err != nil {
+			t.Errorf("another's log: %v", err)
+		}
+	}
+	if _, err := c.ChangeSwarm(ctx, changed, func(*jobs.Swarm) {}); !errors.Is(err, jobs.ErrNotFound) {
+		t.Error(err)
+	}
+	next := make("a", "")
+	if err := c.CreateSwarm(ctx, next); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ChangeSwarm(ctx, next, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
+		t.Fatal(err)
+	}
+	last := make("a", "")
+	if err := c.CreateSwarm(ctx, last); err != nil { // behind one that ends
+		t.Error(err)
+	}
+	if now, err := c.Swarm(ctx, "a"); err != nil || !now.Same(last) {
+		t.Errorf("%+v, %v", now, err)
+	}
+	data, _ := json.Marshal(last)
+	for key, text := range map[string]string{"a": string(data), "x": string(data), "y": "{", "z": "{}"} {
+		s, err := readSwarm(key, []byte(text))
+		if s.ID != key || (err == nil) != (key == "a") || key == "x" && !strings.Contains(err.Error(), `its id is "a"`) {
+			t.Errorf("%s: %+v, %v", key, s, err)
+		}
+	}
+	for _, id := range []string{"", "a.b", "*"} {
+		if _, err := c.Swarm(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+// TestTenantLimits: limits are set part by part, listed in order, and taken away; what is no tenant or no limit is refused.
+func TestTenantLimits(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	if err := errors.Join(c.LimitTenant(ctx, "b", jobs.Limits{Rate: ptr(2.0)}), c.LimitTenant(ctx, "a", jobs.Limits{Queued: ptr(3)}), c.LimitTenant(ctx, jobs.EveryTenant, jobs.Limits{Concurrency: ptr(4)}), c.LimitTenant(ctx, "b", jobs.Limits{Weight: ptr(5.0)})); err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.Tenants(ctx)
+	if err != nil || len(all) != 3 || all[0].Tenant != jobs.EveryTenant || all[1].Tenant != "a" || all[2].Tenant != "b" || *all[2].Limits.Rate != 2 || *all[2].Limits.Weight != 5 || *all[1].Limits.Queued != 3 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for _, tenant := range []string{"", "a b", "a.b", ">"} {
+		if c.LimitTenant(ctx, tenant, jobs.Limits{}) == nil || c.UnlimitTenant(ctx, tenant) == nil {
+			t.Errorf("%q is a tenant", tenant)
+		}
+	}
+	if c.LimitTenant(ctx, "a", jobs.Limits{Rate: ptr(-1.0)}) == nil {
+		t.Error("a negative rate")
+	}
+	if err := c.UnlimitTenant(ctx, "none"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Error(err)
+	}
+	if err := c.UnlimitTenant(ctx, "b"); err != nil {
+		t.Error(err)
+	}
+	if err := c.UnlimitTenant(ctx, "b"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Error(err)
+	}
+	if err := c.LimitTenant(ctx, "b", jobs.Limits{Queued: ptr(1)}); err != nil {
+		t.Error(err)
+	}
+	if l, _, err := c.limitsOf(ctx, "b"); err != nil || l.Rate != nil || *l.Queued != 1 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	// A tenant may have three jobs in the queue, by submissions of one and of several.
+	job := func(id string) jobs.Job {
+		j := plain(id)
+		j.Tenant = "a"
+		return j
+	}
+	if err := errors.Join(c.Submit(ctx, job("a1")), c.SubmitBatch(ctx, []jobs.Job{job("a2"), job("a3")})); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Submit(ctx, job("a4")); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) != time.Second || !strings.Contains(err.Error(), "has 3 jobs in the queue of pool cpu and may have 3") {
+		t.Errorf("%v, %v", err, jobs.RetryAfter(err))
+	}
+	if err := c.SubmitBatch(ctx, []jobs.Job{job("b1"), job("b2"), job("b3"), job("b4")}); !errors.Is(err, jobs.ErrFull) || !strings.Contains(err.Error(), "submit fewer at a time") {
+		t.Error(err)
+	}
+	if n, err := c.countQueued(ctx, jobs.PoolCPU, "a"); n != 3 || err != nil {
+		t.Error(n, err)
+	}
+	if n, err := c.countQueued(ctx, jobs.PoolCPU, "b"); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	for tenant, key := range map[string]string{jobs.EveryTenant: "tenant", "a": "tenant.a"} {
+		if got, ok := parseTenantKey(key); tenantKey(tenant) != key || got != tenant || !ok {
+			t.Errorf("%s: %s, %s, %v", tenant, tenantKey(tenant), got, ok)
+		}
+	}
+	if _, ok := parseTenantKey("pause.cpu"); ok {
+		t.Error("a pause is a tenant")
+	}
+	if name, ok := cutPool("cpu", "cpu.a"); name != "a" || !ok {
+		t.Error(name, ok)
+	}
+	for _, key := range []string{"cpu.", "cpu", "gpu.a", "cpux.a", ""} {
+		if name, ok := cutPool("cpu", key); ok {
+			t.Errorf("%s is an account of %s", key, name)
+		}
+	}
+}
+
+// TestLogins: which options make a login, and that no secret of them stands in an error.
+func TestLogins(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		l    Login
+		n    int
+		want string
+	}{
+		"none": {Login{}, 0, ""}, "user": {Login{User: "u", Password: "p"}, 1, ""}, "token": {Login{Token: "t"}, 1, ""}, "credentials": {Login{Credentials: file}, 1, ""}, "CA": {Login{CA: file}, 1, ""}, "certificate": {Login{Cert: file, Key: file}, 1, ""},
+		"all":     {Login{User: "u", Token: "t", Credentials: file, CA: file, Cert: file, Key: file}, 5, ""},
+		"no file": {Login{Credentials: "/none/c"}, 0, "log in to NATS: credentials: "}, "no nkey": {Login{NKey: "/none/n"}, 0, "log in to NATS: nkey: "}, "no CA": {Login{CA: "/none/ca"}, 0, "log in to NATS: CA: "}, "no cert": {Login{Cert: "/none/c", Key: file}, 0, "log in to NATS: certificate: "}, "no key": {Login{Cert: file, Key: "/none/k"}, 0, "log in to NATS: key: "},
+		"half": {Login{Cert: file}, 0, "come together"}, "other half": {Login{Key: file}, 0, "come together"}, "a bad nkey": {Login{NKey: file}, 0, "log in to NATS: nkey " + file},
+	} {
+		opts, err := c.l.options()
+		if len(opts) != c.n || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %d options, %v, want %d, %s", name, len(opts), err, c.n, c.want)
+		}
+	}
+	for _, c := range []struct {
+		o    Options
+		text string
+		want string
+	}{
+		{Options{Login: Login{Password: "hunter2"}}, "no hunter2 here", "hunter2"}, {Options{Login: Login{Token: "hunter2"}}, "no hunter2 here", "hunter2"}, {Options{URL: "nats://u5er:hunter2@h:1"}, "dial nats://u5er:hunter2@h:1 as u5er", "hunter2 u5er"},
+		{Options{URL: "nats://t0ken@h:1,nats://other@h:2"}, "t0ken and other", "t0ken other"}, {Options{URL: "u5er:hunter2@h:1"}, "u5er, hunter2", "hunter2 u5er"},
+	} {
+		cause := errors.New(c.text)
+		err := c.o.scrub(cause)
+		for secret := range strings.FieldsSeq(c.want) {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%+v: %v", c.o, err)
+			}
+		}
+		if !errors.Is(err, cause) {
+			t.Errorf("%v does not wrap its cause", err)
+		}
+	}
+	plainly := errors.New("nothing secret")
+	if err := (Options{Login: Login{Token: "t0ken"}}).scrub(plainly); err != plainly {
+		t.Errorf("%v", err)
+	}
+	if (Options{}).scrub(nil) != nil {
+		t.Error("an error of nothing")
+	}
+	me := identity{name: "n", role: "agent"}
+	for _, c := range []struct {
+		who  identity
+		err  error
+		want string
+	}{
+		{identity{}, nats.ErrAuthorization, "does not let us in"}, {me, nats.ErrAuthorization, "does not let user n (agent) in"}, {identity{}, errors.New("nats: User Authentication Expired"), "does not let us in"}, {identity{}, errors.New("authentication revoked"), "does not let us in"},
+		{me, nats.ErrSecureConnRequired, "TLS: "}, {me, nats.ErrSecureConnWanted, "TLS: "}, {me, nats.ErrNoServers, "start one (exoswarm nats) or correct --nats"}, {me, jobs.Errorf(jobs.CodeInvalid, "known"), "known"},
+	} {
+		err := dialError("h:1", c.who, c.err)
+		if !strings.Contains(err.Error(), c.want) || errors.Is(err, jobs.ErrUnavailable) != errors.Is(c.err, nats.ErrNoServers) {
+			t.Errorf("%v: %v, want %s", c.err, err, c.want)
+		}
+	}
+	if refusesLogin(nil) || refusesLogin(errors.New("x")) {
+		t.Error("that is no refusal")
+	}
+}
+
+// TestRefusals: a call that the server refuses is tried again once, fails with the subject when it is refused again, and three times at most.
+func TestRefusals(t *testing.T) {
+	r := newRefusals(slog.New(slog.DiscardHandler))
+	deny := func(text string) { r.heard(nil, nil, fmt.Errorf("%w: %s", nats.ErrPermissionViolation, text)) }
+	for name, c := range map[string]struct {
+		said  []string // by the server, at each try
+		tries int
+		want  string
+	}{
+		"never": {nil, 1, ""}, "once": {[]string{`Permissions Violation for Publish to "a"`}, 2, ""}, "twice": {[]string{`Permissions Violation for Publish to "a"`, `Permissions Violation for Publish to "a"`}, 2, `this login may not publish to "a"`},
+		"subscription": {[]string{`permissions violation for subscription to "b.*"`, `permissions violation for subscription to "b.*"`}, 2, `may not subscribe to "b.*"`},
+		"others":       {[]string{`Permissions Violation for Publish to "a1"`, `Permissions Violation for Publish to "a2"`}, 3, ""},
+		"three others": {[]string{`Permissions Violation for Publish to "a1"`, `Permissions Violation for Publish to "a2"`, `Permissions Violation for Publish to "a3"`}, 3, `may not publish to "a3"`},
+	} {
+		n := 0
+		err := r.guard(t.Context(), func(ctx context.Context) error {
+			if n++; n > len(c.said) {
+				return ctx.Err()
+			}
+			deny(c.said[n-1])
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if n != c.tries || (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %d tries, %v; want %d, %q", name, n, err, c.tries, c.want)
+		}
+	}
+	failed := errors.New("x")
+	if err := r.guard(t.Context(), func(context.Context) error { return failed }); err != failed {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	n := 0
+	if err := r.guard(ended, func(ctx context.Context) error {
+		n++
+		cancel()
+		deny(`Permissions Violation for Publish to "a"`)
+		<-ctx.Done()
+		return ctx.Err()
+	}); !errors.Is(err, context.Canceled) || n != 1 {
+		t.Errorf("a call that has ended: %d tries, %v", n, err)
+	}
+	if r.heard(nil, nil, nats.ErrAuthorization); !r.shut {
+		t.Error("a refused login is not kept")
+	}
+	r.closed(nil)
+	if err := r.explain(nats.ErrConnectionClosed); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), "does not let this login in any more") {
+		t.Error(err)
+	}
+	if err := r.explain(failed); err != failed {
+		t.Error(err)
+	}
+	open := newRefusals(nil)
+	open.closed(nil)
+	if err := open.explain(nats.ErrConnectionClosed); !errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jobs.ErrDenied) {
+		t.Error(err)
+	}
+	if err := open.lostError(failed); err != failed {
+		t.Error(err)
+	}
+	close(open.left)
+	if err := open.lostError(failed); !errors.Is(err, errLost) || !errors.Is(err, jobs.ErrUnavailable) {
+		t.Error(err)
+	}
+	if err := open.lostError(nil); err != nil {
+		t.Error(err)
+	}
+}
