@@ -252,22 +252,28 @@ func TestOptionsTLS(t *testing.T) {
 		s.Close()
 	}
 	ports := []int{port(t), port(t)}
-	start := func(i int, token string) *Server {
-		s, err := natsdStart(t, Options{Dir: t.TempDir(), Name: fmt.Sprint("n", i), Token: token, Cert: cert, Key: key, CA: ca, ClusterPort: ports[i], Routes: []string{fmt.Sprintf("127.0.0.1:%d", ports[1-i])}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+	type started struct {
+		s   *Server
+		err error
 	}
-	first, second := make(chan *Server, 1), make(chan *Server, 1)
-	go func() { first <- start(0, "t") }() // JetStream of a cluster is ready when both are there
-	go func() { second <- start(1, "t") }()
-	for _, c := range []chan *Server{first, second} {
-		s := <-c
-		if s == nil {
-			t.Fatal("no server")
+	all := make(chan started, 2)
+	for i := range ports { // JetStream of a cluster is ready when both are there
+		o := Options{Dir: t.TempDir(), Name: fmt.Sprint("n", i), Token: "t", Cert: cert, Key: key, CA: ca, ClusterPort: ports[i], Routes: []string{fmt.Sprintf("127.0.0.1:%d", ports[1-i])}}
+		go func() {
+			s, err := Start(t.Context(), o)
+			all <- started{s, err}
+		}()
+	}
+	var both []*Server
+	for range ports {
+		one := <-all
+		if one.err != nil {
+			t.Fatal(one.err)
 		}
-		defer s.Close()
+		defer one.s.Close()
+		both = append(both, one.s)
+	}
+	for _, s := range both {
 		v := varz(t, s)
 		if v.Cluster.Name != "exoswarm" || !v.Cluster.TLSRequired || v.Cluster.TLSTimeout != 5 || !v.Cluster.TLSVerify || len(v.Cluster.URLs) != 1 {
 			t.Errorf("%+v", v.Cluster)
@@ -281,12 +287,6 @@ func TestOptionsTLS(t *testing.T) {
 			}
 		}
 	}
-}
-
-func natsdStart(t *testing.T, o Options) (*Server, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	return Start(ctx, o)
 }
 
 // TestKeyFile: which keys read the streams of a folder, by the note that is in it.
