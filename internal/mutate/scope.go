@@ -20,11 +20,11 @@ var scope = []area{
 // files are those of a package that guard, fence, commit or limit; all files of a package that is not named here.
 var files = map[string][]string{
 	"jobs/natsq": {
-		"account.go", "cancel.go", "dead.go", "gateway.go", "gateway_tenant.go", "lease.go", "limits.go", "log.go", "login.go", "message.go", "refusal.go", "result.go", "submit.go", "swarms.go",
+		"account.go", "cancel.go", "dead.go", "gateway.go", "gateway_tenant.go", "holder.go", "limits.go", "log.go", "login.go", "message.go", "refusal.go", "result.go", "submit.go", "swarms.go",
 		"task.go", "tenant.go",
 	},
 	"jobs/natsq/auth": {"account.go", "role.go", "user.go", "init.go"},
-	"gpuagents":       {"agent.go", "budget.go", "checkpoint.go", "keeping.go", "room.go", "shard.go", "writer.go"},
+	"gpuagents":       {"agent.go", "budget.go", "checkpoint.go", "keeping.go", "pipeline.go", "shard.go", "writer.go"},
 	"cpuagents":       {"arrow.go", "compact.go", "files.go", "journal.go", "pack.go", "parquet.go", "sink.go", "source.go", "stream.go", "streamer.go"},
 	"tiers/pagestore": {"batch.go", "commit.go", "page.go", "store.go", "options.go"},
 }
