@@ -69,8 +69,10 @@ recover-cluster: ## 1,000 kill -9 and 200 SIGSTOP over ten seeds, of three NATS 
 recover-race: ## the slice of recover that the gate runs, with commands that are built with the race detector
 	go test -count=1 -timeout 10m -run '^TestRecovery$$' ./cmd/exoswarm -args -commands.race -recover.rows=240
 
-lifecycle: ## 2,000 sequences of deletions, creations, kills, restarts, partitions, empty stores and two data folders, about an hour and a half: no wrong state, no deaf agent
+LIFECYCLES ?= 200
+lifecycle: ## 2,000 sequences of deletions, creations, kills, restarts, partitions, empty stores and two data folders in one process, about an hour and a half, and LIFECYCLES of real processes, half an hour on two cores: no wrong state, no deaf agent
 	go test -count=1 -v -timeout 5h -run '^TestLifecycle' ./cmd/gpuagent -args -rapid.checks=2000 -rapid.nofailfile
+	go test -count=1 -v -timeout 5h -run '^TestLifecycleProcesses$$' ./cmd/exoswarm -args -lifecycle.n=$(LIFECYCLES) -lifecycle.seed=$(SEED)
 
 many: ## 10,000 idle swarms on one agent, ten minutes: memory, goroutines, files, leases, first answers, a kill; the server needs 21,000 open files
 	go test -count=1 -v -timeout 3h -run '^TestMany$$' ./cmd/exoswarm -args -many.swarms=10000 -many.idle=10m -many.open=64 -many.ttl=10s -many.asked=500

@@ -123,7 +123,8 @@ func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *reco
 	return r
 }
 
-// fixedPorts returns free ports below those that systems hand out by themselves, so that nothing takes one while its server is down.
+// fixedPorts returns free ports below those that systems hand out by themselves, so that nothing takes one while its server is down. Until the test ends
+// another address of the machine listens on them: what keeps a test in another process from them, also while nothing else does.
 func fixedPorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	for range 1000 {
@@ -133,6 +134,11 @@ func fixedPorts(t *testing.T, n int) (ports []int) {
 			continue
 		}
 		defer l.Close() // all are held until all are known
+		kept, err := net.Listen("tcp", fmt.Sprint("127.0.0.2:", port))
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = kept.Close() })
 		if ports = append(ports, port); len(ports) == n {
 			return ports
 		}
