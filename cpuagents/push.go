@@ -149,8 +149,9 @@ func ListenPush(o PushOptions) (_ *Push, err error) {
 	most := int64(pushHeld)
 	if o.Memory != nil {
 		most = max(min(most, o.Memory.side.Limit()/4), 4*o.MaxBody)
-		if !o.Memory.side.Try(most) {
-			return nil, bad("bodies of %s take up to %s, and sources have %s: raise --memory or lower --push-max-body", memory.Text(o.MaxBody), memory.Text(most), memory.Text(o.Memory.side.Limit()))
+		// What is left must do for jobs: with nothing each of them would fail, one that reads no push too.
+		if o.Memory.side.Limit()-most < leastInput/2 || !o.Memory.side.Try(most) {
+			return nil, bad("bodies of %s take up to %s of the %s that sources have, and too little is left for jobs: raise --memory or lower --push-max-body", memory.Text(o.MaxBody), memory.Text(most), memory.Text(o.Memory.side.Limit()))
 		}
 		defer func() {
 			if err != nil {

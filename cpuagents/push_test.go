@@ -633,3 +633,21 @@ func FuzzPushBody(f *testing.F) {
 		}
 	})
 }
+
+// TestPushLeavesMemory: an endpoint whose bodies may take all of the memory of inputs is refused. With it, no job found room for its manifest.
+func TestPushLeavesMemory(t *testing.T) {
+	m, err := NewMemory(1<<30, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ListenPush(PushOptions{Memory: m, Queue: queue(t), Logger: slog.New(slog.DiscardHandler), Addr: "127.0.0.1:0", MaxBody: m.side.Limit() / 4, MaxRows: 1})
+	if err == nil {
+		p.Close(t.Context())
+	}
+	if err == nil || !strings.Contains(err.Error(), "lower --push-max-body") {
+		t.Errorf("bodies that take %d bytes: %v", m.side.Limit(), err)
+	}
+	if n := m.side.Used(); n != 0 {
+		t.Errorf("%d bytes stay in use", n)
+	}
+}

@@ -21,7 +21,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 )
 
 // peak returns the most memory that a process has had resident since resetPeak, in bytes.
@@ -80,25 +79,61 @@ func windowed(log byte, text string) []byte {
 	return append(append(b, byte(head), byte(head>>8), byte(head>>16)), text...)
 }
 
+// bounded is a cluster whose CPU agent may take 1 GiB.
+type bounded struct {
+	cluster
+	dir  string // what jobs know as "d"
+	spec json.RawMessage
+}
+
+// boundedLimit is what the CPU agent may take, in bytes.
+const boundedLimit = 1 << 30
+
+func startBounded(t *testing.T, args ...string) *bounded {
+	t.Helper()
+	c := &bounded{cluster: cluster{bin: binaries(t), natsDir: t.TempDir()}, dir: t.TempDir(), spec: specJSON(t, "name: test\nagents_per_group: 16\n")}
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0", "--fast", "--data-dir", c.natsDir)
+	c.startGPU(t)
+	c.cpu, _ = startProcess(t, "cpuagent is ready", filepath.Join(c.bin, "cpuagent"), append(args, "--nats", c.url, "--root", "d="+c.dir, "--data-dir", t.TempDir(), "--memory", "1GiB", "--max-unpacked",
+		strconv.Itoa(300<<20))...)
+	return c
+}
+
+// stream has a job read sources. The agent stays within its memory. said is what the command prints, err is its error.
+func (c *bounded) stream(t *testing.T, id string, list []cpuagents.SeriesSource) (said []byte, err error) {
+	t.Helper()
+	text, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(c.dir, id+".manifest"), string(text))
+	job, err := json.Marshal(cpuagents.StreamSpec{
+		Name: "test", Spec: c.spec, Candidates: []string{"normal", "elevated", "anomalous"}, Columns: cpuagents.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+		Manifest: "file:d/" + id + ".manifest", Output: "file:d/" + id + ".out.ndjson", Rejects: "file:d/" + id + ".rejects", Summary: "file:d/" + id + ".summary",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cpu.resetPeak(t)
+	began := time.Now()
+	cmd := osexec.CommandContext(t.Context(), filepath.Join(c.bin, "exoswarm"), "submit", "--nats", c.url, "--kind", "stream", "--id", id, "--max-attempts", "1",
+		"--spec", "@"+write(t, filepath.Join(c.dir, id+".json"), string(job)), "--wait")
+	said, err = cmd.CombinedOutput()
+	peak := c.cpu.peak(t)
+	t.Logf("%d sources: at most %d MB, %v", len(list), peak>>20, time.Since(began).Round(100*time.Millisecond))
+	if peak > boundedLimit {
+		t.Errorf("the agent has taken %d MB", peak>>20)
+	}
+	return said, err
+}
+
 // TestInputBounds has a CPU agent of 1 GiB do jobs with hostile inputs. It never takes more, and each job ends well or with a sentence.
 func TestInputBounds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
-	const limit = 1 << 30
-	bin, dir := binaries(t), t.TempDir()
-	c := &cluster{bin: bin, natsDir: t.TempDir()}
-	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--fast", "--data-dir", c.natsDir)
-	c.startGPU(t)
-	c.cpu, _ = startProcess(t, "cpuagent is ready", filepath.Join(bin, "cpuagent"), "--nats", c.url, "--root", "d="+dir, "--data-dir", t.TempDir(), "--memory", "1GiB", "--max-unpacked", strconv.Itoa(300<<20))
-	parsed, err := swarm.Parse("swarm.yaml", []byte("name: test\nagents_per_group: 16\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec, err := json.Marshal(parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := startBounded(t)
+	dir := c.dir
 	rows := "timestamp,value\n1700000000,1\n1700000001,2\n1700000002,3\n"
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
@@ -150,27 +185,7 @@ func TestInputBounds(t *testing.T) {
 			for i := range in.copies {
 				list = append(list, cpuagents.SeriesSource{Name: fmt.Sprintf("s%07d", i), URI: "file:d/" + id + "." + in.ext})
 			}
-			text, err := json.Marshal(list)
-			if err != nil {
-				t.Fatal(err)
-			}
-			write(t, filepath.Join(dir, id+".manifest"), string(text))
-			job, err := json.Marshal(cpuagents.StreamSpec{
-				Name: "test", Spec: spec, Candidates: []string{"normal", "elevated", "anomalous"}, Columns: cpuagents.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
-				Manifest: "file:d/" + id + ".manifest", Output: "file:d/" + id + ".out.ndjson", Rejects: "file:d/" + id + ".rejects", Summary: "file:d/" + id + ".summary",
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.cpu.resetPeak(t)
-			began := time.Now()
-			cmd := osexec.CommandContext(t.Context(), filepath.Join(bin, "exoswarm"), "submit", "--nats", c.url, "--kind", "stream", "--id", id, "--spec", "@"+write(t, filepath.Join(dir, id+".json"), string(job)), "--wait")
-			said, err := cmd.CombinedOutput()
-			peak := c.cpu.peak(t)
-			t.Logf("%d files of %d bytes: at most %d MB, %v", in.copies, len(in.data), peak>>20, time.Since(began).Round(100*time.Millisecond))
-			if peak > limit {
-				t.Errorf("the agent has taken %d MB", peak>>20)
-			}
+			said, err := c.stream(t, id, list)
 			if in.want != "" {
 				if err == nil || !regexp.MustCompile(in.want).Match(said) {
 					t.Fatalf("%v: %.600s; want %s", err, said, in.want)
