@@ -4,13 +4,46 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Clock reads timestamps. The zero value is ready; one goroutine uses it. Files stick to one form, so the last form that fitted is tried first.
-type Clock struct{ form int }
+// Clock reads timestamps. The zero value reads the default forms; one goroutine uses it. Files stick to one form, so the last form that fitted
+// is tried first.
+type Clock struct {
+	form  int
+	names []string       // of forms
+	forms []dialect.Form // instead of the default ones
+	zone  *time.Location // nil: the default forms in UTC
+	last  int64          // time of the last timestamp that was read
+}
 
-var forms = []string{
+// NewClock returns a clock for the timestamps of a dialect.
+func NewClock(d *dialect.CSV) (Clock, error) {
+	if d.IsZero() || len(d.Time) == 0 && d.Zone == "" {
+		return Clock{}, nil
+	}
+	forms, zone, err := d.Clock()
+	if err != nil {
+		return Clock{}, jobs.Errorf(jobs.CodeInvalid, "%v", err)
+	}
+	if len(forms) > 0 {
+		return Clock{names: d.Time, forms: forms, zone: zone, last: math.MinInt64}, nil
+	}
+	for _, layout := range defaultForms {
+		f, err := dialect.ParseForm(layout)
+		if err != nil {
+			return Clock{}, fmt.Errorf("default form %s: %w", layout, err)
+		}
+		forms = append(forms, f)
+	}
+	return Clock{forms: forms, zone: zone, last: math.MinInt64}, nil
+}
+
+var defaultForms = []string{
 	"2006-01-02 15:04:05", // with or without a fraction, as Go accepts one everywhere
 	time.RFC3339,
 	"2006-01-02T15:04:05",
@@ -24,9 +57,12 @@ var forms = []string{
 // Parse returns unix nanoseconds. A form without a zone is taken as UTC. A bare number is a unix time in seconds, or by its
 // size in milliseconds, microseconds or nanoseconds.
 func (c *Clock) Parse(text string) (int64, error) {
-	for i := range forms {
-		at := (c.form + i) % len(forms)
-		t, err := time.Parse(forms[at], text)
+	if c.zone != nil {
+		return c.parse(text)
+	}
+	for i := range defaultForms {
+		at := (c.form + i) % len(defaultForms)
+		t, err := time.Parse(defaultForms[at], text)
 		if err != nil {
 			continue
 		}
@@ -36,18 +72,49 @@ func (c *Clock) Parse(text string) (int64, error) {
 		}
 		return t.UnixNano(), nil
 	}
+	if n, ok := unixTime(text); ok {
+		return n, nil
+	}
+	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", shorten(text))
+}
+
+// parse is Parse for a clock that NewClock has given forms.
+func (c *Clock) parse(text string) (int64, error) {
+	for i := range c.forms {
+		at := (c.form + i) % len(c.forms)
+		n, err := c.forms[at].Parse(text, c.zone, c.last)
+		switch {
+		case err == nil:
+			c.form, c.last = at, n
+			return n, nil
+		case dialect.NoTime(err):
+			return 0, fmt.Errorf("its timestamp %s is not a time: %w", shorten(text), err)
+		}
+	}
+	if c.names != nil {
+		return 0, fmt.Errorf("its timestamp %s does not have the form of csv.time, %s", shorten(text), strings.Join(c.names, " or "))
+	}
+	if n, ok := unixTime(text); ok {
+		c.last = n
+		return n, nil
+	}
+	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", shorten(text))
+}
+
+// unixTime reads a bare number.
+func unixTime(text string) (int64, bool) {
 	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
 		// 1e11 seconds are the year 5138, 1e11 milliseconds are 1973: between two units there is no doubt.
 		for _, scale := range []float64{1e9, 1e6, 1e3, 1} {
 			if math.Abs(v) < 1e11*1e9/scale && math.Abs(v)*scale < math.MaxInt64 {
 				if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-					return n * int64(scale), nil
+					return n * int64(scale), true
 				}
-				return int64(v * scale), nil
+				return int64(v * scale), true
 			}
 		}
 	}
-	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", shorten(text))
+	return 0, false
 }
 
 // stamp reads the time of a row from its timestamp, or says what is wrong with it.
@@ -59,5 +126,15 @@ func (c *Clock) stamp(r *row) (problem string) {
 	if r.time, err = c.Parse(r.timestamp); err != nil {
 		return err.Error()
 	}
+	r.timestamp = c.Text(r.time, r.timestamp)
 	return ""
+}
+
+// Text returns the text of a timestamp for outputs: as written where the clock reads the default forms in UTC. Others would be read otherwise
+// by the readers of the output, and are RFC 3339 in UTC.
+func (c *Clock) Text(at int64, written string) string {
+	if c.zone == nil {
+		return written
+	}
+	return time.Unix(0, at).UTC().Format(time.RFC3339Nano)
 }

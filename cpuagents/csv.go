@@ -9,11 +9,16 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/exoswarm/exoswarm/internal/dialect"
 )
 
 // csvReader reads the rows of one file. It holds at most one record and its read-ahead in memory.
 type csvReader struct {
 	spec    ColumnSpec
+	comma   rune
+	head    string // the header, at most adviceBytes of it; for advice
+	valid   bool   // it has had a valid row
 	src     io.Closer
 	lines   lines
 	hold    *hold
@@ -31,8 +36,12 @@ type csvReader struct {
 
 // newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
 func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *hold) (*csvReader, error) {
-	r := &csvReader{spec: spec, src: src, lines: newLines(name, src), hold: h}
-	if err := r.header(); err != nil {
+	r := &csvReader{spec: spec, comma: spec.CSV.Comma(), src: src, lines: newLines(name, src), hold: h}
+	var err error
+	if r.clock, err = NewClock(spec.CSV); err == nil {
+		err = r.header()
+	}
+	if err != nil {
 		_ = src.Close()
 		return nil, err
 	}
@@ -41,7 +50,13 @@ func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *hold) (*cs
 
 func (r *csvReader) header() error {
 	record, problem, err := r.record()
+	for err == nil && problem == "" && len(record) == 0 && !r.spec.CSV.HasHeader() { // an empty line is no row
+		record, problem, err = r.record()
+	}
 	if errors.Is(err, io.EOF) {
+		if !r.spec.CSV.HasHeader() {
+			return inputError("%s: the file is empty", r.lines.name)
+		}
 		return inputError("%s: the file is empty: it must begin with a header such as %s,%s", r.lines.name, r.spec.Timestamp, strings.Join(r.spec.Features, ","))
 	}
 	if err != nil {
@@ -50,12 +65,20 @@ func (r *csvReader) header() error {
 	if problem != "" {
 		return inputError("%s: line %d: header: %s", r.lines.name, r.lines.number, problem)
 	}
-	names, err := split(bytes.TrimPrefix(record, []byte("\xef\xbb\xbf")))
+	record = bytes.TrimPrefix(record, []byte("\xef\xbb\xbf"))
+	names, err := split(record, r.comma)
 	if err != nil {
-		return inputError("%s: line 1: header: %v", r.lines.name, err)
+		return inputError("%s: line %d: header: %v", r.lines.name, r.first, err)
+	}
+	r.head = string(record[:min(len(record), adviceBytes)])
+	if !r.spec.CSV.HasHeader() {
+		if err := r.again(record); err != nil {
+			return err
+		}
+		names = r.spec.CSV.Columns(len(names))
 	}
 	r.width = len(names)
-	for _, want := range append([]string{r.spec.Timestamp}, r.spec.Features...) {
+	for _, want := range r.spec.columns() {
 		at := -1
 		for i, n := range names {
 			if strings.TrimSpace(n) != want {
@@ -67,11 +90,63 @@ func (r *csvReader) header() error {
 			at = i
 		}
 		if at < 0 {
-			return inputError("%s: line 1: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", r.lines.name, want, quoteAll(names))
+			return r.noColumn(want, names)
 		}
 		r.columns = append(r.columns, at)
 	}
 	return nil
+}
+
+// again has the first record read once more, as a row.
+func (r *csvReader) again(record []byte) error {
+	line := append(bytes.Clone(record), '\n')
+	rest := bytes.Clone(r.ahead[r.at:])
+	r.hold.shrink(int64(cap(r.ahead)))
+	r.ahead, r.at = nil, 0
+	r.lines.number = r.first - 1
+	if err := r.keep(append(line, rest...)); err != nil {
+		return err
+	}
+	r.at = 0
+	return nil
+}
+
+// Bounds of what is looked at to advise a dialect: bytes of a record, and records.
+const (
+	adviceBytes   = 4 << 10
+	adviceRecords = 10
+)
+
+// noColumn returns the error for a column that the header does not name. What can be told from the head of the file is part of it.
+func (r *csvReader) noColumn(want string, names []string) error {
+	records := []string{r.head}
+	for len(records) <= adviceRecords {
+		record, problem, err := r.record()
+		if err != nil {
+			break
+		}
+		if problem == "" && len(record) > 0 && len(record) <= adviceBytes {
+			records = append(records, string(record))
+		}
+	}
+	if advice := r.advise(records); advice != "" {
+		return inputError("%s: line 1: no column %q: %s", r.lines.name, want, advice)
+	}
+	what := "the file has"
+	if !r.spec.CSV.HasHeader() {
+		what = "its columns are called"
+	}
+	return inputError("%s: line 1: no column %q; %s %s: name the columns in the swarm spec (timestamp, features)", r.lines.name, want, what, quoteAll(names))
+}
+
+// advise says which dialect records need, the header first; empty where it is not known.
+func (r *csvReader) advise(records []string) string {
+	d := r.spec.CSV
+	if d == nil {
+		d = &dialect.CSV{}
+	}
+	clock := r.clock
+	return d.Advise(records, r.spec.columns(), func(text string) bool { _, err := clock.Parse(text); return err == nil }).String()
 }
 
 func quoteAll(names []string) string {
@@ -101,18 +176,33 @@ func (r *csvReader) next() (row, *reject, error) {
 			continue // an empty line is no row
 		}
 		r.number++
+		cure := ""
 		if problem == "" {
 			var out row
 			if out, problem = r.parse(record); problem == "" {
+				r.valid = true
 				return out, nil, nil
 			}
+			cure = r.cure(record)
 			if r.second >= 0 {
 				// The quote was a stray one that found a partner lines away: what lies between are rows of their own.
 				problem = r.unread()
 			}
 		}
-		return row{}, &reject{Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem}, nil
+		return row{}, &reject{Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem, Cure: cure}, nil
 	}
+}
+
+// cure says what to set so that a record is read, as long as no other has been.
+func (r *csvReader) cure(record []byte) string {
+	if r.valid || len(record) > adviceBytes || len(r.head) >= adviceBytes {
+		return ""
+	}
+	records := []string{string(record)}
+	if r.spec.CSV.HasHeader() {
+		records = []string{r.head, string(record)}
+	}
+	return r.advise(records)
 }
 
 func (r *csvReader) close() error { return r.src.Close() }
@@ -122,12 +212,19 @@ func (r *csvReader) parse(record []byte) (row, string) {
 	if !utf8.Valid(record) {
 		return row{}, "it is not valid UTF-8"
 	}
-	fields, err := split(record)
+	fields, err := split(record, r.comma)
 	if err != nil {
 		return row{}, err.Error()
 	}
 	if len(fields) != r.width {
-		return row{}, fmt.Sprintf("it has %d fields, the header has %d", len(fields), r.width)
+		of := "the header"
+		if !r.spec.CSV.HasHeader() {
+			of = "the first row"
+			if len(r.spec.CSV.Names) > 0 {
+				of = "csv.names"
+			}
+		}
+		return row{}, fmt.Sprintf("it has %d fields, %s has %d", len(fields), of, r.width)
 	}
 	out := row{number: r.number, timestamp: strings.TrimSpace(fields[r.columns[0]]), features: make([]float32, len(r.columns)-1), values: make([]float64, len(r.columns)-1)}
 	if problem := r.clock.stamp(&out); problem != "" {
@@ -137,6 +234,13 @@ func (r *csvReader) parse(record []byte) (row, string) {
 		text := strings.TrimSpace(fields[c])
 		if text == "" {
 			return row{}, fmt.Sprintf("column %q is empty", r.spec.Features[i])
+		}
+		if r.spec.CSV.DecimalComma() {
+			number, problem := r.spec.CSV.Number(text)
+			if problem != "" {
+				return row{}, fmt.Sprintf("column %q: %s %s", r.spec.Features[i], shorten(text), problem)
+			}
+			text = number
 		}
 		v, problem := parseFeature(r.spec.Features[i], text)
 		if problem != "" {
@@ -152,14 +256,14 @@ func (r *csvReader) parse(record []byte) (row, string) {
 	return out, ""
 }
 
-// split cuts a record into fields. Most records have no quote and are cut at the commas; the rest is RFC 4180's business.
-func split(record []byte) ([]string, error) {
+// split cuts a record into fields. Most records have no quote and are cut at the delimiters; the rest is RFC 4180's business.
+func split(record []byte, comma rune) ([]string, error) {
 	text := string(record)
 	if !strings.Contains(text, `"`) {
-		return strings.Split(text, ","), nil
+		return strings.Split(text, string(comma)), nil
 	}
 	c := csv.NewReader(strings.NewReader(text))
-	c.FieldsPerRecord = -1
+	c.Comma, c.FieldsPerRecord = comma, -1
 	fields, err := c.Read()
 	if err != nil {
 		var pe *csv.ParseError

@@ -63,7 +63,11 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		if f.first == nil {
 			return inputError("there is no valid row in any input, and none that is not: all of them are empty")
 		}
-		return inputError("there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series, f.first.place(), f.first.Reason)
+		reason := f.first.Reason
+		if f.first.Cure != "" {
+			reason += "; " + f.first.Cure
+		}
+		return inputError("there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series, f.first.place(), reason)
 	}
 	data, err := json.Marshal(jobs.EndOfInput{Rows: f.rows, Interrupted: interrupted})
 	if err != nil {
@@ -162,6 +166,9 @@ func (f *feeder) take(group int, r rowReader, n int) (ended bool, err error) {
 			bad++
 			if f.bad++; f.first == nil {
 				f.first = rejected
+			}
+			if f.s.spec.Strict && rejected.Cure != "" {
+				return false, inputError("%s: %s: %s; %s", rejected.Series, rejected.place(), rejected.Reason, rejected.Cure)
 			}
 			if f.s.spec.Strict {
 				return false, inputError("%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.place(), rejected.Reason)

@@ -59,6 +59,9 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *hold) ([]SeriesS
 		if len(one.Name) > maxSeriesName {
 			return nil, bad("series %d has a name of %s, beginning with %s: use at most %s", len(series)+1, memory.Text(int64(len(one.Name))), shorten(one.Name), memory.Text(maxSeriesName))
 		}
+		if _, err := one.CSV.Validate(); err != nil {
+			return nil, bad("series %d, %s: %v", len(series)+1, shorten(one.Name), err)
+		}
 		series = append(series, one)
 	}
 	if _, err := dec.Token(); err != nil {

@@ -216,7 +216,7 @@ func (f *framer) csv(src io.Reader) error {
 
 // csvKeys makes the members' names of a header's columns.
 func csvKeys(header []byte) (keys [][]byte, problem string) {
-	names, err := split(header)
+	names, err := split(header, ',')
 	if err != nil || !utf8.Valid(header) {
 		return nil, "the header is not valid CSV in UTF-8"
 	}
@@ -237,7 +237,7 @@ func (f *framer) csvRow(keys [][]byte, record []byte) (problem string) {
 	if !utf8.Valid(record) {
 		return "it is not valid UTF-8"
 	}
-	fields, err := split(record)
+	fields, err := split(record, ',')
 	if err != nil {
 		return err.Error()
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/exoswarm/exoswarm/internal/dialect"
 )
 
 // maxRecord bounds one record of a text format in bytes: a line longer than this, or a quoted field that has not closed by
@@ -21,7 +23,12 @@ type ColumnSpec struct {
 	Features  []string `json:"features"`
 	// AnyOrder passes rows that go back in time. Else they are rejected.
 	AnyOrder bool `json:"any_order,omitempty"`
+	// CSV is how CSV files are written; nil for RFC 4180 with a header. A source may have one of its own.
+	CSV *dialect.CSV `json:"csv,omitempty"`
 }
+
+// columns are the names of all columns that are read, the timestamp first.
+func (s ColumnSpec) columns() []string { return append([]string{s.Timestamp}, s.Features...) }
 
 // rowReader reads the rows of one series in the order of its source. One goroutine uses it.
 type rowReader interface {
@@ -46,6 +53,8 @@ type reject struct {
 	Row    uint64 `json:"row"`            // 0: the whole file
 	Line   uint64 `json:"line,omitempty"` // of a source that has lines
 	Reason string `json:"reason"`
+	// Cure is the dialect that the file seems to have, while none of its rows is valid.
+	Cure string `json:"cure,omitempty"`
 }
 
 // place says where the row is, for an error.

@@ -51,7 +51,7 @@ func (s *stream) openRemote(ctx context.Context, i int) (rowReader, error) {
 		_ = f.close()
 		return nil, err
 	}
-	return &remoteReader{ctx: ctx, name: s.series[i].Name, spec: s.spec.Columns, files: s.Files, journal: j, src: f}, nil
+	return &remoteReader{ctx: ctx, name: s.series[i].Name, spec: s.series[i].columns(s.spec.Columns), files: s.Files, journal: j, src: f}, nil
 }
 
 // open opens a source that is a file. What it decodes is bounded by the memory of the agent's inputs.
@@ -60,7 +60,7 @@ func (s *Streamer) open(ctx context.Context, src SeriesSource, spec ColumnSpec) 
 	if err != nil {
 		return nil, err
 	}
-	return s.Files.read(ctx, src.Name, f, format, spec)
+	return s.Files.read(ctx, src.Name, f, format, src.columns(spec))
 }
 
 // check opens a source that is a file, reads its header and closes it.
@@ -71,7 +71,7 @@ func (s *Streamer) check(ctx context.Context, src SeriesSource, spec ColumnSpec)
 	}
 	h := s.Files.memory.hold(ctx, src.Name)
 	defer h.release()
-	r, err := newReader(src.Name, f, format, spec, s.Files.unpacked, h)
+	r, err := newReader(src.Name, f, format, src.columns(spec), s.Files.unpacked, h)
 	if err != nil {
 		return err
 	}

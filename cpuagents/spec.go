@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -46,6 +47,8 @@ type SeriesSource struct {
 	URI  string `json:"uri"`
 	// Format of its rows. Empty is what the extension of URI stands for, and CSV when that stands for nothing.
 	Format Format `json:"format,omitempty"`
+	// CSV is how its CSV files are written; nil for what the columns of the job say.
+	CSV *dialect.CSV `json:"csv,omitempty"`
 	// HTTP is for a URI that begins with http:// or https://.
 	HTTP *HTTPSpec `json:"http,omitempty"`
 	// SQL is for a URI that begins with sqlite: or postgres://. It must be there then.
@@ -58,6 +61,14 @@ type SeriesSource struct {
 	NATS *SubjectSpec `json:"nats,omitempty"`
 	// Push is for a URI that begins with push:. It must be there then.
 	Push *PushSpec `json:"push,omitempty"`
+}
+
+// columns returns what is read of the source.
+func (s SeriesSource) columns(of ColumnSpec) ColumnSpec {
+	if s.CSV != nil {
+		of.CSV = s.CSV
+	}
+	return of
 }
 
 // SeriesSummary is what became of one series.

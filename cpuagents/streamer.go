@@ -91,6 +91,9 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if spec.BatchRows < 1 || spec.BatchRows > defaultBatchRows || len(spec.Candidates) == 0 || len(spec.Columns.Features) == 0 {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: batch_rows must be 1 to %d, candidates and columns.features must not be empty", job.ID, defaultBatchRows)
 	}
+	if _, err := spec.Columns.CSV.Validate(); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: columns.%v", job.ID, err)
+	}
 	if spec.OutputFormat == "" {
 		spec.OutputFormat, _ = FormatOf(spec.Output, "ndjson")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
 func cronCommand() *cobra.Command {
@@ -84,6 +85,9 @@ func cronAdd(cmd *cobra.Command, args []string, c submitter) error {
 		return command.Usage("cron add: --spec is not JSON: %.60q", spec)
 	}
 	s.Job.Spec = spec
+	if err := schema.CheckSchedule(s); err != nil {
+		return err
+	}
 	return c.AddSchedule(cmd.Context(), s)
 }
 

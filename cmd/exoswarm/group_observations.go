@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +34,11 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 	}
 	defer f.Close()
 	o := &batch.Observations{Width: len(spec.Features)}
-	var clock cpuagents.Clock
+	d := dialectOf(path, spec)
+	clock, err := cpuagents.NewClock(d)
+	if err != nil {
+		return nil, err
+	}
 	latest := map[uint32]int64{} // by group
 	read := time.Now().UnixNano()
 	add := func(line int, get func(column string) (string, bool)) error {
@@ -54,8 +57,13 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 		}
 		at, err := clock.Parse(text)
 		if len(text) > maxTimestamp || err != nil {
-			return bad(spec.Timestamp, text, "a time, such as 2006-01-02 15:04:05, RFC 3339, or unix seconds")
+			want := "a time, such as 2006-01-02 15:04:05, RFC 3339, or unix seconds"
+			if d != nil && len(d.Time) > 0 {
+				want = "of the form of csv.time, " + strings.Join(d.Time, " or ")
+			}
+			return bad(spec.Timestamp, text, want)
 		}
+		text = clock.Text(at, text)
 		if before, seen := latest[group]; seen && at < before && spec.Observations.Late == swarm.Reject {
 			return bad(spec.Timestamp, text, "at or behind the time of the row before it of its group: sort the file by time, or write observations: {late: apply} or drop into the spec")
 		}
@@ -64,7 +72,11 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 		o.Time, o.Timestamp = append(o.Time, at), append(o.Timestamp, text)
 		for _, name := range spec.Features {
 			text, ok := get(name)
-			v, err := strconv.ParseFloat(text, 64)
+			number, problem := d.Number(text)
+			if problem != "" {
+				return bad(name, text, "a number: it "+problem)
+			}
+			v, err := strconv.ParseFloat(number, 64)
 			if !ok || err != nil || math.IsNaN(v) || math.Abs(v) > math.MaxFloat32 {
 				return bad(name, text, "a number")
 			}
@@ -72,10 +84,10 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 		}
 		return nil
 	}
-	if ext := filepath.Ext(path); ext == ".ndjson" || ext == ".jsonl" {
+	if d == nil {
 		err = eachObject(path, f, add)
 	} else {
-		err = eachRecord(path, f, groupColumns(spec), add)
+		err = eachRecord(path, f, d, groupColumns(spec), add)
 	}
 	return o, err
 }

@@ -87,6 +87,9 @@ func TestJobCommands(t *testing.T) {
 
 	// Schedules.
 	run(0, "cron", "add", "yearly", "--cron", "0 0 1 1 *", "--zone", "Europe/Berlin", "--missed", "once", "--from", "2020-01-01T00:00:00Z", "--kind", "double", "--spec", "6")
+	if _, err := run(2, "cron", "add", "bad", "--cron", "0 0 1 1 *", "--kind", "stream", "--spec", "{}"); !strings.Contains(err, "field /job/spec: missing properties") {
+		t.Errorf("a schedule of a stream without a spec: %s", err)
+	}
 	run(0, "cron", "pause", "yearly")
 	out, _ = run(0, "cron", "list")
 	has(out, "yearly", "0 0 1 1 *", "Europe/Berlin", "double", "paused", "never")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -27,7 +28,7 @@ func readObservations(path string, spec *swarm.Spec) (*batch.AgentObservations, 
 		return nil, command.Usage("--input: %v", err)
 	}
 	defer f.Close()
-	o := &batch.AgentObservations{Width: len(spec.Features)}
+	o, d := &batch.AgentObservations{Width: len(spec.Features)}, dialectOf(path, spec)
 	add := func(line int, get func(column string) (string, bool)) error {
 		bad := func(column, text, want string) error {
 			return jobs.Errorf(jobs.CodeInput, "%s:%d: column %s: %q is not %s", path, line, column, text, want)
@@ -40,7 +41,11 @@ func readObservations(path string, spec *swarm.Spec) (*batch.AgentObservations, 
 		o.Agent = append(o.Agent, uint32(id))
 		for _, name := range spec.Features {
 			text, ok := get(name)
-			v, err := strconv.ParseFloat(text, 32)
+			number, problem := d.Number(text)
+			if problem != "" {
+				return bad(name, text, "a number: it "+problem)
+			}
+			v, err := strconv.ParseFloat(number, 32)
 			if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 				return bad(name, text, "a number")
 			}
@@ -48,33 +53,51 @@ func readObservations(path string, spec *swarm.Spec) (*batch.AgentObservations, 
 		}
 		return nil
 	}
-	if ext := filepath.Ext(path); ext == ".ndjson" || ext == ".jsonl" {
+	if d == nil {
 		err = eachObject(path, f, add)
 	} else {
-		err = eachRecord(path, f, append([]string{swarm.AgentColumn}, spec.Features...), add)
+		err = eachRecord(path, f, d, append([]string{swarm.AgentColumn}, spec.Features...), add)
 	}
 	return o, err
 }
 
-// eachRecord reads CSV with a header that has all columns.
-func eachRecord(path string, f io.Reader, columns []string, add func(int, func(string) (string, bool)) error) error {
+// dialectOf returns how a file of observations is written; nil for NDJSON.
+func dialectOf(path string, spec *swarm.Spec) *dialect.CSV {
+	if ext := filepath.Ext(path); ext == ".ndjson" || ext == ".jsonl" {
+		return nil
+	}
+	return &spec.CSV
+}
+
+// eachRecord reads CSV of a dialect that has all columns.
+func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string, add func(int, func(string) (string, bool)) error) error {
 	r := csv.NewReader(bufio.NewReader(f))
-	r.ReuseRecord = true
+	r.Comma, r.ReuseRecord = d.Comma(), true
 	place := map[string]int{}
 	header, err := r.Read()
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInput, "%s: its header cannot be read: %v", path, err)
 	}
-	for i, name := range header {
-		place[strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))] = i
+	again := !d.HasHeader() // the first record is a row
+	names := header
+	if again {
+		names = d.Columns(len(header))
+	}
+	header[0] = strings.TrimPrefix(header[0], "\ufeff")
+	for i, name := range names {
+		place[strings.TrimSpace(name)] = i
 	}
 	for _, name := range columns {
-		if _, ok := place[name]; !ok {
+		if at, ok := place[name]; !ok || at >= len(header) {
 			return jobs.Errorf(jobs.CodeInput, "%s:1: there is no column %q: the swarm takes %s", path, name, strings.Join(columns, ","))
 		}
 	}
 	for {
-		record, err := r.Read()
+		record, err := header, error(nil)
+		if !again {
+			record, err = r.Read()
+		}
+		again = false
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

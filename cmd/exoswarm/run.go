@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -57,6 +58,7 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	f.String("webhook", "", "URL that anomalies are sent to as they are found")
 	f.String("webhook-secret", "", "env:NAME or file:NAME of the agent: the key that signs what is sent")
 	f.String("sinks", "", "JSON file with a list of where decisions go besides, as they are made; see docs/sources.md")
+	f.StringArray("csv", nil, "KEY=VALUE of how CSV files are written, over csv in the spec: delimiter, decimal, header, names, time, zone; as in --csv 'delimiter=;'")
 	f.String("output", "", "file for the decisions, in the format of its extension, or - for standard output in NDJSON (required)")
 	f.String("rejects", "", "file for the rows that are not valid, as NDJSON; NAME.rejects.ndjson beside the output NAME.* when empty")
 	f.String("report", "", "file for a report, one HTML page")
@@ -78,6 +80,7 @@ type runOptions struct {
 	specFile string
 	inputs   []string
 	sources  string
+	csv      []string // settings of the dialect of CSV files, over those of the spec
 	roots    map[cpuagents.Root]string
 	egress   []string
 	secrets  string
@@ -110,6 +113,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	o.inputs, _ = f.GetStringArray("input")
 	o.inputs = append(o.inputs, args...)
 	o.sources, _ = f.GetString("sources")
+	o.csv, _ = f.GetStringArray("csv")
 	o.egress, _ = f.GetStringArray("egress")
 	roots, _ := f.GetStringArray("root")
 	o.secrets, _ = f.GetString("secrets")
@@ -182,6 +186,9 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	}
 	if spec.ByAgent() {
 		return command.Usage("run: %s addresses agents, and files are for groups: make it with exoswarm swarm create", o.specFile)
+	}
+	if err := setCSV(&spec.CSV, o.csv); err != nil {
+		return err
 	}
 	dest, err := newDestination(o.output, o.rejects, o.report)
 	if err != nil {
@@ -362,6 +369,24 @@ type input struct {
 	from int
 }
 
+// setCSV sets what flags say of a dialect.
+func setCSV(d *dialect.CSV, settings []string) error {
+	if len(settings) == 0 {
+		return nil
+	}
+	over := dialect.CSV{}
+	for _, s := range settings {
+		if err := over.Set(s); err != nil {
+			return command.Usage("--csv %v", err)
+		}
+	}
+	d.Override(over)
+	if _, err := d.Validate(); err != nil {
+		return command.Usage("--csv: %v", err)
+	}
+	return nil
+}
+
 // findInputs lists the series of all inputs by name. What the run itself writes is not one of them: a run whose output stands
 // in the folder that it reads would read its own decisions the next time.
 func findInputs(paths []string, outputs ...string) ([]input, error) {
@@ -453,10 +478,14 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the spec: %w", err)
 	}
+	columns := cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: spec.Observations.Late != swarm.Reject}
+	if !spec.CSV.IsZero() {
+		columns.CSV = &spec.CSV
+	}
 	output, rejects := carrier.sinks()
 	streamJSON, err := json.Marshal(cpuagents.StreamSpec{
 		Name: spec.Name, Spec: specJSON, Candidates: spec.Vote.Candidates,
-		Columns:  cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: spec.Observations.Late != swarm.Reject},
+		Columns:  columns,
 		Drops:    spec.Observations.Drops(),
 		Manifest: "object:manifest-" + id, Output: output, Rejects: rejects, Summary: "object:summary-" + id,
 		BatchRows: o.batch, Strict: o.strict, OutputFormat: o.format, Webhook: o.webhook, Sinks: o.sinks,

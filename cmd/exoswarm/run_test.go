@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/leak"
 )
@@ -200,6 +202,9 @@ func TestBadInput(t *testing.T) {
 		"no rows":         {[]string{"-f", spec, "--input", file("h.csv", "timestamp,value\n"), "--output", out}, 2, "there is no valid row in any input"},
 		"empty folder":    {[]string{"-f", spec, "--input", filepath.Join(dir, "none"), "--output", out}, 2, "no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind it, in this folder or below it"},
 		"wrong column":    {[]string{"-f", spec, "--input", file("c.csv", "time,value\n1,2\n"), "--output", out}, 2, `c.csv: line 1: no column "timestamp"; the file has "time", "value"`},
+		"other delimiter": {[]string{"-f", spec, "--input", file("semicolon.csv", "timestamp;value\n31.01.2026 10:00;1,5\n"), "--output", out}, 2, `semicolon.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`},
+		"bad dialect":     {[]string{"-f", spec, "--input", good, "--output", out, "--csv", "zone=Mars/X"}, 2, `--csv: csv.zone "Mars/X": it is no time zone`},
+		"no such setting": {[]string{"-f", spec, "--input", good, "--output", out, "--csv", "delimeter=;"}, 2, `the keys are delimiter, decimal, header, names, time and zone`},
 		"two of a name":   {[]string{"-f", spec, "--input", good, "--input", sub, "--output", out}, 2, "two files are called good.csv"},
 		"bad spec":        {[]string{"-f", badSpec, "--input", good, "--output", out}, 2, `bad.yaml:2: unknown key "cel": did you mean "cell"?`},
 		"no spec":         {[]string{"-f", filepath.Join(dir, "x.yaml"), "--input", good, "--output", out}, 2, "swarm spec: open"},
@@ -227,6 +232,43 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 }
+
+// TestRunDialect: the reasons for which no row is valid say what to set, and with it the same numbers give the same decisions.
+func TestRunDialect(t *testing.T) {
+	dir := t.TempDir()
+	plain := series(1, 200)
+	european := strings.NewReplacer(",", ";", ".", ",").Replace(plain)
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	write(t, filepath.Join(dir, "plain", "a.csv"), plain)
+	write(t, filepath.Join(dir, "european", "a.csv"), european)
+	run := func(want int, spec, in string, more ...string) (decisions []decision, stderr string) {
+		t.Helper()
+		out := filepath.Join(dir, "out.ndjson")
+		code, _, stderr := exec(t.Context(), t, append([]string{"run", "--progress", "none", "-f", spec, "--input", filepath.Join(dir, in), "--output", out}, more...)...)
+		if code != want {
+			t.Fatalf("exit %d: %s", code, stderr)
+		}
+		if code == 0 {
+			decisions = readDecisions(t, out)
+		}
+		return decisions, stderr
+	}
+	want, _ := run(0, spec, "plain")
+	if _, stderr := run(2, spec, "european", "--csv", "delimiter=;"); !strings.Contains(stderr, `a.csv: row 1 (line 2): column "value"`) || !strings.Contains(stderr, `its numbers have decimal commas: set csv.decimal: ","`) {
+		t.Errorf("without a decimal comma: %s", stderr)
+	}
+	of := write(t, filepath.Join(dir, "european.yaml"), smallSpec+"csv: {delimiter: ';', decimal: ','}\n")
+	for name, got := range map[string][]decision{
+		"flags": first(run(0, spec, "european", "--csv", "delimiter=;", "--csv", "decimal=,")),
+		"spec":  first(run(0, of, "european")),
+	} {
+		if d := cmp.Diff(want, got); d != "" || len(got) != 200 {
+			t.Errorf("%s: %d decisions: %s", name, len(got), d)
+		}
+	}
+}
+
+func first[A, B any](a A, _ B) A { return a }
 
 // watcher is a writer that calls found when its text matches want.
 type watcher struct {

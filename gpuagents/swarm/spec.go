@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -41,6 +42,8 @@ type Spec struct {
 	Features []string `yaml:"features" json:"features"`
 	// Observations says what becomes of those that come late or twice. By agent there is none: they have no time.
 	Observations Observations `yaml:"observations" json:"observations,omitzero"`
+	// CSV is how the CSV files of its observations are written. Agents never read it.
+	CSV dialect.CSV `yaml:"csv" json:"csv,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
 	// Seed chooses the agents' fixed random weights.
@@ -284,6 +287,9 @@ func (s *Spec) validate() (path []string, err error) {
 	}
 	if path, err := s.validateObservations(); err != nil {
 		return path, err
+	}
+	if key, err := s.CSV.Validate(); err != nil {
+		return []string{"csv", key}, err
 	}
 	if len(s.Features) > MaxFeatures {
 		return []string{"features"}, fmt.Errorf("%d features: use at most %d", len(s.Features), MaxFeatures)

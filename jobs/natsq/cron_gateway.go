@@ -24,7 +24,10 @@ func ParseSchedule(data []byte) (jobs.Schedule, error) {
 		return s, jobs.Errorf(jobs.CodeInvalid, "schedule: %v", err)
 	}
 	s.Version = jobs.Version
-	return s, s.Validate()
+	if err := s.Validate(); err != nil {
+		return s, err
+	}
+	return s, schema.CheckSchedule(s)
 }
 
 // cron answers the requests about schedules; what is the subject behind cron.

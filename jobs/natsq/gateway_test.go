@@ -92,6 +92,8 @@ func TestGateway(t *testing.T) {
 		{"exo.api.cron.add", `{"name":"ny","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1}}`, `"code":"exists"`},
 		{"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1,"id":"x"}}`, `"code":"invalid"`},
 		{"exo.api.cron.add", `{"name":"n","cron":"99 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1}}`, `above maximum`},
+		{"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"stream","spec":{}}}`, `"field":"/job/spec"`},
+		{"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"stream","spec":{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"],"csv":{"zone":"Mars/X"}},"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}}}`, `"field":"/job/spec/columns/csv/zone"`},
 		{"exo.api.cron.pause.ny", ``, `{"v":1,"schedule":"ny"}`},
 		{"exo.api.cron.list", ``, `"name":"ny","cron":"0 0 1 1 *","missed":"once","paused":true`},
 		{"exo.api.cron.resume.ny", ``, `{"v":1,"schedule":"ny"}`},

@@ -5,6 +5,7 @@ package schema
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -141,11 +143,41 @@ func CheckSpec(j jobs.Job) error {
 		return nil
 	}
 	err := Validate(Stream, j.Spec)
+	if err == nil {
+		err = checkCSV(j.Spec)
+	}
 	var e *Error
 	if errors.As(err, &e) {
 		e.Field = "/spec" + e.Field
 	}
 	return err
+}
+
+// CheckSchedule is CheckSpec for the job of a schedule.
+func CheckSchedule(s jobs.Schedule) error {
+	err := CheckSpec(s.Job)
+	var e *Error
+	if errors.As(err, &e) {
+		e.Field = "/job" + e.Field
+	}
+	return err
+}
+
+// checkCSV checks what the schema cannot say of the dialect of a stream's CSV files: forms of timestamps, zones, and what excludes each other.
+func checkCSV(spec json.RawMessage) error {
+	var s struct {
+		Columns struct {
+			CSV *dialect.CSV `json:"csv"`
+		} `json:"columns"`
+	}
+	if err := json.Unmarshal(spec, &s); err != nil {
+		return &Error{what: err.Error()}
+	}
+	if key, err := s.Columns.CSV.Validate(); err != nil {
+		what, cure, _ := strings.Cut(err.Error(), ": ")
+		return &Error{Field: "/columns/csv/" + key, what: what, Cure: cure}
+	}
+	return nil
 }
 
 var printer = message.NewPrinter(language.English)

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -29,6 +30,12 @@ func TestCheckSpec(t *testing.T) {
 		{`"output":`, `"ouptut":`, "/spec"},
 		{`"output":"file:r/o"`, `"output":"file:r/o","batch_rows":5000`, "/spec/batch_rows"},
 		{`"output":"file:r/o"`, `"output":"file:r/o","output_format":"xlsx"`, "/spec/output_format"},
+		{`"timestamp":"t"`, `"timestamp":"t","csv":{"delimiter":"ab"}`, "/spec/columns/csv/delimiter"},
+		{`"timestamp":"t"`, `"timestamp":"t","csv":{"decimal":";"}`, "/spec/columns/csv/decimal"},
+		{`"timestamp":"t"`, `"timestamp":"t","csv":{"seperator":";"}`, "/spec/columns/csv"},
+		{`"timestamp":"t"`, `"timestamp":"t","csv":{"time":"rfc3339"}`, "/spec/columns/csv/time"},
+		{`"timestamp":"t"`, `"timestamp":"t","csv":{"time":["yesterday"]}`, "/spec/columns/csv/time"},
+		{`"timestamp":"t"`, `"timestamp":"t","csv":{"zone":"Mars/X"}`, "/spec/columns/csv/zone"},
 	} {
 		var e *Error
 		if err := CheckSpec(job(strings.Replace(good, c.old, c.with, 1))); !errors.As(err, &e) || e.Field != c.field || e.Cure == "" {
@@ -38,6 +45,22 @@ func TestCheckSpec(t *testing.T) {
 	for _, j := range []jobs.Job{{Pool: jobs.PoolCPU, Kind: "words", Spec: json.RawMessage(`{}`)}, {Pool: jobs.PoolGPU, Kind: "stream", Spec: json.RawMessage(`{}`)}} {
 		if err := CheckSpec(j); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestCheckSpecDialects: every delimiter that a dialect takes passes the schema.
+func TestCheckSpecDialects(t *testing.T) {
+	for c := range 128 {
+		d := dialect.CSV{Delimiter: string(rune(c)), Decimal: ",", Time: dialect.Forms{"02.01.2006"}, Zone: "Europe/Berlin"}
+		text, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := `{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"],"csv":` + string(text) + `},"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}`
+		_, want := d.Validate()
+		if err := Validate(Stream, json.RawMessage(spec)); (err == nil) != (want == nil) {
+			t.Errorf("delimiter %#x: the schema says %v, the dialect %v", c, err, want)
 		}
 	}
 }

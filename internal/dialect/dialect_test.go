@@ -1,0 +1,148 @@
+package dialect
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestForms(t *testing.T) {
+	at := time.Date(2026, 1, 31, 21, 5, 6, 0, time.UTC).UnixNano()
+	for _, c := range []struct {
+		form, text string
+		want       int64
+	}{
+		{"rfc3339", "2026-01-31T22:05:06+01:00", at},
+		{"unix", "1769893506", at},
+		{"unix_s", "1769893506.5", at + 5e8},
+		{"unix_ms", "1769893506000", at},
+		{"unix_us", "1769893506000000", at},
+		{"unix_ns", "1769893506000000001", at + 1},
+		{"unix_ms", "5000", 5e9}, // the size of a number does not matter
+		{"02.01.2006 15:04:05", "31.01.2026 21:05:06", at},
+		{"02.01.2006 15:04:05", "31.01.2026 21:05:06.25", at + 25e7},
+		{"%d.%m.%Y %H:%M:%S", "31.01.2026 21:05:06", at},
+		{"%d.%m.%Y %H:%M:%S.%f", "31.01.2026 21:05:06.250", at + 25e7},
+		{"%m/%d/%y %I:%M:%S %p", "01/31/26 09:05:06 PM", at},
+		{"%Y-%m-%dT%H:%M:%S%z", "2026-01-31T22:05:06+0100", at},
+		{"%d %b %Y %T", "31 Jan 2026 21:05:06", at},
+		{"%Y%j %R", "2026031 21:05", at - 6e9},
+	} {
+		f, err := ParseForm(c.form)
+		if err != nil {
+			t.Errorf("%s: %v", c.form, err)
+			continue
+		}
+		if got, err := f.Parse(c.text, time.UTC, 0); err != nil || got != c.want {
+			t.Errorf("%s %s: %d, %v; want %d", c.form, c.text, got, err, c.want)
+		}
+		for _, text := range []string{"", "x", "31.31.2026 00:00:00", "NaN", "1e300", "9223372036854775807"} {
+			if got, err := f.Parse(text, time.UTC, 0); err == nil && !strings.HasPrefix(c.form, "unix_ns") {
+				t.Errorf("%s reads %q as %d", c.form, text, got)
+			}
+		}
+	}
+	for _, form := range []string{"", "x", "15:04", "02.01. 15:04", "02.01.2006 03:04", "2006-01-02 15:04:05 MST", "%Q", "%d.%m.%Y %", "%d.%m.2026", "%H:%M", "%d.%m.%Y %f", "dd.mm.yyyy"} {
+		if f, err := ParseForm(form); err == nil {
+			t.Errorf("%q is the form %+v", form, f)
+		}
+	}
+}
+
+// TestClocksGoBack: the hour that comes twice is read twice, one that does not come is refused.
+func TestClocksGoBack(t *testing.T) {
+	d := CSV{Zone: "Europe/Berlin", Time: Forms{"02.01.2006 15:04"}}
+	forms, zone, err := d.Clock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 10, 24, 23, 45, 0, 0, time.UTC)
+	last := int64(0)
+	for range 20 {
+		text := at.In(zone).Format("02.01.2006 15:04")
+		got, err := forms[0].Parse(text, zone, last)
+		if err != nil || got != at.UnixNano() {
+			t.Fatalf("%s: %v, %v; want %v", text, time.Unix(0, got).UTC(), err, at)
+		}
+		last, at = got, at.Add(15*time.Minute)
+	}
+	if got, err := forms[0].Parse("29.03.2026 02:30", zone, 0); !NoTime(err) {
+		t.Errorf("29 March, 02:30: %v, %v", time.Unix(0, got), err)
+	}
+	if got, err := forms[0].Parse("29.03.2026 03:30", zone, 0); err != nil || got != time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC).UnixNano() {
+		t.Errorf("29 March, 03:30: %v, %v", time.Unix(0, got), err)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	no := false
+	for key, bad := range map[string][]CSV{
+		"delimiter": {{Delimiter: ";;"}, {Delimiter: `"`}, {Delimiter: "a"}, {Delimiter: "\n"}, {Delimiter: "é"}, {Delimiter: "."}},
+		"decimal":   {{Decimal: ";"}},
+		"names":     {{Names: []string{"a"}}, {Header: &no, Names: []string{"a", "a"}}, {Header: &no, Names: []string{""}}},
+		"time":      {{Time: Forms{"x"}}, {Time: make(Forms, 9)}},
+		"zone":      {{Zone: "Mars/X"}, {Zone: "Local"}},
+	} {
+		for _, d := range bad {
+			if at, err := d.Validate(); err == nil || at != key || !strings.Contains(err.Error(), "csv."+key) {
+				t.Errorf("%+v: %s, %v", d, at, err)
+			}
+		}
+	}
+	for _, d := range []CSV{{}, {Delimiter: ";", Decimal: ","}, {Delimiter: "tab"}, {Header: &no, Names: []string{"at", "v"}}, {Decimal: ","}} {
+		if at, err := d.Validate(); err != nil {
+			t.Errorf("%+v: %s, %v", d, at, err)
+		}
+	}
+}
+
+func TestAdvise(t *testing.T) {
+	isTime := func(s string) bool { _, err := time.Parse("2006-01-02 15:04:05", s); return err == nil }
+	columns := []string{"timestamp", "value"}
+	for _, c := range []struct {
+		of      CSV
+		records []string
+		want    string
+	}{
+		{CSV{}, []string{"timestamp;value", "2026-01-01 00:00:00;1.5"}, `the file is separated by ";": set csv.delimiter: ";"`},
+		{CSV{}, []string{"timestamp\tvalue", "2026-01-01 00:00:00\t1"}, `the file is separated by tabs: set csv.delimiter: tab`},
+		{CSV{}, []string{"timestamp;value", "31.01.2026 10:00;1,5"}, `the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`},
+		{CSV{}, []string{"timestamp,value", `2026-01-01 00:00:00,"1,5"`}, `its numbers have decimal commas: set csv.decimal: ","`},
+		{CSV{Decimal: ","}, []string{"timestamp,value", `2026-01-01 00:00:00,1.5`}, `its numbers have decimal points: set csv.decimal: "."`},
+		{CSV{}, []string{"timestamp,value", "03/02/2026 10:00,1"}, `its timestamps are like "03/02/2026 10:00": set csv.time: "02/01/2006 15:04" or "01/02/2006 15:04"`},
+		{CSV{}, []string{"timestamp,value", "03/02/2026 10:00,1", "31/02/2026 10:00,1", "21/02/2026 10:00,1"}, ``},
+		{CSV{}, []string{"2026-01-01 00:00:00,5", "2026-01-01 00:01:00,6"}, `its first line holds values: set csv.header: false with csv.names, or with columns called by their numbers`},
+		{CSV{}, []string{"timestamp,value", "2026-01-01 00:00:00,x"}, ``},
+		{CSV{}, []string{"a,b", "c,d"}, ``},
+		{CSV{}, nil, ``},
+	} {
+		if got := c.of.Advise(c.records, columns, isTime).String(); got != c.want {
+			t.Errorf("%q\ngot  %s\nwant %s", c.records, got, c.want)
+		}
+	}
+}
+
+func FuzzForm(f *testing.F) {
+	for _, s := range []string{"%d.%m.%Y", "02.01.2006", "rfc3339", "unix_ms", "%", "%d%%%Y%m"} {
+		f.Add(s, "31.01.2026")
+	}
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, form, text string) {
+		got, err := ParseForm(form)
+		if err != nil {
+			return
+		}
+		at := time.Date(2031, 5, 6, 0, 0, 0, 0, time.UTC)
+		if got.layout != "" { // a form that is taken reads what it writes
+			n, err := got.Parse(at.Format(got.layout), time.UTC, 0)
+			if back := time.Unix(0, n).UTC(); err == nil && (back.Year() != 2031 || back.YearDay() != at.YearDay()) {
+				t.Fatalf("%q reads %v as %v", form, at, back)
+			}
+		}
+		_, _ = got.Parse(text, zone, 1)
+		(&CSV{}).Advise([]string{form, text}, []string{"a", "b"}, func(string) bool { return false })
+	})
+}
