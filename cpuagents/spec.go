@@ -35,6 +35,8 @@ type StreamSpec struct {
 	OutputFormat Format `json:"output_format,omitempty"`
 	// Webhook is told of decisions as they are made; nil for none.
 	Webhook *WebhookSpec `json:"webhook,omitempty"`
+	// Live sends every decision to the job's submitter too, as it is made. A submitter that is slow slows the job down; one that is gone does not.
+	Live bool `json:"live,omitempty"`
 	// BatchRows is the most rows of a message, 1 to 4096; 0 means 4096. It changes no output.
 	BatchRows int `json:"batch_rows,omitempty"`
 	// Strict fails the job at the first row that is not valid.

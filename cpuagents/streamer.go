@@ -26,6 +26,8 @@ type Queue interface {
 	// Publish stores a message in a stream that is not the queue's own; Published returns the id of the last one of a subject, or nothing.
 	Publish(ctx context.Context, p jobs.Publication) error
 	Published(ctx context.Context, stream, subject string) (id string, err error)
+	// SendRows hands rows to the submitter of a job and returns its answer.
+	SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error)
 }
 
 // Streamer does stream jobs.
@@ -232,6 +234,9 @@ func (s *Streamer) taps(job string, spec StreamSpec, series []SeriesSource) (tap
 			return taps, err
 		}
 		taps = append(taps, t)
+	}
+	if spec.Live { // the last, so that the others keep the places of their positions
+		taps = append(taps, &liveTap{queue: s.Queue, log: s.Logger, job: job, enc: newNDJSONEncoder(spec.layout(series))})
 	}
 	return taps, nil
 }

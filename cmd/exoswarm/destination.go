@@ -22,6 +22,7 @@ type destination struct {
 	hasRejects, hasReport   bool
 	decisions, rejected     string // the files that decisions and rejects are collected in
 	temp                    string // empty for none
+	live                    *live  // has written rows to standard output as they came; nil for none
 	begun                   time.Time
 }
 
@@ -158,6 +159,9 @@ func (d *destination) pour(ctx context.Context, stdout io.Writer, to place, file
 			return err
 		}
 		defer f.Close()
+		if d.live != nil && file == d.decisions {
+			return d.live.rest(onlyWriter{w}, f)
+		}
 		_, err = io.Copy(onlyWriter{w}, f)
 		return err
 	})

@@ -36,8 +36,8 @@ Parquet may be packed (.csv.gz, .ndjson.zst). A file named by --input whose exte
 PATH may also be a FIFO, or - for standard input: it is read to its end first, and its first bytes say the format.
 Without --nats everything runs in this process; with it, the job goes to a cluster.
 
-FILE appears complete or not at all. It may be - or /dev/stdout, a FIFO or a device: the decisions are written to it when the run
-ends. A symbolic link is followed. Nothing that is not a regular file is ever replaced.
+FILE appears complete or not at all. With - or /dev/stdout the decisions are written as they are made, in the order of their batches: a reader
+that is slow slows the run down, and one that ends, as head does, ends it. A FIFO or a device is written to when the run ends. A symbolic link is followed. Nothing that is not a regular file is ever replaced.
 
 Rows that are not valid are skipped and listed with reasons in NAME.rejects.ndjson beside the output NAME.ndjson, or where
 --rejects says.
@@ -99,6 +99,7 @@ type runOptions struct {
 	progress string
 	attach   string // the job whose output is wanted
 	detach   bool   // submit and end
+	live     bool   // rows are sent here as they are decided
 	log      *slog.Logger
 }
 
@@ -302,6 +303,19 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 			o.log.Warn("cleaning up; the CPU agents remove what is left", "error", cerr)
 		}
 	}()
+	if dest.output.stdout() && !o.detach {
+		o.live = true
+		dest.live = newLive(cmd.OutOrStdout(), func() {
+			// Nobody reads what is to come. A job that is over cannot be cancelled, and needs not.
+			_ = conn.Cancel(base, jobs.Job{ID: id, Pool: jobs.PoolCPU}, true)
+		})
+		stop, err := conn.Rows(id, dest.live.take)
+		if err != nil {
+			return err
+		}
+		defer dest.live.end()
+		defer stop()
+	}
 	job, err := makeJob(ctx, conn, carrier, id, spec, inputs, others, o)
 	if err != nil {
 		return err
@@ -341,6 +355,14 @@ func recordOf(spec *swarm.Spec, format cpuagents.Format) runRecord {
 // finish puts the output of a job that is done where the user wants it, and ends with the table.
 func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, rec runRecord, result *cpuagents.StreamResult, dest *destination) error {
 	base := context.WithoutCancel(cmd.Context())
+	if dest.live != nil {
+		if gone, err := dest.live.failed(); err != nil && !gone {
+			return fmt.Errorf("write %s: %w", dest.output.name, err)
+		} else if gone {
+			cmd.PrintErrf("standard output was closed by its reader: the run ended early, after %d decisions\n", result.Decisions)
+			return nil
+		}
+	}
 	if err := carrier.collect(base, dest); err != nil {
 		return err
 	}
@@ -488,7 +510,7 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 		Columns:  columns,
 		Drops:    spec.Observations.Drops(),
 		Manifest: "object:manifest-" + id, Output: output, Rejects: rejects, Summary: "object:summary-" + id,
-		BatchRows: o.batch, Strict: o.strict, OutputFormat: o.format, Webhook: o.webhook, Sinks: o.sinks,
+		BatchRows: o.batch, Strict: o.strict, OutputFormat: o.format, Webhook: o.webhook, Sinks: o.sinks, Live: o.live,
 	})
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the job: %w", err)

@@ -173,3 +173,29 @@ func (c *Conn) Progress(id string, fn func(json.RawMessage)) (stop func(), err e
 	}
 	return func() { _ = sub.Unsubscribe() }, nil
 }
+
+// Rows answers every message of rows that a job of kind stream sends to its submitter, until stop is called. answer may be called from
+// several goroutines; a message whose answer is lost comes again.
+func (c *Conn) Rows(id string, answer func(rows []byte) []byte) (stop func(), err error) {
+	if err := jobs.CheckID("job id", id); err != nil {
+		return nil, err
+	}
+	sub, err := c.nc.Subscribe(rowsSubject+id, func(m *nats.Msg) {
+		_ = m.Respond(answer(m.Data)) // it asks again
+	})
+	if err != nil {
+		return nil, fmt.Errorf("take the rows of job %s: %w", id, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil
+}
+
+const rowsSubject = "exo.rows."
+
+// SendRows hands rows to the submitter of a job and returns its answer. No stream keeps them.
+func (c *Conn) SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error) {
+	m, err := c.nc.RequestWithContext(ctx, rowsSubject+job, rows)
+	if err != nil {
+		return nil, fmt.Errorf("send rows of job %s: %w", job, err)
+	}
+	return m.Data, nil
+}

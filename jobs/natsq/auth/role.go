@@ -91,7 +91,7 @@ func Roles() []Role {
 			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*", "$JS.API.STREAM.MSG.DELETE.EXO_WAIT", "$JS.API.STREAM.MSG.DELETE.EXO_RESULTS", "$JS.API.STREAM.MSG.DELETE.EXO_DEAD",
 			"$JS.ACK.>", "$JS.FC.>",
-			"exo.job.>", "exo.sched.>", "exo.wait.>", "exo.edge.>", "exo.fired.>", "exo.res.*", "exo.dead.>", "exo.progress.*", "exo.running.*", "exo.joblog.*", "exo.log.>", "exo.push.*", "exo.out.>",
+			"exo.job.>", "exo.sched.>", "exo.wait.>", "exo.edge.>", "exo.fired.>", "exo.res.*", "exo.dead.>", "exo.progress.*", "exo.running.*", "exo.joblog.*", "exo.log.>", "exo.push.*", "exo.out.>", "exo.rows.*",
 			"$KV.EXO_AGENTS.>", "$KV.EXO_CANCEL.>", "$KV.EXO_CRON.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>", "$KV.EXO_TENANTS.>", "$O.EXO_OBJECTS.>",
 		}),
 		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed), each("$JS.API.STREAM.DELETE.%s", fixed),

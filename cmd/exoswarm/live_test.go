@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+)
+
+// TestLive: with --output - rows come while the run goes on, and a reader that ends ends the run.
+func TestLive(t *testing.T) {
+	for _, cluster := range []bool{false, true} {
+		name := "one process"
+		if cluster {
+			name = "cluster"
+		}
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+			write(t, filepath.Join(dir, "in", "a.csv"), series(1, 50))
+			// The source goes on for a quarter of an hour: rows that come only at the end never come.
+			sources := write(t, filepath.Join(dir, "sources.json"), `[{"name":"s","uri":"watch:data/in","watch":{"polls":9000,"every_s":0.1,"renamed":true}}]`)
+			args := []string{"run", "-f", spec, "--sources", sources, "--output", "-", "--progress", "none"}
+			if cluster {
+				args = append(args, "--nats", served(t, dir))
+			} else {
+				args = append(args, "--root", "data="+dir)
+			}
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			defer w.Close()
+			var log bytes.Buffer
+			cmd := root()
+			cmd.SetArgs(args)
+			cmd.SetOut(w)
+			cmd.SetErr(&log)
+			done := make(chan int, 1)
+			go func() { done <- command.Run(t.Context(), cmd, &log) }()
+			lines := bufio.NewReader(r)
+			for i := range 50 {
+				line, err := lines.ReadString('\n')
+				if err != nil || !strings.HasPrefix(line, `{"series":"s","row":`) {
+					t.Fatalf("row %d: %q, %v", i+1, line, err)
+				}
+			}
+			select {
+			case code := <-done:
+				t.Fatalf("the run is over with code %d before its source: %s", code, log.String())
+			default:
+			}
+			_ = r.Close() // as head does
+			later := strings.ReplaceAll(series(2, 50), "2026", "2027")
+			if err := os.WriteFile(filepath.Join(dir, ".b"), []byte(later), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(dir, ".b"), filepath.Join(dir, "in", "b.csv")); err != nil {
+				t.Fatal(err)
+			}
+			if code := <-done; code != 0 || !strings.Contains(log.String(), "standard output was closed by its reader: the run ended early") {
+				t.Errorf("exit %d: %s", code, log.String())
+			}
+		})
+	}
+}
+
+// TestLiveRows: rows that come as they are decided are those of the output, each once.
+func TestLiveRows(t *testing.T) {
+	dir := t.TempDir()
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	in := []string{write(t, filepath.Join(dir, "in", "a.csv"), series(1, 900)), write(t, filepath.Join(dir, "in", "b.csv"), series(2, 700))}
+	file := filepath.Join(dir, "out.ndjson")
+	args := []string{"run", "-f", spec, "--input", in[0], "--input", in[1], "--batch-rows", "64", "--progress", "none", "--output"}
+	if code, _, stderr := exec(t.Context(), t, append(args, file)...); code != 0 {
+		t.Fatal(stderr)
+	}
+	code, out, stderr := exec(t.Context(), t, append(args, "-")...)
+	want, err := os.ReadFile(file)
+	if code != 0 || err != nil {
+		t.Fatalf("exit %d, %v: %s", code, err, stderr)
+	}
+	sorted := func(text string) []string {
+		lines := strings.Split(text, "\n")
+		slices.Sort(lines)
+		return lines
+	}
+	if out == string(want) || !slices.Equal(sorted(out), sorted(string(want))) {
+		t.Errorf("%d lines came live, %d are in the output; in one order: %v", strings.Count(out, "\n"), bytes.Count(want, []byte("\n")), out == string(want))
+	}
+}
+
+// TestLiveAnswers: the agent waits while rows are written, a message that comes again is written once, and what never came is taken from the
+// output.
+func TestLiveAnswers(t *testing.T) {
+	r, w := io.Pipe()
+	closed := make(chan struct{})
+	l := newLive(w, func() { close(closed) })
+	first := []byte("1 0\n{\"series\":\"a\",\"row\":1}\n{\"series\":\"b\",\"row\":1}\n")
+	for range 2 { // nobody reads yet
+		if got := string(l.take(first)); got != "wait" {
+			t.Fatalf("while nobody reads: %s", got)
+		}
+	}
+	second := []byte("1 1\n{\"series\":\"a\",\"row\":2}\n")
+	if got := string(l.take(second)); got != "wait" {
+		t.Fatalf("a piece behind one that is being written: %s", got)
+	}
+	read := bufio.NewReader(r)
+	for range 2 {
+		if _, err := read.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := string(l.take(first)); got != "ok" {
+		t.Fatalf("a piece that is written: %s", got)
+	}
+	line := make(chan string, 1)
+	go func() { s, _ := read.ReadString('\n'); line <- s }()
+	if got := string(l.take(second)); got != "ok" || <-line != "{\"series\":\"a\",\"row\":2}\n" {
+		t.Fatalf("the next piece: %s", got)
+	}
+	var rest bytes.Buffer
+	output := "{\"series\":\"a\",\"row\":1}\n{\"series\":\"a\",\"row\":2}\n{\"series\":\"a\",\"row\":3}\n{\"series\":\"b\",\"row\":1}\n{\"series\":\"b\",\"row\":2}\n"
+	if err := l.rest(&rest, strings.NewReader(output)); err != nil || rest.String() != "{\"series\":\"a\",\"row\":3}\n{\"series\":\"b\",\"row\":2}\n" {
+		t.Errorf("the rest is %q, %v", rest.String(), err)
+	}
+	_ = r.Close()
+	if got := string(l.take([]byte("2 0\nx\n"))); got != "stop" {
+		t.Errorf("when the reader is gone: %s", got)
+	}
+	<-closed
+	l.end()
+	if gone, err := l.failed(); !gone || err == nil {
+		t.Errorf("gone %v, %v", gone, err)
+	}
+}
