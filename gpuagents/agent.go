@@ -52,6 +52,8 @@ type Options struct {
 	// Checkpoints keeps the state of shards across processes; nil: an agent that starts replays every log from its start.
 	// It belongs to this agent alone.
 	Checkpoints Checkpoints
+	// ResidencyCheck is how often a shard of a swarm with residency: gpu compares what its pages claim with the device; 0 means 5 s.
+	ResidencyCheck time.Duration
 	// Snapshots is where entries and records of swarms have their snapshots; nil: those are refused. It belongs to the caller.
 	Snapshots snapshot.Store
 	// PageMemory is how many bytes of the device the pages of all shards may take; 0: all that they need. A shard that gets fewer than
@@ -106,8 +108,9 @@ type Agent struct {
 	wakes jobs.Wakes
 	open  *openings
 
-	stumbles stumbles
-	freed    chan struct{} // a shard has let go of its memory
+	stumbles   stumbles
+	violations violations
+	freed      chan struct{} // a shard has let go of its memory
 
 	mu      sync.Mutex
 	queued  *sync.Cond          // something is in queue, or the agent ends
@@ -126,6 +129,9 @@ type Agent struct {
 func Start(o Options) *Agent {
 	if o.LeaseTTL == 0 {
 		o.LeaseTTL = 10 * time.Second
+	}
+	if o.ResidencyCheck == 0 {
+		o.ResidencyCheck = defaultResidencyCheck
 	}
 	if o.MaxShards == 0 {
 		o.MaxShards = MaxShards
@@ -233,7 +239,8 @@ func (a *Agent) Room() *jobs.Room {
 	if !known {
 		return nil
 	}
-	return &jobs.Room{Shard: shard, All: all}
+	free := a.fleet.free()
+	return &jobs.Room{Shard: shard, All: all, Free: &free}
 }
 
 // Level is how far the agent's work is cut down because a device fails: the highest of its devices.

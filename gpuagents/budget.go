@@ -17,6 +17,8 @@ type budget struct {
 	// arrive runs the taking of frames on the device as the moment at which what was kept for a shard becomes what it has; nil: nothing was
 	// kept. See berth.
 	arrive func(take func())
+	// whole has every page of a shard on the device, or none of the shard: residency: gpu.
+	whole bool
 }
 
 // purse is what is left of a budget.
@@ -66,7 +68,15 @@ func (b *budget) as(arrive func(take func())) *budget {
 	if b == nil {
 		return nil
 	}
-	return &budget{b.purse, arrive}
+	return &budget{purse: b.purse, arrive: arrive, whole: b.whole}
+}
+
+// allOnDevice is the same budget for a shard whose pages must all be on the device.
+func (b *budget) allOnDevice() *budget {
+	if b == nil {
+		return nil
+	}
+	return &budget{purse: b.purse, arrive: b.arrive, whole: true}
 }
 
 // room is how many bytes are left on the device; without a budget, more than any device has.
@@ -148,9 +158,13 @@ func (b *budget) take(groups, pages, pageBytes int) (share, error) {
 	}
 	left := b.device - tables
 	n := min(int64(pages), left/int64(pageBytes))
-	if least := int64(min(pages, leastFrames)); n < least {
+	least := int64(min(pages, leastFrames))
+	if b.whole {
+		least = int64(pages)
+	}
+	if n < least {
 		return share{}, errRoom{
-			bytes: int64(pages) * int64(pageBytes), tables: tables, device: b.device, host: b.host, short: least*int64(pageBytes) - left, where: "on the device",
+			bytes: int64(pages) * int64(pageBytes), tables: tables, device: b.device, host: b.host, short: least*int64(pageBytes) - left, where: "on the device", whole: b.whole,
 		}.refused()
 	}
 	s := share{of: b, frames: int(n), deviceBytes: n * int64(pageBytes), tables: tables}
@@ -162,7 +176,7 @@ func (b *budget) take(groups, pages, pageBytes int) (share, error) {
 // than those, or no budget: pages then have no other place.
 func (s *share) halve(pages, pageBytes int) bool {
 	least := min(pages, leastFrames)
-	if s.of == nil || s.frames <= least {
+	if s.of == nil || s.of.whole || s.frames <= least {
 		return false
 	}
 	n := max(least, s.frames/2)

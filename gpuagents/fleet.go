@@ -147,6 +147,14 @@ func (f *fleet) rooms() (most, all int64, known bool) {
 	return most, all, true
 }
 
+// free returns the most bytes that are left on one device.
+func (f *fleet) free() (most int64) {
+	for _, ds := range f.all {
+		most = max(most, ds.standing().room)
+	}
+	return most
+}
+
 // takes reports whether a device takes work. A change of that rings the bell.
 func (f *fleet) takes() bool {
 	for _, ds := range f.all {

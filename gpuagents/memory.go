@@ -28,6 +28,7 @@ type memory struct {
 	share  share             // what it has of the budget
 	pager  *pager.Pager      // nil until it is opened
 	counts *pageMetrics      // told of every pager; may be nil
+	claims *claims           // of pages that must stay on the device; nil: they need not
 
 	resident bool        // a frame for each page
 	held     []pager.Pin // of a resident memory: of each page that is made
@@ -189,6 +190,9 @@ func (m *memory) shut() error {
 	m.counts.closed(m.pager)
 	err := m.pager.Close()
 	m.pager, m.held, m.whole = nil, nil, false
+	if m.claims != nil {
+		clear(m.claims.sums)
+	}
 	clear(m.dirty)
 	clear(m.made)
 	return err
@@ -361,6 +365,7 @@ func (m *memory) checkpoint(ctx context.Context, note []byte) error {
 	if _, err := m.pager.Checkpoint(ctx, note); err != nil {
 		return classed(err)
 	}
+	m.claims.written(m.dirty)
 	clear(m.dirty)
 	return nil
 }
@@ -392,12 +397,17 @@ type errRoom struct {
 	tables       int64  // bytes of the tables beside them
 	device, host int64  // bytes that there are for them
 	short        int64  // bytes that are missing
+	whole        bool   // all pages must be on the device
 	where        string // they are missing
 }
 
 // Error implements error.
 func (e errRoom) Error() string {
 	tables := ""
+	if e.whole {
+		return fmt.Sprintf("residency: gpu keeps all its pages on the device: they and its tables take %d bytes; %d are free there, %d too few: "+
+			"use fewer agents, an agent process with more device memory, or leave residency out", e.bytes+e.tables, e.device, e.short)
+	}
 	if e.tables > 0 {
 		tables = fmt.Sprintf(" and its tables %d", e.tables)
 	}

@@ -20,6 +20,7 @@ type Metrics struct {
 	pages                               *pageMetrics
 	level                               *prometheus.GaugeVec
 	deviceErrors, rebuilds              *prometheus.CounterVec
+	claims, violations                  *prometheus.CounterVec
 
 	mu   sync.Mutex
 	busy map[string]*busy // by device
@@ -60,11 +61,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		apply:        histogram("apply_seconds", "How long the state takes to apply an entry and have its answer, without the log: observations, with those of the entries that they are merged with, ticks, queries."),
 		checkpoint:   histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
 		pages:        newPageMetrics(),
+		claims:       counter("residency_claims_total", "Pages of swarms with residency: gpu that were compared with the device."),
+		violations:   counter("residency_violations_total", "Comparisons that found pages of a swarm with residency: gpu elsewhere or with other bytes. The shard then starts again from its checkpoint."),
 		level:        prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "level", Help: "How far work is cut down because the device fails: 0 normal, 1 reduced, 2 host, 3 emergency."}, []string{"device"}),
 		deviceErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_errors_total", Help: "Failures of the device under a shard, and batches that it had no room for."}, []string{"device", "class"}),
 		rebuilds:     prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_rebuilds_total", Help: "Times that a broken device was opened anew, by the outcome: opened or failed."}, []string{"device", "outcome"}),
 	}
-	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit} {
+	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit, m.claims, m.violations} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -100,6 +103,17 @@ func (m *Metrics) applied(cell string, a answer, took time.Duration) {
 		}
 	}
 	m.apply.WithLabelValues(cell).Observe(took.Seconds())
+}
+
+// audited counts a comparison of claims.
+func (m *Metrics) audited(cell string, checked int, violated bool) {
+	if m == nil {
+		return
+	}
+	m.claims.WithLabelValues(cell).Add(float64(checked))
+	if n := m.violations.WithLabelValues(cell); violated { // shown from the first comparison on
+		n.Inc()
+	}
 }
 
 // batched counts a batch of so many observations.

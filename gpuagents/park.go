@@ -166,6 +166,9 @@ func (r *rest) unpark(ctx context.Context, st population, in jobs.Log) (jobs.Rea
 // park parks the shard if nothing of it is under way; nil says that it goes on.
 func (t *turn) park(ctx context.Context) (*rest, error) {
 	m := t.state.pages()
+	if m.claims != nil {
+		return nil, nil
+	}
 	made := 0
 	for _, is := range m.made {
 		if is {

@@ -74,11 +74,15 @@ func newShard(dev device.Device, b *budget, spec *swarm.Spec, p holding) (popula
 	if err := p.check(spec); err != nil {
 		return nil, err
 	}
+	if spec.Residency == swarm.ResidencyGPU {
+		b = b.allOnDevice()
+	}
 	if spec.ByAgent() {
 		s, err := newSimulation(dev, b, spec, p)
 		if err != nil {
 			return nil, err
 		}
+		s.claimed(spec)
 		return s, nil
 	}
 	if n := spec.Groups(); n != 0 && n != p.groups {
@@ -88,5 +92,6 @@ func newShard(dev device.Device, b *budget, spec *swarm.Spec, p holding) (popula
 	if err != nil {
 		return nil, err
 	}
+	s.claimed(spec)
 	return s, nil
 }

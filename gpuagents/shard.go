@@ -110,7 +110,13 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 		}
 	}
 	t := a.openTurn(ctx, on, w, reader, kept, keep, log)
-	t.seat, t.at = seat, at
+	t.seat, t.at, t.id = seat, at, ShardID{s.Key(), shard}
+	if state.pages().claims != nil {
+		seat.fixed.Store(true) // a parked shard has nothing on the device
+		look := time.NewTicker(a.o.ResidencyCheck)
+		defer look.Stop()
+		t.look = look.C
+	}
 	defer func() { // before the state is
 		switch cerr := t.close(); {
 		case cerr != nil && errors.Is(err, errParked): // an answer is missing: it is not at rest
@@ -139,6 +145,8 @@ type turn struct {
 	limited  func(most int) // is told of every size
 	seat     *opened
 	at       uint64 // the last entry that was applied
+	id       ShardID
+	look     <-chan time.Time // when to compare claims; nil: there are none
 }
 
 // openTurn begins to read, and to append behind what w has written.
@@ -186,6 +194,11 @@ func (t *turn) serve(ctx context.Context) error {
 			return nil // close says why
 		case <-t.keep.due():
 			if err = t.keep.tick(uncut, t.state); err != nil {
+				return err
+			}
+			continue
+		case <-t.look:
+			if err = t.audit(uncut); err != nil {
 				return err
 			}
 			continue

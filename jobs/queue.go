@@ -143,9 +143,10 @@ type Running struct {
 
 // Room is what a GPU agent can hold of swarms' pages, in bytes, whether it is in use or not.
 type Room struct {
-	Shard int64 `json:"shard"`          // memory for one shard: the most that one of its devices has
-	All   int64 `json:"all"`            // memory for all shards together
-	Disk  int64 `json:"disk,omitempty"` // free on its disks, for pages that are not in memory; 0: it has none
+	Shard int64  `json:"shard"`          // memory for one shard: the most that one of its devices has
+	All   int64  `json:"all"`            // memory for all shards together
+	Free  *int64 `json:"free,omitempty"` // free memory of one device now, the most of them; nil: an earlier version, which does not say
+	Disk  int64  `json:"disk,omitempty"` // free on its disks, for pages that are not in memory; 0: it has none
 }
 
 // Agent is what an agent process says of itself.

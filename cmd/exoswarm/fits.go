@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -16,14 +17,18 @@ func (s *simulation) fits(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // it is a hint: agents refuse what they cannot hold
 	}
-	var largest, together, most, all, disk int64
+	var largest, together, most, all, disk, free int64
+	resident := s.spec.Residency == swarm.ResidencyGPU
 	known := 0
 	for _, a := range agents {
 		switch {
 		case a.Pool != jobs.PoolGPU:
 			continue
-		case a.Room == nil:
+		case a.Room == nil || resident && a.Room.Free == nil:
 			return nil
+		}
+		if resident {
+			free = max(free, *a.Room.Free)
 		}
 		known++
 		disk += a.Room.Disk
@@ -34,6 +39,10 @@ func (s *simulation) fits(ctx context.Context) error {
 		first, end := record.ShardGroups(k)
 		n := gpuagents.PageBytes(s.spec, end-first)
 		largest, together = max(largest, n), together+n
+	}
+	if known > 0 && resident && largest > free {
+		return jobs.Errorf(jobs.CodeDevice, "swarm %s does not fit: residency: gpu keeps its pages on the device, a shard of it needs %s, and %s are free on the GPU agent with the most: use fewer agents, more shards, or leave residency out",
+			s.name, memory.Text(largest), memory.Text(free))
 	}
 	if known == 0 || largest <= most && together <= all {
 		return nil

@@ -158,6 +158,12 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	defer metrics.Close()
 	metrics.Require("devices", healthy(current, &agent))
+	metrics.Require("residency", func(context.Context) error {
+		if a := agent.Load(); a != nil {
+			return a.Residency()
+		}
+		return nil
+	})
 	for i := range opened {
 		metrics.MustRegister(newDeviceMetrics(func() device.Device { return current()[i] }))
 	}

@@ -51,6 +51,9 @@ type Spec struct {
 	// PageSize is the size of a page of state in bytes, a multiple of 4 KiB from 64 KiB to 1 GiB; default 2 MiB. A page holds
 	// at least one group.
 	PageSize strictyaml.Size `yaml:"page_size" json:"page_size"`
+	// Residency says where the pages of state are: ResidencyGPU keeps all of them in the memory of the device, and an agent process without room for
+	// all refuses the swarm. Empty, the default: pages that are not needed leave the device for others.
+	Residency string `yaml:"residency" json:"residency,omitempty"`
 	// Checkpoint is how often the agents' state is stored. It changes no output.
 	Checkpoint Checkpoint `yaml:"checkpoint" json:"checkpoint"`
 }
@@ -118,6 +121,9 @@ type Vote struct {
 	// Quorum is the share of all weight that the winner needs under the rule quorum, above 0 and at most 1.
 	Quorum float64 `yaml:"quorum" json:"quorum,omitempty"`
 }
+
+// ResidencyGPU is the residency of pages that stay on the device.
+const ResidencyGPU = "gpu"
 
 // Whom the observations of a swarm are for.
 const (
@@ -324,6 +330,9 @@ func (s *Spec) validate() (path []string, err error) {
 	}
 	if p := int64(s.PageSize); p < minPage || p > maxPage || p%pageAlign != 0 {
 		return []string{"page_size"}, fmt.Errorf("page_size %d: use a multiple of 4 KiB from 64KiB to 1GiB", p)
+	}
+	if s.Residency != "" && s.Residency != ResidencyGPU {
+		return []string{"residency"}, fmt.Errorf("residency %q: use gpu, or leave it out", s.Residency)
 	}
 	if d := time.Duration(s.Checkpoint.Interval); d < minInterval || d > maxInterval {
 		return []string{"checkpoint", "interval"}, fmt.Errorf("checkpoint interval %v: use a duration from 100ms to 1h, such as 5s", d)

@@ -25,6 +25,9 @@ type Pin struct {
 	access Access
 }
 
+// Page is the page that is held.
+func (h Pin) Page() uint64 { return h.f.page.Load() }
+
 // Frame is the number of the frame in its tier's Frames.
 func (h Pin) Frame() int { return h.f.number }
 
