@@ -88,13 +88,13 @@ func TestResidency(t *testing.T) {
 		Name: "gpu", Device: dev, Queue: conn, Logger: log, Metrics: counts, PageMemory: 8 << 20, HostPageMemory: 16 << 20, ResidencyCheck: 20 * time.Millisecond,
 	})
 	t.Cleanup(func() { _ = drain(agent.Drain) })
-	announce, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	if _, err := conn.Announce(announce, func() jobs.Agent {
+	entry, err := conn.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Version: jobs.Version, Name: "gpu", Pool: jobs.PoolGPU, Room: agent.Room(), State: "serving", Started: time.Now().UTC()}
-	}, log); err != nil {
+	}, log)
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = drain(entry.Close) })
 	text := func(name string, bytes int64, more string) string {
 		of := func(agents int64) string {
 			return fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a]\ncell: {kind: leaky}\nvote: {rule: majority}\npage_size: 64KiB\n%s", name, agents, more)
