@@ -20,6 +20,7 @@ import (
 // rest is what a parked shard has left. It is an error because work ends with it.
 type rest struct {
 	entry  uint64 // the last entry of the log that was applied
+	round  uint64 // the last round of votes up to entry
 	stored bool   // the checkpoint has it, or the log has all that is needed
 	pages  []restPage
 }
@@ -195,6 +196,7 @@ func (t *turn) park(ctx context.Context) (*rest, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.round = t.rounds.last
 	if !small || !t.a.rests(r) {
 		t.seat.fixed.Store(!small)
 		return nil, nil

@@ -66,7 +66,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 			}
 		}
 	}()
-	kept := &keeping{state, s, spec, a.o.Snapshots, has}
+	kept := &keeping{state, s, spec, a.o.Snapshots, has, &rounds{}}
 	state = kept
 	of := state.about()
 	defer a.o.Metrics.serving(of.cell)()
@@ -77,13 +77,13 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 	log.Log(ctx, level, "serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
 		"device", on.dev.Properties().Name, "answered", last.Ref)
 	state.pages().counts = a.o.Metrics.ofPages()
-	keep = a.openCheckpoint(s, shard, state, log)
+	keep = a.openCheckpoint(s, shard, state, kept.rounds, log)
 	var reader jobs.Reader
 	at := uint64(0) // the entry that the state is of
 	switch {
 	case from != nil && (keep == nil || keep.store == nil):
 		reader, err = from.unpark(ctx, state, in)
-		at = from.entry
+		at, kept.rounds.last = from.entry, from.round
 	default:
 		from = nil
 		if reader, err = keep.restore(ctx, state, in, w.answered); keep.resumed() {
@@ -129,6 +129,7 @@ type turn struct {
 	cell     string
 	device   string // its name, in metrics
 	state    population
+	rounds   *rounds
 	keep     *checkpoint
 	log      *slog.Logger
 	replayed uint64 // the last entry that was answered before
@@ -142,9 +143,9 @@ type turn struct {
 }
 
 // openTurn begins to read, and to append behind what w has written.
-func (a *Agent) openTurn(ctx context.Context, on *berth, w *writer, r jobs.Reader, state population, keep *checkpoint, log *slog.Logger) *turn {
+func (a *Agent) openTurn(ctx context.Context, on *berth, w *writer, r jobs.Reader, state *keeping, keep *checkpoint, log *slog.Logger) *turn {
 	t := &turn{
-		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, keep: keep, log: log, replayed: w.answered, room: newRoom(),
+		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, rounds: state.rounds, keep: keep, log: log, replayed: w.answered, room: newRoom(),
 		size: newSizing(a.o.BatchLatency, time.Now()),
 	}
 	t.limited = a.o.Metrics.limiting(t.cell)
@@ -307,6 +308,7 @@ func (t *turn) alone(ctx context.Context, it *item, given *[]answer) error {
 		*given = []answer{{kind: jobs.EntryEnd, data: it.Data}}
 		return nil
 	case it.Seq <= t.replayed && jobs.Asks(it.Kind): // and has its answer
+		t.rounds.skip(it.Entry)
 		return nil
 	case it.Kind == jobs.EntrySnapshot: // whoever has it may have the log end there
 		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {
