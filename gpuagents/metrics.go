@@ -20,6 +20,7 @@ type Metrics struct {
 	pages                               *pageMetrics
 	level                               *prometheus.GaugeVec
 	deviceErrors, rebuilds              *prometheus.CounterVec
+	lag, replaying, replayAt, replayOf  *prometheus.GaugeVec
 
 	mu   sync.Mutex
 	busy map[string]*busy // by device
@@ -37,8 +38,15 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
 		}, []string{"cell"})
 	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help}, []string{"cell"})
+	}
 	m := &Metrics{
-		busy: map[string]*busy{},
+		lag:       gauge("lag_entries", "Entries in the logs of open shards that are not applied yet, those of a replay too, summed over the shards."),
+		replaying: gauge("replaying_shards", "Shards that apply entries again which an earlier process has answered."),
+		replayAt:  gauge("replay_position_entries", "Of shards that are replayed, the last entry that was, summed over the shards."),
+		replayOf:  gauge("replay_target_entries", "Of shards that are replayed, the entry that the replay ends with, summed over the shards."),
+		busy:      map[string]*busy{},
 		busySeconds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_busy_seconds_total",
 			Help: "Time in which a shard had a batch, ticks or a query on the device: from the upload to the end of the read back as the shard's loop sees them, with what the host does in between; shards that have at the same time count once.",
@@ -64,7 +72,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		deviceErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_errors_total", Help: "Failures of the device under a shard, and batches that it had no room for."}, []string{"device", "class"}),
 		rebuilds:     prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_rebuilds_total", Help: "Times that a broken device was opened anew, by the outcome: opened or failed."}, []string{"device", "outcome"}),
 	}
-	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit} {
+	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit, m.lag, m.replaying, m.replayAt, m.replayOf} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -121,6 +129,37 @@ func (m *Metrics) limiting(cell string) func(most int) {
 			before = most
 		}
 	}
+}
+
+// lagging is what one shard adds to the gauges of lag and replay. A nil one counts nothing. The goroutine that serves the shard uses it.
+type lagging struct {
+	gauges [4]prometheus.Gauge
+	before [4]float64
+}
+
+func (m *Metrics) lagging(cell string) *lagging {
+	if m == nil {
+		return nil
+	}
+	l := &lagging{}
+	for i, g := range []*prometheus.GaugeVec{m.lag, m.replaying, m.replayAt, m.replayOf} {
+		l.gauges[i] = g.WithLabelValues(cell)
+	}
+	return l
+}
+
+// set says how many entries the shard is behind, and how far its replay is; of is 0 where it has none.
+func (l *lagging) set(lag, at, of uint64) {
+	if l == nil {
+		return
+	}
+	now := [4]float64{float64(lag), float64(min(of, 1)), float64(at), float64(of)}
+	for i, v := range now {
+		if v != l.before[i] {
+			l.gauges[i].Add(v - l.before[i])
+		}
+	}
+	l.before = now
 }
 
 // working counts a device as busy until idle is called.

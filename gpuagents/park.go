@@ -230,6 +230,8 @@ type opened struct {
 	asked time.Time   // when it was last asked to park
 	fixed atomic.Bool // it is too large to be parked
 	again bool        // it was open before
+
+	replay atomic.Pointer[replay] // nil: it is not replayed
 }
 
 // leastIdle is how long a shard has had nothing to do before it is parked for another, and openPatience how long that one waits before it is

@@ -32,6 +32,7 @@ type post struct {
 	cancel  context.CancelCauseFunc // of what serves it; nil: nothing does
 	paced   bool                    // it has waited for its turn
 	served  bool                    // it was served before
+	seat    *opened                 // of what serves it
 	missing time.Duration           // how long it waits for a log that is not there; 0: it was there
 }
 
@@ -381,7 +382,7 @@ func (a *Agent) begin(ctx context.Context, p *post) {
 		return
 	}
 	work, cancel := context.WithCancelCause(ctx)
-	p.state, p.cancel = postServed, cancel
+	p.state, p.cancel, p.seat = postServed, cancel, seat
 	from := p.rest
 	a.forget(p)
 	a.running.Go(func() {

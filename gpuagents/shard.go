@@ -70,11 +70,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 	state = kept
 	of := state.about()
 	defer a.o.Metrics.serving(of.cell)()
-	level := slog.LevelInfo
-	if seat.again { // of thousands of shards that are parked and woken the log says nothing
-		level = slog.LevelDebug
-	}
-	log.Log(ctx, level, "serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
+	log.Log(ctx, seat.level(), "serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
 		"device", on.dev.Properties().Name, "answered", last.Ref)
 	state.pages().counts = a.o.Metrics.ofPages()
 	keep = a.openCheckpoint(s, shard, state, kept.rounds, log)
@@ -111,7 +107,9 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 	}
 	t := a.openTurn(ctx, on, w, reader, kept, keep, log)
 	t.seat, t.at = seat, at
+	t.beginReplay(ctx)
 	defer func() { // before the state is
+		t.endReplay()
 		switch cerr := t.close(); {
 		case cerr != nil && errors.Is(err, errParked): // an answer is missing: it is not at rest
 			err = cerr
@@ -139,7 +137,9 @@ type turn struct {
 	size     sizing
 	limited  func(most int) // is told of every size
 	seat     *opened
-	at       uint64 // the last entry that was applied
+	at       uint64  // the last entry that was applied
+	replay   *replay // nil: all that was answered before is applied
+	lagging  *lagging
 }
 
 // openTurn begins to read, and to append behind what w has written.
@@ -148,7 +148,7 @@ func (a *Agent) openTurn(ctx context.Context, on *berth, w *writer, r jobs.Reade
 		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, rounds: state.rounds, keep: keep, log: log, replayed: w.answered, room: newRoom(),
 		size: newSizing(a.o.BatchLatency, time.Now()),
 	}
-	t.limited = a.o.Metrics.limiting(t.cell)
+	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
 	t.pipe, t.answers = openPipeline(ctx, r, state, t.room), openAnswers(ctx, w, t.room)
 	t.resize()
 	if keep != nil {
@@ -207,8 +207,10 @@ func (t *turn) serve(ctx context.Context) error {
 			if err != nil {
 				break
 			}
+			t.tell()
 			if err = t.apply(ctx, s); err == nil {
 				t.at = last.Seq
+				t.moved(ctx)
 				err = t.keep.applied(uncut, t.state, last.Entry)
 			}
 			if err == nil && last.Kind == jobs.EntryEnd {

@@ -162,7 +162,11 @@ type Agent struct {
 	Running     int       `json:"running"`              // jobs and batches now, on a GPU agent shards
 	Parked      int       `json:"parked,omitempty"`     // of the shards, those that wait for an entry in their log
 	MaxShards   int       `json:"max_shards,omitempty"` // how many shards a GPU agent takes
-	State       string    `json:"state"`                // serving, full or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name
+	State       string    `json:"state"`                // serving, full or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name; AgentLost of one that is gone
 	Started     time.Time `json:"started"`
 	Seen        time.Time `json:"seen,omitzero"` // its last announcement, by the server's clock
+	// Recovering are the shards that a GPU agent replays now.
+	Recovering []Recovery `json:"recovering,omitempty"`
+	// Lost is what an agent held that is gone; nil: it is there.
+	Lost *Lost `json:"lost,omitempty"`
 }

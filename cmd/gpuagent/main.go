@@ -229,7 +229,7 @@ func serve(cmd *cobra.Command) (err error) {
 	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
 		a := jobs.Agent{
 			Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory, Room: roomOf(serving, disks),
-			Running: serving.Shards(), Parked: serving.Parked(), MaxShards: maxShards, State: "serving", Started: started,
+			Running: serving.Shards(), Parked: serving.Parked(), MaxShards: maxShards, State: "serving", Started: started, Recovering: serving.Recoveries(),
 		}
 		if serving.Full() {
 			a.State = "full"

@@ -445,7 +445,9 @@ func (r *Reader) Next(ctx context.Context) (jobs.Entry, error) {
 		}
 		r.next++
 		r.last = digest(m.Headers(), m.Data())
-		return entry(r.next-1, m.Headers(), m.Data())
+		e, err := entry(r.next-1, m.Headers(), m.Data())
+		e.Behind = meta.NumPending
+		return e, err
 	}
 }
 

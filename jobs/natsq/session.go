@@ -98,7 +98,12 @@ func (c *Conn) putLease(ctx context.Context, key string, value []byte, rev uint6
 
 // removeLease is putLease that removes the key.
 func (c *Conn) removeLease(ctx context.Context, key string, rev uint64) (uint64, error) {
-	return c.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}}}, rev)
+	return c.removeMarked(ctx, key, nil, rev)
+}
+
+// removeMarked is removeLease with a word for those who look why the key is gone.
+func (c *Conn) removeMarked(ctx context.Context, key string, mark []byte, rev uint64) (uint64, error) {
+	return c.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}}, Data: mark}, rev)
 }
 
 func (c *Conn) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64, error) {

@@ -33,10 +33,11 @@ type leaseState struct {
 
 // sessionState is what is known of the session of another process.
 type sessionState struct {
-	rev    uint64
-	holder string
-	ttl    time.Duration
-	seen   time.Time
+	rev     uint64
+	holder  string
+	ttl     time.Duration
+	seen    time.Time
+	renewed time.Time // when this revision was written, by the server's clock
 }
 
 func newLeaseTable() leaseTable {
@@ -106,6 +107,7 @@ type leaseChange struct {
 	seq   uint64
 	gone  bool
 	value []byte
+	at    time.Time // when it was stored, by the server's clock
 }
 
 // change brings a message of the bucket into the table and reports whether a lease may have come free by it.
@@ -128,7 +130,7 @@ func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 	if t.sessions[c.key].rev == c.seq { // it was read again
 		return false
 	}
-	t.sessions[c.key] = sessionState{rev: c.seq, holder: r.Holder, ttl: time.Duration(r.TTL) * time.Millisecond, seen: now}
+	t.sessions[c.key] = sessionState{rev: c.seq, holder: r.Holder, ttl: time.Duration(r.TTL) * time.Millisecond, seen: now, renewed: c.at}
 	return false
 }
 
@@ -181,7 +183,8 @@ func (c *Conn) readSomeLeases(ctx context.Context, after uint64, to []leaseChang
 			return to, fmt.Errorf("read the bucket of leases: %w", err)
 		}
 		key := strings.TrimPrefix(m.Header.Get(jetstream.SubjectHeader), prefix)
-		to = append(to, leaseChange{key: key, seq: seq, gone: isMarker(m.Header), value: m.Data})
+		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer)) // for people
+		to = append(to, leaseChange{key: key, seq: seq, gone: isMarker(m.Header), value: m.Data, at: at})
 	}
 }
 
@@ -278,9 +281,12 @@ func (s *Session) bury(ctx context.Context, now time.Time) {
 	}
 	s.mu.Unlock()
 	for id, o := range late {
-		try, cancel := context.WithTimeout(ctx, longTry)
-		_, err := s.c.removeLease(try, id, o.rev)
-		cancel()
+		mark, err := markLost(o)
+		if err == nil {
+			try, cancel := context.WithTimeout(ctx, longTry)
+			_, err = s.c.removeMarked(try, id, mark, o.rev)
+			cancel()
+		}
 		if err == nil {
 			s.log.Info("a session was not renewed, its leases are free", "session", id, "holder", o.holder, "ttl", o.ttl)
 		}
