@@ -9,8 +9,8 @@ import (
 // Log is one ordered log. Any number may read it; who appends says which entry it follows, so two writers never
 // interleave. Methods may be called from several goroutines.
 type Log interface {
-	// Create makes the log unless it exists.
-	Create(ctx context.Context) error
+	// Create makes the log unless it exists, with the consistency of its swarm where that is given. What the server cannot give is refused with CodeInvalid.
+	Create(ctx context.Context, of ...Consistency) error
 	// Delete removes the log and everything in it. A log that is not there is no error.
 	Delete(ctx context.Context) error
 	// Append adds entries in their order, the first right behind entry number after (0 for an empty log), and returns when all are
