@@ -21,6 +21,8 @@ type Metrics struct {
 	level                               *prometheus.GaugeVec
 	deviceErrors, rebuilds              *prometheus.CounterVec
 	lag, replaying, replayAt, replayOf  *prometheus.GaugeVec
+	handovers                           *prometheus.CounterVec
+	parting                             prometheus.Histogram
 
 	mu   sync.Mutex
 	busy map[string]*busy // by device
@@ -42,6 +44,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help}, []string{"cell"})
 	}
 	m := &Metrics{
+		handovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "handovers_total", Help: "Planned hand-overs of shards to other agents: given, taken, and offers that were withdrawn.",
+		}, []string{"outcome"}),
+		parting: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "handover_seconds", Help: "From the last entry that is applied here to the lease in the name of the other agent.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8), // to 16 s
+		}),
 		lag:       gauge("lag_entries", "Entries in the logs of open shards that are not applied yet, those of a replay too, summed over the shards."),
 		replaying: gauge("replaying_shards", "Shards that apply entries again which an earlier process has answered."),
 		replayAt:  gauge("replay_position_entries", "Of shards that are replayed, the last entry that was, summed over the shards."),
@@ -72,7 +81,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		deviceErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_errors_total", Help: "Failures of the device under a shard, and batches that it had no room for."}, []string{"device", "class"}),
 		rebuilds:     prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_rebuilds_total", Help: "Times that a broken device was opened anew, by the outcome: opened or failed."}, []string{"device", "outcome"}),
 	}
-	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit, m.lag, m.replaying, m.replayAt, m.replayOf} {
+	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit, m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -160,6 +169,20 @@ func (l *lagging) set(lag, at, of uint64) {
 		}
 	}
 	l.before = now
+}
+
+// handedOver counts a hand-over by what became of it.
+func (m *Metrics) handedOver(outcome string) {
+	if m != nil {
+		m.handovers.WithLabelValues(outcome).Inc()
+	}
+}
+
+// parted is told how long a shard was stopped before its lease was handed on.
+func (m *Metrics) parted(took time.Duration) {
+	if m != nil {
+		m.parting.Observe(took.Seconds())
+	}
 }
 
 // working counts a device as busy until idle is called.

@@ -232,6 +232,7 @@ type opened struct {
 	again bool        // it was open before
 
 	replay atomic.Pointer[replay] // nil: it is not replayed
+	follow *follow                // nil: the agent has the lease; of the loop
 }
 
 // leastIdle is how long a shard has had nothing to do before it is parked for another, and openPatience how long that one waits before it is

@@ -50,7 +50,7 @@ func (a *Agent) Recoveries() (all []jobs.Recovery) {
 
 // beginReplay says that the shard has entries before it that are answered.
 func (t *turn) beginReplay(ctx context.Context) {
-	if t.at < t.replayed {
+	if t.at < t.replayed && t.follow == nil { // what is followed another agent serves
 		t.replay = &replay{from: t.at, to: t.replayed, began: time.Now(), told: time.Now()}
 		t.replay.at.Store(t.at)
 		t.seat.replay.Store(t.replay)

@@ -26,7 +26,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 	if err != nil {
 		return err
 	}
-	w := &writer{out: out, last: last.Seq, answered: last.Ref}
+	w := &writer{out: out, last: last.Seq, answered: last.Ref, following: seat.follow != nil}
 	spec, err := swarm.FromJSON(s.Spec)
 	if err == nil {
 		err = a.permit(spec)
@@ -106,7 +106,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 		}
 	}
 	t := a.openTurn(ctx, on, w, reader, kept, keep, log)
-	t.seat, t.at = seat, at
+	t.seat, t.at, t.follow = seat, at, seat.follow
 	t.beginReplay(ctx)
 	defer func() { // before the state is
 		t.endReplay()
@@ -140,12 +140,14 @@ type turn struct {
 	at       uint64  // the last entry that was applied
 	replay   *replay // nil: all that was answered before is applied
 	lagging  *lagging
+	w        *writer
+	follow   *follow // nil: the agent has the lease
 }
 
 // openTurn begins to read, and to append behind what w has written.
 func (a *Agent) openTurn(ctx context.Context, on *berth, w *writer, r jobs.Reader, state *keeping, keep *checkpoint, log *slog.Logger) *turn {
 	t := &turn{
-		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, rounds: state.rounds, keep: keep, log: log, replayed: w.answered, room: newRoom(),
+		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, rounds: state.rounds, w: w, keep: keep, log: log, replayed: w.answered, room: newRoom(),
 		size: newSizing(a.o.BatchLatency, time.Now()),
 	}
 	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
@@ -190,6 +192,10 @@ func (t *turn) serve(ctx context.Context) error {
 				return err
 			}
 			continue
+		case <-t.following():
+			if err = t.look(ctx); err == nil {
+				continue
+			}
 		case <-t.seat.park:
 			switch rest, err := t.park(uncut); {
 			case err != nil:
@@ -203,6 +209,9 @@ func (t *turn) serve(ctx context.Context) error {
 			last := s.items[len(s.items)-1]
 			if err = last.ended; err == nil && ctx.Err() != nil {
 				err = context.Cause(ctx)
+			}
+			if err == nil {
+				err = t.admit(ctx, last.Seq)
 			}
 			if err != nil {
 				break

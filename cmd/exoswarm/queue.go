@@ -107,7 +107,7 @@ and for ten minutes at most. While an agent replays shards that it has taken ove
 		}),
 	}
 	natsFlag(drain.Flags())
-	return command.Group("agent", "Look at the agents of the cluster", list, drain)
+	return command.Group("agent", "Look at the agents of the cluster", list, drain, rebalanceCommand())
 }
 
 func initCommand() *cobra.Command {

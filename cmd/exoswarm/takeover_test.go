@@ -99,6 +99,14 @@ func TestTakeoverIsShown(t *testing.T) {
 	session, err = conn.OpenSession(t.Context(), "gpu2", time.Second, slog.New(slog.DiscardHandler))
 	must(err)
 	defer func() { must(session.Close(t.Context())) }()
+	for end := time.Now().Add(time.Minute); len(session.Peers()) > 1; time.Sleep(5 * time.Millisecond) { // until it has ended that of gpu1
+		if time.Now().After(end) {
+			t.Fatal("the session of gpu1 was not ended")
+		}
+	}
+	if c, err := conn.Census(t.Context()); err != nil || c.LostHolder(key) == nil || !c.LostHolder(key).Lost.Since.Equal(since) {
+		t.Errorf("gpu1, whose session was ended for it, is not lost since %v: %+v: %v", since, c, err)
+	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if _, err = session.Acquire(t.Context(), key); err == nil || time.Now().After(end) {
 			break

@@ -65,8 +65,8 @@ func checkVotes(tb testing.TB, asked, answers []jobs.Entry, last uint64) uint64 
 	return last
 }
 
-// TestRoundsGoOn: the rounds of a swarm only go up, whatever agent comes after another: one with the checkpoint of the first, one without, one that has parked the swarm, and one
-// that begins with the snapshot that the log was trimmed to.
+// TestRoundsGoOn: the rounds of a swarm only go up, whatever agent comes after another: one with the checkpoint of the first, one without, one that has
+// parked the swarm, and one that begins with the snapshot that the log was trimmed to.
 func TestRoundsGoOn(t *testing.T) {
 	const agents, each = 5, 8
 	for _, kind := range []string{"checkpoints", "replays", "parked", "parked with checkpoints"} {

@@ -101,7 +101,8 @@ func (r *rig) census(tb testing.TB) *natsq.Census {
 	return c
 }
 
-// TestTakeoverIsTold: an agent that has ended without a word is lost with what it held, and how far its successor is with the replay is told in the registry, by metrics and in the log.
+// TestTakeoverIsTold: an agent that has ended without a word is lost with what it held, and how far its successor is with the replay is told in the
+// registry, by metrics and in the log.
 func TestTakeoverIsTold(t *testing.T) {
 	const n, at = 20, 7
 	r := newRig(t)
