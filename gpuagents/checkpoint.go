@@ -106,7 +106,7 @@ type checkpoint struct {
 	swarm   string                              // its identity
 	meaning string                              // of the pages: about.meaning
 	base    uint64                              // entries before it may be gone
-	rounds  *rounds                             // of the shard
+	rounds  *rounds                             // of the shard; nil: they are not kept
 
 	entries uint64
 	ticker  *time.Ticker
@@ -267,7 +267,8 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 		}
 	}
 	if err == nil {
-		k.last, k.stored, k.rounds.last = e, e.Seq, p.Round
+		k.last, k.stored = e, e.Seq
+		k.rounds.restore(p.Round)
 		k.log.Info("shard resumed from its checkpoint", "entry", e.Seq, "answered", answered, "last", last.Seq)
 		return r, nil
 	}
@@ -359,7 +360,7 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 			pages++
 		}
 	}
-	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last), Round: k.rounds.last})
+	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last), Round: k.rounds.now()})
 	if err == nil {
 		err = st.pages().checkpoint(ctx, note)
 	}

@@ -47,3 +47,18 @@ func (r *rounds) skip(e jobs.Entry) {
 		_, _ = r.of(e) // a vote that was refused then is refused now
 	}
 }
+
+// now returns the last round. A nil one has none.
+func (r *rounds) now() uint64 {
+	if r == nil {
+		return 0
+	}
+	return r.last
+}
+
+// restore makes the last round that of a checkpoint.
+func (r *rounds) restore(last uint64) {
+	if r != nil {
+		r.last = last
+	}
+}

@@ -106,7 +106,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 		}
 	}
 	t := a.openTurn(ctx, on, w, reader, kept, keep, log)
-	t.seat, t.at, t.follow = seat, at, seat.follow
+	t.seat, t.at, t.follow, t.rounds = seat, at, seat.follow, kept.rounds
 	t.beginReplay(ctx)
 	defer func() { // before the state is
 		t.endReplay()
@@ -145,9 +145,9 @@ type turn struct {
 }
 
 // openTurn begins to read, and to append behind what w has written.
-func (a *Agent) openTurn(ctx context.Context, on *berth, w *writer, r jobs.Reader, state *keeping, keep *checkpoint, log *slog.Logger) *turn {
+func (a *Agent) openTurn(ctx context.Context, on *berth, w *writer, r jobs.Reader, state population, keep *checkpoint, log *slog.Logger) *turn {
 	t := &turn{
-		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, rounds: state.rounds, w: w, keep: keep, log: log, replayed: w.answered, room: newRoom(),
+		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, rounds: &rounds{}, w: w, keep: keep, log: log, replayed: w.answered, room: newRoom(),
 		size: newSizing(a.o.BatchLatency, time.Now()),
 	}
 	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
