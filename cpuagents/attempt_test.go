@@ -396,7 +396,7 @@ type faultyLog struct {
 	left *int
 }
 
-func (l faultyLog) Create(context.Context) error { return l.err }
+func (l faultyLog) Create(context.Context, ...jobs.Consistency) error { return l.err }
 
 // appends is a log that takes so many entries and fails then.
 type appends struct {

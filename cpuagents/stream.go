@@ -65,8 +65,12 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		return nil, err
 	}
 	defer rejects.abort()
+	kept, err := jobs.ConsistencyOf(s.spec.Spec)
+	if err != nil {
+		return nil, err
+	}
 	for _, l := range []jobs.Log{s.in, s.out} {
-		if err := l.Create(work); err != nil {
+		if err := l.Create(work, kept); err != nil {
 			return nil, err
 		}
 	}

@@ -79,6 +79,9 @@ type Options struct {
 	MaxShards int
 	// OpenShards is how many shards stay open that have nothing to do; others are parked. 0 means the constant OpenShards.
 	OpenShards int
+	// Rebalance is for how long the agents of a cluster must be the same before this one offers a shard to one that has two less; 0: it offers none by itself. It takes what others
+	// offer in any case.
+	Rebalance time.Duration
 	// ParkedMemory is how many bytes the state of parked shards may take that have no checkpoint; 0 means the constant ParkedMemory. The agent takes no more shards
 	// when it is used up, and those that would not fit stay open.
 	ParkedMemory int64
@@ -152,6 +155,7 @@ func Start(o Options) *Agent {
 	a.running.Go(func() { a.watch(ctx) })
 	a.running.Go(func() { a.returnMemory(ctx) })
 	a.running.Go(func() { a.listen(ctx) })
+	a.running.Go(func() { a.balance(ctx) })
 	for range starters {
 		a.running.Go(func() { a.start(ctx) })
 	}

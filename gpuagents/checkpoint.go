@@ -77,6 +77,8 @@ type position struct {
 	// an earlier state, as from a backup, has another entry there or none.
 	Entry  uint64 `json:"entry"`
 	Digest string `json:"digest"`
+	// Round is the last round of votes up to Entry; 0: there was none.
+	Round uint64 `json:"round,omitempty"`
 }
 
 // digest is a position's Digest of an entry.
@@ -104,6 +106,7 @@ type checkpoint struct {
 	swarm   string                              // its identity
 	meaning string                              // of the pages: about.meaning
 	base    uint64                              // entries before it may be gone
+	rounds  *rounds                             // of the shard; nil: they are not kept
 
 	entries uint64
 	ticker  *time.Ticker
@@ -117,7 +120,7 @@ type checkpoint struct {
 }
 
 // openCheckpoint opens what is kept of a shard. What cannot be read is thrown away.
-func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, log *slog.Logger) *checkpoint {
+func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, votes *rounds, log *slog.Logger) *checkpoint {
 	if a.o.Checkpoints == nil {
 		return nil
 	}
@@ -130,6 +133,7 @@ func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, log *slog
 		upright: func() { a.stumbles.forget(ShardID{s.Key(), shard}) },
 		swarm:   s.Identity(),
 		meaning: of.meaning,
+		rounds:  votes,
 		log:     log, entries: uint64(of.every.Entries), ticker: time.NewTicker(time.Duration(of.every.Interval)), ended: time.Now(),
 	}
 	if base := s.BaseOf(shard); base != nil {
@@ -264,6 +268,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 	}
 	if err == nil {
 		k.last, k.stored = e, e.Seq
+		k.rounds.restore(p.Round)
 		k.log.Info("shard resumed from its checkpoint", "entry", e.Seq, "answered", answered, "last", last.Seq)
 		return r, nil
 	}
@@ -355,7 +360,7 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 			pages++
 		}
 	}
-	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last)})
+	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last), Round: k.rounds.now()})
 	if err == nil {
 		err = st.pages().checkpoint(ctx, note)
 	}

@@ -377,7 +377,6 @@ func TestFuseHalves(t *testing.T) {
 func TestVoteFuseRefuse(t *testing.T) {
 	s := openSimulation(t, openHost(t), gruText)
 	for _, c := range []struct{ kind, data, says string }{
-		{jobs.EntryVote, `{"v":1,"round":0}`, "vote: round 0: rounds count from 1"},
 		{jobs.EntryVote, `{"v":1,"round":1,"rule":"quorum","quorum":"3/2"}`, `vote: quorum "3/2": use a share above 0 and at most 1`},
 		{jobs.EntryFuse, `{"v":1,"by":"agent"}`, `fuse: by "agent": use group, vote or all`},
 		{jobs.EntryFuse, `{"v":1,"by":"group","nodes":101}`, "fuse: nodes 101: the swarm has 100 groups: use at most as many"},
@@ -505,7 +504,7 @@ func (r *recording) apply(_ context.Context, e jobs.Entry) (answer, error) {
 // TestReplaySkips: entries that change nothing and have their answers are not applied again, and others are.
 func TestReplaySkips(t *testing.T) {
 	r := &recording{}
-	of := &turn{a: &Agent{}, state: r, replayed: 9}
+	of := &turn{a: &Agent{}, state: r, rounds: &rounds{}, replayed: 9}
 	for i, kind := range []string{jobs.EntryVote, jobs.EntryFuse, jobs.EntryQuery, jobs.EntrySnapshot, jobs.EntryReset, jobs.EntryTick} {
 		if err := of.alone(t.Context(), &item{Entry: jobs.Entry{Seq: uint64(i + 1), Kind: kind}}, new([]answer)); err != nil {
 			t.Fatal(err)

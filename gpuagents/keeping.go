@@ -23,6 +23,8 @@ type keeping struct {
 	spec  *swarm.Spec
 	store snapshot.Store // nil: there is none
 	has   holding
+	// rounds is shared with the shard's checkpoint.
+	rounds *rounds
 }
 
 // about implements population: pages depend on the snapshot that the swarm began as.
@@ -42,6 +44,14 @@ func (k *keeping) apply(ctx context.Context, e jobs.Entry) (answer, error) {
 		return k.save(ctx, e)
 	case jobs.EntryReset:
 		return k.clear(ctx, e.Data)
+	case jobs.EntryVote:
+		if !k.spec.ByAgent() { // which the population refuses
+			break
+		}
+		var err error
+		if e, err = k.rounds.of(e); err != nil {
+			return answer{}, err
+		}
 	}
 	return k.population.apply(ctx, e)
 }
@@ -97,7 +107,7 @@ func (k *keeping) save(ctx context.Context, e jobs.Entry) (answer, error) {
 		}
 	}
 	m, digest, err := snapshot.Save(ctx, k.store, snapshot.Manifest{
-		Name: name, Swarm: snapshot.OriginOf(s), Entry: e.Seq, Shard: shard, Cell: k.population.about().cell, Seed: k.spec.Seed, Spec: s.Spec,
+		Name: name, Swarm: snapshot.OriginOf(s), Entry: e.Seq, Round: k.rounds.last, Shard: shard, Cell: k.population.about().cell, Seed: k.spec.Seed, Spec: s.Spec,
 	}, k.memory(ctx))
 	switch {
 	case err == nil:
@@ -116,7 +126,8 @@ func (k *keeping) save(ctx context.Context, e jobs.Entry) (answer, error) {
 	return answer{kind: jobs.EntrySnapshotted, data: data}, err
 }
 
-// load makes agents that have seen nothing those of a snapshot. A *jobs.Error says what is wrong with that; it will not be better another time.
+// load makes agents that have seen nothing those of a snapshot, and the last round that of its swarm. A *jobs.Error says what is wrong with that; it will not
+// be better another time.
 func (k *keeping) load(ctx context.Context, from jobs.SnapshotRef) error {
 	if k.store == nil {
 		return errNoSnapshots
@@ -129,6 +140,7 @@ func (k *keeping) load(ctx context.Context, from jobs.SnapshotRef) error {
 		err = k.covers(parts)
 	}
 	for i := 0; i < len(parts) && err == nil; i++ {
+		k.rounds.last = max(k.rounds.last, parts[i].Round)
 		if err = k.fits(parts[i]); err == nil {
 			err = snapshot.Load(ctx, k.store, parts[i], k.memory(ctx))
 		}
@@ -190,6 +202,9 @@ func (k *keeping) begin(ctx context.Context, w *writer, log *slog.Logger) (entry
 	began := time.Now()
 	err = k.load(ctx, from)
 	if err == nil {
+		if entry == 0 { // the rounds of another swarm are not those of this one
+			k.rounds.last = 0
+		}
 		log.Info("swarm begins as a snapshot", "snapshot", from.Name, "entry", entry, "took", time.Since(began))
 		return entry, false, nil
 	}

@@ -69,7 +69,7 @@ func openShard(t testing.TB, d device.Device, b *budget, store snapshot.Store, s
 			t.Error(err)
 		}
 	})
-	return &keeping{p, s, spec, store, has}
+	return &keeping{p, s, spec, store, has, &rounds{}}
 }
 
 func openStore(t *testing.T) snapshot.Store {

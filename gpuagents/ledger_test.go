@@ -27,7 +27,7 @@ type ledger struct {
 	torn    uint64           // the entry that Next fails on
 }
 
-func (l *ledger) Create(context.Context) error { return nil }
+func (l *ledger) Create(context.Context, ...jobs.Consistency) error { return nil }
 
 func (l *ledger) Delete(context.Context) error { return nil }
 

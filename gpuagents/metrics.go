@@ -21,6 +21,9 @@ type Metrics struct {
 	level                               *prometheus.GaugeVec
 	deviceErrors, rebuilds              *prometheus.CounterVec
 	claims, violations                  *prometheus.CounterVec
+	lag, replaying, replayAt, replayOf  *prometheus.GaugeVec
+	handovers                           *prometheus.CounterVec
+	parting                             prometheus.Histogram
 
 	mu   sync.Mutex
 	busy map[string]*busy // by device
@@ -38,8 +41,22 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
 		}, []string{"cell"})
 	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help}, []string{"cell"})
+	}
 	m := &Metrics{
-		busy: map[string]*busy{},
+		handovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "handovers_total", Help: "Planned hand-overs of shards to other agents: given, taken, and offers that were withdrawn.",
+		}, []string{"outcome"}),
+		parting: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "handover_seconds", Help: "From the last entry that is applied here to the lease in the name of the other agent.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8), // to 16 s
+		}),
+		lag:       gauge("lag_entries", "Entries in the logs of open shards that are not applied yet, those of a replay too, summed over the shards."),
+		replaying: gauge("replaying_shards", "Shards that apply entries again which an earlier process has answered."),
+		replayAt:  gauge("replay_position_entries", "Of shards that are replayed, the last entry that was, summed over the shards."),
+		replayOf:  gauge("replay_target_entries", "Of shards that are replayed, the entry that the replay ends with, summed over the shards."),
+		busy:      map[string]*busy{},
 		busySeconds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_busy_seconds_total",
 			Help: "Time in which a shard had a batch, ticks or a query on the device: from the upload to the end of the read back as the shard's loop sees them, with what the host does in between; shards that have at the same time count once.",
@@ -67,7 +84,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		deviceErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_errors_total", Help: "Failures of the device under a shard, and batches that it had no room for."}, []string{"device", "class"}),
 		rebuilds:     prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_rebuilds_total", Help: "Times that a broken device was opened anew, by the outcome: opened or failed."}, []string{"device", "outcome"}),
 	}
-	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit, m.claims, m.violations} {
+	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit, m.claims, m.violations,
+		m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -134,6 +152,51 @@ func (m *Metrics) limiting(cell string) func(most int) {
 			gauge.Add(float64(most - before))
 			before = most
 		}
+	}
+}
+
+// lagging is what one shard adds to the gauges of lag and replay. A nil one counts nothing. The goroutine that serves the shard uses it.
+type lagging struct {
+	gauges [4]prometheus.Gauge
+	before [4]float64
+}
+
+func (m *Metrics) lagging(cell string) *lagging {
+	if m == nil {
+		return nil
+	}
+	l := &lagging{}
+	for i, g := range []*prometheus.GaugeVec{m.lag, m.replaying, m.replayAt, m.replayOf} {
+		l.gauges[i] = g.WithLabelValues(cell)
+	}
+	return l
+}
+
+// set says how many entries the shard is behind, and how far its replay is; of is 0 where it has none.
+func (l *lagging) set(lag, at, of uint64) {
+	if l == nil {
+		return
+	}
+	now := [4]float64{float64(lag), float64(min(of, 1)), float64(at), float64(of)}
+	for i, v := range now {
+		if v != l.before[i] {
+			l.gauges[i].Add(v - l.before[i])
+		}
+	}
+	l.before = now
+}
+
+// handedOver counts a hand-over by what became of it.
+func (m *Metrics) handedOver(outcome string) {
+	if m != nil {
+		m.handovers.WithLabelValues(outcome).Inc()
+	}
+}
+
+// parted is told how long a shard was stopped before its lease was handed on.
+func (m *Metrics) parted(took time.Duration) {
+	if m != nil {
+		m.parting.Observe(took.Seconds())
 	}
 }
 

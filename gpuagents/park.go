@@ -20,6 +20,7 @@ import (
 // rest is what a parked shard has left. It is an error because work ends with it.
 type rest struct {
 	entry  uint64 // the last entry of the log that was applied
+	round  uint64 // the last round of votes up to entry
 	stored bool   // the checkpoint has it, or the log has all that is needed
 	pages  []restPage
 }
@@ -198,6 +199,7 @@ func (t *turn) park(ctx context.Context) (*rest, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.round = t.rounds.last
 	if !small || !t.a.rests(r) {
 		t.seat.fixed.Store(!small)
 		return nil, nil
@@ -231,6 +233,9 @@ type opened struct {
 	asked time.Time   // when it was last asked to park
 	fixed atomic.Bool // it is too large to be parked
 	again bool        // it was open before
+
+	replay atomic.Pointer[replay] // nil: it is not replayed
+	follow *follow                // nil: the agent has the lease; of the loop
 }
 
 // leastIdle is how long a shard has had nothing to do before it is parked for another, and openPatience how long that one waits before it is

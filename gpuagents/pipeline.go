@@ -60,7 +60,8 @@ func (s *stretch) add(i item) {
 // pipeline is the part of a shard before its loop.
 type pipeline struct {
 	next   chan *stretch
-	most   atomic.Int64 // observations of a stretch of several entries
+	most   atomic.Int64  // observations of a stretch of several entries
+	end    atomic.Uint64 // the last entry of the log, as far as it is known
 	of     population
 	room   *room
 	cancel context.CancelFunc
@@ -88,6 +89,7 @@ func (p *pipeline) read(ctx context.Context, r jobs.Reader, to chan<- item) {
 	for {
 		e, err := r.Next(ctx)
 		i := item{Entry: e, weight: weigh(e)}
+		p.end.Store(e.Seq + e.Behind)
 		if err == nil {
 			err = p.room.take(ctx, i.weight)
 		}

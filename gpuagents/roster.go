@@ -32,6 +32,10 @@ type post struct {
 	cancel  context.CancelCauseFunc // of what serves it; nil: nothing does
 	paced   bool                    // it has waited for its turn
 	served  bool                    // it was served before
+	seat    *opened                 // of what serves it
+	follows bool                    // another agent has the lease and has offered it
+	took    time.Time               // when it was taken over from another agent
+	parted  time.Time               // when it was stopped for another agent
 	missing time.Duration           // how long it waits for a log that is not there; 0: it was there
 }
 
@@ -322,12 +326,16 @@ func (a *Agent) begin(ctx context.Context, p *post) {
 	case !a.fleet.takes(), s == nil: // attend has it try again
 		a.wait(p)
 		a.mu.Unlock()
+		if s != nil {
+			a.decline(ctx, s, p)
+		}
 		return
 	case held:
 	case a.leases >= a.o.MaxShards || a.resting >= a.o.ParkedMemory:
 		a.wait(p)
 		a.refuse()
 		a.mu.Unlock()
+		a.decline(ctx, s, p)
 		return
 	case len(p.of.posts) > 1 && !p.paced:
 		now := time.Now()
@@ -345,10 +353,16 @@ func (a *Agent) begin(ctx context.Context, p *post) {
 	a.mu.Unlock()
 	if !held {
 		l, err := s.Acquire(ctx, p.key())
+		follows := false
+		if errors.Is(err, jobs.ErrHeld) {
+			_, follows = offered(s, p.key(), false)
+		}
 		a.mu.Lock()
 		switch {
 		case err == nil:
 			p.lease = l
+		case follows:
+			p.follows, err = true, nil
 		case errors.Is(err, jobs.ErrHeld) && tries == a.tries, errors.Is(err, jobs.ErrFenced): // attend has it try again
 			a.wait(p)
 		case errors.Is(err, jobs.ErrHeld):
@@ -367,27 +381,56 @@ func (a *Agent) begin(ctx context.Context, p *post) {
 			return
 		}
 	}
-	if rest := a.answered(ctx, p); rest != nil {
+	if p.follows {
+		a.mu.Lock()
+		a.forget(p) // what it has left is older than its checkpoint or its log
+		a.mu.Unlock()
+	} else if rest := a.answered(ctx, p); rest != nil {
 		a.park(ctx, p, rest)
 		return
 	}
 	seat := a.open.take(ctx)
 	seat.again = p.served
+	if p.follows {
+		seat.follow = newFollow()
+		seat.fixed.Store(true)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p.of.gone || ctx.Err() != nil {
 		a.open.leave(seat)
+		a.unfollow(p)
 		a.enqueue(p)
 		return
 	}
 	work, cancel := context.WithCancelCause(ctx)
-	p.state, p.cancel = postServed, cancel
+	p.state, p.cancel, p.seat = postServed, cancel, seat
 	from := p.rest
 	a.forget(p)
 	a.running.Go(func() {
 		defer cancel(nil)
 		a.serve(work, p, from, seat)
 	})
+}
+
+// unfollow ends the following of a shard, and reports whether it was followed. a.mu is held.
+func (a *Agent) unfollow(p *post) bool {
+	was := p.follows
+	if was {
+		p.follows = false
+		a.leases--
+	}
+	return was
+}
+
+// decline takes back the offer of a shard to this agent, which cannot take it.
+func (a *Agent) decline(ctx context.Context, s jobs.Session, p *post) {
+	if _, is := offered(s, p.key(), false); !is {
+		return
+	}
+	if err := s.Withdraw(ctx, p.key()); err != nil && ctx.Err() == nil {
+		p.log.Warn("the offer of a shard was not declined", "error", err)
+	}
 }
 
 // refuse says now and then that shards are left to others. a.mu is held.
@@ -473,9 +516,24 @@ func (a *Agent) serve(ctx context.Context, p *post, from *rest, seat *opened) {
 		a.park(ctx, p, parked)
 		return
 	}
+	if errors.Is(context.Cause(ctx), errHanded) {
+		a.hand(ctx, p)
+		return
+	}
 	ended, missing, wait := ctx.Err() != nil, false, time.Duration(0)
+	a.mu.Lock()
+	followed, s := a.unfollow(p), a.session
+	a.mu.Unlock()
 	switch {
 	case err == nil, ended:
+	case followed && errors.Is(err, errUnwanted):
+		p.log.Info("the shard is not followed any more", "reason", err)
+	case followed:
+		p.log.Warn("the shard cannot be followed, it stays with its agent", "error", err)
+		if s != nil {
+			a.decline(ctx, s, p)
+		}
+		wait = time.Second
 	case errors.Is(err, jobs.ErrNotFound):
 		// The record is written before the logs and outlives them, so that there is no log without a record. The lease is kept.
 		missing = true
@@ -517,8 +575,11 @@ const firstMissing = 10 * time.Millisecond
 // hold works on a shard as long as the lease and the device last.
 func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) error {
 	a.mu.Lock()
-	lease := p.lease // which is there as long as the post is served
+	lease, session := p.lease, a.session // a lease is there as long as the post is served, unless it is followed
 	a.mu.Unlock()
+	if lease == nil && (seat.follow == nil || session == nil) {
+		return jobs.ErrFenced
+	}
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := *p.of.record.Load()
@@ -530,8 +591,31 @@ func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) err
 	}
 	defer on.give()
 	stop, watched := make(chan struct{}), make(chan struct{})
+	seatFollow := seat.follow
 	go func() {
 		defer close(watched)
+		if lease == nil {
+			ended, end := context.WithCancel(work)
+			defer end()
+			go func() {
+				defer end()
+				select {
+				case <-stop:
+				case <-on.until:
+					cancel(errMoved)
+				case <-ended.Done():
+				}
+			}()
+			l, err := a.shadow(ended, p, session, seatFollow)
+			if err != nil {
+				cancel(err)
+				return
+			}
+			a.mu.Lock()
+			p.took = time.Now()
+			a.mu.Unlock()
+			lease = l
+		}
 		select {
 		case <-lease.Lost():
 			cancel(jobs.ErrFenced)

@@ -26,7 +26,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 	if err != nil {
 		return err
 	}
-	w := &writer{out: out, last: last.Seq, answered: last.Ref}
+	w := &writer{out: out, last: last.Seq, answered: last.Ref, following: seat.follow != nil}
 	spec, err := swarm.FromJSON(s.Spec)
 	if err == nil {
 		err = a.permit(spec)
@@ -66,24 +66,20 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 			}
 		}
 	}()
-	kept := &keeping{state, s, spec, a.o.Snapshots, has}
+	kept := &keeping{state, s, spec, a.o.Snapshots, has, &rounds{}}
 	state = kept
 	of := state.about()
 	defer a.o.Metrics.serving(of.cell)()
-	level := slog.LevelInfo
-	if seat.again { // of thousands of shards that are parked and woken the log says nothing
-		level = slog.LevelDebug
-	}
-	log.Log(ctx, level, "serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
+	log.Log(ctx, seat.level(), "serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
 		"device", on.dev.Properties().Name, "answered", last.Ref)
 	state.pages().counts = a.o.Metrics.ofPages()
-	keep = a.openCheckpoint(s, shard, state, log)
+	keep = a.openCheckpoint(s, shard, state, kept.rounds, log)
 	var reader jobs.Reader
 	at := uint64(0) // the entry that the state is of
 	switch {
 	case from != nil && (keep == nil || keep.store == nil):
 		reader, err = from.unpark(ctx, state, in)
-		at = from.entry
+		at, kept.rounds.last = from.entry, from.round
 	default:
 		from = nil
 		if reader, err = keep.restore(ctx, state, in, w.answered); keep.resumed() {
@@ -110,14 +106,16 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 		}
 	}
 	t := a.openTurn(ctx, on, w, reader, kept, keep, log)
-	t.seat, t.at, t.id = seat, at, ShardID{s.Key(), shard}
+	t.seat, t.at, t.id, t.follow, t.rounds = seat, at, ShardID{s.Key(), shard}, seat.follow, kept.rounds
 	if state.pages().claims != nil {
 		seat.fixed.Store(true) // a parked shard has nothing on the device
 		look := time.NewTicker(a.o.ResidencyCheck)
 		defer look.Stop()
-		t.look = look.C
+		t.checks = look.C
 	}
+	t.beginReplay(ctx)
 	defer func() { // before the state is
+		t.endReplay()
 		switch cerr := t.close(); {
 		case cerr != nil && errors.Is(err, errParked): // an answer is missing: it is not at rest
 			err = cerr
@@ -135,6 +133,7 @@ type turn struct {
 	cell     string
 	device   string // its name, in metrics
 	state    population
+	rounds   *rounds
 	keep     *checkpoint
 	log      *slog.Logger
 	replayed uint64 // the last entry that was answered before
@@ -144,18 +143,22 @@ type turn struct {
 	size     sizing
 	limited  func(most int) // is told of every size
 	seat     *opened
-	at       uint64 // the last entry that was applied
 	id       ShardID
-	look     <-chan time.Time // when to compare claims; nil: there are none
+	checks   <-chan time.Time // when to compare claims; nil: there are none
+	at       uint64           // the last entry that was applied
+	replay   *replay          // nil: all that was answered before is applied
+	lagging  *lagging
+	w        *writer
+	follow   *follow // nil: the agent has the lease
 }
 
 // openTurn begins to read, and to append behind what w has written.
 func (a *Agent) openTurn(ctx context.Context, on *berth, w *writer, r jobs.Reader, state population, keep *checkpoint, log *slog.Logger) *turn {
 	t := &turn{
-		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, keep: keep, log: log, replayed: w.answered, room: newRoom(),
+		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, rounds: &rounds{}, w: w, keep: keep, log: log, replayed: w.answered, room: newRoom(),
 		size: newSizing(a.o.BatchLatency, time.Now()),
 	}
-	t.limited = a.o.Metrics.limiting(t.cell)
+	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
 	t.pipe, t.answers = openPipeline(ctx, r, state, t.room), openAnswers(ctx, w, t.room)
 	t.resize()
 	if keep != nil {
@@ -197,11 +200,15 @@ func (t *turn) serve(ctx context.Context) error {
 				return err
 			}
 			continue
-		case <-t.look:
+		case <-t.checks:
 			if err = t.audit(uncut); err != nil {
 				return err
 			}
 			continue
+		case <-t.following():
+			if err = t.look(ctx); err == nil {
+				continue
+			}
 		case <-t.seat.park:
 			switch rest, err := t.park(uncut); {
 			case err != nil:
@@ -216,11 +223,16 @@ func (t *turn) serve(ctx context.Context) error {
 			if err = last.ended; err == nil && ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
+			if err == nil {
+				err = t.admit(ctx, last.Seq)
+			}
 			if err != nil {
 				break
 			}
+			t.tell()
 			if err = t.apply(ctx, s); err == nil {
 				t.at = last.Seq
+				t.moved(ctx)
 				err = t.keep.applied(uncut, t.state, last.Entry)
 			}
 			if err == nil && last.Kind == jobs.EntryEnd {
@@ -320,6 +332,7 @@ func (t *turn) alone(ctx context.Context, it *item, given *[]answer) error {
 		*given = []answer{{kind: jobs.EntryEnd, data: it.Data}}
 		return nil
 	case it.Seq <= t.replayed && jobs.Asks(it.Kind): // and has its answer
+		t.rounds.skip(it.Entry)
 		return nil
 	case it.Kind == jobs.EntrySnapshot: // whoever has it may have the log end there
 		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {

@@ -190,3 +190,9 @@ func TestAgentWatchesAgain(t *testing.T) {
 	}
 	a.Stop()
 }
+
+// Peers implements jobs.Session.
+func (*quietSession) Peers() []jobs.Peer { return nil }
+
+// Offers implements jobs.Session.
+func (*quietSession) Offers() []jobs.Offer { return nil }

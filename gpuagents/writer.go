@@ -21,12 +21,17 @@ type writer struct {
 	out      jobs.Log
 	last     uint64 // the last entry of out
 	answered uint64 // the last entry of in that out has an answer to
+
+	following bool // another agent answers
 }
 
 // append appends answers to the entries behind answered, in their order.
 func (w *writer) append(ctx context.Context, all ...jobs.Entry) error {
 	if len(all) == 0 {
 		return nil
+	}
+	if w.following {
+		return errFollowing
 	}
 	if err := w.out.Append(context.WithoutCancel(ctx), w.last, all...); err != nil {
 		return err

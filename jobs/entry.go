@@ -15,6 +15,8 @@ type Entry struct {
 	Data []byte
 	// Trace is that of whoever appended it. Append takes that of its context where there is none.
 	Trace Trace
+	// Behind is how many entries stood behind it in its log when a Reader was handed it; it is not stored.
+	Behind uint64
 }
 
 // The kinds of entry.

@@ -52,6 +52,7 @@ const (
 	CodeDeadline Code = "deadline" // the job was not done by its deadline
 	CodeParent   Code = "parent"   // a job that it waited for was not done; the message names it
 	CodeSkipped  Code = "skipped"  // the same, of a job that is to be skipped then
+	CodeRound    Code = "round"    // the round of a vote is over: a later one is right
 	CodeInternal Code = "internal" // a defect of Exoswarm
 )
 

@@ -9,8 +9,8 @@ import (
 // Log is one ordered log. Any number may read it; who appends says which entry it follows, so two writers never
 // interleave. Methods may be called from several goroutines.
 type Log interface {
-	// Create makes the log unless it exists.
-	Create(ctx context.Context) error
+	// Create makes the log unless it exists, with the consistency of its swarm where that is given. What the server cannot give is refused with CodeInvalid.
+	Create(ctx context.Context, of ...Consistency) error
 	// Delete removes the log and everything in it. A log that is not there is no error.
 	Delete(ctx context.Context) error
 	// Append adds entries in their order, the first right behind entry number after (0 for an empty log), and returns when all are
@@ -51,13 +51,44 @@ type Session interface {
 	// Acquire takes the lease named key. It fails with ErrHeld while another session holds it, without a question to the server where that is known,
 	// and with ErrFenced after the session was lost.
 	Acquire(ctx context.Context, key string) (Lease, error)
-	// Freed returns a channel that is closed when a lease that another session held may have come free since the call.
+	// Freed returns a channel that is closed when a lease that another session held may have come free since the call, or an offer of this session or to it
+	// has changed.
 	Freed() <-chan struct{}
+	// Peers lists the sessions that there are, this one too, as they were last read.
+	Peers() []Peer
+	// Offers lists the leases that this session offers and those that are offered to it, as they were last read.
+	Offers() []Offer
+	// Offer offers a lease of this session to another one, which may follow its shard. It fails with ErrFenced when the lease has changed.
+	Offer(ctx context.Context, key, to string) error
+	// Ready tells the holder of a lease that is offered to this session that its shard was followed up to the last answer.
+	Ready(ctx context.Context, key string) error
+	// Withdraw ends an offer of this session or to it. An offer that is not there is no error.
+	Withdraw(ctx context.Context, key string) error
+	// Hand writes a lease of this session in the name of the session that it is offered to. Nothing may serve the shard any more. After an error
+	// it is still this session's, if it was not lost.
+	Hand(ctx context.Context, key string) error
 	// Lost is closed when another process has ended the session, because it was not renewed in time, or when it cannot be renewed any more. All
 	// its leases are lost then. A server that is away is waited for: nobody else can take a lease meanwhile.
 	Lost() <-chan struct{}
 	// Close ends the session, which gives back all its leases at once. A second call does nothing and returns what the first did.
 	Close(ctx context.Context) error
+}
+
+// Peer is a session as others see it.
+type Peer struct {
+	Session string `json:"session"`
+	Holder  string `json:"holder"` // its agent
+	Leases  int    `json:"leases"` // that it holds and does not offer, and that are offered to it
+	Takes   bool   `json:"takes"`  // it takes part in hand-overs
+	Own     bool   `json:"own"`    // it is the one that was asked
+}
+
+// Offer is a lease that is to go from one session to another.
+type Offer struct {
+	Key      string
+	From, To string // sessions
+	Own      bool   // From is the session that was asked; else To is
+	Ready    bool   // the agent of To has followed the shard up to the last answer
 }
 
 // Lease is the right to serve one shard, as long as its session lasts. It keeps work from being done twice; what keeps it from taking effect twice
@@ -163,7 +194,11 @@ type Agent struct {
 	Running     int       `json:"running"`              // jobs and batches now, on a GPU agent shards
 	Parked      int       `json:"parked,omitempty"`     // of the shards, those that wait for an entry in their log
 	MaxShards   int       `json:"max_shards,omitempty"` // how many shards a GPU agent takes
-	State       string    `json:"state"`                // serving, full or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name
+	State       string    `json:"state"`                // serving, full or draining; reduced, host or emergency on a GPU agent whose device fails, of several with its name; AgentLost of one that is gone
 	Started     time.Time `json:"started"`
 	Seen        time.Time `json:"seen,omitzero"` // its last announcement, by the server's clock
+	// Recovering are the shards that a GPU agent replays now.
+	Recovering []Recovery `json:"recovering,omitempty"`
+	// Lost is what an agent held that is gone; nil: it is there.
+	Lost *Lost `json:"lost,omitempty"`
 }

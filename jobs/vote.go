@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-// Vote asks how all agents of a swarm vote as they are now, each by its last step, and what they decide together. It changes nothing.
+// Vote asks how all agents of a swarm vote as they are now, each by its last step, and what they decide together. It changes nothing of
+// the agents; the swarm goes on to the round of the vote.
 type Vote struct {
 	Version int `json:"v"`
-	// Round is the number of the round, 1 or more. It is the asker's own: it is in the answer, and chooses the leader where priorities are seeded.
-	Round uint64 `json:"round"`
+	// Round is the number of the round, more than that of all votes before in the swarm; 0: the next one. It is in the answer, and chooses
+	// the leader where priorities are seeded. A round that is over is refused with CodeRound.
+	Round uint64 `json:"round,omitempty"`
 	// Rule is what the strongest candidate needs to win: plurality, which an empty one stands for, majority, quorum or unanimous.
 	Rule string `json:"rule,omitempty"`
 	// Quorum is the share of the rule quorum, above 0 and at most 1, as a fraction or a decimal: 2/3, 0.6. Its parts are below 2^32.
@@ -91,9 +93,6 @@ func (v Vote) Validate() error {
 			return nil
 		}
 		return Errorf(CodeInvalid, "vote: %s %.100q: use %s or %s", field, value, strings.Join(values[:len(values)-1], ", "), values[len(values)-1])
-	}
-	if v.Round == 0 {
-		return Errorf(CodeInvalid, "vote: round 0: rounds count from 1")
 	}
 	if v.Rule == "weighted" {
 		return Errorf(CodeInvalid, "vote: rule %q: votes of agents that are addressed weigh the same: use %s", v.Rule, RulePlurality)

@@ -91,9 +91,10 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 					silence, job.ID, job.ID))
 			case <-look.C:
 				p := latest.Load()
-				if text := hints.next(wait, p); text != "" {
+				if text := hints.next(p); text != "" {
 					show.note(text)
 				}
+				show.waiting(hints.waits(wait, p))
 				if own && p == nil && !withdrawn && time.Since(hints.began) >= pickup {
 					withdrawn = conn.Withdraw(base, job) == nil
 					cancel(jobs.Errorf(jobs.CodeIO, "no CPU agent has taken the job within %v: start one (cpuagent --nats URL)", pickup))
@@ -127,35 +128,54 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 // silence is how long an agent that is to finish may say nothing before the command ends without it.
 const silence = 4 * time.Second
 
-// hints says what a run waits for, each once.
+// hints says what a run waits for.
 type hints struct {
-	conn   *natsq.Conn
-	job    string
-	began  time.Time
-	taken  bool      // told of a missing CPU agent
-	served bool      // told of a missing GPU agent, or there is one
-	due    time.Time // since when rows have been read and none is decided
+	conn    *natsq.Conn
+	job     string
+	began   time.Time
+	taken   bool      // told of a missing CPU agent
+	decided uint64    // decisions when they were last seen to become more
+	since   time.Time // when that was
 }
 
-func (h *hints) next(ctx context.Context, p *cpuagents.StreamProgress) string {
-	switch {
-	case p == nil && !h.taken && time.Since(h.began) >= hintAfter:
+// next returns a note that a run shows once, or nothing.
+func (h *hints) next(p *cpuagents.StreamProgress) string {
+	if p == nil && !h.taken && time.Since(h.began) >= hintAfter {
 		h.taken = true
 		return "waiting: no CPU agent has taken the job yet (cpuagent --nats URL starts one)"
-	case p == nil || h.served || p.Observations == 0:
-		return ""
-	case p.Decisions > 0:
-		h.served = true
-		return ""
-	case h.due.IsZero():
-		h.due = time.Now()
-		return ""
-	case time.Since(h.due) < hintAfter:
+	}
+	return ""
+}
+
+// waits returns what keeps rows that were read from being decided, when none was for hintAfter: there is no GPU agent, the one there was is lost, or the
+// one that has taken over replays the log.
+func (h *hints) waits(ctx context.Context, p *cpuagents.StreamProgress) string {
+	now := time.Now()
+	if p == nil || p.Done || p.Decisions >= p.Observations || p.Decisions != h.decided || h.since.IsZero() {
+		if h.since = now; p != nil {
+			h.decided = p.Decisions
+		}
 		return ""
 	}
-	h.served = true
-	if held, err := h.conn.Leases(ctx); err != nil || held[jobs.LeaseKey(h.job, 0)] != "" {
+	if now.Sub(h.since) < hintAfter {
 		return ""
 	}
-	return "waiting: no GPU agent serves the swarm yet (gpuagent --nats URL starts one)"
+	record, err := h.conn.Swarm(ctx, h.job)
+	if err != nil { // it is not made yet, or is over
+		return ""
+	}
+	census, err := h.conn.Census(ctx)
+	if err != nil {
+		return ""
+	}
+	st := shardStates(census, record)[0]
+	switch {
+	case st.State == stateServed:
+		return ""
+	case st.State == stateWaiting:
+		return stateWaiting + " (gpuagent --nats URL starts one)"
+	case st.Recovering != nil:
+		return fmt.Sprintf("%s is %s", st.Holder, st.State)
+	}
+	return st.State
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -24,12 +25,37 @@ type progress struct {
 	mu    sync.Mutex
 	w     io.Writer
 	mode  string
-	start time.Time
 	shown time.Time
-	open  bool // the line on the terminal has no end yet
+	last  cpuagents.StreamProgress // as it was told
+	wait  string                   // what the run waits for; empty: nothing
+	rates []rateSample             // of the last rateOver, oldest first
+	open  bool                     // the line on the terminal has no end yet
 }
 
 const plainEvery = 5 * time.Second
+
+// rateOver is the time over which the rate of decisions is taken: the rate is the present one, not that of the whole run.
+const rateOver = 5 * time.Second
+
+// rateSample is how many decisions there were at a time.
+type rateSample struct {
+	at        time.Time
+	decisions uint64
+}
+
+// rate adds a sample and returns decisions a second over the last rateOver. The sample before that time stays as the base.
+func (p *progress) rate(now time.Time, decisions uint64) float64 {
+	p.rates = append(p.rates, rateSample{now, decisions})
+	for len(p.rates) > 2 && now.Sub(p.rates[1].at) >= rateOver {
+		p.rates = p.rates[1:]
+	}
+	first := p.rates[0]
+	if decisions < first.decisions { // another attempt at the job has begun anew
+		p.rates = p.rates[len(p.rates)-1:]
+		return 0
+	}
+	return float64(decisions-first.decisions) / max(now.Sub(first.at).Seconds(), 1e-3)
+}
 
 func newProgress(mode string, w io.Writer) (*progress, error) {
 	switch mode {
@@ -42,22 +68,52 @@ func newProgress(mode string, w io.Writer) (*progress, error) {
 	default:
 		return nil, command.Usage("--progress %q: use auto, plain, json or none", mode)
 	}
-	return &progress{w: w, mode: mode, start: time.Now()}, nil
+	return &progress{w: w, mode: mode, rates: []rateSample{{at: time.Now()}}}, nil
 }
 
 func (p *progress) update(s cpuagents.StreamProgress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	rate := float64(s.Decisions) / max(now.Sub(p.start).Seconds(), 1e-3)
-	line := fmt.Sprintf("%d series: %d rows read, %d decided (%.0f/s), %d rejected%s", s.Series, s.Observations, s.Decisions, rate, s.Rejected, s.Note())
+	if s.Decisions > p.last.Decisions {
+		p.wait = ""
+	}
+	p.last = s
+	p.show(false)
+}
+
+// waiting says what the run waits for, as often as that changes; empty: nothing. What is new is shown at once.
+func (p *progress) waiting(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	word, _, _ := strings.Cut(text, " ")
+	isNew := !strings.HasPrefix(p.wait, word) || p.wait == ""
+	if text == "" || text == p.wait {
+		p.wait = text
+		return
+	}
+	p.wait = text
+	p.show(isNew)
+}
+
+// show writes the line; with atOnce it does not wait for the next one to be due. p.mu is held.
+func (p *progress) show(atOnce bool) {
+	s, now := p.last, time.Now()
+	rate, wait := p.rate(now, s.Decisions), ""
+	if p.wait != "" {
+		wait = ", " + p.wait
+	}
+	line := fmt.Sprintf("%d series: %d rows read, %d decided (%.0f/s), %d rejected%s%s", s.Series, s.Observations, s.Decisions, rate, s.Rejected, s.Note(), wait)
 	switch {
 	case p.mode == "terminal":
 		fmt.Fprintf(p.w, "\r\033[K%s", line)
 		p.open = true
 	case p.mode == "json":
-		_ = json.NewEncoder(p.w).Encode(s)
-	case p.mode == "plain" && (s.Done || now.Sub(p.shown) >= plainEvery):
+		_ = json.NewEncoder(p.w).Encode(struct {
+			cpuagents.StreamProgress
+			Rate    float64 `json:"rate"`              // decisions a second, now
+			Waiting string  `json:"waiting,omitempty"` // for what
+		}{s, rate, p.wait})
+	case p.mode == "plain" && (s.Done || atOnce || now.Sub(p.shown) >= plainEvery):
 		fmt.Fprintln(p.w, line)
 		p.shown = now
 	}

@@ -71,9 +71,11 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 }
 
 func agentCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List the agents that are alive", Args: cobra.NoArgs}
+	list := &cobra.Command{Use: "list", Short: "List the agents that are alive, and GPU agents that were lost", Args: cobra.NoArgs,
+		Long: `List the agents that are alive. A GPU agent that ended without giving back what it held is lost: it is listed with its shards until others hold them,
+and for ten minutes at most. While an agent replays shards that it has taken over, its state says how far that is.`}
 	list.RunE = connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-		all, err := c.Agents(cmd.Context())
+		census, err := c.Census(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -81,8 +83,11 @@ func agentCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for _, a := range all {
-			up := a.Seen.Sub(a.Started).Round(time.Second)
+		for _, a := range census.Agents {
+			up := ""
+			if a.Lost == nil {
+				up = a.Seen.Sub(a.Started).Round(time.Second).String()
+			}
 			running := fmt.Sprint(a.Running)
 			if a.Concurrency > 0 {
 				running += fmt.Sprintf("/%d", a.Concurrency)
@@ -102,15 +107,7 @@ func agentCommand() *cobra.Command {
 		}),
 	}
 	natsFlag(drain.Flags())
-	return command.Group("agent", "Look at the agents of the cluster", list, drain)
-}
-
-// agentState is the state of an agent for people: one whose --device auto found no GPU says so beside it.
-func agentState(a jobs.Agent) string {
-	if a.Fallback == "" {
-		return a.State
-	}
-	return a.State + " on the host: no GPU"
+	return command.Group("agent", "Look at the agents of the cluster", list, drain, rebalanceCommand())
 }
 
 func initCommand() *cobra.Command {

@@ -174,10 +174,15 @@ func shardList(all []int) string {
 	return "shards " + strings.Join(names, ", ")
 }
 
-// ask appends an entry to the log of each shard that has says, with nil all, whose data is by shard, and decodes the answers, until one deadline. They are by
-// shard; that of one that was not asked is a zero.
+// ask is askUntil with the patience of the swarm.
 func ask[T any](ctx context.Context, s *simulation, kind string, has func(k int) bool, data func(k int) ([]byte, error), want string, decode func([]byte) (T, error)) ([]T, error) {
-	all, deadline := make([]T, s.record.ShardCount()), time.Now().Add(s.timeout)
+	return askUntil(ctx, s, time.Now().Add(s.timeout), kind, has, data, want, decode)
+}
+
+// askUntil appends an entry to the log of each shard that has says, with nil all, whose data is by shard, and decodes the answers, until one deadline. They are
+// by shard; that of one that was not asked is a zero.
+func askUntil[T any](ctx context.Context, s *simulation, deadline time.Time, kind string, has func(k int) bool, data func(k int) ([]byte, error), want string, decode func([]byte) (T, error)) ([]T, error) {
+	all := make([]T, s.record.ShardCount())
 	return all, s.each(has, func(k shard) error {
 		d, err := data(k.number)
 		if err != nil {

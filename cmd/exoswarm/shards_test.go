@@ -82,6 +82,7 @@ func TestShardsOfProcesses(t *testing.T) {
 	observe(11)
 	both("tick", "", "--count", "3", "-o", "json")
 	ask(2)
+	both("vote", "", "--priority", "seeded", "-o", "jsonl") // the third
 	var list []struct {
 		ID      string
 		Holders []string

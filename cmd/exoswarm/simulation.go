@@ -116,7 +116,7 @@ func (s *simulation) create(ctx context.Context) error {
 			return fmt.Errorf("encode a query: %w", err)
 		}
 		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-			if err := k.log(d).Create(ctx); err != nil {
+			if err := k.log(d).Create(ctx, s.spec.Consistency()); err != nil {
 				return err
 			}
 		}

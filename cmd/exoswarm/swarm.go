@@ -92,7 +92,7 @@ NAME may be that of a run, or the id of its swarm, as long as it reads. Agent I 
 minute and remove what is an orphan twice in turn, so the list is empty unless none runs.`,
 	}
 	orphans.Flags().Bool("delete", false, "remove them")
-	all := []*cobra.Command{create, list, tick, observe, query, swarmVoteCommand(), swarmFuseCommand(), snap, trim, reset, remove, orphans}
+	all := []*cobra.Command{create, list, swarmGetCommand(), tick, observe, query, swarmVoteCommand(), swarmFuseCommand(), snap, trim, reset, remove, orphans}
 	for _, c := range all {
 		natsFlag(c.Flags())
 		if c != remove && c != create && c != reset && c != trim {
@@ -222,11 +222,11 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS", "SHARDS", "CREATED", "ERROR")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS", "SHARDS", "CREATED", "STATE", "ERROR")
 	if err != nil {
 		return err
 	}
-	held, err := c.Leases(cmd.Context())
+	census, err := c.Census(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,10 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			ID      string      `json:"id"`
 			Swarm   *jobs.Swarm `json:"swarm,omitempty"`
 			Holders []string    `json:"holders,omitempty"` // by shard; of one that nobody has an empty one
-			Error   string      `json:"error,omitempty"`
+			State   string      `json:"state,omitempty"`
+			// Shards are those that are not served: they are replayed, or nobody holds them.
+			Shards []shardState `json:"shards,omitempty"`
+			Error  string       `json:"error,omitempty"`
 		}{ID: s.ID}
 		spec, err := &swarm.Spec{}, s.Err
 		if err == nil {
@@ -244,20 +247,24 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		}
 		if err != nil {
 			item.Error = err.Error()
-			if err := p.item(item, s.ID, "", "", "", "", "", "", "", err); err != nil {
+			if err := p.item(item, s.ID, "", "", "", "", "", "", "", "", err); err != nil {
 				return err
 			}
 			continue
 		}
 		agents := int64(s.Swarm.Groups) * int64(spec.AgentsPerGroup)
 		shards, served := s.Swarm.ShardCount(), 0
-		for k := range shards {
-			holder := held[jobs.LeaseKey(s.Swarm.Key(), k)]
-			if item.Holders = append(item.Holders, holder); holder != "" {
+		states := shardStates(census, s.Swarm)
+		for _, st := range states {
+			if item.Holders = append(item.Holders, st.Holder); st.Holder != "" {
 				served++
 			}
+			if st.State != stateServed {
+				item.Shards = append(item.Shards, st)
+			}
 		}
-		if err := p.item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups, fmt.Sprintf("%d/%d", served, shards), s.Swarm.Created.Format(time.RFC3339), ""); err != nil {
+		item.State = swarmState(states)
+		if err := p.item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups, fmt.Sprintf("%d/%d", served, shards), s.Swarm.Created.Format(time.RFC3339), item.State, ""); err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +18,11 @@ import (
 
 func swarmVoteCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "vote NAME", Short: "Have all agents decide together, as they vote now; it changes nothing", Args: cobra.ExactArgs(1),
-		Long: `Have all agents decide together, as each of them votes since its last step. Those that have never stepped abstain. It changes nothing.
+		Use: "vote NAME", Short: "Have all agents decide together, as they vote now; it changes no agent", Args: cobra.ExactArgs(1),
+		Long: `Have all agents decide together, as each of them votes since its last step. Those that have never stepped abstain. It changes no agent.
+
+Rounds of a swarm count up: a vote is in the next round, or in the one of --round, which must be later than all before. A round that is
+over is refused, also after a restart of the GPU agent or of the server. A reset of the swarm does not begin the rounds anew.
 
 Of several candidates with the most votes the first wins, if it has what the rule asks for. The leader is the agent with the highest
 priority: agent 0 where all are equal, and with --priority seeded one that the swarm's seed and the round choose.`,
@@ -26,7 +32,7 @@ priority: agent 0 where all are equal, and with --priority seeded one that the s
 	f.String("rule", jobs.RulePlurality, "what the winner needs: plurality, majority, quorum or unanimous")
 	f.String("quorum", "", "the share that the rule quorum asks for, as 2/3 or 0.6")
 	f.String("of", "", "what majority, quorum and unanimous are of: cast, the votes cast, or all, all agents (default cast)")
-	f.Uint64("round", 1, "number of the round")
+	f.Uint64("round", 0, "number of the round, more than that of the last one; the next one when it is not given")
 	f.String("priority", jobs.PriorityUniform, "of agents that stand for leader: uniform or seeded")
 	return c
 }
@@ -52,6 +58,9 @@ func swarmVote(cmd *cobra.Command, s *simulation) error {
 	want.Of, _ = f.GetString("of")
 	want.Round, _ = f.GetUint64("round")
 	want.Priority, _ = f.GetString("priority")
+	if f.Changed("round") && want.Round == 0 {
+		return command.Usage("swarm vote: round 0: rounds count from 1: leave --round out for the next one")
+	}
 	if err := want.Validate(); err != nil {
 		return command.Usage("swarm %v", err)
 	}
@@ -81,14 +90,48 @@ func swarmVote(cmd *cobra.Command, s *simulation) error {
 	return p.end()
 }
 
-// vote has all agents decide.
+// vote has all agents decide, in the round of want or, where that is 0, in the next one. Shard 0 is asked first: its log puts the rounds of all who vote at
+// once into one order, and what it refuses no other shard hears of.
 func (s *simulation) vote(ctx context.Context, want jobs.Vote) (v jobs.Voted, err error) {
-	all, err := askAll(ctx, s, jobs.EntryVote, want, jobs.EntryVoted, jobs.DecodeVoted)
-	if err != nil {
-		return v, err
+	deadline, next := time.Now().Add(s.timeout), want.Round == 0
+	for {
+		all, err := s.voteIn(ctx, deadline, want)
+		if over := (*jobs.Error)(nil); next && errors.As(err, &over) && over.Code == jobs.CodeRound { // a vote has reached some shards alone, or others vote too
+			if want.Round, err = s.laterRound(ctx, deadline, want); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return v, err
+		}
+		want.Round = all[0].Round
+		v, err = partition.Voted(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
+		return v, s.wrong(err)
 	}
-	v, err = partition.Voted(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
-	return v, s.wrong(err)
+}
+
+// voteIn asks shard 0, and then the others for the round that it has answered with.
+func (s *simulation) voteIn(ctx context.Context, deadline time.Time, want jobs.Vote) ([]jobs.Voted, error) {
+	entry := func(int) ([]byte, error) { return json.Marshal(want) }
+	all, err := askUntil(ctx, s, deadline, jobs.EntryVote, func(k int) bool { return k == 0 }, entry, jobs.EntryVoted, jobs.DecodeVoted)
+	if err != nil || len(all) == 1 {
+		return all, err
+	}
+	want.Round = all[0].Round
+	others, err := askUntil(ctx, s, deadline, jobs.EntryVote, func(k int) bool { return k > 0 }, entry, jobs.EntryVoted, jobs.DecodeVoted)
+	others[0] = all[0]
+	return others, err
+}
+
+// laterRound returns a round that is later than the last one of every shard: each has had a vote in its own next round.
+func (s *simulation) laterRound(ctx context.Context, deadline time.Time, want jobs.Vote) (uint64, error) {
+	want.Round = 0
+	all, err := askUntil(ctx, s, deadline, jobs.EntryVote, nil, func(int) ([]byte, error) { return json.Marshal(want) }, jobs.EntryVoted, jobs.DecodeVoted)
+	last := uint64(0)
+	for _, v := range all {
+		last = max(last, v.Round)
+	}
+	return last + 1, err
 }
 
 // fuse asks what all agents know together. Of several shards the sums are merged; one has the means itself.

@@ -51,14 +51,15 @@ func TestVotesOfProcesses(t *testing.T) {
 		fmt.Fprintf(rows, "%d,%d,%d.5\n", i*7%agents, i%5-2, i%3-1)
 	}
 	run("observe", "x", "--input", write(t, filepath.Join(dir, "rows.csv"), rows.String()), "-o", "jsonl")
-	ask := func() []string {
+	ask := func(round ...string) []string {
+		vote := append([]string{"vote", "x", "--rule", "quorum", "--quorum", "1/4", "--of", "all", "-o", "jsonl"}, round...)
 		return []string{
-			string(run("vote", "x", "--rule", "quorum", "--quorum", "1/4", "--of", "all", "--round", "3", "--priority", "seeded", "-o", "jsonl")),
+			string(run(vote...)),
 			string(run("fuse", "x", "--by", "all", "-o", "json")), string(run("fuse", "x", "--by", "vote", "-o", "json")),
 			string(run("fuse", "x", "--by", "group", "--nodes", "7", "-o", "json")),
 		}
 	}
-	got := ask()
+	got := ask("--round", "3")
 	var states []struct {
 		Agent int       `json:"agent"`
 		Vote  string    `json:"vote"`
@@ -144,7 +145,17 @@ func TestVotesOfProcesses(t *testing.T) {
 	}
 	c.gpu.end(t, syscall.SIGKILL)
 	start()
+	// The next round is the fourth, and those before it are over, whatever process serves the swarm.
+	got[0] = strings.Replace(got[0], `"round":3`, `"round":4`, 1)
 	if again := ask(); !slices.Equal(again, got) {
 		t.Errorf("after a kill: %s\nwant %s", again, got)
+	}
+	c.gpu.end(t, syscall.SIGKILL)
+	start()
+	for _, round := range []string{"4", "2"} {
+		code, out, errs := exec(t.Context(), t, "swarm", "vote", "x", "--round", round, "--nats", c.url, "--timeout", "5m")
+		if want := "round " + round + " is over: the last round of this swarm was 4: use 5 or more"; code != 2 || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("--round %s: exit %d\n%s%s", round, code, out, errs)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -143,7 +144,8 @@ func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	o.Name, o.Device, o.LeaseTTL = "agent", dev, time.Minute // none is lost on a busy machine
+	o.Name, o.Device = cmp.Or(o.Name, "agent"), dev
+	o.LeaseTTL = cmp.Or(o.LeaseTTL, time.Minute) // none is lost on a busy machine
 	if o.Queue == nil {
 		o.Queue = r.conn
 	}

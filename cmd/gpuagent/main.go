@@ -55,6 +55,7 @@ func root() *cobra.Command {
 	f.Int("max-shards", gpuagents.MaxShards, "most shards this agent takes; more are left to other agents")
 	f.Int("open-shards", gpuagents.OpenShards, "shards without anything to do that stay open; of more, those that are idle the longest are parked until there is an entry in their log")
 	f.Int64("parked-memory", gpuagents.ParkedMemory, "most bytes of memory for the state of parked shards without a data folder, and at most an eighth of the heap; when they are used up this agent takes no more shards")
+	f.Duration("rebalance", gpuagents.DefaultRebalance, "for how long the GPU agents of the cluster must be the same before this one hands shards to agents that have two less; 0: never by itself (exoswarm agent rebalance)")
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
 	command.MetricsFlag(f)
 	command.LogFlags(f)
@@ -91,6 +92,10 @@ func serve(cmd *cobra.Command) (err error) {
 		return command.Usage("--max-shards %d, --open-shards %d, --parked-memory %d: use 1 or more", maxShards, openShards, parked)
 	}
 
+	rebalance, _ := f.GetDuration("rebalance")
+	if rebalance < 0 || rebalance > 0 && rebalance < time.Second {
+		return command.Usage("--rebalance %v: use 1s or more, or 0 for never", rebalance)
+	}
 	pageAge, _ := f.GetDuration("page-age")
 	hostAge, _ := f.GetDuration("host-page-age")
 	if pageAge < 0 || hostAge < 0 {
@@ -211,7 +216,7 @@ func serve(cmd *cobra.Command) (err error) {
 	o := gpuagents.Options{
 		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: pageAge, HostPageAge: hostAge,
 		Queue: conn, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
-		MaxShards: maxShards, OpenShards: openShards, ParkedMemory: min(parked, mem.rest/2),
+		MaxShards: maxShards, OpenShards: openShards, Rebalance: rebalance, ParkedMemory: min(parked, mem.rest/2),
 	}
 	if !requireGPU {
 		o.OpenHost = func(ctx context.Context) (device.Device, error) {
@@ -235,7 +240,7 @@ func serve(cmd *cobra.Command) (err error) {
 	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
 		a := jobs.Agent{
 			Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory, Room: roomOf(serving, disks),
-			Running: serving.Shards(), Parked: serving.Parked(), MaxShards: maxShards, State: "serving", Started: started,
+			Running: serving.Shards(), Parked: serving.Parked(), MaxShards: maxShards, State: "serving", Started: started, Recovering: serving.Recoveries(),
 		}
 		if serving.Full() {
 			a.State = "full"

@@ -50,6 +50,8 @@ type Manifest struct {
 	// Swarm is whose state it is, and Entry the position of its log up to which that is, which is that of the entry that asked for it.
 	Swarm Origin `json:"swarm"`
 	Entry uint64 `json:"entry"`
+	// Round is the last round in which its agents have voted, up to Entry; 0: they have not.
+	Round uint64 `json:"round,omitempty"`
 	// Shard is which of several shards has these groups; nil: they are all of the swarm.
 	Shard *Shard `json:"shard,omitempty"`
 	// Cell and Seed are those of Spec, which is the swarm's spec as its record has it.

@@ -56,6 +56,15 @@ type Spec struct {
 	Residency string `yaml:"residency" json:"residency,omitempty"`
 	// Checkpoint is how often the agents' state is stored. It changes no output.
 	Checkpoint Checkpoint `yaml:"checkpoint" json:"checkpoint"`
+	// Replicas is on how many servers each log is kept, 1, 3 or 5; 0, the default, is as many as the process that makes the logs is told for all.
+	Replicas int `yaml:"replicas" json:"replicas,omitempty"`
+	// Durability is jobs.Synced, jobs.Fast or, by default, empty: see jobs.Consistency. Fast is for one replica.
+	Durability string `yaml:"durability" json:"durability,omitempty"`
+}
+
+// Consistency is what the spec says of the swarm's logs.
+func (s *Spec) Consistency() jobs.Consistency {
+	return jobs.Consistency{Replicas: s.Replicas, Durability: s.Durability}
 }
 
 // Checkpoint says when an agent process stores the state of a shard: at the interval, and after so many entries of the log
@@ -284,6 +293,9 @@ func (s *Spec) validate() (path []string, err error) {
 	}
 	if path, err := s.validateStep(); err != nil {
 		return path, err
+	}
+	if err := s.Consistency().Validate(); err != nil {
+		return []string{"replicas"}, err
 	}
 	if s.AgentsPerGroup < 1 || s.AgentsPerGroup > MaxAgentsPerGroup {
 		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: use 1 to %d", s.AgentsPerGroup, MaxAgentsPerGroup)

@@ -71,7 +71,7 @@ func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), sentence(err))
 	}
 	var e *jobs.Error
-	if errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid) || strings.HasPrefix(err.Error(), "unknown command") || isFlagError(err) {
+	if errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid || e.Code == jobs.CodeRound) || strings.HasPrefix(err.Error(), "unknown command") || isFlagError(err) {
 		return ExitUsage
 	}
 	return ExitFailure

@@ -200,6 +200,20 @@ func (c *Conn) inBucket(ctx context.Context, what, bucket string, fn func(ctx co
 // values calls fn with every entry of a bucket, in the order of the keys. It asks the leader for one after the other: a watch would need a
 // consumer, and who may make those could have the server publish anything anywhere.
 func (c *Conn) values(ctx context.Context, what, bucket string, fn func(key string, m *stored)) error {
+	all, err := c.lastMessages(ctx, what, bucket)
+	if err != nil {
+		return err
+	}
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		if !isMarker(all[k].Header) {
+			fn(k, all[k])
+		}
+	}
+	return nil
+}
+
+// lastMessages returns the last message of each key of a bucket, by key, also those that say that the key is gone.
+func (c *Conn) lastMessages(ctx context.Context, what, bucket string) (map[string]*stored, error) {
 	stream, prefix := "KV_"+bucket, "$KV."+bucket+"."
 	all := map[string]*stored{}
 	for seq := uint64(1); ; seq++ {
@@ -209,21 +223,14 @@ func (c *Conn) values(ctx context.Context, what, bucket string, fn func(key stri
 			return err
 		})
 		if errors.Is(err, jobs.ErrNotFound) {
-			break
+			return all, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		seq = m.Seq
-		key := strings.TrimPrefix(m.Subject, prefix)
-		if all[key] = m; m.Header.Get("KV-Operation") != "" || m.Header.Get(jetstream.MarkerReasonHeader) != "" { // removed
-			delete(all, key)
-		}
+		all[strings.TrimPrefix(m.Subject, prefix)] = m
 	}
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		fn(k, all[k])
-	}
-	return nil
 }
 
 // Schedules lists the schedules by name.

@@ -2,6 +2,7 @@ package natsq
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,23 +53,49 @@ func (c *Conn) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
 	}
 }
 
-// Create makes the log unless it exists.
-func (l *Log) Create(ctx context.Context) error {
+// Create implements jobs.Log. A log that exists keeps what it was made with, but for the replicas.
+func (l *Log) Create(ctx context.Context, of ...jobs.Consistency) error {
+	var want jobs.Consistency
+	if len(of) > 0 {
+		want = of[0]
+	}
+	if err := want.Validate(); err != nil {
+		return fmt.Errorf("create log %s: %w", l.stream, err)
+	}
+	replicas, persist, fast := cmp.Or(want.Replicas, l.c.replicas), jetstream.DefaultPersistMode, want.Durability == jobs.Fast
+	if fast { // which no replicated stream can be, whatever others have
+		replicas, persist = 1, jetstream.AsyncPersistMode
+	}
+	began := time.Now()
 	return l.c.retry(ctx, "create log "+l.stream, func(ctx context.Context) error {
 		_, err := l.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-			Name:      l.stream,
-			Subjects:  []string{l.subject},
-			Replicas:  l.c.replicas,
-			Retention: jetstream.LimitsPolicy,
-			Discard:   jetstream.DiscardNew,
+			Name:     l.stream,
+			Subjects: []string{l.subject},
+			Replicas: replicas,
+			// The server syncs no acknowledgement of such a stream, and takes no atomic batches for it.
+			PersistMode: persist,
+			Retention:   jetstream.LimitsPolicy,
+			Discard:     jetstream.DiscardNew,
 			// Who reads the end of a log decides by it, so no replica that lags behind may answer.
 			AllowDirect: false,
 
-			AllowAtomicPublish: true,
+			AllowAtomicPublish: !fast,
 			RePublish:          l.wakes(),
 		})
+		if replicas > 1 && tooFewServers(err, time.Since(began)) {
+			return jobs.Errorf(jobs.CodeInvalid, "%d replicas: the NATS server has not as many servers for streams (%v): use fewer replicas, or add servers", replicas, err)
+		}
 		return err
 	})
+}
+
+// errCodeNoCluster is what a server that is no cluster says of more replicas than one; a cluster with too few servers says errCodeNoPeers.
+const errCodeNoCluster = 10074
+
+// tooFewServers reports whether a stream was refused because it has more replicas than there are servers. A cluster says so while it has no leader too.
+func tooFewServers(err error, after time.Duration) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == errCodeNoCluster || api.ErrorCode == errCodeNoPeers && after > shortPatience)
 }
 
 // wakes has the server republish the headers of every entry of an in-log, for agents that have parked its shard; see Wakes.
@@ -445,7 +472,9 @@ func (r *Reader) Next(ctx context.Context) (jobs.Entry, error) {
 		}
 		r.next++
 		r.last = digest(m.Headers(), m.Data())
-		return entry(r.next-1, m.Headers(), m.Data())
+		e, err := entry(r.next-1, m.Headers(), m.Data())
+		e.Behind = meta.NumPending
+		return e, err
 	}
 }
 

@@ -20,7 +20,9 @@ import (
 // lost.
 const (
 	announceEvery = 3 * time.Second
-	agentAge      = 10 * time.Second
+	// followEvery is how often it does while it replays shards.
+	followEvery = time.Second
+	agentAge    = 10 * time.Second
 )
 
 // Announcement keeps an agent in the registry.
@@ -63,14 +65,21 @@ func (c *Conn) Announce(ctx context.Context, describe func() jobs.Agent, log *sl
 	run, a.stop = context.WithCancel(context.Background())
 	a.ended.Go(func() {
 		defer func() { _ = sub.Unsubscribe() }()
-		tick := time.NewTicker(announceEvery)
+		tick := time.NewTicker(followEvery)
 		defer tick.Stop()
-		missing := false // and the log says so; while NATS is unreachable the connection's own line does
+		said, told := time.Now(), false // the last announcement, and whether it had replays
+		missing := false                // and the log says so; while NATS is unreachable the connection's own line does
 		for {
 			select {
 			case <-tick.C:
+				now := describe()
+				follows := len(now.Recovering) > 0
+				if !follows && !told && time.Since(said) < announceEvery-followEvery/2 {
+					continue
+				}
+				said, told = time.Now(), follows
 				try, cancel := context.WithTimeout(run, announceEvery)
-				err := c.announce(try, describe())
+				err := c.announce(try, now)
 				cancel()
 				switch {
 				case run.Err() != nil:

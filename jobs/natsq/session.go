@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,6 +34,7 @@ type Session struct {
 	err    error // of Close
 	lost   chan struct{}
 	look   chan struct{} // asks for a poll before its time
+	eager  atomic.Int64  // until then, in unix nanoseconds, it polls often
 
 	mu    sync.Mutex
 	rev   uint64            // of the record
@@ -49,6 +51,10 @@ type leaseRecord struct {
 	Version int    `json:"v"`
 	Holder  string `json:"holder"`  // for people
 	Session string `json:"session"` // the key of its record
+	// Next is the key of the session that the lease is offered to; empty: it is not offered. Ready says that its agent has followed the shard up to
+	// the last answer.
+	Next  string `json:"next,omitempty"`
+	Ready bool   `json:"ready,omitempty"`
 }
 
 // sessionRecord is the value of a session's record.
@@ -56,6 +62,8 @@ type sessionRecord struct {
 	Version int    `json:"v"`
 	Holder  string `json:"holder"`
 	TTL     int64  `json:"ttl_ms"`
+	// Takes says that leases may be offered to the session, and those that it holds to others. Programs before hand-overs do not say so.
+	Takes bool `json:"takes,omitempty"`
 }
 
 // pollMost bounds the pause between two looks at the bucket, and so how late a session hears of a lease that came free.
@@ -67,7 +75,7 @@ func (c *Conn) OpenSession(ctx context.Context, holder string, ttl time.Duration
 		c: c, id: sessionPrefix + NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}), look: make(chan struct{}, 1),
 		held: map[string]*lease{}, table: newLeaseTable(), freed: make(chan struct{}),
 	}
-	value, err := json.Marshal(sessionRecord{Version: jobs.Version, Holder: holder, TTL: ttl.Milliseconds()})
+	value, err := json.Marshal(sessionRecord{Version: jobs.Version, Holder: holder, TTL: ttl.Milliseconds(), Takes: true})
 	if err != nil {
 		return nil, fmt.Errorf("open a session: %w", err)
 	}
@@ -98,7 +106,12 @@ func (c *Conn) putLease(ctx context.Context, key string, value []byte, rev uint6
 
 // removeLease is putLease that removes the key.
 func (c *Conn) removeLease(ctx context.Context, key string, rev uint64) (uint64, error) {
-	return c.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}}}, rev)
+	return c.removeMarked(ctx, key, nil, rev)
+}
+
+// removeMarked is removeLease with a word for those who look why the key is gone.
+func (c *Conn) removeMarked(ctx context.Context, key string, mark []byte, rev uint64) (uint64, error) {
+	return c.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}}, Data: mark}, rev)
 }
 
 func (c *Conn) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64, error) {
@@ -345,17 +358,27 @@ func (l *lease) Release(ctx context.Context) error {
 	l.once.Do(func() {
 		s := l.s
 		s.mu.Lock()
-		mine := s.held[l.key] == l
+		mine, rev := s.held[l.key] == l, l.rev
 		s.mu.Unlock()
 		if !mine { // it was lost
 			return
 		}
 		err = s.c.retry(ctx, "release lease "+l.key, func(ctx context.Context) error {
-			_, err := s.c.removeLease(ctx, l.key, l.rev)
-			if wrongRevision(err) { // an earlier try got through, or somebody has taken it
+			_, err := s.c.removeLease(ctx, l.key, rev)
+			if !wrongRevision(err) {
+				return err
+			}
+			m, err := s.c.last(ctx, leaseStream, leaseSubject(l.key))
+			switch {
+			case errors.Is(err, jobs.ErrNotFound):
+				return nil
+			case err != nil:
+				return err
+			case isMarker(m.Header) || readLease(m.Data).session != s.id: // an earlier try got through, or somebody has taken it
 				return nil
 			}
-			return err
+			rev = m.Seq // it was offered to somebody meanwhile
+			return nats.ErrTimeout
 		})
 		s.mu.Lock()
 		delete(s.held, l.key)

@@ -29,14 +29,18 @@ type leaseState struct {
 	rev             uint64
 	session, holder string    // both empty: nobody holds it. A holder without a session renews the lease itself, as programs before sessions did.
 	seen            time.Time // when this revision was first read, by the clock of this process
+	next            string    // the session that it is offered to; empty: it is not offered
+	ready           bool      // the agent of next has followed the shard
 }
 
 // sessionState is what is known of the session of another process.
 type sessionState struct {
-	rev    uint64
-	holder string
-	ttl    time.Duration
-	seen   time.Time
+	rev     uint64
+	holder  string
+	ttl     time.Duration
+	seen    time.Time
+	takes   bool
+	renewed time.Time // when this revision was written, by the server's clock
 }
 
 func newLeaseTable() leaseTable {
@@ -97,7 +101,7 @@ func readLease(value []byte) leaseState {
 	if json.Unmarshal(value, &r) != nil || !isSession(r.Session) {
 		return leaseState{holder: string(value)}
 	}
-	return leaseState{session: r.Session, holder: r.Holder}
+	return leaseState{session: r.Session, holder: r.Holder, next: r.Next, ready: r.Ready}
 }
 
 // leaseChange is a message of the bucket.
@@ -106,6 +110,7 @@ type leaseChange struct {
 	seq   uint64
 	gone  bool
 	value []byte
+	at    time.Time // when it was stored, by the server's clock
 }
 
 // change brings a message of the bucket into the table and reports whether a lease may have come free by it.
@@ -128,7 +133,7 @@ func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 	if t.sessions[c.key].rev == c.seq { // it was read again
 		return false
 	}
-	t.sessions[c.key] = sessionState{rev: c.seq, holder: r.Holder, ttl: time.Duration(r.TTL) * time.Millisecond, seen: now}
+	t.sessions[c.key] = sessionState{rev: c.seq, holder: r.Holder, ttl: time.Duration(r.TTL) * time.Millisecond, seen: now, takes: r.Takes, renewed: c.at}
 	return false
 }
 
@@ -181,19 +186,20 @@ func (c *Conn) readSomeLeases(ctx context.Context, after uint64, to []leaseChang
 			return to, fmt.Errorf("read the bucket of leases: %w", err)
 		}
 		key := strings.TrimPrefix(m.Header.Get(jetstream.SubjectHeader), prefix)
-		to = append(to, leaseChange{key: key, seq: seq, gone: isMarker(m.Header), value: m.Data})
+		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer)) // for people
+		to = append(to, leaseChange{key: key, seq: seq, gone: isMarker(m.Header), value: m.Data, at: at})
 	}
 }
 
 // follow keeps the table up to date and removes the records of sessions that have ended without a word, until ctx ends or the session is lost.
 func (s *Session) follow(ctx context.Context) {
 	every := min(s.ttl/10, pollMost)
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	next := time.NewTimer(every)
+	defer next.Stop()
 	good := time.Now()
 	for {
 		select {
-		case <-tick.C:
+		case <-next.C:
 		case <-s.look:
 		case <-s.lost:
 			return
@@ -203,6 +209,7 @@ func (s *Session) follow(ctx context.Context) {
 		try, cancel := context.WithTimeout(ctx, longTry)
 		err := s.poll(try)
 		cancel()
+		next.Reset(s.pause(every))
 		if err != nil {
 			continue
 		}
@@ -232,7 +239,12 @@ func (s *Session) poll(ctx context.Context) error {
 	}
 	for _, c := range changes {
 		freed = s.table.change(c, time.Now()) || freed
-		if h := s.held[c.key]; h != nil && c.seq > h.rev && s.table.leases[c.key].session != s.id {
+		if !isSession(c.key) {
+			freed = s.concerns(c.key) || freed
+		}
+		if h := s.held[c.key]; h != nil && c.seq > h.rev && s.table.leases[c.key].session == s.id { // it was offered to somebody
+			h.rev = c.seq
+		} else if h != nil && c.seq > h.rev {
 			level := slog.LevelWarn
 			if c.gone { // its swarm was removed with it
 				level = slog.LevelDebug
@@ -278,9 +290,12 @@ func (s *Session) bury(ctx context.Context, now time.Time) {
 	}
 	s.mu.Unlock()
 	for id, o := range late {
-		try, cancel := context.WithTimeout(ctx, longTry)
-		_, err := s.c.removeLease(try, id, o.rev)
-		cancel()
+		mark, err := markLost(o)
+		if err == nil {
+			try, cancel := context.WithTimeout(ctx, longTry)
+			_, err = s.c.removeMarked(try, id, mark, o.rev)
+			cancel()
+		}
 		if err == nil {
 			s.log.Info("a session was not renewed, its leases are free", "session", id, "holder", o.holder, "ttl", o.ttl)
 		}

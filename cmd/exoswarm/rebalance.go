@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func rebalanceCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rebalance", Short: "Give each GPU agent its share of the shards, and wait for it", Args: cobra.NoArgs, RunE: connected(rebalance),
+		Long: `Move shards from GPU agents that hold more to those that hold fewer, until none has two more than another. The agent that gets a shard replays its log first, while
+the other one still serves it; then the lease goes over, and the shard stands still for a moment. It prints what moves, and ends when everything has moved. A shard whose agent cannot
+take it stays where it is. Agents do the same by themselves (gpuagent --rebalance), one shard at a time.`,
+	}
+	natsFlag(c.Flags())
+	outputFlag(c.Flags())
+	c.Flags().Bool("dry-run", false, "show what would move, and move nothing")
+	c.Flags().Duration("timeout", 10*time.Minute, "how long to wait; offers that are open then stand")
+	return c
+}
+
+func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	timeout, _ := cmd.Flags().GetDuration("timeout")
+	if timeout <= 0 {
+		return command.Usage("agent rebalance: --timeout %v: use more than 0", timeout)
+	}
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "FROM", "TO", "STATE")
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	moves, err := c.PlanMoves(ctx)
+	if err != nil {
+		return err
+	}
+	if dry, _ := cmd.Flags().GetBool("dry-run"); !dry && len(moves) > 0 {
+		if err := c.OfferMoves(ctx, moves); err != nil {
+			return err
+		}
+		err = followMoves(cmd, c, moves, timeout)
+	}
+	moved := 0
+	for _, m := range moves {
+		if perr := p.item(m, m.Shard, m.From, m.To, m.State); perr != nil {
+			return perr
+		}
+		if m.State == natsq.MoveMoved {
+			moved++
+		}
+	}
+	if perr := p.end(); perr != nil {
+		return perr
+	}
+	if len(moves) == 0 {
+		cmd.PrintErrln("nothing to move: no GPU agent holds two shards more than another")
+	} else if dry, _ := cmd.Flags().GetBool("dry-run"); !dry && err == nil {
+		cmd.PrintErrf("%d of %d shards have moved\n", moved, len(moves))
+		if moved < len(moves) {
+			return jobs.Errorf(jobs.CodeIO, "%d shards stay where they are: their new agents did not take them, as their logs say", len(moves)-moved)
+		}
+	}
+	return err
+}
+
+// followMoves waits until all moves are over, and prints what changes.
+func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []natsq.Move, timeout time.Duration) error {
+	look, end := time.NewTicker(200*time.Millisecond), time.NewTimer(timeout)
+	defer look.Stop()
+	defer end.Stop()
+	told := make([]string, len(moves))
+	for {
+		over, err := c.FollowMoves(cmd.Context(), moves)
+		if err != nil {
+			return err
+		}
+		for i, m := range moves {
+			if m.State != told[i] {
+				told[i] = m.State
+				cmd.PrintErrf("%s: %s to %s: %s\n", m.Shard, m.From, m.To, m.State)
+			}
+		}
+		if over {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-end.C:
+			return jobs.Errorf(jobs.CodeDeadline, "not all shards have moved after %v: the others follow (exoswarm swarm list), or wait longer with --timeout", timeout)
+		case <-cmd.Context().Done():
+			return fmt.Errorf("agent rebalance: %w: offers that are open stand", command.ErrInterrupted)
+		}
+	}
+}

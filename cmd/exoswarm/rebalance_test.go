@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRebalanceProcesses: an operator gives a GPU agent that has joined its share, and kill -9 of either agent in the middle of hand-overs loses and
+// doubles nothing: a swarm of seven shards goes on answering as one of one shard.
+func TestRebalanceProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	const agents, group = 1400, 14
+	bin := binaries(t)
+	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	gpu := func(name string) *process {
+		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--name", name, "--data-dir", t.TempDir(), "--device", "host", "--lease-ttl", "1s", "--rebalance", "0")
+		return p
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		code, out, errs := exec(t.Context(), t, append(args, "--nats", url)...)
+		if code != 0 {
+			t.Fatalf("exoswarm %s: exit %d\n%s%s", strings.Join(args, " "), code, out, errs)
+		}
+		return out
+	}
+	procs := map[string]*process{"a0": gpu("a0")}
+	dir := t.TempDir()
+	for name, shards := range map[string]int{"one": 1, "seven": 7} {
+		run("swarm", "create", "--timeout", "5m", "-f", write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: %d\nshards: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+
+			"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, entries: 2}\n", name, agents, group, shards)))
+	}
+	rows := &strings.Builder{}
+	rows.WriteString("agent,a,b\n")
+	for i := range agents / 2 {
+		fmt.Fprintf(rows, "%d,%d,%d.5\n", i*37%(agents-3), i%5-2, i%3-1)
+	}
+	input := write(t, filepath.Join(dir, "rows.csv"), rows.String())
+	step := func() {
+		t.Helper()
+		for _, args := range [][]string{
+			{"swarm", "observe", "NAME", "--input", input, "-o", "jsonl"}, {"swarm", "tick", "NAME", "--count", "2", "-o", "json"},
+			{"swarm", "vote", "NAME", "--priority", "seeded", "-o", "jsonl"}, {"swarm", "query", "NAME", "--agents", fmt.Sprintf("0-%d", agents-1), "-o", "jsonl"},
+		} {
+			args = append(args, "--timeout", "5m")
+			one, seven := slices.Clone(args), slices.Clone(args)
+			one[2], seven[2] = "one", "seven"
+			if got, want := run(seven...), run(one...); got != want {
+				t.Fatalf("%s: seven shards say\n%.2000s\none says\n%.2000s", strings.Join(args, " "), got, want)
+			}
+		}
+	}
+	held := func() map[string]int {
+		t.Helper()
+		var list []struct{ Holders []string }
+		if err := json.Unmarshal([]byte(run("swarm", "list", "-o", "json")), &list); err != nil {
+			t.Fatal(err)
+		}
+		count := map[string]int{}
+		for _, s := range list {
+			for _, h := range s.Holders {
+				count[h]++
+			}
+		}
+		return count
+	}
+	step()
+	procs["a1"] = gpu("a1")
+	if out := run("agent", "rebalance", "--dry-run", "-o", "jsonl"); strings.Count(out, `"from":"a0","to":"a1","state":"planned"`) != 4 || held()["a1"] != 0 {
+		t.Errorf("planned:\n%s", out)
+	}
+	if out := run("agent", "rebalance", "-o", "jsonl"); strings.Count(out, `"from":"a0","to":"a1","state":"moved"`) != 4 {
+		t.Errorf("moved:\n%s", out)
+	}
+	if h := held(); h["a0"] != 4 || h["a1"] != 4 {
+		t.Errorf("held: %v", h)
+	}
+	step()
+	for i, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond} { // of a hand-over, or behind it
+		joined := fmt.Sprintf("a%d", i+2)
+		procs[joined] = gpu(joined)
+		over := make(chan string, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_, out, errs := exec(ctx, t, "agent", "rebalance", "--nats", url, "--timeout", "20s")
+			over <- out + errs
+		}()
+		time.Sleep(after)
+		killed := []string{"a0", joined, "a1"}[i]
+		procs[killed].end(t, syscall.SIGKILL)
+		step()
+		t.Logf("%s was killed after %v: %s", killed, after, <-over)
+		cancel()
+	}
+	if h := held(); h["a0"]+h["a1"]+h["a3"] != 0 || h["a2"]+h["a4"] != 8 {
+		t.Errorf("held: %v", h)
+	}
+}

@@ -1,0 +1,213 @@
+package gpuagents
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// An agent that holds two shards more than another one offers it a shard, which that one follows and then takes over; RFC 0027 says why this way.
+
+// errHanded ends the work on a shard that another agent is ready to take over.
+var errHanded = errors.New("the shard is handed to another agent")
+
+const (
+	// DefaultRebalance is for how long the agents of a cluster must be the same before shards move.
+	DefaultRebalance = 15 * time.Second
+	// offerMost is how long an offer may stand: the other agent replays the log meanwhile.
+	offerMost = 10 * time.Minute
+	// settleFactor says for how many times the wait for stable agents a shard stays that was taken over, and an agent gets no offer that has not
+	// taken one.
+	settleFactor = 10
+)
+
+// balancer is what an agent knows of its offers. One goroutine uses it.
+type balancer struct {
+	agents  []string             // sessions that there were
+	since   time.Time            // when they were others
+	offers  map[string]time.Time // by lease key: since when it is offered
+	to      map[string]string    // by lease key: to which session
+	refused map[string]time.Time // by session: when it did not take a shard
+}
+
+// balance looks after offers until ctx ends.
+func (a *Agent) balance(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	b := &balancer{since: time.Now(), offers: map[string]time.Time{}, to: map[string]string{}, refused: map[string]time.Time{}}
+	for {
+		a.mu.Lock()
+		s := a.session
+		a.mu.Unlock()
+		var freed <-chan struct{}
+		if s != nil {
+			freed = s.Freed()
+			a.attendOffers(ctx, s, b)
+			if a.o.Rebalance > 0 {
+				a.offerOne(ctx, s, b)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-freed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// attendOffers hands over what is followed, and takes back what leads to nothing.
+func (a *Agent) attendOffers(ctx context.Context, s jobs.Session, b *balancer) {
+	now, peers := time.Now(), s.Peers()
+	open := map[string]bool{}
+	for _, o := range s.Offers() {
+		if !o.Own {
+			continue
+		}
+		open[o.Key] = true
+		if b.offers[o.Key].IsZero() || b.to[o.Key] != o.To {
+			b.offers[o.Key], b.to[o.Key] = now, o.To
+		}
+		there := slices.ContainsFunc(peers, func(p jobs.Peer) bool { return p.Session == o.To })
+		switch {
+		case !there || now.Sub(b.offers[o.Key]) > offerMost:
+			b.refused[o.To] = now
+			if err := s.Withdraw(ctx, o.Key); err != nil && ctx.Err() == nil {
+				a.o.Logger.Warn("an offer of a shard was not taken back, trying again", "lease", o.Key, "error", err)
+				continue
+			}
+			a.o.Metrics.handedOver("withdrawn")
+			a.o.Logger.Info("an offer of a shard is taken back", "lease", o.Key, "there", there, "since", now.Sub(b.offers[o.Key]))
+		case o.Ready:
+			a.part(ctx, o.Key)
+		}
+	}
+	for key, to := range b.to {
+		if open[key] {
+			continue
+		}
+		if there := slices.ContainsFunc(peers, func(p jobs.Peer) bool { return p.Session == to }); there && a.holds(key) { // the other agent has declined it
+			b.refused[to] = now
+		}
+		delete(b.offers, key)
+		delete(b.to, key)
+	}
+}
+
+// holds reports whether the agent has a lease.
+func (a *Agent) holds(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.posts[key]
+	return p != nil && p.lease != nil
+}
+
+// offerOne offers a shard to the agent with the fewest, if that has two less and the agents have been the same for long enough.
+func (a *Agent) offerOne(ctx context.Context, s jobs.Session, b *balancer) {
+	now := time.Now()
+	var sessions []string
+	var own, least *jobs.Peer
+	peers := s.Peers()
+	for i, p := range peers {
+		sessions = append(sessions, p.Session)
+		switch {
+		case p.Own:
+			own = &peers[i]
+		case !p.Takes, now.Sub(b.refused[p.Session]) < settleFactor*a.o.Rebalance:
+		case least == nil || p.Leases < least.Leases:
+			least = &peers[i]
+		}
+	}
+	if !slices.Equal(sessions, b.agents) {
+		b.agents, b.since = sessions, now
+	}
+	if now.Sub(b.since) < a.o.Rebalance || own == nil || least == nil || own.Leases-least.Leases < 2 || len(b.offers) > 0 {
+		return
+	}
+	key := a.spare(now)
+	if key == "" {
+		return
+	}
+	if err := s.Offer(ctx, key, least.Session); err != nil {
+		if ctx.Err() == nil {
+			a.o.Logger.Warn("a shard was not offered", "lease", key, "to", least.Holder, "error", err)
+		}
+		return
+	}
+	b.offers[key], b.to[key] = now, least.Session
+	a.o.Logger.Info("a shard is offered to an agent with fewer", "lease", key, "to", least.Holder, "own", own.Leases, "others", least.Leases)
+}
+
+// spare returns the key of a shard that may go to another agent; empty: there is none. Of several it is any.
+func (a *Agent) spare(now time.Time) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []string
+	for key, p := range a.posts {
+		if p.lease != nil && (p.state == postServed || p.state == postParked) && now.Sub(p.took) >= settleFactor*a.o.Rebalance {
+			all = append(all, key)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return all[rand.IntN(len(all))]
+}
+
+// part stops the work on a shard that another agent is ready for. Whoever works on it then hands it over.
+func (a *Agent) part(ctx context.Context, key string) {
+	a.mu.Lock()
+	p := a.posts[key]
+	if p == nil || p.lease == nil {
+		a.mu.Unlock()
+		return
+	}
+	switch p.state {
+	case postServed:
+		p.parted = time.Now()
+		p.cancel(errHanded)
+		a.mu.Unlock()
+	case postParked:
+		a.wakes.Remove(p.key())
+		a.forget(p)
+		p.state, p.parted = postServed, time.Now()
+		p.cancel, p.seat = func(error) {}, &opened{}
+		a.mu.Unlock()
+		a.hand(ctx, p)
+	default: // it starts or ends: at the next look
+		a.mu.Unlock()
+	}
+}
+
+// hand gives the lease of a shard, on which nothing works any more, to the agent that it is offered to.
+func (a *Agent) hand(ctx context.Context, p *post) {
+	a.mu.Lock()
+	l, s := p.lease, a.session
+	a.mu.Unlock()
+	err := jobs.ErrFenced
+	if s != nil && l != nil {
+		err = s.Hand(context.WithoutCancel(ctx), p.key())
+	}
+	if err != nil {
+		p.log.Warn("shard not handed over, others may take it", "error", err)
+		a.release(ctx, p)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p.cancel, p.served = nil, true
+	if err != nil {
+		a.enqueue(p)
+		return
+	}
+	p.lease = nil
+	a.leases--
+	took := time.Since(p.parted)
+	a.o.Metrics.handedOver("given")
+	a.o.Metrics.parted(took)
+	p.log.Info("shard handed over to another agent", "took", took)
+	a.wait(p)
+}

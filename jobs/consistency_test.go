@@ -1,0 +1,38 @@
+package jobs
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// TestConsistency: a spec says how its logs are kept, and what no server can give is refused with the cure.
+func TestConsistency(t *testing.T) {
+	for spec, want := range map[string]string{
+		`{"name":"x"}`:                         "",
+		`{"replicas":3}`:                       "",
+		`{"replicas":1,"durability":"fast"}`:   "",
+		`{"durability":"fast"}`:                "",
+		`{"replicas":5,"durability":"synced"}`: "",
+		`{"replicas":2}`:                       "replicas 2: use 1, 3 or 5",
+		`{"replicas":-1}`:                      "replicas -1: use 1, 3 or 5",
+		`{"durability":"quick"}`:               `durability "quick": use synced or fast`,
+		`{"replicas":3,"durability":"fast"}`:   "durability fast with 3 replicas: the NATS server syncs replicated streams as it was started",
+		`{"replicas":"3"}`:                     "spec: json: cannot unmarshal string",
+	} {
+		_, err := ConsistencyOf(json.RawMessage(spec))
+		var refused *Error
+		switch {
+		case want == "" && err == nil:
+		case want == "" || !errors.As(err, &refused) || refused.Code != CodeInvalid || !strings.HasPrefix(refused.Message, want):
+			t.Errorf("%s: %v, want %q", spec, err, want)
+		}
+	}
+	for _, field := range []string{"replicas", "durability"} {
+		_, err := DecodeJob([]byte(`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"` + field + `":3}`))
+		if err == nil || !strings.Contains(err.Error(), "all jobs of a pool are in one stream of the server") {
+			t.Errorf("a job with %s: %v", field, err)
+		}
+	}
+}

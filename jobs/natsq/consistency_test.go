@@ -1,0 +1,108 @@
+package natsq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// keptAs is how the stream of a log is kept.
+func keptAs(t *testing.T, url, stream string) string {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.CachedInfo().Config
+	return fmt.Sprintf("%d %v", c.Replicas, c.PersistMode)
+}
+
+// TestConsistencyOfLogs: logs of one cluster have the replicas and the durability of their swarms, take and give entries with each, and what no server
+// can give is refused with what to do.
+func TestConsistencyOfLogs(t *testing.T) {
+	servers := cluster(t)
+	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: servers[0].URL(), Replicas: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	alone, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Fast: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.Close()
+	single, err := natsq.Connect(t.Context(), natsq.Options{URL: alone.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer single.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for i, c := range []struct {
+		conn *natsq.Conn
+		url  string
+		want jobs.Consistency
+		kept string // or
+		says string
+	}{
+		{conn, servers[0].URL(), jobs.Consistency{}, "3 Default", ""},
+		{conn, servers[0].URL(), jobs.Consistency{Replicas: 1}, "1 Default", ""},
+		{conn, servers[0].URL(), jobs.Consistency{Replicas: 3, Durability: jobs.Synced}, "3 Default", ""},
+		{conn, servers[0].URL(), jobs.Consistency{Durability: jobs.Fast}, "1 Async", ""},
+		{conn, "", jobs.Consistency{Replicas: 3, Durability: jobs.Fast}, "", "cannot be told otherwise for one of them: use 1 replica"},
+		{conn, "", jobs.Consistency{Replicas: 5}, "", "5 replicas: the NATS server has not as many servers"},
+		{conn, "", jobs.Consistency{Replicas: 2}, "", "replicas 2: use 1, 3 or 5"},
+		{conn, "", jobs.Consistency{Durability: "slow"}, "", `durability "slow": use synced or fast`},
+		{single, "", jobs.Consistency{Replicas: 3}, "", "3 replicas: the NATS server has not as many servers"},
+		{single, alone.URL(), jobs.Consistency{Replicas: 1, Durability: jobs.Fast}, "1 Async", ""},
+	} {
+		l := c.conn.Log(fmt.Sprintf("s%d", i), 0, jobs.In)
+		began := time.Now()
+		err := l.Create(ctx, c.want)
+		if c.says != "" {
+			var refused *jobs.Error
+			if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.says) || time.Since(began) > 20*time.Second {
+				t.Errorf("%+v, after %v: %v", c.want, time.Since(began), err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%+v: %v", c.want, err)
+		}
+		if got := keptAs(t, c.url, fmt.Sprintf("EXO_LOG_s%d_0_in", i)); got != c.kept {
+			t.Errorf("%+v is kept as %q, want %q", c.want, got, c.kept)
+		}
+		entries := []jobs.Entry{{Kind: "a", Ref: 1}, {Kind: "b", Ref: 2}, {Kind: "c", Ref: 3}}
+		if err := l.Append(ctx, 0, entries...); err != nil {
+			t.Fatalf("%+v: %v", c.want, err)
+		}
+		if err := l.Append(ctx, 1, jobs.Entry{Kind: "d", Ref: 4}); !errors.Is(err, jobs.ErrFenced) {
+			t.Errorf("%+v: a second writer: %v", c.want, err)
+		}
+		if last, err := l.Last(ctx); err != nil || last.Seq != 3 || last.Kind != "c" {
+			t.Errorf("%+v ends with %+v: %v", c.want, last, err)
+		}
+		if err := l.Create(ctx, c.want); err != nil { // as an attempt does that comes after another
+			t.Errorf("%+v, a second time: %v", c.want, err)
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package natsq
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// A session that is ready for a lease looks at the bucket each eagerEvery, for eagerFor at most.
+const (
+	eagerEvery = 20 * time.Millisecond
+	eagerFor   = 10 * time.Second
+)
+
+// pause returns how long a session waits until its next look at the bucket.
+func (s *Session) pause(every time.Duration) time.Duration {
+	if time.Now().UnixNano() < s.eager.Load() {
+		return min(every, eagerEvery)
+	}
+	return every
+}
+
+// concerns reports whether a change of a lease is news for this session: it is offered to it, or was handed to it. s.mu is held.
+func (s *Session) concerns(key string) bool {
+	l := s.table.leases[key]
+	return l.next == s.id || l.session == s.id && (s.held[key] == nil || l.next != "")
+}
+
+// Peers implements jobs.Session.
+func (s *Session) Peers() []jobs.Peer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table.peers(s.id)
+}
+
+// peers are the sessions of a table, own being that of the process, by their keys.
+func (t *leaseTable) peers(own string) []jobs.Peer {
+	count := map[string]int{}
+	for _, l := range t.leases {
+		switch _, alive := t.sessions[l.next]; {
+		case l.holder == "" || l.session == "":
+		case l.next != "" && alive:
+			count[l.next]++
+		default:
+			count[l.session]++
+		}
+	}
+	var all []jobs.Peer
+	for id, o := range t.sessions {
+		all = append(all, jobs.Peer{Session: id, Holder: o.holder, Leases: count[id], Takes: o.takes, Own: id == own})
+	}
+	slices.SortFunc(all, func(a, b jobs.Peer) int { return cmp.Compare(a.Session, b.Session) })
+	return all
+}
+
+// Offers implements jobs.Session.
+func (s *Session) Offers() (all []jobs.Offer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, l := range s.table.leases {
+		if l.next == "" || l.session != s.id && l.next != s.id {
+			continue
+		}
+		if _, alive := s.table.sessions[l.session]; alive || l.session == s.id {
+			all = append(all, jobs.Offer{Key: key, From: l.session, To: l.next, Own: l.session == s.id, Ready: l.ready})
+		}
+	}
+	slices.SortFunc(all, func(a, b jobs.Offer) int { return cmp.Compare(a.Key, b.Key) })
+	return all
+}
+
+// Offer implements jobs.Session.
+func (s *Session) Offer(ctx context.Context, key, to string) error {
+	return s.rewrite(ctx, "offer", key, func(r *leaseRecord) bool {
+		r.Next, r.Ready = to, false
+		return r.Session == s.id && to != s.id
+	})
+}
+
+// Ready implements jobs.Session.
+func (s *Session) Ready(ctx context.Context, key string) error {
+	err := s.rewrite(ctx, "follow", key, func(r *leaseRecord) bool {
+		r.Ready = true
+		return r.Next == s.id
+	})
+	if err == nil { // the shard stands still from when it is handed over until this session hears of it
+		s.eager.Store(time.Now().Add(eagerFor).UnixNano())
+		s.hurry()
+	}
+	return err
+}
+
+// Withdraw implements jobs.Session.
+func (s *Session) Withdraw(ctx context.Context, key string) error {
+	err := s.rewrite(ctx, "withdraw the offer of", key, func(r *leaseRecord) bool {
+		mine := r.Next != "" && (r.Next == s.id || r.Session == s.id)
+		r.Next, r.Ready = "", false
+		return mine
+	})
+	if errors.Is(err, jobs.ErrFenced) {
+		return nil
+	}
+	return err
+}
+
+// Hand implements jobs.Session.
+func (s *Session) Hand(ctx context.Context, key string) error {
+	s.mu.Lock()
+	to := s.table.sessions[s.table.leases[key].next]
+	s.mu.Unlock()
+	return s.rewrite(ctx, "hand over", key, func(r *leaseRecord) bool {
+		mine := r.Session == s.id && r.Next != "" && to.holder != ""
+		r.Holder, r.Session, r.Next, r.Ready = to.holder, r.Next, "", false
+		return mine
+	})
+}
+
+// rewrite changes the record of a lease if change allows that for what it is now. It fails with jobs.ErrFenced otherwise.
+func (s *Session) rewrite(ctx context.Context, what, key string, change func(*leaseRecord) bool) error {
+	what += " lease " + key
+	var now leaseRecord
+	var rev uint64
+	err := s.c.retry(ctx, what, func(ctx context.Context) error {
+		m, err := s.c.last(ctx, leaseStream, leaseSubject(key))
+		if errors.Is(err, jobs.ErrNotFound) || err == nil && (isMarker(m.Header) || json.Unmarshal(m.Data, &now) != nil) {
+			return fmt.Errorf("it is not held: %w", jobs.ErrFenced)
+		}
+		if err != nil {
+			return err
+		}
+		was := now
+		if !change(&now) {
+			return fmt.Errorf("%s holds it, and it is offered to %q: %w", was.Holder, was.Next, jobs.ErrFenced)
+		}
+		value, err := json.Marshal(now)
+		if err != nil {
+			return err
+		}
+		rev, err = s.c.putLease(ctx, key, value, m.Seq)
+		if wrongRevision(err) {
+			return fmt.Errorf("it was changed this moment: %w", jobs.ErrFenced)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table.put(key, leaseState{rev: rev, session: now.Session, holder: now.Holder, next: now.Next, ready: now.Ready}, time.Now())
+	if h := s.held[key]; h != nil && now.Session == s.id {
+		h.rev = max(h.rev, rev)
+	} else if h != nil {
+		delete(s.held, key)
+	}
+	s.hurry()
+	return nil
+}
+
+// Move is a shard that is to go from one agent to another.
+type Move struct {
+	Shard string `json:"shard"` // its lease key
+	From  string `json:"from"`
+	To    string `json:"to"`
+	State string `json:"state"` // planned, offered, followed, moved or refused
+
+	from, to string // sessions
+}
+
+// States of a Move.
+const (
+	MovePlanned  = "planned"
+	MoveOffered  = "offered"
+	MoveFollowed = "followed"
+	MoveMoved    = "moved"
+	MoveRefused  = "refused"
+)
+
+// PlanMoves returns the moves that give each GPU agent its share of the shards: it holds one more than another at most. Agents of versions before hand-overs
+// keep what they have.
+func (c *Conn) PlanMoves(ctx context.Context) ([]Move, error) {
+	t, err := c.leaseTable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.moves(), nil
+}
+
+// leaseTable reads the bucket of leases.
+func (c *Conn) leaseTable(ctx context.Context) (leaseTable, error) {
+	t := newLeaseTable()
+	all, err := c.lastMessages(ctx, "list leases", leaseBucket)
+	for key, m := range all {
+		t.change(leaseChange{key: key, seq: m.Seq, gone: isMarker(m.Header), value: m.Data, at: m.Time}, t.read)
+	}
+	return t, err
+}
+
+func (t *leaseTable) moves() (all []Move) {
+	peers := slices.DeleteFunc(t.peers(""), func(p jobs.Peer) bool { return !p.Takes })
+	if len(peers) < 2 {
+		return nil
+	}
+	has := map[string][]string{} // keys by session, those that may move
+	for key, l := range t.leases {
+		if l.holder != "" && l.next == "" {
+			has[l.session] = append(has[l.session], key)
+		}
+	}
+	for _, keys := range has {
+		slices.Sort(keys)
+	}
+	for {
+		byLeases := func(a, b jobs.Peer) int { return cmp.Compare(a.Leases, b.Leases) }
+		least, most := slices.MinFunc(peers, byLeases), slices.MaxFunc(peers, byLeases)
+		if keys := has[most.Session]; most.Leases-least.Leases < 2 || len(keys) == 0 {
+			return all
+		}
+		keys := has[most.Session]
+		key := keys[len(keys)-1]
+		has[most.Session] = keys[:len(keys)-1]
+		all = append(all, Move{Shard: key, From: most.Holder, To: least.Holder, State: MovePlanned, from: most.Session, to: least.Session})
+		for i := range peers {
+			switch peers[i].Session {
+			case most.Session:
+				peers[i].Leases--
+			case least.Session:
+				peers[i].Leases++
+			}
+		}
+	}
+}
+
+// OfferMoves offers the shards of planned moves to their agents. One that has changed since is refused.
+func (c *Conn) OfferMoves(ctx context.Context, all []Move) error {
+	t, err := c.leaseTable(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		m := &all[i]
+		l := t.leases[m.Shard]
+		if l.session != m.from || l.next != "" {
+			m.State = MoveRefused
+			continue
+		}
+		value, err := json.Marshal(leaseRecord{Version: jobs.Version, Holder: l.holder, Session: l.session, Next: m.to})
+		if err != nil {
+			return fmt.Errorf("offer lease %s: %w", m.Shard, err)
+		}
+		m.State = MoveOffered
+		err = c.retry(ctx, "offer lease "+m.Shard, func(ctx context.Context) error {
+			_, err := c.putLease(ctx, m.Shard, value, l.rev)
+			if wrongRevision(err) { // or an earlier try got through, which the next look shows
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FollowMoves brings the states of moves up to date and reports whether all are over.
+func (c *Conn) FollowMoves(ctx context.Context, all []Move) (over bool, err error) {
+	t, err := c.leaseTable(ctx)
+	if err != nil {
+		return false, err
+	}
+	over = true
+	for i := range all {
+		m := &all[i]
+		if m.State == MoveMoved || m.State == MoveRefused {
+			continue
+		}
+		switch l := t.leases[m.Shard]; {
+		case l.session == m.to:
+			m.State = MoveMoved
+		case l.session != m.from || l.next != m.to:
+			m.State = MoveRefused
+		default:
+			over = false
+			if m.State = MoveOffered; l.ready {
+				m.State = MoveFollowed
+			}
+		}
+	}
+	return over, nil
+}
