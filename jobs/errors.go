@@ -25,8 +25,9 @@ var (
 	ErrDenied = errors.New("not allowed")
 	// ErrDeadline is the cancellation cause of a job whose deadline has passed.
 	ErrDeadline = errors.New("deadline has passed")
-	// ErrUnfit is returned by a handler whose agent cannot do jobs for now, through no fault of the job: its scratch folder is full, for one. The
-	// job goes back to the queue.
+	// ErrUnfit is returned by a handler whose agent cannot do jobs for now, through no fault of the
+	// job: its scratch folder is full, for one. The job goes back to the queue. After twice its
+	// attempts it fails with the last reason.
 	ErrUnfit = errors.New("the agent cannot do jobs for now")
 	// ErrDrain is the cancellation cause of work whose agent process ends: it stops between two steps, and somebody else
 	// goes on with it.

@@ -124,12 +124,15 @@ func (w *Worker) mustRun(t *task) error {
 		return fmt.Errorf("job %s: %w", t.id, jobs.ErrCancelled)
 	case !t.job.Deadline.IsZero() && time.Now().After(t.job.Deadline):
 		return fmt.Errorf("job %s was not begun by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
-	case t.attempt > 2*t.job.MaxAttempts:
-		// Drained workers give jobs back too, so a delivery alone is no failure; but so many are.
+	case t.attempt > mostDeliveries(t.job):
 		return jobs.Errorf(jobs.CodeInternal, "job %s was given out %d times and no worker has lived to end it", t.id, t.attempt-1)
 	}
 	return nil
 }
+
+// mostDeliveries returns how often a job is given out at most. Workers that drain, or that are not
+// fit for jobs, give jobs back, so a delivery alone is not a failure.
+func mostDeliveries(j jobs.Job) int { return 2 * j.MaxAttempts }
 
 // do runs one job to its end.
 func (w *Worker) do(ctx context.Context, m *nats.Msg) {
@@ -195,6 +198,9 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 		t.log.Warn("job abandoned", "error", err)
 		outcome(t.span, "abandoned", err)
 		return
+	case errors.Is(err, jobs.ErrUnfit) && t.attempt >= mostDeliveries(t.job):
+		// Each of these agents counted itself fit before. The job itself is more than they have.
+		err = jobs.Errorf(jobs.CodeIO, "job %s was given to agents %d times that could not do it, the last one because of: %v", t.id, t.attempt, err)
 	case errors.Is(err, jobs.ErrUnfit):
 		t.log.Warn("job given back: this agent cannot do jobs for now", "error", err)
 		outcome(t.span, "given_back", err)
