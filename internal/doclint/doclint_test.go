@@ -19,7 +19,6 @@ var (
 var exempt = []string{
 	"CHANGELOG.md",
 	"docs/operations.md",
-	"docs/performance.md",
 	"docs/protocol.md",
 	"docs/sources.md",
 }
