@@ -77,7 +77,7 @@ func parse(text string) document {
 			empty = true
 			d.lines = append(d.lines, l)
 			continue
-		case rfcHeader.MatchString(raw):
+		case rfcHeader.MatchString(raw), strings.HasPrefix(trimmed, "<!--"):
 			end()
 		case listItem.MatchString(raw):
 			end()

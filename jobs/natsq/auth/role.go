@@ -86,7 +86,7 @@ var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
 func Roles() []Role {
 	return []Role{{
 		Name: Agent, Account: clusterAccount,
-		Does: "of CPU agents: takes and does jobs, answers requests, feeds swarms, keeps leases, logs and objects",
+		Does: "for CPU agents: executes jobs, answers requests, feeds swarms, and keeps leases, logs and objects",
 		Publish: slices.Concat(reads, []string{
 			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*", "$JS.API.STREAM.MSG.DELETE.EXO_WAIT", "$JS.API.STREAM.MSG.DELETE.EXO_RESULTS", "$JS.API.STREAM.MSG.DELETE.EXO_DEAD",
@@ -101,7 +101,7 @@ func Roles() []Role {
 		Answers:   true,
 	}, {
 		Name: GPUAgent, Account: clusterAccount,
-		Does: "of GPU agents: serves swarms and keeps their leases and logs; reads no jobs, results, objects, limits or schedules",
+		Does: "for GPU agents: serves swarms and keeps their leases and logs; reads no jobs, results, objects, limits or schedules",
 		Publish: slices.Concat(reads, []string{
 			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*", "$JS.API.CONSUMER.MSG.NEXT.*.*",
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*",
@@ -114,21 +114,21 @@ func Roles() []Role {
 		Subscribe: []string{inbox, "exo.agent.drain.*", elections},
 	}, {
 		Name: Submitter, Account: tenantPrefix,
-		Does:      "submits jobs of its tenant, lists them, reads their results and logs, cancels and retries them, keeps schedules, all by asking agents",
+		Does:      "for a tenant: submits, lists, cancels and retries its jobs, reads their results and logs, and keeps schedules, all through agents",
 		Publish:   []string{"exo.api.submit", "exo.api.result.*", "exo.api.find.*", "exo.api.list.*", "exo.api.logs.*", "exo.api.cancel.*", "exo.api.retry.*", "exo.api.cron.>"},
 		Subscribe: []string{inbox},
 	}, {
 		Name: Operator, Account: clusterAccount,
-		Does:    "everything but the system account: streams, queues, pauses, limits, dead letters, agents, jobs of all tenants",
+		Does:    "for operators: all except the system account: streams, queues, pauses, limits, dead letters, agents, jobs of all tenants",
 		Publish: []string{">"}, Subscribe: []string{">"},
 	}, {
 		Name: Viewer, Account: viewerAccount,
-		Does:      "reads jobs, results, logs of jobs, queues, dead letters, limits, schedules and agents of all tenants, and changes nothing",
+		Does:      "for observers: reads jobs, results, logs of jobs, queues, dead letters, limits, schedules and agents of all tenants, and changes nothing",
 		Publish:   slices.Concat(reads, []string{"exo.running.*"}),
 		Subscribe: slices.Concat([]string{inbox, elections}, told),
 	}, {
 		Name: Pusher, Account: systemAccount,
-		Does:      "hands accounts to running servers; `exoswarm auth` alone uses it",
+		Does:      "for `exoswarm auth` alone: hands accounts to running servers",
 		Publish:   []string{"$SYS.REQ.CLAIMS.UPDATE"},
 		Subscribe: []string{inbox},
 	}}
@@ -155,27 +155,4 @@ func (r Role) template() jwt.UserPermissionLimits {
 		l.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: answerWithin}
 	}
 	return l
-}
-
-// Table is the roles in Markdown, for docs/operations.md.
-func Table() string {
-	var b strings.Builder
-	code := func(all []string) string {
-		if len(all) == 0 {
-			return ""
-		}
-		return "`" + strings.Join(all, "` `") + "`"
-	}
-	b.WriteString("| role | account | does | may publish | of that not | may subscribe |\n|---|---|---|---|---|---|\n")
-	for _, r := range Roles() {
-		account, subs := r.Account, code(r.Subscribe)
-		if account == tenantPrefix {
-			account += "NAME"
-		}
-		if r.Answers {
-			subs += fmt.Sprintf("; answers a request once, within %v", answerWithin)
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.Name, account, r.Does, code(r.Publish), code(r.Deny), subs)
-	}
-	return strings.ReplaceAll(b.String(), "{{name()}}", "USER")
 }
