@@ -19,7 +19,6 @@ var (
 var exempt = []string{
 	"CHANGELOG.md",
 	"docs/protocol.md",
-	"docs/sources.md",
 }
 
 // TestDocuments checks every Markdown file of the repository. With -v it prints the length of sentences by file.

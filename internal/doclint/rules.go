@@ -49,7 +49,7 @@ var banned = []phrase{
 	ban(`as (long|many|much|often) as one likes`, "any number of"),
 	ban(`as it were`, "nothing"),
 	ban(`therefor|thereof|whereof|therein|wherein|thereby|hereby|whereby`, "a second sentence"),
-	ban(`(looks?|looked) after`, "maintains, manages"),
+	ban(`(looks|looked|looking) after`, "maintains, manages"),
 	ban(`(who|which) (wants?|asks|has|have|is|misses|ends|loses|writes|knows) [^.?]{0,40}, (is|has|may|must|gets)`, "the noun"),
 	ban(`nobody may|nobody knows|nobody serves`, "a passive, or the noun"),
 	ban(`of whatever`, "any"),
