@@ -378,7 +378,7 @@ func (r *recovery) moved(ctx context.Context, stored bool, loads []*load, failed
 		}
 		select {
 		case err := <-failed:
-			r.t.Fatalf("under kills: %v", err)
+			r.t.Fatalf("under kills: %v\n%s", err, r.stalled(loads))
 		case <-ctx.Done():
 			r.t.Fatal("nothing moves: ", context.Cause(ctx))
 		case <-stall.C:

@@ -196,12 +196,18 @@ func (c *Conn) Close() { c.nc.Close() }
 
 // transient says whether the same call may succeed once the server, or the leader of its cluster, is back.
 func transient(err error) bool {
+	var code jetstream.ErrorCode
 	var api *jetstream.APIError
-	if errors.As(err, &api) {
-		switch api.ErrorCode {
-		case errCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources, errCodeAccountFull, errCodeStoreFull:
-			return true
-		}
+	var former *nats.APIError // watches of buckets go by the client's former package
+	switch {
+	case errors.As(err, &api):
+		code = api.ErrorCode
+	case errors.As(err, &former):
+		code = jetstream.ErrorCode(former.ErrorCode)
+	}
+	switch code {
+	case errCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources, errCodeAccountFull, errCodeStoreFull:
+		return true
 	}
 	return errors.Is(err, errElected) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) ||
 		errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, context.DeadlineExceeded) ||
