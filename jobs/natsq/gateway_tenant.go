@@ -2,6 +2,7 @@ package natsq
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/jobs"
@@ -40,7 +41,7 @@ func (o owner) admit(j jobs.Job) (jobs.Job, error) {
 	if j.Tenant != jobs.DefaultTenant && j.Tenant != string(o) {
 		return j, jobs.Errorf(jobs.CodeInvalid, "job %s is for tenant %s, and this login is of tenant %s: leave the tenant out", j.ID, j.Tenant, o)
 	}
-	j.Tenant, j.ID = string(o), o.own(j.ID)
+	j.Tenant, j.ID, j.After = string(o), o.own(j.ID), slices.Clone(j.After) // the caller keeps its own
 	for i, p := range j.After {
 		j.After[i] = o.own(p)
 	}
