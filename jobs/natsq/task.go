@@ -185,7 +185,7 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 	switch {
 	case err == nil:
 	case errors.Is(cause, jobs.ErrCancelled):
-		err = fmt.Errorf("%w: %w", jobs.ErrCancelled, err)
+		err = jobs.Errorf(jobs.CodeCanceled, "%v: %v", jobs.ErrCancelled, err) // whatever class the handler's has
 	case errors.Is(cause, jobs.ErrDeadline):
 		err = fmt.Errorf("job %s was not done by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
 	case ending:
