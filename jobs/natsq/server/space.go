@@ -32,13 +32,53 @@ func free(dir string) (int64, error) {
 // Full is closed when the disk of the store has no more room. The server must be stopped then.
 func (s *Server) Full() <-chan struct{} { return s.full }
 
+// room is what a look at the disk tells of it and of the looks before.
+type room struct {
+	refuses bool // the server may refuse messages
+	tight   bool // there was too little, and there is not enough since
+	before  int64
+	low     int64 // the least room since there was too little: fast writers are refused early, and what they left is no new room
+}
+
+// verdict is what is to be done after a look.
+type verdict int
+
+const (
+	diskGoOn   verdict = iota
+	diskRefuse         // let nobody store anything
+	diskAccept         // end that
+	diskFull           // stop the server
+)
+
+// look takes the number of bytes that are free now.
+func (r *room) look(n int64) verdict {
+	// What the last turn took the next may take twice, before anybody looks again.
+	soon := n - 2*max(r.before-n, 0)
+	r.before = n
+	switch {
+	case n < minFree:
+		return diskFull
+	case !r.refuses:
+		return diskGoOn
+	case !r.tight && soon < tightFree:
+		r.tight, r.low = true, n
+		return diskRefuse
+	case r.tight && n > easyFree && n > r.low+easyFree-tightFree:
+		r.tight = false
+		return diskAccept
+	case r.tight: // an account may have come, or been handed over anew
+		r.low = min(r.low, n)
+		return diskRefuse
+	}
+	return diskGoOn
+}
+
 // watch follows the space on the disk of a folder until the server is closed or Full. refuses says that the server may refuse messages.
 func (s *Server) watch(dir string, refuses bool) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	var tight limits // nil while there is room
-	var low int64    // the least room since there was too little: fast writers are refused early, and what they left is no new room
-	for before := int64(0); ; {
+	var held limits // nil while there is room
+	for r := (room{refuses: refuses}); ; {
 		select {
 		case <-s.stop:
 			return
@@ -48,25 +88,20 @@ func (s *Server) watch(dir string, refuses bool) {
 		if err != nil {
 			continue
 		}
-		// What the last turn took the next may take twice, before anybody looks again.
-		soon := n - 2*max(before-n, 0)
-		before = n
-		switch {
-		case n < minFree:
+		switch r.look(n) {
+		case diskFull:
 			close(s.full)
 			return
-		case !refuses:
-		case tight == nil && soon < tightFree:
-			s.log.Error("the disk is nearly full: what would have to be stored is refused until there is room", "folder", dir, "free", n, "needed", easyFree)
-			tight, low = limits{}, n
-			s.refuse(tight)
-		case tight != nil && n > easyFree && n > low+easyFree-tightFree:
-			s.accept(tight)
-			tight = nil
+		case diskRefuse:
+			if held == nil {
+				s.log.Error("the disk is nearly full: what would have to be stored is refused until there is room", "folder", dir, "free", n, "needed", easyFree)
+				held = limits{}
+			}
+			s.refuse(held)
+		case diskAccept:
+			s.accept(held)
+			held = nil
 			s.log.Info("there is room on the disk again", "folder", dir, "free", n)
-		case tight != nil: // an account may have come, or been handed over anew
-			low = min(low, n)
-			s.refuse(tight)
 		}
 	}
 }
