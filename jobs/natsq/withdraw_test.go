@@ -1,0 +1,268 @@
+package natsq
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// TestCancel: the mark of a cancellation says how, a job that no worker has had gets its result at once and so do its children, and one that a
+// worker has had gets none.
+func TestCancel(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	for _, j := range []jobs.Job{plain("a"), plain("b"), plain("child", "a"), plain("given")} {
+		if err := c.Submit(ctx, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.last(ctx, jobStream(jobs.PoolCPU), sourceOf(plain("child")).job("child")); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("a job whose parent is not over is queued: %v", err)
+	}
+	kv, err := c.js.KeyValue(ctx, cancelBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, finish := range map[string]bool{"a": false, "b": true} {
+		if err := c.Cancel(ctx, plain(id), finish); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := kv.Get(ctx, id); err != nil || string(e.Value()) != map[bool]string{false: "stop", true: "finish"}[finish] {
+			t.Errorf("%s: %v, %v", id, e, err)
+		}
+		if r, err := c.result(ctx, id); (err == nil) == finish || err == nil && (r.Kind != "k" || r.Version != jobs.Version || r.Finished.IsZero()) {
+			t.Errorf("%s: %+v, %v", id, r, err)
+		}
+	}
+	if r, err := c.result(ctx, "child"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeParent {
+		t.Errorf("the child of a job that was cancelled: %+v, %v", r, err)
+	}
+	// All that stands before it is given too.
+	cons, err := c.js.Consumer(ctx, jobStream(jobs.PoolCPU), sourceOf(plain("given")).consumer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := cons.Fetch(2, jetstream.FetchMaxWait(20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last string
+	for m := range batch.Messages() {
+		last = m.Subject()
+	}
+	if !strings.HasSuffix(last, ".given") {
+		t.Fatalf("the last job given out is %s", last)
+	}
+	if err := c.Cancel(ctx, plain("given"), false); err != nil {
+		t.Error(err)
+	}
+	if r, err := c.result(ctx, "given"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("a job that a worker has: %+v, %v", r, err)
+	}
+	if _, err := c.last(ctx, jobStream(jobs.PoolCPU), sourceOf(plain("given")).job("given")); err != nil {
+		t.Errorf("a job that a worker has is taken away: %v", err)
+	}
+	for _, j := range []jobs.Job{{ID: "x"}, {ID: "x", Kind: "a b", Pool: jobs.PoolCPU}, {ID: "x", Kind: "k", Pool: "tpu"}} {
+		var e *jobs.Error
+		if err := c.Withdraw(ctx, j); !errors.As(err, &e) {
+			t.Errorf("%+v: %v", j, err)
+		}
+	}
+	if waiting, err := c.withdraw(ctx, plain("none")); waiting || err != nil {
+		t.Errorf("a job that is not there: %v, %v", waiting, err)
+	}
+	fresh := plain("fresh") // of a source without a consumer
+	fresh.Kind = "other"
+	m, _, err := c.prepare(ctx, fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.publish(ctx, c.repeat, "store", m); err != nil {
+		t.Fatal(err)
+	}
+	if waiting, err := c.withdraw(ctx, fresh); !waiting || err != nil {
+		t.Errorf("a job of a source without a consumer: %v, %v", waiting, err)
+	}
+	delayed := plain("delayed")
+	delayed.NotBefore = time.Now().Add(time.Hour)
+	if err := c.Submit(ctx, delayed); err != nil {
+		t.Fatal(err)
+	}
+	if waiting, err := c.withdraw(ctx, delayed); !waiting || err != nil {
+		t.Errorf("a delayed job: %v, %v", waiting, err)
+	}
+}
+
+// TestSecondLife: a job that is redriven has neither the times nor, once it has begun, the parents of its first life, and forgives the
+// cancellations up to then.
+func TestSecondLife(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	for id, k := range map[string]struct {
+		code      jobs.Code
+		cancelled bool
+		reason    string
+	}{"a": {jobs.CodeInput, true, "a\fb\vc\x0ed\te"}, "b": {jobs.CodeParent, false, "x"}, "c": {jobs.CodeInput, false, "x"}} {
+		j := plain(id, "parent-"+id).WithDefaults()
+		j.Deadline, j.NotBefore, j.OnFailedParent = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour), jobs.SkipChild
+		data, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.bury(ctx, c.repeat, sourceOf(j), id, data, &jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Submit(ctx, plain("parent-"+id)); err != nil {
+			t.Fatal(err)
+		}
+		if k.cancelled {
+			if err := c.Cancel(ctx, j, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var letter jobs.DeadLetter
+		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: id}, func(d jobs.DeadLetter) bool { letter = d; return true }); err != nil {
+			t.Fatal(err)
+		}
+		if letter.Reason.Message != k.reason {
+			t.Errorf("%s: the reason %q", id, letter.Reason.Message)
+		}
+		mark, merr := c.last(ctx, "KV_"+cancelBucket, "$KV."+cancelBucket+"."+id)
+		if err := c.Redrive(ctx, letter); err != nil {
+			t.Fatal(err)
+		}
+		stream, subject := jobStream(j.Pool), sourceOf(j).job(id)
+		if k.code == jobs.CodeParent {
+			stream, subject = waitStream, sourceOf(j).wait(id)
+		}
+		m, err := c.last(ctx, stream, subject)
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		if k.code == jobs.CodeParent {
+			continue
+		}
+		now, err := jobs.DecodeJob(m.Data)
+		if err != nil || !now.Deadline.IsZero() || !now.NotBefore.IsZero() || len(now.After) != 0 || now.OnFailedParent != "" {
+			t.Errorf("%s: %+v, %v", id, now, err)
+		}
+		want := ""
+		if k.cancelled {
+			want = strconv.FormatUint(mark.Seq, 10)
+		} else if !errors.Is(merr, jobs.ErrNotFound) {
+			t.Errorf("%s: a mark, %v", id, merr)
+		}
+		if got := m.Header.Get(headerForgiven); got != want {
+			t.Errorf("%s forgives %q, want %q", id, got, want)
+		}
+		if forgiven, err := c.uncancel(ctx, "none"); forgiven != 0 || err != nil {
+			t.Error(forgiven, err)
+		}
+	}
+}
+
+// TestBatchRules: what a batch may not have, and that it is all or none with parents in it too.
+func TestBatchRules(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	with := func(id string, change func(j *jobs.Job)) jobs.Job {
+		j := plain(id)
+		change(&j)
+		return j
+	}
+	if err := c.SubmitBatch(ctx, nil); err != nil {
+		t.Error(err)
+	}
+	for name, k := range map[string]struct {
+		batch []jobs.Job
+		want  string
+	}{
+		"two pools": {[]jobs.Job{plain("a1"), with("a2", func(j *jobs.Job) { j.Pool = jobs.PoolGPU })}, `job a2 is for pool "gpu", the batch for "cpu": submit them apart`},
+		"delayed":   {[]jobs.Job{plain("b1"), with("b2", func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) })}, "job b2 is delayed: submit it alone"},
+		"twice":     {[]jobs.Job{plain("c1"), plain("c2"), plain("c1")}, "submit 3 jobs: job c1 is in the batch twice"},
+		"not valid": {[]jobs.Job{plain("d1"), with("d2", func(j *jobs.Job) { j.Kind = "a b" })}, "kind"},
+	} {
+		if err := c.SubmitBatch(ctx, k.batch); err == nil || !strings.Contains(err.Error(), k.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n, first, err := c.known(ctx, k.batch[:1]); n != 0 || first != "" || err != nil {
+			t.Errorf("%s: %d are known, the first is %s, %v", name, n, first, err)
+		}
+	}
+	if err := c.SubmitBatch(ctx, []jobs.Job{plain("g2", "g1"), plain("g1"), with("g3", func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) })}); err != nil {
+		t.Errorf("parents and children: %v", err)
+	}
+	for id, queued := range map[string]bool{"g1": true, "g2": false, "g3": false} {
+		if _, err := c.last(ctx, jobStream(jobs.PoolCPU), sourceOf(plain(id)).job(id)); (err == nil) != queued {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if n, _, err := c.known(ctx, []jobs.Job{with("x", func(j *jobs.Job) { j.Pool = "none" })}); n != 0 || err == nil || errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("a stream that is not there: %d, %v", n, err)
+	}
+}
+
+// TestResultsAtOnce: that none of several jobs has a result is known by one question, when there are enough of them and one result to go by.
+func TestResultsAtOnce(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	four := []jobs.Job{plain("a"), plain("b"), plain("c"), plain("d")}
+	if c.noneAtOnce(ctx, four) {
+		t.Error("it is sure without a result to go by")
+	}
+	put := func(id string) {
+		t.Helper()
+		if first, err := c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 0); !first || err != nil {
+			t.Fatal(first, err)
+		}
+	}
+	put("x")
+	if !c.noneAtOnce(ctx, four) {
+		t.Error("it is not sure")
+	}
+	if c.noneAtOnce(ctx, four[:3]) {
+		t.Error("three are asked for together")
+	}
+	put("c")
+	if c.noneAtOnce(ctx, four) {
+		t.Error("the last result is of one of them")
+	}
+	put("y")
+	if c.noneAtOnce(ctx, four) {
+		t.Error("one of them has a result")
+	}
+	others := []jobs.Job{plain("a"), plain("b"), plain("e"), plain("d")}
+	if !c.noneAtOnce(ctx, others) {
+		t.Error("it is not sure of others")
+	}
+	c.askEach.Store(time.Now().Add(time.Hour).UnixNano())
+	if c.noneAtOnce(ctx, others) {
+		t.Error("it asks although it was told not to")
+	}
+	if err := c.noResults(ctx, others); err != nil {
+		t.Error(err)
+	}
+	if err := c.noResults(ctx, four); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "job c has a result") {
+		t.Error(err)
+	}
+	for ttl, want := range map[int]string{0: strconv.Itoa(resultTTL) + "s", -1: strconv.Itoa(resultTTL) + "s", 1: "1s", 60: "60s"} {
+		if m, err := resultMsg(jobs.Result{JobID: "a"}, ttl); err != nil || m.Header.Get(jetstream.MsgTTLHeader) != want || m.Subject != "exo.res.a" {
+			t.Errorf("%d: %+v, %v", ttl, m, err)
+		}
+	}
+	for _, id := range []string{"", "a b", "*"} {
+		if _, err := c.result(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("%q: %v", id, err)
+		}
+		if _, err := c.Result(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
