@@ -30,6 +30,9 @@ func attach(cmd *cobra.Command, o runOptions) (err error) {
 			err = cerr
 		}
 	}()
+	if err := dest.readLabels(o.labels); err != nil {
+		return err
+	}
 	show, err := newProgress(o.progress, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -62,7 +65,7 @@ func attach(cmd *cobra.Command, o runOptions) (err error) {
 		return err
 	}
 	carrier := &objectCarrier{conn: conn, id: o.attach}
-	if err := finish(cmd, conn, carrier, o.attach, rec, result, dest); err != nil && !errors.Is(err, command.ErrInterrupted) {
+	if err := finish(cmd, conn, carrier, o.attach, rec, result, dest, show); err != nil && !errors.Is(err, command.ErrInterrupted) {
 		return err
 	} else if cerr := carrier.cleanup(context.WithoutCancel(ctx)); cerr != nil {
 		o.log.Warn("cleaning up", "error", cerr)

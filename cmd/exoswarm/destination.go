@@ -23,6 +23,8 @@ type destination struct {
 	decisions, rejected     string // the files that decisions and rejects are collected in
 	temp                    string // empty for none
 	live                    *live  // has written rows to standard output as they came; nil for none
+	labels                  []report.Label
+	labelFile               string // of the labels, for errors
 	begun                   time.Time
 }
 

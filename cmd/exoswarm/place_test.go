@@ -206,7 +206,7 @@ func TestTableOrder(t *testing.T) {
 		all = append(all, cpuagents.SeriesSummary{Name: fmt.Sprintf("s%03d", i), Anomalies: uint64(max(0, i-mostRows-7))})
 	}
 	var out bytes.Buffer
-	printTable(&out, &cpuagents.StreamResult{}, all, &destination{output: place{name: "d.ndjson"}})
+	printTable(&out, &cpuagents.StreamResult{}, all, &destination{output: place{name: "d.ndjson"}}, nil)
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range []string{"s069", "s068", "s000", "s001"} {
 		if !strings.HasSuffix(lines[i+1], want) {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/redact"
 )
@@ -144,6 +145,15 @@ func (p *progress) job(id string, printed bool) {
 	}
 }
 
+// outcome says in JSON what a run has found of its labels; the table says it in words.
+func (p *progress) outcome(labels *report.Outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mode == "json" && labels != nil {
+		_ = json.NewEncoder(p.w).Encode(map[string]*report.Outcome{"labels": labels})
+	}
+}
+
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +171,7 @@ func (p *progress) endLine() {
 const mostRows = 60
 
 // printTable ends a run: what became of each series, those with the most anomalies first, and of all.
-func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *destination) {
+func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *destination, labels *report.Outcome) {
 	series = slices.Clone(series)
 	slices.SortStableFunc(series, func(a, b cpuagents.SeriesSummary) int { return cmp.Compare(b.Anomalies, a.Anomalies) })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -181,6 +191,9 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 		what = " before the interruption"
 	}
 	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s\n", len(series), r.Observations, what, r.Decisions, r.Anomalies, r.Rejected, r.Note())
+	if labels != nil {
+		fmt.Fprintln(w, labels)
+	}
 	fmt.Fprintf(w, "%.2f s, %.0f observations/s, from reading a row to its decision p50 %.1f ms, p99 %.1f ms\n\n",
 		r.Seconds, float64(r.Observations)/max(r.Seconds, 1e-9), r.LatencyP50, r.LatencyP99)
 	fmt.Fprintf(w, "decisions  %s\n", d.output.name)

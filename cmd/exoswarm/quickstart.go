@@ -58,7 +58,7 @@ func quickstart(cmd *cobra.Command) (err error) {
 	err = run(cmd, runOptions{
 		specFile: filepath.Join(dir, "swarm.yaml"), inputs: []string{filepath.Join(dir, "data")},
 		output: filepath.Join(out, "decisions.ndjson"), report: filepath.Join(out, "report.html"),
-		progress: progress, log: log,
+		labels: filepath.Join(dir, "incidents.json"), progress: progress, log: log,
 	})
 	if err != nil {
 		return err

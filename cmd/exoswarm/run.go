@@ -62,6 +62,7 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	f.String("output", "", "file for the decisions, in the format of its extension, or - for standard output in NDJSON (required)")
 	f.String("rejects", "", "file for the rows that are not valid, as NDJSON; NAME.rejects.ndjson beside the output NAME.* when empty")
 	f.String("report", "", "file for a report, one HTML page")
+	f.String("labels", "", "JSON file with a list of labelled incidents, to compare anomalies with; see Labels in docs/sources.md")
 	f.Bool("detach", false, "with --nats: submit the job, print its id and end; run --attach ID or job output ID fetches its output")
 	f.String("attach", "", "with --nats: the id of a run's job; wait for it and write its --output")
 	f.Bool("strict", false, "stop at the first row that is not valid")
@@ -90,6 +91,7 @@ type runOptions struct {
 	rejects  string           // empty: beside the output
 	format   cpuagents.Format // of the output
 	report   string
+	labels   string
 	strict   bool
 	nats     string // with login: a cluster; both empty run everything in this process
 	login    natsq.Login
@@ -130,6 +132,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	o.output, _ = f.GetString("output")
 	o.rejects, _ = f.GetString("rejects")
 	o.report, _ = f.GetString("report")
+	o.labels, _ = f.GetString("labels")
 	o.strict, _ = f.GetBool("strict")
 	// --nats "" is this process, whatever the environment says.
 	if url, _ := f.GetString("nats"); url != "" || f.Changed("nats-context") && !f.Changed("nats") {
@@ -152,8 +155,8 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	switch {
 	case (o.detach || o.attach != "") && !o.cluster():
 		return command.Usage("run: --detach and --attach are for a job of a cluster: add --nats URL")
-	case o.detach && (o.attach != "" || o.report != "" || o.rejects != ""):
-		return command.Usage("run: --detach writes nothing here: leave --attach, --report and --rejects to the run that fetches the output")
+	case o.detach && (o.attach != "" || o.report != "" || o.rejects != "" || o.labels != ""):
+		return command.Usage("run: --detach writes nothing here: leave --attach, --report, --labels and --rejects to the run that fetches the output")
 	case o.detach && o.output == "":
 		o.output = "-" // it says the format alone
 	}
@@ -200,6 +203,9 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 			err = cerr
 		}
 	}()
+	if err := dest.readLabels(o.labels); err != nil {
+		return err
+	}
 	if dest.usesStdout() {
 		signal.Ignore(syscall.SIGPIPE) // a reader that goes away must leave no temporary files behind
 	}
@@ -228,6 +234,9 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	}
 	spec.GroupCount = 0 // that tells the swarm of a run from one that lasts
 	o.format = dest.format
+	if err := dest.labelsOf(inputs, others); err != nil {
+		return err
+	}
 	show, err := newProgress(o.progress, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -336,7 +345,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if given.interrupted {
 		result.Interrupted = true
 	}
-	return finish(cmd, conn, carrier, id, recordOf(spec, o.format), result, dest)
+	return finish(cmd, conn, carrier, id, recordOf(spec, o.format), result, dest, show)
 }
 
 // runRecord is what a run leaves on the queue for those who fetch its output. It goes with the output.
@@ -353,7 +362,7 @@ func recordOf(spec *swarm.Spec, format cpuagents.Format) runRecord {
 }
 
 // finish puts the output of a job that is done where the user wants it, and ends with the table.
-func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, rec runRecord, result *cpuagents.StreamResult, dest *destination) error {
+func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, rec runRecord, result *cpuagents.StreamResult, dest *destination, show *progress) error {
 	base := context.WithoutCancel(cmd.Context())
 	if dest.live != nil {
 		if gone, err := dest.live.failed(); err != nil && !gone {
@@ -371,6 +380,10 @@ func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, re
 		return err
 	}
 	h := report.Header{Title: rec.Name, Anomaly: rec.Anomaly, Features: rec.Columns, Result: *result}
+	var err error
+	if h.Labels, err = dest.compare(rec.Anomaly); err != nil {
+		return err
+	}
 	if err := dest.deliver(cmd.Context(), cmd.OutOrStdout(), h, series); err != nil {
 		return err
 	}
@@ -378,7 +391,8 @@ func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, re
 	if dest.usesStdout() {
 		table = cmd.ErrOrStderr()
 	}
-	printTable(table, result, series, dest)
+	printTable(table, result, series, dest, h.Labels)
+	show.outcome(h.Labels)
 	if result.Interrupted {
 		return command.ErrInterrupted
 	}

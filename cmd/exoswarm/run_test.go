@@ -332,7 +332,7 @@ func TestQuickstart(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("exit %d: %s", code, stderr)
 		}
-		for _, want := range []string{"8 series, 38400 observations, 38400 decisions", "decisions.ndjson", "report.html"} {
+		for _, want := range []string{"8 series, 38400 observations, 38400 decisions", "of 5 labelled incidents found", "decisions.ndjson", "report.html"} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("no %q in\n%s", want, stdout)
 			}

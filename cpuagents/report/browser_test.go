@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func (p drawnPage) count(pattern string) int {
 }
 
 // written is the report of series, each of so many rows, of which the last of every loud one is anomalous.
-func written(t *testing.T, series, rows int, loud func(i int) bool) []byte {
+func written(t *testing.T, series, rows int, loud func(i int) bool, labels ...Label) []byte {
 	t.Helper()
 	var in, out bytes.Buffer
 	var all []cpuagents.SeriesSummary
@@ -81,7 +82,14 @@ func written(t *testing.T, series, rows int, loud func(i int) bool) []byte {
 		}
 		all = append(all, sum)
 	}
-	if err := Write(&out, Header{Title: "shops", Anomaly: "anomalous", Features: []string{"load", "errors %"}}, &in, all); err != nil {
+	h := Header{Title: "shops", Anomaly: "anomalous", Features: []string{"load", "errors %"}}
+	if len(labels) > 0 {
+		var err error
+		if h.Labels, err = Compare(labels, h.Anomaly, bytes.NewReader(in.Bytes())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Write(&out, h, &in, all); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -124,5 +132,60 @@ func TestBrowser(t *testing.T) {
 				t.Error("the second feature is not named")
 			}
 		})
+	}
+}
+
+// TestBrowserLabels: a real browser lays a band over each labelled interval, within the chart and as wide as the interval, and says
+// which were found. A label without a series is on every chart.
+func TestBrowserLabels(t *testing.T) {
+	bin := browser(t)
+	const rows, start = 50, 1_700_000_000
+	at := func(row int) string { return fmt.Sprint(start + 60*row) }
+	labels, err := ParseLabels(fmt.Appendf(nil, `[
+		{"series":"series-00000.csv","what":"<b>the last row</b>","begin":%q,"end":%q},
+		{"series":"series-00000.csv","begin":%q,"end":%q},
+		{"what":"of all","begin":%q,"end":%q},
+		{"series":"series-00001.csv","what":"before the first row","begin":"2001-01-01","end":"2001-01-02"}]`,
+		at(45), at(49), at(10), at(20), at(30), at(30)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := opened(t, bin, written(t, 2, rows, func(i int) bool { return i == 0 }, labels...), 2)
+	if p.log != "" {
+		t.Errorf("the console says: %s", p.log)
+	}
+	for pattern, want := range map[string]int{
+		`<div class="band found" style="left: [0-9.]+px; width: [0-9.]+px;"><span>found</span>`:   1,
+		`<div class="band missed" style="left: [0-9.]+px; width: [0-9.]+px;"><span>missed</span>`: 3,
+		`<div class="band missed" hidden=""`:                                                      1, // outside the chart
+		`width: 3px;"><span>missed`:                                                               2, // an instant can be seen
+		`labelled incidents \(1 of 3 found\)`:                                                     1,
+		`labelled incidents \(0 of 2 found\)`:                                                     1,
+		`<td>found</td><td>` + at(45) + `</td><td>` + at(49) + `</td><td>&lt;b&gt;the last row`:   1,
+		`1 of 4 labelled incidents found, 0 alarms outside`:                                       1,
+	} {
+		if n := p.count(pattern); n != want {
+			t.Errorf("%d of %s on the page, want %d", n, pattern, want)
+		}
+	}
+	// The chart is as wide as 49 minutes: its bands are 4 and 10 of them.
+	found := regexp.MustCompile(`class="band found" style="left: ([0-9.]+)px; width: ([0-9.]+)px`).FindStringSubmatch(p.dom)
+	missed := regexp.MustCompile(`class="band missed" style="left: ([0-9.]+)px; width: ([0-9.]+)px`).FindAllStringSubmatch(p.dom, -1)
+	if found == nil || len(missed) != 3 {
+		t.Fatal(found, missed)
+	}
+	wide := func(m []string) float64 {
+		w, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	widest := 0.0
+	for _, m := range missed {
+		widest = max(widest, wide(m))
+	}
+	if ratio := widest / wide(found); ratio < 2.4 || ratio > 2.6 {
+		t.Errorf("a label of 10 minutes is %.2f times as wide as one of 4", ratio)
 	}
 }

@@ -53,6 +53,9 @@ func summary(h Header, series int) string {
 	}
 	item("<b>%.0f</b> observations/s", float64(r.Observations)/max(r.Seconds, 1e-9))
 	item("read to decision p50 <b>%.1f ms</b>, p99 <b>%.1f ms</b>", r.LatencyP50, r.LatencyP99)
+	if h.Labels != nil {
+		item("%s", h.Labels)
+	}
 	if r.Interrupted {
 		b.WriteString("\n" + `<span class="warn">interrupted: only the rows read before</span>`)
 	}
@@ -67,6 +70,9 @@ func key(h Header, features []string, series, drawn int) string {
 		fmt.Fprintf(&b, `<i class="f%d"></i> %s `, i, html.EscapeString(name))
 	}
 	fmt.Fprintf(&b, `<i class="s"></i> score, 0 to 1 <i class="a"></i> %s &nbsp; drag to zoom, double-click to reset`, html.EscapeString(h.Anomaly))
+	if h.Labels != nil {
+		b.WriteString("\n" + `<i class="l"></i> labelled and found <i class="m"></i> labelled and missed`)
+	}
 	if drawn < series {
 		fmt.Fprintf(&b, "\n&nbsp; the %d series with the most anomalies are drawn", drawn)
 	}

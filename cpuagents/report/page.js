@@ -34,13 +34,40 @@ function marks(chart) {
   }] } };
 }
 
+// bands lays the labelled intervals below the lines: elements that say which of them were found.
+function bands(chart) {
+  const drawn = [];
+  return { hooks: {
+    init: [u => {
+      for (const l of chart.labels) {
+        const band = document.createElement("div"), text = document.createElement("span");
+        band.className = l.found ? "band found" : "band missed";
+        text.textContent = l.found ? "found" : "missed";
+        band.append(text);
+        u.over.prepend(band);
+        drawn.push([l, band]);
+      }
+    }],
+    draw: [u => {
+      const { min, max } = u.scales.x;
+      for (const [l, band] of drawn) {
+        band.hidden = min == null || l.end < min || l.begin > max;
+        if (band.hidden) continue;
+        const from = u.valToPos(Math.max(l.begin, min), "x"), to = u.valToPos(Math.min(l.end, max), "x");
+        band.style.left = from + "px";
+        band.style.width = Math.max(to - from, 3) + "px";
+      }
+    }],
+  } };
+}
+
 function draw(chart, box) {
   const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
   const scales = { s: { range: [0, 1] } }; // every feature has its own; the axis shows that of the first
   for (const f of FEATURES.keys()) scales["f" + f] = { auto: true };
   const u = new uPlot({
-    width: box.clientWidth, height: 220, plugins: [marks(chart)],
+    width: box.clientWidth, height: 220, plugins: [bands(chart), marks(chart)],
     tzDate: t => uPlot.tzDate(new Date(t * 1e3), "Etc/UTC"), // as the input is read
     scales,
     series: [
@@ -73,6 +100,21 @@ function list(chart) {
   return d;
 }
 
+// labelled lists the labels of a chart.
+function labelled(chart) {
+  const d = document.createElement("details"), s = document.createElement("summary"), t = document.createElement("table");
+  s.textContent = `labelled incidents (${chart.labels.filter(l => l.found).length} of ${chart.labels.length} found)`;
+  const head = t.createTHead().insertRow();
+  for (const h of ["", "begin", "end", "what"]) cell(head, "th", h);
+  const body = t.createTBody();
+  for (const l of chart.labels) {
+    const r = body.insertRow();
+    for (const v of [l.found ? "found" : "missed", l.from, l.to, l.what]) cell(r, "td", v);
+  }
+  d.append(s, t);
+  return d;
+}
+
 // A chart is drawn when it comes into view, so that a report of many series opens at once.
 const seen = new IntersectionObserver(entries => {
   for (const e of entries) {
@@ -91,6 +133,7 @@ for (const chart of DATA) {
   box.chart = chart;
   section.append(title, box);
   if (chart.anomalies.length) section.append(list(chart));
+  if (chart.labels.length) section.append(labelled(chart));
   document.getElementById("charts").append(section);
   seen.observe(box);
 }

@@ -49,6 +49,7 @@ type Header struct {
 	Anomaly  string   // the decision that is drawn as an anomaly
 	Features []string // members of a line of decisions that hold the features
 	Result   cpuagents.StreamResult
+	Labels   *Outcome // nil: the run has no labels
 }
 
 // line is what the report reads of a line of decisions.
@@ -73,6 +74,7 @@ type chart struct {
 	Values    [][]*float64 `json:"values"` // by feature
 	Score     []float64    `json:"score"`  // the highest of the rows that a point stands for
 	Anomalies []mark       `json:"anomalies"`
+	Labels    []band       `json:"labels"`
 }
 
 func newChart(s cpuagents.SeriesSummary, features int) *chart {
@@ -109,12 +111,13 @@ type mark struct {
 // Write reads decisions, NDJSON with the series one after the other as a stream job writes them, and writes the page. It
 // holds the points that are drawn, not the rows.
 func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.SeriesSummary) error {
-	drawn := choose(series)
+	drawn := choose(series, h.Labels)
 	features := h.Features[:min(len(h.Features), maxFeatures)]
 	charts := map[string]*chart{}
 	order := make([]*chart, 0, len(drawn))
 	for _, s := range drawn {
 		c := newChart(s, len(features))
+		c.Labels = h.Labels.bands(s.Name)
 		charts[s.Name] = c
 		order = append(order, c)
 	}
@@ -154,8 +157,8 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 	return fill(w, h, features, len(series), order)
 }
 
-// choose returns the series to draw, in the order of the output.
-func choose(series []cpuagents.SeriesSummary) []cpuagents.SeriesSummary {
+// choose returns the series to draw, in the order of the output: those with labels of their own before the others.
+func choose(series []cpuagents.SeriesSummary, labels *Outcome) []cpuagents.SeriesSummary {
 	if len(series) <= maxSeries {
 		return series
 	}
@@ -163,7 +166,16 @@ func choose(series []cpuagents.SeriesSummary) []cpuagents.SeriesSummary {
 	for i := range place {
 		place[i] = i
 	}
-	sort.SliceStable(place, func(a, b int) bool { return series[place[a]].Anomalies > series[place[b]].Anomalies })
+	labelled := make([]bool, len(series))
+	for i, s := range series {
+		labelled[i] = labels.names(s.Name)
+	}
+	sort.SliceStable(place, func(a, b int) bool {
+		if a, b := labelled[place[a]], labelled[place[b]]; a != b {
+			return a
+		}
+		return series[place[a]].Anomalies > series[place[b]].Anomalies
+	})
 	place = place[:maxSeries]
 	sort.Ints(place)
 	drawn := make([]cpuagents.SeriesSummary, len(place))
@@ -221,7 +233,7 @@ func (b *bucket) add(l line, anomaly bool) error {
 	if err != nil {
 		return err
 	}
-	x := float64(ns/1e6) / 1e3
+	x := seconds(ns)
 	if b.n == 0 {
 		b.first = x
 		b.low, b.high = make([]point, len(l.values)), make([]point, len(l.values))

@@ -4,7 +4,7 @@ package telemetry
 
 import "embed"
 
-// Files holds swarm.yaml, and the series under data.
+// Files holds swarm.yaml, the series under data, and incidents.json with the labels of the series.
 //
-//go:embed swarm.yaml data/*.csv
+//go:embed swarm.yaml incidents.json data/*.csv
 var Files embed.FS
