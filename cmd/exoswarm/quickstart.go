@@ -15,7 +15,7 @@ import (
 func quickstartCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quickstart",
-		Short: "Run the example swarm over its recorded data, all in this process",
+		Short: "Run the example swarm over its labelled data, all in this process",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return quickstart(cmd) },
 	}
@@ -54,7 +54,7 @@ func quickstart(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return fmt.Errorf("read the example: %w", err)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d series recorded on a Linux machine; a group of agents watches each\n", len(names))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d generated series with labelled incidents; a group of agents watches each\n", len(names))
 	err = run(cmd, runOptions{
 		specFile: filepath.Join(dir, "swarm.yaml"), inputs: []string{filepath.Join(dir, "data")},
 		output: filepath.Join(out, "decisions.ndjson"), report: filepath.Join(out, "report.html"),

@@ -325,20 +325,37 @@ func TestUnknownCommand(t *testing.T) {
 	}
 }
 
+// TestQuickstart: it finds what README.md says, and the decision that README.md shows is one of its own.
 func TestQuickstart(t *testing.T) {
 	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme := string(text)
+	shown := regexp.MustCompile(`(?m)^    (\{"series":.*)\n     (.*\})$`).FindStringSubmatch(readme)
+	if shown == nil {
+		t.Fatal("README.md shows no decision")
+	}
 	for range 2 {
 		code, stdout, stderr := exec(t.Context(), t, "quickstart", "--out", dir)
 		if code != 0 {
 			t.Fatalf("exit %d: %s", code, stderr)
 		}
-		for _, want := range []string{"8 series, 38400 observations, 38400 decisions", "of 5 labelled incidents found", "decisions.ndjson", "report.html"} {
+		for _, want := range []string{"6 series, 24192 observations, 24192 decisions", "decisions.ndjson", "report.html"} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("no %q in\n%s", want, stdout)
 			}
 		}
-		if n := len(readDecisions(t, filepath.Join(dir, "decisions.ndjson"))); n != 38400 {
+		if n := len(readDecisions(t, filepath.Join(dir, "decisions.ndjson"))); n != 24192 {
 			t.Errorf("%d decisions", n)
+		}
+		outcome := regexp.MustCompile(`\d+ of 12 labelled incidents found, \d+ alarms? outside`).FindString(stdout)
+		if outcome == "" || !strings.Contains(readme, outcome) {
+			t.Errorf("README.md does not say %q", outcome)
+		}
+		if out, err := os.ReadFile(filepath.Join(dir, "decisions.ndjson")); err != nil || !strings.Contains(string(out), shown[1]+shown[2]+"\n") {
+			t.Errorf("no decision is the one that README.md shows: %v", err)
 		}
 	}
 }
