@@ -109,7 +109,7 @@ func newDevices(o *Options, own Accelerator, changed *bell, parts int) *devices 
 		ds.open = func(context.Context) (device.Device, error) { return own.Device, nil }
 	}
 	device, host := own.PageMemory, o.HostPageMemory/int64(parts)
-	onDevice, inHost, prefetch := o.PageAge, o.HostPageAge, !o.NoPrefetch
+	onDevice, inHost, prefetch := o.PageAge, o.HostPageAge, o.Prefetch
 	ds.budgets[ownSeat] = func() *budget {
 		return newBudget(device, host).onHost(own.Shared).aged(onDevice, inHost).prefetching(prefetch)
 	}
