@@ -65,6 +65,9 @@ type Options struct {
 	// PageAge is after how long without use a page leaves the device for host memory, and HostPageAge host memory for its store; 0: when its
 	// frame is needed. Both are of shards that have fewer frames on the device than pages, HostPageAge of those with Checkpoints.
 	PageAge, HostPageAge time.Duration
+	// Prefetch has pages in the store fetched ahead of observations that go on in order, by shards that have fewer frames on the device than pages,
+	// and Checkpoints. Else no page comes before an entry asks for it.
+	Prefetch bool
 	// Metrics counts what the agent does; nil for none.
 	Metrics *Metrics
 	// Tracing makes a span of every batch that is applied, below that of whoever appended it; nil for none.

@@ -33,6 +33,8 @@ type purse struct {
 	device, host int64 // bytes left
 	// ages are after how long without use pages sink, by tier of memory; 0: when their frames are needed. They do not change.
 	ages [2]time.Duration
+	// prefetch has pages fetched ahead of the observations that need them. It does not change.
+	prefetch bool
 }
 
 // newBudget is a budget of so many bytes; of 0 on the device, none.
@@ -55,6 +57,14 @@ func (b *budget) onHost(is bool) *budget {
 func (b *budget) aged(onDevice, inHost time.Duration) *budget {
 	if b != nil {
 		b.ages = [2]time.Duration{onDevice, inHost}
+	}
+	return b
+}
+
+// prefetching says whether the shards of a new budget fetch pages ahead of observations, and returns it.
+func (b *budget) prefetching(is bool) *budget {
+	if b != nil {
+		b.prefetch = is
 	}
 	return b
 }
@@ -207,6 +217,9 @@ func (s share) ages() (ages [2]time.Duration) {
 	}
 	return ages
 }
+
+// prefetch is that of the budget; without one every page has a frame, and none is fetched.
+func (s share) prefetch() bool { return s.of != nil && s.of.prefetch }
 
 // give gives everything back. A second call does nothing.
 func (s *share) give() {

@@ -109,13 +109,15 @@ func newDevices(o *Options, own Accelerator, changed *bell, parts int) *devices 
 		ds.open = func(context.Context) (device.Device, error) { return own.Device, nil }
 	}
 	device, host := own.PageMemory, o.HostPageMemory/int64(parts)
-	onDevice, inHost := o.PageAge, o.HostPageAge
-	ds.budgets[ownSeat] = func() *budget { return newBudget(device, host).onHost(own.Shared).aged(onDevice, inHost) }
+	onDevice, inHost, prefetch := o.PageAge, o.HostPageAge, o.Prefetch
+	ds.budgets[ownSeat] = func() *budget {
+		return newBudget(device, host).onHost(own.Shared).aged(onDevice, inHost).prefetching(prefetch)
+	}
 	ds.budgets[hostSeat] = func() *budget { // all of it is host memory
 		if device > 0 && host > 1 {
-			return newBudget(host/2, host/2).onHost(true).aged(onDevice, inHost)
+			return newBudget(host/2, host/2).onHost(true).aged(onDevice, inHost).prefetching(prefetch)
 		}
-		return newBudget(device, 0).onHost(true)
+		return newBudget(device, 0).onHost(true).prefetching(prefetch)
 	}
 	ds.seats[ownSeat] = ds.newSeat(ownSeat, own.Device)
 	ds.metrics.levelled(ds.name, 0) // so that it is shown

@@ -112,7 +112,9 @@ func (m *memory) open(ctx context.Context, store PageStore) error {
 	low, high := m.watermarks()
 	o := pager.Options{
 		Memory: []pager.Memory{{Name: "gpu", Frames: m.frames, Low: low, High: high}}, PageSize: m.pageBytes,
-		Kind: func(uint64) tiers.Kind { return pageKind }, Batch: pagesAtOnce, NoPrefetch: true, // what is needed is known, and is asked for in time
+		Kind: func(uint64) tiers.Kind { return pageKind }, Batch: pagesAtOnce,
+		// What is in no store comes at the speed of the bus, and a guess gains nothing. A sweep turns guesses off; see pass.
+		NoPrefetch: m.resident || store == nil || !m.share.prefetch(),
 	}
 	if store != nil {
 		o.Store = store

@@ -17,18 +17,31 @@ type pageMetrics struct {
 	ended pageCounts
 
 	pages, hits, misses, moves                            *prometheus.Desc
+	fetched, used, wasted                                 *prometheus.Desc
 	stored, storedBytes, ratio, fill, failures, leftAlone *prometheus.Desc
 }
 
 // pageCounts are sums over pagers.
 type pageCounts struct {
-	hits, misses map[string]uint64    // by tier
-	moves        map[[3]string]uint64 // by tier, tier and reason
-	failures     map[string]uint64    // by tier of the store
+	hits, misses          map[string]uint64    // by tier
+	fetched, used, wasted map[string]uint64    // by tier
+	moves                 map[[3]string]uint64 // by tier, tier and reason
+	failures              map[string]uint64    // by tier of the store
 }
 
 func newPageCounts() pageCounts {
-	return pageCounts{map[string]uint64{}, map[string]uint64{}, map[[3]string]uint64{}, map[string]uint64{}}
+	return pageCounts{
+		hits: map[string]uint64{}, misses: map[string]uint64{}, fetched: map[string]uint64{}, used: map[string]uint64{}, wasted: map[string]uint64{},
+		moves: map[[3]string]uint64{}, failures: map[string]uint64{},
+	}
+}
+
+// clone returns a copy that may be added to.
+func (c pageCounts) clone() pageCounts {
+	return pageCounts{
+		hits: maps.Clone(c.hits), misses: maps.Clone(c.misses), fetched: maps.Clone(c.fetched), used: maps.Clone(c.used), wasted: maps.Clone(c.wasted),
+		moves: maps.Clone(c.moves), failures: maps.Clone(c.failures),
+	}
 }
 
 // add takes in the counters of a pager.
@@ -36,6 +49,9 @@ func (c pageCounts) add(st pager.Stats) {
 	for _, m := range st.Memory {
 		c.hits[m.Name] += m.Hits
 		c.misses[m.Name] += m.Misses
+		c.fetched[m.Name] += m.Prefetched
+		c.used[m.Name] += m.Used
+		c.wasted[m.Name] += m.Wasted
 	}
 	for _, m := range st.Migrations {
 		c.moves[[3]string{m.From, m.To, m.Reason}] += m.Pages
@@ -51,10 +67,13 @@ func newPageMetrics() *pageMetrics {
 	}
 	return &pageMetrics{
 		open: map[*pager.Pager]Layered{}, ended: newPageCounts(),
-		pages:  desc("pages", "Pages of swarms in a tier of memory: gpu, the device, or cpu, the host.", "tier"),
-		hits:   desc("page_hits_total", "Pages that were where they were needed.", "tier"),
-		misses: desc("page_misses_total", "Pages that had to be brought to where they were needed.", "tier"),
-		moves:  desc("page_moves_total", "Pages that went from one tier to another, by the reason.", "from", "to", "reason"),
+		pages:   desc("pages", "Pages of swarms in a tier of memory: gpu, the device, or cpu, the host.", "tier"),
+		hits:    desc("page_hits_total", "Pages that were where they were needed.", "tier"),
+		misses:  desc("page_misses_total", "Pages that had to be brought to where they were needed.", "tier"),
+		fetched: desc("prefetch_pages_total", "Pages that were brought to a tier before they were asked for.", "tier"),
+		used:    desc("prefetch_used_total", "Those that were asked for while they were there.", "tier"),
+		wasted:  desc("prefetch_wasted_total", "Those that left before they were asked for.", "tier"),
+		moves:   desc("page_moves_total", "Pages that went from one tier to another, by the reason.", "from", "to", "reason"),
 
 		stored:      desc("stored_pages", "Pages that have their durable copy in a tier on disk, whether they are in memory or not.", "tier"),
 		storedBytes: desc("stored_bytes", "Bytes that these take on the medium.", "tier"),
@@ -87,7 +106,7 @@ func (p *pageMetrics) closed(pages *pager.Pager) {
 
 // Describe implements prometheus.Collector.
 func (p *pageMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{p.pages, p.hits, p.misses, p.moves, p.stored, p.storedBytes, p.ratio, p.fill, p.failures, p.leftAlone} {
+	for _, d := range []*prometheus.Desc{p.pages, p.hits, p.misses, p.fetched, p.used, p.wasted, p.moves, p.stored, p.storedBytes, p.ratio, p.fill, p.failures, p.leftAlone} {
 		out <- d
 	}
 }
@@ -127,7 +146,7 @@ func (p *pageMetrics) collectStores(stats map[*pager.Pager]pager.Stats) map[stri
 // Collect implements prometheus.Collector.
 func (p *pageMetrics) Collect(out chan<- prometheus.Metric) {
 	p.mu.Lock()
-	all := pageCounts{maps.Clone(p.ended.hits), maps.Clone(p.ended.misses), maps.Clone(p.ended.moves), maps.Clone(p.ended.failures)}
+	all := p.ended.clone()
 	held, stats := map[string]int{}, map[*pager.Pager]pager.Stats{}
 	for pages := range p.open {
 		st := pages.Stats()
@@ -162,6 +181,15 @@ func (p *pageMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	for tier, n := range all.misses {
 		counter(p.misses, n, tier)
+	}
+	for tier, n := range all.fetched {
+		counter(p.fetched, n, tier)
+	}
+	for tier, n := range all.used {
+		counter(p.used, n, tier)
+	}
+	for tier, n := range all.wasted {
+		counter(p.wasted, n, tier)
 	}
 	for tier, n := range all.failures {
 		counter(p.failures, n, tier)

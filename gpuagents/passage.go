@@ -144,6 +144,10 @@ type arrival struct {
 func (m *memory) pass(ctx context.Context, sets []set, how passage, f func(i int) error) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if how != visit { // the sets behind this one come anyway, and guesses took their frames: see Prefetch in docs/performance.md
+		m.pager.Guess(false)
+		defer m.pager.Guess(true)
+	}
 	largest, room := 1, m.usable()
 	for _, s := range sets {
 		if largest = max(largest, len(s.pages)); s.still() {

@@ -196,14 +196,16 @@ func TestPagedEqualsResident(t *testing.T) {
 	}
 }
 
-// TestPagedOverStore is TestPagedEqualsResident over a store, with and without host memory, with checkpoints, processes that end in
+// TestPagedOverStore is TestPagedEqualsResident over a store, with and without host memory and prefetch, with checkpoints, processes that end in
 // order and others that do not: those go on from the last checkpoint, whatever was written to the store since then.
 func TestPagedOverStore(t *testing.T) {
 	for name, text := range pagedTexts {
 		for seed := range uint64(6) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				d, disk, r := openNamed(t, *deviceName), newDisk(), rand.New(rand.NewPCG(seed, 2))
-				room := func() *budget { return newBudget(int64(2+r.IntN(4))*testPage, int64(r.IntN(3))*testPage*2) }
+				room := func() *budget {
+					return newBudget(int64(2+r.IntN(4))*testPage, int64(r.IntN(3))*testPage*2).prefetching(seed%2 == 0)
+				}
 				p := pair{openPaged(t, d, room(), text), openPaged(t, d, nil, text)}
 				store := disk.open(t)
 				closeAll := func() {

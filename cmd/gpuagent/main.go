@@ -51,6 +51,7 @@ func root() *cobra.Command {
 	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on a device, for all devices in equal parts; it is pinned; -1 for half of what --memory leaves to pages, and for none where --device is the host")
 	f.Duration("page-age", 0, "after how long without use a page goes from a device to host memory, such as 1s; 0: when its frame is needed")
 	f.Duration("host-page-age", 0, "after how long without use a page goes from host memory to the first tier or the data folder, such as 10s; 0: when its frame is needed")
+	f.String("prefetch", "off", "auto: pages of swarms that do not fit on a device are fetched from the data folder or the tiers ahead of observations that go on in order; off: when an entry asks for them")
 	f.Duration("batch-latency", 100*time.Millisecond, "how long a batch of several log entries may take on the device; longer ones are cut")
 	f.Int("max-shards", gpuagents.MaxShards, "most shards this agent takes; more are left to other agents")
 	f.Int("open-shards", gpuagents.OpenShards, "shards without anything to do that stay open; of more, those that are idle the longest are parked until there is an entry in their log")
@@ -100,6 +101,10 @@ func serve(cmd *cobra.Command) (err error) {
 	hostAge, _ := f.GetDuration("host-page-age")
 	if pageAge < 0 || hostAge < 0 {
 		return command.Usage("--page-age %v, --host-page-age %v: use a duration, or 0 for a page to stay until its frame is needed", pageAge, hostAge)
+	}
+	prefetch, _ := f.GetString("prefetch")
+	if prefetch != "auto" && prefetch != "off" {
+		return command.Usage("--prefetch %q: use auto or off", prefetch)
 	}
 	latency, _ := f.GetDuration("batch-latency")
 	if latency <= 0 {
@@ -214,7 +219,7 @@ func serve(cmd *cobra.Command) (err error) {
 		}})
 	}
 	o := gpuagents.Options{
-		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: pageAge, HostPageAge: hostAge,
+		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: pageAge, HostPageAge: hostAge, Prefetch: prefetch == "auto",
 		Queue: conn, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
 		MaxShards: maxShards, OpenShards: openShards, Rebalance: rebalance, ParkedMemory: min(parked, mem.rest/2),
 	}

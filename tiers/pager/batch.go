@@ -151,6 +151,7 @@ func (p *Pager) pinMissing(ctx context.Context, pages []uint64, in, m *memory, a
 	p.demand.Add(1)
 	defer p.demand.Add(-1)
 	at, pinned := 0, 0 // pages[:at] were looked at
+	var missed []uint64
 	err := p.inPairs(func(g *group, most int) bool {
 		for ; at < len(pages) && len(g.pages) < most; at++ {
 			if page := pages[at]; pins[at].f == nil {
@@ -158,6 +159,9 @@ func (p *Pager) pinMissing(ctx context.Context, pages []uint64, in, m *memory, a
 					m.misses.Add(1)
 					m.note(page)
 					g.add(page, f, ByDemand)
+					if m.predictor != nil {
+						missed = append(missed, page)
+					}
 				}
 			}
 		}
@@ -201,6 +205,7 @@ func (p *Pager) pinMissing(ctx context.Context, pages []uint64, in, m *memory, a
 		}
 		pins[i].f = f
 	}
+	p.guessAll(m, missed)
 	return nil
 }
 

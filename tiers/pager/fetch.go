@@ -204,7 +204,7 @@ func (p *Pager) frameOf(page uint64) *frame {
 
 // guess asks the predictor of a tier what comes after a page that was asked for, and queues that.
 func (p *Pager) guess(m *memory, page uint64) {
-	if m.predictor == nil {
+	if m.predictor == nil || p.guessless.Load() {
 		return
 	}
 	m.predictMu.Lock()
@@ -221,6 +221,13 @@ func (p *Pager) guess(m *memory, page uint64) {
 		if !p.want(want{g.Page, m, why}) {
 			return
 		}
+	}
+}
+
+// guessAll is guess of pages that were asked for together, once all of them are there: none of them is queued.
+func (p *Pager) guessAll(m *memory, pages []uint64) {
+	for _, page := range pages {
+		p.guess(m, page)
 	}
 }
 

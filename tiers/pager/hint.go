@@ -43,6 +43,10 @@ func (p *Pager) WillSweep(tier int, first, last uint64) error {
 	return nil
 }
 
+// Guess turns guessing on or off for the pins from now on; it is on at first, unless NoPrefetch. It is off while the caller pins
+// pages ahead of their use by itself, as a sweep does: guesses would only compete with its pins for frames.
+func (p *Pager) Guess(on bool) { p.guessless.Store(!on) }
+
 // DoneWith says that pages will not be needed soon: those that are in a tier and not pinned are moved down now, in
 // batches. An error joins those of the pages that stay for want of a medium that takes them.
 func (p *Pager) DoneWith(ctx context.Context, tier int, pages ...uint64) error {

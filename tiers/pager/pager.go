@@ -66,6 +66,7 @@ type Pager struct {
 	wanted    chan want
 	sweeping  chan struct{} // a hint that a sweep was announced
 	forgotten atomic.Uint64
+	guessless atomic.Bool // see Guess
 	closed    atomic.Bool
 }
 
