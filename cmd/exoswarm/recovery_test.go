@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -31,6 +32,7 @@ var (
 	recoverSeed    = flag.Uint64("recover.seed", 0, "seed of their order and moments; 0 takes one of the clock and logs it")
 	recoverServers = flag.Int("recover.servers", 1, "NATS servers in TestRecovery: 1, or 3 with as many replicas")
 	recoverRows    = flag.Int("recover.rows", 4000, "rows of each of the four files of a round in TestRecovery; the other load has a seventh as many entries")
+	recoverBalance = flag.Duration("recover.rebalance", gpuagents.DefaultRebalance, "--rebalance of the GPU agents in TestRecovery: with 1s shards move all the time")
 	recoverStall   = flag.Duration("recover.stall", 5*time.Minute, "how long no load may move on before TestRecovery fails, with the end of each process's log")
 	recoverAgents  = flag.Int("recover.agents", 1, "agents of each kind in TestRecovery")
 )
@@ -111,7 +113,7 @@ func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *reco
 		}
 		common := []string{"--nats", r.url, "--replicas", fmt.Sprint(servers)}
 		r.gpus = append(r.gpus, &member{kind: "gpuagent", command: append([]string{
-			filepath.Join(r.bin, "gpuagent"), "--data-dir", data, "--device", "host", "--lease-ttl", recoverLease.String(), "--log-level", "debug",
+			filepath.Join(r.bin, "gpuagent"), "--data-dir", data, "--device", "host", "--lease-ttl", recoverLease.String(), "--log-level", "debug", "--rebalance", recoverBalance.String(),
 		}, common...)})
 		r.cpus = append(r.cpus, &member{kind: "cpuagent", command: append([]string{filepath.Join(r.bin, "cpuagent"), "--root", "r=" + r.root}, common...)})
 	}
