@@ -288,8 +288,23 @@ func TestArrowBuffers(t *testing.T) {
 		off, n int64
 		ok     bool
 	}{
-		{0, 0, true}, {0, 64, true}, {8, 56, true}, {64, 0, true}, {56, 8, true}, {56, 1, true},
-		{0, 65, false}, {8, 57, false}, {64, 1, false}, {72, 0, false}, {-8, 8, false}, {8, -1, false}, {4, 8, false}, {1, 1, false}, {math.MaxInt64 - 7, 8, false}, {8, math.MaxInt64, false}, {math.MinInt64, 0, false},
+		{0, 0, true},
+		{0, 64, true},
+		{8, 56, true},
+		{64, 0, true},
+		{56, 8, true},
+		{56, 1, true},
+		{0, 65, false},
+		{8, 57, false},
+		{64, 1, false},
+		{72, 0, false},
+		{-8, 8, false},
+		{8, -1, false},
+		{4, 8, false},
+		{1, 1, false},
+		{math.MaxInt64 - 7, 8, false},
+		{8, math.MaxInt64, false},
+		{math.MinInt64, 0, false},
 	} {
 		for _, i := range []int{0, len(buffers)/16 - 1} { // the first and the last one
 			clear(buffers)
@@ -308,9 +323,21 @@ func TestArrowBuffers(t *testing.T) {
 			want  int64
 			err   string
 		}{
-			{8, nil, rest, ""}, {8, []int64{100}, 100 + rest, ""}, {8, []int64{100, 200}, 300 + rest, ""}, {8, []int64{-1, 7}, 7 + rest, ""}, {8, []int64{7, -1}, 7 + rest, ""}, {8, []int64{-1}, rest, ""}, {8, []int64{0}, rest, ""},
-			{7, []int64{100}, 0, "a packed buffer of 7 bytes"}, {1, []int64{100}, 0, "a packed buffer of 1 bytes"}, {8, []int64{-2}, 0, "unpack to more than 268435456 bytes"},
-			{8, []int64{most}, most + rest, ""}, {8, []int64{most + 1}, 0, "unpack to more"}, {8, []int64{most - 5, 5}, most + rest, ""}, {8, []int64{most - 5, 6}, 0, "unpack to more"}, {8, []int64{5, math.MaxInt64}, 0, "unpack to more"},
+			{8, nil, rest, ""},
+			{8, []int64{100}, 100 + rest, ""},
+			{8, []int64{100, 200}, 300 + rest, ""},
+			{8, []int64{-1, 7}, 7 + rest, ""},
+			{8, []int64{7, -1}, 7 + rest, ""},
+			{8, []int64{-1}, rest, ""},
+			{8, []int64{0}, rest, ""},
+			{7, []int64{100}, 0, "a packed buffer of 7 bytes"},
+			{1, []int64{100}, 0, "a packed buffer of 1 bytes"},
+			{8, []int64{-2}, 0, "unpack to more than 268435456 bytes"},
+			{8, []int64{most}, most + rest, ""},
+			{8, []int64{most + 1}, 0, "unpack to more"},
+			{8, []int64{most - 5, 5}, most + rest, ""},
+			{8, []int64{most - 5, 6}, 0, "unpack to more"},
+			{8, []int64{5, math.MaxInt64}, 0, "unpack to more"},
 			{0, []int64{math.MaxInt64}, rest, ""},
 		} {
 			clear(buffers)

@@ -42,11 +42,15 @@ func TestDialects(t *testing.T) {
 		"tabs":                     {withDialect(dialect.CSV{Delimiter: "tab"}), "timestamp\tvalue\n1\t1\n2\t\"2\"\n3\t\"a\tb\"\n", []float64{1, 2}, []string{`3/4: column "value": "a\tb" is not a number`}},
 		"names": {
 			withDialect(dialect.CSV{Header: &no, Names: []string{"timestamp", "note", "value"}}),
-			"\n1,\"two\nlines\",1\n2,x,2\n3,y\n", []float64{1, 2}, []string{`3/5: it has 2 fields, csv.names has 3`},
+			"\n1,\"two\nlines\",1\n2,x,2\n3,y\n",
+			[]float64{1, 2},
+			[]string{`3/5: it has 2 fields, csv.names has 3`},
 		},
 		"numbers": {
 			ColumnSpec{Timestamp: "2", Features: []string{"1"}, CSV: &dialect.CSV{Header: &no}},
-			"\xef\xbb\xbf7,1\n8,2", []float64{7, 8}, nil,
+			"\xef\xbb\xbf7,1\n8,2",
+			[]float64{7, 8},
+			nil,
 		},
 		"milliseconds": {withDialect(dialect.CSV{Time: dialect.Forms{"unix_ms"}}), "timestamp,value\n1000,1\n2000,2\n", []float64{1, 2}, nil},
 		"two forms":    {withDialect(dialect.CSV{Time: dialect.Forms{"%d.%m.%Y", "rfc3339"}}), "timestamp,value\n01.02.2026,1\n2026-02-02T00:00:00Z,2\n", []float64{1, 2}, nil},

@@ -204,14 +204,28 @@ func TestParquetKinds(t *testing.T) {
 		logical      schema.LogicalType
 		number, time valueKind
 	}{
-		{parquet.Types.Int32, nil, kindInt32, kindInt32}, {parquet.Types.Int64, nil, kindInt64, kindInt64}, {parquet.Types.Float, nil, kindFloat, kindFloat}, {parquet.Types.Double, nil, kindDouble, kindDouble},
-		{parquet.Types.ByteArray, nil, kindNone, kindText}, {parquet.Types.Int96, nil, kindNone, kindInt96}, {parquet.Types.Boolean, nil, kindNone, kindNone}, {parquet.Types.FixedLenByteArray, nil, kindNone, kindNone},
-		{parquet.Types.Int32, schema.NewIntLogicalType(8, true), kindInt32, kindInt32}, {parquet.Types.Int32, schema.NewIntLogicalType(16, false), kindUint32, kindUint32},
-		{parquet.Types.Int64, schema.NewIntLogicalType(64, true), kindInt64, kindInt64}, {parquet.Types.Int64, schema.NewIntLogicalType(64, false), kindUint64, kindUint64},
-		{parquet.Types.Int64, stamp(schema.TimeUnitMillis), kindNone, kindMillis}, {parquet.Types.Int64, stamp(schema.TimeUnitMicros), kindNone, kindMicros}, {parquet.Types.Int64, stamp(schema.TimeUnitNanos), kindNone, kindNanos},
-		{parquet.Types.Int32, schema.DateLogicalType{}, kindNone, kindDate}, {parquet.Types.ByteArray, schema.StringLogicalType{}, kindNone, kindText},
-		{parquet.Types.ByteArray, schema.JSONLogicalType{}, kindNone, kindNone}, {parquet.Types.ByteArray, schema.EnumLogicalType{}, kindNone, kindNone},
-		{parquet.Types.Int32, schema.NewDecimalLogicalType(9, 2), kindNone, kindNone}, {parquet.Types.Int64, schema.NewDecimalLogicalType(18, 2), kindNone, kindNone}, {parquet.Types.Int32, schema.NewTimeLogicalType(true, schema.TimeUnitMillis), kindNone, kindNone},
+		{parquet.Types.Int32, nil, kindInt32, kindInt32},
+		{parquet.Types.Int64, nil, kindInt64, kindInt64},
+		{parquet.Types.Float, nil, kindFloat, kindFloat},
+		{parquet.Types.Double, nil, kindDouble, kindDouble},
+		{parquet.Types.ByteArray, nil, kindNone, kindText},
+		{parquet.Types.Int96, nil, kindNone, kindInt96},
+		{parquet.Types.Boolean, nil, kindNone, kindNone},
+		{parquet.Types.FixedLenByteArray, nil, kindNone, kindNone},
+		{parquet.Types.Int32, schema.NewIntLogicalType(8, true), kindInt32, kindInt32},
+		{parquet.Types.Int32, schema.NewIntLogicalType(16, false), kindUint32, kindUint32},
+		{parquet.Types.Int64, schema.NewIntLogicalType(64, true), kindInt64, kindInt64},
+		{parquet.Types.Int64, schema.NewIntLogicalType(64, false), kindUint64, kindUint64},
+		{parquet.Types.Int64, stamp(schema.TimeUnitMillis), kindNone, kindMillis},
+		{parquet.Types.Int64, stamp(schema.TimeUnitMicros), kindNone, kindMicros},
+		{parquet.Types.Int64, stamp(schema.TimeUnitNanos), kindNone, kindNanos},
+		{parquet.Types.Int32, schema.DateLogicalType{}, kindNone, kindDate},
+		{parquet.Types.ByteArray, schema.StringLogicalType{}, kindNone, kindText},
+		{parquet.Types.ByteArray, schema.JSONLogicalType{}, kindNone, kindNone},
+		{parquet.Types.ByteArray, schema.EnumLogicalType{}, kindNone, kindNone},
+		{parquet.Types.Int32, schema.NewDecimalLogicalType(9, 2), kindNone, kindNone},
+		{parquet.Types.Int64, schema.NewDecimalLogicalType(18, 2), kindNone, kindNone},
+		{parquet.Types.Int32, schema.NewTimeLogicalType(true, schema.TimeUnitMillis), kindNone, kindNone},
 	} {
 		var node schema.Node
 		var err error
@@ -304,7 +318,8 @@ func doubleChunk(t *testing.T, optional bool, source *givenPages) *chunk {
 	}
 	descr := schema.NewColumn(node, level, 0)
 	guard := &pageGuard{PageReader: source, name: "s"}
-	return &chunk{descr: descr, guard: guard, kind: kindDouble, col: pqfile.NewColumnReader(descr, guard, memory.DefaultAllocator, &sync.Pool{New: func() any { return memory.NewResizableBuffer(memory.DefaultAllocator) }})}
+	return &chunk{descr: descr, guard: guard, kind: kindDouble, col: pqfile.NewColumnReader( //nolint:staticcheck // the reader under test gets its pages from here
+		descr, guard, memory.DefaultAllocator, &sync.Pool{New: func() any { return memory.NewResizableBuffer(memory.DefaultAllocator) }})}
 }
 
 // TestParquetPages: the rows of pages come in their order with their nulls, and pages that have fewer rows or values than they say are damaged.

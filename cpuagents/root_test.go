@@ -46,9 +46,17 @@ func TestRootsOfTenants(t *testing.T) {
 	}
 	defer f.Close()
 	for _, c := range []struct{ tenant, uri, want string }{
-		{"", "file:in/x", "own"}, {"default", "file:in/x", "own"}, {"acme", "file:in/x", "acme's"}, {"other", "file:in/x", "all's"},
-		{"", "file:shared/x", "shared"}, {"acme", "file:shared/x", "shared"}, {"", "file:own/x", "own"}, {"default", "file:own/x", "own"},
-		{"acme", "file:own/x", "start it with --root tenant=acme,name=own,path=DIR"}, {"", "file:none/x", "start it with --root none=DIR"}, {"default", "file:in", "start it with --root in=DIR"},
+		{"", "file:in/x", "own"},
+		{"default", "file:in/x", "own"},
+		{"acme", "file:in/x", "acme's"},
+		{"other", "file:in/x", "all's"},
+		{"", "file:shared/x", "shared"},
+		{"acme", "file:shared/x", "shared"},
+		{"", "file:own/x", "own"},
+		{"default", "file:own/x", "own"},
+		{"acme", "file:own/x", "start it with --root tenant=acme,name=own,path=DIR"},
+		{"", "file:none/x", "start it with --root none=DIR"},
+		{"default", "file:in", "start it with --root in=DIR"},
 		{"acme", "file:in", "start it with --root tenant=acme,name=in,path=DIR"},
 	} {
 		r, err := f.For(jobs.Owner{Tenant: c.tenant}).open(t.Context(), c.uri)

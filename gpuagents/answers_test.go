@@ -112,8 +112,10 @@ func TestWriterRejects(t *testing.T) {
 
 // done is an answer to an entry that takes a byte of the room.
 func done(ref uint64) answered {
-	return answered{ref: ref, weight: 1, span: telemetry.NoSpan, answer: answer{kind: jobs.EntryTicked,
-		data: fmt.Append(nil, ref)}}
+	return answered{ref: ref, weight: 1, span: telemetry.NoSpan, answer: answer{
+		kind: jobs.EntryTicked,
+		data: fmt.Append(nil, ref),
+	}}
 }
 
 // roomFor is a room in which n bytes are under way.
@@ -184,7 +186,8 @@ func TestAnswersAreGathered(t *testing.T) {
 // those that are put has.
 func TestGatheredAtTheBound(t *testing.T) {
 	for _, c := range []struct{ puts, want []int }{
-		{[]int{mostAnswers - 1, 1, 1}, []int{1, mostAnswers, 1}}, {[]int{mostAnswers, 1}, []int{1, mostAnswers, 1}},
+		{[]int{mostAnswers - 1, 1, 1}, []int{1, mostAnswers, 1}},
+		{[]int{mostAnswers, 1}, []int{1, mostAnswers, 1}},
 		{[]int{mostAnswers - 1, 2, 1}, []int{1, mostAnswers + 1, 1}},
 	} {
 		l := &ledger{enter: make(chan struct{}), leave: make(chan struct{})}
@@ -223,8 +226,10 @@ func TestGatheredAtTheBound(t *testing.T) {
 func TestAnswersFail(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	broken := answered{ref: 3, weight: 1, span: telemetry.NoSpan, answer: answer{kind: jobs.EntryDecide,
-		body: &batch.Decisions{Candidates: 0}}}
+	broken := answered{ref: 3, weight: 1, span: telemetry.NoSpan, answer: answer{
+		kind: jobs.EntryDecide,
+		body: &batch.Decisions{Candidates: 0},
+	}}
 	for name, c := range map[string]struct {
 		fail   error
 		second answered

@@ -113,12 +113,16 @@ func TestBegin(t *testing.T) {
 		{name: "from", from: &good},
 		{name: "from, served", from: &good, answered: 4},
 		{name: "base", base: &jobs.SwarmBase{SnapshotRef: good, Entry: 7}, answered: 7, entry: 7},
-		{name: "base before from", base: &jobs.SwarmBase{SnapshotRef: good, Entry: 7}, from: &bad, answered: 7,
-			entry: 7},
+		{
+			name: "base before from", base: &jobs.SwarmBase{SnapshotRef: good, Entry: 7}, from: &bad, answered: 7,
+			entry: 7,
+		},
 		{name: "bad from", from: &bad, told: true},
 		{name: "bad from, one answer", from: &bad, answered: 1, err: "swarm kept: snapshot none: snapshot not found"},
-		{name: "bad base", base: &jobs.SwarmBase{SnapshotRef: bad, Entry: 7}, answered: 7,
-			err: "swarm kept: snapshot none: snapshot not found"},
+		{
+			name: "bad base", base: &jobs.SwarmBase{SnapshotRef: bad, Entry: 7}, answered: 7,
+			err: "swarm kept: snapshot none: snapshot not found",
+		},
 		{name: "bad base, nothing answered", base: &jobs.SwarmBase{SnapshotRef: bad, Entry: 7}, told: true},
 	} {
 		k := openKeeping(t, d, store, workText, 0, c.from)
@@ -150,8 +154,10 @@ func TestCovers(t *testing.T) {
 	other.Nonce = "2"
 	k := &keeping{swarm: mine, has: holding{shard: 1, shards: 3, first: 10, groups: 5, all: 15}}
 	part := func(of jobs.Swarm, number, first, groups int) *snapshot.Manifest {
-		return &snapshot.Manifest{Name: "s", Swarm: snapshot.OriginOf(of), Shard: &snapshot.Shard{Number: number, Of: 3,
-			First: first, Groups: 15}, Groups: groups}
+		return &snapshot.Manifest{Name: "s", Swarm: snapshot.OriginOf(of), Shard: &snapshot.Shard{
+			Number: number, Of: 3,
+			First: first, Groups: 15,
+		}, Groups: groups}
 	}
 	for name, c := range map[string]struct {
 		parts []*snapshot.Manifest

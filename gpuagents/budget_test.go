@@ -62,14 +62,22 @@ func TestBudgetIsTaken(t *testing.T) {
 		{name: "a byte below one page", device: page - 1, pages: 1, short: 1},
 		{name: "two pages", device: 2 * page, pages: 2, frames: 2},
 		{name: "no page", device: 5, pages: 0, frames: 0},
-		{name: "shared, all", device: 7*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 7,
-			tables: 8*3 + 64*7},
-		{name: "shared, a byte below all", device: 7*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7,
-			frames: 6, tables: 8*3 + 64*7},
-		{name: "shared, the least", device: 2*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 2,
-			tables: 8*3 + 64*7},
-		{name: "shared, a byte below the least", device: 2*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7,
-			short: 1},
+		{
+			name: "shared, all", device: 7*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 7,
+			tables: 8*3 + 64*7,
+		},
+		{
+			name: "shared, a byte below all", device: 7*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7,
+			frames: 6, tables: 8*3 + 64*7,
+		},
+		{
+			name: "shared, the least", device: 2*page + 8*3 + 64*7, shared: true, groups: 3, pages: 7, frames: 2,
+			tables: 8*3 + 64*7,
+		},
+		{
+			name: "shared, a byte below the least", device: 2*page + 8*3 + 64*7 - 1, shared: true, groups: 3, pages: 7,
+			short: 1,
+		},
 		{name: "shared, the tables alone", device: 8*3 + 64*7, shared: true, groups: 3, pages: 7, short: 2 * page},
 	} {
 		for _, arriving := range []bool{false, true} {
@@ -84,8 +92,10 @@ func TestBudgetIsTaken(t *testing.T) {
 			}
 			if c.short > 0 {
 				var refused *jobs.Error
-				room := errRoom{bytes: int64(c.pages) * page, device: c.device, host: 50, short: c.short,
-					where: "on the device"}
+				room := errRoom{
+					bytes: int64(c.pages) * page, device: c.device, host: 50, short: c.short,
+					where: "on the device",
+				}
 				if c.shared {
 					room.tables = 8*3 + 64*7
 				}
@@ -239,8 +249,10 @@ func TestPageBytes(t *testing.T) {
 		if l.Slots < 2 {
 			t.Fatalf("%s: a page has %d groups: the comparison proves nothing", name, l.Slots)
 		}
-		for groups, pages := range map[int]int64{0: 0, 1: 1, l.Slots - 1: 1, l.Slots: 1, l.Slots + 1: 2, 2 * l.Slots: 2,
-			2*l.Slots + 1: 3} {
+		for groups, pages := range map[int]int64{
+			0: 0, 1: 1, l.Slots - 1: 1, l.Slots: 1, l.Slots + 1: 2, 2 * l.Slots: 2,
+			2*l.Slots + 1: 3,
+		} {
 			if got := PageBytes(spec, groups); got != pages*int64(l.PageBytes) {
 				t.Errorf("%s: %d groups take %d bytes, want %d pages of %d", name, groups, got, pages, l.PageBytes)
 			}

@@ -152,8 +152,10 @@ func TestCheckpointCadence(t *testing.T) {
 	s.stumbles = 2
 	s.apply(t, p, log.all[2])
 	at(3, 1)
-	if want := (position{Version: 2, State: "that", Swarm: "this one", Entry: 3,
-		Digest: digest(log.all[2])}); s.opened.commits[0] != string(encoded(t, want)) || s.stumbles != 0 {
+	if want := (position{
+		Version: 2, State: "that", Swarm: "this one", Entry: 3,
+		Digest: digest(log.all[2]),
+	}); s.opened.commits[0] != string(encoded(t, want)) || s.stumbles != 0 {
 		t.Errorf("note %s, want %+v; %d stumbles", s.opened.commits[0], want, s.stumbles)
 	}
 	if err := errors.Join(s.save(t.Context(), p), s.tick(t.Context(), p)); err != nil {
@@ -185,7 +187,7 @@ func TestCheckpointCadence(t *testing.T) {
 			nil)); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if err := k.spoiled(p, tiers.ErrCorrupt); err != tiers.ErrCorrupt {
+		if err := k.spoiled(p, tiers.ErrCorrupt); !errors.Is(err, tiers.ErrCorrupt) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if k.resumed() {
@@ -260,10 +262,20 @@ func TestWorthless(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{tiers.ErrCorrupt, true}, {tiers.ErrLost, true}, {fmt.Errorf("%w: %w", ErrDevice, tiers.ErrCorrupt), false},
+		{tiers.ErrCorrupt, true},
+		{tiers.ErrLost, true},
+		{fmt.Errorf("%w: %w", ErrDevice, tiers.ErrCorrupt), false},
 		{fmt.Errorf("%w: %w", ErrDevice, tiers.ErrMedium), false},
-		{errors.New("other"), false}, {context.Canceled, false}, {medium, false}, {errors.New("other"), false}, {medium,
-			false}, {medium, true}, {medium, true},
+		{errors.New("other"), false},
+		{context.Canceled, false},
+		{medium, false},
+		{errors.New("other"), false},
+		{
+			medium,
+			false,
+		},
+		{medium, true},
+		{medium, true},
 	} {
 		if got := k.worthless(c.err); got != c.want {
 			t.Errorf("%v: %v after %d stumbles", c.err, got, all.of[one])
@@ -283,10 +295,22 @@ func TestWorthless(t *testing.T) {
 func TestDigest(t *testing.T) {
 	seen := map[string]jobs.Entry{}
 	for _, e := range []jobs.Entry{
-		{}, {Seq: 1}, {Ref: 1}, {Kind: "a"}, {Data: []byte("a")}, {Data: []byte("b")}, {Kind: "a", Data: []byte("b")},
-		{Kind: "ab"}, {Seq: 1, Kind: "a", Ref: 2, Data: []byte("c")},
-		{Seq: 12, Kind: "a"}, {Seq: 1, Kind: "a", Ref: 2, Data: []byte("d")}, {Seq: 1, Kind: "a", Ref: 3,
-			Data: []byte("c")}, {Seq: 2, Kind: "a", Ref: 2, Data: []byte("c")},
+		{},
+		{Seq: 1},
+		{Ref: 1},
+		{Kind: "a"},
+		{Data: []byte("a")},
+		{Data: []byte("b")},
+		{Kind: "a", Data: []byte("b")},
+		{Kind: "ab"},
+		{Seq: 1, Kind: "a", Ref: 2, Data: []byte("c")},
+		{Seq: 12, Kind: "a"},
+		{Seq: 1, Kind: "a", Ref: 2, Data: []byte("d")},
+		{
+			Seq: 1, Kind: "a", Ref: 3,
+			Data: []byte("c"),
+		},
+		{Seq: 2, Kind: "a", Ref: 2, Data: []byte("c")},
 	} {
 		d := digest(e)
 		if other, is := seen[d]; is || len(d) != 64 || d != digest(e) {

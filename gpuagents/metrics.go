@@ -84,8 +84,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		deviceErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_errors_total", Help: "Failures of the device under a shard, and batches that it had no room for."}, []string{"device", "class"}),
 		rebuilds:     prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_rebuilds_total", Help: "Times that a broken device was opened anew, by the outcome: opened or failed."}, []string{"device", "outcome"}),
 	}
-	for _, c := range []prometheus.Collector{m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit, m.claims, m.violations,
-		m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting} {
+	for _, c := range []prometheus.Collector{
+		m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.pages, m.level, m.deviceErrors, m.rebuilds, m.busySeconds, m.batch, m.limit, m.claims, m.violations,
+		m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting,
+	} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -50,31 +50,55 @@ func TestRestore(t *testing.T) {
 	}{
 		{name: "whole", resumes: true},
 		{name: "of the first entry", entry: 1, resumes: true},
-		{name: "of the last entry", change: func(_ *testing.T, b *start) { b.in.all, b.answered = b.in.all[:at], at },
-			resumes: true},
+		{
+			name: "of the last entry", change: func(_ *testing.T, b *start) { b.in.all, b.answered = b.in.all[:at], at },
+			resumes: true,
+		},
 		{name: "at the base", change: func(_ *testing.T, b *start) { b.s.base = at }, resumes: true},
-		{name: "before the base", change: func(_ *testing.T, b *start) { b.s.base = at + 1 },
-			reason: "it is of log entry 3, and the log was trimmed to 4"},
-		{name: "ahead of the answers", change: func(_ *testing.T, b *start) { b.answered = at - 1 },
-			reason: "it is of log entry 3; the log has 5, and answers to 2"},
-		{name: "ahead of the log", change: func(_ *testing.T, b *start) { b.in.all = b.in.all[:at-1] },
-			reason: "it is of log entry 3; the log has 2, and answers to 5"},
-		{name: "an empty log", change: func(_ *testing.T, b *start) { b.in.all = nil },
-			reason: "it is of log entry 3; the log has 0, and answers to 5"},
-		{name: "of no entry", change: renote(func(p *position) { p.Entry = 0 }),
-			reason: "it is of log entry 0; the log has 5"},
-		{name: "an older version", change: renote(func(p *position) { p.Version = 1 }),
-			reason: "it is of version 1, this program writes 2"},
-		{name: "a newer version", change: renote(func(p *position) { p.Version = 3 }),
-			reason: "it is of version 3, this program writes 2"},
-		{name: "another swarm", change: renote(func(p *position) { p.Swarm = "that one" }),
-			reason: "it is of another swarm of the same name, that one"},
-		{name: "another meaning", change: renote(func(p *position) { p.State = "else" }),
-			reason: "it is of another spec"},
-		{name: "another digest", change: renote(func(p *position) { p.Digest = "0" }),
-			reason: "the log has another entry there"},
-		{name: "another entry in the log", change: func(_ *testing.T, b *start) { b.in.all[at-1].Data = []byte("x") },
-			reason: "the log has another entry there"},
+		{
+			name: "before the base", change: func(_ *testing.T, b *start) { b.s.base = at + 1 },
+			reason: "it is of log entry 3, and the log was trimmed to 4",
+		},
+		{
+			name: "ahead of the answers", change: func(_ *testing.T, b *start) { b.answered = at - 1 },
+			reason: "it is of log entry 3; the log has 5, and answers to 2",
+		},
+		{
+			name: "ahead of the log", change: func(_ *testing.T, b *start) { b.in.all = b.in.all[:at-1] },
+			reason: "it is of log entry 3; the log has 2, and answers to 5",
+		},
+		{
+			name: "an empty log", change: func(_ *testing.T, b *start) { b.in.all = nil },
+			reason: "it is of log entry 3; the log has 0, and answers to 5",
+		},
+		{
+			name: "of no entry", change: renote(func(p *position) { p.Entry = 0 }),
+			reason: "it is of log entry 0; the log has 5",
+		},
+		{
+			name: "an older version", change: renote(func(p *position) { p.Version = 1 }),
+			reason: "it is of version 1, this program writes 2",
+		},
+		{
+			name: "a newer version", change: renote(func(p *position) { p.Version = 3 }),
+			reason: "it is of version 3, this program writes 2",
+		},
+		{
+			name: "another swarm", change: renote(func(p *position) { p.Swarm = "that one" }),
+			reason: "it is of another swarm of the same name, that one",
+		},
+		{
+			name: "another meaning", change: renote(func(p *position) { p.State = "else" }),
+			reason: "it is of another spec",
+		},
+		{
+			name: "another digest", change: renote(func(p *position) { p.Digest = "0" }),
+			reason: "the log has another entry there",
+		},
+		{
+			name: "another entry in the log", change: func(_ *testing.T, b *start) { b.in.all[at-1].Data = []byte("x") },
+			reason: "the log has another entry there",
+		},
 		{name: "no JSON", change: func(t *testing.T, b *start) {
 			if _, err := b.s.store.Commit(t.Context(), []byte("{")); err != nil {
 				t.Fatal(err)
@@ -87,16 +111,23 @@ func TestRestore(t *testing.T) {
 				_ = b.s.open()
 		}},
 		{name: "the log is away", change: func(_ *testing.T, b *start) { b.in.gone = gone }, err: gone},
-		{name: "the entry cannot be read", change: func(_ *testing.T, b *start) { b.in.torn = at },
-			err: jobs.ErrUnavailable},
+		{
+			name: "the entry cannot be read", change: func(_ *testing.T, b *start) { b.in.torn = at },
+			err: jobs.ErrUnavailable,
+		},
 		{name: "the log cannot be read from there", change: func(_ *testing.T,
-			b *start) {
+			b *start,
+		) {
 			b.in.unread = map[uint64]error{at: gone}
 		}, err: gone},
-		{name: "damaged", change: func(_ *testing.T, b *start) { b.s.opened.get = tiers.ErrCorrupt },
-			reason: tiers.ErrCorrupt.Error()},
-		{name: "a medium that fails", change: func(_ *testing.T, b *start) { b.s.opened.get = tiers.ErrMedium },
-			err: tiers.ErrMedium},
+		{
+			name: "damaged", change: func(_ *testing.T, b *start) { b.s.opened.get = tiers.ErrCorrupt },
+			reason: tiers.ErrCorrupt.Error(),
+		},
+		{
+			name: "a medium that fails", change: func(_ *testing.T, b *start) { b.s.opened.get = tiers.ErrMedium },
+			err: tiers.ErrMedium,
+		},
 		{name: "a medium that fails for the third time", change: func(_ *testing.T, b *start) {
 			b.s.opened.get,
 				b.s.stumbles = tiers.ErrMedium, 2
@@ -152,7 +183,7 @@ func TestRestore(t *testing.T) {
 			if b.in.readers != 1 {
 				t.Errorf("%d readers are open", b.in.readers)
 			}
-			next := uint64(r.(*ledgerReader).next)
+			next := r.(*ledgerReader).next
 			r.Close()
 			if c.resumes {
 				if next != uint64(entry)+1 || b.s.stored != uint64(entry) || b.s.last.Seq != uint64(entry) ||
@@ -240,7 +271,7 @@ func TestSpoiled(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := s.opened
-		if err := s.spoiled(p, c.err); err != c.err || s.drops != c.drops || before.closes != c.drops ||
+		if err := s.spoiled(p, c.err); !errors.Is(err, c.err) || s.drops != c.drops || before.closes != c.drops ||
 			(p.pages().pager == nil) != (c.drops == 1) {
 			t.Errorf("%v: %v, thrown away %d times, closed %d times", c.err, err, s.drops, before.closes)
 		}

@@ -138,8 +138,10 @@ func TestAgentStarts(t *testing.T) {
 		}
 	}
 	q := &quiet{ttl: time.Minute, watch: make(chan struct{}, 1)}
-	set := Options{Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Minute,
-		MaxShards: 1, OpenShards: 1, ParkedMemory: 1, PageMemory: 1 << 20, HostPageMemory: 1 << 10}
+	set := Options{
+		Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Minute,
+		MaxShards: 1, OpenShards: 1, ParkedMemory: 1, PageMemory: 1 << 20, HostPageMemory: 1 << 10,
+	}
 	a := Start(set)
 	if o := a.o; o.LeaseTTL != time.Minute || o.MaxShards != 1 || o.OpenShards != 1 || o.ParkedMemory != 1 {
 		t.Errorf("options %+v", o)
@@ -159,8 +161,10 @@ func TestAgentStarts(t *testing.T) {
 // number of leases and at its memory for parked shards.
 func TestAgentCounts(t *testing.T) {
 	a := &Agent{o: Options{MaxShards: 3, ParkedMemory: 100}, posts: map[string]*post{}}
-	for i, state := range []postState{postServed, postServed, postParked, postWaiting, postOver, postParked,
-		postParked} {
+	for i, state := range []postState{
+		postServed, postServed, postParked, postWaiting, postOver, postParked,
+		postParked,
+	} {
 		a.posts[fmt.Sprint(i)] = &post{state: state}
 	}
 	if a.Shards() != 5 || a.Parked() != 3 {

@@ -119,8 +119,10 @@ func (s *station) gauge(t *testing.T, name string) (sum float64) {
 func stretchOf(p *scripted, from, n uint64, refused ...uint64) *stretch {
 	s, m := &stretch{}, &scriptedMerge{of: p}
 	for seq := from; seq < from+n; seq++ {
-		i := item{Entry: jobs.Entry{Seq: seq, Kind: jobs.EntryObserve,
-			Trace: jobs.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}, weight: 10}
+		i := item{Entry: jobs.Entry{
+			Seq: seq, Kind: jobs.EntryObserve,
+			Trace: jobs.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+		}, weight: 10}
 		if slices.Contains(refused, seq) {
 			i.refused = jobs.Errorf(jobs.CodeInvalid, "bad %d", seq)
 		} else {

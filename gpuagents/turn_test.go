@@ -21,7 +21,7 @@ func TestApplyAnswers(t *testing.T) {
 		if err := s.room.take(t.Context(), 60); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.turn.apply(t.Context(), stretchOf(s.p, 3, 6, 5, 8)); err != nil {
+		if err := s.apply(t.Context(), stretchOf(s.p, 3, 6, 5, 8)); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.answers.flush(t.Context()); err != nil {
@@ -72,19 +72,23 @@ func TestApplyAnswers(t *testing.T) {
 func TestApplyNamesEntries(t *testing.T) {
 	d := openHost(t)
 	broken := errors.New("broken")
-	for n, want := range map[uint64]string{1: "log entry 7: broken", 2: "log entries 7 to 8: broken",
-		5: "log entries 7 to 11: broken"} {
+	for n, want := range map[uint64]string{
+		1: "log entry 7: broken", 2: "log entries 7 to 8: broken",
+		5: "log entries 7 to 11: broken",
+	} {
 		s := newStation(t, d, &ledger{waits: true}, 0, nil)
 		s.p.fail = broken
-		if err := s.turn.apply(t.Context(), stretchOf(s.p, 7, n)); !errors.Is(err, broken) || err.Error() != want {
+		if err := s.apply(t.Context(), stretchOf(s.p, 7, n)); !errors.Is(err, broken) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 		if got := s.spans.Ended(); uint64(len(got)) != n || got[0].Status().Description != "broken" {
 			t.Errorf("%d spans for %d entries", len(got), n)
 		}
 		if n == 1 {
-			if err := s.turn.apply(t.Context(), &stretch{items: []item{{Entry: jobs.Entry{Seq: 4,
-				Kind: jobs.EntryTick}}}}); err == nil || err.Error() != "log entry 4: broken" {
+			if err := s.apply(t.Context(), &stretch{items: []item{{Entry: jobs.Entry{
+				Seq:  4,
+				Kind: jobs.EntryTick,
+			}}}}); err == nil || err.Error() != "log entry 4: broken" {
 				t.Errorf("%v", err)
 			}
 		}
@@ -98,7 +102,7 @@ func TestApplyNamesEntries(t *testing.T) {
 func TestNothingToObserve(t *testing.T) {
 	s := newStation(t, openHost(t), &ledger{waits: true}, 0, nil)
 	s.p.fail = errors.New("it was asked")
-	if err := s.turn.apply(t.Context(), stretchOf(s.p, 1, 2, 1, 2)); err != nil {
+	if err := s.apply(t.Context(), stretchOf(s.p, 1, 2, 1, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.gauge(t, "exoswarm_swarm_batch_observations"); n != 0 {
@@ -121,8 +125,11 @@ func TestServe(t *testing.T) {
 		refuse   []uint64
 		stored   uint64
 	}{
-		"end": {nil, 0, nil, 5}, "end, answered before": {nil, 5, nil, 5}, "end, some answered before": {nil, 3,
-			[]uint64{4}, 5}, "refused": {nil, 0, []uint64{1, 3}, 5},
+		"end": {nil, 0, nil, 5}, "end, answered before": {nil, 5, nil, 5}, "end, some answered before": {
+			nil, 3,
+			[]uint64{4},
+			5,
+		}, "refused": {nil, 0, []uint64{1, 3}, 5},
 		"drain": {jobs.ErrDrain, 0, nil, 4}, "move": {errMoved, 2, nil, 4}, "lost": {lost, 0, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,8 +197,10 @@ func TestServeFails(t *testing.T) {
 	}{
 		"log":    {func(*station, *shelf) {}, jobs.ErrNotFound, nil},
 		"agents": {func(s *station, _ *shelf) { s.p.fail = broken }, broken, nil},
-		"checkpoint": {func(_ *station, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", ErrDevice, broken) },
-			broken, nil},
+		"checkpoint": {
+			func(_ *station, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", ErrDevice, broken) },
+			broken, nil,
+		},
 		"answers": {func(s *station, _ *shelf) { s.out.fail = broken }, nil, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -283,7 +292,7 @@ func TestResize(t *testing.T) {
 	s.on.of.mu.Lock()
 	s.on.of.state.level = Reduced
 	s.on.of.mu.Unlock()
-	if err := s.turn.apply(t.Context(), stretchOf(s.p, 1, 1)); err != nil || s.pipe.most.Load() != 0 {
+	if err := s.apply(t.Context(), stretchOf(s.p, 1, 1)); err != nil || s.pipe.most.Load() != 0 {
 		t.Errorf("a turn does not look at the level: %v", err)
 	}
 	if err := s.close(); err != nil {
@@ -342,7 +351,7 @@ func TestReplayedQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := &stretch{items: []item{{Entry: jobs.Entry{Seq: 3, Kind: jobs.EntryQuery}, weight: 5}}}
-	if err := s.turn.apply(t.Context(), q); err != nil || s.room.taken() {
+	if err := s.apply(t.Context(), q); err != nil || s.room.taken() {
 		t.Errorf("%v; room is taken: %v", err, s.room.taken())
 	}
 	if err := s.close(); err != nil || len(s.out.entries()) != 4 || len(s.p.seen) != 0 {

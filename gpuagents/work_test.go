@@ -80,24 +80,34 @@ func TestWorkRefuses(t *testing.T) {
 		err      string // part of the error
 	}{
 		{name: "no JSON", change: func(p *workplace) { p.swarm.Spec = []byte("{") }, told: "JSON"},
-		{name: "custom", change: func(p *workplace) { p.swarm.Spec, p.swarm.Groups = custom, 8 },
-			told: "this agent, , runs none"},
+		{
+			name: "custom", change: func(p *workplace) { p.swarm.Spec, p.swarm.Groups = custom, 8 },
+			told: "this agent, , runs none",
+		},
 		{name: "custom, where the device compiles nothing", change: func(p *workplace) {
 			p.swarm.Spec, p.swarm.Groups,
 				p.o.CustomCells = custom, 8, true
 		}, told: "cuda:0"},
-		{name: "another number of groups", change: func(p *workplace) { p.swarm.Groups++ },
-			told: "its record has 9 groups"},
-		{name: "no room", change: func(p *workplace) { p.on.budget = newBudget(1000, 0) },
-			told: "too few on the device"},
-		{name: "no room, served", change: func(p *workplace) { p.on.budget = newBudget(1000, 0) }, answered: 1,
-			err: waits},
+		{
+			name: "another number of groups", change: func(p *workplace) { p.swarm.Groups++ },
+			told: "its record has 9 groups",
+		},
+		{
+			name: "no room", change: func(p *workplace) { p.on.budget = newBudget(1000, 0) },
+			told: "too few on the device",
+		},
+		{
+			name: "no room, served", change: func(p *workplace) { p.on.budget = newBudget(1000, 0) }, answered: 1,
+			err: waits,
+		},
 		{name: "no room on the host", change: func(p *workplace) {
 			p.on.budget = newBudget(1000, 0)
 			p.on.seat = &seat{of: p.on.of, dev: d, which: hostSeat}
 		}, err: waits},
-		{name: "another number of groups, served", change: func(p *workplace) { p.swarm.Groups++ }, answered: 1,
-			told: "its record has 9 groups"},
+		{
+			name: "another number of groups, served", change: func(p *workplace) { p.swarm.Groups++ }, answered: 1,
+			told: "its record has 9 groups",
+		},
 	} {
 		p := newWorkplace(t, d, Options{}, 3)
 		c.change(p)

@@ -43,8 +43,10 @@ func (c *oneDisk) Open(_ string, _, pageSize, _ int) (PageStore, error) {
 	}
 	return pagestore.Open(pagestore.Options{
 		FS: c.disk.fs, Tables: tabletest.Backend{FS: c.disk.fs}, PageSize: pageSize,
-		Tiers: []pagestore.Tier{{Name: "disk", Dir: "/disk", Capacity: c.disk.capacity, SegmentBytes: 1 << 20,
-			DiskReserve: -1}},
+		Tiers: []pagestore.Tier{{
+			Name: "disk", Dir: "/disk", Capacity: c.disk.capacity, SegmentBytes: 1 << 20,
+			DiskReserve: -1,
+		}},
 	})
 }
 

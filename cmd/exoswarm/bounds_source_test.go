@@ -57,7 +57,7 @@ func textTimes(rows int, text func(i int) string) arrow.RecordBatch {
 
 // nestedTimes is a record whose column value is a list of lists, so many deep.
 func nestedTimes(deep int) arrow.RecordBatch {
-	typ := arrow.DataType(arrow.PrimitiveTypes.Float64)
+	var typ arrow.DataType = arrow.PrimitiveTypes.Float64
 	for range deep {
 		typ = arrow.ListOf(typ)
 	}
@@ -144,8 +144,10 @@ func TestSourceBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []string{"CREATE TABLE t (id INTEGER PRIMARY KEY, at INTEGER, value)", "INSERT INTO t VALUES (1, 1700000000, 1)",
-		"INSERT INTO t SELECT value, 1700000000 + value, printf('%.*c', 15000000, 'x') FROM generate_series(2, 20)"} {
+	for _, s := range []string{
+		"CREATE TABLE t (id INTEGER PRIMARY KEY, at INTEGER, value)", "INSERT INTO t VALUES (1, 1700000000, 1)",
+		"INSERT INTO t SELECT value, 1700000000 + value, printf('%.*c', 15000000, 'x') FROM generate_series(2, 20)",
+	} {
 		if _, err := db.ExecContext(t.Context(), strings.Replace(s, "generate_series(2, 20)", "(WITH RECURSIVE n(value) AS (SELECT 2 UNION ALL SELECT value+1 FROM n WHERE value < 20) SELECT value FROM n)", 1)); err != nil {
 			t.Fatal(s, err)
 		}

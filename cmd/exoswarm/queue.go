@@ -71,9 +71,11 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 }
 
 func agentCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List the agents that are alive, and GPU agents that were lost", Args: cobra.NoArgs,
+	list := &cobra.Command{
+		Use: "list", Short: "List the agents that are alive, and GPU agents that were lost", Args: cobra.NoArgs,
 		Long: `List the agents that are alive. A GPU agent that ended without giving back what it held is lost: it is listed with its shards until others hold them,
-and for ten minutes at most. While an agent replays shards that it has taken over, its state says how far that is.`}
+and for ten minutes at most. While an agent replays shards that it has taken over, its state says how far that is.`,
+	}
 	list.RunE = connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		census, err := c.Census(cmd.Context())
 		if err != nil {

@@ -48,8 +48,10 @@ func TestRebalanceProcesses(t *testing.T) {
 	step := func() {
 		t.Helper()
 		for _, args := range [][]string{
-			{"swarm", "observe", "NAME", "--input", input, "-o", "jsonl"}, {"swarm", "tick", "NAME", "--count", "2", "-o", "json"},
-			{"swarm", "vote", "NAME", "--priority", "seeded", "-o", "jsonl"}, {"swarm", "query", "NAME", "--agents", fmt.Sprintf("0-%d", agents-1), "-o", "jsonl"},
+			{"swarm", "observe", "NAME", "--input", input, "-o", "jsonl"},
+			{"swarm", "tick", "NAME", "--count", "2", "-o", "json"},
+			{"swarm", "vote", "NAME", "--priority", "seeded", "-o", "jsonl"},
+			{"swarm", "query", "NAME", "--agents", fmt.Sprintf("0-%d", agents-1), "-o", "jsonl"},
 		} {
 			args = append(args, "--timeout", "5m")
 			one, seven := slices.Clone(args), slices.Clone(args)

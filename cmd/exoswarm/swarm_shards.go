@@ -32,8 +32,8 @@ func shardStates(c *natsq.Census, s jobs.Swarm) (all []shardState) {
 	for k := range s.ShardCount() {
 		key := jobs.LeaseKey(s.Key(), k)
 		st := shardState{Shard: k, Holder: c.Holders[key], State: stateServed}
-		switch {
-		case st.Holder == "":
+		switch st.Holder {
+		case "":
 			st.State = stateWaiting
 			if a := c.LostHolder(key); a != nil {
 				st.LostHolder, st.LostSince = a.Name, a.Lost.Since

@@ -200,7 +200,7 @@ func TestHandoverKills(t *testing.T) {
 		killed := giver
 		if i == rounds-1 { // and once the one that takes
 			killed = taker
-			giver, taker = taker, giver
+			taker = giver
 		}
 		conns[killed].Close()
 		r.wait(t, "all shards to be held by "+taker, func() bool { return r.held(t)[taker] == swarms })

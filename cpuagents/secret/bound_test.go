@@ -141,9 +141,20 @@ func TestBind(t *testing.T) {
 		tenant, host string
 		want         string // "" for a refusal
 	}{
-		{"", "api.example", "own"}, {"", "api.EXAMPLE.", "own"}, {"", "x.data.example", "own"}, {"", "a.b.data.example", "own"},
-		{"", "data.example", ""}, {"", "xdata.example", ""}, {"", "evil.example", ""}, {"", "api.example.evil.example", ""}, {"", "", ""}, {"", "acme.example", ""},
-		{"acme", "acme.example", "acme's"}, {"acme", "api.example", ""}, {"acme", "", ""}, {"acme", "x.acme.example", ""},
+		{"", "api.example", "own"},
+		{"", "api.EXAMPLE.", "own"},
+		{"", "x.data.example", "own"},
+		{"", "a.b.data.example", "own"},
+		{"", "data.example", ""},
+		{"", "xdata.example", ""},
+		{"", "evil.example", ""},
+		{"", "api.example.evil.example", ""},
+		{"", "", ""},
+		{"", "acme.example", ""},
+		{"acme", "acme.example", "acme's"},
+		{"acme", "api.example", ""},
+		{"acme", "", ""},
+		{"acme", "x.acme.example", ""},
 	} {
 		v, err := s.For(c.tenant).At(c.host).Get("env:A")
 		if v.Reveal() != c.want || (err == nil) != (c.want != "") || err != nil && (!errors.Is(err, ErrHost) || !strings.Contains(err.Error(), "env:A")) {

@@ -55,8 +55,11 @@ func compile(t *testing.T, nvcc string, s Source) {
 			return err
 		}
 		out, err := exec.Command(nvcc, append(args, "-o", os.DevNull, text)...).CombinedOutput()
-		if err != nil || len(out) > 0 {
-			return fmt.Errorf("%s: %v\n%s", s.File, err, out)
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", s.File, err, out)
+		}
+		if len(out) > 0 {
+			return fmt.Errorf("%s: nvcc warns:\n%s", s.File, out)
 		}
 		return os.WriteFile(path, nil, 0o600)
 	}, parts...)

@@ -43,7 +43,7 @@ func fileIn(t testing.TB, folder string, create func(path string) error, parts .
 		return path
 	}
 	// The entry gets its name when it is complete.
-	scratch, err := os.MkdirTemp(folder, "scratch-")
+	scratch, err := os.MkdirTemp(folder, "scratch-") //nolint:usetesting // the entry is renamed within one file system
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -339,7 +339,7 @@ func TestTenantLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := c.Tenants(ctx)
-	if err != nil || len(all) != 3 || all[0].Tenant != jobs.EveryTenant || all[1].Tenant != "a" || all[2].Tenant != "b" || *all[2].Limits.Rate != 2 || *all[2].Limits.Weight != 5 || *all[1].Limits.Queued != 3 {
+	if err != nil || len(all) != 3 || all[0].Tenant != jobs.EveryTenant || all[1].Tenant != "a" || all[2].Tenant != "b" || *all[2].Rate != 2 || *all[2].Weight != 5 || *all[1].Queued != 3 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for _, tenant := range []string{"", "a b", "a.b", ">"} {
@@ -430,8 +430,11 @@ func TestLogins(t *testing.T) {
 		text string
 		want string
 	}{
-		{Options{Login: Login{Password: "hunter2"}}, "no hunter2 here", "hunter2"}, {Options{Login: Login{Token: "hunter2"}}, "no hunter2 here", "hunter2"}, {Options{URL: "nats://u5er:hunter2@h:1"}, "dial nats://u5er:hunter2@h:1 as u5er", "hunter2 u5er"},
-		{Options{URL: "nats://t0ken@h:1,nats://other@h:2"}, "t0ken and other", "t0ken other"}, {Options{URL: "u5er:hunter2@h:1"}, "u5er, hunter2", "hunter2 u5er"},
+		{Options{Login: Login{Password: "hunter2"}}, "no hunter2 here", "hunter2"},
+		{Options{Login: Login{Token: "hunter2"}}, "no hunter2 here", "hunter2"},
+		{Options{URL: "nats://u5er:hunter2@h:1"}, "dial nats://u5er:hunter2@h:1 as u5er", "hunter2 u5er"},
+		{Options{URL: "nats://t0ken@h:1,nats://other@h:2"}, "t0ken and other", "t0ken other"},
+		{Options{URL: "u5er:hunter2@h:1"}, "u5er, hunter2", "hunter2 u5er"},
 	} {
 		cause := errors.New(c.text)
 		err := c.o.scrub(cause)
@@ -445,7 +448,7 @@ func TestLogins(t *testing.T) {
 		}
 	}
 	plainly := errors.New("nothing secret")
-	if err := (Options{Login: Login{Token: "t0ken"}}).scrub(plainly); err != plainly {
+	if err := (Options{Login: Login{Token: "t0ken"}}).scrub(plainly); !errors.Is(err, plainly) {
 		t.Errorf("%v", err)
 	}
 	if (Options{}).scrub(nil) != nil {
@@ -457,8 +460,14 @@ func TestLogins(t *testing.T) {
 		err  error
 		want string
 	}{
-		{identity{}, nats.ErrAuthorization, "does not let us in"}, {me, nats.ErrAuthorization, "does not let user n (agent) in"}, {identity{}, errors.New("nats: User Authentication Expired"), "does not let us in"}, {identity{}, errors.New("authentication revoked"), "does not let us in"},
-		{me, nats.ErrSecureConnRequired, "TLS: "}, {me, nats.ErrSecureConnWanted, "TLS: "}, {me, nats.ErrNoServers, "start one (exoswarm nats) or correct --nats"}, {me, jobs.Errorf(jobs.CodeInvalid, "known"), "known"},
+		{identity{}, nats.ErrAuthorization, "does not let us in"},
+		{me, nats.ErrAuthorization, "does not let user n (agent) in"},
+		{identity{}, errors.New("nats: User Authentication Expired"), "does not let us in"},
+		{identity{}, errors.New("authentication revoked"), "does not let us in"},
+		{me, nats.ErrSecureConnRequired, "TLS: "},
+		{me, nats.ErrSecureConnWanted, "TLS: "},
+		{me, nats.ErrNoServers, "start one (exoswarm nats) or correct --nats"},
+		{me, jobs.Errorf(jobs.CodeInvalid, "known"), "known"},
 	} {
 		err := dialError("h:1", c.who, c.err)
 		if !strings.Contains(err.Error(), c.want) || errors.Is(err, jobs.ErrUnavailable) != errors.Is(c.err, nats.ErrNoServers) {

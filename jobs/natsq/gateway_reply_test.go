@@ -97,7 +97,7 @@ func TestGatewayVerbs(t *testing.T) {
 	if r := ask("exo.api.result.a", ""); r.Error == nil || r.Error.Code != "not_found" || strings.Contains(r.Error.Message, "yet") || r.Job != "a" {
 		t.Errorf("%+v", r.Error)
 	}
-	if r := ask("exo.api.find.a", ""); r.Error != nil || r.Queued == nil || r.Queued.Job.ID != "a" {
+	if r := ask("exo.api.find.a", ""); r.Error != nil || r.Queued == nil || r.Queued.ID != "a" {
 		t.Errorf("%+v", r.Error)
 	}
 	if r := ask("exo.api.list.cpu", ""); r.Error != nil || r.Listed == nil || len(*r.Listed) != 1 {

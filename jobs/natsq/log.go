@@ -355,7 +355,16 @@ type Reader struct {
 	it   jetstream.MessagesContext // nil: to be made again
 	next uint64
 	last uint64 // digest of the entry before next; 0 before the first one
+	late bool   // the leader had entry next at the last look, and it has not come
 }
+
+// A reader that gets nothing for readerIdle asks the leader whether there is an entry. One that has
+// not come readerLate later never may: the consumer is on a server whose replica does not follow,
+// and its heartbeats go on. The reader then makes another consumer, which may be on another server.
+const (
+	readerIdle = 5 * time.Second
+	readerLate = 2 * time.Second
+)
 
 // Read implements jobs.Log.
 func (l *Log) Read(ctx context.Context, from uint64) (jobs.Reader, error) {
@@ -439,6 +448,23 @@ func digest(h nats.Header, data []byte) uint64 {
 	return max(1, d.Sum64())
 }
 
+// look compares the end of the log, by its leader, with what has come.
+func (r *Reader) look(ctx context.Context) {
+	l := r.log
+	try, cancel := context.WithTimeout(ctx, longTry)
+	defer cancel()
+	m, err := l.c.last(try, l.stream, l.subject)
+	switch {
+	case err != nil: // missing heartbeats and the next look tell of a server that is gone
+	case m.Seq < r.next:
+		r.late = false
+	case r.late:
+		r.Close()
+	default:
+		r.late = true
+	}
+}
+
 // Next implements jobs.Reader.
 func (r *Reader) Next(ctx context.Context) (jobs.Entry, error) {
 	for {
@@ -450,11 +476,23 @@ func (r *Reader) Next(ctx context.Context) (jobs.Entry, error) {
 				return jobs.Entry{}, err
 			}
 		}
-		m, err := r.it.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			if ctx.Err() == nil { // the consumer is gone, with its stream or without, or the connection was
-				r.Close()
-			}
+		wait := readerIdle
+		if r.late {
+			wait = readerLate
+		}
+		try, cancel := context.WithTimeout(ctx, wait)
+		m, err := r.it.Next(jetstream.NextContext(try))
+		cancel()
+		switch {
+		case err == nil:
+			r.late = false
+		case ctx.Err() != nil:
+			continue
+		case errors.Is(err, context.DeadlineExceeded):
+			r.look(ctx)
+			continue
+		default: // the consumer is gone, with its stream or without, or the connection was
+			r.Close()
 			continue
 		}
 		meta, err := m.Metadata()

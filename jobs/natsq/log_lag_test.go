@@ -279,3 +279,72 @@ func TestLogOfLaggingReplica(t *testing.T) {
 	for end() != strconv.FormatUint(last, 10) {
 	}
 }
+
+// TestReadersOfLaggingReplica: readers whose consumers are on a server with a replica that lags
+// behind get what the leader has. Twelve consumers are on that server with a probability of 99 %.
+func TestReadersOfLaggingReplica(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r, urls := laggingCluster(t)
+	c, err := natsq.Connect(ctx, natsq.Options{URL: urls["s0"], Replicas: 3, Patience: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	log := c.Log("s", 0, jobs.In)
+	if err := log.Create(ctx, jobs.Consistency{}); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(urls["s0"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := ""
+	for behind == "" {
+		stream, err := js.Stream(ctx, "EXO_LOG_s_0_in")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range stream.CachedInfo().Cluster.Replicas {
+			if p.Current {
+				behind = p.Name
+			}
+		}
+	}
+	if err := log.Append(ctx, 0, jobs.Entry{Kind: jobs.EntryTick, Ref: 1}); err != nil {
+		t.Fatal(err)
+	}
+	var readers []jobs.Reader
+	for range 12 {
+		reader, err := log.Read(ctx, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		if e, err := reader.Next(ctx); err != nil || e.Ref != 1 {
+			t.Fatalf("entry %d: %v, want 1", e.Ref, err)
+		}
+		readers = append(readers, reader)
+	}
+	r.hold(behind)
+	defer r.hold("")
+	if err := log.Append(ctx, 1, jobs.Entry{Kind: jobs.EntryTick, Ref: 2}); err != nil {
+		t.Fatal(err)
+	}
+	within, stop := context.WithTimeout(ctx, 45*time.Second)
+	defer stop()
+	var reading sync.WaitGroup
+	for i, reader := range readers {
+		reading.Go(func() {
+			if e, err := reader.Next(within); err != nil || e.Ref != 2 {
+				t.Errorf("reader %d: entry %d: %v, want 2", i, e.Ref, err)
+			}
+		})
+	}
+	reading.Wait()
+}

@@ -69,8 +69,12 @@ func TestLogReader(t *testing.T) {
 		h    nats.Header
 		data string
 	}{
-		{nats.Header{headerKind: {"l"}, headerRef: {"1"}, headerWriter: {"w"}}, "x"}, {nats.Header{headerKind: {"k"}, headerRef: {"2"}, headerWriter: {"w"}}, "x"},
-		{nats.Header{headerKind: {"k"}, headerRef: {"1"}, headerWriter: {"v"}}, "x"}, {h, "y"}, {nats.Header{headerKind: {"k1"}, headerRef: {""}, headerWriter: {"w"}}, "x"}, {nats.Header{headerKind: {"k"}, headerRef: {"1"}, headerWriter: {"wx"}}, ""},
+		{nats.Header{headerKind: {"l"}, headerRef: {"1"}, headerWriter: {"w"}}, "x"},
+		{nats.Header{headerKind: {"k"}, headerRef: {"2"}, headerWriter: {"w"}}, "x"},
+		{nats.Header{headerKind: {"k"}, headerRef: {"1"}, headerWriter: {"v"}}, "x"},
+		{h, "y"},
+		{nats.Header{headerKind: {"k1"}, headerRef: {""}, headerWriter: {"w"}}, "x"},
+		{nats.Header{headerKind: {"k"}, headerRef: {"1"}, headerWriter: {"wx"}}, ""},
 	} {
 		if digest(other.h, []byte(other.data)) == same {
 			t.Errorf("%+v has the digest of another", other)

@@ -155,7 +155,7 @@ func TestLogBatches(t *testing.T) {
 		seen[digest(h, []byte("d"))] = true
 	}
 	seen[digest(base, []byte("e"))] = true
-	if len(seen) != 5 || seen[0] || digest(base, []byte("d")) != digest(base, []byte("d")) {
+	if first, again := digest(base, []byte("d")), digest(base, []byte("d")); len(seen) != 5 || seen[0] || first != again {
 		t.Errorf("%d digests of 5 entries", len(seen))
 	}
 }

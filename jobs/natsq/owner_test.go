@@ -158,9 +158,18 @@ func TestGatewayBounds(t *testing.T) {
 		return "[" + strings.Join(all, ",") + "]"
 	}
 	for _, k := range []struct{ subject, text, code, want string }{
-		{"exo.api.submit", "[]", "invalid", "an array of 0 jobs: use 1 to 1000"}, {"exo.api.submit", many(jobs.MaxBatch+1, "a"), "invalid", "an array of 1001 jobs"}, {"exo.api.submit", " \t\r\n[1]", "invalid", "job 1 of the array"},
-		{"exo.api.submit", "[{]", "invalid", ""}, {"exo.api.result.none", `{"wait_s":-1}`, "invalid", "with N from 0 to 300"}, {"exo.api.result.none", `{"wait_s":300.5}`, "invalid", "with N from 0 to 300"}, {"exo.api.result.none", `{`, "invalid", "a request for a result"},
-		{"exo.api.result.none", "", "not_found", ""}, {"exo.api.result.none", `{"wait_s":0.01}`, "not_found", "it has no result yet"}, {"exo.api.cancel.none", "{", "invalid", "a request to cancel"}, {"exo.api.cancel.none", "", "not_found", ""}, {"exo.api.find.none", "", "not_found", ""},
+		{"exo.api.submit", "[]", "invalid", "an array of 0 jobs: use 1 to 1000"},
+		{"exo.api.submit", many(jobs.MaxBatch+1, "a"), "invalid", "an array of 1001 jobs"},
+		{"exo.api.submit", " \t\r\n[1]", "invalid", "job 1 of the array"},
+		{"exo.api.submit", "[{]", "invalid", ""},
+		{"exo.api.result.none", `{"wait_s":-1}`, "invalid", "with N from 0 to 300"},
+		{"exo.api.result.none", `{"wait_s":300.5}`, "invalid", "with N from 0 to 300"},
+		{"exo.api.result.none", `{`, "invalid", "a request for a result"},
+		{"exo.api.result.none", "", "not_found", ""},
+		{"exo.api.result.none", `{"wait_s":0.01}`, "not_found", "it has no result yet"},
+		{"exo.api.cancel.none", "{", "invalid", "a request to cancel"},
+		{"exo.api.cancel.none", "", "not_found", ""},
+		{"exo.api.find.none", "", "not_found", ""},
 	} {
 		r := ask(k.subject, k.text)
 		if r.Error == nil || r.Error.Code != k.code || !strings.Contains(r.Error.Message, k.want) {

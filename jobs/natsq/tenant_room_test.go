@@ -42,7 +42,7 @@ func TestTenantRecords(t *testing.T) {
 	if err := c.LimitTenant(ctx, "a", jobs.Limits{Queued: ptr(5)}); err != nil {
 		t.Error(err)
 	}
-	if all, err := c.Tenants(ctx); err != nil || len(all) != 1 || all[0].Error != "" || *all[0].Limits.Queued != 5 || all[0].Limits.Rate != nil {
+	if all, err := c.Tenants(ctx); err != nil || len(all) != 1 || all[0].Error != "" || *all[0].Queued != 5 || all[0].Rate != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
 	ended, cancel := context.WithCancel(ctx)

@@ -32,7 +32,7 @@ func TestCheckSpec(t *testing.T) {
 		{`"output":"file:r/o"`, `"output":"file:r/o","output_format":"xlsx"`, "/spec/output_format"},
 		{`"timestamp":"t"`, `"timestamp":"t","csv":{"delimiter":"ab"}`, "/spec/columns/csv/delimiter"},
 		{`"timestamp":"t"`, `"timestamp":"t","csv":{"decimal":";"}`, "/spec/columns/csv/decimal"},
-		{`"timestamp":"t"`, `"timestamp":"t","csv":{"seperator":";"}`, "/spec/columns/csv"},
+		{`"timestamp":"t"`, `"timestamp":"t","csv":{"delimitr":";"}`, "/spec/columns/csv"},
 		{`"timestamp":"t"`, `"timestamp":"t","csv":{"time":"rfc3339"}`, "/spec/columns/csv/time"},
 		{`"timestamp":"t"`, `"timestamp":"t","csv":{"time":["yesterday"]}`, "/spec/columns/csv/time"},
 		{`"timestamp":"t"`, `"timestamp":"t","csv":{"zone":"Mars/X"}`, "/spec/columns/csv/zone"},

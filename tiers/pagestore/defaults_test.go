@@ -28,12 +28,16 @@ func TestDefaults(t *testing.T) {
 		t.Error("the caller's tiers were changed")
 	}
 	mem := vfs.NewMem(0)
-	set := Options{FS: mem, Tables: tabletest.Backend{FS: mem}, PageSize: vfs.BlockSize, Key: make([]byte, 16),
+	set := Options{
+		FS: mem, Tables: tabletest.Backend{FS: mem}, PageSize: vfs.BlockSize, Key: make([]byte, 16),
 		New: true, Tiers: []Tier{
-			{Name: "fast", Dir: "/a", Capacity: 1 << 30, SegmentBytes: 1, DiskReserve: 1,
-				Codec: codec.Spec{ID: codec.LZ4}},
+			{
+				Name: "fast", Dir: "/a", Capacity: 1 << 30, SegmentBytes: 1, DiskReserve: 1,
+				Codec: codec.Spec{ID: codec.LZ4},
+			},
 			{Name: "slow", Dir: "/b", Capacity: 1 << 30, SegmentBytes: -1, DiskReserve: 2, Quota: NewQuota(5)},
-		}}
+		},
+	}
 	if got := set.withDefaults(); !reflect.DeepEqual(got, set) {
 		t.Errorf("options are changed to\n%+v, from\n%+v", got, set)
 	}
@@ -70,7 +74,9 @@ func TestSegmentBytes(t *testing.T) {
 		{4 << 20, 20 << 20, 0, 20 << 20},
 		{4 << 20, 1 << 30, 0, 33 << 20},
 		{MaxPageSize, 1 << 40, 0, 1025 << 20},
-		{block, 1 << 30, 1, 1}, {block, 1 << 30, -1, -1}, {block, 1 << 30, 12345, 12345},
+		{block, 1 << 30, 1, 1},
+		{block, 1 << 30, -1, -1},
+		{block, 1 << 30, 12345, 12345},
 	} {
 		o := Options{PageSize: c.pageSize, Tiers: []Tier{{Dir: "/a", Capacity: c.capacity, SegmentBytes: c.set}}}
 		if got := o.withDefaults().Tiers[0].SegmentBytes; got != c.bytes {
@@ -146,8 +152,10 @@ func TestComplaints(t *testing.T) {
 	many.PageSize, many.Key, many.Tiers[0].Dir, many.Tiers[1].SegmentBytes = 1, []byte("k"), "", -1
 	many.Tiers[1].Capacity = 1
 	err := many.validate()
-	for _, want := range []string{"page size 1:", "key of 1 bytes", "tier 0 has no directory", "segments of -1 bytes",
-		"capacity 1,"} {
+	for _, want := range []string{
+		"page size 1:", "key of 1 bytes", "tier 0 has no directory", "segments of -1 bytes",
+		"capacity 1,",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)
 		}

@@ -18,8 +18,10 @@ import (
 // smallStore is a store of raw pages of one block in one tier.
 func smallStore(t *testing.T, fs vfs.FS, change func(*Options)) *Store {
 	t.Helper()
-	o := Options{FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: vfs.BlockSize, Tiers: []Tier{{Name: "one",
-		Dir: "/one", Capacity: 8 << 20, SegmentBytes: 64 << 10}}}
+	o := Options{FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: vfs.BlockSize, Tiers: []Tier{{
+		Name: "one",
+		Dir:  "/one", Capacity: 8 << 20, SegmentBytes: 64 << 10,
+	}}}
 	if change != nil {
 		change(&o)
 	}

@@ -134,8 +134,10 @@ func TestMoveOverlapped(t *testing.T) {
 				return s.Delete(context.Background(),
 					1)
 			}, nil, 0, 0},
-			"give up": {func(_ *pagestore.Store, cancel func()) error { cancel(); return nil },
-				context.Canceled, 3, 0},
+			"give up": {
+				func(_ *pagestore.Store, cancel func()) error { cancel(); return nil },
+				context.Canceled, 3, 0,
+			},
 			"fail": {func(*pagestore.Store, func()) error { return syscall.EIO }, syscall.EIO, 3, 0},
 			"commit": {func(s *pagestore.Store, _ func()) error {
 				_, err := s.Commit(context.Background(), nil)

@@ -49,7 +49,7 @@ func TestSweepOfACommit(t *testing.T) {
 		}
 		commit()
 		now := s.index.Marks()
-		if bound := max(limit, int(s.committed.len())); now > bound {
+		if bound := max(limit, s.committed.len()); now > bound {
 			t.Errorf("%d marks after a commit, at most %d", now, bound)
 		}
 		switch {
@@ -140,7 +140,8 @@ func TestBuffersComeBack(t *testing.T) {
 		},
 		"put all": func(int) error {
 			_, err := s.PutAll(ctx, 1, []uint64{1}, Kind{Elem: 1}, func(_ int, buf []byte) ([]byte,
-				error) {
+				error,
+			) {
 				return buf[:copy(buf, page)], nil
 			})
 			return err

@@ -40,7 +40,7 @@ func TestClaims(t *testing.T) {
 		if c.Name != account || c.Subject != own || len(c.Exports) != n[0] || len(c.Imports) != n[1] || len(c.Revocations) != 1 || len(c.SigningKeys) != len(keys) {
 			t.Errorf("%s: %d exports, %d imports, %d keys: %+v", account, len(c.Exports), len(c.Imports), len(c.SigningKeys), c)
 		}
-		if streams := c.Limits.JetStreamLimits.DiskStorage == jwt.NoLimit; streams != (account == clusterAccount) {
+		if streams := c.Limits.DiskStorage == jwt.NoLimit; streams != (account == clusterAccount) {
 			t.Errorf("%s has streams: %v", account, streams)
 		}
 		for _, i := range c.Imports {
