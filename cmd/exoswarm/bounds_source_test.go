@@ -57,7 +57,7 @@ func textTimes(rows int, text func(i int) string) arrow.RecordBatch {
 
 // nestedTimes is a record whose column value is a list of lists, so many deep.
 func nestedTimes(deep int) arrow.RecordBatch {
-	var typ arrow.DataType = arrow.PrimitiveTypes.Float64
+	typ := arrow.PrimitiveTypes.Float64
 	for range deep {
 		typ = arrow.ListOf(typ)
 	}

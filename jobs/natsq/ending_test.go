@@ -507,7 +507,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	failed := errors.New("x")
-	if err := r.guard(t.Context(), func(context.Context) error { return failed }); err != failed {
+	if err := r.guard(t.Context(), func(context.Context) error { return failed }); !errors.Is(err, failed) {
 		t.Error(err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -528,7 +528,7 @@ func TestRefusals(t *testing.T) {
 	if err := r.explain(nats.ErrConnectionClosed); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), "does not let this login in any more") {
 		t.Error(err)
 	}
-	if err := r.explain(failed); err != failed {
+	if err := r.explain(failed); !errors.Is(err, failed) {
 		t.Error(err)
 	}
 	open := newRefusals(nil)
@@ -536,7 +536,7 @@ func TestRefusals(t *testing.T) {
 	if err := open.explain(nats.ErrConnectionClosed); !errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jobs.ErrDenied) {
 		t.Error(err)
 	}
-	if err := open.lostError(failed); err != failed {
+	if err := open.lostError(failed); !errors.Is(err, failed) {
 		t.Error(err)
 	}
 	close(open.left)
