@@ -115,7 +115,9 @@ function labelled(chart) {
   return d;
 }
 
-// A chart is drawn when it comes into view, so that a report of many series opens at once.
+// The first charts are drawn at once. Others are drawn when they come into view, so that a report of
+// many series opens at once.
+const FIRST = 12;
 const seen = new IntersectionObserver(entries => {
   for (const e of entries) {
     if (!e.isIntersecting) continue;
@@ -135,5 +137,5 @@ for (const chart of DATA) {
   if (chart.anomalies.length) section.append(list(chart));
   if (chart.labels.length) section.append(labelled(chart));
   document.getElementById("charts").append(section);
-  seen.observe(box);
+  if (document.querySelectorAll(".plot").length <= FIRST) draw(chart, box); else seen.observe(box);
 }
