@@ -111,6 +111,8 @@ type checkpoint struct {
 	entries uint64
 	ticker  *time.Ticker
 
+	patience time.Duration // see shortPatience
+
 	answered func(ctx context.Context) error // waits until what is applied has its answer in the log; nil: it has
 
 	last   jobs.Entry // applied
@@ -135,6 +137,8 @@ func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, votes *ro
 		meaning: of.meaning,
 		rounds:  votes,
 		log:     log, entries: uint64(of.every.Entries), ticker: time.NewTicker(time.Duration(of.every.Interval)), ended: time.Now(),
+
+		patience: shortPatience,
 	}
 	if base := s.BaseOf(shard); base != nil {
 		k.base = base.Entry
@@ -219,9 +223,9 @@ func (k *checkpoint) worthless(err error) bool {
 
 // restore opens the pages as they are in the last checkpoint and returns a reader of the entries behind it. It is the state of a shard
 // that has seen nothing, and a reader from the start, when there is no checkpoint that belongs to this log and this swarm.
-// answered is the last entry that has an answer: what is behind it must be applied again, for its answer. An error is one
+// w.answered is the last entry that has an answer: what is behind it must be applied again, for its answer. An error is one
 // of the queue or of the device.
-func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, answered uint64) (jobs.Reader, error) {
+func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, w *writer) (jobs.Reader, error) {
 	if k == nil || k.store == nil || len(k.store.Note()) == 0 {
 		return k.start(ctx, st, in)
 	}
@@ -230,7 +234,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 		k.discard(fmt.Errorf("its position is not JSON: %w", err))
 		return k.start(ctx, st, in)
 	}
-	last, err := in.Last(ctx)
+	last, err := k.ends(ctx, in, w, p.Entry)
 	if err != nil {
 		return nil, err
 	}
@@ -243,9 +247,9 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 		err = errors.New("it is of another spec, or of another version of the cell")
 	case p.Entry < k.base:
 		err = fmt.Errorf("it is of log entry %d, and the log was trimmed to %d", p.Entry, k.base)
-	case p.Entry == 0 || p.Entry > answered || p.Entry > last.Seq:
+	case p.Entry == 0 || p.Entry > w.answered || p.Entry > last.Seq:
 		// A server that lost acknowledged messages in a power cut, or a log that was made anew.
-		err = fmt.Errorf("it is of log entry %d; the log has %d, and answers to %d", p.Entry, last.Seq, answered)
+		err = fmt.Errorf("it is of log entry %d; the log has %d, and answers to %d", p.Entry, last.Seq, w.answered)
 	}
 	if err != nil {
 		k.discard(err)
@@ -269,7 +273,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 	if err == nil {
 		k.last, k.stored = e, e.Seq
 		k.rounds.restore(p.Round)
-		k.log.Info("shard resumed from its checkpoint", "entry", e.Seq, "answered", answered, "last", last.Seq)
+		k.log.Info("shard resumed from its checkpoint", "entry", e.Seq, "answered", w.answered, "last", last.Seq)
 		return r, nil
 	}
 	r.Close()
@@ -284,6 +288,33 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, an
 	}
 	k.discard(err)
 	return k.start(ctx, st, in)
+}
+
+// shortPatience is how long restore reads the ends of logs that end before the checkpoint. A new
+// leader of a log returns an earlier end until it has applied every entry, which takes it seconds
+// at most. A log that is still too short then was put back to an earlier state.
+const (
+	shortPatience = 10 * time.Second
+	shortPause    = 100 * time.Millisecond
+)
+
+// ends returns the last entry of in, and has w read the end of the answers again where they end
+// before entry number at.
+func (k *checkpoint) ends(ctx context.Context, in jobs.Log, w *writer, at uint64) (jobs.Entry, error) {
+	for began := time.Now(); ; {
+		last, err := in.Last(ctx)
+		if err != nil || last.Seq >= at && w.answered >= at || time.Since(began) >= k.patience {
+			return last, err
+		}
+		select {
+		case <-ctx.Done():
+			return last, context.Cause(ctx)
+		case <-time.After(shortPause):
+		}
+		if err := w.look(ctx); err != nil {
+			return last, err
+		}
+	}
 }
 
 // start makes the state that of a shard that has seen nothing, over a store without pages, and returns a reader from the start.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -25,6 +26,7 @@ func TestRestore(t *testing.T) {
 	type start struct {
 		in       *ledger
 		answered uint64
+		short    int // how often the log's end is an earlier one
 		s        *shelf
 		ctx      context.Context
 	}
@@ -65,6 +67,15 @@ func TestRestore(t *testing.T) {
 		},
 		{
 			name: "ahead of the log", change: func(_ *testing.T, b *start) { b.in.all = b.in.all[:at-1] },
+			reason: "it is of log entry 3; the log has 2, and answers to 5",
+		},
+		{name: "ahead of a leader that has not applied the log", change: func(_ *testing.T, b *start) {
+			b.in.all, b.short, b.s.patience = b.in.all[:at], 3, time.Minute
+		}, resumes: true},
+		{
+			name: "ahead of a log that stays short", change: func(_ *testing.T, b *start) {
+				b.in.all, b.s.patience = b.in.all[:at-1], 3*shortPause
+			},
 			reason: "it is of log entry 3; the log has 2, and answers to 5",
 		},
 		{
@@ -168,7 +179,11 @@ func TestRestore(t *testing.T) {
 				c.change(t, b)
 			}
 			store, p := b.s.opened, agentsOf(t, d)
-			r, err := b.s.restore(b.ctx, p, b.in, b.answered)
+			w := &writer{out: &ledger{all: []jobs.Entry{{Seq: b.answered, Ref: b.answered}}}, answered: b.answered}
+			if b.short > 0 { // the first end of both logs is one of a leader that has not applied everything
+				b.in.short, w.answered = b.short, at-1
+			}
+			r, err := b.s.restore(b.ctx, p, b.in, w)
 			if c.err != nil {
 				if !errors.Is(err, c.err) || r != nil || b.s.drops != 0 || b.in.readers != 0 || b.s.resumed() ||
 					store.closes != 0 {
@@ -302,7 +317,7 @@ func TestRestoreLetsGo(t *testing.T) {
 		}
 		return drop()
 	}
-	r, err := s.restore(t.Context(), unrestored{next}, log, 3)
+	r, err := s.restore(t.Context(), unrestored{next}, log, &writer{answered: 3})
 	if err != nil || s.drops != 1 {
 		t.Fatalf("thrown away %d times: %v", s.drops, err)
 	}

@@ -22,11 +22,10 @@ import (
 // what its predecessor has answered. It returns nil when the log says that nothing follows.
 func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, from *rest, seat *opened, log *slog.Logger) (err error) {
 	in, out := a.o.Queue.Log(s.Key(), shard, jobs.In), a.o.Queue.Log(s.Key(), shard, jobs.Out)
-	last, err := out.Last(ctx)
-	if err != nil {
+	w := &writer{out: out, following: seat.follow != nil}
+	if err := w.look(ctx); err != nil {
 		return err
 	}
-	w := &writer{out: out, last: last.Seq, answered: last.Ref, following: seat.follow != nil}
 	spec, err := swarm.FromJSON(s.Spec)
 	if err == nil {
 		err = a.permit(spec)
@@ -71,7 +70,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 	of := state.about()
 	defer a.o.Metrics.serving(of.cell)()
 	log.Log(ctx, seat.level(), "serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
-		"device", on.dev.Properties().Name, "answered", last.Ref)
+		"device", on.dev.Properties().Name, "answered", w.answered)
 	state.pages().counts = a.o.Metrics.ofPages()
 	keep = a.openCheckpoint(s, shard, state, kept.rounds, log)
 	var reader jobs.Reader
@@ -82,7 +81,7 @@ func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, fr
 		at, kept.rounds.last = from.entry, from.round
 	default:
 		from = nil
-		if reader, err = keep.restore(ctx, state, in, w.answered); keep.resumed() {
+		if reader, err = keep.restore(ctx, state, in, w); keep.resumed() {
 			at = keep.stored
 		}
 	}

@@ -25,6 +25,15 @@ type writer struct {
 	following bool // another agent answers
 }
 
+// look reads the end of the answers. Nothing may have been appended yet.
+func (w *writer) look(ctx context.Context) error {
+	last, err := w.out.Last(ctx)
+	if err == nil {
+		w.last, w.answered = last.Seq, last.Ref
+	}
+	return err
+}
+
 // append appends answers to the entries behind answered, in their order.
 func (w *writer) append(ctx context.Context, all ...jobs.Entry) error {
 	if len(all) == 0 {

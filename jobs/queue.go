@@ -18,7 +18,10 @@ type Log interface {
 	// without those before it. The same call may be repeated after ErrUnavailable: entries that did get through are found again and not
 	// stored twice. Data is not kept. Of an entry with a Trace that is the one it is stored in, of others that of ctx.
 	Append(ctx context.Context, after uint64, entries ...Entry) error
-	// Last returns the last entry, or one with Seq 0 when the log is empty. ErrNotFound when there is no such log.
+	// Last returns the last entry, or one with Seq 0 when the log is empty. ErrNotFound when there is no such log. On a cluster it may
+	// return an earlier entry than a Reader has returned, or than an Append has stored before a leader was replaced: the leader answers
+	// with what it has applied, and a replica may be ahead of it for a moment. Who concludes something from a log that is too short asks
+	// again for some seconds.
 	Last(ctx context.Context) (Entry, error)
 	// Read starts at entry number from (1 is the first) and goes on with what is appended later. The caller closes the
 	// reader.

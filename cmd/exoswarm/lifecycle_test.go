@@ -513,9 +513,8 @@ func (l *lifecycle) check() {
 		for k := range s.entries {
 			shards++
 			l.compare(ctx, s, k, 1)
-			last, err := l.conn.Log(s.record.Key(), k, jobs.Out).Last(ctx)
-			if err != nil || last.Seq != uint64(len(s.entries[k])) {
-				l.fatalf("%s, shard %d: %d answers to %d entries: %v", s.record.Key(), k, last.Seq, len(s.entries[k]), err)
+			if err := endsAt(ctx, l.conn.Log(s.record.Key(), k, jobs.Out), uint64(len(s.entries[k]))); err != nil {
+				l.fatalf("%s, shard %d: %v", s.record.Key(), k, err)
 			}
 		}
 	}

@@ -217,11 +217,21 @@ func answers(ctx context.Context, c *natsq.Conn, id string, from, n int, each fu
 		}
 		each(e)
 	}
-	last, err := out.Last(ctx)
-	if err == nil && last.Seq != uint64(from+n) {
-		err = fmt.Errorf("%s: %d answers to %d entries", id, last.Seq, from+n)
+	return endsAt(ctx, out, uint64(from+n))
+}
+
+// endsAt reports with an error that a log has more or fewer entries than n. A log that is too short is read again: the leader of
+// its stream may have applied less than the replica that the entries were read from.
+func endsAt(ctx context.Context, log jobs.Log, n uint64) error {
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		last, err := log.Last(ctx)
+		switch {
+		case err != nil || last.Seq == n:
+			return err
+		case last.Seq > n || time.Since(began) > 15*time.Second:
+			return fmt.Errorf("the log has %d entries, %d are expected; the last one is %s %d", last.Seq, n, last.Kind, last.Ref)
+		}
 	}
-	return err
 }
 
 // answerLine is an answer with its place as a line.
