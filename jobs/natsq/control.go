@@ -176,7 +176,8 @@ func pauseKey(p jobs.Pool, kind string) string {
 }
 
 // Pause has the workers of a pool take no new jobs of a kind, or of any when kind is empty; what runs goes on. It holds,
-// for workers that start later too, until Resume.
+// for workers that start later too, until Resume. A worker that has asked the server before it hears of the pause takes what that
+// request brings, up to pullPatience later: to give it back would cost the job an attempt.
 func (c *Conn) Pause(ctx context.Context, p jobs.Pool, kind string) error {
 	return c.setPause(ctx, p, kind, true)
 }
