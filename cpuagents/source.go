@@ -12,7 +12,7 @@ import (
 
 // remote says whether a source is read document by document, and what was read kept on the queue.
 func (s *Streamer) remote(uri string) bool {
-	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:", "push:"} {
+	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:", "push:", SubmitterURI} {
 		if strings.HasPrefix(uri, p) {
 			return true
 		}
@@ -30,6 +30,8 @@ func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns ColumnSp
 		return newWatchFetcher(src.URI, src.Format, src.Watch, s.Files)
 	case strings.HasPrefix(src.URI, "nats:"):
 		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s)
+	case src.URI == SubmitterURI:
+		return newSubmittedFetcher(job, src.Format, s)
 	case strings.HasPrefix(src.URI, "push:"):
 		return newPushFetcher(src.URI, src.Format, src.Push, s)
 	case isObject(src.URI):

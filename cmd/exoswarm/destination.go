@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
@@ -20,9 +22,10 @@ type destination struct {
 	output, rejects, report place
 	format                  cpuagents.Format
 	hasRejects, hasReport   bool
-	decisions, rejected     string // the files that decisions and rejects are collected in
-	temp                    string // empty for none
-	live                    *live  // has written rows to standard output as they came; nil for none
+	decisions, rejected     string      // the files that decisions and rejects are collected in
+	temp                    string      // empty for none
+	live                    *live       // has written rows to the output as they came; nil for none
+	flow                    *streamFile // what live writes to, when that is not standard output; nil for none
 	labels                  []report.Label
 	labelFile               string // of the labels, for errors
 	begun                   time.Time
@@ -127,6 +130,42 @@ func (d *destination) wrote() bool {
 	return err == nil && info.Size() > 0 && !info.ModTime().Before(d.begun.Truncate(time.Second))
 }
 
+// streams reports whether decisions can be written as they are made.
+func (d *destination) streams() bool { return d.output.stream() && d.format == "ndjson" }
+
+// goLive has rows written as they come. closed is called when their reader has gone away. ctx bounds the wait for the reader of a FIFO.
+func (d *destination) goLive(ctx context.Context, stdout io.Writer, closed func()) {
+	if !d.output.stdout() {
+		d.flow = &streamFile{open: func() (*os.File, error) { return openStream(ctx, d.output.name) }}
+		stdout = d.flow
+	}
+	d.live = newLive(stdout, closed)
+}
+
+// streamFile is a FIFO or device that is opened by the first write, and open until the run ends: its reader sees one file.
+type streamFile struct {
+	open func() (*os.File, error)
+	file *os.File
+}
+
+// Write implements io.Writer. One goroutine at a time calls it.
+func (f *streamFile) Write(p []byte) (int, error) {
+	if f.file == nil {
+		var err error
+		if f.file, err = f.open(); err != nil {
+			return 0, err
+		}
+	}
+	return f.file.Write(p)
+}
+
+func (f *streamFile) close() error {
+	if f == nil || f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
+
 // deliver writes the report, and what goes to streams.
 func (d *destination) deliver(ctx context.Context, stdout io.Writer, h report.Header, series []cpuagents.SeriesSummary) error {
 	if d.hasReport {
@@ -155,7 +194,7 @@ func (d *destination) pour(ctx context.Context, stdout io.Writer, to place, file
 	if !to.stream() {
 		return nil
 	}
-	return to.fill(ctx, stdout, func(w io.Writer) error {
+	write := func(w io.Writer) error {
 		f, err := os.Open(file)
 		if err != nil {
 			return err
@@ -166,7 +205,14 @@ func (d *destination) pour(ctx context.Context, stdout io.Writer, to place, file
 		}
 		_, err = io.Copy(onlyWriter{w}, f)
 		return err
-	})
+	}
+	if d.flow != nil && file == d.decisions {
+		if err := write(d.flow); err != nil && !errors.Is(err, syscall.EPIPE) {
+			return fmt.Errorf("write %s: %w", to.name, err)
+		}
+		return nil
+	}
+	return to.fill(ctx, stdout, write)
 }
 
 // onlyWriter hides everything but Write: a copy then reads the error of the writer as it is.
@@ -174,10 +220,11 @@ type onlyWriter struct{ io.Writer }
 
 // close removes what was only collected.
 func (d *destination) close() error {
-	if d.temp == "" {
-		return nil
+	err := d.flow.close()
+	if d.temp != "" {
+		err = errors.Join(err, os.RemoveAll(d.temp))
 	}
-	return os.RemoveAll(d.temp)
+	return err
 }
 
 // explain adds where the reasons are to an error of the input, when this run has written them.

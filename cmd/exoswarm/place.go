@@ -95,6 +95,14 @@ func (p place) stream() bool { return p.file == "" }
 
 func (p place) stdout() bool { return stdoutNames[p.name] }
 
+// title is how messages name the place.
+func (p place) title() string {
+	if p.stdout() {
+		return "standard output"
+	}
+	return p.name
+}
+
 // fill writes the place. ctx bounds the wait for a reader of a FIFO. A reader that has gone away has had enough: that is no
 // error.
 func (p place) fill(ctx context.Context, stdout io.Writer, write func(io.Writer) error) error {

@@ -33,11 +33,12 @@ func runCommand() *cobra.Command {
 		Long: `Run a swarm over files. PATH is a file, or a folder that is read in depth; each file is a series, named by its path
 below PATH. The extension says the format: .csv, .ndjson or .jsonl, .parquet or .pq, .arrow, .arrows or .feather, and all but
 Parquet may be packed (.csv.gz, .ndjson.zst). A file named by --input whose extension says nothing is read as CSV.
-PATH may also be a FIFO, or - for standard input: it is read to its end first, and its first bytes say the format.
+PATH may also be a FIFO, or - for standard input. Its first bytes say the format. Plain CSV and NDJSON are decided as they come, when
+there is no other PATH; everything else is read to its end first.
 Without --nats everything runs in this process; with it, the job goes to a cluster.
 
-FILE appears complete or not at all. With - or /dev/stdout the decisions are written as they are made, in the order of their batches: a reader
-that is slow slows the run down, and one that ends, as head does, ends it. A FIFO or a device is written to when the run ends. A symbolic link is followed. Nothing that is not a regular file is ever replaced.
+FILE appears complete or not at all. With -, /dev/stdout, a FIFO or a device, decisions in NDJSON are written as they are made, in the order of
+their batches: a reader that is slow slows the run down, and one that ends, as head does, ends it. A symbolic link is followed. Nothing that is not a regular file is ever replaced.
 
 Rows that are not valid are skipped and listed with reasons in NAME.rejects.ndjson beside the output NAME.ndjson, or where
 --rejects says.
@@ -209,7 +210,22 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if dest.usesStdout() {
 		signal.Ignore(syscall.SIGPIPE) // a reader that goes away must leave no temporary files behind
 	}
-	given, err := spool(ctx, o.inputs, cmd.InOrStdin())
+	stdin := cmd.InOrStdin()
+	var flow *liveInput
+	if !o.detach { // nobody would send it
+		if flow, stdin, err = openLiveInput(ctx, o.inputs, stdin, spec.CSV); err != nil {
+			return err
+		}
+		defer func() {
+			if cerr := flow.close(); err == nil && cerr != nil {
+				err = fmt.Errorf("read %s: %w", flow.name, cerr)
+			}
+		}()
+		if flow != nil {
+			o.inputs = nil
+		}
+	}
+	given, err := spool(ctx, o.inputs, stdin)
 	defer func() {
 		if cerr := given.close(); err == nil {
 			err = cerr
@@ -228,6 +244,14 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	others, err := readSources(o.sources, inputs)
 	if err != nil {
 		return err
+	}
+	if flow != nil {
+		for _, s := range others {
+			if s.Name == flow.source.Name {
+				return command.Usage("--sources %s: a source is called %s as the input is: rename it", o.sources, s.Name)
+			}
+		}
+		others = append(others, flow.source)
 	}
 	if n := len(inputs) + len(others); spec.GroupCount != 0 && spec.GroupCount != n {
 		return command.Usage("run: %s has groups: %d, and the input %d series, a group each: leave groups out for a run, or make the swarm with exoswarm swarm create", o.specFile, spec.GroupCount, n)
@@ -312,17 +336,26 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 			o.log.Warn("cleaning up; the CPU agents remove what is left", "error", cerr)
 		}
 	}()
-	if dest.output.stdout() && !o.detach {
-		o.live = true
-		dest.live = newLive(cmd.OutOrStdout(), func() {
+	if o.live = dest.streams() && !o.detach; o.live {
+		dest.goLive(ctx, cmd.OutOrStdout(), func() {
 			// Nobody reads what is to come. A job that is over cannot be cancelled, and needs not.
 			_ = conn.Cancel(base, jobs.Job{ID: id, Pool: jobs.PoolCPU}, true)
 		})
-		stop, err := conn.Rows(id, dest.live.take)
+		defer dest.live.end()
+	}
+	if o.live || flow != nil {
+		stop, err := conn.Rows(id, func(message []byte) []byte {
+			if n, ok := cpuagents.ParseInputRequest(message); ok && flow != nil {
+				return flow.answer(n)
+			}
+			if dest.live == nil {
+				return []byte(cpuagents.RowsStop)
+			}
+			return dest.live.take(message)
+		})
 		if err != nil {
 			return err
 		}
-		defer dest.live.end()
 		defer stop()
 	}
 	job, err := makeJob(ctx, conn, carrier, id, spec, inputs, others, o)
@@ -368,7 +401,7 @@ func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, re
 		if gone, err := dest.live.failed(); err != nil && !gone {
 			return fmt.Errorf("write %s: %w", dest.output.name, err)
 		} else if gone {
-			cmd.PrintErrf("standard output was closed by its reader: the run ended early, after %d decisions\n", result.Decisions)
+			cmd.PrintErrf("%s was closed by its reader: the run ended early, after %d decisions\n", dest.output.title(), result.Decisions)
 			return nil
 		}
 	}

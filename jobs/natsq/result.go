@@ -174,20 +174,28 @@ func (c *Conn) Progress(id string, fn func(json.RawMessage)) (stop func(), err e
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
-// Rows answers every message of rows that a job of kind stream sends to its submitter, until stop is called. answer may be called from
-// several goroutines; a message whose answer is lost comes again.
+// Rows answers every message that a job of kind stream sends to its submitter, until stop is called: rows, and requests for input. answer is
+// called in a goroutine of its own, several at a time, and may take a second; a message whose answer is lost comes again. Calls that run when stop is called go on.
 func (c *Conn) Rows(id string, answer func(rows []byte) []byte) (stop func(), err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err
 	}
+	free := make(chan struct{}, rowsAtOnce)
 	sub, err := c.nc.Subscribe(rowsSubject+id, func(m *nats.Msg) {
-		_ = m.Respond(answer(m.Data)) // it asks again
+		free <- struct{}{}
+		go func() {
+			defer func() { <-free }()
+			_ = m.Respond(answer(m.Data)) // it asks again
+		}()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("take the rows of job %s: %w", id, err)
 	}
 	return func() { _ = sub.Unsubscribe() }, nil
 }
+
+// rowsAtOnce bounds the messages of a job that are answered at a time: it sends one of rows and one request.
+const rowsAtOnce = 4
 
 const rowsSubject = "exo.rows."
 
