@@ -92,11 +92,19 @@ func (l *Log) Create(ctx context.Context, of ...jobs.Consistency) error {
 // errCodeNoCluster is what a server that is no cluster says of more replicas than one; a cluster with too few servers says errCodeNoPeers.
 const errCodeNoCluster = 10074
 
-// tooFewServers reports whether a stream was refused because it has more replicas than there are servers. A cluster says so while it has no leader too.
+// tooFewServers reports whether a stream was refused because it has more replicas than there are servers. A cluster says so for a moment
+// while it has no leader too, and for as long as one of its servers is away: it then names the offline peer, and the stream can be made
+// when that server is back.
 func tooFewServers(err error, after time.Duration) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == errCodeNoCluster || api.ErrorCode == errCodeNoPeers && after > shortPatience)
+	if !errors.As(err, &api) {
+		return false
+	}
+	return api.ErrorCode == errCodeNoCluster || api.ErrorCode == errCodeNoPeers && after > shortPatience && !strings.Contains(api.Description, offlinePeer)
 }
+
+// offlinePeer is what nats-server 2.15.2 adds to errCodeNoPeers when a server of the cluster is away.
+const offlinePeer = "peer offline"
 
 // wakes has the server republish the headers of every entry of an in-log, for agents that have parked its shard; see Wakes.
 func (l *Log) wakes() *jetstream.RePublish {
