@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -247,6 +248,7 @@ func TestAuthCommands(t *testing.T) {
 // TestRoles: real processes, each with the credentials of its role, do the telemetry example to the bytes of a run without any: a submitter by
 // way of files that the agent may see, an operator by way of the object store. Agents whose user is revoked end.
 func TestRoles(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

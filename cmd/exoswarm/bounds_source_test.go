@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // parquetOf writes a record as a Parquet file whose pages are packed, with dictionaries of up to 30 MB, in row groups of so many rows.
@@ -128,6 +129,7 @@ func zeros(t *testing.T, size int) []byte {
 
 // TestSourceBounds is TestInputBounds for dictionaries and row groups of Parquet, and for what is not a file: rows of a database, bodies, messages, pushes.
 func TestSourceBounds(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

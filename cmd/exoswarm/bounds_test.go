@@ -21,6 +21,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // peak returns the most memory that a process has had resident since resetPeak, in bytes.
@@ -129,6 +130,7 @@ func (c *bounded) stream(t *testing.T, id string, list []cpuagents.SeriesSource)
 
 // TestInputBounds has a CPU agent of 1 GiB do jobs with hostile inputs. It never takes more, and each job ends well or with a sentence.
 func TestInputBounds(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -111,6 +112,7 @@ func powerCut(disks []*disk) fault {
 
 // TestChaosPower: a power cut of all servers loses no acknowledged job, with one server and with three.
 func TestChaosPower(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -134,6 +136,7 @@ func TestChaosPower(t *testing.T) {
 // TestChaosPowerControl: the check of TestChaosPower finds what a server loses that acknowledges before it syncs, which the fast profile
 // is documented to do.
 func TestChaosPowerControl(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -164,6 +167,7 @@ func TestChaosPowerControl(t *testing.T) {
 
 // TestChaosDiskFull: a queue whose disk runs full says so in time and loses nothing, and goes on when there is room again.
 func TestChaosDiskFull(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -20,6 +21,7 @@ import (
 // is down, and that replica leads afterwards. Nobody promises that nothing is lost (docs/operations.md, "Durability"); what is checked is that a job
 // is done as it was submitted or not at all, and that the other replicas' jobs are.
 func TestChaosBitFlip(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 // TestChaosGraphs: jobs that wait for others are all done, each after its parents, though workers and the server are killed while they flow.
 func TestChaosGraphs(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -38,6 +39,7 @@ func resident(t *testing.T, p *process) int64 {
 // TestChaosOverload: callers that submit twice what the workers do are refused, with the reason, when the queue is full; what was accepted
 // is done, and neither the server nor the workers grow with it.
 func TestChaosOverload(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

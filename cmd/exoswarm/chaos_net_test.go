@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // chaosNetEnv is set in the process that runs within the namespaces of TestChaosPartition: what their names begin with.
@@ -19,6 +21,7 @@ const chaosToken = "partitioned"
 // TestChaosPartition: a leader that is cut off from everybody for 15 seconds loses no acknowledged job. Servers, workers and this test are in
 // network namespaces of their own, on a bridge; a cut takes a server's link down.
 func TestChaosPartition(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

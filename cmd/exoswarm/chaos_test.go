@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -467,6 +468,7 @@ var faults = []fault{
 
 // TestChaos: whatever fails, no acknowledged job is lost.
 func TestChaos(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -521,6 +523,7 @@ func (c *chaosCluster) run(t *testing.T, f fault) {
 
 // TestChaosControl: the check of TestChaos finds the jobs that a worker loses which acknowledges too early.
 func TestChaosControl(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

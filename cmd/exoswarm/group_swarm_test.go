@@ -25,6 +25,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -253,6 +254,7 @@ func TestGroupSwarm(t *testing.T) {
 
 // TestAskedRun: on real processes a run answers questions while it reads, and while nobody reads because its CPU agent was killed. Its output is that of a run which is left alone.
 func TestAskedRun(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // probe asks an HTTP endpoint once; status 0 stands for no answer.
@@ -64,6 +66,7 @@ func metric(t *testing.T, base, name string) string {
 // one that is killed. Each shows in /readyz and /healthz within 5 s, in a metric, and in one line of the log at its begin and one at its
 // end. Every line of the log is JSON, as asked for.
 func TestProcessHealth(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -44,6 +45,7 @@ const lifecycleServer = "server"
 // each other's data folder or an earlier state of their own. Every answer is that of a swarm in this process which nothing disturbs, and after each step
 // somebody answers within the life of a lease and some seconds. The slice that runs with all tests has three sequences; make lifecycle runs 200.
 func TestLifecycleProcesses(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

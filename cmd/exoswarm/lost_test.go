@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -201,6 +202,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 // TestLostServer: every command ends within 5 s of the moment at which its server stands still or dies, wherever that comes, and within 5 s of
 // Ctrl-C when it is to wait longer for a server.
 func TestLostServer(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("waits for 5 s in hundreds of commands: not with -short")
 	}
@@ -323,6 +325,7 @@ func TestLostServer(t *testing.T) {
 
 // TestStoppedServer: SIGSTOP of a real server in the middle of a run with many inputs, and of a command that waits for a job.
 func TestStoppedServer(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

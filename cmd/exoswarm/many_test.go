@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -300,6 +301,7 @@ func (m *many) firstQuestions(t *testing.T, all []int) {
 // TestMany: many idle swarms cost an agent little, none loses its lease, first questions are answered soon, and an agent that is killed is followed
 // by another within the time of a lease, whose answers are those of swarms that nobody disturbed. `make many` has 10,000 of them.
 func TestMany(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("real processes")
 	}

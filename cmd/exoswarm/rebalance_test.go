@@ -10,11 +10,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // TestRebalanceProcesses: an operator gives a GPU agent that has joined its share, and kill -9 of either agent in the middle of hand-overs loses and
 // doubles nothing: a swarm of seven shards goes on answering as one of one shard.
 func TestRebalanceProcesses(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

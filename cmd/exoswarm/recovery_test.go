@@ -21,6 +21,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
@@ -263,6 +264,7 @@ func (l *load) run(ctx context.Context, over <-chan struct{}) error {
 // files to files and a swarm whose agents are addressed answers, round after round. Every line of every output, and every answer, is that of an undisturbed
 // run: none is lost, none is there twice. The slice that runs with all tests kills each once; make recover and make recover-cluster are the campaigns.
 func TestRecovery(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
@@ -393,6 +395,7 @@ func (r *recovery) moved(ctx context.Context, stored bool, loads []*load, failed
 // TestRecoveryControl: what TestRecovery looks at differs when a line is lost, doubled, changed or moved, and when a checkpoint is restored with another
 // position than its own; and it does not when the same is done with the right position.
 func TestRecoveryControl(t *testing.T) {
+	testlong.Only(t)
 	want := []string{"a 1\n", "a 2\n", "b 1\n", "b 2\n"}
 	for name, c := range map[string]struct {
 		got  []string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
@@ -19,6 +20,7 @@ import (
 
 // TestGPUAgentRole: a GPU agent serves a swarm under the role of its kind, and reads nothing of jobs.
 func TestGPUAgentRole(t *testing.T) {
+	testlong.Only(t)
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "auth")
 	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme", "--yes"); code != 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // breakScratch makes a folder unusable and returns how to mend it.
@@ -60,6 +61,7 @@ func away(t *testing.T, dir string) (mend func()) {
 // TestScratch has the scratch folder of a CPU agent become full, read-only and absent. The agent takes no job and says so, no job fails, and it goes on by
 // itself.
 func TestScratch(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

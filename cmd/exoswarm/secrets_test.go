@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -28,6 +29,7 @@ func marked(what string) string { return "s3cr3t-" + what + "-marker" }
 // TestNoSecretComesOut plants secrets wherever one may stand and searches everything that comes out of real processes: logs, results, dead letters,
 // tables, help, metrics and command lines.
 func TestNoSecretComesOut(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

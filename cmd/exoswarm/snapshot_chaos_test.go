@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -72,6 +73,7 @@ func files(t *testing.T, dir string) map[string]string {
 // TestKilledInSnapshots kills the process that serves a swarm in the middle of snapshots: each has one answer, and all answers and all files are,
 // byte for byte, those of a process that was never killed. EXOSWARM_KILLS is the number of kills, 4 by default.
 func TestKilledInSnapshots(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

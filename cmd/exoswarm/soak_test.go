@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -37,6 +38,7 @@ type soakSample struct {
 // jobs read the same files again and again, so disks and streams hold no more than those of two jobs. It prints rate and memory, and fails when the memory
 // of a process grows. The rate is printed, not checked: it belongs to the machine.
 func TestSoak(t *testing.T) {
+	testlong.Only(t)
 	if *soakFor < 3*time.Second {
 		t.Skip("-soak.for says how long: make soak")
 	}

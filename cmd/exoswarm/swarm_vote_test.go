@@ -12,12 +12,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/fusion"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // TestVotesOfProcesses: on real processes, where two pages fit on the device, votes and nodes are those of the agents that a query shows, and those of
 // the process that goes on after a kill.
 func TestVotesOfProcesses(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

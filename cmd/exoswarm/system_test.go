@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 var (
@@ -179,6 +181,7 @@ func startCluster(t *testing.T, bin string) *cluster {
 // TestCluster: the same job on a cluster of real processes gives the bytes of the run in one process, undisturbed and with
 // each of the processes killed in the middle.
 func TestCluster(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

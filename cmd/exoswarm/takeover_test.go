@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -16,6 +17,7 @@ import (
 
 // TestTakeoverIsShown: what a run waits for, and what the commands say of a shard that nobody holds, of an agent that is lost, and of a replay.
 func TestTakeoverIsShown(t *testing.T) {
+	testlong.Only(t)
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

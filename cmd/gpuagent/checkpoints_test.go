@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -297,6 +298,7 @@ func flipPages(t *testing.T, dir string) {
 // TestResume stops an agent behind the half of a log, does something to what it left, and starts another: the answers to the
 // second half are those of an agent that was never stopped, whether the checkpoint could be used or not.
 func TestResume(t *testing.T) {
+	testlong.Only(t)
 	const half, whole = 9, 18
 	r := newRig(t)
 	all := observations(whole, 7)

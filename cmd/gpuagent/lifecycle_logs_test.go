@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -36,6 +37,7 @@ func (l *cycle) until(what string, met func() bool) {
 // TestLogsDeleted deletes the logs of a swarm whose record stays. Its checkpoint stays with the record: it is of use when the logs are restored, and one
 // that does not belong to the logs that come is not used. It goes with the record, and when an agent starts and there is still no log.
 func TestLogsDeleted(t *testing.T) {
+	testlong.Only(t)
 	l := newCycle(t)
 	ctx := context.WithoutCancel(t.Context())
 	lose := func(s *cycleSwarm) {

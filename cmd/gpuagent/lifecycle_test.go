@@ -23,6 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -460,6 +461,7 @@ func (l *cycle) run(t fataler, steps []string) {
 // TestLifecycleScripts: findings of an audit as sequences, each of which served wrong state or none at all before a swarm had an identity beyond
 // its name.
 func TestLifecycleScripts(t *testing.T) {
+	testlong.Only(t)
 	l := newCycle(t)
 	for name, script := range map[string]string{
 		// Two logs with equal last entries, and the checkpoint of the first.
@@ -483,6 +485,7 @@ const cycleSlice = "15"
 // TestLifecycle: whatever is deleted, made, killed, cut off, restarted and emptied in whatever order, every swarm that there is is served, with
 // the state of one that was left alone, and none that is gone.
 func TestLifecycle(t *testing.T) {
+	testlong.Only(t)
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		if err := f.Value.Set(cycleSlice); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -42,6 +43,7 @@ func (r *rig) crowd(tb testing.TB, a *gpuagents.Agent, open int) {
 // TestParked: swarms that are parked and woken again and again, by an agent that has a single one open, with and without a data folder and over
 // other agents, answer as one of an agent that never parks.
 func TestParked(t *testing.T) {
+	testlong.Only(t)
 	const n, swarms = 20, 3
 	for name, text := range kindsOfSwarm {
 		for _, kept := range []bool{false, true} {
@@ -95,6 +97,7 @@ func TestParked(t *testing.T) {
 
 // TestParkedCost: shards that are parked have no goroutines and no store open.
 func TestParkedCost(t *testing.T) {
+	testlong.Only(t)
 	r := newRig(t)
 	const n = 40
 	for k := range n {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -76,6 +77,7 @@ func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry, stop <-chan
 // TestRebalance: an agent that joins gets its share while entries come. Every entry has one answer, the same as without a hand-over, and none waits long; nothing moves
 // back.
 func TestRebalance(t *testing.T) {
+	testlong.Only(t)
 	const swarms, most = 6, 4000
 	r := newRig(t)
 	all := mixed(t, most, true)
@@ -149,6 +151,7 @@ func TestRebalance(t *testing.T) {
 // TestHandoverKills: agents that give shards and an agent that takes some are cut off for good in the middle of hand-overs. Every entry has one
 // answer, the same as without.
 func TestHandoverKills(t *testing.T) {
+	testlong.Only(t)
 	const swarms, most, rounds = 4, 4000, 4
 	r := newRigAt(t, 0)
 	all := mixed(t, most, true)

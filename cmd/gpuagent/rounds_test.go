@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -68,6 +69,7 @@ func checkVotes(tb testing.TB, asked, answers []jobs.Entry, last uint64) uint64 
 // TestRoundsGoOn: the rounds of a swarm only go up, whatever agent comes after another: one with the checkpoint of the first, one without, one that has
 // parked the swarm, and one that begins with the snapshot that the log was trimmed to.
 func TestRoundsGoOn(t *testing.T) {
+	testlong.Only(t)
 	const agents, each = 5, 8
 	for _, kind := range []string{"checkpoints", "replays", "parked", "parked with checkpoints"} {
 		t.Run(kind, func(t *testing.T) {

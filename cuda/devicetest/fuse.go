@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // Fuse is one launch of a fusion kernel, and what must come of it by the plainest way to say it.
@@ -414,7 +415,7 @@ func testFusions(t *testing.T, open Opener) {
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	launches := 900
+	launches := testlong.Of(900, 180)
 	if testing.Short() {
 		launches = 90
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // testSet checks that the device has every kernel of the set with its signature.
@@ -86,7 +87,7 @@ func testCases(t *testing.T, open Opener) {
 						if src.Fits(device.Geometry{Grid: grid, Block: block}) != nil {
 							continue
 						}
-						if testing.Short() && r.IntN(4) > 0 {
+						if (testing.Short() || !testlong.Enabled()) && r.IntN(4) > 0 {
 							continue // compute-sanitizer takes 20 to 50 times as long a launch
 						}
 						if n > 4099 && grid*block < 32 {

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // Tally is one launch of a tally kernel, and what must come of it by the plainest way to say it.
@@ -330,7 +331,7 @@ func testTallies(t *testing.T, open Opener) {
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	launches := 1500
+	launches := testlong.Of(1500, 300)
 	if testing.Short() {
 		launches = 150
 	}

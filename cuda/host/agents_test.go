@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // TestAgentKernelsOnTheCPU runs the CUDA text of the kernels of agent-addressed swarms, compiled for the CPU, beside their Go
@@ -31,7 +32,7 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 	for _, kernel := range devicetest.AgentKernels {
 		program := compileAgents(t, kernel, "-DEMULATED_MMA")
 		r := rand.New(rand.NewPCG(31, 32))
-		for _, n := range []int{0, 1, 33, 129, 300, 700} {
+		for _, n := range []int{0, 1, 33, 129, 300, 700}[:testlong.Of(6, 4)] {
 			checkAgents(t, dev, kernel, program, r, n)
 		}
 	}

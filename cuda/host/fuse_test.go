@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // TestFuseKernelsOnTheCPU runs the CUDA text of the fusion kernels, compiled for the CPU: sums, tallies and totals must be
@@ -37,7 +38,7 @@ func TestFuseKernelsOnTheCPU(t *testing.T) {
 		args := fmt.Sprintf("-DARGS=%d", len(source.Params))
 		program := host.CompileEmulation(t, "emulate_fuse.cpp", source, slices.Concat(host.Exact, host.Sanitized, []string{args})...)
 		r := rand.New(rand.NewPCG(23, 24))
-		for range 8 {
+		for range testlong.Of(8, 3) {
 			f := devicetest.RandomFuse(r, kernel, []int{0, 1, 17, 33, 129, 300, 1025}[r.IntN(7)])
 			threads, blocks := []int{1, 7, 31, 32, 33, 64, 100}[r.IntN(7)], 1+r.IntN(3)
 			if err := emulateFuse(t, program, f, threads, blocks); err != nil {

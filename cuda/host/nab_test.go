@@ -8,6 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/internal/nab"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 func loadStreams(t testing.TB) []nab.Stream {
@@ -49,7 +50,7 @@ func detect(t testing.TB, streams []nab.Stream, values map[string]float64, agent
 // random cut forest (52.0) and the windowed Gaussian (36.7), and itself with learning switched off.
 func TestLearningFindsAnomalies(t *testing.T) {
 	streams := loadStreams(t)
-	agents := 256
+	agents := testlong.Of(256, 48)
 	if testing.Short() {
 		agents = 48
 	}

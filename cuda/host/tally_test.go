@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // TestTallyKernelsOnTheCPU runs the CUDA text of the tally kernels, compiled for the CPU: counts, decisions, rounds and
@@ -31,8 +32,8 @@ func TestTallyKernelsOnTheCPU(t *testing.T) {
 		params := fmt.Sprintf("-DPARAMS=%d", len(source.Params))
 		program := host.CompileEmulation(t, "emulate_tally.cpp", source, slices.Concat(host.Sanitized, []string{params})...)
 		r := rand.New(rand.NewPCG(13, 14))
-		for range 8 { // emulated threads are slow
-			c := devicetest.RandomTally(r, kernel, []int{0, 1, 17, 31, 64, 300, 1025, 5000, 40_000}[r.IntN(9)])
+		for range testlong.Of(8, 2) { // emulated threads are slow
+			c := devicetest.RandomTally(r, kernel, []int{0, 1, 17, 31, 64, 300, 1025, 5000, 40_000}[r.IntN(testlong.Of(9, 7))])
 			threads, blocks := 32*(1+r.IntN(2)), max(source.Grid, 1+r.IntN(3))
 			emulateTally(t, program, &c, threads, blocks)
 		}

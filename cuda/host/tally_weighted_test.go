@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // TestWideKernelsOnTheCPU is TestTallyKernelsOnTheCPU for the other tally kernels. Those with weights are compiled with sums
@@ -28,13 +29,13 @@ func TestWideKernelsOnTheCPU(t *testing.T) {
 				fmt.Sprintf("-DPARAMS=%d", len(source.Params)), "-DREGISTER_BALLOTS=64u", "-DROW_BALLOTS=64u", "-DCARRY_ROUNDS=2",
 			})...)
 			r := rand.New(rand.NewPCG(23, 24))
-			cases, blocks := 12, []int{32, 64, 96, 128}
+			cases, blocks := testlong.Of(12, 3), []int{32, 64, 96, 128}
 			if kernel == "tally_merge" {
-				cases = 150                               // sums that wrap between blocks and not inside one are rare
+				cases = testlong.Of(150, 40)              // sums that wrap between blocks and not inside one are rare
 				blocks = []int{1, 7, 31, 32, 33, 64, 100} // it has no whole warps
 			}
 			for range cases {
-				l := devicetest.RandomLaunch(r, kernel, []int{0, 1, 17, 31, 64, 300, 1025, 5000, 20_000}[r.IntN(9)])
+				l := devicetest.RandomLaunch(r, kernel, []int{0, 1, 17, 31, 64, 300, 1025, 5000, 20_000}[r.IntN(testlong.Of(9, 7))])
 				emulateTally(t, program, l, blocks[r.IntN(len(blocks))], 1+r.IntN(3))
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
@@ -419,6 +420,7 @@ func checkFlipped(fs vfs.FS, w world) (noticed bool, err error) {
 // A failed sync loses what it was to make durable, as in Linux. No call returns other bytes, what a commit
 // acknowledged is there after a power loss, and once the medium works again so does the store.
 func TestFault(t *testing.T) {
+	testlong.Only(t)
 	seeds := scale(t, "EXOSWARM_FAULTS", 1)
 	start := time.Now()
 	cases := 0
