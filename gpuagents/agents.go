@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -219,7 +220,7 @@ func (a *Agents) shape(perCore, threads, most int) device.Geometry {
 
 // head are the arguments that all kernels begin with.
 func (a *Agents) head(weights bool) []device.Arg {
-	args := []device.Arg{device.Ptr(a.memory.arena), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.frames), device.Ptr(a.table), device.Ptr(a.params)}
+	args := []device.Arg{device.Ptr(a.memory.Arena()), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.frames), device.Ptr(a.table), device.Ptr(a.params)}
 	if weights {
 		args = append(args, device.Ptr(a.weights))
 	}
@@ -274,7 +275,7 @@ func (a *Agents) tickAll(ctx, wait context.Context, n, most int) (r Report, err 
 					votes = kernels.AgentTickCount
 				}
 				if err := a.launchTick(wait, sets[i].pages, min(k, tickSteps), votes); err != nil {
-					return fmt.Errorf("%w: %w", ErrDevice, err)
+					return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 				}
 			}
 			a.memory.mark(sets[i].pages)
@@ -285,8 +286,8 @@ func (a *Agents) tickAll(ctx, wait context.Context, n, most int) (r Report, err 
 		return nil
 	})
 	if err != nil {
-		if begun && !a.memory.resident {
-			a.torn = fmt.Errorf("%w: a tick of a part of the agents: %w", ErrDevice, err)
+		if begun && !a.memory.Resident() {
+			a.torn = fmt.Errorf("%w: a tick of a part of the agents: %w", fault.ErrDevice, err)
 		}
 		return Report{}, err
 	}
@@ -296,7 +297,7 @@ func (a *Agents) tickAll(ctx, wait context.Context, n, most int) (r Report, err 
 
 // waits is the context of a wait for a launch: pages that may go are waited for whatever ctx says, which the watchdog of the device bounds.
 func (a *Agents) waits(ctx context.Context) context.Context {
-	if a.memory.resident {
+	if a.memory.Resident() {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
@@ -323,7 +324,7 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 // await waits for the last launch, which has the last of so many results, and adds them up. The tally is the last one's.
 func (a *Agents) await(ctx context.Context, results int) (r Report, err error) {
 	if err := a.stream.Await(ctx, a.result, int64(results-1)*resultBytes+8*kernels.AgentDone, a.sequence); err != nil {
-		return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
+		return Report{}, fmt.Errorf("%w: %w", fault.ErrDevice, err)
 	}
 	a.pending = false
 	for words := range slices.Chunk(a.words[:results*kernels.AgentResultWords], kernels.AgentResultWords) {
@@ -345,10 +346,10 @@ func (a *Agents) Decisions(ctx context.Context) ([]byte, error) {
 func (a *Agents) read(ctx context.Context, b device.Buffer, n int64) ([]byte, error) {
 	data := make([]byte, n)
 	if err := a.stream.Sync(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+		return nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
 	}
 	if err := b.Read(0, data); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDevice, err)
+		return nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
 	}
 	return data, nil
 }

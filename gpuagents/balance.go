@@ -80,7 +80,7 @@ func (a *Agent) attendOffers(ctx context.Context, s jobs.Session, b *balancer) {
 				a.o.Logger.Warn("an offer of a shard was not taken back, trying again", "lease", o.Key, "error", err)
 				continue
 			}
-			a.o.Metrics.handedOver("withdrawn")
+			a.counts.shard.handedOver("withdrawn")
 			a.o.Logger.Info("an offer of a shard is taken back", "lease", o.Key, "there", there, "since", now.Sub(b.offers[o.Key]))
 		case o.Ready:
 			a.part(ctx, o.Key)
@@ -206,8 +206,8 @@ func (a *Agent) hand(ctx context.Context, p *post) {
 	p.lease = nil
 	a.leases--
 	took := time.Since(p.parted)
-	a.o.Metrics.handedOver("given")
-	a.o.Metrics.parted(took)
+	a.counts.shard.handedOver("given")
+	a.counts.shard.parted(took)
 	p.log.Info("shard handed over to another agent", "took", took)
 	a.wait(p)
 }

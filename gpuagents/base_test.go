@@ -40,7 +40,7 @@ func TestWorkBeginsAtABase(t *testing.T) {
 		}
 		ref := jobs.SnapshotRef{Name: name, SHA256: take(t, k, name, max(n, 1)).SHA256}
 		kept := &oneDisk{disk: newDisk()}
-		o := Options{Snapshots: store}
+		o := serverOptions{Snapshots: store}
 		if c.from {
 			o.Checkpoints = kept
 		}
@@ -129,7 +129,7 @@ func TestBegin(t *testing.T) {
 		k.swarm.Base = c.base
 		out := &ledger{}
 		w := &writer{out: out, answered: c.answered}
-		entry, told, err := k.begin(t.Context(), w, log)
+		entry, told, err := begin(t.Context(), k, w, log)
 		if entry != c.entry || told != c.told || (err == nil) != (c.err == "") || err != nil &&
 			!strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%s: entry %d, told %v: %v", c.name, entry, told, err)
@@ -141,7 +141,7 @@ func TestBegin(t *testing.T) {
 	}
 	k := openKeeping(t, d, unreadable{store}, workText, 0, &good)
 	out := &ledger{}
-	if _, told, err := k.begin(t.Context(), &writer{out: out}, log); told || err == nil || len(out.all) != 0 {
+	if _, told, err := begin(t.Context(), k, &writer{out: out}, log); told || err == nil || len(out.all) != 0 {
 		t.Errorf("a store that fails: told %v: %v", told, err)
 	}
 }

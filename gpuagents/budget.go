@@ -4,10 +4,6 @@ import (
 	"math"
 	"sync"
 	"time"
-
-	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // budget is the memory for pages that the shards on a device share. A nil budget has as much on the device as the device has, and
@@ -97,40 +93,6 @@ func (b *budget) room() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.device
-}
-
-// needOf is how many bytes the pages of a swarm's shard take where there is room for all; 0 of a record that cannot be read.
-func needOf(s jobs.Swarm) int64 {
-	spec, err := swarm.FromJSON(s.Spec)
-	if err != nil {
-		return 0
-	}
-	return PageBytes(spec, s.Groups)
-}
-
-// PageBytes returns how many bytes the pages of so many groups take; 0 of a spec that cannot be laid out.
-func PageBytes(spec *swarm.Spec, groups int) int64 {
-	var layout kernels.Layout
-	if spec.ByAgent() {
-		cell, err := spec.Address()
-		if err != nil {
-			return 0
-		}
-		layout, err = cell.Layout(int(spec.PageSize))
-		if err != nil {
-			return 0
-		}
-	} else {
-		bound, err := spec.Bind()
-		if err != nil {
-			return 0
-		}
-		layout, err = bound.Layout(int(spec.PageSize))
-		if err != nil {
-			return 0
-		}
-	}
-	return int64((groups+layout.Slots-1)/layout.Slots) * int64(layout.PageBytes)
 }
 
 // leastFrames is how many frames on the device a shard needs at least, if it has as many pages: one for a page that is stepped and one
@@ -232,3 +194,13 @@ func (s *share) give() {
 	s.of.host += s.hostBytes
 	*s = share{}
 }
+
+// Left returns how many bytes of a budget are left on the device and in host memory.
+func (b *budget) Left() (onDevice, inHost int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.device, b.host
+}
+
+// Size returns how many bytes a budget has on the device and in host memory, used or not.
+func (b *budget) Size() (onDevice, inHost int64) { return b.wholeDevice, b.wholeHost }

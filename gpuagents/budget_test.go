@@ -3,7 +3,6 @@ package gpuagents
 import (
 	"errors"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -270,17 +269,5 @@ func TestPageBytes(t *testing.T) {
 				t.Errorf("%s, %s: %d bytes", name, what, got)
 			}
 		}
-		groups := pagedGroups
-		if spec.ByAgent() {
-			groups = spec.Groups()
-		}
-		stated := strings.Replace(text, "name: x\n", "name: x\npage_size: 64KiB\n", 1)
-		spec.PageSize = 64 << 10
-		if got, want := needOf(record(t, stated, groups)), PageBytes(spec, groups); got != want || got == 0 {
-			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)
-		}
-	}
-	if got := needOf(jobs.Swarm{Spec: []byte("{"), Groups: 9}); got != 0 {
-		t.Errorf("%d bytes of a record that cannot be read", got)
 	}
 }

@@ -8,12 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
 // Checkpoints is where an agent keeps the state of its shards from one process to the next. Methods may be called from
@@ -33,34 +32,6 @@ type Checkpoints interface {
 type ShardID struct {
 	Swarm string
 	Shard int
-}
-
-// PageStore keeps the pages of one shard; *pagestore.Store is one, and says what it promises. What was put becomes durable
-// with a Commit, together with its note, or not at all. Pages that do not fit into memory are put between two commits too.
-type PageStore interface {
-	tiers.Store
-	Close() error
-}
-
-// Layered is a PageStore that says of its tiers how pages leave them and what they hold. Without it pages stay in the tier that they were
-// put into, as long as there is room.
-type Layered interface {
-	PageStore
-	// Disks are the tiers, in their order.
-	Disks() []pager.Disk
-	// Holds is what a tier holds now.
-	Holds(tier int) TierUsage
-}
-
-// TierUsage is what a tier of a store holds.
-type TierUsage struct {
-	// Pages counts records, and Bytes what they take on the medium. A page that is written or moved has two until that is committed.
-	Pages int
-	Bytes int64
-	// Fill is the part of the tier's room that is in use, 0 to 1; of a room that several stores share, it counts what all of them take.
-	Fill float64
-	// Unavailable is why the tier could not be opened with the store, which does without it until it is opened again; nil: it was.
-	Unavailable error
 }
 
 // positionVersion is the version of the note and of what the pages beside it are.
@@ -122,13 +93,13 @@ type checkpoint struct {
 }
 
 // openCheckpoint opens what is kept of a shard. What cannot be read is thrown away.
-func (a *Agent) openCheckpoint(s jobs.Swarm, shard int, st population, votes *rounds, log *slog.Logger) *checkpoint {
+func (a *server) openCheckpoint(s jobs.Swarm, shard int, st population, votes *rounds, log *slog.Logger) *checkpoint {
 	if a.o.Checkpoints == nil {
 		return nil
 	}
 	of, m := st.about(), st.pages()
 	k := &checkpoint{
-		open:    func() (PageStore, error) { return a.o.Checkpoints.Open(s.Key(), shard, m.pageBytes, len(m.dirty)) },
+		open:    func() (PageStore, error) { return a.o.Checkpoints.Open(s.Key(), shard, m.PageBytes(), m.Count()) },
 		drop:    func() error { return a.o.Checkpoints.Remove(s.Key(), shard) },
 		saved:   func(err error, took time.Duration) { a.o.Metrics.saved(of.cell, err, took) },
 		stumble: func() int { return a.stumbles.add(ShardID{s.Key(), shard}) },
@@ -183,37 +154,10 @@ func (k *checkpoint) discard(why error) {
 	}
 }
 
-// stumbles is how often the pages of shards could not be read since their last checkpoints.
-type stumbles struct {
-	mu sync.Mutex
-	of map[ShardID]int
-}
-
-// add counts once more, and returns how often it was.
-func (s *stumbles) add(id ShardID) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of = map[ShardID]int{}
-	}
-	s.of[id]++
-	return s.of[id]
-}
-
-func (s *stumbles) forget(id ShardID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.of, id)
-}
-
-// mostStumbles is how often a shard goes back to its checkpoint because a medium does not read a page, a second after the last time,
-// before it starts from its log without: as often as a disk fails before the pager leaves it alone.
-const mostStumbles = 3
-
 // worthless says of an error whether the checkpoint is of no use any more: it is damaged, or could not be read again and again.
 func (k *checkpoint) worthless(err error) bool {
 	switch {
-	case errors.Is(err, ErrDevice):
+	case errors.Is(err, fault.ErrDevice):
 		return false
 	case damaged(err):
 		return true
@@ -280,7 +224,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, w 
 	switch {
 	case ctx.Err() != nil: // the agent drains, or has lost the shard: that says nothing against what is kept
 		return nil, context.Cause(ctx)
-	case errors.Is(err, ErrDevice), errors.Is(err, tiers.ErrMedium) && !k.worthless(err):
+	case errors.Is(err, fault.ErrDevice), errors.Is(err, tiers.ErrMedium) && !k.worthless(err):
 		return nil, err
 	}
 	if err := st.pages().shut(); err != nil {
@@ -386,7 +330,7 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 	begun := time.Now()
 	defer func() { k.ended = time.Now(); k.cost = k.ended.Sub(begun) }()
 	pages := 0
-	for _, dirty := range st.pages().dirty {
+	for _, dirty := range st.pages().Dirty() {
 		if dirty {
 			pages++
 		}
@@ -395,7 +339,7 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 	if err == nil {
 		err = st.pages().checkpoint(ctx, note)
 	}
-	if errors.Is(err, ErrDevice) {
+	if errors.Is(err, fault.ErrDevice) {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	k.saved(err, time.Since(begun))
@@ -423,29 +367,5 @@ func (k *checkpoint) close() {
 	}
 }
 
-// sweepCheckpoints removes what is kept of shards whose log is gone: their swarms ended while no agent looked.
-func (a *Agent) sweepCheckpoints(ctx context.Context) {
-	if a.o.Checkpoints == nil {
-		return
-	}
-	shards, err := a.o.Checkpoints.Shards()
-	if err != nil { // of some tiers
-		a.o.Logger.Warn("listing checkpoints", "error", err)
-	}
-	for _, id := range shards {
-		if _, err := a.o.Queue.Log(id.Swarm, id.Shard, jobs.In).Last(ctx); errors.Is(err, jobs.ErrNotFound) {
-			a.removeCheckpoint(id)
-		}
-	}
-}
-
-// removeCheckpoint deletes what is kept of a shard whose swarm is gone.
-func (a *Agent) removeCheckpoint(id ShardID) {
-	if a.o.Checkpoints == nil {
-		return
-	}
-	a.stumbles.forget(id)
-	if err := a.o.Checkpoints.Remove(id.Swarm, id.Shard); err != nil {
-		a.o.Logger.Warn("removing a checkpoint", "swarm", id.Swarm, "shard", id.Shard, "error", err)
-	}
-}
+// resumed says that the pages are those of a checkpoint.
+func (k *checkpoint) resumed() bool { return k != nil && k.stored > 0 }

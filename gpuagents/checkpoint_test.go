@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
 )
@@ -239,8 +240,8 @@ func TestCheckpointFails(t *testing.T) {
 	if !slices.Contains(p.pages().dirty, true) {
 		t.Error("no page is dirty behind a checkpoint that failed")
 	}
-	s.opened.commit = fmt.Errorf("%w: gone", ErrDevice)
-	if err := s.save(t.Context(), p); !errors.Is(err, ErrDevice) || !strings.HasPrefix(err.Error(), "checkpoint: ") ||
+	s.opened.commit = fmt.Errorf("%w: gone", fault.ErrDevice)
+	if err := s.save(t.Context(), p); !errors.Is(err, fault.ErrDevice) || !strings.HasPrefix(err.Error(), "checkpoint: ") ||
 		s.stored != 0 || len(s.saves) != 1 {
 		t.Errorf("a device that fails: %v; stored is entry %d, told %v", err, s.stored, s.saves)
 	}
@@ -264,8 +265,8 @@ func TestWorthless(t *testing.T) {
 	}{
 		{tiers.ErrCorrupt, true},
 		{tiers.ErrLost, true},
-		{fmt.Errorf("%w: %w", ErrDevice, tiers.ErrCorrupt), false},
-		{fmt.Errorf("%w: %w", ErrDevice, tiers.ErrMedium), false},
+		{fmt.Errorf("%w: %w", fault.ErrDevice, tiers.ErrCorrupt), false},
+		{fmt.Errorf("%w: %w", fault.ErrDevice, tiers.ErrMedium), false},
 		{errors.New("other"), false},
 		{context.Canceled, false},
 		{medium, false},

@@ -9,17 +9,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
-
-// permit refuses a swarm with a step of its user's, which runs with the rights of this process, unless the operator allows such.
-func (a *Agent) permit(spec *swarm.Spec) error {
-	if !spec.Custom() || a.o.CustomCells {
-		return nil
-	}
-	return jobs.Errorf(jobs.CodeInvalid, "swarm %s has a custom cell, and this agent, %s, runs none: code of a spec runs with all rights of the agent, so its operator must allow it: start the GPU agents of the cluster with --allow-custom-cells", spec.Name, a.o.Name)
-}
 
 // observeKernel is the kernel of a cell: that of the set, or compiled from the cell's text. A text that does not compile is a *jobs.Error
 // with the compiler's words, and so is a device that compiles none.

@@ -1,15 +1,15 @@
 package gpuagents
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
 // devices is one device of an agent and what stands in for it: the device that it was given, the next one where that has broken, and the host
@@ -17,7 +17,7 @@ import (
 type devices struct {
 	log      *slog.Logger
 	name     string // of the device, in metrics and logs
-	metrics  *Metrics
+	metrics  *poolMetrics
 	given    device.Device // the caller's
 	open     func(ctx context.Context) (device.Device, error)
 	openHost func(ctx context.Context) (device.Device, error) // nil: the device serves at OnHost too
@@ -25,7 +25,7 @@ type devices struct {
 
 	opening chan struct{} // taken by who opens a device
 
-	changed *bell // rung when the level changes
+	changed *broadcast.Broadcast // rung when the level changes
 
 	mu      sync.Mutex
 	state   degradation
@@ -52,52 +52,9 @@ type seat struct {
 	idle   chan struct{} // closed when it is gone and the device closed
 }
 
-// checkBytes is what a device is tried with: enough for every multiprocessor, and less than a millisecond.
-const checkBytes = 1 << 20
-
-// checkSum is the checksum of the pattern.
-const checkSum = 0x29ff4b426a73042c
-
-// checkPatience bounds a try.
-const checkPatience = 30 * time.Second
-
-// pattern is the data that a device is tried with.
-func pattern() []byte {
-	words := make([]uint32, checkBytes/4)
-	for i := range words {
-		words[i] = uint32(i) * 2654435761 // 2^32 over the golden ratio: every bit of a word changes
-	}
-	return device.Bytes(words)
-}
-
-// check has a device keep bytes, do a known computation over them, and give them back.
-func check(ctx context.Context, d device.Device) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, checkPatience)
-	defer cancel()
-	b, err := d.Alloc(checkBytes, "probe")
-	if err != nil {
-		return fmt.Errorf("probe: %w", err)
-	}
-	defer func() { err = errors.Join(err, b.Close()) }()
-	want, got := pattern(), make([]byte, checkBytes)
-	if err := b.Write(0, want); err != nil {
-		return fmt.Errorf("probe: %w", err)
-	}
-	sum, err := device.Checksum(ctx, d, b, 0, checkBytes)
-	if err != nil {
-		return fmt.Errorf("probe: %w", err)
-	}
-	if err := b.Read(0, got); err != nil {
-		return fmt.Errorf("probe: %w", err)
-	}
-	if sum != checkSum || !bytes.Equal(got, want) {
-		return fmt.Errorf("probe: %w: a known computation has the result %016x, not %016x, or its data came back changed", ErrDevice, sum, uint64(checkSum))
-	}
-	return nil
-}
-
-// newDevices begins with a device that is given. parts is the number of devices that share the host memory of o.
-func newDevices(o *Options, own Accelerator, changed *bell, parts int) *devices {
+// newDevices begins with a device that is given.
+func newDevices(o poolOptions, own Accelerator, changed *broadcast.Broadcast) *devices {
+	parts := len(o.Devices) // share the host memory
 	ds := &devices{
 		log: o.Logger, name: own.Device.Properties().Name, metrics: o.Metrics, given: own.Device, open: own.Open, openHost: o.OpenHost,
 		opening: make(chan struct{}, 1), changed: changed, state: degradation{Patience: o.Patience.withDefaults()},
@@ -156,7 +113,7 @@ func (ds *devices) health() error {
 	return fmt.Errorf("%s: %w: %d of %d operations; it has given its shards back and takes none for now", ds.name, ErrEmergency, failed, of)
 }
 
-// take gives a shard the seat that it belongs to now, and a channel that is closed when it must leave. Give it back. An errMoved says
+// take gives a shard the seat that it belongs to now, and a channel that is closed when it must leave. Give it back. An ErrEmergency says
 // that none may be taken.
 func (ds *devices) take(ctx context.Context) (*seat, <-chan struct{}, error) {
 	for {
@@ -164,7 +121,7 @@ func (ds *devices) take(ctx context.Context) (*seat, <-chan struct{}, error) {
 		which := ds.serving()
 		if ds.state.level == Emergency {
 			ds.mu.Unlock()
-			return nil, nil, errMoved
+			return nil, nil, ErrEmergency
 		}
 		if s := ds.seats[which]; s != nil {
 			s.users++
@@ -218,7 +175,7 @@ func (ds *devices) fill(ctx context.Context, which int) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err = fmt.Errorf("%w: opening it again: %w", ErrDevice, err)
+		err = fmt.Errorf("%w: opening it again: %w", fault.ErrDevice, err)
 		if which == ownSeat {
 			ds.metrics.rebuilt(ds.name, err)
 			before := ds.state.level
@@ -280,7 +237,7 @@ func (ds *devices) end(s *seat) {
 
 // did says that an operation has ended well, and how often there was no room for it.
 func (ds *devices) did(halved int) {
-	ds.metrics.failedDevice(ds.name, classMemory, halved)
+	ds.metrics.failedDevice(ds.name, fault.ClassMemory, halved)
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	ds.state.done(ds.state.Now(), false)
@@ -289,7 +246,7 @@ func (ds *devices) did(halved int) {
 // failed says why the work at a seat has ended. What is no error of the device does not count, nor what follows from a device that has broken:
 // each shard on it fails, of one cause.
 func (ds *devices) failed(s *seat, err error) {
-	class := classOf(classed(err))
+	class := fault.ClassOf(fault.Mark(err))
 	if class == "" {
 		return
 	}
@@ -299,7 +256,7 @@ func (ds *devices) failed(s *seat, err error) {
 	if !s.gone {
 		before := ds.state.level
 		ds.state.done(ds.state.Now(), true)
-		if class == classBroken {
+		if class == fault.ClassBroken {
 			end = ds.retire(s)
 		}
 		ds.moved(before, err)
@@ -324,7 +281,7 @@ func (ds *devices) moved(before Level, cause error) {
 		ds.log.Info("nothing has failed for a while: level left", attrs[:len(attrs)-2]...)
 	}
 	ds.metrics.levelled(ds.name, level-before)
-	ds.changed.ring()
+	ds.changed.Send()
 	for which, s := range ds.seats {
 		if level == Emergency || which != ds.serving() {
 			ds.clear(s)
@@ -382,7 +339,7 @@ func (ds *devices) probe(ctx context.Context) {
 	var end func()
 	ds.mu.Lock()
 	ds.state.probed(ds.state.Now(), err == nil)
-	if err != nil && !s.gone && classOf(err) == classBroken {
+	if err != nil && !s.gone && fault.ClassOf(err) == fault.ClassBroken {
 		end = ds.retire(s)
 	}
 	ds.mu.Unlock()

@@ -3,29 +3,53 @@ package gpuagents
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
+	"time"
 
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
 )
 
 // fleet is the devices of an agent. Each has levels, budgets and seats of its own; the fleet says which of them a shard goes to. Its methods
 // may be called from several goroutines. Locks are taken in the order fleet, devices, budget.
 type fleet struct {
 	all     []*devices
-	changed *bell
+	changed *broadcast.Broadcast
 
 	mu     sync.Mutex // of what follows: a shard's device is chosen when it is known what those before it will take
 	shards []int      // by device: which have a place there
 	coming []int64    // by device: bytes that are kept for shards on their way there
 }
 
-func newFleet(o *Options) *fleet {
-	f := &fleet{changed: newBell()}
-	own := append([]Accelerator{{o.Device, o.Open, o.PageMemory, o.Shared}}, o.Others...)
-	for _, a := range own {
-		f.all = append(f.all, newDevices(o, a, f.changed, len(own)))
+// poolOptions configure a fleet.
+type poolOptions struct {
+	// Devices are the devices of the agent, at least one.
+	Devices []Accelerator
+	// OpenHost opens a device that serves the shards while another device fails: the host device. The pool
+	// owns and closes it. nil: there is none, and shards stay on their device.
+	OpenHost func(ctx context.Context) (device.Device, error)
+	// Patience sets the times of the levels.
+	Patience Patience
+	Logger   *slog.Logger
+	// Metrics counts failures of devices; nil for none.
+	Metrics *poolMetrics
+	// HostPageMemory is how many bytes of host memory the pages of all devices may take; each device has
+	// an equal part.
+	HostPageMemory int64
+	// PageAge and HostPageAge are the times without use after which a page leaves the device and host
+	// memory; 0: when its frame is needed.
+	PageAge, HostPageAge time.Duration
+	// Prefetch has pages fetched from the store ahead of observations that go on in order.
+	Prefetch bool
+}
+
+func newFleet(o poolOptions) *fleet {
+	f := &fleet{changed: broadcast.New()}
+	for _, a := range o.Devices {
+		f.all = append(f.all, newDevices(o, a, f.changed))
 	}
-	f.shards, f.coming = make([]int, len(own)), make([]int64, len(own))
+	f.shards, f.coming = make([]int, len(o.Devices)), make([]int64, len(o.Devices))
 	return f
 }
 
@@ -39,15 +63,15 @@ type berth struct {
 	coming int64 // what is kept for it
 }
 
-// take gives a shard a place on the device that it belongs to now, and keeps room for its pages there. Give it back. An errMoved says that no
+// take gives a shard a place on the device that it belongs to now, and keeps room for its pages there. Give it back. An ErrEmergency says that no
 // device takes any.
-func (f *fleet) take(ctx context.Context, s jobs.Swarm) (*berth, error) {
+func (f *fleet) take(ctx context.Context, need func() int64) (*berth, error) {
 	b := &berth{in: f}
 	if len(f.all) > 1 {
-		b.coming = needOf(s)
+		b.coming = need()
 	}
 	if b.at = f.choose(b.coming); b.at < 0 {
-		return nil, errMoved
+		return nil, ErrEmergency
 	}
 	var err error
 	if b.seat, b.until, err = f.all[b.at].take(ctx); err != nil {
@@ -141,7 +165,8 @@ func (f *fleet) rooms() (most, all int64, known bool) {
 		if b == nil {
 			return 0, 0, false
 		}
-		room := b.wholeDevice + b.wholeHost
+		onDevice, inHost := b.Size()
+		room := onDevice + inHost
 		most, all = max(most, room), all+room
 	}
 	return most, all, true
@@ -185,24 +210,55 @@ func (f *fleet) close() {
 	}
 }
 
-// bell wakes those who wait for a change.
-type bell struct {
-	mu   sync.Mutex
-	rung chan struct{}
+// Device returns the device of the placement.
+func (b *berth) Device() device.Device { return b.dev }
+
+// Budget returns the memory for pages on the device of the placement.
+func (b *berth) Budget() *budget { return b.budget }
+
+// OnHost reports whether the host device serves the shard because another device fails.
+func (b *berth) OnHost() bool { return b.which == hostSeat }
+
+// Reduced reports whether the level of the device asks for smaller launches.
+func (b *berth) Reduced() bool { return b.of.level() >= Reduced }
+
+// Left is closed when the shard must leave the device.
+func (b *berth) Left() <-chan struct{} { return b.until }
+
+// Succeeded counts an operation that has ended well, and halved batches that the device had no memory
+// for.
+func (b *berth) Succeeded(halved int) { b.of.did(halved) }
+
+// Failed counts the error that has ended the work on the device. Only errors of the device count.
+func (b *berth) Failed(err error) { b.of.failed(b.seat, err) }
+
+// Levels returns the levels of the devices, in the order of Options.Devices.
+func (f *fleet) Levels() []Level {
+	var all []Level
+	for _, ds := range f.all {
+		all = append(all, ds.level())
+	}
+	return all
 }
 
-func newBell() *bell { return &bell{rung: make(chan struct{})} }
-
-// next is closed when the bell is rung.
-func (b *bell) next() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.rung
+// Devices returns the devices that the pool runs on, or comes back to from the host. Any may be closed at
+// any time, and then answers so.
+func (f *fleet) Devices() []device.Device {
+	var all []device.Device
+	for _, ds := range f.all {
+		all = append(all, ds.current())
+	}
+	return all
 }
 
-func (b *bell) ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.rung)
-	b.rung = make(chan struct{})
+// Changed returns a channel that is closed when the level of a device changes.
+func (f *fleet) Changed() <-chan struct{} { return f.changed.Next() }
+
+// Monitor looks at the times of the levels and probes devices that serve no shards, until ctx ends.
+func (f *fleet) Monitor(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, ds := range f.all {
+		all.Go(func() { ds.care(ctx) })
+	}
+	all.Wait()
 }

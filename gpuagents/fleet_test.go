@@ -1,7 +1,6 @@
 package gpuagents
 
 import (
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
@@ -10,69 +9,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // fleetOf is a fleet over one real device that stands in for several, with so many bytes for pages each. Nothing runs on them.
 func fleetOf(d device.Device, bytes ...int64) *fleet {
-	o := Options{Device: d, PageMemory: bytes[0], Logger: slog.New(slog.DiscardHandler)}
-	for _, n := range bytes[1:] {
-		o.Others = append(o.Others, Accelerator{Device: d, PageMemory: n})
+	o := poolOptions{Logger: slog.New(slog.DiscardHandler)}
+	for _, n := range bytes {
+		o.Devices = append(o.Devices, Accelerator{Device: d, PageMemory: n})
 	}
-	return newFleet(&o)
-}
-
-func record(t *testing.T, text string, groups int) jobs.Swarm {
-	t.Helper()
-	spec, err := swarm.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return jobs.Swarm{Version: jobs.Version, ID: "x", Name: spec.Name, Spec: data, Groups: groups}
-}
-
-// TestNeed: what is kept for a shard is what it then takes, of both populations and of all cells.
-func TestNeed(t *testing.T) {
-	d := openHost(t)
-	for name, text := range keptTexts {
-		const have = 1 << 40
-		f := fleetOf(d, have, 1)
-		spec, err := swarm.Parse("test.yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		groups := keptGroups
-		if spec.ByAgent() {
-			groups = spec.Groups()
-		}
-		on, err := f.take(t.Context(), record(t, text, groups))
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept := f.coming[0]
-		p, err := newPopulation(d, on.budget, spec, groups)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if took := have - on.seat.budget.room(); kept != took || kept == 0 || f.coming[0] != 0 {
-			t.Errorf("%s: %d bytes were kept, %d are now, and it has taken %d", name, kept, f.coming[0], took)
-		}
-		if err := p.close(); err != nil {
-			t.Error(err)
-		}
-		on.give()
-		if room := on.seat.budget.room(); room != have || f.shards[0] != 0 || f.coming[0] != 0 {
-			t.Errorf("%s: %d bytes left in the end, %d shards, %d kept", name, room, f.shards[0], f.coming[0])
-		}
-	}
-	if n := needOf(jobs.Swarm{Spec: json.RawMessage("{")}); n != 0 {
-		t.Errorf("%d bytes of a record that cannot be read", n)
-	}
+	return newFleet(o)
 }
 
 // TestChooseProperty: shards come, take memory and go while levels change. The device is always the one that the rule names, found
@@ -151,10 +96,9 @@ func TestChooseProperty(t *testing.T) {
 // TestNoBudgets: without budgets shards spread by their number.
 func TestNoBudgets(t *testing.T) {
 	f := fleetOf(openHost(t), 0, 0, 0)
-	s := record(t, keptTexts["leaky"], keptGroups)
 	var held []*berth
 	for i := range 9 {
-		on, err := f.take(t.Context(), s)
+		on, err := f.take(t.Context(), func() int64 { return 1 << 16 })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +130,7 @@ func TestFleetHealth(t *testing.T) {
 	if !errors.Is(err, ErrEmergency) || !strings.Contains(err.Error(), "one: ") || !strings.Contains(err.Error(), "two: ") {
 		t.Error(err)
 	}
-	if _, err := f.take(t.Context(), jobs.Swarm{}); !errors.Is(err, errMoved) {
+	if _, err := f.take(t.Context(), func() int64 { return 0 }); !errors.Is(err, ErrEmergency) {
 		t.Error(err)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // errUnwanted ends the following of a shard whose offer was taken back.
@@ -84,49 +82,4 @@ func (t *turn) admit(ctx context.Context, seq uint64) error {
 		}
 	}
 	return nil
-}
-
-// offered returns the offer of a lease to the session, or of it.
-func offered(s jobs.Session, key string, own bool) (jobs.Offer, bool) {
-	for _, o := range s.Offers() {
-		if o.Key == key && o.Own == own {
-			return o, true
-		}
-	}
-	return jobs.Offer{}, false
-}
-
-// shadow waits for the lease of a shard that is followed, until ctx ends. It returns nil when the lease is not to be had any more.
-func (a *Agent) shadow(ctx context.Context, p *post, s jobs.Session, f *follow) (jobs.Lease, error) {
-	caughtUp := f.caughtUp
-	for {
-		freed := s.Freed()
-		l, err := s.Acquire(ctx, p.key())
-		if err == nil {
-			a.mu.Lock()
-			p.lease, p.follows = l, false
-			a.mu.Unlock()
-			f.since = time.Now()
-			close(f.promoted)
-			return l, nil
-		}
-		if !errors.Is(err, jobs.ErrHeld) {
-			return nil, err
-		}
-		if _, is := offered(s, p.key(), false); !is {
-			return nil, errUnwanted
-		}
-		select {
-		case <-freed:
-		case <-caughtUp:
-			if err := s.Ready(ctx, p.key()); err != nil {
-				return nil, errors.Join(errUnwanted, err)
-			}
-			caughtUp = nil
-		case <-s.Lost():
-			return nil, jobs.ErrFenced
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }

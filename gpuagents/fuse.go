@@ -9,8 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // Fuse is what agents know together as they are now: the embeddings of all of them, the units of a gru or the potential of a leaky, in nodes
@@ -19,7 +20,7 @@ import (
 // an embedding with a NaN or an infinity is left out. It changes nothing and needs up to 48 MiB of the device, and of
 // host memory. Where ctx ends it returns before all pages were looked at. By vote the host sorts the agents, in some nanoseconds each.
 func (a *Agents) Fuse(ctx context.Context, by string, nodes int) (fusion.Nodes, error) {
-	n, _, err := a.fuseParts(ctx, &pieces{}, jobs.Fuse{By: by, Nodes: nodes}, fuseStaging)
+	n, _, err := a.fuseParts(ctx, &staging.Splitter{}, jobs.Fuse{By: by, Nodes: nodes}, fuseStaging)
 	return n, err
 }
 
@@ -54,53 +55,6 @@ func (a *Agents) ownNodes(by string, nodes int) (first, n int) {
 	return first, (a.first+a.groups-1)*nodes/a.of - first + 1
 }
 
-// chain is a node whose agents come in their order, some at a time: the order of additions of fusion.Nodes, of which the sum of the open run and
-// one sum a level are kept.
-type chain struct {
-	rows   int       // in the open run
-	run    []float32 // their sum, where there are any
-	levels []partial // of sums of runs, of sums of those, and so on
-}
-
-// partial is a sum of fewer than fusion.RunRows sums.
-type partial struct {
-	n   int
-	sum []float32
-}
-
-// push adds a sum to a level; a full one is a sum of the next.
-func (c *chain) push(level int, sum []float32) {
-	if level == len(c.levels) {
-		c.levels = append(c.levels, partial{sum: make([]float32, len(sum))})
-	}
-	p := &c.levels[level]
-	for d, v := range sum {
-		p.sum[d] += v
-	}
-	if p.n++; p.n == fusion.RunRows {
-		full := slices.Clone(p.sum)
-		clear(p.sum)
-		p.n = 0
-		c.push(level+1, full)
-	}
-}
-
-// end is the sum of the node. A level with a single sum, which fusion.Nodes has not, adds it to +0 and changes no bit.
-func (c *chain) end() []float32 {
-	if c.rows > 0 {
-		c.push(0, c.run)
-	}
-	for level := 0; level < len(c.levels)-1; level++ {
-		if p := c.levels[level]; p.n > 0 {
-			c.push(level+1, p.sum)
-		}
-	}
-	if len(c.levels) == 0 {
-		return nil
-	}
-	return c.levels[len(c.levels)-1].sum
-}
-
 // portion is agents of one node that follow one another in a window: places in order, or ids.
 type portion struct{ node, first, n int }
 
@@ -120,13 +74,13 @@ type fusing struct {
 	order    []uint32
 	portions []portion
 	runs     []uint32
-	io       [4]staging // order, runs, sums, counts
+	io       [4]staging.Buffer // order, runs, sums, counts
 	sums     []float32
 	counts   []uint32
 }
 
 // fuseParts is Fuse, of the nodes that ownNodes says, in windows of so many bytes, in parts, and says how often the device had no room for one.
-func (a *Agents) fuseParts(ctx context.Context, parts *pieces, want jobs.Fuse, bytes int64) (_ fusion.Nodes, halved int, err error) {
+func (a *Agents) fuseParts(ctx context.Context, parts *staging.Splitter, want jobs.Fuse, bytes int64) (_ fusion.Nodes, halved int, err error) {
 	if a.torn != nil {
 		return fusion.Nodes{}, 0, a.torn
 	}
@@ -152,22 +106,22 @@ func (a *Agents) fuseParts(ctx context.Context, parts *pieces, want jobs.Fuse, b
 			err = cerr
 		}
 	}()
-	a.memory.back = false // runs go on in the next page
+	a.memory.Forward() // runs go on in the next page
 	sets := a.memory.all()
 	per := int64(a.layout.Agents * a.layout.Slots)
 	err = a.memory.each(ctx, sets, look, func(i int) error {
 		pages := sets[i].pages
 		for _, page := range pages {
-			if !a.memory.made[page] {
-				a.memory.set(page, 1<<kernels.AgentHostBit)
+			if !a.memory.Made()[page] {
+				a.memory.SetAbsent(page)
 			}
 		}
 		if err := a.memory.flush(a.frames); err != nil {
-			return fmt.Errorf("%w: %w", ErrDevice, err)
+			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 		first := int64(pages[0]) * per
 		last := min(a.n, first+int64(len(pages))*per)
-		again, err := parts.each(int(last-first), func(from, most int) (int, error) {
+		again, err := parts.Each(int(last-first), func(from, most int) (int, error) {
 			if err := context.Cause(ctx); err != nil {
 				return from, err
 			}
@@ -197,12 +151,12 @@ func (f *fusing) add(ctx context.Context, from, to int) error {
 	}
 	a, rows := f.a, 4*f.width
 	for i, bytes := range [4]int{max(4, 4*len(f.order)), 8 * n, rows * n, 4 * n} {
-		if err := f.io[i].size(a.dev, bytes, "fusion"); err != nil {
-			return unfit(err)
+		if err := f.io[i].Grow(a.dev, bytes, "fusion"); err != nil {
+			return staging.AllocError(err)
 		}
 	}
 	if err := f.launch(ctx, n); err != nil {
-		return fmt.Errorf("%w: fuse agents %d to %d: %w", ErrDevice, from, to-1, err)
+		return fmt.Errorf("%w: fuse agents %d to %d: %w", fault.ErrDevice, from, to-1, err)
 	}
 	i := 0
 	for _, s := range f.portions {
@@ -231,7 +185,7 @@ func (f *fusing) add(ctx context.Context, from, to int) error {
 // launch sums the runs of a window, each behind what its node has of it already.
 func (f *fusing) launch(ctx context.Context, n int) error {
 	a, rows := f.a, int64(4*f.width)
-	order, runs, sums, counts := f.io[0].buf, f.io[1].buf, f.io[2].buf, f.io[3].buf
+	order, runs, sums, counts := f.io[0].Memory, f.io[1].Memory, f.io[2].Memory, f.io[3].Memory
 	if err := order.Write(0, device.Bytes(f.order)); err != nil {
 		return err
 	}
@@ -318,10 +272,10 @@ func (f *fusing) sort(from, to int) error {
 	clear(f.votes)
 	for at := from; at < to; {
 		page, n := at/per, min(to, (at/per+1)*per)-at
-		if a.memory.made[page] {
-			of := int64(a.memory.table[page])*int64(a.layout.PageBytes) + int64(a.layout.Offsets[kernels.AgentVarVote]) + int64(at%per)
-			if err := a.memory.arena.Read(of, f.votes[at-from:][:n]); err != nil {
-				return fmt.Errorf("%w: votes of agents %d to %d: %w", ErrDevice, at, at+n-1, err)
+		if a.memory.Made()[page] {
+			of := int64(a.memory.Frame(page))*int64(a.layout.PageBytes) + int64(a.layout.Offsets[kernels.AgentVarVote]) + int64(at%per)
+			if err := a.memory.Arena().Read(of, f.votes[at-from:][:n]); err != nil {
+				return fmt.Errorf("%w: votes of agents %d to %d: %w", fault.ErrDevice, at, at+n-1, err)
 			}
 		}
 		at += n
@@ -367,7 +321,7 @@ func (f *fusing) trim() error {
 		return err
 	}
 	if _, err := f.a.dev.Trim(); err != nil {
-		return fmt.Errorf("%w: %w", ErrDevice, err)
+		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 	}
 	return nil
 }
@@ -375,44 +329,9 @@ func (f *fusing) trim() error {
 // close gives the memory on the device back. A second call does nothing.
 func (f *fusing) close() error {
 	for i := range f.io {
-		if err := f.io[i].close(); err != nil {
-			return fmt.Errorf("%w: %w", ErrDevice, err)
+		if err := f.io[i].Close(); err != nil {
+			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 	}
 	return nil
-}
-
-func (s *simulation) fuse(ctx context.Context, data []byte) (answer, error) {
-	want, err := jobs.DecodeFuse(data)
-	if err != nil {
-		return answer{}, err
-	}
-	a := s.agents
-	_, width := a.stateVars()
-	all, err := a.nodesOf(want)
-	if err != nil {
-		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes, a.of)
-	}
-	first, n := a.ownNodes(want.By, all)
-	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
-		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most)
-	}
-	nodes, halved, err := a.fuseParts(ctx, &pieces{reduced: s.parts.reduced}, want, fuseStaging)
-	if err != nil {
-		return answer{}, err
-	}
-	ids := make([]uint32, n)
-	for i := range ids {
-		ids[i] = uint32(first + i)
-	}
-	if want.Sums {
-		data, err = (&batch.FusedSums{Node: ids, Count: nodes.Counts, Sum: nodes.Sums, Width: width}).Encode()
-		return answer{kind: jobs.EntryFused, data: data, halved: halved}, err
-	}
-	out := &batch.FusedNodes{Node: ids, Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
-	if err := nodes.Means(out.Mean); err != nil {
-		return answer{}, err
-	}
-	data, err = out.Encode()
-	return answer{kind: jobs.EntryFused, data: data, halved: halved}, err
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tiers"
@@ -91,7 +93,7 @@ func checkFuses(t testing.TB, s *simulation) {
 	for _, f := range fuses(a.groups) {
 		want := plainFuse(t, a, states, f)
 		for bytes, reduced := range map[int64]bool{1: false, 3000: true, fuseStaging: false} {
-			got, halved, err := a.fuseParts(t.Context(), &pieces{reduced: reduced}, f, bytes)
+			got, halved, err := a.fuseParts(t.Context(), &staging.Splitter{Reduced: reduced}, f, bytes)
 			if err != nil || halved != 0 {
 				t.Fatalf("%+v in windows of %d bytes: halved %d times: %v", f, bytes, halved, err)
 			}
@@ -223,7 +225,7 @@ func TestVotesAndFuses(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(frames), 7))
 				checkRounds(t, s, 1)
 				checkFuses(t, s)
-				if slices.Contains(s.made, true) {
+				if slices.Contains(s.memory.made, true) {
 					t.Error("a page was made")
 				}
 				o := &batch.AgentObservations{Agent: []uint32{3, uint32(s.agents.n) / 2}, Features: make([]float32, 2*s.agents.cell.Features), Width: s.agents.cell.Features}
@@ -234,10 +236,10 @@ func TestVotesAndFuses(t *testing.T) {
 				checkFuses(t, s)
 				for i := range 3 {
 					stir(t, r, s, 1+2*i)
-					pages, marks := contents(t, s.memory), slices.Clone(s.dirty)
+					pages, marks := contents(t, s.memory), slices.Clone(s.memory.dirty)
 					checkRounds(t, s, uint64(i+2))
 					checkFuses(t, s)
-					if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(marks, s.dirty) {
+					if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(marks, s.memory.dirty) {
 						t.Fatal("votes or fusions have changed pages or marks")
 					}
 				}
@@ -257,7 +259,7 @@ func TestFuseNotFinite(t *testing.T) {
 		of := a.layout.Vars[vars[0]]
 		for page := range a.pages {
 			content := make([]byte, testPage)
-			if err := s.read(t.Context(), uint64(page), content); err != nil {
+			if err := s.memory.read(t.Context(), uint64(page), content); err != nil {
 				t.Fatal(err)
 			}
 			for i := range a.layout.Slots * a.layout.Agents {
@@ -268,7 +270,7 @@ func TestFuseNotFinite(t *testing.T) {
 					device.Of[float32](to[:4])[0] = v
 				}
 			}
-			if err := s.write(t.Context(), uint64(page), content); err != nil {
+			if err := s.memory.write(t.Context(), uint64(page), content); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -367,7 +369,7 @@ func TestFuseHalves(t *testing.T) {
 		d.Fail(faults.Alloc, 0, 1000, device.ErrOutOfMemory)
 		_, err := s.apply(t.Context(), jobs.Entry{Kind: jobs.EntryFuse, Data: encoded(t, f)})
 		d.Heal()
-		if !errors.Is(err, ErrDevice) || classOf(err) != classMemory {
+		if !errors.Is(err, fault.ErrDevice) || fault.ClassOf(err) != fault.ClassMemory {
 			t.Errorf("%+v without room: %v", f, err)
 		}
 	}
@@ -486,31 +488,5 @@ func TestFusePutsNothing(t *testing.T) {
 	ok(s.pages().checkpoint(ctx, []byte("fused")))
 	if n := store.puts.Load() - before; n != 0 {
 		t.Errorf("%d pages were put", n)
-	}
-}
-
-// recording is a population that notes the kinds of entries that come to it, and refuses them.
-type recording struct {
-	population
-	kinds []string
-}
-
-// apply implements population.
-func (r *recording) apply(_ context.Context, e jobs.Entry) (answer, error) {
-	r.kinds = append(r.kinds, e.Kind)
-	return answer{}, unknownKind(e)
-}
-
-// TestReplaySkips: entries that change nothing and have their answers are not applied again, and others are.
-func TestReplaySkips(t *testing.T) {
-	r := &recording{}
-	of := &turn{a: &Agent{}, state: r, rounds: &rounds{}, replayed: 9}
-	for i, kind := range []string{jobs.EntryVote, jobs.EntryFuse, jobs.EntryQuery, jobs.EntrySnapshot, jobs.EntryReset, jobs.EntryTick} {
-		if err := of.alone(t.Context(), &item{Entry: jobs.Entry{Seq: uint64(i + 1), Kind: kind}}, new([]answer)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want := []string{jobs.EntryReset, jobs.EntryTick}; !slices.Equal(r.kinds, want) {
-		t.Errorf("%v were applied again, want %v", r.kinds, want)
 	}
 }

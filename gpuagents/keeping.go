@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"time"
 
-	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -79,14 +77,6 @@ func (k *keeping) memory(ctx context.Context) *snapshot.Pages {
 	}
 }
 
-// layoutOf is how the state of a population stands in its pages.
-func layoutOf(p population) kernels.Layout {
-	if s, ok := p.(*simulation); ok {
-		return s.agents.layout
-	}
-	return p.(*state).layout
-}
-
 // errNoSnapshots is a swarm that asks for what its agent does not have.
 var errNoSnapshots = jobs.Errorf(jobs.CodeInvalid, "this GPU agent keeps no snapshots: start all of them with --snapshots and the same folder or bucket")
 
@@ -113,7 +103,7 @@ func (k *keeping) save(ctx context.Context, e jobs.Entry) (answer, error) {
 	case err == nil:
 	case ctx.Err() != nil: // the next process writes it again
 		return answer{}, context.Cause(ctx)
-	case errors.Is(err, ErrDevice):
+	case errors.Is(err, fault.ErrDevice):
 		return answer{}, err
 	case errors.Is(err, snapshot.ErrExists):
 		return answer{}, jobs.Errorf(jobs.CodeInvalid, "%v: choose another name, or remove it", err)
@@ -180,37 +170,4 @@ func (k *keeping) fits(m *snapshot.Manifest) error {
 		return fmt.Errorf("snapshot %s: %w: %w", m.Name, snapshot.ErrMismatch, err)
 	}
 	return nil
-}
-
-// resumed says that the pages are those of a checkpoint.
-func (k *checkpoint) resumed() bool { return k != nil && k.stored > 0 }
-
-// begin loads the snapshot that agents without a checkpoint begin as, if there is one. The entries up to entry are in it. A swarm that has answered
-// nothing yet is told what is wrong with it, as one is that cannot run. One that has answered was served by an agent that could load it, and this
-// one tries again.
-func (k *keeping) begin(ctx context.Context, w *writer, log *slog.Logger) (entry uint64, told bool, err error) {
-	var from jobs.SnapshotRef
-	switch s := k.swarm; {
-	case s.BaseOf(k.has.shard) != nil:
-		base := s.BaseOf(k.has.shard)
-		from, entry = base.SnapshotRef, base.Entry
-	case s.From != nil:
-		from = *s.From
-	default:
-		return 0, false, nil
-	}
-	began := time.Now()
-	err = k.load(ctx, from)
-	if err == nil {
-		if entry == 0 { // the rounds of another swarm are not those of this one
-			k.rounds.last = 0
-		}
-		log.Info("swarm begins as a snapshot", "snapshot", from.Name, "entry", entry, "took", time.Since(began))
-		return entry, false, nil
-	}
-	err = fmt.Errorf("swarm %s: %w", k.swarm.Name, err)
-	if wrong := (*jobs.Error)(nil); !errors.As(err, &wrong) || w.answered > 0 {
-		return 0, false, err
-	}
-	return 0, true, w.reject(ctx, w.answered+1, err)
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/gpuframes"
 	"github.com/exoswarm/exoswarm/tiers/pager"
@@ -153,7 +153,7 @@ func (m *memory) open(ctx context.Context, store PageStore) error {
 	}
 	if m.resident {
 		if err := m.hold(ctx, pages); err != nil {
-			return errors.Join(classed(err), m.shut())
+			return errors.Join(fault.Mark(err), m.shut())
 		}
 	}
 	return nil
@@ -313,7 +313,7 @@ func (m *memory) reset(ctx context.Context) error {
 			continue
 		}
 		if err := m.pager.Delete(ctx, uint64(page)); err != nil {
-			return classed(err)
+			return fault.Mark(err)
 		}
 		m.made[page] = false
 	}
@@ -332,7 +332,7 @@ func (m *memory) readAll(ctx context.Context, parts []pager.Part) error {
 		return err
 	}
 	parts = slices.DeleteFunc(parts, func(p pager.Part) bool { return !m.made[p.Page] })
-	return classed(m.pager.ReadAll(ctx, parts))
+	return fault.Mark(m.pager.ReadAll(ctx, parts))
 }
 
 // write makes content what a page holds. What else follows from it, restored brings up to date.
@@ -347,9 +347,9 @@ func (m *memory) write(ctx context.Context, page uint64, content []byte) error {
 		}
 		return m.hold(ctx, []uint64{page})
 	}); err != nil {
-		return classed(err)
+		return fault.Mark(err)
 	}
-	return classed(m.pager.Write(ctx, page, 0, content))
+	return fault.Mark(m.pager.Write(ctx, page, 0, content))
 }
 
 // checkpoint commits the pages as they are to the store, with a note. Afterwards nothing is dirty.
@@ -360,62 +360,14 @@ func (m *memory) checkpoint(ctx context.Context, note []byte) error {
 		}
 		h, err := m.pager.Pin(ctx, uint64(page), onDevice, pager.ForWriting)
 		if err != nil {
-			return classed(err)
+			return fault.Mark(err)
 		}
 		h.Unpin()
 	}
 	if _, err := m.pager.Checkpoint(ctx, note); err != nil {
-		return classed(err)
+		return fault.Mark(err)
 	}
 	m.claims.written(m.dirty)
 	clear(m.dirty)
 	return nil
 }
-
-// classed marks an error of the device as an ErrDevice. Others are those of the store.
-func classed(err error) error {
-	if err == nil || errors.Is(err, ErrDevice) {
-		return err
-	}
-	for _, class := range []error{
-		device.ErrOutOfMemory, device.ErrInvalidArgument, device.ErrSticky, device.ErrRestart, device.ErrTimeout, device.ErrLost,
-		device.ErrNotSupported, device.ErrTransient, device.ErrClosed,
-	} {
-		if errors.Is(err, class) {
-			return fmt.Errorf("%w: %w", ErrDevice, err)
-		}
-	}
-	return err
-}
-
-// damaged says that the store has lost a page or has other bytes than were written, so that the shard must start from its log.
-func damaged(err error) bool {
-	return (errors.Is(err, tiers.ErrCorrupt) || errors.Is(err, tiers.ErrLost)) && !errors.Is(err, ErrDevice)
-}
-
-// errRoom says that pages have no place.
-type errRoom struct {
-	bytes        int64  // of all pages
-	tables       int64  // bytes of the tables beside them
-	device, host int64  // bytes that there are for them
-	short        int64  // bytes that are missing
-	whole        bool   // all pages must be on the device
-	where        string // they are missing
-}
-
-// Error implements error.
-func (e errRoom) Error() string {
-	tables := ""
-	if e.whole {
-		return fmt.Sprintf("residency: gpu keeps all its pages on the device: they and its tables take %d bytes; %d are free there, %d too few: "+
-			"use fewer agents, an agent process with more device memory, or leave residency out", e.bytes+e.tables, e.device, e.short)
-	}
-	if e.tables > 0 {
-		tables = fmt.Sprintf(" and its tables %d", e.tables)
-	}
-	return fmt.Sprintf("its pages take %d bytes%s; there are %d for them on the device and %d in host memory, %d too few %s: "+
-		"raise the memory for pages, give the agent process a data folder, or use fewer agents", e.bytes, tables, e.device, e.host, e.short, e.where)
-}
-
-// refused is the error as the answer to a swarm's owner.
-func (e errRoom) refused() error { return jobs.Errorf(jobs.CodeDevice, "%v", e) }

@@ -7,6 +7,8 @@ import (
 	"sort"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
 )
 
 // Observations are for agents, each with inputs of its own, and are where the device reads them. They may be observed any number of times.
@@ -156,7 +158,7 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 	ctx = a.waits(ctx)                   // a part of a batch is no state to be in
 	if a.pending && o.parcel.on == nil { // a launch that nobody has waited for may still read its head
 		if err := a.stream.Sync(context.WithoutCancel(ctx)); err != nil { // the device bounds it
-			return Report{}, fmt.Errorf("%w: %w", ErrDevice, err)
+			return Report{}, fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 		a.pending = false
 	}
@@ -169,7 +171,7 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 			for ; n < resultSlots && next < len(o.launches) && o.launches[next].set == i; n++ {
 				next++
 				if err := a.launchStep(ctx, o, o.launches[next-1], n); err != nil {
-					return fmt.Errorf("%w: %w", ErrDevice, errors.Join(err, a.stream.Sync(ctx)))
+					return fmt.Errorf("%w: %w", fault.ErrDevice, errors.Join(err, a.stream.Sync(ctx)))
 				}
 			}
 			r, err := a.await(ctx, n)
@@ -181,8 +183,8 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 		a.memory.warm(o.sets[i])
 		return nil
 	}); err != nil {
-		if next > 0 && !a.memory.resident {
-			a.torn = fmt.Errorf("%w: a batch applied in part: %w", ErrDevice, err)
+		if next > 0 && !a.memory.Resident() {
+			a.torn = fmt.Errorf("%w: a batch applied in part: %w", fault.ErrDevice, err)
 		}
 		return Report{}, err
 	}
@@ -227,7 +229,7 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 		return nil, nil, fmt.Errorf("%w: observations that are closed", ErrAgents)
 	}
 	if err := o.parcel.fetch(ctx, a); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrDevice, err)
+		return nil, nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
 	}
 	votes, decisions = make([]byte, o.n), make([]byte, o.n)
 	all := o.n
@@ -261,12 +263,12 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 
 // observeParts is Observe in parts, and says how often the device had no room for one. Votes, decisions and state are those of one part,
 // because all observations of a group are in the same one. launches are those of load. After an error the state is undefined.
-func (a *Agents) observeParts(ctx context.Context, parts *pieces, ids []uint32, inputs []float32, launches []uint32) (votes, decisions []byte, halved int, err error) {
+func (a *Agents) observeParts(ctx context.Context, parts *staging.Splitter, ids []uint32, inputs []float32, launches []uint32) (votes, decisions []byte, halved int, err error) {
 	var order []int // observations by group, each group's in their order; nil: all at once have been enough so far
 	var partIDs, partLaunches []uint32
 	var partInputs []float32
 	features, size := a.cell.Features, uint32(a.cell.Agents)
-	halved, err = parts.each(len(ids), func(from, most int) (end int, err error) {
+	halved, err = parts.Each(len(ids), func(from, most int) (end int, err error) {
 		o := (*Observations)(nil)
 		if end = from + most; end-from == len(ids) {
 			o, err = a.load(ids, inputs, launches)
@@ -292,7 +294,7 @@ func (a *Agents) observeParts(ctx context.Context, parts *pieces, ids []uint32, 
 			o, err = a.load(partIDs, partInputs, partLaunches)
 		}
 		if err != nil {
-			return end, unfit(err)
+			return end, staging.AllocError(err)
 		}
 		defer func() { err = errors.Join(err, o.Close()) }()
 		if _, err := a.Step(ctx, o); err != nil {

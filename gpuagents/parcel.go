@@ -7,6 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
 // parcel is memory that observations pass through on their way to the device and back: pinned, and the same again on the device, but for few of
@@ -102,7 +103,7 @@ func (a *Agents) trim() error {
 		_, err = a.dev.Trim()
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDevice, err)
+		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
@@ -116,7 +117,7 @@ func (m *memory) each(ctx context.Context, sets []set, how passage, f func(i int
 	for i, s := range sets {
 		if !m.whole && how != look {
 			if err := m.create(ctx, s.pages, func(page uint64) error { return m.hold(ctx, []uint64{page}) }); err != nil {
-				return classed(err)
+				return fault.Mark(err)
 			}
 		}
 		if err := f(i); err != nil {
@@ -197,7 +198,7 @@ func (m *memory) pass(ctx context.Context, sets []set, how passage, f func(i int
 	}
 	close(gone)
 	work.Wait()
-	return classed(err)
+	return fault.Mark(err)
 }
 
 // meet calls f for each set that comes, until one fails or ctx ends, and says for how many.

@@ -329,13 +329,13 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 				ids[n] = uint32(g)
 			}
 			if i == *pagedWarm {
-				before = s.pager.Stats()
+				before = s.memory.pager.Stats()
 			}
 			if t := observe(ids); i >= *pagedWarm {
 				took = append(took, t)
 			}
 			for _, g := range ids {
-				if s.heat.up[int(g)/layout.Slots] {
+				if s.memory.heat.up[int(g)/layout.Slots] {
 					on++
 				}
 			}
@@ -343,7 +343,7 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 		}
 		rates[k] = float64(*pagedBatch) / median(took)
 		if parts > 1 {
-			after := s.pager.Stats()
+			after := s.memory.pager.Stats()
 			up, down := after.Memory[onDevice].In-before.Memory[onDevice].In, after.Memory[onDevice].Out-before.Memory[onDevice].Out
 			b.ReportMetric(float64(up+down)*float64(*pagedBytes)/1e6/float64(b.N), "moved-MB")
 			b.ReportMetric(there[0], "first-on-device")

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
@@ -284,7 +285,7 @@ func TestTickTorn(t *testing.T) {
 		}
 	}()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if err := s.open(ctx, draining{store, cancel}); err != nil {
+	if err := s.memory.open(ctx, draining{store, cancel}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.apply(ctx, jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":40}`)})
@@ -295,7 +296,7 @@ func TestTickTorn(t *testing.T) {
 		if e.Kind == jobs.EntryQuery {
 			continue
 		}
-		if _, err := s.apply(t.Context(), e); !errors.Is(err, ErrDevice) {
+		if _, err := s.apply(t.Context(), e); !errors.Is(err, fault.ErrDevice) {
 			t.Errorf("%s after it: %v", e.Kind, err)
 		}
 	}
@@ -453,7 +454,7 @@ func TestObservedInPlace(t *testing.T) {
 		t.Errorf("%d of %d observations made a step", out.Stepped, paged.agents.pages)
 	}
 	on := 0
-	for _, up := range paged.heat.up {
+	for _, up := range paged.memory.heat.up {
 		if up {
 			on++
 		}
@@ -461,15 +462,15 @@ func TestObservedInPlace(t *testing.T) {
 	if n := brought(paged, "demand") - before; n != 0 || on > 4 {
 		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, paged.agents.pages)
 	}
-	cold := slices.Index(paged.heat.up, false)
+	cold := slices.Index(paged.memory.heat.up, false)
 	observePages(t, paged, whole, func(page int) int {
 		if page == cold {
 			return testPage / busBytes
 		}
 		return 1
 	})
-	if n := brought(paged, "demand") - before; n > 1 || !paged.heat.up[cold] { // it may have come in the background before
-		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, testPage/busBytes, paged.heat.up[cold])
+	if n := brought(paged, "demand") - before; n > 1 || !paged.memory.heat.up[cold] { // it may have come in the background before
+		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, testPage/busBytes, paged.memory.heat.up[cold])
 	}
 }
 
@@ -486,7 +487,7 @@ func TestGroupsInPlace(t *testing.T) {
 	observe := func(times func(page int) int) {
 		t.Helper()
 		var groups []uint32
-		for page := range paged.made {
+		for page := range paged.memory.made {
 			for range times(page) {
 				groups = append(groups, uint32(page*paged.layout.Slots))
 			}
@@ -505,23 +506,23 @@ func TestGroupsInPlace(t *testing.T) {
 	before := brought(paged, "demand")
 	observe(once)
 	on := 0
-	for _, up := range paged.heat.up {
+	for _, up := range paged.memory.heat.up {
 		if up {
 			on++
 		}
 	}
 	if n := brought(paged, "demand") - before; n != 0 || on > 4 {
-		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, len(paged.made))
+		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, len(paged.memory.made))
 	}
-	cold, many := slices.Index(paged.heat.up, false), testPage/paged.heat.perObservation()+1
+	cold, many := slices.Index(paged.memory.heat.up, false), testPage/paged.memory.heat.perObservation()+1
 	observe(func(page int) int {
 		if page == cold {
 			return many
 		}
 		return 1
 	})
-	if n := brought(paged, "demand") - before; many < 2 || n > 1 || !paged.heat.up[cold] { // it may have come in the background before
-		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, many, paged.heat.up[cold])
+	if n := brought(paged, "demand") - before; many < 2 || n > 1 || !paged.memory.heat.up[cold] { // it may have come in the background before
+		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, many, paged.memory.heat.up[cold])
 	}
 }
 
@@ -530,7 +531,7 @@ func TestPagesFollowObservations(t *testing.T) {
 	paged, whole := placed(t, 4)
 	observePages(t, paged, whole, func(int) int { return 1 })
 	var hot []int
-	for page, up := range paged.heat.up {
+	for page, up := range paged.memory.heat.up {
 		if !up && len(hot) < 3 {
 			hot = append(hot, page)
 		}
@@ -539,7 +540,7 @@ func TestPagesFollowObservations(t *testing.T) {
 	defer cancel()
 	for there := false; !there; {
 		if ctx.Err() != nil {
-			t.Fatalf("pages %v are observed most, and are not all on the device: %v", hot, paged.heat)
+			t.Fatalf("pages %v are observed most, and are not all on the device: %v", hot, paged.memory.heat)
 		}
 		observePages(t, paged, whole, func(page int) int {
 			if slices.Contains(hot, page) {
@@ -549,7 +550,7 @@ func TestPagesFollowObservations(t *testing.T) {
 		})
 		there = true
 		for _, page := range hot {
-			there = there && paged.heat.up[page]
+			there = there && paged.memory.heat.up[page]
 		}
 	}
 	if brought(paged, "hint") == 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -65,10 +66,10 @@ func TestPiecesFloor(t *testing.T) {
 	s := openState(t, d, "name: x\nagents_per_group: 4\n", 3)
 	d.Fail(faults.Alloc, 0, 1000, device.ErrOutOfMemory)
 	obs := observations(rand.New(rand.NewPCG(1, 1)), 3, 50, 1)
-	if _, halved, err := s.observe(t.Context(), obs); !errors.Is(err, ErrDevice) || classOf(err) != classMemory || halved == 0 {
+	if _, halved, err := s.observe(t.Context(), obs); !errors.Is(err, fault.ErrDevice) || fault.ClassOf(err) != fault.ClassMemory || halved == 0 {
 		t.Fatalf("halved %d times: %v", halved, err)
 	}
-	if s.made[0] {
+	if s.memory.made[0] {
 		t.Error("a page was made")
 	}
 }

@@ -1,10 +1,7 @@
 package gpuagents
 
 import (
-	"cmp"
 	"context"
-	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,25 +24,6 @@ const replayTold = 10 * time.Second
 func (r *replay) recovery(key string) jobs.Recovery {
 	at := r.at.Load()
 	return jobs.Recovery{Shard: key, Entry: at, Of: r.to, Rate: float64(at-r.from) / max(time.Since(r.began).Seconds(), 1e-3)}
-}
-
-// mostRecoveries bounds how many replays an agent tells of: its announcement is a message.
-const mostRecoveries = 100
-
-// Recoveries are the shards that the agent replays now, by key, at most mostRecoveries of them.
-func (a *Agent) Recoveries() (all []jobs.Recovery) {
-	a.mu.Lock()
-	for _, p := range a.posts {
-		if p.state != postServed {
-			continue
-		}
-		if r := p.seat.replay.Load(); r != nil {
-			all = append(all, r.recovery(p.key()))
-		}
-	}
-	a.mu.Unlock()
-	slices.SortFunc(all, func(a, b jobs.Recovery) int { return cmp.Compare(a.Shard, b.Shard) })
-	return all[:min(len(all), mostRecoveries)]
 }
 
 // beginReplay says that the shard has entries before it that are answered.
@@ -89,12 +67,4 @@ func (t *turn) tell() {
 func (t *turn) endReplay() {
 	t.seat.replay.Store(nil)
 	t.lagging.set(0, 0, 0)
-}
-
-// level is that of lines of the log about a shard that is opened: of thousands that are parked and woken the log says nothing.
-func (s *opened) level() slog.Level {
-	if s.again {
-		return slog.LevelDebug
-	}
-	return slog.LevelInfo
 }

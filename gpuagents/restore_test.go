@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
 )
@@ -146,7 +147,7 @@ func TestRestore(t *testing.T) {
 		{name: "a device that fails", change: func(_ *testing.T, b *start) {
 			b.s.opened.get = fmt.Errorf("%w: %w",
 				device.ErrLost, tiers.ErrCorrupt)
-		}, err: ErrDevice},
+		}, err: fault.ErrDevice},
 		{name: "the agent drains", change: func(t *testing.T, b *start) {
 			ctx, cancel := context.WithCancelCause(b.ctx)
 			cancel(jobs.ErrDrain)
@@ -280,7 +281,7 @@ func TestSpoiled(t *testing.T) {
 	for _, c := range []struct {
 		err   error
 		drops int
-	}{{nil, 0}, {tiers.ErrCorrupt, 1}, {tiers.ErrMedium, 0}, {ErrDevice, 0}, {jobs.ErrDrain, 0}} {
+	}{{nil, 0}, {tiers.ErrCorrupt, 1}, {tiers.ErrMedium, 0}, {fault.ErrDevice, 0}, {jobs.ErrDrain, 0}} {
 		s, p := newShelf(t, newDisk()), agentsOf(t, d)
 		if err := p.pages().open(t.Context(), s.store); err != nil {
 			t.Fatal(err)

@@ -12,123 +12,14 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// work serves one shard. The state of the agents is a function of the log, so an agent that takes over builds it again by
-// reading from its own last checkpoint, or from the start of the log when it has none, and writes nothing until it is past
-// what its predecessor has answered. It returns nil when the log says that nothing follows.
-func (a *Agent) work(ctx context.Context, on *berth, s jobs.Swarm, shard int, from *rest, seat *opened, log *slog.Logger) (err error) {
-	in, out := a.o.Queue.Log(s.Key(), shard, jobs.In), a.o.Queue.Log(s.Key(), shard, jobs.Out)
-	w := &writer{out: out, following: seat.follow != nil}
-	if err := w.look(ctx); err != nil {
-		return err
-	}
-	spec, err := swarm.FromJSON(s.Spec)
-	if err == nil {
-		err = a.permit(spec)
-	}
-	if err != nil {
-		return w.refuse(ctx, in, log, err)
-	}
-	has := holdingOf(s, shard)
-	state, err := newShard(on.dev, on.budget, spec, has)
-	if err != nil {
-		err = fmt.Errorf("swarm %s: %w", s.Name, err)
-		switch {
-		case !hopeless(err): // it may be made another time
-			return classed(err)
-		case noRoom(err) && (w.answered > 0 || on.which == hostSeat): // it was served where there was room, or will be; the device is well
-			return errors.New(err.Error() + ": waiting for room, or for an agent that has it") // no failure of the device: its class goes
-		}
-		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
-			err = jobs.Errorf(jobs.CodeDevice, "%v", err)
-		}
-		if answer := w.refuse(ctx, in, log, err); answer != nil {
-			return answer
-		}
-		return nil // the swarm cannot run here; its owner has been told
-	}
-	var keep *checkpoint
-	large := state.pages().share.deviceBytes+state.pages().share.hostBytes >= returnBytes
-	defer func() { // pages are in memory above the store
-		if cerr := state.close(); cerr != nil {
-			log.Error("releasing the shard's memory", "error", cerr)
-		}
-		keep.close()
-		if large {
-			select {
-			case a.freed <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	kept := &keeping{state, s, spec, a.o.Snapshots, has, &rounds{}}
-	state = kept
-	of := state.about()
-	defer a.o.Metrics.serving(of.cell)()
-	log.Log(ctx, seat.level(), "serving shard", "groups", has.groups, "agents", of.agents, "pages", len(state.pages().dirty),
-		"device", on.dev.Properties().Name, "answered", w.answered)
-	state.pages().counts = a.o.Metrics.ofPages()
-	keep = a.openCheckpoint(s, shard, state, kept.rounds, log)
-	var reader jobs.Reader
-	at := uint64(0) // the entry that the state is of
-	switch {
-	case from != nil && (keep == nil || keep.store == nil):
-		reader, err = from.unpark(ctx, state, in)
-		at, kept.rounds.last = from.entry, from.round
-	default:
-		from = nil
-		if reader, err = keep.restore(ctx, state, in, w); keep.resumed() {
-			at = keep.stored
-		}
-	}
-	if room := (errRoom{}); errors.As(err, &room) && keep == nil && w.answered == 0 && on.which != hostSeat { // a store that is not there now may be there later
-		return w.reject(ctx, w.answered+1, room.refused())
-	}
-	if err != nil {
-		return err
-	}
-	if from == nil && !keep.resumed() {
-		base, told, err := kept.begin(ctx, w, log)
-		if told || err != nil {
-			reader.Close()
-			return err
-		}
-		if at = base; base > 0 {
-			reader.Close()
-			if reader, err = in.Read(ctx, base+1); err != nil {
-				return err
-			}
-		}
-	}
-	t := a.openTurn(ctx, on, w, reader, kept, keep, log)
-	t.seat, t.at, t.id, t.follow, t.rounds = seat, at, ShardID{s.Key(), shard}, seat.follow, kept.rounds
-	if state.pages().claims != nil {
-		seat.fixed.Store(true) // a parked shard has nothing on the device
-		look := time.NewTicker(a.o.ResidencyCheck)
-		defer look.Stop()
-		t.checks = look.C
-	}
-	t.beginReplay(ctx)
-	defer func() { // before the state is
-		t.endReplay()
-		switch cerr := t.close(); {
-		case cerr != nil && errors.Is(err, errParked): // an answer is missing: it is not at rest
-			err = cerr
-		case cerr != nil && !errors.Is(err, cerr):
-			err = errors.Join(err, cerr)
-		}
-	}()
-	return keep.spoiled(state, t.serve(ctx))
-}
-
 // turn is the time in which an agent serves a shard. Its loop is one goroutine.
 type turn struct {
-	a        *Agent
-	on       *berth
+	a        *server
+	on       place
 	cell     string
 	device   string // its name, in metrics
 	state    population
@@ -152,9 +43,9 @@ type turn struct {
 }
 
 // openTurn begins to read, and to append behind what w has written.
-func (a *Agent) openTurn(ctx context.Context, on *berth, w *writer, r jobs.Reader, state population, keep *checkpoint, log *slog.Logger) *turn {
+func (a *server) openTurn(ctx context.Context, on place, w *writer, r jobs.Reader, state population, keep *checkpoint, log *slog.Logger) *turn {
 	t := &turn{
-		a: a, on: on, cell: state.about().cell, device: on.dev.Properties().Name, state: state, rounds: &rounds{}, w: w, keep: keep, log: log, replayed: w.answered, room: newRoom(),
+		a: a, on: on, cell: state.about().cell, device: on.Device().Properties().Name, state: state, rounds: &rounds{}, w: w, keep: keep, log: log, replayed: w.answered, room: newRoom(),
 		size: newSizing(a.o.BatchLatency, time.Now()),
 	}
 	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
@@ -175,7 +66,7 @@ func (t *turn) close() error {
 
 // resize has batches be of the size that is right now.
 func (t *turn) resize() {
-	most, reduced := t.size.most, t.on.of.level() >= Reduced
+	most, reduced := t.size.most, t.on.Reduced()
 	if t.state.reduce(reduced); reduced { // what fails then is a part of an entry
 		most = 0
 	}
@@ -293,7 +184,7 @@ func (t *turn) apply(ctx context.Context, s *stretch) error {
 		case len(given) > 0:
 			d.answer, given = given[0], given[1:]
 			if it.Kind != jobs.EntryEnd {
-				t.on.of.did(d.answer.halved)
+				t.on.Succeeded(d.answer.halved)
 				t.a.o.Metrics.applied(t.cell, d.answer, took)
 			}
 		}
@@ -356,18 +247,13 @@ func (t *turn) alone(ctx context.Context, it *item, given *[]answer) error {
 // begin starts the span of an entry that is new, below that of whoever appended it.
 func (t *turn) begin(ctx context.Context, it item) answered {
 	d := answered{ref: it.Seq, weight: it.weight, span: telemetry.NoSpan}
-	if t.a.tracer == nil || it.Trace.Parent == "" || it.Seq <= t.replayed { // a replay was traced when it was new
+	if t.a.o.Tracer == nil || it.Trace.Parent == "" || it.Seq <= t.replayed { // a replay was traced when it was new
 		return d
 	}
-	ctx, d.span = t.a.tracer.Start(telemetry.With(ctx, it.Trace), "process EXO_LOG_{swarm}_{shard}_in", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+	ctx, d.span = t.a.o.Tracer.Start(telemetry.With(ctx, it.Trace), "process EXO_LOG_{swarm}_{shard}_in", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in"), attribute.String("exoswarm.cell", t.cell),
 		attribute.String("exoswarm.log.kind", it.Kind), attribute.Int64("exoswarm.log.seq", int64(it.Seq)), attribute.Int("messaging.message.body.size", len(it.Data))))
 	d.trace = telemetry.Of(ctx)
 	return d
-}
-
-// unknownKind refuses an entry that a population has no use for.
-func unknownKind(e jobs.Entry) error {
-	return jobs.Errorf(jobs.CodeInvalid, "kind %.100q: this swarm does not take it", e.Kind)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -17,12 +18,12 @@ import (
 
 // simulation is the population of a swarm whose agents are addressed, or of a shard of one: entries and answers have the ids of the swarm.
 type simulation struct {
-	*memory
+	memory  *memory
 	agents  *Agents
 	holding holding
 	seed    uint64
 	every   swarm.Checkpoint
-	parts   pieces
+	parts   staging.Splitter
 
 	ranking *ranking // of who merges; nil before the first
 }
@@ -97,7 +98,7 @@ func (s *simulation) decode(data []byte) (observed, error) {
 }
 
 // reduce implements population.
-func (s *simulation) reduce(on bool) { s.parts.reduced = on }
+func (s *simulation) reduce(on bool) { s.parts.Reduced = on }
 
 // check says what is wrong with observations that a stranger sent.
 func (s *simulation) check(o *batch.AgentObservations) error {
@@ -124,7 +125,7 @@ func (s *simulation) tick(ctx context.Context, data []byte) (answer, error) {
 		return answer{}, err
 	}
 	steps := tickSteps // a drain waits for so many
-	if s.parts.reduced {
+	if s.parts.Reduced {
 		steps = 1
 	}
 	r, err := s.agents.tickAll(ctx, context.WithoutCancel(ctx), t.Count, steps)

@@ -7,6 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
@@ -17,14 +18,14 @@ func (a *Agents) page(id uint32) int { return int(a.perPage.of(id)) }
 // reset makes all agents such as have seen nothing.
 func (a *Agents) reset(ctx context.Context) error {
 	if err := a.stream.Sync(ctx); err != nil {
-		return classed(err)
+		return fault.Mark(err)
 	}
 	if err := a.memory.reset(ctx); err != nil {
 		return err
 	}
 	for _, b := range []device.Buffer{a.stamps, a.scratch, a.decisions} {
 		if err := b.Fill(0, b.Size(), 0); err != nil {
-			return fmt.Errorf("%w: %w", ErrDevice, err)
+			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 	}
 	a.torn = nil
@@ -53,7 +54,7 @@ func (a *Agents) recount(ctx context.Context) error {
 		}
 	}
 	if err := a.scratch.Write(8*kernels.AgentTally, device.Bytes(tally)); err != nil {
-		return fmt.Errorf("%w: %w", ErrDevice, err)
+		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 	}
 	return nil
 }
@@ -83,7 +84,7 @@ func (a *Agents) agentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 	vars, width := a.stateVars()
 	out := &batch.AgentStates{Agent: ids, Vote: make([]uint8, len(ids)), Width: len(vars) * width, State: make([]float32, len(ids)*len(vars)*width)}
 	if err := a.stream.Sync(ctx); err != nil {
-		return nil, classed(err)
+		return nil, fault.Mark(err)
 	}
 	size := a.layout.Agents * a.layout.Slots // agents of a page
 	data := make([][]byte, len(vars))        // by variable, of all ids
@@ -141,7 +142,7 @@ func (a *Agents) groupStates(ctx context.Context, ids []uint32) (*batch.GroupSta
 		return nil, err
 	}
 	if err := a.stream.Sync(ctx); err != nil {
-		return nil, classed(err)
+		return nil, fault.Mark(err)
 	}
 	parts := make([]pager.Part, 0, 2*len(ids))
 	for i, id := range ids {

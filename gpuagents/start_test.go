@@ -200,3 +200,13 @@ func (*quietSession) Peers() []jobs.Peer { return nil }
 
 // Offers implements jobs.Session.
 func (*quietSession) Offers() []jobs.Offer { return nil }
+
+// TestFreedIsSignalled: memory is given back to the system once for the shards that end together.
+func TestFreedIsSignalled(t *testing.T) {
+	a := &Agent{freed: make(chan struct{}, 1)}
+	a.signalFreed()
+	a.signalFreed() // the first has not been seen yet
+	if n := len(a.freed); n != 1 {
+		t.Errorf("%d signals", n)
+	}
+}

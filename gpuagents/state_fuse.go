@@ -71,13 +71,13 @@ func (s *state) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, error)
 		size += extent(l, v)
 	}
 	window := max(1, bytes/size)
-	buf := make([]byte, min(window, len(s.made))*size)
-	for first := 0; first < len(s.made); first += window {
+	buf := make([]byte, min(window, s.memory.Count())*size)
+	for first := 0; first < s.memory.Count(); first += window {
 		if ctx.Err() != nil {
 			return fusion.Nodes{}, context.Cause(ctx)
 		}
 		clear(buf) // a page that is not there is one of groups that have seen nothing
-		pages := min(window, len(s.made)-first)
+		pages := min(window, s.memory.Count()-first)
 		at := 0
 		var parts []pager.Part
 		for page := range pages {
@@ -87,7 +87,7 @@ func (s *state) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, error)
 			}
 		}
 		held := slices.Clone(parts) // readAll drops those of pages that are not there
-		if err := s.readAll(context.WithoutCancel(ctx), parts); err != nil {
+		if err := s.memory.readAll(context.WithoutCancel(ctx), parts); err != nil {
 			return fusion.Nodes{}, err
 		}
 		for page := range pages {

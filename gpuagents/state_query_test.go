@@ -159,7 +159,7 @@ func plainGroupFuse(t testing.TB, s *state, pages []byte, n int) fusion.Nodes {
 // checkQuestions asks a swarm at random and compares the answers with the plain ones of its pages, which no question changes.
 func checkQuestions(t testing.TB, r *rand.Rand, p population, s *state) {
 	t.Helper()
-	pages, dirty, made := contents(t, s.memory), slices.Clone(s.dirty), slices.Clone(s.made)
+	pages, dirty, made := contents(t, s.memory), slices.Clone(s.memory.dirty), slices.Clone(s.memory.made)
 	ask := func(kind, text string) answer {
 		t.Helper()
 		a, err := p.apply(t.Context(), jobs.Entry{Kind: kind, Data: []byte(text)})
@@ -211,7 +211,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p population, s *state) {
 			t.Fatalf("%s: %+v, want %v and %v", text, got, want.Counts, mean)
 		}
 	}
-	if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(dirty, s.dirty) || !slices.Equal(made, s.made) {
+	if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(dirty, s.memory.dirty) || !slices.Equal(made, s.memory.made) {
 		t.Fatal("a question has changed pages, or marked or made some")
 	}
 }
@@ -247,8 +247,8 @@ func TestGroupsQueryFuse(t *testing.T) {
 					return k, k.population.(*state)
 				}
 				k, s := open(nil)
-				if n := len(s.made); n < 3 || s.resident != (b == nil) {
-					t.Fatalf("%d pages, all on the device: %v", n, s.resident)
+				if n := len(s.memory.made); n < 3 || s.memory.resident != (b == nil) {
+					t.Fatalf("%d pages, all on the device: %v", n, s.memory.resident)
 				}
 				r := rand.New(rand.NewPCG(7, 8))
 				checkQuestions(t, r, k, s) // nobody has seen anything, and there are no pages
@@ -330,7 +330,7 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 		if page == 1 {
 			continue // one that is not there
 		}
-		if err := s.write(t.Context(), uint64(page), content); err != nil {
+		if err := s.memory.write(t.Context(), uint64(page), content); err != nil {
 			t.Fatal(err)
 		}
 	}

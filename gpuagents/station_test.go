@@ -60,6 +60,7 @@ func (m *scriptedMerge) observe(context.Context) ([]answer, error) { return m.al
 type station struct {
 	*turn
 	p        *scripted
+	place    *fixed
 	out      *ledger
 	registry *prometheus.Registry
 	spans    *tracetest.SpanRecorder
@@ -71,19 +72,14 @@ func newStation(t *testing.T, d device.Device, in *ledger, answered uint64, keep
 	t.Helper()
 	s := &station{out: &ledger{}, registry: prometheus.NewRegistry(), spans: tracetest.NewSpanRecorder()}
 	s.p = &scripted{population: agentsOf(t, d)}
-	metrics, err := NewMetrics(s.registry)
+	metrics, err := newShardMetrics(s.registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	on, err := fleetOf(d, 1<<40).take(t.Context(), record(t, pagedTexts["leaky"], 200))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(on.give)
-	a := &Agent{
-		o:      Options{Metrics: metrics, BatchLatency: time.Second, ParkedMemory: ParkedMemory},
-		tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans)).Tracer("test"),
-	}
+	a := &server{o: serverOptions{
+		Metrics: metrics, BatchLatency: time.Second, Keeps: func(int64) bool { return true },
+		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans)).Tracer("test"),
+	}}
 	for n := range answered {
 		s.out.all = append(s.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
 	}
@@ -92,7 +88,8 @@ func newStation(t *testing.T, d device.Device, in *ledger, answered uint64, keep
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(&s.log, nil))
-	s.turn = a.openTurn(t.Context(), on, &writer{out: s.out, last: answered, answered: answered}, r, s.p, keep, log)
+	s.place = placeOn(d)
+	s.turn = a.openTurn(t.Context(), s.place, &writer{out: s.out, last: answered, answered: answered}, r, s.p, keep, log)
 	s.seat = &opened{park: make(chan struct{}, 1)}
 	return s
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -198,7 +199,7 @@ func TestServeFails(t *testing.T) {
 		"log":    {func(*station, *shelf) {}, jobs.ErrNotFound, nil},
 		"agents": {func(s *station, _ *shelf) { s.p.fail = broken }, broken, nil},
 		"checkpoint": {
-			func(_ *station, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", ErrDevice, broken) },
+			func(_ *station, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", fault.ErrDevice, broken) },
 			broken, nil,
 		},
 		"answers": {func(s *station, _ *shelf) { s.out.fail = broken }, nil, broken},
@@ -274,24 +275,20 @@ func TestServeParks(t *testing.T) {
 func TestResize(t *testing.T) {
 	s := newStation(t, openHost(t), &ledger{waits: true}, 0, nil)
 	most := int64(s.size.most)
-	for _, level := range []Level{0, Reduced, OnHost, 0} {
-		s.on.of.mu.Lock()
-		s.on.of.state.level = level
-		s.on.of.mu.Unlock()
+	for _, reduced := range []bool{false, true, false} {
+		s.place.reduced = reduced
 		s.resize()
 		want := most
-		if level >= Reduced {
+		if reduced {
 			want = 0
 		}
 		got, limit := s.pipe.most.Load(), s.gauge(t, "exoswarm_swarm_batch_limit")
-		if cut := s.p.cut[len(s.p.cut)-1]; got != want || limit != float64(want) || cut != (level >= Reduced) ||
+		if cut := s.p.cut[len(s.p.cut)-1]; got != want || limit != float64(want) || cut != reduced ||
 			most == 0 {
-			t.Errorf("level %d: %d observations, a limit of %v, cut %v; want %d", level, got, limit, cut, want)
+			t.Errorf("reduced %v: %d observations, a limit of %v, cut %v; want %d", reduced, got, limit, cut, want)
 		}
 	}
-	s.on.of.mu.Lock()
-	s.on.of.state.level = Reduced
-	s.on.of.mu.Unlock()
+	s.place.reduced = true
 	if err := s.apply(t.Context(), stretchOf(s.p, 1, 1)); err != nil || s.pipe.most.Load() != 0 {
 		t.Errorf("a turn does not look at the level: %v", err)
 	}
@@ -369,9 +366,9 @@ func TestSpans(t *testing.T) {
 		tracer bool
 		span   bool
 	}{{5, parent, true, true}, {4, parent, true, false}, {5, jobs.Trace{}, true, false}, {5, parent, false, false}} {
-		tracer := s.a.tracer
+		tracer := s.a.o.Tracer
 		if !c.tracer {
-			s.a.tracer = nil
+			s.a.o.Tracer = nil
 		}
 		before := len(s.spans.Started())
 		d := s.begin(t.Context(), item{Entry: jobs.Entry{Seq: c.seq, Trace: c.trace}, weight: 7})
@@ -383,7 +380,7 @@ func TestSpans(t *testing.T) {
 			t.Errorf("the span is of the trace %s", d.trace.Parent)
 		}
 		d.span.End()
-		s.a.tracer = tracer
+		s.a.o.Tracer = tracer
 	}
 	if err := s.close(); err != nil {
 		t.Error(err)
@@ -415,5 +412,31 @@ func TestSeat(t *testing.T) {
 	}
 	if err := s.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// recording is a population that notes the kinds of entries that come to it, and refuses them.
+type recording struct {
+	population
+	kinds []string
+}
+
+// apply implements population.
+func (r *recording) apply(_ context.Context, e jobs.Entry) (answer, error) {
+	r.kinds = append(r.kinds, e.Kind)
+	return answer{}, jobs.Errorf(jobs.CodeInvalid, "kind %q", e.Kind)
+}
+
+// TestReplaySkips: entries that change nothing and have their answers are not applied again, and others are.
+func TestReplaySkips(t *testing.T) {
+	r := &recording{}
+	of := &turn{a: &server{}, state: r, rounds: &rounds{}, replayed: 9}
+	for i, kind := range []string{jobs.EntryVote, jobs.EntryFuse, jobs.EntryQuery, jobs.EntrySnapshot, jobs.EntryReset, jobs.EntryTick} {
+		if err := of.alone(t.Context(), &item{Entry: jobs.Entry{Seq: uint64(i + 1), Kind: kind}}, new([]answer)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{jobs.EntryReset, jobs.EntryTick}; !slices.Equal(r.kinds, want) {
+		t.Errorf("%v were applied again, want %v", r.kinds, want)
 	}
 }

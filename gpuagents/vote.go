@@ -2,7 +2,6 @@ package gpuagents
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/bits"
@@ -10,8 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
 // Vote is what all agents decide together as they vote now, each by its last step; those that have never stepped abstain. It changes nothing,
@@ -37,7 +35,7 @@ func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, se
 	}
 	t.Total, t.Abstentions = uint64(a.n), uint64(a.n)-cast
 	if err := t.Check(); err != nil || cast > t.Total {
-		return consensus.Decision{}, fmt.Errorf("%w: %d votes of %d agents: %w", ErrDevice, cast, a.n, consensus.ErrSum)
+		return consensus.Decision{}, fmt.Errorf("%w: %d votes of %d agents: %w", fault.ErrDevice, cast, a.n, consensus.ErrSum)
 	}
 	t.Lead(consensus.Leader{Elected: true})
 	if seeded {
@@ -66,39 +64,4 @@ func leading(seed, round uint64, agents int64) int64 {
 	const step = 0x9E3779B97F4A7C15
 	first, _ := bits.Mul64(mix(mix(seed+step)^round+step), uint64(agents))
 	return int64(first)
-}
-
-// leader is the one of the shard's agents, in groups of size, by their ids in the swarm.
-func (h holding) leader(seed, round uint64, size int, seeded bool) consensus.Leader {
-	first, n, all := int64(h.first)*int64(size), int64(h.groups)*int64(size), int64(h.all)*int64(size)
-	l := consensus.Leader{Agent: uint64(first), Elected: true}
-	if !seeded {
-		return l
-	}
-	if of := leading(seed, round, all); of >= first && of < first+n { // otherwise priorities fall from the first on
-		l.Agent = uint64(of)
-	}
-	l.Priority = Priority(seed, round, all, uint32(l.Agent))
-	return l
-}
-
-func (s *simulation) vote(ctx context.Context, data []byte) (answer, error) {
-	v, err := jobs.DecodeVote(data)
-	if err != nil {
-		return answer{}, err
-	}
-	rule, err := partition.Rule(v)
-	if err != nil {
-		return answer{}, err
-	}
-	seeded := v.Priority == jobs.PrioritySeeded
-	d, err := s.agents.Vote(ctx, rule, v.Round, seeded)
-	if err != nil {
-		return answer{}, err
-	}
-	if s.holding.shards > 1 {
-		d.Leader = s.holding.leader(s.seed, v.Round, s.agents.cell.Agents, seeded)
-	}
-	data, err = json.Marshal(partition.Decided(d))
-	return answer{kind: jobs.EntryVoted, data: data}, err
 }

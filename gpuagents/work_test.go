@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
@@ -21,7 +22,7 @@ func TestWorkParksAndGoesOn(t *testing.T) {
 	d := openHost(t)
 	want := answersOf(t, d, 6)
 	for _, stores := range []bool{false, true} {
-		var o Options
+		var o serverOptions
 		if stores {
 			o.Checkpoints = &oneDisk{disk: newDisk()}
 		}
@@ -53,7 +54,7 @@ func TestWorkParksAndGoesOn(t *testing.T) {
 // TestWorkSaysOnce: that a shard is served is logged for operators, and of one that is opened again
 // for those who search.
 func TestWorkSaysOnce(t *testing.T) {
-	p := newWorkplace(t, openHost(t), Options{}, 1)
+	p := newWorkplace(t, openHost(t), serverOptions{}, 1)
 	for again, level := range map[bool]string{false: "INFO", true: "DEBUG"} {
 		p.seat = &opened{again: again}
 		p.parked(t, nil, 1)
@@ -102,21 +103,21 @@ func TestWorkRefuses(t *testing.T) {
 		},
 		{name: "no room on the host", change: func(p *workplace) {
 			p.on.budget = newBudget(1000, 0)
-			p.on.seat = &seat{of: p.on.of, dev: d, which: hostSeat}
+			p.on.onHost = true
 		}, err: waits},
 		{
 			name: "another number of groups, served", change: func(p *workplace) { p.swarm.Groups++ }, answered: 1,
 			told: "its record has 9 groups",
 		},
 	} {
-		p := newWorkplace(t, d, Options{}, 3)
+		p := newWorkplace(t, d, serverOptions{}, 3)
 		c.change(p)
 		for n := range c.answered {
 			p.out.all = append(p.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
 		}
 		err := p.serve(t, nil, 99)
 		if (err == nil) != (c.err == "") || err != nil && (!strings.Contains(err.Error(), c.err) ||
-			classOf(err) != "") {
+			fault.ClassOf(err) != "") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if wrong := (*jobs.Error)(nil); errors.As(err, &wrong) {
@@ -133,12 +134,12 @@ func TestWorkRefuses(t *testing.T) {
 // TestWorkTriesAgain: a device that fails while a shard is made says nothing against the swarm.
 func TestWorkTriesAgain(t *testing.T) {
 	gone := openHost(t)
-	p := newWorkplace(t, openHost(t), Options{}, 3)
-	p.on.seat = &seat{of: p.on.of, dev: gone}
+	p := newWorkplace(t, openHost(t), serverOptions{}, 3)
+	p.on.device = gone
 	if err := gone.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.serve(t, nil, 99); !errors.Is(err, ErrDevice) || len(p.out.entries()) != 0 {
+	if err := p.serve(t, nil, 99); !errors.Is(err, fault.ErrDevice) || len(p.out.entries()) != 0 {
 		t.Errorf("%v, with %d answers", err, len(p.out.entries()))
 	}
 }
@@ -156,15 +157,15 @@ func TestWorkHasNoDeviceMemory(t *testing.T) {
 		}
 	}()
 	for _, answered := range []uint64{0, 1} {
-		p := newWorkplace(t, openHost(t), Options{}, 3)
-		p.on.seat = &seat{of: p.on.of, dev: small}
+		p := newWorkplace(t, openHost(t), serverOptions{}, 3)
+		p.on.device = small
 		for n := range answered {
 			p.out.all = append(p.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
 		}
 		err := p.serve(t, nil, 99)
 		got := p.out.entries()[answered:]
 		if answered > 0 {
-			if err == nil || classOf(err) != "" || !strings.HasSuffix(err.Error(),
+			if err == nil || fault.ClassOf(err) != "" || !strings.HasSuffix(err.Error(),
 				"waiting for room, or for an agent that has it") || len(got) != 0 {
 				t.Errorf("%v, with %d answers", err, len(got))
 			}
@@ -189,12 +190,12 @@ func TestWorkHasNoHostMemory(t *testing.T) {
 	}{
 		"never served": {func(*workplace) {}, 0, true},
 		"served":       {func(*workplace) {}, 1, false},
-		"on the host":  {func(p *workplace) { p.on.seat = &seat{of: p.on.of, dev: d, which: hostSeat} }, 0, false},
+		"on the host":  {func(p *workplace) { p.on.onHost = true }, 0, false},
 		"with a store that is away": {func(p *workplace) {
 			p.o.Checkpoints = &oneDisk{fail: tiers.ErrLocked}
 		}, 0, false},
 	} {
-		p := newWorkplace(t, d, Options{}, 3)
+		p := newWorkplace(t, d, serverOptions{}, 3)
 		text := strings.NewReplacer("agents: 64", "agents: 400000", "kind: leaky}",
 			"kind: gru}\nvote: {candidates: [a, b], rule: majority}").Replace(workText)
 		p.swarm = record(t, text, 50000)
@@ -230,18 +231,18 @@ func TestWorkFreesMemory(t *testing.T) {
 		return groups
 	}
 	for bytes, frees := range map[int64]bool{returnBytes - 64<<10: false, returnBytes: true} {
-		p := newWorkplace(t, d, Options{}, 1)
+		p := newWorkplace(t, d, serverOptions{}, 1)
 		groups := at(bytes)
 		p.swarm = record(t, strings.Replace(workText, "agents: 64", fmt.Sprintf("agents: %d", 8*groups), 1), groups)
 		p.in.all = append(p.in.all, jobs.Entry{Seq: 2, Kind: jobs.EntryEnd, Data: []byte("{}")})
-		for range 2 { // The second finds that the first has not been done yet.
+		for range 2 {
 			p.out.all = nil
 			if err := p.serve(t, nil, 99); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if len(p.freed) != map[bool]int{true: 1}[frees] {
-			t.Errorf("%d groups in %d bytes: %d signals", groups, bytes, len(p.freed))
+		if p.freed != map[bool]int{true: 2}[frees] {
+			t.Errorf("%d groups in %d bytes: %d signals", groups, bytes, p.freed)
 		}
 	}
 }

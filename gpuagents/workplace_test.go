@@ -17,11 +17,10 @@ import (
 
 // pairOfLogs is a queue of one shard.
 type pairOfLogs struct {
-	Queue
 	in, out *ledger
 }
 
-// Log implements Queue.
+// Log returns one of the two.
 func (q pairOfLogs) Log(_ string, _ int, d jobs.Direction) jobs.Log {
 	if d == jobs.In {
 		return q.in
@@ -62,19 +61,20 @@ func (c *oneDisk) Shards() ([]ShardID, error) { return nil, nil }
 
 // workplace is an agent that serves one shard when a test says so.
 type workplace struct {
-	*Agent
+	*server
 	pairOfLogs
-	on    *berth
+	on    *fixed
 	swarm jobs.Swarm
 	log   strings.Builder
 	seat  *opened
+	freed int // calls of Freed
 }
 
 // workText is a swarm whose answers depend on every entry before.
 const workText = "name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\npage_size: 64KiB\nfeatures: [a]\n" +
 	"cell: {kind: leaky}\ncheckpoint: {interval: 1h, entries: 1000}\n"
 
-func newWorkplace(t *testing.T, d device.Device, o Options, n int) *workplace {
+func newWorkplace(t *testing.T, d device.Device, o serverOptions, n int) *workplace {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(workText))
 	if err != nil {
@@ -83,15 +83,12 @@ func newWorkplace(t *testing.T, d device.Device, o Options, n int) *workplace {
 	p := &workplace{pairOfLogs: pairOfLogs{in: &ledger{all: worked(t, n)}, out: &ledger{}}, swarm: record(t, workText,
 		spec.Groups())}
 	p.in.waits = true
-	o.Queue, o.BatchLatency, o.Logger = p.pairOfLogs, time.Second, slog.New(slog.DiscardHandler)
-	if o.ParkedMemory == 0 {
-		o.ParkedMemory = ParkedMemory
+	o.Queue, o.BatchLatency, o.Freed = p.pairOfLogs, time.Second, func() { p.freed++ }
+	if o.Keeps == nil {
+		o.Keeps = func(int64) bool { return true }
 	}
-	p.Agent = &Agent{o: o, freed: make(chan struct{}, 1)}
-	if p.on, err = fleetOf(d, 1<<40).take(t.Context(), p.swarm); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.on.give)
+	p.server = &server{o: o}
+	p.on = placeOn(d)
 	return p
 }
 
@@ -179,7 +176,7 @@ func bytesOf(t *testing.T, o *batch.AgentObservations) []byte {
 // answersOf are the answers to a log of so many ticks from one agent that is never disturbed.
 func answersOf(t *testing.T, d device.Device, n int) (all []string) {
 	t.Helper()
-	p := newWorkplace(t, d, Options{}, n)
+	p := newWorkplace(t, d, serverOptions{}, n)
 	p.parked(t, nil, n)
 	for _, e := range p.out.entries() {
 		all = append(all, string(e.Data))

@@ -1,0 +1,17 @@
+package gpuagents
+
+import (
+	"context"
+	"errors"
+)
+
+// audit compares claims of the shard. An error starts the shard again from its checkpoint.
+func (t *turn) audit(ctx context.Context) error {
+	checked, err := t.state.pages().audit(ctx, t.at)
+	t.a.o.Metrics.audited(t.cell, checked, errors.Is(err, ErrResidency))
+	if errors.Is(err, ErrResidency) {
+		t.a.o.Violated(t.id, err)
+		t.log.Error("pages are not on the device as claimed, the shard starts again from its checkpoint", "error", err)
+	}
+	return err
+}

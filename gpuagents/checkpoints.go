@@ -1,0 +1,35 @@
+package gpuagents
+
+import (
+	"context"
+	"errors"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// sweepCheckpoints removes what is kept of shards whose log is gone: their swarms ended while no agent looked.
+func (a *Agent) sweepCheckpoints(ctx context.Context) {
+	if a.o.Checkpoints == nil {
+		return
+	}
+	shards, err := a.o.Checkpoints.Shards()
+	if err != nil { // of some tiers
+		a.o.Logger.Warn("listing checkpoints", "error", err)
+	}
+	for _, id := range shards {
+		if _, err := a.o.Queue.Log(id.Swarm, id.Shard, jobs.In).Last(ctx); errors.Is(err, jobs.ErrNotFound) {
+			a.removeCheckpoint(id)
+		}
+	}
+}
+
+// removeCheckpoint deletes what is kept of a shard whose swarm is gone.
+func (a *Agent) removeCheckpoint(id ShardID) {
+	if a.o.Checkpoints == nil {
+		return
+	}
+	a.server.stumbles.forget(id)
+	if err := a.o.Checkpoints.Remove(id.Swarm, id.Shard); err != nil {
+		a.o.Logger.Warn("removing a checkpoint", "swarm", id.Swarm, "shard", id.Shard, "error", err)
+	}
+}

@@ -1,0 +1,92 @@
+package gpuagents
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+)
+
+// A swarm with residency: gpu has a frame on the device for each page, from its creation to its end: no other swarm gets these frames, no page
+// sinks, and the shard is not parked. That is claimed page by page, and the claims are compared with the device while the swarm is served.
+
+// claims are the checksums of pages on the device. A claim holds as long as nothing was written to the page: since the last entry of the log
+// that was applied, or since the last checkpoint. The loop of the shard uses it.
+type claims struct {
+	sums map[int]claim // by page
+	next int           // the page from which the next comparison goes on
+}
+
+type claim struct {
+	sum   uint64
+	at    uint64 // the entry that the page is of
+	clean bool   // it was not dirty then
+}
+
+// written drops the claims of pages that have changed, before a checkpoint makes them clean.
+func (c *claims) written(dirty []bool) {
+	if c != nil {
+		maps.DeleteFunc(c.sums, func(page int, _ claim) bool { return dirty[page] })
+	}
+}
+
+// audit compares the claims of some pages with the device, and has those without one claim what they hold now. at is the last entry that was applied; nothing is under way
+// on the device. An error that is an ErrResidency names the pages that are not as claimed.
+func (m *memory) audit(ctx context.Context, at uint64) (checked int, err error) {
+	c := m.claims
+	if c == nil || m.pager == nil {
+		return 0, nil
+	}
+	var wrong []string
+	frames := map[int]int{} // by page: where the pager has it
+	for _, h := range m.held {
+		frames[int(h.Page())] = h.Frame()
+	}
+	var pages []int
+	for i := range m.made {
+		page := (c.next + i) % len(m.made)
+		if !m.made[page] {
+			continue
+		}
+		frame, held := frames[page]
+		if !held || int(m.table[page]) != frame {
+			wrong = append(wrong, fmt.Sprintf("page %d is in frame %d (held: %v), kernels look for it in %#x", page, frame, held, m.table[page]))
+			continue
+		}
+		if pages = append(pages, page); len(pages) == claimsAtOnce {
+			break
+		}
+	}
+	if len(pages) > 0 {
+		c.next = (pages[len(pages)-1] + 1) % len(m.made)
+	}
+	offset := func(page int) int64 { return int64(frames[page]) * int64(m.pageBytes) }
+	var compare []device.Claim
+	var fresh []int // without a claim that holds. Others keep theirs: between two looks the page may be damaged
+	for _, page := range pages {
+		if old, ok := c.sums[page]; ok && (old.at == at || old.clean && !m.dirty[page]) {
+			compare = append(compare, device.Claim{Name: fmt.Sprintf("page %d", page), Buffer: m.arena, Off: offset(page), Bytes: int64(m.pageBytes), Sum: old.sum})
+		} else {
+			fresh = append(fresh, page)
+		}
+	}
+	var h device.Health
+	h.CheckClaims(ctx, m.dev, compare)
+	if h.State == device.Failed {
+		wrong = append(wrong, h.Reasons...)
+	}
+	if len(wrong) > 0 {
+		return h.Claims, fmt.Errorf("%w: %w: %s", fault.ErrDevice, ErrResidency, strings.Join(wrong, "; "))
+	}
+	for _, page := range fresh {
+		sum, err := device.Checksum(ctx, m.dev, m.arena, offset(page), int64(m.pageBytes))
+		if err != nil {
+			return h.Claims, fault.Mark(err)
+		}
+		c.sums[page] = claim{sum: sum, at: at, clean: !m.dirty[page]}
+	}
+	return h.Claims, nil
+}

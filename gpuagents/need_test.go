@@ -1,0 +1,86 @@
+package gpuagents
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// fixed is a place that a test sets.
+type fixed struct {
+	device  device.Device
+	budget  *budget
+	onHost  bool
+	reduced bool
+}
+
+// placeOn returns a place on a device, with more memory for pages than any test needs.
+func placeOn(d device.Device) *fixed { return &fixed{device: d, budget: newBudget(1<<40, 0)} }
+
+func (p *fixed) Device() device.Device { return p.device }
+func (p *fixed) Budget() *budget       { return p.budget }
+func (p *fixed) OnHost() bool          { return p.onHost }
+func (p *fixed) Reduced() bool         { return p.reduced }
+func (*fixed) Succeeded(int)           {}
+
+func record(t *testing.T, text string, groups int) jobs.Swarm {
+	t.Helper()
+	spec, err := swarm.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jobs.Swarm{Version: jobs.Version, ID: "x", Name: spec.Name, Spec: data, Groups: groups}
+}
+
+// TestNeed: what is kept for a shard is what it then takes, of both kinds of state and of all cells.
+func TestNeed(t *testing.T) {
+	d := openHost(t)
+	for name, text := range keptTexts {
+		const have = 1 << 40
+		spec, err := swarm.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups := keptGroups
+		if spec.ByAgent() {
+			groups = spec.Groups()
+		}
+		need := needOf(record(t, text, groups))
+		on := placeOn(d)
+		p, err := newPopulation(d, on.budget, spec, groups)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := have - on.budget.room(); need != took || need == 0 {
+			t.Errorf("%s: %d bytes are kept, and it has taken %d", name, need, took)
+		}
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+		if room := on.budget.room(); room != have {
+			t.Errorf("%s: %d bytes left in the end", name, room)
+		}
+		stated := strings.Replace(text, "name: x\n", "name: x\npage_size: 64KiB\n", 1)
+		if strings.Contains(text, "page_size") {
+			stated = text
+		}
+		spec, err = swarm.Parse("test.yaml", []byte(stated))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := needOf(record(t, stated, groups)), PageBytes(spec, groups); got != want || got == 0 {
+			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)
+		}
+	}
+	if n := needOf(jobs.Swarm{Spec: json.RawMessage("{"), Groups: 9}); n != 0 {
+		t.Errorf("%d bytes of a record that cannot be read", n)
+	}
+}

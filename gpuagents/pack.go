@@ -1,0 +1,129 @@
+package gpuagents
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// restPage is a page, with the parts of it that are not zeros: for each the number of its first block and of its blocks, both as varints, and their
+// bytes.
+type restPage struct {
+	page uint64
+	data []byte
+}
+
+// restBlock is the unit of what is kept of a page. A page of 2 MiB with the 8 kB of state of 1,000 agents is some 9 kB then.
+const restBlock = 128
+
+// packPage appends what is not zero of a page.
+func packPage(to, page []byte) []byte {
+	for at := 0; at < len(page); {
+		end := min(at+restBlock, len(page))
+		if zeros(page[at:end]) {
+			at = end
+			continue
+		}
+		first := at
+		for at < len(page) && !zeros(page[at:min(at+restBlock, len(page))]) {
+			at = min(at+restBlock, len(page))
+		}
+		to = binary.AppendUvarint(to, uint64(first))
+		to = binary.AppendUvarint(to, uint64(at-first))
+		to = append(to, page[first:at]...)
+	}
+	return to
+}
+
+// unpackPage makes a page of zeros the one that was packed.
+func unpackPage(page, packed []byte) error {
+	for len(packed) > 0 {
+		first, n := binary.Uvarint(packed)
+		if n <= 0 {
+			return errors.New("a parked page is damaged")
+		}
+		packed = packed[n:]
+		size, n := binary.Uvarint(packed)
+		if n <= 0 || size > uint64(len(packed)-n) || first > uint64(len(page)) || size > uint64(len(page))-first {
+			return errors.New("a parked page is damaged")
+		}
+		copy(page[first:], packed[n:n+int(size)])
+		packed = packed[n+int(size):]
+	}
+	return nil
+}
+
+func zeros(b []byte) bool {
+	for len(b) >= 8 {
+		if binary.NativeEndian.Uint64(b) != 0 {
+			return false
+		}
+		b = b[8:]
+	}
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// pagePool has buffers of a page: parking and waking thousands of shards would fill the heap with them.
+var pagePool sync.Pool
+
+// takePage returns a buffer whose content is undefined. Give it back.
+func takePage(size int) []byte {
+	if buf, is := pagePool.Get().(*[]byte); is && cap(*buf) >= size {
+		return (*buf)[:size]
+	}
+	return make([]byte, size)
+}
+
+func givePage(buf []byte) { pagePool.Put(&buf) }
+
+// Pack copies the pages that exist.
+func (m *memory) Pack(ctx context.Context) (packed, error) {
+	var all packed
+	buf := takePage(m.pageBytes)
+	defer givePage(buf)
+	for page, made := range m.made {
+		if !made {
+			continue
+		}
+		if err := m.read(ctx, uint64(page), buf); err != nil {
+			return nil, err
+		}
+		data := packPage(nil, buf)
+		all = append(all, restPage{uint64(page), append(make([]byte, 0, len(data)), data...)})
+	}
+	return all, nil
+}
+
+// Unpack writes packed pages. The memory is open, and has no page that is not packed.
+func (m *memory) Unpack(ctx context.Context, all packed) error {
+	buf := takePage(m.pageBytes)
+	defer givePage(buf)
+	for _, p := range all {
+		clear(buf)
+		if err := unpackPage(buf, p.data); err != nil {
+			return fmt.Errorf("page %d: %w", p.page, err)
+		}
+		if err := m.write(ctx, p.page, buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// packed is the content of pages without their zeros.
+type packed []restPage
+
+// Bytes returns how many bytes the packed pages take in memory, about.
+func (p packed) Bytes() (n int64) {
+	for _, page := range p {
+		n += int64(len(page.data)) + 64
+	}
+	return n
+}

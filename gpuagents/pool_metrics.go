@@ -1,0 +1,60 @@
+package gpuagents
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// poolMetrics counts the failures, levels and rebuilds of devices. A nil poolMetrics counts nothing.
+type poolMetrics struct {
+	level                  *prometheus.GaugeVec
+	deviceErrors, rebuilds *prometheus.CounterVec
+}
+
+// newPoolMetrics registers the metrics of device pools. docs/operations.md lists names and labels.
+func newPoolMetrics(r prometheus.Registerer) (*poolMetrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: name, Help: help,
+		}, labels)
+	}
+	m := &poolMetrics{
+		level: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "level",
+			Help: "How far work is cut down because the device fails: 0 normal, 1 reduced, 2 host, 3 emergency.",
+		}, []string{"device"}),
+		deviceErrors: counter("device_errors_total",
+			"Failures of the device under a shard, and batches that it had no room for.", "device", "class"),
+		rebuilds: counter("device_rebuilds_total",
+			"Times that a broken device was opened anew, by the outcome: opened or failed.", "device", "outcome"),
+	}
+	for _, c := range []prometheus.Collector{m.level, m.deviceErrors, m.rebuilds} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// levelled says by how much the level of a device has changed.
+func (m *poolMetrics) levelled(device string, by Level) {
+	if m != nil {
+		m.level.WithLabelValues(device).Add(float64(by))
+	}
+}
+
+func (m *poolMetrics) failedDevice(device, class string, n int) {
+	if m != nil && n > 0 {
+		m.deviceErrors.WithLabelValues(device, class).Add(float64(n))
+	}
+}
+
+func (m *poolMetrics) rebuilt(device string, err error) {
+	if m == nil {
+		return
+	}
+	outcome := "opened"
+	if err != nil {
+		outcome = "failed"
+	}
+	m.rebuilds.WithLabelValues(device, outcome).Inc()
+}

@@ -1,0 +1,144 @@
+package gpuagents
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// serve works on a shard once, and says what happens to its post next. The checkpoint stays until the swarm is gone: a shard whose log has ended
+// may be asked for again by a successor.
+func (a *Agent) serve(ctx context.Context, p *post, from *rest, seat *opened) {
+	err := a.hold(ctx, p, from, seat)
+	a.open.leave(seat)
+	parked := (*rest)(nil)
+	if errors.As(err, &parked) {
+		a.park(ctx, p, parked)
+		return
+	}
+	if errors.Is(context.Cause(ctx), errHanded) {
+		a.hand(ctx, p)
+		return
+	}
+	ended, missing, wait := ctx.Err() != nil, false, time.Duration(0)
+	a.mu.Lock()
+	followed, s := a.unfollow(p), a.session
+	a.mu.Unlock()
+	switch {
+	case err == nil, ended:
+	case followed && errors.Is(err, errUnwanted):
+		p.log.Info("the shard is not followed any more", "reason", err)
+	case followed:
+		p.log.Warn("the shard cannot be followed, it stays with its agent", "error", err)
+		if s != nil {
+			a.decline(ctx, s, p)
+		}
+		wait = time.Second
+	case errors.Is(err, jobs.ErrNotFound):
+		// The record is written before the logs and outlives them, so that there is no log without a record. The lease is kept.
+		missing = true
+		before := p.missing
+		if p.missing = min(max(2*p.missing, firstMissing), time.Second); before < p.missing && p.missing == time.Second {
+			p.log.Info("the log of the shard is not there yet, or not any more: waiting for it, or for the end of the swarm")
+		}
+		wait = p.missing
+	case errors.Is(err, jobs.ErrFenced):
+		p.log.Warn("shard lost to another agent", "error", err)
+	case errors.Is(err, errMoved), errors.Is(err, ErrEmergency):
+		p.log.Info("shard goes elsewhere", "level", a.Level().String())
+	default:
+		p.log.Error("shard failed, starting again", "error", err)
+		wait = time.Second
+	}
+	if !missing {
+		p.missing = 0
+		a.release(ctx, p)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p.cancel, p.served = nil, true
+	switch {
+	case p.of.gone, ended:
+		a.enqueue(p)
+	case err == nil:
+		p.state = postOver // nothing follows in this log
+	case wait > 0:
+		a.enqueueAfter(p, wait)
+	default:
+		a.enqueue(p)
+	}
+}
+
+// firstMissing is how long an agent waits for a log before it looks again, doubled up to a second: making a log takes some 5 ms.
+const firstMissing = 10 * time.Millisecond
+
+// hold works on a shard as long as the lease and the device last.
+func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) error {
+	a.mu.Lock()
+	lease, session := p.lease, a.session // a lease is there as long as the post is served, unless it is followed
+	a.mu.Unlock()
+	if lease == nil && (seat.follow == nil || session == nil) {
+		return jobs.ErrFenced
+	}
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := *p.of.record.Load()
+	own := s
+	own.Groups = holdingOf(s, p.id.Shard).groups // which is what its pages take
+	on, err := a.fleet.take(work, func() int64 { return needOf(own) })
+	if err != nil {
+		return err
+	}
+	defer on.give()
+	stop, watched := make(chan struct{}), make(chan struct{})
+	seatFollow := seat.follow
+	go func() {
+		defer close(watched)
+		if lease == nil {
+			ended, end := context.WithCancel(work)
+			defer end()
+			go func() {
+				defer end()
+				select {
+				case <-stop:
+				case <-on.Left():
+					cancel(errMoved)
+				case <-ended.Done():
+				}
+			}()
+			l, err := a.shadow(ended, p, session, seatFollow)
+			if err != nil {
+				cancel(err)
+				return
+			}
+			a.mu.Lock()
+			p.took = time.Now()
+			a.mu.Unlock()
+			lease = l
+		}
+		select {
+		case <-lease.Lost():
+			cancel(jobs.ErrFenced)
+		case <-on.Left():
+			cancel(errMoved)
+		case <-stop:
+		}
+	}()
+	defer func() { close(stop); <-watched }()
+	if err = a.server.work(work, on, s, p.id.Shard, from, seat, p.log); err != nil {
+		on.Failed(err)
+	}
+	return err
+}
+
+// pause waits for d or for ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

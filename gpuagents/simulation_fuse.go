@@ -1,0 +1,44 @@
+package gpuagents
+
+import (
+	"context"
+
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+func (s *simulation) fuse(ctx context.Context, data []byte) (answer, error) {
+	want, err := jobs.DecodeFuse(data)
+	if err != nil {
+		return answer{}, err
+	}
+	a := s.agents
+	_, width := a.stateVars()
+	all, err := a.nodesOf(want)
+	if err != nil {
+		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes, a.of)
+	}
+	first, n := a.ownNodes(want.By, all)
+	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
+		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most)
+	}
+	nodes, halved, err := a.fuseParts(ctx, &staging.Splitter{Reduced: s.parts.Reduced}, want, fuseStaging)
+	if err != nil {
+		return answer{}, err
+	}
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(first + i)
+	}
+	if want.Sums {
+		data, err = (&batch.FusedSums{Node: ids, Count: nodes.Counts, Sum: nodes.Sums, Width: width}).Encode()
+		return answer{kind: jobs.EntryFused, data: data, halved: halved}, err
+	}
+	out := &batch.FusedNodes{Node: ids, Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
+	if err := nodes.Means(out.Mean); err != nil {
+		return answer{}, err
+	}
+	data, err = out.Encode()
+	return answer{kind: jobs.EntryFused, data: data, halved: halved}, err
+}

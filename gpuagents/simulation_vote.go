@@ -1,0 +1,45 @@
+package gpuagents
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// leader is the one of the shard's agents, in groups of size, by their ids in the swarm.
+func (h holding) leader(seed, round uint64, size int, seeded bool) consensus.Leader {
+	first, n, all := int64(h.first)*int64(size), int64(h.groups)*int64(size), int64(h.all)*int64(size)
+	l := consensus.Leader{Agent: uint64(first), Elected: true}
+	if !seeded {
+		return l
+	}
+	if of := leading(seed, round, all); of >= first && of < first+n { // otherwise priorities fall from the first on
+		l.Agent = uint64(of)
+	}
+	l.Priority = Priority(seed, round, all, uint32(l.Agent))
+	return l
+}
+
+func (s *simulation) vote(ctx context.Context, data []byte) (answer, error) {
+	v, err := jobs.DecodeVote(data)
+	if err != nil {
+		return answer{}, err
+	}
+	rule, err := partition.Rule(v)
+	if err != nil {
+		return answer{}, err
+	}
+	seeded := v.Priority == jobs.PrioritySeeded
+	d, err := s.agents.Vote(ctx, rule, v.Round, seeded)
+	if err != nil {
+		return answer{}, err
+	}
+	if s.holding.shards > 1 {
+		d.Leader = s.holding.leader(s.seed, v.Round, s.agents.cell.Agents, seeded)
+	}
+	data, err = json.Marshal(partition.Decided(d))
+	return answer{kind: jobs.EntryVoted, data: data}, err
+}
