@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -52,7 +53,7 @@ type kept struct {
 func newKept() *kept { return &kept{disks: map[gpuagents.ShardID]*vfs.Mem{}} }
 
 // Open implements gpuagents.Checkpoints.
-func (k *kept) Open(id string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
+func (k *kept) Open(id string, shard, pageSize, pages int) (pages.Store, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.fail != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -41,7 +42,7 @@ type AgentsOptions struct {
 // are not stepped again then.
 type Agents struct {
 	dev        device.Device
-	memory     *memory
+	memory     *pages.Memory
 	cell       *cells.Addressed
 	layout     kernels.Layout
 	n          int64
@@ -81,18 +82,18 @@ type Report struct {
 
 // NewAgents makes n agents, a multiple of the size of a group and less than 2^32, that have seen nothing.
 func NewAgents(d device.Device, cell *cells.Addressed, n int64, opts AgentsOptions) (*Agents, error) {
-	a, err := newAgents(d, newBudget(opts.PageMemory, opts.HostPageMemory), cell, n, opts)
+	a, err := newAgents(d, pages.NewBudget(opts.PageMemory, opts.HostPageMemory), cell, n, opts)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.memory.open(context.Background(), nil); err != nil {
+	if err := a.memory.Open(context.Background(), nil); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
 }
 
 // newAgents is NewAgents with pages of what b has, which are not open.
-func newAgents(d device.Device, b *budget, cell *cells.Addressed, n int64, opts AgentsOptions) (a *Agents, err error) {
+func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, opts AgentsOptions) (a *Agents, err error) {
 	if opts.PageBytes == 0 {
 		opts.PageBytes = 2 << 20
 	}
@@ -119,7 +120,7 @@ func newAgents(d device.Device, b *budget, cell *cells.Addressed, n int64, opts 
 }
 
 // open makes what is on the device.
-func (a *Agents) open(b *budget, opts AgentsOptions) (err error) {
+func (a *Agents) open(b *pages.Budget, opts AgentsOptions) (err error) {
 	tick, step := a.cell.Kernels()
 	for name, to := range map[string]*device.Kernel{tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums} {
 		if *to, err = a.dev.Kernel(name); err != nil {
@@ -137,13 +138,13 @@ func (a *Agents) open(b *budget, opts AgentsOptions) (err error) {
 		return err
 	}
 	a.close = append(a.close, a.stream.Close)
-	if a.memory, err = newMemory(a.dev, b, a.groups, a.layout.PageBytes, a.pages); err != nil {
+	if a.memory, err = pages.NewMemory(a.dev, b, a.groups, a.layout.PageBytes, a.pages); err != nil {
 		if refused := (*jobs.Error)(nil); errors.As(err, &refused) {
 			return err
 		}
 		return fmt.Errorf("%d agents: %w", a.n, err)
 	}
-	a.close = append(a.close, a.memory.close)
+	a.close = append(a.close, a.memory.Close)
 	for _, m := range []struct {
 		to      *device.Buffer
 		bytes   int64
@@ -258,9 +259,9 @@ func (a *Agents) tickAll(ctx, wait context.Context, n, most int) (r Report, err 
 	if a.torn != nil {
 		return r, a.torn
 	}
-	sets := a.memory.all()
+	sets := a.memory.All()
 	begun := false
-	err = a.memory.each(ctx, sets, sweep, func(i int) error {
+	err = a.memory.Each(ctx, sets, pages.Sweep, func(i int) error {
 		begun = true
 		for left := n; left > 0; left -= most {
 			if err := context.Cause(ctx); err != nil && most < n {
@@ -274,11 +275,11 @@ func (a *Agents) tickAll(ctx, wait context.Context, n, most int) (r Report, err 
 				case i < len(sets)-1:
 					votes = kernels.AgentTickCount
 				}
-				if err := a.launchTick(wait, sets[i].pages, min(k, tickSteps), votes); err != nil {
+				if err := a.launchTick(wait, sets[i].Pages, min(k, tickSteps), votes); err != nil {
 					return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 				}
 			}
-			a.memory.mark(sets[i].pages)
+			a.memory.MarkDirty(sets[i].Pages)
 			if r, err = a.await(wait, 1); err != nil {
 				return err
 			}
@@ -312,7 +313,7 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 	if err := a.next(ctx); err != nil {
 		return err
 	}
-	if err := a.memory.flush(a.frames); err != nil {
+	if err := a.memory.FlushFrames(a.frames); err != nil {
 		return err
 	}
 	args := append(a.head(true), device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))), device.Uint32(uint32(steps)), device.Uint32(votes),

@@ -84,7 +84,7 @@ func fillPages(t testing.TB, a *Agents) {
 		}
 	}
 	for p := range a.pages {
-		if err := a.memory.write(t.Context(), uint64(p), page); err != nil {
+		if err := a.memory.Write(t.Context(), uint64(p), page); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +97,7 @@ func sampled(t testing.TB, a *Agents) *Agents {
 	h := makeAgents(t, openNamed(t, "host"), a.cell, n, AgentsOptions{PageBytes: a.layout.PageBytes})
 	pages := pagesOf(t, a, h.pages)
 	for p := range h.pages {
-		if err := h.memory.write(t.Context(), uint64(p), pages[p*h.layout.PageBytes:][:h.layout.PageBytes]); err != nil {
+		if err := h.memory.Write(t.Context(), uint64(p), pages[p*h.layout.PageBytes:][:h.layout.PageBytes]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +111,7 @@ func pagesOf(t testing.TB, a *Agents, n int) []byte {
 	}
 	data := make([]byte, n*a.layout.PageBytes)
 	for p := range n {
-		if err := a.memory.read(t.Context(), uint64(p), data[p*a.layout.PageBytes:][:a.layout.PageBytes]); err != nil {
+		if err := a.memory.Read(t.Context(), uint64(p), data[p*a.layout.PageBytes:][:a.layout.PageBytes]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -217,7 +217,7 @@ func BenchmarkAgentsTick(b *testing.B) {
 					b.Fatal(err)
 				}
 			}, func(int) error {
-				return a.launchTick(ctx, a.memory.all()[0].pages, *benchTicks, kernels.AgentTickPublish)
+				return a.launchTick(ctx, a.memory.All()[0].Pages, *benchTicks, kernels.AgentTickPublish)
 			})
 			if _, err := h.Tick(ctx, (2*b.N+3)**benchTicks); err != nil {
 				b.Fatal(err)

@@ -3,13 +3,15 @@ package gpuagents
 import (
 	"context"
 	"errors"
+
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
 // audit compares claims of the shard. An error starts the shard again from its checkpoint.
 func (t *turn) audit(ctx context.Context) error {
-	checked, err := t.state.pages().audit(ctx, t.at)
-	t.a.o.Metrics.audited(t.cell, checked, errors.Is(err, ErrResidency))
-	if errors.Is(err, ErrResidency) {
+	checked, err := t.state.pages().Audit(ctx, t.at)
+	t.a.o.Metrics.audited(t.cell, checked, errors.Is(err, pages.ErrResidency))
+	if errors.Is(err, pages.ErrResidency) {
 		t.a.o.Violated(t.id, err)
 		t.log.Error("pages are not on the device as claimed, the shard starts again from its checkpoint", "error", err)
 	}

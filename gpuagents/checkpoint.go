@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
 )
@@ -20,7 +21,7 @@ import (
 type Checkpoints interface {
 	// Open opens what is kept of a shard, or makes room for so many pages of pageSize bytes. It fails with
 	// tiers.ErrLocked while another process has it open. The caller closes it. What it opens may be Layered.
-	Open(swarm string, shard, pageSize, pages int) (PageStore, error)
+	Open(swarm string, shard, pageSize, pages int) (pages.Store, error)
 	// Remove deletes what is kept of a shard that is not open, wherever it can. Nothing there is no error.
 	Remove(swarm string, shard int) error
 	// Shards lists what is kept, also beside an error, which says what could not be looked at.
@@ -67,9 +68,9 @@ const costShare = 20
 // checkpoint keeps the state of one shard. The goroutine that serves the shard uses it; no method stops the serving: what
 // fails is logged, and the next process replays more of the log. A nil checkpoint keeps nothing.
 type checkpoint struct {
-	open    func() (PageStore, error)
+	open    func() (pages.Store, error)
 	drop    func() error
-	store   PageStore // nil when it cannot be used
+	store   pages.Store // nil when it cannot be used
 	log     *slog.Logger
 	saved   func(err error, took time.Duration) // is told of every checkpoint
 	stumble func() (times int)                  // counts a read that failed since the last checkpoint
@@ -99,7 +100,7 @@ func (a *server) openCheckpoint(s jobs.Swarm, shard int, st population, votes *r
 	}
 	of, m := st.about(), st.pages()
 	k := &checkpoint{
-		open:    func() (PageStore, error) { return a.o.Checkpoints.Open(s.Key(), shard, m.PageBytes(), m.Count()) },
+		open:    func() (pages.Store, error) { return a.o.Checkpoints.Open(s.Key(), shard, m.PageBytes(), m.Count()) },
 		drop:    func() error { return a.o.Checkpoints.Remove(s.Key(), shard) },
 		saved:   func(err error, took time.Duration) { a.o.Metrics.saved(of.cell, err, took) },
 		stumble: func() int { return a.stumbles.add(ShardID{s.Key(), shard}) },
@@ -120,7 +121,7 @@ func (a *server) openCheckpoint(s jobs.Swarm, shard int, st population, votes *r
 	} else if err != nil {
 		k.discard(err)
 	}
-	if s, ok := k.store.(Layered); ok {
+	if s, ok := k.store.(pages.Layered); ok {
 		for i, d := range s.Disks() {
 			if why := s.Holds(i).Unavailable; why != nil {
 				log.Error("a tier cannot be used, the shard does without it", "tier", d.Name, "error", why)
@@ -210,7 +211,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, w 
 	}
 	err = errors.New("the log has another entry there than the one that it holds")
 	if digest(e) == p.Digest {
-		if err = st.pages().open(ctx, k.store); err == nil {
+		if err = st.pages().Open(ctx, k.store); err == nil {
 			err = st.restored(ctx)
 		}
 	}
@@ -227,7 +228,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, w 
 	case errors.Is(err, fault.ErrDevice), errors.Is(err, tiers.ErrMedium) && !k.worthless(err):
 		return nil, err
 	}
-	if err := st.pages().shut(); err != nil {
+	if err := st.pages().Shut(); err != nil {
 		return nil, err
 	}
 	k.discard(err)
@@ -263,11 +264,11 @@ func (k *checkpoint) ends(ctx context.Context, in jobs.Log, w *writer, at uint64
 
 // start makes the state that of a shard that has seen nothing, over a store without pages, and returns a reader from the start.
 func (k *checkpoint) start(ctx context.Context, st population, in jobs.Log) (jobs.Reader, error) {
-	var store PageStore
+	var store pages.Store
 	if k != nil {
 		store = k.store
 	}
-	if err := st.pages().open(ctx, store); err != nil {
+	if err := st.pages().Open(ctx, store); err != nil {
 		return nil, err
 	}
 	if err := st.reset(ctx); err != nil {
@@ -281,7 +282,7 @@ func (k *checkpoint) spoiled(st population, err error) error {
 	if k == nil || k.store == nil || err == nil || !k.worthless(err) {
 		return err
 	}
-	if serr := st.pages().shut(); serr != nil {
+	if serr := st.pages().Shut(); serr != nil {
 		return errors.Join(err, serr)
 	}
 	k.discard(err)
@@ -337,7 +338,7 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 	}
 	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last), Round: k.rounds.now()})
 	if err == nil {
-		err = st.pages().checkpoint(ctx, note)
+		err = st.pages().Checkpoint(ctx, note)
 	}
 	if errors.Is(err, fault.ErrDevice) {
 		return fmt.Errorf("checkpoint: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
 )
@@ -31,7 +32,7 @@ type shelf struct {
 
 // brokenStore is a store of which calls can fail.
 type brokenStore struct {
-	PageStore
+	pages.Store
 	get, commit error
 	commits     []string // notes that a commit came with
 	closes      int
@@ -43,7 +44,7 @@ func (s *brokenStore) Get(ctx context.Context, page uint64, dst []byte) error {
 	if s.get != nil {
 		return s.get
 	}
-	return s.PageStore.Get(ctx, page, dst)
+	return s.Store.Get(ctx, page, dst)
 }
 
 // Commit implements tiers.Store.
@@ -54,13 +55,13 @@ func (s *brokenStore) Commit(ctx context.Context, note []byte) (uint64, error) {
 	if s.commit != nil {
 		return 0, s.commit
 	}
-	return s.PageStore.Commit(ctx, note)
+	return s.Store.Commit(ctx, note)
 }
 
 // Close implements PageStore.
 func (s *brokenStore) Close() error {
 	s.closes++
-	return s.PageStore.Close()
+	return s.Store.Close()
 }
 
 // newShelf opens a checkpoint over a disk.
@@ -68,11 +69,11 @@ func newShelf(t *testing.T, d *disk) *shelf {
 	t.Helper()
 	s := &shelf{disk: d}
 	s.checkpoint = &checkpoint{
-		open: func() (PageStore, error) {
+		open: func() (pages.Store, error) {
 			if s.openFail != nil {
 				return nil, s.openFail
 			}
-			s.opened = &brokenStore{PageStore: s.disk.open(t)}
+			s.opened = &brokenStore{Store: s.disk.open(t)}
 			return s.opened, nil
 		},
 		drop: func() error {
@@ -135,7 +136,7 @@ func (s *shelf) apply(t *testing.T, p population, all ...jobs.Entry) {
 // last one than that one's cost allows.
 func TestCheckpointCadence(t *testing.T) {
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(12)
-	if err := p.pages().open(t.Context(), s.store); err != nil {
+	if err := p.pages().Open(t.Context(), s.store); err != nil {
 		t.Fatal(err)
 	}
 	at := func(stored uint64, commits int) {
@@ -211,7 +212,7 @@ func TestCheckpointCadence(t *testing.T) {
 // good and the pages dirty, and a device that fails is an error.
 func TestCheckpointFails(t *testing.T) {
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(6)
-	if err := p.pages().open(t.Context(), s.store); err != nil {
+	if err := p.pages().Open(t.Context(), s.store); err != nil {
 		t.Fatal(err)
 	}
 	late := errors.New("no answer")
@@ -237,7 +238,7 @@ func TestCheckpointFails(t *testing.T) {
 		!errors.Is(s.saves[0], full) || s.stumbles != 1 || asked != 1 {
 		t.Errorf("a full disk: %v; stored is entry %d, told %v, %d stumbles", err, s.stored, s.saves, s.stumbles)
 	}
-	if !slices.Contains(p.pages().dirty, true) {
+	if !slices.Contains(p.pages().Dirty(), true) {
 		t.Error("no page is dirty behind a checkpoint that failed")
 	}
 	s.opened.commit = fmt.Errorf("%w: gone", fault.ErrDevice)
@@ -247,7 +248,7 @@ func TestCheckpointFails(t *testing.T) {
 	}
 	s.opened.commit = nil
 	if err := s.save(t.Context(), p); err != nil || s.stored != 3 || len(s.saves) != 2 || s.saves[1] != nil ||
-		s.stumbles != 0 || slices.Contains(p.pages().dirty, true) {
+		s.stumbles != 0 || slices.Contains(p.pages().Dirty(), true) {
 		t.Errorf("in order again: %v; stored is entry %d, told %v, %d stumbles", err, s.stored, s.saves, s.stumbles)
 	}
 }

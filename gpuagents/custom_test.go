@@ -166,7 +166,7 @@ func TestCustomMeaning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return (&state{memory: &memory{pageBytes: l.PageBytes}, bound: b, layout: l, groups: 1, inputs: 1, seed: spec.Seed}).meaning()
+		return (&state{bound: b, layout: l, groups: 1, inputs: 1, seed: spec.Seed}).meaning()
 	}
 	seen := map[string]string{meaning(func(*customtest.Cell) {}): "the cell itself"}
 	if _, again := seen[meaning(func(*customtest.Cell) {})]; !again {

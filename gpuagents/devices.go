@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
 // devices is one device of an agent and what stands in for it: the device that it was given, the next one where that has broken, and the host
@@ -21,7 +22,7 @@ type devices struct {
 	given    device.Device // the caller's
 	open     func(ctx context.Context) (device.Device, error)
 	openHost func(ctx context.Context) (device.Device, error) // nil: the device serves at OnHost too
-	budgets  [2]func() *budget                                // by seat
+	budgets  [2]func() *pages.Budget                          // by seat
 
 	opening chan struct{} // taken by who opens a device
 
@@ -45,7 +46,7 @@ type seat struct {
 	which  int
 	dev    device.Device
 	owned  bool // it is closed when the last shard has left
-	budget *budget
+	budget *pages.Budget
 	users  int
 	leave  chan struct{} // closed when those who are there must go
 	gone   bool          // nobody comes any more
@@ -67,14 +68,14 @@ func newDevices(o poolOptions, own Accelerator, changed *broadcast.Broadcast) *d
 	}
 	device, host := own.PageMemory, o.HostPageMemory/int64(parts)
 	onDevice, inHost, prefetch := o.PageAge, o.HostPageAge, o.Prefetch
-	ds.budgets[ownSeat] = func() *budget {
-		return newBudget(device, host).onHost(own.Shared).aged(onDevice, inHost).prefetching(prefetch)
+	ds.budgets[ownSeat] = func() *pages.Budget {
+		return pages.NewBudget(device, host).WithSharedMemory(own.Shared).WithAges(onDevice, inHost).WithPrefetch(prefetch)
 	}
-	ds.budgets[hostSeat] = func() *budget { // all of it is host memory
+	ds.budgets[hostSeat] = func() *pages.Budget { // all of it is host memory
 		if device > 0 && host > 1 {
-			return newBudget(host/2, host/2).onHost(true).aged(onDevice, inHost).prefetching(prefetch)
+			return pages.NewBudget(host/2, host/2).WithSharedMemory(true).WithAges(onDevice, inHost).WithPrefetch(prefetch)
 		}
-		return newBudget(device, 0).onHost(true).prefetching(prefetch)
+		return pages.NewBudget(device, 0).WithSharedMemory(true).WithPrefetch(prefetch)
 	}
 	ds.seats[ownSeat] = ds.newSeat(ownSeat, own.Device)
 	ds.metrics.levelled(ds.name, 0) // so that it is shown

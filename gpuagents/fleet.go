@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/broadcast"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
 // fleet is the devices of an agent. Each has levels, budgets and seats of its own; the fleet says which of them a shard goes to. Its methods
@@ -56,7 +57,7 @@ func newFleet(o poolOptions) *fleet {
 // berth is a shard's place on a device.
 type berth struct {
 	*seat
-	budget *budget
+	budget *pages.Budget
 	until  <-chan struct{} // closed when it must leave
 	in     *fleet
 	at     int   // index of the device
@@ -78,7 +79,7 @@ func (f *fleet) take(ctx context.Context, need func() int64) (*berth, error) {
 		b.leave()
 		return nil, err
 	}
-	b.budget = b.seat.budget.as(b.arrive)
+	b.budget = b.seat.budget.WithArrival(b.arrive)
 	return b, nil
 }
 
@@ -152,9 +153,9 @@ func (ds *devices) standing() standing {
 	defer ds.mu.Unlock()
 	which := ds.serving()
 	if s := ds.seats[which]; s != nil {
-		return standing{level: ds.state.level, room: s.budget.room()}
+		return standing{level: ds.state.level, room: s.budget.Room()}
 	}
-	return standing{level: ds.state.level, room: ds.budgets[which]().room()}
+	return standing{level: ds.state.level, room: ds.budgets[which]().Room()}
 }
 
 // rooms returns the most bytes that one device has for pages, on it and in its part of host memory, and those of all together. known is false where
@@ -214,7 +215,7 @@ func (f *fleet) close() {
 func (b *berth) Device() device.Device { return b.dev }
 
 // Budget returns the memory for pages on the device of the placement.
-func (b *berth) Budget() *budget { return b.budget }
+func (b *berth) Budget() *pages.Budget { return b.budget }
 
 // OnHost reports whether the host device serves the shard because another device fails.
 func (b *berth) OnHost() bool { return b.which == hostSeat }

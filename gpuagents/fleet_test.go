@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
 // fleetOf is a fleet over one real device that stands in for several, with so many bytes for pages each. Nothing runs on them.
@@ -31,7 +32,7 @@ func TestChooseProperty(t *testing.T) {
 		type shard struct {
 			*berth
 			need  int64
-			share share
+			share pages.Allocation
 			took  bool
 		}
 		var all []*shard
@@ -41,12 +42,12 @@ func TestChooseProperty(t *testing.T) {
 				f.all[rapid.IntRange(0, len(bytes)-1).Draw(t, "device")].state.level = Level(rapid.IntRange(0, 3).Draw(t, "level"))
 			case step < 4 && len(all) > 0: // arrives
 				if s := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]; !s.took {
-					s.share, _ = s.budget.onDevice(0, int(s.need/page), page) // what has no room takes nothing
+					s.share, _ = s.budget.Allocate(0, int(s.need/page), page) // what has no room takes nothing
 					s.took = true
 				}
 			case step < 6 && len(all) > 0: // goes
 				i := rapid.IntRange(0, len(all)-1).Draw(t, "who")
-				all[i].share.give()
+				all[i].share.Release()
 				all[i].give()
 				all = append(all[:i], all[i+1:]...)
 			default:
@@ -55,7 +56,7 @@ func TestChooseProperty(t *testing.T) {
 				for _, s := range all {
 					shards[s.at]++
 					if s.took {
-						room[s.at] -= s.share.deviceBytes
+						room[s.at] -= s.share.DeviceBytes
 					} else {
 						room[s.at] -= s.need
 					}
@@ -85,7 +86,7 @@ func TestChooseProperty(t *testing.T) {
 						t.Fatal(err)
 					}
 					b := &berth{seat: s, until: until, in: f, at: got, coming: need}
-					b.budget = s.budget.as(b.arrive)
+					b.budget = s.budget.WithArrival(b.arrive)
 					all = append(all, &shard{berth: b, need: need})
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -107,16 +108,16 @@ func (a *Agents) fuseParts(ctx context.Context, parts *staging.Splitter, want jo
 		}
 	}()
 	a.memory.Forward() // runs go on in the next page
-	sets := a.memory.all()
+	sets := a.memory.All()
 	per := int64(a.layout.Agents * a.layout.Slots)
-	err = a.memory.each(ctx, sets, look, func(i int) error {
-		pages := sets[i].pages
+	err = a.memory.Each(ctx, sets, pages.SweepRead, func(i int) error {
+		pages := sets[i].Pages
 		for _, page := range pages {
 			if !a.memory.Made()[page] {
 				a.memory.SetAbsent(page)
 			}
 		}
-		if err := a.memory.flush(a.frames); err != nil {
+		if err := a.memory.FlushFrames(a.frames); err != nil {
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 		first := int64(pages[0]) * per

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -215,7 +216,7 @@ func TestVotesAndFuses(t *testing.T) {
 	for name, text := range votedTexts {
 		for _, frames := range []int{0, 2, 5} {
 			t.Run(fmt.Sprint(name, frames), func(t *testing.T) {
-				b := newBudget(int64(frames)*testPage, 1<<30)
+				b := pages.NewBudget(int64(frames)*testPage, 1<<30)
 				s := openPaged(t, openNamed(t, *deviceName), b, text).(*simulation)
 				defer func() {
 					if err := s.close(); err != nil {
@@ -225,7 +226,7 @@ func TestVotesAndFuses(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(frames), 7))
 				checkRounds(t, s, 1)
 				checkFuses(t, s)
-				if slices.Contains(s.memory.made, true) {
+				if slices.Contains(s.memory.Made(), true) {
 					t.Error("a page was made")
 				}
 				o := &batch.AgentObservations{Agent: []uint32{3, uint32(s.agents.n) / 2}, Features: make([]float32, 2*s.agents.cell.Features), Width: s.agents.cell.Features}
@@ -236,10 +237,10 @@ func TestVotesAndFuses(t *testing.T) {
 				checkFuses(t, s)
 				for i := range 3 {
 					stir(t, r, s, 1+2*i)
-					pages, marks := contents(t, s.memory), slices.Clone(s.memory.dirty)
+					pages, marks := contents(t, s.memory), slices.Clone(s.memory.Dirty())
 					checkRounds(t, s, uint64(i+2))
 					checkFuses(t, s)
-					if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(marks, s.memory.dirty) {
+					if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(marks, s.memory.Dirty()) {
 						t.Fatal("votes or fusions have changed pages or marks")
 					}
 				}
@@ -259,7 +260,7 @@ func TestFuseNotFinite(t *testing.T) {
 		of := a.layout.Vars[vars[0]]
 		for page := range a.pages {
 			content := make([]byte, testPage)
-			if err := s.memory.read(t.Context(), uint64(page), content); err != nil {
+			if err := s.memory.Read(t.Context(), uint64(page), content); err != nil {
 				t.Fatal(err)
 			}
 			for i := range a.layout.Slots * a.layout.Agents {
@@ -270,7 +271,7 @@ func TestFuseNotFinite(t *testing.T) {
 					device.Of[float32](to[:4])[0] = v
 				}
 			}
-			if err := s.memory.write(t.Context(), uint64(page), content); err != nil {
+			if err := s.memory.Write(t.Context(), uint64(page), content); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -294,7 +295,7 @@ func TestFuseNotFinite(t *testing.T) {
 // TestFuseLong: a node has runs of runs, with many agents and small pages.
 func TestFuseLong(t *testing.T) {
 	text := "name: x\naddressed: agent\nagents: 20000\nagents_per_group: 8\ncell: {kind: leaky}\n"
-	s := openPaged(t, openNamed(t, *deviceName), newBudget(40*testPage, 1<<30), text).(*simulation)
+	s := openPaged(t, openNamed(t, *deviceName), pages.NewBudget(40*testPage, 1<<30), text).(*simulation)
 	defer func() {
 		if err := s.close(); err != nil {
 			t.Error(err)
@@ -322,12 +323,12 @@ func TestVotesAfterRestore(t *testing.T) {
 			}
 			var answers [2][]answer
 			for process := range answers {
-				s, store := openPaged(t, d, newBudget(int64(3+4*process)*testPage, 0), text).(*simulation), disk.open(t)
-				ok(s.pages().open(ctx, store))
+				s, store := openPaged(t, d, pages.NewBudget(int64(3+4*process)*testPage, 0), text).(*simulation), disk.open(t)
+				ok(s.pages().Open(ctx, store))
 				ok(s.restored(ctx))
 				if process == 0 {
 					stir(t, rand.New(rand.NewPCG(8, 8)), s, 5)
-					ok(s.pages().checkpoint(ctx, []byte("note")))
+					ok(s.pages().Checkpoint(ctx, []byte("note")))
 				}
 				checkRounds(t, s, 5)
 				for _, f := range fuses(s.agents.groups) {
@@ -452,19 +453,19 @@ func TestPriority(t *testing.T) {
 
 // counted is a store that counts pages that are put.
 type counted struct {
-	PageStore
+	pages.Store
 	puts atomic.Int64
 }
 
 // Put implements PageStore.
 func (s *counted) Put(ctx context.Context, tier int, page uint64, content []byte, kind tiers.Kind) error {
 	s.puts.Add(1)
-	return s.PageStore.Put(ctx, tier, page, content, kind)
+	return s.Store.Put(ctx, tier, page, content, kind)
 }
 
 // TestFusePutsNothing: pages that pass the device for a fusion go without being written, and the next checkpoint has none to write.
 func TestFusePutsNothing(t *testing.T) {
-	s, store := openPaged(t, openNamed(t, *deviceName), newBudget(3*testPage, 0), pagedTexts["gru"]).(*simulation), &counted{PageStore: newDisk().open(t)}
+	s, store := openPaged(t, openNamed(t, *deviceName), pages.NewBudget(3*testPage, 0), pagedTexts["gru"]).(*simulation), &counted{Store: newDisk().open(t)}
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -473,9 +474,9 @@ func TestFusePutsNothing(t *testing.T) {
 	}
 	ctx := t.Context()
 	defer func() { ok(errors.Join(s.close(), store.Close())) }()
-	ok(s.pages().open(ctx, store))
+	ok(s.pages().Open(ctx, store))
 	mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 2})
-	ok(s.pages().checkpoint(ctx, []byte("ticked")))
+	ok(s.pages().Checkpoint(ctx, []byte("ticked")))
 	before := store.puts.Load()
 	if before == 0 {
 		t.Fatal("a checkpoint of a tick puts no page")
@@ -485,7 +486,7 @@ func TestFusePutsNothing(t *testing.T) {
 		mustApply(t, s, jobs.EntryFuse, f)
 	}
 	mustApply(t, s, jobs.EntryVote, jobs.Vote{Version: jobs.Version, Round: 1})
-	ok(s.pages().checkpoint(ctx, []byte("fused")))
+	ok(s.pages().Checkpoint(ctx, []byte("fused")))
 	if n := store.puts.Load() - before; n != 0 {
 		t.Errorf("%d pages were put", n)
 	}

@@ -72,8 +72,8 @@ func (k *keeping) memory(ctx context.Context) *snapshot.Pages {
 	m := k.pages()
 	return &snapshot.Pages{
 		Layout: layoutOf(k.population), First: k.has.first, Groups: k.has.groups,
-		Read:  func(page uint64, buf []byte) error { return m.read(ctx, page, buf) },
-		Write: func(page uint64, content []byte) error { return m.write(ctx, page, content) },
+		Read:  func(page uint64, buf []byte) error { return m.Read(ctx, page, buf) },
+		Write: func(page uint64, content []byte) error { return m.Write(ctx, page, content) },
 	}
 }
 

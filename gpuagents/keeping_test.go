@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/bucket"
@@ -38,7 +39,7 @@ func openKeeping(t *testing.T, d device.Device, store snapshot.Store, text strin
 }
 
 // openKeepingIn is openKeeping with pages of what b has.
-func openKeepingIn(t *testing.T, d device.Device, b *budget, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *keeping {
+func openKeepingIn(t *testing.T, d device.Device, b *pages.Budget, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *keeping {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -51,7 +52,7 @@ func openKeepingIn(t *testing.T, d device.Device, b *budget, store snapshot.Stor
 }
 
 // openShard is a shard of a swarm with so many groups.
-func openShard(t testing.TB, d device.Device, b *budget, store snapshot.Store, spec *swarm.Spec, groups, shard int, from *jobs.SnapshotRef) *keeping {
+func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.Store, spec *swarm.Spec, groups, shard int, from *jobs.SnapshotRef) *keeping {
 	t.Helper()
 	data, err := json.Marshal(spec)
 	if err != nil {
@@ -156,8 +157,8 @@ func TestKept(t *testing.T) {
 					t.Fatal(what, err)
 				}
 				o.rounds.last = 0
-				for page, made := range o.pages().made {
-					if made != o.pages().dirty[page] {
+				for page, made := range o.pages().Made() {
+					if made != o.pages().Dirty()[page] {
 						t.Errorf("%s: the first checkpoint would be wrong about page %d", what, page)
 					}
 				}
@@ -238,7 +239,7 @@ func TestReset(t *testing.T) {
 			if err != nil || a.kind != jobs.EntryCleared || string(a.data) != `{"v":1}` {
 				t.Fatal(a, err)
 			}
-			if slices.Contains(k.pages().made, true) {
+			if slices.Contains(k.pages().Made(), true) {
 				t.Error("the next checkpoint would have pages of before")
 			}
 			all := entriesFor(k, r, 2)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -64,7 +65,7 @@ func TestMerged(t *testing.T) {
 		for memory, frames := range map[string][2]int64{"resident": {20, 20}, "few frames": {4, 96}, "two frames": {2, 140}} {
 			t.Run(name+", "+memory, func(t *testing.T) {
 				d := openHost(t)
-				open := func(b *budget) population {
+				open := func(b *pages.Budget) population {
 					p := openPaged(t, d, b, text)
 					t.Cleanup(func() {
 						if err := p.close(); err != nil {
@@ -73,7 +74,7 @@ func TestMerged(t *testing.T) {
 					})
 					return p
 				}
-				p, twin := open(newBudget(frames[0]*testPage, frames[1]*testPage)), open(nil)
+				p, twin := open(pages.NewBudget(frames[0]*testPage, frames[1]*testPage)), open(nil)
 				for seed := range uint64(8) {
 					r := rand.New(rand.NewPCG(seed, 7))
 					entry := randomEntry

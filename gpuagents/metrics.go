@@ -2,19 +2,21 @@ package gpuagents
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
 // Metrics counts what agents do, by cell and never by swarm, and where pages are, by tier. One may
 // serve several agents. A nil Metrics counts nothing.
 type Metrics struct {
-	pages *pageMetrics
+	pages *pages.Metrics
 	pool  *poolMetrics
 	shard *shardMetrics
 }
 
 // NewMetrics registers the metrics of agents. docs/operations.md lists names and labels.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
-	pages := newPageMetrics()
+	pages := pages.NewMetrics()
 	if err := r.Register(pages); err != nil {
 		return nil, err
 	}

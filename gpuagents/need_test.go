@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -13,16 +14,16 @@ import (
 // fixed is a place that a test sets.
 type fixed struct {
 	device  device.Device
-	budget  *budget
+	budget  *pages.Budget
 	onHost  bool
 	reduced bool
 }
 
 // placeOn returns a place on a device, with more memory for pages than any test needs.
-func placeOn(d device.Device) *fixed { return &fixed{device: d, budget: newBudget(1<<40, 0)} }
+func placeOn(d device.Device) *fixed { return &fixed{device: d, budget: pages.NewBudget(1<<40, 0)} }
 
 func (p *fixed) Device() device.Device { return p.device }
-func (p *fixed) Budget() *budget       { return p.budget }
+func (p *fixed) Budget() *pages.Budget { return p.budget }
 func (p *fixed) OnHost() bool          { return p.onHost }
 func (p *fixed) Reduced() bool         { return p.reduced }
 func (*fixed) Succeeded(int)           {}
@@ -59,13 +60,13 @@ func TestNeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := have - on.budget.room(); need != took || need == 0 {
+		if took := have - on.budget.Room(); need != took || need == 0 {
 			t.Errorf("%s: %d bytes are kept, and it has taken %d", name, need, took)
 		}
 		if err := p.close(); err != nil {
 			t.Error(err)
 		}
-		if room := on.budget.room(); room != have {
+		if room := on.budget.Room(); room != have {
 			t.Errorf("%s: %d bytes left in the end", name, room)
 		}
 		stated := strings.Replace(text, "name: x\n", "name: x\npage_size: 64KiB\n", 1)

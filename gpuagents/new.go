@@ -2,23 +2,24 @@ package gpuagents
 
 import (
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // newPopulation makes all agents of a swarm of one shard; see newShard.
-func newPopulation(dev device.Device, b *budget, spec *swarm.Spec, groups int) (population, error) {
+func newPopulation(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups int) (population, error) {
 	return newShard(dev, b, spec, holding{shards: 1, groups: groups, all: groups})
 }
 
 // newShard makes the agents of a shard, with pages of what b has. An error that is a *jobs.Error lays it to the swarm's record,
 // or says that there is no room for it here.
-func newShard(dev device.Device, b *budget, spec *swarm.Spec, p holding) (population, error) {
+func newShard(dev device.Device, b *pages.Budget, spec *swarm.Spec, p holding) (population, error) {
 	if err := p.check(spec); err != nil {
 		return nil, err
 	}
 	if spec.Residency == swarm.ResidencyGPU {
-		b = b.allOnDevice()
+		b = b.AllOnDevice()
 	}
 	if spec.ByAgent() {
 		s, err := newSimulation(dev, b, spec, p)

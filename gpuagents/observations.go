@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 )
 
@@ -18,7 +19,7 @@ type Observations struct {
 	n        int
 	places   []int // index in the parcel by index; nil: the same
 	launches []part
-	sets     []set // of pages, which launches need one after the other
+	sets     []pages.Set // of pages, which launches need one after the other
 	parcel   *parcel
 }
 
@@ -94,10 +95,10 @@ func (o *Observations) split(ids, launches []uint32) int {
 			pages = append(pages, uint64(page))
 		}
 	}
-	o.sets = a.memory.place(pages, a.counts)
+	o.sets = a.memory.Place(pages, a.counts)
 	defer func() {
 		for _, set := range o.sets {
-			for _, page := range set.pages {
+			for _, page := range set.Pages {
 				a.counts[page] = 0
 			}
 		}
@@ -107,7 +108,7 @@ func (o *Observations) split(ids, launches []uint32) int {
 		return len(ids)
 	}
 	for i, set := range o.sets {
-		for _, page := range set.pages {
+		for _, page := range set.Pages {
 			a.counts[page] = uint32(i)
 		}
 	}
@@ -164,8 +165,8 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 	}
 	var sum Report
 	next := 0
-	if err := a.memory.each(ctx, o.sets, visit, func(i int) error {
-		a.memory.mark(o.sets[i].pages)
+	if err := a.memory.Each(ctx, o.sets, pages.Random, func(i int) error {
+		a.memory.MarkDirty(o.sets[i].Pages)
 		for next < len(o.launches) && o.launches[next].set == i {
 			n := 0
 			for ; n < resultSlots && next < len(o.launches) && o.launches[next].set == i; n++ {
@@ -180,7 +181,7 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 			}
 			sum = Report{sum.Stepped + r.Stepped, sum.Outside + r.Outside, sum.Refused + r.Refused, r.Tally}
 		}
-		a.memory.warm(o.sets[i])
+		a.memory.CountAccesses(o.sets[i])
 		return nil
 	}); err != nil {
 		if next > 0 && !a.memory.Resident() {
@@ -188,7 +189,7 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 		}
 		return Report{}, err
 	}
-	a.memory.exchange(o.sets)
+	a.memory.Exchange(o.sets)
 	return sum, nil
 }
 
@@ -197,7 +198,7 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p part, slot i
 	if err := a.next(ctx); err != nil {
 		return err
 	}
-	if err := a.memory.flush(a.frames); err != nil {
+	if err := a.memory.FlushFrames(a.frames); err != nil {
 		return err
 	}
 	if len(o.launches) == 1 && o.parcel.on == nil && p.n <= fewObservations && slot == 0 {
@@ -212,9 +213,9 @@ func (a *Agents) putStep(in *parcel, p part, count uint32, slot int) error {
 		return in.arg(section, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
 	}
 	n, head := device.Uint32(count), in.arg(ofHead, 0, 8)
-	step := append(a.head(true), of(ofIDs, 4), of(ofInputs, 4*a.cell.Features), n, of(ofVotes, 1), device.Ptr(a.scratch), a.memory.hostArena(), head)
+	step := append(a.head(true), of(ofIDs, 4), of(ofInputs, 4*a.cell.Features), n, of(ofVotes, 1), device.Ptr(a.scratch), a.memory.HostArena(), head)
 	decide := append(a.head(false), of(ofIDs, 4), of(ofVotes, 1), n, device.Ptr(a.stamps), of(ofDecisions, 1),
-		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.hostArena(), head)
+		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.HostArena(), head)
 	blocks, _, _ := a.cell.Shape()
 	if err := a.stream.Launch(a.step, a.shape(blocks, 128, (p.n+127)/128), step...); err != nil {
 		return err

@@ -103,3 +103,6 @@ func (o *Options) pool() poolOptions {
 		Prefetch: o.Prefetch,
 	}
 }
+
+// defaultResidencyCheck is Options.ResidencyCheck where it is 0.
+const defaultResidencyCheck = 5 * time.Second

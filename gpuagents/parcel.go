@@ -121,7 +121,7 @@ func (p *parcel) close() (err error) {
 
 // replay steps the first n observations of a parcel of few, and decides, by launches that were recorded: for the host that is one call.
 func (a *Agents) replay(ctx context.Context, p *parcel, n int) error {
-	if p.graph != nil && p.frames != a.memory.pinned() {
+	if p.graph != nil && p.frames != a.memory.Pinned() {
 		if err := errors.Join(a.stream.Sync(ctx), p.graph.Close()); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (a *Agents) replay(ctx context.Context, p *parcel, n int) error {
 		if err != nil {
 			return err
 		}
-		p.graph, p.frames = g, a.memory.pinned()
+		p.graph, p.frames = g, a.memory.Pinned()
 	}
 	head := section[uint32](p, ofHead, 2)
 	head[0], head[1] = uint32(n), a.sequence

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -17,7 +18,7 @@ type rest struct {
 	entry  uint64 // the last entry of the log that was applied
 	round  uint64 // the last round of votes up to entry
 	stored bool   // the checkpoint has it, or the log has all that is needed
-	pages  packed
+	pages  pages.Packed
 }
 
 // parkMost is how many bytes the pages of a shard have at most that is parked. To bring more back takes longer than whoever asks should wait: 16 MiB
@@ -39,7 +40,7 @@ func (r *rest) bytes() int64 { return r.pages.Bytes() + 64 }
 // unpark makes agents that have seen nothing those of a rest, and returns a reader of the entries behind it.
 func (r *rest) unpark(ctx context.Context, st population, in jobs.Log) (jobs.Reader, error) {
 	m := st.pages()
-	if err := m.open(ctx, nil); err != nil {
+	if err := m.Open(ctx, nil); err != nil {
 		return nil, err
 	}
 	if err := st.reset(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -71,7 +72,7 @@ func BenchmarkPagedTick(b *testing.B) {
 	for range 3 { // forth, back and forth
 		tick()
 	}
-	in := func() uint64 { return a.memory.pager.Stats().Memory[onDevice].In }
+	in := func() uint64 { return a.memory.Pager().Stats().Memory[onDevice].In }
 	var rates, swarm, raw []float64
 	for range b.N {
 		before, start := in(), time.Now()
@@ -134,7 +135,7 @@ func median(v []float64) float64 {
 func observedThere(a *Agents, ids []uint32) float64 {
 	n := 0
 	for _, id := range ids {
-		if a.memory.heat.up[a.page(id)] {
+		if a.memory.OnDevice()[a.page(id)] {
 			n++
 		}
 	}
@@ -191,7 +192,7 @@ func BenchmarkPagedZipf(b *testing.B) {
 		for i := range batches {
 			ids, inputs := next()
 			if i == *pagedWarm {
-				before = a.memory.pager.Stats()
+				before = a.memory.Pager().Stats()
 			}
 			start := time.Now()
 			o, err := a.Load(ids, inputs)
@@ -225,7 +226,7 @@ func BenchmarkPagedZipf(b *testing.B) {
 			part := max(1, batches/10)
 			b.ReportMetric(median(there[:part]), "first-on-device")
 			b.ReportMetric(median(there[batches-part:]), "last-on-device")
-			after := a.memory.pager.Stats()
+			after := a.memory.Pager().Stats()
 			for tier, name := range []string{"gpu-pages", "cpu-pages"} {
 				b.ReportMetric(float64(after.Memory[tier].Hits-before.Memory[tier].Hits)/float64(b.N), name)
 			}
@@ -274,14 +275,14 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	pages := *pagedPages
-	if pages == 0 {
-		pages = 12288
+	total := *pagedPages
+	if total == 0 {
+		total = 12288
 		if d.Properties().ComputeMajor == 0 {
-			pages = 96
+			total = 96
 		}
 	}
-	groups := pages * layout.Slots
+	groups := total * layout.Slots
 	sums, sum := make([]float64, groups), 0.0
 	for g := range sums {
 		sum += 1 / float64(g+1)
@@ -289,9 +290,9 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 	}
 	ctx, rates, last := context.Background(), [2]float64{}, [2]*batch.Decisions{}
 	for k, parts := range []int{4, 1} {
-		var share *budget
+		var share *pages.Budget
 		if parts > 1 {
-			share = newBudget(int64(pages/parts)*int64(*pagedBytes), int64(pages+1)*int64(*pagedBytes))
+			share = pages.NewBudget(int64(total/parts)*int64(*pagedBytes), int64(total+1)*int64(*pagedBytes))
 		}
 		s, err := newState(d, share, spec, groups)
 		if err != nil {
@@ -310,9 +311,9 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 			}
 			return time.Since(start).Seconds()
 		}
-		for first := 0; first < pages; first += *pagedBatch { // every page is there
+		for first := 0; first < total; first += *pagedBatch { // every page is there
 			var ids []uint32
-			for page := first; page < min(pages, first+*pagedBatch); page++ {
+			for page := first; page < min(total, first+*pagedBatch); page++ {
 				ids = append(ids, uint32(page*layout.Slots))
 			}
 			observe(ids)
@@ -329,13 +330,13 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 				ids[n] = uint32(g)
 			}
 			if i == *pagedWarm {
-				before = s.memory.pager.Stats()
+				before = s.memory.Pager().Stats()
 			}
 			if t := observe(ids); i >= *pagedWarm {
 				took = append(took, t)
 			}
 			for _, g := range ids {
-				if s.memory.heat.up[int(g)/layout.Slots] {
+				if s.memory.OnDevice()[int(g)/layout.Slots] {
 					on++
 				}
 			}
@@ -343,7 +344,7 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 		}
 		rates[k] = float64(*pagedBatch) / median(took)
 		if parts > 1 {
-			after := s.memory.pager.Stats()
+			after := s.memory.Pager().Stats()
 			up, down := after.Memory[onDevice].In-before.Memory[onDevice].In, after.Memory[onDevice].Out-before.Memory[onDevice].Out
 			b.ReportMetric(float64(up+down)*float64(*pagedBytes)/1e6/float64(b.N), "moved-MB")
 			b.ReportMetric(there[0], "first-on-device")

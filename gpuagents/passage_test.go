@@ -17,6 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
@@ -26,6 +27,9 @@ import (
 )
 
 // testPage is the page size of the swarms of these tests, below what a spec may ask for: what agents do there takes time.
+// onDevice is the index of the device among the tiers of memory of a pager.
+const onDevice = 0
+
 const testPage = 4 << 10
 
 // pagedTexts are swarms of 11 to 14 pages.
@@ -41,7 +45,7 @@ var pagedTexts = map[string]string{
 const pagedGroups = 24
 
 // openPaged makes the population of a swarm with pages of what b has.
-func openPaged(t testing.TB, d device.Device, b *budget, text string) population {
+func openPaged(t testing.TB, d device.Device, b *pages.Budget, text string) population {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -165,8 +169,8 @@ func (p pair) check(t testing.TB) {
 	t.Helper()
 	if paged, whole := p.paged.pages(), p.whole.pages(); !bytes.Equal(contents(t, paged), contents(t, whole)) {
 		t.Fatal("pages differ between few frames and all")
-	} else if !slices.Equal(paged.dirty, whole.dirty) {
-		t.Fatalf("marks differ: %v and %v", paged.dirty, whole.dirty)
+	} else if !slices.Equal(paged.Dirty(), whole.Dirty()) {
+		t.Fatalf("marks differ: %v and %v", paged.Dirty(), whole.Dirty())
 	}
 }
 
@@ -179,13 +183,13 @@ func TestPagedEqualsResident(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 				frames, entries := rapid.IntRange(2, 9).Draw(rt, "frames"), rapid.IntRange(1, 6).Draw(rt, "entries")
-				p := pair{openPaged(t, d, newBudget(int64(frames)*testPage+1, 1<<30), text), openPaged(t, d, nil, text)}
+				p := pair{openPaged(t, d, pages.NewBudget(int64(frames)*testPage+1, 1<<30), text), openPaged(t, d, nil, text)}
 				defer func() {
 					if err := errors.Join(p.paged.close(), p.whole.close()); err != nil {
 						rt.Error(err)
 					}
 				}()
-				if n := len(p.paged.pages().made); n < 11 || n > 14 || p.paged.pages().resident || !p.whole.pages().resident {
+				if n := len(p.paged.pages().Made()); n < 11 || n > 14 || p.paged.pages().Resident() || !p.whole.pages().Resident() {
 					t.Fatalf("%d pages", n)
 				}
 				for range entries {
@@ -204,8 +208,8 @@ func TestPagedOverStore(t *testing.T) {
 		for seed := range uint64(6) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				d, disk, r := openNamed(t, *deviceName), newDisk(), rand.New(rand.NewPCG(seed, 2))
-				room := func() *budget {
-					return newBudget(int64(2+r.IntN(4))*testPage, int64(r.IntN(3))*testPage*2).prefetching(seed%2 == 0)
+				room := func() *pages.Budget {
+					return pages.NewBudget(int64(2+r.IntN(4))*testPage, int64(r.IntN(3))*testPage*2).WithPrefetch(seed%2 == 0)
 				}
 				p := pair{openPaged(t, d, room(), text), openPaged(t, d, nil, text)}
 				store := disk.open(t)
@@ -222,18 +226,18 @@ func TestPagedOverStore(t *testing.T) {
 					}
 				}
 				ctx := t.Context()
-				ok(p.paged.pages().open(ctx, store))
+				ok(p.paged.pages().Open(ctx, store))
 				var last []byte // the pages of the last checkpoint
 				left := uint64(0)
-				count := func() { left += p.paged.pages().pager.Stats().Memory[onDevice].Out }
+				count := func() { left += p.paged.pages().Pager().Stats().Memory[onDevice].Out }
 				for n := range 20 {
 					p.apply(t, randomEntry(t, r, p.whole))
 					switch r.IntN(6) {
 					case 0, 1:
 						p.check(t)
 						last = contents(t, p.whole.pages())
-						ok(p.paged.pages().checkpoint(ctx, fmt.Appendf(nil, "entry %d", n)))
-						clear(p.whole.pages().dirty)
+						ok(p.paged.pages().Checkpoint(ctx, fmt.Appendf(nil, "entry %d", n)))
+						clear(p.whole.pages().Dirty())
 					case 2: // the process ends
 						count()
 						kept := disk.fs
@@ -244,13 +248,13 @@ func TestPagedOverStore(t *testing.T) {
 						disk.fs = kept
 						store = disk.open(t)
 						p.paged = openPaged(t, d, room(), text)
-						ok(p.paged.pages().open(ctx, store))
+						ok(p.paged.pages().Open(ctx, store))
 						ok(p.paged.restored(ctx))
 						ok(p.whole.reset(ctx))
-						for page := 0; len(last) > 0 && page < len(p.whole.pages().made); page++ {
-							ok(p.whole.pages().write(ctx, uint64(page), last[page*testPage:][:testPage]))
+						for page := 0; len(last) > 0 && page < len(p.whole.pages().Made()); page++ {
+							ok(p.whole.pages().Write(ctx, uint64(page), last[page*testPage:][:testPage]))
 						}
-						clear(p.whole.pages().dirty)
+						clear(p.whole.pages().Dirty())
 						ok(p.whole.restored(ctx))
 					}
 				}
@@ -265,27 +269,27 @@ func TestPagedOverStore(t *testing.T) {
 
 // draining is a store at whose first page an agent is told to drain.
 type draining struct {
-	PageStore
+	pages.Store
 	drain context.CancelCauseFunc
 }
 
 // Put implements PageStore.
 func (s draining) Put(ctx context.Context, tier int, page uint64, content []byte, kind tiers.Kind) error {
 	s.drain(jobs.ErrDrain)
-	return s.PageStore.Put(ctx, tier, page, content, kind)
+	return s.Store.Put(ctx, tier, page, content, kind)
 }
 
 // TestTickTorn: ticks of pages that come and go end between two of them when the agent drains. The state is of no use then, and is
 // not stepped until the agents are such as have seen nothing.
 func TestTickTorn(t *testing.T) {
-	s, store := openPaged(t, openHost(t), newBudget(4*testPage, 0), pagedTexts["gru"]).(*simulation), newDisk().open(t)
+	s, store := openPaged(t, openHost(t), pages.NewBudget(4*testPage, 0), pagedTexts["gru"]).(*simulation), newDisk().open(t)
 	defer func() {
 		if err := errors.Join(s.close(), store.Close()); err != nil {
 			t.Error(err)
 		}
 	}()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if err := s.memory.open(ctx, draining{store, cancel}); err != nil {
+	if err := s.memory.Open(ctx, draining{store, cancel}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.apply(ctx, jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":40}`)})
@@ -318,9 +322,9 @@ func TestTickTorn(t *testing.T) {
 // TestRoom: shards share the memory for pages, get what is left, and what does not fit is refused with what is missing.
 func TestRoom(t *testing.T) {
 	d, ctx := openHost(t), t.Context()
-	b := newBudget(6*testPage, 12*testPage)
+	b := pages.NewBudget(6*testPage, 12*testPage)
 	first := openPaged(t, d, b, pagedTexts["gru"])
-	if n := first.pages().frames.Count(); n != 6 {
+	if n := first.pages().Frames(); n != 6 {
 		t.Errorf("%d frames of 6", n)
 	}
 	spec, err := swarm.Parse("test.yaml", []byte(pagedTexts["leaky"]))
@@ -332,33 +336,33 @@ func TestRoom(t *testing.T) {
 	if refused := (*jobs.Error)(nil); !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(refused.Message, "8192 too few on the device: raise") {
 		t.Errorf("no frames left: %v", err)
 	}
-	if err := errors.Join(first.pages().open(ctx, nil), first.close(), first.close()); err != nil {
+	if err := errors.Join(first.pages().Open(ctx, nil), first.close(), first.close()); err != nil {
 		t.Fatal(err)
 	}
 	// As much again is there, and too little below it.
-	second := openPaged(t, d, newBudget(6*testPage, 2*testPage), pagedTexts["gru"])
+	second := openPaged(t, d, pages.NewBudget(6*testPage, 2*testPage), pagedTexts["gru"])
 	defer func() {
 		if err := second.close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	room := errRoom{}
-	if err := second.pages().open(ctx, nil); !errors.As(err, &room) || !strings.Contains(err.Error(), "too few in host memory: raise the memory for pages, give the agent process a data folder") {
+	room := pages.MemoryError{}
+	if err := second.pages().Open(ctx, nil); !errors.As(err, &room) || !strings.Contains(err.Error(), "too few in host memory: raise the memory for pages, give the agent process a data folder") {
 		t.Errorf("no memory for the rest: %v", err)
 	}
 	if _, err := second.apply(ctx, randomEntry(t, rand.New(rand.NewPCG(1, 1)), second)); !errors.As(err, &room) {
 		t.Errorf("an entry without memory: %v", err)
 	}
 	store := newDisk().open(t)
-	if err := second.pages().open(ctx, store); err != nil {
+	if err := second.pages().Open(ctx, store); err != nil {
 		t.Errorf("over a store: %v", err)
 	}
 	mustApply(t, second, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
 	if err := errors.Join(second.close(), store.Close()); err != nil {
 		t.Error(err)
 	}
-	if b.device != 6*testPage || b.host != 12*testPage {
-		t.Errorf("%d and %d bytes are left of the first budget", b.device, b.host)
+	if onDevice, inHost := b.Left(); onDevice != 6*testPage || inHost != 12*testPage {
+		t.Errorf("%d and %d bytes are left of the first budget", onDevice, inHost)
 	}
 }
 
@@ -367,13 +371,13 @@ func TestStoreFull(t *testing.T) {
 	disk := newDisk()
 	disk.capacity = 3 << 20
 	store := disk.open(t)
-	s := openPaged(t, openHost(t), newBudget(2*testPage, 0), strings.Replace(pagedTexts["gru"], "agents: 540", "agents: 54000", 1))
+	s := openPaged(t, openHost(t), pages.NewBudget(2*testPage, 0), strings.Replace(pagedTexts["gru"], "agents: 540", "agents: 54000", 1))
 	defer func() {
 		if err := errors.Join(s.close(), store.Close()); err != nil {
 			t.Error(err)
 		}
 	}()
-	if err := s.pages().open(t.Context(), store); err != nil {
+	if err := s.pages().Open(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.apply(t.Context(), jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
@@ -421,7 +425,7 @@ func observePages(t *testing.T, paged, whole *simulation, each func(page int) in
 func placed(t *testing.T, frames int) (paged, whole *simulation) {
 	t.Helper()
 	d := openNamed(t, *deviceName)
-	paged = openPaged(t, d, newBudget(int64(frames)*testPage, 1<<30), pagedTexts["gru"]).(*simulation)
+	paged = openPaged(t, d, pages.NewBudget(int64(frames)*testPage, 1<<30), pagedTexts["gru"]).(*simulation)
 	whole = openPaged(t, d, nil, pagedTexts["gru"]).(*simulation)
 	t.Cleanup(func() {
 		if err := errors.Join(paged.close(), whole.close()); err != nil {
@@ -436,7 +440,7 @@ func placed(t *testing.T, frames int) (paged, whole *simulation) {
 
 // brought is how many pages have come to the device for a reason.
 func brought(s population, reason string) (n uint64) {
-	for _, m := range s.pages().pager.Stats().Migrations {
+	for _, m := range s.pages().Pager().Stats().Migrations {
 		if m.To == "gpu" && m.Reason == reason {
 			n += m.Pages
 		}
@@ -454,7 +458,7 @@ func TestObservedInPlace(t *testing.T) {
 		t.Errorf("%d of %d observations made a step", out.Stepped, paged.agents.pages)
 	}
 	on := 0
-	for _, up := range paged.memory.heat.up {
+	for _, up := range paged.memory.OnDevice() {
 		if up {
 			on++
 		}
@@ -462,22 +466,22 @@ func TestObservedInPlace(t *testing.T) {
 	if n := brought(paged, "demand") - before; n != 0 || on > 4 {
 		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, paged.agents.pages)
 	}
-	cold := slices.Index(paged.memory.heat.up, false)
+	cold := slices.Index(paged.memory.OnDevice(), false)
 	observePages(t, paged, whole, func(page int) int {
 		if page == cold {
-			return testPage / busBytes
+			return testPage / 512
 		}
 		return 1
 	})
-	if n := brought(paged, "demand") - before; n > 1 || !paged.memory.heat.up[cold] { // it may have come in the background before
-		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, testPage/busBytes, paged.memory.heat.up[cold])
+	if n := brought(paged, "demand") - before; n > 1 || !paged.memory.OnDevice()[cold] { // it may have come in the background before
+		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, testPage/512, paged.memory.OnDevice()[cold])
 	}
 }
 
 // TestGroupsInPlace is TestObservedInPlace of groups that are addressed.
 func TestGroupsInPlace(t *testing.T) {
 	d := openNamed(t, *deviceName)
-	p := pair{openPaged(t, d, newBudget(4*testPage, 1<<30), pagedTexts["lif"]), openPaged(t, d, nil, pagedTexts["lif"])}
+	p := pair{openPaged(t, d, pages.NewBudget(4*testPage, 1<<30), pagedTexts["lif"]), openPaged(t, d, nil, pagedTexts["lif"])}
 	t.Cleanup(func() {
 		if err := errors.Join(p.paged.close(), p.whole.close()); err != nil {
 			t.Error(err)
@@ -487,7 +491,7 @@ func TestGroupsInPlace(t *testing.T) {
 	observe := func(times func(page int) int) {
 		t.Helper()
 		var groups []uint32
-		for page := range paged.memory.made {
+		for page := range paged.memory.Made() {
 			for range times(page) {
 				groups = append(groups, uint32(page*paged.layout.Slots))
 			}
@@ -506,23 +510,23 @@ func TestGroupsInPlace(t *testing.T) {
 	before := brought(paged, "demand")
 	observe(once)
 	on := 0
-	for _, up := range paged.memory.heat.up {
+	for _, up := range paged.memory.OnDevice() {
 		if up {
 			on++
 		}
 	}
 	if n := brought(paged, "demand") - before; n != 0 || on > 4 {
-		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, len(paged.memory.made))
+		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, len(paged.memory.Made()))
 	}
-	cold, many := slices.Index(paged.memory.heat.up, false), testPage/paged.memory.heat.perObservation()+1
+	cold, many := slices.Index(paged.memory.OnDevice(), false), testPage/paged.memory.ObservationBytes()+1
 	observe(func(page int) int {
 		if page == cold {
 			return many
 		}
 		return 1
 	})
-	if n := brought(paged, "demand") - before; many < 2 || n > 1 || !paged.memory.heat.up[cold] { // it may have come in the background before
-		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, many, paged.memory.heat.up[cold])
+	if n := brought(paged, "demand") - before; many < 2 || n > 1 || !paged.memory.OnDevice()[cold] { // it may have come in the background before
+		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, many, paged.memory.OnDevice()[cold])
 	}
 }
 
@@ -531,7 +535,7 @@ func TestPagesFollowObservations(t *testing.T) {
 	paged, whole := placed(t, 4)
 	observePages(t, paged, whole, func(int) int { return 1 })
 	var hot []int
-	for page, up := range paged.memory.heat.up {
+	for page, up := range paged.memory.OnDevice() {
 		if !up && len(hot) < 3 {
 			hot = append(hot, page)
 		}
@@ -540,17 +544,17 @@ func TestPagesFollowObservations(t *testing.T) {
 	defer cancel()
 	for there := false; !there; {
 		if ctx.Err() != nil {
-			t.Fatalf("pages %v are observed most, and are not all on the device: %v", hot, paged.memory.heat)
+			t.Fatalf("pages %v are observed most, and are not all on the device: %v", hot, paged.memory.OnDevice())
 		}
 		observePages(t, paged, whole, func(page int) int {
 			if slices.Contains(hot, page) {
-				return testPage/busBytes - 1 // less than brings it up at once
+				return testPage/512 - 1 // less than brings it up at once
 			}
 			return 1
 		})
 		there = true
 		for _, page := range hot {
-			there = there && paged.memory.heat.up[page]
+			there = there && paged.memory.OnDevice()[page]
 		}
 	}
 	if brought(paged, "hint") == 0 {

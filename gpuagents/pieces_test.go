@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -69,7 +70,7 @@ func TestPiecesFloor(t *testing.T) {
 	if _, halved, err := s.observe(t.Context(), obs); !errors.Is(err, fault.ErrDevice) || fault.ClassOf(err) != fault.ClassMemory || halved == 0 {
 		t.Fatalf("halved %d times: %v", halved, err)
 	}
-	if s.memory.made[0] {
+	if s.memory.Made()[0] {
 		t.Error("a page was made")
 	}
 }
@@ -78,7 +79,7 @@ func TestPiecesFloor(t *testing.T) {
 func TestFewerFrames(t *testing.T) {
 	d := faults.New(openHost(t))
 	d.Room(5 * testPage)
-	b := newBudget(100*testPage, 200*testPage)
+	b := pages.NewBudget(100*testPage, 200*testPage)
 	spec, err := swarm.Parse("test.yaml", []byte(pagedTexts["gru"]))
 	if err != nil {
 		t.Fatal(err)
@@ -88,8 +89,9 @@ func TestFewerFrames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := p.pages().frames.Count(); n > 5 || n < leastFrames || b.device != int64(100-n)*testPage {
-		t.Errorf("%d frames, %d bytes left", n, b.device)
+	left, _ := b.Left()
+	if n := p.pages().Frames(); n > 5 || n < 2 || left != int64(100-n)*testPage {
+		t.Errorf("%d frames, %d bytes left", n, left)
 	}
 	if err := p.close(); err != nil {
 		t.Error(err)
@@ -98,7 +100,7 @@ func TestFewerFrames(t *testing.T) {
 	if _, err := newPopulation(d, b, spec, spec.Groups()); !errors.Is(err, device.ErrOutOfMemory) || !hopeless(err) {
 		t.Errorf("no room: %v", err)
 	}
-	if b.device != 100*testPage || b.host != 200*testPage {
-		t.Errorf("%d and %d bytes left", b.device, b.host)
+	if onDevice, inHost := b.Left(); onDevice != 100*testPage || inHost != 200*testPage {
+		t.Errorf("%d and %d bytes left", onDevice, inHost)
 	}
 }

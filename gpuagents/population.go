@@ -3,6 +3,7 @@ package gpuagents
 import (
 	"context"
 
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -11,7 +12,7 @@ import (
 // goroutine uses it. What it answers is a function of the entries that it was given.
 type population interface {
 	about() about
-	pages() *memory
+	pages() *pages.Memory
 	// apply brings an entry into the pages, marks those that it changes, and returns its answer. An error that is a *jobs.Error
 	// refuses the entry, which has changed nothing; after any other the pages are undefined. ctx may end it in the middle.
 	apply(ctx context.Context, e jobs.Entry) (answer, error)

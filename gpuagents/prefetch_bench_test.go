@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
@@ -27,17 +28,17 @@ var (
 func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	b.Helper()
 	d := openNamed(b, *deviceName)
-	pages := *pagedPages
-	if pages == 0 {
-		pages = 96
+	total := *pagedPages
+	if total == 0 {
+		total = 96
 	}
 	cell := address(b, "gru", nil, 64, 8, 5)
 	layout, err := cell.Layout(*pagedBytes)
 	if err != nil {
 		b.Fatal(err)
 	}
-	share := newBudget(int64(pages / *prefetchParts)*int64(*pagedBytes), int64(*prefetchHost)*int64(*pagedBytes)).prefetching(prefetch)
-	a, err := newAgents(d, share, cell, int64(pages*layout.Slots*layout.Agents), AgentsOptions{PageBytes: *pagedBytes})
+	share := pages.NewBudget(int64(total / *prefetchParts)*int64(*pagedBytes), int64(*prefetchHost)*int64(*pagedBytes)).WithPrefetch(prefetch)
+	a, err := newAgents(d, share, cell, int64(total*layout.Slots*layout.Agents), AgentsOptions{PageBytes: *pagedBytes})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -58,11 +59,11 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 		}
 	})
 	ctx := context.Background()
-	if err := a.memory.open(ctx, store); err != nil {
+	if err := a.memory.Open(ctx, store); err != nil {
 		b.Fatal(err)
 	}
 	fillPages(b, a)
-	if err := a.memory.checkpoint(ctx, nil); err != nil {
+	if err := a.memory.Checkpoint(ctx, nil); err != nil {
 		b.Fatal(err)
 	}
 	return a
@@ -108,8 +109,8 @@ func benchmarkPrefetch(b *testing.B, load string) {
 		a := swarms[k]
 		start := time.Now()
 		if load == "tick" {
-			if k == 1 && *prefetchSweep && !a.memory.back {
-				if err := a.memory.pager.WillSweep(onDevice, 0, uint64(a.pages-1)); err != nil {
+			if k == 1 && *prefetchSweep && !a.memory.Backward() {
+				if err := a.memory.Pager().WillSweep(onDevice, 0, uint64(a.pages-1)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -139,7 +140,7 @@ func benchmarkPrefetch(b *testing.B, load string) {
 	var before [2]pager.Stats
 	for i := range b.N + *pagedWarm {
 		if i == *pagedWarm {
-			before = [2]pager.Stats{swarms[0].memory.pager.Stats(), swarms[1].memory.pager.Stats()}
+			before = [2]pager.Stats{swarms[0].memory.Pager().Stats(), swarms[1].memory.Pager().Stats()}
 		}
 		ids, inputs := next()
 		var votes [2][]uint8
@@ -161,7 +162,7 @@ func benchmarkPrefetch(b *testing.B, load string) {
 	}
 	for k, name := range []string{"off", "on"} {
 		b.ReportMetric(median(took[k]), name+"-ms")
-		after := swarms[k].memory.pager.Stats()
+		after := swarms[k].memory.Pager().Stats()
 		var misses, fetched, used, wasted uint64
 		for tier := range after.Memory {
 			misses += after.Memory[tier].Misses - before[k].Memory[tier].Misses

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -21,7 +22,7 @@ func TestPrefetch(t *testing.T) {
 		t.Run(fmt.Sprint(on), func(t *testing.T) {
 			text := strings.Replace(pagedTexts["leaky"], "agents: 2000", "agents: 20000", 1)
 			d, store := openNamed(t, *deviceName), newDisk().open(t)
-			room := newBudget(8*testPage, 1<<20).prefetching(on)
+			room := pages.NewBudget(8*testPage, 1<<20).WithPrefetch(on)
 			p := pair{openPaged(t, d, room, text), openPaged(t, d, nil, text)}
 			ok := func(err error) {
 				t.Helper()
@@ -31,10 +32,11 @@ func TestPrefetch(t *testing.T) {
 			}
 			ctx := t.Context()
 			m := p.paged.pages()
-			m.counts = newPageMetrics()
+			counts := pages.NewMetrics()
+			m.SetMetrics(counts)
 			reg := prometheus.NewRegistry()
-			reg.MustRegister(m.counts)
-			ok(m.open(ctx, store))
+			reg.MustRegister(counts)
+			ok(m.Open(ctx, store))
 			agents := p.paged.(*simulation).agents
 			perPage := agents.layout.Slots * agents.layout.Agents
 			observe := func(page int) jobs.Entry {
@@ -46,14 +48,14 @@ func TestPrefetch(t *testing.T) {
 				ok(err)
 				return jobs.Entry{Kind: jobs.EntryObserve, Data: data}
 			}
-			for page := range m.made {
+			for page := range m.Made() {
 				p.apply(t, observe(page))
 			}
-			ok(m.checkpoint(ctx, nil))
-			ok(m.open(ctx, store)) // nothing is in memory
-			clear(p.whole.pages().dirty)
+			ok(m.Checkpoint(ctx, nil))
+			ok(m.Open(ctx, store)) // nothing is in memory
+			clear(p.whole.pages().Dirty())
 			guessed := func() (n uint64) { // beside them pages that are hot change places
-				for _, moves := range m.pager.Stats().Migrations {
+				for _, moves := range m.Pager().Stats().Migrations {
 					if moves.Reason == "run" || moves.Reason == "correlation" {
 						n += moves.Pages
 					}
@@ -75,12 +77,12 @@ func TestPrefetch(t *testing.T) {
 					}
 				}
 			}
-			for page := run; page < len(m.made); page++ {
+			for page := run; page < len(m.Made()); page++ {
 				p.apply(t, observe(page))
 			}
 			p.check(t)
 			used := uint64(0)
-			for _, tier := range m.pager.Stats().Memory {
+			for _, tier := range m.Pager().Stats().Memory {
 				used += tier.Used
 			}
 			if on != (guessed() > 0) || on && used == 0 {

@@ -10,14 +10,6 @@ import (
 	"time"
 )
 
-const (
-	// defaultResidencyCheck is how often a shard compares claims.
-	defaultResidencyCheck = 5 * time.Second
-	// claimsAtOnce is how many pages a comparison reads at most, the next ones the next time: 64 of 2 MiB are below a millisecond of a GPU, and
-	// some 20 ms of one core.
-	claimsAtOnce = 64
-)
-
 // violations are the shards of which a comparison has found pages that were not as claimed.
 type violations struct {
 	mu sync.Mutex

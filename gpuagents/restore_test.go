@@ -161,7 +161,7 @@ func TestRestore(t *testing.T) {
 			}
 			disk, before := newDisk(), agentsOf(t, d)
 			first := newShelf(t, disk)
-			if err := before.pages().open(t.Context(), first.store); err != nil {
+			if err := before.pages().Open(t.Context(), first.store); err != nil {
 				t.Fatal(err)
 			}
 			b := &start{in: ticks(5), answered: 5, ctx: t.Context()}
@@ -170,7 +170,7 @@ func TestRestore(t *testing.T) {
 				t.Fatalf("stored is entry %d: %v", first.stored, err)
 			}
 			want := contents(t, before.pages())
-			if err := before.pages().shut(); err != nil {
+			if err := before.pages().Shut(); err != nil {
 				t.Fatal(err)
 			}
 			first.close()
@@ -212,8 +212,8 @@ func TestRestore(t *testing.T) {
 				}
 				return
 			}
-			if next != 1 || b.s.resumed() || slices.Contains(p.pages().made, true) {
-				t.Errorf("reads from %d, stored is %d, pages %v", next, b.s.stored, p.pages().made)
+			if next != 1 || b.s.resumed() || slices.Contains(p.pages().Made(), true) {
+				t.Errorf("reads from %d, stored is %d, pages %v", next, b.s.stored, p.pages().Made())
 			}
 			drops := map[bool]int{true: 1}[c.reason != ""]
 			if b.s.drops != drops || drops == 1 && (store.closes != 1 || b.s.stumbles != 0 || b.s.opened == store) ||
@@ -283,12 +283,12 @@ func TestSpoiled(t *testing.T) {
 		drops int
 	}{{nil, 0}, {tiers.ErrCorrupt, 1}, {tiers.ErrMedium, 0}, {fault.ErrDevice, 0}, {jobs.ErrDrain, 0}} {
 		s, p := newShelf(t, newDisk()), agentsOf(t, d)
-		if err := p.pages().open(t.Context(), s.store); err != nil {
+		if err := p.pages().Open(t.Context(), s.store); err != nil {
 			t.Fatal(err)
 		}
 		before := s.opened
 		if err := s.spoiled(p, c.err); !errors.Is(err, c.err) || s.drops != c.drops || before.closes != c.drops ||
-			(p.pages().pager == nil) != (c.drops == 1) {
+			(p.pages().Pager() == nil) != (c.drops == 1) {
 			t.Errorf("%v: %v, thrown away %d times, closed %d times", c.err, err, s.drops, before.closes)
 		}
 	}
@@ -304,16 +304,16 @@ func (unrestored) restored(context.Context) error { return tiers.ErrCorrupt }
 func TestRestoreLetsGo(t *testing.T) {
 	d := openHost(t)
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, d), ticks(3)
-	if err := p.pages().open(t.Context(), s.store); err != nil {
+	if err := p.pages().Open(t.Context(), s.store); err != nil {
 		t.Fatal(err)
 	}
 	s.apply(t, p, log.all...)
-	if err := p.pages().shut(); err != nil || s.stored != 3 {
+	if err := p.pages().Shut(); err != nil || s.stored != 3 {
 		t.Fatalf("stored is entry %d: %v", s.stored, err)
 	}
 	next, drop := agentsOf(t, d), s.drop
 	s.drop = func() error {
-		if next.pages().pager != nil {
+		if next.pages().Pager() != nil {
 			t.Error("the store is closed below open pages")
 		}
 		return drop()

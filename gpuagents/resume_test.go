@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tiers"
@@ -92,7 +93,7 @@ func (k *kept) note(t *testing.T, id string, change func(note map[string]any) []
 	return note
 }
 
-func set(field string, v any) func(map[string]any) []byte {
+func Set(field string, v any) func(map[string]any) []byte {
 	return func(note map[string]any) []byte {
 		note[field] = v
 		data, err := json.Marshal(note)
@@ -137,19 +138,19 @@ func TestResume(t *testing.T) {
 		log  string
 	}{
 		{name: "whole", log: resumed + `" swarm=ID entry=5 answered=5 last=5`},
-		{name: "another version", log: "it is of version 1, this program writes 2", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("v", 1)) }},
-		{name: "another meaning", log: "it is of another spec", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("state", "other")) }},
+		{name: "another version", log: "it is of version 1, this program writes 2", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("v", 1)) }},
+		{name: "another meaning", log: "it is of another spec", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("state", "other")) }},
 		{name: "another log", log: "the log has another entry there", harm: func(t *testing.T, k *kept, id string) {
-			k.note(t, id, set("digest", strings.Repeat("0", 64)))
+			k.note(t, id, Set("digest", strings.Repeat("0", 64)))
 		}},
-		{name: "another entry", log: "the log has another entry there", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 3)) }},
-		{name: "no entry", log: "it is of log entry 0", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 0)) }},
-		{name: "ahead of the answers", log: "it is of log entry 6; the log has 5, and answers to 5", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, set("entry", 6)) }},
+		{name: "another entry", log: "the log has another entry there", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("entry", 3)) }},
+		{name: "no entry", log: "it is of log entry 0", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("entry", 0)) }},
+		{name: "ahead of the answers", log: "it is of log entry 6; the log has 5, and answers to 5", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("entry", 6)) }},
 		{name: "no note", log: "its position is not JSON", harm: func(t *testing.T, k *kept, id string) {
 			k.note(t, id, func(map[string]any) []byte { return []byte("{") })
 		}},
 		{name: "not to be removed", log: "no checkpoints of this shard", harm: func(t *testing.T, k *kept, id string) {
-			k.note(t, id, set("v", 99))
+			k.note(t, id, Set("v", 99))
 			k.stay = errors.New("a disk that keeps what it has")
 		}},
 		{name: "ahead of the answers that are left", log: "it is of log entry 5; the log has 5, and answers to 3"},
@@ -240,7 +241,7 @@ type watched struct {
 }
 
 // Open implements gpuagents.Checkpoints.
-func (w watched) Open(id string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
+func (w watched) Open(id string, shard, pageSize, pages int) (pages.Store, error) {
 	s, err := w.kept.Open(id, shard, pageSize, pages)
 	if err != nil {
 		return nil, err
@@ -249,14 +250,14 @@ func (w watched) Open(id string, shard, pageSize, pages int) (gpuagents.PageStor
 }
 
 type watchedStore struct {
-	gpuagents.PageStore
+	pages.Store
 	commit func(note []byte)
 }
 
 // Commit implements tiers.Store.
 func (s watchedStore) Commit(ctx context.Context, note []byte) (uint64, error) {
 	s.commit(note)
-	return s.PageStore.Commit(ctx, note)
+	return s.Store.Commit(ctx, note)
 }
 
 // held is a queue on which answers wait until they are let go.

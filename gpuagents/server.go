@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -21,7 +22,7 @@ type place interface {
 	// Device returns the device, which stays open as long as the shard is served.
 	Device() device.Device
 	// Budget returns the memory for pages on the device; nil: what the device has.
-	Budget() *budget
+	Budget() *pages.Budget
 	// OnHost reports whether the host device serves the shard because another device fails.
 	OnHost() bool
 	// Reduced reports whether batches are cut because the device fails now and then. It may change.
@@ -49,7 +50,7 @@ type serverOptions struct {
 	CustomCells bool
 	// Metrics and PageMetrics count what shards do and where their pages are; nil for none.
 	Metrics     *shardMetrics
-	PageMetrics *pageMetrics
+	PageMetrics *pages.Metrics
 	// Tracer makes a span of every entry that is applied; nil for none.
 	Tracer trace.Tracer
 

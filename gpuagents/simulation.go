@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -18,7 +19,7 @@ import (
 
 // simulation is the population of a swarm whose agents are addressed, or of a shard of one: entries and answers have the ids of the swarm.
 type simulation struct {
-	memory  *memory
+	memory  *pages.Memory
 	agents  *Agents
 	holding holding
 	seed    uint64
@@ -28,7 +29,7 @@ type simulation struct {
 	ranking *ranking // of who merges; nil before the first
 }
 
-func newSimulation(dev device.Device, b *budget, spec *swarm.Spec, p holding) (*simulation, error) {
+func newSimulation(dev device.Device, b *pages.Budget, spec *swarm.Spec, p holding) (*simulation, error) {
 	cell, err := spec.Address()
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (s *simulation) about() about {
 }
 
 // pages implements population.
-func (s *simulation) pages() *memory { return s.memory }
+func (s *simulation) pages() *pages.Memory { return s.memory }
 
 // reset implements population.
 func (s *simulation) reset(ctx context.Context) error { return s.agents.reset(ctx) }

@@ -193,7 +193,7 @@ func TestSimulationRefuses(t *testing.T) {
 		return encoded(t, v)
 	}
 	mustApply(t, s, jobs.EntryObserve, randomAgents(rand.New(rand.NewPCG(1, 1)), 3300, 50, 2))
-	clear(s.memory.dirty)
+	clear(s.memory.Dirty())
 	want := pagesOf(t, s.agents, s.agents.pages)
 	many := make([]uint32, jobs.MaxAddressed+1)
 	for _, c := range []struct {
@@ -222,7 +222,7 @@ func TestSimulationRefuses(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.HasPrefix(refused.Message, c.says) {
 			t.Errorf("%s: got %v, want %s", c.kind, err, c.says)
 		}
-		if slices.Contains(s.memory.dirty, true) || !bytes.Equal(want, pagesOf(t, s.agents, s.agents.pages)) {
+		if slices.Contains(s.memory.Dirty(), true) || !bytes.Equal(want, pagesOf(t, s.agents, s.agents.pages)) {
 			t.Fatalf("%s: %s: it changed something", c.kind, c.says)
 		}
 	}
@@ -266,16 +266,16 @@ func TestSimulationRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := 0
-	for page, dirty := range a.memory.dirty {
-		if b.memory.dirty[page] {
+	for page, dirty := range a.memory.Dirty() {
+		if b.memory.Dirty()[page] {
 			t.Errorf("page %d is marked after a reset", page)
 		}
 		if !dirty {
 			continue
 		}
 		copied++
-		content := make([]byte, a.memory.pageBytes)
-		if err := errors.Join(a.memory.read(t.Context(), uint64(page), content), b.memory.write(t.Context(), uint64(page), content)); err != nil {
+		content := make([]byte, a.memory.PageBytes())
+		if err := errors.Join(a.memory.Read(t.Context(), uint64(page), content), b.memory.Write(t.Context(), uint64(page), content)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,7 +20,7 @@ func (a *Agents) reset(ctx context.Context) error {
 	if err := a.stream.Sync(ctx); err != nil {
 		return fault.Mark(err)
 	}
-	if err := a.memory.reset(ctx); err != nil {
+	if err := a.memory.Reset(ctx); err != nil {
 		return err
 	}
 	for _, b := range []device.Buffer{a.stamps, a.scratch, a.decisions} {
@@ -46,7 +46,7 @@ func (a *Agents) recount(ctx context.Context) error {
 			n := a.layout.Slots * a.cell.Candidates
 			parts = append(parts, a.part(page, kernels.AgentVarCounts, 0, device.Bytes(counts[(page-first)*n:][:n])))
 		}
-		if err := a.memory.readAll(ctx, parts); err != nil {
+		if err := a.memory.ReadAll(ctx, parts); err != nil {
 			return err
 		}
 		for i, n := range counts { // of slots behind the last group: zeros
@@ -103,7 +103,7 @@ func (a *Agents) agentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 			parts = append(parts, a.part(page, v, at, data[k][first*bytes:][:n*bytes]))
 		}
 	}
-	if err := a.memory.readAll(ctx, parts); err != nil {
+	if err := a.memory.ReadAll(ctx, parts); err != nil {
 		return nil, err
 	}
 	for i, v := range out.Vote { // 0 has never stepped, and is NoVote by the wrap
@@ -150,7 +150,7 @@ func (a *Agents) groupStates(ctx context.Context, ids []uint32) (*batch.GroupSta
 		parts = append(parts, a.part(page, kernels.AgentVarCounts, slot, device.Bytes(out.Counts[i*C:][:C])),
 			a.part(page, kernels.AgentVarRound, slot, device.Bytes(out.Round[i:i+1])))
 	}
-	if err := a.memory.readAll(ctx, parts); err != nil {
+	if err := a.memory.ReadAll(ctx, parts); err != nil {
 		return nil, err
 	}
 	for i := range ids {

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -21,7 +22,7 @@ import (
 // buffers that batches pass through. One goroutine uses it.
 type state struct {
 	dev    device.Device
-	memory *memory
+	memory *pages.Memory
 	stream device.Stream
 	kernel device.Kernel
 	layout kernels.Layout
@@ -58,7 +59,7 @@ const (
 
 var ioPurpose = [8]string{"runs", "times", "features", "scores", "decisions", "counts", "leaders", "rounds"}
 
-func newState(dev device.Device, b *budget, spec *swarm.Spec, groups int) (_ *state, err error) {
+func newState(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups int) (_ *state, err error) {
 	s := &state{
 		dev: dev, groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint,
 	}
@@ -79,7 +80,7 @@ func newState(dev device.Device, b *budget, spec *swarm.Spec, groups int) (_ *st
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
-	if s.memory, err = newMemory(dev, b, groups, s.layout.PageBytes, (groups+s.layout.Slots-1)/s.layout.Slots); err != nil {
+	if s.memory, err = pages.NewMemory(dev, b, groups, s.layout.PageBytes, (groups+s.layout.Slots-1)/s.layout.Slots); err != nil {
 		if refused := (*jobs.Error)(nil); errors.As(err, &refused) {
 			return nil, err
 		}
@@ -90,7 +91,7 @@ func newState(dev device.Device, b *budget, spec *swarm.Spec, groups int) (_ *st
 		s.seen[i] = -1
 	}
 	agent, group := s.bound.StateBytes()
-	s.memory.SetObservationBytes(busGroup * (agent*s.layout.Agents + group))
+	s.memory.SetObservationBytes(pages.BusGroup * (agent*s.layout.Agents + group))
 	s.rows = make([]uint32, s.memory.Count())
 	for _, c := range []struct {
 		buf     *device.Buffer
@@ -127,7 +128,7 @@ func (s *state) meaning() string {
 }
 
 // pages implements population.
-func (s *state) pages() *memory { return s.memory }
+func (s *state) pages() *pages.Memory { return s.memory }
 
 // restored implements population: there is nothing beside the pages.
 func (s *state) restored(context.Context) error { return nil }
@@ -176,7 +177,7 @@ func (s *state) close() error {
 	if s.stream != nil {
 		errs = append(errs, s.stream.Close())
 	}
-	errs = append(errs, s.memory.close())
+	errs = append(errs, s.memory.Close())
 	for _, b := range []device.Buffer{s.layoutTable, s.params, s.weights} {
 		if b != nil {
 			errs = append(errs, b.Close())
@@ -189,4 +190,4 @@ func (s *state) close() error {
 }
 
 // reset implements population.
-func (s *state) reset(ctx context.Context) error { return s.memory.reset(ctx) }
+func (s *state) reset(ctx context.Context) error { return s.memory.Reset(ctx) }

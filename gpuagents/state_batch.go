@@ -8,6 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -74,7 +75,7 @@ func scatter[T any](order []int, src []T, width int) []T {
 
 // sets cuts the pages of the runs into sets that are held together and puts the runs into the order of the sets: those of
 // set i end before ends[i].
-func (s *state) sets() (sets []set, ends []int) {
+func (s *state) sets() (sets []pages.Set, ends []int) {
 	var pages []uint64
 	for _, r := range s.runs {
 		if s.rows[r.Frame] == 0 {
@@ -82,7 +83,7 @@ func (s *state) sets() (sets []set, ends []int) {
 		}
 		s.rows[r.Frame] += r.Count
 	}
-	sets = s.memory.place(pages, s.rows)
+	sets = s.memory.Place(pages, s.rows)
 	for _, r := range s.runs {
 		s.rows[r.Frame] = 0
 	}
@@ -91,7 +92,7 @@ func (s *state) sets() (sets []set, ends []int) {
 	}
 	setOf := make(map[uint32]int, len(pages))
 	for i, set := range sets {
-		for _, page := range set.pages {
+		for _, page := range set.Pages {
 			setOf[uint32(page)] = i
 		}
 	}
@@ -123,7 +124,7 @@ func (s *state) launch(first, end int) error {
 	for i := ioTimes; i < len(s.io); i++ {
 		args = append(args, device.Ptr(s.io[i].Memory))
 	}
-	args = append(args, s.memory.hostArena())
+	args = append(args, s.memory.HostArena())
 	g := device.Geometry{Grid: end - first, Block: blockSize(s.layout.Agents, s.dev.Properties().MaxThreadsPerBlock)}
 	return s.stream.Launch(s.kernel, g, args...)
 }
@@ -190,21 +191,21 @@ func (s *state) observePart(ctx context.Context, all *batch.Observations, whole 
 		}
 	}
 	first := 0
-	if err := s.memory.each(ctx, sets, visit, func(i int) error {
+	if err := s.memory.Each(ctx, sets, pages.Random, func(i int) error {
 		if err := s.launch(first, ends[i]); err != nil {
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 		first = ends[i]
-		s.memory.mark(sets[i].pages)
+		s.memory.MarkDirty(sets[i].Pages)
 		if err := s.stream.Sync(ctx); err != nil {
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
-		s.memory.warm(sets[i])
+		s.memory.CountAccesses(sets[i])
 		return nil
 	}); err != nil {
 		return err
 	}
-	s.memory.exchange(sets)
+	s.memory.Exchange(sets)
 	for i, data := range outputs {
 		if err := s.io[i].Memory.Read(0, data); err != nil {
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)

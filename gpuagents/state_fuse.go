@@ -87,7 +87,7 @@ func (s *state) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, error)
 			}
 		}
 		held := slices.Clone(parts) // readAll drops those of pages that are not there
-		if err := s.memory.readAll(context.WithoutCancel(ctx), parts); err != nil {
+		if err := s.memory.ReadAll(context.WithoutCancel(ctx), parts); err != nil {
 			return fusion.Nodes{}, err
 		}
 		for page := range pages {

@@ -107,7 +107,7 @@ func (s *state) variables(ctx context.Context, ids []uint32, groups bool) (vars 
 		place[v], read = len(read), append(read, g)
 		parts = append(parts, g.parts...)
 	}
-	if err := s.memory.readAll(ctx, parts); err != nil {
+	if err := s.memory.ReadAll(ctx, parts); err != nil {
 		return nil, nil, err
 	}
 	for _, g := range read {

@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -159,7 +160,7 @@ func plainGroupFuse(t testing.TB, s *state, pages []byte, n int) fusion.Nodes {
 // checkQuestions asks a swarm at random and compares the answers with the plain ones of its pages, which no question changes.
 func checkQuestions(t testing.TB, r *rand.Rand, p population, s *state) {
 	t.Helper()
-	pages, dirty, made := contents(t, s.memory), slices.Clone(s.memory.dirty), slices.Clone(s.memory.made)
+	pages, dirty, made := contents(t, s.memory), slices.Clone(s.memory.Dirty()), slices.Clone(s.memory.Made())
 	ask := func(kind, text string) answer {
 		t.Helper()
 		a, err := p.apply(t.Context(), jobs.Entry{Kind: kind, Data: []byte(text)})
@@ -211,7 +212,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p population, s *state) {
 			t.Fatalf("%s: %+v, want %v and %v", text, got, want.Counts, mean)
 		}
 	}
-	if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(dirty, s.memory.dirty) || !slices.Equal(made, s.memory.made) {
+	if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(dirty, s.memory.Dirty()) || !slices.Equal(made, s.memory.Made()) {
 		t.Fatal("a question has changed pages, or marked or made some")
 	}
 }
@@ -238,7 +239,7 @@ const questionGroups = 110
 // answers the same.
 func TestGroupsQueryFuse(t *testing.T) {
 	for name, text := range questionTexts {
-		for budgeted, b := range map[string]*budget{"resident": nil, "paged": newBudget(2*64<<10, 1<<30)} {
+		for budgeted, b := range map[string]*pages.Budget{"resident": nil, "paged": pages.NewBudget(2*64<<10, 1<<30)} {
 			t.Run(name+" "+budgeted, func(t *testing.T) {
 				d, store := openHost(t), openStore(t)
 				open := func(from *jobs.SnapshotRef) (*keeping, *state) {
@@ -247,8 +248,8 @@ func TestGroupsQueryFuse(t *testing.T) {
 					return k, k.population.(*state)
 				}
 				k, s := open(nil)
-				if n := len(s.memory.made); n < 3 || s.memory.resident != (b == nil) {
-					t.Fatalf("%d pages, all on the device: %v", n, s.memory.resident)
+				if n := len(s.memory.Made()); n < 3 || s.memory.Resident() != (b == nil) {
+					t.Fatalf("%d pages, all on the device: %v", n, s.memory.Resident())
 				}
 				r := rand.New(rand.NewPCG(7, 8))
 				checkQuestions(t, r, k, s) // nobody has seen anything, and there are no pages
@@ -294,8 +295,8 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 		t.Fatal(err)
 	}
 	s := &state{bound: b, layout: l, groups: questionGroups, inputs: 2}
-	pages := (s.groups + l.Slots - 1) / l.Slots
-	if s.memory, err = newMemory(d, nil, 0, l.PageBytes, pages); err != nil {
+	count := (s.groups + l.Slots - 1) / l.Slots
+	if s.memory, err = pages.NewMemory(d, nil, 0, l.PageBytes, count); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -304,7 +305,7 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 		}
 	})
 	r := rand.New(rand.NewPCG(1, 1))
-	for page := range pages {
+	for page := range count {
 		content := make([]byte, l.PageBytes)
 		for i := range content {
 			content[i] = byte(r.Uint32())
@@ -330,7 +331,7 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 		if page == 1 {
 			continue // one that is not there
 		}
-		if err := s.memory.write(t.Context(), uint64(page), content); err != nil {
+		if err := s.memory.Write(t.Context(), uint64(page), content); err != nil {
 			t.Fatal(err)
 		}
 	}

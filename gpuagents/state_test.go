@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -51,11 +52,11 @@ func openState(t *testing.T, d device.Device, text string, groups int) *state {
 }
 
 // contents are all pages of m.
-func contents(t testing.TB, m *memory) []byte {
+func contents(t testing.TB, m *pages.Memory) []byte {
 	t.Helper()
-	pages := make([]byte, len(m.made)*m.pageBytes)
-	for page := range m.made {
-		if err := m.read(t.Context(), uint64(page), pages[page*m.pageBytes:][:m.pageBytes]); err != nil {
+	pages := make([]byte, len(m.Made())*m.PageBytes())
+	for page := range m.Made() {
+		if err := m.Read(t.Context(), uint64(page), pages[page*m.PageBytes():][:m.PageBytes()]); err != nil {
 			t.Fatal(err)
 		}
 	}

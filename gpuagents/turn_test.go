@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -143,7 +144,7 @@ func TestServe(t *testing.T) {
 			keep.entries = 1000
 			s := newStation(t, d, in, c.answered, keep.checkpoint)
 			s.p.refuse = c.refuse
-			if err := s.p.pages().open(t.Context(), keep.store); err != nil {
+			if err := s.p.pages().Open(t.Context(), keep.store); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -210,7 +211,7 @@ func TestServeFails(t *testing.T) {
 			keep := newShelf(t, newDisk())
 			keep.entries = 4
 			s := newStation(t, d, in, 0, keep.checkpoint)
-			if err := s.p.pages().open(t.Context(), keep.store); err != nil {
+			if err := s.p.pages().Open(t.Context(), keep.store); err != nil {
 				t.Fatal(err)
 			}
 			c.change(s, keep)
@@ -243,11 +244,11 @@ func TestServeParks(t *testing.T) {
 			k = keep.checkpoint
 		}
 		s := newStation(t, d, in, 0, k)
-		var store PageStore
+		var store pages.Store
 		if stores {
 			store = keep.store
 		}
-		if err := s.p.pages().open(t.Context(), store); err != nil {
+		if err := s.p.pages().Open(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -77,8 +78,8 @@ func (a *server) work(ctx context.Context, on place, s jobs.Swarm, shard int, fr
 			at = keep.stored
 		}
 	}
-	if room := (errRoom{}); errors.As(err, &room) && keep == nil && w.answered == 0 && !on.OnHost() { // a store that is not there now may be there later
-		return w.reject(ctx, w.answered+1, room.refused())
+	if room := (pages.MemoryError{}); errors.As(err, &room) && keep == nil && w.answered == 0 && !on.OnHost() { // a store that is not there now may be there later
+		return w.reject(ctx, w.answered+1, room.Refusal())
 	}
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
@@ -94,15 +95,15 @@ func TestWorkRefuses(t *testing.T) {
 			told: "its record has 9 groups",
 		},
 		{
-			name: "no room", change: func(p *workplace) { p.on.budget = newBudget(1000, 0) },
+			name: "no room", change: func(p *workplace) { p.on.budget = pages.NewBudget(1000, 0) },
 			told: "too few on the device",
 		},
 		{
-			name: "no room, served", change: func(p *workplace) { p.on.budget = newBudget(1000, 0) }, answered: 1,
+			name: "no room, served", change: func(p *workplace) { p.on.budget = pages.NewBudget(1000, 0) }, answered: 1,
 			err: waits,
 		},
 		{name: "no room on the host", change: func(p *workplace) {
-			p.on.budget = newBudget(1000, 0)
+			p.on.budget = pages.NewBudget(1000, 0)
 			p.on.onHost = true
 		}, err: waits},
 		{
@@ -199,7 +200,7 @@ func TestWorkHasNoHostMemory(t *testing.T) {
 		text := strings.NewReplacer("agents: 64", "agents: 400000", "kind: leaky}",
 			"kind: gru}\nvote: {candidates: [a, b], rule: majority}").Replace(workText)
 		p.swarm = record(t, text, 50000)
-		p.on.budget = newBudget(6*64<<10, 64<<10)
+		p.on.budget = pages.NewBudget(6*64<<10, 64<<10)
 		c.change(p)
 		for n := range c.answered {
 			p.out.all = append(p.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
@@ -208,7 +209,7 @@ func TestWorkHasNoHostMemory(t *testing.T) {
 		got := p.out.entries()[c.answered:]
 		if c.told && (err != nil || len(got) != 1 || got[0].Ref != 1 ||
 			!strings.Contains(string(got[0].Data), "too few in host memory")) || !c.told &&
-			(!errors.As(err, &errRoom{}) || len(got) > 0) {
+			(!errors.As(err, &pages.MemoryError{}) || len(got) > 0) {
 			t.Errorf("%s: %v, %+v", name, err, got)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -36,7 +37,7 @@ type oneDisk struct {
 }
 
 // Open implements Checkpoints.
-func (c *oneDisk) Open(_ string, _, pageSize, _ int) (PageStore, error) {
+func (c *oneDisk) Open(_ string, _, pageSize, _ int) (pages.Store, error) {
 	if c.fail != nil {
 		return nil, c.fail
 	}
@@ -100,7 +101,7 @@ func (p *workplace) serve(t *testing.T, from *rest, answers int) error {
 		p.seat = &opened{}
 	}
 	p.seat.park = make(chan struct{}, 1)
-	room := p.on.budget.room()
+	room := p.on.budget.Room()
 	ended := make(chan error, 1)
 	p.log.Reset()
 	log := slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -114,7 +115,7 @@ func (p *workplace) serve(t *testing.T, from *rest, answers int) error {
 		}
 		select {
 		case err := <-ended:
-			if now := p.on.budget.room(); now != room || p.in.readers != 0 {
+			if now := p.on.budget.Room(); now != room || p.in.readers != 0 {
 				t.Errorf("%d bytes of the budget are back of %d, and %d readers are open", now, room, p.in.readers)
 			}
 			return err

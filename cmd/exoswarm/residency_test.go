@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -167,7 +168,7 @@ func TestResidency(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("the violation", func() bool {
-		return sumOf(t, registry, violated) > 0 && errors.Is(agent.Residency(), gpuagents.ErrResidency)
+		return sumOf(t, registry, violated) > 0 && errors.Is(agent.Residency(), pages.ErrResidency)
 	})
 	until("the mended swarm", func() bool { return sumOf(t, registry, claims) > before+300 })
 	if n := sumOf(t, registry, violated); n != 1 {

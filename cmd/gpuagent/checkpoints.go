@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers/pager"
@@ -53,7 +54,7 @@ const (
 )
 
 // Open implements gpuagents.Checkpoints.
-func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
+func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Store, error) {
 	name, err := folder(swarm, shard)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (gpuagents.
 	return &store{Store: s, of: c, name: name, index: index}, nil
 }
 
-// store is the open store of a shard. It implements gpuagents.Layered.
+// store is the open store of a shard. It implements pages.Layered.
 type store struct {
 	*pagestore.Store
 	of    *checkpoints
@@ -96,9 +97,9 @@ type store struct {
 	err   error
 }
 
-var _ gpuagents.Layered = (*store)(nil)
+var _ pages.Layered = (*store)(nil)
 
-// Disks implements gpuagents.Layered.
+// Disks implements pages.Layered.
 func (s *store) Disks() []pager.Disk {
 	var disks []pager.Disk
 	for _, t := range s.of.tiers {
@@ -107,13 +108,13 @@ func (s *store) Disks() []pager.Disk {
 	return disks
 }
 
-// Holds implements gpuagents.Layered.
-func (s *store) Holds(tier int) gpuagents.TierUsage {
+// Holds implements pages.Layered.
+func (s *store) Holds(tier int) pages.TierUsage {
 	u := s.Usage(tier)
-	return gpuagents.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: s.Fill(tier), Unavailable: s.Unavailable(tier)}
+	return pages.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: s.Fill(tier), Unavailable: s.Unavailable(tier)}
 }
 
-// Close implements gpuagents.PageStore.
+// Close implements pages.Store.
 func (s *store) Close() error {
 	s.once.Do(func() {
 		s.err = s.Store.Close()

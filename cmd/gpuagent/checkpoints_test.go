@@ -20,6 +20,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -606,18 +607,18 @@ func BenchmarkRecover(b *testing.B) {
 
 // interrupted is a page store whose agent drains while it reads.
 type interrupted struct {
-	gpuagents.PageStore
+	pages.Store
 	reading, drained chan struct{}
 }
 
-// Get implements gpuagents.PageStore. There is one page.
+// Get implements pages.Store. There is one page.
 func (s interrupted) Get(ctx context.Context, page uint64, dst []byte) error {
 	close(s.reading)
 	select {
 	case <-ctx.Done():
 	case <-s.drained:
 	}
-	return s.PageStore.Get(ctx, page, dst)
+	return s.Store.Get(ctx, page, dst)
 }
 
 // interrupting opens interrupted stores.
@@ -627,7 +628,7 @@ type interrupting struct {
 }
 
 // Open implements gpuagents.Checkpoints.
-func (c interrupting) Open(swarm string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
+func (c interrupting) Open(swarm string, shard, pageSize, pages int) (pages.Store, error) {
 	s, err := c.checkpoints.Open(swarm, shard, pageSize, pages)
 	return interrupted{s, c.reading, c.drained}, err
 }

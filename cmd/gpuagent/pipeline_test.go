@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -288,12 +289,12 @@ type committing struct {
 }
 
 type committingStore struct {
-	gpuagents.PageStore
+	pages.Store
 	before func(entry uint64)
 }
 
 // Open implements gpuagents.Checkpoints.
-func (c committing) Open(swarm string, shard, pageSize, pages int) (gpuagents.PageStore, error) {
+func (c committing) Open(swarm string, shard, pageSize, pages int) (pages.Store, error) {
 	s, err := c.checkpoints.Open(swarm, shard, pageSize, pages)
 	return committingStore{s, c.before}, err
 }
@@ -307,7 +308,7 @@ func (s committingStore) Commit(ctx context.Context, note []byte) (uint64, error
 		return 0, err
 	}
 	s.before(p.Entry)
-	return s.PageStore.Commit(ctx, note)
+	return s.Store.Commit(ctx, note)
 }
 
 // TestCheckpointBehindAnswers: however slowly answers are stored, no checkpoint is of an entry that has none.

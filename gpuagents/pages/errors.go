@@ -1,4 +1,4 @@
-package gpuagents
+package pages
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 )
 
 // errRoom says that pages have no place.
-type errRoom struct {
+type MemoryError struct {
 	bytes        int64  // of all pages
 	tables       int64  // bytes of the tables beside them
 	device, host int64  // bytes that there are for them
@@ -18,7 +18,7 @@ type errRoom struct {
 }
 
 // Error implements error.
-func (e errRoom) Error() string {
+func (e MemoryError) Error() string {
 	tables := ""
 	if e.whole {
 		return fmt.Sprintf("residency: gpu keeps all its pages on the device: they and its tables take %d bytes; %d are free there, %d too few: "+
@@ -32,7 +32,7 @@ func (e errRoom) Error() string {
 }
 
 // refused is the error as the answer to a swarm's owner.
-func (e errRoom) refused() error { return jobs.Errorf(jobs.CodeDevice, "%v", e) }
+func (e MemoryError) Refusal() error { return jobs.Errorf(jobs.CodeDevice, "%v", e) }
 
 // ErrResidency marks a page that is not on the device as it is claimed to be.
 var ErrResidency = errors.New("a page is not on the device as claimed")

@@ -1,4 +1,4 @@
-package gpuagents
+package pages
 
 import (
 	"math"
@@ -8,8 +8,8 @@ import (
 
 // budget is the memory for pages that the shards on a device share. A nil budget has as much on the device as the device has, and
 // nothing in host memory. Its methods may be called from several goroutines.
-type budget struct {
-	*purse
+type Budget struct {
+	*sharedBudget
 	// arrive runs the taking of frames on the device as the moment at which what was kept for a shard becomes what it has; nil: nothing was
 	// kept. See berth.
 	arrive func(take func())
@@ -18,7 +18,7 @@ type budget struct {
 }
 
 // purse is what is left of a budget.
-type purse struct {
+type sharedBudget struct {
 	// shared reports whether the device's memory is the machine's: the tables of shards come out of it then. Else they come out of host memory, as far
 	// as there is some.
 	shared bool
@@ -34,15 +34,15 @@ type purse struct {
 }
 
 // newBudget is a budget of so many bytes; of 0 on the device, none.
-func newBudget(onDevice, inHost int64) *budget {
+func NewBudget(onDevice, inHost int64) *Budget {
 	if onDevice == 0 {
 		return nil
 	}
-	return &budget{purse: &purse{wholeDevice: onDevice, wholeHost: inHost, device: onDevice, host: inHost}}
+	return &Budget{sharedBudget: &sharedBudget{wholeDevice: onDevice, wholeHost: inHost, device: onDevice, host: inHost}}
 }
 
 // onHost makes it a budget of a device whose memory is the machine's.
-func (b *budget) onHost(is bool) *budget {
+func (b *Budget) WithSharedMemory(is bool) *Budget {
 	if b != nil {
 		b.shared = is
 	}
@@ -50,7 +50,7 @@ func (b *budget) onHost(is bool) *budget {
 }
 
 // aged sets the ages of a new budget, and returns it.
-func (b *budget) aged(onDevice, inHost time.Duration) *budget {
+func (b *Budget) WithAges(onDevice, inHost time.Duration) *Budget {
 	if b != nil {
 		b.ages = [2]time.Duration{onDevice, inHost}
 	}
@@ -58,7 +58,7 @@ func (b *budget) aged(onDevice, inHost time.Duration) *budget {
 }
 
 // prefetching says whether the shards of a new budget fetch pages ahead of observations, and returns it.
-func (b *budget) prefetching(is bool) *budget {
+func (b *Budget) WithPrefetch(is bool) *Budget {
 	if b != nil {
 		b.prefetch = is
 	}
@@ -70,23 +70,23 @@ func (b *budget) prefetching(is bool) *budget {
 func tableBytes(groups, pages int) int64 { return 8*int64(groups) + 64*int64(pages) }
 
 // as is the same budget for a shard that something was kept for.
-func (b *budget) as(arrive func(take func())) *budget {
+func (b *Budget) WithArrival(arrive func(take func())) *Budget {
 	if b == nil {
 		return nil
 	}
-	return &budget{purse: b.purse, arrive: arrive, whole: b.whole}
+	return &Budget{sharedBudget: b.sharedBudget, arrive: arrive, whole: b.whole}
 }
 
 // allOnDevice is the same budget for a shard whose pages must all be on the device.
-func (b *budget) allOnDevice() *budget {
+func (b *Budget) AllOnDevice() *Budget {
 	if b == nil {
 		return nil
 	}
-	return &budget{purse: b.purse, arrive: b.arrive, whole: true}
+	return &Budget{sharedBudget: b.sharedBudget, arrive: b.arrive, whole: true}
 }
 
 // room is how many bytes are left on the device; without a budget, more than any device has.
-func (b *budget) room() int64 {
+func (b *Budget) Room() int64 {
 	if b == nil {
 		return math.MaxInt64
 	}
@@ -97,31 +97,31 @@ func (b *budget) room() int64 {
 
 // leastFrames is how many frames on the device a shard needs at least, if it has as many pages: one for a page that is stepped and one
 // for the next that comes.
-const leastFrames = 2
+const minFrames = 2
 
 // share is what a shard has of a budget.
-type share struct {
-	of                     *budget
+type Allocation struct {
+	of                     *Budget
 	frames                 int // on the device
 	hostFrames, hostNeeded int // in host memory, and how many hold every page without a store
-	deviceBytes, hostBytes int64
+	DeviceBytes, HostBytes int64
 	tables                 int64 // bytes of tables, out of device or host memory
 }
 
 // onDevice takes tables for so many groups, and frames for so many pages, or for as many as there is room. An errRoom as a *jobs.Error says that
 // it is too little.
-func (b *budget) onDevice(groups, pages, pageBytes int) (s share, err error) {
+func (b *Budget) Allocate(groups, pages, pageBytes int) (s Allocation, err error) {
 	switch {
 	case b == nil:
-		return share{frames: pages, deviceBytes: int64(pages) * int64(pageBytes)}, nil
+		return Allocation{frames: pages, DeviceBytes: int64(pages) * int64(pageBytes)}, nil
 	case b.arrive == nil:
-		return b.take(groups, pages, pageBytes)
+		return b.allocate(groups, pages, pageBytes)
 	}
-	b.arrive(func() { s, err = b.take(groups, pages, pageBytes) })
+	b.arrive(func() { s, err = b.allocate(groups, pages, pageBytes) })
 	return s, err
 }
 
-func (b *budget) take(groups, pages, pageBytes int) (share, error) {
+func (b *Budget) allocate(groups, pages, pageBytes int) (Allocation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	tables := int64(0)
@@ -130,24 +130,24 @@ func (b *budget) take(groups, pages, pageBytes int) (share, error) {
 	}
 	left := b.device - tables
 	n := min(int64(pages), left/int64(pageBytes))
-	least := int64(min(pages, leastFrames))
+	least := int64(min(pages, minFrames))
 	if b.whole {
 		least = int64(pages)
 	}
 	if n < least {
-		return share{}, errRoom{
+		return Allocation{}, MemoryError{
 			bytes: int64(pages) * int64(pageBytes), tables: tables, device: b.device, host: b.host, short: least*int64(pageBytes) - left, where: "on the device", whole: b.whole,
-		}.refused()
+		}.Refusal()
 	}
-	s := share{of: b, frames: int(n), deviceBytes: n * int64(pageBytes), tables: tables}
-	b.device -= s.deviceBytes + tables
+	s := Allocation{of: b, frames: int(n), DeviceBytes: n * int64(pageBytes), tables: tables}
+	b.device -= s.DeviceBytes + tables
 	return s, nil
 }
 
 // halve gives half of the frames on the device back, as far as the least that so many pages need. It returns false when there are no more
 // than those, or no budget: pages then have no other place.
-func (s *share) halve(pages, pageBytes int) bool {
-	least := min(pages, leastFrames)
+func (s *Allocation) halve(pages, pageBytes int) bool {
+	least := min(pages, minFrames)
 	if s.of == nil || s.of.whole || s.frames <= least {
 		return false
 	}
@@ -155,12 +155,12 @@ func (s *share) halve(pages, pageBytes int) bool {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
 	back := int64(s.frames-n) * int64(pageBytes)
-	s.frames, s.deviceBytes, s.of.device = n, s.deviceBytes-back, s.of.device+back
+	s.frames, s.DeviceBytes, s.of.device = n, s.DeviceBytes-back, s.of.device+back
 	return true
 }
 
 // takeHost takes up to so many frames in host memory, unless it has some.
-func (s *share) takeHost(needed, pageBytes int) {
+func (s *Allocation) allocateHost(needed, pageBytes int) {
 	s.hostNeeded = needed
 	if s.of == nil || s.hostFrames > 0 {
 		return
@@ -168,12 +168,12 @@ func (s *share) takeHost(needed, pageBytes int) {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
 	s.hostFrames = int(max(0, min(int64(needed), s.of.host/int64(pageBytes))))
-	s.hostBytes = int64(s.hostFrames) * int64(pageBytes)
-	s.of.host -= s.hostBytes
+	s.HostBytes = int64(s.hostFrames) * int64(pageBytes)
+	s.of.host -= s.HostBytes
 }
 
 // ages are those of the budget; without one, pages stay.
-func (s share) ages() (ages [2]time.Duration) {
+func (s Allocation) ages() (ages [2]time.Duration) {
 	if s.of != nil {
 		ages = s.of.ages
 	}
@@ -181,26 +181,26 @@ func (s share) ages() (ages [2]time.Duration) {
 }
 
 // prefetch is that of the budget; without one every page has a frame, and none is fetched.
-func (s share) prefetch() bool { return s.of != nil && s.of.prefetch }
+func (s Allocation) prefetch() bool { return s.of != nil && s.of.prefetch }
 
 // give gives everything back. A second call does nothing.
-func (s *share) give() {
+func (s *Allocation) Release() {
 	if s.of == nil {
 		return
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	s.of.device += s.deviceBytes + s.tables
-	s.of.host += s.hostBytes
-	*s = share{}
+	s.of.device += s.DeviceBytes + s.tables
+	s.of.host += s.HostBytes
+	*s = Allocation{}
 }
 
 // Left returns how many bytes of a budget are left on the device and in host memory.
-func (b *budget) Left() (onDevice, inHost int64) {
+func (b *Budget) Left() (onDevice, inHost int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.device, b.host
 }
 
 // Size returns how many bytes a budget has on the device and in host memory, used or not.
-func (b *budget) Size() (onDevice, inHost int64) { return b.wholeDevice, b.wholeHost }
+func (b *Budget) Size() (onDevice, inHost int64) { return b.wholeDevice, b.wholeHost }

@@ -1,4 +1,4 @@
-package gpuagents
+package pages
 
 import (
 	"cmp"
@@ -12,10 +12,10 @@ import (
 // heat says which pages belong on the device when observations step pages where they are. The pager's own promotion does not do: it counts
 // in how many of its ticks a page was in use, which large batches make the same for all, and it waits for frames that nobody frees.
 type heat struct {
-	seen  []uint32 // by page: observations, of which half are forgotten every heatBatches batches
-	up    []bool   // by page: it was on the device when it was last pinned, and has not been sent down since
-	heard int      // batches since half was forgotten
-	hand  int      // the page where the next look for cold ones begins
+	seen    []uint32 // by page: observations, of which half are forgotten every heatBatches batches
+	up      []bool   // by page: it was on the device when it was last pinned, and has not been sent down since
+	batches int      // batches since half was forgotten
+	hand    int      // the page where the next look for cold ones begins
 
 	stop  context.CancelFunc // ends the exchange that runs
 	ended chan struct{}      // is closed then; nil before the first one
@@ -30,19 +30,19 @@ const (
 	busBytes = 512
 	// busGroup is how often the state of a group is counted for an observation of it that is stepped over the bus: it is read and written as a
 	// whole, at half the rate of a copy as that of agents is. So a page is better brought up first where half its groups are observed.
-	busGroup = 2
+	BusGroup = 2
 	// heatBatches is long beside the chance by which a page is in a batch or not, and short beside the life of a stream: half a second in
 	// batches of 65,536 at the rate of a swarm whose pages are all on the device.
-	heatBatches = 64
+	heatHalfLife = 64
 	// heatPays is in how many times heatBatches batches an exchange of two pages is to save as much of the bus as it takes.
-	heatPays = 32
+	heatPayback = 32
 	// exchanged are the pages that go up after a batch at most, for others that go down: two of the pager's groups. At 2 MiB that is
 	// 1.3 ms of the bus, beside 8 ms that a batch of 65,536 takes at best.
-	exchanged = 2 * pagesAtOnce
+	exchangePages = 2 * groupPages
 )
 
 // worthy says whether a page with so many observations in a batch is brought up before they are made.
-func (m *memory) worthy(observations uint32) bool {
+func (m *Memory) worthPageIn(observations uint32) bool {
 	return int64(observations)*int64(m.heat.perObservation()) >= int64(m.pageBytes)
 }
 
@@ -50,22 +50,22 @@ func (m *memory) worthy(observations uint32) bool {
 func (h *heat) perObservation() int { return cmp.Or(h.bytes, busBytes) }
 
 // warm notes the observations of a set.
-func (m *memory) warm(s set) {
+func (m *Memory) CountAccesses(s Set) {
 	for i, n := range s.counts {
-		seen := &m.heat.seen[s.pages[i]]
+		seen := &m.heat.seen[s.Pages[i]]
 		*seen = max(*seen+n, *seen) // no swarm is observed so often that it matters what becomes of the rest
 	}
 }
 
 // exchange sends pages down from the device and has others brought up, in the background, after a batch that was observed. While an exchange
 // runs there is no other.
-func (m *memory) exchange(sets []set) {
+func (m *Memory) Exchange(sets []Set) {
 	h := &m.heat
 	if m.resident || m.host == nil {
 		return
 	}
-	if h.heard++; h.heard == heatBatches {
-		h.heard = 0
+	if h.batches++; h.batches == heatHalfLife {
+		h.batches = 0
 		for page := range h.seen {
 			h.seen[page] /= 2
 		}
@@ -78,9 +78,9 @@ func (m *memory) exchange(sets []set) {
 		}
 	}
 	var hot []uint64
-	least := m.pageBytes / h.perObservation() / heatPays
+	least := m.pageBytes / h.perObservation() / heatPayback
 	for _, s := range sets {
-		for _, page := range s.pages {
+		for _, page := range s.Pages {
 			if !h.up[page] && int(h.seen[page]) >= max(1, least) {
 				hot = append(hot, page)
 			}
@@ -92,7 +92,7 @@ func (m *memory) exchange(sets []set) {
 	slices.SortFunc(hot, func(a, b uint64) int { return int(h.seen[b]) - int(h.seen[a]) })
 	_, high := m.watermarks()
 	free := max(0, m.pager.Stats().Memory[onDevice].Free-high)
-	hot = hot[:min(len(hot), max(exchanged, min(free, setPages)))]
+	hot = hot[:min(len(hot), max(exchangePages, min(free, setPages)))]
 	cold := m.cold(len(hot) - free)
 	n := min(free, len(hot))
 	var down []uint64
@@ -121,7 +121,7 @@ func (m *memory) exchange(sets []set) {
 
 // cold are up to n pages of those on the device that are observed least, of eight times as many that are looked at, the coldest first: the
 // next look is at others.
-func (m *memory) cold(n int) (pages []uint64) {
+func (m *Memory) cold(n int) (pages []uint64) {
 	h := &m.heat
 	if n <= 0 {
 		return nil
@@ -140,7 +140,7 @@ func (m *memory) cold(n int) (pages []uint64) {
 }
 
 // settle ends the exchange that runs, and forgets what was observed.
-func (m *memory) settle() {
+func (m *Memory) stopExchange() {
 	if h := &m.heat; h.ended != nil {
 		h.stop()
 		<-h.ended
@@ -148,14 +148,14 @@ func (m *memory) settle() {
 	}
 	clear(m.heat.seen)
 	clear(m.heat.up)
-	m.heat.heard = 0
+	m.heat.batches = 0
 }
 
 // entry is what the table of frames has of a page that is held.
-func (m *memory) entry(page uint64, tier, frame int) {
+func (m *Memory) setPlace(page uint64, tier, frame int) {
 	m.heat.up[page] = tier == onDevice
 	if tier == inHost {
 		frame |= 1 << kernels.AgentHostBit
 	}
-	m.set(page, frame)
+	m.setFrame(page, frame)
 }

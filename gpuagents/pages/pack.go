@@ -1,4 +1,4 @@
-package gpuagents
+package pages
 
 import (
 	"context"
@@ -10,25 +10,25 @@ import (
 
 // restPage is a page, with the parts of it that are not zeros: for each the number of its first block and of its blocks, both as varints, and their
 // bytes.
-type restPage struct {
+type packedPage struct {
 	page uint64
 	data []byte
 }
 
 // restBlock is the unit of what is kept of a page. A page of 2 MiB with the 8 kB of state of 1,000 agents is some 9 kB then.
-const restBlock = 128
+const packBlock = 128
 
 // packPage appends what is not zero of a page.
 func packPage(to, page []byte) []byte {
 	for at := 0; at < len(page); {
-		end := min(at+restBlock, len(page))
+		end := min(at+packBlock, len(page))
 		if zeros(page[at:end]) {
 			at = end
 			continue
 		}
 		first := at
-		for at < len(page) && !zeros(page[at:min(at+restBlock, len(page))]) {
-			at = min(at+restBlock, len(page))
+		for at < len(page) && !zeros(page[at:min(at+packBlock, len(page))]) {
+			at = min(at+packBlock, len(page))
 		}
 		to = binary.AppendUvarint(to, uint64(first))
 		to = binary.AppendUvarint(to, uint64(at-first))
@@ -84,25 +84,25 @@ func takePage(size int) []byte {
 func givePage(buf []byte) { pagePool.Put(&buf) }
 
 // Pack copies the pages that exist.
-func (m *memory) Pack(ctx context.Context) (packed, error) {
-	var all packed
+func (m *Memory) Pack(ctx context.Context) (Packed, error) {
+	var all Packed
 	buf := takePage(m.pageBytes)
 	defer givePage(buf)
 	for page, made := range m.made {
 		if !made {
 			continue
 		}
-		if err := m.read(ctx, uint64(page), buf); err != nil {
+		if err := m.Read(ctx, uint64(page), buf); err != nil {
 			return nil, err
 		}
 		data := packPage(nil, buf)
-		all = append(all, restPage{uint64(page), append(make([]byte, 0, len(data)), data...)})
+		all = append(all, packedPage{uint64(page), append(make([]byte, 0, len(data)), data...)})
 	}
 	return all, nil
 }
 
 // Unpack writes packed pages. The memory is open, and has no page that is not packed.
-func (m *memory) Unpack(ctx context.Context, all packed) error {
+func (m *Memory) Unpack(ctx context.Context, all Packed) error {
 	buf := takePage(m.pageBytes)
 	defer givePage(buf)
 	for _, p := range all {
@@ -110,7 +110,7 @@ func (m *memory) Unpack(ctx context.Context, all packed) error {
 		if err := unpackPage(buf, p.data); err != nil {
 			return fmt.Errorf("page %d: %w", p.page, err)
 		}
-		if err := m.write(ctx, p.page, buf); err != nil {
+		if err := m.Write(ctx, p.page, buf); err != nil {
 			return err
 		}
 	}
@@ -118,10 +118,10 @@ func (m *memory) Unpack(ctx context.Context, all packed) error {
 }
 
 // packed is the content of pages without their zeros.
-type packed []restPage
+type Packed []packedPage
 
 // Bytes returns how many bytes the packed pages take in memory, about.
-func (p packed) Bytes() (n int64) {
+func (p Packed) Bytes() (n int64) {
 	for _, page := range p {
 		n += int64(len(page.data)) + 64
 	}

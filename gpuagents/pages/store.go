@@ -1,4 +1,4 @@
-package gpuagents
+package pages
 
 import (
 	"github.com/exoswarm/exoswarm/tiers"
@@ -7,7 +7,7 @@ import (
 
 // PageStore keeps the pages of one shard; *pagestore.Store is one, and says what it promises. What was put becomes durable
 // with a Commit, together with its note, or not at all. Pages that do not fit into memory are put between two commits too.
-type PageStore interface {
+type Store interface {
 	tiers.Store
 	Close() error
 }
@@ -15,7 +15,7 @@ type PageStore interface {
 // Layered is a PageStore that says of its tiers how pages leave them and what they hold. Without it pages stay in the tier that they were
 // put into, as long as there is room.
 type Layered interface {
-	PageStore
+	Store
 	// Disks are the tiers, in their order.
 	Disks() []pager.Disk
 	// Holds is what a tier holds now.

@@ -1,4 +1,4 @@
-package gpuagents
+package pages
 
 import (
 	"errors"
@@ -8,32 +8,31 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // TestNoBudget: without a budget a shard has the frames that it asks for, and nothing in host
 // memory; every method takes it.
 func TestNoBudget(t *testing.T) {
-	if newBudget(0, 5) != nil {
+	if NewBudget(0, 5) != nil {
 		t.Error("no bytes on the device are a budget")
 	}
-	b := newBudget(0, 5).onHost(true).aged(1, 2).as(func(func()) { t.Error("something was kept") })
-	if b != nil || b.room() != math.MaxInt64 {
-		t.Errorf("%v, room for %d bytes", b, b.room())
+	b := NewBudget(0, 5).WithSharedMemory(true).WithAges(1, 2).WithArrival(func(func()) { t.Error("something was kept") })
+	if b != nil || b.Room() != math.MaxInt64 {
+		t.Errorf("%v, room for %d bytes", b, b.Room())
 	}
-	s, err := b.onDevice(3, 7, 100)
-	if want := (share{frames: 7, deviceBytes: 700}); s != want || err != nil {
+	s, err := b.Allocate(3, 7, 100)
+	if want := (Allocation{frames: 7, DeviceBytes: 700}); s != want || err != nil {
 		t.Errorf("%+v, %v; want %+v", s, err, want)
 	}
 	if s.halve(7, 100) || s.frames != 7 || s.ages() != [2]time.Duration{} {
 		t.Errorf("%+v", s)
 	}
-	s.takeHost(4, 100)
-	if s.hostNeeded != 4 || s.hostFrames != 0 || s.hostBytes != 0 {
+	s.allocateHost(4, 100)
+	if s.hostNeeded != 4 || s.hostFrames != 0 || s.HostBytes != 0 {
 		t.Errorf("%+v", s)
 	}
-	s.give()
+	s.Release()
 	if s.frames != 7 {
 		t.Errorf("%+v", s)
 	}
@@ -80,18 +79,18 @@ func TestBudgetIsTaken(t *testing.T) {
 		{name: "shared, the tables alone", device: 8*3 + 64*7, shared: true, groups: 3, pages: 7, short: 2 * page},
 	} {
 		for _, arriving := range []bool{false, true} {
-			b, arrived := newBudget(c.device, 50).onHost(c.shared), 0
+			b, arrived := NewBudget(c.device, 50).WithSharedMemory(c.shared), 0
 			of := b
 			if arriving {
-				of = b.as(func(take func()) { arrived++; take() })
+				of = b.WithArrival(func(take func()) { arrived++; take() })
 			}
-			s, err := of.onDevice(c.groups, c.pages, page)
+			s, err := of.Allocate(c.groups, c.pages, page)
 			if arriving && arrived != 1 {
 				t.Errorf("%s: arrived %d times", c.name, arrived)
 			}
 			if c.short > 0 {
 				var refused *jobs.Error
-				room := errRoom{
+				room := MemoryError{
 					bytes: int64(c.pages) * page, device: c.device, host: 50, short: c.short,
 					where: "on the device",
 				}
@@ -99,20 +98,20 @@ func TestBudgetIsTaken(t *testing.T) {
 					room.tables = 8*3 + 64*7
 				}
 				if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || refused.Message != room.Error() ||
-					b.room() != c.device || s != (share{}) {
-					t.Errorf("%s: %+v with %d bytes left: %v, want %v", c.name, s, b.room(), err, room)
+					b.Room() != c.device || s != (Allocation{}) {
+					t.Errorf("%s: %+v with %d bytes left: %v, want %v", c.name, s, b.Room(), err, room)
 				}
 				continue
 			}
 			took := int64(c.frames)*page + int64(c.tables)
-			if err != nil || s.frames != c.frames || s.deviceBytes != int64(c.frames)*page ||
-				s.tables != int64(c.tables) || b.room() != c.device-took || of.room() != b.room() {
-				t.Errorf("%s: %+v with %d bytes left of %d: %v", c.name, s, b.room(), c.device, err)
+			if err != nil || s.frames != c.frames || s.DeviceBytes != int64(c.frames)*page ||
+				s.tables != int64(c.tables) || b.Room() != c.device-took || of.Room() != b.Room() {
+				t.Errorf("%s: %+v with %d bytes left of %d: %v", c.name, s, b.Room(), c.device, err)
 			}
 			for range 2 {
-				s.give()
-				if s != (share{}) || b.room() != c.device || b.host != 50 {
-					t.Errorf("%s: %+v, and %d bytes are back of %d", c.name, s, b.room(), c.device)
+				s.Release()
+				if s != (Allocation{}) || b.Room() != c.device || b.host != 50 {
+					t.Errorf("%s: %+v, and %d bytes are back of %d", c.name, s, b.Room(), c.device)
 				}
 			}
 		}
@@ -122,33 +121,33 @@ func TestBudgetIsTaken(t *testing.T) {
 // TestShareHalves: half of the frames go back at a time, down to the least.
 func TestShareHalves(t *testing.T) {
 	const page = 10
-	b := newBudget(1000, 0)
-	s, err := b.onDevice(0, 19, page)
+	b := NewBudget(1000, 0)
+	s, err := b.Allocate(0, 19, page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []int{9, 4, 2} {
-		if !s.halve(19, page) || s.frames != want || s.deviceBytes != int64(want)*page ||
-			b.room() != 1000-int64(want)*page {
-			t.Errorf("%d frames, %d bytes, %d left; want %d", s.frames, s.deviceBytes, b.room(), want)
+		if !s.halve(19, page) || s.frames != want || s.DeviceBytes != int64(want)*page ||
+			b.Room() != 1000-int64(want)*page {
+			t.Errorf("%d frames, %d bytes, %d left; want %d", s.frames, s.DeviceBytes, b.Room(), want)
 		}
 	}
-	if s.halve(19, page) || s.frames != 2 || b.room() != 980 {
-		t.Errorf("%d frames below the least, %d left", s.frames, b.room())
+	if s.halve(19, page) || s.frames != 2 || b.Room() != 980 {
+		t.Errorf("%d frames below the least, %d left", s.frames, b.Room())
 	}
-	three, err := b.onDevice(0, 3, page)
+	three, err := b.Allocate(0, 3, page)
 	if err != nil || !three.halve(3, page) || three.frames != 2 || three.halve(3, page) {
 		t.Errorf("%d frames of 3: %v", three.frames, err)
 	}
-	one, err := b.onDevice(0, 1, page)
+	one, err := b.Allocate(0, 1, page)
 	if err != nil || one.halve(1, page) || one.frames != 1 {
 		t.Errorf("%d frames of 1: %v", one.frames, err)
 	}
-	s.give()
-	three.give()
-	one.give()
-	if b.room() != 1000 {
-		t.Errorf("%d bytes are back", b.room())
+	s.Release()
+	three.Release()
+	one.Release()
+	if b.Room() != 1000 {
+		t.Errorf("%d bytes are back", b.Room())
 	}
 }
 
@@ -159,18 +158,18 @@ func TestShareTakesHost(t *testing.T) {
 		host         int64
 		needed, want int
 	}{{100, 4, 4}, {40, 4, 4}, {39, 4, 3}, {10, 4, 1}, {9, 4, 0}, {0, 4, 0}, {-25, 4, 0}, {100, 0, 0}} {
-		b := newBudget(1000, 0).aged(time.Second, time.Minute)
+		b := NewBudget(1000, 0).WithAges(time.Second, time.Minute)
 		b.host = c.host
-		s, err := b.onDevice(0, 5, page)
+		s, err := b.Allocate(0, 5, page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.takeHost(c.needed, page)
-		if s.hostNeeded != c.needed || s.hostFrames != c.want || s.hostBytes != int64(c.want)*page ||
-			b.host != c.host-s.hostBytes {
+		s.allocateHost(c.needed, page)
+		if s.hostNeeded != c.needed || s.hostFrames != c.want || s.HostBytes != int64(c.want)*page ||
+			b.host != c.host-s.HostBytes {
 			t.Errorf("%+v of %d, %d left", s, c.host, b.host)
 		}
-		s.takeHost(1, page) // It has some, or gets what there is now.
+		s.allocateHost(1, page) // It has some, or gets what there is now.
 		want := c.want
 		if want == 0 && c.host >= page {
 			want = 1
@@ -181,9 +180,9 @@ func TestShareTakesHost(t *testing.T) {
 		if s.ages() != [2]time.Duration{time.Second, time.Minute} {
 			t.Errorf("ages %v", s.ages())
 		}
-		s.give()
-		if b.host != c.host || b.room() != 1000 {
-			t.Errorf("%d and %d bytes are back", b.room(), b.host)
+		s.Release()
+		if b.host != c.host || b.Room() != 1000 {
+			t.Errorf("%d and %d bytes are back", b.Room(), b.host)
 		}
 	}
 }
@@ -194,27 +193,27 @@ func TestBudgetProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const page = 100
 		device, host := rapid.Int64Range(1, 5000).Draw(t, "device"), rapid.Int64Range(0, 3000).Draw(t, "host")
-		b := newBudget(device, host).onHost(rapid.Bool().Draw(t, "shared"))
-		var all []share
+		b := NewBudget(device, host).WithSharedMemory(rapid.Bool().Draw(t, "shared"))
+		var all []Allocation
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
-				onDevice, inHost := b.room(), b.host
+				onDevice, inHost := b.Room(), b.host
 				for _, s := range all {
-					onDevice += s.deviceBytes + s.tables
-					inHost += s.hostBytes
+					onDevice += s.DeviceBytes + s.tables
+					inHost += s.HostBytes
 				}
-				if onDevice != device || inHost != host || b.room() < 0 || b.host < 0 {
+				if onDevice != device || inHost != host || b.Room() < 0 || b.host < 0 {
 					t.Fatalf("%d and %d bytes of %d and %d", onDevice, inHost, device, host)
 				}
 			},
 			"take": func(t *rapid.T) {
 				pages := rapid.IntRange(1, 20).Draw(t, "pages")
-				s, err := b.onDevice(rapid.IntRange(0, 9).Draw(t, "groups"), pages, page)
-				if err == nil && (s.frames < min(pages, leastFrames) || s.frames > pages) {
+				s, err := b.Allocate(rapid.IntRange(0, 9).Draw(t, "groups"), pages, page)
+				if err == nil && (s.frames < min(pages, minFrames) || s.frames > pages) {
 					t.Fatalf("%d frames for %d pages", s.frames, pages)
 				}
 				if err == nil {
-					s.takeHost(rapid.IntRange(0, 20).Draw(t, "host"), page)
+					s.allocateHost(rapid.IntRange(0, 20).Draw(t, "host"), page)
 					all = append(all, s)
 				}
 			},
@@ -225,49 +224,10 @@ func TestBudgetProperty(t *testing.T) {
 			},
 			"give": func(t *rapid.T) {
 				if len(all) > 0 {
-					all[0].give()
+					all[0].Release()
 					all = all[1:]
 				}
 			},
 		})
 	})
-}
-
-// TestPageBytes: the pages of a swarm's shard are as many as its groups fill, and a spec that
-// cannot be laid out has none.
-func TestPageBytes(t *testing.T) {
-	d := openHost(t)
-	for name, text := range pagedTexts {
-		spec, err := swarm.Parse("test.yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		spec.PageSize = testPage
-		p := openPaged(t, d, nil, text)
-		l := layoutOf(p)
-		if l.Slots < 2 {
-			t.Fatalf("%s: a page has %d groups: the comparison proves nothing", name, l.Slots)
-		}
-		for groups, pages := range map[int]int64{
-			0: 0, 1: 1, l.Slots - 1: 1, l.Slots: 1, l.Slots + 1: 2, 2 * l.Slots: 2,
-			2*l.Slots + 1: 3,
-		} {
-			if got := PageBytes(spec, groups); got != pages*int64(l.PageBytes) {
-				t.Errorf("%s: %d groups take %d bytes, want %d pages of %d", name, groups, got, pages, l.PageBytes)
-			}
-		}
-		if err := p.close(); err != nil {
-			t.Error(err)
-		}
-		for what, change := range map[string]func(*swarm.Spec){
-			"a page too small":    func(s *swarm.Spec) { s.PageSize = 1 },
-			"a cell there is not": func(s *swarm.Spec) { s.Cell.Kind = "none" },
-		} {
-			bad := *spec
-			change(&bad)
-			if got := PageBytes(&bad, 100); got != 0 {
-				t.Errorf("%s, %s: %d bytes", name, what, got)
-			}
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package gpuagents
+package pages
 
 import (
 	"context"
@@ -16,27 +16,27 @@ import (
 // memory is the pages of a shard: in frames on the device, in host memory, and in the shard's store. A page that was never
 // addressed is zeros and is nowhere; it is made when it is needed. Where there is a frame for each page, pages are brought to
 // the device once and stay; otherwise those that are needed come and others go. One goroutine uses it.
-type memory struct {
+type Memory struct {
 	dev       device.Device
 	pageBytes int
 	dirty     []bool // by page: changed since the last checkpoint
 	made      []bool // by page: it is in the pager
 
-	arena  device.Buffer     // the frames on the device one behind the other, for kernels
-	frames *gpuframes.Device // which manages them
-	host   *gpuframes.Pinned // nil: none
-	share  share             // what it has of the budget
-	pager  *pager.Pager      // nil until it is opened
-	counts *pageMetrics      // told of every pager; may be nil
-	claims *claims           // of pages that must stay on the device; nil: they need not
+	arena      device.Buffer     // the frames on the device one behind the other, for kernels
+	frames     *gpuframes.Device // which manages them
+	host       *gpuframes.Pinned // nil: none
+	allocation Allocation        // what it has of the budget
+	pager      *pager.Pager      // nil until it is opened
+	counts     *Metrics          // told of every pager; may be nil
+	claims     *claims           // of pages that must stay on the device; nil: they need not
 
 	resident bool        // a frame for each page
-	held     []pager.Pin // of a resident memory: of each page that is made
+	pins     []pager.Pin // of a resident memory: of each page that is made
 	whole    bool        // all of them are
 
 	table    []uint32 // by page: its frame, as long as it is held there; see kernels.AgentHostBit
 	from, to int      // part of the table that has changed since flush
-	forth    []set    // the sets of a sweep
+	forth    []Set    // the sets of a sweep
 	back     bool     // the next sweep goes backwards: it meets first what is still on the device
 	heat     heat
 }
@@ -52,23 +52,23 @@ var pageKind = tiers.Kind{Elem: 4}
 
 // newMemory takes tables for so many groups and frames on the device for so many pages, as many as b has; a nil budget has what the device has. It holds no
 // page before open. An error that is a *jobs.Error says that the pages cannot be kept here.
-func newMemory(dev device.Device, b *budget, groups, pageBytes, pages int) (m *memory, err error) {
-	given, err := b.onDevice(groups, pages, pageBytes) // before anything is made that is as large as the swarm
+func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *Memory, err error) {
+	given, err := b.Allocate(groups, pages, pageBytes) // before anything is made that is as large as the swarm
 	if err != nil {
 		return nil, err
 	}
-	m = &memory{dev: dev, pageBytes: pageBytes, dirty: make([]bool, pages), made: make([]bool, pages), table: make([]uint32, pages), share: given}
+	m = &Memory{dev: dev, pageBytes: pageBytes, dirty: make([]bool, pages), made: make([]bool, pages), table: make([]uint32, pages), allocation: given}
 	m.heat.seen, m.heat.up = make([]uint32, pages), make([]bool, pages)
 	for { // one slab: kernels find a frame by its number
-		n := m.share.frames
+		n := m.allocation.frames
 		m.resident = n == pages
 		m.frames, err = gpuframes.NewDevice(gpuframes.Options{Device: dev, Count: n, PageSize: pageBytes, SlabBytes: int64(n) * int64(pageBytes)})
 		if err == nil {
 			break
 		}
 		// Others have taken what the budget had been promised: fewer frames hold the same pages.
-		if !errors.Is(err, device.ErrOutOfMemory) || !m.share.halve(pages, pageBytes) {
-			m.share.give()
+		if !errors.Is(err, device.ErrOutOfMemory) || !m.allocation.halve(pages, pageBytes) {
+			m.allocation.Release()
 			return nil, fmt.Errorf("%d of %d pages of %d bytes: %w", n, pages, pageBytes, err)
 		}
 	}
@@ -78,7 +78,7 @@ func newMemory(dev device.Device, b *budget, groups, pageBytes, pages int) (m *m
 
 // watermarks are how many frames on the device the pager keeps free, so that one that is needed is there: see pager.Memory. Of few
 // frames, and of those that hold pages for good, it keeps none.
-func (m *memory) watermarks() (low, high int) {
+func (m *Memory) watermarks() (low, high int) {
 	switch n := m.frames.Count(); {
 	case m.resident:
 		return 0, min(1, n-1) // two zeros would be the pager's own choice
@@ -91,30 +91,30 @@ func (m *memory) watermarks() (low, high int) {
 
 // usable is how many pages may be held on the device at once: watermarks are kept free, or the pager would push out what a
 // sweep comes to next.
-func (m *memory) usable() int {
+func (m *Memory) usableFrames() int {
 	_, high := m.watermarks()
 	return m.frames.Count() - high
 }
 
 // underway is how many pages may be on their way at once between host memory and the device, each of which takes a frame of both: two
 // groups of the pager's that come, two that go, and what makes room for either.
-const underway = 6 * pagesAtOnce
+const framesInTransit = 6 * groupPages
 
 // pagesAtOnce is how many pages the pager moves in a group: its own default, said here because underway depends on it.
-const pagesAtOnce = 16
+const groupPages = 16
 
 // open makes the pages of store, which may be nil, those of the memory; it ends what was open before. The store is the caller's,
 // who closes it after shut. An errRoom says that there is too little memory without a store.
-func (m *memory) open(ctx context.Context, store PageStore) error {
-	if err := m.shut(); err != nil {
+func (m *Memory) Open(ctx context.Context, store Store) error {
+	if err := m.Shut(); err != nil {
 		return err
 	}
 	low, high := m.watermarks()
 	o := pager.Options{
 		Memory: []pager.Memory{{Name: "gpu", Frames: m.frames, Low: low, High: high}}, PageSize: m.pageBytes,
-		Kind: func(uint64) tiers.Kind { return pageKind }, Batch: pagesAtOnce,
+		Kind: func(uint64) tiers.Kind { return pageKind }, Batch: groupPages,
 		// What is in no store comes at the speed of the bus, and a guess gains nothing. A sweep turns guesses off; see pass.
-		NoPrefetch: m.resident || store == nil || !m.share.prefetch(),
+		NoPrefetch: m.resident || store == nil || !m.allocation.prefetch(),
 	}
 	if store != nil {
 		o.Store = store
@@ -123,10 +123,10 @@ func (m *memory) open(ctx context.Context, store PageStore) error {
 		o.Disks = s.Disks() // pages in the store sink by these; those in memory go when there is need of their frames
 	}
 	if !m.resident {
-		if err := m.takeHost(store != nil); err != nil {
+		if err := m.allocateHost(store != nil); err != nil {
 			return err
 		}
-		ages := m.share.ages()
+		ages := m.allocation.ages()
 		if m.host != nil {
 			o.Memory = append(o.Memory, pager.Memory{Name: "cpu", Frames: m.host})
 			o.Memory[onDevice].MaxIdle = ages[onDevice]
@@ -146,14 +146,14 @@ func (m *memory) open(ctx context.Context, store PageStore) error {
 	}
 	pages := store.Pages()
 	if n := len(pages); n > 0 && pages[n-1] >= uint64(len(m.made)) {
-		return errors.Join(fmt.Errorf("it has a page %d of %d", pages[n-1], len(m.made)), m.shut())
+		return errors.Join(fmt.Errorf("it has a page %d of %d", pages[n-1], len(m.made)), m.Shut())
 	}
 	for _, page := range pages {
 		m.made[page] = true
 	}
 	if m.resident {
-		if err := m.hold(ctx, pages); err != nil {
-			return errors.Join(fault.Mark(err), m.shut())
+		if err := m.pinResident(ctx, pages); err != nil {
+			return errors.Join(fault.Mark(err), m.Shut())
 		}
 	}
 	return nil
@@ -161,11 +161,11 @@ func (m *memory) open(ctx context.Context, store PageStore) error {
 
 // takeHost takes the frames in host memory: all that the pages need that are not on the device, or what the budget has of that. Below
 // them is a store, or nothing.
-func (m *memory) takeHost(store bool) (err error) {
+func (m *Memory) allocateHost(store bool) (err error) {
 	if m.host == nil {
 		pages := len(m.made)
-		m.share.takeHost(min(pages, pages-m.usable()+underway), m.pageBytes)
-		if n := m.share.hostFrames; n > 0 {
+		m.allocation.allocateHost(min(pages, pages-m.usableFrames()+framesInTransit), m.pageBytes)
+		if n := m.allocation.hostFrames; n > 0 {
 			// One slab, as on the device: observations step pages there.
 			m.host, err = gpuframes.NewPinned(gpuframes.Options{Device: m.dev, Count: n, PageSize: m.pageBytes, SlabBytes: int64(n) * int64(m.pageBytes)})
 			if err != nil {
@@ -173,25 +173,25 @@ func (m *memory) takeHost(store bool) (err error) {
 			}
 		}
 	}
-	if store || m.share.hostFrames >= m.share.hostNeeded {
+	if store || m.allocation.hostFrames >= m.allocation.hostNeeded {
 		return nil
 	}
-	return errRoom{
-		bytes: int64(len(m.made)) * int64(m.pageBytes), device: m.share.deviceBytes, host: m.share.hostBytes,
-		short: int64(m.share.hostNeeded-m.share.hostFrames) * int64(m.pageBytes), where: "in host memory",
+	return MemoryError{
+		bytes: int64(len(m.made)) * int64(m.pageBytes), device: m.allocation.DeviceBytes, host: m.allocation.HostBytes,
+		short: int64(m.allocation.hostNeeded-m.allocation.hostFrames) * int64(m.pageBytes), where: "in host memory",
 	}
 }
 
 // shut ends the pager: what is not in the store at its last commit is gone. A second call does nothing.
-func (m *memory) shut() error {
+func (m *Memory) Shut() error {
 	if m.pager == nil {
 		return nil
 	}
-	m.settle()
-	pager.UnpinAll(m.held)
+	m.stopExchange()
+	pager.UnpinAll(m.pins)
 	m.counts.closed(m.pager)
 	err := m.pager.Close()
-	m.pager, m.held, m.whole = nil, nil, false
+	m.pager, m.pins, m.whole = nil, nil, false
 	if m.claims != nil {
 		clear(m.claims.sums)
 	}
@@ -201,29 +201,29 @@ func (m *memory) shut() error {
 }
 
 // close releases the memory. A second call does nothing.
-func (m *memory) close() error {
+func (m *Memory) Close() error {
 	if m == nil {
 		return nil
 	}
-	err := m.shut()
+	err := m.Shut()
 	if m.host != nil {
 		err = errors.Join(err, m.host.Close())
 	}
 	err = errors.Join(err, m.frames.Close())
-	m.share.give()
+	m.allocation.Release()
 	return err
 }
 
 // ready opens memory that nobody has opened, without a store.
-func (m *memory) ready(ctx context.Context) error {
+func (m *Memory) ready(ctx context.Context) error {
 	if m.pager != nil {
 		return nil
 	}
-	return m.open(ctx, nil)
+	return m.Open(ctx, nil)
 }
 
 // pinned are the frames in host memory, nil without any.
-func (m *memory) pinned() device.HostBuffer {
+func (m *Memory) Pinned() device.HostBuffer {
 	if m.host == nil {
 		return nil
 	}
@@ -232,8 +232,8 @@ func (m *memory) pinned() device.HostBuffer {
 }
 
 // hostArena are the frames in host memory as an argument of kernels; without any, those on the device.
-func (m *memory) hostArena() device.Arg {
-	frames := m.pinned()
+func (m *Memory) HostArena() device.Arg {
+	frames := m.Pinned()
 	if frames == nil {
 		return device.Ptr(m.arena)
 	}
@@ -241,7 +241,7 @@ func (m *memory) hostArena() device.Arg {
 }
 
 // set notes where a page is held.
-func (m *memory) set(page uint64, frame int) {
+func (m *Memory) setFrame(page uint64, frame int) {
 	at := int(page)
 	if m.table[at] == uint32(frame) {
 		return
@@ -255,7 +255,7 @@ func (m *memory) set(page uint64, frame int) {
 }
 
 // flush brings a copy of the table on the device up to date, which no launch under way may need for other pages than it did before.
-func (m *memory) flush(copied device.Buffer) error {
+func (m *Memory) FlushFrames(copied device.Buffer) error {
 	if m.from == m.to {
 		return nil
 	}
@@ -268,22 +268,22 @@ func (m *memory) flush(copied device.Buffer) error {
 
 // hold brings pages to a device that has room for all of them, for good. They are held for reading, so that a checkpoint may be made;
 // what is written is in dirty.
-func (m *memory) hold(ctx context.Context, pages []uint64) error {
-	from := len(m.held)
-	held, err := m.pager.PinAll(ctx, pages, onDevice, pager.ForReading, m.held)
+func (m *Memory) pinResident(ctx context.Context, pages []uint64) error {
+	from := len(m.pins)
+	held, err := m.pager.PinAll(ctx, pages, onDevice, pager.ForReading, m.pins)
 	if err != nil {
 		return err
 	}
-	m.held = held
+	m.pins = held
 	for i, page := range pages {
-		m.set(page, held[from+i].Frame())
+		m.setFrame(page, held[from+i].Frame())
 	}
-	m.whole = len(m.held) == len(m.made)
+	m.whole = len(m.pins) == len(m.made)
 	return nil
 }
 
 // create makes the pages that are not there, on the device, and calls made for each.
-func (m *memory) create(ctx context.Context, pages []uint64, made func(page uint64) error) error {
+func (m *Memory) create(ctx context.Context, pages []uint64, made func(page uint64) error) error {
 	for _, page := range pages {
 		if m.made[page] {
 			continue
@@ -300,13 +300,13 @@ func (m *memory) create(ctx context.Context, pages []uint64, made func(page uint
 }
 
 // reset makes all pages zeros.
-func (m *memory) reset(ctx context.Context) error {
+func (m *Memory) Reset(ctx context.Context) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
-	m.settle()
-	pager.UnpinAll(m.held)
-	m.held, m.whole = m.held[:0], false
+	m.stopExchange()
+	pager.UnpinAll(m.pins)
+	m.pins, m.whole = m.pins[:0], false
 	clear(m.dirty)
 	for page, made := range m.made {
 		if !made {
@@ -321,13 +321,13 @@ func (m *memory) reset(ctx context.Context) error {
 }
 
 // read copies a page into buf, which has the length of one.
-func (m *memory) read(ctx context.Context, page uint64, buf []byte) error {
+func (m *Memory) Read(ctx context.Context, page uint64, buf []byte) error {
 	clear(buf)
-	return m.readAll(ctx, []pager.Part{{Page: page, Bytes: buf}})
+	return m.ReadAll(ctx, []pager.Part{{Page: page, Bytes: buf}})
 }
 
 // readAll copies parts of pages to where they are to go; those of pages that are not there stay as they are.
-func (m *memory) readAll(ctx context.Context, parts []pager.Part) error {
+func (m *Memory) ReadAll(ctx context.Context, parts []pager.Part) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
@@ -336,7 +336,7 @@ func (m *memory) readAll(ctx context.Context, parts []pager.Part) error {
 }
 
 // write makes content what a page holds. What else follows from it, restored brings up to date.
-func (m *memory) write(ctx context.Context, page uint64, content []byte) error {
+func (m *Memory) Write(ctx context.Context, page uint64, content []byte) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
@@ -345,7 +345,7 @@ func (m *memory) write(ctx context.Context, page uint64, content []byte) error {
 		if !m.resident {
 			return nil
 		}
-		return m.hold(ctx, []uint64{page})
+		return m.pinResident(ctx, []uint64{page})
 	}); err != nil {
 		return fault.Mark(err)
 	}
@@ -353,7 +353,7 @@ func (m *memory) write(ctx context.Context, page uint64, content []byte) error {
 }
 
 // checkpoint commits the pages as they are to the store, with a note. Afterwards nothing is dirty.
-func (m *memory) checkpoint(ctx context.Context, note []byte) error {
+func (m *Memory) Checkpoint(ctx context.Context, note []byte) error {
 	for page, dirty := range m.dirty {
 		if !dirty || !m.resident { // else the pins of those who wrote have told the pager
 			continue

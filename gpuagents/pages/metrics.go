@@ -1,4 +1,4 @@
-package gpuagents
+package pages
 
 import (
 	"maps"
@@ -11,14 +11,14 @@ import (
 
 // pageMetrics collects what the pagers of shards say of themselves: of those that are open when it is asked, and of those that were. A nil
 // one collects nothing. Its methods may be called from several goroutines.
-type pageMetrics struct {
+type Metrics struct {
 	mu    sync.Mutex
 	open  map[*pager.Pager]Layered // and the store below it, nil where that does not say what it holds
 	ended pageCounts
 
-	pages, hits, misses, moves                            *prometheus.Desc
-	fetched, used, wasted                                 *prometheus.Desc
-	stored, storedBytes, ratio, fill, failures, leftAlone *prometheus.Desc
+	pages, hits, misses, moves                              *prometheus.Desc
+	fetched, used, wasted                                   *prometheus.Desc
+	stored, storedBytes, ratio, fill, failures, circuitOpen *prometheus.Desc
 }
 
 // pageCounts are sums over pagers.
@@ -61,11 +61,11 @@ func (c pageCounts) add(st pager.Stats) {
 	}
 }
 
-func newPageMetrics() *pageMetrics {
+func NewMetrics() *Metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("exoswarm_swarm_"+name, help, labels, nil)
 	}
-	return &pageMetrics{
+	return &Metrics{
 		open: map[*pager.Pager]Layered{}, ended: newPageCounts(),
 		pages:   desc("pages", "Pages of swarms in a tier of memory: gpu, the device, or cpu, the host.", "tier"),
 		hits:    desc("page_hits_total", "Pages that were where they were needed.", "tier"),
@@ -80,12 +80,12 @@ func newPageMetrics() *pageMetrics {
 		ratio:       desc("stored_compression_ratio", "How many times longer these pages are than what they take.", "tier"),
 		fill:        desc("tier_fill_ratio", "Part of a tier on disk that is in use, as the swarm sees it that sees the most.", "tier"),
 		failures:    desc("tier_failures_total", "Reads, writes and moves of pages that failed in a tier on disk.", "tier"),
-		leftAlone:   desc("tier_left_alone_shards", "Shards that leave a tier on disk alone because it failed.", "tier"),
+		circuitOpen: desc("tier_circuit_open_shards", "Shards that do not use a tier on disk because it failed.", "tier"),
 	}
 }
 
 // opened and closed say when a pager is asked: between the two.
-func (p *pageMetrics) opened(pages *pager.Pager, store PageStore) {
+func (p *Metrics) opened(pages *pager.Pager, store Store) {
 	if p == nil {
 		return
 	}
@@ -94,7 +94,7 @@ func (p *pageMetrics) opened(pages *pager.Pager, store PageStore) {
 	p.open[pages], _ = store.(Layered)
 }
 
-func (p *pageMetrics) closed(pages *pager.Pager) {
+func (p *Metrics) closed(pages *pager.Pager) {
 	if p == nil {
 		return
 	}
@@ -105,8 +105,8 @@ func (p *pageMetrics) closed(pages *pager.Pager) {
 }
 
 // Describe implements prometheus.Collector.
-func (p *pageMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{p.pages, p.hits, p.misses, p.fetched, p.used, p.wasted, p.moves, p.stored, p.storedBytes, p.ratio, p.fill, p.failures, p.leftAlone} {
+func (p *Metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{p.pages, p.hits, p.misses, p.fetched, p.used, p.wasted, p.moves, p.stored, p.storedBytes, p.ratio, p.fill, p.failures, p.circuitOpen} {
 		out <- d
 	}
 }
@@ -116,11 +116,11 @@ type onDisk struct {
 	pages         int
 	bytes, length int64
 	fill          float64
-	leftAlone     int
+	circuitOpen   int
 }
 
 // collectStores adds up what the stores of open pagers hold, by tier.
-func (p *pageMetrics) collectStores(stats map[*pager.Pager]pager.Stats) map[string]onDisk {
+func (p *Metrics) collectStores(stats map[*pager.Pager]pager.Stats) map[string]onDisk {
 	sums := map[string]onDisk{}
 	for pages, store := range p.open {
 		for i, d := range stats[pages].Store {
@@ -135,7 +135,7 @@ func (p *pageMetrics) collectStores(stats map[*pager.Pager]pager.Stats) map[stri
 				sum.fill = max(sum.fill, u.Fill)
 			}
 			if open {
-				sum.leftAlone++
+				sum.circuitOpen++
 			}
 			sums[d.Name] = sum
 		}
@@ -144,7 +144,7 @@ func (p *pageMetrics) collectStores(stats map[*pager.Pager]pager.Stats) map[stri
 }
 
 // Collect implements prometheus.Collector.
-func (p *pageMetrics) Collect(out chan<- prometheus.Metric) {
+func (p *Metrics) Collect(out chan<- prometheus.Metric) {
 	p.mu.Lock()
 	all := p.ended.clone()
 	held, stats := map[string]int{}, map[*pager.Pager]pager.Stats{}
@@ -174,7 +174,7 @@ func (p *pageMetrics) Collect(out chan<- prometheus.Metric) {
 			gauge(p.ratio, float64(s.length)/float64(s.bytes), tier)
 		}
 		gauge(p.fill, s.fill, tier)
-		gauge(p.leftAlone, float64(s.leftAlone), tier)
+		gauge(p.circuitOpen, float64(s.circuitOpen), tier)
 	}
 	for tier, n := range all.hits {
 		counter(p.hits, n, tier)

@@ -1,4 +1,4 @@
-package gpuagents
+package pages
 
 import (
 	"context"
@@ -14,31 +14,31 @@ import (
 const setPages = 256
 
 // passage is how pages that are needed come to the device and go.
-type passage int
+type Access int
 
 const (
-	visit passage = iota // others will make room for them when they must
-	sweep                // all pages in order: those that have passed make room at once, but for the last ones
-	look                 // a sweep that changes nothing: pages that are nowhere stay so, and are not in table
+	Random    Access = iota // others will make room for them when they must
+	Sweep                   // all pages in order: those that have passed make room at once, but for the last ones
+	SweepRead               // a sweep that changes nothing: pages that are nowhere stay so, and are not in table
 )
 
 // set is pages that are held together.
-type set struct {
-	pages  []uint64
-	up     int      // so many of them, the first, are brought to the device; the others may be in host memory
-	counts []uint32 // the observations of each; nil: it is no matter
+type Set struct {
+	Pages    []uint64
+	onDevice int      // so many of them, the first, are brought to the device; the others may be in host memory
+	counts   []uint32 // the observations of each; nil: it is no matter
 }
 
 // still says that pages of a set stay where they are.
-func (s set) still() bool { return s.up < len(s.pages) }
+func (s Set) mixed() bool { return s.onDevice < len(s.Pages) }
 
 // all are sets of all pages, consecutive ones each, in the order of a sweep: it begins where the last one has ended, since what was there
 // then is on the device. The caller does not change them.
-func (m *memory) all() []set {
+func (m *Memory) All() []Set {
 	if m.forth == nil {
 		size := len(m.made)
 		if !m.resident {
-			size = max(1, min(setPages, m.usable()/4))
+			size = max(1, min(setPages, m.usableFrames()/4))
 		}
 		pages := make([]uint64, len(m.made))
 		for i := range pages {
@@ -56,31 +56,31 @@ func (m *memory) all() []set {
 }
 
 // sets are so many of pages each, to be on the device.
-func sets(pages []uint64, size int) (all []set) {
+func sets(pages []uint64, size int) (all []Set) {
 	for chunk := range slices.Chunk(pages, size) {
-		all = append(all, set{pages: chunk, up: len(chunk)})
+		all = append(all, Set{Pages: chunk, onDevice: len(chunk)})
 	}
 	return all
 }
 
 // cut makes sets of pages that are on the device at once. The slice becomes the sets'.
-func (m *memory) cut(pages []uint64) []set {
-	if m.resident || len(pages) <= m.usable() {
-		return []set{{pages: pages, up: len(pages)}}
+func (m *Memory) cut(pages []uint64) []Set {
+	if m.resident || len(pages) <= m.usableFrames() {
+		return []Set{{Pages: pages, onDevice: len(pages)}}
 	}
 	slices.Sort(pages)
 	if m.back {
 		slices.Reverse(pages)
 	}
 	m.back = !m.back
-	return sets(pages, max(1, m.usable()/2))
+	return sets(pages, max(1, m.usableFrames()/2))
 }
 
 // place makes sets of pages of which a launch takes what it needs from where they are, in host memory too; counts are the observations
 // by page. They are sets of cut where the device has more room than host memory, which may have to hold a whole set: its pages may all be
 // in the store.
-func (m *memory) place(pages []uint64, counts []uint32) []set {
-	if m.resident || m.host == nil || len(pages) > m.host.Count() && m.host.Count() <= m.usable() {
+func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
+	if m.resident || m.host == nil || len(pages) > m.host.Count() && m.host.Count() <= m.usableFrames() {
 		return m.cut(pages)
 	}
 	size := len(pages)
@@ -92,12 +92,12 @@ func (m *memory) place(pages []uint64, counts []uint32) []set {
 	for i := range all {
 		s := &all[i]
 		// Those that are better brought up first, the busiest before the others; half the frames are for what is there.
-		slices.SortStableFunc(s.pages, func(a, b uint64) int { return int(counts[b]) - int(counts[a]) })
-		s.counts = make([]uint32, len(s.pages))
-		for k, page := range s.pages {
+		slices.SortStableFunc(s.Pages, func(a, b uint64) int { return int(counts[b]) - int(counts[a]) })
+		s.counts = make([]uint32, len(s.Pages))
+		for k, page := range s.Pages {
 			s.counts[k] = counts[page]
 		}
-		for s.up = 0; s.up < min(len(s.pages), m.usable()/2) && m.worthy(s.counts[s.up]); s.up++ {
+		for s.onDevice = 0; s.onDevice < min(len(s.Pages), m.usableFrames()/2) && m.worthPageIn(s.counts[s.onDevice]); s.onDevice++ {
 		}
 	}
 	return all
@@ -107,16 +107,16 @@ func (m *memory) place(pages []uint64, counts []uint32) []set {
 // table. While f runs, the sets behind it come and those before it go. A page is in one set at most. f marks the set, best once
 // its launches are under way, and waits for them even when it fails, unless the memory is resident. The end of ctx is looked at
 // between two sets.
-func (m *memory) each(ctx context.Context, sets []set, how passage, f func(i int) error) error {
+func (m *Memory) Each(ctx context.Context, sets []Set, how Access, f func(i int) error) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
 	if !m.resident {
-		return m.pass(ctx, sets, how, f)
+		return m.stream(ctx, sets, how, f)
 	}
 	for i, s := range sets {
-		if !m.whole && how != look {
-			if err := m.create(ctx, s.pages, func(page uint64) error { return m.hold(ctx, []uint64{page}) }); err != nil {
+		if !m.whole && how != SweepRead {
+			if err := m.create(ctx, s.Pages, func(page uint64) error { return m.pinResident(ctx, []uint64{page}) }); err != nil {
 				return fault.Mark(err)
 			}
 		}
@@ -128,36 +128,36 @@ func (m *memory) each(ctx context.Context, sets []set, how passage, f func(i int
 }
 
 // mark notes that pages have changed.
-func (m *memory) mark(pages []uint64) {
+func (m *Memory) MarkDirty(pages []uint64) {
 	for _, page := range pages {
 		m.dirty[page] = true
 	}
 }
 
 // arrival is a set that is where it is to be: pins of pages, in that order.
-type arrival struct {
+type loadedSet struct {
 	pages []uint64
 	pins  []pager.Pin
 	err   error
 }
 
 // pass is each of a memory with fewer frames than pages. Two goroutines bring sets and send them away, and have ended when it returns.
-func (m *memory) pass(ctx context.Context, sets []set, how passage, f func(i int) error) error {
+func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i int) error) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if how != visit { // the sets behind this one come anyway, and guesses took their frames: see Prefetch in docs/performance.md
+	if how != Random { // the sets behind this one come anyway, and guesses took their frames: see Prefetch in docs/performance.md
 		m.pager.Guess(false)
 		defer m.pager.Guess(true)
 	}
-	largest, room := 1, m.usable()
+	largest, room := 1, m.usableFrames()
 	for _, s := range sets {
-		if largest = max(largest, len(s.pages)); s.still() {
+		if largest = max(largest, len(s.Pages)); s.mixed() {
 			room = m.host.Count()
 		}
 	}
 	most := max(1, room/largest)       // sets that have frames at once
 	slots := make(chan struct{}, most) // taken by those that have; as many have room in the other channels
-	come, gone := make(chan arrival, most), make(chan []uint64, most)
+	come, gone := make(chan loadedSet, most), make(chan []uint64, most)
 	var work sync.WaitGroup
 	work.Go(func() {
 		defer close(come)
@@ -170,7 +170,7 @@ func (m *memory) pass(ctx context.Context, sets []set, how passage, f func(i int
 			if inner.Err() != nil {
 				return
 			}
-			a := m.bring(inner, s, how)
+			a := m.pageIn(inner, s, how)
 			if come <- a; a.err != nil {
 				return
 			}
@@ -179,14 +179,14 @@ func (m *memory) pass(ctx context.Context, sets []set, how passage, f func(i int
 	work.Go(func() {
 		left := len(sets)
 		for pages := range gone {
-			if left--; how != visit && left >= most {
+			if left--; how != Random && left >= most {
 				// What stays for want of room below keeps the pages that need its frames from coming, which say why.
 				_ = m.pager.DoneWith(inner, onDevice, pages...)
 			}
 			<-slots
 		}
 	})
-	done, err := m.meet(ctx, come, gone, f)
+	done, err := m.consume(ctx, come, gone, f)
 	if err == nil && done < len(sets) {
 		err = context.Cause(ctx)
 	}
@@ -202,14 +202,14 @@ func (m *memory) pass(ctx context.Context, sets []set, how passage, f func(i int
 }
 
 // meet calls f for each set that comes, until one fails or ctx ends, and says for how many.
-func (m *memory) meet(ctx context.Context, come <-chan arrival, gone chan<- []uint64, f func(i int) error) (done int, err error) {
+func (m *Memory) consume(ctx context.Context, come <-chan loadedSet, gone chan<- []uint64, f func(i int) error) (done int, err error) {
 	for a := range come {
 		if err = context.Cause(ctx); err == nil { // which is why a set has not come, too
 			err = a.err
 		}
 		if err == nil {
 			for i, page := range a.pages {
-				m.entry(page, a.pins[i].Tier(), a.pins[i].Frame())
+				m.setPlace(page, a.pins[i].Tier(), a.pins[i].Frame())
 			}
 			err = f(done)
 		}
@@ -224,23 +224,23 @@ func (m *memory) meet(ctx context.Context, come <-chan arrival, gone chan<- []ui
 }
 
 // bring holds a set for writing, or to be looked at. Pages that are not there are made, unless it is.
-func (m *memory) bring(ctx context.Context, s set, how passage) (a arrival) {
-	if s.still() {
-		return m.reach(ctx, s)
+func (m *Memory) pageIn(ctx context.Context, s Set, how Access) (a loadedSet) {
+	if s.mixed() {
+		return m.pageInHost(ctx, s)
 	}
 	use := pager.ForWriting
-	if how == look {
+	if how == SweepRead {
 		use = pager.ForReading
 	}
 	var fresh []uint64
-	for _, page := range s.pages {
+	for _, page := range s.Pages {
 		if m.made[page] {
 			a.pages = append(a.pages, page)
 		} else {
 			fresh = append(fresh, page)
 		}
 	}
-	if a.pins, a.err = m.pager.PinAll(ctx, a.pages, onDevice, use, nil); a.err != nil || how == look {
+	if a.pins, a.err = m.pager.PinAll(ctx, a.pages, onDevice, use, nil); a.err != nil || how == SweepRead {
 		return a
 	}
 	a.err = m.create(ctx, fresh, func(page uint64) error {
@@ -255,14 +255,14 @@ func (m *memory) bring(ctx context.Context, s set, how passage) (a arrival) {
 }
 
 // reach is bring of a set of which pages stay where they are. Pages are made on the device before any is held: there may be no other frame.
-func (m *memory) reach(ctx context.Context, s set) (a arrival) {
-	a.pages = s.pages
-	if a.err = m.create(ctx, s.pages, func(uint64) error { return nil }); a.err != nil {
+func (m *Memory) pageInHost(ctx context.Context, s Set) (a loadedSet) {
+	a.pages = s.Pages
+	if a.err = m.create(ctx, s.Pages, func(uint64) error { return nil }); a.err != nil {
 		return a
 	}
-	if a.pins, a.err = m.pager.PinAll(ctx, s.pages[:s.up], onDevice, pager.ForWriting, nil); a.err != nil {
+	if a.pins, a.err = m.pager.PinAll(ctx, s.Pages[:s.onDevice], onDevice, pager.ForWriting, nil); a.err != nil {
 		return a
 	}
-	a.pins, a.err = m.pager.PinInPlace(ctx, s.pages[s.up:], pager.ForWriting, a.pins)
+	a.pins, a.err = m.pager.PinInPlace(ctx, s.Pages[s.onDevice:], pager.ForWriting, a.pins)
 	return a
 }
