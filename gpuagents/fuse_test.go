@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
@@ -30,11 +31,11 @@ import (
 // allStates queries every agent of a swarm.
 func allStates(t testing.TB, s *simulation) *batch.AgentStates {
 	t.Helper()
-	ids := make([]uint32, s.agents.n)
+	ids := make([]uint32, s.agents.Len())
 	for i := range ids {
 		ids[i] = uint32(i)
 	}
-	states, err := s.agents.agentStates(t.Context(), ids)
+	states, err := s.agents.AgentStates(t.Context(), ids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,15 +43,15 @@ func allStates(t testing.TB, s *simulation) *batch.AgentStates {
 }
 
 // plainFuse is a fuse of agents that were queried: one Nodes.Accumulate, in which those that have never stepped weigh nothing.
-func plainFuse(t testing.TB, a *Agents, states *batch.AgentStates, f jobs.Fuse) fusion.Nodes {
+func plainFuse(t testing.TB, a *agents.Agents, states *batch.AgentStates, f jobs.Fuse) fusion.Nodes {
 	t.Helper()
-	_, width := a.stateVars() // of a leaky its potential, without the trace
-	count := map[string]int{jobs.ByAll: 1, jobs.ByVote: a.cell.Candidates, jobs.ByGroup: f.Nodes}[f.By]
+	_, width := a.StateVars() // of a leaky its potential, without the trace
+	count := map[string]int{jobs.ByAll: 1, jobs.ByVote: a.Cell().Candidates, jobs.ByGroup: f.Nodes}[f.By]
 	if f.By == jobs.ByGroup && f.Nodes == 0 {
-		count = a.groups
+		count = a.Groups()
 	}
 	nodes := fusion.Nodes{Dim: width, Sums: make([]float32, count*width), Weights: make([]uint64, count), Counts: make([]uint64, count)}
-	members, weights := make([]uint32, a.n), make([]uint32, a.n)
+	members, weights := make([]uint32, a.Len()), make([]uint32, a.Len())
 	var rows []float32
 	for i, id := range states.Agent {
 		if weights[i] = consensus.One; states.Vote[i] == batch.NoVote {
@@ -63,7 +64,7 @@ func plainFuse(t testing.TB, a *Agents, states *batch.AgentStates, f jobs.Fuse) 
 				members[i] = fusion.None
 			}
 		case jobs.ByGroup:
-			members[i] = uint32(int(id) / a.cell.Agents * count / a.groups)
+			members[i] = uint32(int(id) / a.Cell().Agents * count / a.Groups())
 		}
 	}
 	if _, err := nodes.Accumulate(members, rows, weights); err != nil {
@@ -91,10 +92,10 @@ func fuses(groups int) []jobs.Fuse {
 func checkFuses(t testing.TB, s *simulation) {
 	t.Helper()
 	a, states := s.agents, allStates(t, s)
-	for _, f := range fuses(a.groups) {
+	for _, f := range fuses(a.Groups()) {
 		want := plainFuse(t, a, states, f)
-		for bytes, reduced := range map[int64]bool{1: false, 3000: true, fuseStaging: false} {
-			got, halved, err := a.fuseParts(t.Context(), &staging.Splitter{Reduced: reduced}, f, bytes)
+		for bytes, reduced := range map[int64]bool{1: false, 3000: true, agents.FuseWindow: false} {
+			got, halved, err := a.FuseParts(t.Context(), &staging.Splitter{Reduced: reduced}, f, bytes)
 			if err != nil || halved != 0 {
 				t.Fatalf("%+v in windows of %d bytes: halved %d times: %v", f, bytes, halved, err)
 			}
@@ -136,7 +137,7 @@ func checkRounds(t testing.TB, s *simulation, round uint64) {
 		{Rule: jobs.RuleUnanimous, Of: jobs.OfCast},
 	} {
 		for _, v.Priority = range []string{"", jobs.PriorityUniform, jobs.PrioritySeeded} {
-			want, err := consensus.NewTally(a.cell.Candidates)
+			want, err := consensus.NewTally(a.Cell().Candidates)
 			if err == nil {
 				err = want.Cast(states.Vote)
 			}
@@ -146,7 +147,7 @@ func checkRounds(t testing.TB, s *simulation, round uint64) {
 			for id := range states.Agent {
 				l := consensus.Leader{Agent: uint64(id), Elected: true}
 				if v.Priority == jobs.PrioritySeeded {
-					l.Priority = Priority(a.seed, round, a.n, uint32(id))
+					l.Priority = agents.Priority(s.seed, round, a.Len(), uint32(id))
 				}
 				want.Lead(l)
 			}
@@ -229,7 +230,7 @@ func TestVotesAndFuses(t *testing.T) {
 				if slices.Contains(s.memory.Made(), true) {
 					t.Error("a page was made")
 				}
-				o := &batch.AgentObservations{Agent: []uint32{3, uint32(s.agents.n) / 2}, Features: make([]float32, 2*s.agents.cell.Features), Width: s.agents.cell.Features}
+				o := &batch.AgentObservations{Agent: []uint32{3, uint32(s.agents.Len()) / 2}, Features: make([]float32, 2*s.agents.Cell().Features), Width: s.agents.Cell().Features}
 				for i := range o.Features {
 					o.Features[i] = 0.5
 				}
@@ -256,16 +257,16 @@ func TestFuseNotFinite(t *testing.T) {
 		mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
 		a := s.agents
 		r := rand.New(rand.NewPCG(1, 9))
-		vars, _ := a.stateVars()
-		of := a.layout.Vars[vars[0]]
-		for page := range a.pages {
+		vars, _ := a.StateVars()
+		of := a.Layout().Vars[vars[0]]
+		for page := range a.Memory().Count() {
 			content := make([]byte, testPage)
 			if err := s.memory.Read(t.Context(), uint64(page), content); err != nil {
 				t.Fatal(err)
 			}
-			for i := range a.layout.Slots * a.layout.Agents {
+			for i := range a.Layout().Slots * a.Layout().Agents {
 				v := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-40, math.MaxFloat32, -1, 3}[r.IntN(7)]
-				if to := content[int(a.layout.Offsets[vars[0]])+i*of.Width*of.Elem.Bytes():]; of.Elem == kernels.BF16 {
+				if to := content[int(a.Layout().Offsets[vars[0]])+i*of.Width*of.Elem.Bytes():]; of.Elem == kernels.BF16 {
 					device.Of[uint16](to[:2])[0] = device.ToBF16(v)
 				} else {
 					device.Of[float32](to[:4])[0] = v
@@ -276,7 +277,7 @@ func TestFuseNotFinite(t *testing.T) {
 			}
 		}
 		states := allStates(t, s)
-		for _, f := range fuses(a.groups) {
+		for _, f := range fuses(a.Groups()) {
 			want := plainFuse(t, a, states, f)
 			got, err := a.Fuse(t.Context(), f.By, f.Nodes)
 			if err != nil {
@@ -331,7 +332,7 @@ func TestVotesAfterRestore(t *testing.T) {
 					ok(s.pages().Checkpoint(ctx, []byte("note")))
 				}
 				checkRounds(t, s, 5)
-				for _, f := range fuses(s.agents.groups) {
+				for _, f := range fuses(s.agents.Groups()) {
 					f.Version = jobs.Version
 					answers[process] = append(answers[process], mustApply(t, s, jobs.EntryFuse, f))
 				}
@@ -356,7 +357,7 @@ func TestFuseHalves(t *testing.T) {
 		}
 	}()
 	stir(t, rand.New(rand.NewPCG(2, 2)), s, 4)
-	for _, f := range fuses(s.agents.groups) {
+	for _, f := range fuses(s.agents.Groups()) {
 		f.Version = jobs.Version
 		want := mustApply(t, s, jobs.EntryFuse, f)
 		for after := range 4 {
@@ -400,7 +401,7 @@ func TestVoteFuseRefuse(t *testing.T) {
 		t.Errorf("an answer of %d bytes", n)
 	}
 	for _, f := range []jobs.Fuse{{By: jobs.ByGroup, Nodes: 101}, {By: "x"}, {By: jobs.ByAll, Nodes: 1}} {
-		if _, err := s.agents.Fuse(t.Context(), f.By, f.Nodes); !errors.Is(err, ErrAgents) {
+		if _, err := s.agents.Fuse(t.Context(), f.By, f.Nodes); !errors.Is(err, agents.ErrInvalid) {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}
@@ -414,40 +415,6 @@ func TestVoteFuseRefuse(t *testing.T) {
 	}
 	if _, err := s.apply(ctx, jobs.Entry{Kind: jobs.EntryVote, Data: []byte(`{"v":1,"round":1}`)}); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestPriority: leaders are spread over the agents, by seed and by round, and no two priorities of a round are equal.
-func TestPriority(t *testing.T) {
-	for _, n := range []int64{1, 2, 7, 1000, math.MaxUint32} {
-		for round := range uint64(50) {
-			first := leading(3, round, n)
-			if first < 0 || first >= n || Priority(3, round, n, uint32(first)) != math.MaxUint32 {
-				t.Fatalf("round %d of %d agents: %d leads", round, n, first)
-			}
-			before := (first + n - 1) % n
-			if got, want := Priority(3, round, n, uint32(before)), uint32(math.MaxUint32-(n-1)); got != want {
-				t.Fatalf("round %d of %d agents: the last has priority %d, want %d", round, n, got, want)
-			}
-		}
-	}
-	var led [10]int
-	for seed := range uint64(10) {
-		for round := range uint64(1000) {
-			led[leading(seed, round, 10)]++
-		}
-	}
-	for agent, n := range led { // 1,000 each, with a deviation of 30
-		if n < 850 || n > 1150 {
-			t.Errorf("agent %d leads %d of 10,000 rounds", agent, n)
-		}
-	}
-	if a, b := leading(1, 1, 1<<30), leading(1, 1, 1<<30); a != b || a == leading(2, 1, 1<<30) || a == leading(1, 2, 1<<30) {
-		t.Error("the leader is no function of seed and round")
-	}
-	// docs/protocol.md says so: the leader of round 1 of a million agents with seed 42.
-	if got := leading(42, 1, 1_000_000); got != 950438 {
-		t.Errorf("agent %d leads, want 950438", got)
 	}
 }
 
@@ -481,7 +448,7 @@ func TestFusePutsNothing(t *testing.T) {
 	if before == 0 {
 		t.Fatal("a checkpoint of a tick puts no page")
 	}
-	for _, f := range fuses(s.agents.groups) {
+	for _, f := range fuses(s.agents.Groups()) {
 		f.Version = jobs.Version
 		mustApply(t, s, jobs.EntryFuse, f)
 	}

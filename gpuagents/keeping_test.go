@@ -198,7 +198,7 @@ func TestKept(t *testing.T) {
 // tallies compares what is beside the pages, which the next tick would count anew: one agent steps with inputs of zeros.
 func tallies(t *testing.T, s *simulation, others map[string]*keeping) {
 	t.Helper()
-	inputs := make([]float32, s.agents.cell.Features)
+	inputs := make([]float32, s.agents.Cell().Features)
 	want, err := s.agents.Observe(t.Context(), []uint32{3}, inputs)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -93,9 +94,9 @@ type mergedAgents struct {
 // merge implements population.
 func (s *simulation) merge() merger {
 	if s.ranking == nil {
-		s.ranking = newRanking(s.agents.n, s.agents.cell.Agents)
+		s.ranking = agents.NewRanking(s.agents.Len(), s.agents.Cell().Agents)
 	}
-	s.ranking.forget()
+	s.ranking.Forget()
 	return &mergedAgents{s: s}
 }
 
@@ -108,12 +109,12 @@ func (m *mergedAgents) add(o observed) {
 		if has.first == 0 {
 			m.ids = slices.Clip(e.Agent)
 		} else {
-			m.ids = has.local(nil, e.Agent, m.s.agents.cell.Agents)
+			m.ids = has.local(nil, e.Agent, m.s.agents.Cell().Agents)
 		}
 	} else {
-		m.ids, m.inputs = has.local(m.ids, e.Agent, m.s.agents.cell.Agents), append(m.inputs, e.Features...)
+		m.ids, m.inputs = has.local(m.ids, e.Agent, m.s.agents.Cell().Agents), append(m.inputs, e.Features...)
 	}
-	launches, several := m.s.ranking.rank(m.ids[from:], m.launches)
+	launches, several := m.s.ranking.Rank(m.ids[from:], m.launches)
 	m.launches, m.several = launches, m.several || several
 }
 
@@ -126,7 +127,7 @@ func (m *mergedAgents) observe(ctx context.Context) (answers []answer, err error
 	var votes, decisions []byte
 	halved := 0
 	if len(m.ids) > 0 {
-		if votes, decisions, halved, err = m.s.agents.observeParts(ctx, &m.s.parts, m.ids, m.inputs, launches); err != nil {
+		if votes, decisions, halved, err = m.s.agents.ObserveParts(ctx, &m.s.parts, m.ids, m.inputs, launches); err != nil {
 			return nil, err
 		}
 	}

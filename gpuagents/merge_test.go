@@ -22,9 +22,9 @@ func crowded(r *rand.Rand, p population) jobs.Entry {
 	var v interface{ Encode() ([]byte, error) }
 	switch p := p.(type) {
 	case *simulation:
-		size := p.agents.cell.Agents
-		first := r.IntN(p.agents.groups-2) * size
-		o := randomAgents(r, 3*size, r.IntN(60), p.agents.cell.Features)
+		size := p.agents.Cell().Agents
+		first := r.IntN(p.agents.Groups()-2) * size
+		o := randomAgents(r, 3*size, r.IntN(60), p.agents.Cell().Features)
 		for i := range o.Agent {
 			o.Agent[i] += uint32(first)
 		}
@@ -133,8 +133,8 @@ func TestMergedHalved(t *testing.T) {
 				case *state:
 					err = p.trim()
 				case *simulation: // which allocates once
-					p.agents.few, first = 0, 0
-					err = p.agents.trim()
+					first = 0
+					err = p.agents.StageAll()
 				}
 				if err != nil {
 					t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -116,9 +117,9 @@ func randomEntry(t testing.TB, r *rand.Rand, p population) jobs.Entry {
 		}
 		return entry(jobs.EntryObserve, o)
 	}
-	switch n := int(s.agents.n); r.IntN(8) {
+	switch n := int(s.agents.Len()); r.IntN(8) {
 	case 0:
-		return jobs.Entry{Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`, []int{2, 3, tickSteps + 1}[r.IntN(3)])}
+		return jobs.Entry{Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`, []int{2, 3, agents.TickSteps + 1}[r.IntN(3)])}
 	case 1:
 		return jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
 	case 2:
@@ -128,13 +129,13 @@ func randomEntry(t testing.TB, r *rand.Rand, p population) jobs.Entry {
 		}
 		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`, strings.ReplaceAll(fmt.Sprint(ids), " ", ","))}
 	case 3:
-		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`, strings.ReplaceAll(fmt.Sprint(some(s.agents.groups, 60)), " ", ","))}
+		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`, strings.ReplaceAll(fmt.Sprint(some(s.agents.Groups(), 60)), " ", ","))}
 	case 4:
 		return jobs.Entry{Kind: jobs.EntryVote, Data: fmt.Appendf(nil, `{"v":1,"round":%d,"rule":"majority","priority":"seeded"}`, 1+r.IntN(9))}
 	case 5:
 		return jobs.Entry{Kind: jobs.EntryFuse, Data: []byte([]string{`{"v":1,"by":"all"}`, `{"v":1,"by":"vote"}`, `{"v":1,"by":"group"}`, `{"v":1,"by":"group","nodes":3}`}[r.IntN(4)])}
 	default:
-		o := randomAgents(r, n, 1+r.IntN(300), s.agents.cell.Features)
+		o := randomAgents(r, n, 1+r.IntN(300), s.agents.Cell().Features)
 		if r.IntN(3) == 0 {
 			for i, id := range some(n, len(o.Agent)) {
 				o.Agent[i] = id
@@ -389,15 +390,15 @@ func TestStoreFull(t *testing.T) {
 // inPages are observations for agents of some pages, so many for each page and for as many agents, in the order of the pages.
 func inPages(s *simulation, each func(page int) int) (ids []uint32, inputs []float32) {
 	a := s.agents
-	size := a.layout.Slots * a.layout.Agents
-	for page := range a.pages {
+	size := a.Layout().Slots * a.Layout().Agents
+	for page := range a.Memory().Count() {
 		for k := range each(page) {
-			if id := page*size + k; int64(id) < a.n {
+			if id := page*size + k; int64(id) < a.Len() {
 				ids = append(ids, uint32(id))
 			}
 		}
 	}
-	inputs = make([]float32, len(ids)*a.cell.Features)
+	inputs = make([]float32, len(ids)*a.Cell().Features)
 	for i := range inputs {
 		inputs[i] = float32(i%7) - 3
 	}
@@ -405,10 +406,10 @@ func inPages(s *simulation, each func(page int) int) (ids []uint32, inputs []flo
 }
 
 // observePages brings observations into a swarm with few frames and into one with all, whose answers are the same.
-func observePages(t *testing.T, paged, whole *simulation, each func(page int) int) Outcome {
+func observePages(t *testing.T, paged, whole *simulation, each func(page int) int) agents.Outcome {
 	t.Helper()
 	ids, inputs := inPages(paged, each)
-	var out [2]Outcome
+	var out [2]agents.Outcome
 	for i, s := range []*simulation{paged, whole} {
 		var err error
 		if out[i], err = s.agents.Observe(t.Context(), ids, inputs); err != nil {
@@ -454,8 +455,8 @@ func TestObservedInPlace(t *testing.T) {
 	paged, whole := placed(t, 4)
 	before := brought(paged, "demand")
 	out := observePages(t, paged, whole, func(int) int { return 1 })
-	if out.Stepped != uint64(paged.agents.pages) {
-		t.Errorf("%d of %d observations made a step", out.Stepped, paged.agents.pages)
+	if out.Stepped != uint64(paged.agents.Memory().Count()) {
+		t.Errorf("%d of %d observations made a step", out.Stepped, paged.agents.Memory().Count())
 	}
 	on := 0
 	for _, up := range paged.memory.OnDevice() {
@@ -464,7 +465,7 @@ func TestObservedInPlace(t *testing.T) {
 		}
 	}
 	if n := brought(paged, "demand") - before; n != 0 || on > 4 {
-		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, paged.agents.pages)
+		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, paged.agents.Memory().Count())
 	}
 	cold := slices.Index(paged.memory.OnDevice(), false)
 	observePages(t, paged, whole, func(page int) int {
@@ -566,14 +567,14 @@ func TestPagesFollowObservations(t *testing.T) {
 // are all counted, as are those that are refused.
 func TestManyOfOneAgent(t *testing.T) {
 	paged, whole := placed(t, 4)
-	const n = 2*resultSlots + 5
-	features := paged.agents.cell.Features
+	const n = 2*32 + 5 // more than agents.Agents puts into the stream before it waits
+	features := paged.agents.Cell().Features
 	ids, inputs := make([]uint32, n), make([]float32, n*features)
 	r := rand.New(rand.NewPCG(5, 6))
 	for i := range inputs {
 		inputs[i] = 4 * (r.Float32() - 0.5)
 	}
-	ids[3] = uint32(paged.agents.n) // there is no such agent
+	ids[3] = uint32(paged.agents.Len()) // there is no such agent
 	inputs[7*features] = float32(math.NaN())
 	out, err := paged.agents.Observe(t.Context(), ids, inputs)
 	if err != nil {

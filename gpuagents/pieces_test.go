@@ -34,8 +34,8 @@ func TestPieces(t *testing.T) {
 				if i%3 == 0 && (e.Kind == jobs.EntryFuse || e.Kind == jobs.EntryObserve && len(e.Data) > 2200) { // more than a few observations, so that two halves are not the floor
 					first := r.IntN(5)
 					if s, ok := p.paged.(*simulation); ok && e.Kind == jobs.EntryObserve { // which allocates once
-						s.agents.few, first = 0, 0
-						if err := s.agents.trim(); err != nil {
+						first = 0
+						if err := s.agents.StageAll(); err != nil {
 							t.Fatal(err)
 						}
 					}

@@ -38,7 +38,7 @@ func TestPrefetch(t *testing.T) {
 			reg.MustRegister(counts)
 			ok(m.Open(ctx, store))
 			agents := p.paged.(*simulation).agents
-			perPage := agents.layout.Slots * agents.layout.Agents
+			perPage := agents.Layout().Slots * agents.Layout().Agents
 			observe := func(page int) jobs.Entry {
 				o := &batch.AgentObservations{Width: 1}
 				for i := range 3 {

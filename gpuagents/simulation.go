@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -20,13 +21,13 @@ import (
 // simulation is the population of a swarm whose agents are addressed, or of a shard of one: entries and answers have the ids of the swarm.
 type simulation struct {
 	memory  *pages.Memory
-	agents  *Agents
+	agents  *agents.Agents
 	holding holding
 	seed    uint64
 	every   swarm.Checkpoint
 	parts   staging.Splitter
 
-	ranking *ranking // of who merges; nil before the first
+	ranking *agents.Ranking // of who merges; nil before the first
 }
 
 func newSimulation(dev device.Device, b *pages.Budget, spec *swarm.Spec, p holding) (*simulation, error) {
@@ -34,40 +35,40 @@ func newSimulation(dev device.Device, b *pages.Budget, spec *swarm.Spec, p holdi
 	if err != nil {
 		return nil, err
 	}
-	a, err := newAgents(dev, b, cell, int64(p.groups)*int64(spec.AgentsPerGroup), AgentsOptions{Seed: spec.Seed, PageBytes: int(spec.PageSize)})
+	n := int64(p.groups) * int64(spec.AgentsPerGroup)
+	a, err := agents.NewShard(dev, b, cell, n, p.first, p.all, agents.Options{Seed: spec.Seed, PageBytes: int(spec.PageSize)})
 	if err != nil {
 		return nil, err
 	}
-	a.first, a.of = p.first, p.all
-	return &simulation{memory: a.memory, agents: a, holding: p, seed: spec.Seed, every: spec.Checkpoint}, nil
+	return &simulation{memory: a.Memory(), agents: a, holding: p, seed: spec.Seed, every: spec.Checkpoint}, nil
 }
 
 // about implements population.
 func (s *simulation) about() about {
 	a := s.agents
 	h := sha256.New()
-	fmt.Fprintf(h, "%s by agent, %d, %d inputs\n%+v\n", a.cell.Cell.Name, a.n, a.cell.Features, a.layout)
-	tick, step := a.cell.Kernels()
+	fmt.Fprintf(h, "%s by agent, %d, %d inputs\n%+v\n", a.Cell().Cell.Name, a.Len(), a.Cell().Features, a.Layout())
+	tick, step := a.Cell().Kernels()
 	for _, name := range []string{tick, step, "step_decide"} {
 		src, _ := kernels.Lookup(name)
 		fmt.Fprintln(h, src.Code)
 	}
-	h.Write(device.Bytes(a.cell.ParamBlock()))
-	h.Write(device.Bytes(a.cell.Weights(s.seed)))
+	h.Write(device.Bytes(a.Cell().ParamBlock()))
+	h.Write(device.Bytes(a.Cell().Weights(s.seed)))
 	if s.holding.shards > 1 {
 		fmt.Fprintln(h, s.holding)
 	}
-	return about{cell: a.cell.Cell.Name, agents: a.n, every: s.every, meaning: hex.EncodeToString(h.Sum(nil))}
+	return about{cell: a.Cell().Cell.Name, agents: a.Len(), every: s.every, meaning: hex.EncodeToString(h.Sum(nil))}
 }
 
 // pages implements population.
 func (s *simulation) pages() *pages.Memory { return s.memory }
 
 // reset implements population.
-func (s *simulation) reset(ctx context.Context) error { return s.agents.reset(ctx) }
+func (s *simulation) reset(ctx context.Context) error { return s.agents.Reset(ctx) }
 
 // restored implements population.
-func (s *simulation) restored(ctx context.Context) error { return s.agents.recount(ctx) }
+func (s *simulation) restored(ctx context.Context) error { return s.agents.Recount(ctx) }
 
 // close implements population.
 func (s *simulation) close() error { return s.agents.Close() }
@@ -103,13 +104,13 @@ func (s *simulation) reduce(on bool) { s.parts.Reduced = on }
 
 // check says what is wrong with observations that a stranger sent.
 func (s *simulation) check(o *batch.AgentObservations) error {
-	switch features := s.agents.cell.Features; {
+	switch features := s.agents.Cell().Features; {
 	case len(o.Agent) > jobs.MaxAddressed:
 		return jobs.Errorf(jobs.CodeInvalid, "%d observations: send at most %d at a time", len(o.Agent), jobs.MaxAddressed)
 	case o.Width != features:
 		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, features)
 	}
-	if bad, err := s.holding.owns(o.Agent, s.agents.cell.Agents, "agent"); err != nil {
+	if bad, err := s.holding.owns(o.Agent, s.agents.Cell().Agents, "agent"); err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "observation %d is for agent %v", bad, err)
 	}
 	for i, f := range o.Features {
@@ -125,15 +126,15 @@ func (s *simulation) tick(ctx context.Context, data []byte) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	steps := tickSteps // a drain waits for so many
+	steps := agents.TickSteps // a drain waits for so many
 	if s.parts.Reduced {
 		steps = 1
 	}
-	r, err := s.agents.tickAll(ctx, context.WithoutCancel(ctx), t.Count, steps)
+	r, err := s.agents.TickAll(ctx, context.WithoutCancel(ctx), t.Count, steps)
 	if err != nil { // where ctx has ended, the pages are between two positions, and are forgotten
 		return answer{}, err
 	}
-	done := jobs.Ticked{Version: jobs.Version, Stepped: r.Stepped, Tally: r.Tally, Decided: make([]uint64, s.agents.cell.Candidates)}
+	done := jobs.Ticked{Version: jobs.Version, Stepped: r.Stepped, Tally: r.Tally, Decided: make([]uint64, s.agents.Cell().Candidates)}
 	decisions, err := s.agents.Decisions(context.WithoutCancel(ctx))
 	if err != nil {
 		return answer{}, err
@@ -155,9 +156,9 @@ func (s *simulation) query(ctx context.Context, data []byte) (answer, error) {
 		return answer{}, err
 	}
 	a := s.agents
-	what, ids, size, row := "agent", q.Agents, a.cell.Agents, 4+1+4*a.stateWidth()
+	what, ids, size, row := "agent", q.Agents, a.Cell().Agents, 4+1+4*a.StateWidth()
 	if len(q.Groups) > 0 {
-		what, ids, size, row = "group", q.Groups, 1, 4+1+8+4*a.cell.Candidates
+		what, ids, size, row = "group", q.Groups, 1, 4+1+8+4*a.Cell().Candidates
 	}
 	if most := jobs.MaxState / row; len(ids) > most {
 		return answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most)
@@ -167,7 +168,7 @@ func (s *simulation) query(ctx context.Context, data []byte) (answer, error) {
 	}
 	own := s.holding.local(nil, ids, size)
 	if len(q.Groups) > 0 {
-		found, err := a.groupStates(ctx, own)
+		found, err := a.GroupStates(ctx, own)
 		if err != nil {
 			return answer{}, err
 		}
@@ -175,7 +176,7 @@ func (s *simulation) query(ctx context.Context, data []byte) (answer, error) {
 		data, err = found.Encode()
 		return answer{kind: jobs.EntryState, data: data}, err
 	}
-	found, err := a.agentStates(ctx, own)
+	found, err := a.AgentStates(ctx, own)
 	if err != nil {
 		return answer{}, err
 	}

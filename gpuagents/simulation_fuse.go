@@ -3,6 +3,7 @@ package gpuagents
 import (
 	"context"
 
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -14,16 +15,16 @@ func (s *simulation) fuse(ctx context.Context, data []byte) (answer, error) {
 		return answer{}, err
 	}
 	a := s.agents
-	_, width := a.stateVars()
-	all, err := a.nodesOf(want)
+	_, width := a.StateVars()
+	all, err := a.Nodes(want)
 	if err != nil {
-		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes, a.of)
+		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes, s.holding.all)
 	}
-	first, n := a.ownNodes(want.By, all)
+	first, n := a.OwnNodes(want.By, all)
 	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
 		return answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most)
 	}
-	nodes, halved, err := a.fuseParts(ctx, &staging.Splitter{Reduced: s.parts.Reduced}, want, fuseStaging)
+	nodes, halved, err := a.FuseParts(ctx, &staging.Splitter{Reduced: s.parts.Reduced}, want, agents.FuseWindow)
 	if err != nil {
 		return answer{}, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -90,10 +91,10 @@ func TestSimulation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := openHost(t)
 			s, twin := openSimulation(t, d, text), openSimulation(t, d, text).agents
-			features := s.agents.cell.Features
+			features := s.agents.Cell().Features
 			r := rand.New(rand.NewPCG(1, 2))
-			for _, ticks := range []int{tickSteps + 1, 2} {
-				o := randomAgents(r, int(twin.n), 300, features)
+			for _, ticks := range []int{agents.TickSteps + 1, 2} {
+				o := randomAgents(r, int(twin.Len()), 300, features)
 				a := mustApply(t, s, jobs.EntryObserve, o)
 				got, err := batch.DecodeAgentDecisions(a.data)
 				if err != nil || a.kind != jobs.EntryDecide || a.observations != 300 {
@@ -119,8 +120,8 @@ func TestSimulation(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				expect := jobs.Ticked{Version: jobs.Version, Stepped: report.Stepped, Tally: report.Tally, Decided: make([]uint64, twin.cell.Candidates)}
-				all := make([]uint32, twin.groups)
+				expect := jobs.Ticked{Version: jobs.Version, Stepped: report.Stepped, Tally: report.Tally, Decided: make([]uint64, twin.Cell().Candidates)}
+				all := make([]uint32, twin.Groups())
 				for g, d := range decisions {
 					all[g] = uint32(g)
 					if d == kernels.AgentNoVote {
@@ -138,7 +139,7 @@ func TestSimulation(t *testing.T) {
 				}
 				if d := cmp.Diff(&batch.GroupStates{
 					Group: all, Decision: decisions, Round: device.Of[uint64](column(t, twin, kernels.AgentVarRound)),
-					Counts: device.Of[uint32](column(t, twin, kernels.AgentVarCounts)), Candidates: twin.cell.Candidates,
+					Counts: device.Of[uint32](column(t, twin, kernels.AgentVarCounts)), Candidates: twin.Cell().Candidates,
 				}, groups); d != "" {
 					t.Fatal(d)
 				}
@@ -149,24 +150,24 @@ func TestSimulation(t *testing.T) {
 }
 
 // checkStates queries runs of ids and single ones, in no order, and compares with the memory of the twin.
-func checkStates(t *testing.T, s *simulation, twin *Agents) {
+func checkStates(t *testing.T, s *simulation, twin *agents.Agents) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 4))
 	var ids []uint32
 	for range 40 {
-		first := uint32(r.IntN(int(twin.n) - 100))
+		first := uint32(r.IntN(int(twin.Len()) - 100))
 		for k := range uint32(1 + r.IntN(60)) {
 			ids = append(ids, first+k)
 		}
 	}
-	ids = append(ids, uint32(twin.n-1), 0, 0)
+	ids = append(ids, uint32(twin.Len()-1), 0, 0)
 	got, err := batch.DecodeAgentStates(mustApply(t, s, jobs.EntryQuery, jobs.Query{Version: jobs.Version, Agents: ids}).data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	vars := []int{kernels.AgentVarPotential, kernels.AgentVarTrace}
 	wide, width := 1, 1
-	if twin.cell.Cell.Name == "gru" {
+	if twin.Cell().Cell.Name == "gru" {
 		vars, wide, width = []int{kernels.AgentVarRow}, 16, 5 // units, and behind them inputs
 	}
 	want := &batch.AgentStates{Agent: ids, Width: len(vars) * width}
@@ -194,7 +195,7 @@ func TestSimulationRefuses(t *testing.T) {
 	}
 	mustApply(t, s, jobs.EntryObserve, randomAgents(rand.New(rand.NewPCG(1, 1)), 3300, 50, 2))
 	clear(s.memory.Dirty())
-	want := pagesOf(t, s.agents, s.agents.pages)
+	want := pagesOf(t, s.agents)
 	many := make([]uint32, jobs.MaxAddressed+1)
 	for _, c := range []struct {
 		kind, says string
@@ -222,7 +223,7 @@ func TestSimulationRefuses(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.HasPrefix(refused.Message, c.says) {
 			t.Errorf("%s: got %v, want %s", c.kind, err, c.says)
 		}
-		if slices.Contains(s.memory.Dirty(), true) || !bytes.Equal(want, pagesOf(t, s.agents, s.agents.pages)) {
+		if slices.Contains(s.memory.Dirty(), true) || !bytes.Equal(want, pagesOf(t, s.agents)) {
 			t.Fatalf("%s: %s: it changed something", c.kind, c.says)
 		}
 	}
@@ -283,7 +284,7 @@ func TestSimulationRestored(t *testing.T) {
 		t.Fatal(copied, err)
 	}
 	o := randomAgents(r, 3300, 400, 2)
-	var outcomes []Outcome
+	var outcomes []agents.Outcome
 	for _, s := range []*simulation{a, b} {
 		out, err := s.agents.Observe(t.Context(), o.Agent, o.Features)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -16,10 +17,10 @@ func (h holding) leader(seed, round uint64, size int, seeded bool) consensus.Lea
 	if !seeded {
 		return l
 	}
-	if of := leading(seed, round, all); of >= first && of < first+n { // otherwise priorities fall from the first on
+	if of := agents.Leading(seed, round, all); of >= first && of < first+n { // otherwise priorities fall from the first on
 		l.Agent = uint64(of)
 	}
-	l.Priority = Priority(seed, round, all, uint32(l.Agent))
+	l.Priority = agents.Priority(seed, round, all, uint32(l.Agent))
 	return l
 }
 
@@ -38,7 +39,7 @@ func (s *simulation) vote(ctx context.Context, data []byte) (answer, error) {
 		return answer{}, err
 	}
 	if s.holding.shards > 1 {
-		d.Leader = s.holding.leader(s.seed, v.Round, s.agents.cell.Agents, seeded)
+		d.Leader = s.holding.leader(s.seed, v.Round, s.agents.Cell().Agents, seeded)
 	}
 	data, err = json.Marshal(partition.Decided(d))
 	return answer{kind: jobs.EntryVoted, data: data}, err

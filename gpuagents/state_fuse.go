@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tiers/pager"
@@ -129,8 +130,8 @@ func floats(e kernels.Elem, data []byte) []float32 {
 // groupFusing is a fusion of agents that come in the order of their ids.
 type groupFusing struct {
 	nodes   fusion.Nodes
-	node    int   // whose agents come
-	chain   chain // of those that have come
+	node    int          // whose agents come
+	chain   agents.Chain // of those that have come
 	columns [][]float32
 	row     []float32
 }
@@ -163,25 +164,25 @@ func (f *groupFusing) page(l kernels.Layout, rounds []uint64, vars []int, first,
 // add adds the agent of row to its node. One that is not counted, or that has a value that is not finite, keeps its place in a run.
 func (f *groupFusing) add(counted bool) {
 	c := &f.chain
-	if c.rows == 0 {
-		c.run = append(c.run[:0], make([]float32, len(f.row))...)
+	if c.Rows == 0 {
+		c.Run = append(c.Run[:0], make([]float32, len(f.row))...)
 	}
 	if counted && !slices.ContainsFunc(f.row, func(v float32) bool { return math.Float32bits(v)&0x7f800000 == 0x7f800000 }) {
 		f.nodes.Counts[f.node]++
 		for d, v := range f.row {
-			c.run[d] += v
+			c.Run[d] += v
 		}
 	}
-	if c.rows++; c.rows == fusion.RunRows {
-		c.rows = 0
-		c.push(0, c.run)
+	if c.Rows++; c.Rows == fusion.RunRows {
+		c.Rows = 0
+		c.Push(0, c.Run)
 	}
 }
 
 // finish makes the node what its agents have added up to.
 func (f *groupFusing) finish() {
 	d := f.nodes.Dim
-	copy(f.nodes.Sums[f.node*d:][:d], f.chain.end())
+	copy(f.nodes.Sums[f.node*d:][:d], f.chain.Sum())
 	f.nodes.Weights[f.node] = f.nodes.Counts[f.node] * consensus.One
-	f.chain = chain{run: f.chain.run}
+	f.chain = agents.Chain{Run: f.chain.Run}
 }

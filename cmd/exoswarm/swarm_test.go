@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
@@ -102,7 +103,7 @@ func TestSwarmCommands(t *testing.T) {
 	out, _ = run(0, "swarm", "vote", "neurons", "--rule", "unanimous", "--of", "all", patient)
 	has(out, "ROUND  WINNER  VOTES", "1      none    quiet 199", ", spike ", "0            0       0")
 	out, _ = run(0, "swarm", "vote", "neurons", "--rule", "quorum", "--quorum", "2/3", "--round", "9", "--priority", "seeded", "-o", "jsonl", patient)
-	behind := math.MaxUint32 - gpuagents.Priority(1, 9, 200_000, 0) // the agents between the leader and agent 0
+	behind := math.MaxUint32 - agents.Priority(1, 9, 200_000, 0) // the agents between the leader and agent 0
 	has(out, `"abstentions":0,`, fmt.Sprintf(`"leader":{"agent":%d,"priority":4294967295}`, (200_000-behind)%200_000), `"quorum_met":true,"round":9,"votes":{"quiet":1999`, `"winner":"quiet"`)
 	out, _ = run(0, "swarm", "fuse", "neurons", "--by", "group", "--nodes", "4", patient)
 	has(out, "NODE  AGENTS  MEAN", "0     50000   ", "3     50000   ")

@@ -1,3 +1,4 @@
+// Package pages keeps the pages of a shard on a device, in host memory and in a store.
 package pages
 
 import (

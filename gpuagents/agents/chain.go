@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 
 // chain is a node whose agents come in their order, some at a time: the order of additions of fusion.Nodes, of which the sum of the open run and
 // one sum a level are kept.
-type chain struct {
-	rows   int       // in the open run
-	run    []float32 // their sum, where there are any
+type Chain struct {
+	Rows   int       // in the open run
+	Run    []float32 // their sum, where there are any
 	levels []partial // of sums of runs, of sums of those, and so on
 }
 
@@ -21,7 +21,7 @@ type partial struct {
 }
 
 // push adds a sum to a level; a full one is a sum of the next.
-func (c *chain) push(level int, sum []float32) {
+func (c *Chain) Push(level int, sum []float32) {
 	if level == len(c.levels) {
 		c.levels = append(c.levels, partial{sum: make([]float32, len(sum))})
 	}
@@ -33,18 +33,18 @@ func (c *chain) push(level int, sum []float32) {
 		full := slices.Clone(p.sum)
 		clear(p.sum)
 		p.n = 0
-		c.push(level+1, full)
+		c.Push(level+1, full)
 	}
 }
 
 // end is the sum of the node. A level with a single sum, which fusion.Nodes has not, adds it to +0 and changes no bit.
-func (c *chain) end() []float32 {
-	if c.rows > 0 {
-		c.push(0, c.run)
+func (c *Chain) Sum() []float32 {
+	if c.Rows > 0 {
+		c.Push(0, c.Run)
 	}
 	for level := 0; level < len(c.levels)-1; level++ {
 		if p := c.levels[level]; p.n > 0 {
-			c.push(level+1, p.sum)
+			c.Push(level+1, p.sum)
 		}
 	}
 	if len(c.levels) == 0 {

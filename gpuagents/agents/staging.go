@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 
 // parcel is memory that observations pass through on their way to the device and back: pinned, and the same again on the device, but for few of
 // them, which kernels read and write where they are on the host. Its sections are a head, ids, inputs, votes and decisions.
-type parcel struct {
-	host    device.HostBuffer
-	on      device.Buffer // nil: kernels use host
-	offsets [5]int64
-	size    int64 // to the end of the last section
+type staged struct {
+	host     device.HostBuffer
+	onDevice device.Buffer // nil: kernels use host
+	offsets  [5]int64
+	size     int64 // to the end of the last section
 
 	graph  device.Graph      // of a parcel of few: their launches, recorded; nil before the first
 	frames device.HostBuffer // memory.host of then
@@ -24,46 +24,46 @@ type parcel struct {
 
 // The sections of a parcel.
 const (
-	ofHead = iota // the observations, and the sequence number, of a launch that was recorded
-	ofIDs
-	ofInputs
-	ofVotes
-	ofDecisions
+	sectionHead = iota // the observations, and the sequence number, of a launch that was recorded
+	sectionIDs
+	sectionInputs
+	sectionVotes
+	sectionDecisions
 )
 
 // fewObservations are read by kernels where they are on the host. On an H200 a call was a quarter faster by that for 1 and 64 of them, as fast for 1,024, and
 // slower for 4,096 (BenchmarkAgentsCall, docs/performance.md).
-const fewObservations = 1 << 10
+const maxHostObservations = 1 << 10
 
 // parcelAlign keeps sections, and launches in them, at multiples of what a thread reads at once and of a line of the cache.
-const parcelAlign = 256
+const stagingAlign = 256
 
 // parcelOf is a parcel for so many observations; give it back. Memory is taken anew where no parcel that was given back is large enough.
-func (a *Agents) parcelOf(n int) (p *parcel, err error) {
-	here := n <= a.few
-	if here && n <= fewObservations { // all of them have their sections at the same places
-		n = fewObservations
+func (a *Agents) takeStaging(n int) (p *staged, err error) {
+	here := n <= a.hostObservations
+	if here && n <= maxHostObservations { // all of them have their sections at the same places
+		n = maxHostObservations
 	}
-	offsets := [5]int64{ofIDs: parcelAlign}
-	size := int64(parcelAlign)
+	offsets := [5]int64{sectionIDs: stagingAlign}
+	size := int64(stagingAlign)
 	for i, bytes := range [5]int{0, 4, 4 * a.cell.Features, 1, 1} {
-		if i > ofHead {
+		if i > sectionHead {
 			offsets[i] = size
 		}
-		size += (int64(n)*int64(bytes) + parcelAlign - 1) / parcelAlign * parcelAlign
+		size += (int64(n)*int64(bytes) + stagingAlign - 1) / stagingAlign * stagingAlign
 	}
-	for i, p := range a.parcels {
-		if p.host.Size() >= size && (p.on == nil) == here && (p.graph == nil || n == fewObservations) {
-			a.parcels = append(a.parcels[:i], a.parcels[i+1:]...)
+	for i, p := range a.released {
+		if p.host.Size() >= size && (p.onDevice == nil) == here && (p.graph == nil || n == maxHostObservations) {
+			a.released = append(a.released[:i], a.released[i+1:]...)
 			p.offsets, p.size = offsets, size
 			return p, nil
 		}
 	}
-	if err := a.dropParcels(here); err != nil { // they are too small, and the next ones will be as large as this one
+	if err := a.dropStaging(here); err != nil { // they are too small, and the next ones will be as large as this one
 		return nil, err
 	}
-	p = &parcel{offsets: offsets, size: size}
-	if n > fewObservations {
+	p = &staged{offsets: offsets, size: size}
+	if n > maxHostObservations {
 		size += size / 2 // so that batches of like size take it once
 	}
 	if p.host, err = a.dev.AllocHost(size, "observations"); err != nil {
@@ -72,33 +72,33 @@ func (a *Agents) parcelOf(n int) (p *parcel, err error) {
 	if here {
 		return p, nil
 	}
-	if p.on, err = a.dev.Alloc(size, "observations"); err != nil {
+	if p.onDevice, err = a.dev.Alloc(size, "observations"); err != nil {
 		return nil, errors.Join(err, p.host.Close())
 	}
 	return p, nil
 }
 
 // give takes a parcel back, which no launch uses any more.
-func (a *Agents) give(p *parcel) { a.parcels = append(a.parcels, p) }
+func (a *Agents) returnStaging(p *staged) { a.released = append(a.released, p) }
 
 // dropParcels gives up the memory of parcels of a kind that were given back.
-func (a *Agents) dropParcels(here bool) error {
+func (a *Agents) dropStaging(here bool) error {
 	var errs []error
-	kept := a.parcels[:0]
-	for _, p := range a.parcels {
-		if (p.on == nil) != here {
+	kept := a.released[:0]
+	for _, p := range a.released {
+		if (p.onDevice == nil) != here {
 			kept = append(kept, p)
 			continue
 		}
 		errs = append(errs, p.close())
 	}
-	a.parcels = kept
+	a.released = kept
 	return errors.Join(errs...)
 }
 
 // trim gives up the memory that no batch needs to be begun.
 func (a *Agents) trim() error {
-	err := errors.Join(a.dropParcels(false), a.dropParcels(true))
+	err := errors.Join(a.dropStaging(false), a.dropStaging(true))
 	if err == nil {
 		_, err = a.dev.Trim()
 	}
@@ -108,19 +108,19 @@ func (a *Agents) trim() error {
 	return nil
 }
 
-func (p *parcel) close() (err error) {
+func (p *staged) close() (err error) {
 	if p.graph != nil {
 		err = p.graph.Close()
 	}
 	err = errors.Join(err, p.host.Close())
-	if p.on != nil {
-		err = errors.Join(err, p.on.Close())
+	if p.onDevice != nil {
+		err = errors.Join(err, p.onDevice.Close())
 	}
 	return err
 }
 
 // replay steps the first n observations of a parcel of few, and decides, by launches that were recorded: for the host that is one call.
-func (a *Agents) replay(ctx context.Context, p *parcel, n int) error {
+func (a *Agents) replay(ctx context.Context, p *staged, n int) error {
 	if p.graph != nil && p.frames != a.memory.Pinned() {
 		if err := errors.Join(a.stream.Sync(ctx), p.graph.Close()); err != nil {
 			return err
@@ -128,44 +128,44 @@ func (a *Agents) replay(ctx context.Context, p *parcel, n int) error {
 		p.graph = nil
 	}
 	if p.graph == nil {
-		g, err := a.stream.Capture(func() error { return a.putStep(p, part{n: fewObservations}, kernels.AgentHeaded, 0) })
+		g, err := a.stream.Capture(func() error { return a.putStep(p, launch{n: maxHostObservations}, kernels.AgentHeaded, 0) })
 		if err != nil {
 			return err
 		}
 		p.graph, p.frames = g, a.memory.Pinned()
 	}
-	head := section[uint32](p, ofHead, 2)
+	head := section[uint32](p, sectionHead, 2)
 	head[0], head[1] = uint32(n), a.sequence
 	return a.stream.Replay(p.graph)
 }
 
 // section is that of n observations, in host memory.
-func section[T device.Scalar](p *parcel, which, n int) []T {
+func section[T device.Scalar](p *staged, which, n int) []T {
 	return device.Of[T](p.host.Bytes()[p.offsets[which]:p.size])[:n:n]
 }
 
 // arg is n bytes of a section from off on, a multiple of 16, for a kernel.
-func (p *parcel) arg(which int, off, n int64) device.Arg {
-	if p.on == nil {
+func (p *staged) arg(which int, off, n int64) device.Arg {
+	if p.onDevice == nil {
 		return device.Mapped(p.host, p.offsets[which]+off, n)
 	}
-	return device.Range(p.on, p.offsets[which]+off, n)
+	return device.Range(p.onDevice, p.offsets[which]+off, n)
 }
 
 // bring puts ids and inputs into the stream.
-func (p *parcel) bring(a *Agents) error {
-	if p.on == nil {
+func (p *staged) upload(a *Agents) error {
+	if p.onDevice == nil {
 		return nil
 	}
 	a.pending = true
-	return a.stream.Upload(p.on, 0, p.host, 0, p.offsets[ofVotes])
+	return a.stream.Upload(p.onDevice, 0, p.host, 0, p.offsets[sectionVotes])
 }
 
 // fetch brings votes and decisions back and waits for them, and for what the stream does before.
-func (p *parcel) fetch(ctx context.Context, a *Agents) error {
-	if p.on != nil {
+func (p *staged) download(ctx context.Context, a *Agents) error {
+	if p.onDevice != nil {
 		a.pending = true
-		if err := a.stream.Download(p.host, p.offsets[ofVotes], p.on, p.offsets[ofVotes], p.size-p.offsets[ofVotes]); err != nil {
+		if err := a.stream.Download(p.host, p.offsets[sectionVotes], p.onDevice, p.offsets[sectionVotes], p.size-p.offsets[sectionVotes]); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import "math/bits"
 
@@ -6,7 +6,7 @@ import "math/bits"
 // entry had been stepped by itself: in an entry, an observation is behind those that its agent had before, and a group has the launches of an
 // entry behind all of those that it had in the entries before, since it decides after each. Groups do not hear of each other, so a launch has
 // observations of different entries. One goroutine uses it.
-type ranking struct {
+type Ranking struct {
 	agents  int              // of the swarm
 	size    divisor          // of a group
 	seen    []uint64         // a bit an agent: it is in the entry that is ranked
@@ -15,12 +15,12 @@ type ranking struct {
 	touched []uint32         // agents whose groups have had some
 }
 
-func newRanking(agents int64, size int) *ranking {
-	return &ranking{agents: int(agents), size: divideBy(size), seen: make([]uint64, (agents+63)/64), next: make([]uint32, int(agents)/size), again: map[uint32]int32{}}
+func NewRanking(agents int64, size int) *Ranking {
+	return &Ranking{agents: int(agents), size: divideBy(size), seen: make([]uint64, (agents+63)/64), next: make([]uint32, int(agents)/size), again: map[uint32]int32{}}
 }
 
 // forget begins with the next entry as with the first.
-func (r *ranking) forget() {
+func (r *Ranking) Forget() {
 	for _, id := range r.touched {
 		r.next[r.size.of(id)] = 0
 	}
@@ -29,7 +29,7 @@ func (r *ranking) forget() {
 
 // rank appends the launches of the observations of an entry, for agents that need not exist, to those of the entries before since forget, and
 // says whether any of these is not the first.
-func (r *ranking) rank(ids, launches []uint32) (_ []uint32, several bool) {
+func (r *Ranking) Rank(ids, launches []uint32) (_ []uint32, several bool) {
 	from := len(launches)
 	clear(r.again)
 	for _, id := range ids {

@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"context"
@@ -18,14 +18,14 @@ type Observations struct {
 	agents   *Agents
 	n        int
 	places   []int // index in the parcel by index; nil: the same
-	launches []part
+	launches []launch
 	sets     []pages.Set // of pages, which launches need one after the other
-	parcel   *parcel
+	staged   *staged
 }
 
 // part is the observations of one launch, which address no agent twice, by their index in the parcel, and the set of pages that it
 // needs.
-type part struct{ first, n, set int }
+type launch struct{ first, n, set int }
 
 // Outcome is what became of observations, by their index: the vote of the agent after its step, and what its group decides by
 // the votes of its agents after the launch. kernels.AgentNoVote stands for a refused observation and for a rule that was not met.
@@ -38,10 +38,10 @@ type Outcome struct {
 // their order, in a launch each. The slices are the caller's again. It costs a look at a bit of memory an observation.
 func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 	if a.ranking == nil {
-		a.ranking = newRanking(a.n, a.cell.Agents)
+		a.ranking = NewRanking(a.n, a.cell.Agents)
 	}
-	defer a.ranking.forget()
-	launches, several := a.ranking.rank(ids, nil)
+	defer a.ranking.Forget()
+	launches, several := a.ranking.Rank(ids, nil)
 	if !several {
 		launches = nil
 	}
@@ -52,7 +52,7 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Observations, err error) {
 	features := a.cell.Features
 	if len(ids)*features != len(inputs) || int64(len(ids)) > int64(^uint32(0)) {
-		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features", ErrAgents, len(inputs), len(ids), features)
+		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features", ErrInvalid, len(inputs), len(ids), features)
 	}
 	o = &Observations{agents: a, n: len(ids)}
 	defer func() {
@@ -62,10 +62,10 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 		}
 	}()
 	all := o.split(ids, launches)
-	if o.parcel, err = a.parcelOf(all); err != nil {
+	if o.staged, err = a.takeStaging(all); err != nil {
 		return o, err
 	}
-	toIDs, toInputs := section[uint32](o.parcel, ofIDs, all), section[float32](o.parcel, ofInputs, all*features)
+	toIDs, toInputs := section[uint32](o.staged, sectionIDs, all), section[float32](o.staged, sectionInputs, all*features)
 	if o.places == nil {
 		copy(toIDs, ids)
 		copy(toInputs, inputs)
@@ -74,7 +74,7 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 		toIDs[place] = ids[i]
 		copy(toInputs[place*features:], inputs[i*features:][:features])
 	}
-	return o, o.parcel.bring(a)
+	return o, o.staged.upload(a)
 }
 
 // split cuts observations into launches, by the sets of pages that are held together and, within a set, by the launches of ranking,
@@ -104,7 +104,7 @@ func (o *Observations) split(ids, launches []uint32) int {
 		}
 	}()
 	if launches == nil && len(o.sets) == 1 {
-		o.launches = []part{{0, len(ids), 0}}
+		o.launches = []launch{{0, len(ids), 0}}
 		return len(ids)
 	}
 	for i, set := range o.sets {
@@ -132,9 +132,9 @@ func (o *Observations) split(ids, launches []uint32) int {
 	}
 	end := 0
 	for set := range counts { // counts become the next place of each
-		for launch, n := range counts[set] {
-			o.launches = append(o.launches, part{end, n, set})
-			counts[set][launch] = end
+		for k, n := range counts[set] {
+			o.launches = append(o.launches, launch{end, n, set})
+			counts[set][k] = end
 			end = (end + n + 15) &^ 15
 		}
 	}
@@ -150,14 +150,14 @@ func (o *Observations) split(ids, launches []uint32) int {
 // Step takes loaded observations: their agents hold the inputs, step once and vote; groups that were touched decide. What became
 // of each stays on the device; see Outcome.
 func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
-	if o.agents != a || o.parcel == nil {
-		return Report{}, fmt.Errorf("%w: observations of others, or closed", ErrAgents)
+	if o.agents != a || o.staged == nil {
+		return Report{}, fmt.Errorf("%w: observations of others, or closed", ErrInvalid)
 	}
-	if a.torn != nil {
-		return Report{}, a.torn
+	if a.inconsistent != nil {
+		return Report{}, a.inconsistent
 	}
-	ctx = a.waits(ctx)                   // a part of a batch is no state to be in
-	if a.pending && o.parcel.on == nil { // a launch that nobody has waited for may still read its head
+	ctx = a.waits(ctx)                         // a part of a batch is no state to be in
+	if a.pending && o.staged.onDevice == nil { // a launch that nobody has waited for may still read its head
 		if err := a.stream.Sync(context.WithoutCancel(ctx)); err != nil { // the device bounds it
 			return Report{}, fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
@@ -185,7 +185,7 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 		return nil
 	}); err != nil {
 		if next > 0 && !a.memory.Resident() {
-			a.torn = fmt.Errorf("%w: a batch applied in part: %w", fault.ErrDevice, err)
+			a.inconsistent = fmt.Errorf("%w: a batch applied in part: %w", fault.ErrDevice, err)
 		}
 		return Report{}, err
 	}
@@ -194,27 +194,27 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 }
 
 // launchStep steps observations and decides their groups; slot is that of its result.
-func (a *Agents) launchStep(ctx context.Context, o *Observations, p part, slot int) error {
+func (a *Agents) launchStep(ctx context.Context, o *Observations, p launch, slot int) error {
 	if err := a.next(ctx); err != nil {
 		return err
 	}
 	if err := a.memory.FlushFrames(a.frames); err != nil {
 		return err
 	}
-	if len(o.launches) == 1 && o.parcel.on == nil && p.n <= fewObservations && slot == 0 {
-		return a.replay(ctx, o.parcel, p.n)
+	if len(o.launches) == 1 && o.staged.onDevice == nil && p.n <= maxHostObservations && slot == 0 {
+		return a.replay(ctx, o.staged, p.n)
 	}
-	return a.putStep(o.parcel, p, uint32(p.n), slot)
+	return a.putStep(o.staged, p, uint32(p.n), slot)
 }
 
 // putStep puts the launches of launchStep into the stream. count is the number of observations, or kernels.AgentHeaded.
-func (a *Agents) putStep(in *parcel, p part, count uint32, slot int) error {
+func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 	of := func(section, bytes int) device.Arg {
 		return in.arg(section, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
 	}
-	n, head := device.Uint32(count), in.arg(ofHead, 0, 8)
-	step := append(a.head(true), of(ofIDs, 4), of(ofInputs, 4*a.cell.Features), n, of(ofVotes, 1), device.Ptr(a.scratch), a.memory.HostArena(), head)
-	decide := append(a.head(false), of(ofIDs, 4), of(ofVotes, 1), n, device.Ptr(a.stamps), of(ofDecisions, 1),
+	n, head := device.Uint32(count), in.arg(sectionHead, 0, 8)
+	step := append(a.head(true), of(sectionIDs, 4), of(sectionInputs, 4*a.cell.Features), n, of(sectionVotes, 1), device.Ptr(a.scratch), a.memory.HostArena(), head)
+	decide := append(a.head(false), of(sectionIDs, 4), of(sectionVotes, 1), n, device.Ptr(a.stamps), of(sectionDecisions, 1),
 		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.HostArena(), head)
 	blocks, _, _ := a.cell.Shape()
 	if err := a.stream.Launch(a.step, a.shape(blocks, 128, (p.n+127)/128), step...); err != nil {
@@ -226,10 +226,10 @@ func (a *Agents) putStep(in *parcel, p part, count uint32, slot int) error {
 // Outcome reads what became of the observations in the last Step.
 func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, err error) {
 	a := o.agents
-	if o.parcel == nil {
-		return nil, nil, fmt.Errorf("%w: observations that are closed", ErrAgents)
+	if o.staged == nil {
+		return nil, nil, fmt.Errorf("%w: observations that are closed", ErrInvalid)
 	}
-	if err := o.parcel.fetch(ctx, a); err != nil {
+	if err := o.staged.download(ctx, a); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
 	}
 	votes, decisions = make([]byte, o.n), make([]byte, o.n)
@@ -237,7 +237,7 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 	for _, p := range o.launches {
 		all = max(all, p.first+p.n)
 	}
-	toVotes, toDecisions := section[byte](o.parcel, ofVotes, all), section[byte](o.parcel, ofDecisions, all)
+	toVotes, toDecisions := section[byte](o.staged, sectionVotes, all), section[byte](o.staged, sectionDecisions, all)
 	if o.places == nil {
 		copy(votes, toVotes)
 		copy(decisions, toDecisions)
@@ -264,7 +264,7 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 
 // observeParts is Observe in parts, and says how often the device had no room for one. Votes, decisions and state are those of one part,
 // because all observations of a group are in the same one. launches are those of load. After an error the state is undefined.
-func (a *Agents) observeParts(ctx context.Context, parts *staging.Splitter, ids []uint32, inputs []float32, launches []uint32) (votes, decisions []byte, halved int, err error) {
+func (a *Agents) ObserveParts(ctx context.Context, parts *staging.Splitter, ids []uint32, inputs []float32, launches []uint32) (votes, decisions []byte, halved int, err error) {
 	var order []int // observations by group, each group's in their order; nil: all at once have been enough so far
 	var partIDs, partLaunches []uint32
 	var partInputs []float32
@@ -319,14 +319,14 @@ func (a *Agents) observeParts(ctx context.Context, parts *staging.Splitter, ids 
 
 // Close gives the memory back to the Agents, after work whose wait was given up. A second call does nothing.
 func (o *Observations) Close() (err error) {
-	if o.parcel == nil {
+	if o.staged == nil {
 		return nil
 	}
 	if a := o.agents; a.pending {
 		err = a.stream.Sync(context.Background()) // the device bounds it
 	}
-	o.agents.give(o.parcel)
-	o.parcel = nil
+	o.agents.returnStaging(o.staged)
+	o.staged = nil
 	return err
 }
 

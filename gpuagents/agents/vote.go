@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 // the agent with the highest Priority where they are seeded; otherwise all have priority 0, and agent 0 leads. An invalid rule is
 // consensus.ErrRule.
 func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, seeded bool) (consensus.Decision, error) {
-	if a.torn != nil {
-		return consensus.Decision{}, a.torn
+	if a.inconsistent != nil {
+		return consensus.Decision{}, a.inconsistent
 	}
 	t, err := consensus.NewTally(a.cell.Candidates)
 	if err != nil {
@@ -39,7 +39,7 @@ func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, se
 	}
 	t.Lead(consensus.Leader{Elected: true})
 	if seeded {
-		leader := uint32(leading(a.seed, round, a.n))
+		leader := uint32(Leading(a.seed, round, a.n))
 		t.Lead(consensus.Leader{Agent: uint64(leader), Priority: Priority(a.seed, round, a.n, leader), Elected: true})
 	}
 	d, err := consensus.Decide(rule, t)
@@ -51,11 +51,11 @@ func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, se
 // round any with the same chance, has the highest, 2^32-1, the agent with the next id one less, and so on around to the one before it: so no two
 // are equal, and the leader is found without a look at all agents. Those that have never stepped stand for leader too.
 func Priority(seed, round uint64, agents int64, agent uint32) uint32 {
-	return math.MaxUint32 - uint32((int64(agent)-leading(seed, round, agents)+agents)%agents)
+	return math.MaxUint32 - uint32((int64(agent)-Leading(seed, round, agents)+agents)%agents)
 }
 
 // leading is the agent with the highest priority.
-func leading(seed, round uint64, agents int64) int64 {
+func Leading(seed, round uint64, agents int64) int64 {
 	mix := func(z uint64) uint64 { // the finaliser of splitmix64
 		z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
 		z = (z ^ z>>27) * 0x94D049BB133111EB

@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 		b.Fatal(err)
 	}
 	share := pages.NewBudget(int64(total / *prefetchParts)*int64(*pagedBytes), int64(*prefetchHost)*int64(*pagedBytes)).WithPrefetch(prefetch)
-	a, err := newAgents(d, share, cell, int64(total*layout.Slots*layout.Agents), AgentsOptions{PageBytes: *pagedBytes})
+	a, err := newAgents(d, share, cell, int64(total*layout.Slots*layout.Agents), Options{PageBytes: *pagedBytes})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"context"
@@ -21,18 +21,18 @@ import (
 // an embedding with a NaN or an infinity is left out. It changes nothing and needs up to 48 MiB of the device, and of
 // host memory. Where ctx ends it returns before all pages were looked at. By vote the host sorts the agents, in some nanoseconds each.
 func (a *Agents) Fuse(ctx context.Context, by string, nodes int) (fusion.Nodes, error) {
-	n, _, err := a.fuseParts(ctx, &staging.Splitter{}, jobs.Fuse{By: by, Nodes: nodes}, fuseStaging)
+	n, _, err := a.FuseParts(ctx, &staging.Splitter{}, jobs.Fuse{By: by, Nodes: nodes}, FuseWindow)
 	return n, err
 }
 
 // fuseStaging bounds the memory on the device, in bytes, in which agents of a window leave the sums of their runs: of a gru of 8 units windows
 // have 97 million agents, by vote 7.7 million. With a smaller one a launch has too few runs to fill a GPU.
-const fuseStaging = 32 << 20
+const FuseWindow = 32 << 20
 
 // nodesOf is how many nodes a fusion of the swarm has. What is wrong with it for this swarm is an ErrAgents.
-func (a *Agents) nodesOf(f jobs.Fuse) (int, error) {
+func (a *Agents) Nodes(f jobs.Fuse) (int, error) {
 	if err := f.Validate(); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrAgents, err)
+		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	switch {
 	case f.By == jobs.ByVote:
@@ -40,7 +40,7 @@ func (a *Agents) nodesOf(f jobs.Fuse) (int, error) {
 	case f.By == jobs.ByAll:
 		return 1, nil
 	case f.Nodes > a.of:
-		return 0, fmt.Errorf("%w: fuse: nodes %d: the swarm has %d groups: use at most as many", ErrAgents, f.Nodes, a.of)
+		return 0, fmt.Errorf("%w: fuse: nodes %d: the swarm has %d groups: use at most as many", ErrInvalid, f.Nodes, a.of)
 	case f.Nodes == 0:
 		return a.of, nil
 	}
@@ -48,7 +48,7 @@ func (a *Agents) nodesOf(f jobs.Fuse) (int, error) {
 }
 
 // ownNodes are those of a fusion with so many that these agents may be in: n from number first on.
-func (a *Agents) ownNodes(by string, nodes int) (first, n int) {
+func (a *Agents) OwnNodes(by string, nodes int) (first, n int) {
 	if by != jobs.ByGroup {
 		return 0, nodes
 	}
@@ -57,10 +57,10 @@ func (a *Agents) ownNodes(by string, nodes int) (first, n int) {
 }
 
 // portion is agents of one node that follow one another in a window: places in order, or ids.
-type portion struct{ node, first, n int }
+type segment struct{ node, first, n int }
 
 // fusing is a fusion under way.
-type fusing struct {
+type fusionRun struct {
 	a               *Agents
 	by              string
 	all, first      int // nodes of the swarm, and the first of these
@@ -68,12 +68,12 @@ type fusing struct {
 	variable, width int // of the embedding on the device, the padding of a gru with it
 	bf16            bool
 	window          int // agents at most
-	chains          []*chain
+	chains          []*Chain
 
 	// Of the window: its agents by vote, portions, and the runs that they are cut into.
 	votes    []byte
 	order    []uint32
-	portions []portion
+	segments []segment
 	runs     []uint32
 	io       [4]staging.Buffer // order, runs, sums, counts
 	sums     []float32
@@ -81,18 +81,18 @@ type fusing struct {
 }
 
 // fuseParts is Fuse, of the nodes that ownNodes says, in windows of so many bytes, in parts, and says how often the device had no room for one.
-func (a *Agents) fuseParts(ctx context.Context, parts *staging.Splitter, want jobs.Fuse, bytes int64) (_ fusion.Nodes, halved int, err error) {
-	if a.torn != nil {
-		return fusion.Nodes{}, 0, a.torn
+func (a *Agents) FuseParts(ctx context.Context, parts *staging.Splitter, want jobs.Fuse, bytes int64) (_ fusion.Nodes, halved int, err error) {
+	if a.inconsistent != nil {
+		return fusion.Nodes{}, 0, a.inconsistent
 	}
-	all, err := a.nodesOf(want)
+	all, err := a.Nodes(want)
 	if err != nil {
 		return fusion.Nodes{}, 0, err
 	}
-	first, n := a.ownNodes(want.By, all)
-	vars, width := a.stateVars()
+	first, n := a.OwnNodes(want.By, all)
+	vars, width := a.StateVars()
 	of := a.layout.Vars[vars[0]]
-	f := &fusing{a: a, by: want.By, all: all, first: first, variable: vars[0], width: of.Width, bf16: of.Elem == kernels.BF16, chains: make([]*chain, n)}
+	f := &fusionRun{a: a, by: want.By, all: all, first: first, variable: vars[0], width: of.Width, bf16: of.Elem == kernels.BF16, chains: make([]*Chain, n)}
 	if a.cell.Cell.Name != "leaky" {
 		f.width /= 2 // behind the units are the inputs
 	}
@@ -142,7 +142,7 @@ func (a *Agents) fuseParts(ctx context.Context, parts *staging.Splitter, want jo
 }
 
 // add adds the agents of a window to their nodes. An errFit has changed nothing.
-func (f *fusing) add(ctx context.Context, from, to int) error {
+func (f *fusionRun) add(ctx context.Context, from, to int) error {
 	if err := f.cut(from, to); err != nil {
 		return err
 	}
@@ -160,23 +160,23 @@ func (f *fusing) add(ctx context.Context, from, to int) error {
 		return fmt.Errorf("%w: fuse agents %d to %d: %w", fault.ErrDevice, from, to-1, err)
 	}
 	i := 0
-	for _, s := range f.portions {
+	for _, s := range f.segments {
 		c := f.chains[s.node]
 		for left := s.n; left > 0; i++ {
 			took := int(f.runs[2*i+1])
 			left -= took
 			f.nodes.Counts[s.node] += uint64(f.counts[i])
 			sum := f.sums[i*f.width:][:f.width]
-			if c.rows += took; c.rows < fusion.RunRows {
-				c.run = append(c.run[:0], sum...)
+			if c.Rows += took; c.Rows < fusion.RunRows {
+				c.Run = append(c.Run[:0], sum...)
 				continue
 			}
-			c.rows = 0
-			c.push(0, sum)
+			c.Rows = 0
+			c.Push(0, sum)
 		}
 	}
 	if f.by == jobs.ByGroup {
-		for _, s := range f.portions[:len(f.portions)-1] { // the last one's node may go on
+		for _, s := range f.segments[:len(f.segments)-1] { // the last one's node may go on
 			f.finish(s.node)
 		}
 	}
@@ -184,7 +184,7 @@ func (f *fusing) add(ctx context.Context, from, to int) error {
 }
 
 // launch sums the runs of a window, each behind what its node has of it already.
-func (f *fusing) launch(ctx context.Context, n int) error {
+func (f *fusionRun) launch(ctx context.Context, n int) error {
 	a, rows := f.a, int64(4*f.width)
 	order, runs, sums, counts := f.io[0].Memory, f.io[1].Memory, f.io[2].Memory, f.io[3].Memory
 	if err := order.Write(0, device.Bytes(f.order)); err != nil {
@@ -197,14 +197,14 @@ func (f *fusing) launch(ctx context.Context, n int) error {
 		return err
 	}
 	at := 0
-	for _, s := range f.portions {
+	for _, s := range f.segments {
 		c := f.chains[s.node]
-		if c.rows > 0 {
-			if err := sums.Write(rows*int64(at), device.Bytes(c.run)); err != nil {
+		if c.Rows > 0 {
+			if err := sums.Write(rows*int64(at), device.Bytes(c.Run)); err != nil {
 				return err
 			}
 		}
-		at += (c.rows + s.n + fusion.RunRows - 1) / fusion.RunRows
+		at += (c.Rows + s.n + fusion.RunRows - 1) / fusion.RunRows
 	}
 	flag := func(on bool) device.Arg {
 		if on {
@@ -234,16 +234,16 @@ func (f *fusing) launch(ctx context.Context, n int) error {
 const manyRuns = 8
 
 // cut makes the portions and the runs of a window.
-func (f *fusing) cut(from, to int) error {
-	f.portions, f.runs, f.order = f.portions[:0], f.runs[:0], f.order[:0]
+func (f *fusionRun) cut(from, to int) error {
+	f.segments, f.runs, f.order = f.segments[:0], f.runs[:0], f.order[:0]
 	switch f.by {
 	case jobs.ByAll:
-		f.portions = append(f.portions, portion{0, from, to - from})
+		f.segments = append(f.segments, segment{0, from, to - from})
 	case jobs.ByGroup:
 		before, groups, size := f.a.first, f.a.of, f.a.cell.Agents
 		for node := (before + from/size) * f.all / groups; from < to; node++ {
 			end := min(to, (((node+1)*groups+f.all-1)/f.all-before)*size) // the first group of the next node
-			f.portions = append(f.portions, portion{node - f.first, from, end - from})
+			f.segments = append(f.segments, segment{node - f.first, from, end - from})
 			from = end
 		}
 	case jobs.ByVote:
@@ -251,11 +251,11 @@ func (f *fusing) cut(from, to int) error {
 			return err
 		}
 	}
-	for _, s := range f.portions {
+	for _, s := range f.segments {
 		if f.chains[s.node] == nil {
-			f.chains[s.node] = &chain{}
+			f.chains[s.node] = &Chain{}
 		}
-		rows := f.chains[s.node].rows
+		rows := f.chains[s.node].Rows
 		for left, first := s.n, s.first; left > 0; rows = 0 {
 			n := min(left, fusion.RunRows-rows)
 			f.runs = append(f.runs, uint32(first), uint32(n))
@@ -266,7 +266,7 @@ func (f *fusing) cut(from, to int) error {
 }
 
 // sort makes portions of agents with the same vote, in order.
-func (f *fusing) sort(from, to int) error {
+func (f *fusionRun) sort(from, to int) error {
 	a := f.a
 	per := a.layout.Agents * a.layout.Slots
 	f.votes = slices.Grow(f.votes[:0], to-from)[:to-from]
@@ -290,7 +290,7 @@ func (f *fusing) sort(from, to int) error {
 		n := ends[c+1]
 		ends[c+1] = first // and becomes the end as agents come
 		if n > 0 {
-			f.portions = append(f.portions, portion{c, first, n})
+			f.segments = append(f.segments, segment{c, first, n})
 		}
 		first += n
 	}
@@ -306,18 +306,18 @@ func (f *fusing) sort(from, to int) error {
 }
 
 // finish makes a node what its agents have added up to, without what pads their embeddings.
-func (f *fusing) finish(node int) {
+func (f *fusionRun) finish(node int) {
 	c := f.chains[node]
 	if c == nil {
 		return
 	}
 	f.chains[node] = nil
-	copy(f.nodes.Sums[node*f.nodes.Dim:][:f.nodes.Dim], c.end())
+	copy(f.nodes.Sums[node*f.nodes.Dim:][:f.nodes.Dim], c.Sum())
 	f.nodes.Weights[node] = f.nodes.Counts[node] * consensus.One
 }
 
 // trim gives up the memory that a window does not need to be begun.
-func (f *fusing) trim() error {
+func (f *fusionRun) trim() error {
 	if err := f.close(); err != nil {
 		return err
 	}
@@ -328,7 +328,7 @@ func (f *fusing) trim() error {
 }
 
 // close gives the memory on the device back. A second call does nothing.
-func (f *fusing) close() error {
+func (f *fusionRun) close() error {
 	for i := range f.io {
 		if err := f.io[i].Close(); err != nil {
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)

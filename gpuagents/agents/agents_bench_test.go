@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"bytes"
@@ -49,9 +49,9 @@ func address(t testing.TB, cell string, values map[string]float64, agents, featu
 	return c
 }
 
-func makeAgents(t testing.TB, d device.Device, cell *cells.Addressed, n int64, o AgentsOptions) *Agents {
+func makeAgents(t testing.TB, d device.Device, cell *cells.Addressed, n int64, o Options) *Agents {
 	t.Helper()
-	a, err := NewAgents(d, cell, n, o)
+	a, err := New(d, cell, n, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func fillPages(t testing.TB, a *Agents) {
 func sampled(t testing.TB, a *Agents) *Agents {
 	t.Helper()
 	n := min(int64(2*a.layout.Slots*a.layout.Agents), a.n)
-	h := makeAgents(t, openNamed(t, "host"), a.cell, n, AgentsOptions{PageBytes: a.layout.PageBytes})
+	h := makeAgents(t, openNamed(t, "host"), a.cell, n, Options{PageBytes: a.layout.PageBytes})
 	pages := pagesOf(t, a, h.pages)
 	for p := range h.pages {
 		if err := h.memory.Write(t.Context(), uint64(p), pages[p*h.layout.PageBytes:][:h.layout.PageBytes]); err != nil {
@@ -204,7 +204,7 @@ func BenchmarkAgentsTick(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			n := scaled(d, c.agents)
-			a, err := NewAgents(d, address(b, c.cell, c.values, 64, c.features, c.vote), n, AgentsOptions{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
+			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n, Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -243,7 +243,7 @@ func BenchmarkAgentsObserve(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			all, n := scaled(d, 100_000_000), scaled(d, 1_000_000)
-			a, err := NewAgents(d, address(b, c.cell, c.values, 64, c.features, c.vote), all, AgentsOptions{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
+			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), all, Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -300,7 +300,7 @@ func BenchmarkAgentsCall(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	const features = 8
 	all := scaled(d, 10_000_000)
-	a := makeAgents(b, d, address(b, "gru", nil, 64, features, 5), all, AgentsOptions{})
+	a := makeAgents(b, d, address(b, "gru", nil, 64, features, 5), all, Options{})
 	fillPages(b, a)
 	ctx := context.Background()
 	times := func(b *testing.B, f func() error) {
@@ -324,14 +324,14 @@ func BenchmarkAgentsCall(b *testing.B) {
 		ids, inputs := randomObservations(rand.New(rand.NewPCG(7, uint64(n))), int(all), min(n, int(all)), features)
 		for name, few := range map[string]int{"copied": 0, "mapped": 1 << 30} {
 			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
-				a.few = few
+				a.hostObservations = few
 				times(b, func() error {
 					_, err := a.Observe(ctx, ids, inputs)
 					return err
 				})
 			})
 		}
-		a.few = 1 << 30
+		a.hostObservations = 1 << 30
 		o, err := a.Load(ids, inputs)
 		if err != nil {
 			b.Fatal(err)
@@ -347,7 +347,7 @@ func BenchmarkAgentsCall(b *testing.B) {
 				if err := a.next(ctx); err != nil {
 					return err
 				}
-				if err := a.putStep(o.parcel, o.launches[0], uint32(n), 0); err != nil {
+				if err := a.putStep(o.staged, o.launches[0], uint32(n), 0); err != nil {
 					return err
 				}
 				_, err := a.await(ctx, 1)

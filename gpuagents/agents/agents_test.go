@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"bytes"
@@ -123,7 +123,7 @@ func TestAgentsEqualFloat64(t *testing.T) {
 				t.Fatal(err)
 			}
 			const n = 7 * 30
-			a := makeAgents(t, d, cell, n, AgentsOptions{Weights: table, PageBytes: 32768})
+			a := makeAgents(t, d, cell, n, Options{Weights: table, PageBytes: 32768})
 			class := kernels.AgentHidden(c.hidden)
 			bound := exactGRUBound
 			if c.bf16 == 1 {
@@ -245,7 +245,7 @@ func checkVotes(t *testing.T, a *Agents, r Report, decided func(group int) (byte
 func TestAgentsDecide(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	for _, cell := range []*cells.Addressed{address(t, "gru", nil, 33, 4, 3), address(t, "leaky", nil, 10, 2, 2)} {
-		a := makeAgents(t, d, cell, int64(cell.Agents)*50, AgentsOptions{Seed: 3, PageBytes: 8192})
+		a := makeAgents(t, d, cell, int64(cell.Agents)*50, Options{Seed: 3, PageBytes: 8192})
 		r := rand.New(rand.NewPCG(61, 62))
 		rounds := make([]uint64, a.groups)
 		for step := range 8 {
@@ -296,7 +296,7 @@ func TestObservationsCut(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	cell := address(t, "gru", nil, 5, 3, 4)
 	r := rand.New(rand.NewPCG(71, 72))
-	whole, single := makeAgents(t, d, cell, 40, AgentsOptions{}), makeAgents(t, d, cell, 40, AgentsOptions{})
+	whole, single := makeAgents(t, d, cell, 40, Options{}), makeAgents(t, d, cell, 40, Options{})
 	ids, inputs := make([]uint32, 150), make([]float32, 450)
 	for i := range ids {
 		ids[i] = r.Uint32N(42) // two of them are not there
@@ -329,7 +329,7 @@ func TestObservationsCut(t *testing.T) {
 func TestObservationsRefused(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	for _, cell := range []*cells.Addressed{address(t, "gru", nil, 4, 2, 3), address(t, "leaky", nil, 4, 2, 2)} {
-		a := makeAgents(t, d, cell, 12, AgentsOptions{})
+		a := makeAgents(t, d, cell, 12, Options{})
 		inf, nan := float32(math.Inf(-1)), float32(math.NaN())
 		ids := []uint32{3, 12, 4, 5, math.MaxUint32, 6}
 		out, err := a.Observe(t.Context(), ids, []float32{1, 2, 1, 2, 1, nan, inf, 1, nan, nan, 1e38, -1e38})
@@ -360,7 +360,7 @@ func TestObservationsRefused(t *testing.T) {
 
 // TestLeakySpikes follows one agent through current, gain, threshold and rest.
 func TestLeakySpikes(t *testing.T) {
-	a := makeAgents(t, openNamed(t, *deviceName), address(t, "leaky", map[string]float64{"decay": 0.5, "threshold": 1, "trace": 4}, 2, 2, 2), 2, AgentsOptions{})
+	a := makeAgents(t, openNamed(t, *deviceName), address(t, "leaky", map[string]float64{"decay": 0.5, "threshold": 1, "trace": 4}, 2, 2, 2), 2, Options{})
 	v, trace := 0.0, 0.0
 	for step := range 12 {
 		if step == 0 {
@@ -395,17 +395,17 @@ func TestAgentsRefuse(t *testing.T) {
 	d, cell := openNamed(t, "host"), address(t, "gru", nil, 4, 2, 3)
 	for _, c := range []struct {
 		n int64
-		o AgentsOptions
-	}{{0, AgentsOptions{}}, {-4, AgentsOptions{}}, {6, AgentsOptions{}}, {1 << 33, AgentsOptions{}}, {4, AgentsOptions{PageBytes: 5000}}, {4, AgentsOptions{Weights: make([]uint32, 3)}}} {
-		if _, err := NewAgents(d, cell, c.n, c.o); !errors.Is(err, ErrAgents) {
+		o Options
+	}{{0, Options{}}, {-4, Options{}}, {6, Options{}}, {1 << 33, Options{}}, {4, Options{PageBytes: 5000}}, {4, Options{Weights: make([]uint32, 3)}}} {
+		if _, err := New(d, cell, c.n, c.o); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%d agents, %+v: %v, want ErrAgents", c.n, c.o, err)
 		}
 	}
-	a := makeAgents(t, d, cell, 8, AgentsOptions{})
-	if _, err := a.Observe(t.Context(), []uint32{1, 2}, []float32{1, 2, 3}); !errors.Is(err, ErrAgents) {
+	a := makeAgents(t, d, cell, 8, Options{})
+	if _, err := a.Observe(t.Context(), []uint32{1, 2}, []float32{1, 2, 3}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("too few inputs: %v", err)
 	}
-	if _, err := a.Tick(t.Context(), 0); !errors.Is(err, ErrAgents) {
+	if _, err := a.Tick(t.Context(), 0); !errors.Is(err, ErrInvalid) {
 		t.Errorf("no ticks: %v", err)
 	}
 	if out, err := a.Observe(t.Context(), nil, nil); err != nil || out.Stepped != 0 {
@@ -418,7 +418,7 @@ func TestAgentsRefuse(t *testing.T) {
 	if err := errors.Join(o.Close(), o.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := a.Step(t.Context(), o); !errors.Is(err, ErrAgents) {
+	if _, err := a.Step(t.Context(), o); !errors.Is(err, ErrInvalid) {
 		t.Errorf("closed observations: %v", err)
 	}
 	if err := a.Close(); err != nil {
@@ -430,8 +430,8 @@ func TestAgentsRefuse(t *testing.T) {
 // behind those of the entries before, as many launches as need be, and each observation has a place of its own in its launch.
 func TestSplit(t *testing.T) {
 	const size = 2
-	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, size, 1, 2), 200, AgentsOptions{})
-	ranks := newRanking(200, size)
+	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, size, 1, 2), 200, Options{})
+	ranks := NewRanking(200, size)
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 81))
 		var ids, launches []uint32
@@ -444,10 +444,10 @@ func TestSplit(t *testing.T) {
 				entry = append(entry, e)
 			}
 			more := false
-			launches, more = ranks.rank(some, launches)
+			launches, more = ranks.Rank(some, launches)
 			ids, several = append(ids, some...), several || more
 		}
-		if ranks.forget(); slices.Max(ranks.seen) != 0 || slices.Max(ranks.next) != 0 {
+		if ranks.Forget(); slices.Max(ranks.seen) != 0 || slices.Max(ranks.next) != 0 {
 			t.Fatalf("seed %d: agents or groups still marked", seed)
 		}
 		if !several {
@@ -514,7 +514,7 @@ func TestSplit(t *testing.T) {
 
 // TestAgentsCancelled: a wait that is given up harms nothing: the work is done, and what it uses is released behind it.
 func TestAgentsCancelled(t *testing.T) {
-	a := makeAgents(t, openNamed(t, *deviceName), address(t, "gru", nil, 8, 8, 3), 8*500, AgentsOptions{})
+	a := makeAgents(t, openNamed(t, *deviceName), address(t, "gru", nil, 8, 8, 3), 8*500, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := a.Tick(ctx, 3); err != nil && !errors.Is(err, context.Canceled) {

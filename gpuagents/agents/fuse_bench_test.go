@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func BenchmarkAgentsFuse(b *testing.B) {
 			n = max(64, *benchAgents/64*64)
 		}
 		b.Run(c.name, func(b *testing.B) {
-			a, err := NewAgents(d, address(b, c.cell, c.values, 64, c.features, c.vote), n, AgentsOptions{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
+			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n, Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
 			if err != nil {
 				b.Fatal(err)
 			}

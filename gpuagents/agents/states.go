@@ -1,4 +1,4 @@
-package gpuagents
+package agents
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 func (a *Agents) page(id uint32) int { return int(a.perPage.of(id)) }
 
 // reset makes all agents such as have seen nothing.
-func (a *Agents) reset(ctx context.Context) error {
+func (a *Agents) Reset(ctx context.Context) error {
 	if err := a.stream.Sync(ctx); err != nil {
 		return fault.Mark(err)
 	}
@@ -28,7 +28,7 @@ func (a *Agents) reset(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 	}
-	a.torn = nil
+	a.inconsistent = nil
 	return nil
 }
 
@@ -36,7 +36,7 @@ func (a *Agents) reset(ctx context.Context) error {
 const recountPages = 64
 
 // recount makes the tally of the swarm that of the groups, when pages come from elsewhere.
-func (a *Agents) recount(ctx context.Context) error {
+func (a *Agents) Recount(ctx context.Context) error {
 	tally := make([]uint64, kernels.AgentMostCandidates)
 	counts := make([]uint32, recountPages*a.layout.Slots*a.cell.Candidates)
 	for first := 0; first < a.pages; first += recountPages {
@@ -66,7 +66,7 @@ func (a *Agents) part(page, v, i int, to []byte) pager.Part {
 }
 
 // stateVars are the variables that an agent is told by, and how many elements of each.
-func (a *Agents) stateVars() (vars []int, width int) {
+func (a *Agents) StateVars() (vars []int, width int) {
 	if a.cell.Cell.Name == "leaky" {
 		return []int{kernels.AgentVarPotential, kernels.AgentVarTrace}, 1
 	}
@@ -74,14 +74,14 @@ func (a *Agents) stateVars() (vars []int, width int) {
 }
 
 // stateWidth is how many values agentStates has for an agent.
-func (a *Agents) stateWidth() int {
-	vars, width := a.stateVars()
+func (a *Agents) StateWidth() int {
+	vars, width := a.StateVars()
 	return len(vars) * width
 }
 
 // agentStates reads what agents are. Those whose ids follow one another are read together.
-func (a *Agents) agentStates(ctx context.Context, ids []uint32) (*batch.AgentStates, error) {
-	vars, width := a.stateVars()
+func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentStates, error) {
+	vars, width := a.StateVars()
 	out := &batch.AgentStates{Agent: ids, Vote: make([]uint8, len(ids)), Width: len(vars) * width, State: make([]float32, len(ids)*len(vars)*width)}
 	if err := a.stream.Sync(ctx); err != nil {
 		return nil, fault.Mark(err)
@@ -126,7 +126,7 @@ func (a *Agents) agentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 }
 
 // groupStates reads what groups are.
-func (a *Agents) groupStates(ctx context.Context, ids []uint32) (*batch.GroupStates, error) {
+func (a *Agents) GroupStates(ctx context.Context, ids []uint32) (*batch.GroupStates, error) {
 	C := a.cell.Candidates
 	out := &batch.GroupStates{
 		Group: ids, Decision: make([]uint8, len(ids)), Round: make([]uint64, len(ids)), Counts: make([]uint32, len(ids)*C), Candidates: C,

@@ -1,4 +1,4 @@
-package gpuagents_test
+package agents_test
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"log"
 
 	"github.com/exoswarm/exoswarm/cuda"
-	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
@@ -22,7 +22,7 @@ func ExampleAgents() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	agents, err := gpuagents.NewAgents(d, cell, 8, gpuagents.AgentsOptions{})
+	agents, err := agents.New(d, cell, 8, agents.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

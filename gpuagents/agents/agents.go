@@ -1,4 +1,6 @@
-package gpuagents
+// Package agents is the library of neural agents on one device: it steps, reads and fuses them, and
+// needs no queue.
+package agents
 
 import (
 	"context"
@@ -15,11 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// ErrAgents is a mistake of the caller of Agents: sizes that do not fit together. Nothing was done.
-var ErrAgents = errors.New("invalid agents")
-
 // AgentsOptions are what Agents may be told beside their cell. The zero value is usable.
-type AgentsOptions struct {
+type Options struct {
 	// Seed chooses the random weights, see cells.Addressed.Weights, and who leads a round, see Priority.
 	Seed uint64
 	// Weights are the weights table instead, as cells.Addressed.Table makes it of a trained network.
@@ -59,16 +58,16 @@ type Agents struct {
 
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 
-	result   device.HostBuffer
-	words    []uint64 // the result, of resultSlots launches
-	sequence uint32
-	pending  bool      // nobody has seen the end of what was launched
-	ranking  *ranking  // of what Load loads; nil before the first
-	counts   []uint32  // by page: its observations in the batch being loaded, then its set
-	torn     error     // why the agents are between two states
-	parcels  []*parcel // that were given back
-	few      int       // observations that kernels read on the host
-	close    []func() error
+	result           device.HostBuffer
+	words            []uint64 // the result, of resultSlots launches
+	sequence         uint32
+	pending          bool      // nobody has seen the end of what was launched
+	ranking          *Ranking  // of what Load loads; nil before the first
+	counts           []uint32  // by page: its observations in the batch being loaded, then its set
+	inconsistent     error     // why the agents are between two states
+	released         []*staged // that were given back
+	hostObservations int       // observations that kernels read on the host
+	close            []func() error
 }
 
 // Report says what a step of agents did.
@@ -81,7 +80,7 @@ type Report struct {
 }
 
 // NewAgents makes n agents, a multiple of the size of a group and less than 2^32, that have seen nothing.
-func NewAgents(d device.Device, cell *cells.Addressed, n int64, opts AgentsOptions) (*Agents, error) {
+func New(d device.Device, cell *cells.Addressed, n int64, opts Options) (*Agents, error) {
 	a, err := newAgents(d, pages.NewBudget(opts.PageMemory, opts.HostPageMemory), cell, n, opts)
 	if err != nil {
 		return nil, err
@@ -92,16 +91,29 @@ func NewAgents(d device.Device, cell *cells.Addressed, n int64, opts AgentsOptio
 	return a, nil
 }
 
+// newAgentsOfShard makes the n agents of a shard of a swarm: its first group is number first of so many groups of
+// the swarm. Ids are those of the shard, from 0 on. The pages are what b has, and are not open.
+func NewShard(
+	d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, first, groups int, opts Options,
+) (*Agents, error) {
+	a, err := newAgents(d, b, cell, n, opts)
+	if err != nil {
+		return nil, err
+	}
+	a.first, a.of = first, groups
+	return a, nil
+}
+
 // newAgents is NewAgents with pages of what b has, which are not open.
-func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, opts AgentsOptions) (a *Agents, err error) {
+func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, opts Options) (a *Agents, err error) {
 	if opts.PageBytes == 0 {
 		opts.PageBytes = 2 << 20
 	}
 	if n < 1 || n > math.MaxUint32 || n%int64(cell.Agents) != 0 {
-		return nil, fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrAgents, n, cell.Agents)
+		return nil, fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid, n, cell.Agents)
 	}
 	if opts.PageBytes%4096 != 0 || opts.PageBytes > 1<<30 {
-		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrAgents, opts.PageBytes)
+		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, opts.PageBytes)
 	}
 	a = &Agents{dev: d, cell: cell, n: n, groups: int(n / int64(cell.Agents)), seed: opts.Seed}
 	a.of = a.groups
@@ -120,7 +132,7 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 }
 
 // open makes what is on the device.
-func (a *Agents) open(b *pages.Budget, opts AgentsOptions) (err error) {
+func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	tick, step := a.cell.Kernels()
 	for name, to := range map[string]*device.Kernel{tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums} {
 		if *to, err = a.dev.Kernel(name); err != nil {
@@ -130,7 +142,7 @@ func (a *Agents) open(b *pages.Budget, opts AgentsOptions) (err error) {
 	table := a.cell.Weights(opts.Seed)
 	if opts.Weights != nil {
 		if len(opts.Weights) != len(table) {
-			return fmt.Errorf("%w: a table of %d words, the cell has %d", ErrAgents, len(opts.Weights), len(table))
+			return fmt.Errorf("%w: a table of %d words, the cell has %d", ErrInvalid, len(opts.Weights), len(table))
 		}
 		table = opts.Weights
 	}
@@ -173,8 +185,8 @@ func (a *Agents) open(b *pages.Budget, opts AgentsOptions) (err error) {
 	clear(a.result.Bytes())
 	a.words = device.Of[uint64](a.result.Bytes())
 	a.geometry = opts.Geometry
-	if a.few = fewObservations; a.dev.Properties().ComputeMajor == 0 {
-		a.few = math.MaxInt // the memory of the host device is there too
+	if a.hostObservations = maxHostObservations; a.dev.Properties().ComputeMajor == 0 {
+		a.hostObservations = math.MaxInt // the memory of the host device is there too
 	}
 	return nil
 }
@@ -205,6 +217,22 @@ func (a *Agents) Len() int64 { return a.n }
 
 // Groups is the number of groups: agent i is in group i / cell.Agents.
 func (a *Agents) Groups() int { return a.groups }
+
+// Cell returns the cell of the agents.
+func (a *Agents) Cell() *cells.Addressed { return a.cell }
+
+// Layout returns where variables are in a page.
+func (a *Agents) Layout() kernels.Layout { return a.layout }
+
+// Memory returns the pages of the agents, which belong to them.
+func (a *Agents) Memory() *pages.Memory { return a.memory }
+
+// StageAll has every batch pass through memory of the device, as large batches do, and releases the staging
+// buffers. Tests of devices without memory call it.
+func (a *Agents) StageAll() error {
+	a.hostObservations = 0
+	return a.trim()
+}
 
 // shape is a launch of so many blocks of so many threads a multiprocessor, and at most as many as have something to do.
 func (a *Agents) shape(perCore, threads, most int) device.Geometry {
@@ -245,9 +273,9 @@ func (a *Agents) next(ctx context.Context) error {
 // each agent.
 func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
 	if n < 1 {
-		return Report{}, fmt.Errorf("%w: %d ticks", ErrAgents, n)
+		return Report{}, fmt.Errorf("%w: %d ticks", ErrInvalid, n)
 	}
-	return a.tickAll(ctx, a.waits(ctx), n, n)
+	return a.TickAll(ctx, a.waits(ctx), n, n)
 }
 
 // tickAll is Tick that looks at ctx after each so many steps and waits for them with another one. Where ctx has ended, pages are between two
@@ -255,9 +283,9 @@ func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
 //
 // Agents do not hear of each other in a tick, so an agent makes tickSteps of them while it is in registers, and a set of pages all n
 // while it is on the device: the states are those of n ticks of all, as are the decisions and the tally, which are of the last step alone.
-func (a *Agents) tickAll(ctx, wait context.Context, n, most int) (r Report, err error) {
-	if a.torn != nil {
-		return r, a.torn
+func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err error) {
+	if a.inconsistent != nil {
+		return r, a.inconsistent
 	}
 	sets := a.memory.All()
 	begun := false
@@ -267,15 +295,15 @@ func (a *Agents) tickAll(ctx, wait context.Context, n, most int) (r Report, err 
 			if err := context.Cause(ctx); err != nil && most < n {
 				return err
 			}
-			for k := min(left, most); k > 0; k -= tickSteps {
+			for k := min(left, most); k > 0; k -= TickSteps {
 				votes := uint32(kernels.AgentTickPublish)
 				switch {
-				case left > most || k > tickSteps:
+				case left > most || k > TickSteps:
 					votes = kernels.AgentTickSilent
 				case i < len(sets)-1:
 					votes = kernels.AgentTickCount
 				}
-				if err := a.launchTick(wait, sets[i].Pages, min(k, tickSteps), votes); err != nil {
+				if err := a.launchTick(wait, sets[i].Pages, min(k, TickSteps), votes); err != nil {
 					return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 				}
 			}
@@ -288,7 +316,7 @@ func (a *Agents) tickAll(ctx, wait context.Context, n, most int) (r Report, err 
 	})
 	if err != nil {
 		if begun && !a.memory.Resident() {
-			a.torn = fmt.Errorf("%w: a tick of a part of the agents: %w", fault.ErrDevice, err)
+			a.inconsistent = fmt.Errorf("%w: a tick of a part of the agents: %w", fault.ErrDevice, err)
 		}
 		return Report{}, err
 	}
@@ -306,7 +334,7 @@ func (a *Agents) waits(ctx context.Context) context.Context {
 
 // tickSteps are how many ticks a launch makes at most. Sixteen of 100M leaky agents take as long as 1.2 single ones (RFC 0011), so more of
 // them would be little faster.
-const tickSteps = 16
+const TickSteps = 16
 
 // launchTick makes steps of the agents of consecutive pages that are on the device.
 func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, votes uint32) error {
@@ -362,6 +390,6 @@ func (a *Agents) Close() error {
 		errs = append(errs, release())
 	}
 	a.close = nil
-	errs = append(errs, a.dropParcels(false), a.dropParcels(true))
+	errs = append(errs, a.dropStaging(false), a.dropStaging(true))
 	return errors.Join(errs...)
 }

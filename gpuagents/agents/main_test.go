@@ -1,0 +1,12 @@
+package agents
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/leak"
+)
+
+// onDevice is the index of the device among the tiers of memory of a pager.
+const onDevice = 0
+
+func TestMain(m *testing.M) { leak.Check(m) }
