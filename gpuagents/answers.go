@@ -11,13 +11,14 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // answered is an entry that is done with.
 type answered struct {
 	ref    uint64
-	answer answer
+	answer state.Answer
 	span   trace.Span // ended when the answer is stored
 	trace  jobs.Trace // of the span
 	weight int        // given back to the room then
@@ -118,8 +119,8 @@ func encodeAll(of []answered) ([]jobs.Entry, error) {
 	var next atomic.Int64
 	work := func() {
 		for i := next.Add(1) - 1; i < int64(len(of)); i = next.Add(1) - 1 {
-			done, err := of[i].answer.encoded()
-			all[i], errs[i] = jobs.Entry{Kind: done.kind, Ref: of[i].ref, Data: done.data, Trace: of[i].trace}, err
+			done, err := of[i].answer.Encoded()
+			all[i], errs[i] = jobs.Entry{Kind: done.Kind, Ref: of[i].ref, Data: done.Data, Trace: of[i].trace}, err
 		}
 	}
 	var others sync.WaitGroup

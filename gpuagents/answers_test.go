@@ -14,6 +14,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -112,9 +113,9 @@ func TestWriterRejects(t *testing.T) {
 
 // done is an answer to an entry that takes a byte of the room.
 func done(ref uint64) answered {
-	return answered{ref: ref, weight: 1, span: telemetry.NoSpan, answer: answer{
-		kind: jobs.EntryTicked,
-		data: fmt.Append(nil, ref),
+	return answered{ref: ref, weight: 1, span: telemetry.NoSpan, answer: state.Answer{
+		Kind: jobs.EntryTicked,
+		Data: fmt.Append(nil, ref),
 	}}
 }
 
@@ -226,9 +227,9 @@ func TestGatheredAtTheBound(t *testing.T) {
 func TestAnswersFail(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	broken := answered{ref: 3, weight: 1, span: telemetry.NoSpan, answer: answer{
-		kind: jobs.EntryDecide,
-		body: &batch.Decisions{Candidates: 0},
+	broken := answered{ref: 3, weight: 1, span: telemetry.NoSpan, answer: state.Answer{
+		Kind: jobs.EntryDecide,
+		Body: &batch.Decisions{Candidates: 0},
 	}}
 	for name, c := range map[string]struct {
 		fail   error
@@ -304,14 +305,5 @@ func TestFlushIsGivenUp(t *testing.T) {
 	l.leave <- struct{}{}
 	if err := a.close(); err != nil || len(l.entries()) != 1 {
 		t.Errorf("%d answers: %v", len(l.entries()), err)
-	}
-}
-
-// TestUnknownKind: an entry of a kind that nobody takes is refused by its kind.
-func TestUnknownKind(t *testing.T) {
-	var refused *jobs.Error
-	if err := unknownKind(jobs.Entry{Kind: "odd"}); !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
-		refused.Message != `kind "odd": this swarm does not take it` {
-		t.Errorf("%v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // audit compares claims of the shard. An error starts the shard again from its checkpoint.
 func (t *turn) audit(ctx context.Context) error {
-	checked, err := t.state.pages().Audit(ctx, t.at)
+	checked, err := t.state.Memory().Audit(ctx, t.at)
 	t.a.o.Metrics.audited(t.cell, checked, errors.Is(err, pages.ErrResidency))
 	if errors.Is(err, pages.ErrResidency) {
 		t.a.o.Violated(t.id, err)

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -28,13 +27,13 @@ func TestWorkBeginsAtABase(t *testing.T) {
 		fail error
 	}{{1, false, nil}, {3, false, nil}, {3, false, gone}, {0, true, nil}} {
 		name := fmt.Sprintf("base%d%v", c.base, c.fail != nil)
-		k := openKeeping(t, d, store, workText, 0, nil)
+		k, _ := openSnapshotter(t, d, store, workText, nil)
 		n := c.base
 		if c.from {
 			n = 2
 		}
 		for _, e := range worked(t, int(n)) {
-			if _, err := k.apply(t.Context(), e); err != nil {
+			if _, err := k.Apply(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -65,15 +64,15 @@ func TestWorkBeginsAtABase(t *testing.T) {
 		}
 		got := texts(p.out)
 		if c.from {
-			k.swarm.From = &ref
+			began, _ := openSnapshotter(t, d, store, workText, &ref)
 			st, err := kept.Open("", 0, 64<<10, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var at position
 			if err := errors.Join(json.Unmarshal(st.Note(), &at), st.Close()); err != nil ||
-				at.State != k.about().meaning || at.State == k.population.about().meaning || at.Entry != 6 {
-				t.Errorf("the checkpoint is %+v, want the meaning %s: %v", at, k.about().meaning, err)
+				at.State != began.Info().Digest || at.State == k.State.Info().Digest || at.Entry != 6 {
+				t.Errorf("the checkpoint is %+v, want the meaning %s: %v", at, began.Info().Digest, err)
 			}
 			if slices.Equal(got, want) || len(got) != 6 {
 				t.Errorf("a swarm that began as a snapshot answers as one that did not: %q", got)
@@ -96,7 +95,7 @@ func TestWorkBeginsAtABase(t *testing.T) {
 func TestBegin(t *testing.T) {
 	d, store := openHost(t), openStore(t)
 	log := slog.New(slog.DiscardHandler)
-	one := openKeeping(t, d, store, workText, 0, nil)
+	one, _ := openSnapshotter(t, d, store, workText, nil)
 	good := jobs.SnapshotRef{Name: "one", SHA256: take(t, one, "one", 1).SHA256}
 	bad := jobs.SnapshotRef{Name: "none", SHA256: good.SHA256}
 	for _, c := range []struct {
@@ -125,11 +124,11 @@ func TestBegin(t *testing.T) {
 		},
 		{name: "bad base, nothing answered", base: &jobs.SwarmBase{SnapshotRef: bad, Entry: 7}, told: true},
 	} {
-		k := openKeeping(t, d, store, workText, 0, c.from)
-		k.swarm.Base = c.base
+		k, s := openSnapshotter(t, d, store, workText, c.from)
+		s.Base = c.base
 		out := &ledger{}
 		w := &writer{out: out, answered: c.answered}
-		entry, told, err := begin(t.Context(), k, w, log)
+		entry, told, err := begin(t.Context(), k, s, 0, w, log)
 		if entry != c.entry || told != c.told || (err == nil) != (c.err == "") || err != nil &&
 			!strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%s: entry %d, told %v: %v", c.name, entry, told, err)
@@ -139,45 +138,10 @@ func TestBegin(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, out.all)
 		}
 	}
-	k := openKeeping(t, d, unreadable{store}, workText, 0, &good)
+	k, s := openSnapshotter(t, d, unreadable{store}, workText, &good)
 	out := &ledger{}
-	if _, told, err := begin(t.Context(), k, &writer{out: out}, log); told || err == nil || len(out.all) != 0 {
+	if _, told, err := begin(t.Context(), k, s, 0, &writer{out: out}, log); told || err == nil || len(out.all) != 0 {
 		t.Errorf("a store that fails: told %v: %v", told, err)
-	}
-}
-
-// TestCovers: agents begin as a snapshot that has all groups of a swarm, or as that of the shard
-// that they are.
-func TestCovers(t *testing.T) {
-	mine := jobs.Swarm{ID: "x", Name: "x", Nonce: "1"}
-	other := mine
-	other.Nonce = "2"
-	k := &keeping{swarm: mine, has: holding{shard: 1, shards: 3, first: 10, groups: 5, all: 15}}
-	part := func(of jobs.Swarm, number, first, groups int) *snapshot.Manifest {
-		return &snapshot.Manifest{Name: "s", Swarm: snapshot.OriginOf(of), Shard: &snapshot.Shard{
-			Number: number, Of: 3,
-			First: first, Groups: 15,
-		}, Groups: groups}
-	}
-	for name, c := range map[string]struct {
-		parts []*snapshot.Manifest
-		ok    bool
-	}{
-		"a whole swarm": {[]*snapshot.Manifest{{Name: "s", Groups: 99}}, true},
-		"all shards of another swarm": {[]*snapshot.Manifest{part(other, 0, 0, 5), part(other, 1, 5, 5), part(other, 2,
-			10, 5)}, true},
-		"its own shard":            {[]*snapshot.Manifest{part(mine, 1, 10, 5)}, true},
-		"a shard of another swarm": {[]*snapshot.Manifest{part(other, 1, 10, 5)}, false},
-		"groups from another on":   {[]*snapshot.Manifest{part(mine, 1, 9, 5)}, false},
-		"fewer groups":             {[]*snapshot.Manifest{part(mine, 1, 10, 4)}, false},
-		"two shards of three":      {[]*snapshot.Manifest{part(other, 0, 0, 5), part(other, 1, 5, 5)}, false},
-	} {
-		err := k.covers(c.parts)
-		if (err == nil) != c.ok || err != nil && (!errors.Is(err, snapshot.ErrMismatch) ||
-			!strings.Contains(err.Error(), fmt.Sprintf("it has shard %d of 3 of a swarm alone",
-				c.parts[0].Shard.Number))) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }
 
@@ -187,27 +151,4 @@ type unreadable struct{ snapshot.Store }
 // Open implements snapshot.Store.
 func (unreadable) Open(context.Context, string) (io.ReadCloser, error) {
 	return nil, errors.New("no route to the store")
-}
-
-// TestPartNames: a snapshot of a swarm with several shards has a part for each, by its number, and
-// one of a single shard has the name that was asked for.
-func TestPartNames(t *testing.T) {
-	d, store := openHost(t), openStore(t)
-	for shards := 1; shards <= 3; shards++ {
-		spec, err := swarm.Parse("test.yaml", []byte(workText+fmt.Sprintf("shards: %d\n", shards)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for k := range shards {
-			name := fmt.Sprintf("of%d", shards)
-			want := name
-			if shards > 1 {
-				want = snapshot.PartName(name, k)
-			}
-			if got := take(t, openShard(t, d, nil, store, spec, spec.Groups(), k, nil), name, 1); got.Name != want ||
-				got.Version != jobs.Version {
-				t.Errorf("shard %d of %d: %+v, want the name %s", k, shards, got, want)
-			}
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
 )
@@ -78,7 +79,7 @@ type checkpoint struct {
 	swarm   string                              // its identity
 	meaning string                              // of the pages: about.meaning
 	base    uint64                              // entries before it may be gone
-	rounds  *rounds                             // of the shard; nil: they are not kept
+	rounds  *state.Rounds                       // of the shard; nil: they are not kept
 
 	entries uint64
 	ticker  *time.Ticker
@@ -94,21 +95,21 @@ type checkpoint struct {
 }
 
 // openCheckpoint opens what is kept of a shard. What cannot be read is thrown away.
-func (a *server) openCheckpoint(s jobs.Swarm, shard int, st population, votes *rounds, log *slog.Logger) *checkpoint {
+func (a *server) openCheckpoint(s jobs.Swarm, shard int, st state.State, votes *state.Rounds, log *slog.Logger) *checkpoint {
 	if a.o.Checkpoints == nil {
 		return nil
 	}
-	of, m := st.about(), st.pages()
+	of, m := st.Info(), st.Memory()
 	k := &checkpoint{
 		open:    func() (pages.Store, error) { return a.o.Checkpoints.Open(s.Key(), shard, m.PageBytes(), m.Count()) },
 		drop:    func() error { return a.o.Checkpoints.Remove(s.Key(), shard) },
-		saved:   func(err error, took time.Duration) { a.o.Metrics.saved(of.cell, err, took) },
+		saved:   func(err error, took time.Duration) { a.o.Metrics.saved(of.Cell, err, took) },
 		stumble: func() int { return a.stumbles.add(ShardID{s.Key(), shard}) },
 		upright: func() { a.stumbles.forget(ShardID{s.Key(), shard}) },
 		swarm:   s.Identity(),
-		meaning: of.meaning,
+		meaning: of.Digest,
 		rounds:  votes,
-		log:     log, entries: uint64(of.every.Entries), ticker: time.NewTicker(time.Duration(of.every.Interval)), ended: time.Now(),
+		log:     log, entries: uint64(of.Checkpoint.Entries), ticker: time.NewTicker(time.Duration(of.Checkpoint.Interval)), ended: time.Now(),
 
 		patience: shortPatience,
 	}
@@ -170,7 +171,7 @@ func (k *checkpoint) worthless(err error) bool {
 // that has seen nothing, and a reader from the start, when there is no checkpoint that belongs to this log and this swarm.
 // w.answered is the last entry that has an answer: what is behind it must be applied again, for its answer. An error is one
 // of the queue or of the device.
-func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, w *writer) (jobs.Reader, error) {
+func (k *checkpoint) restore(ctx context.Context, st state.State, in jobs.Log, w *writer) (jobs.Reader, error) {
 	if k == nil || k.store == nil || len(k.store.Note()) == 0 {
 		return k.start(ctx, st, in)
 	}
@@ -211,13 +212,13 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, w 
 	}
 	err = errors.New("the log has another entry there than the one that it holds")
 	if digest(e) == p.Digest {
-		if err = st.pages().Open(ctx, k.store); err == nil {
-			err = st.restored(ctx)
+		if err = st.Memory().Open(ctx, k.store); err == nil {
+			err = st.Restored(ctx)
 		}
 	}
 	if err == nil {
 		k.last, k.stored = e, e.Seq
-		k.rounds.restore(p.Round)
+		k.rounds.Restore(p.Round)
 		k.log.Info("shard resumed from its checkpoint", "entry", e.Seq, "answered", w.answered, "last", last.Seq)
 		return r, nil
 	}
@@ -228,7 +229,7 @@ func (k *checkpoint) restore(ctx context.Context, st population, in jobs.Log, w 
 	case errors.Is(err, fault.ErrDevice), errors.Is(err, tiers.ErrMedium) && !k.worthless(err):
 		return nil, err
 	}
-	if err := st.pages().Shut(); err != nil {
+	if err := st.Memory().Shut(); err != nil {
 		return nil, err
 	}
 	k.discard(err)
@@ -263,26 +264,26 @@ func (k *checkpoint) ends(ctx context.Context, in jobs.Log, w *writer, at uint64
 }
 
 // start makes the state that of a shard that has seen nothing, over a store without pages, and returns a reader from the start.
-func (k *checkpoint) start(ctx context.Context, st population, in jobs.Log) (jobs.Reader, error) {
+func (k *checkpoint) start(ctx context.Context, st state.State, in jobs.Log) (jobs.Reader, error) {
 	var store pages.Store
 	if k != nil {
 		store = k.store
 	}
-	if err := st.pages().Open(ctx, store); err != nil {
+	if err := st.Memory().Open(ctx, store); err != nil {
 		return nil, err
 	}
-	if err := st.reset(ctx); err != nil {
+	if err := st.Reset(ctx); err != nil {
 		return nil, err
 	}
 	return in.Read(ctx, 1)
 }
 
 // spoiled throws away what is kept when the state cannot be read from it any more. The shard then starts again.
-func (k *checkpoint) spoiled(st population, err error) error {
+func (k *checkpoint) spoiled(st state.State, err error) error {
 	if k == nil || k.store == nil || err == nil || !k.worthless(err) {
 		return err
 	}
-	if serr := st.pages().Shut(); serr != nil {
+	if serr := st.Memory().Shut(); serr != nil {
 		return errors.Join(err, serr)
 	}
 	k.discard(err)
@@ -298,7 +299,7 @@ func (k *checkpoint) due() <-chan time.Time {
 }
 
 // applied says that an entry is in the state, and that its answer is on the way.
-func (k *checkpoint) applied(ctx context.Context, st population, e jobs.Entry) error {
+func (k *checkpoint) applied(ctx context.Context, st state.State, e jobs.Entry) error {
 	if k == nil || k.store == nil {
 		return nil
 	}
@@ -310,7 +311,7 @@ func (k *checkpoint) applied(ctx context.Context, st population, e jobs.Entry) e
 }
 
 // tick stores the state unless the last checkpoint is too near for what it cost.
-func (k *checkpoint) tick(ctx context.Context, st population) error {
+func (k *checkpoint) tick(ctx context.Context, st state.State) error {
 	if time.Since(k.ended) < costShare*k.cost {
 		return nil
 	}
@@ -319,7 +320,7 @@ func (k *checkpoint) tick(ctx context.Context, st population) error {
 
 // save stores the pages that have changed and the position, when that is answered: an answer that is behind it would never be given. An error
 // is one of the device, or says that there is no answer.
-func (k *checkpoint) save(ctx context.Context, st population) error {
+func (k *checkpoint) save(ctx context.Context, st state.State) error {
 	if k == nil || k.store == nil || k.last.Seq == k.stored {
 		return nil
 	}
@@ -331,14 +332,14 @@ func (k *checkpoint) save(ctx context.Context, st population) error {
 	begun := time.Now()
 	defer func() { k.ended = time.Now(); k.cost = k.ended.Sub(begun) }()
 	pages := 0
-	for _, dirty := range st.pages().Dirty() {
+	for _, dirty := range st.Memory().Dirty() {
 		if dirty {
 			pages++
 		}
 	}
-	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last), Round: k.rounds.now()})
+	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.meaning, Entry: k.last.Seq, Digest: digest(k.last), Round: k.rounds.Last()})
 	if err == nil {
-		err = st.pages().Checkpoint(ctx, note)
+		err = st.Memory().Checkpoint(ctx, note)
 	}
 	if errors.Is(err, fault.ErrDevice) {
 		return fmt.Errorf("checkpoint: %w", err)

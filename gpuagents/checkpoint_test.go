@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
 )
@@ -108,11 +109,11 @@ func ticks(n int) *ledger {
 }
 
 // agentsOf makes the agents of the tests of checkpoints.
-func agentsOf(t *testing.T, d device.Device) population {
+func agentsOf(t *testing.T, d device.Device) state.State {
 	t.Helper()
 	p := openPaged(t, d, nil, pagedTexts["leaky"])
 	t.Cleanup(func() {
-		if err := p.close(); err != nil {
+		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -120,10 +121,10 @@ func agentsOf(t *testing.T, d device.Device) population {
 }
 
 // applied brings entries of a log into a population and its checkpoint.
-func (s *shelf) apply(t *testing.T, p population, all ...jobs.Entry) {
+func (s *shelf) apply(t *testing.T, p state.State, all ...jobs.Entry) {
 	t.Helper()
 	for _, e := range all {
-		if _, err := p.apply(t.Context(), e); err != nil {
+		if _, err := p.Apply(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.applied(t.Context(), p, e); err != nil {
@@ -136,7 +137,7 @@ func (s *shelf) apply(t *testing.T, p population, all ...jobs.Entry) {
 // last one than that one's cost allows.
 func TestCheckpointCadence(t *testing.T) {
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(12)
-	if err := p.pages().Open(t.Context(), s.store); err != nil {
+	if err := p.Memory().Open(t.Context(), s.store); err != nil {
 		t.Fatal(err)
 	}
 	at := func(stored uint64, commits int) {
@@ -212,13 +213,13 @@ func TestCheckpointCadence(t *testing.T) {
 // good and the pages dirty, and a device that fails is an error.
 func TestCheckpointFails(t *testing.T) {
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(6)
-	if err := p.pages().Open(t.Context(), s.store); err != nil {
+	if err := p.Memory().Open(t.Context(), s.store); err != nil {
 		t.Fatal(err)
 	}
 	late := errors.New("no answer")
 	s.answered = func(context.Context) error { return late }
 	for _, e := range log.all[:3] {
-		if _, err := p.apply(t.Context(), e); err != nil {
+		if _, err := p.Apply(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 		err := s.applied(t.Context(), p, e)
@@ -238,7 +239,7 @@ func TestCheckpointFails(t *testing.T) {
 		!errors.Is(s.saves[0], full) || s.stumbles != 1 || asked != 1 {
 		t.Errorf("a full disk: %v; stored is entry %d, told %v, %d stumbles", err, s.stored, s.saves, s.stumbles)
 	}
-	if !slices.Contains(p.pages().Dirty(), true) {
+	if !slices.Contains(p.Memory().Dirty(), true) {
 		t.Error("no page is dirty behind a checkpoint that failed")
 	}
 	s.opened.commit = fmt.Errorf("%w: gone", fault.ErrDevice)
@@ -248,7 +249,7 @@ func TestCheckpointFails(t *testing.T) {
 	}
 	s.opened.commit = nil
 	if err := s.save(t.Context(), p); err != nil || s.stored != 3 || len(s.saves) != 2 || s.saves[1] != nil ||
-		s.stumbles != 0 || slices.Contains(p.pages().Dirty(), true) {
+		s.stumbles != 0 || slices.Contains(p.Memory().Dirty(), true) {
 		t.Errorf("in order again: %v; stored is entry %d, told %v, %d stumbles", err, s.stored, s.saves, s.stumbles)
 	}
 }

@@ -1,7 +1,6 @@
 package gpuagents
 
 import (
-	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -12,30 +11,5 @@ func needOf(s jobs.Swarm) int64 {
 	if err != nil {
 		return 0
 	}
-	return PageBytes(spec, s.Groups)
-}
-
-// PageBytes returns how many bytes the pages of so many groups take; 0 of a spec that cannot be laid out.
-func PageBytes(spec *swarm.Spec, groups int) int64 {
-	var layout kernels.Layout
-	if spec.ByAgent() {
-		cell, err := spec.Address()
-		if err != nil {
-			return 0
-		}
-		layout, err = cell.Layout(int(spec.PageSize))
-		if err != nil {
-			return 0
-		}
-	} else {
-		bound, err := spec.Bind()
-		if err != nil {
-			return 0
-		}
-		layout, err = bound.Layout(int(spec.PageSize))
-		if err != nil {
-			return 0
-		}
-	}
-	return int64((groups+layout.Slots-1)/layout.Slots) * int64(layout.PageBytes)
+	return spec.PageBytes(s.Groups)
 }

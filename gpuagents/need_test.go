@@ -7,6 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -41,29 +42,40 @@ func record(t *testing.T, text string, groups int) jobs.Swarm {
 	return jobs.Swarm{Version: jobs.Version, ID: "x", Name: spec.Name, Spec: data, Groups: groups}
 }
 
+// needTexts are swarms of both kinds of state and of all cells.
+var needTexts = map[string]string{
+	"gru by agent":   gruText,
+	"bf16":           strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
+	"leaky by agent": workText,
+	"predictor":      "name: x\nagents_per_group: 48\npage_size: 64KiB\n",
+	"lif":            "name: x\nagents_per_group: 7\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
+	"leaky":          "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: leaky}\n",
+	"gru":            "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
+}
+
 // TestNeed: what is kept for a shard is what it then takes, of both kinds of state and of all cells.
 func TestNeed(t *testing.T) {
 	d := openHost(t)
-	for name, text := range keptTexts {
+	for name, text := range needTexts {
 		const have = 1 << 40
 		spec, err := swarm.Parse("test.yaml", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		groups := keptGroups
+		groups := 40
 		if spec.ByAgent() {
 			groups = spec.Groups()
 		}
 		need := needOf(record(t, text, groups))
 		on := placeOn(d)
-		p, err := newPopulation(d, on.budget, spec, groups)
+		p, err := state.New(d, on.budget, spec, state.GroupRange{Shards: 1, Groups: groups, All: groups})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if took := have - on.budget.Room(); need != took || need == 0 {
 			t.Errorf("%s: %d bytes are kept, and it has taken %d", name, need, took)
 		}
-		if err := p.close(); err != nil {
+		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
 		if room := on.budget.Room(); room != have {
@@ -77,7 +89,7 @@ func TestNeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := needOf(record(t, stated, groups)), PageBytes(spec, groups); got != want || got == 0 {
+		if got, want := needOf(record(t, stated, groups)), spec.PageBytes(groups); got != want || got == 0 {
 			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -38,18 +39,18 @@ func (r *rest) Is(err error) bool { return err == errParked }
 func (r *rest) bytes() int64 { return r.pages.Bytes() + 64 }
 
 // unpark makes agents that have seen nothing those of a rest, and returns a reader of the entries behind it.
-func (r *rest) unpark(ctx context.Context, st population, in jobs.Log) (jobs.Reader, error) {
-	m := st.pages()
+func (r *rest) unpark(ctx context.Context, st state.State, in jobs.Log) (jobs.Reader, error) {
+	m := st.Memory()
 	if err := m.Open(ctx, nil); err != nil {
 		return nil, err
 	}
-	if err := st.reset(ctx); err != nil {
+	if err := st.Reset(ctx); err != nil {
 		return nil, err
 	}
 	if err := m.Unpack(ctx, r.pages); err != nil {
 		return nil, err
 	}
-	if err := st.restored(ctx); err != nil {
+	if err := st.Restored(ctx); err != nil {
 		return nil, err
 	}
 	return in.Read(ctx, r.entry+1)
@@ -57,7 +58,7 @@ func (r *rest) unpark(ctx context.Context, st population, in jobs.Log) (jobs.Rea
 
 // park parks the shard if nothing of it is under way; nil says that it goes on.
 func (t *turn) park(ctx context.Context) (*rest, error) {
-	m := t.state.pages()
+	m := t.state.Memory()
 	if m.Claimed() {
 		return nil, nil
 	}
@@ -90,7 +91,7 @@ func (t *turn) park(ctx context.Context) (*rest, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rest{entry: t.at, round: t.rounds.last, pages: all}
+	r := &rest{entry: t.at, round: t.rounds.Last(), pages: all}
 	small := r.bytes() <= parkMost
 	if !small || !t.a.o.Keeps(r.bytes()) {
 		t.seat.fixed.Store(!small)

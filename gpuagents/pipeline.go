@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -14,10 +15,10 @@ import (
 // item is an entry on its way through a shard.
 type item struct {
 	jobs.Entry
-	observed observed // of an entry of observations
-	refused  error    // why that is none
-	weight   int      // of its place in the room
-	ended    error    // no entry: why none follows
+	observed state.Observations // of an entry of observations
+	refused  error              // why that is none
+	weight   int                // of its place in the room
+	ended    error              // no entry: why none follows
 }
 
 // rows is how many observations an item has.
@@ -25,15 +26,15 @@ func (i *item) rows() int {
 	if i.Kind != jobs.EntryObserve || i.refused != nil {
 		return 0
 	}
-	return i.observed.len()
+	return i.observed.Len()
 }
 
 // stretch is what the loop applies at once: consecutive entries of observations, or one entry of another kind.
 type stretch struct {
 	items  []item
-	merged merger // nil: an entry of another kind
-	rows   int    // in merged
-	full   bool   // it ends before an entry of observations that was there too
+	merged state.Batch // nil: an entry of another kind
+	rows   int         // in merged
+	full   bool        // it ends before an entry of observations that was there too
 }
 
 // mostMerged bounds the entries of a stretch, whatever they hold: their launches, if all address the same group, fill the stream eight times.
@@ -51,7 +52,7 @@ func (s *stretch) takes(i *item, most int) bool {
 // add puts an item of a kind that a stretch takes behind the others.
 func (s *stretch) add(i item) {
 	if i.refused == nil {
-		s.merged.add(i.observed)
+		s.merged.Add(i.observed)
 	}
 	s.rows += i.rows()
 	s.items = append(s.items, i)
@@ -62,14 +63,14 @@ type pipeline struct {
 	next   chan *stretch
 	most   atomic.Int64  // observations of a stretch of several entries
 	end    atomic.Uint64 // the last entry of the log, as far as it is known
-	of     population
+	of     state.State
 	room   *room
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 }
 
 // openPipeline reads until stop is called or reading fails, which the last stretch says. It closes the reader.
-func openPipeline(ctx context.Context, r jobs.Reader, of population, room *room) *pipeline {
+func openPipeline(ctx context.Context, r jobs.Reader, of state.State, room *room) *pipeline {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &pipeline{next: make(chan *stretch), of: of, room: room, cancel: cancel}
 	items := make(chan item, 16) // decoded while the merging goroutine merges
@@ -97,7 +98,7 @@ func (p *pipeline) read(ctx context.Context, r jobs.Reader, to chan<- item) {
 		case err != nil:
 			i = item{ended: err}
 		case e.Kind == jobs.EntryObserve:
-			i.observed, i.refused = p.of.decode(e.Data)
+			i.observed, i.refused = p.of.Decode(e.Data)
 		}
 		select {
 		case to <- i:
@@ -148,7 +149,7 @@ func (p *pipeline) begin(i item) *stretch {
 	if i.Kind != jobs.EntryObserve || i.ended != nil {
 		return &stretch{items: []item{i}}
 	}
-	s := &stretch{merged: p.of.merge()}
+	s := &stretch{merged: p.of.NewBatch()}
 	s.add(i)
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -21,7 +22,12 @@ func patient(t testing.TB) context.Context {
 // TestStretches: what comes while the loop is busy is one stretch as far as its kind and the size allow, a refused entry in its place, and nothing is lost
 // or overtaken.
 func TestStretches(t *testing.T) {
-	s := openSimulation(t, openHost(t), gruText)
+	s := openWhole(t, openHost(t), nil, gruText, 0)
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	ctx, cancel := context.WithCancel(patient(t))
 	p, items, ended := &pipeline{next: make(chan *stretch), of: s}, make(chan item), make(chan struct{})
 	go func() { defer close(ended); p.merge(ctx, items) }()
@@ -37,7 +43,7 @@ func TestStretches(t *testing.T) {
 		case rows < 0:
 			i.refused = jobs.Errorf(jobs.CodeInvalid, "bad")
 		case kind == jobs.EntryObserve:
-			i.observed = observed{agents: randomAgents(r, 3300, rows, 2)}
+			i.observed = state.Observations{Agents: randomAgents(r, 3300, rows, 2)}
 		}
 		select {
 		case items <- i:
@@ -56,8 +62,15 @@ func TestStretches(t *testing.T) {
 			if !slices.Equal(have, seqs) || got.rows != rows || got.full != full {
 				t.Fatalf("entries %v with %d rows, full %v; want %v with %d, %v", have, got.rows, got.full, seqs, rows, full)
 			}
-			if m, ok := got.merged.(*mergedAgents); ok && len(m.ids) != rows {
-				t.Fatalf("%d rows are merged of %d", len(m.ids), rows)
+			if rows > 0 {
+				answers, err := got.merged.Observe(ctx)
+				merged := 0
+				for _, a := range answers {
+					merged += a.Observations
+				}
+				if err != nil || merged != rows {
+					t.Fatalf("%d rows are merged of %d: %v", merged, rows, err)
+				}
 			}
 		case <-ctx.Done():
 			t.Fatal("no stretch")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers"
 )
@@ -161,7 +162,7 @@ func TestRestore(t *testing.T) {
 			}
 			disk, before := newDisk(), agentsOf(t, d)
 			first := newShelf(t, disk)
-			if err := before.pages().Open(t.Context(), first.store); err != nil {
+			if err := before.Memory().Open(t.Context(), first.store); err != nil {
 				t.Fatal(err)
 			}
 			b := &start{in: ticks(5), answered: 5, ctx: t.Context()}
@@ -169,8 +170,8 @@ func TestRestore(t *testing.T) {
 			if err := first.save(t.Context(), before); err != nil || first.stored != uint64(entry) {
 				t.Fatalf("stored is entry %d: %v", first.stored, err)
 			}
-			want := contents(t, before.pages())
-			if err := before.pages().Shut(); err != nil {
+			want := contents(t, before.Memory())
+			if err := before.Memory().Shut(); err != nil {
 				t.Fatal(err)
 			}
 			first.close()
@@ -207,13 +208,13 @@ func TestRestore(t *testing.T) {
 					t.Errorf("reads from %d, stored is %d, last %d, thrown away %d times", next, b.s.stored,
 						b.s.last.Seq, b.s.drops)
 				}
-				if got := contents(t, p.pages()); string(got) != string(want) {
+				if got := contents(t, p.Memory()); string(got) != string(want) {
 					t.Error("the pages are not those that were stored")
 				}
 				return
 			}
-			if next != 1 || b.s.resumed() || slices.Contains(p.pages().Made(), true) {
-				t.Errorf("reads from %d, stored is %d, pages %v", next, b.s.stored, p.pages().Made())
+			if next != 1 || b.s.resumed() || slices.Contains(p.Memory().Made(), true) {
+				t.Errorf("reads from %d, stored is %d, pages %v", next, b.s.stored, p.Memory().Made())
 			}
 			drops := map[bool]int{true: 1}[c.reason != ""]
 			if b.s.drops != drops || drops == 1 && (store.closes != 1 || b.s.stumbles != 0 || b.s.opened == store) ||
@@ -283,37 +284,37 @@ func TestSpoiled(t *testing.T) {
 		drops int
 	}{{nil, 0}, {tiers.ErrCorrupt, 1}, {tiers.ErrMedium, 0}, {fault.ErrDevice, 0}, {jobs.ErrDrain, 0}} {
 		s, p := newShelf(t, newDisk()), agentsOf(t, d)
-		if err := p.pages().Open(t.Context(), s.store); err != nil {
+		if err := p.Memory().Open(t.Context(), s.store); err != nil {
 			t.Fatal(err)
 		}
 		before := s.opened
 		if err := s.spoiled(p, c.err); !errors.Is(err, c.err) || s.drops != c.drops || before.closes != c.drops ||
-			(p.pages().Pager() == nil) != (c.drops == 1) {
+			(p.Memory().Pager() == nil) != (c.drops == 1) {
 			t.Errorf("%v: %v, thrown away %d times, closed %d times", c.err, err, s.drops, before.closes)
 		}
 	}
 }
 
 // unrestored is a population whose state beside the pages cannot be made.
-type unrestored struct{ population }
+type unrestored struct{ state.State }
 
 // restored implements population.
-func (unrestored) restored(context.Context) error { return tiers.ErrCorrupt }
+func (unrestored) Restored(context.Context) error { return tiers.ErrCorrupt }
 
 // TestRestoreLetsGo: pages that were opened and are of no use are closed before their store is.
 func TestRestoreLetsGo(t *testing.T) {
 	d := openHost(t)
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, d), ticks(3)
-	if err := p.pages().Open(t.Context(), s.store); err != nil {
+	if err := p.Memory().Open(t.Context(), s.store); err != nil {
 		t.Fatal(err)
 	}
 	s.apply(t, p, log.all...)
-	if err := p.pages().Shut(); err != nil || s.stored != 3 {
+	if err := p.Memory().Shut(); err != nil || s.stored != 3 {
 		t.Fatalf("stored is entry %d: %v", s.stored, err)
 	}
 	next, drop := agentsOf(t, d), s.drop
 	s.drop = func() error {
-		if next.pages().Pager() != nil {
+		if next.Memory().Pager() != nil {
 			t.Error("the store is closed below open pages")
 		}
 		return drop()
@@ -334,7 +335,7 @@ func TestStart(t *testing.T) {
 		used, fresh := openPaged(t, d, nil, text), openPaged(t, d, nil, text)
 		var before, after []jobs.Entry
 		for range 6 {
-			before, after = append(before, randomEntry(t, r, used)), append(after, randomEntry(t, r, used))
+			before, after = append(before, randomEntry(t, r, text)), append(after, randomEntry(t, r, text))
 		}
 		applyAll(t, used, before)
 		if _, err := (*checkpoint)(nil).start(t.Context(), used, ticks(1)); err != nil {
@@ -342,11 +343,11 @@ func TestStart(t *testing.T) {
 		}
 		want := applyAll(t, fresh, after)
 		for i, got := range applyAll(t, used, after) {
-			if got.kind != want[i].kind || string(got.data) != string(want[i].data) {
-				t.Fatalf("%s: answer %d, %s, is not that of new agents", name, i, got.kind)
+			if got.Kind != want[i].Kind || string(got.Data) != string(want[i].Data) {
+				t.Fatalf("%s: answer %d, %s, is not that of new agents", name, i, got.Kind)
 			}
 		}
-		if err := errors.Join(used.close(), fresh.close()); err != nil {
+		if err := errors.Join(used.Close(), fresh.Close()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -86,7 +87,7 @@ func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) err
 	defer cancel(nil)
 	s := *p.of.record.Load()
 	own := s
-	own.Groups = holdingOf(s, p.id.Shard).groups // which is what its pages take
+	own.Groups = state.RangeOf(s, p.id.Shard).Groups // which is what its pages take
 	on, err := a.fleet.take(work, func() int64 { return needOf(own) })
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -22,8 +23,8 @@ type turn struct {
 	on       place
 	cell     string
 	device   string // its name, in metrics
-	state    population
-	rounds   *rounds
+	state    state.State
+	rounds   *state.Rounds
 	keep     *checkpoint
 	log      *slog.Logger
 	replayed uint64 // the last entry that was answered before
@@ -43,13 +44,13 @@ type turn struct {
 }
 
 // openTurn begins to read, and to append behind what w has written.
-func (a *server) openTurn(ctx context.Context, on place, w *writer, r jobs.Reader, state population, keep *checkpoint, log *slog.Logger) *turn {
+func (a *server) openTurn(ctx context.Context, on place, w *writer, r jobs.Reader, st state.State, keep *checkpoint, log *slog.Logger) *turn {
 	t := &turn{
-		a: a, on: on, cell: state.about().cell, device: on.Device().Properties().Name, state: state, rounds: &rounds{}, w: w, keep: keep, log: log, replayed: w.answered, room: newRoom(),
+		a: a, on: on, cell: st.Info().Cell, device: on.Device().Properties().Name, state: st, rounds: &state.Rounds{}, w: w, keep: keep, log: log, replayed: w.answered, room: newRoom(),
 		size: newSizing(a.o.BatchLatency, time.Now()),
 	}
 	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
-	t.pipe, t.answers = openPipeline(ctx, r, state, t.room), openAnswers(ctx, w, t.room)
+	t.pipe, t.answers = openPipeline(ctx, r, st, t.room), openAnswers(ctx, w, t.room)
 	t.resize()
 	if keep != nil {
 		keep.answered = t.answers.flush
@@ -67,7 +68,7 @@ func (t *turn) close() error {
 // resize has batches be of the size that is right now.
 func (t *turn) resize() {
 	most, reduced := t.size.most, t.on.Reduced()
-	if t.state.reduce(reduced); reduced { // what fails then is a part of an entry
+	if t.state.Reduce(reduced); reduced { // what fails then is a part of an entry
 		most = 0
 	}
 	t.pipe.most.Store(int64(most))
@@ -148,7 +149,7 @@ func (t *turn) apply(ctx context.Context, s *stretch) error {
 	for i, it := range s.items {
 		done[i] = t.begin(ctx, it)
 	}
-	var given []answer // of those that are not refused
+	var given []state.Answer // of those that are not refused
 	began := time.Now()
 	var err error
 	if s.merged != nil {
@@ -180,11 +181,11 @@ func (t *turn) apply(ctx context.Context, s *stretch) error {
 			if err != nil {
 				return err
 			}
-			d.answer = answer{kind: jobs.EntryRejected, data: data}
+			d.answer = state.Answer{Kind: jobs.EntryRejected, Data: data}
 		case len(given) > 0:
 			d.answer, given = given[0], given[1:]
 			if it.Kind != jobs.EntryEnd {
-				t.on.Succeeded(d.answer.halved)
+				t.on.Succeeded(d.answer.Halved)
 				t.a.o.Metrics.applied(t.cell, d.answer, took)
 			}
 		}
@@ -200,14 +201,14 @@ func (t *turn) apply(ctx context.Context, s *stretch) error {
 }
 
 // observe applies a stretch of observations.
-func (t *turn) observe(ctx context.Context, s *stretch) (given []answer, err error) {
+func (t *turn) observe(ctx context.Context, s *stretch) (given []state.Answer, err error) {
 	if !slices.ContainsFunc(s.items, func(i item) bool { return i.refused == nil }) {
 		return nil, nil
 	}
 	t.a.o.Metrics.batched(t.cell, s.rows)
 	idle := t.a.o.Metrics.working(t.device)
 	began := time.Now()
-	given, err = s.merged.observe(context.WithoutCancel(ctx)) // to its end: state and answers belong together
+	given, err = s.merged.Observe(context.WithoutCancel(ctx)) // to its end: state and answers belong together
 	ended := time.Now()
 	idle()
 	t.size.done(began, ended, s.rows, s.full)
@@ -216,13 +217,13 @@ func (t *turn) observe(ctx context.Context, s *stretch) (given []answer, err err
 }
 
 // alone applies an entry of another kind, unless that has an answer and changes nothing. One that the state refuses is refused.
-func (t *turn) alone(ctx context.Context, it *item, given *[]answer) error {
+func (t *turn) alone(ctx context.Context, it *item, given *[]state.Answer) error {
 	switch {
 	case it.Kind == jobs.EntryEnd:
-		*given = []answer{{kind: jobs.EntryEnd, data: it.Data}}
+		*given = []state.Answer{{Kind: jobs.EntryEnd, Data: it.Data}}
 		return nil
 	case it.Seq <= t.replayed && jobs.Asks(it.Kind): // and has its answer
-		t.rounds.skip(it.Entry)
+		t.rounds.Skip(it.Entry)
 		return nil
 	case it.Kind == jobs.EntrySnapshot: // whoever has it may have the log end there
 		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {
@@ -231,7 +232,7 @@ func (t *turn) alone(ctx context.Context, it *item, given *[]answer) error {
 	default:
 		defer t.a.o.Metrics.working(t.device)()
 	}
-	one, err := t.state.apply(ctx, it.Entry)
+	one, err := t.state.Apply(ctx, it.Entry)
 	var refused *jobs.Error
 	switch {
 	case errors.As(err, &refused):
@@ -240,7 +241,7 @@ func (t *turn) alone(ctx context.Context, it *item, given *[]answer) error {
 	case err != nil:
 		return err
 	}
-	*given = []answer{one}
+	*given = []state.Answer{one}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -98,12 +99,12 @@ func (m *shardMetrics) serving(cell string) (done func()) {
 	return m.shards.WithLabelValues(cell).Dec
 }
 
-func (m *shardMetrics) applied(cell string, a answer, took time.Duration) {
+func (m *shardMetrics) applied(cell string, a state.Answer, took time.Duration) {
 	if m == nil {
 		return
 	}
-	m.observations.WithLabelValues(cell).Add(float64(a.observations))
-	for why, n := range a.dropped {
+	m.observations.WithLabelValues(cell).Add(float64(a.Observations))
+	for why, n := range a.Dropped {
 		if why != int(batch.Applied) && n > 0 {
 			m.dropped.WithLabelValues(cell, batch.Reasons[why]).Add(float64(n))
 		}

@@ -14,12 +14,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // scripted is a population whose answers a test says, beside what the agents of the real one are.
 type scripted struct {
-	population
+	state.State
 	fail   error    // of every entry
 	refuse []uint64 // entries that it refuses
 	seen   []uint64
@@ -28,33 +29,33 @@ type scripted struct {
 }
 
 // apply implements population.
-func (s *scripted) apply(_ context.Context, e jobs.Entry) (answer, error) {
+func (s *scripted) Apply(_ context.Context, e jobs.Entry) (state.Answer, error) {
 	if s.during != nil {
 		s.during()
 	}
 	if s.fail != nil {
-		return answer{}, s.fail
+		return state.Answer{}, s.fail
 	}
 	if slices.Contains(s.refuse, e.Seq) {
-		return answer{}, jobs.Errorf(jobs.CodeInvalid, "refused %d", e.Seq)
+		return state.Answer{}, jobs.Errorf(jobs.CodeInvalid, "refused %d", e.Seq)
 	}
 	s.seen = append(s.seen, e.Seq)
-	return answer{kind: jobs.EntryTicked, data: fmt.Append(nil, e.Seq), observations: 1}, nil
+	return state.Answer{Kind: jobs.EntryTicked, Data: fmt.Append(nil, e.Seq), Observations: 1}, nil
 }
 
 // reduce implements population.
-func (s *scripted) reduce(on bool) { s.cut = append(s.cut, on) }
+func (s *scripted) Reduce(on bool) { s.cut = append(s.cut, on) }
 
 // scriptedMerge gives so many answers.
 type scriptedMerge struct {
 	of  *scripted
-	all []answer
+	all []state.Answer
 }
 
-func (m *scriptedMerge) add(observed) {}
+func (m *scriptedMerge) Add(state.Observations) {}
 
 // observe implements merger.
-func (m *scriptedMerge) observe(context.Context) ([]answer, error) { return m.all, m.of.fail }
+func (m *scriptedMerge) Observe(context.Context) ([]state.Answer, error) { return m.all, m.of.fail }
 
 // station is a turn over logs in memory, with what it counts and traces.
 type station struct {
@@ -71,7 +72,7 @@ type station struct {
 func newStation(t *testing.T, d device.Device, in *ledger, answered uint64, keep *checkpoint) *station {
 	t.Helper()
 	s := &station{out: &ledger{}, registry: prometheus.NewRegistry(), spans: tracetest.NewSpanRecorder()}
-	s.p = &scripted{population: agentsOf(t, d)}
+	s.p = &scripted{State: agentsOf(t, d)}
 	metrics, err := newShardMetrics(s.registry)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +124,7 @@ func stretchOf(p *scripted, from, n uint64, refused ...uint64) *stretch {
 		if slices.Contains(refused, seq) {
 			i.refused = jobs.Errorf(jobs.CodeInvalid, "bad %d", seq)
 		} else {
-			m.all = append(m.all, answer{kind: jobs.EntryDecide, data: fmt.Append(nil, seq), observations: 2})
+			m.all = append(m.all, state.Answer{Kind: jobs.EntryDecide, Data: fmt.Append(nil, seq), Observations: 2})
 		}
 		s.items = append(s.items, i)
 	}

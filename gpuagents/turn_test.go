@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -144,7 +145,7 @@ func TestServe(t *testing.T) {
 			keep.entries = 1000
 			s := newStation(t, d, in, c.answered, keep.checkpoint)
 			s.p.refuse = c.refuse
-			if err := s.p.pages().Open(t.Context(), keep.store); err != nil {
+			if err := s.p.Memory().Open(t.Context(), keep.store); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -211,7 +212,7 @@ func TestServeFails(t *testing.T) {
 			keep := newShelf(t, newDisk())
 			keep.entries = 4
 			s := newStation(t, d, in, 0, keep.checkpoint)
-			if err := s.p.pages().Open(t.Context(), keep.store); err != nil {
+			if err := s.p.Memory().Open(t.Context(), keep.store); err != nil {
 				t.Fatal(err)
 			}
 			c.change(s, keep)
@@ -248,7 +249,7 @@ func TestServeParks(t *testing.T) {
 		if stores {
 			store = keep.store
 		}
-		if err := s.p.pages().Open(t.Context(), store); err != nil {
+		if err := s.p.Memory().Open(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error)
@@ -310,7 +311,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 		s.answers.put([]answered{done(1)})
 		<-s.out.enter
 		ended := make(chan error)
-		var given []answer
+		var given []state.Answer
 		go func() {
 			ended <- s.alone(t.Context(), &item{Entry: jobs.Entry{Seq: 2, Kind: jobs.EntrySnapshot}}, &given)
 		}()
@@ -327,7 +328,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 	for _, seq := range []uint64{3, 4, 5} {
 		for _, kind := range []string{jobs.EntryQuery, jobs.EntryTick} {
 			s.p.seen = nil
-			var given []answer
+			var given []state.Answer
 			if err := s.alone(t.Context(), &item{Entry: jobs.Entry{Seq: seq, Kind: kind}}, &given); err != nil {
 				t.Fatal(err)
 			}
@@ -418,22 +419,22 @@ func TestSeat(t *testing.T) {
 
 // recording is a population that notes the kinds of entries that come to it, and refuses them.
 type recording struct {
-	population
+	state.State
 	kinds []string
 }
 
 // apply implements population.
-func (r *recording) apply(_ context.Context, e jobs.Entry) (answer, error) {
+func (r *recording) Apply(_ context.Context, e jobs.Entry) (state.Answer, error) {
 	r.kinds = append(r.kinds, e.Kind)
-	return answer{}, jobs.Errorf(jobs.CodeInvalid, "kind %q", e.Kind)
+	return state.Answer{}, jobs.Errorf(jobs.CodeInvalid, "kind %q", e.Kind)
 }
 
 // TestReplaySkips: entries that change nothing and have their answers are not applied again, and others are.
 func TestReplaySkips(t *testing.T) {
 	r := &recording{}
-	of := &turn{a: &server{}, state: r, rounds: &rounds{}, replayed: 9}
+	of := &turn{a: &server{}, state: r, rounds: &state.Rounds{}, replayed: 9}
 	for i, kind := range []string{jobs.EntryVote, jobs.EntryFuse, jobs.EntryQuery, jobs.EntrySnapshot, jobs.EntryReset, jobs.EntryTick} {
-		if err := of.alone(t.Context(), &item{Entry: jobs.Entry{Seq: uint64(i + 1), Kind: kind}}, new([]answer)); err != nil {
+		if err := of.alone(t.Context(), &item{Entry: jobs.Entry{Seq: uint64(i + 1), Kind: kind}}, new([]state.Answer)); err != nil {
 			t.Fatal(err)
 		}
 	}

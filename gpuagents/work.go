@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -29,8 +30,8 @@ func (a *server) work(ctx context.Context, on place, s jobs.Swarm, shard int, fr
 	if err != nil {
 		return w.refuse(ctx, in, log, err)
 	}
-	has := holdingOf(s, shard)
-	state, err := newShard(on.Device(), on.Budget(), spec, has)
+	has := state.RangeOf(s, shard)
+	st, err := state.New(on.Device(), on.Budget(), spec, has)
 	if err != nil {
 		err = fmt.Errorf("swarm %s: %w", s.Name, err)
 		switch {
@@ -48,9 +49,9 @@ func (a *server) work(ctx context.Context, on place, s jobs.Swarm, shard int, fr
 		return nil // the swarm cannot run here; its owner has been told
 	}
 	var keep *checkpoint
-	large := state.pages().Bytes() >= returnBytes
+	large := st.Memory().Bytes() >= returnBytes
 	defer func() { // pages are in memory above the store
-		if cerr := state.close(); cerr != nil {
+		if cerr := st.Close(); cerr != nil {
 			log.Error("releasing the shard's memory", "error", cerr)
 		}
 		keep.close()
@@ -58,23 +59,24 @@ func (a *server) work(ctx context.Context, on place, s jobs.Swarm, shard int, fr
 			a.o.Freed()
 		}
 	}()
-	kept := &keeping{state, s, spec, a.o.Snapshots, has, &rounds{}}
-	state = kept
-	of := state.about()
-	defer a.o.Metrics.serving(of.cell)()
-	log.Log(ctx, seat.level(), "serving shard", "groups", has.groups, "agents", of.agents, "pages", state.pages().Count(),
+	kept := state.NewSnapshotter(st, s, spec, has, a.o.Snapshots)
+	st = kept
+	of := st.Info()
+	defer a.o.Metrics.serving(of.Cell)()
+	log.Log(ctx, seat.level(), "serving shard", "groups", has.Groups, "agents", of.Agents, "pages", st.Memory().Count(),
 		"device", on.Device().Properties().Name, "answered", w.answered)
-	state.pages().SetMetrics(a.o.PageMetrics)
-	keep = a.openCheckpoint(s, shard, state, kept.rounds, log)
+	st.Memory().SetMetrics(a.o.PageMetrics)
+	keep = a.openCheckpoint(s, shard, st, kept.Rounds(), log)
 	var reader jobs.Reader
 	at := uint64(0) // the entry that the state is of
 	switch {
 	case from != nil && (keep == nil || keep.store == nil):
-		reader, err = from.unpark(ctx, state, in)
-		at, kept.rounds.last = from.entry, from.round
+		reader, err = from.unpark(ctx, st, in)
+		at = from.entry
+		kept.Rounds().Restore(from.round)
 	default:
 		from = nil
-		if reader, err = keep.restore(ctx, state, in, w); keep.resumed() {
+		if reader, err = keep.restore(ctx, st, in, w); keep.resumed() {
 			at = keep.stored
 		}
 	}
@@ -85,7 +87,7 @@ func (a *server) work(ctx context.Context, on place, s jobs.Swarm, shard int, fr
 		return err
 	}
 	if from == nil && !keep.resumed() {
-		base, told, err := begin(ctx, kept, w, log)
+		base, told, err := begin(ctx, kept, s, shard, w, log)
 		if told || err != nil {
 			reader.Close()
 			return err
@@ -98,8 +100,8 @@ func (a *server) work(ctx context.Context, on place, s jobs.Swarm, shard int, fr
 		}
 	}
 	t := a.openTurn(ctx, on, w, reader, kept, keep, log)
-	t.seat, t.at, t.id, t.follow, t.rounds = seat, at, ShardID{s.Key(), shard}, seat.follow, kept.rounds
-	if state.pages().Claimed() {
+	t.seat, t.at, t.id, t.follow, t.rounds = seat, at, ShardID{s.Key(), shard}, seat.follow, kept.Rounds()
+	if st.Memory().Claimed() {
 		seat.fixed.Store(true) // a parked shard has nothing on the device
 		look := time.NewTicker(a.o.ResidencyCheck)
 		defer look.Stop()
@@ -115,7 +117,7 @@ func (a *server) work(ctx context.Context, on place, s jobs.Swarm, shard int, fr
 			err = errors.Join(err, cerr)
 		}
 	}()
-	return keep.spoiled(state, t.serve(ctx))
+	return keep.spoiled(st, t.serve(ctx))
 }
 
 // permit refuses a swarm with a step of its user's, which runs with the rights of this process, unless the operator allows such.

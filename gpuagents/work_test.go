@@ -225,7 +225,7 @@ func TestWorkFreesMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if PageBytes(spec, groups+step) <= bytes {
+			if spec.PageBytes(groups+step) <= bytes {
 				groups += step
 			}
 		}

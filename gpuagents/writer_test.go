@@ -3,6 +3,7 @@ package gpuagents
 import (
 	"testing"
 
+	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -11,11 +12,11 @@ import (
 func TestEncodeAll(t *testing.T) {
 	var of []answered
 	for i := range 300 {
-		of = append(of, answered{ref: uint64(i + 1), answer: answer{kind: jobs.EntryDecide, body: &batch.AgentDecisions{
+		of = append(of, answered{ref: uint64(i + 1), answer: state.Answer{Kind: jobs.EntryDecide, Body: &batch.AgentDecisions{
 			Agent: []uint32{uint32(i)}, Vote: []byte{1}, Decision: []byte{2},
 		}}})
 	}
-	of[7].answer = answer{kind: jobs.EntryTicked, data: []byte("ticked")}
+	of[7].answer = state.Answer{Kind: jobs.EntryTicked, Data: []byte("ticked")}
 	check := func(n int) {
 		t.Helper()
 		all, err := encodeAll(of)
@@ -35,8 +36,8 @@ func TestEncodeAll(t *testing.T) {
 		}
 	}
 	check(300)
-	of[200].answer.body = &batch.Decisions{Candidates: 0}
-	of[250].answer.body = of[200].answer.body
+	of[200].answer.Body = &batch.Decisions{Candidates: 0}
+	of[250].answer.Body = of[200].answer.Body
 	check(200)
 	if all, err := encodeAll(nil); len(all) != 0 || err != nil {
 		t.Fatal(all, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -37,7 +36,7 @@ func (s *simulation) fits(ctx context.Context) error {
 	record := jobs.Swarm{Groups: s.spec.Groups(), Shards: s.spec.Shards}
 	for k := range record.ShardCount() {
 		first, end := record.ShardGroups(k)
-		n := gpuagents.PageBytes(s.spec, end-first)
+		n := s.spec.PageBytes(end - first)
 		largest, together = max(largest, n), together+n
 	}
 	if known > 0 && resident && largest > free {

@@ -108,7 +108,7 @@ func TestResidency(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if gpuagents.PageBytes(spec, spec.Groups()) >= bytes {
+			if spec.PageBytes(spec.Groups()) >= bytes {
 				return of(agents)
 			}
 		}

@@ -1,0 +1,45 @@
+package state
+
+import (
+	"context"
+
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
+	want, err := jobs.DecodeFuse(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := s.agents
+	_, width := a.StateVars()
+	all, err := a.Nodes(want)
+	if err != nil {
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes, s.groups.All)
+	}
+	first, n := a.OwnNodes(want.By, all)
+	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most)
+	}
+	nodes, halved, err := a.FuseParts(ctx, &staging.Splitter{Reduced: s.splitter.Reduced}, want, agents.FuseWindow)
+	if err != nil {
+		return Answer{}, err
+	}
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(first + i)
+	}
+	if want.Sums {
+		data, err = (&batch.FusedSums{Node: ids, Count: nodes.Counts, Sum: nodes.Sums, Width: width}).Encode()
+		return Answer{Kind: jobs.EntryFused, Data: data, Halved: halved}, err
+	}
+	out := &batch.FusedNodes{Node: ids, Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
+	if err := nodes.Means(out.Mean); err != nil {
+		return Answer{}, err
+	}
+	data, err = out.Encode()
+	return Answer{Kind: jobs.EntryFused, Data: data, Halved: halved}, err
+}

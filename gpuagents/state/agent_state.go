@@ -1,0 +1,186 @@
+package state
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// simulation is the population of a swarm whose agents are addressed, or of a shard of one: entries and answers have the ids of the swarm.
+type agentState struct {
+	memory   *pages.Memory
+	agents   *agents.Agents
+	groups   GroupRange
+	seed     uint64
+	every    swarm.Checkpoint
+	splitter staging.Splitter
+
+	ranking *agents.Ranking // of who merges; nil before the first
+}
+
+func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (*agentState, error) {
+	cell, err := spec.Address()
+	if err != nil {
+		return nil, err
+	}
+	n := int64(p.Groups) * int64(spec.AgentsPerGroup)
+	a, err := agents.NewShard(dev, b, cell, n, p.First, p.All, agents.Options{Seed: spec.Seed, PageBytes: int(spec.PageSize)})
+	if err != nil {
+		return nil, err
+	}
+	return &agentState{memory: a.Memory(), agents: a, groups: p, seed: spec.Seed, every: spec.Checkpoint}, nil
+}
+
+// about implements population.
+func (s *agentState) Info() Info {
+	a := s.agents
+	h := sha256.New()
+	fmt.Fprintf(h, "%s by agent, %d, %d inputs\n%+v\n", a.Cell().Cell.Name, a.Len(), a.Cell().Features, a.Layout())
+	tick, step := a.Cell().Kernels()
+	for _, name := range []string{tick, step, "step_decide"} {
+		src, _ := kernels.Lookup(name)
+		fmt.Fprintln(h, src.Code)
+	}
+	h.Write(device.Bytes(a.Cell().ParamBlock()))
+	h.Write(device.Bytes(a.Cell().Weights(s.seed)))
+	if s.groups.Shards > 1 {
+		fmt.Fprintln(h, s.groups)
+	}
+	return Info{Cell: a.Cell().Cell.Name, Agents: a.Len(), Checkpoint: s.every, Digest: hex.EncodeToString(h.Sum(nil))}
+}
+
+// pages implements population.
+func (s *agentState) Memory() *pages.Memory { return s.memory }
+
+// reset implements population.
+func (s *agentState) Reset(ctx context.Context) error { return s.agents.Reset(ctx) }
+
+// restored implements population.
+func (s *agentState) Restored(ctx context.Context) error { return s.agents.Recount(ctx) }
+
+// close implements population.
+func (s *agentState) Close() error { return s.agents.Close() }
+
+// apply implements population. Observations in hand are finished even when ctx ends, ticks and fusions are not.
+func (s *agentState) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
+	switch e.Kind {
+	case jobs.EntryObserve:
+		return applyObservations(context.WithoutCancel(ctx), s, e)
+	case jobs.EntryTick:
+		return s.tick(ctx, e.Data)
+	case jobs.EntryQuery:
+		return s.query(context.WithoutCancel(ctx), e.Data)
+	case jobs.EntryVote:
+		return s.vote(context.WithoutCancel(ctx), e.Data)
+	case jobs.EntryFuse:
+		return s.fuse(ctx, e.Data)
+	}
+	return Answer{}, unknownKind(e)
+}
+
+// decode implements population.
+func (s *agentState) Decode(data []byte) (Observations, error) {
+	o, err := batch.DecodeAgentObservations(data)
+	if err == nil {
+		err = s.check(o)
+	}
+	return Observations{Agents: o}, err
+}
+
+// reduce implements population.
+func (s *agentState) Reduce(on bool) { s.splitter.Reduced = on }
+
+// check says what is wrong with observations that a stranger sent.
+func (s *agentState) check(o *batch.AgentObservations) error {
+	switch features := s.agents.Cell().Features; {
+	case len(o.Agent) > jobs.MaxAddressed:
+		return jobs.Errorf(jobs.CodeInvalid, "%d observations: send at most %d at a time", len(o.Agent), jobs.MaxAddressed)
+	case o.Width != features:
+		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, features)
+	}
+	if bad, err := s.groups.owns(o.Agent, s.agents.Cell().Agents, "agent"); err != nil {
+		return jobs.Errorf(jobs.CodeInvalid, "observation %d is for agent %v", bad, err)
+	}
+	for i, f := range o.Features {
+		if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d: feature %d is %v", i/o.Width, i%o.Width, f)
+		}
+	}
+	return nil
+}
+
+func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
+	t, err := jobs.DecodeTick(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	steps := agents.TickSteps // a drain waits for so many
+	if s.splitter.Reduced {
+		steps = 1
+	}
+	r, err := s.agents.TickAll(ctx, context.WithoutCancel(ctx), t.Count, steps)
+	if err != nil { // where ctx has ended, the pages are between two positions, and are forgotten
+		return Answer{}, err
+	}
+	done := jobs.Ticked{Version: jobs.Version, Stepped: r.Stepped, Tally: r.Tally, Decided: make([]uint64, s.agents.Cell().Candidates)}
+	decisions, err := s.agents.Decisions(context.WithoutCancel(ctx))
+	if err != nil {
+		return Answer{}, err
+	}
+	for _, d := range decisions {
+		if d == kernels.AgentNoVote {
+			done.Undecided++
+		} else {
+			done.Decided[d]++
+		}
+	}
+	data, err = json.Marshal(done)
+	return Answer{Kind: jobs.EntryTicked, Data: data}, err
+}
+
+func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
+	q, err := jobs.DecodeQuery(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	a := s.agents
+	what, ids, size, row := "agent", q.Agents, a.Cell().Agents, 4+1+4*a.StateWidth()
+	if len(q.Groups) > 0 {
+		what, ids, size, row = "group", q.Groups, 1, 4+1+8+4*a.Cell().Candidates
+	}
+	if most := jobs.MaxState / row; len(ids) > most {
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most)
+	}
+	if _, err := s.groups.owns(ids, size, what); err != nil {
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %s %v", what, err)
+	}
+	own := s.groups.local(nil, ids, size)
+	if len(q.Groups) > 0 {
+		found, err := a.GroupStates(ctx, own)
+		if err != nil {
+			return Answer{}, err
+		}
+		found.Group = ids
+		data, err = found.Encode()
+		return Answer{Kind: jobs.EntryState, Data: data}, err
+	}
+	found, err := a.AgentStates(ctx, own)
+	if err != nil {
+		return Answer{}, err
+	}
+	found.Agent = ids
+	data, err = found.Encode()
+	return Answer{Kind: jobs.EntryState, Data: data}, err
+}

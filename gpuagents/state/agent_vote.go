@@ -1,0 +1,46 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// leader is the one of the shard's agents, in groups of size, by their ids in the swarm.
+func (h GroupRange) leader(seed, round uint64, size int, seeded bool) consensus.Leader {
+	first, n, all := int64(h.First)*int64(size), int64(h.Groups)*int64(size), int64(h.All)*int64(size)
+	l := consensus.Leader{Agent: uint64(first), Elected: true}
+	if !seeded {
+		return l
+	}
+	if of := agents.Leading(seed, round, all); of >= first && of < first+n { // otherwise priorities fall from the first on
+		l.Agent = uint64(of)
+	}
+	l.Priority = agents.Priority(seed, round, all, uint32(l.Agent))
+	return l
+}
+
+func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
+	v, err := jobs.DecodeVote(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	rule, err := partition.Rule(v)
+	if err != nil {
+		return Answer{}, err
+	}
+	seeded := v.Priority == jobs.PrioritySeeded
+	d, err := s.agents.Vote(ctx, rule, v.Round, seeded)
+	if err != nil {
+		return Answer{}, err
+	}
+	if s.groups.Shards > 1 {
+		d.Leader = s.groups.leader(s.seed, v.Round, s.agents.Cell().Agents, seeded)
+	}
+	data, err = json.Marshal(partition.Decided(d))
+	return Answer{Kind: jobs.EntryVoted, Data: data}, err
+}

@@ -1,0 +1,156 @@
+package state
+
+import (
+	"context"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// observed is the observations of an entry, checked: of groups, or of agents.
+type Observations struct {
+	Groups *batch.Observations
+	Agents *batch.AgentObservations
+}
+
+func (o Observations) Len() int {
+	if o.Agents != nil {
+		return len(o.Agents.Agent)
+	}
+	return o.Groups.Len()
+}
+
+// merger is the observations of consecutive entries that are applied together. It is filled by one goroutine, and used by that of its population,
+// at different times.
+type Batch interface {
+	// add puts the observations of an entry behind those of the entries before.
+	Add(o Observations)
+	// observe applies them and returns the answers to the entries, whose bits are those of one entry at a time. After an error the pages are
+	// undefined.
+	Observe(ctx context.Context) ([]Answer, error)
+}
+
+// mergedGroups are observations of groups.
+type groupBatch struct {
+	s       *groupState
+	entries []*batch.Observations
+	all     batch.Observations // what the device needs of them
+}
+
+// merge implements population.
+func (s *groupState) NewBatch() Batch { return &groupBatch{s: s} }
+
+// add implements merger.
+func (m *groupBatch) Add(o Observations) {
+	e, all := o.Groups, &m.all
+	if m.entries = append(m.entries, e); len(m.entries) == 1 { // clipped: what is appended goes elsewhere, not behind the columns of a message
+		all.Group, all.Time, all.Features, all.Width = slices.Clip(e.Group), slices.Clip(e.Time), slices.Clip(e.Features), e.Width
+		return
+	}
+	all.Group, all.Time, all.Features = append(all.Group, e.Group...), append(all.Time, e.Time...), append(all.Features, e.Features...)
+}
+
+// observe implements merger. An entry is a part of a longer batch: cuts change no bit.
+func (m *groupBatch) Observe(ctx context.Context) (answers []Answer, err error) {
+	all, halved, err := m.s.observe(ctx, &m.all)
+	if err != nil {
+		return nil, err
+	}
+	from := 0
+	for _, o := range m.entries {
+		to, c := from+o.Len(), all.Candidates
+		d := &batch.Decisions{
+			Group: o.Group, Row: o.Row, Read: o.Read, Timestamp: o.Timestamp, Value: o.Value,
+			Score: all.Score[from:to], Decision: all.Decision[from:to], Candidates: c,
+			Counts: all.Counts[from*c : to*c], Leader: all.Leader[from:to], Round: all.Round[from:to],
+		}
+		a := Answer{Kind: jobs.EntryDecide, Observations: o.Len(), Body: d}
+		if all.Dropped != nil {
+			d.Dropped = all.Dropped[from:to]
+			for _, why := range d.Dropped {
+				a.Dropped[why]++
+			}
+			a.Observations = a.Dropped[batch.Applied]
+		}
+		answers = append(answers, a)
+		from = to
+	}
+	answers[0].Halved = halved
+	return answers, nil
+}
+
+// mergedAgents are observations of agents.
+type agentBatch struct {
+	s        *agentState
+	entries  []*batch.AgentObservations
+	ids      []uint32
+	inputs   []float32
+	launches []uint32
+	several  bool
+}
+
+// merge implements population.
+func (s *agentState) NewBatch() Batch {
+	if s.ranking == nil {
+		s.ranking = agents.NewRanking(s.agents.Len(), s.agents.Cell().Agents)
+	}
+	s.ranking.Forget()
+	return &agentBatch{s: s}
+}
+
+// add implements merger.
+func (m *agentBatch) Add(o Observations) {
+	e := o.Agents
+	from, has := len(m.ids), m.s.groups
+	if m.entries = append(m.entries, e); len(m.entries) == 1 {
+		m.inputs = slices.Clip(e.Features)
+		if has.First == 0 {
+			m.ids = slices.Clip(e.Agent)
+		} else {
+			m.ids = has.local(nil, e.Agent, m.s.agents.Cell().Agents)
+		}
+	} else {
+		m.ids, m.inputs = has.local(m.ids, e.Agent, m.s.agents.Cell().Agents), append(m.inputs, e.Features...)
+	}
+	launches, several := m.s.ranking.Rank(m.ids[from:], m.launches)
+	m.launches, m.several = launches, m.several || several
+}
+
+// observe implements merger.
+func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) {
+	launches := m.launches
+	if !m.several {
+		launches = nil
+	}
+	var votes, decisions []byte
+	halved := 0
+	if len(m.ids) > 0 {
+		if votes, decisions, halved, err = m.s.agents.ObserveParts(ctx, &m.s.splitter, m.ids, m.inputs, launches); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range m.entries {
+		n := len(o.Agent)
+		answers = append(answers, Answer{Kind: jobs.EntryDecide, Observations: n, Body: &batch.AgentDecisions{Agent: o.Agent, Vote: votes[:n], Decision: decisions[:n]}})
+		votes, decisions = votes[n:], decisions[n:]
+	}
+	answers[0].Halved = halved
+	return answers, nil
+}
+
+// observeAlone is apply of an entry of observations.
+func applyObservations(ctx context.Context, p State, e jobs.Entry) (Answer, error) {
+	o, err := p.Decode(e.Data)
+	if err != nil {
+		return Answer{}, err
+	}
+	m := p.NewBatch()
+	m.Add(o)
+	answers, err := m.Observe(ctx)
+	if err != nil {
+		return Answer{}, err
+	}
+	return answers[0].Encoded()
+}

@@ -1,0 +1,52 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// observeKernel is the kernel of a cell: that of the set, or compiled from the cell's text. A text that does not compile is a *jobs.Error
+// with the compiler's words, and so is a device that compiles none.
+func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel, error) {
+	if c.Source == "" {
+		return dev.Kernel(c.Kernel)
+	}
+	k, err := dev.CompileExact(c.Kernel, c.Source)
+	var refused *device.SourceError
+	switch {
+	case errors.As(err, &refused):
+		return nil, jobs.Errorf(jobs.CodeInvalid, "the step of its custom cell does not compile:\n%s", quoteStep(refused.Log, step))
+	case errors.Is(err, device.ErrNotSupported):
+		return nil, jobs.Errorf(jobs.CodeDevice, "custom cells are compiled when they are served, and %s cannot do that: serve the swarm with gpuagent --device cuda:0 --allow-custom-cells, built with the tag cuda, on a machine with a GPU and NVRTC (libnvrtc of a CUDA toolkit): %v", dev.Properties().Name, err)
+	case err != nil:
+		return nil, fmt.Errorf("compile the step of the custom cell: %w", err)
+	}
+	return k, nil
+}
+
+// maxLog bounds what of a compiler's words a refusal carries; the first error is the one that matters.
+const maxLog = 4 << 10
+
+var stepError = regexp.MustCompile(`(?m)^step\((\d+)\): (?:catastrophic )?error`)
+
+// quoteStep puts the line of the step that the compiler complains about first behind its words.
+func quoteStep(log, step string) string {
+	quote := ""
+	if m := stepError.FindStringSubmatch(log); m != nil {
+		lines := strings.Split(step, "\n")
+		if n, err := strconv.Atoi(m[1]); err == nil && n >= 1 && n <= len(lines) {
+			quote = fmt.Sprintf("\nline %d of the step: %s", n, strings.TrimSpace(lines[n-1]))
+		}
+	}
+	if len(log) > maxLog {
+		log = strings.ToValidUTF8(log[:maxLog], "") + " …"
+	}
+	return strings.TrimSpace(log) + quote
+}

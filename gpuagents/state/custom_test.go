@@ -1,0 +1,203 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// customSpec is the spec of a swarm with a custom cell, as an agent process reads it.
+func customSpec(t testing.TB, of customtest.Cell, agents int, rule string) *swarm.Spec {
+	t.Helper()
+	spec := swarm.Spec{
+		Name: "x", Cell: swarm.Cell{Kind: "custom", Params: of.Params, State: of.State, Step: of.Step}, AgentsPerGroup: agents,
+		Vote: swarm.Vote{Candidates: of.Candidates, Rule: rule}, PageSize: 1 << 20, Seed: 0xFEDCBA9876543210,
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := swarm.FromJSON(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// openCustom opens a swarm with a custom cell where the device can, and checks the refusal where it cannot.
+func openCustom(t *testing.T, d device.Device, spec *swarm.Spec, groups int) *groupState {
+	t.Helper()
+	s, err := newGroupState(d, nil, spec, groups)
+	if d.Properties().ComputeMajor == 0 {
+		var refused *jobs.Error
+		if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(err.Error(), "gpuagent --device cuda:0 --allow-custom-cells") {
+			t.Fatalf("the host device says %v", err)
+		}
+		t.Skip("the host device compiles nothing, and says so: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// TestCustomLeaky: leaky, written as a custom cell, decides as the built-in one on the same device, to the bit.
+func TestCustomLeaky(t *testing.T) {
+	d := openNamed(t, *deviceName)
+	for _, agents := range []int{7, 256, 1500} {
+		t.Run(fmt.Sprint(agents), func(t *testing.T) {
+			custom := openCustom(t, d, customSpec(t, customtest.Leaky(20), agents, "weighted"), 20)
+			spec := customSpec(t, customtest.Leaky(20), agents, "weighted")
+			spec.Cell = swarm.Cell{Kind: "leaky", Params: map[string]float64{"warmup": 20}}
+			builtIn, err := newGroupState(d, nil, spec, 20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := builtIn.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			r := rand.New(rand.NewPCG(uint64(agents), 6))
+			for batch := range 4 {
+				o := observations(r, 20, 2000, 1)
+				want, _, err := builtIn.observe(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, _, err := custom.observe(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d := cmp.Diff(want, got); d != "" {
+					t.Fatalf("batch %d: %s", batch, d)
+				}
+			}
+		})
+	}
+}
+
+// TestCustomOscillator: a cell with state of every type decides as its Go twin says, however its input is cut.
+func TestCustomOscillator(t *testing.T) {
+	d := openNamed(t, *deviceName)
+	for _, rule := range []string{"weighted", "plurality"} {
+		for _, agents := range []int{1, 33, 300, 1500} {
+			t.Run(fmt.Sprint(rule, agents), func(t *testing.T) {
+				const groups = 5
+				spec := customSpec(t, customtest.Oscillator(), agents, rule)
+				s := openCustom(t, d, spec, groups)
+				kernelRule := kernels.RuleWeighted
+				if rule == "plurality" {
+					kernelRule = kernels.RulePlurality
+				}
+				var twins [groups]*customtest.OscillatorTwin
+				for g := range twins {
+					twins[g] = customtest.NewOscillator(agents, spec.Seed, kernelRule, 0)
+				}
+				r := rand.New(rand.NewPCG(uint64(agents), 7))
+				for batch := range 3 {
+					o := observations(r, groups, 300, 1)
+					got, _, err := s.observe(t.Context(), o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for n, g := range o.Group {
+						want := twins[g].Observe(o.Time[n], o.Features[n:n+1])
+						have := customtest.Outcome{
+							Score: got.Score[n], Decision: got.Decision[n], Leader: uint32(got.Leader[n] - uint64(g)*uint64(agents)),
+							Counts: [4]uint32(got.Counts[4*n:]), Round: got.Round[n],
+						}
+						if have != want {
+							t.Fatalf("batch %d, observation %d: %+v, the twin has %+v", batch, n, have, want)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestCustomDoesNotCompile: a step that is no CUDA C++ is refused with the compiler's words, and nothing is left behind.
+func TestCustomDoesNotCompile(t *testing.T) {
+	d := openNamed(t, *deviceName)
+	of := customtest.Leaky(20)
+	openCustom(t, d, customSpec(t, of, 8, "weighted"), 1)
+	of.Step = strings.Replace(of.Step, "a.potential = add(", "a.potential = plus(", 1)
+	line := 1 + strings.Count(of.Step[:strings.Index(of.Step, "plus(")], "\n")
+	_, err := newGroupState(d, nil, customSpec(t, of, 8, "weighted"), 1)
+	var refused *jobs.Error
+	if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid {
+		t.Fatal(err)
+	}
+	for _, part := range []string{fmt.Sprintf("step(%d): error", line), `"plus"`, fmt.Sprintf("line %d of the step: a.potential = plus(", line)} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("no %s in: %v", part, err)
+		}
+	}
+}
+
+// TestCustomMeaning: pages of one step are not those of another.
+func TestCustomMeaning(t *testing.T) {
+	meaning := func(change func(*customtest.Cell)) string {
+		of := customtest.Leaky(20)
+		change(&of)
+		spec := customSpec(t, of, 8, "weighted")
+		b, err := spec.Bind()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := b.Layout(int(spec.PageSize))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&groupState{bound: b, layout: l, groups: 1, inputs: 1, seed: spec.Seed}).digest()
+	}
+	seen := map[string]string{meaning(func(*customtest.Cell) {}): "the cell itself"}
+	if _, again := seen[meaning(func(*customtest.Cell) {})]; !again {
+		t.Error("a cell has two meanings")
+	}
+	for what, change := range map[string]func(*customtest.Cell){
+		"a constant of the step": func(c *customtest.Cell) { c.Step = strings.Replace(c.Step, "0.01f", "0.02f", 1) },
+		"a parameter":            func(c *customtest.Cell) { c.Params["half"] = 9 },
+		"a type":                 func(c *customtest.Cell) { c.State["rate"] = "bf16" },
+		"a name":                 func(c *customtest.Cell) { c.State["more"] = "u8" },
+		"the candidates":         func(c *customtest.Cell) { c.Candidates = append(c.Candidates, "more") },
+	} {
+		m := meaning(change)
+		if other, ok := seen[m]; ok {
+			t.Errorf("%s has the meaning of %s", what, other)
+		}
+		seen[m] = what
+	}
+}
+
+func TestQuoteStep(t *testing.T) {
+	log := "step(2): error: identifier \"x\" is undefined\n\n1 error detected"
+	if got := quoteStep(log, "a\n  b = x;\r\nc"); got != log+"\nline 2 of the step: b = x;" {
+		t.Errorf("%q", got)
+	}
+	for _, log := range []string{"", "step(9): error: e", "step(0): error: e", "step(99999999999999999999): error: e", "frame.cu(1): error: e"} {
+		if got := quoteStep(log, "a\nb"); got != log {
+			t.Errorf("%q became %q", log, got)
+		}
+	}
+	if got := quoteStep("step(1): error: "+strings.Repeat("é", maxLog), "a"); len(got) > maxLog+100 || !strings.HasSuffix(got, "…\nline 1 of the step: a") {
+		t.Errorf("%d bytes: %q", len(got), got[len(got)-40:])
+	}
+}

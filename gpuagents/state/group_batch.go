@@ -1,0 +1,248 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// plan groups the observations of a batch into runs, one a group, each in the order of the batch: s.order[k] is the
+// place in the batch of the observation that the kernel sees as number k. A run has the number of its page for a frame. It returns false when the batch already
+// stands like that.
+func (s *groupState) plan(groups []uint32) (moved bool) {
+	s.runs = s.runs[:0]
+	contiguous := true
+	for i, g := range groups {
+		r := s.seen[g]
+		switch {
+		case r < 0:
+			s.seen[g] = int32(len(s.runs))
+			s.runs = append(s.runs, kernels.Run{
+				Frame: g / uint32(s.layout.Slots), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1, Group: g,
+			})
+		default:
+			if i > 0 && groups[i-1] != g {
+				contiguous = false
+			}
+			s.runs[r].Count++
+		}
+	}
+	if !contiguous {
+		first := uint32(0)
+		for i := range s.runs {
+			s.runs[i].First = first
+			first += s.runs[i].Count
+		}
+		s.order = slices.Grow(s.order[:0], len(groups))[:len(groups)]
+		next := make([]uint32, len(s.runs))
+		for i, g := range groups {
+			r := s.seen[g]
+			s.order[s.runs[r].First+next[r]] = i
+			next[r]++
+		}
+	}
+	for _, g := range groups {
+		s.seen[g] = -1
+	}
+	// Long runs first: blocks start in this order, and the longest decides when the launch ends.
+	slices.SortStableFunc(s.runs, func(a, b kernels.Run) int { return int(b.Count) - int(a.Count) })
+	return !contiguous
+}
+
+// gather copies rows of width elements into kernel order; scatter is its inverse.
+func gather[T any](order []int, src []T, width int) []T {
+	dst := make([]T, len(src))
+	for k, i := range order {
+		copy(dst[k*width:(k+1)*width], src[i*width:(i+1)*width])
+	}
+	return dst
+}
+
+func scatter[T any](order []int, src []T, width int) []T {
+	dst := make([]T, len(src))
+	for k, i := range order {
+		copy(dst[i*width:(i+1)*width], src[k*width:(k+1)*width])
+	}
+	return dst
+}
+
+// sets cuts the pages of the runs into sets that are held together and puts the runs into the order of the sets: those of
+// set i end before ends[i].
+func (s *groupState) sets() (sets []pages.Set, ends []int) {
+	var pages []uint64
+	for _, r := range s.runs {
+		if s.rows[r.Frame] == 0 {
+			pages = append(pages, uint64(r.Frame))
+		}
+		s.rows[r.Frame] += r.Count
+	}
+	sets = s.memory.Place(pages, s.rows)
+	for _, r := range s.runs {
+		s.rows[r.Frame] = 0
+	}
+	if len(sets) == 1 {
+		return sets, []int{len(s.runs)}
+	}
+	setOf := make(map[uint32]int, len(pages))
+	for i, set := range sets {
+		for _, page := range set.Pages {
+			setOf[uint32(page)] = i
+		}
+	}
+	slices.SortStableFunc(s.runs, func(a, b kernels.Run) int { return setOf[a.Frame] - setOf[b.Frame] })
+	ends = make([]int, len(sets))
+	for _, r := range s.runs {
+		ends[setOf[r.Frame]]++
+	}
+	for i := range ends[1:] {
+		ends[i+1] += ends[i]
+	}
+	return sets, ends
+}
+
+// launch steps the runs from first up to end, whose pages are held. No launch before it is under way.
+func (s *groupState) launch(first, end int) error {
+	words := make([]uint32, 0, kernels.RunWords*(end-first))
+	for _, r := range s.runs[first:end] {
+		r.Frame = s.memory.Frame(int(r.Frame))
+		words = r.Words(words)
+	}
+	if err := s.staging[ioRuns].Memory.Write(0, device.Bytes(words)); err != nil {
+		return err
+	}
+	args := []device.Arg{
+		device.Ptr(s.memory.Arena()), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.layoutTable), device.Ptr(s.params), device.Ptr(s.weights),
+		device.Range(s.staging[ioRuns].Memory, 0, int64(4*len(words))),
+	}
+	for i := ioTimes; i < len(s.staging); i++ {
+		args = append(args, device.Ptr(s.staging[i].Memory))
+	}
+	args = append(args, s.memory.HostArena())
+	g := device.Geometry{Grid: end - first, Block: blockSize(s.layout.Agents, s.dev.Properties().MaxThreadsPerBlock)}
+	return s.stream.Launch(s.kernel, g, args...)
+}
+
+// observe steps the agents of the groups addressed, in the order of the batch, and returns one decision an observation, and how often
+// the device had no room for as many. obs has passed check. On an error the state is undefined and the shard starts again from its
+// checkpoint.
+func (s *groupState) observe(ctx context.Context, obs *batch.Observations) (dec *batch.Decisions, halved int, err error) {
+	n, candidates := obs.Len(), len(s.bound.Cell.Candidates)
+	dec = &batch.Decisions{
+		Group: obs.Group, Row: obs.Row, Read: obs.Read, Timestamp: obs.Timestamp, Value: obs.Value,
+		Score: make([]float32, n), Decision: make([]uint32, n), Candidates: candidates,
+		Counts: make([]uint32, n*candidates), Leader: make([]uint64, n), Round: make([]uint64, n),
+	}
+	if s.bound.Drop != 0 {
+		dec.Dropped = make([]uint8, n)
+	}
+	// Observations take effect in their order wherever a batch is cut, so that answers do not depend on it.
+	halved, err = s.splitter.Each(n, func(from, most int) (int, error) {
+		to := min(n, from+most)
+		return to, s.observePart(ctx, obs, dec, from, to)
+	}, s.trim)
+	return dec, halved, err
+}
+
+// trim gives up the memory that a batch does not need to be begun.
+func (s *groupState) trim() error {
+	for i := range s.staging {
+		if err := s.staging[i].Close(); err != nil {
+			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		}
+	}
+	if _, err := s.dev.Trim(); err != nil {
+		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+	}
+	return nil
+}
+
+// observePart is observe from one observation up to another. An errFit has changed nothing.
+func (s *groupState) observePart(ctx context.Context, all *batch.Observations, whole *batch.Decisions, from, to int) error {
+	n, candidates := to-from, len(s.bound.Cell.Candidates)
+	obs := &batch.Observations{Group: all.Group[from:to], Time: all.Time[from:to], Features: all.Features[from*s.inputs : to*s.inputs]}
+	dec := &batch.Decisions{
+		Score: whole.Score[from:to], Decision: whole.Decision[from:to], Counts: whole.Counts[from*candidates : to*candidates], Round: whole.Round[from:to],
+	}
+	moved := s.plan(obs.Group)
+	sets, ends := s.sets()
+	times, features := obs.Time, obs.Features
+	if moved {
+		times, features = gather(s.order, times, 1), gather(s.order, features, s.inputs)
+	}
+	leaders := make([]uint32, n)
+	outputs := [8][]byte{
+		ioScores: device.Bytes(dec.Score), ioDecisions: device.Bytes(dec.Decision), ioCounts: device.Bytes(dec.Counts),
+		ioLeaders: device.Bytes(leaders), ioRounds: device.Bytes(dec.Round),
+	}
+	sizes := [8]int{ioRuns: 4 * kernels.RunWords * len(s.runs)} // of what is written later
+	for i, data := range [8][]byte{ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
+		if err := s.staging[i].Grow(s.dev, max(len(data), len(outputs[i]), sizes[i]), ioPurpose[i]); err != nil {
+			return staging.AllocError(err)
+		}
+		if err := s.staging[i].Memory.Write(0, data); err != nil {
+			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		}
+	}
+	first := 0
+	if err := s.memory.Each(ctx, sets, pages.Random, func(i int) error {
+		if err := s.launch(first, ends[i]); err != nil {
+			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		}
+		first = ends[i]
+		s.memory.MarkDirty(sets[i].Pages)
+		if err := s.stream.Sync(ctx); err != nil {
+			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		}
+		s.memory.CountAccesses(sets[i])
+		return nil
+	}); err != nil {
+		return err
+	}
+	s.memory.Exchange(sets)
+	for i, data := range outputs {
+		if err := s.staging[i].Memory.Read(0, data); err != nil {
+			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		}
+	}
+	if moved {
+		copy(dec.Score, scatter(s.order, dec.Score, 1))
+		copy(dec.Decision, scatter(s.order, dec.Decision, 1))
+		copy(dec.Round, scatter(s.order, dec.Round, 1))
+		copy(dec.Counts, scatter(s.order, dec.Counts, candidates))
+		leaders = scatter(s.order, leaders, 1)
+	}
+	for i, l := range leaders {
+		whole.Leader[from+i] = uint64(obs.Group[i])*uint64(s.layout.Agents) + uint64(l)
+	}
+	if whole.Dropped != nil {
+		markDropped(dec.Decision, whole.Dropped[from:to])
+	}
+	return nil
+}
+
+// tell takes from decisions which observations were dropped.
+func markDropped(decisions []uint32, dropped []uint8) {
+	for i, d := range decisions {
+		switch d {
+		case kernels.DroppedLate:
+			dropped[i], decisions[i] = batch.DroppedLate, batch.NoDecision
+		case kernels.DroppedDuplicate:
+			dropped[i], decisions[i] = batch.DroppedDuplicate, batch.NoDecision
+		}
+	}
+}
+
+// blockSize is one thread an agent in whole warps, as far as a block goes.
+func blockSize(agents, most int) int {
+	if most < 32 {
+		most = 1024
+	}
+	return min((agents+31)/32*32, most)
+}

@@ -1,0 +1,188 @@
+package state
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/consensus/fusion"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/tiers/pager"
+)
+
+// fuseWindow bounds what a fusion reads of pages at a time, in bytes of host memory: as large as a set of pages on its way, so that the bus is busy, and
+// what a drain waits for at most.
+const fuseWindow = 32 << 20
+
+// fuse answers what agents know together, by group or all: the nodes are to the bit those of one fusion.Nodes.Accumulate of all agents in the order of their ids,
+// of whom those of a group that has seen nothing weigh 0. It changes nothing.
+func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
+	want, err := jobs.DecodeFuse(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	_, width := s.bound.Embedding()
+	n := 1
+	switch {
+	case want.By == jobs.ByVote:
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: by vote: agents of a swarm whose groups are addressed keep no vote: fuse by group or all")
+	case width == 0:
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: the cell keeps no float variable, so agents have no embedding")
+	case want.Nodes > s.groups:
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes, s.groups)
+	case want.By == jobs.ByGroup && want.Nodes == 0:
+		n = s.groups
+	case want.By == jobs.ByGroup:
+		n = want.Nodes
+	}
+	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most)
+	}
+	nodes, err := s.fuseAll(ctx, n, fuseWindow)
+	if err != nil {
+		return Answer{}, err
+	}
+	out := &batch.FusedNodes{Node: make([]uint32, n), Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
+	for node := range out.Node {
+		out.Node[node] = uint32(node)
+	}
+	if err := nodes.Means(out.Mean); err != nil {
+		return Answer{}, err
+	}
+	data, err = out.Encode()
+	return Answer{Kind: jobs.EntryFused, Data: data}, err
+}
+
+// fuseAll fuses all agents into n nodes of consecutive groups, in windows of so many bytes.
+func (s *groupState) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, error) {
+	vars, width := s.bound.Embedding()
+	f := &groupFusing{
+		nodes: fusion.Nodes{Dim: width, Sums: make([]float32, n*width), Weights: make([]uint64, n), Counts: make([]uint64, n)}, row: make([]float32, width),
+	}
+	// Of a page: the rounds of its groups, and the variables of the embedding.
+	l := s.layout
+	of := append([]int{slices.IndexFunc(l.Vars, func(v kernels.Var) bool { return v.Group && v.Name == "round" })}, vars...)
+	size := 0
+	for _, v := range of {
+		size += extent(l, v)
+	}
+	window := max(1, bytes/size)
+	buf := make([]byte, min(window, s.memory.Count())*size)
+	for first := 0; first < s.memory.Count(); first += window {
+		if ctx.Err() != nil {
+			return fusion.Nodes{}, context.Cause(ctx)
+		}
+		clear(buf) // a page that is not there is one of groups that have seen nothing
+		pages := min(window, s.memory.Count()-first)
+		at := 0
+		var parts []pager.Part
+		for page := range pages {
+			for _, v := range of {
+				parts = append(parts, pager.Part{Page: uint64(first + page), Off: int64(l.Offsets[v]), Bytes: buf[at:][:extent(l, v)]})
+				at += extent(l, v)
+			}
+		}
+		held := slices.Clone(parts) // readAll drops those of pages that are not there
+		if err := s.memory.ReadAll(context.WithoutCancel(ctx), parts); err != nil {
+			return fusion.Nodes{}, err
+		}
+		for page := range pages {
+			columns := f.columns[:0]
+			rounds := device.Of[uint64](held[page*len(of)].Bytes)
+			for i, v := range vars {
+				columns = append(columns, floats(l.Vars[v].Elem, held[page*len(of)+1+i].Bytes))
+			}
+			f.columns = columns
+			f.page(l, rounds, vars, (first+page)*l.Slots, s.groups)
+		}
+	}
+	f.finish()
+	return f.nodes, nil
+}
+
+// extent is what a variable takes of a page, rounded up so that what follows it in a buffer is aligned.
+func extent(l kernels.Layout, v int) int {
+	of, n := l.Vars[v], l.Slots
+	if !of.Group {
+		n *= l.Agents
+	}
+	return (n*of.Width*of.Elem.Bytes() + 7) / 8 * 8
+}
+
+// floats are the elements of a variable of an embedding.
+func floats(e kernels.Elem, data []byte) []float32 {
+	if e != kernels.BF16 {
+		return device.Of[float32](data)
+	}
+	short := device.Of[uint16](data)
+	all := make([]float32, len(short))
+	for i, v := range short {
+		all[i] = device.FromBF16(v)
+	}
+	return all
+}
+
+// groupFusing is a fusion of agents that come in the order of their ids.
+type groupFusing struct {
+	nodes   fusion.Nodes
+	node    int          // whose agents come
+	chain   agents.Chain // of those that have come
+	columns [][]float32
+	row     []float32
+}
+
+// page adds the agents of a page, whose first group is number first of groups.
+func (f *groupFusing) page(l kernels.Layout, rounds []uint64, vars []int, first, groups int) {
+	per := l.Slots * l.Agents
+	for slot := range min(l.Slots, groups-first) {
+		if node := int(int64(first+slot) * int64(f.nodes.Len()) / int64(groups)); node != f.node {
+			f.finish()
+			f.node = node
+		}
+		for a := slot * l.Agents; a < (slot+1)*l.Agents; a++ {
+			if rounds[slot] == 0 {
+				f.add(false)
+				continue
+			}
+			d := 0
+			for i, v := range vars {
+				for c := range l.Vars[v].Width {
+					f.row[d] = f.columns[i][c*per+a]
+					d++
+				}
+			}
+			f.add(true)
+		}
+	}
+}
+
+// add adds the agent of row to its node. One that is not counted, or that has a value that is not finite, keeps its place in a run.
+func (f *groupFusing) add(counted bool) {
+	c := &f.chain
+	if c.Rows == 0 {
+		c.Run = append(c.Run[:0], make([]float32, len(f.row))...)
+	}
+	if counted && !slices.ContainsFunc(f.row, func(v float32) bool { return math.Float32bits(v)&0x7f800000 == 0x7f800000 }) {
+		f.nodes.Counts[f.node]++
+		for d, v := range f.row {
+			c.Run[d] += v
+		}
+	}
+	if c.Rows++; c.Rows == fusion.RunRows {
+		c.Rows = 0
+		c.Push(0, c.Run)
+	}
+}
+
+// finish makes the node what its agents have added up to.
+func (f *groupFusing) finish() {
+	d := f.nodes.Dim
+	copy(f.nodes.Sums[f.node*d:][:d], f.chain.Sum())
+	f.nodes.Weights[f.node] = f.nodes.Counts[f.node] * consensus.One
+	f.chain = agents.Chain{Run: f.chain.Run}
+}

@@ -1,0 +1,191 @@
+package state
+
+import (
+	"context"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/tiers/pager"
+)
+
+// question answers an entry that changes nothing of a swarm whose groups are addressed. Where ctx ends a fusion returns before all pages were looked at.
+func (s *groupState) question(ctx context.Context, e jobs.Entry) (Answer, error) {
+	switch e.Kind {
+	case jobs.EntryQuery:
+		return s.query(context.WithoutCancel(ctx), e.Data)
+	case jobs.EntryFuse:
+		return s.fuse(ctx, e.Data)
+	case jobs.EntryVote:
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "vote: agents of a swarm whose groups are addressed vote within an observation, and keep no vote: the answer to each observation has its group's decision")
+	case jobs.EntryTick:
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "tick: agents of a swarm whose groups are addressed step by observations: only swarms that are addressed by agent tick")
+	}
+	return Answer{}, unknownKind(e)
+}
+
+// query answers what agents or groups are. It reads where the pages are, moves none to the device and marks none.
+func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
+	q, err := jobs.DecodeQuery(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	_, width := s.bound.Embedding()
+	what, ids, all, row := "agent", q.Agents, int64(s.groups)*int64(s.layout.Agents), 4+4*width
+	if len(q.Groups) > 0 {
+		what, ids, all, row = "group", q.Groups, int64(s.groups), 4
+	}
+	groups := len(q.Groups) > 0
+	for _, v := range s.layout.Vars {
+		if v.Group == groups {
+			row += v.Width * answerBytes(v.Elem)
+		}
+	}
+	if most := max(1, jobs.MaxState/row); len(ids) > most {
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most)
+	}
+	for _, id := range ids {
+		if int64(id) >= all {
+			return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %s %d of %d", what, id, all)
+		}
+	}
+	var found interface{ Encode() ([]byte, error) }
+	if groups {
+		found, err = s.groupVariables(ctx, ids)
+	} else {
+		found, err = s.agentVariables(ctx, ids)
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	data, err = found.Encode()
+	return Answer{Kind: jobs.EntryState, Data: data}, err
+}
+
+// answerBytes is what an element takes in an answer: bf16 is float32 there.
+func answerBytes(e kernels.Elem) int {
+	if e == kernels.BF16 {
+		return 4
+	}
+	return e.Bytes()
+}
+
+// agentVariables reads what agents are.
+func (s *groupState) agentVariables(ctx context.Context, ids []uint32) (*batch.AgentVariables, error) {
+	vars, place, err := s.variables(ctx, ids, false)
+	if err != nil {
+		return nil, err
+	}
+	of, width := s.bound.Embedding()
+	out := &batch.AgentVariables{Agent: ids, Vars: vars, Width: width, Embedding: make([]float32, 0, len(ids)*width)}
+	for i := range ids {
+		for _, v := range of {
+			from := vars[place[v]]
+			out.Embedding = append(out.Embedding, from.Values.([]float32)[i*from.Width:][:from.Width]...)
+		}
+	}
+	return out, nil
+}
+
+// groupVariables reads what groups are.
+func (s *groupState) groupVariables(ctx context.Context, ids []uint32) (*batch.GroupVariables, error) {
+	vars, _, err := s.variables(ctx, ids, true)
+	return &batch.GroupVariables{Group: ids, Vars: vars}, err
+}
+
+// variables reads all variables of agents, or of groups, and says by the index of the layout which of them is which.
+func (s *groupState) variables(ctx context.Context, ids []uint32, groups bool) (vars []batch.Variable, place map[int]int, err error) {
+	place = map[int]int{}
+	var read []*gathered
+	var parts []pager.Part
+	for v, of := range s.layout.Vars {
+		if of.Group != groups {
+			continue
+		}
+		g := s.gather(v, ids)
+		place[v], read = len(read), append(read, g)
+		parts = append(parts, g.parts...)
+	}
+	if err := s.memory.ReadAll(ctx, parts); err != nil {
+		return nil, nil, err
+	}
+	for _, g := range read {
+		vars = append(vars, batch.Variable{Name: g.of.Name, Width: g.of.Width, Values: g.values()})
+	}
+	return vars, place, nil
+}
+
+// gathered is a variable of agents, or of groups, on its way from the pages.
+type gathered struct {
+	of    kernels.Var
+	data  []byte // by run, element and id of the run: as it stands in a page
+	runs  []int  // how many ids each has
+	parts []pager.Part
+}
+
+// gather says where a variable of ids stands. Ids that follow one another in a page are one run, of which each element is a part, or all of it where
+// the elements of an id stand together.
+func (s *groupState) gather(v int, ids []uint32) *gathered {
+	of, per := s.layout.Vars[v], s.layout.Slots
+	if !of.Group {
+		per *= s.layout.Agents
+	}
+	size := of.Elem.Bytes()
+	g := &gathered{of: of, data: make([]byte, len(ids)*of.Width*size)}
+	for first, n := 0, 0; first < len(ids); first += n {
+		page, at := int(ids[first])/per, int(ids[first])%per
+		for n = 1; first+n < len(ids) && ids[first+n] == ids[first]+uint32(n) && at+n < per; n++ {
+		}
+		to := g.data[first*of.Width*size:]
+		if of.Together {
+			g.parts = append(g.parts, pager.Part{Page: uint64(page), Off: int64(s.layout.Offsets[v]) + int64(at*of.Width)*int64(size), Bytes: to[:n*of.Width*size]})
+			continue
+		}
+		for c := range of.Width {
+			g.parts = append(g.parts, pager.Part{Page: uint64(page), Off: int64(s.layout.Offsets[v]) + int64(c*per+at)*int64(size), Bytes: to[c*n*size:][:n*size]})
+		}
+		g.runs = append(g.runs, n)
+	}
+	return g
+}
+
+// values are those of the variable, the elements of an id behind one another.
+func (g *gathered) values() any {
+	switch g.of.Elem {
+	case kernels.U64:
+		return inRows(device.Of[uint64](g.data), g)
+	case kernels.I64:
+		return inRows(device.Of[int64](g.data), g)
+	case kernels.U32:
+		return inRows(device.Of[uint32](g.data), g)
+	case kernels.U8:
+		return inRows(g.data, g)
+	case kernels.BF16:
+		short := inRows(device.Of[uint16](g.data), g)
+		values := make([]float32, len(short))
+		for i, v := range short {
+			values[i] = device.FromBF16(v)
+		}
+		return values
+	}
+	return inRows(device.Of[float32](g.data), g)
+}
+
+func inRows[T any](from []T, g *gathered) []T {
+	width := g.of.Width
+	if width == 1 || g.of.Together {
+		return from
+	}
+	to := make([]T, len(from))
+	first := 0
+	for _, n := range g.runs {
+		for c := range width {
+			for i := range n {
+				to[first+i*width+c] = from[first+c*n+i]
+			}
+		}
+		first += n * width
+	}
+	return to
+}

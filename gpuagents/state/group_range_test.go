@@ -1,0 +1,510 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/consensus/fusion"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// sharded is the shards of one swarm, asked as a client asks them.
+type sharded struct {
+	of   jobs.Swarm
+	spec *swarm.Spec
+	each []*Snapshotter
+}
+
+// openSharded makes a swarm of so many shards, and of as many agents as the text says or, if it is not 0, agents.
+func openSharded(t testing.TB, d device.Device, store snapshot.Store, text string, shards int, agents int64, from *jobs.SnapshotRef) *sharded {
+	t.Helper()
+	spec, err := swarm.Parse("test.yaml", []byte(text+fmt.Sprintf("shards: %d\n", shards)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if agents != 0 {
+		spec.Agents = agents
+	}
+	s := &sharded{spec: spec}
+	for k := range shards {
+		s.each = append(s.each, openShard(t, d, nil, store, spec, spec.Groups(), k, from))
+	}
+	s.of = s.each[0].swarm
+	return s
+}
+
+func (s *sharded) observe(t testing.TB, o *batch.AgentObservations) *batch.AgentDecisions {
+	t.Helper()
+	split, err := partition.Agents(s.of, s.spec.AgentsPerGroup, o.Agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]*batch.AgentDecisions, len(s.each))
+	for k, one := range s.each {
+		if !split.Has(k) {
+			continue
+		}
+		a := mustApply(t, one, jobs.EntryObserve, split.Observations(o, k))
+		if all[k], err = batch.DecodeAgentDecisions(a.Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := split.Decisions(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (s *sharded) tick(t testing.TB, count int) jobs.Ticked {
+	t.Helper()
+	var all []jobs.Ticked
+	for _, one := range s.each {
+		got, err := jobs.DecodeTicked(mustApply(t, one, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: count}).Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got)
+	}
+	sum, err := partition.Ticked(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), count, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+func (s *sharded) vote(t testing.TB, v jobs.Vote) jobs.Voted {
+	t.Helper()
+	var all []jobs.Voted
+	for _, one := range s.each {
+		one.rounds.last = 0 // rounds have tests of their own
+		got, err := jobs.DecodeVoted(mustApply(t, one, jobs.EntryVote, v).Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got)
+	}
+	sum, err := partition.Voted(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), v, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+func (s *sharded) fuse(t testing.TB, f jobs.Fuse) *batch.FusedNodes {
+	t.Helper()
+	f.Sums = true
+	var all []*batch.FusedSums
+	for _, one := range s.each {
+		got, err := batch.DecodeFusedSums(mustApply(t, one, jobs.EntryFuse, f).Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got)
+	}
+	sum, err := partition.Fused(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), f, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+// states are those of agents, groups those of all groups.
+func (s *sharded) states(t testing.TB, ids []uint32) *batch.AgentStates {
+	t.Helper()
+	split, err := partition.Agents(s.of, s.spec.AgentsPerGroup, ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]*batch.AgentStates, len(s.each))
+	for k, one := range s.each {
+		if !split.Has(k) {
+			continue
+		}
+		if all[k], err = batch.DecodeAgentStates(mustApply(t, one, jobs.EntryQuery, jobs.Query{Version: jobs.Version, Agents: split.IDs(k)}).Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := split.AgentStates(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (s *sharded) groups(t testing.TB) *batch.GroupStates {
+	t.Helper()
+	ids := make([]uint32, s.of.Groups)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	split, err := partition.Groups(s.of, ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]*batch.GroupStates, len(s.each))
+	for k, one := range s.each {
+		if all[k], err = batch.DecodeGroupStates(mustApply(t, one, jobs.EntryQuery, jobs.Query{Version: jobs.Version, Groups: split.IDs(k)}).Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g, err := split.GroupStates(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// everyAgent is all ids, in no order.
+func (s *sharded) everyAgent() []uint32 {
+	ids := make([]uint32, s.spec.Agents)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	rand.New(rand.NewPCG(2, 2)).Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	return ids
+}
+
+// same: two swarms have the same agents and groups, and decide alike under every rule.
+func (s *sharded) same(t testing.TB, o *sharded, round uint64) {
+	t.Helper()
+	if d := cmp.Diff(o.states(t, s.everyAgent()), s.states(t, s.everyAgent())); d != "" {
+		t.Fatalf("%d and %d shards: agents: %s", len(o.each), len(s.each), d)
+	}
+	if d := cmp.Diff(o.groups(t), s.groups(t)); d != "" {
+		t.Fatalf("%d and %d shards: groups: %s", len(o.each), len(s.each), d)
+	}
+	for _, v := range []jobs.Vote{
+		{},
+		{Rule: jobs.RulePlurality, Priority: jobs.PriorityUniform},
+		{Rule: jobs.RuleMajority},
+		{Rule: jobs.RuleMajority, Of: jobs.OfAll},
+		{Rule: jobs.RuleQuorum, Quorum: "2/5", Of: jobs.OfAll},
+		{Rule: jobs.RuleQuorum, Quorum: "0.9"},
+		{Rule: jobs.RuleUnanimous},
+		{Rule: jobs.RuleUnanimous, Of: jobs.OfAll},
+	} {
+		v.Version = jobs.Version
+		for _, priority := range []string{v.Priority, jobs.PrioritySeeded} {
+			round++
+			v.Priority, v.Round = priority, round
+			if d := cmp.Diff(o.vote(t, v), s.vote(t, v)); d != "" {
+				t.Fatalf("%d and %d shards: %+v: %s", len(o.each), len(s.each), v, d)
+			}
+		}
+	}
+}
+
+// TestShards: swarms of several shards are, decide and answer as one of one shard that was asked the same, whatever the cuts. Their nodes are those of a
+// fusion.Merger of their shards; nodes that have groups of one shard alone are to the bit those of one shard.
+func TestShards(t *testing.T) {
+	for name, text := range map[string]string{
+		"gru": gruText, "bf16": strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1), "leaky": keptTexts["leaky by agent"],
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := openHost(t)
+			twin := openSharded(t, d, nil, text, 1, 0, nil)
+			var all []*sharded
+			for _, shards := range []int{2, 3, 7} {
+				all = append(all, openSharded(t, d, nil, text, shards, 0, nil))
+			}
+			r := rand.New(rand.NewPCG(5, 6))
+			for i := range 3 {
+				o := randomAgents(r, int(twin.spec.Agents), 1+200*i, len(twin.spec.Features))
+				decided := twin.observe(t, o)
+				for _, s := range all {
+					if d := cmp.Diff(decided, s.observe(t, o)); d != "" {
+						t.Fatalf("%d shards: %s", len(s.each), d)
+					}
+					if i == 0 { // most have not stepped
+						s.same(t, twin, 100)
+					}
+				}
+				ticked := twin.tick(t, 1+i)
+				for _, s := range all {
+					if d := cmp.Diff(ticked, s.tick(t, 1+i)); d != "" {
+						t.Fatalf("%d shards: %s", len(s.each), d)
+					}
+				}
+				if i == 0 {
+					continue
+				}
+				for _, s := range all {
+					s.same(t, twin, uint64(1000*i))
+					for _, f := range fuses(twin.of.Groups) {
+						f.Version = jobs.Version
+						s.sameFuse(t, twin, f)
+					}
+				}
+			}
+		})
+	}
+}
+
+// sameFuse compares a fusion with that of one shard, and with a merger of plain fusions of the agents of each shard.
+func (s *sharded) sameFuse(t testing.TB, twin *sharded, f jobs.Fuse) {
+	t.Helper()
+	got := s.fuse(t, f)
+	one, err := batch.DecodeFusedNodes(mustApply(t, twin.each[0], jobs.EntryFuse, f).Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got.Count, one.Count) || !slices.Equal(got.Node, one.Node) {
+		t.Fatalf("%d shards: %+v: counts %v of nodes %v, want %v of %v", len(s.each), f, got.Count, got.Node, one.Count, one.Node)
+	}
+	nodes, width := len(one.Node), one.Width
+	states := allStates(t, twin.each[0].State.(*agentState))
+	const dim = 8 // a merger wants a multiple of it: what pads embeddings is zeros
+	m, err := fusion.NewMerger(&consensus.Word{}, nodes, dim, len(s.each))
+	if err == nil {
+		err = m.Open(1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	shardsOf := make([]int, nodes)
+	for k := range s.each {
+		first, end := s.of.ShardGroups(k)
+		members, weights, rows := []uint32(nil), []uint32(nil), []float32(nil)
+		for id := first * s.spec.AgentsPerGroup; id < end*s.spec.AgentsPerGroup; id++ {
+			weight, node := uint32(consensus.One), uint32(0)
+			if states.Vote[id] == batch.NoVote {
+				weight = 0
+			}
+			switch f.By {
+			case jobs.ByVote:
+				if node = uint32(states.Vote[id]); states.Vote[id] == batch.NoVote {
+					node = fusion.None
+				}
+			case jobs.ByGroup:
+				node = uint32(id / s.spec.AgentsPerGroup * nodes / s.of.Groups)
+			}
+			members, weights, rows = append(members, node), append(weights, weight), append(append(rows, states.State[id*states.Width:][:width]...), make([]float32, dim-width)...)
+		}
+		part := fusion.Nodes{Dim: dim, Sums: make([]float32, nodes*dim), Weights: make([]uint64, nodes), Counts: make([]uint64, nodes)}
+		if _, err := part.Accumulate(members, rows, weights); err != nil {
+			t.Fatal(err)
+		}
+		for node, w := range part.Weights {
+			if w > 0 {
+				shardsOf[node]++
+			}
+		}
+		if _, err := m.Add(fusion.Partial{Shard: k, Round: 1, Nodes: part}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	total, err := m.Merge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]float32, nodes*dim)
+	if err := total.Means(want); err != nil {
+		t.Fatal(err)
+	}
+	for i := range got.Mean {
+		if want := want[i/width*dim+i%width]; math.Float32bits(got.Mean[i]) != math.Float32bits(want) {
+			t.Fatalf("%d shards: %+v: node %d: %v, want %v", len(s.each), f, i/width, got.Mean[i], want)
+		}
+		if shardsOf[i/width] == 1 && math.Float32bits(got.Mean[i]) != math.Float32bits(one.Mean[i]) {
+			t.Fatalf("%d shards: %+v: node %d of one shard: %v, of one alone %v", len(s.each), f, i/width, got.Mean[i], one.Mean[i])
+		}
+		if math.Abs(float64(got.Mean[i]-one.Mean[i])) > 1e-5 {
+			t.Fatalf("%d shards: %+v: node %d: %v, of one shard %v", len(s.each), f, i/width, got.Mean[i], one.Mean[i])
+		}
+	}
+}
+
+// TestShardRefuses: a shard refuses what is another's, and says whose it is.
+func TestShardRefuses(t *testing.T) {
+	d := openHost(t)
+	s := openSharded(t, d, nil, gruText, 3, 0, nil) // groups 0 to 32, 33 to 65 and 66 to 99
+	for _, c := range []struct {
+		shard int
+		kind  string
+		v     any
+		says  string
+	}{
+		{1, jobs.EntryObserve, &batch.AgentObservations{Agent: []uint32{1089, 1088}, Features: make([]float32, 4), Width: 2}, "observation 1 is for agent 1088: shard 1 of 3 has agents 1089 to 2177: write to the log of shard 0"},
+		{1, jobs.EntryObserve, &batch.AgentObservations{Agent: []uint32{2178}, Features: make([]float32, 2), Width: 2}, "observation 0 is for agent 2178: shard 1 of 3 has agents 1089 to 2177: write to the log of shard 2"},
+		{2, jobs.EntryObserve, &batch.AgentObservations{Agent: []uint32{3300}, Features: make([]float32, 2), Width: 2}, "observation 0 is for agent 3300 of 3300"},
+		{0, jobs.EntryQuery, jobs.Query{Version: 1, Agents: []uint32{0, 3299}}, "query: agent 3299: shard 0 of 3 has agents 0 to 1088: write to the log of shard 2"},
+		{2, jobs.EntryQuery, jobs.Query{Version: 1, Groups: []uint32{99, 33}}, "query: group 33: shard 2 of 3 has groups 66 to 99: write to the log of shard 1"},
+		{2, jobs.EntryQuery, jobs.Query{Version: 1, Groups: []uint32{100}}, "query: group 100 of 100"},
+		{2, jobs.EntryFuse, jobs.Fuse{Version: 1, By: jobs.ByGroup, Nodes: 101}, "fuse: nodes 101: the swarm has 100 groups"},
+	} {
+		_, err := s.each[c.shard].Apply(t.Context(), jobs.Entry{Kind: c.kind, Data: encoded(t, c.v)})
+		var refused *jobs.Error
+		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.HasPrefix(refused.Message, c.says) {
+			t.Errorf("shard %d, %s: %v, want %s", c.shard, c.kind, err, c.says)
+		}
+	}
+	for text, h := range map[string]GroupRange{
+		"its record has 2 shards, its spec 1":                            {Shards: 2, Groups: 50, All: 100},
+		"its record has 99 groups, its spec 3300 agents in groups of 33": {Shards: 1, Groups: 99, All: 99},
+	} {
+		spec, err := swarm.Parse("test.yaml", []byte(gruText))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var refused *jobs.Error
+		if _, err := New(d, nil, spec, h); !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, text) {
+			t.Errorf("%v, want %s", err, text)
+		}
+	}
+	spec, err := swarm.Parse("test.yaml", []byte(keptTexts["predictor"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(d, nil, spec, GroupRange{Shards: 2, Groups: 1, All: 2}); err == nil || !strings.Contains(err.Error(), "its record has 2 shards: a swarm whose groups are addressed has one") {
+		t.Error(err)
+	}
+	a, b := s.each[0].Info().Digest, s.each[1].Info().Digest
+	if a == b {
+		t.Error("pages of two shards mean the same")
+	}
+}
+
+// TestShardsKept: snapshots of swarms of one and of several shards go on in swarms of one and of several, also of more and of fewer groups; what is missing, or is
+// of another swarm, is said.
+func TestShardsKept(t *testing.T) {
+	for name, text := range map[string]string{"gru": gruText, "leaky": keptTexts["leaky by agent"]} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, store := openHost(t), openStore(t)
+			twin := openSharded(t, d, store, text, 1, 0, nil)
+			r := rand.New(rand.NewPCG(7, 8))
+			o := randomAgents(r, int(twin.spec.Agents), 300, len(twin.spec.Features))
+			next := randomAgents(r, int(twin.spec.Agents)/2, 300, len(twin.spec.Features))
+			for _, shards := range []int{1, 3, 7} {
+				s := twin
+				if shards > 1 {
+					s = openSharded(t, d, store, text, shards, 0, nil)
+				}
+				s.observe(t, o)
+				s.tick(t, 3)
+				name := fmt.Sprintf("of%d", shards)
+				var digests []string
+				for k, one := range s.each {
+					done := take(t, one, name, uint64(9+k))
+					if again := take(t, one, name, uint64(9+k)); again != done {
+						t.Fatalf("%+v, and again %+v", done, again)
+					}
+					digests = append(digests, done.SHA256)
+				}
+				from := &jobs.SnapshotRef{Name: name, SHA256: digests[0]}
+				if shards > 1 {
+					from.SHA256 = snapshot.SetDigest(digests)
+				}
+				parts, digest, err := snapshot.ReadSet(t.Context(), store, name)
+				if err != nil || len(parts) != shards || digest != from.SHA256 {
+					t.Fatal(len(parts), digest, err)
+				}
+				for _, to := range []int{1, 2, 5} {
+					for _, agents := range []int64{0, twin.spec.Agents * 2, twin.spec.Agents / 2} {
+						if agents != 0 && to != 2 {
+							continue
+						}
+						n := openSharded(t, d, store, text, to, agents, from)
+						for _, one := range n.each {
+							if err := one.Reset(t.Context()); err != nil {
+								t.Fatal(err)
+							}
+							if err := one.Load(t.Context(), *from); err != nil {
+								t.Fatal(err)
+							}
+						}
+						ids := n.everyAgent()
+						ids = slices.DeleteFunc(ids, func(id uint32) bool { return int64(id) >= twin.spec.Agents })
+						if d := cmp.Diff(s.states(t, ids), n.states(t, ids)); d != "" {
+							t.Fatalf("%d shards to %d with %d agents: %s", shards, to, agents, d)
+						}
+						if agents == 0 {
+							n.same(t, s, uint64(100*to))
+						}
+						if agents > 0 && agents > twin.spec.Agents && n.states(t, []uint32{uint32(agents - 1)}).Vote[0] != batch.NoVote {
+							t.Error("an agent that was added has stepped")
+						}
+					}
+				}
+				if shards == 3 {
+					s.keptRefused(t, store, name, digests)
+				}
+			}
+			// All go on alike.
+			a, b := openSharded(t, d, store, text, 2, 0, &jobs.SnapshotRef{}), twin
+			_, digest, err := snapshot.ReadSet(t.Context(), store, "of7")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range a.each {
+				if err := errors.Join(one.Reset(t.Context()), one.Load(t.Context(), jobs.SnapshotRef{Name: "of7", SHA256: digest})); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if d := cmp.Diff(b.observe(t, next), a.observe(t, next)); d != "" {
+				t.Fatal(d)
+			}
+			a.same(t, b, 1)
+		})
+	}
+}
+
+// keptRefused has shards begin as what they cannot.
+func (s *sharded) keptRefused(t *testing.T, store snapshot.Store, name string, digests []string) {
+	t.Helper()
+	own := jobs.SnapshotRef{Name: snapshot.PartName(name, 1), SHA256: digests[1]}
+	if err := s.each[1].Load(t.Context(), own); err != nil { // as its base
+		t.Error(err)
+	}
+	set := snapshot.SetDigest(digests)
+	for want, c := range map[string]struct {
+		shard int
+		from  jobs.SnapshotRef
+	}{
+		"it has shard 1 of 3 of a swarm alone":                {0, own},
+		"its manifest has the SHA-256 " + set:                 {0, jobs.SnapshotRef{Name: name, SHA256: digests[0]}},
+		"snapshot nothing: snapshot not found":                {0, jobs.SnapshotRef{Name: "nothing", SHA256: set}},
+		"snapshot half-shard1: snapshot not found":            {0, jobs.SnapshotRef{Name: "half", SHA256: set}},
+		"mixed-shard1 is not of shard 1 of 3 of the swarm":    {0, jobs.SnapshotRef{Name: "mixed", SHA256: set}},
+		"snapshot whole: snapshot does not fit: whole-shard0": {0, jobs.SnapshotRef{Name: "whole", SHA256: set}},
+	} {
+		switch c.from.Name {
+		case "half":
+			take(t, s.each[0], "half", 20)
+		case "mixed":
+			other := *s.each[1]
+			other.swarm.ID = "other"
+			take(t, s.each[0], "mixed", 20)
+			take(t, &other, "mixed", 20)
+			take(t, s.each[2], "mixed", 20)
+		case "whole":
+			one := openSharded(t, openHost(t), store, gruText, 1, 0, nil)
+			take(t, one.each[0], "whole-shard0", 20)
+		}
+		var refused *jobs.Error
+		if err := s.each[c.shard].Load(t.Context(), c.from); !errors.As(err, &refused) || !strings.Contains(refused.Message, want) {
+			t.Errorf("%s: %v, want %s", c.from.Name, err, want)
+		}
+	}
+	long := strings.Repeat("a", 58)
+	_, err := s.each[0].Apply(t.Context(), jobs.Entry{Seq: 1, Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"` + long + `"}`)})
+	if err == nil || !strings.Contains(err.Error(), "choose a shorter name") {
+		t.Error(err)
+	}
+}

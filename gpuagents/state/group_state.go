@@ -1,0 +1,193 @@
+package state
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// state is the agents of one shard on a device: pages of neural state, what the cell's kernel reads beside them, and the
+// buffers that batches pass through. One goroutine uses it.
+type groupState struct {
+	dev    device.Device
+	memory *pages.Memory
+	stream device.Stream
+	kernel device.Kernel
+	layout kernels.Layout
+	groups int
+	bound  *cells.Bound
+	inputs int // features an observation
+	seed   uint64
+	every  swarm.Checkpoint
+
+	layoutTable device.Buffer
+	params      device.Buffer
+	weights     device.Buffer
+	staging     [8]staging.Buffer // by the constants below
+
+	splitter staging.Splitter
+
+	seen  []int32  // by group: the run of this batch, or -1
+	rows  []uint32 // by page: its observations, while a batch is cut; zeros else
+	runs  []kernels.Run
+	order []int // batch index by kernel index
+}
+
+// The buffers of a batch, in the order of the observe signature.
+const (
+	ioRuns = iota
+	ioTimes
+	ioFeatures
+	ioScores
+	ioDecisions
+	ioCounts
+	ioLeaders
+	ioRounds
+)
+
+var ioPurpose = [8]string{"runs", "times", "features", "scores", "decisions", "counts", "leaders", "rounds"}
+
+func newGroupState(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups int) (_ *groupState, err error) {
+	s := &groupState{
+		dev: dev, groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint,
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.bound, err = spec.Bind(); err != nil {
+		return nil, err
+	}
+	if s.layout, err = s.bound.Layout(int(spec.PageSize)); err != nil {
+		return nil, err
+	}
+	if s.kernel, err = observeKernel(dev, s.bound.Cell, spec.Cell.Step); err != nil {
+		return nil, err
+	}
+	if s.stream, err = dev.NewStream(); err != nil {
+		return nil, err
+	}
+	if s.memory, err = pages.NewMemory(dev, b, groups, s.layout.PageBytes, (groups+s.layout.Slots-1)/s.layout.Slots); err != nil {
+		if refused := (*jobs.Error)(nil); errors.As(err, &refused) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%d groups of %d agents: %w", groups, spec.AgentsPerGroup, err)
+	}
+	s.seen = make([]int32, groups)
+	for i := range s.seen {
+		s.seen[i] = -1
+	}
+	agent, group := s.bound.StateBytes()
+	s.memory.SetObservationBytes(pages.BusGroup * (agent*s.layout.Agents + group))
+	s.rows = make([]uint32, s.memory.Count())
+	for _, c := range []struct {
+		buf     *device.Buffer
+		data    []byte
+		purpose string
+	}{
+		{&s.layoutTable, device.Bytes(s.layout.Table()), "layout"},
+		{&s.params, device.Bytes(s.bound.ParamBlock()), "parameters"},
+		{&s.weights, device.Bytes(s.bound.Weights(spec.Seed)), "weights"},
+	} {
+		// A cell without weights still passes a buffer.
+		if *c.buf, err = dev.Alloc(int64(max(len(c.data), 4)), c.purpose); err != nil {
+			return nil, err
+		}
+		if err = (*c.buf).Write(0, c.data); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// about implements population.
+func (s *groupState) Info() Info {
+	return Info{Cell: s.bound.Cell.Name, Agents: int64(s.groups) * int64(s.layout.Agents), Checkpoint: s.every, Digest: s.digest()}
+}
+
+// meaning is a digest of all that the bytes of the pages depend on beside the log; see about.
+func (s *groupState) digest() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %d groups, %d inputs, pages of %d\n%s\n%+v\n", s.bound.Cell.Name, s.groups, s.inputs, s.layout.PageBytes, s.bound.Cell.Text(), s.layout)
+	h.Write(device.Bytes(s.bound.ParamBlock()))
+	h.Write(device.Bytes(s.bound.Weights(s.seed)))
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// pages implements population.
+func (s *groupState) Memory() *pages.Memory { return s.memory }
+
+// restored implements population: there is nothing beside the pages.
+func (s *groupState) Restored(context.Context) error { return nil }
+
+// apply implements population. An entry in hand is finished even when ctx ends: its state and its answer belong together.
+func (s *groupState) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
+	if e.Kind != jobs.EntryObserve {
+		return s.question(ctx, e)
+	}
+	return applyObservations(context.WithoutCancel(ctx), s, e)
+}
+
+// decode implements population.
+func (s *groupState) Decode(data []byte) (Observations, error) {
+	o, err := batch.DecodeObservations(data)
+	if err == nil {
+		err = s.check(o)
+	}
+	return Observations{Groups: o}, err
+}
+
+// reduce implements population.
+func (s *groupState) Reduce(on bool) { s.splitter.Reduced = on }
+
+// check says what is wrong with a batch that a stranger sent.
+func (s *groupState) check(o *batch.Observations) error {
+	if o.Width != s.inputs {
+		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, s.inputs)
+	}
+	for i, g := range o.Group {
+		if int64(g) >= int64(s.groups) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d is for group %d of %d", i, g, s.groups)
+		}
+	}
+	for i, f := range o.Features {
+		if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d: feature %d is %v", i/o.Width, i%o.Width, f)
+		}
+	}
+	return nil
+}
+
+// close releases everything on the device.
+func (s *groupState) Close() error {
+	var errs []error
+	if s.stream != nil {
+		errs = append(errs, s.stream.Close())
+	}
+	errs = append(errs, s.memory.Close())
+	for _, b := range []device.Buffer{s.layoutTable, s.params, s.weights} {
+		if b != nil {
+			errs = append(errs, b.Close())
+		}
+	}
+	for i := range s.staging {
+		errs = append(errs, s.staging[i].Close())
+	}
+	return errors.Join(errs...)
+}
+
+// reset implements population.
+func (s *groupState) Reset(ctx context.Context) error { return s.memory.Reset(ctx) }

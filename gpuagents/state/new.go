@@ -1,0 +1,40 @@
+package state
+
+import (
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// newShard makes the agents of a shard, with pages of what b has. An error that is a *jobs.Error lays it to the swarm's record,
+// or says that there is no room for it here.
+func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (State, error) {
+	if err := p.check(spec); err != nil {
+		return nil, err
+	}
+	if spec.Residency == swarm.ResidencyGPU {
+		b = b.AllOnDevice()
+	}
+	if spec.ByAgent() {
+		s, err := newAgentState(dev, b, spec, p)
+		if err != nil {
+			return nil, err
+		}
+		if spec.Residency == swarm.ResidencyGPU {
+			s.memory.Claim()
+		}
+		return s, nil
+	}
+	if n := spec.Groups(); n != 0 && n != p.Groups {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "its record has %d groups, its spec %d: write the same, or leave groups out of the spec of a run", p.Groups, n)
+	}
+	s, err := newGroupState(dev, b, spec, p.Groups)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Residency == swarm.ResidencyGPU {
+		s.memory.Claim()
+	}
+	return s, nil
+}

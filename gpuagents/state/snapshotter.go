@@ -1,0 +1,181 @@
+package state
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// keeping is a population with what a swarm may do as a whole, whatever its agents are: keep what it is, begin as a snapshot says, and begin anew.
+type Snapshotter struct {
+	State
+	swarm  jobs.Swarm
+	spec   *swarm.Spec
+	store  snapshot.Store // nil: there is none
+	groups GroupRange
+	// rounds is shared with the shard's checkpoint.
+	rounds *Rounds
+}
+
+// newKeeping adds to a state what a swarm does as a whole. store may be nil.
+func NewSnapshotter(of State, s jobs.Swarm, spec *swarm.Spec, has GroupRange, store snapshot.Store) *Snapshotter {
+	return &Snapshotter{of, s, spec, store, has, &Rounds{}}
+}
+
+// Rounds returns the last round of the swarm, which the caller keeps with its checkpoints.
+func (k *Snapshotter) Rounds() *Rounds { return k.rounds }
+
+// about implements population: pages depend on the snapshot that the swarm began as.
+func (k *Snapshotter) Info() Info {
+	of := k.State.Info()
+	if from := k.swarm.From; from != nil {
+		sum := sha256.Sum256([]byte(of.Digest + " from " + from.SHA256))
+		of.Digest = hex.EncodeToString(sum[:])
+	}
+	return of
+}
+
+// apply implements population.
+func (k *Snapshotter) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
+	switch e.Kind {
+	case jobs.EntrySnapshot:
+		return k.save(ctx, e)
+	case jobs.EntryReset:
+		return k.clear(ctx, e.Data)
+	case jobs.EntryVote:
+		if !k.spec.ByAgent() { // which the population refuses
+			break
+		}
+		var err error
+		if e, err = k.rounds.number(e); err != nil {
+			return Answer{}, err
+		}
+	}
+	return k.State.Apply(ctx, e)
+}
+
+// clear makes all agents such as have seen nothing.
+func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
+	r, err := jobs.DecodeReset(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	if err := k.Reset(ctx); err != nil {
+		return Answer{}, err
+	}
+	data, err = json.Marshal(r)
+	return Answer{Kind: jobs.EntryCleared, Data: data}, err
+}
+
+// memory is the pages as a snapshot sees them until ctx ends.
+func (k *Snapshotter) memory(ctx context.Context) *snapshot.Pages {
+	m := k.Memory()
+	return &snapshot.Pages{
+		Layout: layoutOf(k.State), First: k.groups.First, Groups: k.groups.Groups,
+		Read:  func(page uint64, buf []byte) error { return m.Read(ctx, page, buf) },
+		Write: func(page uint64, content []byte) error { return m.Write(ctx, page, content) },
+	}
+}
+
+// errNoSnapshots is a swarm that asks for what its agent does not have.
+var errNoSnapshots = jobs.Errorf(jobs.CodeInvalid, "this GPU agent keeps no snapshots: start all of them with --snapshots and the same folder or bucket")
+
+// save writes a snapshot. It changes nothing, so a failure of the store is an answer: whoever asked may ask again.
+func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
+	want, err := jobs.DecodeSnapshot(e.Data)
+	if err != nil {
+		return Answer{}, err
+	}
+	if k.store == nil {
+		return Answer{}, errNoSnapshots
+	}
+	s, name, shard := k.swarm, want.Name, (*snapshot.Shard)(nil)
+	if k.groups.Shards > 1 {
+		name, shard = snapshot.PartName(want.Name, k.groups.Shard), &snapshot.Shard{Number: k.groups.Shard, Of: k.groups.Shards, First: k.groups.First, Groups: k.groups.All}
+		if err := jobs.CheckID("snapshot", name); err != nil {
+			return Answer{}, jobs.Errorf(jobs.CodeInvalid, "%v, as the part of a shard is called: choose a shorter name", err)
+		}
+	}
+	m, digest, err := snapshot.Save(ctx, k.store, snapshot.Manifest{
+		Name: name, Swarm: snapshot.OriginOf(s), Entry: e.Seq, Round: k.rounds.last, Shard: shard, Cell: k.State.Info().Cell, Seed: k.spec.Seed, Spec: s.Spec,
+	}, k.memory(ctx))
+	switch {
+	case err == nil:
+	case ctx.Err() != nil: // the next process writes it again
+		return Answer{}, context.Cause(ctx)
+	case errors.Is(err, fault.ErrDevice):
+		return Answer{}, err
+	case errors.Is(err, snapshot.ErrExists):
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "%v: choose another name, or remove it", err)
+	default:
+		return Answer{}, jobs.Errorf(jobs.CodeIO, "%v: see that the place has room and may be written, and ask again", err)
+	}
+	data, err := json.Marshal(jobs.Snapshotted{
+		Version: jobs.Version, Name: m.Name, Entry: e.Seq, Agents: m.Agents, Groups: m.Groups, Bytes: m.Bytes(), SHA256: digest,
+	})
+	return Answer{Kind: jobs.EntrySnapshotted, Data: data}, err
+}
+
+// load makes agents that have seen nothing those of a snapshot, and the last round that of its swarm. A *jobs.Error says what is wrong with that; it will not
+// be better another time.
+func (k *Snapshotter) Load(ctx context.Context, from jobs.SnapshotRef) error {
+	if k.store == nil {
+		return errNoSnapshots
+	}
+	parts, digest, err := snapshot.ReadSet(ctx, k.store, from.Name)
+	if err == nil && digest != from.SHA256 {
+		return jobs.Errorf(jobs.CodeInvalid, "snapshot %s: its manifest has the SHA-256 %s, the swarm was made from %s: put that one back", from.Name, digest, from.SHA256)
+	}
+	if err == nil {
+		err = k.covers(parts)
+	}
+	for i := 0; i < len(parts) && err == nil; i++ {
+		k.rounds.last = max(k.rounds.last, parts[i].Round)
+		if err = k.fits(parts[i]); err == nil {
+			err = snapshot.Load(ctx, k.store, parts[i], k.memory(ctx))
+		}
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, snapshot.ErrNotFound):
+		return jobs.Errorf(jobs.CodeInvalid, "%v: exoswarm snapshot list shows those there are", err)
+	case errors.Is(err, snapshot.ErrMismatch):
+		return jobs.Errorf(jobs.CodeInvalid, "%v", err)
+	case errors.Is(err, snapshot.ErrCorrupt):
+		return jobs.Errorf(jobs.CodeIO, "%v: restore from another one", err)
+	default:
+		return err
+	}
+	return k.Restored(ctx)
+}
+
+// covers says with an ErrMismatch that a snapshot has not all groups that there are of a swarm: one of a shard that is not this one.
+func (k *Snapshotter) covers(parts []*snapshot.Manifest) error {
+	m := parts[0]
+	if m.Shard == nil || len(parts) == m.Shard.Of || m.Swarm.Of(k.swarm) && m.First() == k.groups.First && m.Groups == k.groups.Groups {
+		return nil
+	}
+	return fmt.Errorf("snapshot %s: %w: it has shard %d of %d of a swarm alone: name what all of them are parts of", m.Name, snapshot.ErrMismatch, m.Shard.Number, m.Shard.Of)
+}
+
+// fits says with an ErrMismatch why agents of the swarm could not go on from a snapshot.
+func (k *Snapshotter) fits(m *snapshot.Manifest) error {
+	from, err := swarm.FromJSON(m.Spec)
+	if err == nil {
+		err = k.spec.Continues(from)
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w: %w", m.Name, snapshot.ErrMismatch, err)
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+const keptGroups = 82
+
+// keptTexts are swarms of both populations, and of all cells.
+var keptTexts = map[string]string{
+	"gru by agent":   gruText,
+	"bf16":           strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
+	"leaky by agent": "name: x\naddressed: agent\nagents: 3000\nagents_per_group: 10\npage_size: 64KiB\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
+	"predictor":      "name: x\nagents_per_group: 48\npage_size: 64KiB\n",
+	"lif":            "name: x\nagents_per_group: 7\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
+	"leaky":          "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: leaky}\n",
+	"gru":            "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
+}
+
+func openKeeping(t *testing.T, d device.Device, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *Snapshotter {
+	t.Helper()
+	return openKeepingIn(t, d, nil, store, text, groups, from)
+}
+
+// openKeepingIn is openKeeping with pages of what b has.
+func openKeepingIn(t *testing.T, d device.Device, b *pages.Budget, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *Snapshotter {
+	t.Helper()
+	spec, err := swarm.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec.ByAgent() {
+		groups = spec.Groups()
+	}
+	return openShard(t, d, b, store, spec, groups, 0, from)
+}
+
+// openShard is a shard of a swarm with so many groups.
+func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.Store, spec *swarm.Spec, groups, shard int, from *jobs.SnapshotRef) *Snapshotter {
+	t.Helper()
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := jobs.Swarm{Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: groups, Shards: spec.Shards, From: from}
+	has := RangeOf(s, shard)
+	p, err := New(d, b, spec, has)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &Snapshotter{p, s, spec, store, has, &Rounds{}}
+}
+
+func openStore(t *testing.T) snapshot.Store {
+	t.Helper()
+	b, err := bucket.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// entriesFor are entries for the groups or agents that all swarms of a test have.
+func entriesFor(k *Snapshotter, r *rand.Rand, n int) (all []jobs.Entry) {
+	for range n {
+		var v interface{ Encode() ([]byte, error) } = observations(r, keptGroups, 100, len(k.spec.Features))
+		if k.spec.ByAgent() {
+			v = randomAgents(r, 2500, 200, len(k.spec.Features))
+		}
+		data, err := v.Encode()
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, jobs.Entry{Kind: jobs.EntryObserve, Data: data})
+		if k.spec.ByAgent() {
+			all = append(all,
+				jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":2}`)},
+				jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0,1,2,17,2499]}`)},
+				jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"groups":[0,1,2,17,80]}`)})
+		}
+	}
+	return all
+}
+
+func applyAll(t *testing.T, p State, all []jobs.Entry) (answers []Answer) {
+	t.Helper()
+	for i, e := range all {
+		a, err := p.Apply(t.Context(), e)
+		if err != nil {
+			t.Fatalf("entry %d, %s: %v", i, e.Kind, err)
+		}
+		answers = append(answers, a)
+	}
+	return answers
+}
+
+func take(t *testing.T, k *Snapshotter, name string, seq uint64) jobs.Snapshotted {
+	t.Helper()
+	a, err := k.Apply(t.Context(), jobs.Entry{Seq: seq, Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"` + name + `"}`)})
+	if err != nil || a.Kind != jobs.EntrySnapshotted {
+		t.Fatal(a.Kind, err)
+	}
+	s, err := jobs.DecodeSnapshotted(a.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestKept: of every kind of swarm a snapshot goes on as the swarm does, answer by answer and bit for bit, in pages of another size, among more
+// groups, among fewer, and over a second snapshot, which is the same but for its swarm.
+func TestKept(t *testing.T) {
+	for name, text := range keptTexts {
+		t.Run(name, func(t *testing.T) {
+			d, store := openHost(t), openStore(t)
+			k := openKeeping(t, d, store, text, keptGroups+10, nil)
+			r := rand.New(rand.NewPCG(1, 2))
+			applyAll(t, k, entriesFor(k, r, 2))
+			s := take(t, k, "one", 4)
+			if s.Entry != 4 || s.Agents != k.Info().Agents || s.Groups != k.swarm.Groups || s.Bytes == 0 {
+				t.Fatalf("%+v", s)
+			}
+			from := &jobs.SnapshotRef{Name: "one", SHA256: s.SHA256}
+			others := map[string]*Snapshotter{
+				"other pages": openKeeping(t, d, store, strings.Replace(text, "64KiB", "132KiB", 1), keptGroups+10, from),
+				"more":        openKeeping(t, d, store, strings.NewReplacer("3300", "4290", "3000", "5000").Replace(text), 3*keptGroups, from),
+				"fewer":       openKeeping(t, d, store, strings.Replace(text, "3300", "3036", 1), keptGroups, from),
+			}
+			for what, o := range others {
+				if err := o.Load(t.Context(), *from); err != nil {
+					t.Fatal(what, err)
+				}
+				o.rounds.last = 0
+				for page, made := range o.Memory().Made() {
+					if made != o.Memory().Dirty()[page] {
+						t.Errorf("%s: the first checkpoint would be wrong about page %d", what, page)
+					}
+				}
+				if o.Info().Digest == o.State.Info().Digest {
+					t.Errorf("%s: its pages mean what they do without the snapshot", what)
+				}
+			}
+			all := entriesFor(k, r, 2)
+			if s, ok := k.State.(*agentState); ok {
+				tallies(t, s, others)
+			}
+			want := applyAll(t, k, all)
+			for what, o := range others {
+				for i, got := range applyAll(t, o, all) {
+					if got.Kind == jobs.EntryTicked && what != "other pages" {
+						continue // it counts other agents
+					}
+					if got.Kind != want[i].Kind || !bytes.Equal(got.Data, want[i].Data) {
+						t.Fatalf("%s: answer %d, %s, differs", what, i, got.Kind)
+					}
+				}
+			}
+			o := others["other pages"]
+			o.swarm.From = nil
+			o.swarm.Spec = k.swarm.Spec
+			if a, b := take(t, k, "two", 9), take(t, others["other pages"], "three", 9); a.Bytes != b.Bytes {
+				t.Errorf("%+v and %+v", a, b)
+			}
+			a, b := variables(t, store, "two"), variables(t, store, "three")
+			if a != b {
+				t.Errorf("snapshots of one state:\n%s\n%s", a, b)
+			}
+		})
+	}
+}
+
+// tallies compares what is beside the pages, which the next tick would count anew: one agent steps with inputs of zeros.
+func tallies(t *testing.T, s *agentState, others map[string]*Snapshotter) {
+	t.Helper()
+	inputs := make([]float32, s.agents.Cell().Features)
+	want, err := s.agents.Observe(t.Context(), []uint32{3}, inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, o := range others {
+		got, err := o.State.(*agentState).agents.Observe(t.Context(), []uint32{3}, inputs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if what == "other pages" && !slices.Equal(got.Tally, want.Tally) {
+			t.Errorf("tallies %v and %v", got.Tally, want.Tally)
+		}
+	}
+}
+
+// variables are the files of a snapshot with their checksums.
+func variables(t *testing.T, store snapshot.Store, name string) string {
+	t.Helper()
+	m, _, err := snapshot.ReadManifest(t.Context(), store, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := snapshot.Verify(t.Context(), store, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%+v", m.Variables)
+}
+
+// TestReset: after a reset agents answer as new ones do, and the next checkpoint has no pages of before.
+func TestReset(t *testing.T) {
+	for name, text := range keptTexts {
+		t.Run(name, func(t *testing.T) {
+			d := openHost(t)
+			k, fresh := openKeeping(t, d, nil, text, keptGroups, nil), openKeeping(t, d, nil, text, keptGroups, nil)
+			r := rand.New(rand.NewPCG(5, 6))
+			applyAll(t, k, entriesFor(k, r, 2))
+			a, err := k.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryReset, Data: []byte(`{"v":1}`)})
+			if err != nil || a.Kind != jobs.EntryCleared || string(a.Data) != `{"v":1}` {
+				t.Fatal(a, err)
+			}
+			if slices.Contains(k.Memory().Made(), true) {
+				t.Error("the next checkpoint would have pages of before")
+			}
+			all := entriesFor(k, r, 2)
+			want := applyAll(t, fresh, all)
+			for i, got := range applyAll(t, k, all) {
+				if got.Kind != want[i].Kind || !bytes.Equal(got.Data, want[i].Data) {
+					t.Fatalf("answer %d, %s, differs from that of new agents", i, got.Kind)
+				}
+			}
+		})
+	}
+}
+
+// failing is a store whose writes fail.
+type failing struct{ snapshot.Store }
+
+// Create implements snapshot.Store.
+func (failing) Create(context.Context, string) (snapshot.Object, error) {
+	return nil, errors.New("no space left on device")
+}
+
+// Open implements snapshot.Store.
+func (f failing) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	return f.Store.Open(ctx, name)
+}
+
+// TestKeptRefused: what cannot be kept or continued is answered with a sentence, what the device or a drain breaks off is not.
+func TestKeptRefused(t *testing.T) {
+	d, store := openHost(t), openStore(t)
+	k := openKeeping(t, d, store, gruText, 0, nil)
+	s := take(t, k, "one", 1)
+	refused := func(what string, err error, code jobs.Code, says string) {
+		t.Helper()
+		var r *jobs.Error
+		if !errors.As(err, &r) || r.Code != code || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: got %v, want %s: %s", what, err, code, says)
+		}
+	}
+	snap := func(k *Snapshotter, seq uint64, data string) error {
+		_, err := k.Apply(t.Context(), jobs.Entry{Seq: seq, Kind: jobs.EntrySnapshot, Data: []byte(data)})
+		return err
+	}
+	refused("another entry", snap(k, 2, `{"v":1,"name":"one"}`), jobs.CodeInvalid, "exists already: of entry 1 of swarm kept: choose another name")
+	refused("path", snap(k, 2, `{"v":1,"name":"../one"}`), jobs.CodeInvalid, "use 1 to 64 letters")
+	refused("field", snap(k, 2, `{"v":1,"name":"a","to":"/"}`), jobs.CodeInvalid, `unknown field "to"`)
+	_, err := k.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryReset, Data: []byte(`{"v":1,"seed":3}`)})
+	refused("seed", err, jobs.CodeInvalid, `unknown field "seed"`)
+	if again := take(t, k, "one", 1); again != s {
+		t.Errorf("the same entry once more: %+v, before %+v", again, s)
+	}
+	full := openKeeping(t, d, failing{store}, gruText, 0, nil)
+	refused("full disk", snap(full, 2, `{"v":1,"name":"two"}`), jobs.CodeIO, "no space left on device: see that the place has room")
+	refused("no store", snap(openKeeping(t, d, nil, gruText, 0, nil), 2, `{"v":1,"name":"two"}`), jobs.CodeInvalid, "start all of them with --snapshots")
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(jobs.ErrDrain)
+	_, err = k.Apply(ctx, jobs.Entry{Seq: 2, Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"two"}`)})
+	if r := (*jobs.Error)(nil); !errors.Is(err, jobs.ErrDrain) || errors.As(err, &r) {
+		t.Errorf("drained: %v", err)
+	}
+
+	from := jobs.SnapshotRef{Name: "one", SHA256: s.SHA256}
+	for says, c := range map[string]struct {
+		text string
+		from jobs.SnapshotRef
+		code jobs.Code
+	}{
+		"its parameter hidden of the cell is 5, that of the swarm 6":   {strings.Replace(gruText, "hidden: 5", "hidden: 6", 1), from, jobs.CodeInvalid},
+		"its cell kind is gru, that of the swarm leaky":                {"name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\ncell: {kind: leaky}\n", from, jobs.CodeInvalid},
+		"its addressed is agent, that of the swarm group":              {keptTexts["gru"], from, jobs.CodeInvalid},
+		"its agents_per_group is 33, that of the swarm 30":             {strings.Replace(gruText, "group: 33", "group: 30", 1), from, jobs.CodeInvalid},
+		"is 3, that of the swarm 4":                                    {strings.Replace(gruText, "seed: 3", "seed: 4", 1), from, jobs.CodeInvalid},
+		`its features are ["a" "b"], those of the swarm ["a"]`:         {strings.Replace(gruText, "[a, b]\n", "[a]\n", 1), from, jobs.CodeInvalid},
+		`its candidates are ["a" "b" "c"], those of the swarm`:         {strings.Replace(gruText, "[a, b, c]", "[a, b]", 1), from, jobs.CodeInvalid},
+		"snapshot none: snapshot not found: exoswarm snapshot list":    {gruText, jobs.SnapshotRef{Name: "none", SHA256: s.SHA256}, jobs.CodeInvalid},
+		"the swarm was made from " + strings.Repeat("0", 64) + ": put": {gruText, jobs.SnapshotRef{Name: "one", SHA256: strings.Repeat("0", 64)}, jobs.CodeInvalid},
+	} {
+		refused(says, openKeeping(t, d, store, c.text, 8, &c.from).Load(t.Context(), c.from), c.code, says)
+	}
+	// Another rule and another pace of checkpoints are no other agents.
+	other := strings.Replace(gruText, "rule: majority", "rule: unanimous", 1) + "checkpoint: {entries: 7}\n"
+	if err := openKeeping(t, d, store, other, 0, &from).Load(t.Context(), from); err != nil {
+		t.Error(err)
+	}
+	if err := openKeeping(t, d, store, gruText, 0, &from).Load(ctx, from); !errors.Is(err, jobs.ErrDrain) {
+		t.Errorf("drained: %v", err)
+	}
+}
