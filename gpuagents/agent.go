@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -23,7 +24,7 @@ type Agent struct {
 	closed  chan struct{}
 
 	server *server
-	fleet  *fleet
+	fleet  *pool.Pool
 	wakes  jobs.Wakes
 	open   *openings
 
@@ -62,7 +63,7 @@ func Start(o Options) *Agent {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a := &Agent{
-		o: o, counts: o.Metrics.parts(), cancel: cancel, closed: make(chan struct{}), fleet: newFleet(o.pool()),
+		o: o, counts: o.Metrics.parts(), cancel: cancel, closed: make(chan struct{}), fleet: pool.New(o.pool()),
 		wakes: o.Queue.OpenWakes(), open: newOpenings(o.OpenShards), swarms: map[string]*serving{}, posts: map[string]*post{}, freed: make(chan struct{}, 1),
 	}
 	a.queued = sync.NewCond(&a.mu)
@@ -89,7 +90,7 @@ func Start(o Options) *Agent {
 		a.running.Wait()
 		a.wakes.Close()
 		a.endSession()
-		a.fleet.close()
+		a.fleet.Close()
 		close(a.closed)
 	}()
 	return a
@@ -146,19 +147,19 @@ func (a *Agent) Full() bool {
 // Room returns how many bytes of memory the agent has for the pages of one shard, which is on one device, and of all, whether they are in use or
 // not. It returns nil where the agent has no budget.
 func (a *Agent) Room() *jobs.Room {
-	shard, all, known := a.fleet.rooms()
+	shard, all, known := a.fleet.Capacity()
 	if !known {
 		return nil
 	}
-	free := a.fleet.free()
+	free := a.fleet.Free()
 	return &jobs.Room{Shard: shard, All: all, Free: &free}
 }
 
 // Level is how far the agent's work is cut down because a device fails: the highest of its devices.
-func (a *Agent) Level() Level { return slices.Max(a.Levels()) }
+func (a *Agent) Level() pool.Level { return slices.Max(a.Levels()) }
 
 // Levels are those of the devices, in the order of Devices.
-func (a *Agent) Levels() []Level {
+func (a *Agent) Levels() []pool.Level {
 	return a.fleet.Levels()
 }
 
@@ -172,7 +173,7 @@ func (a *Agent) Devices() []device.Device {
 func (a *Agent) Device() device.Device { return a.fleet.Devices()[0] }
 
 // Health says with an ErrEmergency why the agent takes no work: every device is in an emergency, and is named.
-func (a *Agent) Health() error { return a.fleet.health() }
+func (a *Agent) Health() error { return a.fleet.Health() }
 
 // Closed is closed when the agent has ended.
 func (a *Agent) Closed() <-chan struct{} { return a.closed }

@@ -4,13 +4,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 )
 
 // Metrics counts what agents do, by cell and never by swarm, and where pages are, by tier. One may
 // serve several agents. A nil Metrics counts nothing.
 type Metrics struct {
 	pages *pages.Metrics
-	pool  *poolMetrics
+	pool  *pool.Metrics
 	shard *shardMetrics
 }
 
@@ -20,7 +21,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	if err := r.Register(pages); err != nil {
 		return nil, err
 	}
-	pool, err := newPoolMetrics(r)
+	pool, err := pool.NewMetrics(r)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -38,9 +39,9 @@ type Options struct {
 	OpenHost func(ctx context.Context) (device.Device, error)
 	// Others are further devices, whose levels, budgets and failures are their own: Device, Open and PageMemory are those of the first. A shard
 	// goes to the one with the most room left for its pages; see docs/operations.md. What the agent has beside that, it has once.
-	Others []Accelerator
+	Others []pool.Accelerator
 	// Patience is how long failures are remembered, and how slowly a device goes back to a better level.
-	Patience Patience
+	Patience pool.Patience
 	Queue    Queue
 	Logger   *slog.Logger
 	// Checkpoints keeps the state of shards across processes; nil: an agent that starts replays every log from its start.
@@ -95,10 +96,10 @@ const (
 )
 
 // pool returns the options of the device pool.
-func (o *Options) pool() poolOptions {
-	first := Accelerator{Device: o.Device, Open: o.Open, PageMemory: o.PageMemory, Shared: o.Shared}
-	return poolOptions{
-		Devices: append([]Accelerator{first}, o.Others...), OpenHost: o.OpenHost, Patience: o.Patience, Logger: o.Logger,
+func (o *Options) pool() pool.Options {
+	first := pool.Accelerator{Device: o.Device, Open: o.Open, PageMemory: o.PageMemory, Shared: o.Shared}
+	return pool.Options{
+		Devices: append([]pool.Accelerator{first}, o.Others...), OpenHost: o.OpenHost, Patience: o.Patience, Logger: o.Logger,
 		Metrics: o.Metrics.parts().pool, HostPageMemory: o.HostPageMemory, PageAge: o.PageAge, HostPageAge: o.HostPageAge,
 		Prefetch: o.Prefetch,
 	}

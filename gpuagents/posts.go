@@ -108,7 +108,7 @@ func (a *Agent) begin(ctx context.Context, p *post) {
 	a.mu.Lock()
 	s, tries, held := a.session, a.tries, p.lease != nil
 	switch {
-	case !a.fleet.takes(), s == nil: // attend has it try again
+	case !a.fleet.Accepts(), s == nil: // attend has it try again
 		a.wait(p)
 		a.mu.Unlock()
 		if s != nil {

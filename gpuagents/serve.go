@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -47,7 +48,7 @@ func (a *Agent) serve(ctx context.Context, p *post, from *rest, seat *opened) {
 		wait = p.missing
 	case errors.Is(err, jobs.ErrFenced):
 		p.log.Warn("shard lost to another agent", "error", err)
-	case errors.Is(err, errMoved), errors.Is(err, ErrEmergency):
+	case errors.Is(err, errMoved), errors.Is(err, pool.ErrEmergency):
 		p.log.Info("shard goes elsewhere", "level", a.Level().String())
 	default:
 		p.log.Error("shard failed, starting again", "error", err)
@@ -88,11 +89,11 @@ func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) err
 	s := *p.of.record.Load()
 	own := s
 	own.Groups = state.RangeOf(s, p.id.Shard).Groups // which is what its pages take
-	on, err := a.fleet.take(work, func() int64 { return needOf(own) })
+	on, err := a.fleet.Take(work, func() int64 { return needOf(own) })
 	if err != nil {
 		return err
 	}
-	defer on.give()
+	defer on.Release()
 	stop, watched := make(chan struct{}), make(chan struct{})
 	seatFollow := seat.follow
 	go func() {
@@ -104,7 +105,7 @@ func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) err
 				defer end()
 				select {
 				case <-stop:
-				case <-on.Left():
+				case <-on.Evicted():
 					cancel(errMoved)
 				case <-ended.Done():
 				}
@@ -122,7 +123,7 @@ func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) err
 		select {
 		case <-lease.Lost():
 			cancel(jobs.ErrFenced)
-		case <-on.Left():
+		case <-on.Evicted():
 			cancel(errMoved)
 		case <-stop:
 		}

@@ -86,3 +86,6 @@ func TestSizingProperties(t *testing.T) {
 		}
 	})
 }
+
+// epoch is when tests begin.
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

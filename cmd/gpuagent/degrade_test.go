@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -36,12 +37,12 @@ type sick struct {
 type clock struct{ passed atomic.Int64 }
 
 // patience is the default one by this clock.
-func (c *clock) patience() gpuagents.Patience {
-	return gpuagents.Patience{Probe: 5 * time.Millisecond, Now: func() time.Time { return time.Unix(0, c.passed.Load()) }}
+func (c *clock) patience() pool.Patience {
+	return pool.Patience{Probe: 5 * time.Millisecond, Now: func() time.Time { return time.Unix(0, c.passed.Load()) }}
 }
 
 // quiet waits for a level while quiet times pass.
-func (s *sick) quiet(tb testing.TB, want gpuagents.Level) {
+func (s *sick) quiet(tb testing.TB, want pool.Level) {
 	tb.Helper()
 	s.wait(tb, "level "+want.String(), func() bool {
 		s.passed.Add(int64(30 * time.Second))
@@ -114,7 +115,7 @@ func (s *sick) setRefuse(err error) {
 	s.refuse = err
 }
 
-func (s *sick) level(tb testing.TB, want gpuagents.Level) {
+func (s *sick) level(tb testing.TB, want pool.Level) {
 	tb.Helper()
 	s.wait(tb, "level "+want.String(), func() bool { return s.agent.Level() == want })
 }
@@ -174,7 +175,7 @@ func TestFaults(t *testing.T) {
 				if broken && opened != 2 || !broken && opened != 1 || s.hosts.Load() != 0 {
 					t.Errorf("%d devices were opened, and %d hosts", opened, s.hosts.Load())
 				}
-				if l := s.agent.Level(); l != gpuagents.Reduced {
+				if l := s.agent.Level(); l != pool.Reduced {
 					t.Errorf("level %v", l)
 				}
 			})
@@ -195,7 +196,7 @@ func TestLevels(t *testing.T) {
 	d.Fail(faults.Launch, 0, 1<<30, device.ErrTransient) // every launch, also those of probes
 	s.append(t, "x", 5, all[5:20])
 	s.answered(t, "x", 20) // by the host
-	s.level(t, gpuagents.OnHost)
+	s.level(t, pool.OnHost)
 	s.logged(t, "to=reduced")
 	s.logged(t, "to=host")
 	s.logged(t, "the device is not sound")
@@ -203,7 +204,7 @@ func TestLevels(t *testing.T) {
 		t.Errorf("%d hosts, %v", s.hosts.Load(), values(t, s.reg))
 	}
 	d.Heal()
-	s.quiet(t, gpuagents.Normal)
+	s.quiet(t, pool.Normal)
 	s.append(t, "x", 20, all[20:])
 	s.same(t, want)
 	if g := values(t, s.reg)["exoswarm_gpuagent_level"]; g != 0 {
@@ -225,10 +226,10 @@ func TestNoDevice(t *testing.T) {
 	s.current().Fail(faults.Launch, 0, 1, device.ErrSticky)
 	s.append(t, "x", 5, all[5:20])
 	s.answered(t, "x", 20)
-	s.level(t, gpuagents.OnHost)
+	s.level(t, pool.OnHost)
 	s.logged(t, "the process must be restarted")
 	s.setRefuse(nil)
-	s.quiet(t, gpuagents.Normal)
+	s.quiet(t, pool.Normal)
 	s.append(t, "x", 20, all[20:])
 	s.same(t, want)
 	if s.current() == s.devices[0] {
@@ -255,13 +256,13 @@ func TestEmergency(t *testing.T) {
 	s.answered(t, "x", 5)
 	d.Fail(faults.Launch, 0, 1<<30, device.ErrTransient)
 	s.append(t, "x", 5, all[5:])
-	s.wait(t, "emergency", func() bool { return agent.Level() == gpuagents.Emergency })
-	if err := agent.Health(); !errors.Is(err, gpuagents.ErrEmergency) {
+	s.wait(t, "emergency", func() bool { return agent.Level() == pool.Emergency })
+	if err := agent.Health(); !errors.Is(err, pool.ErrEmergency) {
 		t.Errorf("health: %v", err)
 	}
 	var p atomic.Pointer[gpuagents.Agent]
 	p.Store(agent)
-	if err := healthy(agent.Devices, &p)(t.Context()); !errors.Is(err, gpuagents.ErrEmergency) {
+	if err := healthy(agent.Devices, &p)(t.Context()); !errors.Is(err, pool.ErrEmergency) {
 		t.Errorf("/healthz: %v", err)
 	}
 	s.wait(t, "the shard given back", func() bool { return agent.Shards() == 0 })

@@ -9,7 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -131,13 +131,13 @@ func models(all []device.Device) string {
 }
 
 // levels is what the registry says of an agent of which a device is not at its normal level: of several, which.
-func levels(names []string, at []gpuagents.Level) string {
+func levels(names []string, at []pool.Level) string {
 	if len(at) == 1 {
 		return at[0].String()
 	}
 	var worse []string
 	for i, level := range at {
-		if level != gpuagents.Normal {
+		if level != pool.Normal {
 			worse = append(worse, fmt.Sprintf("%v (%s)", level, names[i]))
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 )
 
 // named is a host device with a name of its own.
@@ -51,11 +52,11 @@ func newSeveral(tb testing.TB, pages ...int64) *several {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var own []gpuagents.Accelerator
+	var own []pool.Accelerator
 	for i, n := range pages {
 		d := named{hostDevice(tb), fmt.Sprintf("gpu%d", i)}
 		s.devices = append(s.devices, d)
-		own = append(own, gpuagents.Accelerator{Device: d, PageMemory: n * pageBytes, Open: func(ctx context.Context) (device.Device, error) {
+		own = append(own, pool.Accelerator{Device: d, PageMemory: n * pageBytes, Open: func(ctx context.Context) (device.Device, error) {
 			d, err := cuda.Open(ctx, "host", cuda.Options{})
 			return named{faults.New(d), fmt.Sprintf("gpu%d", i)}, err
 		}})
@@ -144,7 +145,7 @@ func TestFleet(t *testing.T) {
 	if count["gpu0"] != 2 || count["gpu1"] != 4 || count["gpu2"] != 2 {
 		t.Errorf("shards by device: %v", count)
 	}
-	if s.agent.Shards() != 8 || len(s.agent.Devices()) != 3 || s.agent.Level() != gpuagents.Normal || s.agent.Health() != nil {
+	if s.agent.Shards() != 8 || len(s.agent.Devices()) != 3 || s.agent.Level() != pool.Normal || s.agent.Health() != nil {
 		t.Errorf("%d shards on %d devices, level %v, health %v", s.agent.Shards(), len(s.agent.Devices()), s.agent.Levels(), s.agent.Health())
 	}
 }
@@ -174,7 +175,7 @@ func TestFleetFailure(t *testing.T) {
 		t.Errorf("the shard was served on %v", on)
 	}
 	levels := s.agent.Levels()
-	if levels[0] != gpuagents.OnHost || levels[1] != gpuagents.Normal || s.agent.Level() != levels[0] || s.agent.Health() != nil {
+	if levels[0] != pool.OnHost || levels[1] != pool.Normal || s.agent.Level() != levels[0] || s.agent.Health() != nil {
 		t.Errorf("levels %v, health %v", levels, s.agent.Health())
 	}
 	var p atomic.Pointer[gpuagents.Agent]
@@ -191,7 +192,7 @@ func TestFleetFailure(t *testing.T) {
 	s.devices[0].Heal()
 	s.wait(t, "both devices", func() bool {
 		s.passed.Add(int64(30 * time.Second))
-		return s.agent.Level() == gpuagents.Normal
+		return s.agent.Level() == pool.Normal
 	})
 	s.announce(t, "third", text(1, 4), all)
 	s.same(t, "third", want)
@@ -217,7 +218,7 @@ func TestFleetRebuild(t *testing.T) {
 	if on := s.served("second"); len(on) != 1 {
 		t.Errorf("the other device's shard was served on %v", on)
 	}
-	if levels := s.agent.Levels(); levels[0] != gpuagents.Reduced || levels[1] != gpuagents.Normal {
+	if levels := s.agent.Levels(); levels[0] != pool.Reduced || levels[1] != pool.Normal {
 		t.Errorf("levels %v", levels)
 	}
 	if b := s.labelled(t, "exoswarm_gpuagent_device_rebuilds_total", "gpu1"); b != 0 {
@@ -244,7 +245,7 @@ func TestFleetEmergency(t *testing.T) {
 	s.wait(t, "emergencies", func() bool { return s.agent.Health() != nil })
 	var p atomic.Pointer[gpuagents.Agent]
 	p.Store(s.agent)
-	if err := healthy(s.agent.Devices, &p)(t.Context()); !errors.Is(err, gpuagents.ErrEmergency) || !strings.Contains(err.Error(), "gpu0: ") || !strings.Contains(err.Error(), "gpu1: ") {
+	if err := healthy(s.agent.Devices, &p)(t.Context()); !errors.Is(err, pool.ErrEmergency) || !strings.Contains(err.Error(), "gpu0: ") || !strings.Contains(err.Error(), "gpu1: ") {
 		t.Errorf("/healthz: %v", err)
 	}
 	s.wait(t, "the shards given back", func() bool { return s.agent.Shards() == 0 })
@@ -292,10 +293,10 @@ func TestDeviceList(t *testing.T) {
 		t.Errorf("the registry says %q, want %q", got, want)
 	}
 	names := []string{"cuda:0", "cuda:1", "cuda:2"}
-	if got := levels(names, []gpuagents.Level{gpuagents.Reduced, gpuagents.Normal, gpuagents.Emergency}); got != "reduced (cuda:0), emergency (cuda:2)" {
+	if got := levels(names, []pool.Level{pool.Reduced, pool.Normal, pool.Emergency}); got != "reduced (cuda:0), emergency (cuda:2)" {
 		t.Errorf("the registry says %q", got)
 	}
-	if got := levels(names[:1], []gpuagents.Level{gpuagents.OnHost}); got != "host" {
+	if got := levels(names[:1], []pool.Level{pool.OnHost}); got != "host" {
 		t.Errorf("the registry says %q", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -208,13 +209,13 @@ func serve(cmd *cobra.Command) (err error) {
 	if inHost, err = mem.hostPages(opened, onDevice, inHost); err != nil {
 		return err
 	}
-	var own []gpuagents.Accelerator
+	var own []pool.Accelerator
 	for _, d := range opened {
 		pages, err := mem.pages(d, onDevice, inHost, limit)
 		if err != nil {
 			return err
 		}
-		own = append(own, gpuagents.Accelerator{Device: d, PageMemory: pages, Shared: isHost(d), Open: func(ctx context.Context) (device.Device, error) {
+		own = append(own, pool.Accelerator{Device: d, PageMemory: pages, Shared: isHost(d), Open: func(ctx context.Context) (device.Device, error) {
 			return cuda.Open(ctx, d.Properties().Name, opts)
 		}})
 	}
@@ -250,7 +251,7 @@ func serve(cmd *cobra.Command) (err error) {
 		if serving.Full() {
 			a.State = "full"
 		}
-		if serving.Level() != gpuagents.Normal {
+		if serving.Level() != pool.Normal {
 			a.State = levels(names, serving.Levels())
 		}
 		if ctx.Err() != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -22,7 +23,7 @@ const healthPatience = 2 * time.Second
 // several that does no work is no reason: the others do it.
 func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Agent]) command.Check {
 	return func(ctx context.Context) error {
-		var levels []gpuagents.Level
+		var levels []pool.Level
 		if a := agent.Load(); a != nil {
 			if err := a.Health(); err != nil {
 				return err
@@ -33,18 +34,18 @@ func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Age
 		defer cancel()
 		var errs []error
 		for i, d := range current() {
-			level := gpuagents.Normal
+			level := pool.Normal
 			if levels != nil {
 				level = levels[i]
 			}
-			if level == gpuagents.OnHost {
+			if level == pool.OnHost {
 				return nil
 			}
 			h := d.Health(ctx)
-			if h.State != device.Failed && level < gpuagents.Emergency {
+			if h.State != device.Failed && level < pool.Emergency {
 				return nil
 			}
-			if level == gpuagents.Emergency {
+			if level == pool.Emergency {
 				h.Reasons = append(h.Reasons, "too much has failed on it")
 			}
 			errs = append(errs, fmt.Errorf("%s has failed: %s", d.Properties().Name, strings.Join(h.Reasons, "; ")))

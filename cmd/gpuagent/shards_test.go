@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -224,7 +225,7 @@ func TestShardsOnDevices(t *testing.T) {
 			t.Errorf("the shard of the device that fails was served on %v", on)
 		}
 	}
-	if levels := s.agent.Levels(); levels[0] != gpuagents.Normal || levels[1] == gpuagents.Normal || levels[2] != gpuagents.Normal || s.agent.Health() != nil {
+	if levels := s.agent.Levels(); levels[0] != pool.Normal || levels[1] == pool.Normal || levels[2] != pool.Normal || s.agent.Health() != nil {
 		t.Errorf("levels %v, health %v", levels, s.agent.Health())
 	}
 	s.devices[1].Heal()

@@ -1,4 +1,4 @@
-package gpuagents
+package pool
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 )
 
 // fleetOf is a fleet over one real device that stands in for several, with so many bytes for pages each. Nothing runs on them.
-func fleetOf(d device.Device, bytes ...int64) *fleet {
-	o := poolOptions{Logger: slog.New(slog.DiscardHandler)}
+func fleetOf(d device.Device, bytes ...int64) *Pool {
+	o := Options{Logger: slog.New(slog.DiscardHandler)}
 	for _, n := range bytes {
 		o.Devices = append(o.Devices, Accelerator{Device: d, PageMemory: n})
 	}
-	return newFleet(o)
+	return New(o)
 }
 
 // TestChooseProperty: shards come, take memory and go while levels change. The device is always the one that the rule names, found
@@ -30,7 +30,7 @@ func TestChooseProperty(t *testing.T) {
 		bytes := rapid.SliceOfN(rapid.Int64Range(1, 6*page), 1, 5).Draw(t, "budgets")
 		f := fleetOf(d, bytes...)
 		type shard struct {
-			*berth
+			*Placement
 			need  int64
 			share pages.Allocation
 			took  bool
@@ -39,7 +39,7 @@ func TestChooseProperty(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch step := rapid.IntRange(0, 9).Draw(t, "step"); {
 			case step < 2:
-				f.all[rapid.IntRange(0, len(bytes)-1).Draw(t, "device")].state.level = Level(rapid.IntRange(0, 3).Draw(t, "level"))
+				f.devices[rapid.IntRange(0, len(bytes)-1).Draw(t, "device")].state.level = Level(rapid.IntRange(0, 3).Draw(t, "level"))
 			case step < 4 && len(all) > 0: // arrives
 				if s := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]; !s.took {
 					s.share, _ = s.budget.Allocate(0, int(s.need/page), page) // what has no room takes nothing
@@ -48,23 +48,23 @@ func TestChooseProperty(t *testing.T) {
 			case step < 6 && len(all) > 0: // goes
 				i := rapid.IntRange(0, len(all)-1).Draw(t, "who")
 				all[i].share.Release()
-				all[i].give()
+				all[i].Release()
 				all = append(all[:i], all[i+1:]...)
 			default:
 				need := page * rapid.Int64Range(1, 3).Draw(t, "need")
 				room, shards := append([]int64{}, bytes...), make([]int, len(bytes))
 				for _, s := range all {
-					shards[s.at]++
+					shards[s.index]++
 					if s.took {
-						room[s.at] -= s.share.DeviceBytes
+						room[s.index] -= s.share.DeviceBytes
 					} else {
-						room[s.at] -= s.need
+						room[s.index] -= s.need
 					}
 				}
 				want := -1
-				for i, ds := range f.all {
+				for i, ds := range f.devices {
 					beaten := ds.state.level == Emergency
-					for j, other := range f.all {
+					for j, other := range f.devices {
 						if i == j || other.state.level == Emergency {
 							continue
 						}
@@ -81,13 +81,13 @@ func TestChooseProperty(t *testing.T) {
 					t.Fatalf("device %d, want %d of rooms %v and shards %v", got, want, room, shards)
 				}
 				if got >= 0 {
-					s, until, err := f.all[got].take(t.Context())
+					s, until, err := f.devices[got].take(t.Context())
 					if err != nil {
 						t.Fatal(err)
 					}
-					b := &berth{seat: s, until: until, in: f, at: got, coming: need}
-					b.budget = s.budget.WithArrival(b.arrive)
-					all = append(all, &shard{berth: b, need: need})
+					b := &Placement{slot: s, evicted: until, pool: f, index: got, reserved: need}
+					b.budget = s.budget.WithArrival(b.allocated)
+					all = append(all, &shard{Placement: b, need: need})
 				}
 			}
 		}
@@ -97,41 +97,41 @@ func TestChooseProperty(t *testing.T) {
 // TestNoBudgets: without budgets shards spread by their number.
 func TestNoBudgets(t *testing.T) {
 	f := fleetOf(openHost(t), 0, 0, 0)
-	var held []*berth
+	var held []*Placement
 	for i := range 9 {
-		on, err := f.take(t.Context(), func() int64 { return 1 << 16 })
+		on, err := f.Take(t.Context(), func() int64 { return 1 << 16 })
 		if err != nil {
 			t.Fatal(err)
 		}
-		on.arrive(func() {})
-		if on.at != i%3 {
-			t.Errorf("shard %d is on device %d", i, on.at)
+		on.allocated(func() {})
+		if on.index != i%3 {
+			t.Errorf("shard %d is on device %d", i, on.index)
 		}
 		held = append(held, on)
 	}
 	for _, on := range held {
-		on.give()
+		on.Release()
 	}
 }
 
 // TestFleetHealth: an agent is in an emergency when every device is, and names each.
 func TestFleetHealth(t *testing.T) {
 	f := fleetOf(openHost(t), 1, 1)
-	f.all[0].name, f.all[1].name = "one", "two"
+	f.devices[0].name, f.devices[1].name = "one", "two"
 	for i, want := range []string{"one", "two"} {
-		if err := f.health(); err != nil {
+		if err := f.Health(); err != nil {
 			t.Fatal(err)
 		}
-		f.all[i].state.level = Emergency
-		if err := f.all[i].health(); !errors.Is(err, ErrEmergency) || !strings.HasPrefix(err.Error(), want+": ") {
+		f.devices[i].state.level = Emergency
+		if err := f.devices[i].health(); !errors.Is(err, ErrEmergency) || !strings.HasPrefix(err.Error(), want+": ") {
 			t.Error(err)
 		}
 	}
-	err := f.health()
+	err := f.Health()
 	if !errors.Is(err, ErrEmergency) || !strings.Contains(err.Error(), "one: ") || !strings.Contains(err.Error(), "two: ") {
 		t.Error(err)
 	}
-	if _, err := f.take(t.Context(), func() int64 { return 0 }); !errors.Is(err, ErrEmergency) {
+	if _, err := f.Take(t.Context(), func() int64 { return 0 }); !errors.Is(err, ErrEmergency) {
 		t.Error(err)
 	}
 }

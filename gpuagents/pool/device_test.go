@@ -1,4 +1,4 @@
-package gpuagents
+package pool
 
 import (
 	"errors"

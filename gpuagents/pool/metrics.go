@@ -1,23 +1,23 @@
-package gpuagents
+package pool
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // poolMetrics counts the failures, levels and rebuilds of devices. A nil poolMetrics counts nothing.
-type poolMetrics struct {
+type Metrics struct {
 	level                  *prometheus.GaugeVec
 	deviceErrors, rebuilds *prometheus.CounterVec
 }
 
 // newPoolMetrics registers the metrics of device pools. docs/operations.md lists names and labels.
-func newPoolMetrics(r prometheus.Registerer) (*poolMetrics, error) {
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "exoswarm", Subsystem: "gpuagent", Name: name, Help: help,
 		}, labels)
 	}
-	m := &poolMetrics{
+	m := &Metrics{
 		level: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "level",
 			Help: "How far work is cut down because the device fails: 0 normal, 1 reduced, 2 host, 3 emergency.",
@@ -36,19 +36,19 @@ func newPoolMetrics(r prometheus.Registerer) (*poolMetrics, error) {
 }
 
 // levelled says by how much the level of a device has changed.
-func (m *poolMetrics) levelled(device string, by Level) {
+func (m *Metrics) levelChanged(device string, by Level) {
 	if m != nil {
 		m.level.WithLabelValues(device).Add(float64(by))
 	}
 }
 
-func (m *poolMetrics) failedDevice(device, class string, n int) {
+func (m *Metrics) failed(device, class string, n int) {
 	if m != nil && n > 0 {
 		m.deviceErrors.WithLabelValues(device, class).Add(float64(n))
 	}
 }
 
-func (m *poolMetrics) rebuilt(device string, err error) {
+func (m *Metrics) rebuilt(device string, err error) {
 	if m == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package gpuagents
+package pool
 
 import (
 	"fmt"
@@ -158,7 +158,7 @@ func (d *degradation) probed(now time.Time, sound bool) {
 
 // look goes down by one level when it is time: nothing has failed since the quiet time began, and the device that is to serve again is
 // sound. What failed before is forgotten, or a level that was left would be entered again by what led there the first time.
-func (d *degradation) look(now time.Time) (changed bool) {
+func (d *degradation) lower(now time.Time) (changed bool) {
 	if d.level == Normal || now.Sub(d.since) < d.Quiet || d.level == OnHost && !d.sound {
 		return false
 	}

@@ -1,4 +1,4 @@
-package gpuagents
+package pool
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ func happen(d *degradation, now *time.Time, what, arg string) error {
 	default:
 		return fmt.Errorf("no event %q", what)
 	}
-	d.look(*now)
+	d.lower(*now)
 	return nil
 }
 
@@ -122,7 +122,7 @@ func TestDegradationProperties(t *testing.T) {
 			if f, of := d.share(now); f != failed || of != max(n, leastOps) {
 				t.Fatalf("%d of %d failed, want %d of %d", f, of, failed, max(n, leastOps))
 			}
-			if d.look(now) {
+			if d.lower(now) {
 				if d.level != up-1 || now.Sub(last) < p.Quiet || up == OnHost && !sound {
 					t.Fatalf("from %v to %v, %v after the last failure or change, sound %v", up, d.level, now.Sub(last), sound)
 				}

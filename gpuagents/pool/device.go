@@ -1,4 +1,4 @@
-package gpuagents
+package pool
 
 import (
 	"context"
@@ -15,10 +15,10 @@ import (
 
 // devices is one device of an agent and what stands in for it: the device that it was given, the next one where that has broken, and the host
 // device as long as neither does. Its methods may be called from several goroutines.
-type devices struct {
+type managedDevice struct {
 	log      *slog.Logger
 	name     string // of the device, in metrics and logs
-	metrics  *poolMetrics
+	metrics  *Metrics
 	given    device.Device // the caller's
 	open     func(ctx context.Context) (device.Device, error)
 	openHost func(ctx context.Context) (device.Device, error) // nil: the device serves at OnHost too
@@ -30,33 +30,33 @@ type devices struct {
 
 	mu      sync.Mutex
 	state   degradation
-	seats   [2]*seat // by the constants below; nil: to be opened
-	leaving [2]*seat // the ones before, until the last shard has left
+	slots   [2]*slot // by the constants below; nil: to be opened
+	leaving [2]*slot // the ones before, until the last shard has left
 }
 
 // The two seats.
 const (
-	ownSeat = iota
-	hostSeat
+	primarySlot = iota
+	hostSlot
 )
 
 // seat is a device with the shards on it.
-type seat struct {
-	of     *devices
-	which  int
-	dev    device.Device
-	owned  bool // it is closed when the last shard has left
-	budget *pages.Budget
-	users  int
-	leave  chan struct{} // closed when those who are there must go
-	gone   bool          // nobody comes any more
-	idle   chan struct{} // closed when it is gone and the device closed
+type slot struct {
+	of      *managedDevice
+	which   int
+	dev     device.Device
+	owned   bool // it is closed when the last shard has left
+	budget  *pages.Budget
+	users   int
+	evicted chan struct{} // closed when those who are there must go
+	gone    bool          // nobody comes any more
+	idle    chan struct{} // closed when it is gone and the device closed
 }
 
 // newDevices begins with a device that is given.
-func newDevices(o poolOptions, own Accelerator, changed *broadcast.Broadcast) *devices {
+func newManagedDevice(o Options, own Accelerator, changed *broadcast.Broadcast) *managedDevice {
 	parts := len(o.Devices) // share the host memory
-	ds := &devices{
+	ds := &managedDevice{
 		log: o.Logger, name: own.Device.Properties().Name, metrics: o.Metrics, given: own.Device, open: own.Open, openHost: o.OpenHost,
 		opening: make(chan struct{}, 1), changed: changed, state: degradation{Patience: o.Patience.withDefaults()},
 	}
@@ -68,43 +68,43 @@ func newDevices(o poolOptions, own Accelerator, changed *broadcast.Broadcast) *d
 	}
 	device, host := own.PageMemory, o.HostPageMemory/int64(parts)
 	onDevice, inHost, prefetch := o.PageAge, o.HostPageAge, o.Prefetch
-	ds.budgets[ownSeat] = func() *pages.Budget {
+	ds.budgets[primarySlot] = func() *pages.Budget {
 		return pages.NewBudget(device, host).WithSharedMemory(own.Shared).WithAges(onDevice, inHost).WithPrefetch(prefetch)
 	}
-	ds.budgets[hostSeat] = func() *pages.Budget { // all of it is host memory
+	ds.budgets[hostSlot] = func() *pages.Budget { // all of it is host memory
 		if device > 0 && host > 1 {
 			return pages.NewBudget(host/2, host/2).WithSharedMemory(true).WithAges(onDevice, inHost).WithPrefetch(prefetch)
 		}
 		return pages.NewBudget(device, 0).WithSharedMemory(true).WithPrefetch(prefetch)
 	}
-	ds.seats[ownSeat] = ds.newSeat(ownSeat, own.Device)
-	ds.metrics.levelled(ds.name, 0) // so that it is shown
+	ds.slots[primarySlot] = ds.newSlot(primarySlot, own.Device)
+	ds.metrics.levelChanged(ds.name, 0) // so that it is shown
 	return ds
 }
 
-func (ds *devices) newSeat(which int, d device.Device) *seat {
-	return &seat{of: ds, which: which, dev: d, owned: d != ds.given, budget: ds.budgets[which](), leave: make(chan struct{}), idle: make(chan struct{})}
+func (ds *managedDevice) newSlot(which int, d device.Device) *slot {
+	return &slot{of: ds, which: which, dev: d, owned: d != ds.given, budget: ds.budgets[which](), evicted: make(chan struct{}), idle: make(chan struct{})}
 }
 
 // level is where the device is now.
-func (ds *devices) level() Level {
+func (ds *managedDevice) level() Level {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	return ds.state.level
 }
 
 // current is the device that is not the host's stand-in; the one that was given, while there is none.
-func (ds *devices) current() device.Device {
+func (ds *managedDevice) current() device.Device {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
-	if s := ds.seats[ownSeat]; s != nil {
+	if s := ds.slots[primarySlot]; s != nil {
 		return s.dev
 	}
 	return ds.given
 }
 
 // health says why no work is done on this device.
-func (ds *devices) health() error {
+func (ds *managedDevice) health() error {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	if ds.state.level < Emergency {
@@ -116,7 +116,7 @@ func (ds *devices) health() error {
 
 // take gives a shard the seat that it belongs to now, and a channel that is closed when it must leave. Give it back. An ErrEmergency says
 // that none may be taken.
-func (ds *devices) take(ctx context.Context) (*seat, <-chan struct{}, error) {
+func (ds *managedDevice) take(ctx context.Context) (*slot, <-chan struct{}, error) {
 	for {
 		ds.mu.Lock()
 		which := ds.serving()
@@ -124,28 +124,28 @@ func (ds *devices) take(ctx context.Context) (*seat, <-chan struct{}, error) {
 			ds.mu.Unlock()
 			return nil, nil, ErrEmergency
 		}
-		if s := ds.seats[which]; s != nil {
+		if s := ds.slots[which]; s != nil {
 			s.users++
 			defer ds.mu.Unlock()
-			return s, s.leave, nil
+			return s, s.evicted, nil
 		}
 		ds.mu.Unlock()
-		if err := ds.fill(ctx, which); err != nil {
+		if err := ds.openSlot(ctx, which); err != nil {
 			return nil, nil, err
 		}
 	}
 }
 
 // serving is the seat that shards belong to. ds.mu is held.
-func (ds *devices) serving() int {
+func (ds *managedDevice) serving() int {
 	if ds.state.level == OnHost && ds.openHost != nil {
-		return hostSeat
+		return hostSlot
 	}
-	return ownSeat
+	return primarySlot
 }
 
 // fill opens the device of a seat, once the one before it is closed: there may be no room for both.
-func (ds *devices) fill(ctx context.Context, which int) error {
+func (ds *managedDevice) openSlot(ctx context.Context, which int) error {
 	select {
 	case ds.opening <- struct{}{}:
 	case <-ctx.Done():
@@ -153,7 +153,7 @@ func (ds *devices) fill(ctx context.Context, which int) error {
 	}
 	defer func() { <-ds.opening }()
 	ds.mu.Lock()
-	there, before := ds.seats[which] != nil, ds.leaving[which]
+	there, before := ds.slots[which] != nil, ds.leaving[which]
 	ds.mu.Unlock()
 	if there {
 		return nil
@@ -166,7 +166,7 @@ func (ds *devices) fill(ctx context.Context, which int) error {
 		}
 	}
 	open := ds.open
-	if which == hostSeat {
+	if which == hostSlot {
 		open = ds.openHost
 	}
 	d, err := open(ctx)
@@ -177,17 +177,17 @@ func (ds *devices) fill(ctx context.Context, which int) error {
 			return context.Cause(ctx)
 		}
 		err = fmt.Errorf("%w: opening it again: %w", fault.ErrDevice, err)
-		if which == ownSeat {
+		if which == primarySlot {
 			ds.metrics.rebuilt(ds.name, err)
 			before := ds.state.level
 			ds.state.lost(ds.state.Now())
-			ds.moved(before, err)
+			ds.levelChanged(before, err)
 		}
 		return err
 	}
 	ds.leaving[which] = nil
-	ds.seats[which] = ds.newSeat(which, d)
-	if which == ownSeat {
+	ds.slots[which] = ds.newSlot(which, d)
+	if which == primarySlot {
 		ds.metrics.rebuilt(ds.name, nil)
 	}
 	p := d.Properties()
@@ -196,38 +196,38 @@ func (ds *devices) fill(ctx context.Context, which int) error {
 }
 
 // give takes a seat back.
-func (ds *devices) give(s *seat) {
+func (ds *managedDevice) release(s *slot) {
 	ds.mu.Lock()
 	s.users--
 	last := s.gone && s.users == 0
 	ds.mu.Unlock()
 	if last {
-		ds.end(s)
+		ds.closeSlot(s)
 	}
 }
 
 // retire lets nobody come to a seat any more and sends those away who are there. ds.mu is held; the result, which may be nil, is to be called without it.
-func (ds *devices) retire(s *seat) (end func()) {
+func (ds *managedDevice) retire(s *slot) (end func()) {
 	s.gone = true
-	ds.seats[s.which], ds.leaving[s.which] = nil, s
-	ds.clear(s)
+	ds.slots[s.which], ds.leaving[s.which] = nil, s
+	ds.evict(s)
 	if s.users > 0 {
 		return nil // the last one does it
 	}
-	return func() { ds.end(s) }
+	return func() { ds.closeSlot(s) }
 }
 
 // clear sends those away who are at a seat. ds.mu is held.
-func (ds *devices) clear(s *seat) {
+func (ds *managedDevice) evict(s *slot) {
 	if s == nil {
 		return
 	}
-	close(s.leave)
-	s.leave = make(chan struct{})
+	close(s.evicted)
+	s.evicted = make(chan struct{})
 }
 
 // end closes the device of a seat that is gone.
-func (ds *devices) end(s *seat) {
+func (ds *managedDevice) closeSlot(s *slot) {
 	if s.owned {
 		if err := s.dev.Close(); err != nil {
 			ds.log.Warn("closing a device", "device", s.dev.Properties().Name, "error", err)
@@ -237,8 +237,8 @@ func (ds *devices) end(s *seat) {
 }
 
 // did says that an operation has ended well, and how often there was no room for it.
-func (ds *devices) did(halved int) {
-	ds.metrics.failedDevice(ds.name, fault.ClassMemory, halved)
+func (ds *managedDevice) succeeded(halved int) {
+	ds.metrics.failed(ds.name, fault.ClassMemory, halved)
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	ds.state.done(ds.state.Now(), false)
@@ -246,12 +246,12 @@ func (ds *devices) did(halved int) {
 
 // failed says why the work at a seat has ended. What is no error of the device does not count, nor what follows from a device that has broken:
 // each shard on it fails, of one cause.
-func (ds *devices) failed(s *seat, err error) {
+func (ds *managedDevice) failed(s *slot, err error) {
 	class := fault.ClassOf(fault.Mark(err))
 	if class == "" {
 		return
 	}
-	ds.metrics.failedDevice(ds.name, class, 1)
+	ds.metrics.failed(ds.name, class, 1)
 	var end func()
 	ds.mu.Lock()
 	if !s.gone {
@@ -260,7 +260,7 @@ func (ds *devices) failed(s *seat, err error) {
 		if class == fault.ClassBroken {
 			end = ds.retire(s)
 		}
-		ds.moved(before, err)
+		ds.levelChanged(before, err)
 	}
 	ds.mu.Unlock()
 	if end != nil {
@@ -269,7 +269,7 @@ func (ds *devices) failed(s *seat, err error) {
 }
 
 // moved does what follows from a change of level, if there was one. ds.mu is held.
-func (ds *devices) moved(before Level, cause error) {
+func (ds *managedDevice) levelChanged(before Level, cause error) {
 	level := ds.state.level
 	if level == before {
 		return
@@ -281,17 +281,17 @@ func (ds *devices) moved(before Level, cause error) {
 	} else {
 		ds.log.Info("nothing has failed for a while: level left", attrs[:len(attrs)-2]...)
 	}
-	ds.metrics.levelled(ds.name, level-before)
+	ds.metrics.levelChanged(ds.name, level-before)
 	ds.changed.Send()
-	for which, s := range ds.seats {
+	for which, s := range ds.slots {
 		if level == Emergency || which != ds.serving() {
-			ds.clear(s)
+			ds.evict(s)
 		}
 	}
 }
 
 // care looks at the time, and at a device that serves no shards, until ctx ends.
-func (ds *devices) care(ctx context.Context) {
+func (ds *managedDevice) monitor(ctx context.Context) {
 	t := time.NewTicker(ds.state.Probe)
 	defer t.Stop()
 	for {
@@ -305,10 +305,10 @@ func (ds *devices) care(ctx context.Context) {
 		}
 		var end func()
 		ds.mu.Lock()
-		if before := ds.state.level; ds.state.look(ds.state.Now()) {
-			ds.moved(before, nil)
+		if before := ds.state.level; ds.state.lower(ds.state.Now()) {
+			ds.levelChanged(before, nil)
 		}
-		if s := ds.seats[hostSeat]; s != nil && ds.state.level < OnHost { // its memory is the machine's
+		if s := ds.slots[hostSlot]; s != nil && ds.state.level < OnHost { // its memory is the machine's
 			end = ds.retire(s)
 		}
 		ds.mu.Unlock()
@@ -319,20 +319,20 @@ func (ds *devices) care(ctx context.Context) {
 }
 
 // probe tries the device that serves no shards, and opens it if need be.
-func (ds *devices) probe(ctx context.Context) {
+func (ds *managedDevice) probe(ctx context.Context) {
 	ds.mu.Lock()
-	s := ds.seats[ownSeat]
+	s := ds.slots[primarySlot]
 	if s != nil {
 		s.users++
 	}
 	ds.mu.Unlock()
 	if s == nil {
-		if err := ds.fill(ctx, ownSeat); err != nil && ctx.Err() == nil {
+		if err := ds.openSlot(ctx, primarySlot); err != nil && ctx.Err() == nil {
 			ds.log.Warn("the device cannot be opened; shards stay on the host", "error", err)
 		}
 		return // the next probe tries what was opened
 	}
-	defer ds.give(s)
+	defer ds.release(s)
 	err := check(ctx, s.dev)
 	if ctx.Err() != nil {
 		return
@@ -353,15 +353,15 @@ func (ds *devices) probe(ctx context.Context) {
 }
 
 // close gives up what was opened. Nobody is at a seat any more.
-func (ds *devices) close() {
+func (ds *managedDevice) close() {
 	ds.mu.Lock()
 	var ends []func()
-	for _, s := range ds.seats {
+	for _, s := range ds.slots {
 		if s != nil {
 			ends = append(ends, ds.retire(s))
 		}
 	}
-	ds.metrics.levelled(ds.name, -ds.state.level)
+	ds.metrics.levelChanged(ds.name, -ds.state.level)
 	ds.mu.Unlock()
 	for _, end := range ends {
 		if end != nil {

@@ -1,0 +1,25 @@
+package pool
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Check(m) }
+
+func openHost(t *testing.T) device.Device {
+	t.Helper()
+	d, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
