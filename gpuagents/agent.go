@@ -4,13 +4,13 @@ package gpuagents
 
 import (
 	"context"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -23,13 +23,13 @@ type Agent struct {
 	running sync.WaitGroup
 	closed  chan struct{}
 
-	server *server
+	server *shard.Server
 	fleet  *pool.Pool
 	wakes  jobs.Wakes
-	open   *openings
+	open   *shard.OpenShards
 
 	violations violations
-	freed      chan struct{} // a shard has let go of its memory
+	freed      freed
 
 	mu      sync.Mutex
 	queued  *sync.Cond          // something is in queue, or the agent ends
@@ -64,20 +64,20 @@ func Start(o Options) *Agent {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a := &Agent{
 		o: o, counts: o.Metrics.parts(), cancel: cancel, closed: make(chan struct{}), fleet: pool.New(o.pool()),
-		wakes: o.Queue.OpenWakes(), open: newOpenings(o.OpenShards), swarms: map[string]*serving{}, posts: map[string]*post{}, freed: make(chan struct{}, 1),
+		wakes: o.Queue.OpenWakes(), open: shard.NewOpenShards(o.OpenShards), swarms: map[string]*serving{}, posts: map[string]*post{}, freed: make(freed, 1),
 	}
 	a.queued = sync.NewCond(&a.mu)
-	a.server = &server{o: serverOptions{
+	a.server = shard.NewServer(shard.Options{
 		Name: o.Name, Queue: o.Queue, Checkpoints: o.Checkpoints, Snapshots: o.Snapshots, ResidencyCheck: o.ResidencyCheck,
 		BatchLatency: o.BatchLatency, CustomCells: o.CustomCells, Metrics: a.counts.shard, PageMetrics: a.counts.pages,
 		Tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
-		Freed:  a.signalFreed, Violated: a.violations.set, Keeps: a.rests,
-	}}
+		Freed:  a.freed.signal, Violated: a.violations.set, Keeps: a.rests,
+	})
 	a.running.Go(func() { a.attend(ctx) })
 	a.running.Go(func() { a.watch(ctx) })
-	a.running.Go(func() { a.returnMemory(ctx) })
+	a.running.Go(func() { a.freed.returnMemory(ctx) })
 	a.running.Go(func() { a.listen(ctx) })
-	a.running.Go(func() { a.balance(ctx) })
+	a.running.Go(func() { newBalancer(a).run(ctx) })
 	for range starters {
 		a.running.Go(func() { a.start(ctx) })
 	}
@@ -188,36 +188,5 @@ func (a *Agent) watch(ctx context.Context) {
 		}
 		a.o.Logger.Warn("watching swarms failed, trying again", "error", err)
 		pause(ctx, time.Second)
-	}
-}
-
-// returnDelay gathers shards that end together: giving memory back to the system is a collection of the whole heap.
-const returnDelay = time.Second
-
-// returnBytes is what a shard must have had for that to be worth it.
-const returnBytes = 16 << 20
-
-// signalFreed has returnMemory run.
-func (a *Agent) signalFreed() {
-	select {
-	case a.freed <- struct{}{}:
-	default:
-	}
-}
-
-// returnMemory gives the memory of shards that have ended back to the system, which the runtime alone does over minutes.
-func (a *Agent) returnMemory(ctx context.Context) {
-	for {
-		select {
-		case <-a.freed:
-		case <-ctx.Done():
-			return
-		}
-		pause(ctx, returnDelay)
-		select {
-		case <-a.freed:
-		default:
-		}
-		debug.FreeOSMemory()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -43,23 +44,23 @@ func (q told) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error 
 // kept is checkpoints in memory, a page store a shard, which survive the agent but not the test.
 type kept struct {
 	mu      sync.Mutex
-	disks   map[gpuagents.ShardID]*vfs.Mem
-	removed []gpuagents.ShardID
+	disks   map[shard.ID]*vfs.Mem
+	removed []shard.ID
 	fail    error // of Open
 	stay    error // of Remove, which then removes nothing
 	list    error // of Shards
 }
 
-func newKept() *kept { return &kept{disks: map[gpuagents.ShardID]*vfs.Mem{}} }
+func newKept() *kept { return &kept{disks: map[shard.ID]*vfs.Mem{}} }
 
 // Open implements gpuagents.Checkpoints.
-func (k *kept) Open(id string, shard, pageSize, pages int) (pages.Store, error) {
+func (k *kept) Open(id string, n, pageSize, _ int) (pages.Store, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.fail != nil {
 		return nil, k.fail
 	}
-	at := gpuagents.ShardID{Swarm: id, Shard: shard}
+	at := shard.ID{Swarm: id, Shard: n}
 	if k.disks[at] == nil {
 		k.disks[at] = vfs.NewMem(1 << 30)
 	}
@@ -74,10 +75,10 @@ func (k *kept) Open(id string, shard, pageSize, pages int) (pages.Store, error) 
 }
 
 // Remove implements gpuagents.Checkpoints.
-func (k *kept) Remove(id string, shard int) error {
+func (k *kept) Remove(id string, n int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at := gpuagents.ShardID{Swarm: id, Shard: shard}
+	at := shard.ID{Swarm: id, Shard: n}
 	if k.stay != nil {
 		return k.stay
 	}
@@ -87,7 +88,7 @@ func (k *kept) Remove(id string, shard int) error {
 }
 
 // Shards implements gpuagents.Checkpoints.
-func (k *kept) Shards() (ids []gpuagents.ShardID, err error) {
+func (k *kept) Shards() (ids []shard.ID, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for id := range k.disks {
@@ -96,7 +97,7 @@ func (k *kept) Shards() (ids []gpuagents.ShardID, err error) {
 	return ids, k.list
 }
 
-func (k *kept) has(id gpuagents.ShardID) bool {
+func (k *kept) has(id shard.ID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.disks[id] != nil

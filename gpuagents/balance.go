@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -27,6 +28,7 @@ const (
 
 // balancer is what an agent knows of its offers. One goroutine uses it.
 type balancer struct {
+	a       *Agent
 	agents  []string             // sessions that there were
 	since   time.Time            // when they were others
 	offers  map[string]time.Time // by lease key: since when it is offered
@@ -34,11 +36,16 @@ type balancer struct {
 	refused map[string]time.Time // by session: when it did not take a shard
 }
 
-// balance looks after offers until ctx ends.
-func (a *Agent) balance(ctx context.Context) {
+// newBalancer returns the balancer of an agent.
+func newBalancer(a *Agent) *balancer {
+	return &balancer{a: a, since: time.Now(), offers: map[string]time.Time{}, to: map[string]string{}, refused: map[string]time.Time{}}
+}
+
+// run looks after offers until ctx ends.
+func (b *balancer) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	b := &balancer{since: time.Now(), offers: map[string]time.Time{}, to: map[string]string{}, refused: map[string]time.Time{}}
+	a := b.a
 	for {
 		a.mu.Lock()
 		s := a.session
@@ -46,9 +53,9 @@ func (a *Agent) balance(ctx context.Context) {
 		var freed <-chan struct{}
 		if s != nil {
 			freed = s.Freed()
-			a.attendOffers(ctx, s, b)
+			b.attendOffers(ctx, s)
 			if a.o.Rebalance > 0 {
-				a.offerOne(ctx, s, b)
+				b.offerOne(ctx, s)
 			}
 		}
 		select {
@@ -61,7 +68,8 @@ func (a *Agent) balance(ctx context.Context) {
 }
 
 // attendOffers hands over what is followed, and takes back what leads to nothing.
-func (a *Agent) attendOffers(ctx context.Context, s jobs.Session, b *balancer) {
+func (b *balancer) attendOffers(ctx context.Context, s jobs.Session) {
+	a := b.a
 	now, peers := time.Now(), s.Peers()
 	open := map[string]bool{}
 	for _, o := range s.Offers() {
@@ -80,7 +88,7 @@ func (a *Agent) attendOffers(ctx context.Context, s jobs.Session, b *balancer) {
 				a.o.Logger.Warn("an offer of a shard was not taken back, trying again", "lease", o.Key, "error", err)
 				continue
 			}
-			a.counts.shard.handedOver("withdrawn")
+			a.counts.shard.HandedOver("withdrawn")
 			a.o.Logger.Info("an offer of a shard is taken back", "lease", o.Key, "there", there, "since", now.Sub(b.offers[o.Key]))
 		case o.Ready:
 			a.part(ctx, o.Key)
@@ -107,7 +115,8 @@ func (a *Agent) holds(key string) bool {
 }
 
 // offerOne offers a shard to the agent with the fewest, if that has two less and the agents have been the same for long enough.
-func (a *Agent) offerOne(ctx context.Context, s jobs.Session, b *balancer) {
+func (b *balancer) offerOne(ctx context.Context, s jobs.Session) {
+	a := b.a
 	now := time.Now()
 	var sessions []string
 	var own, least *jobs.Peer
@@ -175,7 +184,7 @@ func (a *Agent) part(ctx context.Context, key string) {
 		a.wakes.Remove(p.key())
 		a.forget(p)
 		p.state, p.parted = postServed, time.Now()
-		p.cancel, p.seat = func(error) {}, &opened{}
+		p.cancel, p.seat = func(error) {}, &shard.OpenShard{}
 		a.mu.Unlock()
 		a.hand(ctx, p)
 	default: // it starts or ends: at the next look
@@ -206,8 +215,8 @@ func (a *Agent) hand(ctx context.Context, p *post) {
 	p.lease = nil
 	a.leases--
 	took := time.Since(p.parted)
-	a.counts.shard.handedOver("given")
-	a.counts.shard.parted(took)
+	a.counts.shard.HandedOver("given")
+	a.counts.shard.Parted(took)
 	p.log.Info("shard handed over to another agent", "took", took)
 	a.wait(p)
 }

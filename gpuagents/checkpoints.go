@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -24,11 +25,11 @@ func (a *Agent) sweepCheckpoints(ctx context.Context) {
 }
 
 // removeCheckpoint deletes what is kept of a shard whose swarm is gone.
-func (a *Agent) removeCheckpoint(id ShardID) {
+func (a *Agent) removeCheckpoint(id shard.ID) {
 	if a.o.Checkpoints == nil {
 		return
 	}
-	a.server.stumbles.forget(id)
+	a.server.Forget(id)
 	if err := a.o.Checkpoints.Remove(id.Swarm, id.Shard); err != nil {
 		a.o.Logger.Warn("removing a checkpoint", "swarm", id.Swarm, "shard", id.Shard, "error", err)
 	}

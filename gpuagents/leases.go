@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -88,7 +89,7 @@ func (a *Agent) follow(ctx context.Context, s jobs.Session) {
 			case <-moved:
 				same = false
 			case <-tick.C:
-				a.open.trim()
+				a.open.Trim()
 				a.bereave()
 			case <-s.Lost():
 				return
@@ -177,8 +178,8 @@ func offered(s jobs.Session, key string, own bool) (jobs.Offer, bool) {
 }
 
 // shadow waits for the lease of a shard that is followed, until ctx ends. It returns nil when the lease is not to be had any more.
-func (a *Agent) shadow(ctx context.Context, p *post, s jobs.Session, f *follow) (jobs.Lease, error) {
-	caughtUp := f.caughtUp
+func (a *Agent) shadow(ctx context.Context, p *post, s jobs.Session, f *shard.Follow) (jobs.Lease, error) {
+	caughtUp := f.CaughtUp()
 	for {
 		freed := s.Freed()
 		l, err := s.Acquire(ctx, p.key())
@@ -186,8 +187,7 @@ func (a *Agent) shadow(ctx context.Context, p *post, s jobs.Session, f *follow) 
 			a.mu.Lock()
 			p.lease, p.follows = l, false
 			a.mu.Unlock()
-			f.since = time.Now()
-			close(f.promoted)
+			f.Promote()
 			return l, nil
 		}
 		if !errors.Is(err, jobs.ErrHeld) {
@@ -210,3 +210,6 @@ func (a *Agent) shadow(ctx context.Context, p *post, s jobs.Session, f *follow) 
 		}
 	}
 }
+
+// errUnwanted ends the following of a shard whose offer was taken back.
+var errUnwanted = errors.New("the shard is not offered to this agent any more")

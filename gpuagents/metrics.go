@@ -5,6 +5,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 )
 
 // Metrics counts what agents do, by cell and never by swarm, and where pages are, by tier. One may
@@ -12,7 +13,7 @@ import (
 type Metrics struct {
 	pages *pages.Metrics
 	pool  *pool.Metrics
-	shard *shardMetrics
+	shard *shard.Metrics
 }
 
 // NewMetrics registers the metrics of agents. docs/operations.md lists names and labels.
@@ -25,7 +26,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	shard, err := newShardMetrics(r)
+	shard, err := shard.NewMetrics(r)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -46,7 +47,7 @@ type Options struct {
 	Logger   *slog.Logger
 	// Checkpoints keeps the state of shards across processes; nil: an agent that starts replays every log from its start.
 	// It belongs to this agent alone.
-	Checkpoints Checkpoints
+	Checkpoints shard.Checkpoints
 	// ResidencyCheck is how often a shard of a swarm with residency: gpu compares what its pages claim with the device; 0 means 5 s.
 	ResidencyCheck time.Duration
 	// Snapshots is where entries and records of swarms have their snapshots; nil: those are refused. It belongs to the caller.

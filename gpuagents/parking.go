@@ -3,14 +3,15 @@ package gpuagents
 import (
 	"context"
 
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // answered looks whether a shard that was not served yet has nothing to do, while as many others are open as are kept open. It returns where its
 // log ends then.
-func (a *Agent) answered(ctx context.Context, p *post) *rest {
+func (a *Agent) answered(ctx context.Context, p *post) *shard.Rest {
 	a.mu.Lock()
-	look := !p.served && p.rest == nil && a.open.full()
+	look := !p.served && p.rest == nil && a.open.Full()
 	a.mu.Unlock()
 	if !look {
 		return nil
@@ -23,11 +24,11 @@ func (a *Agent) answered(ctx context.Context, p *post) *rest {
 	if err != nil || out.Ref < in.Seq {
 		return nil
 	}
-	return &rest{entry: in.Seq, stored: true}
+	return &shard.Rest{Entry: in.Seq, Stored: true}
 }
 
 // park gives a post no goroutine until there is something new in its log.
-func (a *Agent) park(ctx context.Context, p *post, r *rest) {
+func (a *Agent) park(ctx context.Context, p *post, r *shard.Rest) {
 	a.mu.Lock()
 	if p.of.gone || ctx.Err() != nil || p.bereft() {
 		p.cancel = nil
@@ -36,12 +37,12 @@ func (a *Agent) park(ctx context.Context, p *post, r *rest) {
 		return
 	}
 	p.state, p.cancel, p.served = postParked, nil, true
-	if !r.stored {
+	if !r.Stored {
 		p.rest = r
-		a.resting += r.bytes()
+		a.resting += r.Bytes()
 	}
 	a.mu.Unlock()
-	if err := a.wakes.Add(ctx, p.key(), a.o.Queue.Log(p.id.Swarm, p.id.Shard, jobs.In), r.entry); err != nil {
+	if err := a.wakes.Add(ctx, p.key(), a.o.Queue.Log(p.id.Swarm, p.id.Shard, jobs.In), r.Entry); err != nil {
 		if ctx.Err() == nil {
 			p.log.Warn("parked shard not watched, serving it again", "error", err)
 		}

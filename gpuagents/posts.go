@@ -6,21 +6,22 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // post is a shard that the agent serves or waits for. A post that waits or is parked has no goroutine. Agent.mu guards what may change.
 type post struct {
-	id      ShardID
+	id      shard.ID
 	of      *serving
 	log     *slog.Logger
 	state   postState
 	lease   jobs.Lease              // nil: not held
-	rest    *rest                   // what it has left in memory; nil: nothing
+	rest    *shard.Rest             // what it has left in memory; nil: nothing
 	cancel  context.CancelCauseFunc // of what serves it; nil: nothing does
 	paced   bool                    // it has waited for its turn
 	served  bool                    // it was served before
-	seat    *opened                 // of what serves it
+	seat    *shard.OpenShard        // of what serves it
 	follows bool                    // another agent has the lease and has offered it
 	took    time.Time               // when it was taken over from another agent
 	parted  time.Time               // when it was stopped for another agent
@@ -98,7 +99,7 @@ func (a *Agent) start(ctx context.Context) {
 // forget drops what a post has left in memory. a.mu is held.
 func (a *Agent) forget(p *post) {
 	if p.rest != nil {
-		a.resting -= p.rest.bytes()
+		a.resting -= p.rest.Bytes()
 	}
 	p.rest = nil
 }
@@ -174,16 +175,17 @@ func (a *Agent) begin(ctx context.Context, p *post) {
 		a.park(ctx, p, rest)
 		return
 	}
-	seat := a.open.take(ctx)
-	seat.again = p.served
+	seat := a.open.Open(ctx)
+	if p.served {
+		seat.Reopen()
+	}
 	if p.follows {
-		seat.follow = newFollow()
-		seat.fixed.Store(true)
+		seat.Follow()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p.of.gone || ctx.Err() != nil {
-		a.open.leave(seat)
+		a.open.Close(seat)
 		a.unfollow(p)
 		a.enqueue(p)
 		return

@@ -17,8 +17,8 @@ func (a *Agent) Recoveries() (all []jobs.Recovery) {
 		if p.state != postServed {
 			continue
 		}
-		if r := p.seat.replay.Load(); r != nil {
-			all = append(all, r.recovery(p.key()))
+		if r, is := p.seat.Recovery(p.key()); is {
+			all = append(all, r)
 		}
 	}
 	a.mu.Unlock()

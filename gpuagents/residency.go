@@ -8,12 +8,14 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 )
 
 // violations are the shards of which a comparison has found pages that were not as claimed.
 type violations struct {
 	mu sync.Mutex
-	of map[ShardID]violation
+	of map[shard.ID]violation
 }
 
 type violation struct {
@@ -25,11 +27,11 @@ type violation struct {
 const violationShown = time.Minute
 
 // set notes what a comparison has found of a shard.
-func (v *violations) set(id ShardID, err error) {
+func (v *violations) set(id shard.ID, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.of == nil {
-		v.of = map[ShardID]violation{}
+		v.of = map[shard.ID]violation{}
 	}
 	v.of[id] = violation{err, time.Now()}
 }
@@ -39,7 +41,7 @@ func (v *violations) set(id ShardID, err error) {
 func (a *Agent) Residency() error {
 	a.violations.mu.Lock()
 	defer a.violations.mu.Unlock()
-	ids := slices.SortedFunc(maps.Keys(a.violations.of), func(x, y ShardID) int {
+	ids := slices.SortedFunc(maps.Keys(a.violations.of), func(x, y shard.ID) int {
 		return strings.Compare(fmt.Sprint(x.Swarm, x.Shard), fmt.Sprint(y.Swarm, y.Shard))
 	})
 	var errs []error

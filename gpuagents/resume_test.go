@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/tiers"
@@ -351,7 +352,7 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 // TestEnd: a shard whose log ends has the end as its last answer, is served no more, and its checkpoint is there until the swarm is gone.
 func TestEnd(t *testing.T) {
 	s, k := newStage(t), newKept()
-	id := gpuagents.ShardID{Swarm: "x"}
+	id := shard.ID{Swarm: "x"}
 	a := s.agent(t, gpuagents.Options{Checkpoints: k})
 	s.tell(s.record(t, "x", 1, ""))
 	s.observe(t, "x", 0)
@@ -378,7 +379,7 @@ func TestGone(t *testing.T) {
 	}
 	s.queue.changes <- jobs.SwarmChange{ID: "x", Gone: true}
 	s.queue.changes <- jobs.SwarmChange{ID: "never", Gone: true}
-	until(t, "the checkpoint is removed", func() bool { return !k.has(gpuagents.ShardID{Swarm: "x"}) })
+	until(t, "the checkpoint is removed", func() bool { return !k.has(shard.ID{Swarm: "x"}) })
 	until(t, "two are served", func() bool { return a.Shards() == 2 })
 	a.Stop()
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
@@ -388,10 +389,10 @@ func TestGone(t *testing.T) {
 	}
 	k.list = errors.New("a tier that cannot be listed")
 	a = s.agent(t, gpuagents.Options{Checkpoints: k})
-	until(t, "the checkpoint is swept", func() bool { return !k.has(gpuagents.ShardID{Swarm: "y"}) })
+	until(t, "the checkpoint is swept", func() bool { return !k.has(shard.ID{Swarm: "y"}) })
 	s.logged(t, "a tier that cannot be listed")
 	a.Stop()
-	if !k.has(gpuagents.ShardID{Swarm: "z"}) {
+	if !k.has(shard.ID{Swarm: "z"}) {
 		t.Error("the checkpoint of a swarm that is there is gone")
 	}
 }

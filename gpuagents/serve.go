@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // serve works on a shard once, and says what happens to its post next. The checkpoint stays until the swarm is gone: a shard whose log has ended
 // may be asked for again by a successor.
-func (a *Agent) serve(ctx context.Context, p *post, from *rest, seat *opened) {
+func (a *Agent) serve(ctx context.Context, p *post, from *shard.Rest, seat *shard.OpenShard) {
 	err := a.hold(ctx, p, from, seat)
-	a.open.leave(seat)
-	parked := (*rest)(nil)
+	a.open.Close(seat)
+	parked := (*shard.Rest)(nil)
 	if errors.As(err, &parked) {
 		a.park(ctx, p, parked)
 		return
@@ -48,7 +49,7 @@ func (a *Agent) serve(ctx context.Context, p *post, from *rest, seat *opened) {
 		wait = p.missing
 	case errors.Is(err, jobs.ErrFenced):
 		p.log.Warn("shard lost to another agent", "error", err)
-	case errors.Is(err, errMoved), errors.Is(err, pool.ErrEmergency):
+	case errors.Is(err, shard.ErrMoved), errors.Is(err, pool.ErrEmergency):
 		p.log.Info("shard goes elsewhere", "level", a.Level().String())
 	default:
 		p.log.Error("shard failed, starting again", "error", err)
@@ -77,11 +78,11 @@ func (a *Agent) serve(ctx context.Context, p *post, from *rest, seat *opened) {
 const firstMissing = 10 * time.Millisecond
 
 // hold works on a shard as long as the lease and the device last.
-func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) error {
+func (a *Agent) hold(ctx context.Context, p *post, from *shard.Rest, seat *shard.OpenShard) error {
 	a.mu.Lock()
 	lease, session := p.lease, a.session // a lease is there as long as the post is served, unless it is followed
 	a.mu.Unlock()
-	if lease == nil && (seat.follow == nil || session == nil) {
+	if lease == nil && (seat.Followed() == nil || session == nil) {
 		return jobs.ErrFenced
 	}
 	work, cancel := context.WithCancelCause(ctx)
@@ -89,13 +90,13 @@ func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) err
 	s := *p.of.record.Load()
 	own := s
 	own.Groups = state.RangeOf(s, p.id.Shard).Groups // which is what its pages take
-	on, err := a.fleet.Take(work, func() int64 { return needOf(own) })
+	on, err := a.fleet.Take(work, func() int64 { return shard.Need(own) })
 	if err != nil {
 		return err
 	}
 	defer on.Release()
 	stop, watched := make(chan struct{}), make(chan struct{})
-	seatFollow := seat.follow
+	followed := seat.Followed()
 	go func() {
 		defer close(watched)
 		if lease == nil {
@@ -106,11 +107,11 @@ func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) err
 				select {
 				case <-stop:
 				case <-on.Evicted():
-					cancel(errMoved)
+					cancel(shard.ErrMoved)
 				case <-ended.Done():
 				}
 			}()
-			l, err := a.shadow(ended, p, session, seatFollow)
+			l, err := a.shadow(ended, p, session, followed)
 			if err != nil {
 				cancel(err)
 				return
@@ -124,12 +125,12 @@ func (a *Agent) hold(ctx context.Context, p *post, from *rest, seat *opened) err
 		case <-lease.Lost():
 			cancel(jobs.ErrFenced)
 		case <-on.Evicted():
-			cancel(errMoved)
+			cancel(shard.ErrMoved)
 		case <-stop:
 		}
 	}()
 	defer func() { close(stop); <-watched }()
-	if err = a.server.work(work, on, s, p.id.Shard, from, seat, p.log); err != nil {
+	if err = a.server.Serve(work, shard.Task{On: on, Swarm: s, Shard: p.id.Shard, From: from, Open: seat, Log: p.log}); err != nil {
 		on.Failed(err)
 	}
 	return err

@@ -16,7 +16,7 @@ import (
 
 // quiet is a queue without swarms, whose session and wakes say when they are closed.
 type quiet struct {
-	pairOfLogs
+	noLogs
 	fail   error // of OpenSession
 	mu     sync.Mutex
 	opened int
@@ -102,7 +102,7 @@ func TestAgentStarts(t *testing.T) {
 		q := &quiet{fail: fail, ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
 		a := Start(Options{Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler)})
 		if o := a.o; o.LeaseTTL != 10*time.Second || o.MaxShards != MaxShards || o.OpenShards != OpenShards ||
-			o.ParkedMemory != ParkedMemory || a.open.most != OpenShards {
+			o.ParkedMemory != ParkedMemory {
 			t.Errorf("defaults %+v", o)
 		}
 		<-q.watch
@@ -203,10 +203,10 @@ func (*quietSession) Offers() []jobs.Offer { return nil }
 
 // TestFreedIsSignalled: memory is given back to the system once for the shards that end together.
 func TestFreedIsSignalled(t *testing.T) {
-	a := &Agent{freed: make(chan struct{}, 1)}
-	a.signalFreed()
-	a.signalFreed() // the first has not been seen yet
-	if n := len(a.freed); n != 1 {
+	f := make(freed, 1)
+	f.signal()
+	f.signal() // the first has not been seen yet
+	if n := len(f); n != 1 {
 		t.Errorf("%d signals", n)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -53,7 +54,7 @@ func (a *Agent) enlist(ctx context.Context, s jobs.Swarm) {
 		if s.ShardCount() > 1 {
 			log = log.With("shard", k)
 		}
-		p := &post{id: ShardID{s.Key(), k}, of: of, log: log}
+		p := &post{id: shard.ID{Swarm: s.Key(), Shard: k}, of: of, log: log}
 		of.posts = append(of.posts, p)
 		a.posts[p.key()] = p
 		a.enqueue(p)

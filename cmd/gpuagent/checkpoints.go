@@ -12,8 +12,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/tiers/pager"
@@ -184,8 +184,8 @@ func (c *checkpoints) Remove(swarm string, shard int) error {
 }
 
 // Shards implements gpuagents.Checkpoints: what is kept in any tier. An error says which could not be listed.
-func (c *checkpoints) Shards() ([]gpuagents.ShardID, error) {
-	found := map[string]gpuagents.ShardID{}
+func (c *checkpoints) Shards() ([]shard.ID, error) {
+	found := map[string]shard.ID{}
 	var errs []error
 	for _, t := range c.tiers {
 		entries, err := os.ReadDir(t.dir)
@@ -194,13 +194,13 @@ func (c *checkpoints) Shards() ([]gpuagents.ShardID, error) {
 		}
 		for _, e := range entries {
 			swarm, number, _ := strings.Cut(e.Name(), ".")
-			shard, err := strconv.Atoi(number)
-			if name, ferr := folder(swarm, shard); err == nil && ferr == nil && e.Name() == name {
-				found[name] = gpuagents.ShardID{Swarm: swarm, Shard: shard}
+			n, err := strconv.Atoi(number)
+			if name, ferr := folder(swarm, n); err == nil && ferr == nil && e.Name() == name {
+				found[name] = shard.ID{Swarm: swarm, Shard: n}
 			}
 		}
 	}
-	var ids []gpuagents.ShardID
+	var ids []shard.ID
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		ids = append(ids, found[name])
 	}

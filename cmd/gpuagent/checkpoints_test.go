@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -122,19 +123,19 @@ func (r *rig) agent(tb testing.TB, dir string) *gpuagents.Agent {
 	return r.agentWith(tb, checkpointsIn(dir))
 }
 
-func (r *rig) agentWith(tb testing.TB, c gpuagents.Checkpoints) *gpuagents.Agent {
+func (r *rig) agentWith(tb testing.TB, c shard.Checkpoints) *gpuagents.Agent {
 	tb.Helper()
 	return r.start(tb, gpuagents.Options{Checkpoints: c})
 }
 
 // agentOf is agentWith bytes for pages on the device and in host memory.
-func (r *rig) agentOf(tb testing.TB, c gpuagents.Checkpoints, onDevice, inHost int64) *gpuagents.Agent {
+func (r *rig) agentOf(tb testing.TB, c shard.Checkpoints, onDevice, inHost int64) *gpuagents.Agent {
 	tb.Helper()
 	return r.start(tb, gpuagents.Options{Checkpoints: c, PageMemory: onDevice, HostPageMemory: inHost})
 }
 
 // keepingAgent is agentWith for an agent that has a place for snapshots.
-func (r *rig) keepingAgent(tb testing.TB, c gpuagents.Checkpoints, s snapshot.Store) *gpuagents.Agent {
+func (r *rig) keepingAgent(tb testing.TB, c shard.Checkpoints, s snapshot.Store) *gpuagents.Agent {
 	tb.Helper()
 	return r.start(tb, gpuagents.Options{Checkpoints: c, Snapshots: s})
 }

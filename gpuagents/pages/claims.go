@@ -52,8 +52,8 @@ func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) 
 			continue
 		}
 		frame, held := frames[page]
-		if !held || int(m.table[page]) != frame {
-			wrong = append(wrong, fmt.Sprintf("page %d is in frame %d (held: %v), kernels look for it in %#x", page, frame, held, m.table[page]))
+		if !held || int(m.table.frames[page]) != frame {
+			wrong = append(wrong, fmt.Sprintf("page %d is in frame %d (held: %v), kernels look for it in %#x", page, frame, held, m.table.frames[page]))
 			continue
 		}
 		if pages = append(pages, page); len(pages) == claimsAtOnce {

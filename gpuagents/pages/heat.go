@@ -42,8 +42,8 @@ const (
 )
 
 // worthy says whether a page with so many observations in a batch is brought up before they are made.
-func (m *Memory) worthPageIn(observations uint32) bool {
-	return int64(observations)*int64(m.heat.perObservation()) >= int64(m.pageBytes)
+func (h *heat) worthPageIn(observations uint32, pageBytes int) bool {
+	return int64(observations)*int64(h.perObservation()) >= int64(pageBytes)
 }
 
 // perObservation is how many bytes of a page take the bus as long as an observation does that is stepped over it.
@@ -90,10 +90,10 @@ func (m *Memory) Exchange(sets []Set) {
 		return
 	}
 	slices.SortFunc(hot, func(a, b uint64) int { return int(h.seen[b]) - int(h.seen[a]) })
-	_, high := m.watermarks()
+	_, high := watermarks(m.frames.Count(), m.resident)
 	free := max(0, m.pager.Stats().Memory[onDevice].Free-high)
 	hot = hot[:min(len(hot), max(exchangePages, min(free, setPages)))]
-	cold := m.cold(len(hot) - free)
+	cold := h.cold(len(hot) - free)
 	n := min(free, len(hot))
 	var down []uint64
 	for _, page := range cold {
@@ -121,8 +121,7 @@ func (m *Memory) Exchange(sets []Set) {
 
 // cold are up to n pages of those on the device that are observed least, of eight times as many that are looked at, the coldest first: the
 // next look is at others.
-func (m *Memory) cold(n int) (pages []uint64) {
-	h := &m.heat
+func (h *heat) cold(n int) (pages []uint64) {
 	if n <= 0 {
 		return nil
 	}
@@ -140,15 +139,15 @@ func (m *Memory) cold(n int) (pages []uint64) {
 }
 
 // settle ends the exchange that runs, and forgets what was observed.
-func (m *Memory) stopExchange() {
-	if h := &m.heat; h.ended != nil {
+func (h *heat) stopExchange() {
+	if h.ended != nil {
 		h.stop()
 		<-h.ended
 		h.ended = nil
 	}
-	clear(m.heat.seen)
-	clear(m.heat.up)
-	m.heat.batches = 0
+	clear(h.seen)
+	clear(h.up)
+	h.batches = 0
 }
 
 // entry is what the table of frames has of a page that is held.
@@ -157,5 +156,5 @@ func (m *Memory) setPlace(page uint64, tier, frame int) {
 	if tier == inHost {
 		frame |= 1 << kernels.AgentHostBit
 	}
-	m.setFrame(page, frame)
+	m.table.set(page, frame)
 }

@@ -30,10 +30,10 @@ func (m *Memory) Dirty() []bool { return m.dirty }
 func (m *Memory) OnDevice() []bool { return m.heat.up }
 
 // Frame returns the entry of a pinned page in the table of frames; see kernels.AgentHostBit.
-func (m *Memory) Frame(page int) uint32 { return m.table[page] }
+func (m *Memory) Frame(page int) uint32 { return m.table.frames[page] }
 
 // SetAbsent tells kernels that a page does not exist, so that they read zeros.
-func (m *Memory) SetAbsent(page uint64) { m.setFrame(page, 1<<kernels.AgentHostBit) }
+func (m *Memory) SetAbsent(page uint64) { m.table.set(page, 1<<kernels.AgentHostBit) }
 
 // Arena returns the frames on the device, one behind the other.
 func (m *Memory) Arena() device.Buffer { return m.arena }

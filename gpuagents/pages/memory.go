@@ -35,11 +35,10 @@ type Memory struct {
 	pins     []pager.Pin // of a resident memory: of each page that is made
 	whole    bool        // all of them are
 
-	table    []uint32 // by page: its frame, as long as it is held there; see kernels.AgentHostBit
-	from, to int      // part of the table that has changed since flush
-	forth    []Set    // the sets of a sweep
-	back     bool     // the next sweep goes backwards: it meets first what is still on the device
-	heat     heat
+	table frameTable
+	forth []Set // the sets of a sweep
+	back  bool  // the next sweep goes backwards: it meets first what is still on the device
+	heat  heat
 }
 
 // The tiers of pages in memory, as metrics name them.
@@ -58,7 +57,7 @@ func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *M
 	if err != nil {
 		return nil, err
 	}
-	m = &Memory{dev: dev, pageBytes: pageBytes, dirty: make([]bool, pages), made: make([]bool, pages), table: make([]uint32, pages), allocation: given}
+	m = &Memory{dev: dev, pageBytes: pageBytes, dirty: make([]bool, pages), made: make([]bool, pages), table: frameTable{frames: make([]uint32, pages)}, allocation: given}
 	m.heat.seen, m.heat.up = make([]uint32, pages), make([]bool, pages)
 	for { // one slab: kernels find a frame by its number
 		n := m.allocation.frames
@@ -79,9 +78,9 @@ func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *M
 
 // watermarks are how many frames on the device the pager keeps free, so that one that is needed is there: see pager.Memory. Of few
 // frames, and of those that hold pages for good, it keeps none.
-func (m *Memory) watermarks() (low, high int) {
-	switch n := m.frames.Count(); {
-	case m.resident:
+func watermarks(frames int, resident bool) (low, high int) {
+	switch n := frames; {
+	case resident:
 		return 0, min(1, n-1) // two zeros would be the pager's own choice
 	case n < 8:
 		return 0, 0
@@ -93,7 +92,7 @@ func (m *Memory) watermarks() (low, high int) {
 // usable is how many pages may be held on the device at once: watermarks are kept free, or the pager would push out what a
 // sweep comes to next.
 func (m *Memory) usableFrames() int {
-	_, high := m.watermarks()
+	_, high := watermarks(m.frames.Count(), m.resident)
 	return m.frames.Count() - high
 }
 
@@ -110,7 +109,7 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 	if err := m.Shut(); err != nil {
 		return err
 	}
-	low, high := m.watermarks()
+	low, high := watermarks(m.frames.Count(), m.resident)
 	o := pager.Options{
 		Memory: []pager.Memory{{Name: "gpu", Frames: m.frames, Low: low, High: high}}, PageSize: m.pageBytes,
 		Kind: func(uint64) tiers.Kind { return pageKind }, Batch: groupPages,
@@ -188,7 +187,7 @@ func (m *Memory) Shut() error {
 	if m.pager == nil {
 		return nil
 	}
-	m.stopExchange()
+	m.heat.stopExchange()
 	pager.UnpinAll(m.pins)
 	m.counts.closed(m.pager)
 	err := m.pager.Close()
@@ -241,31 +240,9 @@ func (m *Memory) HostArena() device.Arg {
 	return device.Mapped(frames, 0, frames.Size())
 }
 
-// set notes where a page is held.
-func (m *Memory) setFrame(page uint64, frame int) {
-	at := int(page)
-	if m.table[at] == uint32(frame) {
-		return
-	}
-	m.table[at] = uint32(frame)
-	if m.from == m.to {
-		m.from, m.to = at, at+1
-		return
-	}
-	m.from, m.to = min(m.from, at), max(m.to, at+1)
-}
-
-// flush brings a copy of the table on the device up to date, which no launch under way may need for other pages than it did before.
-func (m *Memory) FlushFrames(copied device.Buffer) error {
-	if m.from == m.to {
-		return nil
-	}
-	if err := copied.Write(4*int64(m.from), device.Bytes(m.table[m.from:m.to])); err != nil {
-		return err
-	}
-	m.from, m.to = 0, 0
-	return nil
-}
+// FlushFrames brings the copy of the table of frames on the device up to date. No launch under way may need
+// the copy for pages whose entries have changed.
+func (m *Memory) FlushFrames(copied device.Buffer) error { return m.table.flush(copied) }
 
 // hold brings pages to a device that has room for all of them, for good. They are held for reading, so that a checkpoint may be made;
 // what is written is in dirty.
@@ -277,7 +254,7 @@ func (m *Memory) pinResident(ctx context.Context, pages []uint64) error {
 	}
 	m.pins = held
 	for i, page := range pages {
-		m.setFrame(page, held[from+i].Frame())
+		m.table.set(page, held[from+i].Frame())
 	}
 	m.whole = len(m.pins) == len(m.made)
 	return nil
@@ -305,7 +282,7 @@ func (m *Memory) Reset(ctx context.Context) error {
 	if err := m.ready(ctx); err != nil {
 		return err
 	}
-	m.stopExchange()
+	m.heat.stopExchange()
 	pager.UnpinAll(m.pins)
 	m.pins, m.whole = m.pins[:0], false
 	clear(m.dirty)

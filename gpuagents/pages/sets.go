@@ -97,7 +97,7 @@ func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
 		for k, page := range s.Pages {
 			s.counts[k] = counts[page]
 		}
-		for s.onDevice = 0; s.onDevice < min(len(s.Pages), m.usableFrames()/2) && m.worthPageIn(s.counts[s.onDevice]); s.onDevice++ {
+		for s.onDevice = 0; s.onDevice < min(len(s.Pages), m.usableFrames()/2) && m.heat.worthPageIn(s.counts[s.onDevice], m.pageBytes); s.onDevice++ {
 		}
 	}
 	return all

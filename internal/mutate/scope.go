@@ -11,7 +11,7 @@ type area struct {
 // scope is the code whose mutants matter most.
 var scope = []area{
 	{"jobs/natsq", []string{"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/server"}},
-	{"gpuagents", []string{"gpuagents"}},
+	{"gpuagents", []string{"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state"}},
 	{"cpuagents", []string{"cpuagents", "cpuagents/egress", "cpuagents/secret"}},
 	{"tiers/pagestore", []string{"tiers/pagestore"}},
 	{"consensus", []string{"consensus"}},
@@ -24,7 +24,10 @@ var files = map[string][]string{
 		"task.go", "tenant.go",
 	},
 	"jobs/natsq/auth": {"account.go", "role.go", "user.go", "init.go"},
-	"gpuagents":       {"agent.go", "budget.go", "checkpoint.go", "keeping.go", "pipeline.go", "shard.go", "writer.go"},
+	"gpuagents":       {"agent.go"},
+	"gpuagents/pages": {"budget.go"},
+	"gpuagents/shard": {"appender.go", "begin.go", "checkpoint.go", "in_flight.go", "loop.go", "pipeline.go", "serve.go", "writer.go"},
+	"gpuagents/state": {"snapshotter.go"},
 	"cpuagents":       {"arrow.go", "compact.go", "files.go", "journal.go", "pack.go", "parquet.go", "sink.go", "source.go", "stream.go", "streamer.go"},
 	"tiers/pagestore": {"batch.go", "commit.go", "page.go", "store.go", "options.go"},
 }

@@ -1,0 +1,50 @@
+package gpuagents
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func TestMain(m *testing.M) { leak.Check(m) }
+
+func openHost(t *testing.T) device.Device {
+	t.Helper()
+	d, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil { // a leak of the agent is an error here
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// noLogs is a queue without shards.
+type noLogs struct{}
+
+// Log implements Queue.
+func (noLogs) Log(string, int, jobs.Direction) jobs.Log { return nil }
+
+// eventually waits until a condition is met.
+func eventually(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !met() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.Fatalf("not met: %s", what)
+		}
+	}
+}

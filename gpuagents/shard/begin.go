@@ -1,0 +1,42 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// begin loads the snapshot that agents without a checkpoint begin as, if there is one. The entries up to entry are in it. A swarm that has answered
+// nothing yet is told what is wrong with it, as one is that cannot run. One that has answered was served by an agent that could load it, and this
+// one tries again.
+func startFromSnapshot(ctx context.Context, k *state.Snapshotter, s jobs.Swarm, shard int, w *writer, log *slog.Logger) (entry uint64, told bool, err error) {
+	var from jobs.SnapshotRef
+	switch {
+	case s.BaseOf(shard) != nil:
+		base := s.BaseOf(shard)
+		from, entry = base.SnapshotRef, base.Entry
+	case s.From != nil:
+		from = *s.From
+	default:
+		return 0, false, nil
+	}
+	began := time.Now()
+	err = k.Load(ctx, from)
+	if err == nil {
+		if entry == 0 { // the rounds of another swarm are not those of this one
+			k.Rounds().Restore(0)
+		}
+		log.Info("swarm begins as a snapshot", "snapshot", from.Name, "entry", entry, "took", time.Since(began))
+		return entry, false, nil
+	}
+	err = fmt.Errorf("swarm %s: %w", s.Name, err)
+	if wrong := (*jobs.Error)(nil); !errors.As(err, &wrong) || w.answered > 0 {
+		return 0, false, err
+	}
+	return 0, true, w.reject(ctx, w.answered+1, err)
+}

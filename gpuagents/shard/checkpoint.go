@@ -1,0 +1,354 @@
+package shard
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/tiers"
+)
+
+// positionVersion is the version of the note and of what the pages beside it are.
+const positionVersion = 2
+
+// position is the note of a checkpoint: up to where the log is in the pages.
+type position struct {
+	Version int `json:"v"`
+	// State is what the pages mean: about.meaning.
+	State string `json:"state"`
+	// Swarm is whose state it is: jobs.Swarm.Identity. The log alone does not say: two swarms of one id may have equal entries.
+	Swarm string `json:"swarm"`
+	// Entry is the last entry of the log that was applied, and Digest the SHA-256 of that entry: a log that was put back to
+	// an earlier state, as from a backup, has another entry there or none.
+	Entry  uint64 `json:"entry"`
+	Digest string `json:"digest"`
+	// Round is the last round of votes up to Entry; 0: there was none.
+	Round uint64 `json:"round,omitempty"`
+}
+
+// digest is a position's Digest of an entry.
+func digestOf(e jobs.Entry) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %s %d %d\n", e.Seq, e.Kind, e.Ref, len(e.Data))
+	h.Write(e.Data)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// costShare bounds what checkpoints take: after one that took t the next waits for costShare times t, which makes them a
+// twentieth of an agent's time at most, however small interval and entries are.
+const costShare = 20
+
+// checkpoint keeps the state of one shard. The goroutine that serves the shard uses it; no method stops the serving: what
+// fails is logged, and the next process replays more of the log. A nil checkpoint keeps nothing.
+type checkpoint struct {
+	open           func() (pages.Store, error)
+	drop           func() error
+	store          pages.Store // nil when it cannot be used
+	log            *slog.Logger
+	saved          func(err error, took time.Duration) // is told of every checkpoint
+	readFailed     func() (times int)                  // counts a read that failed since the last checkpoint
+	forgetFailures func()                              // forgets them
+	swarm          string                              // its identity
+	digest         string                              // of the pages: about.meaning
+	base           uint64                              // entries before it may be gone
+	rounds         *state.Rounds                       // of the shard; nil: they are not kept
+
+	entries uint64
+	ticker  *time.Ticker
+
+	patience time.Duration // see shortPatience
+
+	answered func(ctx context.Context) error // waits until what is applied has its answer in the log; nil: it has
+
+	last   jobs.Entry // applied
+	stored uint64     // the entry of the last checkpoint
+	ended  time.Time  // of the last checkpoint
+	cost   time.Duration
+}
+
+// openCheckpoint opens what is kept of a shard. What cannot be read is thrown away.
+func (a *Server) openCheckpoint(s jobs.Swarm, shard int, st state.State, votes *state.Rounds, log *slog.Logger) *checkpoint {
+	if a.o.Checkpoints == nil {
+		return nil
+	}
+	of, m := st.Info(), st.Memory()
+	k := &checkpoint{
+		open:           func() (pages.Store, error) { return a.o.Checkpoints.Open(s.Key(), shard, m.PageBytes(), m.Count()) },
+		drop:           func() error { return a.o.Checkpoints.Remove(s.Key(), shard) },
+		saved:          func(err error, took time.Duration) { a.o.Metrics.saved(of.Cell, err, took) },
+		readFailed:     func() int { return a.readFailures.add(ID{s.Key(), shard}) },
+		forgetFailures: func() { a.readFailures.forget(ID{s.Key(), shard}) },
+		swarm:          s.Identity(),
+		digest:         of.Digest,
+		rounds:         votes,
+		log:            log, entries: uint64(of.Checkpoint.Entries), ticker: time.NewTicker(time.Duration(of.Checkpoint.Interval)), ended: time.Now(),
+
+		patience: shortPatience,
+	}
+	if base := s.BaseOf(shard); base != nil {
+		k.base = base.Entry
+	}
+	var err error
+	if k.store, err = k.open(); errors.Is(err, tiers.ErrLocked) {
+		log.Warn("no checkpoints of this shard: give every agent a data folder of its own", "error", err)
+	} else if err != nil {
+		k.discard(err)
+	}
+	if s, ok := k.store.(pages.Layered); ok {
+		for i, d := range s.Disks() {
+			if why := s.Holds(i).Unavailable; why != nil {
+				log.Error("a tier cannot be used, the shard does without it", "tier", d.Name, "error", why)
+			}
+		}
+	}
+	return k
+}
+
+// discard throws away what is kept and begins anew.
+func (k *checkpoint) discard(why error) {
+	k.log.Warn("checkpoint not used, the shard starts from its log", "reason", why)
+	if k.store != nil {
+		if err := k.store.Close(); err != nil {
+			k.log.Warn("closing a checkpoint", "error", err)
+		}
+		k.store = nil
+	}
+	k.forgetFailures()
+	// What a medium that fails does not let go must not keep the shard from the others.
+	if err := k.drop(); err != nil {
+		k.log.Warn("removing a checkpoint", "error", err)
+	}
+	var err error
+	if k.store, err = k.open(); err == nil && len(k.store.Pages()) > 0 {
+		err = errors.Join(errors.New("it cannot be removed"), k.store.Close())
+	}
+	if err != nil {
+		k.store = nil
+		k.log.Error("no checkpoints of this shard", "error", err)
+	}
+}
+
+// worthless says of an error whether the checkpoint is of no use any more: it is damaged, or could not be read again and again.
+func (k *checkpoint) unusable(err error) bool {
+	switch {
+	case errors.Is(err, fault.ErrDevice):
+		return false
+	case damaged(err):
+		return true
+	}
+	return errors.Is(err, tiers.ErrMedium) && k.readFailed() >= maxReadFailures
+}
+
+// restore opens the pages as they are in the last checkpoint and returns a reader of the entries behind it. It is the state of a shard
+// that has seen nothing, and a reader from the start, when there is no checkpoint that belongs to this log and this swarm.
+// w.answered is the last entry that has an answer: what is behind it must be applied again, for its answer. An error is one
+// of the queue or of the device.
+func (k *checkpoint) restore(ctx context.Context, st state.State, in jobs.Log, w *writer) (jobs.Reader, error) {
+	if k == nil || k.store == nil || len(k.store.Note()) == 0 {
+		return k.start(ctx, st, in)
+	}
+	var p position
+	if err := json.Unmarshal(k.store.Note(), &p); err != nil {
+		k.discard(fmt.Errorf("its position is not JSON: %w", err))
+		return k.start(ctx, st, in)
+	}
+	last, err := k.ends(ctx, in, w, p.Entry)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case p.Version != positionVersion:
+		err = fmt.Errorf("it is of version %d, this program writes %d", p.Version, positionVersion)
+	case p.Swarm != k.swarm:
+		err = fmt.Errorf("it is of another swarm of the same name, %.200s", p.Swarm)
+	case p.State != k.digest:
+		err = errors.New("it is of another spec, or of another version of the cell")
+	case p.Entry < k.base:
+		err = fmt.Errorf("it is of log entry %d, and the log was trimmed to %d", p.Entry, k.base)
+	case p.Entry == 0 || p.Entry > w.answered || p.Entry > last.Seq:
+		// A server that lost acknowledged messages in a power cut, or a log that was made anew.
+		err = fmt.Errorf("it is of log entry %d; the log has %d, and answers to %d", p.Entry, last.Seq, w.answered)
+	}
+	if err != nil {
+		k.discard(err)
+		return k.start(ctx, st, in)
+	}
+	r, err := in.Read(ctx, p.Entry)
+	if err != nil {
+		return nil, err
+	}
+	e, err := r.Next(ctx)
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	err = errors.New("the log has another entry there than the one that it holds")
+	if digestOf(e) == p.Digest {
+		if err = st.Memory().Open(ctx, k.store); err == nil {
+			err = st.Restored(ctx)
+		}
+	}
+	if err == nil {
+		k.last, k.stored = e, e.Seq
+		k.rounds.Restore(p.Round)
+		k.log.Info("shard resumed from its checkpoint", "entry", e.Seq, "answered", w.answered, "last", last.Seq)
+		return r, nil
+	}
+	r.Close()
+	switch {
+	case ctx.Err() != nil: // the agent drains, or has lost the shard: that says nothing against what is kept
+		return nil, context.Cause(ctx)
+	case errors.Is(err, fault.ErrDevice), errors.Is(err, tiers.ErrMedium) && !k.unusable(err):
+		return nil, err
+	}
+	if err := st.Memory().Shut(); err != nil {
+		return nil, err
+	}
+	k.discard(err)
+	return k.start(ctx, st, in)
+}
+
+// shortPatience is how long restore reads the ends of logs that end before the checkpoint. A new
+// leader of a log returns an earlier end until it has applied every entry, which takes it seconds
+// at most. A log that is still too short then was put back to an earlier state.
+const (
+	shortPatience = 10 * time.Second
+	shortPause    = 100 * time.Millisecond
+)
+
+// ends returns the last entry of in, and has w read the end of the answers again where they end
+// before entry number at.
+func (k *checkpoint) ends(ctx context.Context, in jobs.Log, w *writer, at uint64) (jobs.Entry, error) {
+	for began := time.Now(); ; {
+		last, err := in.Last(ctx)
+		if err != nil || last.Seq >= at && w.answered >= at || time.Since(began) >= k.patience {
+			return last, err
+		}
+		select {
+		case <-ctx.Done():
+			return last, context.Cause(ctx)
+		case <-time.After(shortPause):
+		}
+		if err := w.refresh(ctx); err != nil {
+			return last, err
+		}
+	}
+}
+
+// start makes the state that of a shard that has seen nothing, over a store without pages, and returns a reader from the start.
+func (k *checkpoint) start(ctx context.Context, st state.State, in jobs.Log) (jobs.Reader, error) {
+	var store pages.Store
+	if k != nil {
+		store = k.store
+	}
+	if err := st.Memory().Open(ctx, store); err != nil {
+		return nil, err
+	}
+	if err := st.Reset(ctx); err != nil {
+		return nil, err
+	}
+	return in.Read(ctx, 1)
+}
+
+// spoiled throws away what is kept when the state cannot be read from it any more. The shard then starts again.
+func (k *checkpoint) endDamaged(st state.State, err error) error {
+	if k == nil || k.store == nil || err == nil || !k.unusable(err) {
+		return err
+	}
+	if serr := st.Memory().Shut(); serr != nil {
+		return errors.Join(err, serr)
+	}
+	k.discard(err)
+	return err
+}
+
+// due is when to call tick.
+func (k *checkpoint) due() <-chan time.Time {
+	if k == nil || k.store == nil {
+		return nil
+	}
+	return k.ticker.C
+}
+
+// applied says that an entry is in the state, and that its answer is on the way.
+func (k *checkpoint) applied(ctx context.Context, st state.State, e jobs.Entry) error {
+	if k == nil || k.store == nil {
+		return nil
+	}
+	k.last = e
+	if e.Seq-k.stored < k.entries {
+		return nil
+	}
+	return k.tick(ctx, st)
+}
+
+// tick stores the state unless the last checkpoint is too near for what it cost.
+func (k *checkpoint) tick(ctx context.Context, st state.State) error {
+	if time.Since(k.ended) < costShare*k.cost {
+		return nil
+	}
+	return k.save(ctx, st)
+}
+
+// save stores the pages that have changed and the position, when that is answered: an answer that is behind it would never be given. An error
+// is one of the device, or says that there is no answer.
+func (k *checkpoint) save(ctx context.Context, st state.State) error {
+	if k == nil || k.store == nil || k.last.Seq == k.stored {
+		return nil
+	}
+	if k.answered != nil {
+		if err := k.answered(ctx); err != nil {
+			return err
+		}
+	}
+	begun := time.Now()
+	defer func() { k.ended = time.Now(); k.cost = k.ended.Sub(begun) }()
+	pages := 0
+	for _, dirty := range st.Memory().Dirty() {
+		if dirty {
+			pages++
+		}
+	}
+	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.digest, Entry: k.last.Seq, Digest: digestOf(k.last), Round: k.rounds.Last()})
+	if err == nil {
+		err = st.Memory().Checkpoint(ctx, note)
+	}
+	if errors.Is(err, fault.ErrDevice) {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	k.saved(err, time.Since(begun))
+	if err != nil { // the pages stay dirty, and the last checkpoint stays good
+		k.log.Warn("checkpoint not stored", "entry", k.last.Seq, "error", err)
+		return nil
+	}
+	k.stored = k.last.Seq
+	k.forgetFailures()
+	k.log.Debug("checkpoint stored", "entry", k.stored, "pages", pages, "took", time.Since(begun))
+	return nil
+}
+
+// close gives the store back.
+func (k *checkpoint) close() {
+	if k == nil {
+		return
+	}
+	k.ticker.Stop()
+	if k.store != nil {
+		if err := k.store.Close(); err != nil {
+			k.log.Warn("closing a checkpoint", "error", err)
+		}
+		k.store = nil
+	}
+}
+
+// resumed says that the pages are those of a checkpoint.
+func (k *checkpoint) resumed() bool { return k != nil && k.stored > 0 }

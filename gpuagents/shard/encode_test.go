@@ -1,0 +1,45 @@
+package shard
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// TestEncodeAll: answers are encoded each in its place, and those before one that cannot be are not lost.
+func TestEncodeAll(t *testing.T) {
+	var of []pendingAnswer
+	for i := range 300 {
+		of = append(of, pendingAnswer{ref: uint64(i + 1), answer: state.Answer{Kind: jobs.EntryDecide, Body: &batch.AgentDecisions{
+			Agent: []uint32{uint32(i)}, Vote: []byte{1}, Decision: []byte{2},
+		}}})
+	}
+	of[7].answer = state.Answer{Kind: jobs.EntryTicked, Data: []byte("ticked")}
+	check := func(n int) {
+		t.Helper()
+		all, err := encodeAll(of)
+		if len(all) != n || (err == nil) != (n == len(of)) {
+			t.Fatalf("%d answers: %v", len(all), err)
+		}
+		for i, e := range all {
+			if e.Ref != uint64(i+1) {
+				t.Fatalf("answer %d is to entry %d", i, e.Ref)
+			}
+			if i == 7 {
+				continue
+			}
+			if d, err := batch.DecodeAgentDecisions(e.Data); err != nil || d.Agent[0] != uint32(i) || e.Kind != jobs.EntryDecide {
+				t.Fatalf("answer %d is of agent %v: %v", i, d.Agent, err)
+			}
+		}
+	}
+	check(300)
+	of[200].answer.Body = &batch.Decisions{Candidates: 0}
+	of[250].answer.Body = of[200].answer.Body
+	check(200)
+	if all, err := encodeAll(nil); len(all) != 0 || err != nil {
+		t.Fatal(all, err)
+	}
+}

@@ -1,0 +1,54 @@
+package shard
+
+import (
+	"context"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// What the entries of a shard may hold from when they are read until they are answered. An entry is
+// smaller than a message of the queue, and its decoded form and answer are a small multiple of that:
+// 64 MiB keep a device busy that takes 100 times as long for a byte as a GPU does.
+const (
+	inFlightBytes   = 64 << 20
+	inFlightEntries = 1024
+)
+
+// weightOf returns the bytes that an entry counts: its own or those of its answer, and at least
+// inFlightBytes/inFlightEntries.
+func weightOf(e jobs.Entry) int {
+	switch e.Kind {
+	case jobs.EntryObserve, jobs.EntryTick, jobs.EntryReset, jobs.EntryEnd:
+		return max(len(e.Data), inFlightBytes/inFlightEntries)
+	}
+	return jobs.MaxMessage
+}
+
+// inFlight bounds the bytes of the entries that are read and not answered. One goroutine acquires, any
+// releases.
+type inFlight struct{ bytes *semaphore.Weighted }
+
+func newInFlight() *inFlight { return &inFlight{semaphore.NewWeighted(inFlightBytes)} }
+
+// acquire waits until n bytes are free. An entry that is larger than the bound waits until it is the only
+// one.
+func (f *inFlight) acquire(ctx context.Context, n int) error {
+	if err := f.bytes.Acquire(ctx, min(int64(n), inFlightBytes)); err != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// any reports whether an entry is in flight.
+func (f *inFlight) any() bool {
+	if !f.bytes.TryAcquire(inFlightBytes) {
+		return true
+	}
+	f.bytes.Release(inFlightBytes)
+	return false
+}
+
+// release gives back what acquire took.
+func (f *inFlight) release(n int) { f.bytes.Release(min(int64(n), inFlightBytes)) }

@@ -1,0 +1,260 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/telemetry"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// turn is the time in which an agent serves a shard. Its loop is one goroutine.
+type loop struct {
+	server     *Server
+	place      Place
+	cell       string
+	device     string // its name, in metrics
+	state      state.State
+	rounds     *state.Rounds
+	checkpoint *checkpoint
+	log        *slog.Logger
+	replayed   uint64 // the last entry that was answered before
+	inFlight   *inFlight
+	pipe       *pipeline
+	answers    *appender
+	size       batchSize
+	limited    func(most int) // is told of every size
+	open       *OpenShard
+	id         ID
+	checks     <-chan time.Time // when to compare claims; nil: there are none
+	at         uint64           // the last entry that was applied
+	replay     *replay          // nil: all that was answered before is applied
+	lagging    *lagGauges
+	w          *writer
+	follow     *Follow // nil: the agent has the lease
+}
+
+// openTurn begins to read, and to append behind what w has written.
+func (a *Server) openLoop(ctx context.Context, on Place, w *writer, r jobs.Reader, st state.State, keep *checkpoint, log *slog.Logger) *loop {
+	t := &loop{
+		server: a, place: on, cell: st.Info().Cell, device: on.Device().Properties().Name, state: st, rounds: &state.Rounds{}, w: w, checkpoint: keep, log: log, replayed: w.answered, inFlight: newInFlight(),
+		size: newBatchSize(a.o.BatchLatency, time.Now()),
+	}
+	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
+	t.pipe, t.answers = openPipeline(ctx, r, st, t.inFlight), openAppender(ctx, w, t.inFlight)
+	t.resize()
+	if keep != nil {
+		keep.answered = t.answers.flush
+	}
+	return t
+}
+
+// close ends the reading, and appends the answers to what was applied.
+func (t *loop) close() error {
+	t.pipe.stop()
+	t.limited(0)
+	return t.answers.close()
+}
+
+// resize has batches be of the size that is right now.
+func (t *loop) resize() {
+	most, reduced := t.size.most, t.place.Reduced()
+	if t.state.Reduce(reduced); reduced { // what fails then is a part of an entry
+		most = 0
+	}
+	t.pipe.limit.Store(int64(most))
+	t.limited(most)
+}
+
+// serve applies entries until the log ends, which is no error.
+func (t *loop) serve(ctx context.Context) error {
+	uncut := context.WithoutCancel(ctx)
+	for {
+		var err error
+		t.open.idle()
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-t.answers.failed:
+			return nil // close says why
+		case <-t.checkpoint.due():
+			if err = t.checkpoint.tick(uncut, t.state); err != nil {
+				return err
+			}
+			continue
+		case <-t.checks:
+			if err = t.audit(uncut); err != nil {
+				return err
+			}
+			continue
+		case <-t.following():
+			if err = t.refresh(ctx); err == nil {
+				continue
+			}
+		case <-t.open.park:
+			switch rest, err := t.park(uncut); {
+			case err != nil:
+				return err
+			case rest != nil:
+				return rest
+			}
+			continue
+		case s := <-t.pipe.next:
+			t.open.busy()
+			last := s.entries[len(s.entries)-1]
+			if err = last.ended; err == nil && ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			if err == nil {
+				err = t.admit(ctx, last.Seq)
+			}
+			if err != nil {
+				break
+			}
+			t.updateMetrics()
+			if err = t.apply(ctx, s); err == nil {
+				t.at = last.Seq
+				t.progressed(ctx)
+				err = t.checkpoint.applied(uncut, t.state, last.Entry)
+			}
+			if err == nil && last.Kind == jobs.EntryEnd {
+				t.log.Info("shard finished", "entries", last.Seq)
+				return errors.Join(t.answers.flush(uncut), t.checkpoint.save(uncut, t.state))
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if errors.Is(err, jobs.ErrDrain) || errors.Is(err, ErrMoved) { // what is applied need not be replayed by whoever is next
+			err = errors.Join(err, t.checkpoint.save(uncut, t.state))
+		}
+		return err
+	}
+}
+
+// apply brings the entries of a stretch into the state and hands the answers on. An error starts the shard again from its checkpoint.
+func (t *loop) apply(ctx context.Context, s *entryBatch) error {
+	t.resize()
+	done := make([]pendingAnswer, len(s.entries))
+	for i, it := range s.entries {
+		done[i] = t.begin(ctx, it)
+	}
+	var given []state.Answer // of those that are not refused
+	began := time.Now()
+	var err error
+	if s.merged != nil {
+		given, err = t.observe(ctx, s)
+	} else {
+		err = t.applyOne(ctx, &s.entries[0], &given)
+	}
+	if err != nil {
+		for _, d := range done {
+			d.span.SetStatus(codes.Error, err.Error())
+			d.span.End()
+		}
+		what := fmt.Sprintf("log entry %d", s.entries[0].Seq)
+		if n := len(s.entries); n > 1 {
+			what = fmt.Sprintf("log entries %d to %d", s.entries[0].Seq, s.entries[n-1].Seq)
+		}
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	took := time.Since(began)
+	put := done[:0]
+	for i := range s.entries {
+		it, d := &s.entries[i], done[i]
+		switch {
+		case it.refused != nil: // it has changed nothing, and is answered with the reason
+			t.server.o.Metrics.refused(t.cell)
+			why := fmt.Errorf("log entry %d: %w", it.Seq, it.refused)
+			d.span.SetStatus(codes.Error, why.Error())
+			data, err := rejection(why)
+			if err != nil {
+				return err
+			}
+			d.answer = state.Answer{Kind: jobs.EntryRejected, Data: data}
+		case len(given) > 0:
+			d.answer, given = given[0], given[1:]
+			if it.Kind != jobs.EntryEnd {
+				t.place.Succeeded(d.answer.Halved)
+				t.server.o.Metrics.applied(t.cell, d.answer, took)
+			}
+		}
+		if it.Seq <= t.replayed {
+			d.span.End()
+			t.inFlight.release(d.weight)
+			continue
+		}
+		put = append(put, d)
+	}
+	t.answers.put(put)
+	return nil
+}
+
+// observe applies a stretch of observations.
+func (t *loop) observe(ctx context.Context, s *entryBatch) (given []state.Answer, err error) {
+	if !slices.ContainsFunc(s.entries, func(i logEntry) bool { return i.refused == nil }) {
+		return nil, nil
+	}
+	t.server.o.Metrics.batched(t.cell, s.rows)
+	idle := t.server.o.Metrics.working(t.device)
+	began := time.Now()
+	given, err = s.merged.Observe(context.WithoutCancel(ctx)) // to its end: state and answers belong together
+	ended := time.Now()
+	idle()
+	t.size.done(began, ended, s.rows, s.full)
+	t.resize()
+	return given, err
+}
+
+// alone applies an entry of another kind, unless that has an answer and changes nothing. One that the state refuses is refused.
+func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer) error {
+	switch {
+	case it.Kind == jobs.EntryEnd:
+		*given = []state.Answer{{Kind: jobs.EntryEnd, Data: it.Data}}
+		return nil
+	case it.Seq <= t.replayed && jobs.Asks(it.Kind): // and has its answer
+		t.rounds.Skip(it.Entry)
+		return nil
+	case it.Kind == jobs.EntrySnapshot: // whoever has it may have the log end there
+		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	default:
+		defer t.server.o.Metrics.working(t.device)()
+	}
+	one, err := t.state.Apply(ctx, it.Entry)
+	var refused *jobs.Error
+	switch {
+	case errors.As(err, &refused):
+		it.refused = err
+		return nil
+	case err != nil:
+		return err
+	}
+	*given = []state.Answer{one}
+	return nil
+}
+
+// begin starts the span of an entry that is new, below that of whoever appended it.
+func (t *loop) begin(ctx context.Context, it logEntry) pendingAnswer {
+	d := pendingAnswer{ref: it.Seq, weight: it.weight, span: telemetry.NoSpan}
+	if t.server.o.Tracer == nil || it.Trace.Parent == "" || it.Seq <= t.replayed { // a replay was traced when it was new
+		return d
+	}
+	ctx, d.span = t.server.o.Tracer.Start(telemetry.With(ctx, it.Trace), "process EXO_LOG_{swarm}_{shard}_in", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
+		attribute.String("messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in"), attribute.String("exoswarm.cell", t.cell),
+		attribute.String("exoswarm.log.kind", it.Kind), attribute.Int64("exoswarm.log.seq", int64(it.Seq)), attribute.Int("messaging.message.body.size", len(it.Data))))
+	d.trace = telemetry.Of(ctx)
+	return d
+}

@@ -1,0 +1,62 @@
+package shard
+
+import (
+	"context"
+	"time"
+)
+
+// following is a channel that is ready when follow is to look again; nil where the shard is served.
+func (t *loop) following() <-chan time.Time {
+	if t.follow == nil {
+		return nil
+	}
+	return time.After(followEvery)
+}
+
+// look reads up to where the log is answered, or becomes the one who answers.
+func (t *loop) refresh(ctx context.Context) error {
+	f := t.follow
+	promoted := false
+	select {
+	case <-f.promoted:
+		promoted = true
+	default:
+	}
+	last, err := t.w.out.Last(ctx)
+	if err != nil {
+		return err
+	}
+	t.w.last, t.w.answered, t.replayed = last.Seq, last.Ref, last.Ref // which nothing else touches before the first answer is put
+	if promoted {
+		t.w.following, t.follow = false, nil
+		t.open.follow = nil
+		t.open.fixed.Store(t.checks != nil) // a shard with claims is never parked
+		t.server.o.Metrics.HandedOver("taken")
+		t.log.Info("shard taken over from an agent that has handed it over", "entry", t.at, "answered", last.Ref, "took", time.Since(f.since))
+		return nil
+	}
+	if t.at >= last.Ref && !f.once {
+		f.once = true
+		close(f.caughtUp)
+	}
+	return nil
+}
+
+// admit waits until entry number seq may be applied: it has its answer, or this agent gives it.
+func (t *loop) admit(ctx context.Context, seq uint64) error {
+	for t.follow != nil && seq > t.replayed {
+		if err := t.refresh(ctx); err != nil {
+			return err
+		}
+		if t.follow == nil || seq <= t.replayed {
+			return nil
+		}
+		select {
+		case <-time.After(followEvery):
+		case <-t.follow.promoted:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package shard
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// shardMetrics counts what agents do with their shards, by cell and never by swarm. One may serve
+// several agents. A nil shardMetrics counts nothing.
+type Metrics struct {
+	shards                              *prometheus.GaugeVec
+	observations, rejected, checkpoints *prometheus.CounterVec
+	dropped                             *prometheus.CounterVec
+	apply, checkpoint, batch            *prometheus.HistogramVec
+	limit                               *prometheus.GaugeVec
+	busySeconds                         *prometheus.CounterVec
+	claims, violations                  *prometheus.CounterVec
+	lag, replaying, replayAt, replayOf  *prometheus.GaugeVec
+	handovers                           *prometheus.CounterVec
+	parting                             prometheus.Histogram
+
+	mu   sync.Mutex
+	busy map[string]*busy // by device
+}
+
+// newShardMetrics registers the metrics of shards. docs/operations.md lists names and labels.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help}, append([]string{"cell"}, labels...))
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help,
+			// 0.1 ms to 27 s by factors of four: from a launch to a checkpoint of gigabytes.
+			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10),
+		}, []string{"cell"})
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help}, []string{"cell"})
+	}
+	m := &Metrics{
+		handovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "handovers_total", Help: "Planned hand-overs of shards to other agents: given, taken, and offers that were withdrawn.",
+		}, []string{"outcome"}),
+		parting: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "handover_seconds", Help: "From the last entry that is applied here to the lease in the name of the other agent.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8), // to 16 s
+		}),
+		lag:       gauge("lag_entries", "Entries in the logs of open shards that are not applied yet, those of a replay too, summed over the shards."),
+		replaying: gauge("replaying_shards", "Shards that apply entries again which an earlier process has answered."),
+		replayAt:  gauge("replay_position_entries", "Of shards that are replayed, the last entry that was, summed over the shards."),
+		replayOf:  gauge("replay_target_entries", "Of shards that are replayed, the entry that the replay ends with, summed over the shards."),
+		busy:      map[string]*busy{},
+		busySeconds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_busy_seconds_total",
+			Help: "Time in which a shard had a batch, ticks or a query on the device: from the upload to the end of the read back as the shard's loop sees them, with what the host does in between; shards that have at the same time count once.",
+		},
+			[]string{"device"}),
+		batch: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_observations", Help: "Observations that were applied together, of one entry or of several.",
+			Buckets: prometheus.ExponentialBuckets(16, 4, 9), // 16 to a million
+		}, []string{"cell"}),
+		limit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_limit",
+			Help: "Observations that a batch of several entries may have now, summed over the shards.",
+		}, []string{"cell"}),
+		shards:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: "shards", Help: "Shards that are served now."}, []string{"cell"}),
+		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
+		dropped:      counter("dropped_observations_total", "Observations that have changed nothing, as the swarm's spec says, by the reason: late or duplicate; those of a replay too.", "reason"),
+		rejected:     counter("rejected_entries_total", "Log entries that were answered with an error and changed nothing."),
+		checkpoints:  counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
+		apply:        histogram("apply_seconds", "How long the state takes to apply an entry and have its answer, without the log: observations, with those of the entries that they are merged with, ticks, queries."),
+		checkpoint:   histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
+		claims:       counter("residency_claims_total", "Pages of swarms with residency: gpu that were compared with the device."),
+		violations:   counter("residency_violations_total", "Comparisons that found pages of a swarm with residency: gpu elsewhere or with other bytes. The shard then starts again from its checkpoint."),
+	}
+	for _, c := range []prometheus.Collector{
+		m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.busySeconds, m.batch, m.limit, m.claims, m.violations,
+		m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting,
+	} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// serving counts a shard until done is called.
+func (m *Metrics) serving(cell string) (done func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.shards.WithLabelValues(cell).Inc()
+	return m.shards.WithLabelValues(cell).Dec
+}
+
+func (m *Metrics) applied(cell string, a state.Answer, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.observations.WithLabelValues(cell).Add(float64(a.Observations))
+	for why, n := range a.Dropped {
+		if why != int(batch.Applied) && n > 0 {
+			m.dropped.WithLabelValues(cell, batch.Reasons[why]).Add(float64(n))
+		}
+	}
+	m.apply.WithLabelValues(cell).Observe(took.Seconds())
+}
+
+// audited counts a comparison of claims.
+func (m *Metrics) audited(cell string, checked int, violated bool) {
+	if m == nil {
+		return
+	}
+	m.claims.WithLabelValues(cell).Add(float64(checked))
+	if n := m.violations.WithLabelValues(cell); violated { // shown from the first comparison on
+		n.Inc()
+	}
+}
+
+// batched counts a batch of so many observations.
+func (m *Metrics) batched(cell string, rows int) {
+	if m != nil {
+		m.batch.WithLabelValues(cell).Observe(float64(rows))
+	}
+}
+
+// limiting is told how many observations a batch of a shard may have: 0 when it is not served any more.
+func (m *Metrics) limiting(cell string) func(most int) {
+	if m == nil {
+		return func(int) {}
+	}
+	gauge, before := m.limit.WithLabelValues(cell), 0
+	return func(most int) {
+		if most != before {
+			gauge.Add(float64(most - before))
+			before = most
+		}
+	}
+}
+
+// lagging is what one shard adds to the gauges of lag and replay. A nil one counts nothing. The goroutine that serves the shard uses it.
+type lagGauges struct {
+	gauges [4]prometheus.Gauge
+	before [4]float64
+}
+
+func (m *Metrics) lagging(cell string) *lagGauges {
+	if m == nil {
+		return nil
+	}
+	l := &lagGauges{}
+	for i, g := range []*prometheus.GaugeVec{m.lag, m.replaying, m.replayAt, m.replayOf} {
+		l.gauges[i] = g.WithLabelValues(cell)
+	}
+	return l
+}
+
+// set says how many entries the shard is behind, and how far its replay is; of is 0 where it has none.
+func (l *lagGauges) set(lag, at, of uint64) {
+	if l == nil {
+		return
+	}
+	now := [4]float64{float64(lag), float64(min(of, 1)), float64(at), float64(of)}
+	for i, v := range now {
+		if v != l.before[i] {
+			l.gauges[i].Add(v - l.before[i])
+		}
+	}
+	l.before = now
+}
+
+// handedOver counts a hand-over by what became of it.
+func (m *Metrics) HandedOver(outcome string) {
+	if m != nil {
+		m.handovers.WithLabelValues(outcome).Inc()
+	}
+}
+
+// parted is told how long a shard was stopped before its lease was handed on.
+func (m *Metrics) Parted(took time.Duration) {
+	if m != nil {
+		m.parting.Observe(took.Seconds())
+	}
+}
+
+// working counts a device as busy until idle is called.
+func (m *Metrics) working(device string) (idle func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.mu.Lock()
+	b := m.busy[device]
+	if b == nil {
+		b = &busy{seconds: m.busySeconds.WithLabelValues(device)}
+		m.busy[device] = b
+	}
+	m.mu.Unlock()
+	b.shift(1)
+	return func() { b.shift(-1) }
+}
+
+// busy is the time in which at least one shard works on a device.
+type busy struct {
+	seconds prometheus.Counter
+
+	mu    sync.Mutex
+	works int
+	since time.Time // of what is not in seconds, while any works
+}
+
+func (b *busy) shift(by int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.works > 0 {
+		b.seconds.Add(now.Sub(b.since).Seconds())
+	}
+	b.since = now
+	b.works += by
+}
+
+func (m *Metrics) refused(cell string) {
+	if m != nil {
+		m.rejected.WithLabelValues(cell).Inc()
+	}
+}
+
+func (m *Metrics) saved(cell string, err error, took time.Duration) {
+	if m == nil {
+		return
+	}
+	outcome := "stored"
+	if err != nil {
+		outcome = "failed"
+	}
+	m.checkpoints.WithLabelValues(cell, outcome).Inc()
+	m.checkpoint.WithLabelValues(cell).Observe(took.Seconds())
+}

@@ -1,0 +1,99 @@
+package shard
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// fixed is a place that a test sets.
+type fixed struct {
+	device  device.Device
+	budget  *pages.Budget
+	onHost  bool
+	reduced bool
+}
+
+// placeOn returns a place on a device, with more memory for pages than any test needs.
+func placeOn(d device.Device) *fixed { return &fixed{device: d, budget: pages.NewBudget(1<<40, 0)} }
+
+func (p *fixed) Device() device.Device { return p.device }
+func (p *fixed) Budget() *pages.Budget { return p.budget }
+func (p *fixed) OnHost() bool          { return p.onHost }
+func (p *fixed) Reduced() bool         { return p.reduced }
+func (*fixed) Succeeded(int)           {}
+
+func record(t *testing.T, text string, groups int) jobs.Swarm {
+	t.Helper()
+	spec, err := swarm.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jobs.Swarm{Version: jobs.Version, ID: "x", Name: spec.Name, Spec: data, Groups: groups}
+}
+
+// needTexts are swarms of both kinds of state and of all cells.
+var needTexts = map[string]string{
+	"gru by agent":   gruText,
+	"bf16":           strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
+	"leaky by agent": workText,
+	"predictor":      "name: x\nagents_per_group: 48\npage_size: 64KiB\n",
+	"lif":            "name: x\nagents_per_group: 7\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
+	"leaky":          "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: leaky}\n",
+	"gru":            "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
+}
+
+// TestNeed: what is kept for a shard is what it then takes, of both kinds of state and of all cells.
+func TestNeed(t *testing.T) {
+	d := openHost(t)
+	for name, text := range needTexts {
+		const have = 1 << 40
+		spec, err := swarm.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups := 40
+		if spec.ByAgent() {
+			groups = spec.Groups()
+		}
+		need := Need(record(t, text, groups))
+		on := placeOn(d)
+		p, err := state.New(d, on.budget, spec, state.GroupRange{Shards: 1, Groups: groups, All: groups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := have - on.budget.Room(); need != took || need == 0 {
+			t.Errorf("%s: %d bytes are kept, and it has taken %d", name, need, took)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if room := on.budget.Room(); room != have {
+			t.Errorf("%s: %d bytes left in the end", name, room)
+		}
+		stated := strings.Replace(text, "name: x\n", "name: x\npage_size: 64KiB\n", 1)
+		if strings.Contains(text, "page_size") {
+			stated = text
+		}
+		spec, err = swarm.Parse("test.yaml", []byte(stated))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := Need(record(t, stated, groups)), spec.PageBytes(groups); got != want || got == 0 {
+			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)
+		}
+	}
+	if n := Need(jobs.Swarm{Spec: json.RawMessage("{"), Groups: 9}); n != 0 {
+		t.Errorf("%d bytes of a record that cannot be read", n)
+	}
+}

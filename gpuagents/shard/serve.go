@@ -1,0 +1,132 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// work serves one shard. The state of the agents is a function of the log, so an agent that takes over builds it again by
+// reading from its own last checkpoint, or from the start of the log when it has none, and writes nothing until it is past
+// what its predecessor has answered. It returns nil when the log says that nothing follows.
+func (a *Server) Serve(ctx context.Context, do Task) (err error) {
+	on, s, shard, from, seat, log := do.On, do.Swarm, do.Shard, do.From, do.Open, do.Log
+	in, out := a.o.Queue.Log(s.Key(), shard, jobs.In), a.o.Queue.Log(s.Key(), shard, jobs.Out)
+	w := &writer{out: out, following: seat.follow != nil}
+	if err := w.refresh(ctx); err != nil {
+		return err
+	}
+	spec, err := swarm.FromJSON(s.Spec)
+	if err == nil {
+		err = a.permit(spec)
+	}
+	if err != nil {
+		return w.refuse(ctx, in, log, err)
+	}
+	has := state.RangeOf(s, shard)
+	st, err := state.New(on.Device(), on.Budget(), spec, has)
+	if err != nil {
+		err = fmt.Errorf("swarm %s: %w", s.Name, err)
+		switch {
+		case !permanent(err): // it may be made another time
+			return fault.Mark(err)
+		case outOfMemory(err) && (w.answered > 0 || on.OnHost()): // it was served where there was room, or will be; the device is well
+			return errors.New(err.Error() + ": waiting for room, or for an agent that has it") // no failure of the device: its class goes
+		}
+		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
+			err = jobs.Errorf(jobs.CodeDevice, "%v", err)
+		}
+		if answer := w.refuse(ctx, in, log, err); answer != nil {
+			return answer
+		}
+		return nil // the swarm cannot run here; its owner has been told
+	}
+	var keep *checkpoint
+	large := st.Memory().Bytes() >= returnBytes
+	defer func() { // pages are in memory above the store
+		if cerr := st.Close(); cerr != nil {
+			log.Error("releasing the shard's memory", "error", cerr)
+		}
+		keep.close()
+		if large {
+			a.o.Freed()
+		}
+	}()
+	kept := state.NewSnapshotter(st, s, spec, has, a.o.Snapshots)
+	st = kept
+	of := st.Info()
+	defer a.o.Metrics.serving(of.Cell)()
+	log.Log(ctx, seat.level(), "serving shard", "groups", has.Groups, "agents", of.Agents, "pages", st.Memory().Count(),
+		"device", on.Device().Properties().Name, "answered", w.answered)
+	st.Memory().SetMetrics(a.o.PageMetrics)
+	keep = a.openCheckpoint(s, shard, st, kept.Rounds(), log)
+	var reader jobs.Reader
+	at := uint64(0) // the entry that the state is of
+	switch {
+	case from != nil && (keep == nil || keep.store == nil):
+		reader, err = from.unpark(ctx, st, in)
+		at = from.Entry
+		kept.Rounds().Restore(from.Round)
+	default:
+		from = nil
+		if reader, err = keep.restore(ctx, st, in, w); keep.resumed() {
+			at = keep.stored
+		}
+	}
+	if room := (pages.MemoryError{}); errors.As(err, &room) && keep == nil && w.answered == 0 && !on.OnHost() { // a store that is not there now may be there later
+		return w.reject(ctx, w.answered+1, room.Refusal())
+	}
+	if err != nil {
+		return err
+	}
+	if from == nil && !keep.resumed() {
+		base, told, err := startFromSnapshot(ctx, kept, s, shard, w, log)
+		if told || err != nil {
+			reader.Close()
+			return err
+		}
+		if at = base; base > 0 {
+			reader.Close()
+			if reader, err = in.Read(ctx, base+1); err != nil {
+				return err
+			}
+		}
+	}
+	t := a.openLoop(ctx, on, w, reader, kept, keep, log)
+	t.open, t.at, t.id, t.follow, t.rounds = seat, at, ID{s.Key(), shard}, seat.follow, kept.Rounds()
+	if st.Memory().Claimed() {
+		seat.fixed.Store(true) // a parked shard has nothing on the device
+		look := time.NewTicker(a.o.ResidencyCheck)
+		defer look.Stop()
+		t.checks = look.C
+	}
+	t.beginReplay(ctx)
+	defer func() { // before the state is
+		t.endReplay()
+		switch cerr := t.close(); {
+		case cerr != nil && errors.Is(err, errParked): // an answer is missing: it is not at rest
+			err = cerr
+		case cerr != nil && !errors.Is(err, cerr):
+			err = errors.Join(err, cerr)
+		}
+	}()
+	return keep.endDamaged(st, t.serve(ctx))
+}
+
+// permit refuses a swarm with a step of its user's, which runs with the rights of this process, unless the operator allows such.
+func (a *Server) permit(spec *swarm.Spec) error {
+	if !spec.Custom() || a.o.CustomCells {
+		return nil
+	}
+	return jobs.Errorf(jobs.CodeInvalid, "swarm %s has a custom cell, and this agent, %s, runs none: code of a spec runs with all rights of the agent, so its operator must allow it: start the GPU agents of the cluster with --allow-custom-cells", spec.Name, a.o.Name)
+}
+
+// returnBytes is what a shard must have had for that to be worth it.
+const returnBytes = 16 << 20

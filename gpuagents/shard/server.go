@@ -1,0 +1,92 @@
+// Package shard serves the shards of an agent: it replays a log, applies its entries in order and appends the
+// answers.
+package shard
+
+import (
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// logs are the logs of shards.
+type Logs interface {
+	// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key.
+	Log(swarm string, shard int, d jobs.Direction) jobs.Log
+}
+
+// place is where a shard is served: a device with memory for pages.
+type Place interface {
+	// Device returns the device, which stays open as long as the shard is served.
+	Device() device.Device
+	// Budget returns the memory for pages on the device; nil: what the device has.
+	Budget() *pages.Budget
+	// OnHost reports whether the host device serves the shard because another device fails.
+	OnHost() bool
+	// Reduced reports whether batches are cut because the device fails now and then. It may change.
+	Reduced() bool
+	// Succeeded counts an operation that has ended well, and halved batches that the device had no
+	// memory for.
+	Succeeded(halved int)
+}
+
+// serverOptions configure a server.
+type Options struct {
+	// Name is the name of the agent in refusals.
+	Name string
+	// Queue has the logs of the shards.
+	Queue Logs
+	// Checkpoints keeps the state of shards across processes; nil: none does.
+	Checkpoints Checkpoints
+	// Snapshots keeps the snapshots of swarms; nil: entries and records that name one are refused.
+	Snapshots snapshot.Store
+	// ResidencyCheck is the time between two comparisons of the claims of a shard with its device.
+	ResidencyCheck time.Duration
+	// BatchLatency bounds the time of a batch of several entries on the device; 0 means 100 ms.
+	BatchLatency time.Duration
+	// CustomCells allows swarms whose step their user has written.
+	CustomCells bool
+	// Metrics and PageMetrics count what shards do and where their pages are; nil for none.
+	Metrics     *Metrics
+	PageMetrics *pages.Metrics
+	// Tracer makes a span of every entry that is applied; nil for none.
+	Tracer trace.Tracer
+
+	// Freed is called after a shard has released much memory.
+	Freed func()
+	// Violated is called with an ErrResidency of a shard.
+	Violated func(id ID, err error)
+	// Keeps reports whether the agent has so many bytes for the state of a parked shard.
+	Keeps func(bytes int64) bool
+}
+
+// server serves the shards of an agent, each in a goroutine of the caller. Its methods may be called
+// from several goroutines.
+type Server struct {
+	o            Options
+	readFailures readFailures
+}
+
+// newServer returns a server.
+func NewServer(o Options) *Server { return &Server{o: o} }
+
+// Forget drops what the server remembers of the failed reads of a shard whose swarm is gone.
+func (a *Server) Forget(id ID) { a.readFailures.forget(id) }
+
+// task is a shard to serve once.
+type Task struct {
+	// On is where the shard is served.
+	On    Place
+	Swarm jobs.Swarm
+	Shard int
+	// From is what the shard has left when it was parked; nil: it was not.
+	From *Rest
+	// Open is the shard among those that are open.
+	Open *OpenShard
+	Log  *slog.Logger
+}

@@ -1,0 +1,204 @@
+package shard
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
+	"github.com/exoswarm/exoswarm/tiers/pagestore"
+)
+
+// pairOfLogs is a queue of one shard.
+type pairOfLogs struct {
+	in, out *ledger
+}
+
+// Log returns one of the two.
+func (q pairOfLogs) Log(_ string, _ int, d jobs.Direction) jobs.Log {
+	if d == jobs.In {
+		return q.in
+	}
+	return q.out
+}
+
+// oneDisk is checkpoints of one shard.
+type oneDisk struct {
+	disk    *disk
+	fail    error // of Open
+	removed int
+}
+
+// Open implements Checkpoints.
+func (c *oneDisk) Open(_ string, _, pageSize, _ int) (pages.Store, error) {
+	if c.fail != nil {
+		return nil, c.fail
+	}
+	return pagestore.Open(pagestore.Options{
+		FS: c.disk.fs, Tables: tabletest.Backend{FS: c.disk.fs}, PageSize: pageSize,
+		Tiers: []pagestore.Tier{{
+			Name: "disk", Dir: "/disk", Capacity: c.disk.capacity, SegmentBytes: 1 << 20,
+			DiskReserve: -1,
+		}},
+	})
+}
+
+// Remove implements Checkpoints.
+func (c *oneDisk) Remove(string, int) error {
+	c.removed++
+	c.disk = newDisk()
+	return nil
+}
+
+// Shards implements Checkpoints.
+func (c *oneDisk) Shards() ([]ID, error) { return nil, nil }
+
+// workplace is an agent that serves one shard when a test says so.
+type workplace struct {
+	*Server
+	pairOfLogs
+	on    *fixed
+	swarm jobs.Swarm
+	log   strings.Builder
+	seat  *OpenShard
+	freed int // calls of Freed
+}
+
+// workText is a swarm whose answers depend on every entry before.
+const workText = "name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\npage_size: 64KiB\nfeatures: [a]\n" +
+	"cell: {kind: leaky}\ncheckpoint: {interval: 1h, entries: 1000}\n"
+
+func newWorkplace(t *testing.T, d device.Device, o Options, n int) *workplace {
+	t.Helper()
+	spec, err := swarm.Parse("test.yaml", []byte(workText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &workplace{pairOfLogs: pairOfLogs{in: &ledger{all: worked(t, n)}, out: &ledger{}}, swarm: record(t, workText,
+		spec.Groups())}
+	p.in.waits = true
+	o.Queue, o.BatchLatency, o.Freed = p.pairOfLogs, time.Second, func() { p.freed++ }
+	if o.Keeps == nil {
+		o.Keeps = func(int64) bool { return true }
+	}
+	p.Server = &Server{o: o}
+	p.on = placeOn(d)
+	return p
+}
+
+// serve works on the shard until it has so many answers, and then until it parks, which is what is
+// returned, or ends by itself.
+func (p *workplace) serve(t *testing.T, from *Rest, answers int) error {
+	t.Helper()
+	if p.seat == nil {
+		p.seat = &OpenShard{}
+	}
+	p.seat.park = make(chan struct{}, 1)
+	room := p.on.budget.Room()
+	ended := make(chan error, 1)
+	p.log.Reset()
+	log := slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	go func() {
+		ended <- p.Serve(t.Context(), Task{On: p.on, Swarm: p.swarm, From: from, Open: p.seat, Log: log})
+	}()
+	met := func() bool { return len(p.out.entries()) >= answers }
+	deadline := time.After(20 * time.Second)
+	for {
+		park := p.seat.park
+		if !met() {
+			park = nil
+		}
+		select {
+		case err := <-ended:
+			if now := p.on.budget.Room(); now != room || p.in.readers != 0 {
+				t.Errorf("%d bytes of the budget are back of %d, and %d readers are open", now, room, p.in.readers)
+			}
+			return err
+		case park <- struct{}{}:
+		case <-time.After(time.Millisecond): // between two looks
+		case <-deadline:
+			t.Fatalf("%d answers of %d, and no end:\n%s", len(p.out.entries()), answers, &p.log)
+		}
+	}
+}
+
+// parked is what a shard leaves that parks.
+func (p *workplace) parked(t *testing.T, from *Rest, answers int) *Rest {
+	t.Helper()
+	var r *Rest
+	if err := p.serve(t, from, answers); !errors.As(err, &r) {
+		t.Fatalf("%v, want a rest:\n%s", err, &p.log)
+	}
+	return r
+}
+
+// worked is a log of so many entries: observations, ticks, and questions for the state of every
+// agent.
+func worked(t *testing.T, n int) (all []jobs.Entry) {
+	t.Helper()
+	q := jobs.Query{Version: jobs.Version}
+	for a := range uint32(64) {
+		q.Agents = append(q.Agents, a)
+	}
+	for i := range n {
+		e := jobs.Entry{Seq: uint64(i + 1), Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
+		switch i % 3 {
+		case 0:
+			o := &batch.AgentObservations{Width: 1}
+			for a := range uint32(64) {
+				if a%4 != uint32(i)%4 {
+					o.Agent, o.Features = append(o.Agent, a), append(o.Features, float32(a%7)/5+float32(i)/10)
+				}
+			}
+			e.Kind, e.Data = jobs.EntryObserve, bytesOf(t, o)
+		case 1:
+			e.Kind, e.Data = jobs.EntryQuery, encoded(t, q)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// bytesOf is the binary form of observations.
+func bytesOf(t *testing.T, o *batch.AgentObservations) []byte {
+	t.Helper()
+	data, err := o.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// answersOf are the answers to a log of so many ticks from one agent that is never disturbed.
+func answersOf(t *testing.T, d device.Device, n int) (all []string) {
+	t.Helper()
+	p := newWorkplace(t, d, Options{}, n)
+	p.parked(t, nil, n)
+	for _, e := range p.out.entries() {
+		all = append(all, string(e.Data))
+	}
+	return all
+}
+
+// texts are the data of a log.
+func texts(l *ledger) (all []string) {
+	for _, e := range l.entries() {
+		all = append(all, string(e.Data))
+	}
+	return all
+}
+
+// extend appends to a log, up to so many entries.
+func extend(t *testing.T, l *ledger, n int) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, worked(t, n)[len(l.all):]...)
+}

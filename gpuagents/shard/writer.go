@@ -1,0 +1,78 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// writer appends the answers of a shard, each once.
+type writer struct {
+	out      jobs.Log
+	last     uint64 // the last entry of out
+	answered uint64 // the last entry of in that out has an answer to
+
+	following bool // another agent answers
+}
+
+// look reads the end of the answers. Nothing may have been appended yet.
+func (w *writer) refresh(ctx context.Context) error {
+	last, err := w.out.Last(ctx)
+	if err == nil {
+		w.last, w.answered = last.Seq, last.Ref
+	}
+	return err
+}
+
+// append appends answers to the entries behind answered, in their order.
+func (w *writer) append(ctx context.Context, all ...jobs.Entry) error {
+	if len(all) == 0 {
+		return nil
+	}
+	if w.following {
+		return errFollowing
+	}
+	if err := w.out.Append(context.WithoutCancel(ctx), w.last, all...); err != nil {
+		return err
+	}
+	w.last += uint64(len(all))
+	w.answered = all[len(all)-1].Ref
+	return nil
+}
+
+// reject answers an entry with the reason why it is not applied, unless it has an answer.
+func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
+	if ref <= w.answered {
+		return nil
+	}
+	data, err := rejection(err)
+	if err != nil {
+		return err
+	}
+	return w.append(ctx, jobs.Entry{Kind: jobs.EntryRejected, Ref: ref, Data: data})
+}
+
+// refuse rejects the next entry of in with the reason why this agent cannot serve the shard. That entry may not exist yet. An answer
+// ahead of the log is not followed by another: every agent that looks at the shard would add one.
+func (w *writer) refuse(ctx context.Context, in jobs.Log, log *slog.Logger, why error) error {
+	last, err := in.Last(ctx)
+	if err == nil && w.answered <= last.Seq {
+		err = w.reject(ctx, w.answered+1, why)
+	}
+	if err == nil {
+		log.Warn("shard refused: this agent cannot serve it", "error", why)
+	}
+	return err
+}
+
+// rejection is the data of an EntryRejected.
+func rejection(why error) ([]byte, error) {
+	data, err := json.Marshal(jobs.AsError(why))
+	if err != nil {
+		return nil, errors.Join(why, err)
+	}
+	return data, nil
+}
