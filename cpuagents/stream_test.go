@@ -64,7 +64,10 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	agent := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: quiet})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

@@ -44,23 +44,12 @@ type Agent struct {
 	told    time.Time           // when that was logged
 }
 
-// Start runs an agent.
-func Start(o Options) *Agent {
-	if o.LeaseTTL == 0 {
-		o.LeaseTTL = 10 * time.Second
+// Start runs an agent. The error says what is wrong with the options; nothing runs then.
+func Start(o Options) (*Agent, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
 	}
-	if o.ResidencyCheck == 0 {
-		o.ResidencyCheck = defaultResidencyCheck
-	}
-	if o.MaxShards == 0 {
-		o.MaxShards = MaxShards
-	}
-	if o.OpenShards == 0 {
-		o.OpenShards = OpenShards
-	}
-	if o.ParkedMemory == 0 {
-		o.ParkedMemory = ParkedMemory
-	}
+	o.ensureDefaults()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a := &Agent{
 		o: o, counts: o.Metrics.parts(), cancel: cancel, closed: make(chan struct{}), fleet: pool.New(o.pool()),
@@ -93,7 +82,7 @@ func Start(o Options) *Agent {
 		a.fleet.Close()
 		close(a.closed)
 	}()
-	return a
+	return a, nil
 }
 
 // Drain takes no new swarm, finishes the batches in hand, gives the leases back, and waits for that or for ctx.

@@ -150,7 +150,10 @@ func (s *stage) agent(t *testing.T, o gpuagents.Options) *gpuagents.Agent {
 		o.Device = openHost(t)
 	}
 	o.Logger = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	a := gpuagents.Start(o)
+	a, err := gpuagents.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		a.Stop()
 		if err := o.Device.Close(); err != nil {

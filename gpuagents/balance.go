@@ -2,7 +2,6 @@ package gpuagents
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,9 +11,6 @@ import (
 )
 
 // An agent that holds two shards more than another one offers it a shard, which that one follows and then takes over; RFC 0027 says why this way.
-
-// errHanded ends the work on a shard that another agent is ready to take over.
-var errHanded = errors.New("the shard is handed to another agent")
 
 const (
 	// DefaultRebalance is for how long the agents of a cluster must be the same before shards move.

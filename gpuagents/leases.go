@@ -210,6 +210,3 @@ func (a *Agent) shadow(ctx context.Context, p *post, s jobs.Session, f *shard.Fo
 		}
 	}
 }
-
-// errUnwanted ends the following of a shard whose offer was taken back.
-var errUnwanted = errors.New("the shard is not offered to this agent any more")

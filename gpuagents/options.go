@@ -1,7 +1,10 @@
 package gpuagents
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -108,3 +111,52 @@ func (o *Options) pool() pool.Options {
 
 // defaultResidencyCheck is Options.ResidencyCheck where it is 0.
 const defaultResidencyCheck = 5 * time.Second
+
+// validate says what is wrong with the options.
+func (o *Options) validate() error {
+	var errs []error
+	missing := func(is bool, what string) {
+		if is {
+			errs = append(errs, fmt.Errorf("%w: no %s", ErrOptions, what))
+		}
+	}
+	missing(o.Device == nil, "device")
+	missing(o.Queue == nil, "queue")
+	missing(o.Logger == nil, "logger")
+	for i, other := range o.Others {
+		missing(other.Device == nil, fmt.Sprintf("device in Others[%d]", i))
+		if other.PageMemory < 0 {
+			errs = append(errs, fmt.Errorf("%w: Others[%d].PageMemory is %d: use 0 or more", ErrOptions, i, other.PageMemory))
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"PageMemory", o.PageMemory},
+		{"HostPageMemory", o.HostPageMemory},
+		{"ParkedMemory", o.ParkedMemory},
+		{"MaxShards", int64(o.MaxShards)},
+		{"OpenShards", int64(o.OpenShards)},
+		{"PageAge", int64(o.PageAge)},
+		{"HostPageAge", int64(o.HostPageAge)},
+		{"ResidencyCheck", int64(o.ResidencyCheck)},
+		{"BatchLatency", int64(o.BatchLatency)},
+		{"LeaseTTL", int64(o.LeaseTTL)},
+		{"Rebalance", int64(o.Rebalance)},
+	} {
+		if n.value < 0 {
+			errs = append(errs, fmt.Errorf("%w: %s is %d: use 0 or more", ErrOptions, n.name, n.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ensureDefaults sets the options that are 0.
+func (o *Options) ensureDefaults() {
+	o.LeaseTTL = cmp.Or(o.LeaseTTL, 10*time.Second)
+	o.ResidencyCheck = cmp.Or(o.ResidencyCheck, defaultResidencyCheck)
+	o.MaxShards = cmp.Or(o.MaxShards, MaxShards)
+	o.OpenShards = cmp.Or(o.OpenShards, OpenShards)
+	o.ParkedMemory = cmp.Or(o.ParkedMemory, ParkedMemory)
+}

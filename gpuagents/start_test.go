@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -100,7 +102,10 @@ func TestAgentStarts(t *testing.T) {
 	d := openHost(t)
 	for _, fail := range []error{nil, errors.New("no server")} {
 		q := &quiet{fail: fail, ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
-		a := Start(Options{Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler)})
+		a, err := Start(Options{Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if o := a.o; o.LeaseTTL != 10*time.Second || o.MaxShards != MaxShards || o.OpenShards != OpenShards ||
 			o.ParkedMemory != ParkedMemory {
 			t.Errorf("defaults %+v", o)
@@ -142,7 +147,10 @@ func TestAgentStarts(t *testing.T) {
 		Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Minute,
 		MaxShards: 1, OpenShards: 1, ParkedMemory: 1, PageMemory: 1 << 20, HostPageMemory: 1 << 10,
 	}
-	a := Start(set)
+	a, err := Start(set)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if o := a.o; o.LeaseTTL != time.Minute || o.MaxShards != 1 || o.OpenShards != 1 || o.ParkedMemory != 1 {
 		t.Errorf("options %+v", o)
 	}
@@ -187,7 +195,10 @@ func TestAgentCounts(t *testing.T) {
 func TestAgentWatchesAgain(t *testing.T) {
 	q := &quiet{ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
 	q.away.Store(true)
-	a := Start(Options{Name: "a", Device: openHost(t), Queue: q, Logger: slog.New(slog.DiscardHandler)})
+	a, err := Start(Options{Name: "a", Device: openHost(t), Queue: q, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	<-q.watch
 	if took := time.Since(q.left); took < time.Second {
 		t.Errorf("it tried again after %v", took)
@@ -208,5 +219,32 @@ func TestFreedIsSignalled(t *testing.T) {
 	f.signal() // the first has not been seen yet
 	if n := len(f); n != 1 {
 		t.Errorf("%d signals", n)
+	}
+}
+
+// TestStartRefuses: options with which an agent would fail later are errors, which name what is missing.
+func TestStartRefuses(t *testing.T) {
+	whole := Options{Device: openHost(t), Queue: &quiet{}, Logger: slog.New(slog.DiscardHandler)}
+	for want, change := range map[string]func(o *Options){
+		"no device":                  func(o *Options) { o.Device = nil },
+		"no queue":                   func(o *Options) { o.Queue = nil },
+		"no logger":                  func(o *Options) { o.Logger = nil },
+		"no device in Others[0]":     func(o *Options) { o.Others = make([]pool.Accelerator, 1) },
+		"Others[0].PageMemory is -5": func(o *Options) { o.Others = []pool.Accelerator{{Device: o.Device, PageMemory: -5}} },
+		"PageMemory is -1":           func(o *Options) { o.PageMemory = -1 },
+		"LeaseTTL is -1":             func(o *Options) { o.LeaseTTL = -1 },
+	} {
+		o := whole
+		change(&o)
+		a, err := Start(o)
+		if a != nil || !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	_, err := Start(Options{})
+	for _, want := range []string{"no device", "no queue", "no logger"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q too", err, want)
+		}
 	}
 }

@@ -41,7 +41,10 @@ func served(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	agent := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: log})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = drain(agent.Drain) })
 	conn := connect()
 	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[cpuagents.Root]string{{Name: "data"}: dir}, Objects: conn, Scratch: t.TempDir()})

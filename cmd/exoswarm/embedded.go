@@ -94,7 +94,14 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 		return e, err
 	}
 	e.onClose(dev.Close)
-	agent := gpuagents.Start(gpuagents.Options{Name: "gpuagent", Device: dev, PageMemory: total / 8 * 3, Shared: true, Queue: gpuConn, Logger: o.log, Tracing: o.tracing, CustomCells: true}) // whoever runs it is its operator; the device says why it cannot
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "gpuagent", Device: dev, PageMemory: total / 8 * 3, Shared: true, Queue: gpuConn, Logger: o.log,
+		Tracing:     o.tracing,
+		CustomCells: true, // the user is the operator; the device says why it cannot compile one
+	})
+	if err != nil {
+		return e, err
+	}
 	e.onClose(func() error { return drain(agent.Drain) })
 	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: o.roots, Objects: cpuConn, Scratch: dir, Memory: inputs})
 	if err != nil {

@@ -94,7 +94,10 @@ func TestGroupSwarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Snapshots: store, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Snapshots: store, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() {
 		agent.Stop()
 		if err := dev.Close(); err != nil {

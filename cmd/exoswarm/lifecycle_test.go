@@ -111,7 +111,10 @@ func undisturbedAgent(t *testing.T) (*natsq.Conn, interface{ Close() error }) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return conn, closer(func() error { agent.Stop(); return dev.Close() })
 }
 

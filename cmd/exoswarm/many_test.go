@@ -119,7 +119,10 @@ func (m *many) undisturbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	a := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)})
+	a, err := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer a.Stop()
 	one := &many{conn: conn, spec: m.spec, seen: m.seen, last: make([]atomic.Uint64, 1), tick: make([]atomic.Int32, 1)}
 	if err := one.make(t.Context(), 0); err != nil {

@@ -88,9 +88,12 @@ func TestResidency(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := gpuagents.Start(gpuagents.Options{
+	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "gpu", Device: dev, Queue: conn, Logger: log, Metrics: counts, PageMemory: 8 << 20, HostPageMemory: 16 << 20, ResidencyCheck: 20 * time.Millisecond,
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = drain(agent.Drain) })
 	entry, err := conn.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Version: jobs.Version, Name: "gpu", Pool: jobs.PoolGPU, Room: agent.Room(), State: "serving", Started: time.Now().UTC()}

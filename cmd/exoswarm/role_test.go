@@ -48,7 +48,10 @@ func TestGPUAgentRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	agent := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: me, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: me, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(agent.Stop)
 	entry, err := me.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{Name: "gpu", Pool: jobs.PoolGPU} }, nil)
 	if err != nil {

@@ -149,7 +149,11 @@ func TestShardsCommands(t *testing.T) {
 	}
 	defer kept.Close()
 	serve := func() *gpuagents.Agent {
-		return gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Snapshots: kept, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Hour})
+		agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Snapshots: kept, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return agent
 	}
 	agent := serve()
 	defer func() { agent.Stop() }()

@@ -71,7 +71,11 @@ func TestSnapshotCommands(t *testing.T) {
 			t.Cleanup(func() { _ = b.Close() })
 			o.Snapshots = b
 		}
-		return gpuagents.Start(o)
+		agent, err := gpuagents.Start(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return agent
 	}
 	agent := serve("")
 	defer func() { agent.Stop() }()

@@ -63,7 +63,10 @@ func TestSwarmCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() {
 		agent.Stop()
 		if err := dev.Close(); err != nil {

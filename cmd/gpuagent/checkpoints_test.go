@@ -153,7 +153,10 @@ func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
 		o.Queue = r.conn
 	}
 	o.Logger = slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	a := gpuagents.Start(o)
+	a, err := gpuagents.Start(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
 	tb.Cleanup(func() {
 		a.Stop()
 		if err := dev.Close(); err != nil {

@@ -32,7 +32,10 @@ func TestCustomCellsAreOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), CustomCells: allowed})
+		a, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), CustomCells: allowed})
+		if err != nil {
+			t.Fatal(err)
+		}
 		t.Cleanup(func() {
 			a.Stop()
 			if err := dev.Close(); err != nil {

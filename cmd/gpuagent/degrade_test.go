@@ -66,7 +66,7 @@ func newSick(tb testing.TB) *sick {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s.agent = gpuagents.Start(gpuagents.Options{
+	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "agent", Device: s.devices[0], Queue: s.conn, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
 		PageMemory: 64 << 20, HostPageMemory: 64 << 20,
 		Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -88,6 +88,10 @@ func newSick(tb testing.TB) *sick {
 			return cuda.Open(ctx, "host", cuda.Options{})
 		},
 	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.agent = agent
 	tb.Cleanup(func() {
 		s.agent.Stop()
 		for i, d := range s.devices {
@@ -243,9 +247,12 @@ func TestEmergency(t *testing.T) {
 	want, all := undisturbed(t, n), observations(n, 7)
 	s := &sick{rig: newRig(t)}
 	d := hostDevice(t)
-	agent := gpuagents.Start(gpuagents.Options{
+	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "failing", Device: d, Queue: s.conn, LeaseTTL: time.Minute, Patience: s.patience(), Logger: slog.New(slog.NewTextHandler(s, nil)),
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		agent.Stop()
 		if err := d.Close(); err != nil {

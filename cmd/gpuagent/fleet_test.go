@@ -61,11 +61,15 @@ func newSeveral(tb testing.TB, pages ...int64) *several {
 			return named{faults.New(d), fmt.Sprintf("gpu%d", i)}, err
 		}})
 	}
-	s.agent = gpuagents.Start(gpuagents.Options{
+	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "several", Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Others: own[1:], HostPageMemory: 64 << 20,
 		Queue: s.conn, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
 		Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.agent = agent
 	tb.Cleanup(func() {
 		s.agent.Stop()
 		for _, d := range s.devices {

@@ -107,9 +107,12 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := gpuagents.Start(gpuagents.Options{
+	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Snapshots: store, Logger: slog.New(slog.NewTextHandler(r, nil)),
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() {
 		agent.Stop()
 		if err := dev.Close(); err != nil {

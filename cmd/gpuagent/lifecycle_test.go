@@ -178,7 +178,10 @@ func newCycle(tb testing.TB) *cycle {
 	if l.twin, err = natsq.Connect(tb.Context(), natsq.Options{InProcess: srv, Name: "twin"}); err != nil {
 		tb.Fatal(err)
 	}
-	twin := gpuagents.Start(gpuagents.Options{Name: "twin", Device: l.dev, Queue: l.twin, Logger: slog.New(slog.DiscardHandler)})
+	twin, err := gpuagents.Start(gpuagents.Options{Name: "twin", Device: l.dev, Queue: l.twin, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		tb.Fatal(err)
+	}
 	tb.Cleanup(func() {
 		for i := range l.seats {
 			l.kill(i)
@@ -224,10 +227,14 @@ func (l *cycle) start(i int) {
 	if s.conn, err = natsq.Connect(context.Background(), natsq.Options{URL: "nats://" + s.gate.l.Addr().String(), Name: "agent", Patience: 2 * time.Second}); err != nil {
 		l.t.Fatalf("agent %d: %v", i, err)
 	}
-	s.agent = gpuagents.Start(gpuagents.Options{
+	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: fmt.Sprintf("agent-%d", i), Device: l.dev, Queue: s.conn, Checkpoints: checkpointsIn(s.dir), LeaseTTL: cycleTTL,
 		Logger: slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug})).With("agent", i),
 	})
+	if err != nil {
+		l.t.Fatalf("agent %d: %v", i, err)
+	}
+	s.agent = agent
 }
 
 // kill ends an agent without a word to the server: its leases stay.

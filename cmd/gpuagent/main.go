@@ -232,7 +232,10 @@ func serve(cmd *cobra.Command) (err error) {
 	if checkpoints != nil {
 		o.Checkpoints = checkpoints
 	}
-	serving := gpuagents.Start(o)
+	serving, err := gpuagents.Start(o)
+	if err != nil {
+		return err
+	}
 	agent.Store(serving)
 	var names []string
 	memory := int64(0)

@@ -43,10 +43,13 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := gpuagents.Start(gpuagents.Options{
+	a, err := gpuagents.Start(gpuagents.Options{
 		Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)),
 		Checkpoints: checkpointsIn(t.TempDir()), Metrics: counts,
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		a.Stop()
 		if err := dev.Close(); err != nil {

@@ -122,9 +122,12 @@ func BenchmarkShard(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				a := gpuagents.Start(gpuagents.Options{
+				a, err := gpuagents.Start(gpuagents.Options{
 					Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), Metrics: counts, BatchLatency: *benchLatency,
 				})
+				if err != nil {
+					b.Fatal(err)
+				}
 				answered := func(n int) (uint64, time.Time, float64) {
 					for {
 						last, err := r.conn.Log("x", 0, jobs.Out).Last(b.Context())
