@@ -28,8 +28,8 @@ func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
 	before := (both.first - m.First()) / m.PerFile // parts
 	parts := (both.first+both.n-m.First()+m.PerFile-1)/m.PerFile - before
 	err := share(ctx, workers(p.Layout.PageBytes, parts), parts, func(ctx context.Context, d *desk) func(int) error {
-		r := &loader{ctx: ctx, desk: d, store: store, m: m, pages: p, both: both, page: make([]byte, p.Layout.PageBytes)}
-		return func(k int) error { return r.part(before + k) }
+		r := &loader{desk: d, store: store, m: m, pages: p, both: both, page: make([]byte, p.Layout.PageBytes)}
+		return func(k int) error { return r.part(ctx, before+k) }
 	})
 	if err != nil {
 		return fmt.Errorf("snapshot %s: %w", m.Name, err)
@@ -61,10 +61,10 @@ func Verify(ctx context.Context, store Store, m *Manifest, progress func(bytes i
 	var done atomic.Int64
 	files := len(m.Variables) * m.parts()
 	err := share(ctx, min(maxWorkers, files), files, func(ctx context.Context, _ *desk) func(int) error {
-		r := &loader{ctx: ctx, store: store, m: m}
+		r := &loader{store: store, m: m}
 		buf := make([]byte, bufferBytes)
 		return func(i int) (err error) {
-			f, err := r.open(i%len(m.Variables), i/len(m.Variables))
+			f, err := r.open(ctx, i%len(m.Variables), i/len(m.Variables))
 			if err != nil {
 				return err
 			}
@@ -85,7 +85,6 @@ func Verify(ctx context.Context, store Store, m *Manifest, progress func(bytes i
 
 // loader reads parts one after the other.
 type loader struct {
-	ctx   context.Context // of all loaders; it ends with the first failure
 	desk  *desk
 	store Store
 	m     *Manifest
@@ -97,7 +96,7 @@ type loader struct {
 }
 
 // part reads part k into its pages.
-func (r *loader) part(k int) (err error) {
+func (r *loader) part(ctx context.Context, k int) (err error) {
 	files := make([]*fileReader, len(r.m.Variables))
 	defer func() {
 		for _, f := range files {
@@ -107,7 +106,7 @@ func (r *loader) part(k int) (err error) {
 		}
 	}()
 	for v := range files {
-		if files[v], err = r.open(v, k); err != nil {
+		if files[v], err = r.open(ctx, v, k); err != nil {
 			return err
 		}
 	}
@@ -133,7 +132,7 @@ func (r *loader) part(k int) (err error) {
 			}
 			insert(l, v, s, r.page, r.rows[:n])
 		}
-		return r.desk.do(r.ctx, func() error { return r.put(page, s, group) })
+		return r.desk.do(ctx, func() error { return r.put(page, s, group) })
 	})
 	for v := 0; v < len(files) && err == nil; v++ { // what there is no room for is read too: it is part of the checksum
 		if len(r.rows) < bufferBytes {
@@ -160,16 +159,18 @@ func (r *loader) put(page uint64, s slots, group int) error {
 }
 
 // open begins to read file k of a variable, behind its header.
-func (r *loader) open(v, k int) (*fileReader, error) {
+func (r *loader) open(ctx context.Context, v, k int) (*fileReader, error) {
 	file := r.m.Variables[v].Files[k]
-	in, err := r.store.Open(r.ctx, r.m.Name+"/"+file.Name)
+	in, err := r.store.Open(ctx, r.m.Name+"/"+file.Name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s is missing", ErrCorrupt, file.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file.Name, err)
 	}
-	f := &fileReader{File: file, ctx: r.ctx, in: in, sum: sha256.New(), read: func(int) {}}
+	f := &fileReader{
+		File: file, ended: func() error { return context.Cause(ctx) }, in: in, sum: sha256.New(), read: func(int) {},
+	}
 	f.buf = bufio.NewReaderSize(f.in, bufferBytes)
 	a, err := readHeader(counted{f})
 	if want := r.m.array(v, k); err == nil && a != want {
@@ -184,12 +185,12 @@ func (r *loader) open(v, k int) (*fileReader, error) {
 // fileReader reads a file and sums it up.
 type fileReader struct {
 	File
-	ctx  context.Context
-	in   io.ReadCloser
-	buf  *bufio.Reader
-	sum  hash.Hash
-	seen int64
-	read func(n int) // is told of bytes
+	ended func() error // why reading ends; nil: it goes on
+	in    io.ReadCloser
+	buf   *bufio.Reader
+	sum   hash.Hash
+	seen  int64
+	read  func(n int) // is told of bytes
 }
 
 // counted reads from a file what is part of its sum.
@@ -197,8 +198,8 @@ type counted struct{ f *fileReader }
 
 // Read implements io.Reader.
 func (c counted) Read(p []byte) (int, error) {
-	if c.f.ctx.Err() != nil {
-		return 0, context.Cause(c.f.ctx)
+	if err := c.f.ended(); err != nil {
+		return 0, err
 	}
 	n, err := c.f.buf.Read(p)
 	c.f.sum.Write(p[:n])

@@ -36,8 +36,8 @@ func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int)
 	m.Groups = p.Groups
 	m.plan(&p.Layout, fileBytes)
 	err = share(ctx, workers(p.Layout.PageBytes, m.parts()), m.parts(), func(ctx context.Context, d *desk) func(int) error {
-		w := &saver{ctx: ctx, desk: d, store: store, m: &m, pages: p, page: make([]byte, p.Layout.PageBytes)}
-		return w.part
+		w := &saver{desk: d, store: store, m: &m, pages: p, page: make([]byte, p.Layout.PageBytes)}
+		return func(k int) error { return w.part(ctx, k) }
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("snapshot %s: %w", m.Name, err)
@@ -62,7 +62,6 @@ func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int)
 
 // saver writes parts, the files of all variables of some groups, one after the other.
 type saver struct {
-	ctx   context.Context // of all savers; it ends with the first failure
 	desk  *desk
 	store Store
 	m     *Manifest
@@ -72,7 +71,7 @@ type saver struct {
 }
 
 // part writes part k.
-func (w *saver) part(k int) (err error) {
+func (w *saver) part(ctx context.Context, k int) (err error) {
 	files := make([]*fileWriter, len(w.m.Variables))
 	defer func() {
 		for _, f := range files {
@@ -82,13 +81,13 @@ func (w *saver) part(k int) (err error) {
 		}
 	}()
 	for v := range files {
-		if files[v], err = w.create(v, k); err != nil {
+		if files[v], err = w.create(ctx, v, k); err != nil {
 			return err
 		}
 	}
 	l := &w.pages.Layout
 	err = w.pages.visit(w.m.part(k), func(page uint64, s slots, _ int) error {
-		if err := w.desk.do(w.ctx, func() error { return w.pages.Read(page, w.page) }); err != nil {
+		if err := w.desk.do(ctx, func() error { return w.pages.Read(page, w.page) }); err != nil {
 			return err
 		}
 		for v, of := range l.Vars {
@@ -110,9 +109,9 @@ func (w *saver) part(k int) (err error) {
 }
 
 // create begins file k of a variable with its header.
-func (w *saver) create(v, k int) (*fileWriter, error) {
+func (w *saver) create(ctx context.Context, v, k int) (*fileWriter, error) {
 	file := w.m.Variables[v].Files[k]
-	o, err := w.store.Create(w.ctx, w.m.Name+"/"+file.Name)
+	o, err := w.store.Create(ctx, w.m.Name+"/"+file.Name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file.Name, err)
 	}

@@ -40,7 +40,7 @@ func (d folder) Create(ctx context.Context, name string) (snapshot.Object, error
 		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
 	for {
-		o := &object{ctx: ctx, in: d, name: name, beside: name + "." + rand.Text() + partial}
+		o := &object{ended: func() error { return context.Cause(ctx) }, in: d, name: name, beside: name + "." + rand.Text() + partial}
 		var err error
 		if o.f, err = d.root.OpenFile(o.beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil {
 			return nil, err
@@ -80,7 +80,7 @@ func (d folder) sync(dir string) error {
 
 // object is a file being written.
 type object struct {
-	ctx          context.Context // of Create
+	ended        func() error // why writing ends, by the context of Create; nil: it goes on
 	in           folder
 	f            *os.File // nil: it has ended
 	name, beside string
@@ -88,15 +88,15 @@ type object struct {
 
 // Write implements io.Writer.
 func (o *object) Write(p []byte) (int, error) {
-	if o.ctx.Err() != nil {
-		return 0, context.Cause(o.ctx)
+	if err := o.ended(); err != nil {
+		return 0, err
 	}
 	return o.f.Write(p)
 }
 
 // Commit implements snapshot.Object.
 func (o *object) Commit() error {
-	err := context.Cause(o.ctx)
+	err := o.ended()
 	if err == nil {
 		err = o.f.Sync()
 	}
