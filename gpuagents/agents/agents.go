@@ -17,28 +17,33 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// AgentsOptions are what Agents may be told beside their cell. The zero value is usable.
+// Options are the settings of Agents beside their cell. The zero value is usable.
 type Options struct {
-	// Seed chooses the random weights, see cells.Addressed.Weights, and who leads a round, see Priority.
+	// Seed selects the random weights, see cells.Addressed.Weights, and the leader of a round, see
+	// Priority.
 	Seed uint64
-	// Weights are the weights table instead, as cells.Addressed.Table makes it of a trained network.
+	// Weights replaces the random weights by a table, such as cells.Addressed.Table makes of a
+	// trained network.
 	Weights []uint32
 	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
 	PageBytes int
 	// Geometry is the shape of the launches; zero: chosen for the device.
 	Geometry device.Geometry
-	// PageMemory and HostPageMemory are the bytes that pages may take on the device and in host memory, where those are kept that
-	// do not fit on the device; 0 for PageMemory: all that they need.
+	// PageMemory and HostPageMemory are the bytes that pages may take on the device and in host
+	// memory, which has the pages that do not fit on the device. 0 for PageMemory: all that they
+	// need.
 	PageMemory, HostPageMemory int64
 }
 
-// Agents are a swarm for simulations, on one device: agents with ids from 0 on, in groups of equal size one behind the other,
-// that are addressed one by one. An agent starts as one that has seen nothing; a step moves it by the input that it holds,
-// which is zeros before its first observation, and it votes anew. Results are the same bits on every device, and for an
-// agent they depend on nothing but its own steps. Agents are used by one goroutine at a time; their owner closes them before the device.
-// After an error of the device, an ErrDevice, the state is undefined; a wait that the context has ended leaves the work to go on, and
-// what comes later is put behind it. Agents that do not all fit on the device may have been ticked in part when the context ends: they
-// are not stepped again then.
+// Agents are a swarm on one device: agents with ids from 0 on, in groups of equal size with
+// consecutive ids. An agent starts in its initial state. A step moves it by the input that it
+// holds, which is zeros before its first observation, and then it votes. Results are the same bits
+// on every device, and those of an agent depend on its own steps alone.
+//
+// One goroutine uses the Agents at a time; their owner closes them before the device. After an
+// error of the device, a fault.ErrDevice, the state is undefined. When a context ends a wait, the
+// work on the device goes on, and later calls follow it. Agents that do not all fit on the device
+// may have been ticked in part when the context ends; every later step of them fails.
 type Agents struct {
 	dev        device.Device
 	memory     *pages.Memory
@@ -46,7 +51,7 @@ type Agents struct {
 	layout     kernels.Layout
 	n          int64
 	groups     int
-	first, of  int // of the swarm, where they are a shard of it: the number of their first group, and its groups
+	first, of  int // of a shard of a swarm: the number of its first group, and the groups of the swarm
 	pages      int
 	perPage    divisor // agents of a page
 	seed       uint64
@@ -59,27 +64,28 @@ type Agents struct {
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 
 	result           device.HostBuffer
-	words            []uint64 // the result, of resultSlots launches
+	words            []uint64 // result as words, of resultSlots launches
 	sequence         uint32
-	pending          bool      // nobody has seen the end of what was launched
+	pending          bool      // a launch may still run
 	ranking          *Ranking  // of what Load loads; nil before the first
-	counts           []uint32  // by page: its observations in the batch being loaded, then its set
-	inconsistent     error     // why the agents are between two states
-	released         []*staged // that were given back
-	hostObservations int       // observations that kernels read on the host
+	counts           []uint32  // by page: its observations in the batch that is loaded, then its set
+	inconsistent     error     // why some agents have made a step that others have not; nil: none has
+	released         []*staged // staging buffers that may be used again
+	hostObservations int       // the most observations that kernels read in host memory
 	close            []func() error
 }
 
-// Report says what a step of agents did.
+// Report is the result of a step of agents.
 type Report struct {
-	// Stepped is how many steps agents have made. Outside and Refused observations changed nothing: there is no such agent, and an
-	// input is NaN or infinite.
+	// Stepped counts the steps of agents. Outside and Refused count observations that changed
+	// nothing: the agent does not exist, or an input is NaN or infinite.
 	Stepped, Outside, Refused uint64
-	// Tally is how many agents of the swarm vote for each candidate now.
+	// Tally is the number of agents that now vote for each candidate.
 	Tally []uint64
 }
 
-// NewAgents makes n agents, a multiple of the size of a group and less than 2^32, that have seen nothing.
+// New makes n agents in their initial state. n is a multiple of the size of a group and less than
+// 2^32.
 func New(d device.Device, cell *cells.Addressed, n int64, opts Options) (*Agents, error) {
 	a, err := newAgents(d, pages.NewBudget(opts.PageMemory, opts.HostPageMemory), cell, n, opts)
 	if err != nil {
@@ -91,8 +97,9 @@ func New(d device.Device, cell *cells.Addressed, n int64, opts Options) (*Agents
 	return a, nil
 }
 
-// newAgentsOfShard makes the n agents of a shard of a swarm: its first group is number first of so many groups of
-// the swarm. Ids are those of the shard, from 0 on. The pages are what b has, and are not open.
+// NewShard makes the n agents of a shard of a swarm: its first group is number first of so many
+// groups of the swarm. Ids are those of the shard, from 0 on. The pages take the budget b, and are
+// not open.
 func NewShard(
 	d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, first, groups int, opts Options,
 ) (*Agents, error) {
@@ -104,13 +111,18 @@ func NewShard(
 	return a, nil
 }
 
-// newAgents is NewAgents with pages of what b has, which are not open.
+// newAgents is New with pages that take the budget b and are not open.
 func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, opts Options) (a *Agents, err error) {
 	if opts.PageBytes == 0 {
 		opts.PageBytes = 2 << 20
 	}
 	if n < 1 || n > math.MaxUint32 || n%int64(cell.Agents) != 0 {
-		return nil, fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid, n, cell.Agents)
+		return nil, fmt.Errorf(
+			"%w: %d agents in groups of %d: use a multiple of the group, below 2^32",
+			ErrInvalid,
+			n,
+			cell.Agents,
+		)
 	}
 	if opts.PageBytes%4096 != 0 || opts.PageBytes > 1<<30 {
 		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, opts.PageBytes)
@@ -131,7 +143,7 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 	return a, a.open(b, opts)
 }
 
-// open makes what is on the device.
+// open allocates the memory on the device.
 func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	tick, step := a.cell.Kernels()
 	for name, to := range map[string]*device.Kernel{tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums} {
@@ -166,7 +178,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 		{&a.frames, 4 * int64(a.pages), nil, "pages"},
 		{&a.table, 0, device.Bytes(a.layout.Table()), "layout"},
 		{&a.params, 0, device.Bytes(a.cell.ParamBlock()), "parameters"},
-		{&a.weights, 4, device.Bytes(table), "weights"}, // of a cell without weights a buffer too
+		{&a.weights, 4, device.Bytes(table), "weights"}, // a cell without weights has a buffer too
 		{&a.scratch, 8 * kernels.AgentScratch, nil, "agents"},
 		{&a.stamps, 4 * int64(a.groups), nil, "agents"},
 		{&a.decisions, int64(a.groups), nil, "agents"},
@@ -186,19 +198,20 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	a.words = device.Of[uint64](a.result.Bytes())
 	a.geometry = opts.Geometry
 	if a.hostObservations = maxHostObservations; a.dev.Properties().ComputeMajor == 0 {
-		a.hostObservations = math.MaxInt // the memory of the host device is there too
+		a.hostObservations = math.MaxInt // the memory of the host device is host memory
 	}
 	return nil
 }
 
-// resultSlots are the launches with a result that are put into the stream before one waits for the last of them; a wait is some 10 us on a
-// GPU, two launches of few observations are less. resultBytes are those of each.
+// resultSlots is the number of launches with a result that are put into the stream before a wait
+// for the last of them: a wait takes some 10 us on a GPU, and two launches of few observations take
+// less. resultBytes is the size of a result.
 const (
 	resultSlots = 32
 	resultBytes = 8 * kernels.AgentResultWords
 )
 
-// resultOf is where launch number slot, of those under way, has its result.
+// resultOf returns the place of the result of launch number slot.
 func (a *Agents) resultOf(slot int) device.Arg {
 	return device.Mapped(a.result, int64(slot)*resultBytes, resultBytes)
 }
@@ -212,29 +225,30 @@ func (a *Agents) alloc(bytes int64, purpose string) (device.Buffer, error) {
 	return b, nil
 }
 
-// Len is the number of agents, Groups that of their groups.
+// Len returns the number of agents.
 func (a *Agents) Len() int64 { return a.n }
 
-// Groups is the number of groups: agent i is in group i / cell.Agents.
+// Groups returns the number of groups: agent i is in group i / Cell().Agents.
 func (a *Agents) Groups() int { return a.groups }
 
 // Cell returns the cell of the agents.
 func (a *Agents) Cell() *cells.Addressed { return a.cell }
 
-// Layout returns where variables are in a page.
+// Layout returns the places of the variables in a page.
 func (a *Agents) Layout() kernels.Layout { return a.layout }
 
-// Memory returns the pages of the agents, which belong to them.
+// Memory returns the pages, which belong to the Agents.
 func (a *Agents) Memory() *pages.Memory { return a.memory }
 
-// StageAll has every batch pass through memory of the device, as large batches do, and releases the staging
-// buffers. Tests of devices without memory call it.
+// StageAll has every batch pass through memory of the device, as large batches do, and releases the
+// staging buffers. Tests of devices without memory call it.
 func (a *Agents) StageAll() error {
 	a.hostObservations = 0
 	return a.trim()
 }
 
-// shape is a launch of so many blocks of so many threads a multiprocessor, and at most as many as have something to do.
+// shape returns a launch of perCore blocks of so many threads on each multiprocessor, but at most
+// as many blocks as have work.
 func (a *Agents) shape(perCore, threads, most int) device.Geometry {
 	g := a.geometry
 	if g.Block == 0 {
@@ -247,16 +261,23 @@ func (a *Agents) shape(perCore, threads, most int) device.Geometry {
 	return g
 }
 
-// head are the arguments that all kernels begin with.
+// head returns the first arguments of all kernels.
 func (a *Agents) head(weights bool) []device.Arg {
-	args := []device.Arg{device.Ptr(a.memory.Arena()), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.frames), device.Ptr(a.table), device.Ptr(a.params)}
+	args := []device.Arg{
+		device.Ptr(a.memory.Arena()),
+		device.Uint64(uint64(a.layout.PageBytes)),
+		device.Ptr(a.frames),
+		device.Ptr(a.table),
+		device.Ptr(a.params),
+	}
 	if weights {
 		args = append(args, device.Ptr(a.weights))
 	}
 	return append(args, device.Uint32(uint32(a.groups)))
 }
 
-// next is the sequence number of the next launch with a result. When they are used up the stamps of the groups are forgotten.
+// next takes the next sequence number of a launch with a result. When the numbers wrap, it clears
+// the stamps of the groups.
 func (a *Agents) next(ctx context.Context) error {
 	a.pending = true
 	if a.sequence++; a.sequence != 0 {
@@ -269,8 +290,8 @@ func (a *Agents) next(ctx context.Context) error {
 	return a.stamps.Fill(0, a.stamps.Size(), 0)
 }
 
-// Tick steps all agents n times, driven by the inputs that they hold, and waits for the last of it. Stepped counts each step of
-// each agent.
+// Tick steps all agents n times by the inputs that they hold, and waits for the last step. Stepped
+// counts each step of each agent.
 func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
 	if n < 1 {
 		return Report{}, fmt.Errorf("%w: %d ticks", ErrInvalid, n)
@@ -278,11 +299,12 @@ func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
 	return a.TickAll(ctx, a.waits(ctx), n, n)
 }
 
-// tickAll is Tick that looks at ctx after each so many steps and waits for them with another one. Where ctx has ended, pages are between two
-// states.
+// TickAll is Tick that looks at ctx after each most steps, and waits for those with another
+// context. After the end of ctx the pages are between two states.
 //
-// Agents do not hear of each other in a tick, so an agent makes tickSteps of them while it is in registers, and a set of pages all n
-// while it is on the device: the states are those of n ticks of all, as are the decisions and the tally, which are of the last step alone.
+// Agents do not depend on one another in a tick, so an agent makes TickSteps of them while it is in
+// registers, and a set of pages makes all n while it is on the device. The states are those of n
+// ticks of all agents, and so are the decisions and the tally of the last tick.
 func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err error) {
 	if a.inconsistent != nil {
 		return r, a.inconsistent
@@ -324,7 +346,8 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 	return r, nil
 }
 
-// waits is the context of a wait for a launch: pages that may go are waited for whatever ctx says, which the watchdog of the device bounds.
+// waits returns the context of a wait for a launch. A wait for pages that may be evicted goes on
+// after the end of ctx; the watchdog of the device bounds it.
 func (a *Agents) waits(ctx context.Context) context.Context {
 	if a.memory.Resident() {
 		return ctx
@@ -332,11 +355,11 @@ func (a *Agents) waits(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
 
-// tickSteps are how many ticks a launch makes at most. Sixteen of 100M leaky agents take as long as 1.2 single ones (RFC 0011), so more of
-// them would be little faster.
+// TickSteps is the most ticks of a launch. Sixteen ticks of 100M leaky agents take as long as 1.2
+// single ones (RFC 0011), so more of them would be little faster.
 const TickSteps = 16
 
-// launchTick makes steps of the agents of consecutive pages that are on the device.
+// launchTick steps the agents of consecutive pages that are on the device.
 func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, votes uint32) error {
 	if err := a.next(ctx); err != nil {
 		return err
@@ -344,13 +367,23 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 	if err := a.memory.FlushFrames(a.frames); err != nil {
 		return err
 	}
-	args := append(a.head(true), device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))), device.Uint32(uint32(steps)), device.Uint32(votes),
-		device.Ptr(a.decisions), device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(0))
+	args := append(
+		a.head(true),
+		device.Uint32(uint32(pages[0])),
+		device.Uint32(uint32(len(pages))),
+		device.Uint32(uint32(steps)),
+		device.Uint32(votes),
+		device.Ptr(a.decisions),
+		device.Ptr(a.scratch),
+		device.Uint32(a.sequence),
+		a.resultOf(0),
+	)
 	blocks, threads, span := a.cell.Shape()
 	return a.stream.Launch(a.tick, a.shape(blocks, threads, kernels.AgentSpans(a.layout, len(pages), span)), args...)
 }
 
-// await waits for the last launch, which has the last of so many results, and adds them up. The tally is the last one's.
+// await waits for the last launch, which has the last of so many results, and returns their sum
+// with the tally of the last.
 func (a *Agents) await(ctx context.Context, results int) (r Report, err error) {
 	if err := a.stream.Await(ctx, a.result, int64(results-1)*resultBytes+8*kernels.AgentDone, a.sequence); err != nil {
 		return Report{}, fmt.Errorf("%w: %w", fault.ErrDevice, err)
@@ -366,8 +399,8 @@ func (a *Agents) await(ctx context.Context, results int) (r Report, err error) {
 	return r, nil
 }
 
-// Decisions are those of the last tick, one a group: the winning candidate, or kernels.AgentNoVote where the rule was not met.
-// The slice is the caller's.
+// Decisions returns the decisions of the last tick by group: the winning candidate, or
+// kernels.AgentNoVote where the rule was not met. The slice is the caller's.
 func (a *Agents) Decisions(ctx context.Context) ([]byte, error) {
 	return a.read(ctx, a.decisions, int64(a.groups))
 }
@@ -386,7 +419,7 @@ func (a *Agents) read(ctx context.Context, b device.Buffer, n int64) ([]byte, er
 // Close releases everything on the device. A second call does nothing.
 func (a *Agents) Close() error {
 	var errs []error
-	for _, release := range a.close { // the stream first: it waits for what uses the memory
+	for _, release := range a.close { // the stream first: it waits for the work that uses the memory
 		errs = append(errs, release())
 	}
 	a.close = nil

@@ -6,12 +6,13 @@ import (
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 )
 
-// chain is a node whose agents come in their order, some at a time: the order of additions of fusion.Nodes, of which the sum of the open run and
-// one sum a level are kept.
+// Chain is the sum of a knowledge node whose agents come in the order of their ids, some at a time.
+// It adds in the order of fusion.Nodes, and keeps the sum of the open run and one sum a level. The
+// zero value is empty.
 type Chain struct {
-	Rows   int       // in the open run
-	Run    []float32 // their sum, where there are any
-	levels []partial // of sums of runs, of sums of those, and so on
+	Rows   int       // of the open run
+	Run    []float32 // their sum; valid if Rows is above 0
+	levels []partial // sums of runs, sums of those, and so on
 }
 
 // partial is a sum of fewer than fusion.RunRows sums.
@@ -20,7 +21,7 @@ type partial struct {
 	sum []float32
 }
 
-// push adds a sum to a level; a full one is a sum of the next.
+// Push adds a sum to a level. A full level is a sum of the next.
 func (c *Chain) Push(level int, sum []float32) {
 	if level == len(c.levels) {
 		c.levels = append(c.levels, partial{sum: make([]float32, len(sum))})
@@ -37,7 +38,8 @@ func (c *Chain) Push(level int, sum []float32) {
 	}
 }
 
-// end is the sum of the node. A level with a single sum, which fusion.Nodes has not, adds it to +0 and changes no bit.
+// Sum closes the open run and returns the sum of the node. A level with a single sum, which
+// fusion.Nodes does not have, adds it to +0 and changes no bit.
 func (c *Chain) Sum() []float32 {
 	if c.Rows > 0 {
 		c.Push(0, c.Run)

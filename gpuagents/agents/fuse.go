@@ -15,21 +15,27 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Fuse is what agents know together as they are now: the embeddings of all of them, the units of a gru or the potential of a leaky, in nodes
-// by group, by vote or in one; see jobs.Fuse. An agent weighs 1, and 0 if it has never stepped, when it is in no count either. The
-// nodes are to the bit those of one fusion.Nodes.Accumulate of all agents in the order of their ids, on every device and wherever their pages are;
-// an embedding with a NaN or an infinity is left out. It changes nothing and needs up to 48 MiB of the device, and of
-// host memory. Where ctx ends it returns before all pages were looked at. By vote the host sorts the agents, in some nanoseconds each.
+// Fuse returns the knowledge of the agents as they are now: the embeddings of all of them, the
+// units of a gru or the potential of a leaky, in nodes by group, by vote or in one; see jobs.Fuse.
+// An agent has weight 1; one that has never stepped has weight 0 and is not counted. The nodes are
+// bit for bit those of one fusion.Nodes.Accumulate of all agents in the order of their ids, on
+// every device and wherever their pages are. An embedding with a NaN or an infinity is left out.
+//
+// Fuse changes nothing, and needs up to 48 MiB of the device and of host memory. When ctx ends it
+// returns before it has read all pages. By vote the host sorts the agents, in some nanoseconds
+// each.
 func (a *Agents) Fuse(ctx context.Context, by string, nodes int) (fusion.Nodes, error) {
 	n, _, err := a.FuseParts(ctx, &staging.Splitter{}, jobs.Fuse{By: by, Nodes: nodes}, FuseWindow)
 	return n, err
 }
 
-// fuseStaging bounds the memory on the device, in bytes, in which agents of a window leave the sums of their runs: of a gru of 8 units windows
-// have 97 million agents, by vote 7.7 million. With a smaller one a launch has too few runs to fill a GPU.
+// FuseWindow bounds the device memory, in bytes, for the sums of the runs of a window: windows of a
+// gru of 8 units have 97 million agents, by vote 7.7 million. With less, a launch has too few runs
+// to fill a GPU.
 const FuseWindow = 32 << 20
 
-// nodesOf is how many nodes a fusion of the swarm has. What is wrong with it for this swarm is an ErrAgents.
+// Nodes returns the number of nodes of a fusion. An ErrInvalid says why the swarm cannot have that
+// fusion.
 func (a *Agents) Nodes(f jobs.Fuse) (int, error) {
 	if err := f.Validate(); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -40,14 +46,20 @@ func (a *Agents) Nodes(f jobs.Fuse) (int, error) {
 	case f.By == jobs.ByAll:
 		return 1, nil
 	case f.Nodes > a.of:
-		return 0, fmt.Errorf("%w: fuse: nodes %d: the swarm has %d groups: use at most as many", ErrInvalid, f.Nodes, a.of)
+		return 0, fmt.Errorf(
+			"%w: fuse: nodes %d: the swarm has %d groups: use at most as many",
+			ErrInvalid,
+			f.Nodes,
+			a.of,
+		)
 	case f.Nodes == 0:
 		return a.of, nil
 	}
 	return f.Nodes, nil
 }
 
-// ownNodes are those of a fusion with so many that these agents may be in: n from number first on.
+// OwnNodes returns the nodes, of so many of the swarm, that these agents may be in: n from number
+// first on.
 func (a *Agents) OwnNodes(by string, nodes int) (first, n int) {
 	if by != jobs.ByGroup {
 		return 0, nodes
@@ -56,21 +68,21 @@ func (a *Agents) OwnNodes(by string, nodes int) (first, n int) {
 	return first, (a.first+a.groups-1)*nodes/a.of - first + 1
 }
 
-// portion is agents of one node that follow one another in a window: places in order, or ids.
+// segment is agents of one node that follow one another in a window: places in order, or ids.
 type segment struct{ node, first, n int }
 
-// fusing is a fusion under way.
+// fusionRun is a running fusion.
 type fusionRun struct {
 	a               *Agents
 	by              string
 	all, first      int // nodes of the swarm, and the first of these
 	nodes           fusion.Nodes
-	variable, width int // of the embedding on the device, the padding of a gru with it
+	variable, width int // of the embedding on the device, with the padding of a gru
 	bf16            bool
-	window          int // agents at most
+	window          int // the most agents
 	chains          []*Chain
 
-	// Of the window: its agents by vote, portions, and the runs that they are cut into.
+	// Of the window: the votes of its agents, segments, and the runs of the segments.
 	votes    []byte
 	order    []uint32
 	segments []segment
@@ -80,8 +92,14 @@ type fusionRun struct {
 	counts   []uint32
 }
 
-// fuseParts is Fuse, of the nodes that ownNodes says, in windows of so many bytes, in parts, and says how often the device had no room for one.
-func (a *Agents) FuseParts(ctx context.Context, parts *staging.Splitter, want jobs.Fuse, bytes int64) (_ fusion.Nodes, halved int, err error) {
+// FuseParts is Fuse of the nodes of OwnNodes. Windows have at most so many bytes, and are split
+// where the device has no memory; halved counts that.
+func (a *Agents) FuseParts(
+	ctx context.Context,
+	parts *staging.Splitter,
+	want jobs.Fuse,
+	bytes int64,
+) (_ fusion.Nodes, halved int, err error) {
 	if a.inconsistent != nil {
 		return fusion.Nodes{}, 0, a.inconsistent
 	}
@@ -92,12 +110,26 @@ func (a *Agents) FuseParts(ctx context.Context, parts *staging.Splitter, want jo
 	first, n := a.OwnNodes(want.By, all)
 	vars, width := a.StateVars()
 	of := a.layout.Vars[vars[0]]
-	f := &fusionRun{a: a, by: want.By, all: all, first: first, variable: vars[0], width: of.Width, bf16: of.Elem == kernels.BF16, chains: make([]*Chain, n)}
-	if a.cell.Cell.Name != "leaky" {
-		f.width /= 2 // behind the units are the inputs
+	f := &fusionRun{
+		a:        a,
+		by:       want.By,
+		all:      all,
+		first:    first,
+		variable: vars[0],
+		width:    of.Width,
+		bf16:     of.Elem == kernels.BF16,
+		chains:   make([]*Chain, n),
 	}
-	f.nodes = fusion.Nodes{Dim: width, Sums: make([]float32, n*width), Weights: make([]uint64, n), Counts: make([]uint64, n)}
-	run := int64(4*f.width + 4 + 8) // its sums, its count and its place
+	if a.cell.Cell.Name != "leaky" {
+		f.width /= 2 // the inputs follow the units
+	}
+	f.nodes = fusion.Nodes{
+		Dim:     width,
+		Sums:    make([]float32, n*width),
+		Weights: make([]uint64, n),
+		Counts:  make([]uint64, n),
+	}
+	run := int64(4*f.width + 4 + 8) // its sum, its count and its place
 	if f.by == jobs.ByVote {
 		run += 4 * fusion.RunRows
 	}
@@ -141,7 +173,7 @@ func (a *Agents) FuseParts(ctx context.Context, parts *staging.Splitter, want jo
 	return f.nodes, halved, nil
 }
 
-// add adds the agents of a window to their nodes. An errFit has changed nothing.
+// add adds the agents of a window to their nodes. An ErrNoMemory has changed nothing.
 func (f *fusionRun) add(ctx context.Context, from, to int) error {
 	if err := f.cut(from, to); err != nil {
 		return err
@@ -176,14 +208,14 @@ func (f *fusionRun) add(ctx context.Context, from, to int) error {
 		}
 	}
 	if f.by == jobs.ByGroup {
-		for _, s := range f.segments[:len(f.segments)-1] { // the last one's node may go on
+		for _, s := range f.segments[:len(f.segments)-1] { // the node of the last segment may go on
 			f.finish(s.node)
 		}
 	}
 	return nil
 }
 
-// launch sums the runs of a window, each behind what its node has of it already.
+// launch adds up the runs of a window. A run begins with the open sum of its node.
 func (f *fusionRun) launch(ctx context.Context, n int) error {
 	a, rows := f.a, int64(4*f.width)
 	order, runs, sums, counts := f.io[0].Memory, f.io[1].Memory, f.io[2].Memory, f.io[3].Memory
@@ -212,9 +244,20 @@ func (f *fusionRun) launch(ctx context.Context, n int) error {
 		}
 		return device.Uint32(0)
 	}
-	args := append(a.head(false), device.Uint32(uint32(f.variable)), device.Uint32(uint32(f.width)), flag(f.bf16), device.Ptr(order),
-		flag(f.by == jobs.ByVote), device.Range(runs, 0, 8*int64(n)), device.Uint32(uint32(n)), device.Range(sums, 0, rows*int64(n)),
-		device.Range(counts, 0, 4*int64(n)))
+	args := append(
+		a.head(false),
+		device.Uint32(uint32(f.variable)),
+		device.Uint32(uint32(f.width)),
+		flag(f.bf16),
+		device.Ptr(order),
+		flag(
+			f.by == jobs.ByVote,
+		),
+		device.Range(runs, 0, 8*int64(n)),
+		device.Uint32(uint32(n)),
+		device.Range(sums, 0, rows*int64(n)),
+		device.Range(counts, 0, 4*int64(n)),
+	)
 	a.pending = true
 	if err := a.stream.Launch(a.sums, a.shape(manyRuns, 128, (n+127)/128), args...); err != nil {
 		return err
@@ -230,10 +273,11 @@ func (f *fusionRun) launch(ctx context.Context, n int) error {
 	return counts.Read(0, device.Bytes(f.counts))
 }
 
-// manyRuns are the blocks of 128 threads a multiprocessor, more than it has room for: runs of small nodes are of unequal length.
+// manyRuns is the number of blocks of 128 threads for each multiprocessor. It is more than fit at
+// once: runs of small nodes have unequal lengths.
 const manyRuns = 8
 
-// cut makes the portions and the runs of a window.
+// cut makes the segments and the runs of a window.
 func (f *fusionRun) cut(from, to int) error {
 	f.segments, f.runs, f.order = f.segments[:0], f.runs[:0], f.order[:0]
 	switch f.by {
@@ -265,7 +309,7 @@ func (f *fusionRun) cut(from, to int) error {
 	return nil
 }
 
-// sort makes portions of agents with the same vote, in order.
+// sort makes a segment of the agents of each vote, in their order.
 func (f *fusionRun) sort(from, to int) error {
 	a := f.a
 	per := a.layout.Agents * a.layout.Slots
@@ -274,21 +318,29 @@ func (f *fusionRun) sort(from, to int) error {
 	for at := from; at < to; {
 		page, n := at/per, min(to, (at/per+1)*per)-at
 		if a.memory.Made()[page] {
-			of := int64(a.memory.Frame(page))*int64(a.layout.PageBytes) + int64(a.layout.Offsets[kernels.AgentVarVote]) + int64(at%per)
+			of := int64(
+				a.memory.Frame(page),
+			)*int64(
+				a.layout.PageBytes,
+			) + int64(
+				a.layout.Offsets[kernels.AgentVarVote],
+			) + int64(
+				at%per,
+			)
 			if err := a.memory.Arena().Read(of, f.votes[at-from:][:n]); err != nil {
 				return fmt.Errorf("%w: votes of agents %d to %d: %w", fault.ErrDevice, at, at+n-1, err)
 			}
 		}
 		at += n
 	}
-	var ends [1 << 8]int // by vote byte, of which 0 is of those who have none
+	var ends [1 << 8]int // by vote byte; 0 is of agents without a vote
 	for _, v := range f.votes {
 		ends[v]++
 	}
 	first := 0
 	for c := range f.chains {
 		n := ends[c+1]
-		ends[c+1] = first // and becomes the end as agents come
+		ends[c+1] = first // and becomes the end as agents are placed
 		if n > 0 {
 			f.segments = append(f.segments, segment{c, first, n})
 		}
@@ -305,7 +357,7 @@ func (f *fusionRun) sort(from, to int) error {
 	return nil
 }
 
-// finish makes a node what its agents have added up to, without what pads their embeddings.
+// finish writes the sum of a node, without the padding of embeddings.
 func (f *fusionRun) finish(node int) {
 	c := f.chains[node]
 	if c == nil {
@@ -316,7 +368,7 @@ func (f *fusionRun) finish(node int) {
 	f.nodes.Weights[node] = f.nodes.Counts[node] * consensus.One
 }
 
-// trim gives up the memory that a window does not need to be begun.
+// trim releases the buffers, and the memory that the device keeps.
 func (f *fusionRun) trim() error {
 	if err := f.close(); err != nil {
 		return err
@@ -327,7 +379,7 @@ func (f *fusionRun) trim() error {
 	return nil
 }
 
-// close gives the memory on the device back. A second call does nothing.
+// close releases the buffers. A second call does nothing.
 func (f *fusionRun) close() error {
 	for i := range f.io {
 		if err := f.io[i].Close(); err != nil {

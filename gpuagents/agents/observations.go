@@ -12,30 +12,32 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 )
 
-// Observations are for agents, each with inputs of its own, and are where the device reads them. They may be observed any number of times.
-// Their owner closes them before the Agents that loaded them.
+// Observations are observations of agents, with inputs, in memory that the device reads. They may
+// be stepped any number of times. Their owner closes them before the Agents that loaded them.
 type Observations struct {
 	agents   *Agents
 	n        int
-	places   []int // index in the parcel by index; nil: the same
+	places   []int // index in the staging buffers by index; nil: the same
 	launches []launch
-	sets     []pages.Set // of pages, which launches need one after the other
+	sets     []pages.Set // of pages, for launches in this order
 	staged   *staged
 }
 
-// part is the observations of one launch, which address no agent twice, by their index in the parcel, and the set of pages that it
-// needs.
+// launch is a range of observations in the staging buffers that address no agent twice, and their
+// set of pages.
 type launch struct{ first, n, set int }
 
-// Outcome is what became of observations, by their index: the vote of the agent after its step, and what its group decides by
-// the votes of its agents after the launch. kernels.AgentNoVote stands for a refused observation and for a rule that was not met.
+// Outcome is the result of observations, by their index: the vote of the agent after its step, and
+// the decision of its group after the launch. kernels.AgentNoVote stands for a refused observation
+// and for a rule that was not met.
 type Outcome struct {
 	Report
 	Votes, Decisions []byte
 }
 
-// Load brings observations to the device: inputs are [len(ids)][features]. An agent may have several, which take effect in
-// their order, in a launch each. The slices are the caller's again. It costs a look at a bit of memory an observation.
+// Load copies observations to memory that the device reads: inputs are [len(ids)][features].
+// Several observations of an agent take effect in their order, in a launch each. The slices are the
+// caller's again.
 func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 	if a.ranking == nil {
 		a.ranking = NewRanking(a.n, a.cell.Agents)
@@ -48,11 +50,17 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 	return a.load(ids, inputs, launches)
 }
 
-// load is Load of observations whose launches are known; nil: all are in the first.
+// load is Load with the number of the launch of each observation; nil: all are in the first.
 func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Observations, err error) {
 	features := a.cell.Features
 	if len(ids)*features != len(inputs) || int64(len(ids)) > int64(^uint32(0)) {
-		return nil, fmt.Errorf("%w: %d inputs for %d observations of %d features", ErrInvalid, len(inputs), len(ids), features)
+		return nil, fmt.Errorf(
+			"%w: %d inputs for %d observations of %d features",
+			ErrInvalid,
+			len(inputs),
+			len(ids),
+			features,
+		)
 	}
 	o = &Observations{agents: a, n: len(ids)}
 	defer func() {
@@ -65,7 +73,15 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 	if o.staged, err = a.takeStaging(all); err != nil {
 		return o, err
 	}
-	toIDs, toInputs := section[uint32](o.staged, sectionIDs, all), section[float32](o.staged, sectionInputs, all*features)
+	toIDs, toInputs := section[uint32](
+		o.staged,
+		sectionIDs,
+		all,
+	), section[float32](
+		o.staged,
+		sectionInputs,
+		all*features,
+	)
 	if o.places == nil {
 		copy(toIDs, ids)
 		copy(toInputs, inputs)
@@ -77,9 +93,10 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 	return o, o.staged.upload(a)
 }
 
-// split cuts observations into launches, by the sets of pages that are held together and, within a set, by the launches of ranking,
-// of which none has an agent twice. All agents of a group are in one page, so its votes and decisions do not depend on the sets. It
-// returns how many places the observations take in the parcel, where each launch begins at a multiple of sixteen.
+// split cuts observations into launches: by the sets of pages and, within a set, by the launches of
+// a Ranking, which have no agent twice. All agents of a group are in one page, so its votes and
+// decisions do not depend on the sets. It returns the number of places in the staging buffers; each
+// launch begins at a multiple of 16.
 func (o *Observations) split(ids, launches []uint32) int {
 	a := o.agents
 	if a.counts == nil {
@@ -112,7 +129,7 @@ func (o *Observations) split(ids, launches []uint32) int {
 			a.counts[page] = uint32(i)
 		}
 	}
-	placeOf := func(i int) (set, launch int) { // of an agent that there is not, any
+	placeOf := func(i int) (set, launch int) { // an agent that does not exist is in the first set
 		if len(o.sets) > 1 && int64(ids[i]) < a.n {
 			set = int(a.counts[a.page(ids[i])])
 		}
@@ -147,8 +164,8 @@ func (o *Observations) split(ids, launches []uint32) int {
 	return end
 }
 
-// Step takes loaded observations: their agents hold the inputs, step once and vote; groups that were touched decide. What became
-// of each stays on the device; see Outcome.
+// Step has the agents of loaded observations take the inputs, step once and vote; their groups
+// decide. The outcome stays on the device; see Outcome.
 func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 	if o.agents != a || o.staged == nil {
 		return Report{}, fmt.Errorf("%w: observations of others, or closed", ErrInvalid)
@@ -156,8 +173,8 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 	if a.inconsistent != nil {
 		return Report{}, a.inconsistent
 	}
-	ctx = a.waits(ctx)                         // a part of a batch is no state to be in
-	if a.pending && o.staged.onDevice == nil { // a launch that nobody has waited for may still read its head
+	ctx = a.waits(ctx)                         // a part of a batch is an inconsistent state
+	if a.pending && o.staged.onDevice == nil { // a launch without a wait may still read its head
 		if err := a.stream.Sync(context.WithoutCancel(ctx)); err != nil { // the device bounds it
 			return Report{}, fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
@@ -193,7 +210,7 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 	return sum, nil
 }
 
-// launchStep steps observations and decides their groups; slot is that of its result.
+// launchStep steps observations and decides their groups; slot is the slot of its result.
 func (a *Agents) launchStep(ctx context.Context, o *Observations, p launch, slot int) error {
 	if err := a.next(ctx); err != nil {
 		return err
@@ -207,15 +224,36 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p launch, slot
 	return a.putStep(o.staged, p, uint32(p.n), slot)
 }
 
-// putStep puts the launches of launchStep into the stream. count is the number of observations, or kernels.AgentHeaded.
+// putStep puts the two launches of launchStep into the stream. count is the number of observations,
+// or kernels.AgentHeaded.
 func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 	of := func(section, bytes int) device.Arg {
 		return in.arg(section, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))
 	}
 	n, head := device.Uint32(count), in.arg(sectionHead, 0, 8)
-	step := append(a.head(true), of(sectionIDs, 4), of(sectionInputs, 4*a.cell.Features), n, of(sectionVotes, 1), device.Ptr(a.scratch), a.memory.HostArena(), head)
-	decide := append(a.head(false), of(sectionIDs, 4), of(sectionVotes, 1), n, device.Ptr(a.stamps), of(sectionDecisions, 1),
-		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.HostArena(), head)
+	step := append(
+		a.head(true),
+		of(sectionIDs, 4),
+		of(sectionInputs, 4*a.cell.Features),
+		n,
+		of(sectionVotes, 1),
+		device.Ptr(a.scratch),
+		a.memory.HostArena(),
+		head,
+	)
+	decide := append(
+		a.head(false),
+		of(sectionIDs, 4),
+		of(sectionVotes, 1),
+		n,
+		device.Ptr(a.stamps),
+		of(sectionDecisions, 1),
+		device.Ptr(a.scratch),
+		device.Uint32(a.sequence),
+		a.resultOf(slot),
+		a.memory.HostArena(),
+		head,
+	)
 	blocks, _, _ := a.cell.Shape()
 	if err := a.stream.Launch(a.step, a.shape(blocks, 128, (p.n+127)/128), step...); err != nil {
 		return err
@@ -223,7 +261,7 @@ func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 	return a.stream.Launch(a.decide, a.shape(decideBlocks, 128, (p.n+127)/128), decide...)
 }
 
-// Outcome reads what became of the observations in the last Step.
+// Outcome reads the votes and decisions of the last Step. The slices are the caller's.
 func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, err error) {
 	a := o.agents
 	if o.staged == nil {
@@ -248,7 +286,7 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 	return votes, decisions, nil
 }
 
-// Observe loads observations, steps their agents and says what became of them; see Load and Step.
+// Observe loads observations, steps their agents and returns the outcome; see Load and Step.
 func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (out Outcome, err error) {
 	o, err := a.Load(ids, inputs)
 	if err != nil {
@@ -262,10 +300,17 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 	return out, err
 }
 
-// observeParts is Observe in parts, and says how often the device had no room for one. Votes, decisions and state are those of one part,
-// because all observations of a group are in the same one. launches are those of load. After an error the state is undefined.
-func (a *Agents) ObserveParts(ctx context.Context, parts *staging.Splitter, ids []uint32, inputs []float32, launches []uint32) (votes, decisions []byte, halved int, err error) {
-	var order []int // observations by group, each group's in their order; nil: all at once have been enough so far
+// ObserveParts is Observe in parts; halved counts how often the device had no memory for a part.
+// All observations of a group are in the same part, so votes, decisions and state are those of one
+// part. launches are those of a Ranking. After an error the state is undefined.
+func (a *Agents) ObserveParts(
+	ctx context.Context,
+	parts *staging.Splitter,
+	ids []uint32,
+	inputs []float32,
+	launches []uint32,
+) (votes, decisions []byte, halved int, err error) {
+	var order []int // observations by group, in their order within a group; nil: there was memory for all at once so far
 	var partIDs, partLaunches []uint32
 	var partInputs []float32
 	features, size := a.cell.Features, uint32(a.cell.Agents)
@@ -317,7 +362,8 @@ func (a *Agents) ObserveParts(ctx context.Context, parts *staging.Splitter, ids 
 	return votes, decisions, halved, err
 }
 
-// Close gives the memory back to the Agents, after work whose wait was given up. A second call does nothing.
+// Close gives the memory back to the Agents, after the end of work that nobody has waited for. A
+// second call does nothing.
 func (o *Observations) Close() (err error) {
 	if o.staged == nil {
 		return nil
@@ -330,5 +376,5 @@ func (o *Observations) Close() (err error) {
 	return err
 }
 
-// decideBlocks fill a multiprocessor with threads that wait for memory.
+// decideBlocks is the number of blocks for each multiprocessor: enough threads to wait for memory.
 const decideBlocks = 16

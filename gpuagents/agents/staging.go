@@ -10,38 +10,42 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
-// parcel is memory that observations pass through on their way to the device and back: pinned, and the same again on the device, but for few of
-// them, which kernels read and write where they are on the host. Its sections are a head, ids, inputs, votes and decisions.
+// staged is the staging buffers of observations: pinned host memory and memory of the device of the
+// same size. Kernels read and write few observations in host memory, without a copy. The sections
+// are a head, ids, inputs, votes and decisions.
 type staged struct {
 	host     device.HostBuffer
 	onDevice device.Buffer // nil: kernels use host
 	offsets  [5]int64
-	size     int64 // to the end of the last section
+	size     int64 // to the end of the last section, in bytes
 
-	graph  device.Graph      // of a parcel of few: their launches, recorded; nil before the first
-	frames device.HostBuffer // memory.host of then
+	graph  device.Graph      // the recorded launches for few observations; nil before the first
+	frames device.HostBuffer // memory.Pinned() when they were recorded
 }
 
-// The sections of a parcel.
+// The sections.
 const (
-	sectionHead = iota // the observations, and the sequence number, of a launch that was recorded
+	sectionHead = iota // the number of observations and the sequence number of a recorded launch
 	sectionIDs
 	sectionInputs
 	sectionVotes
 	sectionDecisions
 )
 
-// fewObservations are read by kernels where they are on the host. On an H200 a call was a quarter faster by that for 1 and 64 of them, as fast for 1,024, and
-// slower for 4,096 (BenchmarkAgentsCall, docs/performance.md).
+// maxHostObservations is the most observations that kernels read in host memory. On an H200 a call
+// was a quarter faster by that for 1 and 64 of them, as fast for 1,024, and slower for 4,096
+// (BenchmarkAgentsCall, docs/performance.md).
 const maxHostObservations = 1 << 10
 
-// parcelAlign keeps sections, and launches in them, at multiples of what a thread reads at once and of a line of the cache.
+// stagingAlign is the alignment of sections and of launches in them, in bytes: a multiple of the
+// width of a load and of a cache line.
 const stagingAlign = 256
 
-// parcelOf is a parcel for so many observations; give it back. Memory is taken anew where no parcel that was given back is large enough.
+// takeStaging returns staging buffers for n observations, which the caller returns with
+// returnStaging. It allocates memory if no returned buffers are large enough.
 func (a *Agents) takeStaging(n int) (p *staged, err error) {
 	here := n <= a.hostObservations
-	if here && n <= maxHostObservations { // all of them have their sections at the same places
+	if here && n <= maxHostObservations { // they all have the same layout
 		n = maxHostObservations
 	}
 	offsets := [5]int64{sectionIDs: stagingAlign}
@@ -59,12 +63,12 @@ func (a *Agents) takeStaging(n int) (p *staged, err error) {
 			return p, nil
 		}
 	}
-	if err := a.dropStaging(here); err != nil { // they are too small, and the next ones will be as large as this one
+	if err := a.dropStaging(here); err != nil { // they are too small, and the next ones will be as large as these
 		return nil, err
 	}
 	p = &staged{offsets: offsets, size: size}
 	if n > maxHostObservations {
-		size += size / 2 // so that batches of like size take it once
+		size += size / 2 // so that batches of similar size allocate once
 	}
 	if p.host, err = a.dev.AllocHost(size, "observations"); err != nil {
 		return nil, err
@@ -78,10 +82,10 @@ func (a *Agents) takeStaging(n int) (p *staged, err error) {
 	return p, nil
 }
 
-// give takes a parcel back, which no launch uses any more.
+// returnStaging takes back staging buffers that no launch uses any more.
 func (a *Agents) returnStaging(p *staged) { a.released = append(a.released, p) }
 
-// dropParcels gives up the memory of parcels of a kind that were given back.
+// dropStaging releases returned buffers: those in host memory alone, or the others.
 func (a *Agents) dropStaging(here bool) error {
 	var errs []error
 	kept := a.released[:0]
@@ -96,7 +100,7 @@ func (a *Agents) dropStaging(here bool) error {
 	return errors.Join(errs...)
 }
 
-// trim gives up the memory that no batch needs to be begun.
+// trim releases all memory that a batch can do without.
 func (a *Agents) trim() error {
 	err := errors.Join(a.dropStaging(false), a.dropStaging(true))
 	if err == nil {
@@ -119,7 +123,8 @@ func (p *staged) close() (err error) {
 	return err
 }
 
-// replay steps the first n observations of a parcel of few, and decides, by launches that were recorded: for the host that is one call.
+// replay steps the first n observations of small staging buffers, and decides, by recorded
+// launches: one call of the driver.
 func (a *Agents) replay(ctx context.Context, p *staged, n int) error {
 	if p.graph != nil && p.frames != a.memory.Pinned() {
 		if err := errors.Join(a.stream.Sync(ctx), p.graph.Close()); err != nil {
@@ -128,7 +133,9 @@ func (a *Agents) replay(ctx context.Context, p *staged, n int) error {
 		p.graph = nil
 	}
 	if p.graph == nil {
-		g, err := a.stream.Capture(func() error { return a.putStep(p, launch{n: maxHostObservations}, kernels.AgentHeaded, 0) })
+		g, err := a.stream.Capture(
+			func() error { return a.putStep(p, launch{n: maxHostObservations}, kernels.AgentHeaded, 0) },
+		)
 		if err != nil {
 			return err
 		}
@@ -139,12 +146,12 @@ func (a *Agents) replay(ctx context.Context, p *staged, n int) error {
 	return a.stream.Replay(p.graph)
 }
 
-// section is that of n observations, in host memory.
+// section returns a section of n observations in host memory.
 func section[T device.Scalar](p *staged, which, n int) []T {
 	return device.Of[T](p.host.Bytes()[p.offsets[which]:p.size])[:n:n]
 }
 
-// arg is n bytes of a section from off on, a multiple of 16, for a kernel.
+// arg returns n bytes of a section from off on, a multiple of 16, as an argument of a kernel.
 func (p *staged) arg(which int, off, n int64) device.Arg {
 	if p.onDevice == nil {
 		return device.Mapped(p.host, p.offsets[which]+off, n)
@@ -152,7 +159,7 @@ func (p *staged) arg(which int, off, n int64) device.Arg {
 	return device.Range(p.onDevice, p.offsets[which]+off, n)
 }
 
-// bring puts ids and inputs into the stream.
+// upload puts the copy of ids and inputs into the stream.
 func (p *staged) upload(a *Agents) error {
 	if p.onDevice == nil {
 		return nil
@@ -161,7 +168,7 @@ func (p *staged) upload(a *Agents) error {
 	return a.stream.Upload(p.onDevice, 0, p.host, 0, p.offsets[sectionVotes])
 }
 
-// fetch brings votes and decisions back and waits for them, and for what the stream does before.
+// download copies votes and decisions back, and waits for all earlier work of the stream.
 func (p *staged) download(ctx context.Context, a *Agents) error {
 	if p.onDevice != nil {
 		a.pending = true
@@ -169,7 +176,7 @@ func (p *staged) download(ctx context.Context, a *Agents) error {
 			return err
 		}
 	}
-	if !a.pending { // kernels have stored them where they are
+	if !a.pending { // kernels have written them in host memory
 		return nil
 	}
 	err := a.stream.Sync(ctx)

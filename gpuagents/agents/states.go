@@ -12,10 +12,10 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// page is the page of an agent.
+// page returns the page of an agent.
 func (a *Agents) page(id uint32) int { return int(a.perPage.of(id)) }
 
-// reset makes all agents such as have seen nothing.
+// Reset sets all agents to their initial state.
 func (a *Agents) Reset(ctx context.Context) error {
 	if err := a.stream.Sync(ctx); err != nil {
 		return fault.Mark(err)
@@ -32,10 +32,11 @@ func (a *Agents) Reset(ctx context.Context) error {
 	return nil
 }
 
-// recountPages is of how many pages the counts are read at once.
+// recountPages is the number of pages whose counts are read at once.
 const recountPages = 64
 
-// recount makes the tally of the swarm that of the groups, when pages come from elsewhere.
+// Recount makes the tally of the swarm the sum of the counts of the groups. It is called after
+// pages were opened or written.
 func (a *Agents) Recount(ctx context.Context) error {
 	tally := make([]uint64, kernels.AgentMostCandidates)
 	counts := make([]uint32, recountPages*a.layout.Slots*a.cell.Candidates)
@@ -49,7 +50,7 @@ func (a *Agents) Recount(ctx context.Context) error {
 		if err := a.memory.ReadAll(ctx, parts); err != nil {
 			return err
 		}
-		for i, n := range counts { // of slots behind the last group: zeros
+		for i, n := range counts { // slots behind the last group have zeros
 			tally[i%a.cell.Candidates] += uint64(n)
 		}
 	}
@@ -59,30 +60,40 @@ func (a *Agents) Recount(ctx context.Context) error {
 	return nil
 }
 
-// part is where elements of a variable of a page are, from number i on. Elements are those of one agent, or group.
+// part returns the place of elements of a variable in a page, from element i on, each of one agent
+// or group.
 func (a *Agents) part(page, v, i int, to []byte) pager.Part {
 	of := a.layout.Vars[v]
-	return pager.Part{Page: uint64(page), Off: int64(a.layout.Offsets[v]) + int64(i)*int64(of.Width*of.Elem.Bytes()), Bytes: to}
+	return pager.Part{
+		Page:  uint64(page),
+		Off:   int64(a.layout.Offsets[v]) + int64(i)*int64(of.Width*of.Elem.Bytes()),
+		Bytes: to,
+	}
 }
 
-// stateVars are the variables that an agent is told by, and how many elements of each.
+// StateVars returns the variables that describe an agent, and the number of elements of each.
 func (a *Agents) StateVars() (vars []int, width int) {
 	if a.cell.Cell.Name == "leaky" {
 		return []int{kernels.AgentVarPotential, kernels.AgentVarTrace}, 1
 	}
-	return []int{kernels.AgentVarRow}, int(a.cell.Value("hidden")) // without what pads them, and the inputs
+	return []int{kernels.AgentVarRow}, int(a.cell.Value("hidden")) // without padding and inputs
 }
 
-// stateWidth is how many values agentStates has for an agent.
+// StateWidth returns the number of values of an agent in AgentStates.
 func (a *Agents) StateWidth() int {
 	vars, width := a.StateVars()
 	return len(vars) * width
 }
 
-// agentStates reads what agents are. Those whose ids follow one another are read together.
+// AgentStates reads the states of agents. It reads consecutive ids together. out.Agent is ids.
 func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentStates, error) {
 	vars, width := a.StateVars()
-	out := &batch.AgentStates{Agent: ids, Vote: make([]uint8, len(ids)), Width: len(vars) * width, State: make([]float32, len(ids)*len(vars)*width)}
+	out := &batch.AgentStates{
+		Agent: ids,
+		Vote:  make([]uint8, len(ids)),
+		Width: len(vars) * width,
+		State: make([]float32, len(ids)*len(vars)*width),
+	}
 	if err := a.stream.Sync(ctx); err != nil {
 		return nil, fault.Mark(err)
 	}
@@ -106,7 +117,7 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 	if err := a.memory.ReadAll(ctx, parts); err != nil {
 		return nil, err
 	}
-	for i, v := range out.Vote { // 0 has never stepped, and is NoVote by the wrap
+	for i, v := range out.Vote { // 0 has never stepped, and wraps to NoVote
 		out.Vote[i] = v - 1
 	}
 	for k, v := range vars {
@@ -125,13 +136,14 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 	return out, nil
 }
 
-// groupStates reads what groups are.
+// GroupStates reads the states of groups. out.Group is ids.
 func (a *Agents) GroupStates(ctx context.Context, ids []uint32) (*batch.GroupStates, error) {
 	C := a.cell.Candidates
 	out := &batch.GroupStates{
 		Group: ids, Decision: make([]uint8, len(ids)), Round: make([]uint64, len(ids)), Counts: make([]uint32, len(ids)*C), Candidates: C,
 	}
-	// The kernels' fraction; the smallest that is not zero asks no more of a group than zero does: a vote.
+	// The fraction of the kernels. The smallest fraction above zero demands as much of a group as
+	// zero does: one vote.
 	words := a.cell.ParamBlock()
 	rule := consensus.Rule{Kind: consensus.Kind(words[kernels.AgentRule])}
 	if rule.Kind == consensus.Quorum {

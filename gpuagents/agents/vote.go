@@ -12,9 +12,10 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
-// Vote is what all agents decide together as they vote now, each by its last step; those that have never stepped abstain. It changes nothing,
-// and costs one read of the tally that steps have kept, however many agents there are. The round is the caller's number. The leader is
-// the agent with the highest Priority where they are seeded; otherwise all have priority 0, and agent 0 leads. An invalid rule is
+// Vote returns the decision of all agents by their votes of their last steps; agents that have
+// never stepped abstain. It changes nothing, and reads one tally that steps keep, whatever the
+// number of agents. round is a number of the caller. If seeded, the leader is the agent with the
+// highest Priority; else all agents have priority 0, and agent 0 leads. An invalid rule is a
 // consensus.ErrRule.
 func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, seeded bool) (consensus.Decision, error) {
 	if a.inconsistent != nil {
@@ -35,7 +36,13 @@ func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, se
 	}
 	t.Total, t.Abstentions = uint64(a.n), uint64(a.n)-cast
 	if err := t.Check(); err != nil || cast > t.Total {
-		return consensus.Decision{}, fmt.Errorf("%w: %d votes of %d agents: %w", fault.ErrDevice, cast, a.n, consensus.ErrSum)
+		return consensus.Decision{}, fmt.Errorf(
+			"%w: %d votes of %d agents: %w",
+			fault.ErrDevice,
+			cast,
+			a.n,
+			consensus.ErrSum,
+		)
 	}
 	t.Lead(consensus.Leader{Elected: true})
 	if seeded {
@@ -47,14 +54,16 @@ func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, se
 	return d, err
 }
 
-// Priority is that of an agent in a round of a swarm of so many agents, fewer than 2^32, with this seed. One agent, by a hash of seed and
-// round any with the same chance, has the highest, 2^32-1, the agent with the next id one less, and so on around to the one before it: so no two
-// are equal, and the leader is found without a look at all agents. Those that have never stepped stand for leader too.
+// Priority returns the priority of an agent in a round of a swarm of so many agents, fewer than
+// 2^32, with this seed. A hash of seed and round selects the agent with the highest priority,
+// 2^32-1, each with the same chance. The agent with the next id has one less, and so on around the
+// ids. No two priorities are equal, and the leader is found without a look at all agents. Agents
+// that have never stepped may lead too.
 func Priority(seed, round uint64, agents int64, agent uint32) uint32 {
 	return math.MaxUint32 - uint32((int64(agent)-Leading(seed, round, agents)+agents)%agents)
 }
 
-// leading is the agent with the highest priority.
+// Leading returns the agent with the highest priority.
 func Leading(seed, round uint64, agents int64) int64 {
 	mix := func(z uint64) uint64 { // the finaliser of splitmix64
 		z = (z ^ z>>30) * 0xBF58476D1CE4E5B9

@@ -6,42 +6,47 @@ import (
 	"time"
 )
 
-// budget is the memory for pages that the shards on a device share. A nil budget has as much on the device as the device has, and
-// nothing in host memory. Its methods may be called from several goroutines.
+// Budget is the memory for pages that the shards on a device share. A nil Budget has all of the
+// device and nothing in host memory. Its methods may be called from several goroutines.
 type Budget struct {
 	*sharedBudget
-	// arrive runs the taking of frames on the device as the moment at which what was kept for a shard becomes what it has; nil: nothing was
-	// kept. See berth.
+	// arrive runs the allocation of frames on the device at the moment at which the reservation of
+	// a shard becomes its allocation; nil: nothing was reserved. See pool.Placement.
 	arrive func(take func())
-	// whole has every page of a shard on the device, or none of the shard: residency: gpu.
+	// whole allocates frames on the device for every page of a shard, or none: residency: gpu.
 	whole bool
 }
 
-// purse is what is left of a budget.
+// sharedBudget is the part of a budget that all of its shards have in common.
 type sharedBudget struct {
-	// shared reports whether the device's memory is the machine's: the tables of shards come out of it then. Else they come out of host memory, as far
-	// as there is some.
+	// shared reports whether the memory of the device is that of the machine. The tables of shards
+	// then count against the budget of the device, else they are not counted.
 	shared bool
 
-	wholeDevice, wholeHost int64 // bytes of the budget
+	wholeDevice, wholeHost int64 // bytes of the budget, which do not change
 
 	mu           sync.Mutex
 	device, host int64 // bytes left
-	// ages are after how long without use pages sink, by tier of memory; 0: when their frames are needed. They do not change.
+	// ages are the times without use after which pages move down, by tier of memory; 0: when their
+	// frames are needed. They do not change.
 	ages [2]time.Duration
-	// prefetch has pages fetched ahead of the observations that need them. It does not change.
+	// prefetch fetches pages ahead of the observations that need them. It does not change.
 	prefetch bool
 }
 
-// newBudget is a budget of so many bytes; of 0 on the device, none.
+// NewBudget returns a budget of so many bytes on the device and in host memory, and nil for 0 bytes
+// on the device.
 func NewBudget(onDevice, inHost int64) *Budget {
 	if onDevice == 0 {
 		return nil
 	}
-	return &Budget{sharedBudget: &sharedBudget{wholeDevice: onDevice, wholeHost: inHost, device: onDevice, host: inHost}}
+	return &Budget{
+		sharedBudget: &sharedBudget{wholeDevice: onDevice, wholeHost: inHost, device: onDevice, host: inHost},
+	}
 }
 
-// onHost makes it a budget of a device whose memory is the machine's.
+// WithSharedMemory sets whether the memory of the device is that of the machine. Like the other
+// With methods it is called before the budget is shared, and returns it.
 func (b *Budget) WithSharedMemory(is bool) *Budget {
 	if b != nil {
 		b.shared = is
@@ -49,7 +54,8 @@ func (b *Budget) WithSharedMemory(is bool) *Budget {
 	return b
 }
 
-// aged sets the ages of a new budget, and returns it.
+// WithAges sets the times without use after which pages leave the device and host memory; 0: when
+// their frames are needed.
 func (b *Budget) WithAges(onDevice, inHost time.Duration) *Budget {
 	if b != nil {
 		b.ages = [2]time.Duration{onDevice, inHost}
@@ -57,7 +63,7 @@ func (b *Budget) WithAges(onDevice, inHost time.Duration) *Budget {
 	return b
 }
 
-// prefetching says whether the shards of a new budget fetch pages ahead of observations, and returns it.
+// WithPrefetch sets whether the shards of the budget fetch pages ahead of observations.
 func (b *Budget) WithPrefetch(is bool) *Budget {
 	if b != nil {
 		b.prefetch = is
@@ -65,11 +71,12 @@ func (b *Budget) WithPrefetch(is bool) *Budget {
 	return b
 }
 
-// tableBytes is what a shard keeps for its groups and pages wherever their state is: of a group the stamp and the decision, of a page its place
-// in tables and indexes.
+// tableBytes returns the bytes of the tables of a shard beside its pages: a stamp and a decision
+// for each group, and entries of tables and indexes for each page.
 func tableBytes(groups, pages int) int64 { return 8*int64(groups) + 64*int64(pages) }
 
-// as is the same budget for a shard that something was kept for.
+// WithArrival returns the same budget for one shard: arrive calls the function that allocates its
+// frames on the device.
 func (b *Budget) WithArrival(arrive func(take func())) *Budget {
 	if b == nil {
 		return nil
@@ -77,7 +84,7 @@ func (b *Budget) WithArrival(arrive func(take func())) *Budget {
 	return &Budget{sharedBudget: b.sharedBudget, arrive: arrive, whole: b.whole}
 }
 
-// allOnDevice is the same budget for a shard whose pages must all be on the device.
+// AllOnDevice returns the same budget for a shard whose pages must all be on the device.
 func (b *Budget) AllOnDevice() *Budget {
 	if b == nil {
 		return nil
@@ -85,7 +92,8 @@ func (b *Budget) AllOnDevice() *Budget {
 	return &Budget{sharedBudget: b.sharedBudget, arrive: b.arrive, whole: true}
 }
 
-// room is how many bytes are left on the device; without a budget, more than any device has.
+// Room returns the bytes that are left on the device; for a nil Budget it is more than any device
+// has.
 func (b *Budget) Room() int64 {
 	if b == nil {
 		return math.MaxInt64
@@ -95,21 +103,22 @@ func (b *Budget) Room() int64 {
 	return b.device
 }
 
-// leastFrames is how many frames on the device a shard needs at least, if it has as many pages: one for a page that is stepped and one
-// for the next that comes.
+// minFrames is the number of frames on the device that a shard with as many pages needs at least:
+// one for the page that is stepped and one for the next page that is loaded.
 const minFrames = 2
 
-// share is what a shard has of a budget.
+// Allocation is the part of a budget that one shard has. Its owner releases it. One goroutine uses
+// it.
 type Allocation struct {
 	of                     *Budget
 	frames                 int // on the device
-	hostFrames, hostNeeded int // in host memory, and how many hold every page without a store
+	hostFrames, hostNeeded int // in host memory, and as many as hold every page without a store
 	DeviceBytes, HostBytes int64
 	tables                 int64 // bytes of tables, out of device or host memory
 }
 
-// onDevice takes tables for so many groups, and frames for so many pages, or for as many as there is room. An errRoom as a *jobs.Error says that
-// it is too little.
+// Allocate takes tables for so many groups, and frames for so many pages or for as many as there is
+// memory. A MemoryError as a *jobs.Error says how much is missing.
 func (b *Budget) Allocate(groups, pages, pageBytes int) (s Allocation, err error) {
 	switch {
 	case b == nil:
@@ -136,7 +145,11 @@ func (b *Budget) allocate(groups, pages, pageBytes int) (Allocation, error) {
 	}
 	if n < least {
 		return Allocation{}, MemoryError{
-			bytes: int64(pages) * int64(pageBytes), tables: tables, device: b.device, host: b.host, short: least*int64(pageBytes) - left, where: "on the device", whole: b.whole,
+			bytes: int64(
+				pages,
+			) * int64(
+				pageBytes,
+			), tables: tables, device: b.device, host: b.host, short: least*int64(pageBytes) - left, where: "on the device", whole: b.whole,
 		}.Refusal()
 	}
 	s := Allocation{of: b, frames: int(n), DeviceBytes: n * int64(pageBytes), tables: tables}
@@ -144,8 +157,8 @@ func (b *Budget) allocate(groups, pages, pageBytes int) (Allocation, error) {
 	return s, nil
 }
 
-// halve gives half of the frames on the device back, as far as the least that so many pages need. It returns false when there are no more
-// than those, or no budget: pages then have no other place.
+// halve gives half of the frames on the device back, down to the least that so many pages need. It
+// returns false when there are no more than those, or no budget: pages then have no other place.
 func (s *Allocation) halve(pages, pageBytes int) bool {
 	least := min(pages, minFrames)
 	if s.of == nil || s.of.whole || s.frames <= least {
@@ -159,7 +172,7 @@ func (s *Allocation) halve(pages, pageBytes int) bool {
 	return true
 }
 
-// takeHost takes up to so many frames in host memory, unless it has some.
+// allocateHost takes up to so many frames in host memory, once.
 func (s *Allocation) allocateHost(needed, pageBytes int) {
 	s.hostNeeded = needed
 	if s.of == nil || s.hostFrames > 0 {
@@ -172,7 +185,7 @@ func (s *Allocation) allocateHost(needed, pageBytes int) {
 	s.of.host -= s.HostBytes
 }
 
-// ages are those of the budget; without one, pages stay.
+// ages returns the ages of the budget; without a budget pages do not age.
 func (s Allocation) ages() (ages [2]time.Duration) {
 	if s.of != nil {
 		ages = s.of.ages
@@ -180,10 +193,10 @@ func (s Allocation) ages() (ages [2]time.Duration) {
 	return ages
 }
 
-// prefetch is that of the budget; without one every page has a frame, and none is fetched.
+// prefetch returns whether pages are fetched ahead; without a budget every page has a frame.
 func (s Allocation) prefetch() bool { return s.of != nil && s.of.prefetch }
 
-// give gives everything back. A second call does nothing.
+// Release gives everything back. A second call does nothing.
 func (s *Allocation) Release() {
 	if s.of == nil {
 		return

@@ -10,19 +10,21 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
-// A swarm with residency: gpu has a frame on the device for each page, from its creation to its end: no other swarm gets these frames, no page
-// sinks, and the shard is not parked. That is claimed page by page, and the claims are compared with the device while the swarm is served.
+// A swarm with residency: gpu has a frame on the device for each page, from its creation to its
+// end: no other swarm gets these frames, no page moves down, and the shard is not parked. Each page
+// claims its frame, and the claims are compared with the device while the swarm is served.
 
-// claims are the checksums of pages on the device. A claim holds as long as nothing was written to the page: since the last entry of the log
-// that was applied, or since the last checkpoint. The loop of the shard uses it.
+// claims are the checksums of pages on the device. A claim holds as long as the page is not
+// written: since the last entry that was applied, or since the last checkpoint. The loop of the
+// shard uses it.
 type claims struct {
 	sums map[int]claim // by page
-	next int           // the page from which the next comparison goes on
+	next int           // the page where the next comparison begins
 }
 
 type claim struct {
 	sum   uint64
-	at    uint64 // the entry that the page is of
+	at    uint64 // the entry after which the page had this sum
 	clean bool   // it was not dirty then
 }
 
@@ -33,15 +35,16 @@ func (c *claims) written(dirty []bool) {
 	}
 }
 
-// audit compares the claims of some pages with the device, and has those without one claim what they hold now. at is the last entry that was applied; nothing is under way
-// on the device. An error that is an ErrResidency names the pages that are not as claimed.
+// Audit compares the claims of some pages with the device, and makes claims for pages without one.
+// at is the last entry that was applied. No work may be under way on the device. It returns the
+// number of claims that were compared. An ErrResidency names the pages that are not as claimed.
 func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) {
 	c := m.claims
 	if c == nil || m.pager == nil {
 		return 0, nil
 	}
 	var wrong []string
-	frames := map[int]int{} // by page: where the pager has it
+	frames := map[int]int{} // by page: where the pager holds it
 	for _, h := range m.pins {
 		frames[int(h.Page())] = h.Frame()
 	}
@@ -53,7 +56,16 @@ func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) 
 		}
 		frame, held := frames[page]
 		if !held || int(m.table.frames[page]) != frame {
-			wrong = append(wrong, fmt.Sprintf("page %d is in frame %d (held: %v), kernels look for it in %#x", page, frame, held, m.table.frames[page]))
+			wrong = append(
+				wrong,
+				fmt.Sprintf(
+					"page %d is in frame %d (held: %v), kernels look for it in %#x",
+					page,
+					frame,
+					held,
+					m.table.frames[page],
+				),
+			)
 			continue
 		}
 		if pages = append(pages, page); len(pages) == claimsAtOnce {
@@ -65,10 +77,19 @@ func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) 
 	}
 	offset := func(page int) int64 { return int64(frames[page]) * int64(m.pageBytes) }
 	var compare []device.Claim
-	var fresh []int // without a claim that holds. Others keep theirs: between two looks the page may be damaged
+	var fresh []int // without a valid claim. Others keep theirs: between two comparisons a page may be damaged
 	for _, page := range pages {
 		if old, ok := c.sums[page]; ok && (old.at == at || old.clean && !m.dirty[page]) {
-			compare = append(compare, device.Claim{Name: fmt.Sprintf("page %d", page), Buffer: m.arena, Off: offset(page), Bytes: int64(m.pageBytes), Sum: old.sum})
+			compare = append(
+				compare,
+				device.Claim{
+					Name:   fmt.Sprintf("page %d", page),
+					Buffer: m.arena,
+					Off:    offset(page),
+					Bytes:  int64(m.pageBytes),
+					Sum:    old.sum,
+				},
+			)
 		} else {
 			fresh = append(fresh, page)
 		}
@@ -91,6 +112,7 @@ func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) 
 	return h.Claims, nil
 }
 
-// claimsAtOnce is the number of pages that a comparison reads at most; the next comparison goes on with the
-// next pages. 64 pages of 2 MiB take less than a millisecond of a GPU, and some 20 ms of a core.
+// claimsAtOnce is the number of pages that a comparison reads at most; the next comparison goes on
+// with the next pages. 64 pages of 2 MiB take less than a millisecond of a GPU, and some 20 ms of a
+// core.
 const claimsAtOnce = 64

@@ -7,32 +7,45 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// errRoom says that pages have no place.
+// MemoryError says that there is too little memory for pages.
 type MemoryError struct {
 	bytes        int64  // of all pages
 	tables       int64  // bytes of the tables beside them
-	device, host int64  // bytes that there are for them
+	device, host int64  // bytes of the budget that are left
 	short        int64  // bytes that are missing
 	whole        bool   // all pages must be on the device
-	where        string // they are missing
+	where        string // the place where they are missing
 }
 
 // Error implements error.
 func (e MemoryError) Error() string {
 	tables := ""
 	if e.whole {
-		return fmt.Sprintf("residency: gpu keeps all its pages on the device: they and its tables take %d bytes; %d are free there, %d too few: "+
-			"use fewer agents, an agent process with more device memory, or leave residency out", e.bytes+e.tables, e.device, e.short)
+		return fmt.Sprintf(
+			"residency: gpu keeps all its pages on the device: they and its tables take %d bytes; %d are free there, %d too few: "+
+				"use fewer agents, an agent process with more device memory, or leave residency out",
+			e.bytes+e.tables,
+			e.device,
+			e.short,
+		)
 	}
 	if e.tables > 0 {
 		tables = fmt.Sprintf(" and its tables %d", e.tables)
 	}
-	return fmt.Sprintf("its pages take %d bytes%s; there are %d for them on the device and %d in host memory, %d too few %s: "+
-		"raise the memory for pages, give the agent process a data folder, or use fewer agents", e.bytes, tables, e.device, e.host, e.short, e.where)
+	return fmt.Sprintf(
+		"its pages take %d bytes%s; there are %d for them on the device and %d in host memory, %d too few %s: "+
+			"raise the memory for pages, give the agent process a data folder, or use fewer agents",
+		e.bytes,
+		tables,
+		e.device,
+		e.host,
+		e.short,
+		e.where,
+	)
 }
 
-// refused is the error as the answer to a swarm's owner.
+// Refusal returns the error as the answer to the owner of a swarm.
 func (e MemoryError) Refusal() error { return jobs.Errorf(jobs.CodeDevice, "%v", e) }
 
-// ErrResidency marks a page that is not on the device as it is claimed to be.
+// ErrResidency marks a page that is not on the device although it claims to be.
 var ErrResidency = errors.New("a page is not on the device as claimed")

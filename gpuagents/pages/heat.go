@@ -9,56 +9,62 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// heat says which pages belong on the device when observations step pages where they are. The pager's own promotion does not do: it counts
-// in how many of its ticks a page was in use, which large batches make the same for all, and it waits for frames that nobody frees.
+// heat chooses the pages that belong on the device when observations step pages in place. The
+// promotion of the pager does not fit: it counts in how many of its ticks a page was in use, which
+// large batches make the same for all pages, and it waits for frames that are never freed.
 type heat struct {
-	seen    []uint32 // by page: observations, of which half are forgotten every heatBatches batches
-	up      []bool   // by page: it was on the device when it was last pinned, and has not been sent down since
-	batches int      // batches since half was forgotten
-	hand    int      // the page where the next look for cold ones begins
+	seen    []uint32 // by page: observations, halved every heatHalfLife batches
+	up      []bool   // by page: it was on the device when it was last pinned, and was not moved down since
+	batches int      // batches since seen was halved
+	hand    int      // the page where the next search for cold pages begins
 
-	stop  context.CancelFunc // ends the exchange that runs
-	ended chan struct{}      // is closed then; nil before the first one
+	stop  context.CancelFunc // ends the running exchange
+	ended chan struct{}      // closed when the exchange has ended; nil before the first one
 
-	bytes int // of a page that take the bus as long as an observation does; 0: busBytes
+	bytes int // bytes of a page that take the bus as long as an observation; 0: busBytes
 }
 
-// The numbers of heat are computed, and not yet measured on a GPU.
+// These numbers are computed, and not yet measured on a GPU.
 const (
-	// busBytes of a page take the bus as long as an observation of an agent does that is stepped over it: some 250 bytes (RFC 0011) in pieces of 32
-	// and 64, which a bus carries at half its rate. So a page of 2 MiB with 4,096 observations in a batch is better brought up first.
+	// busBytes is how many bytes of a copied page take the bus as long as the step of an agent over
+	// the bus: some 250 bytes (RFC 0011) in pieces of 32 and 64, which a bus carries at half its
+	// rate. A page of 2 MiB with 4,096 observations in a batch is therefore better paged in first.
 	busBytes = 512
-	// busGroup is how often the state of a group is counted for an observation of it that is stepped over the bus: it is read and written as a
-	// whole, at half the rate of a copy as that of agents is. So a page is better brought up first where half its groups are observed.
+	// BusGroup is the factor by which the state of a group counts for an observation of it that is
+	// stepped over the bus: the state is read and written as a whole, at half the rate of a copy. A
+	// page is therefore better paged in first when half of its groups are observed.
 	BusGroup = 2
-	// heatBatches is long beside the chance by which a page is in a batch or not, and short beside the life of a stream: half a second in
+	// heatHalfLife is the number of batches after which observations count half. It is long beside
+	// the chance that a page is in a batch, and short beside the life of a stream: half a second in
 	// batches of 65,536 at the rate of a swarm whose pages are all on the device.
 	heatHalfLife = 64
-	// heatPays is in how many times heatBatches batches an exchange of two pages is to save as much of the bus as it takes.
+	// heatPayback is the number of half-lives in which an exchange of two pages must save as much
+	// of the bus as it takes.
 	heatPayback = 32
-	// exchanged are the pages that go up after a batch at most, for others that go down: two of the pager's groups. At 2 MiB that is
-	// 1.3 ms of the bus, beside 8 ms that a batch of 65,536 takes at best.
+	// exchangePages is the most pages that are paged in after a batch in place of others: two
+	// groups of the pager. At 2 MiB that takes 1.3 ms of the bus, beside 8 ms that a batch of
+	// 65,536 takes at best.
 	exchangePages = 2 * groupPages
 )
 
-// worthy says whether a page with so many observations in a batch is brought up before they are made.
+// worthPageIn reports whether a page with so many observations in a batch is paged in before them.
 func (h *heat) worthPageIn(observations uint32, pageBytes int) bool {
 	return int64(observations)*int64(h.perObservation()) >= int64(pageBytes)
 }
 
-// perObservation is how many bytes of a page take the bus as long as an observation does that is stepped over it.
+// perObservation returns how many bytes of a page take the bus as long as an observation over it.
 func (h *heat) perObservation() int { return cmp.Or(h.bytes, busBytes) }
 
-// warm notes the observations of a set.
+// CountAccesses counts the observations of a set whose batch was applied.
 func (m *Memory) CountAccesses(s Set) {
 	for i, n := range s.counts {
 		seen := &m.heat.seen[s.Pages[i]]
-		*seen = max(*seen+n, *seen) // no swarm is observed so often that it matters what becomes of the rest
+		*seen = max(*seen+n, *seen) // saturated: no swarm is observed so often that the rest matters
 	}
 }
 
-// exchange sends pages down from the device and has others brought up, in the background, after a batch that was observed. While an exchange
-// runs there is no other.
+// Exchange moves cold pages of the device down and pages hot ones in, in the background, after a
+// batch of these sets. It does nothing while an earlier exchange runs.
 func (m *Memory) Exchange(sets []Set) {
 	h := &m.heat
 	if m.resident || m.host == nil {
@@ -97,7 +103,13 @@ func (m *Memory) Exchange(sets []Set) {
 	n := min(free, len(hot))
 	var down []uint64
 	for _, page := range cold {
-		if n == len(hot) || int(h.seen[hot[n]]) < max(2*int(h.seen[page])+1, int(h.seen[page])+least) { // twice: no chance of a batch
+		if n == len(hot) ||
+			int(
+				h.seen[hot[n]],
+			) < max(
+				2*int(h.seen[page])+1,
+				int(h.seen[page])+least,
+			) { // twice: a difference by chance is smaller
 			break
 		}
 		h.up[page] = false
@@ -113,14 +125,14 @@ func (m *Memory) Exchange(sets []Set) {
 	go func(p *pager.Pager, ended chan struct{}) {
 		defer close(ended)
 		defer stop()
-		// What cannot go or come stays where it is, and is observed there.
+		// A page that cannot move stays where it is, and is observed there.
 		_ = p.DoneWith(ctx, onDevice, down...)
 		_ = p.WillNeed(onDevice, hot...)
 	}(m.pager, h.ended)
 }
 
-// cold are up to n pages of those on the device that are observed least, of eight times as many that are looked at, the coldest first: the
-// next look is at others.
+// cold returns up to n pages of the device with the fewest observations, the coldest first. It
+// looks at eight times as many, and at others at the next call.
 func (h *heat) cold(n int) (pages []uint64) {
 	if n <= 0 {
 		return nil
@@ -138,7 +150,7 @@ func (h *heat) cold(n int) (pages []uint64) {
 	return pages[:min(n, len(pages))]
 }
 
-// settle ends the exchange that runs, and forgets what was observed.
+// stopExchange ends the running exchange, and forgets all observations.
 func (h *heat) stopExchange() {
 	if h.ended != nil {
 		h.stop()
@@ -150,7 +162,7 @@ func (h *heat) stopExchange() {
 	h.batches = 0
 }
 
-// entry is what the table of frames has of a page that is held.
+// setPlace notes the tier and the frame of a pinned page.
 func (m *Memory) setPlace(page uint64, tier, frame int) {
 	m.heat.up[page] = tier == onDevice
 	if tier == inHost {

@@ -18,15 +18,16 @@ func (m *Memory) Bytes() int64 { return m.allocation.DeviceBytes + m.allocation.
 // Resident reports whether there is a frame on the device for each page.
 func (m *Memory) Resident() bool { return m.resident }
 
-// Made tells by page whether the page exists. Callers only read the slice, and only until the next call.
+// Made reports by page whether the page exists. Callers only read the slice, until the next call
+// that changes pages.
 func (m *Memory) Made() []bool { return m.made }
 
-// Dirty tells by page whether the page has changed since the last checkpoint. Callers only read the
-// slice, and only until the next call.
+// Dirty reports by page whether the page has changed since the last checkpoint. Callers only read
+// the slice, until the next call that changes pages.
 func (m *Memory) Dirty() []bool { return m.dirty }
 
-// OnDevice tells by page whether the page was on the device when it was last pinned and was not sent
-// down since. Resident pages are not counted. Callers only read the slice.
+// OnDevice reports by page whether the page was on the device when it was last pinned and was not
+// moved down since. It does not count resident pages. Callers only read the slice.
 func (m *Memory) OnDevice() []bool { return m.heat.up }
 
 // Frame returns the entry of a pinned page in the table of frames; see kernels.AgentHostBit.
@@ -35,7 +36,7 @@ func (m *Memory) Frame(page int) uint32 { return m.table.frames[page] }
 // SetAbsent tells kernels that a page does not exist, so that they read zeros.
 func (m *Memory) SetAbsent(page uint64) { m.table.set(page, 1<<kernels.AgentHostBit) }
 
-// Arena returns the frames on the device, one behind the other.
+// Arena returns the frames on the device, which follow one another.
 func (m *Memory) Arena() device.Buffer { return m.arena }
 
 // Forward has the next sweep begin with the first page.
@@ -44,10 +45,10 @@ func (m *Memory) Forward() { m.back = false }
 // Backward reports whether the next sweep begins with the last page.
 func (m *Memory) Backward() bool { return m.back }
 
-// Pager returns the open pager, for its statistics; nil before open.
+// Pager returns the open pager, for its statistics; nil before Open.
 func (m *Memory) Pager() *pager.Pager { return m.pager }
 
-// SetMetrics counts the pagers that are opened from now on; nil: none is counted.
+// SetMetrics has the pagers that are opened from now on counted; nil: none is.
 func (m *Memory) SetMetrics(counts *Metrics) { m.counts = counts }
 
 // SetObservationBytes sets how many bytes of a page take the bus as long as an observation that is

@@ -14,9 +14,11 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// memory is the pages of a shard: in frames on the device, in host memory, and in the shard's store. A page that was never
-// addressed is zeros and is nowhere; it is made when it is needed. Where there is a frame for each page, pages are brought to
-// the device once and stay; otherwise those that are needed come and others go. One goroutine uses it.
+// Memory is the pages of a shard: in frames on the device, in host memory, and in the store of the
+// shard. A page that was never addressed is all zeros and takes no memory; it is made when it is
+// needed. With a frame for each page, pages are brought to the device once and stay; otherwise
+// pages are paged in and evicted as they are needed. One goroutine uses it; its owner closes it
+// before the device.
 type Memory struct {
 	dev       device.Device
 	pageBytes int
@@ -27,46 +29,57 @@ type Memory struct {
 	frames     *gpuframes.Device // which manages them
 	host       *gpuframes.Pinned // nil: none
 	allocation Allocation        // what it has of the budget
-	pager      *pager.Pager      // nil until it is opened
-	counts     *Metrics          // told of every pager; may be nil
-	claims     *claims           // of pages that must stay on the device; nil: they need not
+	pager      *pager.Pager      // nil before Open
+	counts     *Metrics          // counts the pagers; may be nil
+	claims     *claims           // of pages that must stay on the device; nil: they may leave it
 
-	resident bool        // a frame for each page
-	pins     []pager.Pin // of a resident memory: of each page that is made
-	whole    bool        // all of them are
+	resident bool        // there is a frame for each page
+	pins     []pager.Pin // of a resident memory: a pin for each page that exists
+	whole    bool        // all of them exist
 
 	table frameTable
 	forth []Set // the sets of a sweep
-	back  bool  // the next sweep goes backwards: it meets first what is still on the device
+	back  bool  // the next sweep goes backwards: it begins with the pages that are still on the device
 	heat  heat
 }
 
-// The tiers of pages in memory, as metrics name them.
+// The tiers of memory, in the order of the pager.
 const (
 	onDevice = iota
 	inHost
 )
 
-// pageKind is what pages of state are to a codec: words of four bytes.
+// pageKind tells codecs that pages consist of words of four bytes.
 var pageKind = tiers.Kind{Elem: 4}
 
-// newMemory takes tables for so many groups and frames on the device for so many pages, as many as b has; a nil budget has what the device has. It holds no
-// page before open. An error that is a *jobs.Error says that the pages cannot be kept here.
+// NewMemory allocates tables for so many groups and frames on the device for so many pages, or for
+// as many as the budget has; a nil budget has all of the device. The memory has no pages before
+// Open. A *jobs.Error says that the pages have no room here.
 func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *Memory, err error) {
-	given, err := b.Allocate(groups, pages, pageBytes) // before anything is made that is as large as the swarm
+	given, err := b.Allocate(groups, pages, pageBytes) // before allocations that are as large as the swarm
 	if err != nil {
 		return nil, err
 	}
-	m = &Memory{dev: dev, pageBytes: pageBytes, dirty: make([]bool, pages), made: make([]bool, pages), table: frameTable{frames: make([]uint32, pages)}, allocation: given}
+	m = &Memory{
+		dev:        dev,
+		pageBytes:  pageBytes,
+		dirty:      make([]bool, pages),
+		made:       make([]bool, pages),
+		table:      frameTable{frames: make([]uint32, pages)},
+		allocation: given,
+	}
 	m.heat.seen, m.heat.up = make([]uint32, pages), make([]bool, pages)
 	for { // one slab: kernels find a frame by its number
 		n := m.allocation.frames
 		m.resident = n == pages
-		m.frames, err = gpuframes.NewDevice(gpuframes.Options{Device: dev, Count: n, PageSize: pageBytes, SlabBytes: int64(n) * int64(pageBytes)})
+		m.frames, err = gpuframes.NewDevice(
+			gpuframes.Options{Device: dev, Count: n, PageSize: pageBytes, SlabBytes: int64(n) * int64(pageBytes)},
+		)
 		if err == nil {
 			break
 		}
-		// Others have taken what the budget had been promised: fewer frames hold the same pages.
+		// Other processes have taken memory that the budget counts: fewer frames hold the same
+		// pages.
 		if !errors.Is(err, device.ErrOutOfMemory) || !m.allocation.halve(pages, pageBytes) {
 			m.allocation.Release()
 			return nil, fmt.Errorf("%d of %d pages of %d bytes: %w", n, pages, pageBytes, err)
@@ -76,12 +89,13 @@ func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *M
 	return m, nil
 }
 
-// watermarks are how many frames on the device the pager keeps free, so that one that is needed is there: see pager.Memory. Of few
-// frames, and of those that hold pages for good, it keeps none.
+// watermarks returns how many frames on the device the pager keeps free, so that a frame is free
+// when it is needed; see pager.Memory. It keeps none free of a few frames, and none of resident
+// pages.
 func watermarks(frames int, resident bool) (low, high int) {
 	switch n := frames; {
 	case resident:
-		return 0, min(1, n-1) // two zeros would be the pager's own choice
+		return 0, min(1, n-1) // two zeros would select the default of the pager
 	case n < 8:
 		return 0, 0
 	default:
@@ -89,22 +103,24 @@ func watermarks(frames int, resident bool) (low, high int) {
 	}
 }
 
-// usable is how many pages may be held on the device at once: watermarks are kept free, or the pager would push out what a
-// sweep comes to next.
+// usableFrames returns how many pages may be pinned on the device at once. The frames below the
+// watermark are kept free, or the pager would evict what a sweep needs next.
 func (m *Memory) usableFrames() int {
 	_, high := watermarks(m.frames.Count(), m.resident)
 	return m.frames.Count() - high
 }
 
-// underway is how many pages may be on their way at once between host memory and the device, each of which takes a frame of both: two
-// groups of the pager's that come, two that go, and what makes room for either.
+// framesInTransit is how many pages may move between host memory and the device at once. Each takes
+// a frame of both: two groups of the pager that come, two that go, and what makes room for either.
 const framesInTransit = 6 * groupPages
 
-// pagesAtOnce is how many pages the pager moves in a group: its own default, said here because underway depends on it.
+// groupPages is the number of pages that the pager moves in a group: its default, which
+// framesInTransit depends on.
 const groupPages = 16
 
-// open makes the pages of store, which may be nil, those of the memory; it ends what was open before. The store is the caller's,
-// who closes it after shut. An errRoom says that there is too little memory without a store.
+// Open makes the pages of a store those of the memory. It ends what was open before. store may be
+// nil; it belongs to the caller, who closes it after Shut. A MemoryError says that there is too
+// little memory without a store.
 func (m *Memory) Open(ctx context.Context, store Store) error {
 	if err := m.Shut(); err != nil {
 		return err
@@ -113,14 +129,15 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 	o := pager.Options{
 		Memory: []pager.Memory{{Name: "gpu", Frames: m.frames, Low: low, High: high}}, PageSize: m.pageBytes,
 		Kind: func(uint64) tiers.Kind { return pageKind }, Batch: groupPages,
-		// What is in no store comes at the speed of the bus, and a guess gains nothing. A sweep turns guesses off; see pass.
+		// Pages outside a store come at the speed of the bus, where a guess gains nothing. A sweep
+		// turns guesses off; see stream.
 		NoPrefetch: m.resident || store == nil || !m.allocation.prefetch(),
 	}
 	if store != nil {
 		o.Store = store
 	}
 	if s, ok := store.(Layered); ok {
-		o.Disks = s.Disks() // pages in the store sink by these; those in memory go when there is need of their frames
+		o.Disks = s.Disks() // pages in the store move down by these; those in memory go when their frames are needed
 	}
 	if !m.resident {
 		if err := m.allocateHost(store != nil); err != nil {
@@ -131,7 +148,7 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 			o.Memory = append(o.Memory, pager.Memory{Name: "cpu", Frames: m.host})
 			o.Memory[onDevice].MaxIdle = ages[onDevice]
 		}
-		if store != nil { // the last tier of memory sinks into it
+		if store != nil { // pages of the last tier of memory age into it
 			o.Memory[len(o.Memory)-1].MaxIdle = ages[len(o.Memory)-1]
 		}
 	}
@@ -159,15 +176,22 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 	return nil
 }
 
-// takeHost takes the frames in host memory: all that the pages need that are not on the device, or what the budget has of that. Below
-// them is a store, or nothing.
+// allocateHost takes frames in host memory: for all pages that are not on the device, or as many as
+// the budget has. store says whether there is a store below.
 func (m *Memory) allocateHost(store bool) (err error) {
 	if m.host == nil {
 		pages := len(m.made)
 		m.allocation.allocateHost(min(pages, pages-m.usableFrames()+framesInTransit), m.pageBytes)
 		if n := m.allocation.hostFrames; n > 0 {
 			// One slab, as on the device: observations step pages there.
-			m.host, err = gpuframes.NewPinned(gpuframes.Options{Device: m.dev, Count: n, PageSize: m.pageBytes, SlabBytes: int64(n) * int64(m.pageBytes)})
+			m.host, err = gpuframes.NewPinned(
+				gpuframes.Options{
+					Device:    m.dev,
+					Count:     n,
+					PageSize:  m.pageBytes,
+					SlabBytes: int64(n) * int64(m.pageBytes),
+				},
+			)
 			if err != nil {
 				return fmt.Errorf("%d of %d pages of %d bytes in host memory: %w", n, pages, m.pageBytes, err)
 			}
@@ -182,7 +206,7 @@ func (m *Memory) allocateHost(store bool) (err error) {
 	}
 }
 
-// shut ends the pager: what is not in the store at its last commit is gone. A second call does nothing.
+// Shut closes the pager. What was not committed to the store is lost. A second call does nothing.
 func (m *Memory) Shut() error {
 	if m.pager == nil {
 		return nil
@@ -200,7 +224,7 @@ func (m *Memory) Shut() error {
 	return err
 }
 
-// close releases the memory. A second call does nothing.
+// Close releases the memory. A second call does nothing, and so does a call for a nil Memory.
 func (m *Memory) Close() error {
 	if m == nil {
 		return nil
@@ -214,7 +238,7 @@ func (m *Memory) Close() error {
 	return err
 }
 
-// ready opens memory that nobody has opened, without a store.
+// ready opens the memory without a store if it is not open.
 func (m *Memory) ready(ctx context.Context) error {
 	if m.pager != nil {
 		return nil
@@ -222,7 +246,7 @@ func (m *Memory) ready(ctx context.Context) error {
 	return m.Open(ctx, nil)
 }
 
-// pinned are the frames in host memory, nil without any.
+// Pinned returns the frames in host memory; nil: there are none.
 func (m *Memory) Pinned() device.HostBuffer {
 	if m.host == nil {
 		return nil
@@ -231,7 +255,8 @@ func (m *Memory) Pinned() device.HostBuffer {
 	return frames
 }
 
-// hostArena are the frames in host memory as an argument of kernels; without any, those on the device.
+// HostArena returns the frames in host memory as an argument of kernels; those on the device if
+// there are none.
 func (m *Memory) HostArena() device.Arg {
 	frames := m.Pinned()
 	if frames == nil {
@@ -240,12 +265,12 @@ func (m *Memory) HostArena() device.Arg {
 	return device.Mapped(frames, 0, frames.Size())
 }
 
-// FlushFrames brings the copy of the table of frames on the device up to date. No launch under way may need
-// the copy for pages whose entries have changed.
+// FlushFrames brings the copy of the table of frames on the device up to date. No launch under way
+// may need the copy for pages whose entries have changed.
 func (m *Memory) FlushFrames(copied device.Buffer) error { return m.table.flush(copied) }
 
-// hold brings pages to a device that has room for all of them, for good. They are held for reading, so that a checkpoint may be made;
-// what is written is in dirty.
+// pinResident brings pages to a device with a frame for each page, for good. The pins are for
+// reading, so that a checkpoint may be made; dirty has what is written.
 func (m *Memory) pinResident(ctx context.Context, pages []uint64) error {
 	from := len(m.pins)
 	held, err := m.pager.PinAll(ctx, pages, onDevice, pager.ForReading, m.pins)
@@ -260,7 +285,7 @@ func (m *Memory) pinResident(ctx context.Context, pages []uint64) error {
 	return nil
 }
 
-// create makes the pages that are not there, on the device, and calls made for each.
+// create makes the pages that do not exist, on the device, and calls made for each.
 func (m *Memory) create(ctx context.Context, pages []uint64, made func(page uint64) error) error {
 	for _, page := range pages {
 		if m.made[page] {
@@ -277,7 +302,7 @@ func (m *Memory) create(ctx context.Context, pages []uint64, made func(page uint
 	return nil
 }
 
-// reset makes all pages zeros.
+// Reset removes all pages, which are zeros then.
 func (m *Memory) Reset(ctx context.Context) error {
 	if err := m.ready(ctx); err != nil {
 		return err
@@ -298,13 +323,14 @@ func (m *Memory) Reset(ctx context.Context) error {
 	return nil
 }
 
-// read copies a page into buf, which has the length of one.
+// Read copies a page into buf, which has the length of a page.
 func (m *Memory) Read(ctx context.Context, page uint64, buf []byte) error {
 	clear(buf)
 	return m.ReadAll(ctx, []pager.Part{{Page: page, Bytes: buf}})
 }
 
-// readAll copies parts of pages to where they are to go; those of pages that are not there stay as they are.
+// ReadAll copies parts of pages to their buffers. It leaves the buffers of pages that do not exist
+// as they are, and may change the order of parts.
 func (m *Memory) ReadAll(ctx context.Context, parts []pager.Part) error {
 	if err := m.ready(ctx); err != nil {
 		return err
@@ -313,7 +339,7 @@ func (m *Memory) ReadAll(ctx context.Context, parts []pager.Part) error {
 	return fault.Mark(m.pager.ReadAll(ctx, parts))
 }
 
-// write makes content what a page holds. What else follows from it, restored brings up to date.
+// Write sets the content of a page. The state above is told by state.State.Restored.
 func (m *Memory) Write(ctx context.Context, page uint64, content []byte) error {
 	if err := m.ready(ctx); err != nil {
 		return err
@@ -330,10 +356,10 @@ func (m *Memory) Write(ctx context.Context, page uint64, content []byte) error {
 	return fault.Mark(m.pager.Write(ctx, page, 0, content))
 }
 
-// checkpoint commits the pages as they are to the store, with a note. Afterwards nothing is dirty.
+// Checkpoint commits the pages to the store, with a note. No page is dirty then.
 func (m *Memory) Checkpoint(ctx context.Context, note []byte) error {
 	for page, dirty := range m.dirty {
-		if !dirty || !m.resident { // else the pins of those who wrote have told the pager
+		if !dirty || !m.resident { // else the pins for writing have told the pager
 			continue
 		}
 		h, err := m.pager.Pin(ctx, uint64(page), onDevice, pager.ForWriting)

@@ -9,11 +9,11 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// pageMetrics collects what the pagers of shards say of themselves: of those that are open when it is asked, and of those that were. A nil
-// one collects nothing. Its methods may be called from several goroutines.
+// Metrics collects the counters of the pagers of shards: of those that are open, and of those that
+// were. A nil Metrics collects nothing. Its methods may be called from several goroutines.
 type Metrics struct {
 	mu    sync.Mutex
-	open  map[*pager.Pager]Layered // and the store below it, nil where that does not say what it holds
+	open  map[*pager.Pager]Layered // and the store below it; nil: it does not count what it holds
 	ended pageCounts
 
 	pages, hits, misses, moves                              *prometheus.Desc
@@ -39,7 +39,9 @@ func newPageCounts() pageCounts {
 // clone returns a copy that may be added to.
 func (c pageCounts) clone() pageCounts {
 	return pageCounts{
-		hits: maps.Clone(c.hits), misses: maps.Clone(c.misses), fetched: maps.Clone(c.fetched), used: maps.Clone(c.used), wasted: maps.Clone(c.wasted),
+		hits: maps.Clone(
+			c.hits,
+		), misses: maps.Clone(c.misses), fetched: maps.Clone(c.fetched), used: maps.Clone(c.used), wasted: maps.Clone(c.wasted),
 		moves: maps.Clone(c.moves), failures: maps.Clone(c.failures),
 	}
 }
@@ -73,18 +75,44 @@ func NewMetrics() *Metrics {
 		fetched: desc("prefetch_pages_total", "Pages that were brought to a tier before they were asked for.", "tier"),
 		used:    desc("prefetch_used_total", "Those that were asked for while they were there.", "tier"),
 		wasted:  desc("prefetch_wasted_total", "Those that left before they were asked for.", "tier"),
-		moves:   desc("page_moves_total", "Pages that went from one tier to another, by the reason.", "from", "to", "reason"),
+		moves: desc(
+			"page_moves_total",
+			"Pages that went from one tier to another, by the reason.",
+			"from",
+			"to",
+			"reason",
+		),
 
-		stored:      desc("stored_pages", "Pages that have their durable copy in a tier on disk, whether they are in memory or not.", "tier"),
+		stored: desc(
+			"stored_pages",
+			"Pages that have their durable copy in a tier on disk, whether they are in memory or not.",
+			"tier",
+		),
 		storedBytes: desc("stored_bytes", "Bytes that these take on the medium.", "tier"),
-		ratio:       desc("stored_compression_ratio", "How many times longer these pages are than what they take.", "tier"),
-		fill:        desc("tier_fill_ratio", "Part of a tier on disk that is in use, as the swarm sees it that sees the most.", "tier"),
-		failures:    desc("tier_failures_total", "Reads, writes and moves of pages that failed in a tier on disk.", "tier"),
-		circuitOpen: desc("tier_circuit_open_shards", "Shards that do not use a tier on disk because it failed.", "tier"),
+		ratio: desc(
+			"stored_compression_ratio",
+			"How many times longer these pages are than what they take.",
+			"tier",
+		),
+		fill: desc(
+			"tier_fill_ratio",
+			"Part of a tier on disk that is in use, as the swarm sees it that sees the most.",
+			"tier",
+		),
+		failures: desc(
+			"tier_failures_total",
+			"Reads, writes and moves of pages that failed in a tier on disk.",
+			"tier",
+		),
+		circuitOpen: desc(
+			"tier_circuit_open_shards",
+			"Shards that do not use a tier on disk because it failed.",
+			"tier",
+		),
 	}
 }
 
-// opened and closed say when a pager is asked: between the two.
+// opened adds a pager to those that are collected; closed keeps the sums of one that ends.
 func (p *Metrics) opened(pages *pager.Pager, store Store) {
 	if p == nil {
 		return
@@ -111,7 +139,7 @@ func (p *Metrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// onDisk is what a tier of stores holds.
+// onDisk is the content of a tier of all stores.
 type onDisk struct {
 	pages         int
 	bytes, length int64
@@ -119,7 +147,7 @@ type onDisk struct {
 	circuitOpen   int
 }
 
-// collectStores adds up what the stores of open pagers hold, by tier.
+// collectStores adds up the content of the stores of open pagers, by tier.
 func (p *Metrics) collectStores(stats map[*pager.Pager]pager.Stats) map[string]onDisk {
 	sums := map[string]onDisk{}
 	for pages, store := range p.open {

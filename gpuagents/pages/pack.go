@@ -8,17 +8,18 @@ import (
 	"sync"
 )
 
-// restPage is a page, with the parts of it that are not zeros: for each the number of its first block and of its blocks, both as varints, and their
-// bytes.
+// packedPage is a page without its zeros: for each part the offset and the length in bytes, both as
+// varints, and the bytes.
 type packedPage struct {
 	page uint64
 	data []byte
 }
 
-// restBlock is the unit of what is kept of a page. A page of 2 MiB with the 8 kB of state of 1,000 agents is some 9 kB then.
+// packBlock is the unit in bytes in which zeros are left out. A page of 2 MiB with the 8 kB of
+// state of 1,000 agents takes some 9 kB.
 const packBlock = 128
 
-// packPage appends what is not zero of a page.
+// packPage appends the parts of a page that are not zeros.
 func packPage(to, page []byte) []byte {
 	for at := 0; at < len(page); {
 		end := min(at+packBlock, len(page))
@@ -37,7 +38,7 @@ func packPage(to, page []byte) []byte {
 	return to
 }
 
-// unpackPage makes a page of zeros the one that was packed.
+// unpackPage writes a packed page over a page of zeros.
 func unpackPage(page, packed []byte) error {
 	for len(packed) > 0 {
 		first, n := binary.Uvarint(packed)
@@ -70,10 +71,11 @@ func zeros(b []byte) bool {
 	return true
 }
 
-// pagePool has buffers of a page: parking and waking thousands of shards would fill the heap with them.
+// pagePool has buffers of the size of a page: parking and waking thousands of shards would fill the
+// heap with them.
 var pagePool sync.Pool
 
-// takePage returns a buffer whose content is undefined. Give it back.
+// takePage returns a buffer with undefined content. The caller gives it back with givePage.
 func takePage(size int) []byte {
 	if buf, is := pagePool.Get().(*[]byte); is && cap(*buf) >= size {
 		return (*buf)[:size]
@@ -83,7 +85,7 @@ func takePage(size int) []byte {
 
 func givePage(buf []byte) { pagePool.Put(&buf) }
 
-// Pack copies the pages that exist.
+// Pack returns copies of the pages that exist.
 func (m *Memory) Pack(ctx context.Context) (Packed, error) {
 	var all Packed
 	buf := takePage(m.pageBytes)
@@ -101,7 +103,7 @@ func (m *Memory) Pack(ctx context.Context) (Packed, error) {
 	return all, nil
 }
 
-// Unpack writes packed pages. The memory is open, and has no page that is not packed.
+// Unpack writes packed pages. The memory is open, and has no other pages.
 func (m *Memory) Unpack(ctx context.Context, all Packed) error {
 	buf := takePage(m.pageBytes)
 	defer givePage(buf)
@@ -117,10 +119,10 @@ func (m *Memory) Unpack(ctx context.Context, all Packed) error {
 	return nil
 }
 
-// packed is the content of pages without their zeros.
+// Packed are pages without their zeros.
 type Packed []packedPage
 
-// Bytes returns how many bytes the packed pages take in memory, about.
+// Bytes returns how many bytes the packed pages take in memory, approximately.
 func (p Packed) Bytes() (n int64) {
 	for _, page := range p {
 		n += int64(len(page.data)) + 64

@@ -9,31 +9,32 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// setPages is the most pages of a set of a sweep. Larger ones come and go with fewer pauses between two sets: at 2 MiB a set is 512 MiB,
-// 10 ms of a bus of 55 GB/s, and a pause some 0.1 ms.
+// setPages is the most pages in a set of a sweep. Larger sets have fewer pauses between them: at 2
+// MiB a set is 512 MiB, 10 ms of a bus of 55 GB/s, and a pause takes some 0.1 ms.
 const setPages = 256
 
-// passage is how pages that are needed come to the device and go.
+// Access is the order in which pages are accessed, which decides how they are paged in and evicted.
 type Access int
 
 const (
-	Random    Access = iota // others will make room for them when they must
-	Sweep                   // all pages in order: those that have passed make room at once, but for the last ones
-	SweepRead               // a sweep that changes nothing: pages that are nowhere stay so, and are not in table
+	Random    Access = iota // pages are evicted when their frames are needed
+	Sweep                   // all pages in order: a page is evicted once it is processed, but for the last ones
+	SweepRead               // a sweep that changes nothing: it makes no page, and such pages are not in the table of frames
 )
 
-// set is pages that are held together.
+// Set is pages that are pinned together.
 type Set struct {
 	Pages    []uint64
-	onDevice int      // so many of them, the first, are brought to the device; the others may be in host memory
-	counts   []uint32 // the observations of each; nil: it is no matter
+	onDevice int      // how many of them, the first, are brought to the device; the others may be in host memory
+	counts   []uint32 // the observations of each page; nil: they are not counted
 }
 
-// still says that pages of a set stay where they are.
+// mixed reports whether pages of a set may stay in host memory.
 func (s Set) mixed() bool { return s.onDevice < len(s.Pages) }
 
-// all are sets of all pages, consecutive ones each, in the order of a sweep: it begins where the last one has ended, since what was there
-// then is on the device. The caller does not change them.
+// All returns sets of all pages in the order of a sweep, with consecutive pages in each. It begins
+// where the last sweep has ended, since those pages are still on the device. The caller does not
+// change them.
 func (m *Memory) All() []Set {
 	if m.forth == nil {
 		size := len(m.made)
@@ -55,7 +56,7 @@ func (m *Memory) All() []Set {
 	return order
 }
 
-// sets are so many of pages each, to be on the device.
+// sets cuts pages into sets of size pages, all of which are brought to the device.
 func sets(pages []uint64, size int) (all []Set) {
 	for chunk := range slices.Chunk(pages, size) {
 		all = append(all, Set{Pages: chunk, onDevice: len(chunk)})
@@ -63,7 +64,7 @@ func sets(pages []uint64, size int) (all []Set) {
 	return all
 }
 
-// cut makes sets of pages that are on the device at once. The slice becomes the sets'.
+// cut makes sets of pages that are on the device at once. The slice belongs to the sets.
 func (m *Memory) cut(pages []uint64) []Set {
 	if m.resident || len(pages) <= m.usableFrames() {
 		return []Set{{Pages: pages, onDevice: len(pages)}}
@@ -76,22 +77,24 @@ func (m *Memory) cut(pages []uint64) []Set {
 	return sets(pages, max(1, m.usableFrames()/2))
 }
 
-// place makes sets of pages of which a launch takes what it needs from where they are, in host memory too; counts are the observations
-// by page. They are sets of cut where the device has more room than host memory, which may have to hold a whole set: its pages may all be
-// in the store.
+// Place makes sets of pages for a launch that reads pages in place, also in host memory. counts are
+// the observations by page. If the device has more frames than host memory, all pages of a set are
+// brought to the device, because host memory may have to hold a whole set that comes from the
+// store.
 func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
 	if m.resident || m.host == nil || len(pages) > m.host.Count() && m.host.Count() <= m.usableFrames() {
 		return m.cut(pages)
 	}
 	size := len(pages)
 	if size > m.host.Count() {
-		size = max(1, m.host.Count()/2) // the next set may come from the store meanwhile
+		size = max(1, m.host.Count()/2) // the next set may come from the store at the same time
 	}
 	slices.Sort(pages)
 	all := sets(pages, max(1, size))
 	for i := range all {
 		s := &all[i]
-		// Those that are better brought up first, the busiest before the others; half the frames are for what is there.
+		// Pages that are worth it are paged in, the busiest first; half the frames are for pages
+		// that are there.
 		slices.SortStableFunc(s.Pages, func(a, b uint64) int { return int(counts[b]) - int(counts[a]) })
 		s.counts = make([]uint32, len(s.Pages))
 		for k, page := range s.Pages {
@@ -103,10 +106,11 @@ func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
 	return all
 }
 
-// each brings sets of pages to where they are to be, one after the other, and calls f for each set while all of it is there: its frames are in
-// table. While f runs, the sets behind it come and those before it go. A page is in one set at most. f marks the set, best once
-// its launches are under way, and waits for them even when it fails, unless the memory is resident. The end of ctx is looked at
-// between two sets.
+// Each pins the pages of the sets, one set after the other, and calls f for each set while it is
+// pinned and its frames are in the table. While f runs, the next sets are paged in and earlier ones
+// are evicted. A page is in one set at most. f marks the pages dirty, best once its launches are
+// under way, and waits for its launches even when it fails, unless the memory is resident. Each
+// looks at the end of ctx between two sets.
 func (m *Memory) Each(ctx context.Context, sets []Set, how Access, f func(i int) error) error {
 	if err := m.ready(ctx); err != nil {
 		return err
@@ -127,25 +131,26 @@ func (m *Memory) Each(ctx context.Context, sets []Set, how Access, f func(i int)
 	return nil
 }
 
-// mark notes that pages have changed.
+// MarkDirty notes that pages have changed.
 func (m *Memory) MarkDirty(pages []uint64) {
 	for _, page := range pages {
 		m.dirty[page] = true
 	}
 }
 
-// arrival is a set that is where it is to be: pins of pages, in that order.
+// loadedSet is a set whose pages are pinned, in the order of pages.
 type loadedSet struct {
 	pages []uint64
 	pins  []pager.Pin
 	err   error
 }
 
-// pass is each of a memory with fewer frames than pages. Two goroutines bring sets and send them away, and have ended when it returns.
+// stream is Each of a memory with fewer frames than pages. Two goroutines page sets in and evict
+// them; both have ended when it returns.
 func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i int) error) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if how != Random { // the sets behind this one come anyway, and guesses took their frames: see Prefetch in docs/performance.md
+	if how != Random { // the next sets come anyway, and guesses took their frames: see Prefetch in docs/performance.md
 		m.pager.Guess(false)
 		defer m.pager.Guess(true)
 	}
@@ -155,8 +160,8 @@ func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i in
 			room = m.host.Count()
 		}
 	}
-	most := max(1, room/largest)       // sets that have frames at once
-	slots := make(chan struct{}, most) // taken by those that have; as many have room in the other channels
+	most := max(1, room/largest)       // sets that have frames at the same time
+	slots := make(chan struct{}, most) // taken by sets with frames; the other channels have room for as many
 	come, gone := make(chan loadedSet, most), make(chan []uint64, most)
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -180,7 +185,7 @@ func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i in
 		left := len(sets)
 		for pages := range gone {
 			if left--; how != Random && left >= most {
-				// What stays for want of room below keeps the pages that need its frames from coming, which say why.
+				// A page that cannot leave keeps other pages from coming, whose error says why.
 				_ = m.pager.DoneWith(inner, onDevice, pages...)
 			}
 			<-slots
@@ -201,10 +206,16 @@ func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i in
 	return fault.Mark(err)
 }
 
-// meet calls f for each set that comes, until one fails or ctx ends, and says for how many.
-func (m *Memory) consume(ctx context.Context, come <-chan loadedSet, gone chan<- []uint64, f func(i int) error) (done int, err error) {
+// consume calls f for each loaded set, until one fails or ctx ends, and returns how many it has
+// done.
+func (m *Memory) consume(
+	ctx context.Context,
+	come <-chan loadedSet,
+	gone chan<- []uint64,
+	f func(i int) error,
+) (done int, err error) {
 	for a := range come {
-		if err = context.Cause(ctx); err == nil { // which is why a set has not come, too
+		if err = context.Cause(ctx); err == nil { // the cause why a set was not loaded, too
 			err = a.err
 		}
 		if err == nil {
@@ -223,7 +234,8 @@ func (m *Memory) consume(ctx context.Context, come <-chan loadedSet, gone chan<-
 	return done, nil
 }
 
-// bring holds a set for writing, or to be looked at. Pages that are not there are made, unless it is.
+// pageIn pins a set on the device, for reading in a SweepRead and for writing else. It makes the
+// pages that do not exist, except in a SweepRead.
 func (m *Memory) pageIn(ctx context.Context, s Set, how Access) (a loadedSet) {
 	if s.mixed() {
 		return m.pageInHost(ctx, s)
@@ -244,7 +256,7 @@ func (m *Memory) pageIn(ctx context.Context, s Set, how Access) (a loadedSet) {
 		return a
 	}
 	a.err = m.create(ctx, fresh, func(page uint64) error {
-		h, err := m.pager.Pin(ctx, page, onDevice, pager.ForWriting) // before the next one needs a frame
+		h, err := m.pager.Pin(ctx, page, onDevice, pager.ForWriting) // before the next page needs a frame
 		if err != nil {
 			return err
 		}
@@ -254,7 +266,8 @@ func (m *Memory) pageIn(ctx context.Context, s Set, how Access) (a loadedSet) {
 	return a
 }
 
-// reach is bring of a set of which pages stay where they are. Pages are made on the device before any is held: there may be no other frame.
+// pageInHost is pageIn of a mixed set. Pages are made on the device before any is pinned: there may
+// be no other frame.
 func (m *Memory) pageInHost(ctx context.Context, s Set) (a loadedSet) {
 	a.pages = s.Pages
 	if a.err = m.create(ctx, s.Pages, func(uint64) error { return nil }); a.err != nil {

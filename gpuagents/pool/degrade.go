@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Level is how far an agent's work is cut down because its device fails. Levels are ordered: a higher one is worse.
+// Level is how far work is cut down because a device fails. A higher level is worse.
 type Level int
 
-// The levels, by the share of operations of the last minute that failed on the device.
+// The levels, by the part of the operations of the last minute that failed on the device.
 const (
 	Normal    Level = iota // below 1 %
-	Reduced                // from 1 %: batches go in smaller launches
-	OnHost                 // from 5 %: shards are served by the host device
-	Emergency              // from 10 %: shards are given back, and none is taken
+	Reduced                // from 1 %: batches are split into smaller launches
+	OnHost                 // from 5 %: the host device serves the shards
+	Emergency              // from 10 %: shards are given back, and no shard is accepted
 )
 
-// levelNames are what registry, logs and scenarios say.
+// levelNames are the levels in the registry, in logs and in scenarios.
 var levelNames = [...]string{"normal", "reduced", "host", "emergency"}
 
 // String implements fmt.Stringer.
@@ -27,13 +27,14 @@ func (l Level) String() string {
 	return levelNames[l]
 }
 
-// Patience is how long an agent remembers, and how slowly it goes back to a better level. The zero value is the defaults.
+// Patience sets how long failures count, and how slowly a device returns to a better level. The
+// zero value has the defaults.
 type Patience struct {
 	// Window is the time in which failures are counted; 0: one minute.
 	Window time.Duration
-	// Quiet is how long nothing may have failed before the agent goes back by one level; 0: 30 s.
+	// Quiet is the time without failures after which a device returns to the level below; 0: 30 s.
 	Quiet time.Duration
-	// Probe is the time between two tries of a device that serves no shards; 0: 5 s.
+	// Probe is the time between two probes of a device that serves no shards; 0: 5 s.
 	Probe time.Duration
 	// Now is the clock of the window and the quiet time; nil: time.Now.
 	Now func() time.Time
@@ -55,21 +56,24 @@ func (p Patience) withDefaults() Patience {
 }
 
 const (
-	// windowOps bounds the window by number: at thousands of entries a second a minute says little of the device as it is now.
+	// windowOps bounds the operations in the window: at thousands of entries a second, a minute
+	// says little about the device as it is now.
 	windowOps = 1000
-	// leastOps is what a share is taken of when there are fewer operations: one failure is then 1 %, so that an idle agent is not at
-	// Emergency for the only entry of its minute, and ten failures are as many as it takes.
+	// leastOps is the least number of operations that failures are related to. One failure is then
+	// 1 %, so that an idle agent does not enter Emergency by the only entry of its minute; that
+	// takes ten failures.
 	leastOps = 100
 )
 
-// sample is how one operation ended.
+// sample is the result of an operation.
 type sample struct {
 	at     time.Time
 	failed bool
 }
 
-// degradation is the level of one agent as a function of how operations end. It goes up at once, and down by one level after a quiet
-// time. It looks at no clock: times are handed in and do not go backwards. One goroutine uses it at a time.
+// degradation is the level of a device as a function of the results of operations. It rises at
+// once, and falls by one level after a quiet time. It has no clock: times are arguments and do not
+// go backwards. One goroutine uses it at a time.
 type degradation struct {
 	Patience
 	level   Level
@@ -77,7 +81,7 @@ type degradation struct {
 	first   int               // the oldest
 	n       int               // samples in the window
 	failed  int               // of those
-	since   time.Time         // of the last failure and the last change of level, whichever is later
+	since   time.Time         // the last failure or change of level
 	sound   bool              // the device has passed a probe since then
 }
 
@@ -90,20 +94,20 @@ func (d *degradation) forget() {
 	d.n--
 }
 
-// expire drops what is older than the window.
+// expire drops samples that are older than the window.
 func (d *degradation) expire(now time.Time) {
 	for d.n > 0 && now.Sub(d.samples[d.first].at) > d.Window {
 		d.forget()
 	}
 }
 
-// share is how many operations of so many failed, in the window that ends now.
+// share returns how many operations of how many failed in the window that ends now.
 func (d *degradation) share(now time.Time) (failed, of int) {
 	d.expire(now)
 	return d.failed, max(d.n, leastOps)
 }
 
-// levelOf is the level that a share calls for.
+// levelOf returns the level for a number of failures.
 func levelOf(failed, of int) Level {
 	switch {
 	case 100*failed < of:
@@ -116,7 +120,7 @@ func levelOf(failed, of int) Level {
 	return Emergency
 }
 
-// done says that an operation has ended, and whether that changed the level.
+// done counts an operation, and reports whether the level has changed.
 func (d *degradation) done(now time.Time, failed bool) (changed bool) {
 	d.expire(now)
 	if d.n == windowOps {
@@ -125,14 +129,14 @@ func (d *degradation) done(now time.Time, failed bool) (changed bool) {
 	d.samples[(d.first+d.n)%windowOps] = sample{now, failed}
 	d.n++
 	if !failed {
-		return false // a good one makes no share worse
+		return false // a success raises no level
 	}
 	d.failed++
 	d.since, d.sound = now, false
 	return d.raise(now, levelOf(d.share(now)))
 }
 
-// raise is the way up.
+// raise changes to a higher level, and reports whether the level has changed.
 func (d *degradation) raise(now time.Time, to Level) (changed bool) {
 	if to <= d.level {
 		return false
@@ -141,14 +145,14 @@ func (d *degradation) raise(now time.Time, to Level) (changed bool) {
 	return true
 }
 
-// lost says that there is no device to work on, whatever the share.
+// lost notes that there is no device to work on, whatever its failures were.
 func (d *degradation) lost(now time.Time) (changed bool) {
 	d.since, d.sound = now, false
 	return d.raise(now, OnHost)
 }
 
-// probed says whether the device that serves no shards did a known computation right. One that did not begins the quiet time anew,
-// and is no operation: the share is that of what serves.
+// probed notes whether the device that serves no shards has passed a probe. A failed probe restarts
+// the quiet time. It is no operation: those of the serving device count.
 func (d *degradation) probed(now time.Time, sound bool) {
 	d.sound = sound
 	if !sound && d.level == OnHost {
@@ -156,8 +160,8 @@ func (d *degradation) probed(now time.Time, sound bool) {
 	}
 }
 
-// look goes down by one level when it is time: nothing has failed since the quiet time began, and the device that is to serve again is
-// sound. What failed before is forgotten, or a level that was left would be entered again by what led there the first time.
+// lower changes to the level below when the quiet time is over and, from OnHost, the device has
+// passed a probe. It forgets earlier failures, which would raise the level again.
 func (d *degradation) lower(now time.Time) (changed bool) {
 	if d.level == Normal || now.Sub(d.since) < d.Quiet || d.level == OnHost && !d.sound {
 		return false

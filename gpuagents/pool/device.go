@@ -13,34 +13,35 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// devices is one device of an agent and what stands in for it: the device that it was given, the next one where that has broken, and the host
-// device as long as neither does. Its methods may be called from several goroutines.
+// managedDevice is one device of an agent with its replacements: the device that is opened after it
+// broke, and the host device while neither works. Its methods may be called from several
+// goroutines.
 type managedDevice struct {
 	log      *slog.Logger
 	name     string // of the device, in metrics and logs
 	metrics  *Metrics
-	given    device.Device // the caller's
+	given    device.Device // belongs to the caller
 	open     func(ctx context.Context) (device.Device, error)
-	openHost func(ctx context.Context) (device.Device, error) // nil: the device serves at OnHost too
-	budgets  [2]func() *pages.Budget                          // by seat
+	openHost func(ctx context.Context) (device.Device, error) // nil: the device also serves at OnHost
+	budgets  [2]func() *pages.Budget                          // by slot
 
-	opening chan struct{} // taken by who opens a device
+	opening chan struct{} // taken by the goroutine that opens a device
 
-	changed *broadcast.Broadcast // rung when the level changes
+	changed *broadcast.Broadcast // is sent when the level changes
 
 	mu      sync.Mutex
 	state   degradation
 	slots   [2]*slot // by the constants below; nil: to be opened
-	leaving [2]*slot // the ones before, until the last shard has left
+	leaving [2]*slot // the slots before them, until their last shard has left
 }
 
-// The two seats.
+// The two slots.
 const (
 	primarySlot = iota
 	hostSlot
 )
 
-// seat is a device with the shards on it.
+// slot is an open device with the shards on it.
 type slot struct {
 	of      *managedDevice
 	which   int
@@ -48,14 +49,14 @@ type slot struct {
 	owned   bool // it is closed when the last shard has left
 	budget  *pages.Budget
 	users   int
-	evicted chan struct{} // closed when those who are there must go
-	gone    bool          // nobody comes any more
-	idle    chan struct{} // closed when it is gone and the device closed
+	evicted chan struct{} // closed when the shards on it must leave
+	gone    bool          // it accepts no shard any more
+	idle    chan struct{} // closed when it is gone and its device is closed
 }
 
-// newDevices begins with a device that is given.
+// newManagedDevice begins with the device of the caller.
 func newManagedDevice(o Options, own Accelerator, changed *broadcast.Broadcast) *managedDevice {
-	parts := len(o.Devices) // share the host memory
+	parts := len(o.Devices) // they share the host memory
 	ds := &managedDevice{
 		log: o.Logger, name: own.Device.Properties().Name, metrics: o.Metrics, given: own.Device, open: own.Open, openHost: o.OpenHost,
 		opening: make(chan struct{}, 1), changed: changed, state: degradation{Patience: o.Patience.withDefaults()},
@@ -69,31 +70,46 @@ func newManagedDevice(o Options, own Accelerator, changed *broadcast.Broadcast) 
 	device, host := own.PageMemory, o.HostPageMemory/int64(parts)
 	onDevice, inHost, prefetch := o.PageAge, o.HostPageAge, o.Prefetch
 	ds.budgets[primarySlot] = func() *pages.Budget {
-		return pages.NewBudget(device, host).WithSharedMemory(own.Shared).WithAges(onDevice, inHost).WithPrefetch(prefetch)
+		return pages.NewBudget(device, host).
+			WithSharedMemory(own.Shared).
+			WithAges(onDevice, inHost).
+			WithPrefetch(prefetch)
 	}
 	ds.budgets[hostSlot] = func() *pages.Budget { // all of it is host memory
 		if device > 0 && host > 1 {
-			return pages.NewBudget(host/2, host/2).WithSharedMemory(true).WithAges(onDevice, inHost).WithPrefetch(prefetch)
+			return pages.NewBudget(host/2, host/2).
+				WithSharedMemory(true).
+				WithAges(onDevice, inHost).
+				WithPrefetch(prefetch)
 		}
 		return pages.NewBudget(device, 0).WithSharedMemory(true).WithPrefetch(prefetch)
 	}
 	ds.slots[primarySlot] = ds.newSlot(primarySlot, own.Device)
-	ds.metrics.levelChanged(ds.name, 0) // so that it is shown
+	ds.metrics.levelChanged(ds.name, 0) // so that the metric is shown
 	return ds
 }
 
 func (ds *managedDevice) newSlot(which int, d device.Device) *slot {
-	return &slot{of: ds, which: which, dev: d, owned: d != ds.given, budget: ds.budgets[which](), evicted: make(chan struct{}), idle: make(chan struct{})}
+	return &slot{
+		of:      ds,
+		which:   which,
+		dev:     d,
+		owned:   d != ds.given,
+		budget:  ds.budgets[which](),
+		evicted: make(chan struct{}),
+		idle:    make(chan struct{}),
+	}
 }
 
-// level is where the device is now.
+// level returns the level of the device.
 func (ds *managedDevice) level() Level {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	return ds.state.level
 }
 
-// current is the device that is not the host's stand-in; the one that was given, while there is none.
+// current returns the open device that is not the host device, or the one of the caller while there
+// is none.
 func (ds *managedDevice) current() device.Device {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -103,7 +119,7 @@ func (ds *managedDevice) current() device.Device {
 	return ds.given
 }
 
-// health says why no work is done on this device.
+// health returns an ErrEmergency if the device accepts no work.
 func (ds *managedDevice) health() error {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -111,11 +127,17 @@ func (ds *managedDevice) health() error {
 		return nil
 	}
 	failed, of := ds.state.share(ds.state.Now())
-	return fmt.Errorf("%s: %w: %d of %d operations; it has given its shards back and takes none for now", ds.name, ErrEmergency, failed, of)
+	return fmt.Errorf(
+		"%s: %w: %d of %d operations; it has given its shards back and takes none for now",
+		ds.name,
+		ErrEmergency,
+		failed,
+		of,
+	)
 }
 
-// take gives a shard the seat that it belongs to now, and a channel that is closed when it must leave. Give it back. An ErrEmergency says
-// that none may be taken.
+// take gives a shard the current slot, and a channel that is closed when it must leave. The caller
+// releases the slot. An ErrEmergency says that the device accepts no shard.
 func (ds *managedDevice) take(ctx context.Context) (*slot, <-chan struct{}, error) {
 	for {
 		ds.mu.Lock()
@@ -136,7 +158,7 @@ func (ds *managedDevice) take(ctx context.Context) (*slot, <-chan struct{}, erro
 	}
 }
 
-// serving is the seat that shards belong to. ds.mu is held.
+// serving returns the slot that shards belong to. ds.mu is held.
 func (ds *managedDevice) serving() int {
 	if ds.state.level == OnHost && ds.openHost != nil {
 		return hostSlot
@@ -144,7 +166,8 @@ func (ds *managedDevice) serving() int {
 	return primarySlot
 }
 
-// fill opens the device of a seat, once the one before it is closed: there may be no room for both.
+// openSlot opens the device of a slot after its predecessor is closed: there may be no memory for
+// both.
 func (ds *managedDevice) openSlot(ctx context.Context, which int) error {
 	select {
 	case ds.opening <- struct{}{}:
@@ -195,7 +218,7 @@ func (ds *managedDevice) openSlot(ctx context.Context, which int) error {
 	return nil
 }
 
-// give takes a seat back.
+// release gives back a slot that take has returned.
 func (ds *managedDevice) release(s *slot) {
 	ds.mu.Lock()
 	s.users--
@@ -206,18 +229,19 @@ func (ds *managedDevice) release(s *slot) {
 	}
 }
 
-// retire lets nobody come to a seat any more and sends those away who are there. ds.mu is held; the result, which may be nil, is to be called without it.
+// retire ends a slot: it accepts no shard, and evicts those on it. ds.mu is held. The caller calls
+// end, which may be nil, without ds.mu.
 func (ds *managedDevice) retire(s *slot) (end func()) {
 	s.gone = true
 	ds.slots[s.which], ds.leaving[s.which] = nil, s
 	ds.evict(s)
 	if s.users > 0 {
-		return nil // the last one does it
+		return nil // the last shard does it
 	}
 	return func() { ds.closeSlot(s) }
 }
 
-// clear sends those away who are at a seat. ds.mu is held.
+// evict tells the shards of a slot to leave. ds.mu is held.
 func (ds *managedDevice) evict(s *slot) {
 	if s == nil {
 		return
@@ -226,7 +250,7 @@ func (ds *managedDevice) evict(s *slot) {
 	s.evicted = make(chan struct{})
 }
 
-// end closes the device of a seat that is gone.
+// closeSlot closes the device of a slot without shards.
 func (ds *managedDevice) closeSlot(s *slot) {
 	if s.owned {
 		if err := s.dev.Close(); err != nil {
@@ -236,7 +260,7 @@ func (ds *managedDevice) closeSlot(s *slot) {
 	close(s.idle)
 }
 
-// did says that an operation has ended well, and how often there was no room for it.
+// succeeded counts an operation that ended well, and the batches that the device had no memory for.
 func (ds *managedDevice) succeeded(halved int) {
 	ds.metrics.failed(ds.name, fault.ClassMemory, halved)
 	ds.mu.Lock()
@@ -244,8 +268,8 @@ func (ds *managedDevice) succeeded(halved int) {
 	ds.state.done(ds.state.Now(), false)
 }
 
-// failed says why the work at a seat has ended. What is no error of the device does not count, nor what follows from a device that has broken:
-// each shard on it fails, of one cause.
+// failed counts the error that ended work in a slot. Errors that are not of the device do not
+// count, nor do those after a device has broken: every shard on it fails for the same reason.
 func (ds *managedDevice) failed(s *slot, err error) {
 	class := fault.ClassOf(fault.Mark(err))
 	if class == "" {
@@ -268,7 +292,7 @@ func (ds *managedDevice) failed(s *slot, err error) {
 	}
 }
 
-// moved does what follows from a change of level, if there was one. ds.mu is held.
+// levelChanged acts on a change of the level, if there was one. ds.mu is held.
 func (ds *managedDevice) levelChanged(before Level, cause error) {
 	level := ds.state.level
 	if level == before {
@@ -290,7 +314,7 @@ func (ds *managedDevice) levelChanged(before Level, cause error) {
 	}
 }
 
-// care looks at the time, and at a device that serves no shards, until ctx ends.
+// monitor looks at the time, and probes the device while it serves no shards, until ctx ends.
 func (ds *managedDevice) monitor(ctx context.Context) {
 	t := time.NewTicker(ds.state.Probe)
 	defer t.Stop()
@@ -308,7 +332,7 @@ func (ds *managedDevice) monitor(ctx context.Context) {
 		if before := ds.state.level; ds.state.lower(ds.state.Now()) {
 			ds.levelChanged(before, nil)
 		}
-		if s := ds.slots[hostSlot]; s != nil && ds.state.level < OnHost { // its memory is the machine's
+		if s := ds.slots[hostSlot]; s != nil && ds.state.level < OnHost { // its memory is that of the machine
 			end = ds.retire(s)
 		}
 		ds.mu.Unlock()
@@ -318,7 +342,7 @@ func (ds *managedDevice) monitor(ctx context.Context) {
 	}
 }
 
-// probe tries the device that serves no shards, and opens it if need be.
+// probe tests the device that serves no shards, and opens it if necessary.
 func (ds *managedDevice) probe(ctx context.Context) {
 	ds.mu.Lock()
 	s := ds.slots[primarySlot]
@@ -330,7 +354,7 @@ func (ds *managedDevice) probe(ctx context.Context) {
 		if err := ds.openSlot(ctx, primarySlot); err != nil && ctx.Err() == nil {
 			ds.log.Warn("the device cannot be opened; shards stay on the host", "error", err)
 		}
-		return // the next probe tries what was opened
+		return // the next probe tests it
 	}
 	defer ds.release(s)
 	err := check(ctx, s.dev)
@@ -352,7 +376,7 @@ func (ds *managedDevice) probe(ctx context.Context) {
 	}
 }
 
-// close gives up what was opened. Nobody is at a seat any more.
+// close closes what was opened. No shard is on the device.
 func (ds *managedDevice) close() {
 	ds.mu.Lock()
 	var ends []func()

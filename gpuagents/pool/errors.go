@@ -2,5 +2,5 @@ package pool
 
 import "errors"
 
-// ErrEmergency is what an agent says of itself that takes no work because too much of it failed.
+// ErrEmergency says that an agent accepts no work because too many operations failed.
 var ErrEmergency = errors.New("too much fails on this agent's device")

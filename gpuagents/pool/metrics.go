@@ -4,13 +4,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// poolMetrics counts the failures, levels and rebuilds of devices. A nil poolMetrics counts nothing.
+// Metrics counts the failures, levels and rebuilds of devices. A nil Metrics counts nothing.
 type Metrics struct {
 	level                  *prometheus.GaugeVec
 	deviceErrors, rebuilds *prometheus.CounterVec
 }
 
-// newPoolMetrics registers the metrics of device pools. docs/operations.md lists names and labels.
+// NewMetrics registers the metrics of device pools. docs/operations.md lists names and labels.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -35,7 +35,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// levelled says by how much the level of a device has changed.
+// levelChanged adds the change of the level of a device.
 func (m *Metrics) levelChanged(device string, by Level) {
 	if m != nil {
 		m.level.WithLabelValues(device).Add(float64(by))

@@ -13,36 +13,37 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// fleet is the devices of an agent. Each has levels, budgets and seats of its own; the fleet says which of them a shard goes to. Its methods
-// may be called from several goroutines. Locks are taken in the order fleet, devices, budget.
+// Pool is the devices of an agent. Each has a level, budgets and slots; the pool places shards on
+// them. Its methods may be called from several goroutines. Locks are taken in the order Pool,
+// managedDevice, pages.Budget.
 type Pool struct {
 	devices []*managedDevice
 	changed *broadcast.Broadcast
 
-	mu       sync.Mutex // of what follows: a shard's device is chosen when it is known what those before it will take
-	shards   []int      // by device: which have a place there
-	reserved []int64    // by device: bytes that are kept for shards on their way there
+	mu       sync.Mutex // guards what follows: a device is chosen when the needs of earlier shards are known
+	shards   []int      // by device: shards that are placed there
+	reserved []int64    // by device: bytes that are reserved for shards without an allocation
 }
 
-// poolOptions configure a fleet.
+// Options configure a Pool.
 type Options struct {
 	// Devices are the devices of the agent, at least one.
 	Devices []Accelerator
-	// OpenHost opens a device that serves the shards while another device fails: the host device. The pool
-	// owns and closes it. nil: there is none, and shards stay on their device.
+	// OpenHost opens a device that serves the shards while another device fails: the host device.
+	// The pool owns and closes it. nil: there is none, and shards stay on their device.
 	OpenHost func(ctx context.Context) (device.Device, error)
 	// Patience sets the times of the levels.
 	Patience Patience
 	Logger   *slog.Logger
 	// Metrics counts failures of devices; nil for none.
 	Metrics *Metrics
-	// HostPageMemory is how many bytes of host memory the pages of all devices may take; each device has
-	// an equal part.
+	// HostPageMemory is how many bytes of host memory the pages of all devices may take; each
+	// device has an equal part.
 	HostPageMemory int64
-	// PageAge and HostPageAge are the times without use after which a page leaves the device and host
-	// memory; 0: when its frame is needed.
+	// PageAge and HostPageAge are the times without use after which a page leaves the device and
+	// host memory; 0: when its frame is needed.
 	PageAge, HostPageAge time.Duration
-	// Prefetch has pages fetched from the store ahead of observations that go on in order.
+	// Prefetch fetches pages from the store ahead of observations that go on in order.
 	Prefetch bool
 }
 
@@ -55,18 +56,19 @@ func New(o Options) *Pool {
 	return f
 }
 
-// berth is a shard's place on a device.
+// Placement is the place of a shard on a device. It implements shard.Place.
 type Placement struct {
 	*slot
 	budget   *pages.Budget
-	evicted  <-chan struct{} // closed when it must leave
+	evicted  <-chan struct{} // closed when the shard must leave
 	pool     *Pool
 	index    int   // index of the device
-	reserved int64 // what is kept for it
+	reserved int64 // bytes that are reserved for the shard
 }
 
-// take gives a shard a place on the device that it belongs to now, and keeps room for its pages there. Give it back. An ErrEmergency says that no
-// device takes any.
+// Take places a shard on a device, and reserves the bytes that it needs for its pages. need is
+// called if there are several devices. The caller releases the placement. An ErrEmergency says that
+// no device accepts a shard.
 func (f *Pool) Take(ctx context.Context, need func() int64) (*Placement, error) {
 	b := &Placement{pool: f}
 	if len(f.devices) > 1 {
@@ -84,9 +86,9 @@ func (f *Pool) Take(ctx context.Context, need func() int64) (*Placement, error) 
 	return b, nil
 }
 
-// choose is the index of the device that a shard of so many bytes goes to, which are then kept for it; -1 where all are in an emergency.
-// Devices that serve by themselves come before those for which the host serves; of these the one with the most room left for pages, less
-// what is kept; of those with as much the one with the fewest shards, and then the first.
+// choose returns the index of the device for a shard of so many bytes, and reserves them; -1 if all
+// devices are in an emergency. Devices that serve by themselves come first; then the device with
+// the most bytes left, less what is reserved; then the one with the fewest shards; then the first.
 func (f *Pool) choose(need int64) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +108,7 @@ func (f *Pool) choose(need int64) int {
 	return best
 }
 
-// arrive has a shard take its memory, and keeps nothing for it any more.
+// allocated runs the allocation of a shard, and ends its reservation.
 func (b *Placement) allocated(take func()) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -115,7 +117,7 @@ func (b *Placement) allocated(take func()) {
 	b.reserved = 0
 }
 
-// leave gives up what the fleet knows of the shard.
+// unreserve removes the shard from the pool.
 func (b *Placement) unreserve() {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -124,20 +126,21 @@ func (b *Placement) unreserve() {
 	b.reserved = 0
 }
 
-// give gives the place back, once.
+// Release gives the placement back. It is called once.
 func (b *Placement) Release() {
 	b.unreserve()
 	b.of.release(b.slot)
 }
 
-// standing is what a device is chosen by.
+// rank orders devices for placement.
 type rank struct {
 	level  Level
 	free   int64 // bytes for pages
 	shards int
 }
 
-// before says whether a device of this standing is chosen rather than one of another, which stands before it in the list.
+// before reports whether a device of this rank is chosen in place of an earlier one of another
+// rank.
 func (s rank) before(o rank) bool {
 	switch onHost, otherOnHost := s.level == OnHost, o.level == OnHost; {
 	case onHost != otherOnHost:
@@ -148,7 +151,7 @@ func (s rank) before(o rank) bool {
 	return s.shards < o.shards
 }
 
-// standing is the device's now, but for the shards.
+// rank returns the rank of the device, without its shards.
 func (ds *managedDevice) rank() rank {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -159,8 +162,8 @@ func (ds *managedDevice) rank() rank {
 	return rank{level: ds.state.level, free: ds.budgets[which]().Room()}
 }
 
-// rooms returns the most bytes that one device has for pages, on it and in its part of host memory, and those of all together. known is false where
-// a device has no budget.
+// Capacity returns the most bytes that one device has for pages, on it and in its part of host
+// memory, and those of all devices. known is false if a device has no budget.
 func (f *Pool) Capacity() (most, all int64, known bool) {
 	for _, ds := range f.devices {
 		b := ds.budgets[primarySlot]()
@@ -174,7 +177,7 @@ func (f *Pool) Capacity() (most, all int64, known bool) {
 	return most, all, true
 }
 
-// free returns the most bytes that are left on one device.
+// Free returns the most bytes that are left on one device.
 func (f *Pool) Free() (most int64) {
 	for _, ds := range f.devices {
 		most = max(most, ds.rank().free)
@@ -182,7 +185,7 @@ func (f *Pool) Free() (most int64) {
 	return most
 }
 
-// takes reports whether a device takes work. A change of that rings the bell.
+// Accepts reports whether a device accepts work. Changed tells of changes.
 func (f *Pool) Accepts() bool {
 	for _, ds := range f.devices {
 		if ds.level() < Emergency {
@@ -192,7 +195,7 @@ func (f *Pool) Accepts() bool {
 	return false
 }
 
-// health says why no device takes work, of each; nil where one does.
+// Health returns an ErrEmergency for each device if none accepts work, else nil.
 func (f *Pool) Health() error {
 	var errs []error
 	for _, ds := range f.devices {
@@ -205,7 +208,7 @@ func (f *Pool) Health() error {
 	return errors.Join(errs...)
 }
 
-// close gives up what was opened. No shard has a place any more.
+// Close closes what the pool has opened. All placements are released.
 func (f *Pool) Close() {
 	for _, ds := range f.devices {
 		ds.close()
@@ -224,11 +227,11 @@ func (b *Placement) OnHost() bool { return b.which == hostSlot }
 // Reduced reports whether the level of the device asks for smaller launches.
 func (b *Placement) Reduced() bool { return b.of.level() >= Reduced }
 
-// Left is closed when the shard must leave the device.
+// Evicted returns a channel that is closed when the shard must leave the device.
 func (b *Placement) Evicted() <-chan struct{} { return b.evicted }
 
-// Succeeded counts an operation that has ended well, and halved batches that the device had no memory
-// for.
+// Succeeded counts an operation that has ended well, and halved batches that the device had no
+// memory for.
 func (b *Placement) Succeeded(halved int) { b.of.succeeded(halved) }
 
 // Failed counts the error that has ended the work on the device. Only errors of the device count.
@@ -243,8 +246,8 @@ func (f *Pool) Levels() []Level {
 	return all
 }
 
-// Devices returns the devices that the pool runs on, or comes back to from the host. Any may be closed at
-// any time, and then answers so.
+// Devices returns the devices that the pool uses, or returns to from the host. Any of them may be
+// closed at any time, and then answers so.
 func (f *Pool) Devices() []device.Device {
 	var all []device.Device
 	for _, ds := range f.devices {
@@ -256,7 +259,7 @@ func (f *Pool) Devices() []device.Device {
 // Changed returns a channel that is closed when the level of a device changes.
 func (f *Pool) Changed() <-chan struct{} { return f.changed.Next() }
 
-// Monitor looks at the times of the levels and probes devices that serve no shards, until ctx ends.
+// Monitor lowers levels and probes devices that serve no shards, until ctx ends. It runs once.
 func (f *Pool) Monitor(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, ds := range f.devices {

@@ -11,16 +11,17 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 )
 
-// checkBytes is what a device is tried with: enough for every multiprocessor, and less than a millisecond.
+// checkBytes is the size of the data of a probe: enough for every multiprocessor, and less than a
+// millisecond.
 const checkBytes = 1 << 20
 
 // checkSum is the checksum of the pattern.
 const checkSum = 0x29ff4b426a73042c
 
-// checkPatience bounds a try.
+// checkPatience bounds the time of a probe.
 const checkPatience = 30 * time.Second
 
-// pattern is the data that a device is tried with.
+// pattern returns the data of a probe.
 func pattern() []byte {
 	words := make([]uint32, checkBytes/4)
 	for i := range words {
@@ -29,7 +30,7 @@ func pattern() []byte {
 	return device.Bytes(words)
 }
 
-// check has a device keep bytes, do a known computation over them, and give them back.
+// check has a device store data, compute their checksum, and return them.
 func check(ctx context.Context, d device.Device) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
@@ -50,7 +51,12 @@ func check(ctx context.Context, d device.Device) (err error) {
 		return fmt.Errorf("probe: %w", err)
 	}
 	if sum != checkSum || !bytes.Equal(got, want) {
-		return fmt.Errorf("probe: %w: a known computation has the result %016x, not %016x, or its data came back changed", fault.ErrDevice, sum, uint64(checkSum))
+		return fmt.Errorf(
+			"probe: %w: a known computation has the result %016x, not %016x, or its data came back changed",
+			fault.ErrDevice,
+			sum,
+			uint64(checkSum),
+		)
 	}
 	return nil
 }

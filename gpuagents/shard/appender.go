@@ -15,38 +15,46 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// answered is an entry that is done with.
+// pendingAnswer is the answer to an entry that is not appended yet.
 type pendingAnswer struct {
 	ref    uint64
 	answer state.Answer
 	span   trace.Span // ended when the answer is stored
 	trace  jobs.Trace // of the span
-	weight int        // given back to the room then
+	weight int        // is released then
 }
 
-// answers is the part of a shard behind its loop: a goroutine that encodes answers and appends them, as many at a time as are there.
+// appender is the stage after the loop: a goroutine that encodes answers and appends all that are
+// there in one call.
 type appender struct {
 	w        *writer
 	inFlight *inFlight
 	queue    chan appendRequest
-	failed   chan struct{} // closed when one could not be appended: none behind it is
-	err      error         // why
+	failed   chan struct{} // closed when a call failed: no later answer is appended
+	err      error         // the error of that call
 	done     chan struct{}
 }
 
-// handed is what the loop hands on: answers, or a channel to close when those before it are stored.
+// appendRequest is answers, or a channel that is closed when the earlier answers are stored.
 type appendRequest struct {
 	all    []pendingAnswer
 	stored chan struct{}
 }
 
-// mostAnswers are gathered for a call of Append, about: an atomic batch of it.
+// maxAppended is about how many answers a call of Append has: those of an atomic batch.
 const maxAppended = 256
 
-// openAnswers begins to append behind what w has written, which is the goroutine's from now on. ctx only carries values.
+// openAppender appends behind what w has written; w belongs to the goroutine from now on. ctx only
+// carries values.
 func openAppender(ctx context.Context, w *writer, bound *inFlight) *appender {
-	// Each element holds an entry of the room at least, or is one of two waits: put never has to wait.
-	a := &appender{w: w, inFlight: bound, queue: make(chan appendRequest, inFlightEntries+2), failed: make(chan struct{}), done: make(chan struct{})}
+	// Each element holds an entry in flight at least, or is one of two waits: put never blocks.
+	a := &appender{
+		w:        w,
+		inFlight: bound,
+		queue:    make(chan appendRequest, inFlightEntries+2),
+		failed:   make(chan struct{}),
+		done:     make(chan struct{}),
+	}
 	go func() {
 		defer close(a.done)
 		a.run(context.WithoutCancel(ctx))
@@ -54,14 +62,14 @@ func openAppender(ctx context.Context, w *writer, bound *inFlight) *appender {
 	return a
 }
 
-// put hands answers to entries on, which are behind all those before.
+// put hands on answers, in the order of the entries.
 func (a *appender) put(all []pendingAnswer) {
 	if len(all) > 0 {
 		a.queue <- appendRequest{all: all}
 	}
 }
 
-// flush waits until all answers are stored that were put.
+// flush waits until all earlier answers are stored.
 func (a *appender) flush(ctx context.Context) error {
 	stored := make(chan struct{})
 	select {
@@ -82,7 +90,7 @@ func (a *appender) flush(ctx context.Context) error {
 	}
 }
 
-// close appends what was put, and returns why that failed. Nothing is put any more.
+// close appends the answers that were put, and returns the error of that. Nothing is put after it.
 func (a *appender) close() error {
 	close(a.queue)
 	<-a.done
@@ -101,7 +109,7 @@ func (a *appender) run(ctx context.Context) {
 			}
 		}
 		all, err := encodeAll(of)
-		a.err = errors.Join(err, a.w.append(ctx, all...)) // those before one that cannot be encoded
+		a.err = errors.Join(err, a.w.append(ctx, all...)) // those before an answer that cannot be encoded
 		a.end(of)
 		if a.err != nil {
 			a.fail(h.stored)
@@ -113,7 +121,8 @@ func (a *appender) run(ctx context.Context) {
 	}
 }
 
-// encodeAll makes entries of answers, on as many cores as there are: it takes longer than to append them. Of an error it returns those before.
+// encodeAll makes entries of answers on all cores: that takes longer than to append them. With an
+// error it returns the entries before it.
 func encodeAll(of []pendingAnswer) ([]jobs.Entry, error) {
 	all, errs := make([]jobs.Entry, len(of)), make([]error, len(of))
 	var next atomic.Int64
@@ -137,7 +146,7 @@ func encodeAll(of []pendingAnswer) ([]jobs.Entry, error) {
 	return all, nil
 }
 
-// end lets go of what has been answered, or will not be.
+// end releases answers that are stored, or will not be.
 func (a *appender) end(all []pendingAnswer) {
 	for _, d := range all {
 		if a.err != nil {
@@ -148,7 +157,7 @@ func (a *appender) end(all []pendingAnswer) {
 	}
 }
 
-// fail says that nothing is appended any more, and lets go of what comes until close.
+// fail ends all appending, and releases what comes until close.
 func (a *appender) fail(stored chan struct{}) {
 	close(a.failed)
 	for h, more := (appendRequest{stored: stored}), true; more; h, more = <-a.queue {

@@ -11,10 +11,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// begin loads the snapshot that agents without a checkpoint begin as, if there is one. The entries up to entry are in it. A swarm that has answered
-// nothing yet is told what is wrong with it, as one is that cannot run. One that has answered was served by an agent that could load it, and this
-// one tries again.
-func startFromSnapshot(ctx context.Context, k *state.Snapshotter, s jobs.Swarm, shard int, w *writer, log *slog.Logger) (entry uint64, told bool, err error) {
+// startFromSnapshot restores the snapshot from which a shard without a checkpoint starts, if there
+// is one. The snapshot includes the entries up to entry. If the snapshot is unusable and nothing is
+// answered yet, it rejects the next entry, and told is true. A shard with answers was served by an
+// agent that could load the snapshot, so the error lets this agent try again.
+func startFromSnapshot(
+	ctx context.Context,
+	k *state.Snapshotter,
+	s jobs.Swarm,
+	shard int,
+	w *writer,
+	log *slog.Logger,
+) (entry uint64, told bool, err error) {
 	var from jobs.SnapshotRef
 	switch {
 	case s.BaseOf(shard) != nil:
@@ -28,7 +36,7 @@ func startFromSnapshot(ctx context.Context, k *state.Snapshotter, s jobs.Swarm, 
 	began := time.Now()
 	err = k.Load(ctx, from)
 	if err == nil {
-		if entry == 0 { // the rounds of another swarm are not those of this one
+		if entry == 0 { // rounds of another swarm do not count
 			k.Rounds().Restore(0)
 		}
 		log.Info("swarm begins as a snapshot", "snapshot", from.Name, "entry", entry, "took", time.Since(began))

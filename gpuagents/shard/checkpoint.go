@@ -17,25 +17,26 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// positionVersion is the version of the note and of what the pages beside it are.
+// positionVersion is the version of the note and of the pages.
 const positionVersion = 2
 
-// position is the note of a checkpoint: up to where the log is in the pages.
+// position is the note of a checkpoint: the position in the log that the pages have.
 type position struct {
 	Version int `json:"v"`
-	// State is what the pages mean: about.meaning.
+	// State is the digest of the state: state.Info.Digest.
 	State string `json:"state"`
-	// Swarm is whose state it is: jobs.Swarm.Identity. The log alone does not say: two swarms of one id may have equal entries.
+	// Swarm is jobs.Swarm.Identity. The log alone does not identify a swarm: two swarms of one id
+	// may have equal entries.
 	Swarm string `json:"swarm"`
-	// Entry is the last entry of the log that was applied, and Digest the SHA-256 of that entry: a log that was put back to
-	// an earlier state, as from a backup, has another entry there or none.
+	// Entry is the last applied entry of the log, and Digest the SHA-256 of that entry. A log that
+	// was restored to an earlier state, as from a backup, has another entry there or none.
 	Entry  uint64 `json:"entry"`
 	Digest string `json:"digest"`
 	// Round is the last round of votes up to Entry; 0: there was none.
 	Round uint64 `json:"round,omitempty"`
 }
 
-// digest is a position's Digest of an entry.
+// digestOf returns position.Digest of an entry.
 func digestOf(e jobs.Entry) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %s %d %d\n", e.Seq, e.Kind, e.Ref, len(e.Data))
@@ -43,23 +44,24 @@ func digestOf(e jobs.Entry) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// costShare bounds what checkpoints take: after one that took t the next waits for costShare times t, which makes them a
-// twentieth of an agent's time at most, however small interval and entries are.
+// costShare bounds the time of checkpoints: after one that took t the next waits for costShare
+// times t, so that checkpoints take a twentieth of the time of an agent at most.
 const costShare = 20
 
-// checkpoint keeps the state of one shard. The goroutine that serves the shard uses it; no method stops the serving: what
-// fails is logged, and the next process replays more of the log. A nil checkpoint keeps nothing.
+// checkpoint keeps the state of one shard. The goroutine that serves the shard uses it. No method
+// ends the service: failures are logged, and the next process replays more of the log. A nil
+// checkpoint keeps nothing.
 type checkpoint struct {
 	open           func() (pages.Store, error)
 	drop           func() error
-	store          pages.Store // nil when it cannot be used
+	store          pages.Store // nil: it cannot be used
 	log            *slog.Logger
-	saved          func(err error, took time.Duration) // is told of every checkpoint
-	readFailed     func() (times int)                  // counts a read that failed since the last checkpoint
-	forgetFailures func()                              // forgets them
+	saved          func(err error, took time.Duration) // is called after every checkpoint
+	readFailed     func() (times int)                  // counts a failed read since the last checkpoint
+	forgetFailures func()                              // forgets the failed reads
 	swarm          string                              // its identity
-	digest         string                              // of the pages: about.meaning
-	base           uint64                              // entries before it may be gone
+	digest         string                              // state.Info.Digest
+	base           uint64                              // entries up to it may be removed
 	rounds         *state.Rounds                       // of the shard; nil: they are not kept
 
 	entries uint64
@@ -67,7 +69,7 @@ type checkpoint struct {
 
 	patience time.Duration // see shortPatience
 
-	answered func(ctx context.Context) error // waits until what is applied has its answer in the log; nil: it has
+	answered func(ctx context.Context) error // waits until all applied entries have their answers in the log; nil: they have
 
 	last   jobs.Entry // applied
 	stored uint64     // the entry of the last checkpoint
@@ -75,8 +77,14 @@ type checkpoint struct {
 	cost   time.Duration
 }
 
-// openCheckpoint opens what is kept of a shard. What cannot be read is thrown away.
-func (a *Server) openCheckpoint(s jobs.Swarm, shard int, st state.State, votes *state.Rounds, log *slog.Logger) *checkpoint {
+// openCheckpoint opens the store of a shard. It removes a store that cannot be read.
+func (a *Server) openCheckpoint(
+	s jobs.Swarm,
+	shard int,
+	st state.State,
+	votes *state.Rounds,
+	log *slog.Logger,
+) *checkpoint {
 	if a.o.Checkpoints == nil {
 		return nil
 	}
@@ -113,7 +121,7 @@ func (a *Server) openCheckpoint(s jobs.Swarm, shard int, st state.State, votes *
 	return k
 }
 
-// discard throws away what is kept and begins anew.
+// discard removes the store, and opens an empty one.
 func (k *checkpoint) discard(why error) {
 	k.log.Warn("checkpoint not used, the shard starts from its log", "reason", why)
 	if k.store != nil {
@@ -123,7 +131,7 @@ func (k *checkpoint) discard(why error) {
 		k.store = nil
 	}
 	k.forgetFailures()
-	// What a medium that fails does not let go must not keep the shard from the others.
+	// A medium that fails to remove it must not keep the shard from the other media.
 	if err := k.drop(); err != nil {
 		k.log.Warn("removing a checkpoint", "error", err)
 	}
@@ -137,7 +145,8 @@ func (k *checkpoint) discard(why error) {
 	}
 }
 
-// worthless says of an error whether the checkpoint is of no use any more: it is damaged, or could not be read again and again.
+// unusable reports whether an error makes the checkpoint useless: it is damaged, or could not be
+// read several times.
 func (k *checkpoint) unusable(err error) bool {
 	switch {
 	case errors.Is(err, fault.ErrDevice):
@@ -148,10 +157,10 @@ func (k *checkpoint) unusable(err error) bool {
 	return errors.Is(err, tiers.ErrMedium) && k.readFailed() >= maxReadFailures
 }
 
-// restore opens the pages as they are in the last checkpoint and returns a reader of the entries behind it. It is the state of a shard
-// that has seen nothing, and a reader from the start, when there is no checkpoint that belongs to this log and this swarm.
-// w.answered is the last entry that has an answer: what is behind it must be applied again, for its answer. An error is one
-// of the queue or of the device.
+// restore opens the pages of the last checkpoint and returns a reader of the later entries. Without
+// a checkpoint of this log and this swarm, it resets the state and returns a reader from the start.
+// w.answered is the last answered entry; later ones are applied again, for their answers. An error
+// is one of the queue or of the device.
 func (k *checkpoint) restore(ctx context.Context, st state.State, in jobs.Log, w *writer) (jobs.Reader, error) {
 	if k == nil || k.store == nil || len(k.store.Note()) == 0 {
 		return k.start(ctx, st, in)
@@ -175,7 +184,7 @@ func (k *checkpoint) restore(ctx context.Context, st state.State, in jobs.Log, w
 	case p.Entry < k.base:
 		err = fmt.Errorf("it is of log entry %d, and the log was trimmed to %d", p.Entry, k.base)
 	case p.Entry == 0 || p.Entry > w.answered || p.Entry > last.Seq:
-		// A server that lost acknowledged messages in a power cut, or a log that was made anew.
+		// A server lost acknowledged messages in a power failure, or the log was created again.
 		err = fmt.Errorf("it is of log entry %d; the log has %d, and answers to %d", p.Entry, last.Seq, w.answered)
 	}
 	if err != nil {
@@ -205,7 +214,7 @@ func (k *checkpoint) restore(ctx context.Context, st state.State, in jobs.Log, w
 	}
 	r.Close()
 	switch {
-	case ctx.Err() != nil: // the agent drains, or has lost the shard: that says nothing against what is kept
+	case ctx.Err() != nil: // a drain, or the loss of the shard, is no failure of the checkpoint
 		return nil, context.Cause(ctx)
 	case errors.Is(err, fault.ErrDevice), errors.Is(err, tiers.ErrMedium) && !k.unusable(err):
 		return nil, err
@@ -219,14 +228,14 @@ func (k *checkpoint) restore(ctx context.Context, st state.State, in jobs.Log, w
 
 // shortPatience is how long restore reads the ends of logs that end before the checkpoint. A new
 // leader of a log returns an earlier end until it has applied every entry, which takes it seconds
-// at most. A log that is still too short then was put back to an earlier state.
+// at most. A log that is still too short then was restored to an earlier state.
 const (
 	shortPatience = 10 * time.Second
 	shortPause    = 100 * time.Millisecond
 )
 
-// ends returns the last entry of in, and has w read the end of the answers again where they end
-// before entry number at.
+// ends returns the last entry of in. While a log ends before entry number at, it reads both ends
+// again.
 func (k *checkpoint) ends(ctx context.Context, in jobs.Log, w *writer, at uint64) (jobs.Entry, error) {
 	for began := time.Now(); ; {
 		last, err := in.Last(ctx)
@@ -244,7 +253,7 @@ func (k *checkpoint) ends(ctx context.Context, in jobs.Log, w *writer, at uint64
 	}
 }
 
-// start makes the state that of a shard that has seen nothing, over a store without pages, and returns a reader from the start.
+// start resets the state, over a store without pages, and returns a reader from the start.
 func (k *checkpoint) start(ctx context.Context, st state.State, in jobs.Log) (jobs.Reader, error) {
 	var store pages.Store
 	if k != nil {
@@ -259,7 +268,7 @@ func (k *checkpoint) start(ctx context.Context, st state.State, in jobs.Log) (jo
 	return in.Read(ctx, 1)
 }
 
-// spoiled throws away what is kept when the state cannot be read from it any more. The shard then starts again.
+// endDamaged discards the checkpoint if the error makes it useless. The shard then starts again.
 func (k *checkpoint) endDamaged(st state.State, err error) error {
 	if k == nil || k.store == nil || err == nil || !k.unusable(err) {
 		return err
@@ -271,7 +280,7 @@ func (k *checkpoint) endDamaged(st state.State, err error) error {
 	return err
 }
 
-// due is when to call tick.
+// due returns a channel that is ready when tick is to be called.
 func (k *checkpoint) due() <-chan time.Time {
 	if k == nil || k.store == nil {
 		return nil
@@ -279,7 +288,7 @@ func (k *checkpoint) due() <-chan time.Time {
 	return k.ticker.C
 }
 
-// applied says that an entry is in the state, and that its answer is on the way.
+// applied notes that an entry is applied and its answer is handed on.
 func (k *checkpoint) applied(ctx context.Context, st state.State, e jobs.Entry) error {
 	if k == nil || k.store == nil {
 		return nil
@@ -291,7 +300,7 @@ func (k *checkpoint) applied(ctx context.Context, st state.State, e jobs.Entry) 
 	return k.tick(ctx, st)
 }
 
-// tick stores the state unless the last checkpoint is too near for what it cost.
+// tick saves the state, unless the last checkpoint was too recent for its cost.
 func (k *checkpoint) tick(ctx context.Context, st state.State) error {
 	if time.Since(k.ended) < costShare*k.cost {
 		return nil
@@ -299,8 +308,8 @@ func (k *checkpoint) tick(ctx context.Context, st state.State) error {
 	return k.save(ctx, st)
 }
 
-// save stores the pages that have changed and the position, when that is answered: an answer that is behind it would never be given. An error
-// is one of the device, or says that there is no answer.
+// save stores the changed pages and the position, after the answers are stored: an answer before
+// the position would be lost. An error is one of the device, or of the answers.
 func (k *checkpoint) save(ctx context.Context, st state.State) error {
 	if k == nil || k.store == nil || k.last.Seq == k.stored {
 		return nil
@@ -318,7 +327,16 @@ func (k *checkpoint) save(ctx context.Context, st state.State) error {
 			pages++
 		}
 	}
-	note, err := json.Marshal(position{Version: positionVersion, Swarm: k.swarm, State: k.digest, Entry: k.last.Seq, Digest: digestOf(k.last), Round: k.rounds.Last()})
+	note, err := json.Marshal(
+		position{
+			Version: positionVersion,
+			Swarm:   k.swarm,
+			State:   k.digest,
+			Entry:   k.last.Seq,
+			Digest:  digestOf(k.last),
+			Round:   k.rounds.Last(),
+		},
+	)
 	if err == nil {
 		err = st.Memory().Checkpoint(ctx, note)
 	}
@@ -326,7 +344,7 @@ func (k *checkpoint) save(ctx context.Context, st state.State) error {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	k.saved(err, time.Since(begun))
-	if err != nil { // the pages stay dirty, and the last checkpoint stays good
+	if err != nil { // the pages stay dirty, and the last checkpoint stays valid
 		k.log.Warn("checkpoint not stored", "entry", k.last.Seq, "error", err)
 		return nil
 	}
@@ -336,7 +354,7 @@ func (k *checkpoint) save(ctx context.Context, st state.State) error {
 	return nil
 }
 
-// close gives the store back.
+// close closes the store.
 func (k *checkpoint) close() {
 	if k == nil {
 		return
@@ -350,5 +368,5 @@ func (k *checkpoint) close() {
 	}
 }
 
-// resumed says that the pages are those of a checkpoint.
+// resumed reports whether the pages are those of a checkpoint.
 func (k *checkpoint) resumed() bool { return k != nil && k.stored > 0 }

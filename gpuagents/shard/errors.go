@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// hopeless says that making a shard on a device will not succeed another time either: it has no room, or cannot do it at all.
+// permanent reports whether making a shard on a device will fail again: the device has no room for
+// it, or does not support it.
 func permanent(err error) bool {
 	for _, class := range []error{device.ErrOutOfMemory, device.ErrInvalidArgument, device.ErrNotSupported} {
 		if errors.Is(err, class) {
@@ -19,13 +20,24 @@ func permanent(err error) bool {
 	return fault.ClassOf(fault.Mark(err)) == ""
 }
 
-// noRoom says that a shard does not fit into the memory that there is.
+// outOfMemory reports whether a shard does not fit into the memory.
 func outOfMemory(err error) bool {
 	refused := (*jobs.Error)(nil)
 	return errors.Is(err, device.ErrOutOfMemory) || errors.As(err, &refused) && refused.Code == jobs.CodeDevice
 }
 
-// damaged says that the store has lost a page or has other bytes than were written, so that the shard must start from its log.
+// damaged reports whether the store has lost a page or returns other bytes than were written. The
+// shard then starts from its log.
 func damaged(err error) bool {
 	return (errors.Is(err, tiers.ErrCorrupt) || errors.Is(err, tiers.ErrLost)) && !errors.Is(err, fault.ErrDevice)
 }
+
+// ErrMoved ends the work on a shard that moves to another device of this agent, or to another
+// agent.
+var ErrMoved = errors.New("the shard goes to another device")
+
+// errFollowing refuses an answer of an agent without the lease of the shard.
+var errFollowing = errors.New("the agent follows the shard and may not answer")
+
+// errParked marks the end of the work on a shard that was parked.
+var errParked = errors.New("the shard is parked")

@@ -8,9 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// What the entries of a shard may hold from when they are read until they are answered. An entry is
-// smaller than a message of the queue, and its decoded form and answer are a small multiple of that:
-// 64 MiB keep a device busy that takes 100 times as long for a byte as a GPU does.
+// The bounds of the entries that are read and not answered. An entry is smaller than a message of
+// the queue, and its decoded form and answer are a small multiple of that: 64 MiB keep a device
+// busy that takes 100 times as long for a byte as a GPU does.
 const (
 	inFlightBytes   = 64 << 20
 	inFlightEntries = 1024
@@ -26,14 +26,14 @@ func weightOf(e jobs.Entry) int {
 	return jobs.MaxMessage
 }
 
-// inFlight bounds the bytes of the entries that are read and not answered. One goroutine acquires, any
-// releases.
+// inFlight bounds the bytes of the entries that are read and not answered. One goroutine acquires,
+// any releases.
 type inFlight struct{ bytes *semaphore.Weighted }
 
 func newInFlight() *inFlight { return &inFlight{semaphore.NewWeighted(inFlightBytes)} }
 
-// acquire waits until n bytes are free. An entry that is larger than the bound waits until it is the only
-// one.
+// acquire waits until n bytes are free. An entry that is larger than the bound waits until it is
+// the only one.
 func (f *inFlight) acquire(ctx context.Context, n int) error {
 	if err := f.bytes.Acquire(ctx, min(int64(n), inFlightBytes)); err != nil {
 		return context.Cause(ctx)

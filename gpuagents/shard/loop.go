@@ -17,34 +17,42 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// turn is the time in which an agent serves a shard. Its loop is one goroutine.
+// loop serves a shard once: one goroutine applies its entries, and alone uses its state.
 type loop struct {
 	server     *Server
 	place      Place
 	cell       string
-	device     string // its name, in metrics
+	device     string // name of the device, in metrics
 	state      state.State
 	rounds     *state.Rounds
 	checkpoint *checkpoint
 	log        *slog.Logger
-	replayed   uint64 // the last entry that was answered before
+	replayed   uint64 // the last entry that was answered when the loop began
 	inFlight   *inFlight
 	pipe       *pipeline
 	answers    *appender
 	size       batchSize
-	limited    func(most int) // is told of every size
+	limited    func(most int) // is called with every batch limit
 	open       *OpenShard
 	id         ID
-	checks     <-chan time.Time // when to compare claims; nil: there are none
-	at         uint64           // the last entry that was applied
-	replay     *replay          // nil: all that was answered before is applied
+	checks     <-chan time.Time // when to compare claims; nil: there are no claims
+	at         uint64           // the last applied entry
+	replay     *replay          // nil: all entries that were answered before are applied
 	lagging    *lagGauges
 	w          *writer
 	follow     *Follow // nil: the agent has the lease
 }
 
-// openTurn begins to read, and to append behind what w has written.
-func (a *Server) openLoop(ctx context.Context, on Place, w *writer, r jobs.Reader, st state.State, keep *checkpoint, log *slog.Logger) *loop {
+// openLoop begins to read entries, and to append answers behind what w has written.
+func (a *Server) openLoop(
+	ctx context.Context,
+	on Place,
+	w *writer,
+	r jobs.Reader,
+	st state.State,
+	keep *checkpoint,
+	log *slog.Logger,
+) *loop {
 	t := &loop{
 		server: a, place: on, cell: st.Info().Cell, device: on.Device().Properties().Name, state: st, rounds: &state.Rounds{}, w: w, checkpoint: keep, log: log, replayed: w.answered, inFlight: newInFlight(),
 		size: newBatchSize(a.o.BatchLatency, time.Now()),
@@ -58,24 +66,24 @@ func (a *Server) openLoop(ctx context.Context, on Place, w *writer, r jobs.Reade
 	return t
 }
 
-// close ends the reading, and appends the answers to what was applied.
+// close ends the reading, and appends the answers to the applied entries.
 func (t *loop) close() error {
 	t.pipe.stop()
 	t.limited(0)
 	return t.answers.close()
 }
 
-// resize has batches be of the size that is right now.
+// resize sets the limit of the next batches.
 func (t *loop) resize() {
 	most, reduced := t.size.most, t.place.Reduced()
-	if t.state.Reduce(reduced); reduced { // what fails then is a part of an entry
+	if t.state.Reduce(reduced); reduced { // a failure then costs a part of an entry
 		most = 0
 	}
 	t.pipe.limit.Store(int64(most))
 	t.limited(most)
 }
 
-// serve applies entries until the log ends, which is no error.
+// serve applies entries until the log ends, for which it returns nil.
 func (t *loop) serve(ctx context.Context) error {
 	uncut := context.WithoutCancel(ctx)
 	for {
@@ -85,7 +93,7 @@ func (t *loop) serve(ctx context.Context) error {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		case <-t.answers.failed:
-			return nil // close says why
+			return nil // close returns the error
 		case <-t.checkpoint.due():
 			if err = t.checkpoint.tick(uncut, t.state); err != nil {
 				return err
@@ -135,21 +143,23 @@ func (t *loop) serve(ctx context.Context) error {
 			}
 			continue
 		}
-		if errors.Is(err, jobs.ErrDrain) || errors.Is(err, ErrMoved) { // what is applied need not be replayed by whoever is next
+		if errors.Is(err, jobs.ErrDrain) ||
+			errors.Is(err, ErrMoved) { // so that the next agent need not replay what is applied
 			err = errors.Join(err, t.checkpoint.save(uncut, t.state))
 		}
 		return err
 	}
 }
 
-// apply brings the entries of a stretch into the state and hands the answers on. An error starts the shard again from its checkpoint.
+// apply applies a batch of entries and hands on their answers. After an error the shard starts
+// again from its checkpoint.
 func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 	t.resize()
 	done := make([]pendingAnswer, len(s.entries))
 	for i, it := range s.entries {
 		done[i] = t.begin(ctx, it)
 	}
-	var given []state.Answer // of those that are not refused
+	var given []state.Answer // of the entries that are not refused
 	began := time.Now()
 	var err error
 	if s.merged != nil {
@@ -173,7 +183,7 @@ func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 	for i := range s.entries {
 		it, d := &s.entries[i], done[i]
 		switch {
-		case it.refused != nil: // it has changed nothing, and is answered with the reason
+		case it.refused != nil: // it has changed nothing, and its answer is the reason
 			t.server.o.Metrics.refused(t.cell)
 			why := fmt.Errorf("log entry %d: %w", it.Seq, it.refused)
 			d.span.SetStatus(codes.Error, why.Error())
@@ -200,7 +210,7 @@ func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 	return nil
 }
 
-// observe applies a stretch of observations.
+// observe applies a batch of observations.
 func (t *loop) observe(ctx context.Context, s *entryBatch) (given []state.Answer, err error) {
 	if !slices.ContainsFunc(s.entries, func(i logEntry) bool { return i.refused == nil }) {
 		return nil, nil
@@ -216,16 +226,17 @@ func (t *loop) observe(ctx context.Context, s *entryBatch) (given []state.Answer
 	return given, err
 }
 
-// alone applies an entry of another kind, unless that has an answer and changes nothing. One that the state refuses is refused.
+// applyOne applies an entry of another kind, unless it is answered and does not change the state.
+// An entry that the state refuses is marked as refused.
 func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer) error {
 	switch {
 	case it.Kind == jobs.EntryEnd:
 		*given = []state.Answer{{Kind: jobs.EntryEnd, Data: it.Data}}
 		return nil
-	case it.Seq <= t.replayed && jobs.Asks(it.Kind): // and has its answer
+	case it.Seq <= t.replayed && jobs.Asks(it.Kind): // and is answered
 		t.rounds.Skip(it.Entry)
 		return nil
-	case it.Kind == jobs.EntrySnapshot: // whoever has it may have the log end there
+	case it.Kind == jobs.EntrySnapshot: // a user who has the snapshot may trim the log up to it
 		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
@@ -245,16 +256,37 @@ func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer
 	return nil
 }
 
-// begin starts the span of an entry that is new, below that of whoever appended it.
+// begin starts the span of a new entry, as a child of the span of its writer.
 func (t *loop) begin(ctx context.Context, it logEntry) pendingAnswer {
 	d := pendingAnswer{ref: it.Seq, weight: it.weight, span: telemetry.NoSpan}
-	if t.server.o.Tracer == nil || it.Trace.Parent == "" || it.Seq <= t.replayed { // a replay was traced when it was new
+	if t.server.o.Tracer == nil || it.Trace.Parent == "" ||
+		it.Seq <= t.replayed { // a replayed entry was traced when it was new
 		return d
 	}
-	ctx, d.span = t.server.o.Tracer.Start(telemetry.With(ctx, it.Trace), "process EXO_LOG_{swarm}_{shard}_in", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
-		attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"), attribute.String("messaging.operation.type", "process"),
-		attribute.String("messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in"), attribute.String("exoswarm.cell", t.cell),
-		attribute.String("exoswarm.log.kind", it.Kind), attribute.Int64("exoswarm.log.seq", int64(it.Seq)), attribute.Int("messaging.message.body.size", len(it.Data))))
+	ctx, d.span = t.server.o.Tracer.Start(
+		telemetry.With(ctx, it.Trace),
+		"process EXO_LOG_{swarm}_{shard}_in",
+		trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(
+			attribute.String(
+				"messaging.system",
+				"nats",
+			),
+			attribute.String("messaging.operation.name", "process"),
+			attribute.String("messaging.operation.type", "process"),
+			attribute.String(
+				"messaging.destination.template",
+				"EXO_LOG_{swarm}_{shard}_in",
+			),
+			attribute.String("exoswarm.cell", t.cell),
+			attribute.String(
+				"exoswarm.log.kind",
+				it.Kind,
+			),
+			attribute.Int64("exoswarm.log.seq", int64(it.Seq)),
+			attribute.Int("messaging.message.body.size", len(it.Data)),
+		),
+	)
 	d.trace = telemetry.Of(ctx)
 	return d
 }

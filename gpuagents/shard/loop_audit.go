@@ -7,7 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// audit compares claims of the shard. An error starts the shard again from its checkpoint.
+// audit compares claims of the shard. After an error the shard starts again from its checkpoint.
 func (t *loop) audit(ctx context.Context) error {
 	checked, err := t.state.Memory().Audit(ctx, t.at)
 	t.server.o.Metrics.audited(t.cell, checked, errors.Is(err, pages.ErrResidency))

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// following is a channel that is ready when follow is to look again; nil where the shard is served.
+// following returns a channel that is ready when refresh is to be called; nil: the agent has the
+// lease.
 func (t *loop) following() <-chan time.Time {
 	if t.follow == nil {
 		return nil
@@ -13,7 +14,7 @@ func (t *loop) following() <-chan time.Time {
 	return time.After(followEvery)
 }
 
-// look reads up to where the log is answered, or becomes the one who answers.
+// refresh reads the end of the answers, and begins to answer when the agent has the lease.
 func (t *loop) refresh(ctx context.Context) error {
 	f := t.follow
 	promoted := false
@@ -26,13 +27,21 @@ func (t *loop) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.w.last, t.w.answered, t.replayed = last.Seq, last.Ref, last.Ref // which nothing else touches before the first answer is put
+	t.w.last, t.w.answered, t.replayed = last.Seq, last.Ref, last.Ref // nothing else uses them before the first answer is put
 	if promoted {
 		t.w.following, t.follow = false, nil
 		t.open.follow = nil
 		t.open.fixed.Store(t.checks != nil) // a shard with claims is never parked
 		t.server.o.Metrics.HandedOver("taken")
-		t.log.Info("shard taken over from an agent that has handed it over", "entry", t.at, "answered", last.Ref, "took", time.Since(f.since))
+		t.log.Info(
+			"shard taken over from an agent that has handed it over",
+			"entry",
+			t.at,
+			"answered",
+			last.Ref,
+			"took",
+			time.Since(f.since),
+		)
 		return nil
 	}
 	if t.at >= last.Ref && !f.once {
@@ -42,7 +51,7 @@ func (t *loop) refresh(ctx context.Context) error {
 	return nil
 }
 
-// admit waits until entry number seq may be applied: it has its answer, or this agent gives it.
+// admit waits until entry number seq may be applied: it is answered, or this agent answers it.
 func (t *loop) admit(ctx context.Context, seq uint64) error {
 	for t.follow != nil && seq > t.replayed {
 		if err := t.refresh(ctx); err != nil {

@@ -4,12 +4,13 @@ import (
 	"context"
 )
 
-// An agent keeps a number of shards open; of more, those that have had nothing to do for the longest are parked. A parked shard keeps its lease. It
-// has no goroutine, consumer, pager or store and nothing on the device: its state is its last checkpoint or, without a data folder, a rest in
-// memory. State is a function of the log, and a rest says up to which entry it has it, so nothing can be lost or come in another order: a shard
-// that is opened again reads its log from there.
+// An agent keeps a number of shards open, and parks those above it that are idle the longest. A
+// parked shard keeps its lease. It has no goroutine, consumer, pager or store and nothing on the
+// device: its state is its last checkpoint or, without a data folder, a Rest in memory. State is a
+// function of the log, and a Rest names the last entry that it has. A shard that is opened again
+// reads its log from there, so no entry is lost or reordered.
 
-// park parks the shard if nothing of it is under way; nil says that it goes on.
+// park parks the shard if nothing is in flight; nil: it is not parked.
 func (t *loop) park(ctx context.Context) (*Rest, error) {
 	m := t.state.Memory()
 	if m.Claimed() {

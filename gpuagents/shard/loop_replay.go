@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// beginReplay says that the shard has entries before it that are answered.
+// beginReplay starts the replay of the entries that are answered and not applied.
 func (t *loop) beginReplay(ctx context.Context) {
-	if t.at < t.replayed && t.follow == nil { // what is followed another agent serves
+	if t.at < t.replayed && t.follow == nil { // a followed shard is served by another agent
 		t.replay = &replay{from: t.at, to: t.replayed, began: time.Now(), told: time.Now()}
 		t.replay.at.Store(t.at)
 		t.open.replay.Store(t.replay)
@@ -16,13 +16,21 @@ func (t *loop) beginReplay(ctx context.Context) {
 	t.updateMetrics()
 }
 
-// moved says that the shard has applied its log up to t.at.
+// progressed notes that the log is applied up to t.at.
 func (t *loop) progressed(ctx context.Context) {
 	if r := t.replay; r != nil {
 		r.at.Store(min(t.at, r.to))
 		switch now := time.Now(); {
 		case t.at >= r.to:
-			t.log.Log(ctx, t.open.level(), "the log of the shard is replayed", "entries", r.to-r.from, "took", now.Sub(r.began))
+			t.log.Log(
+				ctx,
+				t.open.level(),
+				"the log of the shard is replayed",
+				"entries",
+				r.to-r.from,
+				"took",
+				now.Sub(r.began),
+			)
 			t.replay = nil
 			t.open.replay.Store(nil)
 		case now.Sub(r.told) >= replayTold:
@@ -33,7 +41,7 @@ func (t *loop) progressed(ctx context.Context) {
 	t.updateMetrics()
 }
 
-// tell brings the metrics up to date.
+// updateMetrics updates the gauges of lag and replay.
 func (t *loop) updateMetrics() {
 	var at, of uint64
 	if t.replay != nil {
@@ -42,7 +50,7 @@ func (t *loop) updateMetrics() {
 	t.lagging.set(max(t.pipe.end.Load(), t.at)-t.at, at, of)
 }
 
-// endReplay says that nobody replays the shard here any more.
+// endReplay removes the shard from the gauges of lag and replay.
 func (t *loop) endReplay() {
 	t.open.replay.Store(nil)
 	t.lagging.set(0, 0, 0)

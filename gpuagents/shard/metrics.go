@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// shardMetrics counts what agents do with their shards, by cell and never by swarm. One may serve
-// several agents. A nil shardMetrics counts nothing.
+// Metrics counts the work on shards, by cell and never by swarm. One may serve several agents. A
+// nil Metrics counts nothing.
 type Metrics struct {
 	shards                              *prometheus.GaugeVec
 	observations, rejected, checkpoints *prometheus.CounterVec
@@ -28,10 +28,13 @@ type Metrics struct {
 	busy map[string]*busy // by device
 }
 
-// newShardMetrics registers the metrics of shards. docs/operations.md lists names and labels.
+// NewMetrics registers the metrics of shards. docs/operations.md lists names and labels.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help}, append([]string{"cell"}, labels...))
+		return prometheus.NewCounterVec(
+			prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help},
+			append([]string{"cell"}, labels...),
+		)
 	}
 	histogram := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -41,7 +44,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}, []string{"cell"})
 	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help}, []string{"cell"})
+		return prometheus.NewGaugeVec(
+			prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help},
+			[]string{"cell"},
+		)
 	}
 	m := &Metrics{
 		handovers: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -51,11 +57,20 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "handover_seconds", Help: "From the last entry that is applied here to the lease in the name of the other agent.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8), // to 16 s
 		}),
-		lag:       gauge("lag_entries", "Entries in the logs of open shards that are not applied yet, those of a replay too, summed over the shards."),
+		lag: gauge(
+			"lag_entries",
+			"Entries in the logs of open shards that are not applied yet, those of a replay too, summed over the shards.",
+		),
 		replaying: gauge("replaying_shards", "Shards that apply entries again which an earlier process has answered."),
-		replayAt:  gauge("replay_position_entries", "Of shards that are replayed, the last entry that was, summed over the shards."),
-		replayOf:  gauge("replay_target_entries", "Of shards that are replayed, the entry that the replay ends with, summed over the shards."),
-		busy:      map[string]*busy{},
+		replayAt: gauge(
+			"replay_position_entries",
+			"Of shards that are replayed, the last entry that was, summed over the shards.",
+		),
+		replayOf: gauge(
+			"replay_target_entries",
+			"Of shards that are replayed, the entry that the replay ends with, summed over the shards.",
+		),
+		busy: map[string]*busy{},
 		busySeconds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_busy_seconds_total",
 			Help: "Time in which a shard had a batch, ticks or a query on the device: from the upload to the end of the read back as the shard's loop sees them, with what the host does in between; shards that have at the same time count once.",
@@ -69,15 +84,39 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_limit",
 			Help: "Observations that a batch of several entries may have now, summed over the shards.",
 		}, []string{"cell"}),
-		shards:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: "shards", Help: "Shards that are served now."}, []string{"cell"}),
+		shards: prometheus.NewGaugeVec(
+			prometheus.GaugeOpts{
+				Namespace: "exoswarm",
+				Subsystem: "swarm",
+				Name:      "shards",
+				Help:      "Shards that are served now.",
+			},
+			[]string{"cell"},
+		),
 		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
-		dropped:      counter("dropped_observations_total", "Observations that have changed nothing, as the swarm's spec says, by the reason: late or duplicate; those of a replay too.", "reason"),
-		rejected:     counter("rejected_entries_total", "Log entries that were answered with an error and changed nothing."),
-		checkpoints:  counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
-		apply:        histogram("apply_seconds", "How long the state takes to apply an entry and have its answer, without the log: observations, with those of the entries that they are merged with, ticks, queries."),
-		checkpoint:   histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
-		claims:       counter("residency_claims_total", "Pages of swarms with residency: gpu that were compared with the device."),
-		violations:   counter("residency_violations_total", "Comparisons that found pages of a swarm with residency: gpu elsewhere or with other bytes. The shard then starts again from its checkpoint."),
+		dropped: counter(
+			"dropped_observations_total",
+			"Observations that have changed nothing, as the swarm's spec says, by the reason: late or duplicate; those of a replay too.",
+			"reason",
+		),
+		rejected: counter(
+			"rejected_entries_total",
+			"Log entries that were answered with an error and changed nothing.",
+		),
+		checkpoints: counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
+		apply: histogram(
+			"apply_seconds",
+			"How long the state takes to apply an entry and have its answer, without the log: observations, with those of the entries that they are merged with, ticks, queries.",
+		),
+		checkpoint: histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
+		claims: counter(
+			"residency_claims_total",
+			"Pages of swarms with residency: gpu that were compared with the device.",
+		),
+		violations: counter(
+			"residency_violations_total",
+			"Comparisons that found pages of a swarm with residency: gpu elsewhere or with other bytes. The shard then starts again from its checkpoint.",
+		),
 	}
 	for _, c := range []prometheus.Collector{
 		m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.busySeconds, m.batch, m.limit, m.claims, m.violations,
@@ -112,7 +151,7 @@ func (m *Metrics) applied(cell string, a state.Answer, took time.Duration) {
 	m.apply.WithLabelValues(cell).Observe(took.Seconds())
 }
 
-// audited counts a comparison of claims.
+// audited counts the claims of a comparison, and whether it found a violation.
 func (m *Metrics) audited(cell string, checked int, violated bool) {
 	if m == nil {
 		return
@@ -130,7 +169,8 @@ func (m *Metrics) batched(cell string, rows int) {
 	}
 }
 
-// limiting is told how many observations a batch of a shard may have: 0 when it is not served any more.
+// limiting returns a function that is called with the batch limit of a shard: 0 when the shard
+// ends.
 func (m *Metrics) limiting(cell string) func(most int) {
 	if m == nil {
 		return func(int) {}
@@ -144,7 +184,8 @@ func (m *Metrics) limiting(cell string) func(most int) {
 	}
 }
 
-// lagging is what one shard adds to the gauges of lag and replay. A nil one counts nothing. The goroutine that serves the shard uses it.
+// lagGauges is the part of one shard in the gauges of lag and replay. A nil lagGauges counts
+// nothing. The goroutine that serves the shard uses it.
 type lagGauges struct {
 	gauges [4]prometheus.Gauge
 	before [4]float64
@@ -161,7 +202,8 @@ func (m *Metrics) lagging(cell string) *lagGauges {
 	return l
 }
 
-// set says how many entries the shard is behind, and how far its replay is; of is 0 where it has none.
+// set sets the entries that the shard is behind, and the position and the target of its replay; of
+// is 0 without a replay.
 func (l *lagGauges) set(lag, at, of uint64) {
 	if l == nil {
 		return
@@ -175,14 +217,14 @@ func (l *lagGauges) set(lag, at, of uint64) {
 	l.before = now
 }
 
-// handedOver counts a hand-over by what became of it.
+// HandedOver counts a hand-over by its outcome.
 func (m *Metrics) HandedOver(outcome string) {
 	if m != nil {
 		m.handovers.WithLabelValues(outcome).Inc()
 	}
 }
 
-// parted is told how long a shard was stopped before its lease was handed on.
+// Parted observes the time for which a shard was stopped before its lease was handed on.
 func (m *Metrics) Parted(took time.Duration) {
 	if m != nil {
 		m.parting.Observe(took.Seconds())
@@ -205,13 +247,13 @@ func (m *Metrics) working(device string) (idle func()) {
 	return func() { b.shift(-1) }
 }
 
-// busy is the time in which at least one shard works on a device.
+// busy measures the time in which at least one shard works on a device.
 type busy struct {
 	seconds prometheus.Counter
 
 	mu    sync.Mutex
 	works int
-	since time.Time // of what is not in seconds, while any works
+	since time.Time // the begin of the time that is not in seconds, while any works
 }
 
 func (b *busy) shift(by int) {

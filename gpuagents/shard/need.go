@@ -5,7 +5,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// needOf is how many bytes the pages of a swarm's shard take where there is room for all; 0 of a record that cannot be read.
+// Need returns how many bytes the pages of a shard take if there is room for all; 0 for a record
+// that cannot be read.
 func Need(s jobs.Swarm) int64 {
 	spec, err := swarm.FromJSON(s.Spec)
 	if err != nil {

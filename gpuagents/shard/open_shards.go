@@ -11,32 +11,33 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// openings are the shards that are open. Their number is bounded where some of them have nothing to do: those are parked for others, the one that
-// has been idle for the longest first. Where all have something to do there are more.
+// OpenShards is the shards that are open. Their number is bounded while some are idle: those are
+// parked in favour of others, the one that is idle the longest first. There are more open shards if
+// none is idle. Its methods may be called from several goroutines.
 type OpenShards struct {
 	limit int
 
 	mu     sync.Mutex
 	all    map[*OpenShard]struct{}
-	closed *broadcast.Broadcast // rung when one is left
+	closed *broadcast.Broadcast // is sent when a shard is closed
 }
 
-// opened is a shard that is open. Its methods are called by the loop of the shard, park is closed by openings.
+// OpenShard is a shard that is open. The loop of the shard calls its unexported methods.
 type OpenShard struct {
 	park chan struct{} // has a token when the shard is to be parked
 
 	mu    sync.Mutex
-	since time.Time   // when it had nothing to do any more; zero: it has
+	since time.Time   // when it became idle; zero: it is busy
 	asked time.Time   // when it was last asked to park
-	fixed atomic.Bool // it is too large to be parked
+	fixed atomic.Bool // it cannot be parked
 	again bool        // it was open before
 
-	replay atomic.Pointer[replay] // nil: it is not replayed
-	follow *Follow                // nil: the agent has the lease; of the loop
+	replay atomic.Pointer[replay] // nil: it is not being replayed
+	follow *Follow                // nil: the agent has the lease; used by the loop
 }
 
-// leastIdle is how long a shard has had nothing to do before it is parked for another, and openPatience how long that one waits before it is
-// opened beside the others.
+// minIdle is how long a shard is idle before it is parked in favour of another. openPatience is how
+// long that one waits before it is opened beside the others.
 const (
 	minIdle      = 100 * time.Millisecond
 	openPatience = time.Second
@@ -46,7 +47,7 @@ func NewOpenShards(most int) *OpenShards {
 	return &OpenShards{limit: most, all: map[*OpenShard]struct{}{}, closed: broadcast.New()}
 }
 
-// idle and busy say whether the shard has something to do.
+// idle and busy note whether the shard has work.
 func (s *OpenShard) idle() { s.set(time.Now()) }
 
 func (s *OpenShard) busy() { s.set(time.Time{}) }
@@ -57,14 +58,15 @@ func (s *OpenShard) set(since time.Time) {
 	s.since = since
 }
 
-// full reports whether as many shards are open as are kept open.
+// Full reports whether as many shards are open as the bound allows.
 func (o *OpenShards) Full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.all) >= o.limit
 }
 
-// take waits until a shard may be opened, or for openPatience.
+// Open waits until a shard may be opened, for openPatience at most. The caller closes the shard
+// with Close.
 func (o *OpenShards) Open(ctx context.Context) *OpenShard {
 	s := &OpenShard{park: make(chan struct{}, 1), since: time.Now()}
 	t := time.NewTimer(openPatience)
@@ -91,7 +93,7 @@ func (o *OpenShards) Open(ctx context.Context) *OpenShard {
 	}
 }
 
-// ask has the shard parked that has been idle for the longest. o.mu is held.
+// askOldest asks the shard to park that is idle the longest. o.mu is held.
 func (o *OpenShards) askOldest() {
 	var found *OpenShard
 	oldest, now := time.Now().Add(-minIdle), time.Now()
@@ -114,7 +116,7 @@ func (o *OpenShards) askOldest() {
 	}
 }
 
-// trim has shards parked that are more than are kept open.
+// Trim asks shards above the bound to park.
 func (o *OpenShards) Trim() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,7 +125,7 @@ func (o *OpenShards) Trim() {
 	}
 }
 
-// leave says that a shard is not open any more.
+// Close removes a shard, and wakes those that wait to be opened.
 func (o *OpenShards) Close(s *OpenShard) {
 	o.mu.Lock()
 	delete(o.all, s)
@@ -131,7 +133,8 @@ func (o *OpenShards) Close(s *OpenShard) {
 	o.closed.Send()
 }
 
-// level is that of lines of the log about a shard that is opened: of thousands that are parked and woken the log says nothing.
+// level returns the level of log lines about the opening of a shard: thousands of shards that are
+// parked and woken do not fill the log.
 func (s *OpenShard) level() slog.Level {
 	if s.again {
 		return slog.LevelDebug
@@ -139,21 +142,21 @@ func (s *OpenShard) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// Reopen says that the shard was open before, so that the log tells of it for those who search only.
+// Reopen notes that the shard was open before, so that the log mentions it at the level debug only.
 func (s *OpenShard) Reopen() { s.again = true }
 
-// Follow has the shard follow another agent: it applies answered entries only, until Promote is called, and
-// is not parked. It is called before the shard is served.
+// Follow has the shard follow another agent: it applies answered entries only, until Promote is
+// called, and is not parked. It is called before the shard is served.
 func (s *OpenShard) Follow() {
 	s.follow = newFollow()
 	s.fixed.Store(true)
 }
 
-// Followed returns what Follow has set; nil: the agent has the lease. It is called before the shard is
-// served.
+// Followed returns what Follow has set; nil: the agent has the lease. It is called before the shard
+// is served.
 func (s *OpenShard) Followed() *Follow { return s.follow }
 
-// Recovery returns how far the replay of the shard is; false: it is not replayed.
+// Recovery returns the progress of the replay of the shard; false: it is not replayed.
 func (s *OpenShard) Recovery(key string) (jobs.Recovery, bool) {
 	r := s.replay.Load()
 	if r == nil {

@@ -9,19 +9,20 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// A shard's loop has others work before and behind it: a pipeline reads entries, decodes them, and merges what is there while the device works; answers
-// encodes what the loop has done and appends it. Only the loop touches the population.
+// A loop has stages before and after it: the pipeline reads entries, decodes them, and merges what
+// is there while the device works; the appender encodes answers and appends them. Only the loop
+// uses the state.
 
-// item is an entry on its way through a shard.
+// logEntry is an entry in the pipeline.
 type logEntry struct {
 	jobs.Entry
 	observed state.Observations // of an entry of observations
-	refused  error              // why that is none
-	weight   int                // of its place in the room
-	ended    error              // no entry: why none follows
+	refused  error              // why the observations are refused
+	weight   int                // its bytes in flight
+	ended    error              // why no entry follows; there is no entry then
 }
 
-// rows is how many observations an item has.
+// rows returns the number of observations of an entry.
 func (i *logEntry) rows() int {
 	if i.Kind != jobs.EntryObserve || i.refused != nil {
 		return 0
@@ -29,18 +30,20 @@ func (i *logEntry) rows() int {
 	return i.observed.Len()
 }
 
-// stretch is what the loop applies at once: consecutive entries of observations, or one entry of another kind.
+// entryBatch is what the loop applies at once: consecutive entries of observations, or one entry of
+// another kind.
 type entryBatch struct {
 	entries []logEntry
 	merged  state.Batch // nil: an entry of another kind
 	rows    int         // in merged
-	full    bool        // it ends before an entry of observations that was there too
+	full    bool        // it ended before an entry of observations that was there
 }
 
-// mostMerged bounds the entries of a stretch, whatever they hold: their launches, if all address the same group, fill the stream eight times.
+// maxMerged bounds the entries of a batch, whatever they hold: if all address the same group, their
+// launches fill the stream eight times.
 const maxMerged = 256
 
-// takes says whether an item may be put behind the others of a stretch, so that it has so many observations at most.
+// accepts reports whether an entry may be added to a batch of most observations.
 func (s *entryBatch) accepts(i *logEntry, most int) bool {
 	if s.merged == nil || i.Kind != jobs.EntryObserve || i.ended != nil {
 		return false
@@ -49,7 +52,7 @@ func (s *entryBatch) accepts(i *logEntry, most int) bool {
 	return !s.full
 }
 
-// add puts an item of a kind that a stretch takes behind the others.
+// add adds an entry of a kind that the batch accepts.
 func (s *entryBatch) add(i logEntry) {
 	if i.refused == nil {
 		s.merged.Add(i.observed)
@@ -58,18 +61,19 @@ func (s *entryBatch) add(i logEntry) {
 	s.entries = append(s.entries, i)
 }
 
-// pipeline is the part of a shard before its loop.
+// pipeline is the stage before a loop.
 type pipeline struct {
 	next     chan *entryBatch
-	limit    atomic.Int64  // observations of a stretch of several entries
-	end      atomic.Uint64 // the last entry of the log, as far as it is known
+	limit    atomic.Int64  // the most observations of a batch of several entries
+	end      atomic.Uint64 // the last known entry of the log
 	state    state.State
 	inFlight *inFlight
 	cancel   context.CancelFunc
 	ended    sync.WaitGroup
 }
 
-// openPipeline reads until stop is called or reading fails, which the last stretch says. It closes the reader.
+// openPipeline reads until stop is called or reading fails; the last batch has the error. It closes
+// the reader.
 func openPipeline(ctx context.Context, r jobs.Reader, of state.State, bound *inFlight) *pipeline {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &pipeline{next: make(chan *entryBatch), state: of, inFlight: bound, cancel: cancel}
@@ -79,7 +83,7 @@ func openPipeline(ctx context.Context, r jobs.Reader, of state.State, bound *inF
 	return p
 }
 
-// stop ends the reading and waits for it.
+// stop ends the reading, and waits for its goroutines.
 func (p *pipeline) stop() {
 	p.cancel()
 	p.ended.Wait()
@@ -102,7 +106,7 @@ func (p *pipeline) read(ctx context.Context, r jobs.Reader, to chan<- logEntry) 
 		}
 		select {
 		case to <- i:
-		case <-ctx.Done(): // the loop looks at that too
+		case <-ctx.Done(): // the loop looks at ctx too
 			return
 		}
 		if err != nil {
@@ -111,10 +115,10 @@ func (p *pipeline) read(ctx context.Context, r jobs.Reader, to chan<- logEntry) 
 	}
 }
 
-// merge hands stretches on. One that the loop is not ready for takes what comes meanwhile.
+// merge hands on batches. Entries are added to a batch as long as the loop is not ready for it.
 func (p *pipeline) merge(ctx context.Context, items <-chan logEntry) {
 	var open *entryBatch
-	var held *logEntry // the first of the next one
+	var held *logEntry // the first entry of the next batch
 	for {
 		if open == nil && held != nil {
 			open, held = p.begin(*held), nil
@@ -144,7 +148,7 @@ func (p *pipeline) merge(ctx context.Context, items <-chan logEntry) {
 	}
 }
 
-// begin is a stretch that begins with an item.
+// begin returns a batch that begins with an entry.
 func (p *pipeline) begin(i logEntry) *entryBatch {
 	if i.Kind != jobs.EntryObserve || i.ended != nil {
 		return &entryBatch{entries: []logEntry{i}}

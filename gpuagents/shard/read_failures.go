@@ -2,13 +2,14 @@ package shard
 
 import "sync"
 
-// stumbles is how often the pages of shards could not be read since their last checkpoints.
+// readFailures counts by shard how often its pages could not be read since its last checkpoint. Its
+// methods may be called from several goroutines.
 type readFailures struct {
 	mu sync.Mutex
 	of map[ID]int
 }
 
-// add counts once more, and returns how often it was.
+// add counts a failure, and returns the number of failures.
 func (s *readFailures) add(id ID) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,6 +26,7 @@ func (s *readFailures) forget(id ID) {
 	delete(s.of, id)
 }
 
-// mostStumbles is how often a shard goes back to its checkpoint because a medium does not read a page, a second after the last time,
-// before it starts from its log without: as often as a disk fails before the pager leaves it alone.
+// maxReadFailures is how often a shard returns to its checkpoint because a medium does not read a
+// page, a second after the last time, before it starts from its log: as often as a disk fails
+// before the pager opens its circuit.
 const maxReadFailures = 3

@@ -2,27 +2,23 @@ package shard
 
 import (
 	"context"
-	"errors"
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// rest is what a parked shard has left. It is an error because work ends with it.
+// Rest is what a parked shard has left in memory. It is an error because Serve ends with it.
 type Rest struct {
-	Entry  uint64 // the last entry of the log that was applied
-	Round  uint64 // the last round of votes up to entry
-	Stored bool   // the checkpoint has it, or the log has all that is needed
+	Entry  uint64 // the last applied entry
+	Round  uint64 // the last round of votes up to Entry
+	Stored bool   // the checkpoint or the log has all that is needed
 	Pages  pages.Packed
 }
 
-// parkMost is how many bytes the pages of a shard have at most that is parked. To bring more back takes longer than whoever asks should wait: 16 MiB
-// are 20 ms of a disk.
+// parkMost is the most bytes of pages of a shard that is parked. To restore more takes longer than
+// a user should wait: 16 MiB take 20 ms of a disk.
 const parkMost = 16 << 20
-
-// errParked marks the end of work on a shard that was parked.
-var errParked = errors.New("the shard is parked")
 
 // Error implements error.
 func (r *Rest) Error() string { return errParked.Error() }
@@ -30,10 +26,10 @@ func (r *Rest) Error() string { return errParked.Error() }
 // Is implements errors.Is.
 func (r *Rest) Is(err error) bool { return err == errParked }
 
-// Bytes is how many bytes the rest takes in memory, about.
+// Bytes returns how many bytes the rest takes in memory, approximately.
 func (r *Rest) Bytes() int64 { return r.Pages.Bytes() + 64 }
 
-// unpark makes agents that have seen nothing those of a rest, and returns a reader of the entries behind it.
+// unpark restores the state from a rest, and returns a reader of the later entries.
 func (r *Rest) unpark(ctx context.Context, st state.State, in jobs.Log) (jobs.Reader, error) {
 	m := st.Memory()
 	if err := m.Open(ctx, nil); err != nil {

@@ -13,9 +13,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// work serves one shard. The state of the agents is a function of the log, so an agent that takes over builds it again by
-// reading from its own last checkpoint, or from the start of the log when it has none, and writes nothing until it is past
-// what its predecessor has answered. It returns nil when the log says that nothing follows.
+// Serve serves one shard until ctx ends, the shard is parked, or the log ends. The state is a
+// function of the log: an agent that takes over rebuilds it from its own last checkpoint, or from
+// the start of the log without one, and appends nothing until it is behind the answers of its
+// predecessor. Serve returns a *Rest for a parked shard, and nil when nothing follows in the log.
 func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	on, s, shard, from, seat, log := do.On, do.Swarm, do.Shard, do.From, do.Open, do.Log
 	in, out := a.o.Queue.Log(s.Key(), shard, jobs.In), a.o.Queue.Log(s.Key(), shard, jobs.Out)
@@ -35,10 +36,12 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	if err != nil {
 		err = fmt.Errorf("swarm %s: %w", s.Name, err)
 		switch {
-		case !permanent(err): // it may be made another time
+		case !permanent(err): // it may succeed another time
 			return fault.Mark(err)
-		case outOfMemory(err) && (w.answered > 0 || on.OnHost()): // it was served where there was room, or will be; the device is well
-			return errors.New(err.Error() + ": waiting for room, or for an agent that has it") // no failure of the device: its class goes
+		case outOfMemory(err) && (w.answered > 0 || on.OnHost()): // an agent with room has served it, or will; the device works
+			return errors.New(
+				err.Error() + ": waiting for room, or for an agent that has it",
+			) // without the class of the error: the device has not failed
 		}
 		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
 			err = jobs.Errorf(jobs.CodeDevice, "%v", err)
@@ -46,11 +49,11 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		if answer := w.refuse(ctx, in, log, err); answer != nil {
 			return answer
 		}
-		return nil // the swarm cannot run here; its owner has been told
+		return nil // the swarm cannot run here, and its owner is told
 	}
 	var keep *checkpoint
 	large := st.Memory().Bytes() >= returnBytes
-	defer func() { // pages are in memory above the store
+	defer func() { // before the store: pages are in memory above it
 		if cerr := st.Close(); cerr != nil {
 			log.Error("releasing the shard's memory", "error", cerr)
 		}
@@ -68,7 +71,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	st.Memory().SetMetrics(a.o.PageMetrics)
 	keep = a.openCheckpoint(s, shard, st, kept.Rounds(), log)
 	var reader jobs.Reader
-	at := uint64(0) // the entry that the state is of
+	at := uint64(0) // the last entry that the state has
 	switch {
 	case from != nil && (keep == nil || keep.store == nil):
 		reader, err = from.unpark(ctx, st, in)
@@ -80,7 +83,8 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 			at = keep.stored
 		}
 	}
-	if room := (pages.MemoryError{}); errors.As(err, &room) && keep == nil && w.answered == 0 && !on.OnHost() { // a store that is not there now may be there later
+	if room := (pages.MemoryError{}); errors.As(err, &room) && keep == nil && w.answered == 0 &&
+		!on.OnHost() { // a store that is missing now may be there later
 		return w.reject(ctx, w.answered+1, room.Refusal())
 	}
 	if err != nil {
@@ -108,10 +112,10 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		t.checks = look.C
 	}
 	t.beginReplay(ctx)
-	defer func() { // before the state is
+	defer func() { // before the state is closed
 		t.endReplay()
 		switch cerr := t.close(); {
-		case cerr != nil && errors.Is(err, errParked): // an answer is missing: it is not at rest
+		case cerr != nil && errors.Is(err, errParked): // an answer is missing: the shard is not parked
 			err = cerr
 		case cerr != nil && !errors.Is(err, cerr):
 			err = errors.Join(err, cerr)
@@ -120,13 +124,19 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	return keep.endDamaged(st, t.serve(ctx))
 }
 
-// permit refuses a swarm with a step of its user's, which runs with the rights of this process, unless the operator allows such.
+// permit refuses a swarm with a custom step, which runs with all rights of the process, unless the
+// operator allows it.
 func (a *Server) permit(spec *swarm.Spec) error {
 	if !spec.Custom() || a.o.CustomCells {
 		return nil
 	}
-	return jobs.Errorf(jobs.CodeInvalid, "swarm %s has a custom cell, and this agent, %s, runs none: code of a spec runs with all rights of the agent, so its operator must allow it: start the GPU agents of the cluster with --allow-custom-cells", spec.Name, a.o.Name)
+	return jobs.Errorf(
+		jobs.CodeInvalid,
+		"swarm %s has a custom cell, and this agent, %s, runs none: code of a spec runs with all rights of the agent, so its operator must allow it: start the GPU agents of the cluster with --allow-custom-cells",
+		spec.Name,
+		a.o.Name,
+	)
 }
 
-// returnBytes is what a shard must have had for that to be worth it.
+// returnBytes is the size of the pages from which on Options.Freed is called.
 const returnBytes = 16 << 20

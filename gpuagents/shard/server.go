@@ -1,5 +1,5 @@
-// Package shard serves the shards of an agent: it replays a log, applies its entries in order and appends the
-// answers.
+// Package shard serves the shards of an agent: it replays a log, applies its entries in order and
+// appends the answers.
 package shard
 
 import (
@@ -14,17 +14,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// logs are the logs of shards.
+// Logs gives access to the logs of shards.
 type Logs interface {
 	// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key.
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
 }
 
-// place is where a shard is served: a device with memory for pages.
+// Place is where a shard is served: a device with memory for pages. pool.Placement implements it.
 type Place interface {
 	// Device returns the device, which stays open as long as the shard is served.
 	Device() device.Device
-	// Budget returns the memory for pages on the device; nil: what the device has.
+	// Budget returns the memory for pages on the device; nil: all of the device.
 	Budget() *pages.Budget
 	// OnHost reports whether the host device serves the shard because another device fails.
 	OnHost() bool
@@ -35,7 +35,7 @@ type Place interface {
 	Succeeded(halved int)
 }
 
-// serverOptions configure a server.
+// Options configure a Server.
 type Options struct {
 	// Name is the name of the agent in refusals.
 	Name string
@@ -65,26 +65,26 @@ type Options struct {
 	Keeps func(bytes int64) bool
 }
 
-// server serves the shards of an agent, each in a goroutine of the caller. Its methods may be called
-// from several goroutines.
+// Server serves the shards of an agent, each in a goroutine of the caller. Its methods may be
+// called from several goroutines.
 type Server struct {
 	o            Options
 	readFailures readFailures
 }
 
-// newServer returns a server.
+// NewServer returns a server. It starts nothing.
 func NewServer(o Options) *Server { return &Server{o: o} }
 
-// Forget drops what the server remembers of the failed reads of a shard whose swarm is gone.
+// Forget forgets the failed reads of a shard whose swarm is gone.
 func (a *Server) Forget(id ID) { a.readFailures.forget(id) }
 
-// task is a shard to serve once.
+// Task is a shard to serve once.
 type Task struct {
 	// On is where the shard is served.
 	On    Place
 	Swarm jobs.Swarm
 	Shard int
-	// From is what the shard has left when it was parked; nil: it was not.
+	// From is the rest of the shard when it was parked; nil: it was not parked.
 	From *Rest
 	// Open is the shard among those that are open.
 	Open *OpenShard

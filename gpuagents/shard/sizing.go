@@ -7,27 +7,29 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// sizing decides how many observations a batch of several entries may have, by how much the device is used and how long batches take. It has
-// no clock of its own. One goroutine uses it.
+// batchSize chooses how many observations a batch of several entries may have, by the use of the
+// device and the time of batches. It has no clock. One goroutine uses it.
 type batchSize struct {
 	bound time.Duration // how long a batch may take
 
 	most   int // observations
-	within int // as many as take no longer than bound, by the last batch that says; 0: none has
+	within int // as many as take no longer than bound, by the last batch that tells; 0: none has
 	since  time.Time
 	busy   time.Duration // since then
 	full   bool          // most has ended a batch since then
 }
 
 const (
-	// leastBatch and mostBatch clamp the size where the bound allows it. An entry may have leastBatch observations by itself; a device whose
-	// batches have room for mostBatch has the fixed cost of a batch a few times a second.
+	// leastBatch and mostBatch clamp the size where the bound allows it. An entry may have
+	// leastBatch observations by itself. A device whose batches have mostBatch pays the fixed cost
+	// of a batch a few times a second.
 	leastBatch = jobs.MaxAddressed
 	mostBatch  = 1 << 20
-	// sizingWindow is how long use is looked at before the size follows it.
+	// sizingWindow is the time over which the use is measured before the size follows it.
 	sizingWindow = 100 * time.Millisecond
-	// defaultBatchLatency is Options.BatchLatency where nobody says: leastBatch observations of random agents of a gru took 65 ms on two cores
-	// of the host device (BenchmarkShard, 1.0M a second on an idle machine), and take less than 1 ms on an H200 (docs/performance.md).
+	// defaultBatchLatency is Options.BatchLatency where it is 0: leastBatch observations of random
+	// agents of a gru took 65 ms on two cores of the host device (BenchmarkShard, 1.0M a second on
+	// an idle machine), and take less than 1 ms on an H200 (docs/performance.md).
 	defaultBatchLatency = 100 * time.Millisecond
 )
 
@@ -35,14 +37,14 @@ func newBatchSize(bound time.Duration, now time.Time) batchSize {
 	return batchSize{bound: cmp.Or(bound, defaultBatchLatency), most: leastBatch, since: now}
 }
 
-// done says of a batch of so many observations when the device began and ended it, and whether most was what ended it. Batches are told in
-// their order and do not overlap.
+// done takes the begin and the end of a batch on the device, its observations, and whether most has
+// ended it. Batches come in their order and do not overlap.
 func (s *batchSize) done(began, ended time.Time, rows int, full bool) {
 	took, passed := ended.Sub(began), ended.Sub(s.since)
 	s.busy += took
 	s.full = s.full || full
 	late := took > s.bound
-	if late || full { // a small batch says little of larger ones: part of what it takes is the same for any
+	if late || full { // a small batch tells little about larger ones, because of its fixed costs
 		s.within = max(1, int(min(mostBatch, float64(rows)*float64(s.bound)/float64(max(took, 1)))))
 	}
 	if passed < sizingWindow && !late {

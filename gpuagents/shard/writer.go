@@ -13,12 +13,12 @@ import (
 type writer struct {
 	out      jobs.Log
 	last     uint64 // the last entry of out
-	answered uint64 // the last entry of in that out has an answer to
+	answered uint64 // the last entry of in that is answered in out
 
 	following bool // another agent answers
 }
 
-// look reads the end of the answers. Nothing may have been appended yet.
+// refresh reads the end of the answers. Nothing may have been appended yet.
 func (w *writer) refresh(ctx context.Context) error {
 	last, err := w.out.Last(ctx)
 	if err == nil {
@@ -27,7 +27,7 @@ func (w *writer) refresh(ctx context.Context) error {
 	return err
 }
 
-// append appends answers to the entries behind answered, in their order.
+// append appends answers to the entries after answered, in their order.
 func (w *writer) append(ctx context.Context, all ...jobs.Entry) error {
 	if len(all) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (w *writer) append(ctx context.Context, all ...jobs.Entry) error {
 	return nil
 }
 
-// reject answers an entry with the reason why it is not applied, unless it has an answer.
+// reject answers an entry with the reason why it is not applied, unless it is answered.
 func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
 	if ref <= w.answered {
 		return nil
@@ -55,8 +55,9 @@ func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
 	return w.append(ctx, jobs.Entry{Kind: jobs.EntryRejected, Ref: ref, Data: data})
 }
 
-// refuse rejects the next entry of in with the reason why this agent cannot serve the shard. That entry may not exist yet. An answer
-// ahead of the log is not followed by another: every agent that looks at the shard would add one.
+// refuse rejects the next entry of in, which may not exist yet, with the reason why this agent
+// cannot serve the shard. It does nothing after an answer that is ahead of the log: else every
+// agent that looks at the shard would add one.
 func (w *writer) refuse(ctx context.Context, in jobs.Log, log *slog.Logger, why error) error {
 	last, err := in.Last(ctx)
 	if err == nil && w.answered <= last.Seq {
@@ -68,7 +69,7 @@ func (w *writer) refuse(ctx context.Context, in jobs.Log, log *slog.Logger, why 
 	return err
 }
 
-// rejection is the data of an EntryRejected.
+// rejection returns the data of an EntryRejected.
 func rejection(why error) ([]byte, error) {
 	data, err := json.Marshal(jobs.AsError(why))
 	if err != nil {

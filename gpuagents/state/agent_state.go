@@ -18,7 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// simulation is the population of a swarm whose agents are addressed, or of a shard of one: entries and answers have the ids of the swarm.
+// agentState is the State of a swarm whose agents are addressed, or of a shard of one. Entries and
+// answers have the ids of the swarm.
 type agentState struct {
 	memory   *pages.Memory
 	agents   *agents.Agents
@@ -27,7 +28,7 @@ type agentState struct {
 	every    swarm.Checkpoint
 	splitter staging.Splitter
 
-	ranking *agents.Ranking // of who merges; nil before the first
+	ranking *agents.Ranking // of the goroutine that adds to batches; nil before the first batch
 }
 
 func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (*agentState, error) {
@@ -36,14 +37,22 @@ func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Group
 		return nil, err
 	}
 	n := int64(p.Groups) * int64(spec.AgentsPerGroup)
-	a, err := agents.NewShard(dev, b, cell, n, p.First, p.All, agents.Options{Seed: spec.Seed, PageBytes: int(spec.PageSize)})
+	a, err := agents.NewShard(
+		dev,
+		b,
+		cell,
+		n,
+		p.First,
+		p.All,
+		agents.Options{Seed: spec.Seed, PageBytes: int(spec.PageSize)},
+	)
 	if err != nil {
 		return nil, err
 	}
 	return &agentState{memory: a.Memory(), agents: a, groups: p, seed: spec.Seed, every: spec.Checkpoint}, nil
 }
 
-// about implements population.
+// Info implements State.
 func (s *agentState) Info() Info {
 	a := s.agents
 	h := sha256.New()
@@ -61,19 +70,20 @@ func (s *agentState) Info() Info {
 	return Info{Cell: a.Cell().Cell.Name, Agents: a.Len(), Checkpoint: s.every, Digest: hex.EncodeToString(h.Sum(nil))}
 }
 
-// pages implements population.
+// Memory implements State.
 func (s *agentState) Memory() *pages.Memory { return s.memory }
 
-// reset implements population.
+// Reset implements State.
 func (s *agentState) Reset(ctx context.Context) error { return s.agents.Reset(ctx) }
 
-// restored implements population.
+// Restored implements State.
 func (s *agentState) Restored(ctx context.Context) error { return s.agents.Recount(ctx) }
 
-// close implements population.
+// Close implements State.
 func (s *agentState) Close() error { return s.agents.Close() }
 
-// apply implements population. Observations in hand are finished even when ctx ends, ticks and fusions are not.
+// Apply implements State. It completes observations after the end of ctx, but neither ticks nor
+// fusions.
 func (s *agentState) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
 	switch e.Kind {
 	case jobs.EntryObserve:
@@ -90,7 +100,7 @@ func (s *agentState) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
 	return Answer{}, unknownKind(e)
 }
 
-// decode implements population.
+// Decode implements State.
 func (s *agentState) Decode(data []byte) (Observations, error) {
 	o, err := batch.DecodeAgentObservations(data)
 	if err == nil {
@@ -99,14 +109,19 @@ func (s *agentState) Decode(data []byte) (Observations, error) {
 	return Observations{Agents: o}, err
 }
 
-// reduce implements population.
+// Reduce implements State.
 func (s *agentState) Reduce(on bool) { s.splitter.Reduced = on }
 
-// check says what is wrong with observations that a stranger sent.
+// check refuses observations that do not fit the swarm.
 func (s *agentState) check(o *batch.AgentObservations) error {
 	switch features := s.agents.Cell().Features; {
 	case len(o.Agent) > jobs.MaxAddressed:
-		return jobs.Errorf(jobs.CodeInvalid, "%d observations: send at most %d at a time", len(o.Agent), jobs.MaxAddressed)
+		return jobs.Errorf(
+			jobs.CodeInvalid,
+			"%d observations: send at most %d at a time",
+			len(o.Agent),
+			jobs.MaxAddressed,
+		)
 	case o.Width != features:
 		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, features)
 	}
@@ -131,10 +146,15 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 		steps = 1
 	}
 	r, err := s.agents.TickAll(ctx, context.WithoutCancel(ctx), t.Count, steps)
-	if err != nil { // where ctx has ended, the pages are between two positions, and are forgotten
+	if err != nil { // after the end of ctx the pages are between two positions, and are discarded
 		return Answer{}, err
 	}
-	done := jobs.Ticked{Version: jobs.Version, Stepped: r.Stepped, Tally: r.Tally, Decided: make([]uint64, s.agents.Cell().Candidates)}
+	done := jobs.Ticked{
+		Version: jobs.Version,
+		Stepped: r.Stepped,
+		Tally:   r.Tally,
+		Decided: make([]uint64, s.agents.Cell().Candidates),
+	}
 	decisions, err := s.agents.Decisions(context.WithoutCancel(ctx))
 	if err != nil {
 		return Answer{}, err
@@ -161,7 +181,13 @@ func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 		what, ids, size, row = "group", q.Groups, 1, 4+1+8+4*a.Cell().Candidates
 	}
 	if most := jobs.MaxState / row; len(ids) > most {
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most)
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"query: %d %ss: ask for at most %d of this swarm at a time",
+			len(ids),
+			what,
+			most,
+		)
 	}
 	if _, err := s.groups.owns(ids, size, what); err != nil {
 		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %s %v", what, err)

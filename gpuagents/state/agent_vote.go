@@ -10,14 +10,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// leader is the one of the shard's agents, in groups of size, by their ids in the swarm.
+// leader returns the leader among the agents of the shard, in groups of size, by its id in the
+// swarm.
 func (h GroupRange) leader(seed, round uint64, size int, seeded bool) consensus.Leader {
 	first, n, all := int64(h.First)*int64(size), int64(h.Groups)*int64(size), int64(h.All)*int64(size)
 	l := consensus.Leader{Agent: uint64(first), Elected: true}
 	if !seeded {
 		return l
 	}
-	if of := agents.Leading(seed, round, all); of >= first && of < first+n { // otherwise priorities fall from the first on
+	if of := agents.Leading(seed, round, all); of >= first &&
+		of < first+n { // else priorities fall from the first agent on
 		l.Agent = uint64(of)
 	}
 	l.Priority = agents.Priority(seed, round, all, uint32(l.Agent))

@@ -2,17 +2,17 @@ package state
 
 import "github.com/exoswarm/exoswarm/jobs/batch"
 
-// answer is what is written for an entry that was applied.
+// Answer is the answer to an entry that was applied.
 type Answer struct {
 	Kind         string
 	Data         []byte
-	Body         interface{ Encode() ([]byte, error) } // what data is yet to be made of; nil: nothing
+	Body         interface{ Encode() ([]byte, error) } // encodes to Data; nil: Data is complete
 	Observations int                                   // that were applied
-	Dropped      [len(batch.Reasons)]int               // the others, by the reason
-	Halved       int                                   // how often they were too many for the device's memory
+	Dropped      [len(batch.Reasons)]int               // the others, by reason
+	Halved       int                                   // how often the device had no memory for the batch
 }
 
-// encoded is the answer with its data.
+// Encoded returns the answer with its data. Any goroutine may call it.
 func (a Answer) Encoded() (Answer, error) {
 	if a.Body == nil {
 		return a, nil

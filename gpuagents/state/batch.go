@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// observed is the observations of an entry, checked: of groups, or of agents.
+// Observations are the decoded and checked observations of an entry: of groups, or of agents.
 type Observations struct {
 	Groups *batch.Observations
 	Agents *batch.AgentObservations
@@ -22,37 +22,51 @@ func (o Observations) Len() int {
 	return o.Groups.Len()
 }
 
-// merger is the observations of consecutive entries that are applied together. It is filled by one goroutine, and used by that of its population,
-// at different times.
+// Batch is the observations of consecutive entries that are applied together. One goroutine fills
+// it, and then the goroutine of its State applies it.
 type Batch interface {
-	// add puts the observations of an entry behind those of the entries before.
+	// Add appends the observations of an entry.
 	Add(o Observations)
-	// observe applies them and returns the answers to the entries, whose bits are those of one entry at a time. After an error the pages are
-	// undefined.
+	// Observe applies the observations and returns an answer to each entry, with the bits that the
+	// answers have one entry at a time. After an error the pages are undefined.
 	Observe(ctx context.Context) ([]Answer, error)
 }
 
-// mergedGroups are observations of groups.
+// groupBatch is a Batch of observations of groups.
 type groupBatch struct {
 	s       *groupState
 	entries []*batch.Observations
-	all     batch.Observations // what the device needs of them
+	all     batch.Observations // the columns that the device needs
 }
 
-// merge implements population.
+// NewBatch implements State.
 func (s *groupState) NewBatch() Batch { return &groupBatch{s: s} }
 
-// add implements merger.
+// Add implements Batch.
 func (m *groupBatch) Add(o Observations) {
 	e, all := o.Groups, &m.all
-	if m.entries = append(m.entries, e); len(m.entries) == 1 { // clipped: what is appended goes elsewhere, not behind the columns of a message
-		all.Group, all.Time, all.Features, all.Width = slices.Clip(e.Group), slices.Clip(e.Time), slices.Clip(e.Features), e.Width
+	if m.entries = append(m.entries, e); len(
+		m.entries,
+	) == 1 { // clipped: appends copy the columns, and do not write behind those of a message
+		all.Group, all.Time, all.Features, all.Width = slices.Clip(
+			e.Group,
+		), slices.Clip(
+			e.Time,
+		), slices.Clip(
+			e.Features,
+		), e.Width
 		return
 	}
-	all.Group, all.Time, all.Features = append(all.Group, e.Group...), append(all.Time, e.Time...), append(all.Features, e.Features...)
+	all.Group, all.Time, all.Features = append(
+		all.Group,
+		e.Group...), append(
+		all.Time,
+		e.Time...), append(
+		all.Features,
+		e.Features...)
 }
 
-// observe implements merger. An entry is a part of a longer batch: cuts change no bit.
+// Observe implements Batch. An entry is a part of a longer batch: cuts change no bit.
 func (m *groupBatch) Observe(ctx context.Context) (answers []Answer, err error) {
 	all, halved, err := m.s.observe(ctx, &m.all)
 	if err != nil {
@@ -81,7 +95,7 @@ func (m *groupBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 	return answers, nil
 }
 
-// mergedAgents are observations of agents.
+// agentBatch is a Batch of observations of agents.
 type agentBatch struct {
 	s        *agentState
 	entries  []*batch.AgentObservations
@@ -91,7 +105,7 @@ type agentBatch struct {
 	several  bool
 }
 
-// merge implements population.
+// NewBatch implements State.
 func (s *agentState) NewBatch() Batch {
 	if s.ranking == nil {
 		s.ranking = agents.NewRanking(s.agents.Len(), s.agents.Cell().Agents)
@@ -100,7 +114,7 @@ func (s *agentState) NewBatch() Batch {
 	return &agentBatch{s: s}
 }
 
-// add implements merger.
+// Add implements Batch.
 func (m *agentBatch) Add(o Observations) {
 	e := o.Agents
 	from, has := len(m.ids), m.s.groups
@@ -118,7 +132,7 @@ func (m *agentBatch) Add(o Observations) {
 	m.launches, m.several = launches, m.several || several
 }
 
-// observe implements merger.
+// Observe implements Batch.
 func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) {
 	launches := m.launches
 	if !m.several {
@@ -133,14 +147,21 @@ func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 	}
 	for _, o := range m.entries {
 		n := len(o.Agent)
-		answers = append(answers, Answer{Kind: jobs.EntryDecide, Observations: n, Body: &batch.AgentDecisions{Agent: o.Agent, Vote: votes[:n], Decision: decisions[:n]}})
+		answers = append(
+			answers,
+			Answer{
+				Kind:         jobs.EntryDecide,
+				Observations: n,
+				Body:         &batch.AgentDecisions{Agent: o.Agent, Vote: votes[:n], Decision: decisions[:n]},
+			},
+		)
 		votes, decisions = votes[n:], decisions[n:]
 	}
 	answers[0].Halved = halved
 	return answers, nil
 }
 
-// observeAlone is apply of an entry of observations.
+// applyObservations applies an entry of observations alone.
 func applyObservations(ctx context.Context, p State, e jobs.Entry) (Answer, error) {
 	o, err := p.Decode(e.Data)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// observeKernel is the kernel of a cell: that of the set, or compiled from the cell's text. A text that does not compile is a *jobs.Error
-// with the compiler's words, and so is a device that compiles none.
+// observeKernel returns the kernel of a cell: a built-in one, or one that is compiled from the text
+// of the cell. A *jobs.Error says that the text does not compile, with the words of the compiler,
+// or that the device compiles none.
 func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel, error) {
 	if c.Source == "" {
 		return dev.Kernel(c.Kernel)
@@ -22,21 +23,31 @@ func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel
 	var refused *device.SourceError
 	switch {
 	case errors.As(err, &refused):
-		return nil, jobs.Errorf(jobs.CodeInvalid, "the step of its custom cell does not compile:\n%s", quoteStep(refused.Log, step))
+		return nil, jobs.Errorf(
+			jobs.CodeInvalid,
+			"the step of its custom cell does not compile:\n%s",
+			quoteStep(refused.Log, step),
+		)
 	case errors.Is(err, device.ErrNotSupported):
-		return nil, jobs.Errorf(jobs.CodeDevice, "custom cells are compiled when they are served, and %s cannot do that: serve the swarm with gpuagent --device cuda:0 --allow-custom-cells, built with the tag cuda, on a machine with a GPU and NVRTC (libnvrtc of a CUDA toolkit): %v", dev.Properties().Name, err)
+		return nil, jobs.Errorf(
+			jobs.CodeDevice,
+			"custom cells are compiled when they are served, and %s cannot do that: serve the swarm with gpuagent --device cuda:0 --allow-custom-cells, built with the tag cuda, on a machine with a GPU and NVRTC (libnvrtc of a CUDA toolkit): %v",
+			dev.Properties().Name,
+			err,
+		)
 	case err != nil:
 		return nil, fmt.Errorf("compile the step of the custom cell: %w", err)
 	}
 	return k, nil
 }
 
-// maxLog bounds what of a compiler's words a refusal carries; the first error is the one that matters.
+// maxLog bounds the bytes of the words of a compiler in a refusal; the first error is the one that
+// matters.
 const maxLog = 4 << 10
 
 var stepError = regexp.MustCompile(`(?m)^step\((\d+)\): (?:catastrophic )?error`)
 
-// quoteStep puts the line of the step that the compiler complains about first behind its words.
+// quoteStep appends the line of the step that has the first error.
 func quoteStep(log, step string) string {
 	quote := ""
 	if m := stepError.FindStringSubmatch(log); m != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// plan groups the observations of a batch into runs, one a group, each in the order of the batch: s.order[k] is the
-// place in the batch of the observation that the kernel sees as number k. A run has the number of its page for a frame. It returns false when the batch already
-// stands like that.
+// plan groups the observations of a batch into runs, one for each group, in the order of the batch:
+// s.order[k] is the index in the batch of observation k of the kernel. The frame of a run is the
+// number of its page. It returns false when the batch is in that order already.
 func (s *groupState) plan(groups []uint32) (moved bool) {
 	s.runs = s.runs[:0]
 	contiguous := true
@@ -25,7 +25,9 @@ func (s *groupState) plan(groups []uint32) (moved bool) {
 		case r < 0:
 			s.seen[g] = int32(len(s.runs))
 			s.runs = append(s.runs, kernels.Run{
-				Frame: g / uint32(s.layout.Slots), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1, Group: g,
+				Frame: g / uint32(
+					s.layout.Slots,
+				), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1, Group: g,
 			})
 		default:
 			if i > 0 && groups[i-1] != g {
@@ -51,12 +53,13 @@ func (s *groupState) plan(groups []uint32) (moved bool) {
 	for _, g := range groups {
 		s.seen[g] = -1
 	}
-	// Long runs first: blocks start in this order, and the longest decides when the launch ends.
+	// Long runs first: blocks start in this order, and the longest run decides when the launch
+	// ends.
 	slices.SortStableFunc(s.runs, func(a, b kernels.Run) int { return int(b.Count) - int(a.Count) })
 	return !contiguous
 }
 
-// gather copies rows of width elements into kernel order; scatter is its inverse.
+// gather copies rows of width elements into the order of the kernel; scatter is its inverse.
 func gather[T any](order []int, src []T, width int) []T {
 	dst := make([]T, len(src))
 	for k, i := range order {
@@ -73,8 +76,8 @@ func scatter[T any](order []int, src []T, width int) []T {
 	return dst
 }
 
-// sets cuts the pages of the runs into sets that are held together and puts the runs into the order of the sets: those of
-// set i end before ends[i].
+// sets cuts the pages of the runs into sets that are pinned together, and sorts the runs by sets:
+// the runs of set i end before ends[i].
 func (s *groupState) sets() (sets []pages.Set, ends []int) {
 	var pages []uint64
 	for _, r := range s.runs {
@@ -107,7 +110,8 @@ func (s *groupState) sets() (sets []pages.Set, ends []int) {
 	return sets, ends
 }
 
-// launch steps the runs from first up to end, whose pages are held. No launch before it is under way.
+// launch steps the runs from first up to end, whose pages are pinned. No earlier launch may be
+// running.
 func (s *groupState) launch(first, end int) error {
 	words := make([]uint32, 0, kernels.RunWords*(end-first))
 	for _, r := range s.runs[first:end] {
@@ -118,7 +122,9 @@ func (s *groupState) launch(first, end int) error {
 		return err
 	}
 	args := []device.Arg{
-		device.Ptr(s.memory.Arena()), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.layoutTable), device.Ptr(s.params), device.Ptr(s.weights),
+		device.Ptr(
+			s.memory.Arena(),
+		), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.layoutTable), device.Ptr(s.params), device.Ptr(s.weights),
 		device.Range(s.staging[ioRuns].Memory, 0, int64(4*len(words))),
 	}
 	for i := ioTimes; i < len(s.staging); i++ {
@@ -129,10 +135,13 @@ func (s *groupState) launch(first, end int) error {
 	return s.stream.Launch(s.kernel, g, args...)
 }
 
-// observe steps the agents of the groups addressed, in the order of the batch, and returns one decision an observation, and how often
-// the device had no room for as many. obs has passed check. On an error the state is undefined and the shard starts again from its
-// checkpoint.
-func (s *groupState) observe(ctx context.Context, obs *batch.Observations) (dec *batch.Decisions, halved int, err error) {
+// observe steps the agents of the addressed groups in the order of the batch. It returns a decision
+// for each observation, and how often the device had no memory for a part. obs has passed check.
+// After an error the state is undefined, and the shard starts again from its checkpoint.
+func (s *groupState) observe(
+	ctx context.Context,
+	obs *batch.Observations,
+) (dec *batch.Decisions, halved int, err error) {
 	n, candidates := obs.Len(), len(s.bound.Cell.Candidates)
 	dec = &batch.Decisions{
 		Group: obs.Group, Row: obs.Row, Read: obs.Read, Timestamp: obs.Timestamp, Value: obs.Value,
@@ -142,7 +151,8 @@ func (s *groupState) observe(ctx context.Context, obs *batch.Observations) (dec 
 	if s.bound.Drop != 0 {
 		dec.Dropped = make([]uint8, n)
 	}
-	// Observations take effect in their order wherever a batch is cut, so that answers do not depend on it.
+	// Observations take effect in their order wherever the batch is cut, so that answers do not
+	// depend on cuts.
 	halved, err = s.splitter.Each(n, func(from, most int) (int, error) {
 		to := min(n, from+most)
 		return to, s.observePart(ctx, obs, dec, from, to)
@@ -150,7 +160,7 @@ func (s *groupState) observe(ctx context.Context, obs *batch.Observations) (dec 
 	return dec, halved, err
 }
 
-// trim gives up the memory that a batch does not need to be begun.
+// trim releases the memory that a batch can do without.
 func (s *groupState) trim() error {
 	for i := range s.staging {
 		if err := s.staging[i].Close(); err != nil {
@@ -163,10 +173,20 @@ func (s *groupState) trim() error {
 	return nil
 }
 
-// observePart is observe from one observation up to another. An errFit has changed nothing.
-func (s *groupState) observePart(ctx context.Context, all *batch.Observations, whole *batch.Decisions, from, to int) error {
+// observePart applies the observations from one up to another. A staging.ErrNoMemory has changed
+// nothing.
+func (s *groupState) observePart(
+	ctx context.Context,
+	all *batch.Observations,
+	whole *batch.Decisions,
+	from, to int,
+) error {
 	n, candidates := to-from, len(s.bound.Cell.Candidates)
-	obs := &batch.Observations{Group: all.Group[from:to], Time: all.Time[from:to], Features: all.Features[from*s.inputs : to*s.inputs]}
+	obs := &batch.Observations{
+		Group:    all.Group[from:to],
+		Time:     all.Time[from:to],
+		Features: all.Features[from*s.inputs : to*s.inputs],
+	}
 	dec := &batch.Decisions{
 		Score: whole.Score[from:to], Decision: whole.Decision[from:to], Counts: whole.Counts[from*candidates : to*candidates], Round: whole.Round[from:to],
 	}
@@ -181,7 +201,7 @@ func (s *groupState) observePart(ctx context.Context, all *batch.Observations, w
 		ioScores: device.Bytes(dec.Score), ioDecisions: device.Bytes(dec.Decision), ioCounts: device.Bytes(dec.Counts),
 		ioLeaders: device.Bytes(leaders), ioRounds: device.Bytes(dec.Round),
 	}
-	sizes := [8]int{ioRuns: 4 * kernels.RunWords * len(s.runs)} // of what is written later
+	sizes := [8]int{ioRuns: 4 * kernels.RunWords * len(s.runs)} // written later
 	for i, data := range [8][]byte{ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
 		if err := s.staging[i].Grow(s.dev, max(len(data), len(outputs[i]), sizes[i]), ioPurpose[i]); err != nil {
 			return staging.AllocError(err)
@@ -227,7 +247,7 @@ func (s *groupState) observePart(ctx context.Context, all *batch.Observations, w
 	return nil
 }
 
-// tell takes from decisions which observations were dropped.
+// markDropped moves the reasons why observations were dropped from decisions to dropped.
 func markDropped(decisions []uint32, dropped []uint8) {
 	for i, d := range decisions {
 		switch d {
@@ -239,7 +259,8 @@ func markDropped(decisions []uint32, dropped []uint8) {
 	}
 }
 
-// blockSize is one thread an agent in whole warps, as far as a block goes.
+// blockSize returns the threads of a block: one for each agent in whole warps, up to the limit of
+// the device.
 func blockSize(agents, most int) int {
 	if most < 32 {
 		most = 1024

@@ -15,12 +15,13 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// fuseWindow bounds what a fusion reads of pages at a time, in bytes of host memory: as large as a set of pages on its way, so that the bus is busy, and
-// what a drain waits for at most.
+// fuseWindow bounds the bytes of pages that a fusion reads at a time into host memory. It is as
+// large as a set of pages, so that the bus is busy, and a drain waits for one window at most.
 const fuseWindow = 32 << 20
 
-// fuse answers what agents know together, by group or all: the nodes are to the bit those of one fusion.Nodes.Accumulate of all agents in the order of their ids,
-// of whom those of a group that has seen nothing weigh 0. It changes nothing.
+// fuse answers a fusion of all agents, by group or all. The nodes are bit for bit those of one
+// fusion.Nodes.Accumulate of all agents in the order of their ids; agents of groups without a round
+// have weight 0. It changes nothing.
 func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	want, err := jobs.DecodeFuse(data)
 	if err != nil {
@@ -30,18 +31,34 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	n := 1
 	switch {
 	case want.By == jobs.ByVote:
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: by vote: agents of a swarm whose groups are addressed keep no vote: fuse by group or all")
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"fuse: by vote: agents of a swarm whose groups are addressed keep no vote: fuse by group or all",
+		)
 	case width == 0:
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: the cell keeps no float variable, so agents have no embedding")
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"fuse: the cell keeps no float variable, so agents have no embedding",
+		)
 	case want.Nodes > s.groups:
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes, s.groups)
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"fuse: nodes %d: the swarm has %d groups: use at most as many",
+			want.Nodes,
+			s.groups,
+		)
 	case want.By == jobs.ByGroup && want.Nodes == 0:
 		n = s.groups
 	case want.By == jobs.ByGroup:
 		n = want.Nodes
 	}
 	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most)
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"fuse: %d nodes: ask for at most %d of this swarm, with nodes",
+			n,
+			most,
+		)
 	}
 	nodes, err := s.fuseAll(ctx, n, fuseWindow)
 	if err != nil {
@@ -62,11 +79,18 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 func (s *groupState) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, error) {
 	vars, width := s.bound.Embedding()
 	f := &groupFusing{
-		nodes: fusion.Nodes{Dim: width, Sums: make([]float32, n*width), Weights: make([]uint64, n), Counts: make([]uint64, n)}, row: make([]float32, width),
+		nodes: fusion.Nodes{
+			Dim:     width,
+			Sums:    make([]float32, n*width),
+			Weights: make([]uint64, n),
+			Counts:  make([]uint64, n),
+		}, row: make([]float32, width),
 	}
-	// Of a page: the rounds of its groups, and the variables of the embedding.
+	// Variables of a page: the rounds of its groups, and the embedding.
 	l := s.layout
-	of := append([]int{slices.IndexFunc(l.Vars, func(v kernels.Var) bool { return v.Group && v.Name == "round" })}, vars...)
+	of := append(
+		[]int{slices.IndexFunc(l.Vars, func(v kernels.Var) bool { return v.Group && v.Name == "round" })},
+		vars...)
 	size := 0
 	for _, v := range of {
 		size += extent(l, v)
@@ -77,17 +101,20 @@ func (s *groupState) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, e
 		if ctx.Err() != nil {
 			return fusion.Nodes{}, context.Cause(ctx)
 		}
-		clear(buf) // a page that is not there is one of groups that have seen nothing
+		clear(buf) // a page that does not exist has groups without rounds
 		pages := min(window, s.memory.Count()-first)
 		at := 0
 		var parts []pager.Part
 		for page := range pages {
 			for _, v := range of {
-				parts = append(parts, pager.Part{Page: uint64(first + page), Off: int64(l.Offsets[v]), Bytes: buf[at:][:extent(l, v)]})
+				parts = append(
+					parts,
+					pager.Part{Page: uint64(first + page), Off: int64(l.Offsets[v]), Bytes: buf[at:][:extent(l, v)]},
+				)
 				at += extent(l, v)
 			}
 		}
-		held := slices.Clone(parts) // readAll drops those of pages that are not there
+		held := slices.Clone(parts) // ReadAll drops the parts of pages that do not exist
 		if err := s.memory.ReadAll(context.WithoutCancel(ctx), parts); err != nil {
 			return fusion.Nodes{}, err
 		}
@@ -105,7 +132,8 @@ func (s *groupState) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, e
 	return f.nodes, nil
 }
 
-// extent is what a variable takes of a page, rounded up so that what follows it in a buffer is aligned.
+// extent returns the bytes of a variable in a page, rounded up so that the next variable in a
+// buffer is aligned.
 func extent(l kernels.Layout, v int) int {
 	of, n := l.Vars[v], l.Slots
 	if !of.Group {
@@ -114,7 +142,7 @@ func extent(l kernels.Layout, v int) int {
 	return (n*of.Width*of.Elem.Bytes() + 7) / 8 * 8
 }
 
-// floats are the elements of a variable of an embedding.
+// floats returns the elements of a variable of an embedding.
 func floats(e kernels.Elem, data []byte) []float32 {
 	if e != kernels.BF16 {
 		return device.Of[float32](data)
@@ -127,16 +155,16 @@ func floats(e kernels.Elem, data []byte) []float32 {
 	return all
 }
 
-// groupFusing is a fusion of agents that come in the order of their ids.
+// groupFusing is a fusion whose agents come in the order of their ids.
 type groupFusing struct {
 	nodes   fusion.Nodes
-	node    int          // whose agents come
-	chain   agents.Chain // of those that have come
+	node    int          // the node of the current agents
+	chain   agents.Chain // the sum of the current node
 	columns [][]float32
 	row     []float32
 }
 
-// page adds the agents of a page, whose first group is number first of groups.
+// page adds the agents of a page. Its first group is number first of groups.
 func (f *groupFusing) page(l kernels.Layout, rounds []uint64, vars []int, first, groups int) {
 	per := l.Slots * l.Agents
 	for slot := range min(l.Slots, groups-first) {
@@ -161,13 +189,15 @@ func (f *groupFusing) page(l kernels.Layout, rounds []uint64, vars []int, first,
 	}
 }
 
-// add adds the agent of row to its node. One that is not counted, or that has a value that is not finite, keeps its place in a run.
+// add adds the agent in row to its node. An agent that is not counted, or has a value that is not
+// finite, keeps its place in a run.
 func (f *groupFusing) add(counted bool) {
 	c := &f.chain
 	if c.Rows == 0 {
 		c.Run = append(c.Run[:0], make([]float32, len(f.row))...)
 	}
-	if counted && !slices.ContainsFunc(f.row, func(v float32) bool { return math.Float32bits(v)&0x7f800000 == 0x7f800000 }) {
+	if counted &&
+		!slices.ContainsFunc(f.row, func(v float32) bool { return math.Float32bits(v)&0x7f800000 == 0x7f800000 }) {
 		f.nodes.Counts[f.node]++
 		for d, v := range f.row {
 			c.Run[d] += v
@@ -179,7 +209,7 @@ func (f *groupFusing) add(counted bool) {
 	}
 }
 
-// finish makes the node what its agents have added up to.
+// finish writes the sum of the current node.
 func (f *groupFusing) finish() {
 	d := f.nodes.Dim
 	copy(f.nodes.Sums[f.node*d:][:d], f.chain.Sum())

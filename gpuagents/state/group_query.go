@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// question answers an entry that changes nothing of a swarm whose groups are addressed. Where ctx ends a fusion returns before all pages were looked at.
+// question answers an entry that does not change the state. When ctx ends, a fusion returns before
+// it has read all pages.
 func (s *groupState) question(ctx context.Context, e jobs.Entry) (Answer, error) {
 	switch e.Kind {
 	case jobs.EntryQuery:
@@ -18,14 +19,21 @@ func (s *groupState) question(ctx context.Context, e jobs.Entry) (Answer, error)
 	case jobs.EntryFuse:
 		return s.fuse(ctx, e.Data)
 	case jobs.EntryVote:
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "vote: agents of a swarm whose groups are addressed vote within an observation, and keep no vote: the answer to each observation has its group's decision")
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"vote: agents of a swarm whose groups are addressed vote within an observation, and keep no vote: the answer to each observation has its group's decision",
+		)
 	case jobs.EntryTick:
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "tick: agents of a swarm whose groups are addressed step by observations: only swarms that are addressed by agent tick")
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"tick: agents of a swarm whose groups are addressed step by observations: only swarms that are addressed by agent tick",
+		)
 	}
 	return Answer{}, unknownKind(e)
 }
 
-// query answers what agents or groups are. It reads where the pages are, moves none to the device and marks none.
+// query answers the variables of agents or groups. It reads pages where they are: it pages none in,
+// and marks none.
 func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 	q, err := jobs.DecodeQuery(data)
 	if err != nil {
@@ -43,7 +51,13 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 		}
 	}
 	if most := max(1, jobs.MaxState/row); len(ids) > most {
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most)
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"query: %d %ss: ask for at most %d of this swarm at a time",
+			len(ids),
+			what,
+			most,
+		)
 	}
 	for _, id := range ids {
 		if int64(id) >= all {
@@ -63,7 +77,7 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: jobs.EntryState, Data: data}, err
 }
 
-// answerBytes is what an element takes in an answer: bf16 is float32 there.
+// answerBytes returns the bytes of an element in an answer, which has bf16 as float32.
 func answerBytes(e kernels.Elem) int {
 	if e == kernels.BF16 {
 		return 4
@@ -71,7 +85,7 @@ func answerBytes(e kernels.Elem) int {
 	return e.Bytes()
 }
 
-// agentVariables reads what agents are.
+// agentVariables reads the variables of agents.
 func (s *groupState) agentVariables(ctx context.Context, ids []uint32) (*batch.AgentVariables, error) {
 	vars, place, err := s.variables(ctx, ids, false)
 	if err != nil {
@@ -88,14 +102,19 @@ func (s *groupState) agentVariables(ctx context.Context, ids []uint32) (*batch.A
 	return out, nil
 }
 
-// groupVariables reads what groups are.
+// groupVariables reads the variables of groups.
 func (s *groupState) groupVariables(ctx context.Context, ids []uint32) (*batch.GroupVariables, error) {
 	vars, _, err := s.variables(ctx, ids, true)
 	return &batch.GroupVariables{Group: ids, Vars: vars}, err
 }
 
-// variables reads all variables of agents, or of groups, and says by the index of the layout which of them is which.
-func (s *groupState) variables(ctx context.Context, ids []uint32, groups bool) (vars []batch.Variable, place map[int]int, err error) {
+// variables reads all variables of agents, or of groups. place maps an index of the layout to one
+// of vars.
+func (s *groupState) variables(
+	ctx context.Context,
+	ids []uint32,
+	groups bool,
+) (vars []batch.Variable, place map[int]int, err error) {
 	place = map[int]int{}
 	var read []*gathered
 	var parts []pager.Part
@@ -116,16 +135,16 @@ func (s *groupState) variables(ctx context.Context, ids []uint32, groups bool) (
 	return vars, place, nil
 }
 
-// gathered is a variable of agents, or of groups, on its way from the pages.
+// gathered is a variable of agents, or of groups, that is being read from the pages.
 type gathered struct {
 	of    kernels.Var
-	data  []byte // by run, element and id of the run: as it stands in a page
-	runs  []int  // how many ids each has
+	data  []byte // by run, element and id of the run: in the order of a page
+	runs  []int  // the number of ids of each run
 	parts []pager.Part
 }
 
-// gather says where a variable of ids stands. Ids that follow one another in a page are one run, of which each element is a part, or all of it where
-// the elements of an id stand together.
+// gather returns the parts of pages that have a variable of ids. Consecutive ids in a page are a
+// run: each of its elements is a part, or the whole run where the elements of an id stand together.
 func (s *groupState) gather(v int, ids []uint32) *gathered {
 	of, per := s.layout.Vars[v], s.layout.Slots
 	if !of.Group {
@@ -139,18 +158,32 @@ func (s *groupState) gather(v int, ids []uint32) *gathered {
 		}
 		to := g.data[first*of.Width*size:]
 		if of.Together {
-			g.parts = append(g.parts, pager.Part{Page: uint64(page), Off: int64(s.layout.Offsets[v]) + int64(at*of.Width)*int64(size), Bytes: to[:n*of.Width*size]})
+			g.parts = append(
+				g.parts,
+				pager.Part{
+					Page:  uint64(page),
+					Off:   int64(s.layout.Offsets[v]) + int64(at*of.Width)*int64(size),
+					Bytes: to[:n*of.Width*size],
+				},
+			)
 			continue
 		}
 		for c := range of.Width {
-			g.parts = append(g.parts, pager.Part{Page: uint64(page), Off: int64(s.layout.Offsets[v]) + int64(c*per+at)*int64(size), Bytes: to[c*n*size:][:n*size]})
+			g.parts = append(
+				g.parts,
+				pager.Part{
+					Page:  uint64(page),
+					Off:   int64(s.layout.Offsets[v]) + int64(c*per+at)*int64(size),
+					Bytes: to[c*n*size:][:n*size],
+				},
+			)
 		}
 		g.runs = append(g.runs, n)
 	}
 	return g
 }
 
-// values are those of the variable, the elements of an id behind one another.
+// values returns the values of the variable; the elements of an id follow one another.
 func (g *gathered) values() any {
 	switch g.of.Elem {
 	case kernels.U64:

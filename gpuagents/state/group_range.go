@@ -7,40 +7,55 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// holding is what a shard has of its swarm: consecutive groups, all of them where there is one shard.
+// GroupRange is the consecutive groups of a swarm that a shard has; with one shard, all groups.
 type GroupRange struct {
 	Shard, Shards int
-	First, Groups int // its groups: the number of the first one in the swarm, and how many
+	First, Groups int // its first group in the swarm, and the number of its groups
 	All           int // groups of the swarm
 }
 
-// holdingOf is what a shard has.
+// RangeOf returns the groups of a shard.
 func RangeOf(s jobs.Swarm, shard int) GroupRange {
 	first, end := s.ShardGroups(shard)
 	return GroupRange{Shard: shard, Shards: s.ShardCount(), First: first, Groups: end - first, All: s.Groups}
 }
 
-// check says with a *jobs.Error where a swarm's record and its spec disagree.
+// check returns a *jobs.Error where the record and the specification of a swarm disagree.
 func (h GroupRange) check(spec *swarm.Spec) error {
 	switch {
 	case !spec.ByAgent() && h.Shards > 1:
-		return jobs.Errorf(jobs.CodeInvalid, "its record has %d shards: a swarm whose groups are addressed has one", h.Shards)
+		return jobs.Errorf(
+			jobs.CodeInvalid,
+			"its record has %d shards: a swarm whose groups are addressed has one",
+			h.Shards,
+		)
 	case !spec.ByAgent():
 	case h.All != spec.Groups():
-		return jobs.Errorf(jobs.CodeInvalid, "its record has %d groups, its spec %d agents in groups of %d: write agents / agents_per_group", h.All, spec.Agents, spec.AgentsPerGroup)
+		return jobs.Errorf(
+			jobs.CodeInvalid,
+			"its record has %d groups, its spec %d agents in groups of %d: write agents / agents_per_group",
+			h.All,
+			spec.Agents,
+			spec.AgentsPerGroup,
+		)
 	case h.Shards != spec.Shards:
-		return jobs.Errorf(jobs.CodeInvalid, "its record has %d shards, its spec %d: write the same in both", h.Shards, spec.Shards)
+		return jobs.Errorf(
+			jobs.CodeInvalid,
+			"its record has %d shards, its spec %d: write the same in both",
+			h.Shards,
+			spec.Shards,
+		)
 	}
 	return nil
 }
 
-// String is the groups as digests of what pages mean have them.
+// String implements fmt.Stringer. Digests of states contain it.
 func (h GroupRange) String() string {
 	return fmt.Sprintf("groups %d to %d of %d", h.First, h.First+h.Groups-1, h.All)
 }
 
-// owns says with an error that a sentence about id number bad ends with whose it is, if it is not the shard's. ids are those of agents of the swarm, or with
-// size 1 of groups, which what says.
+// owns returns the index of the first id outside the shard, and an error that names the shard that
+// has it. ids are those of agents in groups of size, or, with size 1, of groups; what names them.
 func (h GroupRange) owns(ids []uint32, size int, what string) (bad int, err error) {
 	first, n, all := int64(h.First)*int64(size), int64(h.Groups)*int64(size), int64(h.All)*int64(size)
 	for i, id := range ids {
@@ -49,13 +64,22 @@ func (h GroupRange) owns(ids []uint32, size int, what string) (bad int, err erro
 			return i, fmt.Errorf("%d of %d", id, all)
 		case at < first || at >= first+n:
 			of := jobs.Swarm{Groups: h.All, Shards: h.Shards}.ShardOf(int(id) / size)
-			return i, fmt.Errorf("%d: shard %d of %d has %ss %d to %d: write to the log of shard %d", id, h.Shard, h.Shards, what, first, first+n-1, of)
+			return i, fmt.Errorf(
+				"%d: shard %d of %d has %ss %d to %d: write to the log of shard %d",
+				id,
+				h.Shard,
+				h.Shards,
+				what,
+				first,
+				first+n-1,
+				of,
+			)
 		}
 	}
 	return 0, nil
 }
 
-// local appends ids that are the shard's to others as it counts them.
+// local appends ids of the shard to others, as ids from 0 on.
 func (h GroupRange) local(to, ids []uint32, size int) []uint32 {
 	first := uint32(h.First * size)
 	if first == 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// state is the agents of one shard on a device: pages of neural state, what the cell's kernel reads beside them, and the
-// buffers that batches pass through. One goroutine uses it.
+// groupState is the State of a swarm whose groups are addressed: the pages, what the kernel of the
+// cell reads beside them, and the staging buffers of batches.
 type groupState struct {
 	dev    device.Device
 	memory *pages.Memory
@@ -28,7 +28,7 @@ type groupState struct {
 	layout kernels.Layout
 	groups int
 	bound  *cells.Bound
-	inputs int // features an observation
+	inputs int // features of an observation
 	seed   uint64
 	every  swarm.Checkpoint
 
@@ -40,12 +40,12 @@ type groupState struct {
 	splitter staging.Splitter
 
 	seen  []int32  // by group: the run of this batch, or -1
-	rows  []uint32 // by page: its observations, while a batch is cut; zeros else
+	rows  []uint32 // by page: its observations, while a batch is cut; else zeros
 	runs  []kernels.Run
-	order []int // batch index by kernel index
+	order []int // index in the batch by index of the kernel
 }
 
-// The buffers of a batch, in the order of the observe signature.
+// The staging buffers of a batch, in the order of the parameters of observe.
 const (
 	ioRuns = iota
 	ioTimes
@@ -102,7 +102,7 @@ func newGroupState(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups 
 		{&s.params, device.Bytes(s.bound.ParamBlock()), "parameters"},
 		{&s.weights, device.Bytes(s.bound.Weights(spec.Seed)), "weights"},
 	} {
-		// A cell without weights still passes a buffer.
+		// A cell without weights has a buffer too.
 		if *c.buf, err = dev.Alloc(int64(max(len(c.data), 4)), c.purpose); err != nil {
 			return nil, err
 		}
@@ -113,27 +113,42 @@ func newGroupState(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups 
 	return s, nil
 }
 
-// about implements population.
+// Info implements State.
 func (s *groupState) Info() Info {
-	return Info{Cell: s.bound.Cell.Name, Agents: int64(s.groups) * int64(s.layout.Agents), Checkpoint: s.every, Digest: s.digest()}
+	return Info{
+		Cell:       s.bound.Cell.Name,
+		Agents:     int64(s.groups) * int64(s.layout.Agents),
+		Checkpoint: s.every,
+		Digest:     s.digest(),
+	}
 }
 
-// meaning is a digest of all that the bytes of the pages depend on beside the log; see about.
+// digest returns Info.Digest.
 func (s *groupState) digest() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s %d groups, %d inputs, pages of %d\n%s\n%+v\n", s.bound.Cell.Name, s.groups, s.inputs, s.layout.PageBytes, s.bound.Cell.Text(), s.layout)
+	fmt.Fprintf(
+		h,
+		"%s %d groups, %d inputs, pages of %d\n%s\n%+v\n",
+		s.bound.Cell.Name,
+		s.groups,
+		s.inputs,
+		s.layout.PageBytes,
+		s.bound.Cell.Text(),
+		s.layout,
+	)
 	h.Write(device.Bytes(s.bound.ParamBlock()))
 	h.Write(device.Bytes(s.bound.Weights(s.seed)))
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// pages implements population.
+// Memory implements State.
 func (s *groupState) Memory() *pages.Memory { return s.memory }
 
-// restored implements population: there is nothing beside the pages.
+// Restored implements State: there is no state beside the pages.
 func (s *groupState) Restored(context.Context) error { return nil }
 
-// apply implements population. An entry in hand is finished even when ctx ends: its state and its answer belong together.
+// Apply implements State. It completes an entry after the end of ctx: its state and its answer
+// belong together.
 func (s *groupState) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
 	if e.Kind != jobs.EntryObserve {
 		return s.question(ctx, e)
@@ -141,7 +156,7 @@ func (s *groupState) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
 	return applyObservations(context.WithoutCancel(ctx), s, e)
 }
 
-// decode implements population.
+// Decode implements State.
 func (s *groupState) Decode(data []byte) (Observations, error) {
 	o, err := batch.DecodeObservations(data)
 	if err == nil {
@@ -150,10 +165,10 @@ func (s *groupState) Decode(data []byte) (Observations, error) {
 	return Observations{Groups: o}, err
 }
 
-// reduce implements population.
+// Reduce implements State.
 func (s *groupState) Reduce(on bool) { s.splitter.Reduced = on }
 
-// check says what is wrong with a batch that a stranger sent.
+// check refuses a batch that does not fit the swarm.
 func (s *groupState) check(o *batch.Observations) error {
 	if o.Width != s.inputs {
 		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, s.inputs)
@@ -171,7 +186,7 @@ func (s *groupState) check(o *batch.Observations) error {
 	return nil
 }
 
-// close releases everything on the device.
+// Close implements State.
 func (s *groupState) Close() error {
 	var errs []error
 	if s.stream != nil {
@@ -189,5 +204,5 @@ func (s *groupState) Close() error {
 	return errors.Join(errs...)
 }
 
-// reset implements population.
+// Reset implements State.
 func (s *groupState) Reset(ctx context.Context) error { return s.memory.Reset(ctx) }

@@ -2,7 +2,7 @@ package state
 
 import "github.com/exoswarm/exoswarm/cuda/kernels"
 
-// layoutOf is how the state of a population stands in its pages.
+// layoutOf returns the places of the variables of a State in its pages.
 func layoutOf(p State) kernels.Layout {
 	if s, ok := p.(*agentState); ok {
 		return s.agents.Layout()

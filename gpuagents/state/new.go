@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// newShard makes the agents of a shard, with pages of what b has. An error that is a *jobs.Error lays it to the swarm's record,
-// or says that there is no room for it here.
+// New makes the state of a shard, with pages that take the budget b. A *jobs.Error says what is
+// wrong with the record of the swarm, or that there is no room for it here.
 func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (State, error) {
 	if err := p.check(spec); err != nil {
 		return nil, err
@@ -27,7 +27,12 @@ func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (St
 		return s, nil
 	}
 	if n := spec.Groups(); n != 0 && n != p.Groups {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "its record has %d groups, its spec %d: write the same, or leave groups out of the spec of a run", p.Groups, n)
+		return nil, jobs.Errorf(
+			jobs.CodeInvalid,
+			"its record has %d groups, its spec %d: write the same, or leave groups out of the spec of a run",
+			p.Groups,
+			n,
+		)
 	}
 	s, err := newGroupState(dev, b, spec, p.Groups)
 	if err != nil {

@@ -7,28 +7,38 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// rounds is the last round in which the agents of a shard have voted. It is a function of the log: every vote that is valid and of a later
-// round moves it, whether the vote has an answer or not. So it is the same after a replay, and is kept with checkpoints, rests and
-// snapshots. A reset of the agents leaves it alone. The goroutine that serves the shard uses it.
+// Rounds is the last round in which the agents of a shard have voted. It is a function of the log:
+// every valid vote of a later round moves it, answered or not. It is therefore the same after a
+// replay, and is kept with checkpoints, parked shards and snapshots. A reset of the agents does not
+// change it. The goroutine that serves the shard uses it.
 type Rounds struct{ last uint64 }
 
-// take returns the round that a vote is for, which is the next one where the vote names none. A round that is over is refused with
-// CodeRound.
+// take returns the round of a vote, which is the next one if the vote names none. It refuses a
+// round that is over with CodeRound.
 func (r *Rounds) take(round uint64) (uint64, error) {
 	switch {
 	case r.last == math.MaxUint64:
-		return 0, jobs.Errorf(jobs.CodeRound, "vote: the last round of this swarm was %d, and no number is left: make the swarm anew", r.last)
+		return 0, jobs.Errorf(
+			jobs.CodeRound,
+			"vote: the last round of this swarm was %d, and no number is left: make the swarm anew",
+			r.last,
+		)
 	case round == 0:
 		round = r.last + 1
 	case round <= r.last:
-		return 0, jobs.Errorf(jobs.CodeRound, "vote: round %d is over: the last round of this swarm was %d: use %d or more, or leave the round out for the next one",
-			round, r.last, r.last+1)
+		return 0, jobs.Errorf(
+			jobs.CodeRound,
+			"vote: round %d is over: the last round of this swarm was %d: use %d or more, or leave the round out for the next one",
+			round,
+			r.last,
+			r.last+1,
+		)
 	}
 	r.last = round
 	return round, nil
 }
 
-// of returns a vote with the number of its round.
+// number returns a vote with the number of its round.
 func (r *Rounds) number(vote jobs.Entry) (jobs.Entry, error) {
 	v, err := jobs.DecodeVote(vote.Data)
 	if err != nil {
@@ -41,14 +51,15 @@ func (r *Rounds) number(vote jobs.Entry) (jobs.Entry, error) {
 	return vote, err
 }
 
-// skip notes an entry that a replay does not apply, because it changes nothing of the agents and has its answer.
+// Skip notes an entry that a replay does not apply, because it is answered and does not change the
+// state.
 func (r *Rounds) Skip(e jobs.Entry) {
 	if e.Kind == jobs.EntryVote {
 		_, _ = r.number(e) // a vote that was refused then is refused now
 	}
 }
 
-// now returns the last round. A nil one has none.
+// Last returns the last round; 0: there was none, or r is nil.
 func (r *Rounds) Last() uint64 {
 	if r == nil {
 		return 0
@@ -56,7 +67,7 @@ func (r *Rounds) Last() uint64 {
 	return r.last
 }
 
-// restore makes the last round that of a checkpoint.
+// Restore sets the last round to that of a checkpoint. It does nothing for nil.
 func (r *Rounds) Restore(last uint64) {
 	if r != nil {
 		r.last = last

@@ -14,18 +14,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// keeping is a population with what a swarm may do as a whole, whatever its agents are: keep what it is, begin as a snapshot says, and begin anew.
+// Snapshotter is a State with the operations on a swarm as a whole: snapshot, restore and reset.
 type Snapshotter struct {
 	State
 	swarm  jobs.Swarm
 	spec   *swarm.Spec
-	store  snapshot.Store // nil: there is none
+	store  snapshot.Store // nil: there are no snapshots
 	groups GroupRange
-	// rounds is shared with the shard's checkpoint.
+	// rounds is shared with the checkpoint of the shard.
 	rounds *Rounds
 }
 
-// newKeeping adds to a state what a swarm does as a whole. store may be nil.
+// NewSnapshotter adds snapshots, restores and resets to a State, which it does not close. store may
+// be nil.
 func NewSnapshotter(of State, s jobs.Swarm, spec *swarm.Spec, has GroupRange, store snapshot.Store) *Snapshotter {
 	return &Snapshotter{of, s, spec, store, has, &Rounds{}}
 }
@@ -33,7 +34,7 @@ func NewSnapshotter(of State, s jobs.Swarm, spec *swarm.Spec, has GroupRange, st
 // Rounds returns the last round of the swarm, which the caller keeps with its checkpoints.
 func (k *Snapshotter) Rounds() *Rounds { return k.rounds }
 
-// about implements population: pages depend on the snapshot that the swarm began as.
+// Info implements State: pages depend on the snapshot that the swarm was restored from.
 func (k *Snapshotter) Info() Info {
 	of := k.State.Info()
 	if from := k.swarm.From; from != nil {
@@ -43,7 +44,7 @@ func (k *Snapshotter) Info() Info {
 	return of
 }
 
-// apply implements population.
+// Apply implements State.
 func (k *Snapshotter) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
 	switch e.Kind {
 	case jobs.EntrySnapshot:
@@ -51,7 +52,7 @@ func (k *Snapshotter) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
 	case jobs.EntryReset:
 		return k.clear(ctx, e.Data)
 	case jobs.EntryVote:
-		if !k.spec.ByAgent() { // which the population refuses
+		if !k.spec.ByAgent() { // the State below refuses it
 			break
 		}
 		var err error
@@ -62,7 +63,7 @@ func (k *Snapshotter) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
 	return k.State.Apply(ctx, e)
 }
 
-// clear makes all agents such as have seen nothing.
+// clear resets all agents to their initial state.
 func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
 	r, err := jobs.DecodeReset(data)
 	if err != nil {
@@ -75,7 +76,7 @@ func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: jobs.EntryCleared, Data: data}, err
 }
 
-// memory is the pages as a snapshot sees them until ctx ends.
+// memory returns the pages as a snapshot reads and writes them, until ctx ends.
 func (k *Snapshotter) memory(ctx context.Context) *snapshot.Pages {
 	m := k.Memory()
 	return &snapshot.Pages{
@@ -85,10 +86,14 @@ func (k *Snapshotter) memory(ctx context.Context) *snapshot.Pages {
 	}
 }
 
-// errNoSnapshots is a swarm that asks for what its agent does not have.
-var errNoSnapshots = jobs.Errorf(jobs.CodeInvalid, "this GPU agent keeps no snapshots: start all of them with --snapshots and the same folder or bucket")
+// errNoSnapshots refuses what needs a store of snapshots.
+var errNoSnapshots = jobs.Errorf(
+	jobs.CodeInvalid,
+	"this GPU agent keeps no snapshots: start all of them with --snapshots and the same folder or bucket",
+)
 
-// save writes a snapshot. It changes nothing, so a failure of the store is an answer: whoever asked may ask again.
+// save writes a snapshot. It does not change the state, so a failure of the store is an answer: the
+// user may ask again.
 func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 	want, err := jobs.DecodeSnapshot(e.Data)
 	if err != nil {
@@ -99,9 +104,21 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 	}
 	s, name, shard := k.swarm, want.Name, (*snapshot.Shard)(nil)
 	if k.groups.Shards > 1 {
-		name, shard = snapshot.PartName(want.Name, k.groups.Shard), &snapshot.Shard{Number: k.groups.Shard, Of: k.groups.Shards, First: k.groups.First, Groups: k.groups.All}
+		name, shard = snapshot.PartName(
+			want.Name,
+			k.groups.Shard,
+		), &snapshot.Shard{
+			Number: k.groups.Shard,
+			Of:     k.groups.Shards,
+			First:  k.groups.First,
+			Groups: k.groups.All,
+		}
 		if err := jobs.CheckID("snapshot", name); err != nil {
-			return Answer{}, jobs.Errorf(jobs.CodeInvalid, "%v, as the part of a shard is called: choose a shorter name", err)
+			return Answer{}, jobs.Errorf(
+				jobs.CodeInvalid,
+				"%v, as the part of a shard is called: choose a shorter name",
+				err,
+			)
 		}
 	}
 	m, digest, err := snapshot.Save(ctx, k.store, snapshot.Manifest{
@@ -116,7 +133,11 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 	case errors.Is(err, snapshot.ErrExists):
 		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "%v: choose another name, or remove it", err)
 	default:
-		return Answer{}, jobs.Errorf(jobs.CodeIO, "%v: see that the place has room and may be written, and ask again", err)
+		return Answer{}, jobs.Errorf(
+			jobs.CodeIO,
+			"%v: see that the place has room and may be written, and ask again",
+			err,
+		)
 	}
 	data, err := json.Marshal(jobs.Snapshotted{
 		Version: jobs.Version, Name: m.Name, Entry: e.Seq, Agents: m.Agents, Groups: m.Groups, Bytes: m.Bytes(), SHA256: digest,
@@ -124,15 +145,21 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 	return Answer{Kind: jobs.EntrySnapshotted, Data: data}, err
 }
 
-// load makes agents that have seen nothing those of a snapshot, and the last round that of its swarm. A *jobs.Error says what is wrong with that; it will not
-// be better another time.
+// Load restores agents in their initial state, and the last round, from a snapshot. A *jobs.Error
+// says what is wrong with the snapshot; another attempt will not succeed.
 func (k *Snapshotter) Load(ctx context.Context, from jobs.SnapshotRef) error {
 	if k.store == nil {
 		return errNoSnapshots
 	}
 	parts, digest, err := snapshot.ReadSet(ctx, k.store, from.Name)
 	if err == nil && digest != from.SHA256 {
-		return jobs.Errorf(jobs.CodeInvalid, "snapshot %s: its manifest has the SHA-256 %s, the swarm was made from %s: put that one back", from.Name, digest, from.SHA256)
+		return jobs.Errorf(
+			jobs.CodeInvalid,
+			"snapshot %s: its manifest has the SHA-256 %s, the swarm was made from %s: put that one back",
+			from.Name,
+			digest,
+			from.SHA256,
+		)
 	}
 	if err == nil {
 		err = k.covers(parts)
@@ -159,16 +186,23 @@ func (k *Snapshotter) Load(ctx context.Context, from jobs.SnapshotRef) error {
 	return k.Restored(ctx)
 }
 
-// covers says with an ErrMismatch that a snapshot has not all groups that there are of a swarm: one of a shard that is not this one.
+// covers returns an ErrMismatch for a snapshot of a single shard that is not this one.
 func (k *Snapshotter) covers(parts []*snapshot.Manifest) error {
 	m := parts[0]
-	if m.Shard == nil || len(parts) == m.Shard.Of || m.Swarm.Of(k.swarm) && m.First() == k.groups.First && m.Groups == k.groups.Groups {
+	if m.Shard == nil || len(parts) == m.Shard.Of ||
+		m.Swarm.Of(k.swarm) && m.First() == k.groups.First && m.Groups == k.groups.Groups {
 		return nil
 	}
-	return fmt.Errorf("snapshot %s: %w: it has shard %d of %d of a swarm alone: name what all of them are parts of", m.Name, snapshot.ErrMismatch, m.Shard.Number, m.Shard.Of)
+	return fmt.Errorf(
+		"snapshot %s: %w: it has shard %d of %d of a swarm alone: name what all of them are parts of",
+		m.Name,
+		snapshot.ErrMismatch,
+		m.Shard.Number,
+		m.Shard.Of,
+	)
 }
 
-// fits says with an ErrMismatch why agents of the swarm could not go on from a snapshot.
+// fits returns an ErrMismatch that says why the swarm cannot continue from a snapshot.
 func (k *Snapshotter) fits(m *snapshot.Manifest) error {
 	from, err := swarm.FromJSON(m.Spec)
 	if err == nil {

@@ -9,36 +9,39 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// population is the agents of one shard on a device: state where groups are addressed, simulation where agents are. One
-// goroutine uses it. What it answers is a function of the entries that it was given.
+// State is the agents of one shard on a device. One goroutine uses it, and its owner closes it
+// before the device. Its answers are a function of the entries that were applied.
 type State interface {
 	Info() Info
 	Memory() *pages.Memory
-	// apply brings an entry into the pages, marks those that it changes, and returns its answer. An error that is a *jobs.Error
-	// refuses the entry, which has changed nothing; after any other the pages are undefined. ctx may end it in the middle.
+	// Apply applies an entry to the pages, marks those that change, and returns its answer. A
+	// *jobs.Error refuses the entry, which has changed nothing. After any other error the pages are
+	// undefined. The end of ctx may interrupt it.
 	Apply(ctx context.Context, e jobs.Entry) (Answer, error)
-	// decode reads and checks the data of an entry of observations. It depends on nothing that entries change and may be called from any
-	// goroutine. An error is a *jobs.Error that refuses the entry.
+	// Decode decodes and checks the data of an entry of observations. It does not depend on the
+	// applied entries, and any goroutine may call it. The error is a *jobs.Error that refuses the
+	// entry.
 	Decode(data []byte) (Observations, error)
-	// merge begins to gather observations for a batch. One goroutine at a time merges, which need not be the one that uses the population, and
-	// what was begun before is then complete.
+	// NewBatch begins a batch; the batch before it is complete then. One goroutine at a time fills
+	// batches, which may be another one than that of the State.
 	NewBatch() Batch
-	// restored is called when pages have been opened or written that are not those of reset.
+	// Restored is called after pages were opened or written other than by Reset.
 	Restored(ctx context.Context) error
-	// reset makes all pages zeros, the state of agents that have seen nothing.
+	// Reset sets all agents to their initial state: all pages are zeros.
 	Reset(ctx context.Context) error
-	// reduce has entries go in smaller launches, or ends that. The answers are the same bits.
+	// Reduce splits entries into smaller launches, or ends that. It changes no bit of the answers.
 	Reduce(on bool)
-	// close releases everything on the device.
+	// Close releases the memory on the device.
 	Close() error
 }
 
-// about says what of a population does not change.
+// Info is what does not change in a State.
 type Info struct {
-	Cell       string // its name
+	Cell       string // name of the cell
 	Agents     int64
 	Checkpoint swarm.Checkpoint
-	// meaning is a digest of all that the bytes of the pages depend on beside the log: a page of another meaning is not read.
-	// The text of the kernels stands for what the cell computes, in both languages.
+	// Digest is a digest of all that the content of the pages depends on beside the log. Pages with
+	// another digest are not read. The text of the kernels represents the computation of the cell,
+	// in both languages.
 	Digest string
 }
