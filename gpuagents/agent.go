@@ -1,5 +1,6 @@
-// Package gpuagents runs swarms on devices: it takes leases on shards, reads their logs of observations in order, steps
-// the agents, and writes the decisions. It does no I/O of its own: devices and queue are handed in.
+// Package gpuagents runs swarms on devices: it takes leases on shards, reads their logs of
+// observations in order, steps the agents, and writes the decisions. It does no I/O of its own:
+// devices and queue are handed in.
 package gpuagents
 
 import (
@@ -15,36 +16,37 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Agent serves every swarm that it can get a lease for. It starts with Start and ends with Drain or Stop.
+// Agent serves every swarm of which it gets leases. Start starts it, and Drain or Stop ends it. Its
+// methods may be called from several goroutines.
 type Agent struct {
 	o       Options
-	counts  Metrics
+	metrics Metrics
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup
 	closed  chan struct{}
 
-	server *shard.Server
-	fleet  *pool.Pool
-	wakes  jobs.Wakes
-	open   *shard.OpenShards
+	server     *shard.Server
+	pool       *pool.Pool
+	wakes      jobs.Wakes
+	openShards *shard.OpenShards
 
 	violations violations
 	freed      freed
 
-	mu      sync.Mutex
-	queued  *sync.Cond          // something is in queue, or the agent ends
-	swarms  map[string]*serving // by id
-	posts   map[string]*post    // by key
-	queue   []*post             // for the starters
-	session jobs.Session        // nil: there is none now
-	tries   uint64              // calls of retry
-	leases  int                 // held, or being acquired
-	resting int64               // bytes of all rests
-	refused bool                // a shard was left to others since the last retry
-	told    time.Time           // when that was logged
+	mu          sync.Mutex
+	queued      *sync.Cond              // tells that queue has an element, or that the agent ends
+	swarms      map[string]*servedSwarm // by id
+	assignments map[string]*assignment  // by key
+	queue       []*assignment           // for the starters
+	session     jobs.Session            // nil: there is none
+	retries     uint64                  // calls of retry
+	leases      int                     // held, or being acquired
+	parkedBytes int64                   // bytes of all rests
+	refused     bool                    // a shard was left to others since the last retry
+	warned      time.Time               // when the refusal was logged
 }
 
-// Start runs an agent. The error says what is wrong with the options; nothing runs then.
+// Start starts an agent. An ErrOptions says what is wrong with the options; nothing runs then.
 func Start(o Options) (*Agent, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -52,17 +54,17 @@ func Start(o Options) (*Agent, error) {
 	o.ensureDefaults()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a := &Agent{
-		o: o, counts: o.Metrics.parts(), cancel: cancel, closed: make(chan struct{}), fleet: pool.New(o.pool()),
-		wakes: o.Queue.OpenWakes(), open: shard.NewOpenShards(o.OpenShards), swarms: map[string]*serving{}, posts: map[string]*post{}, freed: make(freed, 1),
+		o: o, metrics: o.Metrics.parts(), cancel: cancel, closed: make(chan struct{}), pool: pool.New(o.pool()),
+		wakes: o.Queue.OpenWakes(), openShards: shard.NewOpenShards(o.OpenShards), swarms: map[string]*servedSwarm{}, assignments: map[string]*assignment{}, freed: make(freed, 1),
 	}
 	a.queued = sync.NewCond(&a.mu)
 	a.server = shard.NewServer(shard.Options{
 		Name: o.Name, Queue: o.Queue, Checkpoints: o.Checkpoints, Snapshots: o.Snapshots, ResidencyCheck: o.ResidencyCheck,
-		BatchLatency: o.BatchLatency, CustomCells: o.CustomCells, Metrics: a.counts.shard, PageMetrics: a.counts.pages,
+		BatchLatency: o.BatchLatency, CustomCells: o.CustomCells, Metrics: a.metrics.shard, PageMetrics: a.metrics.pages,
 		Tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
-		Freed:  a.freed.signal, Violated: a.violations.set, Keeps: a.rests,
+		Freed:  a.freed.signal, Violated: a.violations.set, Keeps: a.hasParkedMemory,
 	})
-	a.running.Go(func() { a.attend(ctx) })
+	a.running.Go(func() { a.keepSession(ctx) })
 	a.running.Go(func() { a.watch(ctx) })
 	a.running.Go(func() { a.freed.returnMemory(ctx) })
 	a.running.Go(func() { a.listen(ctx) })
@@ -70,7 +72,7 @@ func Start(o Options) (*Agent, error) {
 	for range starters {
 		a.running.Go(func() { a.start(ctx) })
 	}
-	a.running.Go(func() { a.fleet.Monitor(ctx) })
+	a.running.Go(func() { a.pool.Monitor(ctx) })
 	go func() {
 		<-ctx.Done()
 		a.mu.Lock()
@@ -79,13 +81,14 @@ func Start(o Options) (*Agent, error) {
 		a.running.Wait()
 		a.wakes.Close()
 		a.endSession()
-		a.fleet.Close()
+		a.pool.Close()
 		close(a.closed)
 	}()
 	return a, nil
 }
 
-// Drain takes no new swarm, finishes the batches in hand, gives the leases back, and waits for that or for ctx.
+// Drain takes no new shard, completes the running batches, gives the leases back, and waits for
+// that or for ctx. The error is the cause of ctx.
 func (a *Agent) Drain(ctx context.Context) error {
 	a.cancel(jobs.ErrDrain)
 	select {
@@ -96,30 +99,30 @@ func (a *Agent) Drain(ctx context.Context) error {
 	}
 }
 
-// Stop is Drain without a limit of time: a batch in hand is the most it waits for.
+// Stop is Drain without a limit of time. It waits for the running batches at most.
 func (a *Agent) Stop() {
 	a.cancel(jobs.ErrDrain)
 	<-a.closed
 }
 
-// Shards is how many shards the agent serves now, parked ones too.
+// Shards returns how many shards the agent serves, with parked ones.
 func (a *Agent) Shards() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, p := range a.posts {
-		if p.state == postServed || p.state == postParked {
+	for _, p := range a.assignments {
+		if p.state == stateServed || p.state == stateParked {
 			n++
 		}
 	}
 	return n
 }
 
-// Parked is how many of them are parked.
+// Parked returns how many of them are parked.
 func (a *Agent) Parked() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, p := range a.posts {
-		if p.state == postParked {
+	for _, p := range a.assignments {
+		if p.state == stateParked {
 			n++
 		}
 	}
@@ -130,46 +133,46 @@ func (a *Agent) Parked() (n int) {
 func (a *Agent) Full() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.leases >= a.o.MaxShards || a.resting >= a.o.ParkedMemory
+	return a.leases >= a.o.MaxShards || a.parkedBytes >= a.o.ParkedMemory
 }
 
-// Room returns how many bytes of memory the agent has for the pages of one shard, which is on one device, and of all, whether they are in use or
-// not. It returns nil where the agent has no budget.
+// Room returns how many bytes the agent has for the pages of one shard, which is on one device, and
+// of all shards, used or not. It returns nil without a budget.
 func (a *Agent) Room() *jobs.Room {
-	shard, all, known := a.fleet.Capacity()
+	shard, all, known := a.pool.Capacity()
 	if !known {
 		return nil
 	}
-	free := a.fleet.Free()
+	free := a.pool.Free()
 	return &jobs.Room{Shard: shard, All: all, Free: &free}
 }
 
-// Level is how far the agent's work is cut down because a device fails: the highest of its devices.
+// Level returns the highest level of the devices.
 func (a *Agent) Level() pool.Level { return slices.Max(a.Levels()) }
 
-// Levels are those of the devices, in the order of Devices.
+// Levels returns the levels of the devices, in the order of Devices.
 func (a *Agent) Levels() []pool.Level {
-	return a.fleet.Levels()
+	return a.pool.Levels()
 }
 
-// Devices are those that the agent runs on, or comes back to from the host: the first of its options, then the others. Any may be closed at
-// any time, and then answers so.
+// Devices returns the devices that the agent uses, or returns to from the host: the first of its
+// options, then the others. Any of them may be closed at any time, and then answers so.
 func (a *Agent) Devices() []device.Device {
-	return a.fleet.Devices()
+	return a.pool.Devices()
 }
 
-// Device is the first of them.
-func (a *Agent) Device() device.Device { return a.fleet.Devices()[0] }
+// Device returns the first device.
+func (a *Agent) Device() device.Device { return a.pool.Devices()[0] }
 
-// Health says with an ErrEmergency why the agent takes no work: every device is in an emergency, and is named.
-func (a *Agent) Health() error { return a.fleet.Health() }
+// Health returns a pool.ErrEmergency for each device if the agent accepts no work, else nil.
+func (a *Agent) Health() error { return a.pool.Health() }
 
-// Closed is closed when the agent has ended.
+// Closed returns a channel that is closed when the agent has ended.
 func (a *Agent) Closed() <-chan struct{} { return a.closed }
 
-// watch follows the records of the swarms, and asks again when the queue was away.
+// watch follows the records of the swarms, and starts again after a failure of the queue.
 func (a *Agent) watch(ctx context.Context) {
-	a.sweepCheckpoints(ctx) // before the first shard opens its own
+	a.sweepCheckpoints(ctx) // before the first shard opens its store
 	for ctx.Err() == nil {
 		err := a.o.Queue.WatchSwarms(ctx, func(c jobs.SwarmChange) { a.change(ctx, c) })
 		if ctx.Err() != nil {

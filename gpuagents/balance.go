@@ -10,34 +10,41 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// An agent that holds two shards more than another one offers it a shard, which that one follows and then takes over; RFC 0027 says why this way.
+// An agent that holds two shards more than another one offers it a shard, which that one follows
+// and then takes over; RFC 0027 has the reasons.
 
 const (
-	// DefaultRebalance is for how long the agents of a cluster must be the same before shards move.
+	// DefaultRebalance is how long the agents of a cluster must be the same before shards move.
 	DefaultRebalance = 15 * time.Second
-	// offerMost is how long an offer may stand: the other agent replays the log meanwhile.
-	offerMost = 10 * time.Minute
-	// settleFactor says for how many times the wait for stable agents a shard stays that was taken over, and an agent gets no offer that has not
-	// taken one.
+	// maxOffer is how long an offer may last: the other agent replays the log meanwhile.
+	maxOffer = 10 * time.Minute
+	// settleFactor is for how many times Options.Rebalance a shard stays that was taken over, and
+	// an agent gets no offer that has not accepted one.
 	settleFactor = 10
 )
 
-// balancer is what an agent knows of its offers. One goroutine uses it.
+// balancer keeps the offers of an agent. One goroutine uses it.
 type balancer struct {
 	a       *Agent
 	agents  []string             // sessions that there were
-	since   time.Time            // when they were others
-	offers  map[string]time.Time // by lease key: since when it is offered
+	since   time.Time            // since when they are the same
+	offers  map[string]time.Time // by lease key: the time of the offer
 	to      map[string]string    // by lease key: to which session
-	refused map[string]time.Time // by session: when it did not take a shard
+	refused map[string]time.Time // when it did not take a shard
 }
 
 // newBalancer returns the balancer of an agent.
 func newBalancer(a *Agent) *balancer {
-	return &balancer{a: a, since: time.Now(), offers: map[string]time.Time{}, to: map[string]string{}, refused: map[string]time.Time{}}
+	return &balancer{
+		a:       a,
+		since:   time.Now(),
+		offers:  map[string]time.Time{},
+		to:      map[string]string{},
+		refused: map[string]time.Time{},
+	}
 }
 
-// run looks after offers until ctx ends.
+// run handles offers until ctx ends.
 func (b *balancer) run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -63,7 +70,7 @@ func (b *balancer) run(ctx context.Context) {
 	}
 }
 
-// attendOffers hands over what is followed, and takes back what leads to nothing.
+// attendOffers hands over shards that are followed, and withdraws offers that were not accepted.
 func (b *balancer) attendOffers(ctx context.Context, s jobs.Session) {
 	a := b.a
 	now, peers := time.Now(), s.Peers()
@@ -78,23 +85,32 @@ func (b *balancer) attendOffers(ctx context.Context, s jobs.Session) {
 		}
 		there := slices.ContainsFunc(peers, func(p jobs.Peer) bool { return p.Session == o.To })
 		switch {
-		case !there || now.Sub(b.offers[o.Key]) > offerMost:
+		case !there || now.Sub(b.offers[o.Key]) > maxOffer:
 			b.refused[o.To] = now
 			if err := s.Withdraw(ctx, o.Key); err != nil && ctx.Err() == nil {
 				a.o.Logger.Warn("an offer of a shard was not taken back, trying again", "lease", o.Key, "error", err)
 				continue
 			}
-			a.counts.shard.HandedOver("withdrawn")
-			a.o.Logger.Info("an offer of a shard is taken back", "lease", o.Key, "there", there, "since", now.Sub(b.offers[o.Key]))
+			a.metrics.shard.HandedOver("withdrawn")
+			a.o.Logger.Info(
+				"an offer of a shard is taken back",
+				"lease",
+				o.Key,
+				"there",
+				there,
+				"since",
+				now.Sub(b.offers[o.Key]),
+			)
 		case o.Ready:
-			a.part(ctx, o.Key)
+			a.stopForHandover(ctx, o.Key)
 		}
 	}
 	for key, to := range b.to {
 		if open[key] {
 			continue
 		}
-		if there := slices.ContainsFunc(peers, func(p jobs.Peer) bool { return p.Session == to }); there && a.holds(key) { // the other agent has declined it
+		if there := slices.ContainsFunc(peers, func(p jobs.Peer) bool { return p.Session == to }); there &&
+			a.holds(key) { // the other agent has declined it
 			b.refused[to] = now
 		}
 		delete(b.offers, key)
@@ -106,11 +122,12 @@ func (b *balancer) attendOffers(ctx context.Context, s jobs.Session) {
 func (a *Agent) holds(key string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p := a.posts[key]
+	p := a.assignments[key]
 	return p != nil && p.lease != nil
 }
 
-// offerOne offers a shard to the agent with the fewest, if that has two less and the agents have been the same for long enough.
+// offerOne offers a shard to the agent with the fewest, if that has two less and the agents have
+// been the same for long enough.
 func (b *balancer) offerOne(ctx context.Context, s jobs.Session) {
 	a := b.a
 	now := time.Now()
@@ -130,10 +147,11 @@ func (b *balancer) offerOne(ctx context.Context, s jobs.Session) {
 	if !slices.Equal(sessions, b.agents) {
 		b.agents, b.since = sessions, now
 	}
-	if now.Sub(b.since) < a.o.Rebalance || own == nil || least == nil || own.Leases-least.Leases < 2 || len(b.offers) > 0 {
+	if now.Sub(b.since) < a.o.Rebalance || own == nil || least == nil || own.Leases-least.Leases < 2 ||
+		len(b.offers) > 0 {
 		return
 	}
-	key := a.spare(now)
+	key := a.pickOfferable(now)
 	if key == "" {
 		return
 	}
@@ -144,16 +162,27 @@ func (b *balancer) offerOne(ctx context.Context, s jobs.Session) {
 		return
 	}
 	b.offers[key], b.to[key] = now, least.Session
-	a.o.Logger.Info("a shard is offered to an agent with fewer", "lease", key, "to", least.Holder, "own", own.Leases, "others", least.Leases)
+	a.o.Logger.Info(
+		"a shard is offered to an agent with fewer",
+		"lease",
+		key,
+		"to",
+		least.Holder,
+		"own",
+		own.Leases,
+		"others",
+		least.Leases,
+	)
 }
 
-// spare returns the key of a shard that may go to another agent; empty: there is none. Of several it is any.
-func (a *Agent) spare(now time.Time) string {
+// pickOfferable returns the key of any shard that may go to another agent; "": there is none.
+func (a *Agent) pickOfferable(now time.Time) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var all []string
-	for key, p := range a.posts {
-		if p.lease != nil && (p.state == postServed || p.state == postParked) && now.Sub(p.took) >= settleFactor*a.o.Rebalance {
+	for key, p := range a.assignments {
+		if p.lease != nil && (p.state == stateServed || p.state == stateParked) &&
+			now.Sub(p.takenOver) >= settleFactor*a.o.Rebalance {
 			all = append(all, key)
 		}
 	}
@@ -163,33 +192,34 @@ func (a *Agent) spare(now time.Time) string {
 	return all[rand.IntN(len(all))]
 }
 
-// part stops the work on a shard that another agent is ready for. Whoever works on it then hands it over.
-func (a *Agent) part(ctx context.Context, key string) {
+// stopForHandover stops the work on a shard that another agent is ready for. The goroutine that
+// serves the shard then hands it over.
+func (a *Agent) stopForHandover(ctx context.Context, key string) {
 	a.mu.Lock()
-	p := a.posts[key]
+	p := a.assignments[key]
 	if p == nil || p.lease == nil {
 		a.mu.Unlock()
 		return
 	}
 	switch p.state {
-	case postServed:
-		p.parted = time.Now()
+	case stateServed:
+		p.stopped = time.Now()
 		p.cancel(errHanded)
 		a.mu.Unlock()
-	case postParked:
+	case stateParked:
 		a.wakes.Remove(p.key())
 		a.forget(p)
-		p.state, p.parted = postServed, time.Now()
-		p.cancel, p.seat = func(error) {}, &shard.OpenShard{}
+		p.state, p.stopped = stateServed, time.Now()
+		p.cancel, p.open = func(error) {}, &shard.OpenShard{}
 		a.mu.Unlock()
-		a.hand(ctx, p)
-	default: // it starts or ends: at the next look
+		a.handOver(ctx, p)
+	default: // it starts or ends: the next call stops it
 		a.mu.Unlock()
 	}
 }
 
-// hand gives the lease of a shard, on which nothing works any more, to the agent that it is offered to.
-func (a *Agent) hand(ctx context.Context, p *post) {
+// handOver gives the lease of a shard that is stopped to the agent that it is offered to.
+func (a *Agent) handOver(ctx context.Context, p *assignment) {
 	a.mu.Lock()
 	l, s := p.lease, a.session
 	a.mu.Unlock()
@@ -210,9 +240,9 @@ func (a *Agent) hand(ctx context.Context, p *post) {
 	}
 	p.lease = nil
 	a.leases--
-	took := time.Since(p.parted)
-	a.counts.shard.HandedOver("given")
-	a.counts.shard.Parted(took)
+	took := time.Since(p.stopped)
+	a.metrics.shard.HandedOver("given")
+	a.metrics.shard.Parted(took)
 	p.log.Info("shard handed over to another agent", "took", took)
 	a.wait(p)
 }

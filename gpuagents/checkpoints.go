@@ -8,7 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// sweepCheckpoints removes what is kept of shards whose log is gone: their swarms ended while no agent looked.
+// sweepCheckpoints removes the checkpoints of shards without a log: their swarms ended while the
+// agent did not run.
 func (a *Agent) sweepCheckpoints(ctx context.Context) {
 	if a.o.Checkpoints == nil {
 		return
@@ -24,7 +25,7 @@ func (a *Agent) sweepCheckpoints(ctx context.Context) {
 	}
 }
 
-// removeCheckpoint deletes what is kept of a shard whose swarm is gone.
+// removeCheckpoint removes the checkpoint of a shard whose swarm has ended.
 func (a *Agent) removeCheckpoint(id shard.ID) {
 	if a.o.Checkpoints == nil {
 		return

@@ -9,13 +9,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// leasePace is the time between two tries of an agent for leases of one swarm. Agents that hear of a swarm together then share its shards, in
-// place of the first taking all: it is several times what taking a lease needs on a server that syncs, some 3 ms, and 64 shards are
-// taken in 1.6 s.
+// leasePace is the time between two attempts of an agent to acquire leases of one swarm. Agents
+// that hear of a swarm at the same time then share its shards. It is several times what a lease
+// takes on a server that syncs, some 3 ms, and 64 shards are taken in 1.6 s.
 const leasePace = 25 * time.Millisecond
 
-// release gives the lease of a post back, if it has one.
-func (a *Agent) release(ctx context.Context, p *post) {
+// release gives the lease of a shard back, if the agent has it.
+func (a *Agent) release(ctx context.Context, p *assignment) {
 	a.mu.Lock()
 	l := p.lease
 	if p.lease = nil; l != nil {
@@ -34,21 +34,22 @@ func (a *Agent) release(ctx context.Context, p *post) {
 	}
 }
 
-// retry has all posts that wait try again.
+// retry starts all assignments that wait.
 func (a *Agent) retry() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.tries++
+	a.retries++
 	a.refused = false
-	for _, p := range a.posts {
-		if p.state == postWaiting {
+	for _, p := range a.assignments {
+		if p.state == stateWaiting {
 			a.enqueue(p)
 		}
 	}
 }
 
-// attend keeps a session open, under which all leases of the agent are held, and has those who wait try again when that may help.
-func (a *Agent) attend(ctx context.Context) {
+// keepSession keeps a session open, under which the agent holds all leases, and calls retry when
+// that may help.
+func (a *Agent) keepSession(ctx context.Context) {
 	for ctx.Err() == nil {
 		s, err := a.o.Queue.OpenSession(ctx, a.o.Name, a.o.LeaseTTL, a.o.Logger)
 		if err != nil {
@@ -61,26 +62,26 @@ func (a *Agent) attend(ctx context.Context) {
 		a.mu.Lock()
 		a.session = s
 		a.mu.Unlock()
-		a.follow(ctx, s)
+		a.awaitSession(ctx, s)
 		if ctx.Err() != nil {
-			return // the session is closed when all shards have been left
+			return // the session is closed after all shards have ended
 		}
 		a.mu.Lock()
 		a.session = nil
 		a.mu.Unlock()
-		a.bereave()
+		a.dropLostLeases()
 		if err := s.Close(context.WithoutCancel(ctx)); err != nil {
 			a.o.Logger.Warn("closing a session", "error", err)
 		}
 	}
 }
 
-// follow waits for the end of a session or of ctx.
-func (a *Agent) follow(ctx context.Context, s jobs.Session) {
+// awaitSession returns at the end of a session or of ctx.
+func (a *Agent) awaitSession(ctx context.Context, s jobs.Session) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		freed, moved := s.Freed(), a.fleet.Changed()
+		freed, moved := s.Freed(), a.pool.Changed()
 		a.retry()
 		for same := true; same; {
 			select {
@@ -89,8 +90,8 @@ func (a *Agent) follow(ctx context.Context, s jobs.Session) {
 			case <-moved:
 				same = false
 			case <-tick.C:
-				a.open.Trim()
-				a.bereave()
+				a.openShards.Trim()
+				a.dropLostLeases()
 			case <-s.Lost():
 				return
 			case <-ctx.Done():
@@ -100,12 +101,13 @@ func (a *Agent) follow(ctx context.Context, s jobs.Session) {
 	}
 }
 
-// bereave has parked shards whose lease was lost try for it again. What is served hears of it by itself.
-func (a *Agent) bereave() {
+// dropLostLeases has parked shards whose lease is lost acquire it again. Served shards notice the
+// loss themselves.
+func (a *Agent) dropLostLeases() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, p := range a.posts {
-		if p.state == postParked && p.bereft() {
+	for _, p := range a.assignments {
+		if p.state == stateParked && p.lostLease() {
 			a.wakes.Remove(p.key())
 			a.forget(p)
 			p.lease = nil
@@ -115,8 +117,8 @@ func (a *Agent) bereave() {
 	}
 }
 
-// bereft reports whether a post has lost its lease.
-func (p *post) bereft() bool {
+// lostLease reports whether the lease is lost.
+func (p *assignment) lostLease() bool {
 	select {
 	case <-p.lease.Lost():
 		return true
@@ -126,7 +128,7 @@ func (p *post) bereft() bool {
 }
 
 // unfollow ends the following of a shard, and reports whether it was followed. a.mu is held.
-func (a *Agent) unfollow(p *post) bool {
+func (a *Agent) unfollow(p *assignment) bool {
 	was := p.follows
 	if was {
 		p.follows = false
@@ -135,8 +137,8 @@ func (a *Agent) unfollow(p *post) bool {
 	return was
 }
 
-// decline takes back the offer of a shard to this agent, which cannot take it.
-func (a *Agent) decline(ctx context.Context, s jobs.Session, p *post) {
+// decline withdraws the offer of a shard that this agent cannot take.
+func (a *Agent) decline(ctx context.Context, s jobs.Session, p *assignment) {
 	if _, is := offered(s, p.key(), false); !is {
 		return
 	}
@@ -145,13 +147,22 @@ func (a *Agent) decline(ctx context.Context, s jobs.Session, p *post) {
 	}
 }
 
-// refuse says now and then that shards are left to others. a.mu is held.
+// refuse logs, once a minute, that shards are left to other agents. a.mu is held.
 func (a *Agent) refuse() {
 	a.refused = true
-	if now := time.Now(); now.Sub(a.told) > time.Minute {
-		a.told = now
-		a.o.Logger.Warn("this agent takes no more shards, other agents may: start one more, or raise --max-shards or --parked-memory",
-			"shards", a.leases, "max_shards", a.o.MaxShards, "parked_bytes", a.resting, "parked_memory", a.o.ParkedMemory)
+	if now := time.Now(); now.Sub(a.warned) > time.Minute {
+		a.warned = now
+		a.o.Logger.Warn(
+			"this agent takes no more shards, other agents may: start one more, or raise --max-shards or --parked-memory",
+			"shards",
+			a.leases,
+			"max_shards",
+			a.o.MaxShards,
+			"parked_bytes",
+			a.parkedBytes,
+			"parked_memory",
+			a.o.ParkedMemory,
+		)
 	}
 }
 
@@ -167,7 +178,7 @@ func (a *Agent) endSession() {
 	}
 }
 
-// offered returns the offer of a lease to the session, or of it.
+// offered returns the offer of a lease by the session, if own, or to it.
 func offered(s jobs.Session, key string, own bool) (jobs.Offer, bool) {
 	for _, o := range s.Offers() {
 		if o.Key == key && o.Own == own {
@@ -177,8 +188,14 @@ func offered(s jobs.Session, key string, own bool) (jobs.Offer, bool) {
 	return jobs.Offer{}, false
 }
 
-// shadow waits for the lease of a shard that is followed, until ctx ends. It returns nil when the lease is not to be had any more.
-func (a *Agent) shadow(ctx context.Context, p *post, s jobs.Session, f *shard.Follow) (jobs.Lease, error) {
+// acquireFollowed waits for the lease of a shard that is followed, until ctx ends. An errUnwanted
+// says that the shard is not offered any more.
+func (a *Agent) acquireFollowed(
+	ctx context.Context,
+	p *assignment,
+	s jobs.Session,
+	f *shard.Follow,
+) (jobs.Lease, error) {
 	caughtUp := f.CaughtUp()
 	for {
 		freed := s.Freed()

@@ -19,11 +19,11 @@ import (
 
 // Queue is what an agent needs of the queue.
 type Queue interface {
-	// WatchSwarms calls fn for every swarm there is and every change, one call at a time, until ctx ends.
+	// WatchSwarms calls fn for every swarm and every change, one call at a time, until ctx ends.
 	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
 	// OpenSession opens a session, under which leases are held.
 	OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error)
-	// OpenWakes opens what tells of entries in the logs of parked shards.
+	// OpenWakes opens what tells of new entries in the logs of parked shards.
 	OpenWakes() jobs.Wakes
 	// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key.
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
@@ -35,67 +35,78 @@ type Options struct {
 	Name string
 	// Device runs the swarms. It belongs to the caller, who closes it after the agent has ended.
 	Device device.Device
-	// Open opens the device anew when it has broken; what it returns is the agent's, who closes it. nil: Device is used again, which only
-	// helps where it mends itself.
+	// Open opens the device again after it broke; the agent owns and closes what it returns. nil:
+	// Device is used again, which only helps if it recovers by itself.
 	Open func(ctx context.Context) (device.Device, error)
-	// OpenHost opens a device that serves the shards while the other fails: the host device. It is the agent's, who closes it. nil: there
-	// is none, and shards stay on the device.
+	// OpenHost opens a device that serves the shards while another device fails: the host device.
+	// The agent owns and closes it. nil: there is none, and shards stay on their device.
 	OpenHost func(ctx context.Context) (device.Device, error)
-	// Others are further devices, whose levels, budgets and failures are their own: Device, Open and PageMemory are those of the first. A shard
-	// goes to the one with the most room left for its pages; see docs/operations.md. What the agent has beside that, it has once.
+	// Others are further devices with levels, budgets and failures of their own; Device, Open,
+	// PageMemory and Shared are those of the first. A shard goes to the device with the most room
+	// for its pages; see docs/operations.md.
 	Others []pool.Accelerator
-	// Patience is how long failures are remembered, and how slowly a device goes back to a better level.
+	// Patience sets how long failures count, and how slowly a device returns to a better level.
 	Patience pool.Patience
 	Queue    Queue
 	Logger   *slog.Logger
-	// Checkpoints keeps the state of shards across processes; nil: an agent that starts replays every log from its start.
-	// It belongs to this agent alone.
+	// Checkpoints keeps the state of shards across processes, for this agent alone. nil: an agent
+	// that starts replays every log from its start.
 	Checkpoints shard.Checkpoints
-	// ResidencyCheck is how often a shard of a swarm with residency: gpu compares what its pages claim with the device; 0 means 5 s.
+	// ResidencyCheck is the time between two comparisons of the claims of a shard with residency:
+	// gpu with its device; 0 means 5 s.
 	ResidencyCheck time.Duration
-	// Snapshots is where entries and records of swarms have their snapshots; nil: those are refused. It belongs to the caller.
+	// Snapshots keeps the snapshots of swarms; nil: entries and records that name one are refused.
+	// It belongs to the caller.
 	Snapshots snapshot.Store
-	// PageMemory is how many bytes of the device the pages of all shards may take; 0: all that they need. A shard that gets fewer than
-	// it has pages keeps the others in host memory, and below that with its checkpoint. HostPageMemory bytes of it are for all devices, in equal
-	// parts.
+	// PageMemory is how many bytes of Device the pages of all shards may take; 0: all that they
+	// need. A shard that gets fewer frames than it has pages keeps the others in host memory, and
+	// below that with its checkpoint. HostPageMemory is how many bytes of host memory the pages may
+	// take, for all devices in equal parts.
 	PageMemory, HostPageMemory int64
-	// Shared reports whether the memory of Device is the machine's, as that of the host device is.
+	// Shared reports whether the memory of Device is that of the machine, as that of the host
+	// device is.
 	Shared bool
-	// PageAge is after how long without use a page leaves the device for host memory, and HostPageAge host memory for its store; 0: when its
-	// frame is needed. Both are of shards that have fewer frames on the device than pages, HostPageAge of those with Checkpoints.
+	// PageAge and HostPageAge are the times without use after which a page leaves the device for
+	// host memory, and host memory for its store; 0: when its frame is needed. They concern shards
+	// with fewer frames on the device than pages, HostPageAge those with Checkpoints.
 	PageAge, HostPageAge time.Duration
-	// Prefetch has pages in the store fetched ahead of observations that go on in order, by shards that have fewer frames on the device than pages,
-	// and Checkpoints. Else no page comes before an entry asks for it.
+	// Prefetch fetches pages from the store ahead of observations that go on in order, for shards
+	// with fewer frames on the device than pages, and with Checkpoints.
 	Prefetch bool
 	// Metrics counts what the agent does; nil for none.
 	Metrics *Metrics
-	// Tracing makes a span of every batch that is applied, below that of whoever appended it; nil for none.
+	// Tracing makes a span of every entry that is applied, as a child of the span of its writer;
+	// nil for none.
 	Tracing trace.TracerProvider
-	// CustomCells allows swarms whose step their user has written, which runs with all rights of the process.
+	// CustomCells allows swarms with a step of their user, which runs with all rights of the
+	// process.
 	CustomCells bool
-	// BatchLatency is how long a batch of several entries may take on the device; longer ones are cut. 0 means 100 ms.
+	// BatchLatency bounds the time of a batch of several entries on the device; longer batches are
+	// cut. 0 means 100 ms.
 	BatchLatency time.Duration
-	// LeaseTTL is how long a dead agent's shards stay with it; 0 means 10 s.
+	// LeaseTTL is how long the shards of a lost agent stay with it; 0 means 10 s.
 	LeaseTTL time.Duration
-	// MaxShards is how many shards the agent takes at most; 0 means the constant MaxShards.
+	// MaxShards is the most shards that the agent takes; 0 means the constant MaxShards.
 	MaxShards int
-	// OpenShards is how many shards stay open that have nothing to do; others are parked. 0 means the constant OpenShards.
+	// OpenShards is how many idle shards stay open; others are parked. 0 means the constant
+	// OpenShards.
 	OpenShards int
-	// Rebalance is for how long the agents of a cluster must be the same before this one offers a shard to one that has two less; 0: it offers none by itself. It takes what others
-	// offer in any case.
+	// Rebalance is how long the agents of a cluster must be the same before this one offers a shard
+	// to an agent with two less; 0: it offers none. It accepts offers in any case.
 	Rebalance time.Duration
-	// ParkedMemory is how many bytes the state of parked shards may take that have no checkpoint; 0 means the constant ParkedMemory. The agent takes no more shards
-	// when it is used up, and those that would not fit stay open.
+	// ParkedMemory is how many bytes the state of parked shards without checkpoints may take; 0
+	// means the constant ParkedMemory. An agent without memory left takes no more shards, and
+	// shards that do not fit stay open.
 	ParkedMemory int64
 }
 
-// What an agent has unless it is told otherwise; RFC 0024 has the measurements.
+// The defaults; RFC 0024 has the measurements.
 const (
-	// MaxShards is how many shards it takes at most.
+	// MaxShards is the default of Options.MaxShards.
 	MaxShards = 16384
-	// OpenShards is how many shards without anything to do stay open.
+	// OpenShards is the default of Options.OpenShards.
 	OpenShards = 64
-	// ParkedMemory is how many bytes the state of parked shards may take.
+	// ParkedMemory is the default of Options.ParkedMemory, in bytes.
 	ParkedMemory = 512 << 20
 )
 
@@ -103,7 +114,9 @@ const (
 func (o *Options) pool() pool.Options {
 	first := pool.Accelerator{Device: o.Device, Open: o.Open, PageMemory: o.PageMemory, Shared: o.Shared}
 	return pool.Options{
-		Devices: append([]pool.Accelerator{first}, o.Others...), OpenHost: o.OpenHost, Patience: o.Patience, Logger: o.Logger,
+		Devices: append(
+			[]pool.Accelerator{first},
+			o.Others...), OpenHost: o.OpenHost, Patience: o.Patience, Logger: o.Logger,
 		Metrics: o.Metrics.parts().pool, HostPageMemory: o.HostPageMemory, PageAge: o.PageAge, HostPageAge: o.HostPageAge,
 		Prefetch: o.Prefetch,
 	}
@@ -112,7 +125,7 @@ func (o *Options) pool() pool.Options {
 // defaultResidencyCheck is Options.ResidencyCheck where it is 0.
 const defaultResidencyCheck = 5 * time.Second
 
-// validate says what is wrong with the options.
+// validate returns an ErrOptions for each mistake.
 func (o *Options) validate() error {
 	var errs []error
 	missing := func(is bool, what string) {
@@ -126,7 +139,10 @@ func (o *Options) validate() error {
 	for i, other := range o.Others {
 		missing(other.Device == nil, fmt.Sprintf("device in Others[%d]", i))
 		if other.PageMemory < 0 {
-			errs = append(errs, fmt.Errorf("%w: Others[%d].PageMemory is %d: use 0 or more", ErrOptions, i, other.PageMemory))
+			errs = append(
+				errs,
+				fmt.Errorf("%w: Others[%d].PageMemory is %d: use 0 or more", ErrOptions, i, other.PageMemory),
+			)
 		}
 	}
 	for _, n := range []struct {

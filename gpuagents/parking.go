@@ -7,17 +7,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// answered looks whether a shard that was not served yet has nothing to do, while as many others are open as are kept open. It returns where its
-// log ends then.
-func (a *Agent) answered(ctx context.Context, p *post) *shard.Rest {
+// answered returns a rest for a shard that was not served yet and whose entries are all answered,
+// if as many other shards are open as the bound allows; else nil.
+func (a *Agent) answered(ctx context.Context, p *assignment) *shard.Rest {
 	a.mu.Lock()
-	look := !p.served && p.rest == nil && a.open.Full()
+	look := !p.served && p.rest == nil && a.openShards.Full()
 	a.mu.Unlock()
 	if !look {
 		return nil
 	}
 	in, err := a.o.Queue.Log(p.id.Swarm, p.id.Shard, jobs.In).Last(ctx)
-	if err != nil || in.Seq == 0 { // one that is new is about to be asked something
+	if err != nil || in.Seq == 0 { // a new shard gets its first entry soon
 		return nil
 	}
 	out, err := a.o.Queue.Log(p.id.Swarm, p.id.Shard, jobs.Out).Last(ctx)
@@ -27,19 +27,19 @@ func (a *Agent) answered(ctx context.Context, p *post) *shard.Rest {
 	return &shard.Rest{Entry: in.Seq, Stored: true}
 }
 
-// park gives a post no goroutine until there is something new in its log.
-func (a *Agent) park(ctx context.Context, p *post, r *shard.Rest) {
+// park ends the goroutine of a shard until there is a new entry in its log.
+func (a *Agent) park(ctx context.Context, p *assignment, r *shard.Rest) {
 	a.mu.Lock()
-	if p.of.gone || ctx.Err() != nil || p.bereft() {
+	if p.of.gone || ctx.Err() != nil || p.lostLease() {
 		p.cancel = nil
 		a.enqueue(p)
 		a.mu.Unlock()
 		return
 	}
-	p.state, p.cancel, p.served = postParked, nil, true
+	p.state, p.cancel, p.served = stateParked, nil, true
 	if !r.Stored {
 		p.rest = r
-		a.resting += r.Bytes()
+		a.parkedBytes += r.Bytes()
 	}
 	a.mu.Unlock()
 	if err := a.wakes.Add(ctx, p.key(), a.o.Queue.Log(p.id.Swarm, p.id.Shard, jobs.In), r.Entry); err != nil {
@@ -54,7 +54,7 @@ func (a *Agent) park(ctx context.Context, p *post, r *shard.Rest) {
 func (a *Agent) wake(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if p := a.posts[key]; p != nil && p.state == postParked {
+	if p := a.assignments[key]; p != nil && p.state == stateParked {
 		a.enqueue(p)
 	}
 }
@@ -70,9 +70,9 @@ func (a *Agent) listen(ctx context.Context) {
 	}
 }
 
-// rests reports whether there is memory for what a shard leaves.
-func (a *Agent) rests(bytes int64) bool {
+// hasParkedMemory reports whether there is memory for the rest of a shard.
+func (a *Agent) hasParkedMemory(bytes int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.resting+bytes <= a.o.ParkedMemory
+	return a.parkedBytes+bytes <= a.o.ParkedMemory
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 )
 
-// violations are the shards of which a comparison has found pages that were not as claimed.
+// violations are the shards with pages that were not on the device as claimed.
 type violations struct {
 	mu sync.Mutex
 	of map[shard.ID]violation
@@ -23,10 +23,11 @@ type violation struct {
 	seen time.Time
 }
 
-// violationShown is how long a violation is shown. The shard is mended long before: whoever looks now and then is to see it.
+// violationShown is how long a violation is shown. The shard recovers long before, and a check once
+// a minute must see the violation.
 const violationShown = time.Minute
 
-// set notes what a comparison has found of a shard.
+// set notes a violation of a shard.
 func (v *violations) set(id shard.ID, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -36,8 +37,8 @@ func (v *violations) set(id shard.ID, err error) {
 	v.of[id] = violation{err, time.Now()}
 }
 
-// Residency returns an ErrResidency for a minute after pages of a swarm with residency: gpu were not on the device as claimed. Their shards have
-// started again from their checkpoints.
+// Residency returns a pages.ErrResidency for a minute after pages of a swarm with residency: gpu
+// were not on the device as claimed. Their shards have started again from their checkpoints.
 func (a *Agent) Residency() error {
 	a.violations.mu.Lock()
 	defer a.violations.mu.Unlock()

@@ -11,18 +11,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// serve works on a shard once, and says what happens to its post next. The checkpoint stays until the swarm is gone: a shard whose log has ended
-// may be asked for again by a successor.
-func (a *Agent) serve(ctx context.Context, p *post, from *shard.Rest, seat *shard.OpenShard) {
-	err := a.hold(ctx, p, from, seat)
-	a.open.Close(seat)
+// serve works on a shard once, and sets the next step of its assignment. The checkpoint stays until
+// the swarm ends: a successor may ask for a shard whose log has ended.
+func (a *Agent) serve(ctx context.Context, p *assignment, from *shard.Rest, seat *shard.OpenShard) {
+	err := a.work(ctx, p, from, seat)
+	a.openShards.Close(seat)
 	parked := (*shard.Rest)(nil)
 	if errors.As(err, &parked) {
 		a.park(ctx, p, parked)
 		return
 	}
 	if errors.Is(context.Cause(ctx), errHanded) {
-		a.hand(ctx, p)
+		a.handOver(ctx, p)
 		return
 	}
 	ended, missing, wait := ctx.Err() != nil, false, time.Duration(0)
@@ -40,13 +40,17 @@ func (a *Agent) serve(ctx context.Context, p *post, from *shard.Rest, seat *shar
 		}
 		wait = time.Second
 	case errors.Is(err, jobs.ErrNotFound):
-		// The record is written before the logs and outlives them, so that there is no log without a record. The lease is kept.
+		// The record is written before the logs and outlives them, so that no log is without a
+		// record. The lease is kept.
 		missing = true
-		before := p.missing
-		if p.missing = min(max(2*p.missing, firstMissing), time.Second); before < p.missing && p.missing == time.Second {
-			p.log.Info("the log of the shard is not there yet, or not any more: waiting for it, or for the end of the swarm")
+		before := p.logMissing
+		if p.logMissing = min(max(2*p.logMissing, firstMissing), time.Second); before < p.logMissing &&
+			p.logMissing == time.Second {
+			p.log.Info(
+				"the log of the shard is not there yet, or not any more: waiting for it, or for the end of the swarm",
+			)
 		}
-		wait = p.missing
+		wait = p.logMissing
 	case errors.Is(err, jobs.ErrFenced):
 		p.log.Warn("shard lost to another agent", "error", err)
 	case errors.Is(err, shard.ErrMoved), errors.Is(err, pool.ErrEmergency):
@@ -56,7 +60,7 @@ func (a *Agent) serve(ctx context.Context, p *post, from *shard.Rest, seat *shar
 		wait = time.Second
 	}
 	if !missing {
-		p.missing = 0
+		p.logMissing = 0
 		a.release(ctx, p)
 	}
 	a.mu.Lock()
@@ -66,7 +70,7 @@ func (a *Agent) serve(ctx context.Context, p *post, from *shard.Rest, seat *shar
 	case p.of.gone, ended:
 		a.enqueue(p)
 	case err == nil:
-		p.state = postOver // nothing follows in this log
+		p.state = stateOver // nothing follows in this log
 	case wait > 0:
 		a.enqueueAfter(p, wait)
 	default:
@@ -74,13 +78,14 @@ func (a *Agent) serve(ctx context.Context, p *post, from *shard.Rest, seat *shar
 	}
 }
 
-// firstMissing is how long an agent waits for a log before it looks again, doubled up to a second: making a log takes some 5 ms.
+// firstMissing is how long an agent waits for a log before it looks again; the wait doubles up to a
+// second. Creating a log takes some 5 ms.
 const firstMissing = 10 * time.Millisecond
 
-// hold works on a shard as long as the lease and the device last.
-func (a *Agent) hold(ctx context.Context, p *post, from *shard.Rest, seat *shard.OpenShard) error {
+// work serves a shard as long as the agent has its lease and its device.
+func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, seat *shard.OpenShard) error {
 	a.mu.Lock()
-	lease, session := p.lease, a.session // a lease is there as long as the post is served, unless it is followed
+	lease, session := p.lease, a.session // a served shard has a lease, unless it is followed
 	a.mu.Unlock()
 	if lease == nil && (seat.Followed() == nil || session == nil) {
 		return jobs.ErrFenced
@@ -89,8 +94,8 @@ func (a *Agent) hold(ctx context.Context, p *post, from *shard.Rest, seat *shard
 	defer cancel(nil)
 	s := *p.of.record.Load()
 	own := s
-	own.Groups = state.RangeOf(s, p.id.Shard).Groups // which is what its pages take
-	on, err := a.fleet.Take(work, func() int64 { return shard.Need(own) })
+	own.Groups = state.RangeOf(s, p.id.Shard).Groups // its pages take memory for these groups
+	on, err := a.pool.Take(work, func() int64 { return shard.Need(own) })
 	if err != nil {
 		return err
 	}
@@ -111,13 +116,13 @@ func (a *Agent) hold(ctx context.Context, p *post, from *shard.Rest, seat *shard
 				case <-ended.Done():
 				}
 			}()
-			l, err := a.shadow(ended, p, session, followed)
+			l, err := a.acquireFollowed(ended, p, session, followed)
 			if err != nil {
 				cancel(err)
 				return
 			}
 			a.mu.Lock()
-			p.took = time.Now()
+			p.takenOver = time.Now()
 			a.mu.Unlock()
 			lease = l
 		}

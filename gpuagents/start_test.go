@@ -168,12 +168,12 @@ func TestAgentStarts(t *testing.T) {
 // TestAgentCounts: an agent says how many shards it serves and has parked, and is full at its
 // number of leases and at its memory for parked shards.
 func TestAgentCounts(t *testing.T) {
-	a := &Agent{o: Options{MaxShards: 3, ParkedMemory: 100}, posts: map[string]*post{}}
-	for i, state := range []postState{
-		postServed, postServed, postParked, postWaiting, postOver, postParked,
-		postParked,
+	a := &Agent{o: Options{MaxShards: 3, ParkedMemory: 100}, assignments: map[string]*assignment{}}
+	for i, state := range []assignmentState{
+		stateServed, stateServed, stateParked, stateWaiting, stateOver, stateParked,
+		stateParked,
 	} {
-		a.posts[fmt.Sprint(i)] = &post{state: state}
+		a.assignments[fmt.Sprint(i)] = &assignment{state: state}
 	}
 	if a.Shards() != 5 || a.Parked() != 3 {
 		t.Errorf("%d shards, %d of them parked", a.Shards(), a.Parked())
@@ -183,7 +183,7 @@ func TestAgentCounts(t *testing.T) {
 		resting int64
 		full    bool
 	}{{0, 0, false}, {2, 99, false}, {3, 0, true}, {4, 0, true}, {0, 100, true}, {0, 101, true}, {3, 100, true}} {
-		a.leases, a.resting = c.leases, c.resting
+		a.leases, a.parkedBytes = c.leases, c.resting
 		if a.Full() != c.full {
 			t.Errorf("%d leases and %d bytes: full %v", c.leases, c.resting, a.Full())
 		}
