@@ -55,7 +55,11 @@ func Start(o Options) (*Agent, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	a := &Agent{
 		o: o, metrics: o.Metrics.parts(), cancel: cancel, closed: make(chan struct{}), pool: pool.New(o.pool()),
-		wakes: o.Queue.OpenWakes(), openShards: shard.NewOpenShards(o.OpenShards), swarms: map[string]*servedSwarm{}, assignments: map[string]*assignment{}, freed: make(freed, 1),
+		wakes:       o.Queue.OpenWakes(),
+		openShards:  shard.NewOpenShards(o.OpenShards),
+		swarms:      map[string]*servedSwarm{},
+		assignments: map[string]*assignment{},
+		freed:       make(freed, 1),
 	}
 	a.queued = sync.NewCond(&a.mu)
 	a.server = shard.NewServer(shard.Options{

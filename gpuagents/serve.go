@@ -135,7 +135,8 @@ func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, seat 
 		}
 	}()
 	defer func() { close(stop); <-watched }()
-	if err = a.server.Serve(work, shard.Task{On: on, Swarm: s, Shard: p.id.Shard, From: from, Open: seat, Log: p.log}); err != nil {
+	do := shard.Task{On: on, Swarm: s, Shard: p.id.Shard, From: from, Open: seat, Log: p.log}
+	if err = a.server.Serve(work, do); err != nil {
 		on.Failed(err)
 	}
 	return err

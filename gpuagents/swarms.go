@@ -17,7 +17,7 @@ type servedSwarm struct {
 	assignments []*assignment
 	left        int         // assignments that have not ended
 	gone        bool        // its assignments end
-	again       *jobs.Swarm // the next swarm of the id, which starts when all assignments of this one have ended; nil: none
+	again       *jobs.Swarm // of the id, and starts when these assignments have ended; nil: none
 	next        time.Time   // when the next lease may be acquired
 }
 

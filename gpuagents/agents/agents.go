@@ -146,7 +146,9 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 // open allocates the memory on the device.
 func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	tick, step := a.cell.Kernels()
-	for name, to := range map[string]*device.Kernel{tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums} {
+	for name, to := range map[string]*device.Kernel{
+		tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums,
+	} {
 		if *to, err = a.dev.Kernel(name); err != nil {
 			return err
 		}
@@ -391,7 +393,8 @@ func (a *Agents) await(ctx context.Context, results int) (r Report, err error) {
 	a.pending = false
 	for words := range slices.Chunk(a.words[:results*kernels.AgentResultWords], kernels.AgentResultWords) {
 		r = Report{
-			r.Stepped + words[kernels.AgentStepped], r.Outside + words[kernels.AgentOutside], r.Refused + words[kernels.AgentRefused],
+			r.Stepped + words[kernels.AgentStepped], r.Outside + words[kernels.AgentOutside],
+			r.Refused + words[kernels.AgentRefused],
 			words[kernels.AgentResultTally:][:a.cell.Candidates],
 		}
 	}

@@ -16,6 +16,7 @@ type Ranking struct {
 	touched []uint32         // agents of the groups with launches
 }
 
+// NewRanking returns a Ranking of so many agents, in groups of size.
 func NewRanking(agents int64, size int) *Ranking {
 	return &Ranking{
 		agents: int(agents),

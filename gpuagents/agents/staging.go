@@ -172,7 +172,8 @@ func (p *staged) upload(a *Agents) error {
 func (p *staged) download(ctx context.Context, a *Agents) error {
 	if p.onDevice != nil {
 		a.pending = true
-		if err := a.stream.Download(p.host, p.offsets[sectionVotes], p.onDevice, p.offsets[sectionVotes], p.size-p.offsets[sectionVotes]); err != nil {
+		at := p.offsets[sectionVotes]
+		if err := a.stream.Download(p.host, at, p.onDevice, at, p.size-at); err != nil {
 			return err
 		}
 	}

@@ -140,7 +140,11 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 func (a *Agents) GroupStates(ctx context.Context, ids []uint32) (*batch.GroupStates, error) {
 	C := a.cell.Candidates
 	out := &batch.GroupStates{
-		Group: ids, Decision: make([]uint8, len(ids)), Round: make([]uint64, len(ids)), Counts: make([]uint32, len(ids)*C), Candidates: C,
+		Group:      ids,
+		Decision:   make([]uint8, len(ids)),
+		Round:      make([]uint64, len(ids)),
+		Counts:     make([]uint32, len(ids)*C),
+		Candidates: C,
 	}
 	// The fraction of the kernels. The smallest fraction above zero demands as much of a group as
 	// zero does: one vote.

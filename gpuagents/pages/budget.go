@@ -145,11 +145,13 @@ func (b *Budget) allocate(groups, pages, pageBytes int) (Allocation, error) {
 	}
 	if n < least {
 		return Allocation{}, MemoryError{
-			bytes: int64(
-				pages,
-			) * int64(
-				pageBytes,
-			), tables: tables, device: b.device, host: b.host, short: least*int64(pageBytes) - left, where: "on the device", whole: b.whole,
+			bytes:  int64(pages) * int64(pageBytes),
+			tables: tables,
+			device: b.device,
+			host:   b.host,
+			short:  least*int64(pageBytes) - left,
+			where:  "on the device",
+			whole:  b.whole,
 		}.Refusal()
 	}
 	s := Allocation{of: b, frames: int(n), DeviceBytes: n * int64(pageBytes), tables: tables}

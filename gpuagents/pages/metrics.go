@@ -31,18 +31,26 @@ type pageCounts struct {
 
 func newPageCounts() pageCounts {
 	return pageCounts{
-		hits: map[string]uint64{}, misses: map[string]uint64{}, fetched: map[string]uint64{}, used: map[string]uint64{}, wasted: map[string]uint64{},
-		moves: map[[3]string]uint64{}, failures: map[string]uint64{},
+		hits:     map[string]uint64{},
+		misses:   map[string]uint64{},
+		fetched:  map[string]uint64{},
+		used:     map[string]uint64{},
+		wasted:   map[string]uint64{},
+		moves:    map[[3]string]uint64{},
+		failures: map[string]uint64{},
 	}
 }
 
 // clone returns a copy that may be added to.
 func (c pageCounts) clone() pageCounts {
 	return pageCounts{
-		hits: maps.Clone(
-			c.hits,
-		), misses: maps.Clone(c.misses), fetched: maps.Clone(c.fetched), used: maps.Clone(c.used), wasted: maps.Clone(c.wasted),
-		moves: maps.Clone(c.moves), failures: maps.Clone(c.failures),
+		hits:     maps.Clone(c.hits),
+		misses:   maps.Clone(c.misses),
+		fetched:  maps.Clone(c.fetched),
+		used:     maps.Clone(c.used),
+		wasted:   maps.Clone(c.wasted),
+		moves:    maps.Clone(c.moves),
+		failures: maps.Clone(c.failures),
 	}
 }
 
@@ -63,6 +71,7 @@ func (c pageCounts) add(st pager.Stats) {
 	}
 }
 
+// NewMetrics returns a collector, which the caller registers. docs/operations.md lists its metrics.
 func NewMetrics() *Metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("exoswarm_swarm_"+name, help, labels, nil)
@@ -134,7 +143,10 @@ func (p *Metrics) closed(pages *pager.Pager) {
 
 // Describe implements prometheus.Collector.
 func (p *Metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{p.pages, p.hits, p.misses, p.fetched, p.used, p.wasted, p.moves, p.stored, p.storedBytes, p.ratio, p.fill, p.failures, p.circuitOpen} {
+	for _, d := range []*prometheus.Desc{
+		p.pages, p.hits, p.misses, p.fetched, p.used, p.wasted, p.moves,
+		p.stored, p.storedBytes, p.ratio, p.fill, p.failures, p.circuitOpen,
+	} {
 		out <- d
 	}
 }

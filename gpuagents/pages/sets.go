@@ -16,10 +16,11 @@ const setPages = 256
 // Access is the order in which pages are accessed, which decides how they are paged in and evicted.
 type Access int
 
+// The kinds of access.
 const (
 	Random    Access = iota // pages are evicted when their frames are needed
 	Sweep                   // all pages in order: a page is evicted once it is processed, but for the last ones
-	SweepRead               // a sweep that changes nothing: it makes no page, and such pages are not in the table of frames
+	SweepRead               // a sweep that changes nothing: missing pages stay so, and have no frame in the table
 )
 
 // Set is pages that are pinned together.
@@ -100,7 +101,10 @@ func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
 		for k, page := range s.Pages {
 			s.counts[k] = counts[page]
 		}
-		for s.onDevice = 0; s.onDevice < min(len(s.Pages), m.usableFrames()/2) && m.heat.worthPageIn(s.counts[s.onDevice], m.pageBytes); s.onDevice++ {
+		most := min(len(s.Pages), m.usableFrames()/2)
+		s.onDevice = 0
+		for s.onDevice < most && m.heat.worthPageIn(s.counts[s.onDevice], m.pageBytes) {
+			s.onDevice++
 		}
 	}
 	return all

@@ -58,8 +58,13 @@ type slot struct {
 func newManagedDevice(o Options, own Accelerator, changed *broadcast.Broadcast) *managedDevice {
 	parts := len(o.Devices) // they share the host memory
 	ds := &managedDevice{
-		log: o.Logger, name: own.Device.Properties().Name, metrics: o.Metrics, given: own.Device, open: own.Open, openHost: o.OpenHost,
-		opening: make(chan struct{}, 1), changed: changed, state: degradation{Patience: o.Patience.withDefaults()},
+		log:      o.Logger,
+		name:     own.Device.Properties().Name,
+		metrics:  o.Metrics,
+		given:    own.Device,
+		open:     own.Open,
+		openHost: o.OpenHost,
+		opening:  make(chan struct{}, 1), changed: changed, state: degradation{Patience: o.Patience.withDefaults()},
 	}
 	if parts > 1 {
 		ds.log = o.Logger.With("of", ds.name)

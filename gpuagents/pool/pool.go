@@ -47,6 +47,8 @@ type Options struct {
 	Prefetch bool
 }
 
+// New returns a pool. It starts nothing; see Monitor. The caller closes it after all placements are
+// released.
 func New(o Options) *Pool {
 	f := &Pool{changed: broadcast.New()}
 	for _, a := range o.Devices {

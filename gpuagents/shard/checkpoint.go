@@ -69,7 +69,8 @@ type checkpoint struct {
 
 	patience time.Duration // see shortPatience
 
-	answered func(ctx context.Context) error // waits until all applied entries have their answers in the log; nil: they have
+	// answered waits until all applied entries have their answers in the log; nil: they have.
+	answered func(ctx context.Context) error
 
 	last   jobs.Entry // applied
 	stored uint64     // the entry of the last checkpoint
@@ -98,7 +99,10 @@ func (a *Server) openCheckpoint(
 		swarm:          s.Identity(),
 		digest:         of.Digest,
 		rounds:         votes,
-		log:            log, entries: uint64(of.Checkpoint.Entries), ticker: time.NewTicker(time.Duration(of.Checkpoint.Interval)), ended: time.Now(),
+		log:            log,
+		entries:        uint64(of.Checkpoint.Entries),
+		ticker:         time.NewTicker(time.Duration(of.Checkpoint.Interval)),
+		ended:          time.Now(),
 
 		patience: shortPatience,
 	}

@@ -54,8 +54,18 @@ func (a *Server) openLoop(
 	log *slog.Logger,
 ) *loop {
 	t := &loop{
-		server: a, place: on, cell: st.Info().Cell, device: on.Device().Properties().Name, state: st, rounds: &state.Rounds{}, w: w, checkpoint: keep, log: log, replayed: w.answered, inFlight: newInFlight(),
-		size: newBatchSize(a.o.BatchLatency, time.Now()),
+		server:     a,
+		place:      on,
+		cell:       st.Info().Cell,
+		device:     on.Device().Properties().Name,
+		state:      st,
+		rounds:     &state.Rounds{},
+		w:          w,
+		checkpoint: keep,
+		log:        log,
+		replayed:   w.answered,
+		inFlight:   newInFlight(),
+		size:       newBatchSize(a.o.BatchLatency, time.Now()),
 	}
 	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
 	t.pipe, t.answers = openPipeline(ctx, r, st, t.inFlight), openAppender(ctx, w, t.inFlight)

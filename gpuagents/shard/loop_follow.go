@@ -27,7 +27,8 @@ func (t *loop) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.w.last, t.w.answered, t.replayed = last.Seq, last.Ref, last.Ref // nothing else uses them before the first answer is put
+	// Nothing else uses these before the first answer is put.
+	t.w.last, t.w.answered, t.replayed = last.Seq, last.Ref, last.Ref
 	if promoted {
 		t.w.following, t.follow = false, nil
 		t.open.follow = nil

@@ -51,11 +51,17 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	}
 	m := &Metrics{
 		handovers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "handovers_total", Help: "Planned hand-overs of shards to other agents: given, taken, and offers that were withdrawn.",
+			Namespace: "exoswarm",
+			Subsystem: "gpuagent",
+			Name:      "handovers_total",
+			Help:      "Planned hand-overs of shards to other agents: given, taken, and offers that were withdrawn.",
 		}, []string{"outcome"}),
 		parting: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "handover_seconds", Help: "From the last entry that is applied here to the lease in the name of the other agent.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8), // to 16 s
+			Namespace: "exoswarm",
+			Subsystem: "gpuagent",
+			Name:      "handover_seconds",
+			Help:      "From the last entry that is applied here to the lease in the name of the other agent.",
+			Buckets:   prometheus.ExponentialBuckets(0.001, 4, 8), // to 16 s
 		}),
 		lag: gauge(
 			"lag_entries",
@@ -77,8 +83,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		},
 			[]string{"device"}),
 		batch: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_observations", Help: "Observations that were applied together, of one entry or of several.",
-			Buckets: prometheus.ExponentialBuckets(16, 4, 9), // 16 to a million
+			Namespace: "exoswarm",
+			Subsystem: "swarm",
+			Name:      "batch_observations",
+			Help:      "Observations that were applied together, of one entry or of several.",
+			Buckets:   prometheus.ExponentialBuckets(16, 4, 9), // 16 to a million
 		}, []string{"cell"}),
 		limit: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "exoswarm", Subsystem: "swarm", Name: "batch_limit",
@@ -119,7 +128,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		),
 	}
 	for _, c := range []prometheus.Collector{
-		m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.busySeconds, m.batch, m.limit, m.claims, m.violations,
+		m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.busySeconds,
+		m.batch, m.limit, m.claims, m.violations,
 		m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting,
 	} {
 		if err := r.Register(c); err != nil {

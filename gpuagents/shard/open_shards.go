@@ -43,6 +43,7 @@ const (
 	openPatience = time.Second
 )
 
+// NewOpenShards returns a bound of most open shards.
 func NewOpenShards(most int) *OpenShards {
 	return &OpenShards{limit: most, all: map[*OpenShard]struct{}{}, closed: broadcast.New()}
 }

@@ -84,7 +84,7 @@ func TestSplitter(t *testing.T) {
 func TestSplitterFails(t *testing.T) {
 	other, bad := errors.New("other"), errors.New("bad")
 	var s Splitter
-	if _, err := s.Each(8, func(int, int) (int, error) { return 0, other }, nil); err != other {
+	if _, err := s.Each(8, func(int, int) (int, error) { return 0, other }, nil); !errors.Is(err, other) {
 		t.Error(err)
 	}
 	noMemory := fmt.Errorf("x: %w", ErrNoMemory)

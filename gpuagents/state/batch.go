@@ -15,6 +15,7 @@ type Observations struct {
 	Agents *batch.AgentObservations
 }
 
+// Len returns the number of observations.
 func (o Observations) Len() int {
 	if o.Agents != nil {
 		return len(o.Agents.Agent)

@@ -188,7 +188,10 @@ func (s *groupState) observePart(
 		Features: all.Features[from*s.inputs : to*s.inputs],
 	}
 	dec := &batch.Decisions{
-		Score: whole.Score[from:to], Decision: whole.Decision[from:to], Counts: whole.Counts[from*candidates : to*candidates], Round: whole.Round[from:to],
+		Score:    whole.Score[from:to],
+		Decision: whole.Decision[from:to],
+		Counts:   whole.Counts[from*candidates : to*candidates],
+		Round:    whole.Round[from:to],
 	}
 	moved := s.plan(obs.Group)
 	sets, ends := s.sets()

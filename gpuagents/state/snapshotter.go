@@ -122,7 +122,14 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 		}
 	}
 	m, digest, err := snapshot.Save(ctx, k.store, snapshot.Manifest{
-		Name: name, Swarm: snapshot.OriginOf(s), Entry: e.Seq, Round: k.rounds.last, Shard: shard, Cell: k.State.Info().Cell, Seed: k.spec.Seed, Spec: s.Spec,
+		Name:  name,
+		Swarm: snapshot.OriginOf(s),
+		Entry: e.Seq,
+		Round: k.rounds.last,
+		Shard: shard,
+		Cell:  k.State.Info().Cell,
+		Seed:  k.spec.Seed,
+		Spec:  s.Spec,
 	}, k.memory(ctx))
 	switch {
 	case err == nil:
@@ -140,7 +147,13 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 		)
 	}
 	data, err := json.Marshal(jobs.Snapshotted{
-		Version: jobs.Version, Name: m.Name, Entry: e.Seq, Agents: m.Agents, Groups: m.Groups, Bytes: m.Bytes(), SHA256: digest,
+		Version: jobs.Version,
+		Name:    m.Name,
+		Entry:   e.Seq,
+		Agents:  m.Agents,
+		Groups:  m.Groups,
+		Bytes:   m.Bytes(),
+		SHA256:  digest,
 	})
 	return Answer{Kind: jobs.EntrySnapshotted, Data: data}, err
 }
