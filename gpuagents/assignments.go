@@ -177,27 +177,27 @@ func (a *Agent) begin(ctx context.Context, p *assignment) {
 		a.park(ctx, p, rest)
 		return
 	}
-	seat := a.openShards.Open(ctx)
+	open := a.openShards.Open(ctx)
 	if p.served {
-		seat.Reopen()
+		open.Reopen()
 	}
 	if p.follows {
-		seat.Follow()
+		open.Follow()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p.of.gone || ctx.Err() != nil {
-		a.openShards.Close(seat)
+		a.openShards.Close(open)
 		a.unfollow(p)
 		a.enqueue(p)
 		return
 	}
 	work, cancel := context.WithCancelCause(ctx)
-	p.state, p.cancel, p.open = stateServed, cancel, seat
+	p.state, p.cancel, p.open = stateServed, cancel, open
 	from := p.rest
 	a.forget(p)
 	a.running.Go(func() {
 		defer cancel(nil)
-		a.serve(work, p, from, seat)
+		a.serve(work, p, from, open)
 	})
 }

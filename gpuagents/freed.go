@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// returnDelay gathers shards that end together: to return memory to the system, the runtime collects the
-// whole heap.
+// returnDelay gathers shards that end together: to return memory to the system, the runtime
+// collects the whole heap.
 const returnDelay = time.Second
 
-// freed has a token when a shard has released much memory, which is then returned to the system. Left to
-// itself, the runtime does that over minutes.
+// freed has a token when a shard has released much memory, which is then returned to the system.
+// Left to itself, the runtime does that over minutes.
 type freed chan struct{}
 
 // signal has returnMemory run. It does not wait.

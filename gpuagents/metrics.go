@@ -33,7 +33,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return &Metrics{pages: pages, pool: pool, shard: shard}, nil
 }
 
-// parts returns the metrics of the packages below. Those of a nil Metrics are nil and count nothing.
+// parts returns the metrics of the packages below. Those of a nil Metrics are nil and count
+// nothing.
 func (m *Metrics) parts() Metrics {
 	if m == nil {
 		return Metrics{}

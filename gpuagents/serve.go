@@ -13,9 +13,9 @@ import (
 
 // serve works on a shard once, and sets the next step of its assignment. The checkpoint stays until
 // the swarm ends: a successor may ask for a shard whose log has ended.
-func (a *Agent) serve(ctx context.Context, p *assignment, from *shard.Rest, seat *shard.OpenShard) {
-	err := a.work(ctx, p, from, seat)
-	a.openShards.Close(seat)
+func (a *Agent) serve(ctx context.Context, p *assignment, from *shard.Rest, open *shard.OpenShard) {
+	err := a.work(ctx, p, from, open)
+	a.openShards.Close(open)
 	parked := (*shard.Rest)(nil)
 	if errors.As(err, &parked) {
 		a.park(ctx, p, parked)
@@ -83,11 +83,11 @@ func (a *Agent) serve(ctx context.Context, p *assignment, from *shard.Rest, seat
 const firstMissing = 10 * time.Millisecond
 
 // work serves a shard as long as the agent has its lease and its device.
-func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, seat *shard.OpenShard) error {
+func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, open *shard.OpenShard) error {
 	a.mu.Lock()
 	lease, session := p.lease, a.session // a served shard has a lease, unless it is followed
 	a.mu.Unlock()
-	if lease == nil && (seat.Followed() == nil || session == nil) {
+	if lease == nil && (open.Followed() == nil || session == nil) {
 		return jobs.ErrFenced
 	}
 	work, cancel := context.WithCancelCause(ctx)
@@ -101,7 +101,7 @@ func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, seat 
 	}
 	defer on.Release()
 	stop, watched := make(chan struct{}), make(chan struct{})
-	followed := seat.Followed()
+	followed := open.Followed()
 	go func() {
 		defer close(watched)
 		if lease == nil {
@@ -135,7 +135,7 @@ func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, seat 
 		}
 	}()
 	defer func() { close(stop); <-watched }()
-	do := shard.Task{On: on, Swarm: s, Shard: p.id.Shard, From: from, Open: seat, Log: p.log}
+	do := shard.Task{On: on, Swarm: s, Shard: p.id.Shard, From: from, Open: open, Log: p.log}
 	if err = a.server.Serve(work, do); err != nil {
 		on.Failed(err)
 	}

@@ -218,6 +218,7 @@ func (a *Agents) resultOf(slot int) device.Arg {
 	return device.Mapped(a.result, int64(slot)*resultBytes, resultBytes)
 }
 
+// alloc allocates memory on the device, which Close releases.
 func (a *Agents) alloc(bytes int64, purpose string) (device.Buffer, error) {
 	b, err := a.dev.Alloc(bytes, purpose)
 	if err != nil {
@@ -408,6 +409,7 @@ func (a *Agents) Decisions(ctx context.Context) ([]byte, error) {
 	return a.read(ctx, a.decisions, int64(a.groups))
 }
 
+// read copies the first n bytes of a buffer, after all earlier work of the stream.
 func (a *Agents) read(ctx context.Context, b device.Buffer, n int64) ([]byte, error) {
 	data := make([]byte, n)
 	if err := a.stream.Sync(ctx); err != nil {

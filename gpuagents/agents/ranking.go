@@ -74,6 +74,7 @@ type divisor struct {
 	magic uint64
 }
 
+// divideBy returns the divisor by n.
 func divideBy(n int) divisor { return divisor{uint32(n), ^uint64(0)/uint64(n) + 1} }
 
 // of returns i / by. With 2^64 / by, rounded up, the high word of the product is the quotient for

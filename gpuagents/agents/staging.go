@@ -112,6 +112,7 @@ func (a *Agents) trim() error {
 	return nil
 }
 
+// close releases the buffers, which no launch uses any more.
 func (p *staged) close() (err error) {
 	if p.graph != nil {
 		err = p.graph.Close()

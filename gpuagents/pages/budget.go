@@ -130,6 +130,7 @@ func (b *Budget) Allocate(groups, pages, pageBytes int) (s Allocation, err error
 	return s, err
 }
 
+// allocate is Allocate at the moment at which a reservation ends.
 func (b *Budget) allocate(groups, pages, pageBytes int) (Allocation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -29,6 +29,7 @@ type pageCounts struct {
 	failures              map[string]uint64    // by tier of the store
 }
 
+// newPageCounts returns counts of zero.
 func newPageCounts() pageCounts {
 	return pageCounts{
 		hits:     map[string]uint64{},
@@ -131,6 +132,7 @@ func (p *Metrics) opened(pages *pager.Pager, store Store) {
 	p.open[pages], _ = store.(Layered)
 }
 
+// closed adds the counters of a pager to the sums, and removes the pager.
 func (p *Metrics) closed(pages *pager.Pager) {
 	if p == nil {
 		return

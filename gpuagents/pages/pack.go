@@ -56,6 +56,7 @@ func unpackPage(page, packed []byte) error {
 	return nil
 }
 
+// zeros reports whether all bytes are zero.
 func zeros(b []byte) bool {
 	for len(b) >= 8 {
 		if binary.NativeEndian.Uint64(b) != 0 {
@@ -83,6 +84,7 @@ func takePage(size int) []byte {
 	return make([]byte, size)
 }
 
+// givePage takes back a buffer of takePage.
 func givePage(buf []byte) { pagePool.Put(&buf) }
 
 // Pack returns copies of the pages that exist.

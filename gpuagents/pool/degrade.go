@@ -40,6 +40,7 @@ type Patience struct {
 	Now func() time.Time
 }
 
+// withDefaults sets the times that are 0, and the clock.
 func (p Patience) withDefaults() Patience {
 	for _, d := range []struct {
 		to *time.Duration

@@ -94,6 +94,7 @@ func newManagedDevice(o Options, own Accelerator, changed *broadcast.Broadcast) 
 	return ds
 }
 
+// newSlot returns a slot with a whole budget. ds.mu is held.
 func (ds *managedDevice) newSlot(which int, d device.Device) *slot {
 	return &slot{
 		of:      ds,

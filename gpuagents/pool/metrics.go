@@ -42,12 +42,14 @@ func (m *Metrics) levelChanged(device string, by Level) {
 	}
 }
 
+// failed counts failures of a device by class.
 func (m *Metrics) failed(device, class string, n int) {
 	if m != nil && n > 0 {
 		m.deviceErrors.WithLabelValues(device, class).Add(float64(n))
 	}
 }
 
+// rebuilt counts an attempt to open a broken device again.
 func (m *Metrics) rebuilt(device string, err error) {
 	if m == nil {
 		return

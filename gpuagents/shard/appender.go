@@ -97,6 +97,7 @@ func (a *appender) close() error {
 	return a.err
 }
 
+// run appends what comes until close, or until a call fails.
 func (a *appender) run(ctx context.Context) {
 	for h := range a.queue {
 		of := h.all

@@ -14,6 +14,7 @@ type Follow struct {
 	once     bool          // caughtUp is closed; used by the loop
 }
 
+// newFollow returns the state of a shard without a lease.
 func newFollow() *Follow {
 	return &Follow{caughtUp: make(chan struct{}), promoted: make(chan struct{})}
 }

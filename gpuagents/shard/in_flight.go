@@ -30,6 +30,7 @@ func weightOf(e jobs.Entry) int {
 // any releases.
 type inFlight struct{ bytes *semaphore.Weighted }
 
+// newInFlight returns a bound without entries.
 func newInFlight() *inFlight { return &inFlight{semaphore.NewWeighted(inFlightBytes)} }
 
 // acquire waits until n bytes are free. An entry that is larger than the bound waits until it is

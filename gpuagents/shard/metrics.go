@@ -148,6 +148,7 @@ func (m *Metrics) serving(cell string) (done func()) {
 	return m.shards.WithLabelValues(cell).Dec
 }
 
+// applied counts the observations of an answer, and the time in which its entry was applied.
 func (m *Metrics) applied(cell string, a state.Answer, took time.Duration) {
 	if m == nil {
 		return
@@ -201,6 +202,7 @@ type lagGauges struct {
 	before [4]float64
 }
 
+// lagging returns the gauges of one shard; nil for a nil Metrics.
 func (m *Metrics) lagging(cell string) *lagGauges {
 	if m == nil {
 		return nil
@@ -266,6 +268,7 @@ type busy struct {
 	since time.Time // the begin of the time that is not in seconds, while any works
 }
 
+// shift changes the number of shards that work on the device.
 func (b *busy) shift(by int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -277,12 +280,14 @@ func (b *busy) shift(by int) {
 	b.works += by
 }
 
+// refused counts a rejected entry.
 func (m *Metrics) refused(cell string) {
 	if m != nil {
 		m.rejected.WithLabelValues(cell).Inc()
 	}
 }
 
+// saved counts a checkpoint by its outcome, and its time.
 func (m *Metrics) saved(cell string, err error, took time.Duration) {
 	if m == nil {
 		return

@@ -53,6 +53,7 @@ func (s *OpenShard) idle() { s.set(time.Now()) }
 
 func (s *OpenShard) busy() { s.set(time.Time{}) }
 
+// set notes since when the shard is idle; zero: it is busy.
 func (s *OpenShard) set(since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

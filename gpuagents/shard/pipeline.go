@@ -89,6 +89,7 @@ func (p *pipeline) stop() {
 	p.ended.Wait()
 }
 
+// read decodes entries until ctx ends or reading fails.
 func (p *pipeline) read(ctx context.Context, r jobs.Reader, to chan<- logEntry) {
 	defer r.Close()
 	for {

@@ -20,6 +20,7 @@ func (s *readFailures) add(id ID) int {
 	return s.of[id]
 }
 
+// forget sets the count of a shard to zero.
 func (s *readFailures) forget(id ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

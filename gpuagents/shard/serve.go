@@ -18,9 +18,9 @@ import (
 // the start of the log without one, and appends nothing until it is behind the answers of its
 // predecessor. Serve returns a *Rest for a parked shard, and nil when nothing follows in the log.
 func (a *Server) Serve(ctx context.Context, do Task) (err error) {
-	on, s, shard, from, seat, log := do.On, do.Swarm, do.Shard, do.From, do.Open, do.Log
+	on, s, shard, from, open, log := do.On, do.Swarm, do.Shard, do.From, do.Open, do.Log
 	in, out := a.o.Queue.Log(s.Key(), shard, jobs.In), a.o.Queue.Log(s.Key(), shard, jobs.Out)
-	w := &writer{out: out, following: seat.follow != nil}
+	w := &writer{out: out, following: open.follow != nil}
 	if err := w.refresh(ctx); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	st = kept
 	of := st.Info()
 	defer a.o.Metrics.serving(of.Cell)()
-	log.Log(ctx, seat.level(), "serving shard", "groups", has.Groups, "agents", of.Agents, "pages", st.Memory().Count(),
+	log.Log(ctx, open.level(), "serving shard", "groups", has.Groups, "agents", of.Agents, "pages", st.Memory().Count(),
 		"device", on.Device().Properties().Name, "answered", w.answered)
 	st.Memory().SetMetrics(a.o.PageMetrics)
 	keep = a.openCheckpoint(s, shard, st, kept.Rounds(), log)
@@ -104,9 +104,9 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		}
 	}
 	t := a.openLoop(ctx, on, w, reader, kept, keep, log)
-	t.open, t.at, t.id, t.follow, t.rounds = seat, at, ID{s.Key(), shard}, seat.follow, kept.Rounds()
+	t.open, t.at, t.id, t.follow, t.rounds = open, at, ID{s.Key(), shard}, open.follow, kept.Rounds()
 	if st.Memory().Claimed() {
-		seat.fixed.Store(true) // a parked shard has nothing on the device
+		open.fixed.Store(true) // a parked shard has nothing on the device
 		look := time.NewTicker(a.o.ResidencyCheck)
 		defer look.Stop()
 		t.checks = look.C

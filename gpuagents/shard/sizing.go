@@ -33,6 +33,7 @@ const (
 	defaultBatchLatency = 100 * time.Millisecond
 )
 
+// newBatchSize begins with leastBatch. bound 0 means defaultBatchLatency.
 func newBatchSize(bound time.Duration, now time.Time) batchSize {
 	return batchSize{bound: cmp.Or(bound, defaultBatchLatency), most: leastBatch, since: now}
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
+// fuse answers a fusion of all agents of the shard: the nodes that these agents may be in, with
+// their sums if the client merges several shards. It does not change the state.
 func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	want, err := jobs.DecodeFuse(data)
 	if err != nil {

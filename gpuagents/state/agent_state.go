@@ -21,31 +21,25 @@ import (
 // agentState is the State of a swarm whose agents are addressed, or of a shard of one. Entries and
 // answers have the ids of the swarm.
 type agentState struct {
-	memory   *pages.Memory
-	agents   *agents.Agents
-	groups   GroupRange
-	seed     uint64
+	memory   *pages.Memory  // that of agents
+	agents   *agents.Agents // of the shard, with ids from 0 on
+	groups   GroupRange     // of the shard
+	seed     uint64         // of the weights and of leaders
 	every    swarm.Checkpoint
 	splitter staging.Splitter
 
 	ranking *agents.Ranking // of the goroutine that adds to batches; nil before the first batch
 }
 
+// newAgentState allocates the agents of a shard. Their memory is not open.
 func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (*agentState, error) {
 	cell, err := spec.Address()
 	if err != nil {
 		return nil, err
 	}
 	n := int64(p.Groups) * int64(spec.AgentsPerGroup)
-	a, err := agents.NewShard(
-		dev,
-		b,
-		cell,
-		n,
-		p.First,
-		p.All,
-		agents.Options{Seed: spec.Seed, PageBytes: int(spec.PageSize)},
-	)
+	o := agents.Options{Seed: spec.Seed, PageBytes: int(spec.PageSize)}
+	a, err := agents.NewShard(dev, b, cell, n, p.First, p.All, o)
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +130,7 @@ func (s *agentState) check(o *batch.AgentObservations) error {
 	return nil
 }
 
+// tick answers an entry that steps all agents. When ctx ends, the pages are between two positions.
 func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	t, err := jobs.DecodeTick(data)
 	if err != nil {
@@ -170,6 +165,7 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: jobs.EntryTicked, Data: data}, err
 }
 
+// query answers the states of agents or groups. It reads pages where they are.
 func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 	q, err := jobs.DecodeQuery(data)
 	if err != nil {

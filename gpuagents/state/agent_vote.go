@@ -26,6 +26,8 @@ func (h GroupRange) leader(seed, round uint64, size int, seeded bool) consensus.
 	return l
 }
 
+// vote answers a vote of all agents of the shard. Clients merge the answers of several shards; the
+// leader has its id in the swarm for that.
 func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	v, err := jobs.DecodeVote(data)
 	if err != nil {

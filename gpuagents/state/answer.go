@@ -4,8 +4,8 @@ import "github.com/exoswarm/exoswarm/jobs/batch"
 
 // Answer is the answer to an entry that was applied.
 type Answer struct {
-	Kind         string
-	Data         []byte
+	Kind         string                                // of the entry in the log of answers
+	Data         []byte                                // of that entry
 	Body         interface{ Encode() ([]byte, error) } // encodes to Data; nil: Data is complete
 	Observations int                                   // that were applied
 	Dropped      [len(batch.Reasons)]int               // the others, by reason

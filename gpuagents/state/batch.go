@@ -36,8 +36,8 @@ type Batch interface {
 // groupBatch is a Batch of observations of groups.
 type groupBatch struct {
 	s       *groupState
-	entries []*batch.Observations
-	all     batch.Observations // the columns that the device needs
+	entries []*batch.Observations // in the order of the log
+	all     batch.Observations    // the columns that the device needs
 }
 
 // NewBatch implements State.
@@ -99,11 +99,11 @@ func (m *groupBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 // agentBatch is a Batch of observations of agents.
 type agentBatch struct {
 	s        *agentState
-	entries  []*batch.AgentObservations
-	ids      []uint32
-	inputs   []float32
-	launches []uint32
-	several  bool
+	entries  []*batch.AgentObservations // in the order of the log
+	ids      []uint32                   // of all entries, as ids of the shard
+	inputs   []float32                  // of all entries, by observation and feature
+	launches []uint32                   // by observation: its launch; see agents.Ranking
+	several  bool                       // a launch is not the first
 }
 
 // NewBatch implements State.

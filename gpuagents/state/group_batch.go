@@ -68,6 +68,7 @@ func gather[T any](order []int, src []T, width int) []T {
 	return dst
 }
 
+// scatter copies rows of width elements out of the order of the kernel.
 func scatter[T any](order []int, src []T, width int) []T {
 	dst := make([]T, len(src))
 	for k, i := range order {
@@ -193,12 +194,14 @@ func (s *groupState) observePart(
 		Counts:   whole.Counts[from*candidates : to*candidates],
 		Round:    whole.Round[from:to],
 	}
+	// The kernel steps a run of each group, so the observations of a group must follow one another.
 	moved := s.plan(obs.Group)
 	sets, ends := s.sets()
 	times, features := obs.Time, obs.Features
 	if moved {
 		times, features = gather(s.order, times, 1), gather(s.order, features, s.inputs)
 	}
+	// Everything is allocated before a page changes, so that a lack of memory changes nothing.
 	leaders := make([]uint32, n)
 	outputs := [8][]byte{
 		ioScores: device.Bytes(dec.Score), ioDecisions: device.Bytes(dec.Decision), ioCounts: device.Bytes(dec.Counts),
@@ -213,6 +216,7 @@ func (s *groupState) observePart(
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 	}
+	// A launch for each set of pages, while the next set is paged in.
 	first := 0
 	if err := s.memory.Each(ctx, sets, pages.Random, func(i int) error {
 		if err := s.launch(first, ends[i]); err != nil {
@@ -234,6 +238,7 @@ func (s *groupState) observePart(
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 	}
+	// The answers are in the order of the batch again.
 	if moved {
 		copy(dec.Score, scatter(s.order, dec.Score, 1))
 		copy(dec.Decision, scatter(s.order, dec.Decision, 1))
@@ -241,6 +246,7 @@ func (s *groupState) observePart(
 		copy(dec.Counts, scatter(s.order, dec.Counts, candidates))
 		leaders = scatter(s.order, leaders, 1)
 	}
+	// The kernel numbers leaders within their group.
 	for i, l := range leaders {
 		whole.Leader[from+i] = uint64(obs.Group[i])*uint64(s.layout.Agents) + uint64(l)
 	}

@@ -205,6 +205,7 @@ func (g *gathered) values() any {
 	return inRows(device.Of[float32](g.data), g)
 }
 
+// inRows brings the elements of each id together: in a run they are by element.
 func inRows[T any](from []T, g *gathered) []T {
 	width := g.of.Width
 	if width == 1 || g.of.Together {

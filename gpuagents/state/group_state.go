@@ -23,26 +23,28 @@ import (
 type groupState struct {
 	dev    device.Device
 	memory *pages.Memory
-	stream device.Stream
-	kernel device.Kernel
-	layout kernels.Layout
-	groups int
-	bound  *cells.Bound
-	inputs int // features of an observation
-	seed   uint64
+	stream device.Stream  // of all launches
+	kernel device.Kernel  // observe of the cell
+	layout kernels.Layout // of a page
+	groups int            // of the swarm, which has one shard
+	bound  *cells.Bound   // the cell with its parameters
+	inputs int            // features of an observation
+	seed   uint64         // of the weights
 	every  swarm.Checkpoint
 
+	// What the kernel reads beside the pages; it does not change.
 	layoutTable device.Buffer
 	params      device.Buffer
 	weights     device.Buffer
-	staging     [8]staging.Buffer // by the constants below
 
+	staging  [8]staging.Buffer // by the constants below
 	splitter staging.Splitter
 
-	seen  []int32  // by group: the run of this batch, or -1
-	rows  []uint32 // by page: its observations, while a batch is cut; else zeros
-	runs  []kernels.Run
-	order []int // index in the batch by index of the kernel
+	// Of the current batch; kept to be used again.
+	seen  []int32       // by group: its run, or -1
+	rows  []uint32      // by page: its observations, while the batch is cut; else zeros
+	runs  []kernels.Run // of consecutive observations of a group, by sets of pages
+	order []int         // index in the batch by index of the kernel
 }
 
 // The staging buffers of a batch, in the order of the parameters of observe.
@@ -57,8 +59,10 @@ const (
 	ioRounds
 )
 
+// ioPurpose names the buffers in the memory statistics of the device.
 var ioPurpose = [8]string{"runs", "times", "features", "scores", "decisions", "counts", "leaders", "rounds"}
 
+// newGroupState allocates what a groupState has on the device. Its memory is not open.
 func newGroupState(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups int) (_ *groupState, err error) {
 	s := &groupState{
 		dev: dev, groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint,

@@ -1,4 +1,13 @@
 // Package state keeps the neural state of a shard and applies the entries of its log.
+//
+// A caller makes a State with New, opens its Memory, and then resets it or restores its pages.
+// After that it applies the entries of the log in their order, one by one with Apply, or
+// observations of consecutive entries together with a Batch. The answers and the pages are the same
+// bits either way, on every device, wherever pages are, and however batches are cut.
+//
+// A *jobs.Error refuses an entry, which has changed nothing, and is its answer. A fault.ErrDevice
+// is a failure of the device: the pages are lost, and the caller restores them from a checkpoint or
+// resets them, and applies the log again.
 package state
 
 import (
@@ -12,7 +21,9 @@ import (
 // State is the agents of one shard on a device. One goroutine uses it, and its owner closes it
 // before the device. Its answers are a function of the entries that were applied.
 type State interface {
+	// Info returns what does not change.
 	Info() Info
+	// Memory returns the pages, which belong to the State. The caller opens and shuts them.
 	Memory() *pages.Memory
 	// Apply applies an entry to the pages, marks those that change, and returns its answer. A
 	// *jobs.Error refuses the entry, which has changed nothing. After any other error the pages are
@@ -38,7 +49,7 @@ type State interface {
 // Info is what does not change in a State.
 type Info struct {
 	Cell       string // name of the cell
-	Agents     int64
+	Agents     int64  // of the shard
 	Checkpoint swarm.Checkpoint
 	// Digest is a digest of all that the content of the pages depends on beside the log. Pages with
 	// another digest are not read. The text of the kernels represents the computation of the cell,
