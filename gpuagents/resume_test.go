@@ -140,7 +140,7 @@ func TestResume(t *testing.T) {
 	}{
 		{name: "whole", log: resumed + `" swarm=ID entry=5 answered=5 last=5`},
 		{name: "another version", log: "it is of version 1, this program writes 2", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("v", 1)) }},
-		{name: "another meaning", log: "it is of another spec", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("state", "other")) }},
+		{name: "another digest", log: "it is of another spec", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("state", "other")) }},
 		{name: "another log", log: "the log has another entry there", harm: func(t *testing.T, k *kept, id string) {
 			k.note(t, id, Set("digest", strings.Repeat("0", 64)))
 		}},

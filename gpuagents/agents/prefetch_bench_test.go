@@ -37,8 +37,8 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	if err != nil {
 		b.Fatal(err)
 	}
-	share := pages.NewBudget(int64(total / *prefetchParts)*int64(*pagedBytes), int64(*prefetchHost)*int64(*pagedBytes)).WithPrefetch(prefetch)
-	a, err := newAgents(d, share, cell, int64(total*layout.Slots*layout.Agents), Options{PageBytes: *pagedBytes})
+	budget := pages.NewBudget(int64(total / *prefetchParts)*int64(*pagedBytes), int64(*prefetchHost)*int64(*pagedBytes)).WithPrefetch(prefetch)
+	a, err := newAgents(d, budget, cell, int64(total*layout.Slots*layout.Agents), Options{PageBytes: *pagedBytes})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -118,8 +118,8 @@ func TestBudgetIsTaken(t *testing.T) {
 	}
 }
 
-// TestShareHalves: half of the frames go back at a time, down to the least.
-func TestShareHalves(t *testing.T) {
+// TestAllocationHalves: half of the frames go back at a time, down to the least.
+func TestAllocationHalves(t *testing.T) {
 	const page = 10
 	b := NewBudget(1000, 0)
 	s, err := b.Allocate(0, 19, page)
@@ -151,8 +151,8 @@ func TestShareHalves(t *testing.T) {
 	}
 }
 
-// TestShareTakesHost: a share takes as many frames in host memory as it needs and there are, once.
-func TestShareTakesHost(t *testing.T) {
+// TestAllocationTakesHost: an allocation takes as many frames in host memory as it needs and there are, once.
+func TestAllocationTakesHost(t *testing.T) {
 	const page = 10
 	for _, c := range []struct {
 		host         int64

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// fleetOf is a fleet over one real device that stands in for several, with so many bytes for pages each. Nothing runs on them.
-func fleetOf(d device.Device, bytes ...int64) *Pool {
+// poolOf is a pool over one real device that stands in for several, with so many bytes for pages each. Nothing runs on them.
+func poolOf(d device.Device, bytes ...int64) *Pool {
 	o := Options{Logger: slog.New(slog.DiscardHandler)}
 	for _, n := range bytes {
 		o.Devices = append(o.Devices, Accelerator{Device: d, PageMemory: n})
@@ -28,7 +28,7 @@ func TestChooseProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const page = 1 << 16
 		bytes := rapid.SliceOfN(rapid.Int64Range(1, 6*page), 1, 5).Draw(t, "budgets")
-		f := fleetOf(d, bytes...)
+		f := poolOf(d, bytes...)
 		type shard struct {
 			*Placement
 			need  int64
@@ -96,7 +96,7 @@ func TestChooseProperty(t *testing.T) {
 
 // TestNoBudgets: without budgets shards spread by their number.
 func TestNoBudgets(t *testing.T) {
-	f := fleetOf(openHost(t), 0, 0, 0)
+	f := poolOf(openHost(t), 0, 0, 0)
 	var held []*Placement
 	for i := range 9 {
 		on, err := f.Take(t.Context(), func() int64 { return 1 << 16 })
@@ -114,9 +114,9 @@ func TestNoBudgets(t *testing.T) {
 	}
 }
 
-// TestFleetHealth: an agent is in an emergency when every device is, and names each.
-func TestFleetHealth(t *testing.T) {
-	f := fleetOf(openHost(t), 1, 1)
+// TestPoolHealth: an agent is in an emergency when every device is, and names each.
+func TestPoolHealth(t *testing.T) {
+	f := poolOf(openHost(t), 1, 1)
 	f.devices[0].name, f.devices[1].name = "one", "two"
 	for i, want := range []string{"one", "two"} {
 		if err := f.Health(); err != nil {

@@ -43,7 +43,7 @@ func TestWorkBeginsAtABase(t *testing.T) {
 		if c.from {
 			o.Checkpoints = kept
 		}
-		p := newWorkplace(t, d, o, 6)
+		p := newTestServer(t, d, o, 6)
 		if c.from {
 			p.swarm.From = &ref
 		} else {
@@ -72,7 +72,7 @@ func TestWorkBeginsAtABase(t *testing.T) {
 			var at position
 			if err := errors.Join(json.Unmarshal(st.Note(), &at), st.Close()); err != nil ||
 				at.State != began.Info().Digest || at.State == k.State.Info().Digest || at.Entry != 6 {
-				t.Errorf("the checkpoint is %+v, want the meaning %s: %v", at, began.Info().Digest, err)
+				t.Errorf("the checkpoint is %+v, want the digest %s: %v", at, began.Info().Digest, err)
 			}
 			if slices.Equal(got, want) || len(got) != 6 {
 				t.Errorf("a swarm that began as a snapshot answers as one that did not: %q", got)

@@ -21,14 +21,14 @@ import (
 // shelf is a checkpoint over a store whose medium can fail, with all that it tells its agent.
 type shelf struct {
 	*checkpoint
-	disk     *disk
-	opened   *brokenStore // the last one
-	log      strings.Builder
-	drops    int
-	dropFail error
-	openFail error
-	saves    []error
-	stumbles int
+	disk        *disk
+	opened      *brokenStore // the last one
+	log         strings.Builder
+	drops       int
+	dropFail    error
+	openFail    error
+	saves       []error
+	failedReads int
 }
 
 // brokenStore is a store of which calls can fail.
@@ -85,8 +85,8 @@ func newShelf(t *testing.T, d *disk) *shelf {
 			return s.dropFail
 		},
 		saved:          func(err error, _ time.Duration) { s.saves = append(s.saves, err) },
-		readFailed:     func() int { s.stumbles++; return s.stumbles },
-		forgetFailures: func() { s.stumbles = 0 },
+		readFailed:     func() int { s.failedReads++; return s.failedReads },
+		forgetFailures: func() { s.failedReads = 0 },
 		log:            slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		swarm:          "this one", digest: "that", entries: 3, ticker: time.NewTicker(time.Hour), ended: time.Now(),
 	}
@@ -120,7 +120,7 @@ func agentsOf(t *testing.T, d device.Device) state.State {
 	return p
 }
 
-// applied brings entries of a log into a population and its checkpoint.
+// applied brings entries of a log into a State and its checkpoint.
 func (s *shelf) apply(t *testing.T, p state.State, all ...jobs.Entry) {
 	t.Helper()
 	for _, e := range all {
@@ -152,14 +152,14 @@ func TestCheckpointCadence(t *testing.T) {
 	}
 	s.apply(t, p, log.all[:2]...)
 	at(0, 0)
-	s.stumbles = 2
+	s.failedReads = 2
 	s.apply(t, p, log.all[2])
 	at(3, 1)
 	if want := (position{
 		Version: 2, State: "that", Swarm: "this one", Entry: 3,
 		Digest: digestOf(log.all[2]),
-	}); s.opened.commits[0] != string(encoded(t, want)) || s.stumbles != 0 {
-		t.Errorf("note %s, want %+v; %d stumbles", s.opened.commits[0], want, s.stumbles)
+	}); s.opened.commits[0] != string(encoded(t, want)) || s.failedReads != 0 {
+		t.Errorf("note %s, want %+v; %d failedReads", s.opened.commits[0], want, s.failedReads)
 	}
 	if err := errors.Join(s.save(t.Context(), p), s.tick(t.Context(), p)); err != nil {
 		t.Fatal(err)
@@ -232,12 +232,12 @@ func TestCheckpointFails(t *testing.T) {
 	}
 	asked := 0
 	s.answered = func(context.Context) error { asked++; return nil }
-	s.stumbles = 1
+	s.failedReads = 1
 	full := fmt.Errorf("the disk: %w", tiers.ErrFull)
 	s.opened.commit = full
 	if err := s.save(t.Context(), p); err != nil || s.stored != 0 || len(s.saves) != 1 ||
-		!errors.Is(s.saves[0], full) || s.stumbles != 1 || asked != 1 {
-		t.Errorf("a full disk: %v; stored is entry %d, told %v, %d stumbles", err, s.stored, s.saves, s.stumbles)
+		!errors.Is(s.saves[0], full) || s.failedReads != 1 || asked != 1 {
+		t.Errorf("a full disk: %v; stored is entry %d, told %v, %d failedReads", err, s.stored, s.saves, s.failedReads)
 	}
 	if !slices.Contains(p.Memory().Dirty(), true) {
 		t.Error("no page is dirty behind a checkpoint that failed")
@@ -249,8 +249,8 @@ func TestCheckpointFails(t *testing.T) {
 	}
 	s.opened.commit = nil
 	if err := s.save(t.Context(), p); err != nil || s.stored != 3 || len(s.saves) != 2 || s.saves[1] != nil ||
-		s.stumbles != 0 || slices.Contains(p.Memory().Dirty(), true) {
-		t.Errorf("in order again: %v; stored is entry %d, told %v, %d stumbles", err, s.stored, s.saves, s.stumbles)
+		s.failedReads != 0 || slices.Contains(p.Memory().Dirty(), true) {
+		t.Errorf("in order again: %v; stored is entry %d, told %v, %d failedReads", err, s.stored, s.saves, s.failedReads)
 	}
 }
 
@@ -281,15 +281,15 @@ func TestWorthless(t *testing.T) {
 		{medium, true},
 	} {
 		if got := k.unusable(c.err); got != c.want {
-			t.Errorf("%v: %v after %d stumbles", c.err, got, all.of[one])
+			t.Errorf("%v: %v after %d failedReads", c.err, got, all.of[one])
 		}
 	}
 	if all.of[one] != 4 || all.add(other) != 1 {
-		t.Errorf("stumbles %v", all.of)
+		t.Errorf("failedReads %v", all.of)
 	}
 	k.forgetFailures()
 	if k.unusable(medium) || all.of[one] != 1 || all.of[other] != 1 {
-		t.Errorf("stumbles %v after they were forgotten", all.of)
+		t.Errorf("failedReads %v after they were forgotten", all.of)
 	}
 }
 

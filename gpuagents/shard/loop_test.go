@@ -15,16 +15,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestApplyAnswers: every entry of a stretch has its own answer, in order; a refused one has the
+// TestApplyAnswers: every entry of a batch has its own answer, in order; a refused one has the
 // reason; one that was answered before has none, and gives back its room.
 func TestApplyAnswers(t *testing.T) {
 	d := openHost(t)
 	for _, replayed := range []uint64{0, 3, 4, 5, 9} {
-		s := newStation(t, d, &ledger{waits: true}, replayed, nil)
+		s := newTestLoop(t, d, &ledger{waits: true}, replayed, nil)
 		if err := s.inFlight.acquire(t.Context(), 60); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.apply(t.Context(), stretchOf(s.p, 3, 6, 5, 8)); err != nil {
+		if err := s.apply(t.Context(), batchOf(s.p, 3, 6, 5, 8)); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.answers.flush(t.Context()); err != nil {
@@ -45,7 +45,7 @@ func TestApplyAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if limit := s.gauge(t, "exoswarm_swarm_batch_limit"); limit != 0 {
-			t.Errorf("the limit of a closed turn is %v", limit)
+			t.Errorf("the limit of a closed loop is %v", limit)
 		}
 		got := s.out.entries()[replayed:]
 		want := max(replayed+1, 3)
@@ -79,9 +79,9 @@ func TestApplyNamesEntries(t *testing.T) {
 		1: "log entry 7: broken", 2: "log entries 7 to 8: broken",
 		5: "log entries 7 to 11: broken",
 	} {
-		s := newStation(t, d, &ledger{waits: true}, 0, nil)
+		s := newTestLoop(t, d, &ledger{waits: true}, 0, nil)
 		s.p.fail = broken
-		if err := s.apply(t.Context(), stretchOf(s.p, 7, n)); !errors.Is(err, broken) || err.Error() != want {
+		if err := s.apply(t.Context(), batchOf(s.p, 7, n)); !errors.Is(err, broken) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 		if got := s.spans.Ended(); uint64(len(got)) != n || got[0].Status().Description != "broken" {
@@ -101,14 +101,14 @@ func TestApplyNamesEntries(t *testing.T) {
 	}
 }
 
-// TestNothingToObserve: of a stretch of which every entry was refused nothing goes to the device.
+// TestNothingToObserve: of a batch of which every entry was refused nothing goes to the device.
 func TestNothingToObserve(t *testing.T) {
-	s := newStation(t, openHost(t), &ledger{waits: true}, 0, nil)
+	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 0, nil)
 	s.p.fail = errors.New("it was asked")
 	if err := s.inFlight.acquire(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.apply(t.Context(), stretchOf(s.p, 1, 2, 1, 2)); err != nil {
+	if err := s.apply(t.Context(), batchOf(s.p, 1, 2, 1, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.gauge(t, "exoswarm_swarm_batch_observations"); n != 0 {
@@ -146,7 +146,7 @@ func TestServe(t *testing.T) {
 			}
 			keep := newShelf(t, newDisk())
 			keep.entries = 1000
-			s := newStation(t, d, in, c.answered, keep.checkpoint)
+			s := newTestLoop(t, d, in, c.answered, keep.checkpoint)
 			s.p.refuse = c.refuse
 			if err := s.p.Memory().Open(t.Context(), keep.store); err != nil {
 				t.Fatal(err)
@@ -198,23 +198,23 @@ func TestServeFails(t *testing.T) {
 	d := openHost(t)
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
-		change       func(s *station, keep *shelf)
+		change       func(s *testLoop, keep *shelf)
 		served, shut error
 	}{
-		"log":    {func(*station, *shelf) {}, jobs.ErrNotFound, nil},
-		"agents": {func(s *station, _ *shelf) { s.p.fail = broken }, broken, nil},
+		"log":    {func(*testLoop, *shelf) {}, jobs.ErrNotFound, nil},
+		"agents": {func(s *testLoop, _ *shelf) { s.p.fail = broken }, broken, nil},
 		"checkpoint": {
-			func(_ *station, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", fault.ErrDevice, broken) },
+			func(_ *testLoop, keep *shelf) { keep.opened.commit = fmt.Errorf("%w: %w", fault.ErrDevice, broken) },
 			broken, nil,
 		},
-		"answers": {func(s *station, _ *shelf) { s.out.fail = broken }, nil, broken},
+		"answers": {func(s *testLoop, _ *shelf) { s.out.fail = broken }, nil, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := ticks(4)
 			in.waits = name != "log"
 			keep := newShelf(t, newDisk())
 			keep.entries = 4
-			s := newStation(t, d, in, 0, keep.checkpoint)
+			s := newTestLoop(t, d, in, 0, keep.checkpoint)
 			if err := s.p.Memory().Open(t.Context(), keep.store); err != nil {
 				t.Fatal(err)
 			}
@@ -247,7 +247,7 @@ func TestServeParks(t *testing.T) {
 			keep.entries = 1000
 			k = keep.checkpoint
 		}
-		s := newStation(t, d, in, 0, k)
+		s := newTestLoop(t, d, in, 0, k)
 		var store pages.Store
 		if stores {
 			store = keep.store
@@ -278,7 +278,7 @@ func TestServeParks(t *testing.T) {
 // TestResize: batches are of the size that is measured, and one entry each while the device is
 // reduced.
 func TestResize(t *testing.T) {
-	s := newStation(t, openHost(t), &ledger{waits: true}, 0, nil)
+	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 0, nil)
 	most := int64(s.size.most)
 	for _, reduced := range []bool{false, true, false} {
 		s.place.reduced = reduced
@@ -297,8 +297,8 @@ func TestResize(t *testing.T) {
 	if err := s.inFlight.acquire(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.apply(t.Context(), stretchOf(s.p, 1, 1)); err != nil || s.pipe.limit.Load() != 0 {
-		t.Errorf("a turn does not look at the level: %v", err)
+	if err := s.apply(t.Context(), batchOf(s.p, 1, 1)); err != nil || s.pipe.limit.Load() != 0 {
+		t.Errorf("the loop does not look at the level: %v", err)
 	}
 	if err := s.close(); err != nil {
 		t.Error(err)
@@ -310,7 +310,7 @@ func TestResize(t *testing.T) {
 func TestSnapshotIsBehindAnswers(t *testing.T) {
 	d := openHost(t)
 	for _, fail := range []error{nil, errors.New("no server")} {
-		s := newStation(t, d, &ledger{waits: true}, 0, nil)
+		s := newTestLoop(t, d, &ledger{waits: true}, 0, nil)
 		s.out.enter, s.out.leave, s.out.fail = make(chan struct{}), make(chan struct{}), fail
 		stored := -1
 		s.p.during = func() { stored = len(s.out.entries()) }
@@ -333,7 +333,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s := newStation(t, d, &ledger{waits: true}, 4, nil)
+	s := newTestLoop(t, d, &ledger{waits: true}, 4, nil)
 	for _, seq := range []uint64{3, 4, 5} {
 		for _, kind := range []string{jobs.EntryQuery, jobs.EntryTick} {
 			s.p.seen = nil
@@ -354,7 +354,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 
 // TestReplayedQuestion: a question that has its answer gets none again, and gives back its room.
 func TestReplayedQuestion(t *testing.T) {
-	s := newStation(t, openHost(t), &ledger{waits: true}, 4, nil)
+	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 4, nil)
 	if err := s.inFlight.acquire(t.Context(), 5); err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func TestReplayedQuestion(t *testing.T) {
 
 // TestSpans: an entry has a span below that of its sender, where it has one and is new.
 func TestSpans(t *testing.T) {
-	s := newStation(t, openHost(t), &ledger{waits: true}, 4, nil)
+	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 4, nil)
 	parent := jobs.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	for _, c := range []struct {
 		seq    uint64
@@ -402,7 +402,7 @@ func TestSpans(t *testing.T) {
 func TestSeat(t *testing.T) {
 	in := ticks(2)
 	in.waits = true
-	s := newStation(t, openHost(t), in, 0, nil)
+	s := newTestLoop(t, openHost(t), in, 0, nil)
 	idle := func() bool {
 		s.open.mu.Lock()
 		defer s.open.mu.Unlock()
@@ -426,13 +426,13 @@ func TestSeat(t *testing.T) {
 	}
 }
 
-// recording is a population that notes the kinds of entries that come to it, and refuses them.
+// recording is a State that notes the kinds of entries that come to it, and refuses them.
 type recording struct {
 	state.State
 	kinds []string
 }
 
-// apply implements population.
+// apply implements state.State.
 func (r *recording) Apply(_ context.Context, e jobs.Entry) (state.Answer, error) {
 	r.kinds = append(r.kinds, e.Kind)
 	return state.Answer{}, jobs.Errorf(jobs.CodeInvalid, "kind %q", e.Kind)

@@ -19,9 +19,9 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-// TestStretches: what comes while the loop is busy is one stretch as far as its kind and the size allow, a refused entry in its place, and nothing is lost
+// TestEntryBatches: what comes while the loop is busy is one batch as far as its kind and the size allow, a refused entry in its place, and nothing is lost
 // or overtaken.
-func TestStretches(t *testing.T) {
+func TestEntryBatches(t *testing.T) {
 	s := openWhole(t, openHost(t), nil, gruText, 0)
 	defer func() {
 		if err := s.Close(); err != nil {
@@ -73,7 +73,7 @@ func TestStretches(t *testing.T) {
 				}
 			}
 		case <-ctx.Done():
-			t.Fatal("no stretch")
+			t.Fatal("no batch")
 		}
 	}
 	const observe, tick = jobs.EntryObserve, jobs.EntryTick

@@ -101,7 +101,7 @@ func TestRestore(t *testing.T) {
 			reason: "it is of another swarm of the same name, that one",
 		},
 		{
-			name: "another meaning", change: renote(func(p *position) { p.State = "else" }),
+			name: "another digest", change: renote(func(p *position) { p.State = "else" }),
 			reason: "it is of another spec",
 		},
 		{
@@ -143,7 +143,7 @@ func TestRestore(t *testing.T) {
 		},
 		{name: "a medium that fails for the third time", change: func(_ *testing.T, b *start) {
 			b.s.opened.get,
-				b.s.stumbles = tiers.ErrMedium, 2
+				b.s.failedReads = tiers.ErrMedium, 2
 		}, reason: tiers.ErrMedium.Error()},
 		{name: "a device that fails", change: func(_ *testing.T, b *start) {
 			b.s.opened.get = fmt.Errorf("%w: %w",
@@ -217,7 +217,7 @@ func TestRestore(t *testing.T) {
 				t.Errorf("reads from %d, stored is %d, pages %v", next, b.s.stored, p.Memory().Made())
 			}
 			drops := map[bool]int{true: 1}[c.reason != ""]
-			if b.s.drops != drops || drops == 1 && (store.closes != 1 || b.s.stumbles != 0 || b.s.opened == store) ||
+			if b.s.drops != drops || drops == 1 && (store.closes != 1 || b.s.failedReads != 0 || b.s.opened == store) ||
 				b.s.store == nil || !strings.Contains(b.s.log.String(), c.reason) {
 				t.Errorf("thrown away %d times, closed %d times, want %d with %q:\n%s", b.s.drops, store.closes, drops,
 					c.reason, &b.s.log)
@@ -255,13 +255,13 @@ func TestDiscard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newShelf(t, newDisk())
 			c.change(t, s)
-			s.stumbles = 2
+			s.failedReads = 2
 			before, closed := s.opened, s.opened.closes
 			had := s.store != nil
 			s.discard(errors.New("the reason"))
-			if s.drops != 1 || s.stumbles != 0 || before.closes != closed+map[bool]int{true: 1}[had] ||
+			if s.drops != 1 || s.failedReads != 0 || before.closes != closed+map[bool]int{true: 1}[had] ||
 				!strings.Contains(s.log.String(), "the reason") {
-				t.Errorf("removed %d times, closed %d times, %d stumbles:\n%s", s.drops, before.closes, s.stumbles,
+				t.Errorf("removed %d times, closed %d times, %d failedReads:\n%s", s.drops, before.closes, s.failedReads,
 					&s.log)
 			}
 			if (s.store != nil) != c.store || c.store && len(s.store.Pages()) != 0 || !c.store && s.openFail == nil &&
@@ -295,10 +295,10 @@ func TestSpoiled(t *testing.T) {
 	}
 }
 
-// unrestored is a population whose state beside the pages cannot be made.
+// unrestored is a State whose state beside the pages cannot be made.
 type unrestored struct{ state.State }
 
-// restored implements population.
+// restored implements state.State.
 func (unrestored) Restored(context.Context) error { return tiers.ErrCorrupt }
 
 // TestRestoreLetsGo: pages that were opened and are of no use are closed before their store is.

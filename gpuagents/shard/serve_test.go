@@ -27,7 +27,7 @@ func TestWorkParksAndGoesOn(t *testing.T) {
 		if stores {
 			o.Checkpoints = &oneDisk{disk: newDisk()}
 		}
-		p := newWorkplace(t, d, o, 4)
+		p := newTestServer(t, d, o, 4)
 		p.readFailures.add(ID{p.swarm.Key(), 0})
 		r := p.parked(t, nil, 4)
 		if forgotten := len(p.readFailures.of) == 0; forgotten != stores {
@@ -55,9 +55,9 @@ func TestWorkParksAndGoesOn(t *testing.T) {
 // TestWorkSaysOnce: that a shard is served is logged for operators, and of one that is opened again
 // for those who search.
 func TestWorkSaysOnce(t *testing.T) {
-	p := newWorkplace(t, openHost(t), Options{}, 1)
+	p := newTestServer(t, openHost(t), Options{}, 1)
 	for again, level := range map[bool]string{false: "INFO", true: "DEBUG"} {
-		p.seat = &OpenShard{again: again}
+		p.open = &OpenShard{again: again}
 		p.parked(t, nil, 1)
 		if !strings.Contains(p.log.String(), "level="+level+` msg="serving shard" groups=8 agents=64 pages=1 device=`) {
 			t.Errorf("opened again %v: %s", again, &p.log)
@@ -76,42 +76,42 @@ func TestWorkRefuses(t *testing.T) {
 	const waits = "waiting for room, or for an agent that has it"
 	for _, c := range []struct {
 		name     string
-		change   func(p *workplace)
+		change   func(p *testServer)
 		answered uint64
 		told     string // part of the answer
 		err      string // part of the error
 	}{
-		{name: "no JSON", change: func(p *workplace) { p.swarm.Spec = []byte("{") }, told: "JSON"},
+		{name: "no JSON", change: func(p *testServer) { p.swarm.Spec = []byte("{") }, told: "JSON"},
 		{
-			name: "custom", change: func(p *workplace) { p.swarm.Spec, p.swarm.Groups = custom, 8 },
+			name: "custom", change: func(p *testServer) { p.swarm.Spec, p.swarm.Groups = custom, 8 },
 			told: "this agent, , runs none",
 		},
-		{name: "custom, where the device compiles nothing", change: func(p *workplace) {
+		{name: "custom, where the device compiles nothing", change: func(p *testServer) {
 			p.swarm.Spec, p.swarm.Groups,
 				p.o.CustomCells = custom, 8, true
 		}, told: "cuda:0"},
 		{
-			name: "another number of groups", change: func(p *workplace) { p.swarm.Groups++ },
+			name: "another number of groups", change: func(p *testServer) { p.swarm.Groups++ },
 			told: "its record has 9 groups",
 		},
 		{
-			name: "no room", change: func(p *workplace) { p.on.budget = pages.NewBudget(1000, 0) },
+			name: "no room", change: func(p *testServer) { p.on.budget = pages.NewBudget(1000, 0) },
 			told: "too few on the device",
 		},
 		{
-			name: "no room, served", change: func(p *workplace) { p.on.budget = pages.NewBudget(1000, 0) }, answered: 1,
+			name: "no room, served", change: func(p *testServer) { p.on.budget = pages.NewBudget(1000, 0) }, answered: 1,
 			err: waits,
 		},
-		{name: "no room on the host", change: func(p *workplace) {
+		{name: "no room on the host", change: func(p *testServer) {
 			p.on.budget = pages.NewBudget(1000, 0)
 			p.on.onHost = true
 		}, err: waits},
 		{
-			name: "another number of groups, served", change: func(p *workplace) { p.swarm.Groups++ }, answered: 1,
+			name: "another number of groups, served", change: func(p *testServer) { p.swarm.Groups++ }, answered: 1,
 			told: "its record has 9 groups",
 		},
 	} {
-		p := newWorkplace(t, d, Options{}, 3)
+		p := newTestServer(t, d, Options{}, 3)
 		c.change(p)
 		for n := range c.answered {
 			p.out.all = append(p.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
@@ -135,7 +135,7 @@ func TestWorkRefuses(t *testing.T) {
 // TestWorkTriesAgain: a device that fails while a shard is made says nothing against the swarm.
 func TestWorkTriesAgain(t *testing.T) {
 	gone := openHost(t)
-	p := newWorkplace(t, openHost(t), Options{}, 3)
+	p := newTestServer(t, openHost(t), Options{}, 3)
 	p.on.device = gone
 	if err := gone.Close(); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestWorkHasNoDeviceMemory(t *testing.T) {
 		}
 	}()
 	for _, answered := range []uint64{0, 1} {
-		p := newWorkplace(t, openHost(t), Options{}, 3)
+		p := newTestServer(t, openHost(t), Options{}, 3)
 		p.on.device = small
 		for n := range answered {
 			p.out.all = append(p.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
@@ -185,18 +185,18 @@ func TestWorkHasNoDeviceMemory(t *testing.T) {
 func TestWorkHasNoHostMemory(t *testing.T) {
 	d := openHost(t)
 	for name, c := range map[string]struct {
-		change   func(p *workplace)
+		change   func(p *testServer)
 		answered uint64
 		told     bool
 	}{
-		"never served": {func(*workplace) {}, 0, true},
-		"served":       {func(*workplace) {}, 1, false},
-		"on the host":  {func(p *workplace) { p.on.onHost = true }, 0, false},
-		"with a store that is away": {func(p *workplace) {
+		"never served": {func(*testServer) {}, 0, true},
+		"served":       {func(*testServer) {}, 1, false},
+		"on the host":  {func(p *testServer) { p.on.onHost = true }, 0, false},
+		"with a store that is away": {func(p *testServer) {
 			p.o.Checkpoints = &oneDisk{fail: tiers.ErrLocked}
 		}, 0, false},
 	} {
-		p := newWorkplace(t, d, Options{}, 3)
+		p := newTestServer(t, d, Options{}, 3)
 		text := strings.NewReplacer("agents: 64", "agents: 400000", "kind: leaky}",
 			"kind: gru}\nvote: {candidates: [a, b], rule: majority}").Replace(workText)
 		p.swarm = record(t, text, 50000)
@@ -232,7 +232,7 @@ func TestWorkFreesMemory(t *testing.T) {
 		return groups
 	}
 	for bytes, frees := range map[int64]bool{returnBytes - 64<<10: false, returnBytes: true} {
-		p := newWorkplace(t, d, Options{}, 1)
+		p := newTestServer(t, d, Options{}, 1)
 		groups := at(bytes)
 		p.swarm = record(t, strings.Replace(workText, "agents: 64", fmt.Sprintf("agents: %d", 8*groups), 1), groups)
 		p.in.all = append(p.in.all, jobs.Entry{Seq: 2, Kind: jobs.EntryEnd, Data: []byte("{}")})

@@ -379,7 +379,7 @@ func TestFuseHalves(t *testing.T) {
 
 // TestVoteFuseRefuse: what a stranger may ask is refused with a sentence; a drain ends a fusion with its reason, and no vote.
 func TestVoteFuseRefuse(t *testing.T) {
-	s := openSimulation(t, openHost(t), gruText)
+	s := openAgentState(t, openHost(t), gruText)
 	for _, c := range []struct{ kind, data, says string }{
 		{jobs.EntryVote, `{"v":1,"round":1,"rule":"quorum","quorum":"3/2"}`, `vote: quorum "3/2": use a share above 0 and at most 1`},
 		{jobs.EntryFuse, `{"v":1,"by":"agent"}`, `fuse: by "agent": use group, vote or all`},
@@ -391,7 +391,7 @@ func TestVoteFuseRefuse(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", c.data, err, c.says)
 		}
 	}
-	wide := openSimulation(t, openHost(t), strings.NewReplacer("3300", "33000", "agents_per_group: 33", "agents_per_group: 1", "hidden: 5", "hidden: 32").Replace(gruText))
+	wide := openAgentState(t, openHost(t), strings.NewReplacer("3300", "33000", "agents_per_group: 33", "agents_per_group: 1", "hidden: 5", "hidden: 32").Replace(gruText))
 	most := jobs.MaxState / (4 + 8 + 4*32)
 	_, err := wide.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"group"}`)})
 	if want := fmt.Sprintf("fuse: 33000 nodes: ask for at most %d of this swarm", most); err == nil || !strings.HasPrefix(err.Error(), want) {

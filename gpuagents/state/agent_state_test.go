@@ -26,13 +26,13 @@ import (
 const gruText = "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\npage_size: 64KiB\nfeatures: [a, b]\nseed: 3\n" +
 	"cell: {kind: gru, params: {hidden: 5}}\nvote: {candidates: [a, b, c], rule: majority}\n"
 
-func openSimulation(t *testing.T, d device.Device, text string) *agentState {
+func openAgentState(t *testing.T, d device.Device, text string) *agentState {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := newPopulation(d, nil, spec, spec.Groups())
+	p, err := newWhole(d, nil, spec, spec.Groups())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +81,8 @@ func randomAgents(r *rand.Rand, agents, n, features int) *batch.AgentObservation
 	return o
 }
 
-// TestSimulation compares the answers to a log with what Agents say of themselves, and what is queried with their memory.
-func TestSimulation(t *testing.T) {
+// TestAgentState compares the answers to a log with what Agents say of themselves, and what is queried with their memory.
+func TestAgentState(t *testing.T) {
 	for name, text := range map[string]string{
 		"gru":   gruText,
 		"bf16":  strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
@@ -90,7 +90,7 @@ func TestSimulation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := openHost(t)
-			s, twin := openSimulation(t, d, text), openSimulation(t, d, text).agents
+			s, twin := openAgentState(t, d, text), openAgentState(t, d, text).agents
 			features := s.agents.Cell().Features
 			r := rand.New(rand.NewPCG(1, 2))
 			for _, ticks := range []int{agents.TickSteps + 1, 2} {
@@ -185,9 +185,9 @@ func checkStates(t *testing.T, s *agentState, twin *agents.Agents) {
 	}
 }
 
-// TestSimulationRefuses: what a stranger may write is refused with a sentence, and neither a page nor a mark of one changes.
-func TestSimulationRefuses(t *testing.T) {
-	s := openSimulation(t, openHost(t), gruText)
+// TestAgentStateRefuses: what a stranger may write is refused with a sentence, and neither a page nor a mark of one changes.
+func TestAgentStateRefuses(t *testing.T) {
+	s := openAgentState(t, openHost(t), gruText)
 	o := func(change func(o *batch.AgentObservations)) []byte {
 		v := &batch.AgentObservations{Agent: []uint32{1, 2}, Features: []float32{1, 2, 3, 4}, Width: 2}
 		change(v)
@@ -234,7 +234,7 @@ func TestSimulationRefuses(t *testing.T) {
 
 // TestLargestQuery: the most that may be asked of a swarm fits a message of the queue.
 func TestLargestQuery(t *testing.T) {
-	s := openSimulation(t, openHost(t), strings.Replace(gruText, "hidden: 5", "hidden: 32", 1))
+	s := openAgentState(t, openHost(t), strings.Replace(gruText, "hidden: 5", "hidden: 32", 1))
 	for _, q := range []jobs.Query{
 		{Agents: make([]uint32, jobs.MaxState/(4+1+4*32))}, {Groups: make([]uint32, jobs.MaxState/(4+1+8+4*3))},
 	} {
@@ -245,10 +245,10 @@ func TestLargestQuery(t *testing.T) {
 	}
 }
 
-// TestSimulationRestored: agents whose pages were written from others' go on as those do, with the tally.
-func TestSimulationRestored(t *testing.T) {
+// TestAgentStateRestored: agents whose pages were written from others' go on as those do, with the tally.
+func TestAgentStateRestored(t *testing.T) {
 	d := openHost(t)
-	a, b := openSimulation(t, d, gruText), openSimulation(t, d, gruText)
+	a, b := openAgentState(t, d, gruText), openAgentState(t, d, gruText)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3 {
 		mustApply(t, a, jobs.EntryObserve, randomAgents(r, 3300, 400, 2))
@@ -303,7 +303,7 @@ func TestSimulationRestored(t *testing.T) {
 		if strings.Contains(other, "features") {
 			text = strings.Replace(text, "features: [a, b]\n", "", 1)
 		}
-		if openSimulation(t, d, text).Info().Digest == a.Info().Digest {
+		if openAgentState(t, d, text).Info().Digest == a.Info().Digest {
 			t.Errorf("%s: the pages mean the same", other)
 		}
 	}
@@ -311,7 +311,7 @@ func TestSimulationRestored(t *testing.T) {
 
 // TestTickCancelled: ticks end between two launches when the agent drains, with its reason, and are no refusal.
 func TestTickCancelled(t *testing.T) {
-	s := openSimulation(t, openHost(t), gruText)
+	s := openAgentState(t, openHost(t), gruText)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
 	_, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":10000}`)})
@@ -320,8 +320,8 @@ func TestTickCancelled(t *testing.T) {
 	}
 }
 
-// TestNewSimulation: a record that does not fit its spec is laid to the record, a device that is too small is not.
-func TestNewSimulation(t *testing.T) {
+// TestNewAgentState: a record that does not fit its spec is laid to the record, a device that is too small is not.
+func TestNewAgentState(t *testing.T) {
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{MemoryLimit: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func TestNewSimulation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = newPopulation(d, nil, spec, groups)
+		_, err = newWhole(d, nil, spec, groups)
 		if refused := (*jobs.Error)(nil); err == nil || errors.As(err, &refused) != (groups == 99) {
 			t.Errorf("%d groups: %v", groups, err)
 		}

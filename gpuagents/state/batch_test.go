@@ -159,7 +159,7 @@ func TestMergedHalved(t *testing.T) {
 
 // TestMergeKeepsMessages: what is merged behind an entry does not change the entry's own columns.
 func TestMergeKeepsMessages(t *testing.T) {
-	s := openSimulation(t, openHost(t), gruText)
+	s := openAgentState(t, openHost(t), gruText)
 	one := &batch.AgentObservations{Agent: make([]uint32, 2, 9), Features: make([]float32, 4, 99), Width: 2}
 	behind := one.Agent[2:9]
 	m := s.NewBatch()

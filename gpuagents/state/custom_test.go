@@ -154,7 +154,7 @@ func TestCustomDoesNotCompile(t *testing.T) {
 
 // TestCustomMeaning: pages of one step are not those of another.
 func TestCustomMeaning(t *testing.T) {
-	meaning := func(change func(*customtest.Cell)) string {
+	digest := func(change func(*customtest.Cell)) string {
 		of := customtest.Leaky(20)
 		change(&of)
 		spec := customSpec(t, of, 8, "weighted")
@@ -168,9 +168,9 @@ func TestCustomMeaning(t *testing.T) {
 		}
 		return (&groupState{bound: b, layout: l, groups: 1, inputs: 1, seed: spec.Seed}).digest()
 	}
-	seen := map[string]string{meaning(func(*customtest.Cell) {}): "the cell itself"}
-	if _, again := seen[meaning(func(*customtest.Cell) {})]; !again {
-		t.Error("a cell has two meanings")
+	seen := map[string]string{digest(func(*customtest.Cell) {}): "the cell itself"}
+	if _, again := seen[digest(func(*customtest.Cell) {})]; !again {
+		t.Error("a cell has two digests")
 	}
 	for what, change := range map[string]func(*customtest.Cell){
 		"a constant of the step": func(c *customtest.Cell) { c.Step = strings.Replace(c.Step, "0.01f", "0.02f", 1) },
@@ -179,9 +179,9 @@ func TestCustomMeaning(t *testing.T) {
 		"a name":                 func(c *customtest.Cell) { c.State["more"] = "u8" },
 		"the candidates":         func(c *customtest.Cell) { c.Candidates = append(c.Candidates, "more") },
 	} {
-		m := meaning(change)
+		m := digest(change)
 		if other, ok := seen[m]; ok {
-			t.Errorf("%s has the meaning of %s", what, other)
+			t.Errorf("%s has the digest of %s", what, other)
 		}
 		seen[m] = what
 	}

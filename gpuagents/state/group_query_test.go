@@ -244,7 +244,7 @@ func TestGroupsQueryFuse(t *testing.T) {
 				d, store := openHost(t), openStore(t)
 				open := func(from *jobs.SnapshotRef) (*Snapshotter, *groupState) {
 					t.Helper()
-					k := openKeepingIn(t, d, b, store, text, questionGroups, from)
+					k := openSnapshotterIn(t, d, b, store, text, questionGroups, from)
 					return k, k.State.(*groupState)
 				}
 				k, s := open(nil)
@@ -369,7 +369,7 @@ func refuses(t *testing.T, p State, kind, data, want string) {
 
 // TestGroupsRefuse: what cannot be answered is refused, and changes nothing. What can be is less than a message takes.
 func TestGroupsRefuse(t *testing.T) {
-	s := openState(t, openHost(t), questionTexts["leaky"], questionGroups)
+	s := openGroupState(t, openHost(t), questionTexts["leaky"], questionGroups)
 	many := func(n int) string { return idList(make([]uint32, n)) }
 	for _, c := range []struct{ kind, data, want string }{
 		{jobs.EntryQuery, `{"v":1,"agents":[16500]}`, "query: agent 16500 of 16500"},

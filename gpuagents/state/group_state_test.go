@@ -33,7 +33,7 @@ func openHost(t *testing.T) device.Device {
 	return d
 }
 
-func openState(t *testing.T, d device.Device, text string, groups int) *groupState {
+func openGroupState(t *testing.T, d device.Device, text string, groups int) *groupState {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -65,7 +65,7 @@ func contents(t testing.TB, m *pages.Memory) []byte {
 
 // TestPlan compares the grouping of a batch with the obvious way to do it, on random batches.
 func TestPlan(t *testing.T) {
-	s := openState(t, openHost(t), "name: x\nagents_per_group: 8\npage_size: 64KiB\n", 40)
+	s := openGroupState(t, openHost(t), "name: x\nagents_per_group: 8\npage_size: 64KiB\n", 40)
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		groups := make([]uint32, r.IntN(60)+1)
@@ -145,7 +145,7 @@ func TestCutInvariance(t *testing.T) {
 		const groups, n = 20, 3000
 		all := observations(rand.New(rand.NewPCG(1, 1)), groups, n, c.features)
 		run := func(next func() int) (*batch.Decisions, []byte) {
-			s := openState(t, d, text, groups)
+			s := openGroupState(t, d, text, groups)
 			if err := s.check(all); err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +188,7 @@ func TestCutInvariance(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	s := openState(t, openHost(t), "name: x\nagents_per_group: 4\n", 3)
+	s := openGroupState(t, openHost(t), "name: x\nagents_per_group: 4\n", 3)
 	good := observations(rand.New(rand.NewPCG(1, 1)), 3, 5, 1)
 	if err := s.check(good); err != nil {
 		t.Fatal(err)

@@ -55,11 +55,11 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 	}
 	ctx, rates, last := context.Background(), [2]float64{}, [2]*batch.Decisions{}
 	for k, parts := range []int{4, 1} {
-		var share *pages.Budget
+		var budget *pages.Budget
 		if parts > 1 {
-			share = pages.NewBudget(int64(total/parts)*int64(*pagedBytes), int64(total+1)*int64(*pagedBytes))
+			budget = pages.NewBudget(int64(total/parts)*int64(*pagedBytes), int64(total+1)*int64(*pagedBytes))
 		}
-		s, err := newGroupState(d, share, spec, groups)
+		s, err := newGroupState(d, budget, spec, groups)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func values(t testing.TB, a *agents.Agents, v int) []float64 {
 	return out
 }
 
-// newPopulation makes all agents of a swarm of one shard; see newShard.
-func newPopulation(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups int) (State, error) {
+// newWhole makes all agents of a swarm of one shard; see newShard.
+func newWhole(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups int) (State, error) {
 	return New(dev, b, spec, GroupRange{Shards: 1, Groups: groups, All: groups})
 }

@@ -47,12 +47,12 @@ func TestDropped(t *testing.T) {
 			want, wantRounds = append(want, why), append(wantRounds, rounds[g])
 		}
 		applied.Width = 1
-		plain, _, err := openState(t, d, text, groups).observe(t.Context(), &applied)
+		plain, _, err := openGroupState(t, d, text, groups).observe(t.Context(), &applied)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, most := range []int{n, 257, 1} {
-			s := openState(t, d, drops, groups)
+			s := openGroupState(t, d, drops, groups)
 			m := s.NewBatch()
 			for at := 0; at < n; at += most {
 				o := cut(all, at, min(at+most, n))
@@ -110,7 +110,7 @@ func TestOwnWeights(t *testing.T) {
 	d := openHost(t)
 	o := observations(rand.New(rand.NewPCG(7, 7)), 1, 600, 1)
 	scores := func(page string, group uint32, weights string) []float32 {
-		s := openState(t, d, "name: x\nagents_per_group: 16\npage_size: "+page+"\ncell: {kind: gru, weights: "+weights+"}\n", 90)
+		s := openGroupState(t, d, "name: x\nagents_per_group: 16\npage_size: "+page+"\ncell: {kind: gru, weights: "+weights+"}\n", 90)
 		for i := range o.Group {
 			o.Group[i] = group
 		}

@@ -45,7 +45,7 @@ var pagedTexts = map[string]string{
 // pagedGroups are those of a swarm whose groups are addressed.
 const pagedGroups = 24
 
-// openPaged makes the population of a swarm with pages of what b has.
+// openPaged opens the State of a swarm with pages of what b has.
 func openPaged(t testing.TB, d device.Device, b *pages.Budget, text string) State {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
@@ -57,7 +57,7 @@ func openPaged(t testing.TB, d device.Device, b *pages.Budget, text string) Stat
 	if spec.ByAgent() {
 		groups = spec.Groups()
 	}
-	p, err := newPopulation(d, b, spec, groups)
+	p, err := newWhole(d, b, spec, groups)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func TestRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec.PageSize = testPage
-	_, err = newPopulation(d, b, spec, spec.Groups())
+	_, err = newWhole(d, b, spec, spec.Groups())
 	if refused := (*jobs.Error)(nil); !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(refused.Message, "8192 too few on the device: raise") {
 		t.Errorf("no frames left: %v", err)
 	}

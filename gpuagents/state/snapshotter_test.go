@@ -33,13 +33,13 @@ var keptTexts = map[string]string{
 	"gru":            "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
 }
 
-func openKeeping(t *testing.T, d device.Device, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *Snapshotter {
+func openSnapshotter(t *testing.T, d device.Device, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *Snapshotter {
 	t.Helper()
-	return openKeepingIn(t, d, nil, store, text, groups, from)
+	return openSnapshotterIn(t, d, nil, store, text, groups, from)
 }
 
-// openKeepingIn is openKeeping with pages of what b has.
-func openKeepingIn(t *testing.T, d device.Device, b *pages.Budget, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *Snapshotter {
+// openSnapshotterIn is openSnapshotter with pages of what b has.
+func openSnapshotterIn(t *testing.T, d device.Device, b *pages.Budget, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *Snapshotter {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -139,7 +139,7 @@ func TestKept(t *testing.T) {
 	for name, text := range keptTexts {
 		t.Run(name, func(t *testing.T) {
 			d, store := openHost(t), openStore(t)
-			k := openKeeping(t, d, store, text, keptGroups+10, nil)
+			k := openSnapshotter(t, d, store, text, keptGroups+10, nil)
 			r := rand.New(rand.NewPCG(1, 2))
 			applyAll(t, k, entriesFor(k, r, 2))
 			s := take(t, k, "one", 4)
@@ -148,9 +148,9 @@ func TestKept(t *testing.T) {
 			}
 			from := &jobs.SnapshotRef{Name: "one", SHA256: s.SHA256}
 			others := map[string]*Snapshotter{
-				"other pages": openKeeping(t, d, store, strings.Replace(text, "64KiB", "132KiB", 1), keptGroups+10, from),
-				"more":        openKeeping(t, d, store, strings.NewReplacer("3300", "4290", "3000", "5000").Replace(text), 3*keptGroups, from),
-				"fewer":       openKeeping(t, d, store, strings.Replace(text, "3300", "3036", 1), keptGroups, from),
+				"other pages": openSnapshotter(t, d, store, strings.Replace(text, "64KiB", "132KiB", 1), keptGroups+10, from),
+				"more":        openSnapshotter(t, d, store, strings.NewReplacer("3300", "4290", "3000", "5000").Replace(text), 3*keptGroups, from),
+				"fewer":       openSnapshotter(t, d, store, strings.Replace(text, "3300", "3036", 1), keptGroups, from),
 			}
 			for what, o := range others {
 				if err := o.Load(t.Context(), *from); err != nil {
@@ -232,7 +232,7 @@ func TestReset(t *testing.T) {
 	for name, text := range keptTexts {
 		t.Run(name, func(t *testing.T) {
 			d := openHost(t)
-			k, fresh := openKeeping(t, d, nil, text, keptGroups, nil), openKeeping(t, d, nil, text, keptGroups, nil)
+			k, fresh := openSnapshotter(t, d, nil, text, keptGroups, nil), openSnapshotter(t, d, nil, text, keptGroups, nil)
 			r := rand.New(rand.NewPCG(5, 6))
 			applyAll(t, k, entriesFor(k, r, 2))
 			a, err := k.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryReset, Data: []byte(`{"v":1}`)})
@@ -269,7 +269,7 @@ func (f failing) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 // TestKeptRefused: what cannot be kept or continued is answered with a sentence, what the device or a drain breaks off is not.
 func TestKeptRefused(t *testing.T) {
 	d, store := openHost(t), openStore(t)
-	k := openKeeping(t, d, store, gruText, 0, nil)
+	k := openSnapshotter(t, d, store, gruText, 0, nil)
 	s := take(t, k, "one", 1)
 	refused := func(what string, err error, code jobs.Code, says string) {
 		t.Helper()
@@ -290,9 +290,9 @@ func TestKeptRefused(t *testing.T) {
 	if again := take(t, k, "one", 1); again != s {
 		t.Errorf("the same entry once more: %+v, before %+v", again, s)
 	}
-	full := openKeeping(t, d, failing{store}, gruText, 0, nil)
+	full := openSnapshotter(t, d, failing{store}, gruText, 0, nil)
 	refused("full disk", snap(full, 2, `{"v":1,"name":"two"}`), jobs.CodeIO, "no space left on device: see that the place has room")
-	refused("no store", snap(openKeeping(t, d, nil, gruText, 0, nil), 2, `{"v":1,"name":"two"}`), jobs.CodeInvalid, "start all of them with --snapshots")
+	refused("no store", snap(openSnapshotter(t, d, nil, gruText, 0, nil), 2, `{"v":1,"name":"two"}`), jobs.CodeInvalid, "start all of them with --snapshots")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
@@ -317,14 +317,14 @@ func TestKeptRefused(t *testing.T) {
 		"snapshot none: snapshot not found: exoswarm snapshot list":    {gruText, jobs.SnapshotRef{Name: "none", SHA256: s.SHA256}, jobs.CodeInvalid},
 		"the swarm was made from " + strings.Repeat("0", 64) + ": put": {gruText, jobs.SnapshotRef{Name: "one", SHA256: strings.Repeat("0", 64)}, jobs.CodeInvalid},
 	} {
-		refused(says, openKeeping(t, d, store, c.text, 8, &c.from).Load(t.Context(), c.from), c.code, says)
+		refused(says, openSnapshotter(t, d, store, c.text, 8, &c.from).Load(t.Context(), c.from), c.code, says)
 	}
 	// Another rule and another pace of checkpoints are no other agents.
 	other := strings.Replace(gruText, "rule: majority", "rule: unanimous", 1) + "checkpoint: {entries: 7}\n"
-	if err := openKeeping(t, d, store, other, 0, &from).Load(t.Context(), from); err != nil {
+	if err := openSnapshotter(t, d, store, other, 0, &from).Load(t.Context(), from); err != nil {
 		t.Error(err)
 	}
-	if err := openKeeping(t, d, store, gruText, 0, &from).Load(ctx, from); !errors.Is(err, jobs.ErrDrain) {
+	if err := openSnapshotter(t, d, store, gruText, 0, &from).Load(ctx, from); !errors.Is(err, jobs.ErrDrain) {
 		t.Errorf("drained: %v", err)
 	}
 }

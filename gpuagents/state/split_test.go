@@ -64,7 +64,7 @@ func TestPieces(t *testing.T) {
 // TestPiecesFloor: a batch for which there is no room at all is an error of the device, and has changed nothing.
 func TestPiecesFloor(t *testing.T) {
 	d := faults.New(openHost(t))
-	s := openState(t, d, "name: x\nagents_per_group: 4\n", 3)
+	s := openGroupState(t, d, "name: x\nagents_per_group: 4\n", 3)
 	d.Fail(faults.Alloc, 0, 1000, device.ErrOutOfMemory)
 	obs := observations(rand.New(rand.NewPCG(1, 1)), 3, 50, 1)
 	if _, halved, err := s.observe(t.Context(), obs); !errors.Is(err, fault.ErrDevice) || fault.ClassOf(err) != fault.ClassMemory || halved == 0 {
@@ -85,7 +85,7 @@ func TestFewerFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec.PageSize = testPage
-	p, err := newPopulation(d, b, spec, spec.Groups())
+	p, err := newWhole(d, b, spec, spec.Groups())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestFewerFrames(t *testing.T) {
 		t.Error(err)
 	}
 	d.Room(testPage)
-	if _, err := newPopulation(d, b, spec, spec.Groups()); !errors.Is(err, device.ErrOutOfMemory) {
+	if _, err := newWhole(d, b, spec, spec.Groups()); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("no room: %v", err)
 	}
 	if onDevice, inHost := b.Left(); onDevice != 100*testPage || inHost != 200*testPage {

@@ -18,7 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// scripted is a population whose answers a test says, beside what the agents of the real one are.
+// scripted is a State whose answers a test says, beside what the agents of the real one are.
 type scripted struct {
 	state.State
 	fail   error    // of every entry
@@ -28,7 +28,7 @@ type scripted struct {
 	during func() // is called by apply; nil: nothing is
 }
 
-// apply implements population.
+// apply implements state.State.
 func (s *scripted) Apply(_ context.Context, e jobs.Entry) (state.Answer, error) {
 	if s.during != nil {
 		s.during()
@@ -43,7 +43,7 @@ func (s *scripted) Apply(_ context.Context, e jobs.Entry) (state.Answer, error) 
 	return state.Answer{Kind: jobs.EntryTicked, Data: fmt.Append(nil, e.Seq), Observations: 1}, nil
 }
 
-// reduce implements population.
+// reduce implements state.State.
 func (s *scripted) Reduce(on bool) { s.cut = append(s.cut, on) }
 
 // scriptedMerge gives so many answers.
@@ -54,11 +54,11 @@ type scriptedMerge struct {
 
 func (m *scriptedMerge) Add(state.Observations) {}
 
-// observe implements merger.
+// observe implements state.Batch.
 func (m *scriptedMerge) Observe(context.Context) ([]state.Answer, error) { return m.all, m.of.fail }
 
-// station is a turn over logs in memory, with what it counts and traces.
-type station struct {
+// testLoop is a loop over logs in memory, with what it counts and traces.
+type testLoop struct {
 	*loop
 	p        *scripted
 	place    *fixed
@@ -68,10 +68,10 @@ type station struct {
 	log      strings.Builder
 }
 
-// newStation opens a turn of a shard that reads a log and has answers to entries up to answered.
-func newStation(t *testing.T, d device.Device, in *ledger, answered uint64, keep *checkpoint) *station {
+// newTestLoop opens a loop of a shard that reads a log and has answers to entries up to answered.
+func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, keep *checkpoint) *testLoop {
 	t.Helper()
-	s := &station{out: &ledger{}, registry: prometheus.NewRegistry(), spans: tracetest.NewSpanRecorder()}
+	s := &testLoop{out: &ledger{}, registry: prometheus.NewRegistry(), spans: tracetest.NewSpanRecorder()}
 	s.p = &scripted{State: agentsOf(t, d)}
 	metrics, err := NewMetrics(s.registry)
 	if err != nil {
@@ -96,7 +96,7 @@ func newStation(t *testing.T, d device.Device, in *ledger, answered uint64, keep
 }
 
 // gauge is the sum of a metric over its labels.
-func (s *station) gauge(t *testing.T, name string) (sum float64) {
+func (s *testLoop) gauge(t *testing.T, name string) (sum float64) {
 	t.Helper()
 	all, err := s.registry.Gather()
 	if err != nil {
@@ -112,9 +112,9 @@ func (s *station) gauge(t *testing.T, name string) (sum float64) {
 	return sum
 }
 
-// stretchOf is entries as the pipeline hands them on, of which some were refused when they were
+// batchOf is entries as the pipeline hands them on, of which some were refused when they were
 // decoded.
-func stretchOf(p *scripted, from, n uint64, refused ...uint64) *entryBatch {
+func batchOf(p *scripted, from, n uint64, refused ...uint64) *entryBatch {
 	s, m := &entryBatch{}, &scriptedMerge{of: p}
 	for seq := from; seq < from+n; seq++ {
 		i := logEntry{Entry: jobs.Entry{

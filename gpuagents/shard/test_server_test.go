@@ -60,14 +60,14 @@ func (c *oneDisk) Remove(string, int) error {
 // Shards implements Checkpoints.
 func (c *oneDisk) Shards() ([]ID, error) { return nil, nil }
 
-// workplace is an agent that serves one shard when a test says so.
-type workplace struct {
+// testServer is an agent that serves one shard when a test says so.
+type testServer struct {
 	*Server
 	pairOfLogs
 	on    *fixed
 	swarm jobs.Swarm
 	log   strings.Builder
-	seat  *OpenShard
+	open  *OpenShard
 	freed int // calls of Freed
 }
 
@@ -75,13 +75,13 @@ type workplace struct {
 const workText = "name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\npage_size: 64KiB\nfeatures: [a]\n" +
 	"cell: {kind: leaky}\ncheckpoint: {interval: 1h, entries: 1000}\n"
 
-func newWorkplace(t *testing.T, d device.Device, o Options, n int) *workplace {
+func newTestServer(t *testing.T, d device.Device, o Options, n int) *testServer {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(workText))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &workplace{pairOfLogs: pairOfLogs{in: &ledger{all: worked(t, n)}, out: &ledger{}}, swarm: record(t, workText,
+	p := &testServer{pairOfLogs: pairOfLogs{in: &ledger{all: worked(t, n)}, out: &ledger{}}, swarm: record(t, workText,
 		spec.Groups())}
 	p.in.waits = true
 	o.Queue, o.BatchLatency, o.Freed = p.pairOfLogs, time.Second, func() { p.freed++ }
@@ -95,23 +95,23 @@ func newWorkplace(t *testing.T, d device.Device, o Options, n int) *workplace {
 
 // serve works on the shard until it has so many answers, and then until it parks, which is what is
 // returned, or ends by itself.
-func (p *workplace) serve(t *testing.T, from *Rest, answers int) error {
+func (p *testServer) serve(t *testing.T, from *Rest, answers int) error {
 	t.Helper()
-	if p.seat == nil {
-		p.seat = &OpenShard{}
+	if p.open == nil {
+		p.open = &OpenShard{}
 	}
-	p.seat.park = make(chan struct{}, 1)
+	p.open.park = make(chan struct{}, 1)
 	room := p.on.budget.Room()
 	ended := make(chan error, 1)
 	p.log.Reset()
 	log := slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	go func() {
-		ended <- p.Serve(t.Context(), Task{On: p.on, Swarm: p.swarm, From: from, Open: p.seat, Log: log})
+		ended <- p.Serve(t.Context(), Task{On: p.on, Swarm: p.swarm, From: from, Open: p.open, Log: log})
 	}()
 	met := func() bool { return len(p.out.entries()) >= answers }
 	deadline := time.After(20 * time.Second)
 	for {
-		park := p.seat.park
+		park := p.open.park
 		if !met() {
 			park = nil
 		}
@@ -130,7 +130,7 @@ func (p *workplace) serve(t *testing.T, from *Rest, answers int) error {
 }
 
 // parked is what a shard leaves that parks.
-func (p *workplace) parked(t *testing.T, from *Rest, answers int) *Rest {
+func (p *testServer) parked(t *testing.T, from *Rest, answers int) *Rest {
 	t.Helper()
 	var r *Rest
 	if err := p.serve(t, from, answers); !errors.As(err, &r) {
@@ -179,7 +179,7 @@ func bytesOf(t *testing.T, o *batch.AgentObservations) []byte {
 // answersOf are the answers to a log of so many ticks from one agent that is never disturbed.
 func answersOf(t *testing.T, d device.Device, n int) (all []string) {
 	t.Helper()
-	p := newWorkplace(t, d, Options{}, n)
+	p := newTestServer(t, d, Options{}, n)
 	p.parked(t, nil, n)
 	for _, e := range p.out.entries() {
 		all = append(all, string(e.Data))
