@@ -38,10 +38,10 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		switch {
 		case !permanent(err): // it may succeed another time
 			return fault.Mark(err)
-		case outOfMemory(err) && (w.answered > 0 || on.OnHost()): // an agent with room has served it, or will; the device works
-			return errors.New(
-				err.Error() + ": waiting for room, or for an agent that has it",
-			) // without the class of the error: the device has not failed
+		case outOfMemory(err) && (w.answered > 0 || on.OnHost()):
+			// An agent with room has served it, or will. The error is without its class, because the
+			// device has not failed.
+			return errors.New(err.Error() + ": waiting for room, or for an agent that has it")
 		}
 		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
 			err = jobs.Errorf(jobs.CodeDevice, "%v", err)
@@ -83,8 +83,8 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 			at = keep.stored
 		}
 	}
-	if room := (pages.MemoryError{}); errors.As(err, &room) && keep == nil && w.answered == 0 &&
-		!on.OnHost() { // a store that is missing now may be there later
+	// A store that is missing now may be there later.
+	if room := (pages.MemoryError{}); errors.As(err, &room) && keep == nil && w.answered == 0 && !on.OnHost() {
 		return w.reject(ctx, w.answered+1, room.Refusal())
 	}
 	if err != nil {
