@@ -93,12 +93,7 @@ func (b *balancer) attendOffers(ctx context.Context, s jobs.Session) {
 			}
 			a.metrics.shard.HandedOver("withdrawn")
 			a.o.Logger.Info(
-				"an offer of a shard is taken back",
-				"lease",
-				o.Key,
-				"there",
-				there,
-				"since",
+				"an offer of a shard is taken back", "lease", o.Key, "there", there, "since",
 				now.Sub(b.offers[o.Key]),
 			)
 		case o.Ready:
@@ -163,15 +158,8 @@ func (b *balancer) offerOne(ctx context.Context, s jobs.Session) {
 	}
 	b.offers[key], b.to[key] = now, least.Session
 	a.o.Logger.Info(
-		"a shard is offered to an agent with fewer",
-		"lease",
-		key,
-		"to",
-		least.Holder,
-		"own",
-		own.Leases,
-		"others",
-		least.Leases,
+		"a shard is offered to an agent with fewer", "lease", key, "to", least.Holder, "own", own.Leases,
+		"others", least.Leases,
 	)
 }
 

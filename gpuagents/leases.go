@@ -154,13 +154,7 @@ func (a *Agent) refuse() {
 		a.warned = now
 		a.o.Logger.Warn(
 			"this agent takes no more shards, other agents may: start one more, or raise --max-shards or --parked-memory",
-			"shards",
-			a.leases,
-			"max_shards",
-			a.o.MaxShards,
-			"parked_bytes",
-			a.parkedBytes,
-			"parked_memory",
+			"shards", a.leases, "max_shards", a.o.MaxShards, "parked_bytes", a.parkedBytes, "parked_memory",
 			a.o.ParkedMemory,
 		)
 	}
@@ -191,10 +185,7 @@ func offered(s jobs.Session, key string, own bool) (jobs.Offer, bool) {
 // acquireFollowed waits for the lease of a shard that is followed, until ctx ends. An errUnwanted
 // says that the shard is not offered any more.
 func (a *Agent) acquireFollowed(
-	ctx context.Context,
-	p *assignment,
-	s jobs.Session,
-	f *shard.Follow,
+	ctx context.Context, p *assignment, s jobs.Session, f *shard.Follow,
 ) (jobs.Lease, error) {
 	caughtUp := f.CaughtUp()
 	for {

@@ -61,18 +61,21 @@ type Agents struct {
 	decide     device.Kernel
 	sums       device.Kernel // of embeddings
 
+	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the layout,
+	// parameters and weights of the cell, the tally with the counters of launches, and by group the
+	// sequence number of the launch that touched it last, and its decision.
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 
-	result           device.HostBuffer
-	words            []uint64 // result as words, of resultSlots launches
-	sequence         uint32
-	pending          bool      // a launch may still run
-	ranking          *Ranking  // of what Load loads; nil before the first
-	counts           []uint32  // by page: its observations in the batch that is loaded, then its set
-	inconsistent     error     // why some agents have made a step that others have not; nil: none has
-	released         []*staged // staging buffers that may be used again
-	hostObservations int       // the most observations that kernels read in host memory
-	close            []func() error
+	result           device.HostBuffer // that kernels write
+	words            []uint64          // result as words, of resultSlots launches
+	sequence         uint32            // number of the last launch with a result
+	pending          bool              // a launch may still run
+	ranking          *Ranking          // of what Load loads; nil before the first
+	counts           []uint32          // by page: its observations in the batch that is loaded, then its set
+	inconsistent     error             // why some agents have made a step that others have not; nil: none has
+	released         []*staged         // staging buffers that may be used again
+	hostObservations int               // the most observations that kernels read in host memory
+	close            []func() error    // in this order
 }
 
 // Report is the result of a step of agents.
@@ -118,9 +121,7 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 	}
 	if n < 1 || n > math.MaxUint32 || n%int64(cell.Agents) != 0 {
 		return nil, fmt.Errorf(
-			"%w: %d agents in groups of %d: use a multiple of the group, below 2^32",
-			ErrInvalid,
-			n,
+			"%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid, n,
 			cell.Agents,
 		)
 	}
@@ -371,15 +372,9 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 		return err
 	}
 	args := append(
-		a.head(true),
-		device.Uint32(uint32(pages[0])),
-		device.Uint32(uint32(len(pages))),
-		device.Uint32(uint32(steps)),
-		device.Uint32(votes),
-		device.Ptr(a.decisions),
-		device.Ptr(a.scratch),
-		device.Uint32(a.sequence),
-		a.resultOf(0),
+		a.head(true), device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))),
+		device.Uint32(uint32(steps)), device.Uint32(votes), device.Ptr(a.decisions), device.Ptr(a.scratch),
+		device.Uint32(a.sequence), a.resultOf(0),
 	)
 	blocks, threads, span := a.cell.Shape()
 	return a.stream.Launch(a.tick, a.shape(blocks, threads, kernels.AgentSpans(a.layout, len(pages), span)), args...)

@@ -47,10 +47,7 @@ func (a *Agents) Nodes(f jobs.Fuse) (int, error) {
 		return 1, nil
 	case f.Nodes > a.of:
 		return 0, fmt.Errorf(
-			"%w: fuse: nodes %d: the swarm has %d groups: use at most as many",
-			ErrInvalid,
-			f.Nodes,
-			a.of,
+			"%w: fuse: nodes %d: the swarm has %d groups: use at most as many", ErrInvalid, f.Nodes, a.of,
 		)
 	case f.Nodes == 0:
 		return a.of, nil
@@ -95,10 +92,7 @@ type fusionRun struct {
 // FuseParts is Fuse of the nodes of OwnNodes. Windows have at most so many bytes, and are split
 // where the device has no memory; halved counts that.
 func (a *Agents) FuseParts(
-	ctx context.Context,
-	parts *staging.Splitter,
-	want jobs.Fuse,
-	bytes int64,
+	ctx context.Context, parts *staging.Splitter, want jobs.Fuse, bytes int64,
 ) (_ fusion.Nodes, halved int, err error) {
 	if a.inconsistent != nil {
 		return fusion.Nodes{}, 0, a.inconsistent

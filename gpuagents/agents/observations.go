@@ -15,12 +15,12 @@ import (
 // Observations are observations of agents, with inputs, in memory that the device reads. They may
 // be stepped any number of times. Their owner closes them before the Agents that loaded them.
 type Observations struct {
-	agents   *Agents
-	n        int
-	places   []int // index in the staging buffers by index; nil: the same
+	agents   *Agents // that loaded them
+	n        int     // observations
+	places   []int   // index in the staging buffers by index; nil: the same
 	launches []launch
 	sets     []pages.Set // of pages, for launches in this order
-	staged   *staged
+	staged   *staged     // nil: they are closed
 }
 
 // launch is a range of observations in the staging buffers that address no agent twice, and their
@@ -32,7 +32,7 @@ type launch struct{ first, n, set int }
 // and for a rule that was not met.
 type Outcome struct {
 	Report
-	Votes, Decisions []byte
+	Votes, Decisions []byte // by observation; the slices are the caller's
 }
 
 // Load copies observations to memory that the device reads: inputs are [len(ids)][features].
@@ -55,11 +55,7 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 	features := a.cell.Features
 	if len(ids)*features != len(inputs) || int64(len(ids)) > int64(^uint32(0)) {
 		return nil, fmt.Errorf(
-			"%w: %d inputs for %d observations of %d features",
-			ErrInvalid,
-			len(inputs),
-			len(ids),
-			features,
+			"%w: %d inputs for %d observations of %d features", ErrInvalid, len(inputs), len(ids), features,
 		)
 	}
 	o = &Observations{agents: a, n: len(ids)}
@@ -74,13 +70,9 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 		return o, err
 	}
 	toIDs, toInputs := section[uint32](
-		o.staged,
-		sectionIDs,
-		all,
+		o.staged, sectionIDs, all,
 	), section[float32](
-		o.staged,
-		sectionInputs,
-		all*features,
+		o.staged, sectionInputs, all*features,
 	)
 	if o.places == nil {
 		copy(toIDs, ids)
@@ -232,27 +224,12 @@ func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 	}
 	n, head := device.Uint32(count), in.arg(sectionHead, 0, 8)
 	step := append(
-		a.head(true),
-		of(sectionIDs, 4),
-		of(sectionInputs, 4*a.cell.Features),
-		n,
-		of(sectionVotes, 1),
-		device.Ptr(a.scratch),
-		a.memory.HostArena(),
-		head,
+		a.head(true), of(sectionIDs, 4), of(sectionInputs, 4*a.cell.Features), n, of(sectionVotes, 1),
+		device.Ptr(a.scratch), a.memory.HostArena(), head,
 	)
 	decide := append(
-		a.head(false),
-		of(sectionIDs, 4),
-		of(sectionVotes, 1),
-		n,
-		device.Ptr(a.stamps),
-		of(sectionDecisions, 1),
-		device.Ptr(a.scratch),
-		device.Uint32(a.sequence),
-		a.resultOf(slot),
-		a.memory.HostArena(),
-		head,
+		a.head(false), of(sectionIDs, 4), of(sectionVotes, 1), n, device.Ptr(a.stamps), of(sectionDecisions, 1),
+		device.Ptr(a.scratch), device.Uint32(a.sequence), a.resultOf(slot), a.memory.HostArena(), head,
 	)
 	blocks, _, _ := a.cell.Shape()
 	if err := a.stream.Launch(a.step, a.shape(blocks, 128, (p.n+127)/128), step...); err != nil {
@@ -304,11 +281,7 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 // All observations of a group are in the same part, so votes, decisions and state are those of one
 // part. launches are those of a Ranking. After an error the state is undefined.
 func (a *Agents) ObserveParts(
-	ctx context.Context,
-	parts *staging.Splitter,
-	ids []uint32,
-	inputs []float32,
-	launches []uint32,
+	ctx context.Context, parts *staging.Splitter, ids []uint32, inputs []float32, launches []uint32,
 ) (votes, decisions []byte, halved int, err error) {
 	var order []int // observations by group, in their order within a group; nil: there was memory for all at once so far
 	var partIDs, partLaunches []uint32

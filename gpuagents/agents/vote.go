@@ -37,11 +37,7 @@ func (a *Agents) Vote(ctx context.Context, rule consensus.Rule, round uint64, se
 	t.Total, t.Abstentions = uint64(a.n), uint64(a.n)-cast
 	if err := t.Check(); err != nil || cast > t.Total {
 		return consensus.Decision{}, fmt.Errorf(
-			"%w: %d votes of %d agents: %w",
-			fault.ErrDevice,
-			cast,
-			a.n,
-			consensus.ErrSum,
+			"%w: %d votes of %d agents: %w", fault.ErrDevice, cast, a.n, consensus.ErrSum,
 		)
 	}
 	t.Lead(consensus.Leader{Elected: true})

@@ -59,10 +59,7 @@ func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) 
 			wrong = append(
 				wrong,
 				fmt.Sprintf(
-					"page %d is in frame %d (held: %v), kernels look for it in %#x",
-					page,
-					frame,
-					held,
+					"page %d is in frame %d (held: %v), kernels look for it in %#x", page, frame, held,
 					m.table.frames[page],
 				),
 			)

@@ -107,8 +107,7 @@ func (m *Memory) Exchange(sets []Set) {
 			int(
 				h.seen[hot[n]],
 			) < max(
-				2*int(h.seen[page])+1,
-				int(h.seen[page])+least,
+				2*int(h.seen[page])+1, int(h.seen[page])+least,
 			) { // twice: a difference by chance is smaller
 			break
 		}

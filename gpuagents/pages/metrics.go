@@ -86,38 +86,27 @@ func NewMetrics() *Metrics {
 		used:    desc("prefetch_used_total", "Those that were asked for while they were there.", "tier"),
 		wasted:  desc("prefetch_wasted_total", "Those that left before they were asked for.", "tier"),
 		moves: desc(
-			"page_moves_total",
-			"Pages that went from one tier to another, by the reason.",
-			"from",
-			"to",
+			"page_moves_total", "Pages that went from one tier to another, by the reason.", "from", "to",
 			"reason",
 		),
 
 		stored: desc(
 			"stored_pages",
-			"Pages that have their durable copy in a tier on disk, whether they are in memory or not.",
-			"tier",
+			"Pages that have their durable copy in a tier on disk, whether they are in memory or not.", "tier",
 		),
 		storedBytes: desc("stored_bytes", "Bytes that these take on the medium.", "tier"),
 		ratio: desc(
-			"stored_compression_ratio",
-			"How many times longer these pages are than what they take.",
-			"tier",
+			"stored_compression_ratio", "How many times longer these pages are than what they take.", "tier",
 		),
 		fill: desc(
 			"tier_fill_ratio",
-			"Part of a tier on disk that is in use, as the swarm sees it that sees the most.",
-			"tier",
+			"Part of a tier on disk that is in use, as the swarm sees it that sees the most.", "tier",
 		),
 		failures: desc(
-			"tier_failures_total",
-			"Reads, writes and moves of pages that failed in a tier on disk.",
-			"tier",
+			"tier_failures_total", "Reads, writes and moves of pages that failed in a tier on disk.", "tier",
 		),
 		circuitOpen: desc(
-			"tier_circuit_open_shards",
-			"Shards that do not use a tier on disk because it failed.",
-			"tier",
+			"tier_circuit_open_shards", "Shards that do not use a tier on disk because it failed.", "tier",
 		),
 	}
 }

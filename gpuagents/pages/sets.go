@@ -213,10 +213,7 @@ func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i in
 // consume calls f for each loaded set, until one fails or ctx ends, and returns how many it has
 // done.
 func (m *Memory) consume(
-	ctx context.Context,
-	come <-chan loadedSet,
-	gone chan<- []uint64,
-	f func(i int) error,
+	ctx context.Context, come <-chan loadedSet, gone chan<- []uint64, f func(i int) error,
 ) (done int, err error) {
 	for a := range come {
 		if err = context.Cause(ctx); err == nil { // the cause why a set was not loaded, too

@@ -134,11 +134,8 @@ func (ds *managedDevice) health() error {
 	}
 	failed, of := ds.state.share(ds.state.Now())
 	return fmt.Errorf(
-		"%s: %w: %d of %d operations; it has given its shards back and takes none for now",
-		ds.name,
-		ErrEmergency,
-		failed,
-		of,
+		"%s: %w: %d of %d operations; it has given its shards back and takes none for now", ds.name,
+		ErrEmergency, failed, of,
 	)
 }
 

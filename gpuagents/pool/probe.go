@@ -53,9 +53,7 @@ func check(ctx context.Context, d device.Device) (err error) {
 	if sum != checkSum || !bytes.Equal(got, want) {
 		return fmt.Errorf(
 			"probe: %w: a known computation has the result %016x, not %016x, or its data came back changed",
-			fault.ErrDevice,
-			sum,
-			uint64(checkSum),
+			fault.ErrDevice, sum, uint64(checkSum),
 		)
 	}
 	return nil

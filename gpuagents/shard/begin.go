@@ -16,12 +16,7 @@ import (
 // answered yet, it rejects the next entry, and told is true. A shard with answers was served by an
 // agent that could load the snapshot, so the error lets this agent try again.
 func startFromSnapshot(
-	ctx context.Context,
-	k *state.Snapshotter,
-	s jobs.Swarm,
-	shard int,
-	w *writer,
-	log *slog.Logger,
+	ctx context.Context, k *state.Snapshotter, s jobs.Swarm, shard int, w *writer, log *slog.Logger,
 ) (entry uint64, told bool, err error) {
 	var from jobs.SnapshotRef
 	switch {

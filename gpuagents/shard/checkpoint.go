@@ -80,11 +80,7 @@ type checkpoint struct {
 
 // openCheckpoint opens the store of a shard. It removes a store that cannot be read.
 func (a *Server) openCheckpoint(
-	s jobs.Swarm,
-	shard int,
-	st state.State,
-	votes *state.Rounds,
-	log *slog.Logger,
+	s jobs.Swarm, shard int, st state.State, votes *state.Rounds, log *slog.Logger,
 ) *checkpoint {
 	if a.o.Checkpoints == nil {
 		return nil

@@ -45,13 +45,7 @@ type loop struct {
 
 // openLoop begins to read entries, and to append answers behind what w has written.
 func (a *Server) openLoop(
-	ctx context.Context,
-	on Place,
-	w *writer,
-	r jobs.Reader,
-	st state.State,
-	keep *checkpoint,
-	log *slog.Logger,
+	ctx context.Context, on Place, w *writer, r jobs.Reader, st state.State, keep *checkpoint, log *slog.Logger,
 ) *loop {
 	t := &loop{
 		server:     a,
@@ -279,19 +273,16 @@ func (t *loop) begin(ctx context.Context, it logEntry) pendingAnswer {
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(
 			attribute.String(
-				"messaging.system",
-				"nats",
+				"messaging.system", "nats",
 			),
 			attribute.String("messaging.operation.name", "process"),
 			attribute.String("messaging.operation.type", "process"),
 			attribute.String(
-				"messaging.destination.template",
-				"EXO_LOG_{swarm}_{shard}_in",
+				"messaging.destination.template", "EXO_LOG_{swarm}_{shard}_in",
 			),
 			attribute.String("exoswarm.cell", t.cell),
 			attribute.String(
-				"exoswarm.log.kind",
-				it.Kind,
+				"exoswarm.log.kind", it.Kind,
 			),
 			attribute.Int64("exoswarm.log.seq", int64(it.Seq)),
 			attribute.Int("messaging.message.body.size", len(it.Data)),

@@ -35,13 +35,8 @@ func (t *loop) refresh(ctx context.Context) error {
 		t.open.fixed.Store(t.checks != nil) // a shard with claims is never parked
 		t.server.o.Metrics.HandedOver("taken")
 		t.log.Info(
-			"shard taken over from an agent that has handed it over",
-			"entry",
-			t.at,
-			"answered",
-			last.Ref,
-			"took",
-			time.Since(f.since),
+			"shard taken over from an agent that has handed it over", "entry", t.at, "answered", last.Ref,
+			"took", time.Since(f.since),
 		)
 		return nil
 	}

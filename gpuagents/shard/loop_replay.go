@@ -23,12 +23,7 @@ func (t *loop) progressed(ctx context.Context) {
 		switch now := time.Now(); {
 		case t.at >= r.to:
 			t.log.Log(
-				ctx,
-				t.open.level(),
-				"the log of the shard is replayed",
-				"entries",
-				r.to-r.from,
-				"took",
+				ctx, t.open.level(), "the log of the shard is replayed", "entries", r.to-r.from, "took",
 				now.Sub(r.began),
 			)
 			t.replay = nil

@@ -109,8 +109,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			"reason",
 		),
 		rejected: counter(
-			"rejected_entries_total",
-			"Log entries that were answered with an error and changed nothing.",
+			"rejected_entries_total", "Log entries that were answered with an error and changed nothing.",
 		),
 		checkpoints: counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
 		apply: histogram(
@@ -119,8 +118,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		),
 		checkpoint: histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
 		claims: counter(
-			"residency_claims_total",
-			"Pages of swarms with residency: gpu that were compared with the device.",
+			"residency_claims_total", "Pages of swarms with residency: gpu that were compared with the device.",
 		),
 		violations: counter(
 			"residency_violations_total",

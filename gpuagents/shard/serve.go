@@ -133,8 +133,7 @@ func (a *Server) permit(spec *swarm.Spec) error {
 	return jobs.Errorf(
 		jobs.CodeInvalid,
 		"swarm %s has a custom cell, and this agent, %s, runs none: code of a spec runs with all rights of the agent, so its operator must allow it: start the GPU agents of the cluster with --allow-custom-cells",
-		spec.Name,
-		a.o.Name,
+		spec.Name, a.o.Name,
 	)
 }
 

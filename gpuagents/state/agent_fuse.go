@@ -21,19 +21,14 @@ func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	all, err := a.Nodes(want)
 	if err != nil {
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid,
-			"fuse: nodes %d: the swarm has %d groups: use at most as many",
-			want.Nodes,
+			jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes,
 			s.groups.All,
 		)
 	}
 	first, n := a.OwnNodes(want.By, all)
 	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid,
-			"fuse: %d nodes: ask for at most %d of this swarm, with nodes",
-			n,
-			most,
+			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
 		)
 	}
 	nodes, halved, err := a.FuseParts(ctx, &staging.Splitter{Reduced: s.splitter.Reduced}, want, agents.FuseWindow)

@@ -111,10 +111,7 @@ func (s *agentState) check(o *batch.AgentObservations) error {
 	switch features := s.agents.Cell().Features; {
 	case len(o.Agent) > jobs.MaxAddressed:
 		return jobs.Errorf(
-			jobs.CodeInvalid,
-			"%d observations: send at most %d at a time",
-			len(o.Agent),
-			jobs.MaxAddressed,
+			jobs.CodeInvalid, "%d observations: send at most %d at a time", len(o.Agent), jobs.MaxAddressed,
 		)
 	case o.Width != features:
 		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, features)
@@ -178,11 +175,7 @@ func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 	}
 	if most := jobs.MaxState / row; len(ids) > most {
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid,
-			"query: %d %ss: ask for at most %d of this swarm at a time",
-			len(ids),
-			what,
-			most,
+			jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most,
 		)
 	}
 	if _, err := s.groups.owns(ids, size, what); err != nil {

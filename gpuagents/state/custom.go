@@ -24,16 +24,13 @@ func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel
 	switch {
 	case errors.As(err, &refused):
 		return nil, jobs.Errorf(
-			jobs.CodeInvalid,
-			"the step of its custom cell does not compile:\n%s",
-			quoteStep(refused.Log, step),
+			jobs.CodeInvalid, "the step of its custom cell does not compile:\n%s", quoteStep(refused.Log, step),
 		)
 	case errors.Is(err, device.ErrNotSupported):
 		return nil, jobs.Errorf(
 			jobs.CodeDevice,
 			"custom cells are compiled when they are served, and %s cannot do that: serve the swarm with gpuagent --device cuda:0 --allow-custom-cells, built with the tag cuda, on a machine with a GPU and NVRTC (libnvrtc of a CUDA toolkit): %v",
-			dev.Properties().Name,
-			err,
+			dev.Properties().Name, err,
 		)
 	case err != nil:
 		return nil, fmt.Errorf("compile the step of the custom cell: %w", err)

@@ -18,16 +18,14 @@ import (
 // number of its page. It returns false when the batch is in that order already.
 func (s *groupState) plan(groups []uint32) (moved bool) {
 	s.runs = s.runs[:0]
-	contiguous := true
+	contiguous := true // so far the observations of each group follow one another
 	for i, g := range groups {
 		r := s.seen[g]
 		switch {
 		case r < 0:
 			s.seen[g] = int32(len(s.runs))
 			s.runs = append(s.runs, kernels.Run{
-				Frame: g / uint32(
-					s.layout.Slots,
-				), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1, Group: g,
+				Frame: g / uint32(s.layout.Slots), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1, Group: g,
 			})
 		default:
 			if i > 0 && groups[i-1] != g {
@@ -42,6 +40,7 @@ func (s *groupState) plan(groups []uint32) (moved bool) {
 			s.runs[i].First = first
 			first += s.runs[i].Count
 		}
+		// A counting sort by run, which keeps the order within a group.
 		s.order = slices.Grow(s.order[:0], len(groups))[:len(groups)]
 		next := make([]uint32, len(s.runs))
 		for i, g := range groups {
@@ -140,8 +139,7 @@ func (s *groupState) launch(first, end int) error {
 // for each observation, and how often the device had no memory for a part. obs has passed check.
 // After an error the state is undefined, and the shard starts again from its checkpoint.
 func (s *groupState) observe(
-	ctx context.Context,
-	obs *batch.Observations,
+	ctx context.Context, obs *batch.Observations,
 ) (dec *batch.Decisions, halved int, err error) {
 	n, candidates := obs.Len(), len(s.bound.Cell.Candidates)
 	dec = &batch.Decisions{
@@ -177,10 +175,7 @@ func (s *groupState) trim() error {
 // observePart applies the observations from one up to another. A staging.ErrNoMemory has changed
 // nothing.
 func (s *groupState) observePart(
-	ctx context.Context,
-	all *batch.Observations,
-	whole *batch.Decisions,
-	from, to int,
+	ctx context.Context, all *batch.Observations, whole *batch.Decisions, from, to int,
 ) error {
 	n, candidates := to-from, len(s.bound.Cell.Candidates)
 	obs := &batch.Observations{

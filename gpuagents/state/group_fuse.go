@@ -37,14 +37,11 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 		)
 	case width == 0:
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid,
-			"fuse: the cell keeps no float variable, so agents have no embedding",
+			jobs.CodeInvalid, "fuse: the cell keeps no float variable, so agents have no embedding",
 		)
 	case want.Nodes > s.groups:
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid,
-			"fuse: nodes %d: the swarm has %d groups: use at most as many",
-			want.Nodes,
+			jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes,
 			s.groups,
 		)
 	case want.By == jobs.ByGroup && want.Nodes == 0:
@@ -54,10 +51,7 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	}
 	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid,
-			"fuse: %d nodes: ask for at most %d of this swarm, with nodes",
-			n,
-			most,
+			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
 		)
 	}
 	nodes, err := s.fuseAll(ctx, n, fuseWindow)

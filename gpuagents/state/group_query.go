@@ -52,11 +52,7 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 	}
 	if most := max(1, jobs.MaxState/row); len(ids) > most {
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid,
-			"query: %d %ss: ask for at most %d of this swarm at a time",
-			len(ids),
-			what,
-			most,
+			jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most,
 		)
 	}
 	for _, id := range ids {
@@ -111,9 +107,7 @@ func (s *groupState) groupVariables(ctx context.Context, ids []uint32) (*batch.G
 // variables reads all variables of agents, or of groups. place maps an index of the layout to one
 // of vars.
 func (s *groupState) variables(
-	ctx context.Context,
-	ids []uint32,
-	groups bool,
+	ctx context.Context, ids []uint32, groups bool,
 ) (vars []batch.Variable, place map[int]int, err error) {
 	place = map[int]int{}
 	var read []*gathered

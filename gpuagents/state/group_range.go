@@ -9,7 +9,7 @@ import (
 
 // GroupRange is the consecutive groups of a swarm that a shard has; with one shard, all groups.
 type GroupRange struct {
-	Shard, Shards int
+	Shard, Shards int // the number of the shard, from 0 on, and the shards of the swarm
 	First, Groups int // its first group in the swarm, and the number of its groups
 	All           int // groups of the swarm
 }
@@ -25,24 +25,18 @@ func (h GroupRange) check(spec *swarm.Spec) error {
 	switch {
 	case !spec.ByAgent() && h.Shards > 1:
 		return jobs.Errorf(
-			jobs.CodeInvalid,
-			"its record has %d shards: a swarm whose groups are addressed has one",
-			h.Shards,
+			jobs.CodeInvalid, "its record has %d shards: a swarm whose groups are addressed has one", h.Shards,
 		)
 	case !spec.ByAgent():
 	case h.All != spec.Groups():
 		return jobs.Errorf(
 			jobs.CodeInvalid,
 			"its record has %d groups, its spec %d agents in groups of %d: write agents / agents_per_group",
-			h.All,
-			spec.Agents,
-			spec.AgentsPerGroup,
+			h.All, spec.Agents, spec.AgentsPerGroup,
 		)
 	case h.Shards != spec.Shards:
 		return jobs.Errorf(
-			jobs.CodeInvalid,
-			"its record has %d shards, its spec %d: write the same in both",
-			h.Shards,
+			jobs.CodeInvalid, "its record has %d shards, its spec %d: write the same in both", h.Shards,
 			spec.Shards,
 		)
 	}
@@ -65,14 +59,8 @@ func (h GroupRange) owns(ids []uint32, size int, what string) (bad int, err erro
 		case at < first || at >= first+n:
 			of := jobs.Swarm{Groups: h.All, Shards: h.Shards}.ShardOf(int(id) / size)
 			return i, fmt.Errorf(
-				"%d: shard %d of %d has %ss %d to %d: write to the log of shard %d",
-				id,
-				h.Shard,
-				h.Shards,
-				what,
-				first,
-				first+n-1,
-				of,
+				"%d: shard %d of %d has %ss %d to %d: write to the log of shard %d", id, h.Shard, h.Shards,
+				what, first, first+n-1, of,
 			)
 		}
 	}

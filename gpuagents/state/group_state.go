@@ -131,14 +131,8 @@ func (s *groupState) Info() Info {
 func (s *groupState) digest() string {
 	h := sha256.New()
 	fmt.Fprintf(
-		h,
-		"%s %d groups, %d inputs, pages of %d\n%s\n%+v\n",
-		s.bound.Cell.Name,
-		s.groups,
-		s.inputs,
-		s.layout.PageBytes,
-		s.bound.Cell.Text(),
-		s.layout,
+		h, "%s %d groups, %d inputs, pages of %d\n%s\n%+v\n", s.bound.Cell.Name, s.groups, s.inputs,
+		s.layout.PageBytes, s.bound.Cell.Text(), s.layout,
 	)
 	h.Write(device.Bytes(s.bound.ParamBlock()))
 	h.Write(device.Bytes(s.bound.Weights(s.seed)))

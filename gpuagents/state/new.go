@@ -30,8 +30,7 @@ func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (St
 		return nil, jobs.Errorf(
 			jobs.CodeInvalid,
 			"its record has %d groups, its spec %d: write the same, or leave groups out of the spec of a run",
-			p.Groups,
-			n,
+			p.Groups, n,
 		)
 	}
 	s, err := newGroupState(dev, b, spec, p.Groups)

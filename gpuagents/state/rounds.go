@@ -20,8 +20,7 @@ func (r *Rounds) take(round uint64) (uint64, error) {
 	case r.last == math.MaxUint64:
 		return 0, jobs.Errorf(
 			jobs.CodeRound,
-			"vote: the last round of this swarm was %d, and no number is left: make the swarm anew",
-			r.last,
+			"vote: the last round of this swarm was %d, and no number is left: make the swarm anew", r.last,
 		)
 	case round == 0:
 		round = r.last + 1
@@ -29,9 +28,7 @@ func (r *Rounds) take(round uint64) (uint64, error) {
 		return 0, jobs.Errorf(
 			jobs.CodeRound,
 			"vote: round %d is over: the last round of this swarm was %d: use %d or more, or leave the round out for the next one",
-			round,
-			r.last,
-			r.last+1,
+			round, r.last, r.last+1,
 		)
 	}
 	r.last = round

@@ -17,10 +17,10 @@ import (
 // Snapshotter is a State with the operations on a swarm as a whole: snapshot, restore and reset.
 type Snapshotter struct {
 	State
-	swarm  jobs.Swarm
-	spec   *swarm.Spec
+	swarm  jobs.Swarm     // the record when the shard was opened
+	spec   *swarm.Spec    // of that record
 	store  snapshot.Store // nil: there are no snapshots
-	groups GroupRange
+	groups GroupRange     // of the shard
 	// rounds is shared with the checkpoint of the shard.
 	rounds *Rounds
 }
@@ -105,8 +105,7 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 	s, name, shard := k.swarm, want.Name, (*snapshot.Shard)(nil)
 	if k.groups.Shards > 1 {
 		name, shard = snapshot.PartName(
-			want.Name,
-			k.groups.Shard,
+			want.Name, k.groups.Shard,
 		), &snapshot.Shard{
 			Number: k.groups.Shard,
 			Of:     k.groups.Shards,
@@ -115,9 +114,7 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 		}
 		if err := jobs.CheckID("snapshot", name); err != nil {
 			return Answer{}, jobs.Errorf(
-				jobs.CodeInvalid,
-				"%v, as the part of a shard is called: choose a shorter name",
-				err,
+				jobs.CodeInvalid, "%v, as the part of a shard is called: choose a shorter name", err,
 			)
 		}
 	}
@@ -141,9 +138,7 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "%v: choose another name, or remove it", err)
 	default:
 		return Answer{}, jobs.Errorf(
-			jobs.CodeIO,
-			"%v: see that the place has room and may be written, and ask again",
-			err,
+			jobs.CodeIO, "%v: see that the place has room and may be written, and ask again", err,
 		)
 	}
 	data, err := json.Marshal(jobs.Snapshotted{
@@ -169,9 +164,7 @@ func (k *Snapshotter) Load(ctx context.Context, from jobs.SnapshotRef) error {
 		return jobs.Errorf(
 			jobs.CodeInvalid,
 			"snapshot %s: its manifest has the SHA-256 %s, the swarm was made from %s: put that one back",
-			from.Name,
-			digest,
-			from.SHA256,
+			from.Name, digest, from.SHA256,
 		)
 	}
 	if err == nil {
@@ -207,11 +200,8 @@ func (k *Snapshotter) covers(parts []*snapshot.Manifest) error {
 		return nil
 	}
 	return fmt.Errorf(
-		"snapshot %s: %w: it has shard %d of %d of a swarm alone: name what all of them are parts of",
-		m.Name,
-		snapshot.ErrMismatch,
-		m.Shard.Number,
-		m.Shard.Of,
+		"snapshot %s: %w: it has shard %d of %d of a swarm alone: name what all of them are parts of", m.Name,
+		snapshot.ErrMismatch, m.Shard.Number, m.Shard.Of,
 	)
 }
 
