@@ -45,7 +45,7 @@ type Metrics struct {
 // as the process answers at all; /readyz and /healthz answer 200, or 503 and the reasons of the checks that fail.
 func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	m := &Metrics{Registry: prometheus.NewRegistry(), checks: map[string]Check{}}
-	m.MustRegister(newBuildInfo(), NewHoldings("/proc/self"), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	m.MustRegister(newBuildInfo(cmd.Root().Name()), NewHoldings("/proc/self"), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	addr, _ := cmd.Flags().GetString("metrics")
 	if addr == "" {
 		return m, nil
