@@ -13,6 +13,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/internal/flatbuf"
 )
 
@@ -65,7 +67,7 @@ type arrowReader struct {
 	name   string
 	src    io.ReadCloser
 	spec   ColumnSpec
-	hold   *hold
+	hold   *inputmem.Hold
 	held   int64 // of the last message, in hold
 	kind   byte  // header type that the next message must have: a schema, then record batches
 	msg    *ipc.Message
@@ -76,7 +78,7 @@ type arrowReader struct {
 }
 
 // newArrowReader reads the schema. The reader owns src from here on, also when an error is returned.
-func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *hold) (_ rowReader, err error) {
+func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.Hold) (_ rowReader, err error) {
 	r := &arrowReader{name: name, src: src, spec: spec, kind: 1, hold: h}
 	defer func() {
 		if err != nil {
@@ -91,7 +93,7 @@ func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *hold) (_
 
 func (r *arrowReader) open() (err error) {
 	defer damaged(r.name, &err)
-	if err := r.hold.grow(blockBytes(len(r.spec.Features))); err != nil {
+	if err := r.hold.Grow(blockBytes(len(r.spec.Features))); err != nil {
 		return err
 	}
 	if r.ipc, err = ipc.NewReaderFromMessageReader(r); err != nil {
@@ -149,7 +151,7 @@ func (r *arrowReader) Message() (*ipc.Message, error) {
 		r.msg.Release()
 		r.msg = nil
 	}
-	r.hold.shrink(r.held) // the library has let go of the record batch before it asks for the next
+	r.hold.Shrink(r.held) // the library has let go of the record batch before it asks for the next
 	r.held = 0
 	meta, body, err := r.message()
 	if err != nil {
@@ -176,14 +178,14 @@ func (r *arrowReader) message() (meta, body []byte, err error) {
 		}
 	}
 	if binary.LittleEndian.Uint32(head[:]) != 0xFFFFFFFF {
-		return nil, nil, inputError("%s: there is no Arrow message where one must start: is it an Arrow IPC file or stream?", r.name)
+		return nil, nil, fault.Input("%s: there is no Arrow message where one must start: is it an Arrow IPC file or stream?", r.name)
 	}
 	n := int64(binary.LittleEndian.Uint32(head[4:]))
 	if n == 0 && !first {
 		return nil, nil, io.EOF
 	}
 	if n < 8 || n > maxArrowMetadata {
-		return nil, nil, inputError("%s: an Arrow message has metadata of %d bytes; 8 to %d are allowed", r.name, n, maxArrowMetadata)
+		return nil, nil, fault.Input("%s: an Arrow message has metadata of %d bytes; 8 to %d are allowed", r.name, n, maxArrowMetadata)
 	}
 	// What the library makes of the metadata stays: of a schema for good, of a record batch as long as that.
 	if err := r.take(arrowTables * n); err != nil {
@@ -202,14 +204,14 @@ func (r *arrowReader) message() (meta, body []byte, err error) {
 		err = v.Check(arrowMessage, pos)
 	}
 	if err != nil {
-		return nil, nil, inputError("%s: it is not a table of flat columns (%v): write it without dictionaries, views and nested columns", r.name, err)
+		return nil, nil, fault.Input("%s: it is not a table of flat columns (%v): write it without dictionaries, views and nested columns", r.name, err)
 	}
 	if got := v.Byte(pos, 1); got != r.kind {
-		return nil, nil, inputError("%s: an Arrow message of type %d where type %d must be", r.name, got, r.kind)
+		return nil, nil, fault.Input("%s: an Arrow message of type %d where type %d must be", r.name, got, r.kind)
 	}
 	size := v.Int64(pos, 3)
 	if size < 0 || size > maxArrowBody {
-		return nil, nil, inputError("%s: an Arrow record batch of %d bytes; %d are allowed: write smaller batches", r.name, size, maxArrowBody)
+		return nil, nil, fault.Input("%s: an Arrow record batch of %d bytes; %d are allowed: write smaller batches", r.name, size, maxArrowBody)
 	}
 	if err := r.take(size); err != nil {
 		return nil, nil, err
@@ -220,7 +222,7 @@ func (r *arrowReader) message() (meta, body []byte, err error) {
 	if r.kind == 3 {
 		unpacked, err := checkBuffers(v, v.Sub(pos, 2), body)
 		if err != nil {
-			return nil, nil, inputError("%s: the file is damaged: %v", r.name, err)
+			return nil, nil, fault.Input("%s: the file is damaged: %v", r.name, err)
 		}
 		if err := r.take(unpacked); err != nil {
 			return nil, nil, err
@@ -234,7 +236,7 @@ const arrowTables = 8
 
 // take takes memory for the message that is read.
 func (r *arrowReader) take(n int64) error {
-	if err := r.hold.grow(n); err != nil {
+	if err := r.hold.Grow(n); err != nil {
 		return err
 	}
 	r.held += n
@@ -244,9 +246,9 @@ func (r *arrowReader) take(n int64) error {
 // short is the error of a file that ends in the middle of a message.
 func (r *arrowReader) short(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return inputError("%s: the file is cut off: an Arrow message ends in its middle", r.name)
+		return fault.Input("%s: the file is cut off: an Arrow message ends in its middle", r.name)
 	}
-	return ioError("read", r.name, err)
+	return fault.IO("read", r.name, err)
 }
 
 // readN reads n bytes. Memory that is not written to is none, so a length that is a lie takes as much as there is.
@@ -343,7 +345,7 @@ func (r *arrowReader) next(b *block) (more bool, err error) {
 // end.
 func (r *arrowReader) rest() error {
 	if _, err := io.Copy(io.Discard, r.src); err != nil {
-		return ioError("read", r.name, err)
+		return fault.IO("read", r.name, err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/flatbuf"
 )
 
@@ -29,25 +30,25 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 	if only, err := schemaIsLast(f); err != nil || !only {
 		_, serr := f.Seek(0, io.SeekStart)
 		if serr != nil {
-			return nil, ioError("read", name, serr)
+			return nil, fault.IO("read", name, serr)
 		}
 		return nil, err
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
-		return nil, ioError("read", name, err)
+		return nil, fault.IO("read", name, err)
 	}
 	var end [arrowEnd]byte
 	if _, err := f.ReadAt(end[:], size-arrowEnd); err != nil || string(end[4:]) != arrowMagic {
-		return nil, inputError("%s: the Arrow file has neither a schema at its beginning nor a footer: it is cut off", name)
+		return nil, fault.Input("%s: the Arrow file has neither a schema at its beginning nor a footer: it is cut off", name)
 	}
 	n := int64(binary.LittleEndian.Uint32(end[:]))
 	if n < 8 || n > maxArrowMetadata || n > size-arrowEnd-arrowBegin {
-		return nil, inputError("%s: the Arrow file has a footer of %d bytes in %d", name, n, size)
+		return nil, fault.Input("%s: the Arrow file has a footer of %d bytes in %d", name, n, size)
 	}
 	footer := make([]byte, n)
 	if _, err := f.ReadAt(footer, size-arrowEnd-n); err != nil {
-		return nil, ioError("read", name, err)
+		return nil, fault.IO("read", name, err)
 	}
 	v := flatbuf.New(footer) // before the library sees it
 	pos, err := v.Root()
@@ -55,7 +56,7 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 		err = v.Check(arrowFooter, pos)
 	}
 	if err != nil {
-		return nil, inputError("%s: the footer is not that of a table of flat columns (%v): write it without dictionaries, views and nested columns", name, err)
+		return nil, fault.Input("%s: the footer is not that of a table of flat columns (%v): write it without dictionaries, views and nested columns", name, err)
 	}
 	r, err := ipc.NewFileReader(io.NewSectionReader(f, 0, size))
 	if err != nil {
@@ -67,7 +68,7 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 		return nil, err
 	}
 	if _, err := f.Seek(arrowBegin, io.SeekStart); err != nil {
-		return nil, ioError("read", name, err)
+		return nil, fault.IO("read", name, err)
 	}
 	return b.Bytes()[:b.Len()-8], nil // without the end mark
 }

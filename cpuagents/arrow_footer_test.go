@@ -4,30 +4,32 @@ import (
 	"encoding/binary"
 	"reflect"
 	"testing"
+
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 )
 
 // TestArrowFooter: a file with its schema in the footer alone, as Arrow JS writes them, is read as one that begins with it.
 func TestArrowFooter(t *testing.T) {
 	data := encoded(t, "arrow", 10)
 	spec := ColumnSpec{Timestamp: "round", Features: []string{"value"}}
-	want, _, err := readWriting(t, writing{"", "arrow", data}, spec, plenty)
+	want, _, err := readWriting(t, fixture.File{Format: "arrow", Data: data}, spec, fixture.Plenty)
 	if err != nil || len(want) == 0 {
 		t.Fatal(err)
 	}
 	n := 8 + int(binary.LittleEndian.Uint32(data[12:])) // of the message of the schema, which has no body
 	late := append(append([]byte{}, data[:8]...), data[8+n:]...)
-	got, _, err := readWriting(t, writing{"", "arrow", late}, spec, plenty)
+	got, _, err := readWriting(t, fixture.File{Format: "arrow", Data: late}, spec, fixture.Plenty)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v: %d rows of %d", err, len(got), len(want))
 	}
 	for cut := range len(late) { // damage is an error, not a panic
-		if _, _, err := readWriting(t, writing{"", "arrow", late[:cut]}, spec, plenty); err == nil {
+		if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: late[:cut]}, spec, fixture.Plenty); err == nil {
 			t.Fatalf("the first %d bytes are read", cut)
 		}
 		if cut > len(late)-600 {
 			broken := append([]byte{}, late...)
 			broken[cut] ^= 0x81
-			_, _, _ = readWriting(t, writing{"", "arrow", broken}, spec, plenty)
+			_, _, _ = readWriting(t, fixture.File{Format: "arrow", Data: broken}, spec, fixture.Plenty)
 		}
 	}
 }

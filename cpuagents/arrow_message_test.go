@@ -17,6 +17,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/internal/flatbuf"
 )
 
@@ -78,9 +80,9 @@ func (p arrowPart) withBody(t *testing.T, n int64) arrowPart {
 	return p
 }
 
-func pairRows(n int) (rows []sample) {
+func pairRows(n int) (rows []fixture.Row) {
 	for i := range n {
-		rows = append(rows, sample{fmt.Sprint(1700000000 + i), []cell{float64(i), -float64(i)}})
+		rows = append(rows, fixture.Row{Time: fmt.Sprint(1700000000 + i), Values: []fixture.Cell{float64(i), -float64(i)}})
 	}
 	return rows
 }
@@ -88,13 +90,13 @@ func pairRows(n int) (rows []sample) {
 // readArrow reads a stream and returns the number of its rows.
 func readArrow(t *testing.T, data []byte) (int, error) {
 	t.Helper()
-	rows, _, err := readWriting(t, writing{"", "arrow", data}, pairSpec, plenty)
+	rows, _, err := readWriting(t, fixture.File{Format: "arrow", Data: data}, pairSpec, fixture.Plenty)
 	return len(rows), err
 }
 
 // TestArrowMessages: a stream is a schema and record batches, in this order, each whole and of an allowed size, up to its end or an end mark.
 func TestArrowMessages(t *testing.T) {
-	parts := arrowParts(t, asArrow(t, record(pairRows(10)), false))
+	parts := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(10)), false))
 	if len(parts) != 3 {
 		t.Fatalf("%d messages", len(parts))
 	}
@@ -138,7 +140,7 @@ func TestArrowMessages(t *testing.T) {
 		"a body too short":  {arrowStream(schema, first.withBody(t, int64(len(first.body)-8))), 0, "the file is damaged: a buffer of"},
 	} {
 		rows, err := readArrow(t, c.data)
-		if rows != c.rows || (err == nil) != (c.want == "") || err != nil && (!isInput(err) || !strings.Contains(strings.Replace(err.Error(), "an Arrow record", "a record", 1), c.want)) {
+		if rows != c.rows || (err == nil) != (c.want == "") || err != nil && (!fixture.IsInput(err) || !strings.Contains(strings.Replace(err.Error(), "an Arrow record", "a record", 1), c.want)) {
 			t.Errorf("%s: %d rows, %v; want %d, %q", name, rows, err, c.rows, c.want)
 		}
 	}
@@ -148,7 +150,7 @@ func TestArrowMessages(t *testing.T) {
 	// A body that is cut anywhere.
 	whole := arrowStream(schema, first)
 	for n := head + 1; n < len(whole); n++ {
-		if rows, err := readArrow(t, whole[:n]); rows != 0 || !isInput(err) || !strings.Contains(err.Error(), "cut off") {
+		if rows, err := readArrow(t, whole[:n]); rows != 0 || !fixture.IsInput(err) || !strings.Contains(err.Error(), "cut off") {
 			t.Errorf("cut at %d of %d: %d rows, %v", n, len(whole), rows, err)
 		}
 	}
@@ -157,7 +159,7 @@ func TestArrowMessages(t *testing.T) {
 	v := flatbuf.New(lie)
 	pos, _ := v.Root()
 	binary.LittleEndian.PutUint64(v.Structs(v.Sub(pos, 2), 1, 16)[16:], 4)
-	if rows, err := readArrow(t, arrowStream(schema, arrowPart{lie, first.body})); rows != 0 || !isInput(err) || !strings.Contains(err.Error(), "mismatch number of rows") {
+	if rows, err := readArrow(t, arrowStream(schema, arrowPart{lie, first.body})); rows != 0 || !fixture.IsInput(err) || !strings.Contains(err.Error(), "mismatch number of rows") {
 		t.Errorf("a short column: %d rows, %v", rows, err)
 	}
 }
@@ -181,7 +183,7 @@ func (f *failingReader) Close() error { f.closed++; return nil }
 
 // TestArrowDisk: a disk that fails is no damage of the file, wherever it fails, and what was opened is closed.
 func TestArrowDisk(t *testing.T) {
-	parts := arrowParts(t, asArrow(t, record(pairRows(10)), false))
+	parts := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(10)), false))
 	data := append([]byte("ARROW1\x00\x00"), arrowStream(parts...)...)
 	data = append(data, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0)
 	broken := errors.New("input/output error")
@@ -191,7 +193,7 @@ func TestArrowDisk(t *testing.T) {
 		if err == nil {
 			_, _, err = drainRows(t, r)
 		}
-		if err == nil || !strings.Contains(err.Error(), broken.Error()) || isInput(err) || strings.Contains(err.Error(), "cut off") {
+		if err == nil || !strings.Contains(err.Error(), broken.Error()) || fixture.IsInput(err) || strings.Contains(err.Error(), "cut off") {
 			t.Errorf("after %d bytes of %d: %v", n, len(data), err)
 		}
 		if src.closed != 1 {
@@ -203,16 +205,16 @@ func TestArrowDisk(t *testing.T) {
 // TestArrowMemory: the schema's memory stays, that of a record batch goes with the next one, and a batch that is packed takes what it unpacks to.
 func TestArrowMemory(t *testing.T) {
 	for name, opts := range map[string][]ipc.Option{"plain": nil, "zstd": {ipc.WithZstd()}} {
-		parts := arrowParts(t, asArrow(t, record(pairRows(10)), false, opts...))
-		m := memoryOf(1<<30, 1<<30)
-		h := m.hold(t.Context(), "s")
+		parts := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(10)), false, opts...))
+		m := inputmem.WithParts(1<<30, 1<<30)
+		h := m.Hold(t.Context(), "s")
 		r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 		if err != nil {
 			t.Fatal(err)
 		}
 		base := blockBytes(2) + 8*int64(len(parts[0].meta))
-		if h.bytes != base {
-			t.Errorf("%s: the schema takes %d bytes, want %d", name, h.bytes, base)
+		if h.Bytes() != base {
+			t.Errorf("%s: the schema takes %d bytes, want %d", name, h.Bytes(), base)
 		}
 		for i, p := range parts[1:] {
 			for range 5 {
@@ -223,32 +225,32 @@ func TestArrowMemory(t *testing.T) {
 			v := flatbuf.New(p.meta)
 			pos, _ := v.Root()
 			unpacked, err := checkBuffers(v, v.Sub(pos, 2), p.body)
-			if want := base + 8*int64(len(p.meta)) + int64(len(p.body)) + unpacked; err != nil || h.bytes != want || (unpacked > 0) != (opts != nil) {
-				t.Errorf("%s: batch %d takes %d bytes, want %d, %v", name, i, h.bytes, want, err)
+			if want := base + 8*int64(len(p.meta)) + int64(len(p.body)) + unpacked; err != nil || h.Bytes() != want || (unpacked > 0) != (opts != nil) {
+				t.Errorf("%s: batch %d takes %d bytes, want %d, %v", name, i, h.Bytes(), want, err)
 			}
 		}
-		if _, _, err := r.next(); !errors.Is(err, io.EOF) || h.bytes != base {
-			t.Errorf("%s: at the end it takes %d bytes, want %d, %v", name, h.bytes, base, err)
+		if _, _, err := r.next(); !errors.Is(err, io.EOF) || h.Bytes() != base {
+			t.Errorf("%s: at the end it takes %d bytes, want %d, %v", name, h.Bytes(), base, err)
 		}
 		if err := r.close(); err != nil {
 			t.Error(err)
 		}
-		h.release()
+		h.Release()
 		// Too little memory is said, at each of the places where some is taken.
 		for at := int64(1); at < base; at += base/7 + 1 {
-			h := memoryOf(0, at).hold(t.Context(), "s")
+			h := inputmem.WithParts(0, at).Hold(t.Context(), "s")
 			r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 			if err == nil {
 				_, _, err = r.next()
 				_ = r.close()
 			}
-			if !ofMemory(err) {
+			if !inputmem.IsMemory(err) {
 				t.Errorf("%s with %d bytes: %v", name, at, err)
 			}
-			h.release()
+			h.Release()
 		}
 		for what, at := range map[string]int64{"the schema": base - 1, "metadata": base + 8*int64(len(parts[1].meta)) - 1, "a body": base + 8*int64(len(parts[1].meta)) + int64(len(parts[1].body)) - 1} {
-			h := memoryOf(0, at).hold(t.Context(), "s")
+			h := inputmem.WithParts(0, at).Hold(t.Context(), "s")
 			r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 			if (err == nil) != (what != "the schema") {
 				t.Errorf("%s, %s: %v", name, what, err)
@@ -257,10 +259,10 @@ func TestArrowMemory(t *testing.T) {
 				_, _, err = r.next()
 				_ = r.close()
 			}
-			if !ofMemory(err) {
+			if !inputmem.IsMemory(err) {
 				t.Errorf("%s, %s: %v", name, what, err)
 			}
-			h.release()
+			h.Release()
 		}
 	}
 }
@@ -268,7 +270,7 @@ func TestArrowMemory(t *testing.T) {
 // TestArrowBuffers: a buffer lies in its body at a multiple of 8, and packed ones say a plausible size.
 func TestArrowBuffers(t *testing.T) {
 	open := func(opts ...ipc.Option) (v *flatbuf.Verifier, batch int64, buffers, body []byte) {
-		p := arrowParts(t, asArrow(t, record(pairRows(5)), false, opts...))[1]
+		p := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(5)), false, opts...))[1]
 		v = flatbuf.New(p.meta)
 		pos, err := v.Root()
 		if err != nil {
@@ -385,8 +387,8 @@ func TestArrowSchemas(t *testing.T) {
 	defer b.Release()
 	b.Field(0).(*array.Int64Builder).AppendValues([]int64{1700000000, 0, 1700000002}, []bool{true, false, true})
 	b.Field(1).(*array.Float64Builder).AppendValues([]float64{1, 2, 3}, nil)
-	data := asArrow(t, b.NewRecordBatch(), false)
-	rows, rejects, err := readWriting(t, writing{"", "arrow", data}, valueSpec, plenty)
+	data := fixture.Arrow(t, b.NewRecordBatch(), false)
+	rows, rejects, err := readWriting(t, fixture.File{Format: "arrow", Data: data}, valueSpec, fixture.Plenty)
 	if err != nil || len(rows) != 2 || len(rejects) != 1 || rejects[0].Reason != "its timestamp is null or empty" {
 		t.Errorf("%v, %v, %v", rows, rejects, err)
 	}
@@ -398,7 +400,7 @@ func TestArrowSchemas(t *testing.T) {
 		}
 		lie := slices.Clone(data)
 		binary.LittleEndian.PutUint32(lie[at:], 63)
-		if _, _, err := readWriting(t, writing{"", "arrow", lie}, valueSpec, plenty); !isInput(err) {
+		if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: lie}, valueSpec, fixture.Plenty); !fixture.IsInput(err) {
 			t.Errorf("a number of 63 bits: %v", err)
 		}
 		tried++
@@ -421,7 +423,7 @@ func TestArrowTypes(t *testing.T) {
 	value := column(arrow.PrimitiveTypes.Float64, func(b array.Builder) { b.(*array.Float64Builder).Append(1.5) })
 	read := func(ts, v arrow.Array) ([]row, []reject, error) {
 		s := arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: ts.DataType(), Nullable: true}, {Name: "value", Type: v.DataType(), Nullable: true}}, nil)
-		return readWriting(t, writing{"", "arrow", asArrow(t, array.NewRecordBatch(s, []arrow.Array{ts, v}, 1), false)}, valueSpec, plenty)
+		return readWriting(t, fixture.File{Format: "arrow", Data: fixture.Arrow(t, array.NewRecordBatch(s, []arrow.Array{ts, v}, 1), false)}, valueSpec, fixture.Plenty)
 	}
 	for _, c := range []struct {
 		arr    arrow.Array
@@ -458,14 +460,14 @@ func TestArrowTypes(t *testing.T) {
 		switch {
 		case c.number && (err != nil || len(rows) != 1 || rows[0].values[0] != c.value):
 			t.Errorf("%s as a number: %v %v %v", name, rows, rejects, err)
-		case !c.number && (!isInput(err) || !strings.Contains(err.Error(), `column "value" is `) || !strings.Contains(err.Error(), wantNumber)):
+		case !c.number && (!fixture.IsInput(err) || !strings.Contains(err.Error(), `column "value" is `) || !strings.Contains(err.Error(), wantNumber)):
 			t.Errorf("%s as a number: %v", name, err)
 		}
 		rows, rejects, err = read(c.arr, value)
 		switch {
 		case c.time != "" && (err != nil || len(rows) == 1 && rows[0].timestamp != c.time || len(rows)+len(rejects) != 1):
 			t.Errorf("%s as a time: %v %v %v", name, rows, rejects, err)
-		case c.time == "" && (!isInput(err) || !strings.Contains(err.Error(), `column "timestamp" is `) || !strings.Contains(err.Error(), wantTime)):
+		case c.time == "" && (!fixture.IsInput(err) || !strings.Contains(err.Error(), `column "timestamp" is `) || !strings.Contains(err.Error(), wantTime)):
 			t.Errorf("%s as a time: %v", name, err)
 		}
 	}
@@ -474,13 +476,13 @@ func TestArrowTypes(t *testing.T) {
 // TestArrowBlocks: a record batch of more rows than a block has is read block by block.
 func TestArrowBlocks(t *testing.T) {
 	for _, n := range []int{blockRows - 1, blockRows, blockRows + 1, 2*blockRows + 1} {
-		rec := record(pairRows(n))
+		rec := fixture.Record(pairRows(n))
 		var out bytes.Buffer
 		w := ipc.NewWriter(&out, ipc.WithSchema(rec.Schema()))
 		if err := errors.Join(w.Write(rec), w.Write(rec.NewSlice(0, 0)), w.Write(rec.NewSlice(int64(n-1), int64(n))), w.Close()); err != nil {
 			t.Fatal(err)
 		}
-		rows, rejects, err := readWriting(t, writing{"", "arrow", out.Bytes()}, pairSpec, plenty)
+		rows, rejects, err := readWriting(t, fixture.File{Format: "arrow", Data: out.Bytes()}, pairSpec, fixture.Plenty)
 		if err != nil || len(rejects) != 0 || len(rows) != n+1 {
 			t.Fatalf("%d rows: %d, %d rejects, %v", n, len(rows), len(rejects), err)
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -25,13 +26,13 @@ type attempts struct {
 
 func newAttempts(t *testing.T) *attempts {
 	t.Helper()
-	a := &attempts{conn: queue(t), dir: t.TempDir()}
+	a := &attempts{conn: fixture.Queue(t), dir: t.TempDir()}
 	files, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "dir"}: a.dir}, Objects: a.conn, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	a.Streamer = &Streamer{Queue: a.conn, Files: files, Logger: slog.New(slog.DiscardHandler), Egress: loopback(t)}
+	a.Streamer = &Streamer{Queue: a.conn, Files: files, Logger: slog.New(slog.DiscardHandler), Egress: fixture.Loopback(t)}
 	put(t, filepath.Join(a.dir, "s.csv"), "timestamp,value\n1,1\n")
 	put(t, filepath.Join(a.dir, "m"), `[{"name":"s","uri":"file:dir/s.csv"}]`)
 	return a
@@ -57,7 +58,7 @@ func (a *attempts) job(t *testing.T, id string, change func(*StreamSpec)) jobs.J
 func (a *attempts) try(t *testing.T, job jobs.Job) (*stream, error) {
 	t.Helper()
 	st := &stream{Streamer: a.of(job), id: job.ID, progress: func(any) {}, answered: make(chan struct{}, 1)}
-	ctx, cancel := context.WithCancelCause(within(t))
+	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	cancel(jobs.ErrDrain) // it would wait for an agent
 	_, err := st.attempt(ctx, job)
 	return st, err
@@ -165,7 +166,7 @@ func (q *troubledQueue) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 
 // TestClaim: an attempt has the swarm of an earlier one, makes one where there is none or one that ends, and leaves that of others.
 func TestClaim(t *testing.T) {
-	a, ctx := newAttempts(t), within(t)
+	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}
 	of := func(id string) *stream {
 		s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: id, series: make([]SeriesSource, 3)}
@@ -221,7 +222,7 @@ func TestClaim(t *testing.T) {
 
 // TestGone: a swarm is gone when there is none of the id, another one, or one that ends; one that cannot be asked for is not.
 func TestGone(t *testing.T) {
-	a, ctx := newAttempts(t), within(t)
+	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}
 	s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: "a", series: make([]SeriesSource, 1)}
 	s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
@@ -256,7 +257,7 @@ func TestGone(t *testing.T) {
 
 // TestClean: what is over leaves nothing; a swarm of another owner stays, and so does what the next attempt has made.
 func TestClean(t *testing.T) {
-	a, ctx := newAttempts(t), within(t)
+	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}
 	var log strings.Builder
 	of := func(id string) *stream {
@@ -327,7 +328,7 @@ func TestAttemptEnds(t *testing.T) {
 	errs := map[string]error{"over": jobs.Errorf(jobs.CodeInvalid, "x"), "again": jobs.Retry(errors.New("x")), "fenced": jobs.ErrFenced, "unfit": unfit{errors.New("x")}, "last": jobs.Retry(errors.New("x"))}
 	for name, fault := range errs {
 		t.Run(name, func(t *testing.T) {
-			ctx := within(t)
+			ctx := fixture.Within(t)
 			q := &troubledQueue{Queue: a.conn, create: nil}
 			s := *a.Streamer
 			s.Queue = faultyLogs{q, fault}
@@ -348,24 +349,24 @@ func TestAttemptEnds(t *testing.T) {
 		})
 	}
 	a.Files.setScratch(errors.New("full"))
-	if _, err := a.Handle(within(t), a.job(t, "ends-ready", nil), func(any) {}); !errors.Is(err, jobs.ErrUnfit) {
+	if _, err := a.Handle(fixture.Within(t), a.job(t, "ends-ready", nil), func(any) {}); !errors.Is(err, jobs.ErrUnfit) {
 		t.Error(err)
 	}
 	a.Files.setScratch(nil)
-	ctx, cancel := context.WithCancelCause(within(t))
+	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	cancel(jobs.ErrDrain)
 	s := *a.Streamer
 	s.Queue = faultyLogs{&troubledQueue{Queue: a.conn}, jobs.ErrDrain}
-	if _, err := a.conn.Swarm(within(t), "ends-drain"); err == nil {
+	if _, err := a.conn.Swarm(fixture.Within(t), "ends-drain"); err == nil {
 		t.Fatal("it is there already")
 	}
-	if st, err := s.claimed(within(t), a.job(t, "ends-drain", nil)); err != nil || st.ID == "" {
+	if st, err := s.claimed(fixture.Within(t), a.job(t, "ends-drain", nil)); err != nil || st.ID == "" {
 		t.Fatal(err)
 	}
 	if _, err := s.Handle(ctx, a.job(t, "ends-drain", nil), func(any) {}); err == nil {
 		t.Error("it ends without an error")
 	}
-	if _, err := a.conn.Swarm(within(t), "ends-drain"); err != nil {
+	if _, err := a.conn.Swarm(fixture.Within(t), "ends-drain"); err != nil {
 		t.Errorf("its swarm is gone when the agent drains: %v", err)
 	}
 }
@@ -415,8 +416,8 @@ func (l *appends) Append(ctx context.Context, after uint64, entries ...jobs.Entr
 // TestJournalFails: a document of which one entry is not stored is not there for the next attempt, which stores it behind what was left, and of
 // two attempts at a time the slower one is fenced.
 func TestJournalFails(t *testing.T) {
-	q, ctx := queue(t), within(t)
-	doc := tempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
+	q, ctx := fixture.Queue(t), fixture.Within(t)
+	doc := fixture.TempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
 	defer doc.Close()
 	for fails := range 5 { // begin, three pieces, document
 		log := q.Log(fmt.Sprintf("fails-%d", fails), 1, jobs.In)
@@ -431,7 +432,7 @@ func TestJournalFails(t *testing.T) {
 		if j, err = openJournal(ctx, log); err != nil {
 			t.Fatal(err)
 		}
-		out := tempFile(t, []byte("old"))
+		out := fixture.TempFile(t, []byte("old"))
 		if _, ok, err := j.next(ctx, out); ok || err != nil || readBack(t, out) != "" {
 			t.Errorf("entry %d: %v, %v, %q", fails, ok, err, readBack(t, out))
 		}
@@ -477,7 +478,7 @@ func TestJournalFails(t *testing.T) {
 
 // TestJournalDamage: an entry that is no position, a document that cannot be read or written and a log that is not there are errors.
 func TestJournalDamage(t *testing.T) {
-	q, ctx := queue(t), within(t)
+	q, ctx := fixture.Queue(t), fixture.Within(t)
 	log := q.Log("damage", 1, jobs.In)
 	if err := log.Create(ctx); err != nil {
 		t.Fatal(err)
@@ -485,7 +486,7 @@ func TestJournalDamage(t *testing.T) {
 	if err := log.Append(ctx, 0, jobs.Entry{Kind: entryBegin, Ref: 1}, jobs.Entry{Kind: entryDocument, Ref: 1, Data: []byte("{")}); err != nil {
 		t.Fatal(err)
 	}
-	doc := tempFile(t, []byte("text"))
+	doc := fixture.TempFile(t, []byte("text"))
 	j, err := openJournal(ctx, log)
 	if err != nil {
 		t.Fatal(err)
@@ -497,7 +498,7 @@ func TestJournalDamage(t *testing.T) {
 	if _, err := openJournal(ctx, faultyLog{log, jobs.ErrUnavailable, nil}); !errors.Is(err, jobs.ErrUnavailable) {
 		t.Error(err)
 	}
-	closed := tempFile(t, nil)
+	closed := fixture.TempFile(t, nil)
 	_ = closed.Close()
 	if err := (&journal{log: log, after: 2}).add(ctx, closed, position{}); err == nil || !strings.Contains(err.Error(), "read back") {
 		t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -68,14 +69,14 @@ func (c *Clock) Parse(text string) (int64, error) {
 		}
 		c.form = at
 		if y := t.Year(); y < 1678 || y > 2261 {
-			return 0, fmt.Errorf("its timestamp %s is outside the years 1678 to 2261", shorten(text))
+			return 0, fmt.Errorf("its timestamp %s is outside the years 1678 to 2261", fault.Quote(text))
 		}
 		return t.UnixNano(), nil
 	}
 	if n, ok := unixTime(text); ok {
 		return n, nil
 	}
-	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", shorten(text))
+	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text))
 }
 
 // parse is Parse for a clock that NewClock has given forms.
@@ -88,17 +89,17 @@ func (c *Clock) parse(text string) (int64, error) {
 			c.form, c.last = at, n
 			return n, nil
 		case dialect.NoTime(err):
-			return 0, fmt.Errorf("its timestamp %s is not a time: %w", shorten(text), err)
+			return 0, fmt.Errorf("its timestamp %s is not a time: %w", fault.Quote(text), err)
 		}
 	}
 	if c.names != nil {
-		return 0, fmt.Errorf("its timestamp %s does not have the form of csv.time, %s", shorten(text), strings.Join(c.names, " or "))
+		return 0, fmt.Errorf("its timestamp %s does not have the form of csv.time, %s", fault.Quote(text), strings.Join(c.names, " or "))
 	}
 	if n, ok := unixTime(text); ok {
 		c.last = n
 		return n, nil
 	}
-	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", shorten(text))
+	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text))
 }
 
 // unixTime reads a bare number.

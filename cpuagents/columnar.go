@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 )
 
 // block is a piece of a columnar source: its rows, column by column.
@@ -98,8 +100,8 @@ func damaged(name string, err *error) {
 		}
 		*err = cause
 	}
-	if *err != nil && !classified(*err) {
-		*err = inputError("%s: the file is damaged: %v", name, *err)
+	if *err != nil && !fault.Classified(*err) {
+		*err = fault.Input("%s: the file is damaged: %v", name, *err)
 	}
 }
 
@@ -137,15 +139,15 @@ func (s ColumnSpec) find(file string, names []string) (at []int, err error) {
 				continue
 			}
 			if found >= 0 {
-				return nil, inputError("%s: column %q appears twice: rename one of them", file, want)
+				return nil, fault.Input("%s: column %q appears twice: rename one of them", file, want)
 			}
 			found = i
 		}
 		if found < 0 && len(names) == 1 && strings.ContainsAny(names[0], ";\t|") {
-			return nil, inputError("%s: the whole first line is one column, %q: fields must be separated by commas, and numbers have a point: convert the file", file, names[0])
+			return nil, fault.Input("%s: the whole first line is one column, %q: fields must be separated by commas, and numbers have a point: convert the file", file, names[0])
 		}
 		if found < 0 {
-			return nil, inputError("%s: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", file, want, quoteAll(names))
+			return nil, fault.Input("%s: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", file, want, quoteAll(names))
 		}
 		at = append(at, found)
 	}
@@ -154,7 +156,7 @@ func (s ColumnSpec) find(file string, names []string) (at []int, err error) {
 
 // wrongType says that a column cannot be read.
 func wrongType(file, column, got, want string) error {
-	return inputError("%s: column %q is %s, not %s: convert it or name another one in the swarm spec", file, column, got, want)
+	return fault.Input("%s: column %q is %s, not %s: convert it or name another one in the swarm spec", file, column, got, want)
 }
 
 // What a column must be, in words.

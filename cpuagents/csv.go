@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 )
 
@@ -21,7 +23,7 @@ type csvReader struct {
 	valid   bool   // it has had a valid row
 	src     io.Closer
 	lines   lines
-	hold    *hold
+	hold    *inputmem.Hold
 	ahead   []byte // lines that were read ahead while a quote was open
 	at      int    // in ahead: the next line
 	tooLong bool   // behind them stands a line that is too long
@@ -35,7 +37,7 @@ type csvReader struct {
 }
 
 // newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
-func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *hold) (*csvReader, error) {
+func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.Hold) (*csvReader, error) {
 	r := &csvReader{spec: spec, comma: spec.CSV.Comma(), src: src, lines: newLines(name, src), hold: h}
 	var err error
 	if r.clock, err = NewClock(spec.CSV); err == nil {
@@ -55,20 +57,20 @@ func (r *csvReader) header() error {
 	}
 	if errors.Is(err, io.EOF) {
 		if !r.spec.CSV.HasHeader() {
-			return inputError("%s: the file is empty", r.lines.name)
+			return fault.Input("%s: the file is empty", r.lines.name)
 		}
-		return inputError("%s: the file is empty: it must begin with a header such as %s,%s", r.lines.name, r.spec.Timestamp, strings.Join(r.spec.Features, ","))
+		return fault.Input("%s: the file is empty: it must begin with a header such as %s,%s", r.lines.name, r.spec.Timestamp, strings.Join(r.spec.Features, ","))
 	}
 	if err != nil {
 		return err
 	}
 	if problem != "" {
-		return inputError("%s: line %d: header: %s", r.lines.name, r.lines.number, problem)
+		return fault.Input("%s: line %d: header: %s", r.lines.name, r.lines.number, problem)
 	}
 	record = bytes.TrimPrefix(record, []byte("\xef\xbb\xbf"))
 	names, err := split(record, r.comma)
 	if err != nil {
-		return inputError("%s: line %d: header: %v", r.lines.name, r.first, err)
+		return fault.Input("%s: line %d: header: %v", r.lines.name, r.first, err)
 	}
 	r.head = string(record[:min(len(record), adviceBytes)])
 	if !r.spec.CSV.HasHeader() {
@@ -85,7 +87,7 @@ func (r *csvReader) header() error {
 				continue
 			}
 			if at >= 0 {
-				return inputError("%s: line 1: column %q appears twice: rename one of them", r.lines.name, want)
+				return fault.Input("%s: line 1: column %q appears twice: rename one of them", r.lines.name, want)
 			}
 			at = i
 		}
@@ -101,7 +103,7 @@ func (r *csvReader) header() error {
 func (r *csvReader) again(record []byte) error {
 	line := append(bytes.Clone(record), '\n')
 	rest := bytes.Clone(r.ahead[r.at:])
-	r.hold.shrink(int64(cap(r.ahead)))
+	r.hold.Shrink(int64(cap(r.ahead)))
 	r.ahead, r.at = nil, 0
 	r.lines.number = r.first - 1
 	if err := r.keep(append(line, rest...)); err != nil {
@@ -130,13 +132,13 @@ func (r *csvReader) noColumn(want string, names []string) error {
 		}
 	}
 	if advice := r.advise(records); advice != "" {
-		return inputError("%s: line 1: no column %q: %s", r.lines.name, want, advice)
+		return fault.Input("%s: line 1: no column %q: %s", r.lines.name, want, advice)
 	}
 	what := "the file has"
 	if !r.spec.CSV.HasHeader() {
 		what = "its columns are called"
 	}
-	return inputError("%s: line 1: no column %q; %s %s: name the columns in the swarm spec (timestamp, features)", r.lines.name, want, what, quoteAll(names))
+	return fault.Input("%s: line 1: no column %q; %s %s: name the columns in the swarm spec (timestamp, features)", r.lines.name, want, what, quoteAll(names))
 }
 
 // advise says which dialect records need, the header first; empty where it is not known.
@@ -238,7 +240,7 @@ func (r *csvReader) parse(record []byte) (row, string) {
 		if r.spec.CSV.DecimalComma() {
 			number, problem := r.spec.CSV.Number(text)
 			if problem != "" {
-				return row{}, fmt.Sprintf("column %q: %s %s", r.spec.Features[i], shorten(text), problem)
+				return row{}, fmt.Sprintf("column %q: %s %s", r.spec.Features[i], fault.Quote(text), problem)
 			}
 			text = number
 		}
@@ -279,7 +281,7 @@ func split(record []byte, comma rune) ([]string, error) {
 // goes on with the line after its first.
 func (r *csvReader) record() (record []byte, problem string, err error) {
 	if r.at == len(r.ahead) {
-		r.hold.shrink(int64(cap(r.ahead)))
+		r.hold.Shrink(int64(cap(r.ahead)))
 		r.ahead, r.at = nil, 0
 	}
 	line, long, err := r.physical()
@@ -325,7 +327,7 @@ func (r *csvReader) record() (record []byte, problem string, err error) {
 func (r *csvReader) keep(line []byte) error {
 	if need := len(r.ahead) + len(line); need > cap(r.ahead) {
 		grown := make([]byte, len(r.ahead), max(need, 2*cap(r.ahead), 4<<10))
-		if err := r.hold.grow(int64(cap(grown) - cap(r.ahead))); err != nil {
+		if err := r.hold.Grow(int64(cap(grown) - cap(r.ahead))); err != nil {
 			return err
 		}
 		copy(grown, r.ahead)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -30,7 +31,7 @@ func newWatchFetcher(uri string, format Format, spec *WatchSpec, files *Files) (
 	}
 	root, folder, _, err := files.resolve("file:" + strings.TrimPrefix(uri, "watch:"))
 	if err != nil {
-		return nil, inputError("source %s: write watch:ROOT/FOLDER, with a ROOT that the agent knows (--root ROOT=DIR)", uri)
+		return nil, fault.Input("source %s: write watch:ROOT/FOLDER, with a ROOT that the agent knows (--root ROOT=DIR)", uri)
 	}
 	d := &directory{root: root, folder: path.Clean("./" + folder), wanted: f.wanted}
 	if strings.HasPrefix(folder, "/") || slices.Contains(strings.Split(folder, "/"), "..") {
@@ -38,10 +39,10 @@ func newWatchFetcher(uri string, format Format, spec *WatchSpec, files *Files) (
 	}
 	info, err := root.Stat(d.folder)
 	if err != nil {
-		return nil, ioError("watch", uri, err)
+		return nil, fault.IO("watch", uri, err)
 	}
 	if !info.IsDir() {
-		return nil, inputError("watch %s: it is not a folder", uri)
+		return nil, fault.Input("watch %s: it is not a folder", uri)
 	}
 	f.src = d
 	return f, nil
@@ -58,7 +59,7 @@ func (d *directory) close() error { return nil }
 func (d *directory) list(ctx context.Context, most int) ([]listed, error) {
 	dir, err := openBelow(d.root, d.folder)
 	if err != nil {
-		return nil, ioError("watch", d.folder, err)
+		return nil, fault.IO("watch", d.folder, err)
 	}
 	defer dir.Close()
 	type dated struct {
@@ -84,7 +85,7 @@ func (d *directory) list(ctx context.Context, most int) ([]listed, error) {
 			break
 		}
 		if err != nil {
-			return nil, ioError("watch", d.folder, err)
+			return nil, fault.IO("watch", d.folder, err)
 		}
 	}
 	slices.SortFunc(all, func(a, b dated) int {
@@ -149,13 +150,13 @@ func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
 	for range 2 {
 		info, err := file.Stat()
 		if err != nil {
-			return ioError("read", l.name, err)
+			return fault.IO("read", l.name, err)
 		}
 		if !info.Mode().IsRegular() || !l.same(listed{size: info.Size(), tag: timeTag(info)}) {
 			return errChanged
 		}
 		if n, err := io.Copy(writeOnly{doc, "the scratch folder"}, io.LimitReader(reading{ctx, file}, l.size+1)); err != nil {
-			return ioError("read", l.name, err)
+			return fault.IO("read", l.name, err)
 		} else if n > l.size {
 			return errChanged
 		}

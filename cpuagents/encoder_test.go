@@ -18,6 +18,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -99,7 +100,7 @@ func TestEncodersAgree(t *testing.T) {
 				if name == "flatter" && f[0] == 'n' {
 					continue // its counts are an object
 				}
-				rows, _, err := readWriting(t, writing{"", f, data}, spec, plenty)
+				rows, _, err := readWriting(t, fixture.File{Format: string(f), Data: data}, spec, fixture.Plenty)
 				if err != nil {
 					t.Fatalf("%s: %v", f, err)
 				}
@@ -173,7 +174,7 @@ func TestDroppedOutput(t *testing.T) {
 			t.Errorf("row %d: %s %q, decision %s", i, rec.ColumnName(last), got, decision)
 		}
 	}
-	if _, _, err := readWriting(t, writing{"", "parquet", write("parquet")}, ColumnSpec{Timestamp: "row", Features: []string{"value"}}, plenty); err != nil {
+	if _, _, err := readWriting(t, fixture.File{Format: "parquet", Data: write("parquet")}, ColumnSpec{Timestamp: "row", Features: []string{"value"}}, fixture.Plenty); err != nil {
 		t.Error(err)
 	}
 }
@@ -189,10 +190,10 @@ func TestDroppedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tp.close()
-	if err := tp.open(within(t), s.Queue.Log("dropping", tapShard, jobs.Out)); err != nil {
+	if err := tp.open(fixture.Within(t), s.Queue.Log("dropping", tapShard, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
-	if err := tp.send(within(t), 1, d); err != nil {
+	if err := tp.send(fixture.Within(t), 1, d); err != nil {
 		t.Fatal(err)
 	}
 	db, err := sql.Open("sqlite", filepath.Join(dir, "dropped.db"))
@@ -201,7 +202,7 @@ func TestDroppedTable(t *testing.T) {
 	}
 	defer db.Close()
 	var got string
-	if err := db.QueryRowContext(within(t), `SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER BY row)`).Scan(&got); err != nil {
+	if err := db.QueryRowContext(fixture.Within(t), `SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER BY row)`).Scan(&got); err != nil {
 		t.Fatal(err)
 	}
 	if got != "- 00000, late 11111, duplicate 11111" {
@@ -236,7 +237,7 @@ func TestPacker(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := unpack("s", tempFile(t, out.Bytes()), pack, 5, nil)
+		r, err := unpack("s", fixture.TempFile(t, out.Bytes()), pack, 5, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -61,13 +62,13 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	if !interrupted && f.rows == 0 {
 		s.noRows = true
 		if f.first == nil {
-			return inputError("there is no valid row in any input, and none that is not: all of them are empty")
+			return fault.Input("there is no valid row in any input, and none that is not: all of them are empty")
 		}
 		reason := f.first.Reason
 		if f.first.Cure != "" {
 			reason += "; " + f.first.Cure
 		}
-		return inputError("there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series, f.first.place(), reason)
+		return fault.Input("there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series, f.first.place(), reason)
 	}
 	data, err := json.Marshal(jobs.EndOfInput{Rows: f.rows, Interrupted: interrupted})
 	if err != nil {
@@ -168,13 +169,13 @@ func (f *feeder) take(group int, r rowReader, n int) (ended bool, err error) {
 				f.first = rejected
 			}
 			if f.s.spec.Strict && rejected.Cure != "" {
-				return false, inputError("%s: %s: %s; %s", rejected.Series, rejected.place(), rejected.Reason, rejected.Cure)
+				return false, fault.Input("%s: %s: %s; %s", rejected.Series, rejected.place(), rejected.Reason, rejected.Cure)
 			}
 			if f.s.spec.Strict {
-				return false, inputError("%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.place(), rejected.Reason)
+				return false, fault.Input("%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.place(), rejected.Reason)
 			}
 			if err := f.rejects.Encode(rejected); err != nil {
-				return false, ioError("write", "the rejects", err)
+				return false, fault.IO("write", "the rejects", err)
 			}
 			continue
 		}

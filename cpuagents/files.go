@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/binding"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -39,7 +41,7 @@ type Files struct {
 	objects  Objects
 	scratch  string
 	unpacked int64
-	memory   *Memory
+	memory   *inputmem.Memory
 	state    *scratchState // shared by the Files of all owners
 }
 
@@ -54,7 +56,7 @@ type FilesOptions struct {
 	// Unpacked bounds the contents of one packed file in bytes; 0 means 64 GiB.
 	Unpacked int64
 	// Memory bounds what sources take while they are decoded; nil for no limit.
-	Memory *Memory
+	Memory *inputmem.Memory
 }
 
 // defaultUnpacked is a day of a thousand rows a second, ten times over: more is rather a bomb than a source.
@@ -119,7 +121,7 @@ func NewFiles(o FilesOptions) (*Files, error) {
 		r, err := os.OpenRoot(dir)
 		if err != nil {
 			_ = f.Close()
-			return nil, ioError("open folder", dir, err)
+			return nil, fault.IO("open folder", dir, err)
 		}
 		f.roots[name] = r
 	}
@@ -140,7 +142,7 @@ func (f *Files) resolve(uri string) (root *os.Root, name, object string, err err
 	switch scheme {
 	case "object":
 		if f.objects == nil || rest == "" {
-			return nil, "", "", inputError("%s: this agent has no object store", uri)
+			return nil, "", "", fault.Input("%s: this agent has no object store", uri)
 		}
 		return nil, "", rest, nil
 	case "file":
@@ -151,11 +153,11 @@ func (f *Files) resolve(uri string) (root *os.Root, name, object string, err err
 			if !f.of.Shared() {
 				flag = "tenant=" + f.of.Tenant + ",name=" + name + ",path=DIR"
 			}
-			return nil, "", "", inputError("%s: this agent knows no folder by that name for this job: start it with --root %s", uri, flag)
+			return nil, "", "", fault.Input("%s: this agent knows no folder by that name for this job: start it with --root %s", uri, flag)
 		}
 		return root, p, "", nil
 	}
-	return nil, "", "", inputError("%s: a source or sink is file:ROOT/PATH or object:NAME", uri)
+	return nil, "", "", fault.Input("%s: a source or sink is file:ROOT/PATH or object:NAME", uri)
 }
 
 // open opens a source for reading.
@@ -169,11 +171,11 @@ func (f *Files) open(ctx context.Context, uri string) (*os.File, error) {
 	}
 	file, err := openBelow(root, name)
 	if err != nil {
-		return nil, ioError("open", name, err)
+		return nil, fault.IO("open", name, err)
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		_ = file.Close()
-		return nil, inputError("open %s: it is not a regular file", name)
+		return nil, fault.Input("open %s: it is not a regular file", name)
 	}
 	return file, nil
 }
@@ -188,7 +190,7 @@ func openBelow(root *os.Root, name string) (*os.File, error) {
 func (f *Files) fetch(ctx context.Context, uri, object string) (_ *os.File, err error) {
 	r, err := f.objects.Object(ctx, object, f.of)
 	if errors.Is(err, jobs.ErrNotFound) {
-		return nil, inputError("%s: there is no such object", uri)
+		return nil, fault.Input("%s: there is no such object", uri)
 	}
 	if err != nil {
 		return nil, jobs.Retry(err)
@@ -204,7 +206,7 @@ func (f *Files) fetch(ctx context.Context, uri, object string) (_ *os.File, err 
 		}
 	}()
 	if _, err = io.Copy(writeOnly{tmp, f.scratch}, r); err != nil {
-		if classified(err) {
+		if fault.Classified(err) {
 			return nil, err
 		}
 		return nil, jobs.Retry(fmt.Errorf("fetch %s: %w", uri, err))
@@ -242,7 +244,7 @@ func partOf(root *os.Root, name string) (string, error) {
 	dir, prefix := path.Dir(name), "."+path.Base(name)+"."
 	folder, err := root.Open(dir)
 	if err != nil {
-		return "", ioError("write", name, err)
+		return "", fault.IO("write", name, err)
 	}
 	defer folder.Close()
 	for {
@@ -257,7 +259,7 @@ func partOf(root *os.Root, name string) (string, error) {
 			break
 		}
 		if err != nil {
-			return "", ioError("write", name, err)
+			return "", fault.IO("write", name, err)
 		}
 	}
 	return path.Join(dir, prefix+strconv.FormatInt(time.Now().UnixNano(), 10)+".part"), nil
@@ -272,24 +274,24 @@ func target(root *os.Root, name string) (string, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			return name, nil
 		case err != nil:
-			return "", ioError("write", name, err)
+			return "", fault.IO("write", name, err)
 		case info.Mode().IsRegular():
 			return name, nil
 		case info.IsDir():
-			return "", inputError("write %s: it is a folder: name a file", name)
+			return "", fault.Input("write %s: it is a folder: name a file", name)
 		case info.Mode()&fs.ModeSymlink == 0:
-			return "", inputError("write %s: it is not a regular file, and is not replaced: name another", name)
+			return "", fault.Input("write %s: it is not a regular file, and is not replaced: name another", name)
 		}
 		to, err := root.Readlink(name)
 		if err != nil {
-			return "", ioError("write", name, err)
+			return "", fault.IO("write", name, err)
 		}
 		if path.IsAbs(to) {
-			return "", inputError("write %s: it is a link to %s, out of the agent's folder: name another", name, to)
+			return "", fault.Input("write %s: it is a link to %s, out of the agent's folder: name another", name, to)
 		}
 		name = path.Join(path.Dir(name), to)
 	}
-	return "", inputError("write %s: too many symbolic links: name another file", name)
+	return "", fault.Input("write %s: too many symbolic links: name another file", name)
 }
 
 // maxLinks is how many symbolic links are followed, as by Linux.
@@ -311,7 +313,7 @@ func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 		return &output{Writer: writeOnly{tmp, f.scratch}, abort: done, commit: func() error {
 			defer done()
 			if _, err := tmp.Seek(0, io.SeekStart); err != nil {
-				return ioError("read back", tmp.Name(), err)
+				return fault.IO("read back", tmp.Name(), err)
 			}
 			_, err := f.objects.PutObject(ctx, object, f.of, tmp)
 			return err
@@ -326,7 +328,7 @@ func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 	}
 	file, err := root.Create(part)
 	if err != nil {
-		return nil, ioError("write", name, err)
+		return nil, fault.IO("write", name, err)
 	}
 	closed := false
 	return &output{
@@ -345,7 +347,7 @@ func (f *Files) create(ctx context.Context, uri string) (*output, error) {
 			}
 			if err != nil {
 				_ = root.Remove(part)
-				return ioError("write", name, err)
+				return fault.IO("write", name, err)
 			}
 			return nil
 		},
@@ -381,28 +383,28 @@ const RejectsSuffix = ".rejects.ndjson"
 func Walk(p string) (files []Found, err error) {
 	info, err := os.Stat(p)
 	if err != nil {
-		return nil, ioError("input", p, err)
+		return nil, fault.IO("input", p, err)
 	}
 	if !info.IsDir() {
 		if !info.Mode().IsRegular() {
-			return nil, inputError("input %s: it is neither a file nor a folder", p)
+			return nil, fault.Input("input %s: it is neither a file nor a folder", p)
 		}
 		format, _ := FormatOf(p, "csv")
 		if err := format.Check(); err != nil {
-			return nil, inputError("input %s: %v", p, err)
+			return nil, fault.Input("input %s: %v", p, err)
 		}
 		return []Found{{Name: filepath.Base(p), Path: p, Format: format}}, nil
 	}
 	err = filepath.WalkDir(p, func(file string, d os.DirEntry, err error) error {
 		if err != nil {
-			return ioError("input", file, err)
+			return fault.IO("input", file, err)
 		}
 		format, known := FormatOf(file, "")
 		if !d.Type().IsRegular() || !known || strings.HasPrefix(d.Name(), ".") || strings.HasSuffix(d.Name(), RejectsSuffix) {
 			return nil
 		}
 		if err := format.Check(); err != nil {
-			return inputError("input %s: %v", file, err)
+			return fault.Input("input %s: %v", file, err)
 		}
 		rel, err := filepath.Rel(p, file)
 		if err != nil {
@@ -412,7 +414,7 @@ func Walk(p string) (files []Found, err error) {
 		return nil
 	})
 	if err == nil && len(files) == 0 {
-		err = inputError("input %s: no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind it, in this folder or below it", p)
+		err = fault.Input("input %s: no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind it, in this folder or below it", p)
 	}
 	return files, err
 }

@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -87,7 +88,7 @@ func (f Format) cut() (rows, pack string, err error) {
 
 // newReader reads rows of any format from a file, which it owns from here on, also when an error is returned. Of a packed
 // file it reads at most unpacked bytes of contents. What it allocates is taken from h, which the caller releases after the reader is closed.
-func newReader(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64, h *hold) (rowReader, error) {
+func newReader(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64, h *inputmem.Hold) (rowReader, error) {
 	rows, pack, err := f.cut()
 	if err != nil {
 		_ = file.Close()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -24,223 +23,11 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 )
 
-// cell is one value of a test table: a float64, a string, or nil for none.
-type cell = any
-
-// sample is one row of a test table: its timestamp and its features.
-type sample struct {
-	stamp  cell
-	values []cell
-}
-
 var pairSpec = ColumnSpec{Timestamp: "at", Features: []string{"a", "b"}}
-
-// asText writes a table as CSV.
-func asCSV(rows []sample) []byte {
-	b := []byte("note,b,at,a\n")
-	text := func(c cell) string {
-		switch c := c.(type) {
-		case float64:
-			return strconv.FormatFloat(c, 'g', -1, 64)
-		case string:
-			return c
-		}
-		return ""
-	}
-	for _, r := range rows {
-		b = fmt.Appendf(b, "x,%s,%s,%s\n", text(r.values[1]), text(r.stamp), text(r.values[0]))
-	}
-	return b
-}
-
-func asNDJSON(rows []sample) []byte {
-	text := func(c cell) string {
-		switch c := c.(type) {
-		case float64:
-			if math.IsNaN(c) || math.IsInf(c, 0) {
-				return strconv.Quote(fmt.Sprint(c))
-			}
-			return strconv.FormatFloat(c, 'g', -1, 64)
-		case string:
-			return strconv.Quote(c)
-		}
-		return "null"
-	}
-	var b []byte
-	for i, r := range rows {
-		key := `"a"`
-		if i%2 == 1 {
-			key = ` "\u0061" `
-		}
-		b = fmt.Appendf(b, `{"note":{"a":[1,"}\""],"at":2}, %s:%s,"b":%s , "at": %s}`+"\n", key, text(r.values[0]), text(r.values[1]), text(r.stamp))
-	}
-	return b
-}
-
-// record makes a record batch of a table: a column more than wanted, and the wanted ones in another order.
-func record(rows []sample) arrow.RecordBatch {
-	s := arrow.NewSchema([]arrow.Field{
-		{Name: "note", Type: arrow.BinaryTypes.String, Nullable: true},
-		{Name: "b", Type: arrow.PrimitiveTypes.Float64, Nullable: true},
-		{Name: "at", Type: arrow.BinaryTypes.String, Nullable: true},
-		{Name: "a", Type: arrow.PrimitiveTypes.Float64, Nullable: true},
-	}, nil)
-	b := array.NewRecordBuilder(memory.DefaultAllocator, s)
-	defer b.Release()
-	number := func(i int, c cell) {
-		if v, ok := c.(float64); ok {
-			b.Field(i).(*array.Float64Builder).Append(v)
-		} else {
-			b.Field(i).AppendNull()
-		}
-	}
-	for _, r := range rows {
-		b.Field(0).AppendNull()
-		number(1, r.values[1])
-		if s, ok := r.stamp.(string); ok {
-			b.Field(2).(*array.StringBuilder).Append(s)
-		} else {
-			b.Field(2).AppendNull()
-		}
-		number(3, r.values[0])
-	}
-	return b.NewRecordBatch()
-}
-
-// pieces cuts a record batch, so that a file has several.
-func pieces(rec arrow.RecordBatch) (cut []arrow.RecordBatch) {
-	const n = 5
-	for i := int64(0); i < rec.NumRows(); i += n {
-		cut = append(cut, rec.NewSlice(i, min(i+n, rec.NumRows())))
-	}
-	return cut
-}
-
-func asArrow(t testing.TB, rec arrow.RecordBatch, file bool, opts ...ipc.Option) []byte {
-	t.Helper()
-	opts = append(opts, ipc.WithSchema(rec.Schema()))
-	var out bytes.Buffer
-	var w interface {
-		Write(arrow.RecordBatch) error
-		Close() error
-	} = ipc.NewWriter(&out, opts...)
-	if file {
-		f, err := ipc.NewFileWriter(&out, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w = f
-	}
-	for _, p := range pieces(rec) {
-		if err := w.Write(p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-func asParquet(t testing.TB, rec arrow.RecordBatch, opts ...parquet.WriterProperty) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	opts = append(opts, parquet.WithDataPageSize(64), parquet.WithBatchSize(3))
-	w, err := pqarrow.NewFileWriter(rec.Schema(), &out, parquet.NewWriterProperties(opts...), pqarrow.DefaultWriterProps())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, p := range pieces(rec) {
-		if i%2 == 0 {
-			w.NewBufferedRowGroup()
-		}
-		if err := w.WriteBuffered(p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-func gzipped(t testing.TB, data []byte) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
-func zstded(t testing.TB, data []byte) []byte {
-	t.Helper()
-	w, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	return w.EncodeAll(data, nil)
-}
-
-// writing is a table written in one way.
-type writing struct {
-	name   string
-	format Format
-	data   []byte
-}
-
-// writings writes a table in every way that is read.
-func writings(t testing.TB, rows []sample) []writing {
-	t.Helper()
-	rec := record(rows)
-	w := []writing{
-		{"csv", "csv", asCSV(rows)},
-		{"ndjson", "ndjson", asNDJSON(rows)},
-		{"stream", "arrow", asArrow(t, rec, false)},
-		{"stream lz4", "arrow", asArrow(t, rec, false, ipc.WithLZ4())},
-		{"file", "arrow", asArrow(t, rec, true)},
-		{"file zstd", "arrow", asArrow(t, rec, true, ipc.WithZstd())},
-		{"parquet", "parquet", asParquet(t, rec)},
-		{"parquet plain", "parquet", asParquet(t, rec, parquet.WithDictionaryDefault(false))},
-		{"parquet v2", "parquet", asParquet(t, rec, parquet.WithDataPageVersion(parquet.DataPageV2), parquet.WithCompression(compress.Codecs.Zstd))},
-		{"parquet gzip", "parquet", asParquet(t, rec, parquet.WithCompression(compress.Codecs.Gzip))},
-		{"parquet snappy", "parquet", asParquet(t, rec, parquet.WithCompression(compress.Codecs.Snappy))},
-	}
-	for _, plain := range w[:3] {
-		w = append(w, writing{plain.name + " gz", plain.format + ".gz", gzipped(t, plain.data)}, writing{plain.name + " zst", plain.format + ".zst", zstded(t, plain.data)})
-	}
-	return w
-}
-
-// tempFile is an open file of some bytes.
-func tempFile(t testing.TB, data []byte) *os.File {
-	t.Helper()
-	f, err := os.CreateTemp(os.TempDir(), "exoswarm-test-*") // a folder for each of thousands is slow
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
 
 // drainRows reads a source to its end and closes it. Rows come one after another in number, valid or rejected.
 func drainRows(t testing.TB, r rowReader) (rows []row, rejects []reject, err error) {
@@ -272,47 +59,40 @@ func drainRows(t testing.TB, r rowReader) (rows []row, rejects []reject, err err
 }
 
 // readWriting reads what writings wrote.
-func readWriting(t testing.TB, w writing, spec ColumnSpec, limit int64) (rows []row, rejects []reject, err error) {
+func readWriting(t testing.TB, w fixture.File, spec ColumnSpec, limit int64) (rows []row, rejects []reject, err error) {
 	t.Helper()
-	r, err := newReader("s", tempFile(t, w.data), w.format, spec, limit, nil)
+	r, err := newReader("s", fixture.TempFile(t, w.Data), Format(w.Format), spec, limit, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	return drainRows(t, r)
 }
 
-func isInput(err error) bool {
-	var e *jobs.Error
-	return errors.As(err, &e) && e.Code == jobs.CodeInput
-}
-
-const plenty = 1 << 30
-
 // hardTable has a row of every kind.
-func hardTable() []sample {
-	good := func(minute int, a, b float64) sample {
-		return sample{time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC).Format(time.RFC3339), []cell{a, b}}
+func hardTable() []fixture.Row {
+	good := func(minute int, a, b float64) fixture.Row {
+		return fixture.Row{Time: time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC).Format(time.RFC3339), Values: []fixture.Cell{a, b}}
 	}
-	rows := []sample{
+	rows := []fixture.Row{
 		good(0, 1.5, -2), good(1, 0.1, 1e-30), good(1, 7, 7), good(1, 7, 7), // equal times and whole duplicates are rows
 		good(2, math.NaN(), 1), good(3, 1, math.Inf(-1)), good(4, 1e39, 1), good(5, 1, -math.MaxFloat64),
-		{"2026-01-01T00:06:00Z", []cell{nil, 1.0}},
-		{"2026-01-01T00:06:00Z", []cell{1.0, nil}},
-		{nil, []cell{1.0, 1.0}},
-		{"yesterday", []cell{1.0, 1.0}},
-		{"9999-01-01T00:00:00Z", []cell{1.0, 1.0}},
-		{strings.Repeat("9", 80), []cell{1.0, 1.0}},
+		{Time: "2026-01-01T00:06:00Z", Values: []fixture.Cell{nil, 1.0}},
+		{Time: "2026-01-01T00:06:00Z", Values: []fixture.Cell{1.0, nil}},
+		{Time: nil, Values: []fixture.Cell{1.0, 1.0}},
+		{Time: "yesterday", Values: []fixture.Cell{1.0, 1.0}},
+		{Time: "9999-01-01T00:00:00Z", Values: []fixture.Cell{1.0, 1.0}},
+		{Time: strings.Repeat("9", 80), Values: []fixture.Cell{1.0, 1.0}},
 		good(7, math.MaxFloat32, math.SmallestNonzeroFloat32), good(6, 1, 1), good(8, math.Copysign(0, -1), 12345678.9),
-		{"1790000000", []cell{2.0, 3.0}},
-		{"1790000000000", []cell{2.0, 3.0}},
+		{Time: "1790000000", Values: []fixture.Cell{2.0, 3.0}},
+		{Time: "1790000000000", Values: []fixture.Cell{2.0, 3.0}},
 	}
 	return rows
 }
 
 // TestFormatsAgree: a table is the same rows, to the bit, and the same rejects, however it is written.
 func TestFormatsAgree(t *testing.T) {
-	all := writings(t, hardTable())
-	want, wantRejects, err := readWriting(t, all[0], pairSpec, plenty)
+	all := fixture.Files(t, hardTable())
+	want, wantRejects, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,21 +106,21 @@ func TestFormatsAgree(t *testing.T) {
 		t.Fatalf("%d rows, rejects %v", len(want), wantRejects)
 	}
 	for _, w := range all {
-		rows, rejects, err := readWriting(t, w, pairSpec, plenty)
+		rows, rejects, err := readWriting(t, w, pairSpec, fixture.Plenty)
 		if err != nil {
-			t.Errorf("%s: %v", w.name, err)
+			t.Errorf("%s: %v", w.Name, err)
 			continue
 		}
 		bits := cmp.Comparer(func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) })
 		if d := cmp.Diff(want, rows, cmp.AllowUnexported(row{}), bits); d != "" {
-			t.Errorf("%s: %s", w.name, d)
+			t.Errorf("%s: %s", w.Name, d)
 		}
 		if !slices.Equal(numbers(rejects), numbers(wantRejects)) {
-			t.Errorf("%s: rejects %v", w.name, rejects)
+			t.Errorf("%s: rejects %v", w.Name, rejects)
 		}
 		for _, r := range rejects {
-			if r.Reason == "" || r.Series != "s" || (r.Line != 0) != (w.format[0] == 'c' || w.format[0] == 'n') {
-				t.Errorf("%s: %+v", w.name, r)
+			if r.Reason == "" || r.Series != "s" || (r.Line != 0) != (Format(w.Format)[0] == 'c' || Format(w.Format)[0] == 'n') {
+				t.Errorf("%s: %+v", w.Name, r)
 			}
 		}
 	}
@@ -349,40 +129,40 @@ func TestFormatsAgree(t *testing.T) {
 // TestFormatsAgreeOnManyRows: blocks, pages, row groups and record batches of any size make no difference.
 func TestFormatsAgreeOnManyRows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	var rows []sample
+	var rows []fixture.Row
 	many := 9001
 	if testing.Short() {
 		many = 1500
 	}
 	for i := range many {
-		v := []cell{rnd.NormFloat64(), rnd.NormFloat64() * 1e6}
+		v := []fixture.Cell{rnd.NormFloat64(), rnd.NormFloat64() * 1e6}
 		if rnd.IntN(50) == 0 {
 			v[rnd.IntN(2)] = nil
 		}
-		rows = append(rows, sample{strconv.Itoa(1700000000 + i), v})
+		rows = append(rows, fixture.Row{Time: strconv.Itoa(1700000000 + i), Values: v})
 	}
-	all := writings(t, rows)
-	want, wantRejects, err := readWriting(t, all[0], pairSpec, plenty)
+	all := fixture.Files(t, rows)
+	want, wantRejects, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range all {
-		got, rejects, err := readWriting(t, w, pairSpec, plenty)
+		got, rejects, err := readWriting(t, w, pairSpec, fixture.Plenty)
 		if err != nil || len(rejects) != len(wantRejects) {
-			t.Errorf("%s: %d rejects of %d, %v", w.name, len(rejects), len(wantRejects), err)
+			t.Errorf("%s: %d rejects of %d, %v", w.Name, len(rejects), len(wantRejects), err)
 			continue
 		}
 		if !reflect.DeepEqual(want, got) {
-			t.Errorf("%s: other rows", w.name)
+			t.Errorf("%s: other rows", w.Name)
 		}
 	}
 }
 
 // TestEmptyTables: no rows are no fault of a file that says what it is.
 func TestEmptyTables(t *testing.T) {
-	for _, w := range writings(t, nil) {
-		if rows, rejects, err := readWriting(t, w, pairSpec, plenty); err != nil || len(rows)+len(rejects) != 0 {
-			t.Errorf("%s: %v %v %v", w.name, rows, rejects, err)
+	for _, w := range fixture.Files(t, nil) {
+		if rows, rejects, err := readWriting(t, w, pairSpec, fixture.Plenty); err != nil || len(rows)+len(rejects) != 0 {
+			t.Errorf("%s: %v %v %v", w.Name, rows, rejects, err)
 		}
 	}
 }
@@ -430,10 +210,10 @@ func TestTypedColumns(t *testing.T) {
 	check := func(name string, ts, v arrow.Array, text string, value float64) {
 		s := arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: ts.DataType(), Nullable: true}, {Name: "value", Type: v.DataType(), Nullable: true}}, nil)
 		rec := array.NewRecordBatch(s, []arrow.Array{ts, v}, int64(ts.Len()))
-		for _, w := range []writing{{"arrow", "arrow", asArrow(t, rec, true)}, {"parquet", "parquet", asParquet(t, rec)}} {
-			rows, rejects, err := readWriting(t, w, valueSpec, plenty)
+		for _, w := range []fixture.File{{Name: "arrow", Format: "arrow", Data: fixture.Arrow(t, rec, true)}, {Name: "parquet", Format: "parquet", Data: fixture.Parquet(t, rec)}} {
+			rows, rejects, err := readWriting(t, w, valueSpec, fixture.Plenty)
 			if err != nil || len(rows) != 1 || len(rejects) != 1 || rows[0].timestamp != text || rows[0].values[0] != value {
-				t.Errorf("%s in %s: %+v %+v %v", name, w.name, rows, rejects, err)
+				t.Errorf("%s in %s: %+v %+v %v", name, w.Name, rows, rejects, err)
 			}
 		}
 	}
@@ -467,15 +247,15 @@ func TestBadColumns(t *testing.T) {
 		"boolean": {table(arrow.Field{Name: "timestamp", Type: arrow.FixedWidthTypes.Boolean}, value), `s: column "timestamp" is `},
 		"decimal": {table(stamp, arrow.Field{Name: "value", Type: &arrow.Decimal128Type{Precision: 9, Scale: 2}}), `s: column "value" is `},
 	} {
-		for _, w := range []writing{{"arrow", "arrow", asArrow(t, c.rec, false)}, {"parquet", "parquet", asParquet(t, c.rec)}} {
-			_, _, err := readWriting(t, w, valueSpec, plenty)
-			if !isInput(err) || !strings.HasPrefix(err.Error(), c.want) {
-				t.Errorf("%s in %s: %v", name, w.name, err)
+		for _, w := range []fixture.File{{Name: "arrow", Format: "arrow", Data: fixture.Arrow(t, c.rec, false)}, {Name: "parquet", Format: "parquet", Data: fixture.Parquet(t, c.rec)}} {
+			_, _, err := readWriting(t, w, valueSpec, fixture.Plenty)
+			if !fixture.IsInput(err) || !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("%s in %s: %v", name, w.Name, err)
 			}
 		}
 	}
 	list := table(stamp, arrow.Field{Name: "value", Type: arrow.ListOf(arrow.PrimitiveTypes.Float64)})
-	if _, _, err := readWriting(t, writing{"", "arrow", asArrow(t, list, false)}, valueSpec, plenty); !isInput(err) || !strings.Contains(err.Error(), "without dictionaries") {
+	if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: fixture.Arrow(t, list, false)}, valueSpec, fixture.Plenty); !fixture.IsInput(err) || !strings.Contains(err.Error(), "without dictionaries") {
 		t.Error(err)
 	}
 }
@@ -502,7 +282,7 @@ func TestBadLines(t *testing.T) {
 		`{"timestamp":5,"value":7}`,
 		`{"timestamp":9,"value":9}`,
 	}, "\n")
-	rows, rejects, err := readWriting(t, writing{"", "ndjson", []byte(text)}, valueSpec, plenty)
+	rows, rejects, err := readWriting(t, fixture.File{Format: "ndjson", Data: []byte(text)}, valueSpec, fixture.Plenty)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -538,25 +318,25 @@ func TestBadLines(t *testing.T) {
 // TestCutOff: a file that ends too early never gives a row that is not in it. Formats that say how long they are give an
 // error; a text may end anywhere.
 func TestCutOff(t *testing.T) {
-	all := writings(t, hardTable())
-	full, _, err := readWriting(t, all[0], pairSpec, plenty)
+	all := fixture.Files(t, hardTable())
+	full, _, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range all {
-		for n := 0; n < len(w.data); n += 1 + len(w.data)/150 {
-			rows, _, err := readWriting(t, writing{w.name, w.format, w.data[:n]}, pairSpec, plenty)
-			if err != nil && !isInput(err) {
-				t.Errorf("%s cut at %d of %d: %v", w.name, n, len(w.data), err)
+		for n := 0; n < len(w.Data); n += 1 + len(w.Data)/150 {
+			rows, _, err := readWriting(t, fixture.File{Name: w.Name, Format: w.Format, Data: w.Data[:n]}, pairSpec, fixture.Plenty)
+			if err != nil && !fixture.IsInput(err) {
+				t.Errorf("%s cut at %d of %d: %v", w.Name, n, len(w.Data), err)
 			}
-			if err == nil && w.format != "csv" && w.format != "ndjson" && w.format != "arrow" {
-				t.Errorf("%s cut at %d of %d: no error", w.name, n, len(w.data))
+			if err == nil && Format(w.Format) != "csv" && Format(w.Format) != "ndjson" && Format(w.Format) != "arrow" {
+				t.Errorf("%s cut at %d of %d: no error", w.Name, n, len(w.Data))
 			}
-			if w.format == "csv" {
+			if Format(w.Format) == "csv" {
 				continue // its last number may be cut in its middle
 			}
 			if len(rows) > len(full) || len(rows) > 0 && !cmp.Equal(full[:len(rows)], rows, cmp.AllowUnexported(row{})) {
-				t.Errorf("%s cut at %d: %+v", w.name, n, rows)
+				t.Errorf("%s cut at %d: %+v", w.Name, n, rows)
 			}
 		}
 	}
@@ -564,14 +344,14 @@ func TestCutOff(t *testing.T) {
 
 // TestDamage: whatever byte of a file is wrong, reading it ends without a panic, and an error is the data's.
 func TestDamage(t *testing.T) {
-	for _, w := range writings(t, hardTable()) {
+	for _, w := range fixture.Files(t, hardTable()) {
 		for _, mask := range []byte{0x01, 0x80, 0xff} {
-			step := 1 + len(w.data)/80
-			for i := 0; i < len(w.data); i += step {
-				data := slices.Clone(w.data)
+			step := 1 + len(w.Data)/80
+			for i := 0; i < len(w.Data); i += step {
+				data := slices.Clone(w.Data)
 				data[i] ^= mask
-				if _, _, err := readWriting(t, writing{w.name, w.format, data}, pairSpec, plenty); err != nil && !isInput(err) {
-					t.Errorf("%s, byte %d of %d by %#x: %v", w.name, i, len(w.data), mask, err)
+				if _, _, err := readWriting(t, fixture.File{Name: w.Name, Format: w.Format, Data: data}, pairSpec, fixture.Plenty); err != nil && !fixture.IsInput(err) {
+					t.Errorf("%s, byte %d of %d by %#x: %v", w.Name, i, len(w.Data), mask, err)
 				}
 			}
 		}
@@ -582,20 +362,20 @@ func TestDamage(t *testing.T) {
 func TestBombs(t *testing.T) {
 	big := append([]byte("at,a,b\n"), bytes.Repeat([]byte("1,1,1\n"), 1<<20)...)
 	long := append([]byte("at,a,b\n"), bytes.Repeat([]byte{'7'}, 64<<20)...)
-	for name, w := range map[string]writing{
-		"gzip": {"", "csv.gz", gzipped(t, big)}, "zstd": {"", "csv.zst", zstded(t, big)},
-		"gzip of one line": {"", "ndjson.gz", gzipped(t, long)}, "zstd of one line": {"", "csv.zst", zstded(t, long)},
+	for name, w := range map[string]fixture.File{
+		"gzip": {Name: "", Format: "csv.gz", Data: fixture.Gzip(t, big)}, "zstd": {Name: "", Format: "csv.zst", Data: fixture.Zstd(t, big)},
+		"gzip of one line": {Name: "", Format: "ndjson.gz", Data: fixture.Gzip(t, long)}, "zstd of one line": {Name: "", Format: "csv.zst", Data: fixture.Zstd(t, long)},
 	} {
 		_, _, err := readWriting(t, w, pairSpec, 1<<20)
-		if !isInput(err) || !strings.Contains(err.Error(), "--max-unpacked") {
+		if !fixture.IsInput(err) || !strings.Contains(err.Error(), "--max-unpacked") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, _, err := readWriting(t, w, pairSpec, plenty); err != nil {
+		if _, _, err := readWriting(t, w, pairSpec, fixture.Plenty); err != nil {
 			t.Errorf("%s with room: %v", name, err)
 		}
 	}
-	rec := record(hardTable())
-	plain, packed := asArrow(t, rec, false), asArrow(t, rec, false, ipc.WithZstd())
+	rec := fixture.Record(hardTable())
+	plain, packed := fixture.Arrow(t, rec, false), fixture.Arrow(t, rec, false, ipc.WithZstd())
 	lie := func(data []byte, at int, v uint64) []byte {
 		data = slices.Clone(data)
 		binary.LittleEndian.PutUint64(data[at:], v)
@@ -609,7 +389,7 @@ func TestBombs(t *testing.T) {
 		}
 		for at := 0; at+8 <= len(data); at += step {
 			for _, v := range []uint64{1 << 62, 1 << 31} {
-				if _, _, err := readWriting(t, writing{"", "arrow", lie(data, at, v)}, pairSpec, plenty); err != nil && !isInput(err) {
+				if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: lie(data, at, v)}, pairSpec, fixture.Plenty); err != nil && !fixture.IsInput(err) {
 					t.Errorf("word at %d as %#x: %v", at, v, err)
 				}
 			}
@@ -619,7 +399,7 @@ func TestBombs(t *testing.T) {
 	footer := []byte{0x29, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0}
 	file := append([]byte("PAR1"), footer...)
 	file = append(binary.LittleEndian.AppendUint32(file, uint32(len(footer))), "PAR1"...)
-	if _, _, err := readWriting(t, writing{"", "parquet", file}, pairSpec, plenty); !isInput(err) || !strings.Contains(err.Error(), "footer is damaged") {
+	if _, _, err := readWriting(t, fixture.File{Format: "parquet", Data: file}, pairSpec, fixture.Plenty); !fixture.IsInput(err) || !strings.Contains(err.Error(), "footer is damaged") {
 		t.Error(err)
 	}
 }
@@ -668,12 +448,12 @@ func TestHugePages(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := newReader("s", tempFile(t, out.Bytes()), "parquet", ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, plenty, nil)
+		r, err := newReader("s", fixture.TempFile(t, out.Bytes()), "parquet", ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, fixture.Plenty, nil)
 		if err == nil {
 			_, _, err = r.next()
 			_ = r.close()
 		}
-		if !isInput(err) {
+		if !fixture.IsInput(err) {
 			t.Errorf("%s, a page of %d bytes: %v", codec, 8*rows, err)
 		}
 	}
@@ -681,15 +461,15 @@ func TestHugePages(t *testing.T) {
 
 // TestPageBombs: a page that unpacks to more than its header says is refused by the codec, not by the machine's memory.
 func TestPageBombs(t *testing.T) {
-	huge := zstded(t, make([]byte, maxParquetPage+1))
+	huge := fixture.Zstd(t, make([]byte, maxParquetPage+1))
 	for name, c := range map[string]struct {
 		kind compress.Compression
 		data []byte
 	}{
 		"zstd":        {compress.Codecs.Zstd, huge},
-		"small zstd":  {compress.Codecs.Zstd, zstded(t, make([]byte, 100))},
+		"small zstd":  {compress.Codecs.Zstd, fixture.Zstd(t, make([]byte, 100))},
 		"snappy lies": {compress.Codecs.Snappy, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}},
-		"gzip":        {compress.Codecs.Gzip, gzipped(t, make([]byte, 100))},
+		"gzip":        {compress.Codecs.Gzip, fixture.Gzip(t, make([]byte, 100))},
 	} {
 		codec, err := compress.GetCodec(c.kind)
 		if err != nil {
@@ -716,7 +496,7 @@ func TestFormatOf(t *testing.T) {
 		}
 	}
 	for _, f := range []Format{"", "x", "csv.", "csv.bz2", "parquet.gz", "csv.gz.gz", ".gz"} {
-		if _, err := newReader("s", tempFile(t, nil), f, pairSpec, plenty, nil); err == nil {
+		if _, err := newReader("s", fixture.TempFile(t, nil), f, pairSpec, fixture.Plenty, nil); err == nil {
 			t.Errorf("%q is a format", f)
 		}
 	}
@@ -724,13 +504,13 @@ func TestFormatOf(t *testing.T) {
 
 // fuzzFormat checks that reading ends, rows are numbered, and an error is the data's.
 func fuzzFormat(f *testing.F, format Format) {
-	for _, w := range writings(f, hardTable()[:6]) {
-		if w.format == format {
-			f.Add(w.data)
+	for _, w := range fixture.Files(f, hardTable()[:6]) {
+		if Format(w.Format) == format {
+			f.Add(w.Data)
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, _, err := readWriting(t, writing{"", format, data}, pairSpec, 16<<20); err != nil && !isInput(err) {
+		if _, _, err := readWriting(t, fixture.File{Format: string(format), Data: data}, pairSpec, 16<<20); err != nil && !fixture.IsInput(err) {
 			t.Fatal(err)
 		}
 	})
@@ -750,11 +530,11 @@ func FuzzCompact(f *testing.F) {
 }
 
 func BenchmarkFormats(b *testing.B) {
-	var rows []sample
+	var rows []fixture.Row
 	for i := range 100_000 {
-		rows = append(rows, sample{strconv.Itoa(1700000000 + i), []cell{float64(i) * 1.1, float64(i)}})
+		rows = append(rows, fixture.Row{Time: strconv.Itoa(1700000000 + i), Values: []fixture.Cell{float64(i) * 1.1, float64(i)}})
 	}
-	rec := record(rows)
+	rec := fixture.Record(rows)
 	var stream bytes.Buffer
 	w := ipc.NewWriter(&stream, ipc.WithSchema(rec.Schema()))
 	if err := errors.Join(w.Write(rec), w.Close()); err != nil {
@@ -768,17 +548,17 @@ func BenchmarkFormats(b *testing.B) {
 	if err := errors.Join(p.Write(rec), p.Close()); err != nil {
 		b.Fatal(err)
 	}
-	for _, w := range []writing{
-		{"csv", "csv", asCSV(rows)},
-		{"csv.gz", "csv.gz", gzipped(b, asCSV(rows))},
-		{"csv.zst", "csv.zst", zstded(b, asCSV(rows))},
-		{"ndjson", "ndjson", asNDJSON(rows)},
-		{"arrow", "arrow", stream.Bytes()},
-		{"parquet", "parquet", pq.Bytes()},
+	for _, w := range []fixture.File{
+		{Name: "csv", Format: "csv", Data: fixture.CSV(rows)},
+		{Name: "csv.gz", Format: "csv.gz", Data: fixture.Gzip(b, fixture.CSV(rows))},
+		{Name: "csv.zst", Format: "csv.zst", Data: fixture.Zstd(b, fixture.CSV(rows))},
+		{Name: "ndjson", Format: "ndjson", Data: fixture.NDJSON(rows)},
+		{Name: "arrow", Format: "arrow", Data: stream.Bytes()},
+		{Name: "parquet", Format: "parquet", Data: pq.Bytes()},
 	} {
-		b.Run(w.name, func(b *testing.B) {
+		b.Run(w.Name, func(b *testing.B) {
 			for b.Loop() {
-				r, err := newReader("s", tempFile(b, w.data), w.format, pairSpec, plenty, nil)
+				r, err := newReader("s", fixture.TempFile(b, w.Data), Format(w.Format), pairSpec, fixture.Plenty, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

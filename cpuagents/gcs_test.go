@@ -18,6 +18,7 @@ import (
 
 	"github.com/fsouza/fake-gcs-server/fakestorage"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -121,7 +122,7 @@ func (g *gcsServer) fetcher(t *testing.T, spec ObjectSpec) *listFetcher {
 	t.Helper()
 	spec.Endpoint, spec.Account = g.url, "env:ACCOUNT"
 	spec.Every, spec.Backoff = 0.1, 0.001
-	f, err := newObjectFetcher("gs://bucket/in/", "", &spec, loopback(t), nil)
+	f, err := newObjectFetcher("gs://bucket/in/", "", &spec, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,15 +138,15 @@ func TestGCS(t *testing.T) {
 	}
 	g.put("in/x y+é.csv", 70, 71)
 	g.put("other/a.csv", 666, 667)
-	q := queue(t)
+	q := fixture.Queue(t)
 	for stop := 1; stop < 12; stop += 5 {
 		id := fmt.Sprint("gs-", stop)
-		first := remoteOf(within(t), t, q, id, g.fetcher(t, ObjectSpec{}))
+		first := remoteOf(fixture.Within(t), t, q, id, g.fetcher(t, ObjectSpec{}))
 		before, err := toldFiles(first, stop)
 		if cerr := first.close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
-		second := remoteOf(within(t), t, q, id, g.fetcher(t, ObjectSpec{}))
+		second := remoteOf(fixture.Within(t), t, q, id, g.fetcher(t, ObjectSpec{}))
 		got, err := toldFiles(second, 100)
 		if cerr := second.close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
@@ -171,17 +172,17 @@ func TestGCSChanged(t *testing.T) {
 	if !ok {
 		t.Fatal("no objects")
 	}
-	list, err := src.list(within(t), 10)
+	list, err := src.list(fixture.Within(t), 10)
 	if err != nil || len(list) != 1 || list[0].tag == "" || list[0].tag == "0" {
 		t.Fatal(list, err)
 	}
-	doc := tempFile(t, nil)
+	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
-	if err := src.copy(within(t), list[0], doc); err != nil {
+	if err := src.copy(fixture.Within(t), list[0], doc); err != nil {
 		t.Fatal(err)
 	}
 	g.put("in/a.csv", 1, 2) // as long, and another
-	if err := src.copy(within(t), list[0], doc); !errors.Is(err, errChanged) {
+	if err := src.copy(fixture.Within(t), list[0], doc); !errors.Is(err, errChanged) {
 		t.Errorf("another object: %v", err)
 	}
 	g.check(t)
@@ -190,13 +191,13 @@ func TestGCSChanged(t *testing.T) {
 // TestGCSPut: a part is there whole under its name, with its type, in place of one before.
 func TestGCSPut(t *testing.T) {
 	g := newGCS(t)
-	o, err := openStore("a store", "gs://bucket/out/", StoreSpec{Endpoint: g.url, Account: "env:ACCOUNT"}, maxListBytes, loopback(t), nil)
+	o, err := openStore("a store", "gs://bucket/out/", StoreSpec{Endpoint: g.url, Account: "env:ACCOUNT"}, maxListBytes, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer o.close()
 	for _, text := range []string{"one", "another"} {
-		if err := o.put(within(t), "part-1.csv", "text/csv", []byte(text)); err != nil {
+		if err := o.put(fixture.Within(t), "part-1.csv", "text/csv", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := g.GetObject("bucket", "out/part-1.csv"); err != nil || string(got.Content) != text || got.ContentType != "text/csv" {
@@ -206,7 +207,7 @@ func TestGCSPut(t *testing.T) {
 	g.mu.Lock()
 	g.busy = 1
 	g.mu.Unlock()
-	if err := o.put(within(t), "x", "text/csv", []byte("x")); !jobs.Retryable(err) && jobs.AsError(err).Code != jobs.CodeIO {
+	if err := o.put(fixture.Within(t), "x", "text/csv", []byte("x")); !jobs.Retryable(err) && jobs.AsError(err).Code != jobs.CodeIO {
 		t.Errorf("a store that is busy: %v", err)
 	}
 	g.check(t)
@@ -272,14 +273,14 @@ func TestGCSHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(c.answer)
 			defer s.Close()
-			f, err := newObjectFetcher("gs://bucket/in/", "", &ObjectSpec{StoreSpec: StoreSpec{Endpoint: s.URL}, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, loopback(t), nil)
+			f, err := newObjectFetcher("gs://bucket/in/", "", &ObjectSpec{StoreSpec: StoreSpec{Endpoint: s.URL}, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, fixture.Loopback(t), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer f.close()
-			doc := tempFile(t, nil)
+			doc := fixture.TempFile(t, nil)
 			defer doc.Close()
-			_, err = f.fetch(within(t), position{}, "", doc)
+			_, err = f.fetch(fixture.Within(t), position{}, "", doc)
 			var e *jobs.Error
 			if !errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v", err)
@@ -311,7 +312,7 @@ func TestGCSRefuses(t *testing.T) {
 		"token away": {"gs://bucket/x", with(func(s *StoreSpec) { s.Account = "env:AWAY" }), "token_uri"},
 		"s3":         {"s3://bucket/x", with(func(s *StoreSpec) { s.Account = "env:KEY" }), "account is for gs://"},
 	} {
-		_, err := newObjectFetcher(c.uri, "", &ObjectSpec{StoreSpec: c.spec}, loopback(t), nil)
+		_, err := newObjectFetcher(c.uri, "", &ObjectSpec{StoreSpec: c.spec}, fixture.Loopback(t), nil)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)
@@ -331,14 +332,14 @@ func TestGCSWaitEnds(t *testing.T) {
 	}))
 	defer s.Close()
 	defer close(block)
-	f, err := newObjectFetcher("gs://bucket/", "", &ObjectSpec{StoreSpec: StoreSpec{Endpoint: s.URL}, Timeout: 3600, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, loopback(t), nil)
+	f, err := newObjectFetcher("gs://bucket/", "", &ObjectSpec{StoreSpec: StoreSpec{Endpoint: s.URL}, Timeout: 3600, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()
-	doc := tempFile(t, nil)
+	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
-	ctx, cancel := context.WithCancelCause(within(t))
+	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	go func() { <-asked; cancel(jobs.ErrFinish) }()
 	if _, err := f.fetch(ctx, position{}, "", doc); !errors.Is(err, jobs.ErrFinish) {
 		t.Error(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -33,7 +34,7 @@ func TestHandlers(t *testing.T) {
 
 // TestHandlersWork: jobs of registered kinds come back from a queue with what their functions return.
 func TestHandlersWork(t *testing.T) {
-	q, ctx := queue(t), within(t)
+	q, ctx := fixture.Queue(t), fixture.Within(t)
 	var h Handlers
 	err := errors.Join(
 		h.Handle("double", func(_ context.Context, job jobs.Job) (any, error) {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -252,7 +253,7 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 	where := withoutQuery(f.url.String())
 	u, err := f.target(st, last)
 	if err != nil {
-		return "", 0, permanent{inputError("%s: the link to the next page: %v", where, err)}
+		return "", 0, permanent{fault.Input("%s: the link to the next page: %v", where, err)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.spec.Timeout*float64(time.Second)))
 	defer cancel()
@@ -297,7 +298,7 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 		return "", 0, requestError("get", where, err)
 	}
 	if n > f.spec.MaxBytes {
-		return "", 0, permanent{inputError("%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where, f.spec.MaxBytes)}
+		return "", 0, permanent{fault.Input("%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where, f.spec.MaxBytes)}
 	}
 	st.ETag, st.Modified = "", ""
 	if tag := resp.Header.Get("ETag"); tag != "" && len(tag) < 1024 && !strings.Contains(tag, " ") {
@@ -315,7 +316,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 	if name, ok := strings.CutPrefix(f.spec.CursorFrom, "header:"); ok {
 		if c := resp.Header.Get(name); c != "" && c != st.Cursor {
 			if len(c) > 4096 {
-				return permanent{inputError("%s: its cursor has %d bytes; 4096 are allowed", withoutQuery(f.url.String()), len(c))}
+				return permanent{fault.Input("%s: its cursor has %d bytes; 4096 are allowed", withoutQuery(f.url.String()), len(c))}
 			}
 			st.Cursor, st.More = c, true
 		}
@@ -324,7 +325,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 		if next := nextLink(resp.Header.Values("Link")); next != "" && len(next) <= 4096 {
 			u, err := resp.Request.URL.Parse(next)
 			if err != nil {
-				return permanent{inputError("%s: the link to the next page: %v", withoutQuery(f.url.String()), egress.ErrURL)}
+				return permanent{fault.Input("%s: the link to the next page: %v", withoutQuery(f.url.String()), egress.ErrURL)}
 			}
 			if s := u.String(); s != st.Next {
 				st.Next, st.More = s, true
@@ -383,7 +384,7 @@ func (f *httpFetcher) formatOf(resp *http.Response) (Format, error) {
 			format += map[string]Format{"gzip": ".gz", "zstd": ".zst"}[coding]
 		}
 	default:
-		return "", inputError("%s: its answer is coded as %s, which was not asked for", withoutQuery(f.url.String()), shorten(coding))
+		return "", fault.Input("%s: its answer is coded as %s, which was not asked for", withoutQuery(f.url.String()), fault.Quote(coding))
 	}
 	return format, format.Check()
 }
@@ -430,8 +431,8 @@ func statusError(what, where string, resp *http.Response) (after time.Duration, 
 	case c == http.StatusRequestTimeout, c == http.StatusTooEarly, c == http.StatusTooManyRequests, c >= 500:
 		return after, jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d %s", what, where, c, http.StatusText(c))
 	case c >= 300 && c < 400:
-		return 0, permanent{inputError("%s %s: %d: %v", what, where, c, egress.ErrRedirect)}
+		return 0, permanent{fault.Input("%s %s: %d: %v", what, where, c, egress.ErrRedirect)}
 	default:
-		return 0, permanent{inputError("%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c, http.StatusText(c))}
+		return 0, permanent{fault.Input("%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c, http.StatusText(c))}
 	}
 }

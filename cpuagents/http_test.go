@@ -12,52 +12,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 func TestMain(m *testing.M) {
 	leak.Check(m)
-}
-
-// queue starts a server in this process and connects to it.
-func queue(t testing.TB) *natsq.Conn {
-	t.Helper()
-	conn, _ := queueAt(t)
-	return conn
-}
-
-func queueAt(t testing.TB) (*natsq.Conn, *server.Server) {
-	t.Helper()
-	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
-	conn, err := natsq.Connect(t.Context(), natsq.Options{InProcess: srv, Name: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	return conn, srv
-}
-
-// loopback lets a test reach its own servers.
-func loopback(t testing.TB) *egress.Guard {
-	t.Helper()
-	g, err := egress.New([]string{"127.0.0.0/8"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
 }
 
 func scratch(t testing.TB) *Files {
@@ -105,13 +71,6 @@ func told(r rowReader, most int) (out []string, err error) {
 	return out, nil
 }
 
-func within(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func page(w io.Writer, from, to int) {
 	_, _ = io.WriteString(w, "timestamp,value\n")
 	for i := from; i < to; i++ {
@@ -121,7 +80,7 @@ func page(w io.Writer, from, to int) {
 
 // TestHTTPSource: each way of going on reads every row once.
 func TestHTTPSource(t *testing.T) {
-	q := queue(t)
+	q := fixture.Queue(t)
 	var mu sync.Mutex
 	asked := 0
 	mux := http.NewServeMux()
@@ -163,7 +122,7 @@ func TestHTTPSource(t *testing.T) {
 		if r.Header.Get("Accept-Encoding") != "" {
 			w.WriteHeader(http.StatusBadRequest)
 		}
-		_, _ = w.Write(gzipped(t, []byte(`{"timestamp":1,"value":5}`+"\n"+`{"timestamp":1,"value":"x"}`)))
+		_, _ = w.Write(fixture.Gzip(t, []byte(`{"timestamp":1,"value":5}`+"\n"+`{"timestamp":1,"value":"x"}`)))
 	})
 	mux.HandleFunc("/empty", func(http.ResponseWriter, *http.Request) {})
 	srv := httptest.NewServer(mux)
@@ -182,11 +141,11 @@ func TestHTTPSource(t *testing.T) {
 		"empty":     {"/empty", HTTPSpec{Polls: 2}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := newHTTPFetcher(srv.URL+c.path, "", quick(c.spec), loopback(t), nil)
+			f, err := newHTTPFetcher(srv.URL+c.path, "", quick(c.spec), fixture.Loopback(t), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := remoteOf(within(t), t, q, "source-"+name, f)
+			r := remoteOf(fixture.Within(t), t, q, "source-"+name, f)
 			got, err := told(r, 100)
 			if cerr := r.close(); err != nil || cerr != nil {
 				t.Fatal(got, err, cerr)
@@ -201,8 +160,8 @@ func TestHTTPSource(t *testing.T) {
 
 // TestHTTPResume: an attempt after another reads what that one read, to the row, whatever the source says by then.
 func TestHTTPResume(t *testing.T) {
-	q := queue(t)
-	ctx := within(t)
+	q := fixture.Queue(t)
+	ctx := fixture.Within(t)
 	var mu sync.Mutex
 	version := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +178,7 @@ func TestHTTPResume(t *testing.T) {
 	}))
 	defer srv.Close()
 	open := func(id string) *remoteReader {
-		f, err := newHTTPFetcher(srv.URL, "csv", quick(HTTPSpec{CursorParam: "after", CursorFrom: "header:X-Next"}), loopback(t), nil)
+		f, err := newHTTPFetcher(srv.URL, "csv", quick(HTTPSpec{CursorParam: "after", CursorFrom: "header:X-Next"}), fixture.Loopback(t), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,14 +290,14 @@ func TestHTTPFailures(t *testing.T) {
 		t.Run(name[1:], func(t *testing.T) {
 			spec := quick(c.spec)
 			spec.Headers = map[string]string{"Authorization": "Bearer {env:KEY}"}
-			f, err := newHTTPFetcher(srv.URL+name+"?token=hunter2", "csv", spec, loopback(t), nil)
+			f, err := newHTTPFetcher(srv.URL+name+"?token=hunter2", "csv", spec, fixture.Loopback(t), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer f.close()
-			doc := tempFile(t, nil)
+			doc := fixture.TempFile(t, nil)
 			defer doc.Close()
-			_, err = f.fetch(within(t), position{}, "", doc)
+			_, err = f.fetch(fixture.Within(t), position{}, "", doc)
 			mu.Lock()
 			tries := count[name]
 			mu.Unlock()
@@ -367,12 +326,12 @@ func TestHTTPFailures(t *testing.T) {
 func TestHTTPWaitEnds(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { page(w, 0, 1) }))
 	defer srv.Close()
-	f, err := newHTTPFetcher(srv.URL, "csv", &HTTPSpec{Polls: 2, Every: 86400}, loopback(t), nil)
+	f, err := newHTTPFetcher(srv.URL, "csv", &HTTPSpec{Polls: 2, Every: 86400}, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancelCause(within(t))
-	r := remoteOf(ctx, t, queue(t), "wait", f)
+	ctx, cancel := context.WithCancelCause(fixture.Within(t))
+	r := remoteOf(ctx, t, fixture.Queue(t), "wait", f)
 	defer r.close()
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
 		t.Fatal(got, err)
@@ -391,12 +350,12 @@ func TestHTTPSpec(t *testing.T) {
 		"cursor": {CursorFrom: "timestamp"}, "parameter": {CursorParam: "x"}, "link": {CursorFrom: "link", CursorParam: "x"}, "header": {CursorFrom: "header:", CursorParam: "x"},
 		"host": {Headers: map[string]string{"host": "x"}}, "name": {Headers: map[string]string{"a b": "x"}}, "no name": {Headers: map[string]string{"": "x"}},
 	} {
-		if _, err := newHTTPFetcher("http://127.0.0.1/", "csv", &s, loopback(t), nil); err == nil {
+		if _, err := newHTTPFetcher("http://127.0.0.1/", "csv", &s, fixture.Loopback(t), nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 	for _, uri := range []string{"http://10.0.0.1/", "https://u:hunter2@127.0.0.1/", "http://127.0.0.1:0/", "http://", "https://example.com/?hunter2", "http://[::1]/\x7f"} {
-		if _, err := newHTTPFetcher(uri, "csv", nil, loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, err := newHTTPFetcher(uri, "csv", nil, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
@@ -420,7 +379,7 @@ func FuzzNextLink(f *testing.F) {
 
 // TestJournalPieces: a document of any length comes back as it was.
 func TestJournalPieces(t *testing.T) {
-	q, ctx := queue(t), within(t)
+	q, ctx := fixture.Queue(t), fixture.Within(t)
 	for i, size := range []int{0, 1, journalPiece - 1, journalPiece, journalPiece + 1, 3*journalPiece + 7} {
 		want := strings.Repeat("0123456789", size/10+1)[:size]
 		log := q.Log(fmt.Sprintf("pieces-%d", i), 1, jobs.In)
@@ -428,7 +387,7 @@ func TestJournalPieces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		doc := tempFile(t, []byte(want))
+		doc := fixture.TempFile(t, []byte(want))
 		if err := j.add(ctx, doc, position{Format: "csv", State: []byte(`{"a":1}`)}); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 )
 
 // TestFeatureColumns: every feature stands under its name in every format, and one that is called like another column of the
@@ -44,7 +46,7 @@ func TestFeatureColumns(t *testing.T) {
 			}
 			continue
 		}
-		rows, _, err := readWriting(t, writing{"", f, data}, ColumnSpec{Timestamp: "round", Features: names[:3]}, plenty)
+		rows, _, err := readWriting(t, fixture.File{Format: string(f), Data: data}, ColumnSpec{Timestamp: "round", Features: names[:3]}, fixture.Plenty)
 		if err != nil || len(rows) != 3 || !slices.Equal(rows[2].values, d.Value[8:11]) {
 			t.Errorf("%s: %v, rows %v", f, err, rows)
 		}

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"errors"
 	"io"
+
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 )
 
 // lineBuffer is the read-ahead of a text in bytes: 256 of them are open side by side.
@@ -38,7 +40,7 @@ func (l *lines) next() (line []byte, long bool, err error) {
 	}
 	if err != nil {
 		if !errors.Is(err, io.EOF) {
-			err = ioError("read", l.name, err)
+			err = fault.IO("read", l.name, err)
 		}
 		return nil, false, err
 	}

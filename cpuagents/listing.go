@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -183,7 +184,7 @@ func (f *listFetcher) fetch(ctx context.Context, at position, _ string, doc *os.
 // position is that behind what was read last.
 func (f *listFetcher) position(st listState, next position) (position, error) {
 	if len(f.seen) > maxSeen {
-		return position{}, inputError("%s: it has had more than %d files: let another job go on, with a folder or prefix that is empty", f.where, maxSeen)
+		return position{}, fault.Input("%s: it has had more than %d files: let another job go on, with a folder or prefix that is empty", f.where, maxSeen)
 	}
 	st.More = len(f.ready) > 0
 	var err error
@@ -286,7 +287,7 @@ func (f *listFetcher) list(ctx context.Context) (list []listed, err error) {
 		return 0, err
 	})
 	if err == nil && len(list) > f.spec.MaxFiles {
-		err = inputError("%s: it has more than %d files: raise max_files, or move those away that were read", f.where, f.spec.MaxFiles)
+		err = fault.Input("%s: it has more than %d files: raise max_files, or move those away that were read", f.where, f.spec.MaxFiles)
 	}
 	return list, err
 }

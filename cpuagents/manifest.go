@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -24,7 +26,7 @@ const (
 )
 
 // manifest reads the series of a job entry by entry. What they take stays in h, which lasts as long as the job.
-func (s *Streamer) manifest(ctx context.Context, uri string, h *hold) ([]SeriesSource, error) {
+func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) ([]SeriesSource, error) {
 	r, err := s.Files.open(ctx, uri)
 	if err != nil {
 		return nil, err
@@ -44,7 +46,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *hold) ([]SeriesS
 	for dec.More() {
 		if len(series)%manifestStep == 0 {
 			n := seriesMemory*manifestStep + dec.InputOffset() - kept
-			if err := h.keep(n, "its series"); err != nil {
+			if err := h.Keep(n, "its series"); err != nil {
 				return nil, err
 			}
 			kept = dec.InputOffset()
@@ -57,10 +59,10 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *hold) ([]SeriesS
 			return nil, bad("series %d: %v", len(series)+1, err)
 		}
 		if len(one.Name) > maxSeriesName {
-			return nil, bad("series %d has a name of %s, beginning with %s: use at most %s", len(series)+1, memory.Text(int64(len(one.Name))), shorten(one.Name), memory.Text(maxSeriesName))
+			return nil, bad("series %d has a name of %s, beginning with %s: use at most %s", len(series)+1, memory.Text(int64(len(one.Name))), fault.Quote(one.Name), memory.Text(maxSeriesName))
 		}
 		if _, err := one.CSV.Validate(); err != nil {
-			return nil, bad("series %d, %s: %v", len(series)+1, shorten(one.Name), err)
+			return nil, bad("series %d, %s: %v", len(series)+1, fault.Quote(one.Name), err)
 		}
 		series = append(series, one)
 	}

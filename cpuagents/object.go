@@ -25,6 +25,7 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -198,7 +199,7 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 		region = "us-east-1"
 	}
 	if strings.Trim(region, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || len(region) > 32 {
-		return nil, fmt.Errorf("region %s: use small letters, digits and hyphens", shorten(spec.Region))
+		return nil, fmt.Errorf("region %s: use small letters, digits and hyphens", fault.Quote(spec.Region))
 	}
 	if spec.Account != "" {
 		return nil, errors.New("account is for gs://: leave it out, and name access_key and secret_key")
@@ -300,7 +301,7 @@ func (o *objects) list(ctx context.Context, most int) (list []listed, err error)
 				continue
 			}
 			if n := len(list); n > 0 && b.Key <= list[n-1].name {
-				return nil, inputError("%s: its list is not in the order of the keys", o.where)
+				return nil, fault.Input("%s: its list is not in the order of the keys", o.where)
 			}
 			list = append(list, listed{name: b.Key, size: b.Size, tag: o.tag(b), pass: !o.wanted(b.Key)})
 		}
@@ -314,7 +315,7 @@ func (o *objects) page(ctx context.Context, token []byte, size int) (page []*blo
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = inputError("list %s: %v", o.where, errNoAnswer)
+			err = fault.Input("list %s: %v", o.where, errNoAnswer)
 		}
 	}()
 	page, next, err = o.bucket.ListPage(ctx, token, size, &blob.ListOptions{Prefix: o.prefix})
@@ -330,14 +331,14 @@ func (o *objects) copy(ctx context.Context, l listed, doc *os.File) (err error) 
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = inputError("get %s: %v", o.where, errNoAnswer)
+			err = fault.Input("get %s: %v", o.where, errNoAnswer)
 		}
 	}()
 	options := &blob.ReaderOptions{}
 	if o.pin != nil {
 		options.BeforeRead = func(as func(any) bool) error { return o.pin(as, l.tag) }
 	}
-	what := o.where + ": " + shorten(l.name)
+	what := o.where + ": " + fault.Quote(l.name)
 	r, err := o.bucket.NewReader(ctx, l.name, options)
 	switch gcerrors.Code(err) {
 	case gcerrors.OK:
@@ -371,11 +372,11 @@ func (o *objects) put(ctx context.Context, name, mediaType string, data []byte) 
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = inputError("put %s: %v", o.where, errNoAnswer)
+			err = fault.Input("put %s: %v", o.where, errNoAnswer)
 		}
 	}()
 	if err := o.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{ContentType: mediaType, DisableContentTypeDetection: true}); err != nil {
-		return o.class("put", o.where+": "+shorten(name), err)
+		return o.class("put", o.where+": "+fault.Quote(name), err)
 	}
 	return nil
 }
@@ -390,18 +391,18 @@ func (o *objects) class(what, where string, err error) error {
 	case egress.Refused(err):
 		return permanent{jobs.Errorf(jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address", what, where)}
 	case errors.Is(err, errLong), errors.Is(err, errNoAnswer):
-		return permanent{inputError("%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix", what, where)}
+		return permanent{fault.Input("%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix", what, where)}
 	case status >= 300:
 		if code != "" {
-			code = " " + shorten(code)
+			code = " " + fault.Quote(code)
 		}
 		switch {
 		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:
 			return jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d%s", what, where, status, code)
 		case status < 400:
-			return permanent{inputError("%s %s: it answers %d%s: check region and endpoint", what, where, status, code)}
+			return permanent{fault.Input("%s %s: it answers %d%s: check region and endpoint", what, where, status, code)}
 		}
-		return permanent{inputError("%s %s: it answers %d%s: check bucket, region, endpoint and keys", what, where, status, code)}
+		return permanent{fault.Input("%s %s: it answers %d%s: check bucket, region, endpoint and keys", what, where, status, code)}
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

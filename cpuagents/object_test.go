@@ -19,6 +19,7 @@ import (
 	"gocloud.dev/blob/fileblob"
 	"gocloud.dev/blob/memblob"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -51,7 +52,7 @@ func TestObjects(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx := within(t)
+			ctx := fixture.Within(t)
 			put := func(key string, from, to int) {
 				t.Helper()
 				var text strings.Builder
@@ -91,7 +92,7 @@ func TestObjects(t *testing.T) {
 					put(key, 9, 10+h.n)
 				}
 			}
-			r := remoteOf(ctx, t, queue(t), "objects", over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
+			r := remoteOf(ctx, t, fixture.Queue(t), "objects", over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
 			got, err := toldFiles(r, 1000)
 			if cerr := r.close(); err != nil || cerr != nil {
 				t.Fatal(got, err, cerr)
@@ -227,7 +228,7 @@ func s3Of(t testing.TB, s *store, spec ObjectSpec) *listFetcher {
 	t.Cleanup(srv.Close)
 	spec.Endpoint, spec.Region, spec.AccessKey, spec.SecretKey, spec.SessionToken = srv.URL, "eu-west-1", "env:ID", "env:KEY", "env:TOKEN"
 	spec.Every, spec.Backoff = 0.1, 0.001
-	f, err := newObjectFetcher("s3://bucket/in/", "", &spec, loopback(t), nil)
+	f, err := newObjectFetcher("s3://bucket/in/", "", &spec, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,16 +242,16 @@ func TestS3(t *testing.T) {
 		s.put(fmt.Sprintf("in/%d.csv", i), 10*i, 10*i+1)
 	}
 	s.put("in/x y+é.csv", 70, 71)
-	q := queue(t)
+	q := fixture.Queue(t)
 	for stop := 1; stop < 12; stop += 5 {
 		s.gets = 0
 		id := fmt.Sprint("s3-", stop)
-		first := remoteOf(within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
+		first := remoteOf(fixture.Within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
 		before, err := toldFiles(first, stop)
 		if cerr := first.close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
-		second := remoteOf(within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
+		second := remoteOf(fixture.Within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
 		got, err := toldFiles(second, 100)
 		if cerr := second.close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
@@ -314,7 +315,7 @@ func TestS3Hostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &store{list: c.list, get: c.get}
 			s.put("in/a.csv", 0, 1)
-			r := remoteOf(within(t), t, queue(t), "hostile", s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
+			r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "hostile", s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
 			defer r.close()
 			got, err := toldFiles(r, 100)
 			var e *jobs.Error
@@ -335,7 +336,7 @@ func TestS3Hostile(t *testing.T) {
 func TestS3Refuses(t *testing.T) {
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
 	for _, uri := range []string{"s3://", "s3://a/b", "s3://UPPER/x", "s3://a..b/x", "s3://a@b.c/x", "s3://bucket:80/", "s3://bucket/x?versionId=hunter2", "s3://bucket/" + strings.Repeat("x", 1025)} {
-		if _, err := newObjectFetcher(uri, "", &ObjectSpec{StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1:1"}}, loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, err := newObjectFetcher(uri, "", &ObjectSpec{StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1:1"}}, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
@@ -345,7 +346,7 @@ func TestS3Refuses(t *testing.T) {
 		"secret": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:NONE", SecretKey: "env:KEY"}}, "renamed": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Renamed: true}},
 		"timeout": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/"}, Timeout: -1}, "polls": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Polls: -1}},
 	} {
-		_, err := newObjectFetcher("s3://bucket/x", "", &spec, loopback(t), nil)
+		_, err := newObjectFetcher("s3://bucket/x", "", &spec, fixture.Loopback(t), nil)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)
@@ -368,13 +369,13 @@ func TestS3WaitEnds(t *testing.T) {
 	spec := func(timeout float64) *ObjectSpec {
 		return &ObjectSpec{StoreSpec: StoreSpec{Endpoint: s.URL}, Timeout: timeout, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}
 	}
-	doc := tempFile(t, nil)
+	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
-	f, err := newObjectFetcher("s3://bucket/", "", spec(0.1), loopback(t), nil)
+	f, err := newObjectFetcher("s3://bucket/", "", spec(0.1), fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.fetch(within(t), position{}, "", doc); !jobs.Retryable(err) {
+	if _, err := f.fetch(fixture.Within(t), position{}, "", doc); !jobs.Retryable(err) {
 		t.Error(err)
 	}
 	_ = f.close()
@@ -382,11 +383,11 @@ func TestS3WaitEnds(t *testing.T) {
 	case <-asked:
 	default:
 	}
-	if f, err = newObjectFetcher("s3://bucket/", "", spec(3600), loopback(t), nil); err != nil {
+	if f, err = newObjectFetcher("s3://bucket/", "", spec(3600), fixture.Loopback(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()
-	ctx, cancel := context.WithCancelCause(within(t))
+	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	go func() { <-asked; cancel(jobs.ErrFinish) }()
 	if _, err := f.fetch(ctx, position{}, "", doc); !errors.Is(err, jobs.ErrFinish) {
 		t.Error(err)

@@ -8,6 +8,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/internal/memory"
 )
 
@@ -28,7 +30,7 @@ type unpacker struct {
 
 // unpack opens the contents of src, which it owns from here on. An empty pack returns src itself. What is wrong with the
 // packing is an error of class jobs.CodeInput. What a decoder allocates is taken from h first; it stays there until h is released.
-func unpack(name string, src io.ReadCloser, pack string, limit int64, h *hold) (io.ReadCloser, error) {
+func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputmem.Hold) (io.ReadCloser, error) {
 	if pack == "" {
 		return src, nil
 	}
@@ -59,36 +61,36 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64, h *hold) (
 }
 
 // zstdMemory returns a function that takes the memory for a frame's window. Frames follow one another, so the largest counts.
-func zstdMemory(name string, h *hold) func(window int64) error {
+func zstdMemory(name string, h *inputmem.Hold) func(window int64) error {
 	most := int64(-zstdRest)
 	return func(window int64) error {
 		if window > zstdWindow {
-			return inputError("%s: its zstd stream asks for a window of %s; %s are allowed: pack it without --long", name, memory.Text(window), memory.Text(zstdWindow))
+			return fault.Input("%s: its zstd stream asks for a window of %s; %s are allowed: pack it without --long", name, memory.Text(window), memory.Text(zstdWindow))
 		}
 		if window <= most {
 			return nil
 		}
-		err := h.grow(window - most)
+		err := h.Grow(window - most)
 		most = window
 		return err
 	}
 }
 
 func (u *unpacker) fault(err error) error {
-	if classified(err) {
+	if fault.Classified(err) {
 		return err
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return inputError("%s: its %s stream is cut off: get the file again", u.name, u.pack)
+		return fault.Input("%s: its %s stream is cut off: get the file again", u.name, u.pack)
 	}
-	return inputError("%s: its %s stream is damaged (%v): get the file again", u.name, u.pack, err)
+	return fault.Input("%s: its %s stream is damaged (%v): get the file again", u.name, u.pack, err)
 }
 
 // Read implements io.Reader.
 func (u *unpacker) Read(p []byte) (int, error) {
 	n, err := u.from.Read(p)
 	if u.left -= int64(n); u.left < 0 {
-		return 0, inputError("%s: it unpacks to more than the bytes that this agent allows: unpack it before, or raise --max-unpacked", u.name)
+		return 0, fault.Input("%s: it unpacks to more than the bytes that this agent allows: unpack it before, or raise --max-unpacked", u.name)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = u.fault(err)
@@ -134,7 +136,7 @@ type typed struct {
 func (t typed) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = ioError("read", t.name, err)
+		err = fault.IO("read", t.name, err)
 	}
 	return n, err
 }

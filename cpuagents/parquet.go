@@ -12,6 +12,9 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	pqfile "github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/schema"
+
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 )
 
 // Limits of a Parquet source, in bytes. Writers make pages of 1 MiB by default.
@@ -35,7 +38,7 @@ type parquetReader struct {
 	spec   ColumnSpec
 	file   *pqfile.Reader
 	mem    memory.Allocator
-	hold   *hold
+	hold   *inputmem.Hold
 	at     []int // columns of the timestamp, then of the features
 	group  int   // the next row group
 	left   int64 // rows of the row group that is open
@@ -43,7 +46,7 @@ type parquetReader struct {
 }
 
 // newParquetReader reads the footer. The reader owns src from here on, also when an error is returned.
-func newParquetReader(name string, src *os.File, spec ColumnSpec, h *hold) (_ rowReader, err error) {
+func newParquetReader(name string, src *os.File, spec ColumnSpec, h *inputmem.Hold) (_ rowReader, err error) {
 	r := &parquetReader{name: name, src: src, spec: spec, mem: newMetered(h), hold: h}
 	defer func() {
 		if err != nil {
@@ -58,7 +61,7 @@ func newParquetReader(name string, src *os.File, spec ColumnSpec, h *hold) (_ ro
 
 func (r *parquetReader) open() (err error) {
 	defer damaged(r.name, &err)
-	if err := r.hold.grow(blockBytes(len(r.spec.Features)) + parquetBuffer*int64(len(r.spec.Features)+1)); err != nil {
+	if err := r.hold.Grow(blockBytes(len(r.spec.Features)) + parquetBuffer*int64(len(r.spec.Features)+1)); err != nil {
 		return err
 	}
 	if err := r.checkFooter(); err != nil {
@@ -104,37 +107,37 @@ type source struct{ parquet.ReaderAtSeeker }
 func (r *parquetReader) checkFooter() error {
 	info, err := r.src.Stat()
 	if err != nil {
-		return ioError("read", r.name, err)
+		return fault.IO("read", r.name, err)
 	}
 	var tail [8]byte
 	size := info.Size()
 	if size < 12 {
-		return inputError("%s: %d bytes are no Parquet file", r.name, size)
+		return fault.Input("%s: %d bytes are no Parquet file", r.name, size)
 	}
 	if _, err := r.src.ReadAt(tail[:], size-8); err != nil {
-		return ioError("read", r.name, err)
+		return fault.IO("read", r.name, err)
 	}
 	n := int64(binary.LittleEndian.Uint32(tail[:]))
 	switch {
 	case string(tail[4:]) == "PARE":
-		return inputError("%s: the Parquet file is encrypted: decrypt it first", r.name)
+		return fault.Input("%s: the Parquet file is encrypted: decrypt it first", r.name)
 	case string(tail[4:]) != "PAR1":
-		return inputError("%s: it does not end as a Parquet file does: it is none, or cut off", r.name)
+		return fault.Input("%s: it does not end as a Parquet file does: it is none, or cut off", r.name)
 	case n > size-12 || n > maxParquetFooter:
-		return inputError("%s: its footer says that it has %d bytes, of a file of %d; %d are allowed", r.name, n, size, maxParquetFooter)
+		return fault.Input("%s: its footer says that it has %d bytes, of a file of %d; %d are allowed", r.name, n, size, maxParquetFooter)
 	}
-	if err := r.hold.grow(2 * n); err != nil { // here and in the library
+	if err := r.hold.Grow(2 * n); err != nil { // here and in the library
 		return err
 	}
 	footer := make([]byte, n)
 	if _, err := r.src.ReadAt(footer, size-8-n); err != nil {
-		return ioError("read", r.name, err)
+		return fault.IO("read", r.name, err)
 	}
 	structs, err := checkCompact(footer)
 	if err != nil {
-		return inputError("%s: its footer is damaged: %v", r.name, err)
+		return fault.Input("%s: its footer is damaged: %v", r.name, err)
 	}
-	return r.hold.grow(structs * parquetStruct)
+	return r.hold.Grow(structs * parquetStruct)
 }
 
 func (r *parquetReader) close() error {
@@ -187,7 +190,7 @@ func (r *parquetReader) openGroup() error {
 		switch meta.Compression() {
 		case compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd:
 		default:
-			return inputError("%s: column %q is packed with %s: write the file with snappy, gzip, zstd or none", r.name, r.file.MetaData().Schema.Column(at).Path(), meta.Compression())
+			return fault.Input("%s: column %q is packed with %s: write the file with snappy, gzip, zstd or none", r.name, r.file.MetaData().Schema.Column(at).Path(), meta.Compression())
 		}
 		pages, err := g.GetColumnPageReader(at)
 		if err != nil {
@@ -207,7 +210,7 @@ func (r *parquetReader) openGroup() error {
 type pageGuard struct {
 	pqfile.PageReader
 	name string
-	hold *hold
+	hold *inputmem.Hold
 	dict int64 // bytes of the dictionary, in hold
 	left int64 // rows of the page that have not been read
 	err  error
@@ -215,7 +218,7 @@ type pageGuard struct {
 
 // Close implements file.PageReader.
 func (g *pageGuard) Close() error {
-	g.hold.shrink(g.dict)
+	g.hold.Shrink(g.dict)
 	g.dict = 0
 	return g.PageReader.Close()
 }
@@ -244,7 +247,7 @@ func (g *pageGuard) Next() bool {
 	switch enc := parquet.Encoding(d.Encoding()); enc {
 	case parquet.Encodings.Plain, parquet.Encodings.PlainDict, parquet.Encodings.RLEDict, parquet.Encodings.ByteStreamSplit:
 	default:
-		g.err = inputError("%s: its pages are written with %s: write the file with plain or dictionary encoding (data page version 1)", g.name, enc)
+		g.err = fault.Input("%s: its pages are written with %s: write the file with plain or dictionary encoding (data page version 1)", g.name, enc)
 		return false
 	}
 	if g.left < 0 {
@@ -260,7 +263,7 @@ func (g *pageGuard) dictionary(d *pqfile.DictionaryPage) error {
 	}
 	// The library decodes it: a text becomes a slice, whose bytes are the page's, and a number itself.
 	n := int64(d.NumValues()) * dictionaryValue
-	if err := g.hold.grow(n); err != nil {
+	if err := g.hold.Grow(n); err != nil {
 		return err
 	}
 	g.dict += n

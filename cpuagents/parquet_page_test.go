@@ -20,6 +20,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	"github.com/apache/arrow-go/v18/parquet/schema"
 
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -47,20 +49,20 @@ func TestParquetFooter(t *testing.T) {
 		"as long as the file": {withFooter([]byte{0x1f, 0}, 2, "PAR1"), "its footer is damaged: a value of unknown type"}, "longer": {withFooter([]byte{0x1f, 0}, 3, "PAR1"), "says that it has 3 bytes, of a file of 14; 16777216 are allowed"},
 		"shorter": {withFooter([]byte{0x1f, 0x18, 9}, 2, "PAR1"), "its footer is damaged: a length points behind its end"},
 	} {
-		if err := open(tempFile(t, c.data)); !isInput(err) || !strings.Contains(err.Error(), c.want) {
+		if err := open(fixture.TempFile(t, c.data)); !fixture.IsInput(err) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
 	for n, want := range map[uint32]bool{maxParquetFooter: true, maxParquetFooter + 1: false} {
-		f := tempFile(t, []byte("PAR1"))
+		f := fixture.TempFile(t, []byte("PAR1"))
 		if _, err := f.WriteAt(append(binary.LittleEndian.AppendUint32(nil, n), "PAR1"...), 4+int64(n)); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(f); !isInput(err) || strings.Contains(err.Error(), "16777216 are allowed") == want {
+		if err := open(f); !fixture.IsInput(err) || strings.Contains(err.Error(), "16777216 are allowed") == want {
 			t.Errorf("a footer of %d bytes: %v", n, err)
 		}
 	}
-	closed := tempFile(t, nil)
+	closed := fixture.TempFile(t, nil)
 	_ = closed.Close()
 	var e *jobs.Error
 	if err := open(closed); !errors.As(err, &e) || e.Code != jobs.CodeIO {
@@ -70,7 +72,7 @@ func TestParquetFooter(t *testing.T) {
 
 // TestParquetMemory: what a reader takes before the first row, and a memory that is one byte too small for it.
 func TestParquetMemory(t *testing.T) {
-	data := asParquet(t, record(pairRows(10)))
+	data := fixture.Parquet(t, fixture.Record(pairRows(10)))
 	n := int64(binary.LittleEndian.Uint32(data[len(data)-8:]))
 	structs, err := checkCompact(data[int64(len(data))-8-n:])
 	if err != nil {
@@ -79,36 +81,36 @@ func TestParquetMemory(t *testing.T) {
 	buffers := blockBytes(2) + 3*64<<10
 	whole := buffers + 2*n + 512*structs
 	for limit, want := range map[int64]bool{whole: true, whole - 1: false, buffers + 2*n: false, buffers + 2*n - 1: false, buffers: false, buffers - 1: false} {
-		h := memoryOf(limit, limit).hold(t.Context(), "s")
-		r, err := newParquetReader("s", tempFile(t, data), pairSpec, h)
-		if (err == nil) != want || err != nil && !ofMemory(err) {
+		h := inputmem.WithParts(limit, limit).Hold(t.Context(), "s")
+		r, err := newParquetReader("s", fixture.TempFile(t, data), pairSpec, h)
+		if (err == nil) != want || err != nil && !inputmem.IsMemory(err) {
 			t.Errorf("%d bytes of %d: %v", limit, whole, err)
 		}
 		if err == nil {
-			if h.bytes != whole {
-				t.Errorf("it takes %d bytes, want %d", h.bytes, whole)
+			if h.Bytes() != whole {
+				t.Errorf("it takes %d bytes, want %d", h.Bytes(), whole)
 			}
 			_ = r.close()
 		}
-		h.release()
+		h.Release()
 	}
 	// All that the pages took is given back with them.
-	h := memoryOf(1<<30, 1<<30).hold(t.Context(), "s")
-	r, err := newParquetReader("s", tempFile(t, data), pairSpec, h)
+	h := inputmem.WithParts(1<<30, 1<<30).Hold(t.Context(), "s")
+	r, err := newParquetReader("s", fixture.TempFile(t, data), pairSpec, h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if rows, _, err := drainRows(t, r); err != nil || len(rows) != 10 {
 		t.Fatal(len(rows), err)
 	}
-	if h.bytes != whole {
-		t.Errorf("at the end it takes %d bytes, want %d", h.bytes, whole)
+	if h.Bytes() != whole {
+		t.Errorf("at the end it takes %d bytes, want %d", h.Bytes(), whole)
 	}
 }
 
 // TestParquetEncodings: pages and chunks that are written as this agent reads them, and others.
 func TestParquetEncodings(t *testing.T) {
-	rec := record(pairRows(20))
+	rec := fixture.Record(pairRows(20))
 	plain := parquet.WithDictionaryDefault(false)
 	of := func(path string, e parquet.Encoding) []parquet.WriterProperty {
 		return []parquet.WriterProperty{plain, parquet.WithEncodingFor(path, e)}
@@ -125,8 +127,8 @@ func TestParquetEncodings(t *testing.T) {
 		"a column":     {[]parquet.WriterProperty{parquet.WithCompressionFor("b", compress.Codecs.Brotli)}, `column "b" is packed with BROTLI`},
 		"not wanted":   {[]parquet.WriterProperty{parquet.WithCompressionFor("note", compress.Codecs.Brotli)}, ""},
 	} {
-		rows, rejects, err := readWriting(t, writing{"", "parquet", asParquet(t, rec, c.opts...)}, pairSpec, plenty)
-		if (err == nil) != (c.want == "") || err != nil && (!isInput(err) || !strings.Contains(err.Error(), c.want)) || err == nil && (len(rows) != 20 || len(rejects) != 0) {
+		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: fixture.Parquet(t, rec, c.opts...)}, pairSpec, fixture.Plenty)
+		if (err == nil) != (c.want == "") || err != nil && (!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) || err == nil && (len(rows) != 20 || len(rejects) != 0) {
 			t.Errorf("%s: %d rows, %v, want %s", name, len(rows), err, c.want)
 		}
 	}
@@ -139,7 +141,7 @@ func TestParquetGroups(t *testing.T) {
 		for _, n := range sizes {
 			total += n
 		}
-		rec := record(pairRows(total))
+		rec := fixture.Record(pairRows(total))
 		var out bytes.Buffer
 		w, err := pqarrow.NewFileWriter(rec.Schema(), &out, parquet.NewWriterProperties(parquet.WithMaxRowGroupLength(1<<20)), pqarrow.DefaultWriterProps())
 		if err != nil {
@@ -158,7 +160,7 @@ func TestParquetGroups(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		rows, rejects, err := readWriting(t, writing{"", "parquet", out.Bytes()}, pairSpec, plenty)
+		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: out.Bytes()}, pairSpec, fixture.Plenty)
 		if err != nil || len(rejects) != 0 || len(rows) != total {
 			t.Fatalf("groups of %v: %d rows, %d rejects, %v", sizes, len(rows), len(rejects), err)
 		}
@@ -178,7 +180,7 @@ func TestParquetNested(t *testing.T) {
 		defer b.Release()
 		b.Field(0).(*array.StringBuilder).Append("1700000000")
 		b.Field(1).AppendEmptyValue()
-		return asParquet(t, b.NewRecordBatch())
+		return fixture.Parquet(t, b.NewRecordBatch())
 	}
 	for name, c := range map[string]struct {
 		field  arrow.Field
@@ -189,8 +191,8 @@ func TestParquetNested(t *testing.T) {
 		"optional": {arrow.Field{Name: "v", Type: arrow.StructOf(number), Nullable: true}, "v.x", "is nested, not a number"},
 		"required": {arrow.Field{Name: "v", Type: arrow.StructOf(number)}, "v.x", ""},
 	} {
-		_, _, err := readWriting(t, writing{"", "parquet", file(c.field)}, ColumnSpec{Timestamp: "timestamp", Features: []string{c.column}}, plenty)
-		if (err == nil) != (c.want == "") || err != nil && (!isInput(err) || !strings.Contains(err.Error(), c.want)) {
+		_, _, err := readWriting(t, fixture.File{Format: "parquet", Data: file(c.field)}, ColumnSpec{Timestamp: "timestamp", Features: []string{c.column}}, fixture.Plenty)
+		if (err == nil) != (c.want == "") || err != nil && (!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
@@ -399,8 +401,8 @@ func TestParquetDictionaries(t *testing.T) {
 		ok   bool
 	}{{0, 0, true}, {8, 8, true}, {7, 8, true}, {9, 8, false}, {-1, 8, false}, {1, 0, false}} {
 		for _, direct := range []bool{false, true} {
-			m := memoryOf(1<<20, 1<<20)
-			h := m.hold(t.Context(), "s")
+			m := inputmem.WithParts(1<<20, 1<<20)
+			h := m.Hold(t.Context(), "s")
 			d := dictionary(c.n, c.size)
 			g := &pageGuard{PageReader: &givenPages{pages: []pqfile.Page{d}, dictionary: d}, name: "s", hold: h}
 			if direct {
@@ -411,18 +413,18 @@ func TestParquetDictionaries(t *testing.T) {
 			} else if ok := g.Next(); ok != c.ok || (g.Err() == nil) != c.ok || !ok && g.Next() {
 				t.Errorf("%d values in %d bytes: %v, %v", c.n, c.size, ok, g.Err())
 			}
-			if c.ok && h.bytes != 24*int64(c.n) {
-				t.Errorf("%d values take %d bytes", c.n, h.bytes)
+			if c.ok && h.Bytes() != 24*int64(c.n) {
+				t.Errorf("%d values take %d bytes", c.n, h.Bytes())
 			}
-			if err := errors.Join(g.Close(), g.Close()); err != nil || h.bytes != 0 {
-				t.Errorf("%d bytes are taken behind the end, %v", h.bytes, err)
+			if err := errors.Join(g.Close(), g.Close()); err != nil || h.Bytes() != 0 {
+				t.Errorf("%d bytes are taken behind the end, %v", h.Bytes(), err)
 			}
 		}
 	}
-	h := memoryOf(24, 24).hold(t.Context(), "s")
+	h := inputmem.WithParts(24, 24).Hold(t.Context(), "s")
 	g := &pageGuard{PageReader: &givenPages{pages: []pqfile.Page{dictionary(1, 8), dictionary(1, 8)}}, name: "s", hold: h}
-	if !g.Next() || g.Next() || !ofMemory(g.Err()) || h.bytes != 24 {
-		t.Errorf("a second dictionary: %v, %d bytes", g.Err(), h.bytes)
+	if !g.Next() || g.Next() || !inputmem.IsMemory(g.Err()) || h.Bytes() != 24 {
+		t.Errorf("a second dictionary: %v, %d bytes", g.Err(), h.Bytes())
 	}
 	none := &pageGuard{PageReader: &givenPages{}, name: "s"}
 	if d, err := none.GetDictionaryPage(); d != nil || err != nil || none.Next() || none.Err() != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
@@ -117,7 +118,7 @@ func answers(ctx context.Context, t *testing.T, uri string, ended chan struct{})
 // postgresDB connects as the sources and sinks do, for writing.
 func postgresDB(t *testing.T, uri string) *sql.DB {
 	t.Helper()
-	db, err := openPostgres(uri, "env:PG", "disable", false, loopback(t), nil)
+	db, err := openPostgres(uri, "env:PG", "disable", false, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

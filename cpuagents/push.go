@@ -23,6 +23,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -53,7 +55,7 @@ type PushOptions struct {
 	// Timeout bounds a request: its body must come, and the queue must answer, within it each; 0 means 30 s.
 	Timeout time.Duration
 	// Memory bounds what bodies take while they are taken apart; nil for no limit but that of the endpoint.
-	Memory *Memory
+	Memory *inputmem.Memory
 	// Metrics is where its counts go; nil for nowhere.
 	Metrics prometheus.Registerer
 }
@@ -148,14 +150,14 @@ func ListenPush(o PushOptions) (_ *Push, err error) {
 	}
 	most := int64(pushHeld)
 	if o.Memory != nil {
-		most = max(min(most, o.Memory.side.Limit()/4), 4*o.MaxBody)
+		most = max(min(most, o.Memory.Limit()/4), 4*o.MaxBody)
 		// What is left must do for jobs: with nothing each of them would fail, one that reads no push too.
-		if o.Memory.side.Limit()-most < leastInput/2 || !o.Memory.side.Try(most) {
-			return nil, bad("bodies of %s take up to %s of the %s that sources have, and too little is left for jobs: raise --memory or lower --push-max-body", memory.Text(o.MaxBody), memory.Text(most), memory.Text(o.Memory.side.Limit()))
+		if !o.Memory.Reserve(most) {
+			return nil, bad("bodies of %s take up to %s of the %s that sources have, and too little is left for jobs: raise --memory or lower --push-max-body", memory.Text(o.MaxBody), memory.Text(most), memory.Text(o.Memory.Limit()))
 		}
 		defer func() {
 			if err != nil {
-				o.Memory.side.Give(most)
+				o.Memory.Unreserve(most)
 			}
 		}()
 	}
@@ -189,7 +191,7 @@ func ListenPush(o PushOptions) (_ *Push, err error) {
 	go func() {
 		defer close(p.ended)
 		if o.Memory != nil {
-			defer o.Memory.side.Give(most)
+			defer o.Memory.Unreserve(most)
 		}
 		if err := p.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			o.Logger.Error("pushes are not taken any more", "error", err)
@@ -262,8 +264,8 @@ func (p *Push) class(r *http.Request, err error) refusal {
 	var no refusal
 	var long *http.MaxBytesError
 	var large tooLarge
-	var ended interrupted
-	var over overMemory
+	var ended fault.Interrupted
+	var over inputmem.OverLimit
 	switch {
 	case errors.As(err, &no):
 	case errors.As(err, &long):
@@ -319,8 +321,8 @@ func (p *Push) take(w http.ResponseWriter, r *http.Request) (rows int, again boo
 	if err != nil {
 		return 0, false, err
 	}
-	h := p.o.Memory.hold(r.Context(), "the body")
-	defer h.release()
+	h := p.o.Memory.Hold(r.Context(), "the body")
+	defer h.Release()
 	f := &framer{hold: h, maxRows: p.o.MaxRows, maxSize: 4 * p.o.MaxBody}
 	select {
 	case p.parsers <- struct{}{}:
@@ -330,7 +332,7 @@ func (p *Push) take(w http.ResponseWriter, r *http.Request) (rows int, again boo
 	err = f.read(bytes.NewReader(body), format, coding)
 	<-p.parsers
 	var large tooLarge
-	if err != nil && !errors.As(err, &large) && !ofMemory(err) {
+	if err != nil && !errors.As(err, &large) && !inputmem.IsMemory(err) {
 		err = refuse(http.StatusBadRequest, "the body: %s", strings.TrimPrefix(err.Error(), "the body: "))
 	}
 	if err != nil {
@@ -359,7 +361,7 @@ func (p *Push) allow(r *http.Request, name string) error {
 			host = h
 		}
 		if !isLoopback(strings.Trim(host, "[]")) {
-			return refuse(http.StatusForbidden, "host %s: without tokens it is open to 127.0.0.1 and localhost", shorten(host))
+			return refuse(http.StatusForbidden, "host %s: without tokens it is open to 127.0.0.1 and localhost", fault.Quote(host))
 		}
 		return nil
 	}
@@ -379,7 +381,7 @@ func (p *Push) allow(r *http.Request, name string) error {
 		found |= subtle.ConstantTimeCompare(mine[:], want[:])
 	}
 	if found == 0 { // whether there is such a name is not said
-		return refuse(http.StatusUnauthorized, "the token may not push to %s", shorten(name))
+		return refuse(http.StatusUnauthorized, "the token may not push to %s", fault.Quote(name))
 	}
 	return nil
 }
@@ -397,13 +399,13 @@ func pushHeaders(r *http.Request) (key string, format Format, coding string, err
 	}
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if format = mediaTypes[media]; format == "" || format == "parquet" {
-		return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Type %s: use application/x-ndjson, text/csv or application/vnd.apache.arrow.stream", shorten(media))
+		return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Type %s: use application/x-ndjson, text/csv or application/vnd.apache.arrow.stream", fault.Quote(media))
 	}
 	switch coding = strings.ToLower(r.Header.Get("Content-Encoding")); coding {
 	case "", "identity", "gzip", "zstd":
 		return key, format, coding, nil
 	}
-	return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Encoding %s: use gzip, zstd or none", shorten(coding))
+	return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Encoding %s: use gzip, zstd or none", fault.Quote(coding))
 }
 
 // body reads the body. What it takes counts as held, also when there is an error, until the caller lets go of it.

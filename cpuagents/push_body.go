@@ -16,6 +16,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 )
 
 // pushFrame bounds a message of rows in bytes, and so a row: half of what a NATS server lets through by default.
@@ -37,7 +40,7 @@ type framer struct {
 	size   int64 // of the frames
 	line   []byte
 
-	hold    *hold // of the agent's memory of inputs
+	hold    *inputmem.Hold // of the agent's memory of inputs
 	maxRows int
 	maxSize int64 // of what a body unpacks to, and of the frames
 }
@@ -55,7 +58,7 @@ func (f *framer) add(line []byte) error {
 	}
 	last := len(f.frames) - 1
 	if last < 0 || len(f.frames[last])+len(line) > pushFrame {
-		if err := f.hold.grow(2 * pushFrame); err != nil { // a frame grows by doubling
+		if err := f.hold.Grow(2 * pushFrame); err != nil { // a frame grows by doubling
 			return err
 		}
 		f.frames = append(f.frames, nil)
@@ -172,7 +175,7 @@ func (f *framer) ndjson(src io.Reader) error {
 func placed(what string, number uint64, problem string, err error) error {
 	var large tooLarge
 	switch {
-	case ofMemory(err):
+	case inputmem.IsMemory(err):
 		return err
 	case errors.As(err, &large):
 		return large
@@ -224,7 +227,7 @@ func csvKeys(header []byte) (keys [][]byte, problem string) {
 	for _, n := range names {
 		n = strings.TrimSpace(n)
 		if n == "" || seen[n] {
-			return nil, fmt.Sprintf("the header names a column %s twice, or not at all", shorten(n))
+			return nil, fmt.Sprintf("the header names a column %s twice, or not at all", fault.Quote(n))
 		}
 		seen[n] = true
 		keys = append(keys, append(appendJSON(nil, n), ':'))
@@ -285,10 +288,10 @@ func (f *framer) arrow(src io.Reader) (err error) {
 	seen := map[string]bool{}
 	for _, c := range r.ipc.Schema().Fields() {
 		if c.Name == "" || seen[c.Name] {
-			return fmt.Errorf("the schema names a column %s twice, or not at all", shorten(c.Name))
+			return fmt.Errorf("the schema names a column %s twice, or not at all", fault.Quote(c.Name))
 		}
 		if !isArrowNumber(c.Type) && !isArrowTime(c.Type) && c.Type.ID() != arrow.BOOL {
-			return fmt.Errorf("column %s is %s: push numbers, times, texts and booleans", shorten(c.Name), c.Type)
+			return fmt.Errorf("column %s is %s: push numbers, times, texts and booleans", fault.Quote(c.Name), c.Type)
 		}
 		seen[c.Name] = true
 		keys = append(keys, append(appendJSON(nil, c.Name), ':'))
@@ -310,7 +313,7 @@ func (f *framer) arrow(src io.Reader) (err error) {
 func (f *framer) record(keys [][]byte, rec arrow.RecordBatch) error {
 	for i := range keys {
 		if c := rec.Column(i); int64(c.Len()) != rec.NumRows() {
-			return fmt.Errorf("column %s has %d rows of %d", shorten(rec.ColumnName(i)), c.Len(), rec.NumRows())
+			return fmt.Errorf("column %s has %d rows of %d", fault.Quote(rec.ColumnName(i)), c.Len(), rec.NumRows())
 		}
 	}
 	for row := range int(rec.NumRows()) {

@@ -23,6 +23,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -65,7 +67,7 @@ func (a answer) String() string {
 // post pushes a body. The client keeps no connection, so that nothing of it outlives a test.
 func post(t testing.TB, client *http.Client, url string, body io.Reader, headers ...string) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(within(t), http.MethodPost, url, body)
+	req, err := http.NewRequestWithContext(fixture.Within(t), http.MethodPost, url, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +115,7 @@ func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name strin
 
 // TestPush: rows of every format come out as they went in, in their order, once for a key.
 func TestPush(t *testing.T) {
-	q := queue(t)
+	q := fixture.Queue(t)
 	registry := prometheus.NewRegistry()
 	url := endpoint(t, q, func(o *PushOptions) { o.Metrics = registry }) + "press"
 	client := http.DefaultClient
@@ -125,9 +127,9 @@ func TestPush(t *testing.T) {
 	}{
 		{rows(1) + "\n \n" + rows(2), nil, "202 2 false "},
 		{csv, []string{"Content-Type", "text/csv; charset=utf-8"}, "202 5 false "},
-		{string(gzipped(t, []byte(rows(8)))), []string{"Content-Encoding", "gzip", "Idempotency-Key", "k"}, "202 1 false "},
+		{string(fixture.Gzip(t, []byte(rows(8)))), []string{"Content-Encoding", "gzip", "Idempotency-Key", "k"}, "202 1 false "},
 		{rows(9), []string{"Idempotency-Key", "k"}, "202 1 true "},
-		{string(zstded(t, []byte(rows(10)))), []string{"Content-Encoding", "zstd"}, "202 1 false "},
+		{string(fixture.Zstd(t, []byte(rows(10)))), []string{"Content-Encoding", "zstd"}, "202 1 false "},
 	} {
 		if got := post(t, client, url, strings.NewReader(c.body), c.headers...).String(); got != c.want {
 			t.Fatalf("%d: %s", i, got)
@@ -136,7 +138,7 @@ func TestPush(t *testing.T) {
 	if got := post(t, client, strings.TrimSuffix(url, "press")+"other", strings.NewReader(rows(9)), "Idempotency-Key", "k").String(); got != "202 1 false " {
 		t.Error("a key of another name: " + got)
 	}
-	r := pushSource(within(t), t, q, "formats", "press", PushSpec{Rows: 9, BatchSeconds: 60})
+	r := pushSource(fixture.Within(t), t, q, "formats", "press", PushSpec{Rows: 9, BatchSeconds: 60})
 	got, err := told(r, 100)
 	if cerr := r.close(); err != nil || cerr != nil || strings.Join(got, " ") != "1:1 2:2 3:3.5 4:4 5:16 6! 7! 8:8 9:10" {
 		t.Error(got, err, cerr)
@@ -149,23 +151,23 @@ func TestPush(t *testing.T) {
 
 // TestPushTables: a table pushed in Arrow or CSV gives the rows, to the bit, that it gives as a file.
 func TestPushTables(t *testing.T) {
-	q := queue(t)
+	q := fixture.Queue(t)
 	base := endpoint(t, q, nil)
-	for i, w := range writings(t, hardTable()) {
-		media := map[string]string{"csv": "text/csv", "ndjson": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}[string(w.format)]
+	for i, w := range fixture.Files(t, hardTable()) {
+		media := map[string]string{"csv": "text/csv", "ndjson": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}[w.Format]
 		if media == "" {
 			continue
 		}
-		want, wantBad, err := readWriting(t, w, pairSpec, plenty)
+		want, wantBad, err := readWriting(t, w, pairSpec, fixture.Plenty)
 		if err != nil {
-			t.Fatal(w.name, err)
+			t.Fatal(w.Name, err)
 		}
 		name := fmt.Sprint("t", i)
-		a := post(t, http.DefaultClient, base+name, bytes.NewReader(w.data), "Content-Type", media)
+		a := post(t, http.DefaultClient, base+name, bytes.NewReader(w.Data), "Content-Type", media)
 		if a.status != http.StatusAccepted {
-			t.Fatal(w.name, a)
+			t.Fatal(w.Name, a)
 		}
-		r := pushSource(within(t), t, q, name, name, PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60})
+		r := pushSource(fixture.Within(t), t, q, name, name, PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60})
 		r.spec = pairSpec
 		var got []row
 		bad := 0
@@ -175,7 +177,7 @@ func TestPushTables(t *testing.T) {
 				break
 			}
 			if err != nil {
-				t.Fatal(w.name, err)
+				t.Fatal(w.Name, err)
 			}
 			if rej != nil {
 				bad++
@@ -187,16 +189,16 @@ func TestPushTables(t *testing.T) {
 			t.Error(err)
 		}
 		if d := cmp.Diff(want, got, cmp.AllowUnexported(row{})); d != "" || bad != len(wantBad) {
-			t.Errorf("%s: %d rejected, want %d: %s", w.name, bad, len(wantBad), d)
+			t.Errorf("%s: %d rejected, want %d: %s", w.Name, bad, len(wantBad), d)
 		}
 	}
 }
 
 // TestPushRefuses: what is broken says where, and of it nothing is stored.
 func TestPushRefuses(t *testing.T) {
-	q := queue(t)
+	q := fixture.Queue(t)
 	base := endpoint(t, q, func(o *PushOptions) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
-	arrow := asArrow(t, record(hardTable()), false)
+	arrow := fixture.Arrow(t, fixture.Record(hardTable()), false)
 	long := strings.Repeat("x", 100<<10) // what a server reads of a body that it does not want, so that the answer is
 	for name, c := range map[string]struct {
 		path, body string
@@ -215,9 +217,9 @@ func TestPushRefuses(t *testing.T) {
 		"empty":      {"a", "", nil, 400, "it has no row"},
 		"cut arrow":  {"a", string(arrow[:len(arrow)/2]), []string{"Content-Type", "application/vnd.apache.arrow.stream"}, 400, "cut off"},
 		"no arrow":   {"a", rows(1), []string{"Content-Type", "application/vnd.apache.arrow.file"}, 400, "is it an Arrow IPC"},
-		"cut gzip":   {"a", string(gzipped(t, []byte(rows(1, 2, 3)))[:20]), []string{"Content-Encoding", "gzip"}, 400, "its gzip stream is damaged"},
+		"cut gzip":   {"a", string(fixture.Gzip(t, []byte(rows(1, 2, 3)))[:20]), []string{"Content-Encoding", "gzip"}, 400, "its gzip stream is damaged"},
 		"no zstd":    {"a", rows(1), []string{"Content-Encoding", "zstd"}, 400, "its zstd stream is damaged"},
-		"bomb":       {"a", string(gzipped(t, bytes.Repeat([]byte("\n"), 1<<20))), []string{"Content-Encoding", "gzip"}, 413, "unpacks to more"},
+		"bomb":       {"a", string(fixture.Gzip(t, bytes.Repeat([]byte("\n"), 1<<20))), []string{"Content-Encoding", "gzip"}, 413, "unpacks to more"},
 		"grows":      {"a", strings.Repeat("c", 60000) + "\n" + strings.Repeat("1\n", 100), []string{"Content-Type", "text/csv"}, 413, "more than 262144 bytes as JSON"},
 		"many rows":  {"a", strings.Repeat("{}\n", 1001), nil, 413, "more than 1000 rows"},
 		"long":       {"a", long, nil, 413, "longer than 65536 bytes"},
@@ -243,7 +245,7 @@ func TestPushRefuses(t *testing.T) {
 	if a := post(t, http.DefaultClient, base+"a", strings.NewReader(rows(5))); a.status != 202 {
 		t.Fatal(a)
 	}
-	r := pushSource(within(t), t, q, "refused", "a", PushSpec{Rows: 1})
+	r := pushSource(fixture.Within(t), t, q, "refused", "a", PushSpec{Rows: 1})
 	defer r.close()
 	if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:5" {
 		t.Error(got, err)
@@ -254,7 +256,7 @@ func TestPushRefuses(t *testing.T) {
 func TestPushTokens(t *testing.T) {
 	t.Setenv(secret.Prefix+"ONE", "first")
 	t.Setenv(secret.Prefix+"TWO", "second")
-	q := queue(t)
+	q := fixture.Queue(t)
 	base := endpoint(t, q, func(o *PushOptions) {
 		var err error
 		if o.Tokens, err = ParseTokens([]string{"a=env:ONE", "b=env:TWO", "a=env:TWO"}); err != nil {
@@ -328,7 +330,7 @@ func TestPushListens(t *testing.T) {
 			t.Error(bad)
 		}
 	}
-	q := queue(t)
+	q := fixture.Queue(t)
 	base := endpoint(t, q, func(o *PushOptions) {
 		o.Tokens, o.Cert, o.Key = token, cert, filepath.Join(dir, "key.pem")
 	})
@@ -385,7 +387,7 @@ func TestPushAway(t *testing.T) {
 	client := http.DefaultClient
 	until := func(want int, body, key string) {
 		t.Helper()
-		for ctx := within(t); ; {
+		for ctx := fixture.Within(t); ; {
 			a := post(t, client, url, strings.NewReader(body), "Idempotency-Key", key)
 			if a.status == want {
 				return
@@ -403,7 +405,7 @@ func TestPushAway(t *testing.T) {
 	until(202, rows(2), "two")
 	until(202, rows(1), "one") // the server remembers it over its restart
 	until(202, rows(3), "three")
-	r := pushSource(within(t), t, q, "away", "a", PushSpec{Rows: 3, BatchSeconds: 60})
+	r := pushSource(fixture.Within(t), t, q, "away", "a", PushSpec{Rows: 3, BatchSeconds: 60})
 	defer r.close()
 	if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:1 2:2 3:3" {
 		t.Error(got, err)
@@ -413,7 +415,7 @@ func TestPushAway(t *testing.T) {
 // TestPushMany: a hundred clients push at once over two endpoints, each body twice under its key, small ones and ones of several frames; every row is
 // there once, and a body's rows stand together.
 func TestPushMany(t *testing.T) {
-	q := queue(t)
+	q := fixture.Queue(t)
 	bases := []string{endpoint(t, q, nil), endpoint(t, q, nil)}
 	const clients, small, large = 100, 3, 30
 	pad := strings.Repeat("x", 40<<10)
@@ -452,7 +454,7 @@ func TestPushMany(t *testing.T) {
 			t.Errorf("%d: %v %v", c, a[0], a[1])
 		}
 	}
-	r := pushSource(within(t), t, q, "many", "a", PushSpec{Rows: uint64(total), BatchSeconds: 60})
+	r := pushSource(fixture.Within(t), t, q, "many", "a", PushSpec{Rows: uint64(total), BatchSeconds: 60})
 	defer r.close()
 	seen := map[int]int{}
 	last := -1
@@ -485,7 +487,7 @@ func TestPushMany(t *testing.T) {
 
 // TestPushResume: an attempt that ends anywhere is followed by one that goes on, a job by the next one, and what the journal holds is in the queue no more.
 func TestPushResume(t *testing.T) {
-	q, ctx := queue(t), within(t)
+	q, ctx := fixture.Queue(t), fixture.Within(t)
 	url := endpoint(t, q, nil) + "a"
 	push := func() {
 		for i := range 10 {
@@ -549,12 +551,12 @@ func BenchmarkPushBody(b *testing.B) {
 		table = append(table, table...)
 	}
 	table = table[:4096]
-	for _, w := range []writing{{"", "ndjson", asNDJSON(table)}, {"", "csv", asCSV(table)}, {"", "arrow", asArrow(b, record(table), false)}} {
-		b.Run(string(w.format), func(b *testing.B) {
-			b.SetBytes(int64(len(w.data)))
+	for _, w := range []fixture.File{{Format: "ndjson", Data: fixture.NDJSON(table)}, {Format: "csv", Data: fixture.CSV(table)}, {Format: "arrow", Data: fixture.Arrow(b, fixture.Record(table), false)}} {
+		b.Run(w.Format, func(b *testing.B) {
+			b.SetBytes(int64(len(w.Data)))
 			for b.Loop() {
 				f := &framer{maxRows: 1e6, maxSize: 64 << 20}
-				if err := f.read(bytes.NewReader(w.data), w.format, ""); err != nil || f.rows != 4096 {
+				if err := f.read(bytes.NewReader(w.Data), Format(w.Format), ""); err != nil || f.rows != 4096 {
 					b.Fatal(f.rows, err)
 				}
 			}
@@ -571,7 +573,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
-			url := endpoint(b, queue(b), nil) + "a"
+			url := endpoint(b, fixture.Queue(b), nil) + "a"
 			b.ResetTimer()
 			var all sync.WaitGroup
 			each := make(chan struct{})
@@ -598,11 +600,11 @@ func BenchmarkPush(b *testing.B) {
 func FuzzPushBody(f *testing.F) {
 	formats, codings := []Format{"ndjson", "csv", "arrow"}, []string{"", "gzip", "zstd"}
 	table := hardTable()
-	for i, data := range [][]byte{asNDJSON(table), asCSV(table), asArrow(f, record(table), false), asArrow(f, record(table), true)} {
+	for i, data := range [][]byte{fixture.NDJSON(table), fixture.CSV(table), fixture.Arrow(f, fixture.Record(table), false), fixture.Arrow(f, fixture.Record(table), true)} {
 		kind := uint8(min(i, 2))
 		f.Add(kind, data)
-		f.Add(kind+3, gzipped(f, data))
-		f.Add(kind+6, zstded(f, data))
+		f.Add(kind+3, fixture.Gzip(f, data))
+		f.Add(kind+6, fixture.Zstd(f, data))
 		f.Add(kind, data[:len(data)/2])
 	}
 	f.Add(uint8(1), []byte("a,\"b\n\",c\n1,2,3\n"))
@@ -636,18 +638,18 @@ func FuzzPushBody(f *testing.F) {
 
 // TestPushLeavesMemory: an endpoint whose bodies may take all of the memory of inputs is refused. With it, no job found room for its manifest.
 func TestPushLeavesMemory(t *testing.T) {
-	m, err := NewMemory(1<<30, 4)
+	m, err := inputmem.New(1<<30, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := ListenPush(PushOptions{Memory: m, Queue: queue(t), Logger: slog.New(slog.DiscardHandler), Addr: "127.0.0.1:0", MaxBody: m.side.Limit() / 4, MaxRows: 1})
+	p, err := ListenPush(PushOptions{Memory: m, Queue: fixture.Queue(t), Logger: slog.New(slog.DiscardHandler), Addr: "127.0.0.1:0", MaxBody: m.Limit() / 4, MaxRows: 1})
 	if err == nil {
 		p.Close(t.Context())
 	}
 	if err == nil || !strings.Contains(err.Error(), "lower --push-max-body") {
-		t.Errorf("bodies that take %d bytes: %v", m.side.Limit(), err)
+		t.Errorf("bodies that take %d bytes: %v", m.Limit(), err)
 	}
-	if n := m.side.Used(); n != 0 {
+	if n := m.Used(); n != 0 {
 		t.Errorf("%d bytes stay in use", n)
 	}
 }

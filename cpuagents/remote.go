@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -103,7 +104,7 @@ func (r *remoteReader) next() (row, *reject, error) {
 			return row{}, rejected, nil
 		case r.later && r.at.Exact && out.time < r.until:
 			r.number++
-			problem := fmt.Sprintf("its timestamp %s goes back behind the documents before it", shorten(out.timestamp))
+			problem := fmt.Sprintf("its timestamp %s goes back behind the documents before it", fault.Quote(out.timestamp))
 			return row{}, &reject{Series: r.name, File: r.at.Name, Row: r.number, Reason: problem}, nil
 		case r.later && !r.at.Exact && out.time <= r.until:
 		default:
@@ -160,7 +161,7 @@ func (r *remoteReader) open() (err error) {
 	}
 	name := r.name
 	if at.Name != "" {
-		name += ": " + shorten(at.Name)
+		name += ": " + fault.Quote(at.Name)
 	}
 	r.rows, err = r.files.read(r.ctx, name, doc, at.Format, r.spec)
 	return err

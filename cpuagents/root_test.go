@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -62,7 +63,7 @@ func TestRootsOfTenants(t *testing.T) {
 		r, err := f.For(jobs.Owner{Tenant: c.tenant}).open(t.Context(), c.uri)
 		got := ""
 		if err != nil {
-			if got = err.Error(); !isInput(err) {
+			if got = err.Error(); !fixture.IsInput(err) {
 				t.Errorf("%s of %q: %v", c.uri, c.tenant, err)
 			}
 		} else {
@@ -73,7 +74,7 @@ func TestRootsOfTenants(t *testing.T) {
 			t.Errorf("%s of %q: %s, want %s", c.uri, c.tenant, got, c.want)
 		}
 	}
-	if _, err := NewFiles(FilesOptions{Roots: map[Root]string{{"", "in"}: filepath.Join(t.TempDir(), "none")}}); !isInput(err) || !strings.Contains(err.Error(), "open folder") {
+	if _, err := NewFiles(FilesOptions{Roots: map[Root]string{{"", "in"}: filepath.Join(t.TempDir(), "none")}}); !fixture.IsInput(err) || !strings.Contains(err.Error(), "open folder") {
 		t.Error(err)
 	}
 	if plain, err := NewFiles(FilesOptions{}); err != nil || plain.scratch != os.TempDir() || plain.unpacked != 64<<30 {
@@ -114,7 +115,7 @@ func TestURIs(t *testing.T) {
 		"object:x": "this agent has no object store", "object:": "this agent has no object store", "": "a source or sink is file:ROOT/PATH or object:NAME", "http://x/": "a source or sink is", "file": "knows no folder", "file:in": "knows no folder",
 		"file:in/.": "it is not a regular file", "file:in/pipe": "open pipe: it is not a regular file", "file:in/y": "there is no such file",
 	} {
-		if r, err := f.open(t.Context(), uri); err == nil || !isInput(err) || !strings.Contains(err.Error(), want) {
+		if r, err := f.open(t.Context(), uri); err == nil || !fixture.IsInput(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v, want %s", uri, r, err, want)
 		}
 	}
@@ -172,7 +173,7 @@ func TestObjectFiles(t *testing.T) {
 		t.Errorf("%q, %v, %d files in scratch", text, err, left())
 	}
 	_ = r.Close()
-	if _, err := f.open(t.Context(), "object:none"); !isInput(err) || !strings.Contains(err.Error(), "object:none: there is no such object") {
+	if _, err := f.open(t.Context(), "object:none"); !fixture.IsInput(err) || !strings.Contains(err.Error(), "object:none: there is no such object") {
 		t.Error(err)
 	}
 	for _, name := range []string{"away", "cut"} {
@@ -277,7 +278,7 @@ func TestPartsOfAttempts(t *testing.T) {
 	if all, err := os.ReadDir(filepath.Join(dir, "sub")); err != nil || len(all) != len(keep) {
 		t.Errorf("behind abort: %d files, %v", len(all), err)
 	}
-	if _, err := f.create(t.Context(), "file:out/none/d"); !isInput(err) || !strings.Contains(err.Error(), "write none/d") {
+	if _, err := f.create(t.Context(), "file:out/none/d"); !fixture.IsInput(err) || !strings.Contains(err.Error(), "write none/d") {
 		t.Error(err)
 	}
 	// Its place cannot be taken.
@@ -372,7 +373,7 @@ func TestWalkFiles(t *testing.T) {
 	for name, want := range map[string]string{
 		"bad": "x.parquet.gz: format", "bad/x.parquet.gz": "x.parquet.gz: format", "none": "no .csv, .ndjson", "none/pipe.csv": "it is neither a file nor a folder", "nothing": "there is no such file or folder",
 	} {
-		if f, err := Walk(filepath.Join(dir, name)); err == nil || !isInput(err) || !strings.Contains(err.Error(), want) || len(f) != 0 {
+		if f, err := Walk(filepath.Join(dir, name)); err == nil || !fixture.IsInput(err) || !strings.Contains(err.Error(), want) || len(f) != 0 {
 			t.Errorf("%s: %v, %v, want %s", name, f, err, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 )
 
@@ -67,9 +68,9 @@ func (r *reject) place() string {
 	case r.File == "":
 		return place
 	case r.Row == 0:
-		return "file " + shorten(r.File)
+		return "file " + fault.Quote(r.File)
 	}
-	return place + " of file " + shorten(r.File)
+	return place + " of file " + fault.Quote(r.File)
 }
 
 // order refuses rows that go back in time.
@@ -80,7 +81,7 @@ type order struct {
 
 func (o *order) check(r *row) (problem string) {
 	if o.any && r.time < o.last {
-		return fmt.Sprintf("its timestamp %s goes back behind the row before it: sort the file by time", shorten(r.timestamp))
+		return fmt.Sprintf("its timestamp %s goes back behind the row before it: sort the file by time", fault.Quote(r.timestamp))
 	}
 	o.any, o.last = true, r.time
 	return ""
@@ -91,9 +92,9 @@ func parseFeature(column, text string) (v float64, problem string) {
 	v, err := strconv.ParseFloat(text, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange) || math.IsInf(v, 0) || math.Abs(v) > math.MaxFloat32:
-		return 0, fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, shorten(text))
+		return 0, fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, fault.Quote(text))
 	case err != nil:
-		return 0, fmt.Sprintf("column %q: %s is not a number", column, shorten(text))
+		return 0, fmt.Sprintf("column %q: %s is not a number", column, fault.Quote(text))
 	case math.IsNaN(v):
 		return 0, fmt.Sprintf("column %q is NaN", column)
 	}
@@ -106,15 +107,7 @@ func checkFeature(column string, v float64) (problem string) {
 		return fmt.Sprintf("column %q is NaN", column)
 	}
 	if math.Abs(v) > math.MaxFloat32 {
-		return fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, shorten(strconv.FormatFloat(v, 'g', -1, 64)))
+		return fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, fault.Quote(strconv.FormatFloat(v, 'g', -1, 64)))
 	}
 	return ""
-}
-
-// shorten quotes a text for a message, cut when it is long.
-func shorten(s string) string {
-	if len(s) > 40 {
-		s = s[:40] + "..."
-	}
-	return strconv.QuoteToGraphic(s)
 }

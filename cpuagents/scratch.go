@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -40,15 +41,15 @@ func (u unfit) Is(target error) bool { return target == jobs.ErrUnfit }
 
 // scratchError is ioError of a file in the scratch folder.
 func scratchError(what, name string, err error) error {
-	if classified(err) {
+	if fault.Classified(err) {
 		return err
 	}
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, os.ErrPermission, os.ErrNotExist} {
 		if errors.Is(err, e) {
-			return unfit{ioError(what, name, err)}
+			return unfit{fault.IO(what, name, err)}
 		}
 	}
-	return ioError(what, name, err)
+	return fault.IO(what, name, err)
 }
 
 // Ready returns an error that is jobs.ErrUnfit while the scratch folder cannot be used, as of the last look or job.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -122,7 +123,7 @@ func (k *sink) finish() error {
 		err = w.Flush()
 	}
 	if err != nil {
-		return ioError("write", "the output", err)
+		return fault.IO("write", "the output", err)
 	}
 	return nil
 }

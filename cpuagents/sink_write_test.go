@@ -15,6 +15,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -181,7 +183,7 @@ func TestSinkFails(t *testing.T) {
 			}
 			if left > 0 {
 				name := "timestamp"
-				r, err := newReader("s", tempFile(t, whole.Bytes()), format, ColumnSpec{Timestamp: name, Features: []string{"value", "row"}, AnyOrder: true}, plenty, nil)
+				r, err := newReader("s", fixture.TempFile(t, whole.Bytes()), format, ColumnSpec{Timestamp: name, Features: []string{"value", "row"}, AnyOrder: true}, fixture.Plenty, nil)
 				if err != nil {
 					t.Fatalf("%s: %v", format, err)
 				}
@@ -223,7 +225,7 @@ func TestSinkFails(t *testing.T) {
 // TestUnpack: contents up to the limit and no byte more, whatever the packing; what is wrong with it is said.
 func TestUnpack(t *testing.T) {
 	text := []byte(strings.Repeat("0123456789", 1000))
-	for pack, data := range map[string][]byte{"gz": gzipped(t, text), "zst": zstded(t, text), "": text} {
+	for pack, data := range map[string][]byte{"gz": fixture.Gzip(t, text), "zst": fixture.Zstd(t, text), "": text} {
 		for limit, want := range map[int64]bool{int64(len(text)): true, int64(len(text)) + 1: true, int64(len(text)) - 1: pack == "", 0: pack == ""} {
 			src := &failingReader{Reader: bytes.NewReader(data), err: io.EOF}
 			r, err := unpack("s", src, pack, limit, nil)
@@ -231,7 +233,7 @@ func TestUnpack(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := io.ReadAll(r)
-			if (err == nil) != want || want && !bytes.Equal(got, text) || err != nil && (!isInput(err) || !strings.Contains(err.Error(), "--max-unpacked")) {
+			if (err == nil) != want || want && !bytes.Equal(got, text) || err != nil && (!fixture.IsInput(err) || !strings.Contains(err.Error(), "--max-unpacked")) {
 				t.Errorf("%q up to %d: %d bytes, %v", pack, limit, len(got), err)
 			}
 			if err := r.Close(); err != nil || src.closed != 1 {
@@ -256,7 +258,7 @@ func TestUnpack(t *testing.T) {
 			"disk at start": {&failingReader{Reader: bytes.NewReader(data[:2]), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
 		} {
 			src := &failingReader{Reader: c.src, err: io.EOF}
-			r, err := unpack("s", src, pack, plenty, nil)
+			r, err := unpack("s", src, pack, fixture.Plenty, nil)
 			if err == nil {
 				_, err = io.ReadAll(r)
 				_ = r.Close()
@@ -274,17 +276,17 @@ func TestUnpack(t *testing.T) {
 // TestZstdMemory: the largest window of the frames is taken, with the decoder's own memory, and one that is too large is refused.
 func TestZstdMemory(t *testing.T) {
 	const rest = 1 << 20
-	h := memoryOf(1<<40, 1<<40).hold(t.Context(), "s")
+	h := inputmem.WithParts(1<<40, 1<<40).Hold(t.Context(), "s")
 	take := zstdMemory("s", h)
 	for _, c := range []struct{ window, held int64 }{{0, rest}, {5, rest + 5}, {5, rest + 5}, {4, rest + 5}, {6, rest + 6}, {128 << 20, rest + 128<<20}, {1, rest + 128<<20}} {
-		if err := take(c.window); err != nil || h.bytes != c.held {
-			t.Errorf("a window of %d: %d bytes are held, want %d, %v", c.window, h.bytes, c.held, err)
+		if err := take(c.window); err != nil || h.Bytes() != c.held {
+			t.Errorf("a window of %d: %d bytes are held, want %d, %v", c.window, h.Bytes(), c.held, err)
 		}
 	}
-	if err := take(128<<20 + 1); !isInput(err) || !strings.Contains(err.Error(), "128 MiB are allowed") || h.bytes != rest+128<<20 {
-		t.Errorf("%v, %d bytes are held", err, h.bytes)
+	if err := take(128<<20 + 1); !fixture.IsInput(err) || !strings.Contains(err.Error(), "128 MiB are allowed") || h.Bytes() != rest+128<<20 {
+		t.Errorf("%v, %d bytes are held", err, h.Bytes())
 	}
-	if err := zstdMemory("s", memoryOf(100, 100).hold(t.Context(), "s"))(0); !ofMemory(err) {
+	if err := zstdMemory("s", inputmem.WithParts(100, 100).Hold(t.Context(), "s"))(0); !inputmem.IsMemory(err) {
 		t.Error(err)
 	}
 	// A file with a window of 16 MiB and one of the largest.
@@ -303,12 +305,12 @@ func TestZstdMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for at, want := range map[int64]bool{limit: true, limit - 1: false} {
-			r, err := unpack("s", io.NopCloser(bytes.NewReader(packed.Bytes())), "zst", plenty, memoryOf(at, at).hold(t.Context(), "s"))
+			r, err := unpack("s", io.NopCloser(bytes.NewReader(packed.Bytes())), "zst", fixture.Plenty, inputmem.WithParts(at, at).Hold(t.Context(), "s"))
 			if err == nil {
 				_, err = io.Copy(io.Discard, r)
 				_ = r.Close()
 			}
-			if (err == nil) != want || err != nil && !ofMemory(err) {
+			if (err == nil) != want || err != nil && !inputmem.IsMemory(err) {
 				t.Errorf("a window of %d bytes with %d of memory: %v", window, at, err)
 			}
 		}

@@ -71,8 +71,8 @@ func (s *Streamer) check(ctx context.Context, src SeriesSource, spec ColumnSpec)
 	if err != nil {
 		return err
 	}
-	h := s.Files.memory.hold(ctx, src.Name)
-	defer h.release()
+	h := s.Files.memory.Hold(ctx, src.Name)
+	defer h.Release()
 	r, err := newReader(src.Name, f, format, src.columns(spec), s.Files.unpacked, h)
 	if err != nil {
 		return err
@@ -94,10 +94,10 @@ func (s *Streamer) file(ctx context.Context, src SeriesSource) (*os.File, Format
 
 // read reads the rows of a file, which it owns from here on, also when an error is returned.
 func (f *Files) read(ctx context.Context, name string, file *os.File, format Format, spec ColumnSpec) (rowReader, error) {
-	h := f.memory.hold(ctx, name)
+	h := f.memory.Hold(ctx, name)
 	r, err := newReader(name, file, format, spec, f.unpacked, h)
 	if err != nil {
-		h.release()
+		h.Release()
 		return nil, err
 	}
 	if h == nil {

@@ -10,6 +10,8 @@ import (
 	"math"
 	"os"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/internal/memory"
 )
 
@@ -17,7 +19,7 @@ import (
 // rows that it has are moved to a temporary file, and read back from there. The rows and their order are those of the reader.
 type spill struct {
 	rowReader
-	hold  *hold
+	hold  *inputmem.Hold
 	files *Files
 
 	file    *os.File
@@ -29,7 +31,7 @@ type spill struct {
 
 // newSpill owns the reader and its hold from here on, also when an error is returned. Where the opening of the reader took the memory for
 // one source, its rows are moved now.
-func newSpill(r rowReader, h *hold, files *Files) (rowReader, error) {
+func newSpill(r rowReader, h *inputmem.Hold, files *Files) (rowReader, error) {
 	s := &spill{rowReader: r, hold: h, files: files}
 	if err := s.fill(nil); err != nil {
 		_ = s.close()
@@ -41,7 +43,7 @@ func newSpill(r rowReader, h *hold, files *Files) (rowReader, error) {
 // close implements rowReader.
 func (s *spill) close() error {
 	err := s.rowReader.close()
-	s.hold.release()
+	s.hold.Release()
 	if s.file != nil {
 		err = errors.Join(err, s.file.Close())
 		s.file = nil
@@ -60,7 +62,7 @@ func (s *spill) next() (row, *reject, error) {
 			return row{}, nil, s.ended
 		}
 		out, rejected, err := s.rowReader.next()
-		if err != nil || s.hold.settle() {
+		if err != nil || s.hold.Settle() {
 			return out, rejected, err
 		}
 		if err := s.fill(&entry{out, rejected}); err != nil {
@@ -77,7 +79,7 @@ type entry struct {
 
 // fill moves rows to the file until the reader has left the memory for one source, or has ended. first is one that has been read.
 func (s *spill) fill(first *entry) error {
-	if s.hold.settle() {
+	if s.hold.Settle() {
 		return nil
 	}
 	if s.file == nil {
@@ -103,7 +105,7 @@ func (s *spill) fill(first *entry) error {
 			first = &entry{out, rejected}
 		}
 		if line = first.append(line[:0]); s.written+int64(len(line)) > s.files.unpacked {
-			return inputError("%s: its rows take more than %s of temporary files, which is what this agent allows: unpack the source before, or raise --max-unpacked", s.hold.name, memory.Text(s.files.unpacked))
+			return fault.Input("%s: its rows take more than %s of temporary files, which is what this agent allows: unpack the source before, or raise --max-unpacked", s.hold.Name(), memory.Text(s.files.unpacked))
 		}
 		s.written += int64(len(line))
 		if _, err := w.Write(line); err != nil {
@@ -111,14 +113,14 @@ func (s *spill) fill(first *entry) error {
 		}
 		s.left++
 		first = nil
-		if s.left%blockRows == 0 && s.hold.settle() {
+		if s.left%blockRows == 0 && s.hold.Settle() {
 			break
 		}
 	}
 	if s.ended != nil { // nothing more is decoded; the error stands behind the rows
 		_ = s.rowReader.close()
 		s.rowReader = noRows{}
-		s.hold.release()
+		s.hold.Release()
 	}
 	if err := w.Flush(); err != nil {
 		return err

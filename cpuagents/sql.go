@@ -23,6 +23,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -157,11 +158,11 @@ func (f *Files) sqlite(uri string, write bool) (*sql.DB, error) {
 	}
 	file, err := root.OpenFile(name, flags|syscall.O_NONBLOCK, 0o644)
 	if err != nil {
-		return nil, ioError("open", name, err)
+		return nil, fault.IO("open", name, err)
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, inputError("open %s: it is not a regular file", name)
+		return nil, fault.Input("open %s: it is not a regular file", name)
 	}
 	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	if err != nil {
@@ -300,11 +301,11 @@ func (f *sqlFetcher) class(err error) error {
 		return permanent{jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err)}
 	case errors.As(err, &pg):
 		if !passing(pg.Code) {
-			return permanent{inputError("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code)}
+			return permanent{fault.Input("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code)}
 		}
 	case errors.As(err, &lite):
 		if !passingLite(lite.Code()) {
-			return permanent{inputError("%s: %v: correct the query or the database", f.where, err)}
+			return permanent{fault.Input("%s: %v: correct the query or the database", f.where, err)}
 		}
 	}
 	return jobs.Errorf(jobs.CodeIO, "query %s: %v", f.where, err)
@@ -345,7 +346,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	defer func() { _ = tx.Rollback() }()
 	arg, err := from.value()
 	if err != nil {
-		return 0, nil, inputError("%s: cursor %s: %v", f.where, shorten(from.Text), err)
+		return 0, nil, fault.Input("%s: cursor %s: %v", f.where, fault.Quote(from.Text), err)
 	}
 	rows, err := tx.QueryContext(ctx, f.spec.Query, arg)
 	if err != nil {
@@ -373,7 +374,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 			return 0, nil, err
 		}
 		if last, err = cursorOf(values[at[1]]); err != nil {
-			return 0, nil, inputError("%s: column %q: %v", f.where, f.spec.Cursor, err)
+			return 0, nil, fault.Input("%s: column %q: %v", f.where, f.spec.Cursor, err)
 		}
 		line = append(appendJSON(append(line[:0], '{'), f.cols.Timestamp), ':')
 		line = appendValue(line, values[at[0]], false)
@@ -385,7 +386,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 		}
 		line = append(line, '}', '\n')
 		if size += int64(len(line)); size > f.tuning.MaxBytes {
-			return 0, nil, inputError("%s: a page is longer than %d bytes: raise max_bytes or lower page_rows", f.where, f.tuning.MaxBytes)
+			return 0, nil, fault.Input("%s: a page is longer than %d bytes: raise max_bytes or lower page_rows", f.where, f.tuning.MaxBytes)
 		}
 		if _, err := w.Write(line); err != nil {
 			return 0, nil, err

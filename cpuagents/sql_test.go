@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -55,7 +56,7 @@ func quickSQL(query string) *SQLSpec {
 func TestSQLite(t *testing.T) {
 	files, dir := database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
 		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),(9,'2026-01-05','x')`)
-	q, ctx := queue(t), within(t)
+	q, ctx := fixture.Queue(t), fixture.Within(t)
 	open := func() *remoteReader {
 		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), valueSpec, files, nil, nil)
 		if err != nil {
@@ -109,9 +110,9 @@ func TestSQLiteRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		doc := tempFile(t, nil)
-		_, err = f.fetch(within(t), position{}, "", doc)
-		if !isInput(err) || jobs.Retryable(err) {
+		doc := fixture.TempFile(t, nil)
+		_, err = f.fetch(fixture.Within(t), position{}, "", doc)
+		if !fixture.IsInput(err) || jobs.Retryable(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 		_ = doc.Close()
@@ -131,18 +132,18 @@ func TestPostgresRefuses(t *testing.T) {
 	for _, uri := range []string{
 		"postgres://h:5432/db", "postgres://u:hunter2@h/db", "postgres://u@h:5432/", "postgres:///db", "postgres://u@/db", "postgres://u@h/db?sslmode=disable", "postgres://u@h:0x/db",
 	} {
-		if f, err := newSQLFetcher(uri, spec(), valueSpec, nil, loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if f, err := newSQLFetcher(uri, spec(), valueSpec, nil, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v %v", uri, f, err)
 		}
 	}
-	f, err := newSQLFetcher("postgres://u@10.0.0.1:5432/db", spec(), valueSpec, nil, loopback(t), nil)
+	f, err := newSQLFetcher("postgres://u@10.0.0.1:5432/db", spec(), valueSpec, nil, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()
-	doc := tempFile(t, nil)
+	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
-	_, err = f.fetch(within(t), position{}, "", doc)
+	_, err = f.fetch(fixture.Within(t), position{}, "", doc)
 	var e *jobs.Error
 	if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), "--egress") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("%v", err)

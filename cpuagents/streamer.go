@@ -102,8 +102,8 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if err := spec.OutputFormat.Check(); err != nil {
 		return nil, fmt.Errorf("job %s: output: %w", job.ID, err)
 	}
-	held := s.Files.memory.hold(ctx, "manifest "+spec.Manifest)
-	defer held.release()
+	held := s.Files.memory.Hold(ctx, "manifest "+spec.Manifest)
+	defer held.Release()
 	series, err := s.manifest(ctx, spec.Manifest, held)
 	if err != nil {
 		return nil, err

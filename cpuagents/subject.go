@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -70,14 +71,14 @@ func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer st
 	}
 	for part := range strings.SplitSeq(subject, ".") {
 		if part == "" || strings.ContainsAny(part, " \t\r\n\x00") {
-			return nil, bad("subject %s: its parts are not empty and hold no spaces", shorten(subject))
+			return nil, bad("subject %s: its parts are not empty and hold no spaces", fault.Quote(subject))
 		}
 	}
 	if spec == nil {
 		spec = &SubjectSpec{}
 	}
 	if spec.Consumer != "" && jobs.CheckID("consumer", spec.Consumer) != nil {
-		return nil, bad("consumer %s: use letters, digits, '-' and '_'", shorten(spec.Consumer))
+		return nil, bad("consumer %s: use letters, digits, '-' and '_'", fault.Quote(spec.Consumer))
 	}
 	if err := s.Streams.check(s.owner, stream); err != nil {
 		return nil, bad("%v", err)
@@ -241,7 +242,7 @@ func (f *subjectFetcher) class(err error) error {
 	case errors.As(err, &typed):
 		return fmt.Errorf("source %s: %w", f.where, err)
 	case errors.Is(err, jobs.ErrNotFound):
-		return inputError("source %s: its stream was removed", f.where)
+		return fault.Input("source %s: its stream was removed", f.where)
 	case errors.Is(err, jobs.ErrUnavailable):
 		return jobs.Retry(fmt.Errorf("source %s: %w", f.where, err))
 	}

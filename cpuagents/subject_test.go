@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -24,7 +25,7 @@ type topic struct {
 
 func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
 	t.Helper()
-	q, srv := queueAt(t)
+	q, srv := fixture.QueueAndServer(t)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +35,7 @@ func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "s", Subjects: []string{"a.>"}, Retention: retention})
+	stream, err := js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "s", Subjects: []string{"a.>"}, Retention: retention})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func (p *topic) publish(values ...int) {
 
 func (p *topic) put(subject, data string) {
 	p.t.Helper()
-	if _, err := p.js.Publish(within(p.t), subject, []byte(data)); err != nil {
+	if _, err := p.js.Publish(fixture.Within(p.t), subject, []byte(data)); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -68,7 +69,7 @@ func (p *topic) open(ctx context.Context, id string, format Format, spec Subject
 // pending is how many messages are on the way to the consumer, or not acknowledged.
 func (p *topic) unread(consumer string) int {
 	p.t.Helper()
-	c, err := p.stream.Consumer(within(p.t), consumer)
+	c, err := p.stream.Consumer(fixture.Within(p.t), consumer)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func TestSubject(t *testing.T) {
 	p.put("a.b", "{\x00")
 	p.put("a.b", `{"timestamp":3,"value":`+strings.Repeat(" ", 700<<10)+`6}`)
 	p.publish(7, 8)
-	r := p.open(within(t), "subject", "", SubjectSpec{Messages: 8, BatchMessages: 2, BatchSeconds: 60})
+	r := p.open(fixture.Within(t), "subject", "", SubjectSpec{Messages: 8, BatchMessages: 2, BatchSeconds: 60})
 	got, err := toldFiles(r, 100)
 	if err != nil {
 		t.Fatal(got, err)
@@ -108,7 +109,7 @@ func TestSubject(t *testing.T) {
 	p = newTopic(t, jetstream.LimitsPolicy)
 	p.put("a.b", "timestamp,value\n1,1\n2,2\n")
 	p.put("a.b", "value,timestamp\n3,3\n")
-	r = p.open(within(t), "csv", "csv", SubjectSpec{Messages: 2})
+	r = p.open(fixture.Within(t), "csv", "csv", SubjectSpec{Messages: 2})
 	defer r.close()
 	if got, err := told(r, 100); err != nil || strings.Join(got, " ") != "1:1 2:2 - 3:3" {
 		t.Error(got, err)
@@ -123,7 +124,7 @@ func TestSubjectResume(t *testing.T) {
 			p := newTopic(t, retention)
 			p.publish(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 			const want = "1:0 2:1 3:2 - 4:3 5:4 6:5 - 7:6 8:7 9:8 - 10:9"
-			ctx := within(t)
+			ctx := fixture.Within(t)
 			spec := SubjectSpec{Messages: 10, BatchMessages: 3, BatchSeconds: 60}
 			for _, lost := range []bool{false, true} {
 				id := fmt.Sprint("resume-", lost)
@@ -170,7 +171,7 @@ type deaf struct{ fetcher }
 
 // TestSubjectNext: with a consumer of its own name, a job goes on where the one before ended; with new, only what is published from then on.
 func TestSubjectNext(t *testing.T) {
-	p, ctx := newTopic(t, jetstream.LimitsPolicy), within(t)
+	p, ctx := newTopic(t, jetstream.LimitsPolicy), fixture.Within(t)
 	p.publish(1, 2, 3, 4, 5)
 	for i, want := range []string{"1:1 2:2", "1:3 2:4"} {
 		r := p.open(ctx, fmt.Sprint("next-", i), "", SubjectSpec{Messages: 2, Consumer: "kept"})
@@ -213,12 +214,12 @@ func TestSubjectNext(t *testing.T) {
 // TestSubjectEnds: its time, its context, and the end of the stream or consumer end a source that hears nothing.
 func TestSubjectEnds(t *testing.T) {
 	p := newTopic(t, jetstream.LimitsPolicy)
-	r := p.open(within(t), "time", "", SubjectSpec{For: 0.1})
+	r := p.open(fixture.Within(t), "time", "", SubjectSpec{For: 0.1})
 	if got, err := told(r, 10); err != nil || len(got) != 0 {
 		t.Error(got, err)
 	}
 	_ = r.close()
-	ctx, cancel := context.WithCancelCause(within(t))
+	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	r = p.open(ctx, "context", "", SubjectSpec{Messages: 2, BatchMessages: 1})
 	p.publish(1)
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
@@ -233,18 +234,18 @@ func TestSubjectEnds(t *testing.T) {
 	_ = r.close()
 	// Another takes over, in the middle of its waiting.
 	p.publish(2)
-	r = p.open(within(t), "taken", "", SubjectSpec{Messages: 9, BatchMessages: 1})
+	r = p.open(fixture.Within(t), "taken", "", SubjectSpec{Messages: 9, BatchMessages: 1})
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
 	go func() { _, err := told(r, 1); done <- err }()
-	if err := p.q.Unsubscribe(within(t), "s", "own"); err != nil {
+	if err := p.q.Unsubscribe(fixture.Within(t), "s", "own"); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.js.DeleteStream(within(t), "s"); err != nil {
+	if err := p.js.DeleteStream(fixture.Within(t), "s"); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-done; !errors.Is(err, jobs.ErrFenced) && !isInput(err) {
+	if err := <-done; !errors.Is(err, jobs.ErrFenced) && !fixture.IsInput(err) {
 		t.Error(err)
 	}
 	_ = r.close()
@@ -262,10 +263,10 @@ func TestSubjectRefuses(t *testing.T) {
 			t.Errorf("%q: no error", uri)
 		}
 	}
-	if _, err := p.js.CreateStream(within(t), jetstream.StreamConfig{Name: "l", Subjects: []string{"l"}}); err != nil {
+	if _, err := p.js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "l", Subjects: []string{"l"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.js.CreateConsumer(within(t), "l", jetstream.ConsumerConfig{Durable: "other", FilterSubject: "l"}); err != nil {
+	if _, err := p.js.CreateConsumer(fixture.Within(t), "l", jetstream.ConsumerConfig{Durable: "other", FilterSubject: "l"}); err != nil {
 		t.Fatal(err)
 	}
 	for uri, want := range map[string]string{
@@ -277,8 +278,8 @@ func TestSubjectRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(uri, err)
 		}
-		doc := tempFile(t, nil)
-		_, err = f.fetch(within(t), position{}, "", doc)
+		doc := fixture.TempFile(t, nil)
+		_, err = f.fetch(fixture.Within(t), position{}, "", doc)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", uri, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -120,7 +121,7 @@ func (f *Files) folder(uri string) (*folder, error) {
 	}
 	if name = strings.Trim(name, "/"); name != "" {
 		if err := root.MkdirAll(name, 0o755); err != nil {
-			return nil, ioError("make folder", name, err)
+			return nil, fault.IO("make folder", name, err)
 		}
 	}
 	return &folder{f, strings.TrimRight(uri, "/")}, nil
@@ -134,7 +135,7 @@ func (f *folder) put(ctx context.Context, name, _ string, data []byte) error {
 	}
 	defer out.abort()
 	if _, err := out.Write(data); err != nil {
-		return ioError("write", name, err)
+		return fault.IO("write", name, err)
 	}
 	return out.commit()
 }

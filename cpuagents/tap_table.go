@@ -13,6 +13,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -63,7 +64,7 @@ func newTableTap(b sinkBase, key string, l layout, s *Streamer) (_ *tableTap, er
 		low := strings.ToLower(name)
 		if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
 			return nil, b.bad("feature %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the others by more than the case of its letters",
-				shorten(l.features[i]), shorten(name), longestName)
+				fault.Quote(l.features[i]), fault.Quote(name), longestName)
 		}
 		named[low] = true
 		t.columns = append(t.columns, column{name, "double precision"})
@@ -72,7 +73,7 @@ func newTableTap(b sinkBase, key string, l layout, s *Streamer) (_ *tableTap, er
 	for _, c := range l.candidates {
 		n := countName(c)
 		if len(n) > longestName || strings.ContainsRune(n, 0) {
-			return nil, b.bad("candidate %s: a column cannot be called %s: at most %d bytes", shorten(c), shorten(n), longestName)
+			return nil, b.bad("candidate %s: a column cannot be called %s: at most %d bytes", fault.Quote(c), fault.Quote(n), longestName)
 		}
 		t.columns = append(t.columns, column{n, "bigint"})
 	}
@@ -277,11 +278,11 @@ func (t *tableTap) class(err error) error {
 	case errors.As(err, &pg):
 		// Two that make a table at the same time, beside what passes.
 		if !passing(pg.Code) && pg.Code != "23505" && pg.Code != "42P07" {
-			return permanent{inputError("%s: %s (%s): correct the table %s or the rights on it", t.where, pg.Message, pg.Code, t.name)}
+			return permanent{fault.Input("%s: %s (%s): correct the table %s or the rights on it", t.where, pg.Message, pg.Code, t.name)}
 		}
 	case errors.As(err, &lite):
 		if !passingLite(lite.Code()) {
-			return permanent{inputError("%s: %v: correct the table %s or the database", t.where, err, t.name)}
+			return permanent{fault.Input("%s: %v: correct the table %s or the database", t.where, err, t.name)}
 		}
 	}
 	return jobs.Errorf(jobs.CodeIO, "write to %s: %v", t.where, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -81,19 +82,19 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 		if forgets >= 0 {
 			log = &forgetful{log, forgets}
 		}
-		if err := tp.open(within(t), log); err != nil {
+		if err := tp.open(fixture.Within(t), log); err != nil {
 			t.Fatal(err)
 		}
 		return tp, nil
 	}
 	send := func(tp tap, from, to int) error {
 		for i := from; i < to; i++ {
-			if err := tp.send(within(t), uint64(i+1), all[i]); err != nil {
+			if err := tp.send(fixture.Within(t), uint64(i+1), all[i]); err != nil {
 				return err
 			}
 		}
 		if to == len(all) {
-			return tp.end(within(t))
+			return tp.end(fixture.Within(t))
 		}
 		return nil
 	}
@@ -149,7 +150,7 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 // sinkStreamer is a streamer with a root "db" and a queue.
 func sinkStreamer(t *testing.T) (s *Streamer, q *natsq.Conn, js jetstream.JetStream, dir string) {
 	t.Helper()
-	q, srv := queueAt(t)
+	q, srv := fixture.QueueAndServer(t)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +160,7 @@ func sinkStreamer(t *testing.T) (s *Streamer, q *natsq.Conn, js jetstream.JetStr
 		t.Fatal(err)
 	}
 	files, dir := database(t)
-	return &Streamer{Queue: q, Files: files, Egress: loopback(t)}, q, js, filepath.Join(dir, "root")
+	return &Streamer{Queue: q, Files: files, Egress: fixture.Loopback(t)}, q, js, filepath.Join(dir, "root")
 }
 
 // folderText is every file below a folder, by name.
@@ -217,7 +218,7 @@ func TestParts(t *testing.T) {
 		if !bytes.Equal(docs[0], docs[1]) || bytes.Equal(docs[1], docs[2]) || p.mediaType() == "" {
 			t.Errorf("%s: documents of %d, %d and %d bytes", f, len(docs[0]), len(docs[1]), len(docs[2]))
 		}
-		rows, bad, err := readWriting(t, writing{"", f, docs[0]}, ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, plenty)
+		rows, bad, err := readWriting(t, fixture.File{Format: string(f), Data: docs[0]}, ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, fixture.Plenty)
 		if err != nil || len(rows) != 90 || len(bad) > 0 {
 			t.Fatal(f, len(rows), bad, err)
 		}
@@ -270,18 +271,18 @@ func TestObjectSink(t *testing.T) {
 // TestSubjectSink: messages of a stream, each once also when the stream has forgotten their ids.
 func TestSubjectSink(t *testing.T) {
 	s, q, js, _ := sinkStreamer(t)
-	stream, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100_000_000})
+	stream, err := js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100_000_000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	read := func(id string) string {
-		info, err := stream.Info(within(t))
+		info, err := stream.Info(fixture.Within(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var b strings.Builder
 		for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
-			m, err := stream.GetMsg(within(t), seq)
+			m, err := stream.GetMsg(fixture.Within(t), seq)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -298,7 +299,7 @@ func TestSubjectSink(t *testing.T) {
 	probes := 0
 	forget := func() { // until the stream knows none of the ids before
 		probes++
-		for ctx, n := within(t), 0; ; n++ {
+		for ctx, n := fixture.Within(t), 0; ; n++ {
 			ack, err := js.Publish(ctx, "alarms.probe", nil, jetstream.WithMsgID(fmt.Sprint("probe", probes)))
 			if err != nil {
 				t.Fatal(err)
@@ -315,11 +316,11 @@ func TestSubjectSink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tp.open(within(t), s.Queue.Log("long", tapShard, jobs.Out)); err != nil {
+	if err := tp.open(fixture.Within(t), s.Queue.Log("long", tapShard, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range tapBatches() {
-		if err := tp.send(within(t), 1, d); err != nil {
+		if err := tp.send(fixture.Within(t), 1, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -333,11 +334,11 @@ func TestSubjectSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tp.close()
-	if err := tp.open(within(t), s.Queue.Log("big", tapShard, jobs.Out)); err != nil {
+	if err := tp.open(fixture.Within(t), s.Queue.Log("big", tapShard, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for n := range uint64(3) {
-		if err := tp.send(within(t), n+1, big); err != nil {
+		if err := tp.send(fixture.Within(t), n+1, big); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -355,7 +356,7 @@ func TestSubjectSink(t *testing.T) {
 // tableText is a table without the column of the job.
 func tableText(t *testing.T, db *sql.DB, table string) string {
 	t.Helper()
-	rows, err := db.QueryContext(within(t), `SELECT "series", "row", "timestamp", "value", "score", "decision", "round", "leader", "counts.odd, ""very""" FROM "`+table+`" ORDER BY "series", "round", "row"`)
+	rows, err := db.QueryContext(fixture.Within(t), `SELECT "series", "row", "timestamp", "value", "score", "decision", "round", "leader", "counts.odd, ""very""" FROM "`+table+`" ORDER BY "series", "round", "row"`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,8 +404,8 @@ func tableSuite(t *testing.T, q *natsq.Conn, s *Streamer, db *sql.DB, spec SinkS
 		change(&bad)
 		tp, err := s.newTap("bad", 0, bad, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
 		if err == nil {
-			if err = tp.open(within(t), nil); err == nil {
-				err = tp.send(within(t), 1, tapBatches()[0])
+			if err = tp.open(fixture.Within(t), nil); err == nil {
+				err = tp.send(fixture.Within(t), 1, tapBatches()[0])
 			}
 			tp.close()
 		}
@@ -423,7 +424,7 @@ func TestSQLiteSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(within(t), "CREATE TABLE other (x INTEGER)"); err != nil {
+	if _, err := db.ExecContext(fixture.Within(t), "CREATE TABLE other (x INTEGER)"); err != nil {
 		t.Fatal(err)
 	}
 	tableSuite(t, q, s, db, SinkSpec{URI: "sqlite:db/out.db", Backoff: 0.001, Tries: 20}, "")
@@ -445,13 +446,13 @@ func TestPostgresSink(t *testing.T) {
 	for _, do := range []string{
 		"CREATE TABLE other (x integer)", "CREATE ROLE writer LOGIN PASSWORD 'hunter2'", "CREATE TABLE given (job text, series text, row bigint, timestamp text, value float8, score real, decision text, round bigint, leader bigint, \"counts.normal\" bigint, \"counts.odd, \"\"very\"\"\" bigint)",
 	} {
-		if _, err := db.ExecContext(within(t), do); err != nil {
+		if _, err := db.ExecContext(fixture.Within(t), do); err != nil {
 			t.Fatal(do, err)
 		}
 	}
 	spec := SinkSpec{URI: uri, Password: "env:PG", TLS: "disable", Backoff: 0.001, Tries: 20}
 	tableSuite(t, q, s, db, spec, "public.")
-	if _, err := db.ExecContext(within(t), "GRANT INSERT ON given TO writer; GRANT SELECT, INSERT, UPDATE ON "+positionTable+" TO writer"); err != nil {
+	if _, err := db.ExecContext(fixture.Within(t), "GRANT INSERT ON given TO writer; GRANT SELECT, INSERT, UPDATE ON "+positionTable+" TO writer"); err != nil {
 		t.Fatal(err)
 	}
 	spec.URI = strings.Replace(uri, "postgres@", "writer@", 1) + "?table=given"
@@ -460,11 +461,11 @@ func TestPostgresSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tp.close()
-	if err := tp.open(within(t), nil); err != nil {
+	if err := tp.open(fixture.Within(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	for i, d := range tapBatches() {
-		if err := tp.send(within(t), uint64(i+1), d); err != nil {
+		if err := tp.send(fixture.Within(t), uint64(i+1), d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -473,11 +474,11 @@ func TestPostgresSink(t *testing.T) {
 	}
 	source := quickSQL(`SELECT round AS id, timestamp, value FROM given WHERE series = 'b' || U&'\FFFD' AND round > $1 ORDER BY round`)
 	source.Password, source.TLS, source.PageRows = "env:PG", "disable", 300
-	f, err := newSQLFetcher(uri, source, valueSpec, nil, loopback(t), nil)
+	f, err := newSQLFetcher(uri, source, valueSpec, nil, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := remoteOf(within(t), t, q, "back", f)
+	r := remoteOf(fixture.Within(t), t, q, "back", f)
 	defer r.close()
 	got, err := told(r, 1000)
 	if err != nil || len(got) != 702 || got[300] != "-" {
@@ -488,21 +489,21 @@ func TestPostgresSink(t *testing.T) {
 			t.Fatal(got[i], want)
 		}
 	}
-	if _, err := db.ExecContext(within(t), "INSERT INTO t_whole DEFAULT VALUES"); err != nil { // it can be written at all
+	if _, err := db.ExecContext(fixture.Within(t), "INSERT INTO t_whole DEFAULT VALUES"); err != nil { // it can be written at all
 		t.Error(err)
 	}
 	refused, err := newSQLFetcher(uri, func() *SQLSpec {
 		s := quickSQL("WITH x AS (DELETE FROM given RETURNING *) SELECT round AS id, timestamp, value FROM x WHERE round > $1")
 		s.Password, s.TLS = "env:PG", "disable"
 		return s
-	}(), valueSpec, nil, loopback(t), nil)
+	}(), valueSpec, nil, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer refused.close()
-	doc := tempFile(t, nil)
+	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
-	if _, err := refused.fetch(within(t), position{}, "", doc); !isInput(err) || !strings.Contains(err.Error(), "25006") {
+	if _, err := refused.fetch(fixture.Within(t), position{}, "", doc); !fixture.IsInput(err) || !strings.Contains(err.Error(), "25006") {
 		t.Errorf("a source that writes: %v", err)
 	}
 }
@@ -510,7 +511,7 @@ func TestPostgresSink(t *testing.T) {
 // TestSinkRefuses: what a job may not write to, and what is no sink.
 func TestSinkRefuses(t *testing.T) {
 	s, _, js, _ := sinkStreamer(t)
-	if _, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}}); err != nil {
+	if _, err := js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, spec := range []SinkSpec{
@@ -543,9 +544,9 @@ func TestSinkRefuses(t *testing.T) {
 	} {
 		tp, err := s.newTap("bad", 0, spec, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
 		if err == nil {
-			if err = tp.open(within(t), s.Queue.Log("bad", tapShard, jobs.Out)); err == nil {
-				if err = tp.send(within(t), 1, tapBatches()[0]); err == nil {
-					err = tp.end(within(t))
+			if err = tp.open(fixture.Within(t), s.Queue.Log("bad", tapShard, jobs.Out)); err == nil {
+				if err = tp.send(fixture.Within(t), 1, tapBatches()[0]); err == nil {
+					err = tp.end(fixture.Within(t))
 				}
 			}
 			tp.close()

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/binding"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -44,7 +45,7 @@ func (s Streams) check(of jobs.Owner, stream string) error {
 	if of.Shared() || s[Root{of.Tenant, stream}] || s[Root{binding.Every, stream}] {
 		return nil
 	}
-	return jobs.Errorf(jobs.CodeInvalid, "this agent has no stream %s for tenant %s: start it with --stream tenant=%s,name=%s", shorten(stream), of.Tenant, of.Tenant, shorten(stream))
+	return jobs.Errorf(jobs.CodeInvalid, "this agent has no stream %s for tenant %s: start it with --stream tenant=%s,name=%s", fault.Quote(stream), of.Tenant, of.Tenant, fault.Quote(stream))
 }
 
 // pushName is the name of an endpoint as all know it: those of a tenant begin with its own name.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -125,7 +126,7 @@ func toldFiles(r rowReader, most int) (out []string, err error) {
 
 func (s *spool) told(id string, f *listFetcher) []string {
 	s.t.Helper()
-	r := remoteOf(within(s.t), s.t, queue(s.t), id, f)
+	r := remoteOf(fixture.Within(s.t), s.t, fixture.Queue(s.t), id, f)
 	defer r.close()
 	got, err := toldFiles(r, 1000)
 	if err != nil {
@@ -138,7 +139,7 @@ func (s *spool) told(id string, f *listFetcher) []string {
 func TestWatch(t *testing.T) {
 	s := newSpool(t)
 	s.put("b.ndjson", 7, `{"timestamp":3,"value":3}`+"\n"+`{"timestamp":4,"value":"x"}`)
-	s.put("a2.csv.gz", 5, string(gzipped(t, []byte("timestamp,value\n2,2\n"))))
+	s.put("a2.csv.gz", 5, string(fixture.Gzip(t, []byte("timestamp,value\n2,2\n"))))
 	s.write("a1.csv", 5, 0, 2)
 	s.put("empty.csv", 5, "")
 	s.put(".a0.csv", 5, "being written")
@@ -247,16 +248,16 @@ func TestWatchManySkips(t *testing.T) {
 	if got := s.told("many", s.watch(WatchSpec{}, nil)); len(got) != 2*maxSkips+3 || strings.Contains(strings.Join(got, ""), "-") {
 		t.Error(len(got))
 	}
-	r := remoteOf(within(t), t, queue(t), "most", s.watch(WatchSpec{MaxFiles: 10}, nil))
+	r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "most", s.watch(WatchSpec{MaxFiles: 10}, nil))
 	defer r.close()
-	if _, err := told(r, 1); !isInput(err) || !strings.Contains(err.Error(), "max_files") {
+	if _, err := told(r, 1); !fixture.IsInput(err) || !strings.Contains(err.Error(), "max_files") {
 		t.Error(err)
 	}
 }
 
 // TestWatchResume: attempts that end anywhere read, all together, what one does, and no file twice.
 func TestWatchResume(t *testing.T) {
-	s, q := newSpool(t), queue(t)
+	s, q := newSpool(t), fixture.Queue(t)
 	for i := range 4 {
 		s.write(fmt.Sprintf("%d.csv", i), i, 10*i, 10*i+2)
 	}
@@ -272,7 +273,7 @@ func TestWatchResume(t *testing.T) {
 		id := fmt.Sprintf("resume-%d", stop)
 		var all []string
 		for n := stop; ; n += stop { // each attempt ends a little later
-			r := remoteOf(within(t), t, q, id, s.watch(WatchSpec{Polls: 2}, nil))
+			r := remoteOf(fixture.Within(t), t, q, id, s.watch(WatchSpec{Polls: 2}, nil))
 			got, err := toldFiles(r, n)
 			if cerr := r.close(); err != nil || cerr != nil {
 				t.Fatal(err, cerr)
@@ -290,14 +291,14 @@ func TestWatchResume(t *testing.T) {
 	}
 	// What was read is remembered by the attempts that follow, and what has changed is not read again.
 	id := "changed"
-	first := remoteOf(within(t), t, q, id, s.watch(WatchSpec{Polls: 1}, nil))
+	first := remoteOf(fixture.Within(t), t, q, id, s.watch(WatchSpec{Polls: 1}, nil))
 	before, err := toldFiles(first, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = first.close()
 	s.write("0.csv", 50, 500, 600)
-	second := remoteOf(within(t), t, q, id, s.watch(WatchSpec{Polls: 1}, nil))
+	second := remoteOf(fixture.Within(t), t, q, id, s.watch(WatchSpec{Polls: 1}, nil))
 	defer second.close()
 	after, err := toldFiles(second, 1000)
 	if err != nil {
@@ -330,9 +331,9 @@ func TestWatchRefuses(t *testing.T) {
 	if err := os.RemoveAll(s.dir); err != nil {
 		t.Fatal(err)
 	}
-	doc := tempFile(t, nil)
+	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
-	if _, err := f.fetch(within(t), position{}, "", doc); !isInput(err) || jobs.Retryable(err) {
+	if _, err := f.fetch(fixture.Within(t), position{}, "", doc); !fixture.IsInput(err) || jobs.Retryable(err) {
 		t.Error(err)
 	}
 }
@@ -340,13 +341,13 @@ func TestWatchRefuses(t *testing.T) {
 // TestWatchWaitEnds: a folder in which nothing happens ends with its context.
 func TestWatchWaitEnds(t *testing.T) {
 	s := newSpool(t)
-	ctx, cancel := context.WithCancelCause(within(t))
+	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	f := s.watch(WatchSpec{Polls: 1_000_000}, &hooked{look: func(n int) {
 		if n == 2 {
 			cancel(jobs.ErrFinish)
 		}
 	}})
-	r := remoteOf(ctx, t, queue(t), "wait", f)
+	r := remoteOf(ctx, t, fixture.Queue(t), "wait", f)
 	defer r.close()
 	if _, err := told(r, 1); !errors.Is(err, jobs.ErrFinish) {
 		t.Error(err)
@@ -359,7 +360,7 @@ func TestPipeAsFile(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(s.dir, "p.csv"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.files.open(t.Context(), "file:r/in/p.csv"); !isInput(err) {
+	if _, err := s.files.open(t.Context(), "file:r/in/p.csv"); !fixture.IsInput(err) {
 		t.Error(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -103,11 +104,11 @@ func serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	inputs, err := cpuagents.NewMemory(limit, concurrency)
+	inputs, err := inputmem.New(limit, concurrency)
 	if err != nil {
 		return err
 	}
-	command.LimitHeap(cpuagents.HeapLimit(limit), log)
+	command.LimitHeap(inputmem.HeapLimit(limit), log)
 	roots, err := cpuagents.ParseRoots(rootFlags)
 	if err != nil {
 		return command.Usage("%v", err)
@@ -246,7 +247,7 @@ func serve(cmd *cobra.Command) (err error) {
 }
 
 // listenPush starts the push endpoint, where there is to be one.
-func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *cpuagents.Memory, secrets *secret.Store, metrics *command.Metrics, log *slog.Logger) (*cpuagents.Push, error) {
+func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store, metrics *command.Metrics, log *slog.Logger) (*cpuagents.Push, error) {
 	f := cmd.Flags()
 	o := cpuagents.PushOptions{Memory: inputs, Secrets: secrets, Queue: conn, Logger: log, Metrics: metrics}
 	o.Addr, _ = f.GetString("push-listen")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
@@ -133,7 +134,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 const leastEmbedded = 512 << 20
 
 // embeddedMemory limits the heap, and returns the bytes that the process may use and the part of its sources. Half of the bytes are the device's.
-func embeddedMemory(log *slog.Logger) (int64, *cpuagents.Memory, error) {
+func embeddedMemory(log *slog.Logger) (int64, *inputmem.Memory, error) {
 	l, err := memory.Detect(os.DirFS("/"))
 	if err != nil { // of another system
 		l.Bytes = 4 << 30
@@ -142,8 +143,8 @@ func embeddedMemory(log *slog.Logger) (int64, *cpuagents.Memory, error) {
 	if !l.Container {
 		total = max(total/4*3, leastEmbedded)
 	}
-	command.LimitHeap(cpuagents.HeapLimit(total), log)
-	inputs, err := cpuagents.NewMemory(max(total/2, leastEmbedded), 1)
+	command.LimitHeap(inputmem.HeapLimit(total), log)
+	inputs, err := inputmem.New(max(total/2, leastEmbedded), 1)
 	return total, inputs, err
 }
 

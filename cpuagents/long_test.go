@@ -1,0 +1,115 @@
+package cpuagents
+
+import (
+	"bytes"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/parquet/compress"
+	"github.com/klauspost/compress/snappy"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+)
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestLongRecords reads records of a megabyte with short timestamps: a batch must not hold on to them.
+func TestLongRecords(t *testing.T) {
+	text := "timestamp,value,note\n" + strings.Repeat("2026-01-02 03:04:05,1,"+strings.Repeat("x", 1<<19)+"\n", 2)
+	r, err := newCSVReader("a.csv", fixture.TempFile(t, []byte(text)), valueSpec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _, err := drainRows(t, r)
+	if err != nil || len(rows) != 2 {
+		t.Fatal(len(rows), err)
+	}
+	var kept []string
+	for range 64 {
+		r, err := newCSVReader("a.csv", fixture.TempFile(t, []byte(text)), valueSpec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, _, err := drainRows(t, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, rows[0].timestamp, rows[1].timestamp)
+	}
+	if heap := heapInUse(); heap > 32<<20 {
+		t.Errorf("%d timestamps hold %d MB", len(kept), heap>>20)
+	}
+}
+
+// TestOpenQuote reads a quote that never closes before a million short lines: what is read ahead is counted, and freed.
+func TestOpenQuote(t *testing.T) {
+	text := "timestamp,value\n\"" + strings.Repeat("\n", 1<<20) + "2026-01-02 03:04:05,1\n"
+	m := inputmem.WithParts(16<<20, 16<<20)
+	h := m.Hold(t.Context(), "s")
+	r, err := newCSVReader("s", fixture.TempFile(t, []byte(text)), valueSpec, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rejected, err := r.next(); err != nil || rejected == nil || rejected.Line != 2 {
+		t.Fatal(rejected, err)
+	}
+	if used := m.Used(); used < 1<<20 || used > 4<<20 {
+		t.Errorf("%d bytes are read ahead", used)
+	}
+	before := heapInUse()
+	if before > 64<<20 {
+		t.Errorf("a read-ahead of 1 MiB takes %d MB", before>>20)
+	}
+	if out, rejected, err := r.next(); err != nil || rejected != nil || out.number != 2 {
+		t.Fatal(out, rejected, err)
+	}
+	if _, _, err := r.next(); err == nil {
+		t.Fatal("there is a third row")
+	}
+	if used := m.Used(); used != 0 {
+		t.Errorf("%d bytes are still taken", used)
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPageBomb unpacks Parquet pages that are larger than their header says: they end with an error and take no more than the page.
+func TestPageBomb(t *testing.T) {
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer enc.Close()
+	large := make([]byte, 64<<20)
+	for name, codec := range map[string]struct {
+		of     compress.Compression
+		packed []byte
+	}{"zstd": {compress.Codecs.Zstd, enc.EncodeAll(large, nil)}, "snappy": {compress.Codecs.Snappy, snappy.Encode(nil, large)}} {
+		c, err := compress.GetCodec(codec.of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := compress.Decode(c, make([]byte, 1<<20), codec.packed); err == nil {
+			t.Errorf("%s: 64 MiB fit into 1", name)
+		}
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > 16<<20 {
+			t.Errorf("%s: %d MB were allocated", name, n>>20)
+		}
+		got, err := compress.Decode(c, make([]byte, len(large)), codec.packed)
+		if err != nil || !bytes.Equal(got, large) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+}

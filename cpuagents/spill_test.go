@@ -1,0 +1,115 @@
+package cpuagents
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// TestSpill reads every form of a source beside others and alone: rows, rejects and errors are the same, and all memory is given back.
+func TestSpill(t *testing.T) {
+	var rows []fixture.Row
+	for i := range blockRows + 1000 {
+		s := fixture.Row{Time: fmt.Sprintf("2026-01-02 03:%02d:%02d", i/60%60, i%60), Values: []fixture.Cell{float64(i), -float64(i)}}
+		if i%7 == 0 {
+			s.Values[1] = nil
+		}
+		rows = append(rows, s)
+	}
+	for _, w := range fixture.Files(t, rows) {
+		for name, data := range map[string][]byte{"whole": w.Data, "cut": w.Data[:len(w.Data)*2/3]} {
+			c := fixture.File{Name: w.Name, Format: w.Format, Data: data}
+			spec := pairSpec
+			spec.AnyOrder = true
+			want, wantRejects, wantErr := readWriting(t, c, spec, fixture.Plenty)
+			memories := []*inputmem.Memory{inputmem.WithParts(0, 64<<20)}
+			if name == "whole" {
+				memories = append(memories, inputmem.WithParts(1<<30, 1<<30), inputmem.WithParts(300<<10, 64<<20), inputmem.WithParts(1<<20, 64<<20))
+			}
+			for _, m := range memories {
+				files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
+				r, err := files.read(t.Context(), "s", fixture.TempFile(t, c.Data), Format(c.Format), spec)
+				var got []row
+				var rejects []reject
+				if err == nil {
+					got, rejects, err = drainRows(t, r)
+				}
+				if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(rejects, wantRejects) || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+					t.Errorf("%s, %s, %d beside others: %d rows, %d rejects, %v; want %d, %d, %v", w.Name, name, m.Limit(), len(got), len(rejects), err, len(want), len(wantRejects), wantErr)
+				}
+				if used := m.Used(); used != 0 {
+					t.Errorf("%s, %s: %d bytes are still taken", w.Name, name, used)
+				}
+			}
+		}
+	}
+}
+
+// TestSpillWaits has a source wait for the memory that another one has, until its context ends.
+func TestSpillWaits(t *testing.T) {
+	m := inputmem.WithParts(0, 64<<20)
+	other := m.Hold(t.Context(), "another")
+	defer other.Release()
+	if err := other.Grow(1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(jobs.ErrDrain)
+	w := fixture.Files(t, []fixture.Row{{Time: "2026-01-02 03:04:05", Values: []fixture.Cell{1.0, 2.0}}})
+	for _, c := range w {
+		files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
+		r, err := files.read(ctx, "s", fixture.TempFile(t, c.Data), Format(c.Format), pairSpec)
+		if err == nil {
+			_, _, err = drainRows(t, r)
+		}
+		if strings.HasPrefix(string(Format(c.Format)), "csv") || strings.HasPrefix(string(Format(c.Format)), "ndjson") && !strings.HasSuffix(string(Format(c.Format)), "zst") {
+			continue // they need none
+		}
+		if !errors.Is(err, jobs.ErrDrain) {
+			t.Errorf("%s: %v, want the cause of the context", c.Name, err)
+		}
+	}
+}
+
+// TestTooMuchMemory reads sources that need more than there is for one: a sentence with the numbers.
+func TestTooMuchMemory(t *testing.T) {
+	big, err := zstd.NewWriter(nil, zstd.WithWindowSize(8<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer big.Close()
+	var packed bytes.Buffer
+	big.Reset(&packed)
+	if _, err := big.Write(bytes.Repeat([]byte("timestamp,value\n"), 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := big.Close(); err != nil {
+		t.Fatal(err)
+	}
+	footer := binary.LittleEndian.AppendUint32(append([]byte{0x19, 0xfc, 0xa0, 0x8d, 0x06}, make([]byte, 100_001)...), 100_006) // a list of 100,000 empty structures
+	parquet := append([]byte("PAR1"), append(footer, "PAR1"...)...)
+	for name, c := range map[string]fixture.File{
+		"window": {Format: "csv.zst", Data: packed.Bytes()},
+		"footer": {Format: "parquet", Data: parquet},
+	} {
+		files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: inputmem.WithParts(1<<20, 4<<20), state: &scratchState{}}
+		r, err := files.read(t.Context(), "s", fixture.TempFile(t, c.Data), Format(c.Format), valueSpec)
+		if err == nil {
+			_, _, err = drainRows(t, r)
+		}
+		if !fixture.IsInput(err) || !strings.Contains(err.Error(), "raise the agent's --memory") || !strings.Contains(err.Error(), "4 MiB") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
