@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -42,7 +43,7 @@ func newAttempts(t *testing.T) *attempts {
 func (a *attempts) job(t *testing.T, id string, change func(*StreamSpec)) jobs.Job {
 	t.Helper()
 	spec := StreamSpec{
-		Name: "n", Spec: json.RawMessage(`{"name":"n"}`), Candidates: []string{"normal", "odd"}, Columns: valueSpec, Manifest: "file:dir/m", Output: "file:dir/o.csv", Rejects: "file:dir/r", Summary: "file:dir/u",
+		Name: "n", Spec: json.RawMessage(`{"name":"n"}`), Candidates: []string{"normal", "odd"}, Columns: rowstest.OneFeature, Manifest: "file:dir/m", Output: "file:dir/o.csv", Rejects: "file:dir/r", Summary: "file:dir/u",
 	}
 	if change != nil {
 		change(&spec)

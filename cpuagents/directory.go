@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -24,7 +25,7 @@ type directory struct {
 }
 
 // newWatchFetcher watches a folder at watch:ROOT/FOLDER.
-func newWatchFetcher(uri string, format Format, spec *WatchSpec, files *Files) (*listFetcher, error) {
+func newWatchFetcher(uri string, format rows.Format, spec *WatchSpec, files *Files) (*listFetcher, error) {
 	f, err := newListFetcher(uri, format, spec)
 	if err != nil {
 		return nil, err

@@ -17,8 +17,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -44,7 +48,7 @@ func someDecisions(group uint32, n int) *batch.Decisions {
 }
 
 // encoded writes decisions of two series, those of the first in two pieces.
-func encoded(t *testing.T, f Format, n int) []byte {
+func encoded(t *testing.T, f rows.Format, n int) []byte {
 	t.Helper()
 	e, pack, err := newEncoder(f, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
 	if err != nil {
@@ -83,30 +87,30 @@ func encoded(t *testing.T, f Format, n int) []byte {
 // TestEncodersAgree: decisions are the same numbers, to the bit, in whatever format they are written, the same decisions the
 // same bytes, and every output can be a source.
 func TestEncodersAgree(t *testing.T) {
-	flat := ColumnSpec{Timestamp: "round", Features: []string{"value", "score", "row"}}
-	flatter := ColumnSpec{Timestamp: "round", Features: []string{"leader", "counts.normal", `counts.odd, "very"`}}
+	flat := rows.ColumnSpec{Timestamp: "round", Features: []string{"value", "score", "row"}}
+	flatter := rows.ColumnSpec{Timestamp: "round", Features: []string{"leader", "counts.normal", `counts.odd, "very"`}}
 	// Rounds of the second series begin again: its rows go back in time and are left out, in all formats alike.
 	for _, n := range []int{0, 1, 10, columnRows/2 + 7} {
 		if n > 100 && testing.Short() {
 			continue // minutes with the race detector
 		}
-		want := map[string][]row{}
-		for _, f := range []Format{"csv", "ndjson", "arrow", "parquet", "csv.gz", "ndjson.zst", "arrow.gz"} {
+		want := map[string][]rows.Row{}
+		for _, f := range []rows.Format{"csv", "ndjson", "arrow", "parquet", "csv.gz", "ndjson.zst", "arrow.gz"} {
 			data := encoded(t, f, n)
 			if n < 100 && !bytes.Equal(data, encoded(t, f, n)) {
 				t.Errorf("%s: other bytes the second time", f)
 			}
-			for name, spec := range map[string]ColumnSpec{"flat": flat, "flatter": flatter} {
+			for name, spec := range map[string]rows.ColumnSpec{"flat": flat, "flatter": flatter} {
 				if name == "flatter" && f[0] == 'n' {
 					continue // its counts are an object
 				}
-				rows, _, err := readWriting(t, fixture.File{Format: string(f), Data: data}, spec, fixture.Plenty)
+				rows, _, err := rowstest.Parse(t, f, data, spec)
 				if err != nil {
 					t.Fatalf("%s: %v", f, err)
 				}
 				for _, r := range rows { // the score is a 32-bit float, which text writes in its shortest form
-					for k := range r.values[1:] {
-						r.values[1+k] = float64(float32(r.values[1+k]))
+					for k := range r.Values[1:] {
+						r.Values[1+k] = float64(float32(r.Values[1+k]))
 					}
 				}
 				if want[name] == nil {
@@ -127,7 +131,7 @@ func TestDroppedOutput(t *testing.T) {
 	for i := 1; i < 3; i++ {
 		d.Decision[i], d.Score[i], d.Counts[2*i], d.Counts[2*i+1], d.Value[i] = batch.NoDecision, 0, 0, 0, float64(i)
 	}
-	write := func(f Format) []byte {
+	write := func(f rows.Format) []byte {
 		p := parts{layout: layout{series: twoSeries, candidates: candidates, features: []string{"value"}, drops: true}, format: f}
 		for i := range d.Len() {
 			if err := p.add(d, i); err != nil {
@@ -174,7 +178,7 @@ func TestDroppedOutput(t *testing.T) {
 			t.Errorf("row %d: %s %q, decision %s", i, rec.ColumnName(last), got, decision)
 		}
 	}
-	if _, _, err := readWriting(t, fixture.File{Format: "parquet", Data: write("parquet")}, ColumnSpec{Timestamp: "row", Features: []string{"value"}}, fixture.Plenty); err != nil {
+	if _, _, err := rowstest.Parse(t, "parquet", write("parquet"), rows.ColumnSpec{Timestamp: "row", Features: []string{"value"}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -237,15 +241,21 @@ func TestPacker(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := unpack("s", fixture.TempFile(t, out.Bytes()), pack, 5, nil)
+		var r io.Reader = &out
+		switch pack {
+		case "gz":
+			r, err = gzip.NewReader(&out)
+		case "zst":
+			var z *zstd.Decoder
+			z, err = zstd.NewReader(&out)
+			defer z.Close()
+			r = z
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(r); err != nil || string(got) != "hello" {
-			t.Errorf("%s: %q %v", pack, got, err)
-		}
-		if err := r.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("what was packed with %q reads as %q, %v", pack, got, err)
 		}
 	}
 }

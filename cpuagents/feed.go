@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -29,8 +30,8 @@ type feeder struct {
 	work    context.Context // ends everything
 	waiting context.Context // ends with either
 	rejects *json.Encoder
-	first   *reject // the first of them
-	bad     uint64  // how many there are
+	first   *rows.Reject // the first of them
+	bad     uint64       // how many there are
 
 	obs    batch.Observations
 	bytes  int
@@ -68,7 +69,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		if f.first.Cure != "" {
 			reason += "; " + f.first.Cure
 		}
-		return fault.Input("there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series, f.first.place(), reason)
+		return fault.Input("there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series, f.first.Place(), reason)
 	}
 	data, err := json.Marshal(jobs.EndOfInput{Rows: f.rows, Interrupted: interrupted})
 	if err != nil {
@@ -82,12 +83,12 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 func (f *feeder) all() (interrupted bool, err error) {
 	type source struct {
 		group int
-		r     rowReader
+		r     rows.Reader
 	}
 	var open []source
 	defer func() {
 		for _, o := range open {
-			_ = o.r.close()
+			_ = o.r.Close()
 		}
 	}()
 	next := 0
@@ -121,7 +122,7 @@ func (f *feeder) all() (interrupted bool, err error) {
 				return false, err
 			}
 			if ended {
-				_ = o.r.close()
+				_ = o.r.Close()
 				continue
 			}
 			left = append(left, o)
@@ -131,7 +132,7 @@ func (f *feeder) all() (interrupted bool, err error) {
 }
 
 // open opens series number i. What a remote source waits for ends with the reading, too.
-func (f *feeder) open(i int) (rowReader, error) {
+func (f *feeder) open(i int) (rows.Reader, error) {
 	if !f.s.remote(f.s.series[i].URI) {
 		return f.s.open(f.work, f.s.series[i], f.s.spec.Columns)
 	}
@@ -139,7 +140,7 @@ func (f *feeder) open(i int) (rowReader, error) {
 }
 
 // take reads up to n rows of one series into the batch.
-func (f *feeder) take(group int, r rowReader, n int) (ended bool, err error) {
+func (f *feeder) take(group int, r rows.Reader, n int) (ended bool, err error) {
 	var good, bad uint64
 	defer func() {
 		f.s.mu.Lock()
@@ -156,7 +157,7 @@ func (f *feeder) take(group int, r rowReader, n int) (ended bool, err error) {
 		if f.work.Err() != nil {
 			return false, context.Cause(f.work)
 		}
-		row, rejected, err := r.next()
+		row, rejected, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return true, nil
 		}
@@ -169,10 +170,10 @@ func (f *feeder) take(group int, r rowReader, n int) (ended bool, err error) {
 				f.first = rejected
 			}
 			if f.s.spec.Strict && rejected.Cure != "" {
-				return false, fault.Input("%s: %s: %s; %s", rejected.Series, rejected.place(), rejected.Reason, rejected.Cure)
+				return false, fault.Input("%s: %s: %s; %s", rejected.Series, rejected.Place(), rejected.Reason, rejected.Cure)
 			}
 			if f.s.spec.Strict {
-				return false, fault.Input("%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.place(), rejected.Reason)
+				return false, fault.Input("%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.Place(), rejected.Reason)
 			}
 			if err := f.rejects.Encode(rejected); err != nil {
 				return false, fault.IO("write", "the rejects", err)
@@ -183,14 +184,14 @@ func (f *feeder) take(group int, r rowReader, n int) (ended bool, err error) {
 		f.rows++
 		o := &f.obs
 		o.Group = append(o.Group, uint32(group))
-		o.Row = append(o.Row, row.number)
-		o.Time = append(o.Time, row.time)
+		o.Row = append(o.Row, row.Number)
+		o.Time = append(o.Time, row.Time)
 		o.Read = append(o.Read, time.Now().UnixNano())
-		o.Features = append(o.Features, row.features...)
-		o.Timestamp = append(o.Timestamp, row.timestamp)
-		o.Value = append(o.Value, row.values...)
+		o.Features = append(o.Features, row.Features...)
+		o.Timestamp = append(o.Timestamp, row.Timestamp)
+		o.Value = append(o.Value, row.Values...)
 		// Fixed columns of both the batch and its answer are below 128 bytes a row.
-		f.bytes += len(row.timestamp) + 12*len(row.features) + 56
+		f.bytes += len(row.Timestamp) + 12*len(row.Features) + 56
 		if o.Len() >= f.s.spec.BatchRows || f.bytes >= maxBatchBytes {
 			if err := f.flush(); err != nil {
 				return false, err

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/binding"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -389,7 +390,7 @@ func Walk(p string) (files []Found, err error) {
 		if !info.Mode().IsRegular() {
 			return nil, fault.Input("input %s: it is neither a file nor a folder", p)
 		}
-		format, _ := FormatOf(p, "csv")
+		format, _ := rows.FormatOf(p, "csv")
 		if err := format.Check(); err != nil {
 			return nil, fault.Input("input %s: %v", p, err)
 		}
@@ -399,7 +400,7 @@ func Walk(p string) (files []Found, err error) {
 		if err != nil {
 			return fault.IO("input", file, err)
 		}
-		format, known := FormatOf(file, "")
+		format, known := rows.FormatOf(file, "")
 		if !d.Type().IsRegular() || !known || strings.HasPrefix(d.Name(), ".") || strings.HasSuffix(d.Name(), RejectsSuffix) {
 			return nil
 		}
@@ -423,5 +424,5 @@ func Walk(p string) (files []Found, err error) {
 type Found struct {
 	Name   string // the series
 	Path   string
-	Format Format
+	Format rows.Format
 }

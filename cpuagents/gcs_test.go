@@ -143,12 +143,12 @@ func TestGCS(t *testing.T) {
 		id := fmt.Sprint("gs-", stop)
 		first := remoteOf(fixture.Within(t), t, q, id, g.fetcher(t, ObjectSpec{}))
 		before, err := toldFiles(first, stop)
-		if cerr := first.close(); err != nil || cerr != nil {
+		if cerr := first.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
 		second := remoteOf(fixture.Within(t), t, q, id, g.fetcher(t, ObjectSpec{}))
 		got, err := toldFiles(second, 100)
-		if cerr := second.close(); err != nil || cerr != nil {
+		if cerr := second.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
 		want := "1:0 - 2:10 - 3:20 - 4:30 - 5:40 - 6:70"

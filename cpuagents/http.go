@@ -19,6 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -113,7 +114,7 @@ type httpState struct {
 // httpFetcher polls a URL.
 type httpFetcher struct {
 	url     *url.URL
-	format  Format // of the source; empty to take it from the answer
+	format  rows.Format // of the source; empty to take it from the answer
 	spec    HTTPSpec
 	client  *http.Client
 	secrets *secret.Store
@@ -121,7 +122,7 @@ type httpFetcher struct {
 	begun   time.Time // the last poll
 }
 
-func newHTTPFetcher(uri string, format Format, spec *HTTPSpec, guard *egress.Guard, secrets *secret.Store) (*httpFetcher, error) {
+func newHTTPFetcher(uri string, format rows.Format, spec *HTTPSpec, guard *egress.Guard, secrets *secret.Store) (*httpFetcher, error) {
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", withoutQuery(uri), err)}
 	}
@@ -193,7 +194,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 			st.Polls++
 			st.Next = ""
 		}
-		var format Format
+		var format rows.Format
 		wait := backoff{tries: f.spec.Tries, base: time.Duration(f.spec.Backoff * float64(time.Second))}
 		before := st
 		err := wait.try(ctx, func() (time.Duration, error) {
@@ -218,7 +219,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 	}
 }
 
-func (f *httpFetcher) position(st httpState, format Format) (position, error) {
+func (f *httpFetcher) position(st httpState, format rows.Format) (position, error) {
 	state, err := json.Marshal(st)
 	if err != nil {
 		return position{}, fmt.Errorf("position of %s: %w", withoutQuery(f.url.String()), err)
@@ -249,7 +250,7 @@ func (f *httpFetcher) target(st *httpState, last string) (*url.URL, error) {
 
 // once makes one request. It returns the format of the document, empty when there is nothing new, and on an error how long to
 // wait before the next try.
-func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc *os.File) (format Format, after time.Duration, err error) {
+func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc *os.File) (format rows.Format, after time.Duration, err error) {
 	where := withoutQuery(f.url.String())
 	u, err := f.target(st, last)
 	if err != nil {
@@ -362,26 +363,20 @@ func nextLink(values []string) string {
 	return ""
 }
 
-// mediaTypes are the formats by the media type of an answer.
-var mediaTypes = map[string]Format{
-	"text/csv": "csv", "application/csv": "csv", "application/x-ndjson": "ndjson", "application/ndjson": "ndjson", "application/jsonl": "ndjson",
-	"application/vnd.apache.parquet": "parquet", "application/vnd.apache.arrow.stream": "arrow", "application/vnd.apache.arrow.file": "arrow",
-}
-
 // formatOf says what an answer holds: what the source says, its media type, or the extension of its path.
-func (f *httpFetcher) formatOf(resp *http.Response) (Format, error) {
+func (f *httpFetcher) formatOf(resp *http.Response) (rows.Format, error) {
 	format := f.format
 	if format == "" {
 		media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-		if format = mediaTypes[media]; format == "" {
-			format, _ = FormatOf(f.url.Path, "csv")
+		if format = rows.FormatOfMedia(media); format == "" {
+			format, _ = rows.FormatOf(f.url.Path, "csv")
 		}
 	}
 	switch coding := strings.ToLower(resp.Header.Get("Content-Encoding")); coding {
 	case "", "identity":
 	case "gzip", "zstd":
 		if !strings.Contains(string(format), ".") {
-			format += map[string]Format{"gzip": ".gz", "zstd": ".zst"}[coding]
+			format += map[string]rows.Format{"gzip": ".gz", "zstd": ".zst"}[coding]
 		}
 	default:
 		return "", fault.Input("%s: its answer is coded as %s, which was not asked for", withoutQuery(f.url.String()), fault.Quote(coding))

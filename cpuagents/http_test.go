@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -48,13 +50,13 @@ func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src f
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &remoteReader{ctx: ctx, name: "s", spec: valueSpec, files: scratch(t), journal: j, src: src}
+	return &remoteReader{ctx: ctx, name: "s", spec: rowstest.OneFeature, files: scratch(t), journal: j, src: src}
 }
 
 // told is what a source told: its rows as NUMBER:VALUE, and - where it paused.
-func told(r rowReader, most int) (out []string, err error) {
+func told(r rows.Reader, most int) (out []string, err error) {
 	for len(out) < most {
-		row, rej, err := r.next()
+		row, rej, err := r.Next()
 		switch {
 		case errors.Is(err, errPause):
 			out = append(out, "-")
@@ -65,7 +67,7 @@ func told(r rowReader, most int) (out []string, err error) {
 		case rej != nil:
 			out = append(out, fmt.Sprintf("%d!", rej.Row))
 		default:
-			out = append(out, fmt.Sprintf("%d:%g", row.number, row.values[0]))
+			out = append(out, fmt.Sprintf("%d:%g", row.Number, row.Values[0]))
 		}
 	}
 	return out, nil
@@ -147,7 +149,7 @@ func TestHTTPSource(t *testing.T) {
 			}
 			r := remoteOf(fixture.Within(t), t, q, "source-"+name, f)
 			got, err := told(r, 100)
-			if cerr := r.close(); err != nil || cerr != nil {
+			if cerr := r.Close(); err != nil || cerr != nil {
 				t.Fatal(got, err, cerr)
 			}
 			// What becomes of the last poll, nothing new, is no document.
@@ -198,7 +200,7 @@ func TestHTTPResume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := first.close(); err != nil {
+		if err := first.Close(); err != nil {
 			t.Fatal(err)
 		}
 		// The attempt ended in the middle of storing a document.
@@ -221,7 +223,7 @@ func TestHTTPResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := second.close(); err != nil {
+			if err := second.Close(); err != nil {
 				t.Fatal(err)
 			}
 			stored := (stop-1)/11*11 + 11 // with the end of the document
@@ -332,7 +334,7 @@ func TestHTTPWaitEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	r := remoteOf(ctx, t, fixture.Queue(t), "wait", f)
-	defer r.close()
+	defer r.Close()
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}

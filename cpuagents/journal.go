@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -25,7 +26,7 @@ type position struct {
 	// State is the fetcher's own: a cursor, a tag, a count.
 	State json.RawMessage `json:"state,omitempty"`
 	// Format of the document; empty when there is none, only a new position.
-	Format Format `json:"format,omitempty"`
+	Format rows.Format `json:"format,omitempty"`
 	// Name of the document in its source, if it has one.
 	Name string `json:"name,omitempty"`
 	// Skipped are the documents before it that were not read.

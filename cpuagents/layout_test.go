@@ -10,7 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 )
 
 // TestFeatureColumns: every feature stands under its name in every format, and one that is called like another column of the
@@ -23,7 +24,7 @@ func TestFeatureColumns(t *testing.T) {
 	}
 	d := someDecisions(0, 3)
 	d.Value = []float64{1, 2.5, -3, 1e300, 5, 6, 7, 8, 9, 10, 11, 0.1}
-	for _, f := range []Format{"csv", "ndjson", "arrow", "parquet"} {
+	for _, f := range []rows.Format{"csv", "ndjson", "arrow", "parquet"} {
 		p := parts{layout: l, format: f}
 		for i := range d.Len() {
 			if err := p.add(d, i); err != nil {
@@ -46,8 +47,8 @@ func TestFeatureColumns(t *testing.T) {
 			}
 			continue
 		}
-		rows, _, err := readWriting(t, fixture.File{Format: string(f), Data: data}, ColumnSpec{Timestamp: "round", Features: names[:3]}, fixture.Plenty)
-		if err != nil || len(rows) != 3 || !slices.Equal(rows[2].values, d.Value[8:11]) {
+		rows, _, err := rowstest.Parse(t, f, data, rows.ColumnSpec{Timestamp: "round", Features: names[:3]})
+		if err != nil || len(rows) != 3 || !slices.Equal(rows[2].Values, d.Value[8:11]) {
 			t.Errorf("%s: %v, rows %v", f, err, rows)
 		}
 	}

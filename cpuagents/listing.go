@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -85,8 +86,8 @@ type listState struct {
 
 // listFetcher reads each file of a list once.
 type listFetcher struct {
-	where  string // for messages
-	format Format // of every file; empty for that of its extension
+	where  string      // for messages
+	format rows.Format // of every file; empty for that of its extension
 	spec   WatchSpec
 	tuning HTTPSpec // with defaults
 	src    lister
@@ -99,7 +100,7 @@ type listFetcher struct {
 }
 
 // newListFetcher checks the spec. The caller sets src.
-func newListFetcher(where string, format Format, spec *WatchSpec) (*listFetcher, error) {
+func newListFetcher(where string, format rows.Format, spec *WatchSpec) (*listFetcher, error) {
 	if spec == nil {
 		spec = &WatchSpec{}
 	}
@@ -204,11 +205,11 @@ func (f *listFetcher) remember(st *listState, l listed, contents fingerprint) {
 }
 
 // formatOf is that of a file; empty for one that is not looked at.
-func (f *listFetcher) formatOf(name string) Format {
+func (f *listFetcher) formatOf(name string) rows.Format {
 	if f.format != "" {
 		return f.format
 	}
-	format, known := FormatOf(name, "")
+	format, known := rows.FormatOf(name, "")
 	if !known {
 		return ""
 	}

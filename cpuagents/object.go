@@ -26,6 +26,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -76,7 +77,7 @@ type objects struct {
 }
 
 // newObjectFetcher watches objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
-func newObjectFetcher(uri string, format Format, spec *ObjectSpec, guard *egress.Guard, secrets *secret.Store) (*listFetcher, error) {
+func newObjectFetcher(uri string, format rows.Format, spec *ObjectSpec, guard *egress.Guard, secrets *secret.Store) (*listFetcher, error) {
 	where := withoutQuery(uri)
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", where, err)}

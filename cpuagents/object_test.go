@@ -94,7 +94,7 @@ func TestObjects(t *testing.T) {
 			}
 			r := remoteOf(ctx, t, fixture.Queue(t), "objects", over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
 			got, err := toldFiles(r, 1000)
-			if cerr := r.close(); err != nil || cerr != nil {
+			if cerr := r.Close(); err != nil || cerr != nil {
 				t.Fatal(got, err, cerr)
 			}
 			want := []string{
@@ -248,12 +248,12 @@ func TestS3(t *testing.T) {
 		id := fmt.Sprint("s3-", stop)
 		first := remoteOf(fixture.Within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
 		before, err := toldFiles(first, stop)
-		if cerr := first.close(); err != nil || cerr != nil {
+		if cerr := first.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
 		second := remoteOf(fixture.Within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
 		got, err := toldFiles(second, 100)
-		if cerr := second.close(); err != nil || cerr != nil {
+		if cerr := second.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
 		want := "1:0 - 2:10 - 3:20 - 4:30 - 5:40 - 6:70"
@@ -316,7 +316,7 @@ func TestS3Hostile(t *testing.T) {
 			s := &store{list: c.list, get: c.get}
 			s.put("in/a.csv", 0, 1)
 			r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "hostile", s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
-			defer r.close()
+			defer r.Close()
 			got, err := toldFiles(r, 100)
 			var e *jobs.Error
 			switch {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -11,7 +12,7 @@ import (
 // give the same bytes.
 type parts struct {
 	layout
-	format Format
+	format rows.Format
 
 	enc  encoder // of the part that is being collected; nil for none
 	pack string
@@ -77,7 +78,7 @@ func (p *parts) take() ([]byte, error) {
 
 // mediaType is that of a document.
 func (p *parts) mediaType() string {
-	rows, pack, err := p.format.cut()
+	rows, pack, err := p.format.Split()
 	switch {
 	case err != nil:
 		return ""

@@ -25,6 +25,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -390,7 +391,7 @@ func (p *Push) allow(r *http.Request, name string) error {
 const maxPushKey = 128
 
 // pushHeaders reads what the headers say of a body.
-func pushHeaders(r *http.Request) (key string, format Format, coding string, err error) {
+func pushHeaders(r *http.Request) (key string, format rows.Format, coding string, err error) {
 	key = r.Header.Get("Idempotency-Key")
 	for _, c := range []byte(key) {
 		if c <= ' ' || c > '~' || len(key) > maxPushKey {
@@ -398,7 +399,7 @@ func pushHeaders(r *http.Request) (key string, format Format, coding string, err
 		}
 	}
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if format = mediaTypes[media]; format == "" || format == "parquet" {
+	if format = rows.FormatOfMedia(media); format == "" || format == "parquet" {
 		return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Type %s: use application/x-ndjson, text/csv or application/vnd.apache.arrow.stream", fault.Quote(media))
 	}
 	switch coding = strings.ToLower(r.Header.Get("Content-Encoding")); coding {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
 // pushFrame bounds a message of rows in bytes, and so a row: half of what a NATS server lets through by default.
@@ -69,7 +70,7 @@ func (f *framer) add(line []byte) error {
 }
 
 // read takes a body apart. An error says where in it and why; then there are no frames.
-func (f *framer) read(body io.Reader, format Format, coding string) (err error) {
+func (f *framer) read(body io.Reader, format rows.Format, coding string) (err error) {
 	src, done, err := f.unpack(body, coding)
 	if err != nil {
 		return err
@@ -141,23 +142,23 @@ func (w *watched) Read(p []byte) (int, error) {
 }
 
 func (f *framer) ndjson(src io.Reader) error {
-	lines := newLines("the body", src)
+	lines := rows.NewLines("the body", src)
 	for {
-		line, long, err := lines.next()
+		line, long, err := lines.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if lines.number == 1 {
+		if lines.Number == 1 {
 			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 		}
 		problem := ""
 		if line = bytes.TrimSpace(line); long {
-			problem = fmt.Sprintf("it is longer than %d bytes", maxRecord)
+			problem = fmt.Sprintf("it is longer than %d bytes", rows.MaxRecord)
 		} else if len(line) > 0 {
-			problem = checkObject(line)
+			problem = rows.CheckObject(line)
 		}
 		if problem == "" && len(line) > 0 {
 			f.line = append(append(f.line[:0], line...), '\n')
@@ -165,7 +166,7 @@ func (f *framer) ndjson(src io.Reader) error {
 				problem = err.Error()
 			}
 		}
-		if err := placed("line", lines.number, problem, err); err != nil {
+		if err := placed("line", lines.Number, problem, err); err != nil {
 			return err
 		}
 	}
@@ -186,10 +187,10 @@ func placed(what string, number uint64, problem string, err error) error {
 }
 
 func (f *framer) csv(src io.Reader) error {
-	r := &csvReader{src: io.NopCloser(src), lines: newLines("the body", src), hold: f.hold}
+	r := rows.NewRecords("the body", src, f.hold)
 	var keys [][]byte
 	for {
-		record, problem, err := r.record()
+		record, problem, err := r.Record()
 		if errors.Is(err, io.EOF) {
 			if keys == nil {
 				return errors.New("it is empty: it must begin with a header")
@@ -211,7 +212,7 @@ func (f *framer) csv(src io.Reader) error {
 				}
 			}
 		}
-		if err := placed("line", r.first, problem, err); err != nil {
+		if err := placed("line", r.Line(), problem, err); err != nil {
 			return err
 		}
 	}
@@ -219,7 +220,7 @@ func (f *framer) csv(src io.Reader) error {
 
 // csvKeys makes the members' names of a header's columns.
 func csvKeys(header []byte) (keys [][]byte, problem string) {
-	names, err := split(header, ',')
+	names, err := rows.SplitRecord(header, ',')
 	if err != nil || !utf8.Valid(header) {
 		return nil, "the header is not valid CSV in UTF-8"
 	}
@@ -240,7 +241,7 @@ func (f *framer) csvRow(keys [][]byte, record []byte) (problem string) {
 	if !utf8.Valid(record) {
 		return "it is not valid UTF-8"
 	}
-	fields, err := split(record, ',')
+	fields, err := rows.SplitRecord(record, ',')
 	if err != nil {
 		return err.Error()
 	}
@@ -274,23 +275,23 @@ func appendField(b []byte, text string) []byte {
 
 // arrow reads an IPC stream or file. Its messages are verified as those of sources are.
 func (f *framer) arrow(src io.Reader) (err error) {
-	r := &arrowReader{name: "the body", src: io.NopCloser(src), kind: 1, hold: f.hold}
-	defer func() { _ = r.close() }()
+	messages := rows.NewArrowMessages("the body", src, f.hold)
 	defer func() { // the library panics on some damage that no check before it finds
 		if p := recover(); p != nil {
 			err = fmt.Errorf("it is damaged: %v", p)
 		}
 	}()
-	if r.ipc, err = ipc.NewReaderFromMessageReader(r); err != nil {
+	r, err := ipc.NewReaderFromMessageReader(messages)
+	if err != nil {
 		return fmt.Errorf("no Arrow schema: %w", err)
 	}
 	var keys [][]byte
 	seen := map[string]bool{}
-	for _, c := range r.ipc.Schema().Fields() {
+	for _, c := range r.Schema().Fields() {
 		if c.Name == "" || seen[c.Name] {
 			return fmt.Errorf("the schema names a column %s twice, or not at all", fault.Quote(c.Name))
 		}
-		if !isArrowNumber(c.Type) && !isArrowTime(c.Type) && c.Type.ID() != arrow.BOOL {
+		if !rows.IsArrowNumber(c.Type) && !rows.IsArrowTime(c.Type) && c.Type.ID() != arrow.BOOL {
 			return fmt.Errorf("column %s is %s: push numbers, times, texts and booleans", fault.Quote(c.Name), c.Type)
 		}
 		seen[c.Name] = true
@@ -299,15 +300,15 @@ func (f *framer) arrow(src io.Reader) (err error) {
 	if len(keys) == 0 {
 		return errors.New("the schema has no column")
 	}
-	for n := uint64(1); r.ipc.Next(); n++ {
-		if err := f.record(keys, r.ipc.RecordBatch()); err != nil {
+	for n := uint64(1); r.Next(); n++ {
+		if err := f.record(keys, r.RecordBatch()); err != nil {
 			return placed("record batch", n, err.Error(), err)
 		}
 	}
-	if err := r.ipc.Err(); err != nil && !errors.Is(err, io.EOF) {
+	if err := r.Err(); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	return r.rest()
+	return messages.Rest()
 }
 
 func (f *framer) record(keys [][]byte, rec arrow.RecordBatch) error {
@@ -345,13 +346,13 @@ func appendCell(b []byte, a arrow.Array, i int) []byte {
 	case *array.LargeString:
 		return appendJSON(b, a.Value(i))
 	case *array.Timestamp, *array.Date32, *array.Date64:
-		return appendJSON(b, arrowTime(a, i))
+		return appendJSON(b, rows.ArrowTime(a, i))
 	case *array.Int64:
 		return strconv.AppendInt(b, a.Value(i), 10)
 	case *array.Uint64:
 		return strconv.AppendUint(b, a.Value(i), 10)
 	}
-	v := arrowNumber(a, i)
+	v := rows.ArrowNumber(a, i)
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return appendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
 	}

@@ -25,6 +25,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -95,8 +97,8 @@ func post(t testing.TB, client *http.Client, url string, body io.Reader, headers
 	return a
 }
 
-// rows writes rows as NDJSON.
-func rows(values ...int) string {
+// ndjsonRows writes rows as NDJSON.
+func ndjsonRows(values ...int) string {
 	var b strings.Builder
 	for _, v := range values {
 		fmt.Fprintf(&b, "{\"timestamp\":%d,\"value\":%d}\n", v, v)
@@ -125,22 +127,22 @@ func TestPush(t *testing.T) {
 		headers []string
 		want    string
 	}{
-		{rows(1) + "\n \n" + rows(2), nil, "202 2 false "},
+		{ndjsonRows(1) + "\n \n" + ndjsonRows(2), nil, "202 2 false "},
 		{csv, []string{"Content-Type", "text/csv; charset=utf-8"}, "202 5 false "},
-		{string(fixture.Gzip(t, []byte(rows(8)))), []string{"Content-Encoding", "gzip", "Idempotency-Key", "k"}, "202 1 false "},
-		{rows(9), []string{"Idempotency-Key", "k"}, "202 1 true "},
-		{string(fixture.Zstd(t, []byte(rows(10)))), []string{"Content-Encoding", "zstd"}, "202 1 false "},
+		{string(fixture.Gzip(t, []byte(ndjsonRows(8)))), []string{"Content-Encoding", "gzip", "Idempotency-Key", "k"}, "202 1 false "},
+		{ndjsonRows(9), []string{"Idempotency-Key", "k"}, "202 1 true "},
+		{string(fixture.Zstd(t, []byte(ndjsonRows(10)))), []string{"Content-Encoding", "zstd"}, "202 1 false "},
 	} {
 		if got := post(t, client, url, strings.NewReader(c.body), c.headers...).String(); got != c.want {
 			t.Fatalf("%d: %s", i, got)
 		}
 	}
-	if got := post(t, client, strings.TrimSuffix(url, "press")+"other", strings.NewReader(rows(9)), "Idempotency-Key", "k").String(); got != "202 1 false " {
+	if got := post(t, client, strings.TrimSuffix(url, "press")+"other", strings.NewReader(ndjsonRows(9)), "Idempotency-Key", "k").String(); got != "202 1 false " {
 		t.Error("a key of another name: " + got)
 	}
 	r := pushSource(fixture.Within(t), t, q, "formats", "press", PushSpec{Rows: 9, BatchSeconds: 60})
 	got, err := told(r, 100)
-	if cerr := r.close(); err != nil || cerr != nil || strings.Join(got, " ") != "1:1 2:2 3:3.5 4:4 5:16 6! 7! 8:8 9:10" {
+	if cerr := r.Close(); err != nil || cerr != nil || strings.Join(got, " ") != "1:1 2:2 3:3.5 4:4 5:16 6! 7! 8:8 9:10" {
 		t.Error(got, err, cerr)
 	}
 	families, err := registry.Gather()
@@ -153,12 +155,12 @@ func TestPush(t *testing.T) {
 func TestPushTables(t *testing.T) {
 	q := fixture.Queue(t)
 	base := endpoint(t, q, nil)
-	for i, w := range fixture.Files(t, hardTable()) {
+	for i, w := range fixture.Files(t, fixture.HardTable()) {
 		media := map[string]string{"csv": "text/csv", "ndjson": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}[w.Format]
 		if media == "" {
 			continue
 		}
-		want, wantBad, err := readWriting(t, w, pairSpec, fixture.Plenty)
+		want, wantBad, err := rowstest.Parse(t, rows.Format(w.Format), w.Data, rowstest.TwoFeatures)
 		if err != nil {
 			t.Fatal(w.Name, err)
 		}
@@ -168,11 +170,11 @@ func TestPushTables(t *testing.T) {
 			t.Fatal(w.Name, a)
 		}
 		r := pushSource(fixture.Within(t), t, q, name, name, PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60})
-		r.spec = pairSpec
-		var got []row
+		r.spec = rowstest.TwoFeatures
+		var got []rows.Row
 		bad := 0
 		for {
-			row, rej, err := r.next()
+			row, rej, err := r.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
@@ -185,10 +187,10 @@ func TestPushTables(t *testing.T) {
 			}
 			got = append(got, row)
 		}
-		if err := r.close(); err != nil {
+		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
-		if d := cmp.Diff(want, got, cmp.AllowUnexported(row{})); d != "" || bad != len(wantBad) {
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(rows.Row{})); d != "" || bad != len(wantBad) {
 			t.Errorf("%s: %d rejected, want %d: %s", w.Name, bad, len(wantBad), d)
 		}
 	}
@@ -198,7 +200,7 @@ func TestPushTables(t *testing.T) {
 func TestPushRefuses(t *testing.T) {
 	q := fixture.Queue(t)
 	base := endpoint(t, q, func(o *PushOptions) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
-	arrow := fixture.Arrow(t, fixture.Record(hardTable()), false)
+	arrow := fixture.Arrow(t, fixture.Record(fixture.HardTable()), false)
 	long := strings.Repeat("x", 100<<10) // what a server reads of a body that it does not want, so that the answer is
 	for name, c := range map[string]struct {
 		path, body string
@@ -206,8 +208,8 @@ func TestPushRefuses(t *testing.T) {
 		status     int
 		want       string
 	}{
-		"json":       {"a", rows(1, 2) + "{\"x\":\n", nil, 400, "line 3: it is not valid JSON"},
-		"list":       {"a", rows(1) + "[1]\n", nil, 400, "line 2: it is not a JSON object"},
+		"json":       {"a", ndjsonRows(1, 2) + "{\"x\":\n", nil, 400, "line 3: it is not valid JSON"},
+		"list":       {"a", ndjsonRows(1) + "[1]\n", nil, 400, "line 2: it is not a JSON object"},
 		"utf-8":      {"a", "{\"\xff\":1}", nil, 400, "line 1: it is not valid UTF-8"},
 		"fields":     {"a", "a,b\n1,2\n1,2,3\n", []string{"Content-Type", "text/csv"}, 400, "line 3: it has 3 fields, the header has 2"},
 		"quote":      {"a", "a,b\n1,2\n1,\"2\n", []string{"Content-Type", "text/csv"}, 400, "line 3: a quote"},
@@ -216,21 +218,21 @@ func TestPushRefuses(t *testing.T) {
 		"no rows":    {"a", "a,b\n", []string{"Content-Type", "text/csv"}, 400, "it has no row"},
 		"empty":      {"a", "", nil, 400, "it has no row"},
 		"cut arrow":  {"a", string(arrow[:len(arrow)/2]), []string{"Content-Type", "application/vnd.apache.arrow.stream"}, 400, "cut off"},
-		"no arrow":   {"a", rows(1), []string{"Content-Type", "application/vnd.apache.arrow.file"}, 400, "is it an Arrow IPC"},
-		"cut gzip":   {"a", string(fixture.Gzip(t, []byte(rows(1, 2, 3)))[:20]), []string{"Content-Encoding", "gzip"}, 400, "its gzip stream is damaged"},
-		"no zstd":    {"a", rows(1), []string{"Content-Encoding", "zstd"}, 400, "its zstd stream is damaged"},
+		"no arrow":   {"a", ndjsonRows(1), []string{"Content-Type", "application/vnd.apache.arrow.file"}, 400, "is it an Arrow IPC"},
+		"cut gzip":   {"a", string(fixture.Gzip(t, []byte(ndjsonRows(1, 2, 3)))[:20]), []string{"Content-Encoding", "gzip"}, 400, "its gzip stream is damaged"},
+		"no zstd":    {"a", ndjsonRows(1), []string{"Content-Encoding", "zstd"}, 400, "its zstd stream is damaged"},
 		"bomb":       {"a", string(fixture.Gzip(t, bytes.Repeat([]byte("\n"), 1<<20))), []string{"Content-Encoding", "gzip"}, 413, "unpacks to more"},
 		"grows":      {"a", strings.Repeat("c", 60000) + "\n" + strings.Repeat("1\n", 100), []string{"Content-Type", "text/csv"}, 413, "more than 262144 bytes as JSON"},
 		"many rows":  {"a", strings.Repeat("{}\n", 1001), nil, 413, "more than 1000 rows"},
 		"long":       {"a", long, nil, 413, "longer than 65536 bytes"},
-		"type":       {"a", rows(1), []string{"Content-Type", "text/plain"}, 415, "use application/x-ndjson"},
-		"parquet":    {"a", rows(1), []string{"Content-Type", "application/vnd.apache.parquet"}, 415, "use application/x-ndjson"},
-		"coding":     {"a", rows(1), []string{"Content-Encoding", "br"}, 415, "use gzip"},
-		"key":        {"a", rows(1), []string{"Idempotency-Key", "a b"}, 400, "printable ASCII"},
-		"long key":   {"a", rows(1), []string{"Idempotency-Key", strings.Repeat("k", 129)}, 400, "printable ASCII"},
-		"name":       {"a.b", rows(1), nil, 404, "use 1 to 64 letters"},
-		"wild name":  {"*", rows(1), nil, 404, "use 1 to 64 letters"},
-		"other host": {"a", rows(1), []string{"Host", "evil.example"}, 403, "without tokens"},
+		"type":       {"a", ndjsonRows(1), []string{"Content-Type", "text/plain"}, 415, "use application/x-ndjson"},
+		"parquet":    {"a", ndjsonRows(1), []string{"Content-Type", "application/vnd.apache.parquet"}, 415, "use application/x-ndjson"},
+		"coding":     {"a", ndjsonRows(1), []string{"Content-Encoding", "br"}, 415, "use gzip"},
+		"key":        {"a", ndjsonRows(1), []string{"Idempotency-Key", "a b"}, 400, "printable ASCII"},
+		"long key":   {"a", ndjsonRows(1), []string{"Idempotency-Key", strings.Repeat("k", 129)}, 400, "printable ASCII"},
+		"name":       {"a.b", ndjsonRows(1), nil, 404, "use 1 to 64 letters"},
+		"wild name":  {"*", ndjsonRows(1), nil, 404, "use 1 to 64 letters"},
+		"other host": {"a", ndjsonRows(1), []string{"Host", "evil.example"}, 403, "without tokens"},
 	} {
 		a := post(t, http.DefaultClient, base+c.path, strings.NewReader(c.body), c.headers...)
 		if a.status != c.status || !strings.Contains(a.Error, c.want) {
@@ -242,11 +244,11 @@ func TestPushRefuses(t *testing.T) {
 	if a.status != 413 {
 		t.Error(a)
 	}
-	if a := post(t, http.DefaultClient, base+"a", strings.NewReader(rows(5))); a.status != 202 {
+	if a := post(t, http.DefaultClient, base+"a", strings.NewReader(ndjsonRows(5))); a.status != 202 {
 		t.Fatal(a)
 	}
 	r := pushSource(fixture.Within(t), t, q, "refused", "a", PushSpec{Rows: 1})
-	defer r.close()
+	defer r.Close()
 	if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:5" {
 		t.Error(got, err)
 	}
@@ -278,7 +280,7 @@ func TestPushTokens(t *testing.T) {
 		{"a", "Bearer firs", 401},
 		{"a.b", "Bearer first", 401},
 	} {
-		a := post(t, http.DefaultClient, base+c.name, strings.NewReader(rows(1)), "Authorization", c.auth, "Host", "agents.example")
+		a := post(t, http.DefaultClient, base+c.name, strings.NewReader(ndjsonRows(1)), "Authorization", c.auth, "Host", "agents.example")
 		if a.status != c.status || a.status == 401 && (a.header.Get("WWW-Authenticate") != "Bearer" || strings.Contains(a.Error, "first")) {
 			t.Errorf("%+v: %v", c, a)
 		}
@@ -337,7 +339,7 @@ func TestPushListens(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
 	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}, DisableKeepAlives: true}}
-	if a := post(t, secure, strings.Replace(base, "http:", "https:", 1)+"a", strings.NewReader(rows(1)), "Authorization", "Bearer first"); a.status != 202 {
+	if a := post(t, secure, strings.Replace(base, "http:", "https:", 1)+"a", strings.NewReader(ndjsonRows(1)), "Authorization", "Bearer first"); a.status != 202 {
 		t.Error(a)
 	}
 }
@@ -356,7 +358,7 @@ func TestPushTrouble(t *testing.T) {
 	}{
 		{fmt.Errorf("x: %w", jobs.ErrFull), 429, "5"}, {fmt.Errorf("x: %w", jobs.ErrUnavailable), 503, "5"}, {context.DeadlineExceeded, 503, "5"}, {errors.New("hunter2"), 500, ""},
 	} {
-		a := post(t, http.DefaultClient, endpoint(t, troubled{c.err}, nil)+"a", strings.NewReader(rows(1)))
+		a := post(t, http.DefaultClient, endpoint(t, troubled{c.err}, nil)+"a", strings.NewReader(ndjsonRows(1)))
 		if a.status != c.status || a.header.Get("Retry-After") != c.after || strings.Contains(a.Error, "hunter2") {
 			t.Errorf("%v: %v", c.err, a)
 		}
@@ -397,16 +399,16 @@ func TestPushAway(t *testing.T) {
 			}
 		}
 	}
-	until(202, rows(1), "one")
+	until(202, ndjsonRows(1), "one")
 	srv.Close()
-	until(503, rows(2), "two")
+	until(503, ndjsonRows(2), "two")
 	srv = start(port)
 	t.Cleanup(srv.Close)
-	until(202, rows(2), "two")
-	until(202, rows(1), "one") // the server remembers it over its restart
-	until(202, rows(3), "three")
+	until(202, ndjsonRows(2), "two")
+	until(202, ndjsonRows(1), "one") // the server remembers it over its restart
+	until(202, ndjsonRows(3), "three")
 	r := pushSource(fixture.Within(t), t, q, "away", "a", PushSpec{Rows: 3, BatchSeconds: 60})
-	defer r.close()
+	defer r.Close()
 	if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:1 2:2 3:3" {
 		t.Error(got, err)
 	}
@@ -455,11 +457,11 @@ func TestPushMany(t *testing.T) {
 		}
 	}
 	r := pushSource(fixture.Within(t), t, q, "many", "a", PushSpec{Rows: uint64(total), BatchSeconds: 60})
-	defer r.close()
+	defer r.Close()
 	seen := map[int]int{}
 	last := -1
 	for {
-		row, rej, err := r.next()
+		row, rej, err := r.Next()
 		switch {
 		case errors.Is(err, errPause):
 			continue
@@ -476,7 +478,7 @@ func TestPushMany(t *testing.T) {
 		case err != nil || rej != nil:
 			t.Fatal(rej, err)
 		}
-		v := int(row.values[0])
+		v := int(row.Values[0])
 		if v%1000 != 0 && v != last+1 {
 			t.Errorf("row %d stands behind %d", v, last)
 		}
@@ -491,7 +493,7 @@ func TestPushResume(t *testing.T) {
 	url := endpoint(t, q, nil) + "a"
 	push := func() {
 		for i := range 10 {
-			if a := post(t, http.DefaultClient, url, strings.NewReader(rows(i))); a.status != 202 {
+			if a := post(t, http.DefaultClient, url, strings.NewReader(ndjsonRows(i))); a.status != 202 {
 				t.Fatal(a)
 			}
 		}
@@ -508,7 +510,7 @@ func TestPushResume(t *testing.T) {
 				r.src = deaf{f}
 			}
 			got, err := told(r, stop)
-			if cerr := r.close(); err != nil || cerr != nil {
+			if cerr := r.Close(); err != nil || cerr != nil {
 				t.Fatal(got, err, cerr)
 			}
 			if s := strings.Join(got, " "); !strings.HasPrefix(want, s) {
@@ -521,14 +523,14 @@ func TestPushResume(t *testing.T) {
 			break
 		}
 		// Another job goes on behind this one.
-		if a := post(t, http.DefaultClient, url, strings.NewReader(rows(77))); a.status != 202 {
+		if a := post(t, http.DefaultClient, url, strings.NewReader(ndjsonRows(77))); a.status != 202 {
 			t.Fatal(a)
 		}
 		r := pushSource(ctx, t, q, id+"-next", "a", PushSpec{Rows: 1})
 		if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:77" {
 			t.Fatal(got, err)
 		}
-		_ = r.close()
+		_ = r.Close()
 	}
 }
 
@@ -546,7 +548,7 @@ func TestPushSourceRefuses(t *testing.T) {
 
 // BenchmarkPushBody takes bodies of 4096 rows apart.
 func BenchmarkPushBody(b *testing.B) {
-	table := hardTable()
+	table := fixture.HardTable()
 	for len(table) < 4096 {
 		table = append(table, table...)
 	}
@@ -556,7 +558,7 @@ func BenchmarkPushBody(b *testing.B) {
 			b.SetBytes(int64(len(w.Data)))
 			for b.Loop() {
 				f := &framer{maxRows: 1e6, maxSize: 64 << 20}
-				if err := f.read(bytes.NewReader(w.Data), Format(w.Format), ""); err != nil || f.rows != 4096 {
+				if err := f.read(bytes.NewReader(w.Data), rows.Format(w.Format), ""); err != nil || f.rows != 4096 {
 					b.Fatal(f.rows, err)
 				}
 			}
@@ -569,7 +571,7 @@ func BenchmarkPushBody(b *testing.B) {
 func BenchmarkPush(b *testing.B) {
 	var body strings.Builder
 	for i := range 4096 {
-		body.WriteString(rows(i))
+		body.WriteString(ndjsonRows(i))
 	}
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
@@ -598,8 +600,8 @@ func BenchmarkPush(b *testing.B) {
 
 // FuzzPushBody: whatever a body is, it is frames of whole rows within the limits, or a reason without any.
 func FuzzPushBody(f *testing.F) {
-	formats, codings := []Format{"ndjson", "csv", "arrow"}, []string{"", "gzip", "zstd"}
-	table := hardTable()
+	formats, codings := []rows.Format{"ndjson", "csv", "arrow"}, []string{"", "gzip", "zstd"}
+	table := fixture.HardTable()
 	for i, data := range [][]byte{fixture.NDJSON(table), fixture.CSV(table), fixture.Arrow(f, fixture.Record(table), false), fixture.Arrow(f, fixture.Record(table), true)} {
 		kind := uint8(min(i, 2))
 		f.Add(kind, data)
@@ -624,7 +626,7 @@ func FuzzPushBody(f *testing.F) {
 				t.Fatalf("a frame of %d bytes", len(frame))
 			}
 			for line := range bytes.SplitSeq(frame[:len(frame)-1], []byte{'\n'}) {
-				if problem := checkObject(line); problem != "" {
+				if problem := rows.CheckObject(line); problem != "" {
 					t.Fatalf("%q: %s", line, problem)
 				}
 				n++

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -44,72 +45,72 @@ type storer interface {
 type remoteReader struct {
 	ctx     context.Context // ends the waiting
 	name    string
-	spec    ColumnSpec
+	spec    rows.ColumnSpec
 	files   *Files
 	journal *journal
 	src     fetcher
 	at      position
-	skipped []skipped // to be told of
-	rows    rowReader // of the document that is open
+	skipped []skipped   // to be told of
+	rows    rows.Reader // of the document that is open
 	number  uint64
-	last    row // the last valid one
+	last    rows.Row // the last valid one
 	any     bool
 	until   int64 // time of the last row of earlier documents
 	later   bool  // there are such rows
 }
 
-func (r *remoteReader) close() error {
+func (r *remoteReader) Close() error {
 	var err error
 	if r.rows != nil {
-		err = r.rows.close()
+		err = r.rows.Close()
 		r.rows = nil
 	}
 	r.journal.close()
 	return errors.Join(err, r.src.close())
 }
 
-// next implements rowReader. Between documents it returns errPause.
-func (r *remoteReader) next() (row, *reject, error) {
+// Next implements rowReader. Between documents it returns errPause.
+func (r *remoteReader) Next() (rows.Row, *rows.Reject, error) {
 	for {
 		if len(r.skipped) > 0 {
 			s := r.skipped[0]
 			r.skipped = r.skipped[1:]
-			return row{}, &reject{Series: r.name, File: s.File, Reason: s.Reason}, nil
+			return rows.Row{}, &rows.Reject{Series: r.name, File: s.File, Reason: s.Reason}, nil
 		}
 		if r.rows == nil {
 			if r.at.Done {
-				return row{}, nil, io.EOF
+				return rows.Row{}, nil, io.EOF
 			}
 			if err := r.open(); err != nil {
-				return row{}, nil, err
+				return rows.Row{}, nil, err
 			}
 			continue
 		}
-		out, rejected, err := r.rows.next()
+		out, rejected, err := r.rows.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			err := r.rows.close()
-			r.rows, r.until, r.later = nil, r.last.time, r.any
+			err := r.rows.Close()
+			r.rows, r.until, r.later = nil, r.last.Time, r.any
 			if err == nil && !r.at.Done {
 				err = errPause
 			}
 			if err != nil {
-				return row{}, nil, err
+				return rows.Row{}, nil, err
 			}
 		case err != nil:
-			return row{}, nil, err
+			return rows.Row{}, nil, err
 		case rejected != nil:
 			r.number++
 			rejected.Series, rejected.File, rejected.Row = r.name, r.at.Name, r.number
-			return row{}, rejected, nil
-		case r.later && r.at.Exact && out.time < r.until:
+			return rows.Row{}, rejected, nil
+		case r.later && r.at.Exact && out.Time < r.until:
 			r.number++
-			problem := fmt.Sprintf("its timestamp %s goes back behind the documents before it", fault.Quote(out.timestamp))
-			return row{}, &reject{Series: r.name, File: r.at.Name, Row: r.number, Reason: problem}, nil
-		case r.later && !r.at.Exact && out.time <= r.until:
+			problem := fmt.Sprintf("its timestamp %s goes back behind the documents before it", fault.Quote(out.Timestamp))
+			return rows.Row{}, &rows.Reject{Series: r.name, File: r.at.Name, Row: r.number, Reason: problem}, nil
+		case r.later && !r.at.Exact && out.Time <= r.until:
 		default:
 			r.number++
-			out.number = r.number
+			out.Number = r.number
 			r.last, r.any = out, true
 			return out, nil, nil
 		}
@@ -137,7 +138,7 @@ func (r *remoteReader) open() (err error) {
 		}
 	}
 	if !ok {
-		if at, err = r.src.fetch(r.ctx, r.at, r.last.timestamp, doc); err == nil {
+		if at, err = r.src.fetch(r.ctx, r.at, r.last.Timestamp, doc); err == nil {
 			err = r.journal.add(r.ctx, doc, at)
 		}
 		if store, is := r.src.(storer); err == nil && is {

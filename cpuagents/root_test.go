@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -144,7 +145,7 @@ func (s shelf) Object(_ context.Context, name string, of jobs.Owner) (io.ReadClo
 	case !ok:
 		return nil, fmt.Errorf("%s: %w", name, jobs.ErrNotFound)
 	case name == "cut":
-		return &failingReader{Reader: strings.NewReader(text), err: jobs.ErrUnavailable}, nil
+		return io.NopCloser(io.MultiReader(strings.NewReader(text), iotest.ErrReader(jobs.ErrUnavailable))), nil
 	}
 	return io.NopCloser(strings.NewReader(text)), nil
 }

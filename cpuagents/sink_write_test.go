@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
-	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -43,7 +42,7 @@ func encodeDecisions(t *testing.T, d *batch.Decisions) []byte {
 }
 
 // sinkOf makes the sink of a job with three series and two candidates.
-func sinkOf(t *testing.T, format Format, out io.Writer) (*stream, *sink) {
+func sinkOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *sink) {
 	t.Helper()
 	files, err := NewFiles(FilesOptions{Scratch: t.TempDir()})
 	if err != nil {
@@ -167,7 +166,7 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 // TestSinkFails: a disk that is full, of the scratch folder or of the output, is an error in each format, and no row is lost without one.
 func TestSinkFails(t *testing.T) {
 	full := &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}
-	for _, format := range []Format{"csv", "ndjson", "arrow", "parquet", "csv.gz", "ndjson.zst", "arrow.gz"} {
+	for _, format := range []rows.Format{"csv", "ndjson", "arrow", "parquet", "csv.gz", "ndjson.zst", "arrow.gz"} {
 		var whole bytes.Buffer
 		for _, left := range []int{math.MaxInt, 0} {
 			w := &failingWriter{left, full}
@@ -183,11 +182,11 @@ func TestSinkFails(t *testing.T) {
 			}
 			if left > 0 {
 				name := "timestamp"
-				r, err := newReader("s", fixture.TempFile(t, whole.Bytes()), format, ColumnSpec{Timestamp: name, Features: []string{"value", "row"}, AnyOrder: true}, fixture.Plenty, nil)
+				r, err := rows.Open("s", fixture.TempFile(t, whole.Bytes()), format, rows.ColumnSpec{Timestamp: name, Features: []string{"value", "row"}, AnyOrder: true}, fixture.Plenty, nil)
 				if err != nil {
 					t.Fatalf("%s: %v", format, err)
 				}
-				if rows, rejects, err := drainRows(t, r); err != nil || len(rows) != 9 || len(rejects) != 0 {
+				if rows, rejects, err := rowstest.All(t, r); err != nil || len(rows) != 9 || len(rejects) != 0 {
 					t.Errorf("%s: %d rows, %v, %v", format, len(rows), rejects, err)
 				}
 			}
@@ -219,100 +218,5 @@ func TestSinkFails(t *testing.T) {
 	bad.spec.OutputFormat = "xls"
 	if _, err := newSink(bad, io.Discard); err == nil {
 		t.Error("xls is a format")
-	}
-}
-
-// TestUnpack: contents up to the limit and no byte more, whatever the packing; what is wrong with it is said.
-func TestUnpack(t *testing.T) {
-	text := []byte(strings.Repeat("0123456789", 1000))
-	for pack, data := range map[string][]byte{"gz": fixture.Gzip(t, text), "zst": fixture.Zstd(t, text), "": text} {
-		for limit, want := range map[int64]bool{int64(len(text)): true, int64(len(text)) + 1: true, int64(len(text)) - 1: pack == "", 0: pack == ""} {
-			src := &failingReader{Reader: bytes.NewReader(data), err: io.EOF}
-			r, err := unpack("s", src, pack, limit, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := io.ReadAll(r)
-			if (err == nil) != want || want && !bytes.Equal(got, text) || err != nil && (!fixture.IsInput(err) || !strings.Contains(err.Error(), "--max-unpacked")) {
-				t.Errorf("%q up to %d: %d bytes, %v", pack, limit, len(got), err)
-			}
-			if err := r.Close(); err != nil || src.closed != 1 {
-				t.Errorf("%q: closed %d times, %v", pack, src.closed, err)
-			}
-			if err := r.Close(); pack != "" && (err != nil || src.closed != 1) {
-				t.Errorf("%q: a second Close: closed %d times, %v", pack, src.closed, err)
-			}
-		}
-		if pack == "" {
-			continue
-		}
-		for name, c := range map[string]struct {
-			src  io.Reader
-			want string
-			code jobs.Code
-		}{
-			"nothing": {strings.NewReader(""), "its " + pack + " stream is cut off", jobs.CodeInput}, "text": {bytes.NewReader(text), "its " + pack + " stream is damaged", jobs.CodeInput}, "cut": {bytes.NewReader(data[:len(data)-3]), "its " + pack + " stream is cut off", jobs.CodeInput},
-			"damaged":       {bytes.NewReader(append(bytes.Clone(data[:len(data)-6]), 1, 2, 3, 4, 5, 6)), "its " + pack + " stream is damaged", jobs.CodeInput},
-			"disk":          {&failingReader{Reader: bytes.NewReader(data[:len(data)-3]), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
-			"disk at once":  {&failingReader{Reader: bytes.NewReader(nil), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
-			"disk at start": {&failingReader{Reader: bytes.NewReader(data[:2]), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
-		} {
-			src := &failingReader{Reader: c.src, err: io.EOF}
-			r, err := unpack("s", src, pack, fixture.Plenty, nil)
-			if err == nil {
-				_, err = io.ReadAll(r)
-				_ = r.Close()
-			}
-			if e := (*jobs.Error)(nil); !errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s of %s: %v", name, pack, err)
-			}
-			if src.closed != 1 {
-				t.Errorf("%s of %s: closed %d times", name, pack, src.closed)
-			}
-		}
-	}
-}
-
-// TestZstdMemory: the largest window of the frames is taken, with the decoder's own memory, and one that is too large is refused.
-func TestZstdMemory(t *testing.T) {
-	const rest = 1 << 20
-	h := inputmem.WithParts(1<<40, 1<<40).Hold(t.Context(), "s")
-	take := zstdMemory("s", h)
-	for _, c := range []struct{ window, held int64 }{{0, rest}, {5, rest + 5}, {5, rest + 5}, {4, rest + 5}, {6, rest + 6}, {128 << 20, rest + 128<<20}, {1, rest + 128<<20}} {
-		if err := take(c.window); err != nil || h.Bytes() != c.held {
-			t.Errorf("a window of %d: %d bytes are held, want %d, %v", c.window, h.Bytes(), c.held, err)
-		}
-	}
-	if err := take(128<<20 + 1); !fixture.IsInput(err) || !strings.Contains(err.Error(), "128 MiB are allowed") || h.Bytes() != rest+128<<20 {
-		t.Errorf("%v, %d bytes are held", err, h.Bytes())
-	}
-	if err := zstdMemory("s", inputmem.WithParts(100, 100).Hold(t.Context(), "s"))(0); !inputmem.IsMemory(err) {
-		t.Error(err)
-	}
-	// A file with a window of 16 MiB and one of the largest.
-	for window, limit := range map[int]int64{1 << 20: 2 << 20, 16 << 20: 17 << 20} {
-		var packed bytes.Buffer
-		enc, err := zstd.NewWriter(&packed, zstd.WithWindowSize(window), zstd.WithEncoderConcurrency(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if _, err := enc.Write(make([]byte, window)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := enc.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for at, want := range map[int64]bool{limit: true, limit - 1: false} {
-			r, err := unpack("s", io.NopCloser(bytes.NewReader(packed.Bytes())), "zst", fixture.Plenty, inputmem.WithParts(at, at).Hold(t.Context(), "s"))
-			if err == nil {
-				_, err = io.Copy(io.Discard, r)
-				_ = r.Close()
-			}
-			if (err == nil) != want || err != nil && !inputmem.IsMemory(err) {
-				t.Errorf("a window of %d bytes with %d of memory: %v", window, at, err)
-			}
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -21,7 +22,7 @@ func (s *Streamer) remote(uri string) bool {
 }
 
 // fetcher makes the fetcher of a remote source, number i of a job.
-func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns ColumnSpec) (fetcher, error) {
+func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns rows.ColumnSpec) (fetcher, error) {
 	if err := cmp.Or(src.Format, "csv").Check(); err != nil {
 		return nil, fmt.Errorf("series %s: %w", src.Name, err)
 	}
@@ -43,7 +44,7 @@ func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns ColumnSp
 }
 
 // openRemote opens a remote source for the reader of series number i. ctx ends its waiting.
-func (s *stream) openRemote(ctx context.Context, i int) (rowReader, error) {
+func (s *stream) openRemote(ctx context.Context, i int) (rows.Reader, error) {
 	f, err := s.fetcher(s.id, i, s.series[i], s.spec.Columns)
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func (s *stream) openRemote(ctx context.Context, i int) (rowReader, error) {
 }
 
 // open opens a source that is a file. What it decodes is bounded by the memory of the agent's inputs.
-func (s *Streamer) open(ctx context.Context, src SeriesSource, spec ColumnSpec) (rowReader, error) {
+func (s *Streamer) open(ctx context.Context, src SeriesSource, spec rows.ColumnSpec) (rows.Reader, error) {
 	f, format, err := s.file(ctx, src)
 	if err != nil {
 		return nil, err
@@ -66,24 +67,24 @@ func (s *Streamer) open(ctx context.Context, src SeriesSource, spec ColumnSpec) 
 }
 
 // check opens a source that is a file, reads its header and closes it.
-func (s *Streamer) check(ctx context.Context, src SeriesSource, spec ColumnSpec) error {
+func (s *Streamer) check(ctx context.Context, src SeriesSource, spec rows.ColumnSpec) error {
 	f, format, err := s.file(ctx, src)
 	if err != nil {
 		return err
 	}
 	h := s.Files.memory.Hold(ctx, src.Name)
 	defer h.Release()
-	r, err := newReader(src.Name, f, format, src.columns(spec), s.Files.unpacked, h)
+	r, err := rows.Open(src.Name, f, format, src.columns(spec), s.Files.unpacked, h)
 	if err != nil {
 		return err
 	}
-	return r.close()
+	return r.Close()
 }
 
-func (s *Streamer) file(ctx context.Context, src SeriesSource) (*os.File, Format, error) {
+func (s *Streamer) file(ctx context.Context, src SeriesSource) (*os.File, rows.Format, error) {
 	format := src.Format
 	if format == "" {
-		format, _ = FormatOf(src.URI, "csv")
+		format, _ = rows.FormatOf(src.URI, "csv")
 	}
 	if err := format.Check(); err != nil {
 		return nil, "", fmt.Errorf("series %s: %w", src.Name, err)
@@ -93,9 +94,9 @@ func (s *Streamer) file(ctx context.Context, src SeriesSource) (*os.File, Format
 }
 
 // read reads the rows of a file, which it owns from here on, also when an error is returned.
-func (f *Files) read(ctx context.Context, name string, file *os.File, format Format, spec ColumnSpec) (rowReader, error) {
+func (f *Files) read(ctx context.Context, name string, file *os.File, format rows.Format, spec rows.ColumnSpec) (rows.Reader, error) {
 	h := f.memory.Hold(ctx, name)
-	r, err := newReader(name, file, format, spec, f.unpacked, h)
+	r, err := rows.Open(name, file, format, spec, f.unpacked, h)
 	if err != nil {
 		h.Release()
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -18,8 +19,8 @@ type StreamSpec struct {
 	Name string          `json:"name"`
 	Spec json.RawMessage `json:"spec"`
 	// Candidates name the decisions, the most unusual last.
-	Candidates []string   `json:"candidates"`
-	Columns    ColumnSpec `json:"columns"`
+	Candidates []string        `json:"candidates"`
+	Columns    rows.ColumnSpec `json:"columns"`
 	// Drops says that the swarm's spec drops observations that come late or twice: outputs that have columns then have one that says which, dropped.
 	Drops bool `json:"drops,omitempty"`
 	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
@@ -32,7 +33,7 @@ type StreamSpec struct {
 	Rejects string `json:"rejects"`
 	Summary string `json:"summary"`
 	// OutputFormat of the decisions. Empty is what the extension of Output stands for, and NDJSON when that stands for nothing.
-	OutputFormat Format `json:"output_format,omitempty"`
+	OutputFormat rows.Format `json:"output_format,omitempty"`
 	// Webhook is told of decisions as they are made; nil for none.
 	Webhook *WebhookSpec `json:"webhook,omitempty"`
 	// Live sends every decision to the job's submitter too, as it is made. A submitter that is slow slows the job down; one that is gone does not.
@@ -48,7 +49,7 @@ type SeriesSource struct {
 	Name string `json:"name"`
 	URI  string `json:"uri"`
 	// Format of its rows. Empty is what the extension of URI stands for, and CSV when that stands for nothing.
-	Format Format `json:"format,omitempty"`
+	Format rows.Format `json:"format,omitempty"`
 	// CSV is how its CSV files are written; nil for what the columns of the job say.
 	CSV *dialect.CSV `json:"csv,omitempty"`
 	// HTTP is for a URI that begins with http:// or https://.
@@ -66,7 +67,7 @@ type SeriesSource struct {
 }
 
 // columns returns what is read of the source.
-func (s SeriesSource) columns(of ColumnSpec) ColumnSpec {
+func (s SeriesSource) columns(of rows.ColumnSpec) rows.ColumnSpec {
 	if s.CSV != nil {
 		of.CSV = s.CSV
 	}

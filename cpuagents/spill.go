@@ -12,13 +12,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/memory"
 )
 
 // spill stands before a reader and keeps its memory from other sources' way: while the reader's hold is in the memory for one source, the
 // rows that it has are moved to a temporary file, and read back from there. The rows and their order are those of the reader.
 type spill struct {
-	rowReader
+	rows.Reader
 	hold  *inputmem.Hold
 	files *Files
 
@@ -31,18 +32,18 @@ type spill struct {
 
 // newSpill owns the reader and its hold from here on, also when an error is returned. Where the opening of the reader took the memory for
 // one source, its rows are moved now.
-func newSpill(r rowReader, h *inputmem.Hold, files *Files) (rowReader, error) {
-	s := &spill{rowReader: r, hold: h, files: files}
+func newSpill(r rows.Reader, h *inputmem.Hold, files *Files) (rows.Reader, error) {
+	s := &spill{Reader: r, hold: h, files: files}
 	if err := s.fill(nil); err != nil {
-		_ = s.close()
+		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// close implements rowReader.
-func (s *spill) close() error {
-	err := s.rowReader.close()
+// Close implements rowReader.
+func (s *spill) Close() error {
+	err := s.Reader.Close()
 	s.hold.Release()
 	if s.file != nil {
 		err = errors.Join(err, s.file.Close())
@@ -51,30 +52,33 @@ func (s *spill) close() error {
 	return err
 }
 
-// next implements rowReader.
-func (s *spill) next() (row, *reject, error) {
+// Next implements rowReader.
+func (s *spill) Next() (rows.Row, *rows.Reject, error) {
 	for {
 		switch {
 		case s.left > 0:
 			s.left--
 			return s.get()
 		case s.ended != nil:
-			return row{}, nil, s.ended
+			return rows.Row{}, nil, s.ended
 		}
-		out, rejected, err := s.rowReader.next()
+		out, rejected, err := s.Reader.Next()
 		if err != nil || s.hold.Settle() {
 			return out, rejected, err
 		}
 		if err := s.fill(&entry{out, rejected}); err != nil {
-			return row{}, nil, err
+			return rows.Row{}, nil, err
 		}
 	}
 }
 
+// spillStep is the number of rows after which the reader is asked whether its memory fits beside other sources again.
+const spillStep = 4096
+
 // entry is what next returns of a row.
 type entry struct {
-	row      row
-	rejected *reject
+	row      rows.Row
+	rejected *rows.Reject
 }
 
 // fill moves rows to the file until the reader has left the memory for one source, or has ended. first is one that has been read.
@@ -97,7 +101,7 @@ func (s *spill) fill(first *entry) error {
 	var line []byte
 	for {
 		if first == nil {
-			out, rejected, err := s.rowReader.next()
+			out, rejected, err := s.Reader.Next()
 			if err != nil {
 				s.ended = err
 				break
@@ -113,13 +117,13 @@ func (s *spill) fill(first *entry) error {
 		}
 		s.left++
 		first = nil
-		if s.left%blockRows == 0 && s.hold.Settle() {
+		if s.left%spillStep == 0 && s.hold.Settle() {
 			break
 		}
 	}
 	if s.ended != nil { // nothing more is decoded; the error stands behind the rows
-		_ = s.rowReader.close()
-		s.rowReader = noRows{}
+		_ = s.Reader.Close()
+		s.Reader = noRows{}
 		s.hold.Release()
 	}
 	if err := w.Flush(); err != nil {
@@ -135,8 +139,8 @@ func (s *spill) fill(first *entry) error {
 // noRows is a reader that has been closed.
 type noRows struct{}
 
-func (noRows) next() (row, *reject, error) { return row{}, nil, io.EOF }
-func (noRows) close() error                { return nil }
+func (noRows) Next() (rows.Row, *rows.Reject, error) { return rows.Row{}, nil, io.EOF }
+func (noRows) Close() error                          { return nil }
 
 // append writes an entry: its length, then a reject as JSON, or the row with its numbers in fixed places and the timestamp last.
 func (e *entry) append(b []byte) []byte {
@@ -148,20 +152,20 @@ func (e *entry) append(b []byte) []byte {
 		b = append(b, text...)
 	} else {
 		r := &e.row
-		b = le.AppendUint64(b, r.number)
-		b = le.AppendUint64(b, uint64(r.time))
-		b = le.AppendUint32(b, uint32(len(r.values)))
-		for _, v := range r.values {
+		b = le.AppendUint64(b, r.Number)
+		b = le.AppendUint64(b, uint64(r.Time))
+		b = le.AppendUint32(b, uint32(len(r.Values)))
+		for _, v := range r.Values {
 			b = le.AppendUint64(b, math.Float64bits(v))
 		}
-		b = append(b, r.timestamp...)
+		b = append(b, r.Timestamp...)
 	}
 	le.PutUint32(b, uint32(len(b)-5))
 	return b
 }
 
 // get reads an entry back.
-func (s *spill) get() (row, *reject, error) {
+func (s *spill) get() (rows.Row, *rows.Reject, error) {
 	le := binary.LittleEndian
 	var head [5]byte
 	_, err := io.ReadFull(s.from, head[:])
@@ -171,22 +175,22 @@ func (s *spill) get() (row, *reject, error) {
 		_, err = io.ReadFull(s.from, b)
 	}
 	if err != nil {
-		return row{}, nil, scratchError("read back a temporary file in", s.files.scratch, err)
+		return rows.Row{}, nil, scratchError("read back a temporary file in", s.files.scratch, err)
 	}
 	if head[4] == 1 {
-		var r reject
+		var r rows.Reject
 		if err := json.Unmarshal(b, &r); err != nil {
-			return row{}, nil, fmt.Errorf("read back a reject: %w", err)
+			return rows.Row{}, nil, fmt.Errorf("read back a reject: %w", err)
 		}
-		return row{}, &r, nil
+		return rows.Row{}, &r, nil
 	}
 	n := le.Uint32(b[16:])
-	r := row{number: le.Uint64(b), time: int64(le.Uint64(b[8:])), features: make([]float32, n), values: make([]float64, n)}
+	r := rows.Row{Number: le.Uint64(b), Time: int64(le.Uint64(b[8:])), Features: make([]float32, n), Values: make([]float64, n)}
 	b = b[20:]
-	for i := range r.values {
-		r.values[i] = math.Float64frombits(le.Uint64(b[8*i:]))
-		r.features[i] = float32(r.values[i])
+	for i := range r.Values {
+		r.Values[i] = math.Float64frombits(le.Uint64(b[8*i:]))
+		r.Features[i] = float32(r.Values[i])
 	}
-	r.timestamp = string(b[8*len(r.values):])
+	r.Timestamp = string(b[8*len(r.Values):])
 	return r, nil, nil
 }

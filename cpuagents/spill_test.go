@@ -14,36 +14,38 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // TestSpill reads every form of a source beside others and alone: rows, rejects and errors are the same, and all memory is given back.
 func TestSpill(t *testing.T) {
-	var rows []fixture.Row
-	for i := range blockRows + 1000 {
+	var table []fixture.Row
+	for i := range spillStep + 1000 {
 		s := fixture.Row{Time: fmt.Sprintf("2026-01-02 03:%02d:%02d", i/60%60, i%60), Values: []fixture.Cell{float64(i), -float64(i)}}
 		if i%7 == 0 {
 			s.Values[1] = nil
 		}
-		rows = append(rows, s)
+		table = append(table, s)
 	}
-	for _, w := range fixture.Files(t, rows) {
+	for _, w := range fixture.Files(t, table) {
 		for name, data := range map[string][]byte{"whole": w.Data, "cut": w.Data[:len(w.Data)*2/3]} {
 			c := fixture.File{Name: w.Name, Format: w.Format, Data: data}
-			spec := pairSpec
+			spec := rowstest.TwoFeatures
 			spec.AnyOrder = true
-			want, wantRejects, wantErr := readWriting(t, c, spec, fixture.Plenty)
+			want, wantRejects, wantErr := rowstest.Parse(t, rows.Format(c.Format), c.Data, spec)
 			memories := []*inputmem.Memory{inputmem.WithParts(0, 64<<20)}
 			if name == "whole" {
 				memories = append(memories, inputmem.WithParts(1<<30, 1<<30), inputmem.WithParts(300<<10, 64<<20), inputmem.WithParts(1<<20, 64<<20))
 			}
 			for _, m := range memories {
 				files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
-				r, err := files.read(t.Context(), "s", fixture.TempFile(t, c.Data), Format(c.Format), spec)
-				var got []row
-				var rejects []reject
+				r, err := files.read(t.Context(), "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), spec)
+				var got []rows.Row
+				var rejects []rows.Reject
 				if err == nil {
-					got, rejects, err = drainRows(t, r)
+					got, rejects, err = rowstest.All(t, r)
 				}
 				if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(rejects, wantRejects) || fmt.Sprint(err) != fmt.Sprint(wantErr) {
 					t.Errorf("%s, %s, %d beside others: %d rows, %d rejects, %v; want %d, %d, %v", w.Name, name, m.Limit(), len(got), len(rejects), err, len(want), len(wantRejects), wantErr)
@@ -69,11 +71,11 @@ func TestSpillWaits(t *testing.T) {
 	w := fixture.Files(t, []fixture.Row{{Time: "2026-01-02 03:04:05", Values: []fixture.Cell{1.0, 2.0}}})
 	for _, c := range w {
 		files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
-		r, err := files.read(ctx, "s", fixture.TempFile(t, c.Data), Format(c.Format), pairSpec)
+		r, err := files.read(ctx, "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.TwoFeatures)
 		if err == nil {
-			_, _, err = drainRows(t, r)
+			_, _, err = rowstest.All(t, r)
 		}
-		if strings.HasPrefix(string(Format(c.Format)), "csv") || strings.HasPrefix(string(Format(c.Format)), "ndjson") && !strings.HasSuffix(string(Format(c.Format)), "zst") {
+		if strings.HasPrefix(string(rows.Format(c.Format)), "csv") || strings.HasPrefix(string(rows.Format(c.Format)), "ndjson") && !strings.HasSuffix(string(rows.Format(c.Format)), "zst") {
 			continue // they need none
 		}
 		if !errors.Is(err, jobs.ErrDrain) {
@@ -104,9 +106,9 @@ func TestTooMuchMemory(t *testing.T) {
 		"footer": {Format: "parquet", Data: parquet},
 	} {
 		files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: inputmem.WithParts(1<<20, 4<<20), state: &scratchState{}}
-		r, err := files.read(t.Context(), "s", fixture.TempFile(t, c.Data), Format(c.Format), valueSpec)
+		r, err := files.read(t.Context(), "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.OneFeature)
 		if err == nil {
-			_, _, err = drainRows(t, r)
+			_, _, err = rowstest.All(t, r)
 		}
 		if !fixture.IsInput(err) || !strings.Contains(err.Error(), "raise the agent's --memory") || !strings.Contains(err.Error(), "4 MiB") {
 			t.Errorf("%s: %v", name, err)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -99,7 +100,7 @@ type sqlFetcher struct {
 	where  string // for messages
 	spec   SQLSpec
 	tuning HTTPSpec // with defaults
-	cols   ColumnSpec
+	cols   rows.ColumnSpec
 	db     *sql.DB
 	lite   bool
 	start  *cursor
@@ -107,7 +108,7 @@ type sqlFetcher struct {
 }
 
 // newSQLFetcher checks a source and makes its database ready; the first connection is made by fetch.
-func newSQLFetcher(uri string, spec *SQLSpec, cols ColumnSpec, files *Files, guard *egress.Guard, secrets *secret.Store) (_ *sqlFetcher, err error) {
+func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *Files, guard *egress.Guard, secrets *secret.Store) (_ *sqlFetcher, err error) {
 	f := &sqlFetcher{where: withoutQuery(uri), cols: cols}
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "source %s: "+format, append([]any{f.where}, args...)...)
@@ -257,7 +258,7 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 			f.begun = time.Now()
 			st.Polls++
 		}
-		rows := 0
+		count := 0
 		wait := backoff{tries: f.tuning.Tries, base: time.Duration(f.tuning.Backoff * float64(time.Second))}
 		err := wait.try(ctx, func() (time.Duration, error) {
 			if err := rewind(doc); err != nil {
@@ -267,7 +268,7 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 			if err != nil {
 				return 0, f.class(err)
 			}
-			if rows = n; n > 0 {
+			if count = n; n > 0 {
 				st.Cursor = last
 			}
 			return 0, nil
@@ -275,13 +276,13 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 		if err != nil {
 			return position{}, err
 		}
-		if st.More = rows == f.spec.PageRows; rows > 0 {
+		if st.More = count == f.spec.PageRows; count > 0 {
 			return f.position(st, "ndjson")
 		}
 	}
 }
 
-func (f *sqlFetcher) position(st sqlState, format Format) (position, error) {
+func (f *sqlFetcher) position(st sqlState, format rows.Format) (position, error) {
 	state, err := json.Marshal(st)
 	if err != nil {
 		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
@@ -348,16 +349,16 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	if err != nil {
 		return 0, nil, fault.Input("%s: cursor %s: %v", f.where, fault.Quote(from.Text), err)
 	}
-	rows, err := tx.QueryContext(ctx, f.spec.Query, arg)
+	result, err := tx.QueryContext(ctx, f.spec.Query, arg)
 	if err != nil {
 		return 0, nil, err
 	}
-	defer rows.Close()
-	names, err := rows.Columns()
+	defer result.Close()
+	names, err := result.Columns()
 	if err != nil {
 		return 0, nil, err
 	}
-	at, err := ColumnSpec{Timestamp: f.cols.Timestamp, Features: append([]string{f.spec.Cursor}, f.cols.Features...)}.find(f.where, names)
+	at, err := rows.ColumnSpec{Timestamp: f.cols.Timestamp, Features: append([]string{f.spec.Cursor}, f.cols.Features...)}.Find(f.where, names)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -369,8 +370,8 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	w := bufio.NewWriter(writeOnly{doc, "the scratch folder"})
 	var size int64
 	var line []byte
-	for n < f.spec.PageRows && rows.Next() {
-		if err := rows.Scan(into...); err != nil {
+	for n < f.spec.PageRows && result.Next() {
+		if err := result.Scan(into...); err != nil {
 			return 0, nil, err
 		}
 		if last, err = cursorOf(values[at[1]]); err != nil {
@@ -394,7 +395,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 		n++
 	}
 	if n < f.spec.PageRows {
-		if err := rows.Err(); err != nil {
+		if err := result.Err(); err != nil {
 			return 0, nil, err
 		}
 	}

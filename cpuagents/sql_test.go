@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -58,7 +59,7 @@ func TestSQLite(t *testing.T) {
 		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),(9,'2026-01-05','x')`)
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	open := func() *remoteReader {
-		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), valueSpec, files, nil, nil)
+		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), rowstest.OneFeature, files, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +69,7 @@ func TestSQLite(t *testing.T) {
 	if got, err := told(first, 4); err != nil || strings.Join(got, " ") != "1:1.5 2:2 - 3!" {
 		t.Fatal(got, err)
 	}
-	if err := first.close(); err != nil {
+	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	db, err := sql.Open("sqlite", filepath.Join(dir, "root", "a.db"))
@@ -82,7 +83,7 @@ func TestSQLite(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := open()
-	defer second.close()
+	defer second.Close()
 	if got, err := told(second, 100); err != nil || strings.Join(got, " ") != "1:1.5 2:2 - 3! 4:4.25 - 5:7" {
 		t.Fatal(got, err)
 	}
@@ -96,7 +97,7 @@ func TestSQLiteRefuses(t *testing.T) {
 		"two": {"sqlite:db/a.db", goodQuery + "; DROP TABLE t"}, "attach": {"sqlite:db/a.db", "ATTACH '" + dir + "/outside.db' AS o"}, "no cursor": {"sqlite:db/a.db", "SELECT 1"},
 		"pragma": {"sqlite:db/a.db", "PRAGMA query_only = 0 /* $1 */"}, "vacuum": {"sqlite:db/a.db", "VACUUM INTO '" + dir + "/copy.db' -- $1"}, "empty": {"sqlite:db/a.db", ""},
 	} {
-		if f, err := newSQLFetcher(c.uri, quickSQL(c.query), valueSpec, files, nil, nil); err == nil {
+		if f, err := newSQLFetcher(c.uri, quickSQL(c.query), rowstest.OneFeature, files, nil, nil); err == nil {
 			_ = f.close()
 			t.Errorf("%s: no error", name)
 		}
@@ -106,7 +107,7 @@ func TestSQLiteRefuses(t *testing.T) {
 		"big": "SELECT id, hex(zeroblob(100000000)) AS timestamp, value FROM t WHERE id > $1", "not SQL": "SELECT $1 FROM WHERE",
 		"write": "WITH x AS (SELECT $1) DELETE FROM t RETURNING id, at AS timestamp, value",
 	} {
-		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(query), valueSpec, files, nil, nil)
+		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(query), rowstest.OneFeature, files, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,11 +133,11 @@ func TestPostgresRefuses(t *testing.T) {
 	for _, uri := range []string{
 		"postgres://h:5432/db", "postgres://u:hunter2@h/db", "postgres://u@h:5432/", "postgres:///db", "postgres://u@/db", "postgres://u@h/db?sslmode=disable", "postgres://u@h:0x/db",
 	} {
-		if f, err := newSQLFetcher(uri, spec(), valueSpec, nil, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if f, err := newSQLFetcher(uri, spec(), rowstest.OneFeature, nil, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v %v", uri, f, err)
 		}
 	}
-	f, err := newSQLFetcher("postgres://u@10.0.0.1:5432/db", spec(), valueSpec, nil, fixture.Loopback(t), nil)
+	f, err := newSQLFetcher("postgres://u@10.0.0.1:5432/db", spec(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
@@ -108,7 +109,7 @@ func (c *cluster) job(t *testing.T, id string, sources []cpuagents.SeriesSource,
 	}
 	spec := cpuagents.StreamSpec{
 		Name: "test", Spec: c.spec, Candidates: []string{"normal", "elevated", "anomalous"},
-		Columns:  cpuagents.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+		Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
 		Manifest: "file:dir/" + id + ".manifest", Output: "file:dir/" + id + ".ndjson", Rejects: "file:dir/" + id + ".rejects", Summary: "file:dir/" + id + ".summary",
 	}
 	if change != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -97,7 +98,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: columns.%v", job.ID, err)
 	}
 	if spec.OutputFormat == "" {
-		spec.OutputFormat, _ = FormatOf(spec.Output, "ndjson")
+		spec.OutputFormat, _ = rows.FormatOf(spec.Output, "ndjson")
 	}
 	if err := spec.OutputFormat.Check(); err != nil {
 		return nil, fmt.Errorf("job %s: output: %w", job.ID, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -54,7 +55,7 @@ type subjectState struct {
 // subjectFetcher collects messages of a stream.
 type subjectFetcher struct {
 	where  string
-	format Format
+	format rows.Format
 	spec   SubjectSpec
 	queue  Queue
 	sub    jobs.Subscription
@@ -63,7 +64,7 @@ type subjectFetcher struct {
 }
 
 // newSubjectFetcher reads nats:STREAM/SUBJECT. consumer is the job's own.
-func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer string, s *Streamer) (*subjectFetcher, error) {
+func newSubjectFetcher(uri string, format rows.Format, spec *SubjectSpec, consumer string, s *Streamer) (*subjectFetcher, error) {
 	bad := badSource(uri)
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(uri, "nats:"), "/")
 	if !ok || stream == "" || strings.ContainsAny(stream, " .*>\\\t\r\n\x00") {
@@ -88,7 +89,7 @@ func newSubjectFetcher(uri string, format Format, spec *SubjectSpec, consumer st
 }
 
 // newPushFetcher reads push:NAME. Whichever job reads a name has its consumer: a later one takes over behind what this one has stored.
-func newPushFetcher(uri string, format Format, spec *PushSpec, s *Streamer) (*subjectFetcher, error) {
+func newPushFetcher(uri string, format rows.Format, spec *PushSpec, s *Streamer) (*subjectFetcher, error) {
 	bad := badSource(uri)
 	name := strings.TrimPrefix(uri, "push:")
 	if err := jobs.CheckID("name", name); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -57,7 +58,7 @@ func (p *topic) put(subject, data string) {
 	}
 }
 
-func (p *topic) open(ctx context.Context, id string, format Format, spec SubjectSpec) *remoteReader {
+func (p *topic) open(ctx context.Context, id string, format rows.Format, spec SubjectSpec) *remoteReader {
 	p.t.Helper()
 	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own", &Streamer{Queue: p.q})
 	if err != nil {
@@ -93,7 +94,7 @@ func TestSubject(t *testing.T) {
 	if err != nil {
 		t.Fatal(got, err)
 	}
-	if err := r.close(); err != nil {
+	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"1:1", "2:2", "-", "3:3", "4:4", "-", "5", "6", "-", "7:6", "8:7"}
@@ -110,7 +111,7 @@ func TestSubject(t *testing.T) {
 	p.put("a.b", "timestamp,value\n1,1\n2,2\n")
 	p.put("a.b", "value,timestamp\n3,3\n")
 	r = p.open(fixture.Within(t), "csv", "csv", SubjectSpec{Messages: 2})
-	defer r.close()
+	defer r.Close()
 	if got, err := told(r, 100); err != nil || strings.Join(got, " ") != "1:1 2:2 - 3:3" {
 		t.Error(got, err)
 	}
@@ -141,7 +142,7 @@ func TestSubjectResume(t *testing.T) {
 						r.src = deaf{r.src}
 					}
 					got, err := told(r, stop)
-					if cerr := r.close(); err != nil || cerr != nil {
+					if cerr := r.Close(); err != nil || cerr != nil {
 						t.Fatal(got, err, cerr)
 					}
 					if s := strings.Join(got, " "); !strings.HasPrefix(want, s) {
@@ -176,7 +177,7 @@ func TestSubjectNext(t *testing.T) {
 	for i, want := range []string{"1:1 2:2", "1:3 2:4"} {
 		r := p.open(ctx, fmt.Sprint("next-", i), "", SubjectSpec{Messages: 2, Consumer: "kept"})
 		got, err := told(r, 100)
-		if cerr := r.close(); err != nil || cerr != nil || strings.Join(got, " ") != want {
+		if cerr := r.Close(); err != nil || cerr != nil || strings.Join(got, " ") != want {
 			t.Fatal(got, err, cerr)
 		}
 	}
@@ -198,7 +199,7 @@ func TestSubjectNext(t *testing.T) {
 		}
 	}
 	r := p.open(ctx, "new", "", spec)
-	defer r.close()
+	defer r.Close()
 	if got, err := told(r, 100); err != nil || strings.Join(got, " ") != "1:6 2:7" {
 		t.Fatal(got, err)
 	}
@@ -218,7 +219,7 @@ func TestSubjectEnds(t *testing.T) {
 	if got, err := told(r, 10); err != nil || len(got) != 0 {
 		t.Error(got, err)
 	}
-	_ = r.close()
+	_ = r.Close()
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	r = p.open(ctx, "context", "", SubjectSpec{Messages: 2, BatchMessages: 1})
 	p.publish(1)
@@ -231,7 +232,7 @@ func TestSubjectEnds(t *testing.T) {
 	if err := <-done; !errors.Is(err, jobs.ErrFinish) {
 		t.Error(err)
 	}
-	_ = r.close()
+	_ = r.Close()
 	// Another takes over, in the middle of its waiting.
 	p.publish(2)
 	r = p.open(fixture.Within(t), "taken", "", SubjectSpec{Messages: 9, BatchMessages: 1})
@@ -248,7 +249,7 @@ func TestSubjectEnds(t *testing.T) {
 	if err := <-done; !errors.Is(err, jobs.ErrFenced) && !fixture.IsInput(err) {
 		t.Error(err)
 	}
-	_ = r.close()
+	_ = r.Close()
 }
 
 // TestSubjectRefuses: what cannot be read again, what belongs to the queue, and what has no end.

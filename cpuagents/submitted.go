@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
 // SubmitterURI is the URI of a source whose documents come from the submitter of the job, such as
@@ -52,7 +54,7 @@ type submittedFetcher struct {
 	queue  Queue
 	log    *slog.Logger
 	job    string
-	format Format
+	format rows.Format
 }
 
 // submittedState is the state of a position: the number of the last document.
@@ -61,7 +63,7 @@ type submittedState struct {
 }
 
 // newSubmittedFetcher returns a fetcher of the documents of job's submitter.
-func newSubmittedFetcher(job string, format Format, s *Streamer) (*submittedFetcher, error) {
+func newSubmittedFetcher(job string, format rows.Format, s *Streamer) (*submittedFetcher, error) {
 	format = cmp.Or(format, "csv")
 	if format != "csv" && format != "ndjson" {
 		return nil, badSource(SubmitterURI)("format %s: a submitter sends csv or ndjson", format)

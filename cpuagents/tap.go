@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -16,7 +17,7 @@ import (
 type SinkSpec struct {
 	URI string `json:"uri"`
 	// Format of messages, files and objects; ndjson when empty. Not for tables.
-	Format Format `json:"format,omitempty"`
+	Format rows.Format `json:"format,omitempty"`
 	// Anomalies sends the decisions for the last candidate alone.
 	Anomalies bool `json:"anomalies,omitempty"`
 	// PartRows is how many decisions a file or object has at least, but the last, 1 to 1,000,000; 0 means 65,536.

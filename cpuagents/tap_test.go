@@ -19,6 +19,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -199,7 +201,7 @@ func TestFolderSink(t *testing.T) {
 
 // TestParts: in every format a document holds what was collected, in the order in which it came, and the same gives the same bytes.
 func TestParts(t *testing.T) {
-	for _, f := range []Format{"csv", "csv.gz", "ndjson", "ndjson.zst", "arrow", "arrow.gz", "parquet"} {
+	for _, f := range []rows.Format{"csv", "csv.gz", "ndjson", "ndjson.zst", "arrow", "arrow.gz", "parquet"} {
 		var docs [3][]byte
 		p := parts{layout: layout{series: twoSeries, candidates: candidates, features: []string{"value"}}, format: f}
 		for n := range docs {
@@ -218,13 +220,13 @@ func TestParts(t *testing.T) {
 		if !bytes.Equal(docs[0], docs[1]) || bytes.Equal(docs[1], docs[2]) || p.mediaType() == "" {
 			t.Errorf("%s: documents of %d, %d and %d bytes", f, len(docs[0]), len(docs[1]), len(docs[2]))
 		}
-		rows, bad, err := readWriting(t, fixture.File{Format: string(f), Data: docs[0]}, ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, fixture.Plenty)
+		rows, bad, err := rowstest.Parse(t, f, docs[0], rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}})
 		if err != nil || len(rows) != 90 || len(bad) > 0 {
 			t.Fatal(f, len(rows), bad, err)
 		}
 		for i, r := range rows {
-			if want := someDecisions(uint32(i%2), 45).Value[i/2]; r.values[0] != want {
-				t.Fatal(f, i, r.values[0], want)
+			if want := someDecisions(uint32(i%2), 45).Value[i/2]; r.Values[0] != want {
+				t.Fatal(f, i, r.Values[0], want)
 			}
 		}
 	}
@@ -474,12 +476,12 @@ func TestPostgresSink(t *testing.T) {
 	}
 	source := quickSQL(`SELECT round AS id, timestamp, value FROM given WHERE series = 'b' || U&'\FFFD' AND round > $1 ORDER BY round`)
 	source.Password, source.TLS, source.PageRows = "env:PG", "disable", 300
-	f, err := newSQLFetcher(uri, source, valueSpec, nil, fixture.Loopback(t), nil)
+	f, err := newSQLFetcher(uri, source, rowstest.OneFeature, nil, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := remoteOf(fixture.Within(t), t, q, "back", f)
-	defer r.close()
+	defer r.Close()
 	got, err := told(r, 1000)
 	if err != nil || len(got) != 702 || got[300] != "-" {
 		t.Error(len(got), err)
@@ -496,7 +498,7 @@ func TestPostgresSink(t *testing.T) {
 		s := quickSQL("WITH x AS (DELETE FROM given RETURNING *) SELECT round AS id, timestamp, value FROM x WHERE round > $1")
 		s.Password, s.TLS = "env:PG", "disable"
 		return s
-	}(), valueSpec, nil, fixture.Loopback(t), nil)
+	}(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
@@ -106,7 +107,7 @@ func (a *tenants) manifestError(t *testing.T, tenant, manifest string) string {
 	t.Helper()
 	j := tenantJob(tenant, natsq.NewID())
 	var err error
-	if j.Spec, err = json.Marshal(StreamSpec{Name: "n", Candidates: []string{"a", "b"}, Columns: ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: manifest, Output: "object:o", Rejects: "object:r", Summary: "object:s"}); err != nil {
+	if j.Spec, err = json.Marshal(StreamSpec{Name: "n", Candidates: []string{"a", "b"}, Columns: rows.ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: manifest, Output: "object:o", Rejects: "object:r", Summary: "object:s"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err = a.Handle(t.Context(), j, func(any) {}); err == nil {
@@ -265,7 +266,7 @@ func TestTenantsStreams(t *testing.T) {
 	}
 	read := func(tenant, consumer string) error {
 		s := a.of(tenantJob(tenant, "job-of-"+tenant))
-		f, err := s.fetcher("job-of-"+tenant, 0, SeriesSource{Name: "n", URI: "nats:plant/plant.a", NATS: &SubjectSpec{Messages: 1, BatchMessages: 1, Consumer: consumer}}, ColumnSpec{})
+		f, err := s.fetcher("job-of-"+tenant, 0, SeriesSource{Name: "n", URI: "nats:plant/plant.a", NATS: &SubjectSpec{Messages: 1, BatchMessages: 1, Consumer: consumer}}, rows.ColumnSpec{})
 		if err != nil {
 			return err
 		}

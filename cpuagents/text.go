@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -24,8 +25,8 @@ type encoder interface {
 }
 
 // newEncoder returns the encoder of a format and how its output is packed.
-func newEncoder(f Format, l layout) (e encoder, pack string, err error) {
-	rows, pack, err := f.cut()
+func newEncoder(f rows.Format, l layout) (e encoder, pack string, err error) {
+	rows, pack, err := f.Split()
 	if err != nil {
 		return nil, "", fmt.Errorf("output: %w", err)
 	}

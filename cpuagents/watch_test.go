@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -105,9 +106,9 @@ func (s *spool) watch(spec WatchSpec, h *hooked) *listFetcher {
 }
 
 // toldFiles is told with the reasons for what was skipped.
-func toldFiles(r rowReader, most int) (out []string, err error) {
+func toldFiles(r rows.Reader, most int) (out []string, err error) {
 	for len(out) < most {
-		row, rej, err := r.next()
+		row, rej, err := r.Next()
 		switch {
 		case errors.Is(err, errPause):
 			out = append(out, "-")
@@ -118,7 +119,7 @@ func toldFiles(r rowReader, most int) (out []string, err error) {
 		case rej != nil:
 			out = append(out, fmt.Sprintf("%s %d %s", rej.File, rej.Row, rej.Reason))
 		default:
-			out = append(out, fmt.Sprintf("%d:%g", row.number, row.values[0]))
+			out = append(out, fmt.Sprintf("%d:%g", row.Number, row.Values[0]))
 		}
 	}
 	return out, nil
@@ -127,7 +128,7 @@ func toldFiles(r rowReader, most int) (out []string, err error) {
 func (s *spool) told(id string, f *listFetcher) []string {
 	s.t.Helper()
 	r := remoteOf(fixture.Within(s.t), s.t, fixture.Queue(s.t), id, f)
-	defer r.close()
+	defer r.Close()
 	got, err := toldFiles(r, 1000)
 	if err != nil {
 		s.t.Fatal(got, err)
@@ -249,7 +250,7 @@ func TestWatchManySkips(t *testing.T) {
 		t.Error(len(got))
 	}
 	r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "most", s.watch(WatchSpec{MaxFiles: 10}, nil))
-	defer r.close()
+	defer r.Close()
 	if _, err := told(r, 1); !fixture.IsInput(err) || !strings.Contains(err.Error(), "max_files") {
 		t.Error(err)
 	}
@@ -275,7 +276,7 @@ func TestWatchResume(t *testing.T) {
 		for n := stop; ; n += stop { // each attempt ends a little later
 			r := remoteOf(fixture.Within(t), t, q, id, s.watch(WatchSpec{Polls: 2}, nil))
 			got, err := toldFiles(r, n)
-			if cerr := r.close(); err != nil || cerr != nil {
+			if cerr := r.Close(); err != nil || cerr != nil {
 				t.Fatal(err, cerr)
 			}
 			if d := cmp.Diff(strings.Join(all, " "), strings.Join(got[:len(all)], " ")); d != "" {
@@ -296,10 +297,10 @@ func TestWatchResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = first.close()
+	_ = first.Close()
 	s.write("0.csv", 50, 500, 600)
 	second := remoteOf(fixture.Within(t), t, q, id, s.watch(WatchSpec{Polls: 1}, nil))
-	defer second.close()
+	defer second.Close()
 	after, err := toldFiles(second, 1000)
 	if err != nil {
 		t.Fatal(err)
@@ -348,7 +349,7 @@ func TestWatchWaitEnds(t *testing.T) {
 		}
 	}})
 	r := remoteOf(ctx, t, fixture.Queue(t), "wait", f)
-	defer r.close()
+	defer r.Close()
 	if _, err := told(r, 1); !errors.Is(err, jobs.ErrFinish) {
 		t.Error(err)
 	}

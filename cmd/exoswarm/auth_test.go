@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -338,7 +339,7 @@ func streamJob(t *testing.T, data string) string {
 		t.Fatal(err)
 	}
 	job, err := json.Marshal(cpuagents.StreamSpec{
-		Name: spec.Name, Spec: swarmJSON, Candidates: spec.Vote.Candidates, Columns: cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
+		Name: spec.Name, Spec: swarmJSON, Candidates: spec.Vote.Candidates, Columns: rows.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
 		Manifest: "file:data/manifest.json", Output: "file:data/out.ndjson", Rejects: "file:data/rejects.ndjson", Summary: "file:data/summary.json",
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -109,7 +110,7 @@ func (c *bounded) stream(t *testing.T, id string, list []cpuagents.SeriesSource)
 	}
 	write(t, filepath.Join(c.dir, id+".manifest"), string(text))
 	job, err := json.Marshal(cpuagents.StreamSpec{
-		Name: "test", Spec: c.spec, Candidates: []string{"normal", "elevated", "anomalous"}, Columns: cpuagents.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+		Name: "test", Spec: c.spec, Candidates: []string{"normal", "elevated", "anomalous"}, Columns: rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
 		Manifest: "file:d/" + id + ".manifest", Output: "file:d/" + id + ".out.ndjson", Rejects: "file:d/" + id + ".rejects", Summary: "file:d/" + id + ".summary",
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -20,7 +21,7 @@ import (
 // folder, and deliver writes them out.
 type destination struct {
 	output, rejects, report place
-	format                  cpuagents.Format
+	format                  rows.Format
 	hasRejects, hasReport   bool
 	decisions, rejected     string      // the files that decisions and rejects are collected in
 	temp                    string      // empty for none
@@ -37,7 +38,7 @@ func newDestination(output, rejects, page string) (d *destination, err error) {
 	if d.output, err = newPlace("--output", output); err != nil {
 		return nil, err
 	}
-	if d.format, err = cpuagents.OutputFormat(output); d.output.stream() && err != nil {
+	if d.format, err = rows.OutputFormat(output); d.output.stream() && err != nil {
 		d.format, err = "ndjson", nil
 	}
 	if err != nil {
@@ -81,7 +82,7 @@ func newDestination(output, rejects, page string) (d *destination, err error) {
 // other runs do not have.
 func rejectsOf(output string) string {
 	base := filepath.Base(output)
-	if stem, ok := cpuagents.CutFormat(base); ok {
+	if stem, ok := rows.CutFormat(base); ok {
 		base = stem
 	}
 	return filepath.Join(filepath.Dir(output), base+cpuagents.RejectsSuffix)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -35,7 +35,7 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 	defer f.Close()
 	o := &batch.Observations{Width: len(spec.Features)}
 	d := dialectOf(path, spec)
-	clock, err := cpuagents.NewClock(d)
+	clock, err := rows.NewClock(d)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 )
@@ -69,11 +70,11 @@ func openLiveInput(ctx context.Context, paths []string, stdin io.Reader, csv dia
 	if err != nil {
 		return nil, stdin, err
 	}
-	format, known := cpuagents.FormatOf(name, "")
+	format, known := rows.FormatOf(name, "")
 	if !known {
 		ext := sniff(head)
 		name += ext
-		format, _ = cpuagents.FormatOf(name, "")
+		format, _ = rows.FormatOf(name, "")
 	}
 	closer, _ := from.(io.Closer)
 	if format != "csv" && format != "ndjson" {

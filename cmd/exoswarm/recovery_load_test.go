@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -23,15 +24,15 @@ import (
 func (r *recovery) stream() *load {
 	t := r.t
 	const files, batchRows = 4, 16
-	rows := *recoverRows
-	r.inputs(files, rows)
+	perFile := *recoverRows
+	r.inputs(files, perFile)
 	spec := specJSON(t, "name: recovery\nagents_per_group: 64\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 16}\n")
 	var want [2][]string
 	l := &load{name: "stream"}
 	l.round = func(ctx context.Context, id string) ([]tally, error) {
 		work := cpuagents.StreamSpec{
 			Name: "recovery", Spec: spec, Candidates: []string{"normal", "suspicious", "anomalous"},
-			Columns:  cpuagents.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+			Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
 			Manifest: "file:r/manifest.json", Output: "file:r/" + id + ".ndjson", Rejects: "file:r/" + id + ".rejects", Summary: "file:r/" + id + ".summary",
 			BatchRows: batchRows, Sinks: []cpuagents.SinkSpec{{URI: "file:r/" + id + ".parts", PartRows: 400}},
 		}
@@ -39,8 +40,8 @@ func (r *recovery) stream() *load {
 		if err != nil {
 			return nil, err
 		}
-		if result.Decisions != uint64(files*rows) {
-			return nil, fmt.Errorf("%d decisions of %d rows", result.Decisions, files*rows)
+		if result.Decisions != uint64(files*perFile) {
+			return nil, fmt.Errorf("%d decisions of %d rows", result.Decisions, files*perFile)
 		}
 		var found []tally
 		for i, path := range []string{filepath.Join(r.root, id+".ndjson"), filepath.Join(r.root, id+".parts")} {
@@ -51,8 +52,8 @@ func (r *recovery) stream() *load {
 			if want[i] == nil {
 				want[i] = got
 			}
-			if len(want[i]) != files*rows {
-				return nil, fmt.Errorf("%s: %d lines of %d rows", path, len(want[i]), files*rows)
+			if len(want[i]) != files*perFile {
+				return nil, fmt.Errorf("%s: %d lines of %d rows", path, len(want[i]), files*perFile)
 			}
 			found = append(found, compare(want[i], got))
 			if err := os.RemoveAll(path); err != nil {
@@ -65,12 +66,12 @@ func (r *recovery) stream() *load {
 }
 
 // inputs writes series of so many rows below the CPU agent's folder, and their manifest.
-func (r *recovery) inputs(files, rows int) {
+func (r *recovery) inputs(files, perFile int) {
 	r.t.Helper()
 	var manifest []cpuagents.SeriesSource
 	for i := range files {
 		name := fmt.Sprintf("%d.csv", i)
-		write(r.t, filepath.Join(r.root, "in", name), series(uint64(i), rows))
+		write(r.t, filepath.Join(r.root, "in", name), series(uint64(i), perFile))
 		manifest = append(manifest, cpuagents.SeriesSource{Name: name, URI: "file:r/in/" + name})
 	}
 	text, err := json.Marshal(manifest)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
@@ -89,8 +90,8 @@ type runOptions struct {
 	webhook  *cpuagents.WebhookSpec
 	sinks    []cpuagents.SinkSpec
 	output   string
-	rejects  string           // empty: beside the output
-	format   cpuagents.Format // of the output
+	rejects  string      // empty: beside the output
+	format   rows.Format // of the output
 	report   string
 	labels   string
 	strict   bool
@@ -383,14 +384,14 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 
 // runRecord is what a run leaves on the queue for those who fetch its output. It goes with the output.
 type runRecord struct {
-	Name    string           `json:"name"`
-	Anomaly string           `json:"anomaly"`
-	Columns []string         `json:"columns"` // of the features
-	Format  cpuagents.Format `json:"format"`
+	Name    string      `json:"name"`
+	Anomaly string      `json:"anomaly"`
+	Columns []string    `json:"columns"` // of the features
+	Format  rows.Format `json:"format"`
 }
 
-func recordOf(spec *swarm.Spec, format cpuagents.Format) runRecord {
-	of := cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: cpuagents.ColumnSpec{Features: spec.Features}}
+func recordOf(spec *swarm.Spec, format rows.Format) runRecord {
+	of := cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: rows.ColumnSpec{Features: spec.Features}}
 	return runRecord{Name: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1], Columns: of.FeatureColumns(), Format: format}
 }
 
@@ -547,7 +548,7 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the spec: %w", err)
 	}
-	columns := cpuagents.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: spec.Observations.Late != swarm.Reject}
+	columns := rows.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: spec.Observations.Late != swarm.Reject}
 	if !spec.CSV.IsZero() {
 		columns.CSV = &spec.CSV
 	}

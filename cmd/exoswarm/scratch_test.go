@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
@@ -96,7 +97,7 @@ func TestScratch(t *testing.T) {
 			write(t, filepath.Join(dir, "a.csv"), series(1, 100))
 			write(t, filepath.Join(dir, "manifest"), `[{"name":"a","uri":"file:d/a.csv"}]`)
 			job, err := json.Marshal(cpuagents.StreamSpec{
-				Name: "test", Spec: spec, Candidates: []string{"normal", "elevated", "anomalous"}, Columns: cpuagents.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+				Name: "test", Spec: spec, Candidates: []string{"normal", "elevated", "anomalous"}, Columns: rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
 				Manifest: "file:d/manifest", Output: "file:d/out.ndjson", Rejects: "file:d/rejects", Summary: "file:d/summary",
 			})
 			if err != nil {

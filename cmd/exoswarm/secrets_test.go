@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -98,7 +99,7 @@ func TestNoSecretComesOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		spec, err := json.Marshal(cpuagents.StreamSpec{
-			Name: "n", Spec: json.RawMessage("{}"), Candidates: []string{"a", "b"}, Columns: cpuagents.ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: "object:m-" + id,
+			Name: "n", Spec: json.RawMessage("{}"), Candidates: []string{"a", "b"}, Columns: rows.ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: "object:m-" + id,
 			Output: "object:o-" + id, Rejects: "object:r-" + id, Summary: "object:s-" + id,
 			Webhook: &cpuagents.WebhookSpec{URL: "http://127.0.0.1:1/hook?token=" + marked("webhook"), Secret: "env:HOOK"},
 		})

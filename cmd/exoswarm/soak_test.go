@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -48,8 +49,8 @@ func TestSoak(t *testing.T) {
 	r.gpus[0].command = []string{filepath.Join(r.bin, "gpuagent"), "--nats", r.url, "--data-dir", r.data, "--device", "host"}
 	r.gpus[0].start(t)
 	r.cpus[0].start(t)
-	const files, rows = 32, 8000
-	r.inputs(files, rows)
+	const files, perFile = 32, 8000
+	r.inputs(files, perFile)
 	spec := specJSON(t, "name: soak\nagents_per_group: 64\n")
 
 	var decided, done atomic.Uint64
@@ -63,11 +64,11 @@ func TestSoak(t *testing.T) {
 				out := fmt.Sprint("file:r/", slot)
 				result, err := streamed(ctx, r.conn, natsq.NewID(), cpuagents.StreamSpec{
 					Name: "soak", Spec: spec, Candidates: []string{"normal", "suspicious", "anomalous"},
-					Columns:  cpuagents.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+					Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
 					Manifest: "file:r/manifest.json", Output: out + ".ndjson", Rejects: out + ".rejects", Summary: out + ".summary",
 				}, func(n uint64) { decided.Add(n) })
-				if err == nil && result.Decisions != files*rows {
-					err = fmt.Errorf("%d decisions of %d rows", result.Decisions, files*rows)
+				if err == nil && result.Decisions != files*perFile {
+					err = fmt.Errorf("%d decisions of %d rows", result.Decisions, files*perFile)
 				}
 				if err != nil {
 					failed <- err
@@ -92,8 +93,8 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	for slot := range *soakJobs {
-		if got, err := lines(filepath.Join(r.root, fmt.Sprint(slot, ".ndjson"))); err != nil || len(got) != files*rows {
-			t.Errorf("%d lines of %d rows: %v", len(got), files*rows, err)
+		if got, err := lines(filepath.Join(r.root, fmt.Sprint(slot, ".ndjson"))); err != nil || len(got) != files*perFile {
+			t.Errorf("%d lines of %d rows: %v", len(got), files*perFile, err)
 		}
 	}
 	for _, p := range []*process{all[1], all[2], all[0]} {

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -154,7 +154,7 @@ func (s *spooled) copy(ctx context.Context, from io.Reader, name string) (string
 	if r.err != nil && !errors.Is(r.err, os.ErrClosed) {
 		return "", r.err
 	}
-	if _, known := cpuagents.FormatOf(name, ""); !known {
+	if _, known := rows.FormatOf(name, ""); !known {
 		name += r.ext
 	}
 	path := filepath.Join(s.dir, name)

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
 // Label is an incident that a person has marked: an interval of one series, or of every series. Both ends belong to it.
@@ -85,7 +85,7 @@ func parseLabel(raw []byte) (l Label, err error) {
 	case err != nil:
 		return l, errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
-	var clock cpuagents.Clock
+	var clock rows.Clock
 	for _, end := range []struct {
 		member, text string
 		to           *int64
@@ -143,7 +143,7 @@ func Compare(labels []Label, anomaly string, decisions io.Reader) (*Outcome, err
 		mark = nil // another writer may have escaped it in another way
 	}
 	in := bufio.NewReaderSize(decisions, 1<<20)
-	var clock cpuagents.Clock
+	var clock rows.Clock
 	for n := 1; ; n++ {
 		text, err := in.ReadSlice('\n')
 		if errors.Is(err, io.EOF) && len(text) == 0 {

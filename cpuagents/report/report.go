@@ -13,6 +13,7 @@ import (
 	"sort"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
 // The chart library is uPlot 1.6.32 (MIT, see assets/uPlot.LICENSE), as its package ships it.
@@ -217,7 +218,7 @@ type bucket struct {
 	c           *chart
 	size        uint64
 	n           uint64
-	clock       cpuagents.Clock
+	clock       rows.Clock
 	first, last float64 // times
 	low, high   []point // by feature
 	score       float64

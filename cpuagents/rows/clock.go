@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"fmt"
@@ -119,15 +119,15 @@ func unixTime(text string) (int64, bool) {
 }
 
 // stamp reads the time of a row from its timestamp, or says what is wrong with it.
-func (c *Clock) stamp(r *row) (problem string) {
-	if len(r.timestamp) > maxTimestamp {
+func (c *Clock) stamp(r *Row) (problem string) {
+	if len(r.Timestamp) > maxTimestamp {
 		return fmt.Sprintf("its timestamp is longer than %d bytes", maxTimestamp)
 	}
 	var err error
-	if r.time, err = c.Parse(r.timestamp); err != nil {
+	if r.Time, err = c.Parse(r.Timestamp); err != nil {
 		return err.Error()
 	}
-	r.timestamp = c.Text(r.time, r.timestamp)
+	r.Timestamp = c.Text(r.Time, r.Timestamp)
 	return ""
 }
 

@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func TestParquetFooter(t *testing.T) {
 	open := func(f *os.File) error {
 		r, err := newParquetReader("s", f, pairSpec, nil)
 		if err == nil {
-			err = r.close()
+			err = r.Close()
 		}
 		return err
 	}
@@ -90,7 +90,7 @@ func TestParquetMemory(t *testing.T) {
 			if h.Bytes() != whole {
 				t.Errorf("it takes %d bytes, want %d", h.Bytes(), whole)
 			}
-			_ = r.close()
+			_ = r.Close()
 		}
 		h.Release()
 	}
@@ -165,8 +165,8 @@ func TestParquetGroups(t *testing.T) {
 			t.Fatalf("groups of %v: %d rows, %d rejects, %v", sizes, len(rows), len(rejects), err)
 		}
 		for i, r := range rows {
-			if r.values[0] != float64(i) || r.values[1] != -float64(i) {
-				t.Fatalf("groups of %v, row %d: %v", sizes, i, r.values)
+			if r.Values[0] != float64(i) || r.Values[1] != -float64(i) {
+				t.Fatalf("groups of %v, row %d: %v", sizes, i, r.Values)
 			}
 		}
 	}

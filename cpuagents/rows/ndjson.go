@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 type ndjsonReader struct {
 	spec    ColumnSpec
 	src     io.Closer
-	lines   lines
+	lines   Lines
 	number  uint64
 	slots   map[string]int // by member: its place in found
 	columns []int          // places of the timestamp, then of the features
@@ -24,7 +24,7 @@ type ndjsonReader struct {
 
 // newNDJSONReader reads nothing yet. The reader owns src.
 func newNDJSONReader(name string, src io.ReadCloser, spec ColumnSpec) *ndjsonReader {
-	r := &ndjsonReader{spec: spec, src: src, lines: newLines(name, src), slots: map[string]int{}}
+	r := &ndjsonReader{spec: spec, src: src, lines: NewLines(name, src), slots: map[string]int{}}
 	for _, n := range append([]string{spec.Timestamp}, spec.Features...) {
 		at, ok := r.slots[n]
 		if !ok {
@@ -37,16 +37,16 @@ func newNDJSONReader(name string, src io.ReadCloser, spec ColumnSpec) *ndjsonRea
 	return r
 }
 
-func (r *ndjsonReader) close() error { return r.src.Close() }
+func (r *ndjsonReader) Close() error { return r.src.Close() }
 
-// next implements rowReader.
-func (r *ndjsonReader) next() (row, *reject, error) {
+// Next implements rowReader.
+func (r *ndjsonReader) Next() (Row, *Reject, error) {
 	for {
-		line, long, err := r.lines.next()
+		line, long, err := r.lines.Next()
 		if err != nil {
-			return row{}, nil, err
+			return Row{}, nil, err
 		}
-		if r.lines.number == 1 {
+		if r.lines.Number == 1 {
 			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 		}
 		line = bytes.TrimSpace(line)
@@ -54,19 +54,19 @@ func (r *ndjsonReader) next() (row, *reject, error) {
 			continue // an empty line is no row
 		}
 		r.number++
-		problem := fmt.Sprintf("the line is longer than %d bytes", maxRecord)
+		problem := fmt.Sprintf("the line is longer than %d bytes", MaxRecord)
 		if !long {
-			var out row
+			var out Row
 			if out, problem = r.parse(line); problem == "" {
 				return out, nil, nil
 			}
 		}
-		return row{}, &reject{Series: r.lines.name, Row: r.number, Line: r.lines.number, Reason: problem}, nil
+		return Row{}, &Reject{Series: r.lines.name, Row: r.number, Line: r.lines.Number, Reason: problem}, nil
 	}
 }
 
-// checkObject says why a line that is not empty is no JSON object.
-func checkObject(line []byte) (problem string) {
+// CheckObject returns why a line is not a JSON object in UTF-8; empty if it is one. The line must not be empty.
+func CheckObject(line []byte) (problem string) {
 	switch {
 	case !utf8.Valid(line):
 		return "it is not valid UTF-8"
@@ -78,45 +78,45 @@ func checkObject(line []byte) (problem string) {
 	return ""
 }
 
-func (r *ndjsonReader) parse(line []byte) (row, string) {
-	if problem := checkObject(line); problem != "" {
-		return row{}, problem
+func (r *ndjsonReader) parse(line []byte) (Row, string) {
+	if problem := CheckObject(line); problem != "" {
+		return Row{}, problem
 	}
 	clear(r.found)
 	if twice := r.members(line); twice != "" {
-		return row{}, fmt.Sprintf("member %q appears twice", twice)
+		return Row{}, fmt.Sprintf("member %q appears twice", twice)
 	}
-	out := row{number: r.number, features: make([]float32, len(r.columns)-1), values: make([]float64, len(r.columns)-1)}
+	out := Row{Number: r.number, Features: make([]float32, len(r.columns)-1), Values: make([]float64, len(r.columns)-1)}
 	switch text := r.found[r.columns[0]]; {
 	case text == nil:
-		return row{}, fmt.Sprintf("it has no member %q", r.spec.Timestamp)
+		return Row{}, fmt.Sprintf("it has no member %q", r.spec.Timestamp)
 	case text[0] == '"':
-		out.timestamp = unquote(text)
+		out.Timestamp = unquote(text)
 	case text[0] == '-' || text[0] >= '0' && text[0] <= '9':
-		out.timestamp = string(text)
+		out.Timestamp = string(text)
 	default:
-		return row{}, fmt.Sprintf("its timestamp is %s, not a string or a number", kindOf(text))
+		return Row{}, fmt.Sprintf("its timestamp is %s, not a string or a number", kindOf(text))
 	}
 	if problem := r.clock.stamp(&out); problem != "" {
-		return row{}, problem
+		return Row{}, problem
 	}
 	for i, c := range r.columns[1:] {
 		name, text := r.spec.Features[i], r.found[c]
 		if text == nil {
-			return row{}, fmt.Sprintf("it has no member %q", name)
+			return Row{}, fmt.Sprintf("it has no member %q", name)
 		}
 		if text[0] != '-' && (text[0] < '0' || text[0] > '9') {
-			return row{}, fmt.Sprintf("column %q is %s, not a number", name, kindOf(text))
+			return Row{}, fmt.Sprintf("column %q is %s, not a number", name, kindOf(text))
 		}
 		v, problem := parseFeature(name, string(text))
 		if problem != "" {
-			return row{}, problem
+			return Row{}, problem
 		}
-		out.values[i] = v
-		out.features[i] = float32(v)
+		out.Values[i] = v
+		out.Features[i] = float32(v)
 	}
 	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {
-		return row{}, problem
+		return Row{}, problem
 	}
 	return out, ""
 }

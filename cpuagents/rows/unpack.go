@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"bufio"
@@ -107,24 +107,6 @@ func (u *unpacker) Close() error {
 	u.closers = nil
 	return errors.Join(errs...)
 }
-
-// newPacker packs what is written to it into w; its Close ends the packing and leaves w open. The same bytes in give the same
-// bytes out.
-func newPacker(w io.Writer, pack string) (io.WriteCloser, error) {
-	switch pack {
-	case "gz":
-		return gzip.NewWriter(w), nil
-	case "zst":
-		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
-	}
-	return plainWriter{w}, nil
-}
-
-// plainWriter packs nothing.
-type plainWriter struct{ io.Writer }
-
-// Close implements io.Closer.
-func (plainWriter) Close() error { return nil }
 
 // typed classes the errors of a file below a decoder, so that they are not taken for damage.
 type typed struct {

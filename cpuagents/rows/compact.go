@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"encoding/binary"
@@ -32,17 +32,17 @@ var errCompactShort = errors.New("a length points behind its end")
 // checkCompact walks a struct of Thrift's compact protocol and bounds every length by the bytes that are there: each element
 // takes at least one. It returns how many structs and texts there are.
 func checkCompact(b []byte) (structs int64, err error) {
-	c := &compact{b: b}
+	c := &thrift{b: b}
 	err = c.value(compactStruct, 0)
 	return c.structures, err
 }
 
-type compact struct {
+type thrift struct {
 	b          []byte
 	structures int64
 }
 
-func (c *compact) take(n uint64) error {
+func (c *thrift) take(n uint64) error {
 	if n > uint64(len(c.b)) {
 		return errCompactShort
 	}
@@ -50,7 +50,7 @@ func (c *compact) take(n uint64) error {
 	return nil
 }
 
-func (c *compact) byte() (byte, error) {
+func (c *thrift) byte() (byte, error) {
 	if len(c.b) == 0 {
 		return 0, errCompactShort
 	}
@@ -59,7 +59,7 @@ func (c *compact) byte() (byte, error) {
 	return v, nil
 }
 
-func (c *compact) varint() (uint64, error) {
+func (c *thrift) varint() (uint64, error) {
 	v, n := binary.Uvarint(c.b)
 	if n <= 0 {
 		return 0, errCompactShort
@@ -68,7 +68,7 @@ func (c *compact) varint() (uint64, error) {
 	return v, nil
 }
 
-func (c *compact) value(kind byte, depth int) error {
+func (c *thrift) value(kind byte, depth int) error {
 	if depth > maxCompactDepth {
 		return fmt.Errorf("nested deeper than %d", maxCompactDepth)
 	}
@@ -101,7 +101,7 @@ func (c *compact) value(kind byte, depth int) error {
 	return fmt.Errorf("a value of unknown type %d", kind)
 }
 
-func (c *compact) list(depth int) error {
+func (c *thrift) list(depth int) error {
 	head, err := c.byte()
 	if err != nil {
 		return err
@@ -124,14 +124,14 @@ func (c *compact) list(depth int) error {
 }
 
 // element is a value in a list or map, where a boolean takes a byte.
-func (c *compact) element(kind byte, depth int) error {
+func (c *thrift) element(kind byte, depth int) error {
 	if kind == compactTrue || kind == compactFalse {
 		return c.take(1)
 	}
 	return c.value(kind, depth+1)
 }
 
-func (c *compact) maps(depth int) error {
+func (c *thrift) maps(depth int) error {
 	n, err := c.varint()
 	if err != nil || n == 0 {
 		return err
@@ -154,7 +154,7 @@ func (c *compact) maps(depth int) error {
 	return nil
 }
 
-func (c *compact) structs(depth int) error {
+func (c *thrift) structs(depth int) error {
 	c.structures++
 	for {
 		head, err := c.byte()

@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"bytes"
@@ -218,7 +218,7 @@ func TestArrowMemory(t *testing.T) {
 		}
 		for i, p := range parts[1:] {
 			for range 5 {
-				if _, reject, err := r.next(); err != nil || reject != nil {
+				if _, reject, err := r.Next(); err != nil || reject != nil {
 					t.Fatal(reject, err)
 				}
 			}
@@ -229,10 +229,10 @@ func TestArrowMemory(t *testing.T) {
 				t.Errorf("%s: batch %d takes %d bytes, want %d, %v", name, i, h.Bytes(), want, err)
 			}
 		}
-		if _, _, err := r.next(); !errors.Is(err, io.EOF) || h.Bytes() != base {
+		if _, _, err := r.Next(); !errors.Is(err, io.EOF) || h.Bytes() != base {
 			t.Errorf("%s: at the end it takes %d bytes, want %d, %v", name, h.Bytes(), base, err)
 		}
-		if err := r.close(); err != nil {
+		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 		h.Release()
@@ -241,8 +241,8 @@ func TestArrowMemory(t *testing.T) {
 			h := inputmem.WithParts(0, at).Hold(t.Context(), "s")
 			r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 			if err == nil {
-				_, _, err = r.next()
-				_ = r.close()
+				_, _, err = r.Next()
+				_ = r.Close()
 			}
 			if !inputmem.IsMemory(err) {
 				t.Errorf("%s with %d bytes: %v", name, at, err)
@@ -256,8 +256,8 @@ func TestArrowMemory(t *testing.T) {
 				t.Errorf("%s, %s: %v", name, what, err)
 			}
 			if err == nil {
-				_, _, err = r.next()
-				_ = r.close()
+				_, _, err = r.Next()
+				_ = r.Close()
 			}
 			if !inputmem.IsMemory(err) {
 				t.Errorf("%s, %s: %v", name, what, err)
@@ -421,7 +421,7 @@ func TestArrowTypes(t *testing.T) {
 	}
 	stamp := column(arrow.PrimitiveTypes.Int64, func(b array.Builder) { b.(*array.Int64Builder).Append(1700000000) })
 	value := column(arrow.PrimitiveTypes.Float64, func(b array.Builder) { b.(*array.Float64Builder).Append(1.5) })
-	read := func(ts, v arrow.Array) ([]row, []reject, error) {
+	read := func(ts, v arrow.Array) ([]Row, []Reject, error) {
 		s := arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: ts.DataType(), Nullable: true}, {Name: "value", Type: v.DataType(), Nullable: true}}, nil)
 		return readWriting(t, fixture.File{Format: "arrow", Data: fixture.Arrow(t, array.NewRecordBatch(s, []arrow.Array{ts, v}, 1), false)}, valueSpec, fixture.Plenty)
 	}
@@ -458,14 +458,14 @@ func TestArrowTypes(t *testing.T) {
 		name := c.arr.DataType().String()
 		rows, rejects, err := read(stamp, c.arr)
 		switch {
-		case c.number && (err != nil || len(rows) != 1 || rows[0].values[0] != c.value):
+		case c.number && (err != nil || len(rows) != 1 || rows[0].Values[0] != c.value):
 			t.Errorf("%s as a number: %v %v %v", name, rows, rejects, err)
 		case !c.number && (!fixture.IsInput(err) || !strings.Contains(err.Error(), `column "value" is `) || !strings.Contains(err.Error(), wantNumber)):
 			t.Errorf("%s as a number: %v", name, err)
 		}
 		rows, rejects, err = read(c.arr, value)
 		switch {
-		case c.time != "" && (err != nil || len(rows) == 1 && rows[0].timestamp != c.time || len(rows)+len(rejects) != 1):
+		case c.time != "" && (err != nil || len(rows) == 1 && rows[0].Timestamp != c.time || len(rows)+len(rejects) != 1):
 			t.Errorf("%s as a time: %v %v %v", name, rows, rejects, err)
 		case c.time == "" && (!fixture.IsInput(err) || !strings.Contains(err.Error(), `column "timestamp" is `) || !strings.Contains(err.Error(), wantTime)):
 			t.Errorf("%s as a time: %v", name, err)
@@ -487,8 +487,8 @@ func TestArrowBlocks(t *testing.T) {
 			t.Fatalf("%d rows: %d, %d rejects, %v", n, len(rows), len(rejects), err)
 		}
 		for i, r := range rows {
-			if want := float64(min(i, n-1)); r.values[0] != want || r.values[1] != -want {
-				t.Fatalf("row %d of %d: %v", i, n, r.values)
+			if want := float64(min(i, n-1)); r.Values[0] != want || r.Values[1] != -want {
+				t.Fatalf("row %d of %d: %v", i, n, r.Values)
 			}
 		}
 	}

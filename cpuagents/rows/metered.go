@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	arrowmem "github.com/apache/arrow-go/v18/arrow/memory"

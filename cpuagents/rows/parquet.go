@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"encoding/binary"
@@ -46,7 +46,7 @@ type parquetReader struct {
 }
 
 // newParquetReader reads the footer. The reader owns src from here on, also when an error is returned.
-func newParquetReader(name string, src *os.File, spec ColumnSpec, h *inputmem.Hold) (_ rowReader, err error) {
+func newParquetReader(name string, src *os.File, spec ColumnSpec, h *inputmem.Hold) (_ Reader, err error) {
 	r := &parquetReader{name: name, src: src, spec: spec, mem: newMetered(h), hold: h}
 	defer func() {
 		if err != nil {
@@ -79,7 +79,7 @@ func (r *parquetReader) open() (err error) {
 	for i := range names {
 		names[i] = s.Column(i).Path()
 	}
-	if r.at, err = r.spec.find(r.name, names); err != nil {
+	if r.at, err = r.spec.Find(r.name, names); err != nil {
 		return err
 	}
 	for i, at := range r.at {

@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"errors"
@@ -24,9 +24,9 @@ func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, reje
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	for {
-		row, rej, err := r.next()
+		row, rej, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return values, rejects
 		}
@@ -37,7 +37,7 @@ func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, reje
 			rejects = append(rejects, fmt.Sprintf("%d/%d: %s", rej.Row, rej.Line, rej.Reason))
 			continue
 		}
-		values = append(values, row.values[0])
+		values = append(values, row.Values[0])
 	}
 }
 
@@ -133,8 +133,8 @@ func TestSeveralFeatures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row, _, err := r.next()
-	if err != nil || row.values[0] != 2.5 || !cmp.Equal(row.features, []float32{2.5, 1.5}) || row.timestamp != "7" {
+	row, _, err := r.Next()
+	if err != nil || row.Values[0] != 2.5 || !cmp.Equal(row.Features, []float32{2.5, 1.5}) || row.Timestamp != "7" {
 		t.Fatalf("%+v, %v", row, err)
 	}
 }
@@ -213,16 +213,16 @@ func FuzzCSV(f *testing.F) {
 		if err != nil {
 			return
 		}
-		defer r.close()
+		defer r.Close()
 		for n := uint64(1); ; n++ {
-			row, rej, err := r.next()
+			row, rej, err := r.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			number := row.number
+			number := row.Number
 			if rej != nil {
 				number = rej.Row
 			}

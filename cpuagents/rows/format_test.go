@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"bytes"
@@ -30,22 +30,22 @@ import (
 var pairSpec = ColumnSpec{Timestamp: "at", Features: []string{"a", "b"}}
 
 // drainRows reads a source to its end and closes it. Rows come one after another in number, valid or rejected.
-func drainRows(t testing.TB, r rowReader) (rows []row, rejects []reject, err error) {
+func drainRows(t testing.TB, r Reader) (rows []Row, rejects []Reject, err error) {
 	t.Helper()
 	defer func() {
-		if cerr := r.close(); cerr != nil {
+		if cerr := r.Close(); cerr != nil {
 			t.Error(cerr)
 		}
 	}()
 	for n := uint64(1); ; n++ {
-		row, rej, err := r.next()
+		row, rej, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return rows, rejects, nil
 		}
 		if err != nil {
 			return rows, rejects, err
 		}
-		number := row.number
+		number := row.Number
 		if rej != nil {
 			number = rej.Row
 			rejects = append(rejects, *rej)
@@ -59,44 +59,23 @@ func drainRows(t testing.TB, r rowReader) (rows []row, rejects []reject, err err
 }
 
 // readWriting reads what writings wrote.
-func readWriting(t testing.TB, w fixture.File, spec ColumnSpec, limit int64) (rows []row, rejects []reject, err error) {
+func readWriting(t testing.TB, w fixture.File, spec ColumnSpec, limit int64) (rows []Row, rejects []Reject, err error) {
 	t.Helper()
-	r, err := newReader("s", fixture.TempFile(t, w.Data), Format(w.Format), spec, limit, nil)
+	r, err := Open("s", fixture.TempFile(t, w.Data), Format(w.Format), spec, limit, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	return drainRows(t, r)
 }
 
-// hardTable has a row of every kind.
-func hardTable() []fixture.Row {
-	good := func(minute int, a, b float64) fixture.Row {
-		return fixture.Row{Time: time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC).Format(time.RFC3339), Values: []fixture.Cell{a, b}}
-	}
-	rows := []fixture.Row{
-		good(0, 1.5, -2), good(1, 0.1, 1e-30), good(1, 7, 7), good(1, 7, 7), // equal times and whole duplicates are rows
-		good(2, math.NaN(), 1), good(3, 1, math.Inf(-1)), good(4, 1e39, 1), good(5, 1, -math.MaxFloat64),
-		{Time: "2026-01-01T00:06:00Z", Values: []fixture.Cell{nil, 1.0}},
-		{Time: "2026-01-01T00:06:00Z", Values: []fixture.Cell{1.0, nil}},
-		{Time: nil, Values: []fixture.Cell{1.0, 1.0}},
-		{Time: "yesterday", Values: []fixture.Cell{1.0, 1.0}},
-		{Time: "9999-01-01T00:00:00Z", Values: []fixture.Cell{1.0, 1.0}},
-		{Time: strings.Repeat("9", 80), Values: []fixture.Cell{1.0, 1.0}},
-		good(7, math.MaxFloat32, math.SmallestNonzeroFloat32), good(6, 1, 1), good(8, math.Copysign(0, -1), 12345678.9),
-		{Time: "1790000000", Values: []fixture.Cell{2.0, 3.0}},
-		{Time: "1790000000000", Values: []fixture.Cell{2.0, 3.0}},
-	}
-	return rows
-}
-
 // TestFormatsAgree: a table is the same rows, to the bit, and the same rejects, however it is written.
 func TestFormatsAgree(t *testing.T) {
-	all := fixture.Files(t, hardTable())
+	all := fixture.Files(t, fixture.HardTable())
 	want, wantRejects, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
 		t.Fatal(err)
 	}
-	numbers := func(rejects []reject) (n []uint64) {
+	numbers := func(rejects []Reject) (n []uint64) {
 		for _, r := range rejects {
 			n = append(n, r.Row)
 		}
@@ -112,7 +91,7 @@ func TestFormatsAgree(t *testing.T) {
 			continue
 		}
 		bits := cmp.Comparer(func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) })
-		if d := cmp.Diff(want, rows, cmp.AllowUnexported(row{}), bits); d != "" {
+		if d := cmp.Diff(want, rows, cmp.AllowUnexported(Row{}), bits); d != "" {
 			t.Errorf("%s: %s", w.Name, d)
 		}
 		if !slices.Equal(numbers(rejects), numbers(wantRejects)) {
@@ -212,7 +191,7 @@ func TestTypedColumns(t *testing.T) {
 		rec := array.NewRecordBatch(s, []arrow.Array{ts, v}, int64(ts.Len()))
 		for _, w := range []fixture.File{{Name: "arrow", Format: "arrow", Data: fixture.Arrow(t, rec, true)}, {Name: "parquet", Format: "parquet", Data: fixture.Parquet(t, rec)}} {
 			rows, rejects, err := readWriting(t, w, valueSpec, fixture.Plenty)
-			if err != nil || len(rows) != 1 || len(rejects) != 1 || rows[0].timestamp != text || rows[0].values[0] != value {
+			if err != nil || len(rows) != 1 || len(rejects) != 1 || rows[0].Timestamp != text || rows[0].Values[0] != value {
 				t.Errorf("%s in %s: %+v %+v %v", name, w.Name, rows, rejects, err)
 			}
 		}
@@ -310,7 +289,7 @@ func TestBadLines(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if len(rows) != 3 || rows[1].values[0] != -6.5 || rows[1].number != 16 || rows[2].timestamp != "9" {
+	if len(rows) != 3 || rows[1].Values[0] != -6.5 || rows[1].Number != 16 || rows[2].Timestamp != "9" {
 		t.Errorf("%+v", rows)
 	}
 }
@@ -318,7 +297,7 @@ func TestBadLines(t *testing.T) {
 // TestCutOff: a file that ends too early never gives a row that is not in it. Formats that say how long they are give an
 // error; a text may end anywhere.
 func TestCutOff(t *testing.T) {
-	all := fixture.Files(t, hardTable())
+	all := fixture.Files(t, fixture.HardTable())
 	full, _, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
 		t.Fatal(err)
@@ -335,7 +314,7 @@ func TestCutOff(t *testing.T) {
 			if Format(w.Format) == "csv" {
 				continue // its last number may be cut in its middle
 			}
-			if len(rows) > len(full) || len(rows) > 0 && !cmp.Equal(full[:len(rows)], rows, cmp.AllowUnexported(row{})) {
+			if len(rows) > len(full) || len(rows) > 0 && !cmp.Equal(full[:len(rows)], rows, cmp.AllowUnexported(Row{})) {
 				t.Errorf("%s cut at %d: %+v", w.Name, n, rows)
 			}
 		}
@@ -344,7 +323,7 @@ func TestCutOff(t *testing.T) {
 
 // TestDamage: whatever byte of a file is wrong, reading it ends without a panic, and an error is the data's.
 func TestDamage(t *testing.T) {
-	for _, w := range fixture.Files(t, hardTable()) {
+	for _, w := range fixture.Files(t, fixture.HardTable()) {
 		for _, mask := range []byte{0x01, 0x80, 0xff} {
 			step := 1 + len(w.Data)/80
 			for i := 0; i < len(w.Data); i += step {
@@ -374,7 +353,7 @@ func TestBombs(t *testing.T) {
 			t.Errorf("%s with room: %v", name, err)
 		}
 	}
-	rec := fixture.Record(hardTable())
+	rec := fixture.Record(fixture.HardTable())
 	plain, packed := fixture.Arrow(t, rec, false), fixture.Arrow(t, rec, false, ipc.WithZstd())
 	lie := func(data []byte, at int, v uint64) []byte {
 		data = slices.Clone(data)
@@ -421,7 +400,7 @@ func TestArrowTimes(t *testing.T) {
 		"-1790000000": whole, "18446744073709551615": natural, "2024-10-04T00:00:00Z": date, "2024-10-04T00:00:00.001Z": date64, "1500000000": float,
 		"2026-01-01": text, strings.Repeat("9", maxTimestamp+1): large, "1970-01-01T00:00:01.5Z": stamp,
 	} {
-		if got := arrowTime(b.NewArray(), 0); got != want {
+		if got := ArrowTime(b.NewArray(), 0); got != want {
 			t.Errorf("%T: %s, want %s", b, got, want)
 		}
 	}
@@ -448,10 +427,10 @@ func TestHugePages(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := newReader("s", fixture.TempFile(t, out.Bytes()), "parquet", ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, fixture.Plenty, nil)
+		r, err := Open("s", fixture.TempFile(t, out.Bytes()), "parquet", ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, fixture.Plenty, nil)
 		if err == nil {
-			_, _, err = r.next()
-			_ = r.close()
+			_, _, err = r.Next()
+			_ = r.Close()
 		}
 		if !fixture.IsInput(err) {
 			t.Errorf("%s, a page of %d bytes: %v", codec, 8*rows, err)
@@ -496,7 +475,7 @@ func TestFormatOf(t *testing.T) {
 		}
 	}
 	for _, f := range []Format{"", "x", "csv.", "csv.bz2", "parquet.gz", "csv.gz.gz", ".gz"} {
-		if _, err := newReader("s", fixture.TempFile(t, nil), f, pairSpec, fixture.Plenty, nil); err == nil {
+		if _, err := Open("s", fixture.TempFile(t, nil), f, pairSpec, fixture.Plenty, nil); err == nil {
 			t.Errorf("%q is a format", f)
 		}
 	}
@@ -504,7 +483,7 @@ func TestFormatOf(t *testing.T) {
 
 // fuzzFormat checks that reading ends, rows are numbered, and an error is the data's.
 func fuzzFormat(f *testing.F, format Format) {
-	for _, w := range fixture.Files(f, hardTable()[:6]) {
+	for _, w := range fixture.Files(f, fixture.HardTable()[:6]) {
 		if Format(w.Format) == format {
 			f.Add(w.Data)
 		}
@@ -558,17 +537,17 @@ func BenchmarkFormats(b *testing.B) {
 	} {
 		b.Run(w.Name, func(b *testing.B) {
 			for b.Loop() {
-				r, err := newReader("s", fixture.TempFile(b, w.Data), Format(w.Format), pairSpec, fixture.Plenty, nil)
+				r, err := Open("s", fixture.TempFile(b, w.Data), Format(w.Format), pairSpec, fixture.Plenty, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
 				for err == nil {
-					_, _, err = r.next()
+					_, _, err = r.Next()
 				}
 				if !errors.Is(err, io.EOF) {
 					b.Fatal(err)
 				}
-				_ = r.close()
+				_ = r.Close()
 			}
 			b.ReportMetric(float64(len(rows))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mrows/s")
 		})

@@ -1,15 +1,11 @@
-package cpuagents
+package rows
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"time"
 
-	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
@@ -61,92 +57,31 @@ func init() { // slot 4, the dictionary, is refused
 	arrowField.Slots = []flatbuf.Shape{arrowText, {Size: 1}, {Size: 1}, {Union: true}, {}, {Vector: true, Table: arrowField}, arrowMetadata}
 }
 
-// arrowReader reads an Arrow IPC stream or file message by message. It implements ipc.MessageReader: what the Arrow library
-// sees has been verified.
-type arrowReader struct {
-	name   string
-	src    io.ReadCloser
-	spec   ColumnSpec
-	hold   *inputmem.Hold
-	held   int64 // of the last message, in hold
-	kind   byte  // header type that the next message must have: a schema, then record batches
-	msg    *ipc.Message
-	ipc    *ipc.Reader
-	at     []int
-	record arrow.RecordBatch
-	row    int64
+// ArrowMessages reads the messages of an Arrow IPC stream or file. It implements ipc.MessageReader and verifies every message
+// before the Arrow library sees it.
+type ArrowMessages struct {
+	name string
+	src  io.Reader
+	hold *inputmem.Hold
+	held int64 // bytes of the last message in hold
+	kind byte  // header type that the next message must have: a schema, then record batches
+	msg  *ipc.Message
 }
 
-// newArrowReader reads the schema. The reader owns src from here on, also when an error is returned.
-func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.Hold) (_ rowReader, err error) {
-	r := &arrowReader{name: name, src: src, spec: spec, kind: 1, hold: h}
-	defer func() {
-		if err != nil {
-			_ = r.close()
-		}
-	}()
-	if err := r.open(); err != nil {
-		return nil, err
-	}
-	return &columnarReader{name: name, spec: spec, src: r}, nil
+// NewArrowMessages returns the messages of src, which name names in errors. The memory of a message is taken from h. The
+// caller closes src after the last message.
+func NewArrowMessages(name string, src io.Reader, h *inputmem.Hold) *ArrowMessages {
+	return &ArrowMessages{name: name, src: src, kind: 1, hold: h}
 }
 
-func (r *arrowReader) open() (err error) {
-	defer damaged(r.name, &err)
-	if err := r.hold.Grow(blockBytes(len(r.spec.Features))); err != nil {
-		return err
-	}
-	if r.ipc, err = ipc.NewReaderFromMessageReader(r); err != nil {
-		return fmt.Errorf("no Arrow schema: %w", err)
-	}
-	schema := r.ipc.Schema()
-	names := make([]string, schema.NumFields())
-	for i := range names {
-		names[i] = schema.Field(i).Name
-	}
-	if r.at, err = r.spec.find(r.name, names); err != nil {
-		return err
-	}
-	for i, at := range r.at {
-		t := schema.Field(at).Type
-		switch {
-		case i == 0 && !isArrowTime(t):
-			return wrongType(r.name, r.spec.Timestamp, t.String(), wantTime)
-		case i > 0 && !isArrowNumber(t):
-			return wrongType(r.name, r.spec.Features[i-1], t.String(), wantNumber)
-		}
-	}
-	return nil
-}
-
-func isArrowNumber(t arrow.DataType) bool {
-	return arrow.IsInteger(t.ID()) || arrow.IsFloating(t.ID())
-}
-
-func isArrowTime(t arrow.DataType) bool {
-	switch t.ID() {
-	case arrow.TIMESTAMP, arrow.DATE32, arrow.DATE64, arrow.STRING, arrow.LARGE_STRING:
-		return true
-	}
-	return isArrowNumber(t)
-}
-
-func (r *arrowReader) close() error {
-	if r.record != nil {
-		r.record.Release()
-		r.record = nil
-	}
-	return r.src.Close()
-}
-
-// Retain and Release implement ipc.MessageReader; the reader is closed by close.
-func (r *arrowReader) Retain() {}
+// Retain implements ipc.MessageReader.
+func (r *ArrowMessages) Retain() {}
 
 // Release implements ipc.MessageReader.
-func (r *arrowReader) Release() {}
+func (r *ArrowMessages) Release() {}
 
 // Message implements ipc.MessageReader.
-func (r *arrowReader) Message() (*ipc.Message, error) {
+func (r *ArrowMessages) Message() (*ipc.Message, error) {
 	if r.msg != nil {
 		r.msg.Release()
 		r.msg = nil
@@ -163,7 +98,7 @@ func (r *arrowReader) Message() (*ipc.Message, error) {
 }
 
 // message reads and verifies one message, or returns io.EOF.
-func (r *arrowReader) message() (meta, body []byte, err error) {
+func (r *ArrowMessages) message() (meta, body []byte, err error) {
 	var head [8]byte
 	first := r.kind == 1
 	if _, err := io.ReadFull(r.src, head[:]); err != nil {
@@ -235,7 +170,7 @@ func (r *arrowReader) message() (meta, body []byte, err error) {
 const arrowTables = 8
 
 // take takes memory for the message that is read.
-func (r *arrowReader) take(n int64) error {
+func (r *ArrowMessages) take(n int64) error {
 	if err := r.hold.Grow(n); err != nil {
 		return err
 	}
@@ -244,7 +179,7 @@ func (r *arrowReader) take(n int64) error {
 }
 
 // short is the error of a file that ends in the middle of a message.
-func (r *arrowReader) short(err error) error {
+func (r *ArrowMessages) short(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fault.Input("%s: the file is cut off: an Arrow message ends in its middle", r.name)
 	}
@@ -304,111 +239,11 @@ const (
 	arrowDecoders = 4
 )
 
-// next implements blockReader.
-func (r *arrowReader) next(b *block) (more bool, err error) {
-	for r.record == nil || r.row == r.record.NumRows() {
-		if r.record != nil {
-			r.record.Release()
-			r.record, r.row = nil, 0
-		}
-		if !r.ipc.Next() {
-			if err := r.ipc.Err(); err != nil {
-				return false, err
-			}
-			return false, r.rest()
-		}
-		r.record = r.ipc.RecordBatch() // whose columns have as many rows as it says: the library refuses others
-		r.record.Retain()
-	}
-	from := int(r.row)
-	n := int(min(r.record.NumRows()-r.row, blockRows))
-	r.row += int64(n)
-	b.reset(len(r.spec.Features), n)
-	times := r.record.Column(r.at[0])
-	for i := range n {
-		if times.IsValid(from + i) {
-			b.times[i] = arrowTime(times, from+i)
-		}
-	}
-	for f, at := range r.at[1:] {
-		c := r.record.Column(at)
-		for i := range n {
-			if b.nulls[f][i] = !c.IsValid(from + i); !b.nulls[f][i] {
-				b.values[f][i] = arrowNumber(c, from+i)
-			}
-		}
-	}
-	return true, nil
-}
-
-// rest reads what stands behind the last message, the footer of a file for one: whether a packed file is whole shows at its
-// end.
-func (r *arrowReader) rest() error {
+// Rest reads what follows the last message, such as the footer of a file. A packed file shows only at its end whether it is
+// complete.
+func (r *ArrowMessages) Rest() error {
 	if _, err := io.Copy(io.Discard, r.src); err != nil {
 		return fault.IO("read", r.name, err)
 	}
 	return nil
-}
-
-// blockRows is how many rows of a columnar source are made ready at a time: as many as a batch has at most.
-const blockRows = defaultBatchRows
-
-func arrowNumber(a arrow.Array, i int) float64 {
-	switch a := a.(type) {
-	case *array.Float64:
-		return a.Value(i)
-	case *array.Float32:
-		return float64(a.Value(i))
-	case *array.Float16:
-		return float64(a.Value(i).Float32())
-	case *array.Int8:
-		return float64(a.Value(i))
-	case *array.Int16:
-		return float64(a.Value(i))
-	case *array.Int32:
-		return float64(a.Value(i))
-	case *array.Int64:
-		return float64(a.Value(i))
-	case *array.Uint8:
-		return float64(a.Value(i))
-	case *array.Uint16:
-		return float64(a.Value(i))
-	case *array.Uint32:
-		return float64(a.Value(i))
-	}
-	return float64(a.(*array.Uint64).Value(i))
-}
-
-// arrowTime is the text of a time: what is text stays as it is.
-func arrowTime(a arrow.Array, i int) string {
-	switch a := a.(type) {
-	case *array.String:
-		return copyTime(a.Value(i))
-	case *array.LargeString:
-		return copyTime(a.Value(i))
-	case *array.Timestamp:
-		return timeText(int64(a.Value(i)), unitsPerSecond[a.DataType().(*arrow.TimestampType).Unit])
-	case *array.Date32:
-		return timeText(int64(a.Value(i))*86400, 1)
-	case *array.Date64:
-		return timeText(int64(a.Value(i)), 1e3)
-	case *array.Int64:
-		return strconv.FormatInt(a.Value(i), 10)
-	case *array.Uint64:
-		return strconv.FormatUint(a.Value(i), 10)
-	}
-	return strconv.FormatFloat(arrowNumber(a, i), 'f', -1, 64)
-}
-
-var unitsPerSecond = map[arrow.TimeUnit]int64{arrow.Second: 1, arrow.Millisecond: 1e3, arrow.Microsecond: 1e6, arrow.Nanosecond: 1e9}
-
-// timeText writes a time that is a number of units since 1970 as RFC 3339 in UTC.
-func timeText(v, perSecond int64) string {
-	s, rest := v/perSecond, v%perSecond
-	return time.Unix(s, rest*(1e9/perSecond)).UTC().Format(time.RFC3339Nano)
-}
-
-// copyTime copies the text of a time out of its source's memory, and of one that is too long as much as says so.
-func copyTime(s string) string {
-	return string([]byte(s[:min(len(s), maxTimestamp+1)]))
 }

@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"fmt"
@@ -9,8 +9,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// The Parquet library's own decoders of zstd and snappy allocate what the packed page says, which need not be what its header says. These decode into
-// the page's buffer and fail where that is too small.
+// The Parquet library's own decoders of zstd and snappy allocate the size that the packed page states, which may differ from
+// the size in the page's header. The decoders here write into the page's buffer and fail if it is too small. The registry is
+// the process's, so they decode every Parquet file of the process.
 func init() {
 	for codec, decode := range map[compress.Compression]func(dst, src []byte) ([]byte, error){
 		compress.Codecs.Zstd: decodeZstdPage, compress.Codecs.Snappy: decodeSnappyPage,
@@ -21,7 +22,7 @@ func init() {
 	}
 }
 
-// pageCodec packs as the library does, and unpacks into the buffer that it is given.
+// pageCodec packs as the library does, and unpacks into the buffer that the caller gives.
 type pageCodec struct {
 	compress.Codec
 	decode func(dst, src []byte) ([]byte, error)
@@ -30,6 +31,15 @@ type pageCodec struct {
 // DecodeWithError implements compress.ErrorCodec.
 func (c pageCodec) DecodeWithError(dst, src []byte) ([]byte, error) {
 	return c.decode(dst[:len(dst):len(dst)], src)
+}
+
+// Decode implements compress.Codec. The library prefers DecodeWithError.
+func (c pageCodec) Decode(dst, src []byte) []byte {
+	out, err := c.DecodeWithError(dst, src)
+	if err != nil {
+		panic(err)
+	}
+	return out
 }
 
 // pageDecoder decodes zstd pages of all sources.

@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"fmt"
@@ -14,6 +14,9 @@ type block struct {
 	values [][]float64
 	nulls  [][]bool // by feature: where there is no value
 }
+
+// blockRows is the most rows of a block: as many as a batch has at most.
+const blockRows = 4096
 
 // reset makes room for n rows.
 func (b *block) reset(features, n int) {
@@ -59,10 +62,10 @@ type columnarReader struct {
 	order  order
 }
 
-func (r *columnarReader) close() error { return r.src.close() }
+func (r *columnarReader) Close() error { return r.src.close() }
 
-// next implements rowReader.
-func (r *columnarReader) next() (row, *reject, error) {
+// Next implements rowReader.
+func (r *columnarReader) Next() (Row, *Reject, error) {
 	if r.at == len(r.block.times) {
 		r.at = 0
 		more, err := r.fill()
@@ -71,7 +74,7 @@ func (r *columnarReader) next() (row, *reject, error) {
 		}
 		if err != nil {
 			r.block.times = r.block.times[:0]
-			return row{}, nil, err
+			return Row{}, nil, err
 		}
 	}
 	i := r.at
@@ -79,7 +82,7 @@ func (r *columnarReader) next() (row, *reject, error) {
 	r.number++
 	out, problem := r.row(i)
 	if problem != "" {
-		return row{}, &reject{Series: r.name, Row: r.number, Reason: problem}, nil
+		return Row{}, &Reject{Series: r.name, Row: r.number, Reason: problem}, nil
 	}
 	return out, nil, nil
 }
@@ -105,33 +108,34 @@ func damaged(name string, err *error) {
 	}
 }
 
-func (r *columnarReader) row(i int) (row, string) {
-	out := row{number: r.number, timestamp: r.block.times[i], features: make([]float32, len(r.spec.Features)), values: make([]float64, len(r.spec.Features))}
-	if out.timestamp == "" {
-		return row{}, "its timestamp is null or empty"
+func (r *columnarReader) row(i int) (Row, string) {
+	out := Row{Number: r.number, Timestamp: r.block.times[i], Features: make([]float32, len(r.spec.Features)), Values: make([]float64, len(r.spec.Features))}
+	if out.Timestamp == "" {
+		return Row{}, "its timestamp is null or empty"
 	}
 	if problem := r.clock.stamp(&out); problem != "" {
-		return row{}, problem
+		return Row{}, problem
 	}
 	for f, name := range r.spec.Features {
 		if r.block.nulls[f][i] {
-			return row{}, fmt.Sprintf("column %q is null", name)
+			return Row{}, fmt.Sprintf("column %q is null", name)
 		}
 		v := r.block.values[f][i]
 		if problem := checkFeature(name, v); problem != "" {
-			return row{}, problem
+			return Row{}, problem
 		}
-		out.values[f] = v
-		out.features[f] = float32(v)
+		out.Values[f] = v
+		out.Features[f] = float32(v)
 	}
 	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {
-		return row{}, problem
+		return Row{}, problem
 	}
 	return out, ""
 }
 
-// find returns where the wanted columns are among names: the timestamp, then the features.
-func (s ColumnSpec) find(file string, names []string) (at []int, err error) {
+// Find returns the positions of the wanted columns among names: of the timestamp, then of the features. A column that is
+// missing or appears twice is an error, which names the file.
+func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 	for _, want := range append([]string{s.Timestamp}, s.Features...) {
 		found := -1
 		for i, n := range names {

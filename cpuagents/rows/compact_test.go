@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"bytes"
@@ -47,7 +47,7 @@ func TestCompact(t *testing.T) {
 		if err != nil || got != c.want {
 			t.Errorf("%s: %d structs, %v; want %d", name, got, err, c.want)
 		}
-		w := &compact{b: append(bytes.Clone(c.b), 0x1f, 0x1f)} // it ends where it ends
+		w := &thrift{b: append(bytes.Clone(c.b), 0x1f, 0x1f)} // it ends where it ends
 		if err := w.value(compactStruct, 0); err != nil || len(w.b) != 2 {
 			t.Errorf("%s: %d bytes are left of 2, %v", name, len(w.b), err)
 		}
@@ -81,17 +81,17 @@ func TestCompactDamage(t *testing.T) {
 	// Lengths as long as the rest, and one longer.
 	for n, want := range map[byte]bool{2: true, 3: false} {
 		for name, b := range map[string][]byte{"list": {n<<4 | 3, 9, 9}, "long list": {0xf3, n, 9, 9}} {
-			c := &compact{b: b}
+			c := &thrift{b: b}
 			if err := c.value(compactList, 0); (err == nil) != want || want && len(c.b) != 0 {
 				t.Errorf("%s of %d in 2 bytes: %v", name, n, err)
 			}
 		}
-		c := &compact{b: []byte{n, 9, 9}}
+		c := &thrift{b: []byte{n, 9, 9}}
 		if err := c.value(compactBinary, 0); (err == nil) != want {
 			t.Errorf("text of %d in 2 bytes: %v", n, err)
 		}
 	}
-	if err := (&compact{b: []byte{1, 0xf3, 9}}).value(compactMap, 0); err == nil || errors.Is(err, errCompactShort) {
+	if err := (&thrift{b: []byte{1, 0xf3, 9}}).value(compactMap, 0); err == nil || errors.Is(err, errCompactShort) {
 		t.Errorf("a map of 1 with 1 byte: %v", err)
 	}
 	for depth, want := range map[int]bool{maxCompactDepth + 1: true, maxCompactDepth + 2: false} {

@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"bytes"
@@ -42,7 +42,7 @@ func TestLongRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept = append(kept, rows[0].timestamp, rows[1].timestamp)
+		kept = append(kept, rows[0].Timestamp, rows[1].Timestamp)
 	}
 	if heap := heapInUse(); heap > 32<<20 {
 		t.Errorf("%d timestamps hold %d MB", len(kept), heap>>20)
@@ -58,7 +58,7 @@ func TestOpenQuote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, rejected, err := r.next(); err != nil || rejected == nil || rejected.Line != 2 {
+	if _, rejected, err := r.Next(); err != nil || rejected == nil || rejected.Line != 2 {
 		t.Fatal(rejected, err)
 	}
 	if used := m.Used(); used < 1<<20 || used > 4<<20 {
@@ -68,16 +68,16 @@ func TestOpenQuote(t *testing.T) {
 	if before > 64<<20 {
 		t.Errorf("a read-ahead of 1 MiB takes %d MB", before>>20)
 	}
-	if out, rejected, err := r.next(); err != nil || rejected != nil || out.number != 2 {
+	if out, rejected, err := r.Next(); err != nil || rejected != nil || out.Number != 2 {
 		t.Fatal(out, rejected, err)
 	}
-	if _, _, err := r.next(); err == nil {
+	if _, _, err := r.Next(); err == nil {
 		t.Fatal("there is a third row")
 	}
 	if used := m.Used(); used != 0 {
 		t.Errorf("%d bytes are still taken", used)
 	}
-	if err := r.close(); err != nil {
+	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 }

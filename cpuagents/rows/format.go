@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"os"
@@ -9,28 +9,28 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Format says how rows are written in a file: csv, ndjson, parquet or arrow, and behind a dot gz or zst when the file is
-// packed, as in csv.gz. Parquet packs its own pages and is never packed again.
+// Format is how rows are written in a file: csv, ndjson, parquet or arrow. If the file is packed, a dot and gz or zst
+// follow, as in csv.gz. Parquet packs its own pages, so a packed Parquet file is refused.
 type Format string
 
-// extensions are the formats by the extension of a file's name, without its packing.
-var extensions = map[string]Format{
+// formatOfExtension are the formats by the extension of a file's name, without its packing.
+var formatOfExtension = map[string]Format{
 	".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".parquet": "parquet", ".pq": "parquet",
 	".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow",
 }
 
-// packings are those by the extension of a file's name.
-var packings = map[string]string{".gz": "gz", ".gzip": "gz", ".zst": "zst", ".zstd": "zst"}
+// packingOfExtension are those by the extension of a file's name.
+var packingOfExtension = map[string]string{".gz": "gz", ".gzip": "gz", ".zst": "zst", ".zstd": "zst"}
 
 // FormatOf returns the format that the extension of a file's name stands for; known is false when it stands for none, and
 // the format is then other, with the packing that the name has.
 func FormatOf(name string, other Format) (f Format, known bool) {
 	name = strings.ToLower(path.Base(name))
-	pack := packings[path.Ext(name)]
+	pack := packingOfExtension[path.Ext(name)]
 	if pack != "" {
 		name = strings.TrimSuffix(name, path.Ext(name))
 	}
-	if f, known = extensions[path.Ext(name)]; !known {
+	if f, known = formatOfExtension[path.Ext(name)]; !known {
 		f = other
 	}
 	if pack != "" {
@@ -39,13 +39,22 @@ func FormatOf(name string, other Format) (f Format, known bool) {
 	return f, known
 }
 
+// mediaTypes are the formats by media type.
+var mediaTypes = map[string]Format{
+	"text/csv": "csv", "application/csv": "csv", "application/x-ndjson": "ndjson", "application/ndjson": "ndjson", "application/jsonl": "ndjson",
+	"application/vnd.apache.parquet": "parquet", "application/vnd.apache.arrow.stream": "arrow", "application/vnd.apache.arrow.file": "arrow",
+}
+
+// FormatOfMedia returns the format of a media type without parameters. It is empty for a type that stands for no format.
+func FormatOfMedia(media string) Format { return mediaTypes[media] }
+
 // CutFormat returns a file's name without the extensions that say a format and its packing. It reports whether it had one.
 func CutFormat(name string) (stem string, ok bool) {
 	stem = name
-	if ext := path.Ext(stem); packings[strings.ToLower(ext)] != "" {
+	if ext := path.Ext(stem); packingOfExtension[strings.ToLower(ext)] != "" {
 		stem, ok = strings.TrimSuffix(stem, ext), true
 	}
-	if ext := path.Ext(stem); extensions[strings.ToLower(ext)] != "" {
+	if ext := path.Ext(stem); formatOfExtension[strings.ToLower(ext)] != "" {
 		stem, ok = strings.TrimSuffix(stem, ext), true
 	}
 	return stem, ok && stem != ""
@@ -62,14 +71,15 @@ func OutputFormat(name string) (Format, error) {
 	return f, f.Check()
 }
 
-// Check says whether the format is one.
+// Check returns an error of class jobs.CodeInvalid for an unknown format.
 func (f Format) Check() error {
-	_, _, err := f.cut()
+	_, _, err := f.Split()
 	return err
 }
 
-// cut splits a format into the form of its rows and its packing, and refuses one that is none.
-func (f Format) cut() (rows, pack string, err error) {
+// Split returns the format of the rows and the packing: gz, zst, or empty. An unknown format is an error of class
+// jobs.CodeInvalid.
+func (f Format) Split() (rows, pack string, err error) {
 	rows, pack, packed := strings.Cut(string(f), ".")
 	switch rows {
 	case "csv", "ndjson", "arrow":
@@ -86,10 +96,11 @@ func (f Format) cut() (rows, pack string, err error) {
 	return rows, pack, nil
 }
 
-// newReader reads rows of any format from a file, which it owns from here on, also when an error is returned. Of a packed
-// file it reads at most unpacked bytes of contents. What it allocates is taken from h, which the caller releases after the reader is closed.
-func newReader(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64, h *inputmem.Hold) (rowReader, error) {
-	rows, pack, err := f.cut()
+// Open returns the reader of a file in any format. It owns the file from here on, also when it returns an error. Of a packed
+// file it reads at most unpacked bytes of contents. Memory is taken from h, which the caller releases after it closed the
+// reader. The parameter name names the file in errors.
+func Open(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64, h *inputmem.Hold) (Reader, error) {
+	rows, pack, err := f.Split()
 	if err != nil {
 		_ = file.Close()
 		return nil, err

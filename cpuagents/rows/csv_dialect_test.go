@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"bytes"
@@ -83,13 +83,13 @@ func TestDialectTimestamps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		row, rejected, err := r.next()
-		if err != nil || rejected != nil || row.timestamp != c.want {
+		row, rejected, err := r.Next()
+		if err != nil || rejected != nil || row.Timestamp != c.want {
 			t.Errorf("%+v: %+v, %+v, %v; want %s", c.of, row, rejected, err, c.want)
 			continue
 		}
-		if at, err := time.Parse(time.RFC3339, row.timestamp); err == nil && at.UnixNano() != row.time {
-			t.Errorf("%+v: %s and %d", c.of, row.timestamp, row.time)
+		if at, err := time.Parse(time.RFC3339, row.Timestamp); err == nil && at.UnixNano() != row.Time {
+			t.Errorf("%+v: %s and %d", c.of, row.Timestamp, row.Time)
 		}
 	}
 }
@@ -108,12 +108,12 @@ func TestDialectAdvice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{`its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.decimal: "," and csv.time: "02.01.2006 15:04"`, "", ""} {
-		row, rejected, err := r.next()
+		row, rejected, err := r.Next()
 		switch {
 		case err != nil:
 			t.Fatal(err)
 		case i == 1 && rejected != nil: // once a row is valid the dialect is not what is wrong
-			t.Errorf("row %d: %+v", row.number, rejected)
+			t.Errorf("row %d: %+v", row.Number, rejected)
 		case i != 1 && (rejected == nil || rejected.Cure != want):
 			t.Errorf("row %d: got  %+v\nwant %s", i+1, rejected, want)
 		}
@@ -136,7 +136,7 @@ func twins(t *testing.T, text string, d dialect.CSV) {
 		return
 	}
 	for i, record := range records[1:] {
-		row, rejected, err := r.next()
+		row, rejected, err := r.Next()
 		if err != nil {
 			t.Fatalf("row %d of %q: %v", i+1, text, err)
 		}
@@ -148,11 +148,11 @@ func twins(t *testing.T, text string, d dialect.CSV) {
 		}
 		value, problem := d.Number(strings.TrimSpace(record[r.columns[1]]))
 		v, err := strconv.ParseFloat(value, 64)
-		if problem != "" || err != nil || v != row.values[0] || row.number != uint64(i+1) || len(record) != r.width {
+		if problem != "" || err != nil || v != row.Values[0] || row.Number != uint64(i+1) || len(record) != r.width {
 			t.Fatalf("row %d of %q: %+v; encoding/csv has %q", i+1, text, row, record)
 		}
 	}
-	if _, rejected, err := r.next(); !errors.Is(err, io.EOF) {
+	if _, rejected, err := r.Next(); !errors.Is(err, io.EOF) {
 		t.Fatalf("%q has more than %d rows: %+v, %v", text, len(records)-1, rejected, err)
 	}
 }
@@ -210,7 +210,7 @@ func FuzzDialect(f *testing.F) {
 			return
 		}
 		for n := uint64(1); ; n++ {
-			row, rejected, err := r.next()
+			row, rejected, err := r.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
@@ -218,10 +218,10 @@ func FuzzDialect(f *testing.F) {
 				t.Fatal(err)
 			}
 			if rejected != nil {
-				row.number = rejected.Row
+				row.Number = rejected.Row
 			}
-			if row.number != n || n > uint64(len(text)) {
-				t.Fatalf("row %d has number %d", n, row.number)
+			if row.Number != n || n > uint64(len(text)) {
+				t.Fatalf("row %d has number %d", n, row.Number)
 			}
 		}
 	})

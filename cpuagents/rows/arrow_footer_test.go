@@ -1,4 +1,4 @@
-package cpuagents
+package rows
 
 import (
 	"encoding/binary"
@@ -10,8 +10,8 @@ import (
 
 // TestArrowFooter: a file with its schema in the footer alone, as Arrow JS writes them, is read as one that begins with it.
 func TestArrowFooter(t *testing.T) {
-	data := encoded(t, "arrow", 10)
-	spec := ColumnSpec{Timestamp: "round", Features: []string{"value"}}
+	data := fixture.Arrow(t, fixture.Record(pairRows(10)), true)
+	spec := pairSpec
 	want, _, err := readWriting(t, fixture.File{Format: "arrow", Data: data}, spec, fixture.Plenty)
 	if err != nil || len(want) == 0 {
 		t.Fatal(err)

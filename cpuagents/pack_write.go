@@ -1,0 +1,26 @@
+package cpuagents
+
+import (
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// newPacker packs what is written to it into w; its Close ends the packing and leaves w open. The same bytes in give the same
+// bytes out.
+func newPacker(w io.Writer, pack string) (io.WriteCloser, error) {
+	switch pack {
+	case "gz":
+		return gzip.NewWriter(w), nil
+	case "zst":
+		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+	}
+	return plainWriter{w}, nil
+}
+
+// plainWriter packs nothing.
+type plainWriter struct{ io.Writer }
+
+// Close implements io.Closer.
+func (plainWriter) Close() error { return nil }

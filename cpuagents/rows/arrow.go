@@ -1,0 +1,188 @@
+package rows
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+)
+
+// arrowReader reads an Arrow IPC stream or file.
+type arrowReader struct {
+	*ArrowMessages
+	spec   ColumnSpec
+	file   io.Closer
+	ipc    *ipc.Reader
+	at     []int
+	record arrow.RecordBatch
+	row    int64
+}
+
+// newArrowReader reads the schema. The reader owns src from here on, also when an error is returned.
+func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.Hold) (_ Reader, err error) {
+	r := &arrowReader{ArrowMessages: NewArrowMessages(name, src, h), spec: spec, file: src}
+	defer func() {
+		if err != nil {
+			_ = r.close()
+		}
+	}()
+	if err := r.open(); err != nil {
+		return nil, err
+	}
+	return &columnarReader{name: name, spec: spec, src: r}, nil
+}
+
+func (r *arrowReader) open() (err error) {
+	defer damaged(r.name, &err)
+	if err := r.hold.Grow(blockBytes(len(r.spec.Features))); err != nil {
+		return err
+	}
+	if r.ipc, err = ipc.NewReaderFromMessageReader(r.ArrowMessages); err != nil {
+		return fmt.Errorf("no Arrow schema: %w", err)
+	}
+	schema := r.ipc.Schema()
+	names := make([]string, schema.NumFields())
+	for i := range names {
+		names[i] = schema.Field(i).Name
+	}
+	if r.at, err = r.spec.Find(r.name, names); err != nil {
+		return err
+	}
+	for i, at := range r.at {
+		t := schema.Field(at).Type
+		switch {
+		case i == 0 && !IsArrowTime(t):
+			return wrongType(r.name, r.spec.Timestamp, t.String(), wantTime)
+		case i > 0 && !IsArrowNumber(t):
+			return wrongType(r.name, r.spec.Features[i-1], t.String(), wantNumber)
+		}
+	}
+	return nil
+}
+
+// IsArrowNumber reports whether the values of a type can be a feature: integers and floats of 8 to 64 bits.
+func IsArrowNumber(t arrow.DataType) bool {
+	return arrow.IsInteger(t.ID()) || arrow.IsFloating(t.ID())
+}
+
+// IsArrowTime reports whether the values of a type can be a timestamp.
+func IsArrowTime(t arrow.DataType) bool {
+	switch t.ID() {
+	case arrow.TIMESTAMP, arrow.DATE32, arrow.DATE64, arrow.STRING, arrow.LARGE_STRING:
+		return true
+	}
+	return IsArrowNumber(t)
+}
+
+func (r *arrowReader) close() error {
+	if r.record != nil {
+		r.record.Release()
+		r.record = nil
+	}
+	return r.file.Close()
+}
+
+// next implements blockReader.
+func (r *arrowReader) next(b *block) (more bool, err error) {
+	for r.record == nil || r.row == r.record.NumRows() {
+		if r.record != nil {
+			r.record.Release()
+			r.record, r.row = nil, 0
+		}
+		if !r.ipc.Next() {
+			if err := r.ipc.Err(); err != nil {
+				return false, err
+			}
+			return false, r.Rest()
+		}
+		r.record = r.ipc.RecordBatch() // whose columns have as many rows as it says: the library refuses others
+		r.record.Retain()
+	}
+	from := int(r.row)
+	n := int(min(r.record.NumRows()-r.row, blockRows))
+	r.row += int64(n)
+	b.reset(len(r.spec.Features), n)
+	times := r.record.Column(r.at[0])
+	for i := range n {
+		if times.IsValid(from + i) {
+			b.times[i] = ArrowTime(times, from+i)
+		}
+	}
+	for f, at := range r.at[1:] {
+		c := r.record.Column(at)
+		for i := range n {
+			if b.nulls[f][i] = !c.IsValid(from + i); !b.nulls[f][i] {
+				b.values[f][i] = ArrowNumber(c, from+i)
+			}
+		}
+	}
+	return true, nil
+}
+
+// ArrowNumber returns value i of a column of a type for which IsArrowNumber holds.
+func ArrowNumber(a arrow.Array, i int) float64 {
+	switch a := a.(type) {
+	case *array.Float64:
+		return a.Value(i)
+	case *array.Float32:
+		return float64(a.Value(i))
+	case *array.Float16:
+		return float64(a.Value(i).Float32())
+	case *array.Int8:
+		return float64(a.Value(i))
+	case *array.Int16:
+		return float64(a.Value(i))
+	case *array.Int32:
+		return float64(a.Value(i))
+	case *array.Int64:
+		return float64(a.Value(i))
+	case *array.Uint8:
+		return float64(a.Value(i))
+	case *array.Uint16:
+		return float64(a.Value(i))
+	case *array.Uint32:
+		return float64(a.Value(i))
+	}
+	return float64(a.(*array.Uint64).Value(i))
+}
+
+// ArrowTime returns value i of a column of a type for which IsArrowTime holds, as the text of a timestamp. A text stays
+// as it is, and a time is RFC 3339 in UTC.
+func ArrowTime(a arrow.Array, i int) string {
+	switch a := a.(type) {
+	case *array.String:
+		return copyTime(a.Value(i))
+	case *array.LargeString:
+		return copyTime(a.Value(i))
+	case *array.Timestamp:
+		return timeText(int64(a.Value(i)), unitsPerSecond[a.DataType().(*arrow.TimestampType).Unit])
+	case *array.Date32:
+		return timeText(int64(a.Value(i))*86400, 1)
+	case *array.Date64:
+		return timeText(int64(a.Value(i)), 1e3)
+	case *array.Int64:
+		return strconv.FormatInt(a.Value(i), 10)
+	case *array.Uint64:
+		return strconv.FormatUint(a.Value(i), 10)
+	}
+	return strconv.FormatFloat(ArrowNumber(a, i), 'f', -1, 64)
+}
+
+var unitsPerSecond = map[arrow.TimeUnit]int64{arrow.Second: 1, arrow.Millisecond: 1e3, arrow.Microsecond: 1e6, arrow.Nanosecond: 1e9}
+
+// timeText writes a time that is a number of units since 1970 as RFC 3339 in UTC.
+func timeText(v, perSecond int64) string {
+	s, rest := v/perSecond, v%perSecond
+	return time.Unix(s, rest*(1e9/perSecond)).UTC().Format(time.RFC3339Nano)
+}
+
+// copyTime copies the text of a time out of its source's memory, and of one that is too long as much as says so.
+func copyTime(s string) string {
+	return string([]byte(s[:min(len(s), maxTimestamp+1)]))
+}

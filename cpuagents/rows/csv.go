@@ -1,0 +1,238 @@
+package rows
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/internal/dialect"
+)
+
+// csvReader reads the rows of one file. It holds at most one record and its read-ahead in memory.
+type csvReader struct {
+	Records
+	spec    ColumnSpec
+	comma   rune
+	head    string // the first adviceBytes of the header, to advise a dialect
+	valid   bool   // a row was valid
+	src     io.Closer
+	number  uint64 // of the last row
+	columns []int  // positions of the timestamp and of the features
+	width   int    // columns of the header
+	clock   Clock
+	order   order
+}
+
+// newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
+func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.Hold) (*csvReader, error) {
+	r := &csvReader{Records: Records{lines: NewLines(name, src), hold: h}, spec: spec, comma: spec.CSV.Comma(), src: src}
+	var err error
+	if r.clock, err = NewClock(spec.CSV); err == nil {
+		err = r.header()
+	}
+	if err != nil {
+		_ = src.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *csvReader) header() error {
+	record, problem, err := r.Record()
+	for err == nil && problem == "" && len(record) == 0 && !r.spec.CSV.HasHeader() { // an empty line is no row
+		record, problem, err = r.Record()
+	}
+	if errors.Is(err, io.EOF) {
+		if !r.spec.CSV.HasHeader() {
+			return fault.Input("%s: the file is empty", r.lines.name)
+		}
+		return fault.Input("%s: the file is empty: it must begin with a header such as %s,%s", r.lines.name, r.spec.Timestamp, strings.Join(r.spec.Features, ","))
+	}
+	if err != nil {
+		return err
+	}
+	if problem != "" {
+		return fault.Input("%s: line %d: header: %s", r.lines.name, r.lines.Number, problem)
+	}
+	record = bytes.TrimPrefix(record, []byte("\xef\xbb\xbf"))
+	names, err := SplitRecord(record, r.comma)
+	if err != nil {
+		return fault.Input("%s: line %d: header: %v", r.lines.name, r.first, err)
+	}
+	r.head = string(record[:min(len(record), adviceBytes)])
+	if !r.spec.CSV.HasHeader() {
+		if err := r.again(record); err != nil {
+			return err
+		}
+		names = r.spec.CSV.Columns(len(names))
+	}
+	r.width = len(names)
+	for _, want := range r.spec.columns() {
+		at := -1
+		for i, n := range names {
+			if strings.TrimSpace(n) != want {
+				continue
+			}
+			if at >= 0 {
+				return fault.Input("%s: line 1: column %q appears twice: rename one of them", r.lines.name, want)
+			}
+			at = i
+		}
+		if at < 0 {
+			return r.noColumn(want, names)
+		}
+		r.columns = append(r.columns, at)
+	}
+	return nil
+}
+
+// Bounds of what is looked at to advise a dialect: bytes of a record, and records.
+const (
+	adviceBytes   = 4 << 10
+	adviceRecords = 10
+)
+
+// noColumn returns the error for a column that the header does not name. What can be told from the head of the file is part of it.
+func (r *csvReader) noColumn(want string, names []string) error {
+	records := []string{r.head}
+	for len(records) <= adviceRecords {
+		record, problem, err := r.Record()
+		if err != nil {
+			break
+		}
+		if problem == "" && len(record) > 0 && len(record) <= adviceBytes {
+			records = append(records, string(record))
+		}
+	}
+	if advice := r.advise(records); advice != "" {
+		return fault.Input("%s: line 1: no column %q: %s", r.lines.name, want, advice)
+	}
+	what := "the file has"
+	if !r.spec.CSV.HasHeader() {
+		what = "its columns are called"
+	}
+	return fault.Input("%s: line 1: no column %q; %s %s: name the columns in the swarm spec (timestamp, features)", r.lines.name, want, what, quoteAll(names))
+}
+
+// advise says which dialect records need, the header first; empty where it is not known.
+func (r *csvReader) advise(records []string) string {
+	d := r.spec.CSV
+	if d == nil {
+		d = &dialect.CSV{}
+	}
+	clock := r.clock
+	return d.Advise(records, r.spec.columns(), func(text string) bool { _, err := clock.Parse(text); return err == nil }).String()
+}
+
+func quoteAll(names []string) string {
+	const most = 12
+	var b strings.Builder
+	for i, n := range names {
+		if i == most {
+			fmt.Fprintf(&b, " and %d more", len(names)-most)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.QuoteToGraphic(n[:min(len(n), 40)]))
+	}
+	return b.String()
+}
+
+// Next returns the next valid row, or a reject, or io.EOF. The row's features are the caller's.
+func (r *csvReader) Next() (Row, *Reject, error) {
+	for {
+		record, problem, err := r.Record()
+		if err != nil {
+			return Row{}, nil, err
+		}
+		if problem == "" && len(record) == 0 {
+			continue // an empty line is no row
+		}
+		r.number++
+		cure := ""
+		if problem == "" {
+			var out Row
+			if out, problem = r.parse(record); problem == "" {
+				r.valid = true
+				return out, nil, nil
+			}
+			cure = r.cure(record)
+			if r.second >= 0 {
+				// The quote was a stray one that found a partner lines away: what lies between are rows of their own.
+				problem = r.unread()
+			}
+		}
+		return Row{}, &Reject{Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem, Cure: cure}, nil
+	}
+}
+
+// cure says what to set so that a record is read, as long as no other has been.
+func (r *csvReader) cure(record []byte) string {
+	if r.valid || len(record) > adviceBytes || len(r.head) >= adviceBytes {
+		return ""
+	}
+	records := []string{string(record)}
+	if r.spec.CSV.HasHeader() {
+		records = []string{r.head, string(record)}
+	}
+	return r.advise(records)
+}
+
+func (r *csvReader) Close() error { return r.src.Close() }
+
+// parse turns a record into a row, or says what is wrong with it.
+func (r *csvReader) parse(record []byte) (Row, string) {
+	if !utf8.Valid(record) {
+		return Row{}, "it is not valid UTF-8"
+	}
+	fields, err := SplitRecord(record, r.comma)
+	if err != nil {
+		return Row{}, err.Error()
+	}
+	if len(fields) != r.width {
+		of := "the header"
+		if !r.spec.CSV.HasHeader() {
+			of = "the first row"
+			if len(r.spec.CSV.Names) > 0 {
+				of = "csv.names"
+			}
+		}
+		return Row{}, fmt.Sprintf("it has %d fields, %s has %d", len(fields), of, r.width)
+	}
+	out := Row{Number: r.number, Timestamp: strings.TrimSpace(fields[r.columns[0]]), Features: make([]float32, len(r.columns)-1), Values: make([]float64, len(r.columns)-1)}
+	if problem := r.clock.stamp(&out); problem != "" {
+		return Row{}, problem
+	}
+	for i, c := range r.columns[1:] {
+		text := strings.TrimSpace(fields[c])
+		if text == "" {
+			return Row{}, fmt.Sprintf("column %q is empty", r.spec.Features[i])
+		}
+		if r.spec.CSV.DecimalComma() {
+			number, problem := r.spec.CSV.Number(text)
+			if problem != "" {
+				return Row{}, fmt.Sprintf("column %q: %s %s", r.spec.Features[i], fault.Quote(text), problem)
+			}
+			text = number
+		}
+		v, problem := parseFeature(r.spec.Features[i], text)
+		if problem != "" {
+			return Row{}, problem
+		}
+		out.Values[i] = v
+		out.Features[i] = float32(v)
+	}
+	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {
+		return Row{}, problem
+	}
+	out.Timestamp = strings.Clone(out.Timestamp) // a part of the record, which may be a megabyte
+	return out, ""
+}

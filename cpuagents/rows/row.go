@@ -1,0 +1,118 @@
+// Package rows decodes the documents of sources into rows: CSV, NDJSON, Parquet and Arrow, plain or packed.
+//
+// Every decoder bounds what it allocates before it allocates it, takes the memory from an inputmem.Hold, and returns damage
+// of the data as an error of class jobs.CodeInput. A row that cannot be used is a Reject, and reading continues after it.
+package rows
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/internal/dialect"
+)
+
+// MaxRecord bounds one record of a text format, in bytes. A longer line, or a line whose quoted field does not close within
+// this length, is rejected as a row of its own; reading continues with the next line.
+const MaxRecord = 1 << 20
+
+// maxTimestamp bounds the text of a timestamp in bytes. It travels with the row, so it counts in the size of a batch.
+const maxTimestamp = 64
+
+// ColumnSpec names the columns of a source that are read. Names must match exactly, including case.
+type ColumnSpec struct {
+	// Timestamp names the column with the time. Features name the columns with numbers, at least one.
+	Timestamp string   `json:"timestamp"`
+	Features  []string `json:"features"`
+	// AnyOrder accepts rows that go back in time. Otherwise they are rejected.
+	AnyOrder bool `json:"any_order,omitempty"`
+	// CSV is the dialect of CSV files; nil for RFC 4180 with a header. A source may override it.
+	CSV *dialect.CSV `json:"csv,omitempty"`
+}
+
+// columns returns the names of all columns that are read, the timestamp first.
+func (s ColumnSpec) columns() []string { return append([]string{s.Timestamp}, s.Features...) }
+
+// Reader reads the rows of one series in the order of its source. One goroutine uses it, and calls Close once.
+type Reader interface {
+	// Next returns the next valid row, or a reject, or an error: io.EOF after the last row. The caller owns the slices of
+	// the row.
+	Next() (Row, *Reject, error)
+	Close() error
+}
+
+// Row is one valid row of a series.
+type Row struct {
+	Number    uint64 // in its source, from 1, a header not counted
+	Timestamp string // as written; of a column that holds times, RFC 3339 in UTC
+	Time      int64  // unix nanoseconds
+	Features  []float32
+	Values    []float64 // the features in full precision
+}
+
+// Reject is a row or a file that was skipped, with the reason. It is a line of the list of rejects.
+type Reject struct {
+	Series string `json:"series"`
+	File   string `json:"file,omitempty"` // of a source that has files
+	Row    uint64 `json:"row"`            // 0: the whole file
+	Line   uint64 `json:"line,omitempty"` // of a source that has lines
+	Reason string `json:"reason"`
+	// Cure proposes the dialect that the file seems to have. It is set while no row of the file was valid.
+	Cure string `json:"cure,omitempty"`
+}
+
+// Place returns the position of the row in its source, for an error.
+func (r *Reject) Place() string {
+	place := fmt.Sprintf("row %d", r.Row)
+	if r.Line > 0 {
+		place = fmt.Sprintf("row %d (line %d)", r.Row, r.Line)
+	}
+	switch {
+	case r.File == "":
+		return place
+	case r.Row == 0:
+		return "file " + fault.Quote(r.File)
+	}
+	return place + " of file " + fault.Quote(r.File)
+}
+
+// order finds rows that go back in time.
+type order struct {
+	last int64 // time of the last valid row
+	any  bool
+}
+
+func (o *order) check(r *Row) (problem string) {
+	if o.any && r.Time < o.last {
+		return fmt.Sprintf("its timestamp %s goes back behind the row before it: sort the file by time", fault.Quote(r.Timestamp))
+	}
+	o.any, o.last = true, r.Time
+	return ""
+}
+
+// parseFeature parses the text of a number, or returns what is wrong with it. The parameter column is for the message.
+func parseFeature(column, text string) (v float64, problem string) {
+	v, err := strconv.ParseFloat(text, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || math.IsInf(v, 0) || math.Abs(v) > math.MaxFloat32:
+		return 0, fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, fault.Quote(text))
+	case err != nil:
+		return 0, fmt.Sprintf("column %q: %s is not a number", column, fault.Quote(text))
+	case math.IsNaN(v):
+		return 0, fmt.Sprintf("column %q is NaN", column)
+	}
+	return v, ""
+}
+
+// checkFeature returns what is wrong with a number that is not a text; empty if nothing is.
+func checkFeature(column string, v float64) (problem string) {
+	if math.IsNaN(v) {
+		return fmt.Sprintf("column %q is NaN", column)
+	}
+	if math.Abs(v) > math.MaxFloat32 {
+		return fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, fault.Quote(strconv.FormatFloat(v, 'g', -1, 64)))
+	}
+	return ""
+}
