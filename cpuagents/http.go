@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -48,34 +49,15 @@ type HTTPSpec struct {
 	Backoff float64 `json:"backoff_s,omitempty"`
 }
 
-// withDefaults fills in what is missing and returns what is wrong with the rest, all of it.
-func (s HTTPSpec) withDefaults() (HTTPSpec, error) {
-	var errs []error
-	check := func(what string, v *float64, missing, low, high float64) {
-		if *v == 0 {
-			*v = missing
-		}
-		if !(*v >= low && *v <= high) {
-			errs = append(errs, fmt.Errorf("%s %v: use %v to %v", what, *v, low, high))
-		}
-	}
-	count := func(what string, v *int, missing, high int) {
-		f := float64(*v)
-		check(what, &f, float64(missing), 1, float64(high))
-		*v = int(f)
-	}
-	count("polls", &s.Polls, 1, 1_000_000)
-	count("tries", &s.Tries, 5, 20)
-	check("every_s", &s.Every, 60, 0.1, 86_400)
-	check("timeout_s", &s.Timeout, 60, 0.1, 3_600)
-	check("rate", &s.Rate, 5, 0.001, 1_000)
-	check("backoff_s", &s.Backoff, 0.5, 0.001, 60)
-	if s.MaxBytes == 0 {
-		s.MaxBytes = 64 << 20
-	}
-	if s.MaxBytes < 1 || s.MaxBytes > 1<<30 {
-		errs = append(errs, fmt.Errorf("max_bytes %d: use 1 to %d", s.MaxBytes, 1<<30))
-	}
+// limits returns the bounds of its requests.
+func (s HTTPSpec) limits() limits {
+	return limits{Polls: s.Polls, Every: s.Every, MaxBytes: s.MaxBytes, Timeout: s.Timeout, Rate: s.Rate, Tries: s.Tries, Backoff: s.Backoff}
+}
+
+// check returns the limits with their defaults, and an error that joins all faults of the specification.
+func (s HTTPSpec) check() (limits, error) {
+	l, err := s.limits().withDefaults()
+	errs := []error{err}
 	header, isHeader := strings.CutPrefix(s.CursorFrom, "header:")
 	switch {
 	case s.CursorFrom == "" && s.CursorParam == "", s.CursorFrom == "link" && s.CursorParam == "":
@@ -83,12 +65,18 @@ func (s HTTPSpec) withDefaults() (HTTPSpec, error) {
 	default:
 		errs = append(errs, fmt.Errorf("cursor_param %q with cursor_from %q: use a parameter with timestamp or header:NAME, or link without one", s.CursorParam, s.CursorFrom))
 	}
-	for name := range s.Headers {
+	return l, errors.Join(append(errs, checkHeaders(s.Headers))...)
+}
+
+// checkHeaders returns an error that joins all headers that a job may not set.
+func checkHeaders(headers map[string]string) error {
+	var errs []error
+	for name := range headers {
 		if !validHeader(name) {
 			errs = append(errs, fmt.Errorf("headers: %q is no name of a header that a source may set", name))
 		}
 	}
-	return s, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // validHeader says whether a job may set a header: those that say how a message is framed are the client's.
@@ -116,6 +104,7 @@ type httpFetcher struct {
 	url     *url.URL
 	format  rows.Format // of the source; empty to take it from the answer
 	spec    HTTPSpec
+	limits  limits
 	client  *http.Client
 	secrets *secret.Store
 	limit   *rate.Limiter
@@ -139,15 +128,15 @@ func newHTTPFetcher(uri string, format rows.Format, spec *HTTPSpec, guard *egres
 	if spec == nil {
 		spec = &HTTPSpec{}
 	}
-	s, err := spec.withDefaults()
+	l, err := spec.check()
 	if err != nil {
 		return nil, bad(err)
 	}
 	var names []string
-	for n := range s.Headers {
+	for n := range spec.Headers {
 		names = append(names, n)
 	}
-	return &httpFetcher{url: u, format: format, spec: s, client: guard.Client(true, names...), secrets: secrets, limit: rate.NewLimiter(rate.Limit(s.Rate), 1)}, nil
+	return &httpFetcher{url: u, format: format, spec: *spec, limits: l, client: guard.Client(true, names...), secrets: secrets, limit: rate.NewLimiter(rate.Limit(l.Rate), 1)}, nil
 }
 
 // withoutQuery is a URI for messages: what stands behind the path may be a token.
@@ -182,11 +171,11 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 	}
 	for {
 		if !st.More {
-			if st.Polls == f.spec.Polls {
+			if st.Polls == f.limits.Polls {
 				return f.position(st, "")
 			}
 			if st.Polls > 0 {
-				if err := pause(ctx, time.Until(f.begun.Add(time.Duration(f.spec.Every*float64(time.Second))))); err != nil {
+				if err := retry.Sleep(ctx, f.limits.untilPoll(f.begun)); err != nil {
 					return position{}, err
 				}
 			}
@@ -195,11 +184,10 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 			st.Next = ""
 		}
 		var format rows.Format
-		wait := backoff{tries: f.spec.Tries, base: time.Duration(f.spec.Backoff * float64(time.Second))}
 		before := st
-		err := wait.try(ctx, func() (time.Duration, error) {
+		err := f.limits.retry().Do(ctx, func() (time.Duration, error) {
 			if err := rewind(doc); err != nil {
-				return 0, permanent{err}
+				return 0, retry.Permanent(err)
 			}
 			if err := f.limit.Wait(ctx); err != nil {
 				return 0, err
@@ -213,7 +201,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 		if err != nil {
 			return position{}, err
 		}
-		if format != "" || st.Polls == f.spec.Polls && !st.More {
+		if format != "" || st.Polls == f.limits.Polls && !st.More {
 			return f.position(st, format)
 		}
 	}
@@ -224,7 +212,7 @@ func (f *httpFetcher) position(st httpState, format rows.Format) (position, erro
 	if err != nil {
 		return position{}, fmt.Errorf("position of %s: %w", withoutQuery(f.url.String()), err)
 	}
-	return position{State: state, Format: format, Done: !st.More && st.Polls == f.spec.Polls}, nil
+	return position{State: state, Format: format, Done: !st.More && st.Polls == f.limits.Polls}, nil
 }
 
 // target is the URL of the next request.
@@ -254,19 +242,19 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 	where := withoutQuery(f.url.String())
 	u, err := f.target(st, last)
 	if err != nil {
-		return "", 0, permanent{fault.Input("%s: the link to the next page: %v", where, err)}
+		return "", 0, retry.Permanent(fault.Input("%s: the link to the next page: %v", where, err))
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.spec.Timeout*float64(time.Second)))
+	ctx, cancel := context.WithTimeout(ctx, f.limits.requestTimeout())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return "", 0, permanent{jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, egress.ErrURL)}
+		return "", 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, egress.ErrURL))
 	}
 	sent := u.String() // tags are of a page
 	req.Header.Set("User-Agent", "exoswarm")
 	sameHost := u.Host == f.url.Host && u.Scheme == f.url.Scheme
 	if err := setHeaders(req, f.spec.Headers, f.secrets, sameHost); err != nil {
-		return "", 0, permanent{jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, err)}
+		return "", 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, err))
 	}
 	if tag, of, _ := strings.Cut(st.ETag, " "); tag != "" && of == sent {
 		req.Header.Set("If-None-Match", tag)
@@ -288,18 +276,18 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 		return "", after, err
 	}
 	if format, err = f.formatOf(resp); err != nil {
-		return "", 0, permanent{err}
+		return "", 0, retry.Permanent(err)
 	}
-	n, err := io.Copy(writeOnly{doc, "the scratch folder"}, io.LimitReader(resp.Body, f.spec.MaxBytes+1))
+	n, err := io.Copy(writeOnly{doc, "the scratch folder"}, io.LimitReader(resp.Body, f.limits.MaxBytes+1))
 	if err != nil {
 		var typed *jobs.Error
 		if errors.As(err, &typed) {
-			return "", 0, permanent{err}
+			return "", 0, retry.Permanent(err)
 		}
 		return "", 0, requestError("get", where, err)
 	}
-	if n > f.spec.MaxBytes {
-		return "", 0, permanent{fault.Input("%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where, f.spec.MaxBytes)}
+	if n > f.limits.MaxBytes {
+		return "", 0, retry.Permanent(fault.Input("%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where, f.limits.MaxBytes))
 	}
 	st.ETag, st.Modified = "", ""
 	if tag := resp.Header.Get("ETag"); tag != "" && len(tag) < 1024 && !strings.Contains(tag, " ") {
@@ -317,7 +305,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 	if name, ok := strings.CutPrefix(f.spec.CursorFrom, "header:"); ok {
 		if c := resp.Header.Get(name); c != "" && c != st.Cursor {
 			if len(c) > 4096 {
-				return permanent{fault.Input("%s: its cursor has %d bytes; 4096 are allowed", withoutQuery(f.url.String()), len(c))}
+				return retry.Permanent(fault.Input("%s: its cursor has %d bytes; 4096 are allowed", withoutQuery(f.url.String()), len(c)))
 			}
 			st.Cursor, st.More = c, true
 		}
@@ -326,7 +314,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 		if next := nextLink(resp.Header.Values("Link")); next != "" && len(next) <= 4096 {
 			u, err := resp.Request.URL.Parse(next)
 			if err != nil {
-				return permanent{fault.Input("%s: the link to the next page: %v", withoutQuery(f.url.String()), egress.ErrURL)}
+				return retry.Permanent(fault.Input("%s: the link to the next page: %v", withoutQuery(f.url.String()), egress.ErrURL))
 			}
 			if s := u.String(); s != st.Next {
 				st.Next, st.More = s, true
@@ -412,7 +400,7 @@ func requestError(what, where string, err error) error {
 		err = u.Err
 	}
 	if egress.Refused(err) {
-		return permanent{&jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("%s %s: %v", what, where, err)}}
+		return retry.Permanent(&jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("%s %s: %v", what, where, err)})
 	}
 	return jobs.Errorf(jobs.CodeIO, "%s %s: %v", what, where, err)
 }
@@ -426,8 +414,8 @@ func statusError(what, where string, resp *http.Response) (after time.Duration, 
 	case c == http.StatusRequestTimeout, c == http.StatusTooEarly, c == http.StatusTooManyRequests, c >= 500:
 		return after, jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d %s", what, where, c, http.StatusText(c))
 	case c >= 300 && c < 400:
-		return 0, permanent{fault.Input("%s %s: %d: %v", what, where, c, egress.ErrRedirect)}
+		return 0, retry.Permanent(fault.Input("%s %s: %d: %v", what, where, c, egress.ErrRedirect))
 	default:
-		return 0, permanent{fault.Input("%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c, http.StatusText(c))}
+		return 0, retry.Permanent(fault.Input("%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c, http.StatusText(c)))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -89,7 +90,7 @@ type listFetcher struct {
 	where  string      // for messages
 	format rows.Format // of every file; empty for that of its extension
 	spec   WatchSpec
-	tuning HTTPSpec // with defaults
+	limits limits
 	src    lister
 	whole  bool // what is listed is complete
 
@@ -105,8 +106,8 @@ func newListFetcher(where string, format rows.Format, spec *WatchSpec) (*listFet
 		spec = &WatchSpec{}
 	}
 	f := &listFetcher{where: where, format: format, spec: *spec, whole: spec.Renamed, seen: map[fingerprint]fingerprint{}}
-	tuning, err := (HTTPSpec{Polls: spec.Polls, Every: spec.Every, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults()
-	f.tuning = tuning
+	bounds, err := (limits{Polls: spec.Polls, Every: spec.Every, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults()
+	f.limits = bounds
 	if f.spec.MaxFiles == 0 {
 		f.spec.MaxFiles = 10_000
 	}
@@ -151,7 +152,7 @@ func (f *listFetcher) fetch(ctx context.Context, at position, _ string, doc *os.
 			var read bool
 			if l.why == "" {
 				var err error
-				if read, l.why, err = f.read(ctx, l, doc, st.Polls == f.tuning.Polls); err != nil {
+				if read, l.why, err = f.read(ctx, l, doc, st.Polls == f.limits.Polls); err != nil {
 					return position{}, err
 				}
 			}
@@ -170,7 +171,7 @@ func (f *listFetcher) fetch(ctx context.Context, at position, _ string, doc *os.
 		}
 		// What is left of a look of an earlier attempt is looked for again, without counting.
 		if again := st.More && f.before == nil; !again {
-			if st.Polls == f.tuning.Polls {
+			if st.Polls == f.limits.Polls {
 				return f.position(st, next)
 			}
 			st.Polls++
@@ -193,7 +194,7 @@ func (f *listFetcher) position(st listState, next position) (position, error) {
 		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
 	}
 	next.Exact = true
-	next.Done = !st.More && st.Polls == f.tuning.Polls
+	next.Done = !st.More && st.Polls == f.limits.Polls
 	return next, nil
 }
 
@@ -218,15 +219,14 @@ func (f *listFetcher) formatOf(name string) rows.Format {
 
 // read puts a file into doc, or says why it is not read. It is neither read nor skipped when a later look may find it at rest.
 func (f *listFetcher) read(ctx context.Context, l listed, doc *os.File, last bool) (read bool, why string, err error) {
-	wait := backoff{tries: f.tuning.Tries, base: time.Duration(f.tuning.Backoff * float64(time.Second))}
 	var own unreadable
-	err = wait.try(ctx, func() (time.Duration, error) {
+	err = f.limits.retry().Do(ctx, func() (time.Duration, error) {
 		if err := rewind(doc); err != nil {
-			return 0, permanent{err}
+			return 0, retry.Permanent(err)
 		}
 		err := f.src.copy(ctx, l, doc)
 		if errors.Is(err, errChanged) || errors.As(err, &own) {
-			err = permanent{err}
+			err = retry.Permanent(err)
 		}
 		return 0, err
 	})
@@ -265,7 +265,7 @@ func (f *listFetcher) look(ctx context.Context, polls int) error {
 		f.ready = nil
 	}
 	if !f.begun.IsZero() {
-		if err := pause(ctx, time.Until(f.begun.Add(time.Duration(f.tuning.Every*float64(time.Second))))); err != nil {
+		if err := retry.Sleep(ctx, f.limits.untilPoll(f.begun)); err != nil {
 			return err
 		}
 	}
@@ -274,16 +274,15 @@ func (f *listFetcher) look(ctx context.Context, polls int) error {
 	if err != nil {
 		return err
 	}
-	f.compare(list, polls == f.tuning.Polls)
+	f.compare(list, polls == f.limits.Polls)
 	return nil
 }
 
 func (f *listFetcher) list(ctx context.Context) (list []listed, err error) {
-	wait := backoff{tries: f.tuning.Tries, base: time.Duration(f.tuning.Backoff * float64(time.Second))}
-	err = wait.try(ctx, func() (time.Duration, error) {
+	err = f.limits.retry().Do(ctx, func() (time.Duration, error) {
 		list, err = f.src.list(ctx, f.spec.MaxFiles)
 		if isInput := (*jobs.Error)(nil); errors.As(err, &isInput) && isInput.Code != jobs.CodeIO {
-			err = permanent{err}
+			err = retry.Permanent(err)
 		}
 		return 0, err
 	})
@@ -311,8 +310,8 @@ func (f *listFetcher) compare(list []listed, last bool) {
 		case l.why != "":
 		case f.formatOf(l.name).Check() != nil:
 			l.why = f.formatOf(l.name).Check().Error()
-		case l.size > f.tuning.MaxBytes:
-			l.why = fmt.Sprintf("it has %d bytes; max_bytes allows %d", l.size, f.tuning.MaxBytes)
+		case l.size > f.limits.MaxBytes:
+			l.why = fmt.Sprintf("it has %d bytes; max_bytes allows %d", l.size, f.limits.MaxBytes)
 		case l.size == 0: // somebody has begun to write it
 			continue
 		case !rest && last:

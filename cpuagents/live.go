@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -92,7 +93,7 @@ func (t *liveTap) ask(ctx context.Context, message []byte) error {
 			t.gone = true
 			return nil
 		}
-		if err := pause(ctx, 200*time.Millisecond); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if err := retry.Sleep(ctx, 200*time.Millisecond); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -90,18 +91,18 @@ func newObjectFetcher(uri string, format rows.Format, spec *ObjectSpec, guard *e
 		return nil, err
 	}
 	f.whole = true
-	tuning, err := HTTPSpec{Timeout: spec.Timeout}.withDefaults()
+	bounds, err := limits{Timeout: spec.Timeout}.withDefaults()
 	if err != nil {
 		return nil, bad(err)
 	}
 	if spec.Renamed {
 		return nil, bad(errors.New("renamed: an object is complete when it is there: leave it out"))
 	}
-	src, err := openStore(where, uri, spec.StoreSpec, max(f.tuning.MaxBytes, maxListBytes), guard, secrets)
+	src, err := openStore(where, uri, spec.StoreSpec, max(f.limits.MaxBytes, maxListBytes), guard, secrets)
 	if err != nil {
 		return nil, bad(err)
 	}
-	src.wanted, src.time = f.wanted, time.Duration(tuning.Timeout*float64(time.Second))
+	src.wanted, src.time = f.wanted, bounds.requestTimeout()
 	f.src = src
 	return f, nil
 }
@@ -390,9 +391,9 @@ func (o *objects) class(what, where string, err error) error {
 	}
 	switch {
 	case egress.Refused(err):
-		return permanent{jobs.Errorf(jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address", what, where)}
+		return retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address", what, where))
 	case errors.Is(err, errLong), errors.Is(err, errNoAnswer):
-		return permanent{fault.Input("%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix", what, where)}
+		return retry.Permanent(fault.Input("%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix", what, where))
 	case status >= 300:
 		if code != "" {
 			code = " " + fault.Quote(code)
@@ -401,9 +402,9 @@ func (o *objects) class(what, where string, err error) error {
 		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:
 			return jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d%s", what, where, status, code)
 		case status < 400:
-			return permanent{fault.Input("%s %s: it answers %d%s: check region and endpoint", what, where, status, code)}
+			return retry.Permanent(fault.Input("%s %s: it answers %d%s: check region and endpoint", what, where, status, code))
 		}
-		return permanent{fault.Input("%s %s: it answers %d%s: check bucket, region, endpoint and keys", what, where, status, code)}
+		return retry.Permanent(fault.Input("%s %s: it answers %d%s: check bucket, region, endpoint and keys", what, where, status, code))
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
-	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // maxRemote bounds the remote sources of a job: each keeps a log on the queue.
@@ -166,58 +163,4 @@ func (r *remoteReader) open() (err error) {
 	}
 	r.rows, err = r.files.read(r.ctx, name, doc, at.Format, r.spec)
 	return err
-}
-
-// backoff says how long to wait between tries.
-type backoff struct {
-	tries int
-	base  time.Duration // before the second try; it doubles
-}
-
-// maxWait bounds the wait between two tries, also that which a server asks for.
-const maxWait = time.Minute
-
-// permanent marks an error that another try does not mend.
-type permanent struct{ error }
-
-func (p permanent) Unwrap() error { return p.error }
-
-// try calls once until it succeeds, fails for good, or has been called often enough; then the queue may try the job again. once
-// returns how long to wait at least.
-func (b backoff) try(ctx context.Context, once func() (time.Duration, error)) error {
-	wait := b.base
-	for n := 1; ; n++ {
-		least, err := once()
-		var p permanent
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case errors.As(err, &p):
-			return p.error
-		case n >= b.tries:
-			return jobs.Retry(err)
-		}
-		// Jitter, so that agents that failed together do not come back together.
-		if err := pause(ctx, min(max(least, wait/2+rand.N(wait+1)), maxWait)); err != nil {
-			return err
-		}
-		wait = min(2*wait, maxWait)
-	}
-}
-
-// pause waits, or returns why ctx ended.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

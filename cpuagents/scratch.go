@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -70,11 +71,7 @@ func (f *Files) WatchScratch(ctx context.Context, log *slog.Logger) {
 		if f.Ready() != nil {
 			wait = scratchRetry
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if retry.Sleep(ctx, wait) != nil {
 			return
 		}
 	}

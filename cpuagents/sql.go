@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -99,7 +100,7 @@ func (c *cursor) value() (any, error) {
 type sqlFetcher struct {
 	where  string // for messages
 	spec   SQLSpec
-	tuning HTTPSpec // with defaults
+	limits limits
 	cols   rows.ColumnSpec
 	db     *sql.DB
 	lite   bool
@@ -117,7 +118,7 @@ func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *Files
 		return nil, bad("it needs sql with a query, a cursor and a start")
 	}
 	f.spec = *spec
-	if f.tuning, err = (HTTPSpec{Polls: spec.Polls, Every: spec.Every, Timeout: spec.Timeout, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults(); err != nil {
+	if f.limits, err = (limits{Polls: spec.Polls, Every: spec.Every, Timeout: spec.Timeout, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults(); err != nil {
 		return nil, bad("%v", err)
 	}
 	if f.spec.PageRows == 0 {
@@ -247,11 +248,11 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 	}
 	for {
 		if !st.More {
-			if st.Polls == f.tuning.Polls {
+			if st.Polls == f.limits.Polls {
 				return f.position(st, "")
 			}
 			if st.Polls > 0 {
-				if err := pause(ctx, time.Until(f.begun.Add(time.Duration(f.tuning.Every*float64(time.Second))))); err != nil {
+				if err := retry.Sleep(ctx, f.limits.untilPoll(f.begun)); err != nil {
 					return position{}, err
 				}
 			}
@@ -259,10 +260,9 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 			st.Polls++
 		}
 		count := 0
-		wait := backoff{tries: f.tuning.Tries, base: time.Duration(f.tuning.Backoff * float64(time.Second))}
-		err := wait.try(ctx, func() (time.Duration, error) {
+		err := f.limits.retry().Do(ctx, func() (time.Duration, error) {
 			if err := rewind(doc); err != nil {
-				return 0, permanent{err}
+				return 0, retry.Permanent(err)
 			}
 			n, last, err := f.page(ctx, st.Cursor, doc)
 			if err != nil {
@@ -287,7 +287,7 @@ func (f *sqlFetcher) position(st sqlState, format rows.Format) (position, error)
 	if err != nil {
 		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
 	}
-	return position{State: state, Format: format, Done: !st.More && st.Polls == f.tuning.Polls}, nil
+	return position{State: state, Format: format, Done: !st.More && st.Polls == f.limits.Polls}, nil
 }
 
 // class says whether another try may help.
@@ -297,16 +297,16 @@ func (f *sqlFetcher) class(err error) error {
 	var lite *sqlite.Error
 	switch {
 	case errors.As(err, &typed):
-		return permanent{err}
+		return retry.Permanent(err)
 	case egress.Refused(err):
-		return permanent{jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err)}
+		return retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err))
 	case errors.As(err, &pg):
 		if !passing(pg.Code) {
-			return permanent{fault.Input("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code)}
+			return retry.Permanent(fault.Input("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code))
 		}
 	case errors.As(err, &lite):
 		if !passingLite(lite.Code()) {
-			return permanent{fault.Input("%s: %v: correct the query or the database", f.where, err)}
+			return retry.Permanent(fault.Input("%s: %v: correct the query or the database", f.where, err))
 		}
 	}
 	return jobs.Errorf(jobs.CodeIO, "query %s: %v", f.where, err)
@@ -325,7 +325,7 @@ func passingLite(code int) bool {
 
 // page writes the next rows into doc as NDJSON and returns how many and the last cursor.
 func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n int, last *cursor, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.tuning.Timeout*float64(time.Second)))
+	ctx, cancel := context.WithTimeout(ctx, f.limits.requestTimeout())
 	defer cancel()
 	conn, err := f.db.Conn(ctx)
 	if err != nil {
@@ -386,8 +386,8 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 			line = appendValue(append(appendJSON(append(line, ','), name), ':'), values[at[2+i]], true)
 		}
 		line = append(line, '}', '\n')
-		if size += int64(len(line)); size > f.tuning.MaxBytes {
-			return 0, nil, fault.Input("%s: a page is longer than %d bytes: raise max_bytes or lower page_rows", f.where, f.tuning.MaxBytes)
+		if size += int64(len(line)); size > f.limits.MaxBytes {
+			return 0, nil, fault.Input("%s: a page is longer than %d bytes: raise max_bytes or lower page_rows", f.where, f.limits.MaxBytes)
 		}
 		if _, err := w.Write(line); err != nil {
 			return 0, nil, err

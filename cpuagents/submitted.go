@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/retry"
 )
 
 // SubmitterURI is the URI of a source whose documents come from the submitter of the job, such as
@@ -108,7 +109,7 @@ func (f *submittedFetcher) fetch(ctx context.Context, at position, _ string, doc
 				"job", f.job, "documents", st.Document-1, "error", err)
 			return end, nil
 		}
-		if err := pause(ctx, 200*time.Millisecond); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if err := retry.Sleep(ctx, 200*time.Millisecond); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return at, err
 		}
 	}

@@ -90,7 +90,7 @@ func (m *mark) set(ctx context.Context, number uint64) error {
 type sinkBase struct {
 	where     string // for messages
 	spec      SinkSpec
-	tuning    HTTPSpec // with defaults
+	limits    limits
 	anomaly   uint32
 	anomalies bool
 }
@@ -102,9 +102,8 @@ func (b *sinkBase) wanted(d *batch.Decisions, i int) bool {
 
 // try calls once as often as the spec says, each with the time that it says.
 func (b *sinkBase) try(ctx context.Context, once func(ctx context.Context) error) error {
-	wait := backoff{tries: b.tuning.Tries, base: time.Duration(b.tuning.Backoff * float64(time.Second))}
-	return wait.try(ctx, func() (time.Duration, error) {
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(b.tuning.Timeout*float64(time.Second)))
+	return b.limits.retry().Do(ctx, func() (time.Duration, error) {
+		ctx, cancel := context.WithTimeout(ctx, b.limits.requestTimeout())
 		defer cancel()
 		return 0, once(ctx)
 	})
@@ -118,7 +117,7 @@ func (b *sinkBase) bad(format string, args ...any) error {
 // newTap checks a sink, number i of a job, and opens nothing yet but what fails without a connection.
 func (s *Streamer) newTap(job string, i int, spec SinkSpec, l layout) (_ tap, err error) {
 	b := sinkBase{where: withoutQuery(spec.URI), spec: spec, anomaly: uint32(len(l.candidates) - 1), anomalies: spec.Anomalies}
-	if b.tuning, err = (HTTPSpec{Timeout: spec.Timeout, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults(); err != nil {
+	if b.limits, err = (limits{Timeout: spec.Timeout, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults(); err != nil {
 		return nil, b.bad("%v", err)
 	}
 	parts := parts{layout: l, format: cmp.Or(spec.Format, "ndjson")}

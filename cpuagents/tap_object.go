@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -92,7 +93,7 @@ func (t *objectTap) end(ctx context.Context) error {
 		err := t.to.put(ctx, name, media, data)
 		var typed *jobs.Error
 		if errors.As(err, &typed) && typed.Code == jobs.CodeInput { // a path, rights
-			err = permanent{err}
+			err = retry.Permanent(err)
 		}
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -92,7 +93,7 @@ func (t *subjectTap) publish(ctx context.Context, number, piece uint64) error {
 		err := t.queue.Publish(ctx, p)
 		var typed *jobs.Error
 		if errors.As(err, &typed) || errors.Is(err, jobs.ErrDenied) {
-			err = permanent{err}
+			err = retry.Permanent(err)
 		}
 		return err
 	})

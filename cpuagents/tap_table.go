@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -272,17 +273,17 @@ func (t *tableTap) class(err error) error {
 	var lite *sqlite.Error
 	switch {
 	case errors.As(err, &typed):
-		return permanent{err}
+		return retry.Permanent(err)
 	case egress.Refused(err):
-		return permanent{t.bad("%v", err)}
+		return retry.Permanent(t.bad("%v", err))
 	case errors.As(err, &pg):
 		// Two that make a table at the same time, beside what passes.
 		if !passing(pg.Code) && pg.Code != "23505" && pg.Code != "42P07" {
-			return permanent{fault.Input("%s: %s (%s): correct the table %s or the rights on it", t.where, pg.Message, pg.Code, t.name)}
+			return retry.Permanent(fault.Input("%s: %s (%s): correct the table %s or the rights on it", t.where, pg.Message, pg.Code, t.name))
 		}
 	case errors.As(err, &lite):
 		if !passingLite(lite.Code()) {
-			return permanent{fault.Input("%s: %v: correct the table %s or the database", t.where, err, t.name)}
+			return retry.Permanent(fault.Input("%s: %v: correct the table %s or the database", t.where, err, t.name))
 		}
 	}
 	return jobs.Errorf(jobs.CodeIO, "write to %s: %v", t.where, err)

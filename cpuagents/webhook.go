@@ -18,6 +18,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -46,7 +47,7 @@ type webhook struct {
 	mark
 	job     string
 	spec    WebhookSpec
-	tuning  HTTPSpec // with defaults
+	limits  limits
 	client  *http.Client
 	secrets *secret.Store
 	limit   *rate.Limiter
@@ -73,8 +74,8 @@ func newWebhook(job string, spec WebhookSpec, l layout, guard *egress.Guard, sec
 	if err := guard.Check(u); err != nil {
 		return nil, bad(err)
 	}
-	tuning, err := HTTPSpec{Headers: spec.Headers, Timeout: spec.Timeout, Rate: spec.Rate, Tries: spec.Tries, Backoff: spec.Backoff}.withDefaults()
-	if err != nil {
+	bounds, err := limits{Timeout: spec.Timeout, Rate: spec.Rate, Tries: spec.Tries, Backoff: spec.Backoff}.withDefaults()
+	if err = errors.Join(err, checkHeaders(spec.Headers)); err != nil {
 		return nil, bad(err)
 	}
 	secrets = secrets.At(u.Hostname())
@@ -84,7 +85,7 @@ func newWebhook(job string, spec WebhookSpec, l layout, guard *egress.Guard, sec
 		}
 	}
 	return &webhook{
-		job: job, spec: spec, tuning: tuning, client: guard.Client(false), secrets: secrets, limit: rate.NewLimiter(rate.Limit(tuning.Rate), 1),
+		job: job, spec: spec, limits: bounds, client: guard.Client(false), secrets: secrets, limit: rate.NewLimiter(rate.Limit(bounds.Rate), 1),
 		enc: newNDJSONEncoder(l), anomaly: uint32(len(l.candidates) - 1),
 	}, nil
 }
@@ -108,8 +109,7 @@ func (w *webhook) send(ctx context.Context, number uint64, d *batch.Decisions) e
 	if len(w.body) == 0 {
 		return nil
 	}
-	wait := backoff{tries: w.tuning.Tries, base: time.Duration(w.tuning.Backoff * float64(time.Second))}
-	err := wait.try(ctx, func() (time.Duration, error) {
+	err := w.limits.retry().Do(ctx, func() (time.Duration, error) {
 		if err := w.limit.Wait(ctx); err != nil {
 			return 0, err
 		}
@@ -123,18 +123,18 @@ func (w *webhook) send(ctx context.Context, number uint64, d *batch.Decisions) e
 
 func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error) {
 	where := withoutQuery(w.spec.URL)
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.tuning.Timeout*float64(time.Second)))
+	ctx, cancel := context.WithTimeout(ctx, w.limits.requestTimeout())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.spec.URL, bytes.NewReader(w.body))
 	if err != nil {
-		return 0, permanent{jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, egress.ErrURL)}
+		return 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, egress.ErrURL))
 	}
 	id := w.job + "-" + strconv.FormatUint(number, 10)
 	at := strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("User-Agent", "exoswarm")
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	if err := setHeaders(req, w.spec.Headers, w.secrets, true); err != nil {
-		return 0, permanent{jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, err)}
+		return 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, err))
 	}
 	req.Header.Set("webhook-id", id)
 	req.Header.Set("Idempotency-Key", id)
@@ -142,7 +142,7 @@ func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error
 	if w.spec.Secret != "" {
 		key, err := w.secrets.Get(w.spec.Secret)
 		if err != nil {
-			return 0, permanent{jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, err)}
+			return 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, err))
 		}
 		req.Header.Set("webhook-signature", Sign(key.Reveal(), id, at, w.body))
 	}
@@ -156,10 +156,9 @@ func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error
 		return 0, nil
 	}
 	after, err := statusError("post to", where, resp)
-	var p permanent
-	if errors.As(err, &p) {
+	if retry.IsPermanent(err) {
 		// The data is not at fault.
-		return 0, permanent{&jobs.Error{Code: jobs.CodeIO, Message: err.Error()}}
+		return 0, retry.Permanent(&jobs.Error{Code: jobs.CodeIO, Message: err.Error()})
 	}
 	return after, err
 }

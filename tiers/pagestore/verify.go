@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
@@ -68,26 +69,11 @@ func (s *Store) VerifyWith(ctx context.Context, bytesPerSecond int64, progress f
 		}
 		if bytesPerSecond > 0 {
 			due := time.Duration(float64(r.Bytes) / float64(bytesPerSecond) * float64(time.Second))
-			if err := sleep(ctx, due-time.Since(start)); err != nil {
-				return r, err
+			if retry.Sleep(ctx, due-time.Since(start)) != nil {
+				return r, ctx.Err()
 			}
 		}
 	}
 	slices.Sort(r.Bad)
 	return r, nil
-}
-
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -1,0 +1,69 @@
+package cpuagents
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/retry"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// limits bound the requests of a job to a system outside the cluster. The zero value of a field means its default. The names
+// in errors are those of the fields in specifications.
+type limits struct {
+	Polls    int     // how often the system is asked in all, 1 to 1,000,000; default 1
+	Every    float64 // seconds from the begin of one poll to that of the next, 0.1 to 86,400; default 60
+	MaxBytes int64   // of a document, 1 to 1 GiB; default 64 MiB
+	Timeout  float64 // of a request with its answer, in seconds, 0.1 to 3,600; default 60
+	Rate     float64 // requests a second, 0.001 to 1,000; default 5
+	Tries    int     // of a request, 1 to 20; default 5
+	Backoff  float64 // seconds before the second try, 0.001 to 60; default 0.5
+}
+
+// withDefaults returns the limits with their defaults, and an error that joins all faults.
+func (l limits) withDefaults() (limits, error) {
+	var errs []error
+	check := func(what string, v *float64, missing, low, high float64) {
+		if *v == 0 {
+			*v = missing
+		}
+		if !(*v >= low && *v <= high) {
+			errs = append(errs, fmt.Errorf("%s %v: use %v to %v", what, *v, low, high))
+		}
+	}
+	count := func(what string, v *int, missing, high int) {
+		f := float64(*v)
+		check(what, &f, float64(missing), 1, float64(high))
+		*v = int(f)
+	}
+	count("polls", &l.Polls, 1, 1_000_000)
+	count("tries", &l.Tries, 5, 20)
+	check("every_s", &l.Every, 60, 0.1, 86_400)
+	check("timeout_s", &l.Timeout, 60, 0.1, 3_600)
+	check("rate", &l.Rate, 5, 0.001, 1_000)
+	check("backoff_s", &l.Backoff, 0.5, 0.001, 60)
+	if l.MaxBytes == 0 {
+		l.MaxBytes = 64 << 20
+	}
+	if l.MaxBytes < 1 || l.MaxBytes > 1<<30 {
+		errs = append(errs, fmt.Errorf("max_bytes %d: use 1 to %d", l.MaxBytes, 1<<30))
+	}
+	return l, errors.Join(errs...)
+}
+
+// retry returns how a request is repeated. An error after the last try is marked with jobs.Retry: the queue may retry the job.
+func (l limits) retry() retry.Policy {
+	return retry.Policy{Tries: l.Tries, Base: seconds(l.Backoff), Exhausted: jobs.Retry}
+}
+
+// requestTimeout returns the bound of a request.
+func (l limits) requestTimeout() time.Duration { return seconds(l.Timeout) }
+
+// untilPoll returns the time that is left until the next poll, when the last one began at begun.
+func (l limits) untilPoll(begun time.Time) time.Duration {
+	return time.Until(begun.Add(seconds(l.Every)))
+}
+
+// seconds returns a duration that a specification states in seconds.
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
