@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -35,7 +36,7 @@ type liveTap struct {
 	queue Queue
 	log   *slog.Logger
 	job   string
-	enc   *ndjsonEncoder
+	enc   encode.Encoder
 	rows  []byte
 	gone  bool // nobody reads
 }
@@ -51,7 +52,7 @@ func (t *liveTap) close() {}
 func (t *liveTap) send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	t.rows = t.rows[:0]
 	for i := range d.Len() {
-		t.rows = t.enc.spool(t.rows, d, i)
+		t.rows = t.enc.Spool(t.rows, d, i)
 	}
 	rest := t.rows
 	for piece := 0; len(rest) > 0 && !t.gone; piece++ {

@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -231,7 +232,7 @@ func csvKeys(header []byte) (keys [][]byte, problem string) {
 			return nil, fmt.Sprintf("the header names a column %s twice, or not at all", fault.Quote(n))
 		}
 		seen[n] = true
-		keys = append(keys, append(appendJSON(nil, n), ':'))
+		keys = append(keys, append(encode.AppendJSON(nil, n), ':'))
 	}
 	return keys, ""
 }
@@ -268,9 +269,9 @@ func appendField(b []byte, text string) []byte {
 		return append(b, text...)
 	}
 	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
-		return appendNumber(b, v, 64)
+		return encode.AppendNumber(b, v, 64)
 	}
-	return appendJSON(b, text)
+	return encode.AppendJSON(b, text)
 }
 
 // arrow reads an IPC stream or file. Its messages are verified as those of sources are.
@@ -295,7 +296,7 @@ func (f *framer) arrow(src io.Reader) (err error) {
 			return fmt.Errorf("column %s is %s: push numbers, times, texts and booleans", fault.Quote(c.Name), c.Type)
 		}
 		seen[c.Name] = true
-		keys = append(keys, append(appendJSON(nil, c.Name), ':'))
+		keys = append(keys, append(encode.AppendJSON(nil, c.Name), ':'))
 	}
 	if len(keys) == 0 {
 		return errors.New("the schema has no column")
@@ -342,11 +343,11 @@ func appendCell(b []byte, a arrow.Array, i int) []byte {
 	case *array.Boolean:
 		return strconv.AppendBool(b, a.Value(i))
 	case *array.String:
-		return appendJSON(b, a.Value(i))
+		return encode.AppendJSON(b, a.Value(i))
 	case *array.LargeString:
-		return appendJSON(b, a.Value(i))
+		return encode.AppendJSON(b, a.Value(i))
 	case *array.Timestamp, *array.Date32, *array.Date64:
-		return appendJSON(b, rows.ArrowTime(a, i))
+		return encode.AppendJSON(b, rows.ArrowTime(a, i))
 	case *array.Int64:
 		return strconv.AppendInt(b, a.Value(i), 10)
 	case *array.Uint64:
@@ -354,7 +355,7 @@ func appendCell(b []byte, a arrow.Array, i int) []byte {
 	}
 	v := rows.ArrowNumber(a, i)
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return appendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
+		return encode.AppendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
 	}
-	return appendNumber(b, v, 64)
+	return encode.AppendNumber(b, v, 64)
 }

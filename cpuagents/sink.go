@@ -8,6 +8,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -18,7 +19,7 @@ import (
 type sink struct {
 	s      *stream
 	out    io.Writer // nil: there is no output
-	enc    encoder
+	enc    encode.Encoder
 	pack   string
 	spool  *os.File
 	w      *bufio.Writer
@@ -37,7 +38,7 @@ func newSink(s *stream, out io.Writer) (*sink, error) {
 		return k, nil
 	}
 	var err error
-	if k.enc, k.pack, err = newEncoder(s.spec.OutputFormat, s.spec.layout(s.series)); err != nil {
+	if k.enc, k.pack, err = encode.New(s.spec.OutputFormat, s.spec.layout(s.series)); err != nil {
 		return nil, err
 	}
 	if k.spool, err = s.Files.spool(); err != nil {
@@ -88,7 +89,7 @@ func (k *sink) write(data []byte) (*batch.Decisions, error) {
 // keep spools decision i.
 func (k *sink) keep(d *batch.Decisions, i int) error {
 	g := d.Group[i]
-	k.line = k.enc.spool(k.line[:0], d, i)
+	k.line = k.enc.Spool(k.line[:0], d, i)
 	n := int64(len(k.line))
 	if _, err := k.w.Write(k.line); err != nil {
 		return scratchError("write", "the spool of decisions", err)
@@ -111,7 +112,7 @@ func (k *sink) finish() error {
 		return scratchError("write", "the spool of decisions", err)
 	}
 	w := bufio.NewWriterSize(k.out, 1<<20)
-	p, err := newPacker(w, k.pack)
+	p, err := encode.NewPacker(w, k.pack)
 	if err != nil {
 		return err
 	}
@@ -129,17 +130,17 @@ func (k *sink) finish() error {
 }
 
 func (k *sink) encode(w io.Writer) error {
-	if err := k.enc.begin(w); err != nil {
+	if err := k.enc.Begin(w); err != nil {
 		return err
 	}
 	for series, pieces := range k.pieces {
 		for _, p := range pieces {
-			if err := k.enc.piece(series, io.NewSectionReader(k.spool, p.off, p.n)); err != nil {
+			if err := k.enc.Piece(series, io.NewSectionReader(k.spool, p.off, p.n)); err != nil {
 				return err
 			}
 		}
 	}
-	return k.enc.end()
+	return k.enc.End()
 }
 
 // latency is a percentile in milliseconds.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -43,6 +44,18 @@ type StreamSpec struct {
 	// Strict fails the job at the first row that is not valid.
 	Strict bool `json:"strict,omitempty"`
 }
+
+// layout returns the columns of the decisions of the job, whose series are given.
+func (s *StreamSpec) layout(series []SeriesSource) encode.Layout {
+	l := encode.Layout{Candidates: s.Candidates, Features: s.Columns.Features, Drops: s.Drops}
+	for _, src := range series {
+		l.Series = append(l.Series, src.Name)
+	}
+	return l
+}
+
+// FeatureColumns returns the names that the features of a stream job have in its output.
+func (s *StreamSpec) FeatureColumns() []string { return s.layout(nil).FeatureColumns() }
 
 // SeriesSource is one series and where its rows come from.
 type SeriesSource struct {

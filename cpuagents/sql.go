@@ -23,6 +23,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
@@ -377,13 +378,13 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 		if last, err = cursorOf(values[at[1]]); err != nil {
 			return 0, nil, fault.Input("%s: column %q: %v", f.where, f.spec.Cursor, err)
 		}
-		line = append(appendJSON(append(line[:0], '{'), f.cols.Timestamp), ':')
+		line = append(encode.AppendJSON(append(line[:0], '{'), f.cols.Timestamp), ':')
 		line = appendValue(line, values[at[0]], false)
 		for i, name := range f.cols.Features {
 			if name == f.cols.Timestamp || slices.Contains(f.cols.Features[:i], name) {
 				continue // a member stands in an object once
 			}
-			line = appendValue(append(appendJSON(append(line, ','), name), ':'), values[at[2+i]], true)
+			line = appendValue(append(encode.AppendJSON(append(line, ','), name), ':'), values[at[2+i]], true)
 		}
 		line = append(line, '}', '\n')
 		if size += int64(len(line)); size > f.limits.MaxBytes {
@@ -411,13 +412,13 @@ func appendValue(b []byte, v any, number bool) []byte {
 		return strconv.AppendInt(b, v, 10)
 	case float64:
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return appendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
+			return encode.AppendJSON(b, strconv.FormatFloat(v, 'g', -1, 64))
 		}
-		return appendNumber(b, v, 64)
+		return encode.AppendNumber(b, v, 64)
 	case bool:
 		return strconv.AppendBool(b, v)
 	case time.Time:
-		return appendJSON(b, v.UTC().Format(time.RFC3339Nano))
+		return encode.AppendJSON(b, v.UTC().Format(time.RFC3339Nano))
 	case []byte:
 		return appendValue(b, string(v), number)
 	case string:
@@ -426,7 +427,7 @@ func appendValue(b []byte, v any, number bool) []byte {
 				return append(b, v...)
 			}
 		}
-		return appendJSON(b, v[:min(len(v), 4096)])
+		return encode.AppendJSON(b, v[:min(len(v), 4096)])
 	}
-	return appendJSON(b, fmt.Sprint(v))
+	return encode.AppendJSON(b, fmt.Sprint(v))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -237,7 +238,7 @@ func (s *Streamer) taps(job string, spec StreamSpec, series []SeriesSource) (tap
 		taps = append(taps, t)
 	}
 	if spec.Live { // the last, so that the others keep the places of their positions
-		taps = append(taps, &liveTap{queue: s.Queue, log: s.Logger, job: job, enc: newNDJSONEncoder(spec.layout(series))})
+		taps = append(taps, &liveTap{queue: s.Queue, log: s.Logger, job: job, enc: encode.NewNDJSON(spec.layout(series))})
 	}
 	return taps, nil
 }

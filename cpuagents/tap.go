@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -115,13 +116,13 @@ func (b *sinkBase) bad(format string, args ...any) error {
 }
 
 // newTap checks a sink, number i of a job, and opens nothing yet but what fails without a connection.
-func (s *Streamer) newTap(job string, i int, spec SinkSpec, l layout) (_ tap, err error) {
-	b := sinkBase{where: withoutQuery(spec.URI), spec: spec, anomaly: uint32(len(l.candidates) - 1), anomalies: spec.Anomalies}
+func (s *Streamer) newTap(job string, i int, spec SinkSpec, l encode.Layout) (_ tap, err error) {
+	b := sinkBase{where: withoutQuery(spec.URI), spec: spec, anomaly: uint32(len(l.Candidates) - 1), anomalies: spec.Anomalies}
 	if b.limits, err = (limits{Timeout: spec.Timeout, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults(); err != nil {
 		return nil, b.bad("%v", err)
 	}
-	parts := parts{layout: l, format: cmp.Or(spec.Format, "ndjson")}
-	if _, _, err := newEncoder(parts.format, l); err != nil {
+	doc := encode.NewDocument(cmp.Or(spec.Format, "ndjson"), l)
+	if _, _, err := encode.New(doc.Format, l); err != nil {
 		return nil, b.bad("%v", err)
 	}
 	key := fmt.Sprintf("%s/%d", job, i)
@@ -136,9 +137,9 @@ func (s *Streamer) newTap(job string, i int, spec SinkSpec, l layout) (_ tap, er
 	}
 	switch scheme {
 	case "nats":
-		return newSubjectTap(b, key, parts, s)
+		return newSubjectTap(b, key, doc, s)
 	case "file", "s3", "gs":
-		return newObjectTap(b, parts, s)
+		return newObjectTap(b, doc, s)
 	case "sqlite", "postgres":
 		return newTableTap(b, key, l, s)
 	}

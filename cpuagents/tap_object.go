@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -26,15 +27,15 @@ type putter interface {
 type objectTap struct {
 	sinkBase
 	mark
-	parts
+	encode.Document
 	to    putter
 	ext   string
 	first uint64 // batch of the part that is being collected
 	last  uint64
 }
 
-func newObjectTap(b sinkBase, p parts, s *Streamer) (_ *objectTap, err error) {
-	t := &objectTap{sinkBase: b, parts: p, ext: "." + string(p.format)}
+func newObjectTap(b sinkBase, p encode.Document, s *Streamer) (_ *objectTap, err error) {
+	t := &objectTap{sinkBase: b, Document: p, ext: "." + string(p.Format)}
 	if t.spec.PartRows == 0 {
 		t.spec.PartRows = defaultPartRows
 	}
@@ -64,15 +65,15 @@ func (t *objectTap) send(ctx context.Context, number uint64, d *batch.Decisions)
 		if !t.wanted(d, i) {
 			continue
 		}
-		if t.rows == 0 {
+		if t.Rows() == 0 {
 			t.first = number
 		}
-		if err := t.add(d, i); err != nil {
+		if err := t.Add(d, i); err != nil {
 			return err
 		}
 	}
 	t.last = number
-	if t.rows >= t.spec.PartRows || t.size >= partBytes {
+	if t.Rows() >= t.spec.PartRows || t.Size() >= partBytes {
 		return t.end(ctx)
 	}
 	return nil
@@ -80,15 +81,15 @@ func (t *objectTap) send(ctx context.Context, number uint64, d *batch.Decisions)
 
 // end implements tap.
 func (t *objectTap) end(ctx context.Context) error {
-	if t.rows == 0 {
+	if t.Rows() == 0 {
 		return nil
 	}
-	data, err := t.take()
+	data, err := t.Take()
 	if err != nil {
 		return err
 	}
 	name := fmt.Sprintf("part-%012d%s", t.first, t.ext)
-	media := t.mediaType()
+	media := t.MediaType()
 	err = t.try(ctx, func(ctx context.Context) error {
 		err := t.to.put(ctx, name, media, data)
 		var typed *jobs.Error

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -20,14 +21,14 @@ const subjectPiece = 512 << 10
 type subjectTap struct {
 	sinkBase
 	mark
-	parts
+	encode.Document
 	queue           Queue
 	key             string // of job and sink
 	stream, subject string
 	batch, piece    uint64 // the last message of the subject, when it is this sink's
 }
 
-func newSubjectTap(b sinkBase, key string, p parts, s *Streamer) (*subjectTap, error) {
+func newSubjectTap(b sinkBase, key string, p encode.Document, s *Streamer) (*subjectTap, error) {
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(b.spec.URI, "nats:"), "/")
 	if !ok || stream == "" || subject == "" || strings.ContainsAny(stream+subject, " *>\\\t\r\n\x00?") || strings.Contains(stream, ".") {
 		return nil, b.bad("write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject")
@@ -35,7 +36,7 @@ func newSubjectTap(b sinkBase, key string, p parts, s *Streamer) (*subjectTap, e
 	if err := s.Streams.check(s.owner, stream); err != nil {
 		return nil, b.bad("%v", err)
 	}
-	return &subjectTap{sinkBase: b, parts: p, queue: s.Queue, key: key, stream: stream, subject: subject}, nil
+	return &subjectTap{sinkBase: b, Document: p, queue: s.Queue, key: key, stream: stream, subject: subject}, nil
 }
 
 // open implements tap.
@@ -63,11 +64,11 @@ func (t *subjectTap) send(ctx context.Context, number uint64, d *batch.Decisions
 	piece := uint64(0)
 	for i := range d.Len() {
 		if t.wanted(d, i) {
-			if err := t.add(d, i); err != nil {
+			if err := t.Add(d, i); err != nil {
 				return err
 			}
 		}
-		if t.rows > 0 && (t.size >= subjectPiece*3/4 || i == d.Len()-1) {
+		if t.Rows() > 0 && (t.Size() >= subjectPiece*3/4 || i == d.Len()-1) {
 			piece++
 			if err := t.publish(ctx, number, piece); err != nil {
 				return err
@@ -81,14 +82,14 @@ func (t *subjectTap) send(ctx context.Context, number uint64, d *batch.Decisions
 }
 
 func (t *subjectTap) publish(ctx context.Context, number, piece uint64) error {
-	data, err := t.take()
+	data, err := t.Take()
 	if err != nil {
 		return err
 	}
 	if number < t.batch || number == t.batch && piece <= t.piece {
 		return nil // an attempt that ended before it set its mark
 	}
-	p := jobs.Publication{Stream: t.stream, Subject: t.subject, ID: fmt.Sprintf("%s/%d/%d", t.key, number, piece), Type: t.mediaType(), Data: data}
+	p := jobs.Publication{Stream: t.stream, Subject: t.subject, ID: fmt.Sprintf("%s/%d/%d", t.key, number, piece), Type: t.MediaType(), Data: data}
 	err = t.try(ctx, func(ctx context.Context) error {
 		err := t.queue.Publish(ctx, p)
 		var typed *jobs.Error

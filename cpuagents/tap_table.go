@@ -13,6 +13,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -35,7 +36,7 @@ var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Z
 // tableTap writes decisions into a table of a database.
 type tableTap struct {
 	sinkBase
-	layout
+	encode.Layout
 	key     string // of job and sink
 	db      *sql.DB
 	lite    bool
@@ -49,8 +50,8 @@ type tableTap struct {
 // column is one of the table.
 type column struct{ name, typ string }
 
-func newTableTap(b sinkBase, key string, l layout, s *Streamer) (_ *tableTap, err error) {
-	t := &tableTap{sinkBase: b, layout: l, key: key}
+func newTableTap(b sinkBase, key string, l encode.Layout, s *Streamer) (_ *tableTap, err error) {
+	t := &tableTap{sinkBase: b, Layout: l, key: key}
 	uri, query, _ := strings.Cut(b.spec.URI, "?")
 	values, err := url.ParseQuery(query)
 	if t.name = values.Get("table"); err != nil || len(values) != 1 || len(values["table"]) != 1 || !tableName.MatchString(t.name) || strings.HasSuffix(t.name, positionTable) {
@@ -61,25 +62,25 @@ func newTableTap(b sinkBase, key string, l layout, s *Streamer) (_ *tableTap, er
 		{"job", "text"}, {"series", "text"}, {"row", "bigint"}, {"timestamp", "text"},
 	}
 	named := map[string]bool{} // as SQLite compares names
-	for i, name := range l.featureColumns() {
+	for i, name := range l.FeatureColumns() {
 		low := strings.ToLower(name)
 		if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
 			return nil, b.bad("feature %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the others by more than the case of its letters",
-				fault.Quote(l.features[i]), fault.Quote(name), longestName)
+				fault.Quote(l.Features[i]), fault.Quote(name), longestName)
 		}
 		named[low] = true
 		t.columns = append(t.columns, column{name, "double precision"})
 	}
 	t.columns = append(t.columns, column{"score", "real"}, column{"decision", "text"}, column{"round", "bigint"}, column{"leader", "bigint"})
-	for _, c := range l.candidates {
-		n := countName(c)
+	for _, c := range l.Candidates {
+		n := encode.CountColumn(c)
 		if len(n) > longestName || strings.ContainsRune(n, 0) {
 			return nil, b.bad("candidate %s: a column cannot be called %s: at most %d bytes", fault.Quote(c), fault.Quote(n), longestName)
 		}
 		t.columns = append(t.columns, column{n, "bigint"})
 	}
-	if l.drops {
-		t.columns = append(t.columns, column{droppedColumn, "text"})
+	if l.Drops {
+		t.columns = append(t.columns, column{encode.DroppedColumn, "text"})
 	}
 	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
 		if t.lite = true; strings.Contains(t.name, ".") {
@@ -218,25 +219,25 @@ func (t *tableTap) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) e
 		if !t.wanted(d, i) {
 			continue
 		}
-		name := noDecision
+		name := encode.NoDecision
 		if c := d.Decision[i]; c != batch.NoDecision {
-			name = t.candidates[c]
+			name = t.Candidates[c]
 		}
-		from, why := len(values), droppedAs(d, i)
-		values = append(values, job, storable(t.series[d.Group[i]].Name), int64(d.Row[i]), storable(d.Timestamp[i]))
-		for f := range t.features {
+		from, why := len(values), encode.DropReason(d, i)
+		values = append(values, job, storable(t.Series[d.Group[i]]), int64(d.Row[i]), storable(d.Timestamp[i]))
+		for f := range t.Features {
 			v, ok := d.Feature(i, f)
 			values = append(values, sql.NullFloat64{Float64: v, Valid: ok})
 		}
 		if why == "" {
 			values = append(values, d.Score[i], storable(name), int64(d.Round[i]), int64(d.Leader[i]))
-			for c := range t.candidates {
+			for c := range t.Candidates {
 				values = append(values, int64(d.Counts[i*d.Candidates+c]))
 			}
 		} else {
-			values = append(values, make([]any, 4+len(t.candidates))...) // nulls
+			values = append(values, make([]any, 4+len(t.Candidates))...) // nulls
 		}
-		if t.drops {
+		if t.Drops {
 			values = append(values, sql.NullString{String: why, Valid: why != ""})
 		}
 		marks := make([]string, len(values)-from)

@@ -1,7 +1,6 @@
 package cpuagents
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -18,35 +17,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
-
-// tapBatches are the batches that the sinks of the tests get: both series mixed, one batch without an anomaly, one that is long.
-func tapBatches() (all []*batch.Decisions) {
-	a, b := someDecisions(0, 700), someDecisions(1, 700)
-	for from, n := 0, 0; from < 700; from += n {
-		n = []int{5, 40, 3, 600, 52}[len(all)]
-		d := &batch.Decisions{Candidates: 2}
-		for i := from; i < from+n; i++ {
-			for _, s := range []*batch.Decisions{a, b} {
-				d.Group, d.Row, d.Read, d.Timestamp = append(d.Group, s.Group[i]), append(d.Row, s.Row[i]), append(d.Read, 0), append(d.Timestamp, s.Timestamp[i])
-				d.Value, d.Score, d.Decision = append(d.Value, s.Value[i]), append(d.Score, s.Score[i]), append(d.Decision, s.Decision[i])
-				d.Counts, d.Leader, d.Round = append(d.Counts, s.Counts[2*i:2*i+2]...), append(d.Leader, s.Leader[i]), append(d.Round, s.Round[i])
-				if len(all) == 2 {
-					d.Decision[len(d.Decision)-1] = 0
-				}
-			}
-		}
-		all = append(all, d)
-	}
-	return all
-}
 
 // place is where a kind of sink writes in a test.
 type place struct {
@@ -73,10 +50,10 @@ func (f *forgetful) Append(ctx context.Context, after uint64, entries ...jobs.En
 // tapSuite is what every sink must do: keep each decision once, whatever ends an attempt, and whoever goes on.
 func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 	t.Helper()
-	all := tapBatches()
+	all := fixture.Batches()
 	attempt := func(id string, forgets int) (tap, error) {
 		t.Helper()
-		tp, err := s.newTap(id, 0, p.spec(id), layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
+		tp, err := s.newTap(id, 0, p.spec(id), encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,39 +176,6 @@ func TestFolderSink(t *testing.T) {
 	}
 }
 
-// TestParts: in every format a document holds what was collected, in the order in which it came, and the same gives the same bytes.
-func TestParts(t *testing.T) {
-	for _, f := range []rows.Format{"csv", "csv.gz", "ndjson", "ndjson.zst", "arrow", "arrow.gz", "parquet"} {
-		var docs [3][]byte
-		p := parts{layout: layout{series: twoSeries, candidates: candidates, features: []string{"value"}}, format: f}
-		for n := range docs {
-			for _, d := range tapBatches()[:2+n/2] {
-				for i := range d.Len() {
-					if err := p.add(d, i); err != nil {
-						t.Fatal(f, err)
-					}
-				}
-			}
-			var err error
-			if docs[n], err = p.take(); err != nil {
-				t.Fatal(f, err)
-			}
-		}
-		if !bytes.Equal(docs[0], docs[1]) || bytes.Equal(docs[1], docs[2]) || p.mediaType() == "" {
-			t.Errorf("%s: documents of %d, %d and %d bytes", f, len(docs[0]), len(docs[1]), len(docs[2]))
-		}
-		rows, bad, err := rowstest.Parse(t, f, docs[0], rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}})
-		if err != nil || len(rows) != 90 || len(bad) > 0 {
-			t.Fatal(f, len(rows), bad, err)
-		}
-		for i, r := range rows {
-			if want := someDecisions(uint32(i%2), 45).Value[i/2]; r.Values[0] != want {
-				t.Fatal(f, i, r.Values[0], want)
-			}
-		}
-	}
-}
-
 // TestObjectSink: objects of a bucket, put again where the store was busy.
 func TestObjectSink(t *testing.T) {
 	s, q, _, _ := sinkStreamer(t)
@@ -313,15 +257,15 @@ func TestSubjectSink(t *testing.T) {
 	}
 	tapSuite(t, q, s, place{spec: func(id string) SinkSpec { return SinkSpec{URI: "nats:out/alarms." + id} }, read: read, wait: forget})
 	// A batch that is longer than a message is several.
-	long := []SeriesSource{{Name: strings.Repeat("n", 1000)}, {Name: "b"}}
-	tp, err := s.newTap("long", 0, SinkSpec{URI: "nats:out/alarms.long"}, layout{series: long, candidates: candidates, features: []string{"value"}})
+	long := []string{strings.Repeat("n", 1000), "b"}
+	tp, err := s.newTap("long", 0, SinkSpec{URI: "nats:out/alarms.long"}, encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := tp.open(fixture.Within(t), s.Queue.Log("long", tapShard, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range tapBatches() {
+	for _, d := range fixture.Batches() {
 		if err := tp.send(fixture.Within(t), 1, d); err != nil {
 			t.Fatal(err)
 		}
@@ -330,8 +274,8 @@ func TestSubjectSink(t *testing.T) {
 	if got := read("long"); !strings.Contains(got, "0/1/1\n") {
 		t.Errorf("%.100s", got)
 	}
-	big := someDecisions(0, 1000)
-	tp, err = s.newTap("big", 0, SinkSpec{URI: "nats:out/alarms.big", Anomalies: true}, layout{series: long, candidates: candidates, features: []string{"value"}})
+	big := fixture.Decisions(0, 1000)
+	tp, err = s.newTap("big", 0, SinkSpec{URI: "nats:out/alarms.big", Anomalies: true}, encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,10 +348,10 @@ func tableSuite(t *testing.T, q *natsq.Conn, s *Streamer, db *sql.DB, spec SinkS
 		bad := spec
 		bad.URI = uri + "?table=t"
 		change(&bad)
-		tp, err := s.newTap("bad", 0, bad, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
+		tp, err := s.newTap("bad", 0, bad, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err == nil {
 			if err = tp.open(fixture.Within(t), nil); err == nil {
-				err = tp.send(fixture.Within(t), 1, tapBatches()[0])
+				err = tp.send(fixture.Within(t), 1, fixture.Batches()[0])
 			}
 			tp.close()
 		}
@@ -431,7 +375,7 @@ func TestSQLiteSink(t *testing.T) {
 	}
 	tableSuite(t, q, s, db, SinkSpec{URI: "sqlite:db/out.db", Backoff: 0.001, Tries: 20}, "")
 	for _, uri := range []string{"sqlite:db/../outside.db?table=t", "sqlite:db/link.db?table=t", "sqlite:x/a.db?table=t", "sqlite:db/out.db?table=main.t", "sqlite:db/none/out.db?table=t"} {
-		tp, err := s.newTap("bad", 0, SinkSpec{URI: uri}, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
+		tp, err := s.newTap("bad", 0, SinkSpec{URI: uri}, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err == nil {
 			tp.close()
 			t.Error(uri)
@@ -458,7 +402,7 @@ func TestPostgresSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec.URI = strings.Replace(uri, "postgres@", "writer@", 1) + "?table=given"
-	tp, err := s.newTap("given", 0, spec, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
+	tp, err := s.newTap("given", 0, spec, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +410,7 @@ func TestPostgresSink(t *testing.T) {
 	if err := tp.open(fixture.Within(t), nil); err != nil {
 		t.Fatal(err)
 	}
-	for i, d := range tapBatches() {
+	for i, d := range fixture.Batches() {
 		if err := tp.send(fixture.Within(t), uint64(i+1), d); err != nil {
 			t.Fatal(err)
 		}
@@ -486,7 +430,7 @@ func TestPostgresSink(t *testing.T) {
 	if err != nil || len(got) != 702 || got[300] != "-" {
 		t.Error(len(got), err)
 	}
-	for i, v := range someDecisions(1, 700).Value[:300] {
+	for i, v := range fixture.Decisions(1, 700).Value[:300] {
 		if want := fmt.Sprintf("%d:%g", i+1, v); got[i] != want {
 			t.Fatal(got[i], want)
 		}
@@ -544,10 +488,10 @@ func TestSinkRefuses(t *testing.T) {
 		{URI: "postgres://u@h/db"},
 		{URI: "postgres://u@10.0.0.1/db?table=t", Backoff: 0.001},
 	} {
-		tp, err := s.newTap("bad", 0, spec, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
+		tp, err := s.newTap("bad", 0, spec, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err == nil {
 			if err = tp.open(fixture.Within(t), s.Queue.Log("bad", tapShard, jobs.Out)); err == nil {
-				if err = tp.send(fixture.Within(t), 1, tapBatches()[0]); err == nil {
+				if err = tp.send(fixture.Within(t), 1, fixture.Batches()[0]); err == nil {
 					err = tp.end(fixture.Within(t))
 				}
 			}
@@ -558,7 +502,7 @@ func TestSinkRefuses(t *testing.T) {
 			t.Errorf("%s: %v", spec.URI, err)
 		}
 	}
-	if _, err := s.taps("many", StreamSpec{Candidates: candidates, Sinks: make([]SinkSpec, 9)}, twoSeries); err == nil {
+	if _, err := s.taps("many", StreamSpec{Candidates: fixture.Candidates, Sinks: make([]SinkSpec, 9)}, nil); err == nil {
 		t.Error("nine sinks")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -307,7 +308,7 @@ func TestTenantsStreams(t *testing.T) {
 		t.Errorf("left: %s", got)
 	}
 	for tenant, want := range map[string]bool{"": true, "umbrella": true, "acme": false} {
-		_, err := a.of(tenantJob(tenant, "j")).newTap("j", 0, SinkSpec{URI: "nats:plant/plant.b"}, layout{candidates: []string{"a", "b"}, features: []string{"v"}})
+		_, err := a.of(tenantJob(tenant, "j")).newTap("j", 0, SinkSpec{URI: "nats:plant/plant.b"}, encode.Layout{Candidates: []string{"a", "b"}, Features: []string{"v"}})
 		if (err == nil) != want {
 			t.Errorf("%q publishes: %v", tenant, err)
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -51,13 +52,13 @@ type webhook struct {
 	client  *http.Client
 	secrets *secret.Store
 	limit   *rate.Limiter
-	enc     *ndjsonEncoder
+	enc     encode.Encoder
 	anomaly uint32
 	body    []byte
 }
 
 // newWebhook checks a spec.
-func newWebhook(job string, spec WebhookSpec, l layout, guard *egress.Guard, secrets *secret.Store) (*webhook, error) {
+func newWebhook(job string, spec WebhookSpec, l encode.Layout, guard *egress.Guard, secrets *secret.Store) (*webhook, error) {
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("webhook %s: %v", withoutQuery(spec.URL), err)}
 	}
@@ -86,7 +87,7 @@ func newWebhook(job string, spec WebhookSpec, l layout, guard *egress.Guard, sec
 	}
 	return &webhook{
 		job: job, spec: spec, limits: bounds, client: guard.Client(false), secrets: secrets, limit: rate.NewLimiter(rate.Limit(bounds.Rate), 1),
-		enc: newNDJSONEncoder(l), anomaly: uint32(len(l.candidates) - 1),
+		enc: encode.NewNDJSON(l), anomaly: uint32(len(l.Candidates) - 1),
 	}, nil
 }
 
@@ -103,7 +104,7 @@ func (w *webhook) send(ctx context.Context, number uint64, d *batch.Decisions) e
 	w.body = w.body[:0]
 	for i := range d.Len() {
 		if w.spec.All || d.Decision[i] == w.anomaly {
-			w.body = w.enc.spool(w.body, d, i)
+			w.body = w.enc.Spool(w.body, d, i)
 		}
 	}
 	if len(w.body) == 0 {

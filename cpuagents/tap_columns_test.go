@@ -1,56 +1,47 @@
 package cpuagents
 
 import (
-	"bytes"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// TestFeatureColumns: every feature stands under its name in every format, and one that is called like another column of the
-// output does not hide it.
-func TestFeatureColumns(t *testing.T) {
-	l := layout{series: twoSeries, candidates: candidates, features: []string{"load", "Score", "counts.normal", `errors "%", all`}}
-	names := []string{"load", "features.Score", "features.counts.normal", `errors "%", all`}
-	if got := l.featureColumns(); !slices.Equal(got, names) {
-		t.Fatalf("columns %q, want %q", got, names)
+// TestDroppedTable: a table has nulls in place of a decision on what was dropped.
+func TestDroppedTable(t *testing.T) {
+	s, _, _, dir := sinkStreamer(t)
+	d := fixture.Decisions(0, 3)
+	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.DroppedDuplicate}
+	d.Decision[1], d.Decision[2] = batch.NoDecision, batch.NoDecision
+	tp, err := s.newTap("dropping", 0, SinkSpec{URI: "sqlite:db/dropped.db?table=decisions"}, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
+	if err != nil {
+		t.Fatal(err)
 	}
-	d := someDecisions(0, 3)
-	d.Value = []float64{1, 2.5, -3, 1e300, 5, 6, 7, 8, 9, 10, 11, 0.1}
-	for _, f := range []rows.Format{"csv", "ndjson", "arrow", "parquet"} {
-		p := parts{layout: l, format: f}
-		for i := range d.Len() {
-			if err := p.add(d, i); err != nil {
-				t.Fatal(err)
-			}
-		}
-		data, err := p.take()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if f == "ndjson" {
-			var first map[string]any
-			if err := json.NewDecoder(bytes.NewReader(data)).Decode(&first); err != nil || first["value"] != nil {
-				t.Fatalf("%v in %s", err, data)
-			}
-			for i, name := range names {
-				if first[name] != d.Value[i] {
-					t.Errorf("%s: %s is %v, want %v", f, name, first[name], d.Value[i])
-				}
-			}
-			continue
-		}
-		rows, _, err := rowstest.Parse(t, f, data, rows.ColumnSpec{Timestamp: "round", Features: names[:3]})
-		if err != nil || len(rows) != 3 || !slices.Equal(rows[2].Values, d.Value[8:11]) {
-			t.Errorf("%s: %v, rows %v", f, err, rows)
-		}
+	defer tp.close()
+	if err := tp.open(fixture.Within(t), s.Queue.Log("dropping", tapShard, jobs.Out)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tp.send(fixture.Within(t), 1, d); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, "dropped.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var got string
+	if err := db.QueryRowContext(fixture.Within(t), `SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER BY row)`).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got != "- 00000, late 11111, duplicate 11111" {
+		t.Error(got)
 	}
 }
 
@@ -65,13 +56,13 @@ func TestFeatureColumnsOfTables(t *testing.T) {
 	t.Cleanup(func() { _ = files.Close() })
 	s := &Streamer{Files: files}
 	spec := SinkSpec{URI: "sqlite:db/out.db?table=decisions"}
-	l := layout{series: twoSeries, candidates: candidates, features: []string{"load", "score"}}
+	l := encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"load", "score"}}
 	tp, err := s.newTap("features", 0, spec, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tp.close()
-	d := someDecisions(0, 2)
+	d := fixture.Decisions(0, 2)
 	d.Value = []float64{1, 2, 3, 4}
 	if err := tp.open(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -104,7 +95,7 @@ func TestFeatureColumnsOfTables(t *testing.T) {
 	if want := []string{"1 2 true", "3 4 true", "5 0 false", "6 0 false"}; rows.Err() != nil || !slices.Equal(got, want) {
 		t.Errorf("%v: %q, want %q", rows.Err(), got, want)
 	}
-	l.features = []string{"load", "LOAD"}
+	l.Features = []string{"load", "LOAD"}
 	if _, err := s.newTap("features", 0, spec, l); err == nil || !strings.Contains(err.Error(), "case") {
 		t.Errorf("two columns of one name: %v", err)
 	}

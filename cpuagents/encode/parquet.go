@@ -1,4 +1,4 @@
-package cpuagents
+package encode
 
 import (
 	"fmt"

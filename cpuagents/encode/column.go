@@ -1,4 +1,4 @@
-package cpuagents
+package encode
 
 import (
 	"bufio"
@@ -23,7 +23,7 @@ const columnRows = 64 << 10
 
 // columnEncoder writes Arrow IPC files and Parquet files of flat columns.
 type columnEncoder struct {
-	layout
+	Layout
 	rows   string // arrow or parquet
 	schema *arrow.Schema
 	build  *array.RecordBuilder
@@ -34,13 +34,13 @@ type columnEncoder struct {
 	}
 }
 
-func newColumnEncoder(rows string, l layout) *columnEncoder {
+func newColumnEncoder(rows string, l Layout) *columnEncoder {
 	fields := []arrow.Field{
 		{Name: "series", Type: arrow.BinaryTypes.String},
 		{Name: "row", Type: arrow.PrimitiveTypes.Uint64},
 		{Name: "timestamp", Type: arrow.BinaryTypes.String},
 	}
-	for _, name := range l.featureColumns() {
+	for _, name := range l.FeatureColumns() {
 		fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Float64})
 	}
 	fields = append(fields,
@@ -49,34 +49,34 @@ func newColumnEncoder(rows string, l layout) *columnEncoder {
 		arrow.Field{Name: "round", Type: arrow.PrimitiveTypes.Uint64},
 		arrow.Field{Name: "leader", Type: arrow.PrimitiveTypes.Uint64},
 	)
-	for _, c := range l.candidates {
-		fields = append(fields, arrow.Field{Name: countName(c), Type: arrow.PrimitiveTypes.Uint32})
+	for _, c := range l.Candidates {
+		fields = append(fields, arrow.Field{Name: CountColumn(c), Type: arrow.PrimitiveTypes.Uint32})
 	}
-	if l.drops {
-		fields = append(fields, arrow.Field{Name: droppedColumn, Type: arrow.BinaryTypes.String})
+	if l.Drops {
+		fields = append(fields, arrow.Field{Name: DroppedColumn, Type: arrow.BinaryTypes.String})
 	}
-	return &columnEncoder{layout: l, rows: rows, schema: arrow.NewSchema(fields, nil)}
+	return &columnEncoder{Layout: l, rows: rows, schema: arrow.NewSchema(fields, nil)}
 }
 
 // firstFeature is the first column of features.
 const firstFeature = 3
 
-// spool implements encoder: the numbers in fixed places, then the text of the timestamp behind its length.
-func (e *columnEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
+// Spool implements Encoder: the numbers in fixed places, then the text of the timestamp behind its length.
+func (e *columnEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 	le := binary.LittleEndian
 	b = le.AppendUint64(b, d.Row[i])
 	b = le.AppendUint64(b, d.Round[i])
 	b = le.AppendUint64(b, d.Leader[i])
 	b = le.AppendUint32(b, math.Float32bits(d.Score[i]))
 	b = le.AppendUint32(b, d.Decision[i])
-	for f := range e.features {
+	for f := range e.Features {
 		v, ok := d.Feature(i, f)
 		if !ok {
 			v = math.NaN()
 		}
 		b = le.AppendUint64(b, math.Float64bits(v))
 	}
-	for c := range e.candidates {
+	for c := range e.Candidates {
 		b = le.AppendUint32(b, d.Counts[i*d.Candidates+c])
 	}
 	why := uint32(batch.Applied)
@@ -88,8 +88,8 @@ func (e *columnEncoder) spool(b []byte, d *batch.Decisions, i int) []byte {
 	return append(b, d.Timestamp[i]...)
 }
 
-// begin implements encoder.
-func (e *columnEncoder) begin(w io.Writer) (err error) {
+// Begin implements Encoder.
+func (e *columnEncoder) Begin(w io.Writer) (err error) {
 	e.build = array.NewRecordBuilder(memory.NewGoAllocator(), e.schema)
 	w = plainWriter{w} // hides a Close of the output from the libraries
 	if e.rows == "arrow" {
@@ -100,13 +100,13 @@ func (e *columnEncoder) begin(w io.Writer) (err error) {
 	return err
 }
 
-// piece implements encoder.
-func (e *columnEncoder) piece(series int, r io.Reader) error {
+// Piece implements Encoder.
+func (e *columnEncoder) Piece(series int, r io.Reader) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	le := binary.LittleEndian
 	values := 32 // where the features begin in b
-	counts := values + 8*len(e.features)
-	b := make([]byte, counts+4*len(e.candidates)+8)
+	counts := values + 8*len(e.Features)
+	b := make([]byte, counts+4*len(e.Candidates)+8)
 	var stamp []byte
 	for {
 		if _, err := io.ReadFull(in, b); errors.Is(err, io.EOF) {
@@ -118,26 +118,26 @@ func (e *columnEncoder) piece(series int, r io.Reader) error {
 		if _, err := io.ReadFull(in, stamp); err != nil {
 			return fmt.Errorf("read the spool: %w", err)
 		}
-		name := noDecision
+		name := NoDecision
 		if c := le.Uint32(b[28:]); c != batch.NoDecision {
-			name = e.candidates[c]
+			name = e.Candidates[c]
 		}
-		e.build.Field(0).(*array.StringBuilder).Append(strings.ToValidUTF8(e.series[series].Name, "\uFFFD"))
+		e.build.Field(0).(*array.StringBuilder).Append(strings.ToValidUTF8(e.Series[series], "\uFFFD"))
 		e.build.Field(1).(*array.Uint64Builder).Append(le.Uint64(b))
 		e.build.Field(2).(*array.StringBuilder).BinaryBuilder.Append(stamp)
-		for f := range e.features {
+		for f := range e.Features {
 			e.build.Field(firstFeature + f).(*array.Float64Builder).Append(math.Float64frombits(le.Uint64(b[values+8*f:])))
 		}
-		at := firstFeature + len(e.features) // the next column
+		at := firstFeature + len(e.Features) // the next column
 		e.build.Field(at).(*array.Float32Builder).Append(math.Float32frombits(le.Uint32(b[24:])))
 		e.build.Field(at + 1).(*array.StringBuilder).Append(name)
 		e.build.Field(at + 2).(*array.Uint64Builder).Append(le.Uint64(b[8:]))
 		e.build.Field(at + 3).(*array.Uint64Builder).Append(le.Uint64(b[16:]))
-		for c := range e.candidates {
+		for c := range e.Candidates {
 			e.build.Field(at + 4 + c).(*array.Uint32Builder).Append(le.Uint32(b[counts+4*c:]))
 		}
-		if e.drops {
-			e.build.Field(at + 4 + len(e.candidates)).(*array.StringBuilder).Append(batch.Reasons[le.Uint32(b[len(b)-8:])])
+		if e.Drops {
+			e.build.Field(at + 4 + len(e.Candidates)).(*array.StringBuilder).Append(batch.Reasons[le.Uint32(b[len(b)-8:])])
 		}
 		if e.held++; e.held == columnRows {
 			if err := e.flush(); err != nil {
@@ -157,8 +157,8 @@ func (e *columnEncoder) flush() error {
 	return e.out.Write(rec)
 }
 
-// end implements encoder.
-func (e *columnEncoder) end() error {
+// End implements Encoder.
+func (e *columnEncoder) End() error {
 	err := e.flush()
 	e.build.Release()
 	return errors.Join(err, e.out.Close())

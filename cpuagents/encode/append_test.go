@@ -1,4 +1,4 @@
-package cpuagents
+package encode
 
 import (
 	"encoding/json"
@@ -13,11 +13,11 @@ func TestAppendJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.String().Draw(t, "text")
 		var got string
-		if err := json.Unmarshal(appendJSON(nil, want), &got); err != nil || got != want {
+		if err := json.Unmarshal(AppendJSON(nil, want), &got); err != nil || got != want {
 			t.Fatalf("%q became %q: %v", want, got, err)
 		}
 		raw := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
-		if !json.Valid(appendJSON(nil, raw)) {
+		if !json.Valid(AppendJSON(nil, raw)) {
 			t.Fatalf("%q became invalid JSON", raw)
 		}
 	})
@@ -26,14 +26,14 @@ func TestAppendJSON(t *testing.T) {
 func TestAppendNumber(t *testing.T) {
 	check := func(t interface{ Fatalf(string, ...any) }, v float64) {
 		var got float64
-		if err := json.Unmarshal(appendNumber(nil, v, 64), &got); err != nil || got != v {
+		if err := json.Unmarshal(AppendNumber(nil, v, 64), &got); err != nil || got != v {
 			t.Fatalf("%v became %v: %v", v, got, err)
 		}
 		f := float32(v)
 		if math.IsInf(float64(f), 0) {
 			return
 		}
-		if err := json.Unmarshal(appendNumber(nil, float64(f), 32), &got); err != nil || float32(got) != f {
+		if err := json.Unmarshal(AppendNumber(nil, float64(f), 32), &got); err != nil || float32(got) != f {
 			t.Fatalf("%v became %v: %v", f, got, err)
 		}
 	}

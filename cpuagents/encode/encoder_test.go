@@ -1,15 +1,10 @@
-package cpuagents
+package encode
 
 import (
 	"bytes"
-	"database/sql"
 	"encoding/csv"
 	"encoding/json"
-	"fmt"
 	"io"
-	"math"
-	"math/rand/v2"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -23,59 +18,38 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
-
-var (
-	twoSeries  = []SeriesSource{{Name: `a "quoted", name`}, {Name: "b\xff"}}
-	candidates = []string{"normal", "odd, \"very\""}
-)
-
-// someDecisions makes decisions of one series.
-func someDecisions(group uint32, n int) *batch.Decisions {
-	r := rand.New(rand.NewPCG(uint64(group), 1))
-	d := &batch.Decisions{Candidates: 2}
-	for i := range n {
-		d.Group, d.Row = append(d.Group, group), append(d.Row, uint64(i)*3+1)
-		d.Read, d.Timestamp = append(d.Read, 0), append(d.Timestamp, fmt.Sprint(1700000000+i))
-		d.Value, d.Score = append(d.Value, r.NormFloat64()*math.Pow(10, float64(r.IntN(60)-30))), append(d.Score, r.Float32())
-		d.Decision = append(d.Decision, []uint32{0, 1, batch.NoDecision}[r.IntN(3)])
-		d.Counts = append(d.Counts, r.Uint32N(1000), r.Uint32N(1000))
-		d.Leader, d.Round = append(d.Leader, r.Uint64()>>40), append(d.Round, uint64(i)+1)
-	}
-	return d
-}
 
 // encoded writes decisions of two series, those of the first in two pieces.
 func encoded(t *testing.T, f rows.Format, n int) []byte {
 	t.Helper()
-	e, pack, err := newEncoder(f, layout{series: twoSeries, candidates: candidates, features: []string{"value"}})
+	e, pack, err := New(f, Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	w, err := newPacker(&out, pack)
+	w, err := NewPacker(&out, pack)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.begin(w); err != nil {
+	if err := e.Begin(w); err != nil {
 		t.Fatal(err)
 	}
 	for g := range uint32(2) {
-		d := someDecisions(g, n)
+		d := fixture.Decisions(g, n)
 		var spool [2][]byte
 		for i := range d.Len() {
 			part := &spool[min(i/max(n/3, 1), 1)]
-			*part = e.spool(*part, d, i)
+			*part = e.Spool(*part, d, i)
 		}
 		for _, s := range spool {
-			if err := e.piece(int(g), bytes.NewReader(s)); err != nil {
+			if err := e.Piece(int(g), bytes.NewReader(s)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := e.end(); err != nil {
+	if err := e.End(); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
@@ -126,19 +100,19 @@ func TestEncodersAgree(t *testing.T) {
 
 // TestDroppedOutput: every format says what was dropped, and has no decision for it.
 func TestDroppedOutput(t *testing.T) {
-	d := someDecisions(0, 3)
+	d := fixture.Decisions(0, 3)
 	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.DroppedDuplicate}
 	for i := 1; i < 3; i++ {
 		d.Decision[i], d.Score[i], d.Counts[2*i], d.Counts[2*i+1], d.Value[i] = batch.NoDecision, 0, 0, 0, float64(i)
 	}
 	write := func(f rows.Format) []byte {
-		p := parts{layout: layout{series: twoSeries, candidates: candidates, features: []string{"value"}, drops: true}, format: f}
+		p := NewDocument(f, Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
 		for i := range d.Len() {
-			if err := p.add(d, i); err != nil {
+			if err := p.Add(d, i); err != nil {
 				t.Fatal(err)
 			}
 		}
-		data, err := p.take()
+		data, err := p.Take()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,43 +148,12 @@ func TestDroppedOutput(t *testing.T) {
 	last := int(rec.NumCols()) - 1
 	for i, why := range []string{"", "late", "duplicate"} {
 		decision := rec.Column(5).(*array.String).Value(i)
-		if got := rec.Column(last).(*array.String).Value(i); got != why || why != "" && decision != noDecision || rec.ColumnName(last) != "dropped" {
+		if got := rec.Column(last).(*array.String).Value(i); got != why || why != "" && decision != NoDecision || rec.ColumnName(last) != "dropped" {
 			t.Errorf("row %d: %s %q, decision %s", i, rec.ColumnName(last), got, decision)
 		}
 	}
 	if _, _, err := rowstest.Parse(t, "parquet", write("parquet"), rows.ColumnSpec{Timestamp: "row", Features: []string{"value"}}); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestDroppedTable: a table has nulls in place of a decision on what was dropped.
-func TestDroppedTable(t *testing.T) {
-	s, _, _, dir := sinkStreamer(t)
-	d := someDecisions(0, 3)
-	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.DroppedDuplicate}
-	d.Decision[1], d.Decision[2] = batch.NoDecision, batch.NoDecision
-	tp, err := s.newTap("dropping", 0, SinkSpec{URI: "sqlite:db/dropped.db?table=decisions"}, layout{series: twoSeries, candidates: candidates, features: []string{"value"}, drops: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tp.close()
-	if err := tp.open(fixture.Within(t), s.Queue.Log("dropping", tapShard, jobs.Out)); err != nil {
-		t.Fatal(err)
-	}
-	if err := tp.send(fixture.Within(t), 1, d); err != nil {
-		t.Fatal(err)
-	}
-	db, err := sql.Open("sqlite", filepath.Join(dir, "dropped.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	var got string
-	if err := db.QueryRowContext(fixture.Within(t), `SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER BY row)`).Scan(&got); err != nil {
-		t.Fatal(err)
-	}
-	if got != "- 00000, late 11111, duplicate 11111" {
-		t.Error(got)
 	}
 }
 
@@ -223,7 +166,7 @@ func TestCSVOutput(t *testing.T) {
 	if d := cmp.Diff([]string{"series", "row", "timestamp", "value", "score", "decision", "round", "counts.normal", `counts.odd, "very"`, "leader"}, records[0]); d != "" {
 		t.Error(d)
 	}
-	if records[1][0] != twoSeries[0].Name || records[5][0] != "b\uFFFD" || records[1][1] != "1" {
+	if records[1][0] != fixture.Series[0] || records[5][0] != "b\uFFFD" || records[1][1] != "1" {
 		t.Errorf("%q %q", records[1], records[5])
 	}
 }
@@ -231,7 +174,7 @@ func TestCSVOutput(t *testing.T) {
 func TestPacker(t *testing.T) {
 	for _, pack := range []string{"", "gz", "zst"} {
 		var out bytes.Buffer
-		w, err := newPacker(&out, pack)
+		w, err := NewPacker(&out, pack)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package cpuagents
+package encode
 
 import (
 	"io"
@@ -7,9 +7,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// newPacker packs what is written to it into w; its Close ends the packing and leaves w open. The same bytes in give the same
-// bytes out.
-func newPacker(w io.Writer, pack string) (io.WriteCloser, error) {
+// NewPacker returns a writer that packs into w: with gzip for gz, with zstd for zst, and not at all for an empty pack. Its
+// Close ends the packing and leaves w open. The same bytes in give the same bytes out.
+func NewPacker(w io.Writer, pack string) (io.WriteCloser, error) {
 	switch pack {
 	case "gz":
 		return gzip.NewWriter(w), nil

@@ -1,0 +1,218 @@
+// Package encode writes decisions as NDJSON, CSV, Arrow and Parquet.
+//
+// The bytes of an output depend on the decisions and their order alone. Decisions arrive with the series mixed and leave
+// series after series, so an Encoder writes each decision twice: first into a spool, then from there into the output.
+package encode
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// Encoder writes decisions in one format. The caller calls Spool for each decision, and keeps the bytes by series. Then it
+// calls Begin, Piece for each run of spooled decisions, and End. One goroutine uses it.
+type Encoder interface {
+	// Spool appends the spooled form of decision i of d to b. It may be called between Begin and End too.
+	Spool(b []byte, d *batch.Decisions, i int) []byte
+	// Begin starts the output.
+	Begin(w io.Writer) error
+	// Piece writes the spooled decisions in r, which are of one series, by its index.
+	Piece(series int, r io.Reader) error
+	// End finishes the output. It does not close the writer.
+	End() error
+}
+
+// New returns the encoder of a format, and the packing of its output as NewPacker takes it.
+func New(f rows.Format, l Layout) (e Encoder, pack string, err error) {
+	rows, pack, err := f.Split()
+	if err != nil {
+		return nil, "", fmt.Errorf("output: %w", err)
+	}
+	switch rows {
+	case "ndjson":
+		return NewNDJSON(l), pack, nil
+	case "csv":
+		return newCSVEncoder(l), pack, nil
+	}
+	return newColumnEncoder(rows, l), pack, nil
+}
+
+// text is the common part of formats whose spool has the lines of the output, in another order.
+type text struct {
+	w      io.Writer
+	header string
+}
+
+func (t *text) Begin(w io.Writer) error {
+	t.w = w
+	_, err := io.WriteString(w, t.header)
+	return err
+}
+
+func (t *text) Piece(_ int, r io.Reader) error {
+	_, err := io.Copy(t.w, r)
+	return err
+}
+
+func (t *text) End() error { return nil }
+
+// ndjsonEncoder writes one JSON object per line.
+type ndjsonEncoder struct {
+	text
+	prefix   [][]byte // by series: {"series":"NAME","row":
+	features [][]byte // by feature: ,"NAME":
+	names    [][]byte // by candidate: "NAME"
+}
+
+// NewNDJSON returns the encoder of NDJSON. Its spooled decisions are lines of the output.
+func NewNDJSON(l Layout) Encoder {
+	e := &ndjsonEncoder{}
+	for _, name := range l.Series {
+		e.prefix = append(e.prefix, append(AppendJSON([]byte(`{"series":`), name), `,"row":`...))
+	}
+	for _, name := range l.FeatureColumns() {
+		e.features = append(e.features, append(AppendJSON([]byte{','}, name), ':'))
+	}
+	for _, c := range l.Candidates {
+		e.names = append(e.names, AppendJSON(nil, c))
+	}
+	return e
+}
+
+// Spool implements Encoder.
+func (e *ndjsonEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
+	b = append(b, e.prefix[d.Group[i]]...)
+	b = strconv.AppendUint(b, d.Row[i], 10)
+	b = AppendJSON(append(b, `,"timestamp":`...), d.Timestamp[i])
+	for f, name := range e.features {
+		b = append(b, name...)
+		if v, ok := d.Feature(i, f); ok {
+			b = AppendNumber(b, v, 64)
+		} else {
+			b = append(b, "null"...)
+		}
+	}
+	if why := DropReason(d, i); why != "" {
+		return append(append(append(b, `,"dropped":"`...), why...), '"', '}', '\n')
+	}
+	b = AppendNumber(append(b, `,"score":`...), float64(d.Score[i]), 32)
+	b = append(b, `,"decision":`...)
+	if c := d.Decision[i]; c == batch.NoDecision {
+		b = append(append(append(b, '"'), NoDecision...), '"')
+	} else {
+		b = append(b, e.names[c]...)
+	}
+	b = strconv.AppendUint(append(b, `,"round":`...), d.Round[i], 10)
+	b = append(b, `,"counts":{`...)
+	for c, name := range e.names {
+		if c > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(append(append(b, name...), ':'), uint64(d.Counts[i*d.Candidates+c]), 10)
+	}
+	b = strconv.AppendUint(append(b, `},"leader":`...), d.Leader[i], 10)
+	return append(b, '}', '\n')
+}
+
+// NoDecision is the text of batch.NoDecision in outputs.
+const NoDecision = "none"
+
+// DroppedColumn is the name of the column with the reason why an observation was dropped.
+const DroppedColumn = "dropped"
+
+// DropReason returns why observation i was dropped; empty if it was not.
+func DropReason(d *batch.Decisions, i int) string {
+	if d.Dropped == nil {
+		return ""
+	}
+	return batch.Reasons[d.Dropped[i]]
+}
+
+// CountColumn returns the name of the column with the votes for a candidate.
+func CountColumn(candidate string) string { return "counts." + candidate }
+
+// csvEncoder writes RFC 4180 with a header and lines that end with LF.
+type csvEncoder struct {
+	text
+	prefix [][]byte // by series
+	names  [][]byte // by candidate
+	Layout
+}
+
+func newCSVEncoder(l Layout) *csvEncoder {
+	e := &csvEncoder{Layout: l}
+	header := []byte("series,row,timestamp")
+	for _, name := range l.FeatureColumns() {
+		header = appendCSV(append(header, ','), name)
+	}
+	header = append(header, ",score,decision,round"...)
+	for _, c := range l.Candidates {
+		e.names = append(e.names, appendCSV(nil, c))
+		header = appendCSV(append(header, ','), CountColumn(c))
+	}
+	header = append(header, ",leader"...)
+	if l.Drops {
+		header = append(append(header, ','), DroppedColumn...)
+	}
+	e.header = string(header) + "\n"
+	for _, name := range l.Series {
+		e.prefix = append(e.prefix, append(appendCSV(nil, name), ','))
+	}
+	return e
+}
+
+// Spool implements Encoder.
+func (e *csvEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
+	b = append(b, e.prefix[d.Group[i]]...)
+	b = strconv.AppendUint(b, d.Row[i], 10)
+	b = appendCSV(append(b, ','), d.Timestamp[i])
+	for f := range e.Features {
+		b = append(b, ',')
+		if v, ok := d.Feature(i, f); ok {
+			b = AppendNumber(b, v, 64)
+		}
+	}
+	why := DropReason(d, i)
+	if why != "" { // no score, decision, round, counts and leader
+		for range 4 + len(e.names) {
+			b = append(b, ',')
+		}
+		return e.line(b, why)
+	}
+	b = AppendNumber(append(b, ','), float64(d.Score[i]), 32)
+	b = append(b, ',')
+	if c := d.Decision[i]; c == batch.NoDecision {
+		b = append(b, NoDecision...)
+	} else {
+		b = append(b, e.names[c]...)
+	}
+	b = strconv.AppendUint(append(b, ','), d.Round[i], 10)
+	for c := range e.names {
+		b = strconv.AppendUint(append(b, ','), uint64(d.Counts[i*d.Candidates+c]), 10)
+	}
+	return e.line(strconv.AppendUint(append(b, ','), d.Leader[i], 10), why)
+}
+
+// line ends a line.
+func (e *csvEncoder) line(b []byte, dropped string) []byte {
+	if e.Drops {
+		b = append(append(b, ','), dropped...)
+	}
+	return append(b, '\n')
+}
+
+// appendCSV writes s as a field of RFC 4180.
+func appendCSV(b []byte, s string) []byte {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if s != "" && !strings.ContainsAny(s, ",\"\r\n") && strings.TrimSpace(s) == s {
+		return append(b, s...)
+	}
+	b = append(b, '"')
+	b = append(b, strings.ReplaceAll(s, `"`, `""`)...)
+	return append(b, '"')
+}
