@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -28,14 +29,14 @@ type attempts struct {
 func newAttempts(t *testing.T) *attempts {
 	t.Helper()
 	a := &attempts{conn: fixture.Queue(t), dir: t.TempDir()}
-	files, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "dir"}: a.dir}, Objects: a.conn, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "dir"}: a.dir}, Objects: a.conn, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
 	a.Streamer = &Streamer{Queue: a.conn, Files: files, Logger: slog.New(slog.DiscardHandler), Egress: fixture.Loopback(t)}
-	put(t, filepath.Join(a.dir, "s.csv"), "timestamp,value\n1,1\n")
-	put(t, filepath.Join(a.dir, "m"), `[{"name":"s","uri":"file:dir/s.csv"}]`)
+	fixture.Write(t, filepath.Join(a.dir, "s.csv"), "timestamp,value\n1,1\n")
+	fixture.Write(t, filepath.Join(a.dir, "m"), `[{"name":"s","uri":"file:dir/s.csv"}]`)
 	return a
 }
 
@@ -80,12 +81,12 @@ func TestStreamSpecs(t *testing.T) {
 		return string(data)
 	}
 	for n, name := range map[int]string{maxRemote: "remote64", maxRemote + 1: "remote65"} {
-		put(t, filepath.Join(a.dir, name), series(n, "http://127.0.0.1:1/"))
+		fixture.Write(t, filepath.Join(a.dir, name), series(n, "http://127.0.0.1:1/"))
 	}
-	put(t, filepath.Join(a.dir, "bad"), `[{"name":"s","uri":"file:dir/s.csv","format":"xls"}]`)
-	put(t, filepath.Join(a.dir, "badremote"), `[{"name":"s","uri":"http://127.0.0.1:1/","format":"xls"}]`)
-	put(t, filepath.Join(a.dir, "columns"), `[{"name":"s","uri":"file:dir/t.csv"}]`)
-	put(t, filepath.Join(a.dir, "t.csv"), "time,value\n1,1\n")
+	fixture.Write(t, filepath.Join(a.dir, "bad"), `[{"name":"s","uri":"file:dir/s.csv","format":"xls"}]`)
+	fixture.Write(t, filepath.Join(a.dir, "badremote"), `[{"name":"s","uri":"http://127.0.0.1:1/","format":"xls"}]`)
+	fixture.Write(t, filepath.Join(a.dir, "columns"), `[{"name":"s","uri":"file:dir/t.csv"}]`)
+	fixture.Write(t, filepath.Join(a.dir, "t.csv"), "time,value\n1,1\n")
 	sinks := func(n int) (all []SinkSpec) {
 		for i := range n {
 			all = append(all, SinkSpec{URI: fmt.Sprintf("file:dir/sink%d", i)})
@@ -326,7 +327,12 @@ func TestClean(t *testing.T) {
 // TestAttemptEnds: a job that goes on elsewhere keeps its swarm, one that is over does not.
 func TestAttemptEnds(t *testing.T) {
 	a := newAttempts(t)
-	errs := map[string]error{"over": jobs.Errorf(jobs.CodeInvalid, "x"), "again": jobs.Retry(errors.New("x")), "fenced": jobs.ErrFenced, "unfit": unfit{errors.New("x")}, "last": jobs.Retry(errors.New("x"))}
+	usable := func() { // one look at the scratch folder, which finds it usable
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		a.Files.WatchScratch(ctx, slog.New(slog.DiscardHandler))
+	}
+	errs := map[string]error{"over": jobs.Errorf(jobs.CodeInvalid, "x"), "again": jobs.Retry(errors.New("x")), "fenced": jobs.ErrFenced, "unfit": fmt.Errorf("x: %w", jobs.ErrUnfit), "last": jobs.Retry(errors.New("x"))}
 	for name, fault := range errs {
 		t.Run(name, func(t *testing.T) {
 			ctx := fixture.Within(t)
@@ -346,14 +352,14 @@ func TestAttemptEnds(t *testing.T) {
 			if ready := a.Files.Ready(); (ready == nil) != (name != "unfit") {
 				t.Errorf("the agent is ready: %v", ready)
 			}
-			a.Files.setScratch(nil)
+			usable()
 		})
 	}
-	a.Files.setScratch(errors.New("full"))
+	a.Files.NoteScratch(fmt.Errorf("full: %w", jobs.ErrUnfit))
 	if _, err := a.Handle(fixture.Within(t), a.job(t, "ends-ready", nil), func(any) {}); !errors.Is(err, jobs.ErrUnfit) {
 		t.Error(err)
 	}
-	a.Files.setScratch(nil)
+	usable()
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	cancel(jobs.ErrDrain)
 	s := *a.Streamer
@@ -434,8 +440,8 @@ func TestJournalFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := fixture.TempFile(t, []byte("old"))
-		if _, ok, err := j.next(ctx, out); ok || err != nil || readBack(t, out) != "" {
-			t.Errorf("entry %d: %v, %v, %q", fails, ok, err, readBack(t, out))
+		if _, ok, err := j.next(ctx, out); ok || err != nil || fixture.ReadAll(t, out) != "" {
+			t.Errorf("entry %d: %v, %v, %q", fails, ok, err, fixture.ReadAll(t, out))
 		}
 		if err := j.add(ctx, doc, position{Format: "csv", Name: "two"}); err != nil {
 			t.Errorf("entry %d: %v", fails, err)
@@ -445,7 +451,7 @@ func TestJournalFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		at, ok, err := second.next(ctx, out)
-		if got := readBack(t, out); err != nil || !ok || at.Name != "two" || len(got) != 2*journalPiece+5 || strings.Trim(got, "x") != "" || second.number != j.number || second.reader != nil {
+		if got := fixture.ReadAll(t, out); err != nil || !ok || at.Name != "two" || len(got) != 2*journalPiece+5 || strings.Trim(got, "x") != "" || second.number != j.number || second.reader != nil {
 			t.Errorf("entry %d: %+v, %v, %v, %d bytes, number %d", fails, at, ok, err, len(got), second.number)
 		}
 		// Both go on; the second is faster.
@@ -504,7 +510,7 @@ func TestJournalDamage(t *testing.T) {
 	if err := (&journal{log: log, after: 2}).add(ctx, closed, position{}); err == nil || !strings.Contains(err.Error(), "read back") {
 		t.Error(err)
 	}
-	if err := rewind(closed); err == nil || !strings.Contains(err.Error(), "empty") {
+	if err := files.Rewind(closed); err == nil || !strings.Contains(err.Error(), "empty") {
 		t.Error(err)
 	}
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
@@ -527,10 +533,10 @@ func TestJournalDamage(t *testing.T) {
 	}
 	j.close()
 	j.close()
-	if err := rewind(doc); err != nil {
+	if err := files.Rewind(doc); err != nil {
 		t.Error(err)
 	}
-	if at, err := doc.Seek(0, io.SeekCurrent); at != 0 || err != nil || readBack(t, doc) != "" {
+	if at, err := doc.Seek(0, io.SeekCurrent); at != 0 || err != nil || fixture.ReadAll(t, doc) != "" {
 		t.Errorf("at %d, %v", at, err)
 	}
 	_ = doc.Close()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -25,12 +26,12 @@ type directory struct {
 }
 
 // newWatchFetcher watches a folder at watch:ROOT/FOLDER.
-func newWatchFetcher(uri string, format rows.Format, spec *WatchSpec, files *Files) (*listFetcher, error) {
+func newWatchFetcher(uri string, format rows.Format, spec *WatchSpec, files *files.Files) (*listFetcher, error) {
 	f, err := newListFetcher(uri, format, spec)
 	if err != nil {
 		return nil, err
 	}
-	root, folder, _, err := files.resolve("file:" + strings.TrimPrefix(uri, "watch:"))
+	root, folder, _, err := files.Resolve("file:" + strings.TrimPrefix(uri, "watch:"))
 	if err != nil {
 		return nil, fault.Input("source %s: write watch:ROOT/FOLDER, with a ROOT that the agent knows (--root ROOT=DIR)", uri)
 	}
@@ -54,11 +55,11 @@ func (f *listFetcher) wanted(name string) bool {
 	return !strings.HasPrefix(path.Base(name), ".") && f.formatOf(name) != ""
 }
 
-func (d *directory) close() error { return nil }
+func (d *directory) Close() error { return nil }
 
 // list implements lister: in the order of modification, then of names.
 func (d *directory) list(ctx context.Context, most int) ([]listed, error) {
-	dir, err := openBelow(d.root, d.folder)
+	dir, err := files.OpenFile(d.root, d.folder)
 	if err != nil {
 		return nil, fault.IO("watch", d.folder, err)
 	}
@@ -137,7 +138,7 @@ func reasonOf(err error) string {
 
 // copy implements lister.
 func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
-	file, err := openBelow(d.root, path.Join(d.folder, l.name))
+	file, err := files.OpenFile(d.root, path.Join(d.folder, l.name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return unreadable{"it vanished before it was read"}
@@ -156,14 +157,14 @@ func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
 		if !info.Mode().IsRegular() || !l.same(listed{size: info.Size(), tag: timeTag(info)}) {
 			return errChanged
 		}
-		if n, err := io.Copy(writeOnly{doc, "the scratch folder"}, io.LimitReader(reading{ctx, file}, l.size+1)); err != nil {
+		if n, err := io.Copy(files.ScratchWriter(doc), io.LimitReader(reading{ctx, file}, l.size+1)); err != nil {
 			return fault.IO("read", l.name, err)
 		} else if n > l.size {
 			return errChanged
 		}
 	}
 	if n, err := doc.Seek(0, io.SeekCurrent); err != nil {
-		return scratchError("read back", "a temporary file", err)
+		return files.ScratchError("read back", "a temporary file", err)
 	} else if n != l.size {
 		return errChanged
 	}

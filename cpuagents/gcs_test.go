@@ -195,9 +195,9 @@ func TestGCSPut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer o.close()
+	defer o.Close()
 	for _, text := range []string{"one", "another"} {
-		if err := o.put(fixture.Within(t), "part-1.csv", "text/csv", []byte(text)); err != nil {
+		if err := o.Put(fixture.Within(t), "part-1.csv", "text/csv", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := g.GetObject("bucket", "out/part-1.csv"); err != nil || string(got.Content) != text || got.ContentType != "text/csv" {
@@ -207,7 +207,7 @@ func TestGCSPut(t *testing.T) {
 	g.mu.Lock()
 	g.busy = 1
 	g.mu.Unlock()
-	if err := o.put(fixture.Within(t), "x", "text/csv", []byte("x")); !jobs.Retryable(err) && jobs.AsError(err).Code != jobs.CodeIO {
+	if err := o.Put(fixture.Within(t), "x", "text/csv", []byte("x")); !jobs.Retryable(err) && jobs.AsError(err).Code != jobs.CodeIO {
 		t.Errorf("a store that is busy: %v", err)
 	}
 	g.check(t)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
@@ -186,7 +187,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 		var format rows.Format
 		before := st
 		err := f.limits.retry().Do(ctx, func() (time.Duration, error) {
-			if err := rewind(doc); err != nil {
+			if err := files.Rewind(doc); err != nil {
 				return 0, retry.Permanent(err)
 			}
 			if err := f.limit.Wait(ctx); err != nil {
@@ -278,7 +279,7 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 	if format, err = f.formatOf(resp); err != nil {
 		return "", 0, retry.Permanent(err)
 	}
-	n, err := io.Copy(writeOnly{doc, "the scratch folder"}, io.LimitReader(resp.Body, f.limits.MaxBytes+1))
+	n, err := io.Copy(files.ScratchWriter(doc), io.LimitReader(resp.Body, f.limits.MaxBytes+1))
 	if err != nil {
 		var typed *jobs.Error
 		if errors.As(err, &typed) {

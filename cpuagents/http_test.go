@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
@@ -26,15 +26,6 @@ import (
 
 func TestMain(m *testing.M) {
 	leak.Check(m)
-}
-
-func scratch(t testing.TB) *Files {
-	t.Helper()
-	f, err := NewFiles(FilesOptions{Scratch: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // quick is a spec that does not wait.
@@ -50,7 +41,7 @@ func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src f
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &remoteReader{ctx: ctx, name: "s", spec: rowstest.OneFeature, files: scratch(t), journal: j, src: src}
+	return &remoteReader{ctx: ctx, name: "s", spec: rowstest.OneFeature, files: filestest.Scratch(t), journal: j, src: src}
 }
 
 // told is what a source told: its rows as NUMBER:VALUE, and - where it paused.
@@ -401,7 +392,7 @@ func TestJournalPieces(t *testing.T) {
 		if err != nil || !ok || at.Format != "csv" || string(at.State) != `{"a":1}` {
 			t.Fatalf("%d bytes: %+v %v %v", size, at, ok, err)
 		}
-		if got := readBack(t, doc); got != want {
+		if got := fixture.ReadAll(t, doc); got != want {
 			t.Errorf("%d bytes became %d", size, len(got))
 		}
 		if _, ok, err := j.next(ctx, doc); ok || err != nil {
@@ -410,16 +401,4 @@ func TestJournalPieces(t *testing.T) {
 		j.close()
 		_ = doc.Close()
 	}
-}
-
-func readBack(t *testing.T, f *os.File) string {
-	t.Helper()
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }

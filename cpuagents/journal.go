@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -86,10 +87,10 @@ func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool,
 		}
 		switch e.Kind {
 		case entryBegin: // what an attempt has left behind that ended before its document did is dropped
-			err = rewind(doc)
+			err = files.Rewind(doc)
 		case entryPiece:
 			if _, werr := doc.Write(e.Data); werr != nil {
-				err = scratchError("write", "a temporary file", werr)
+				err = files.ScratchError("write", "a temporary file", werr)
 			}
 		case entryDocument:
 			j.number = e.Ref
@@ -105,13 +106,13 @@ func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool,
 			return at, ok, err
 		}
 	}
-	return at, false, rewind(doc)
+	return at, false, files.Rewind(doc)
 }
 
 // add stores a document and the position behind it. It is there when add returns, whole or not at all.
 func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 	if _, err := doc.Seek(0, io.SeekStart); err != nil {
-		return scratchError("read back", "a temporary file", err)
+		return files.ScratchError("read back", "a temporary file", err)
 	}
 	j.number++
 	put := func(kind string, data []byte) error {
@@ -135,7 +136,7 @@ func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 			break
 		}
 		if err != nil {
-			return scratchError("read back", "a temporary file", err)
+			return files.ScratchError("read back", "a temporary file", err)
 		}
 	}
 	data, err := json.Marshal(at)
@@ -143,15 +144,4 @@ func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 		return fmt.Errorf("store document %d: %w", j.number, err)
 	}
 	return put(entryDocument, data)
-}
-
-// rewind empties a temporary file.
-func rewind(f *os.File) error {
-	if err := f.Truncate(0); err != nil {
-		return scratchError("empty", "a temporary file", err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return scratchError("empty", "a temporary file", err)
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -65,7 +66,7 @@ type lister interface {
 	list(ctx context.Context, most int) ([]listed, error)
 	// copy writes the contents of a file to doc. errChanged and unreadable are about this file alone.
 	copy(ctx context.Context, l listed, doc *os.File) error
-	close() error
+	Close() error
 }
 
 // fingerprint stands for a text in what a source remembers.
@@ -120,7 +121,7 @@ func newListFetcher(where string, format rows.Format, spec *WatchSpec) (*listFet
 	return f, nil
 }
 
-func (f *listFetcher) close() error { return f.src.close() }
+func (f *listFetcher) close() error { return f.src.Close() }
 
 // replay implements replayer: it remembers the files of a document that an earlier attempt has stored.
 func (f *listFetcher) replay(at position) error {
@@ -221,7 +222,7 @@ func (f *listFetcher) formatOf(name string) rows.Format {
 func (f *listFetcher) read(ctx context.Context, l listed, doc *os.File, last bool) (read bool, why string, err error) {
 	var own unreadable
 	err = f.limits.retry().Do(ctx, func() (time.Duration, error) {
-		if err := rewind(doc); err != nil {
+		if err := files.Rewind(doc); err != nil {
 			return 0, retry.Permanent(err)
 		}
 		err := f.src.copy(ctx, l, doc)
@@ -233,7 +234,7 @@ func (f *listFetcher) read(ctx context.Context, l listed, doc *os.File, last boo
 	if err == nil {
 		return true, "", nil
 	}
-	if rerr := rewind(doc); rerr != nil {
+	if rerr := files.Rewind(doc); rerr != nil {
 		return false, "", rerr
 	}
 	switch {

@@ -27,7 +27,7 @@ const (
 
 // manifest reads the series of a job entry by entry. What they take stays in h, which lasts as long as the job.
 func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) ([]SeriesSource, error) {
-	r, err := s.Files.open(ctx, uri)
+	r, err := s.Files.Open(ctx, uri)
 	if err != nil {
 		return nil, err
 	}

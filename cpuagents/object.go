@@ -26,6 +26,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
@@ -286,7 +287,7 @@ func (c *capped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (o *objects) close() error {
+func (o *objects) Close() error {
 	o.idle()
 	return o.bucket.Close()
 }
@@ -352,7 +353,7 @@ func (o *objects) copy(ctx context.Context, l listed, doc *os.File) (err error) 
 		return o.class("get", what, err)
 	}
 	defer r.Close()
-	n, err := io.Copy(writeOnly{doc, "the scratch folder"}, io.LimitReader(r, l.size+1))
+	n, err := io.Copy(files.ScratchWriter(doc), io.LimitReader(r, l.size+1))
 	switch {
 	case err != nil:
 		var typed *jobs.Error
@@ -366,8 +367,8 @@ func (o *objects) copy(ctx context.Context, l listed, doc *os.File) (err error) 
 	return nil
 }
 
-// put implements putter: an object is there whole or not at all.
-func (o *objects) put(ctx context.Context, name, mediaType string, data []byte) (err error) {
+// Put implements putter: an object is there whole or not at all.
+func (o *objects) Put(ctx context.Context, name, mediaType string, data []byte) (err error) {
 	key := name
 	if o.prefix != "" {
 		key = strings.TrimRight(o.prefix, "/") + "/" + name

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
@@ -43,7 +44,7 @@ type remoteReader struct {
 	ctx     context.Context // ends the waiting
 	name    string
 	spec    rows.ColumnSpec
-	files   *Files
+	files   *files.Files
 	journal *journal
 	src     fetcher
 	at      position
@@ -116,7 +117,7 @@ func (r *remoteReader) Next() (rows.Row, *rows.Reject, error) {
 
 // open makes the next document ready: one that an earlier attempt has stored, or one from the source, stored first.
 func (r *remoteReader) open() (err error) {
-	doc, err := r.files.spool()
+	doc, err := r.files.Spool()
 	if err != nil {
 		return err
 	}
@@ -150,17 +151,17 @@ func (r *remoteReader) open() (err error) {
 	}
 	r.at, r.skipped = at, at.Skipped
 	if size, err := doc.Seek(0, io.SeekEnd); err != nil {
-		return scratchError("read back", "a temporary file", err)
+		return files.ScratchError("read back", "a temporary file", err)
 	} else if size == 0 || at.Format == "" { // nothing new
 		return doc.Close()
 	}
 	if _, err = doc.Seek(0, io.SeekStart); err != nil {
-		return scratchError("read back", "a temporary file", err)
+		return files.ScratchError("read back", "a temporary file", err)
 	}
 	name := r.name
 	if at.Name != "" {
 		name += ": " + fault.Quote(at.Name)
 	}
-	r.rows, err = r.files.read(r.ctx, name, doc, at.Format, r.spec)
+	r.rows, err = r.files.Read(r.ctx, name, doc, at.Format, r.spec)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -41,7 +42,7 @@ func newSink(s *stream, out io.Writer) (*sink, error) {
 	if k.enc, k.pack, err = encode.New(s.spec.OutputFormat, s.spec.layout(s.series)); err != nil {
 		return nil, err
 	}
-	if k.spool, err = s.Files.spool(); err != nil {
+	if k.spool, err = s.Files.Spool(); err != nil {
 		return nil, err
 	}
 	k.w = bufio.NewWriterSize(k.spool, 1<<20)
@@ -92,7 +93,7 @@ func (k *sink) keep(d *batch.Decisions, i int) error {
 	k.line = k.enc.Spool(k.line[:0], d, i)
 	n := int64(len(k.line))
 	if _, err := k.w.Write(k.line); err != nil {
-		return scratchError("write", "the spool of decisions", err)
+		return files.ScratchError("write", "the spool of decisions", err)
 	}
 	if p := k.pieces[g]; len(p) > 0 && p[len(p)-1].off+p[len(p)-1].n == k.at {
 		p[len(p)-1].n += n
@@ -109,7 +110,7 @@ func (k *sink) finish() error {
 		return nil
 	}
 	if err := k.w.Flush(); err != nil {
-		return scratchError("write", "the spool of decisions", err)
+		return files.ScratchError("write", "the spool of decisions", err)
 	}
 	w := bufio.NewWriterSize(k.out, 1<<20)
 	p, err := encode.NewPacker(w, k.pack)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
@@ -44,7 +46,7 @@ func encodeDecisions(t *testing.T, d *batch.Decisions) []byte {
 // sinkOf makes the sink of a job with three series and two candidates.
 func sinkOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *sink) {
 	t.Helper()
-	files, err := NewFiles(FilesOptions{Scratch: t.TempDir()})
+	files, err := files.New(files.Options{Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +216,7 @@ func TestSinkFails(t *testing.T) {
 	if err := k.finish(); err == nil {
 		t.Error("a spool that is closed was read")
 	}
-	bad := &stream{Streamer: &Streamer{Files: scratch(t)}}
+	bad := &stream{Streamer: &Streamer{Files: filestest.Scratch(t)}}
 	bad.spec.OutputFormat = "xls"
 	if _, err := newSink(bad, io.Discard); err == nil {
 		t.Error("xls is a format")

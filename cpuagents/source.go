@@ -63,7 +63,7 @@ func (s *Streamer) open(ctx context.Context, src SeriesSource, spec rows.ColumnS
 	if err != nil {
 		return nil, err
 	}
-	return s.Files.read(ctx, src.Name, f, format, src.columns(spec))
+	return s.Files.Read(ctx, src.Name, f, format, src.columns(spec))
 }
 
 // check opens a source that is a file, reads its header and closes it.
@@ -72,13 +72,7 @@ func (s *Streamer) check(ctx context.Context, src SeriesSource, spec rows.Column
 	if err != nil {
 		return err
 	}
-	h := s.Files.memory.Hold(ctx, src.Name)
-	defer h.Release()
-	r, err := rows.Open(src.Name, f, format, src.columns(spec), s.Files.unpacked, h)
-	if err != nil {
-		return err
-	}
-	return r.Close()
+	return s.Files.Check(ctx, src.Name, f, format, src.columns(spec))
 }
 
 func (s *Streamer) file(ctx context.Context, src SeriesSource) (*os.File, rows.Format, error) {
@@ -89,20 +83,6 @@ func (s *Streamer) file(ctx context.Context, src SeriesSource) (*os.File, rows.F
 	if err := format.Check(); err != nil {
 		return nil, "", fmt.Errorf("series %s: %w", src.Name, err)
 	}
-	f, err := s.Files.open(ctx, src.URI)
+	f, err := s.Files.Open(ctx, src.URI)
 	return f, format, err
-}
-
-// read reads the rows of a file, which it owns from here on, also when an error is returned.
-func (f *Files) read(ctx context.Context, name string, file *os.File, format rows.Format, spec rows.ColumnSpec) (rows.Reader, error) {
-	h := f.memory.Hold(ctx, name)
-	r, err := rows.Open(name, file, format, spec, f.unpacked, h)
-	if err != nil {
-		h.Release()
-		return nil, err
-	}
-	if h == nil {
-		return r, nil
-	}
-	return newSpill(r, h, f)
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
@@ -110,7 +110,7 @@ type sqlFetcher struct {
 }
 
 // newSQLFetcher checks a source and makes its database ready; the first connection is made by fetch.
-func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *Files, guard *egress.Guard, secrets *secret.Store) (_ *sqlFetcher, err error) {
+func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files.Files, guard *egress.Guard, secrets *secret.Store) (_ *sqlFetcher, err error) {
 	f := &sqlFetcher{where: withoutQuery(uri), cols: cols}
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "source %s: "+format, append([]any{f.where}, args...)...)
@@ -137,7 +137,7 @@ func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *Files
 	}
 	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
 		f.lite = true
-		f.db, err = files.sqlite("file:"+path, false)
+		f.db, err = openSQLite(files, "file:"+path, false)
 	} else {
 		f.db, err = openPostgres(uri, f.spec.Password, f.spec.TLS, true, guard, secrets)
 	}
@@ -148,28 +148,15 @@ func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *Files
 	return f, nil
 }
 
-// sqlite opens a database below a root, for reading, or for writing, and then it is made where it is missing. The file is found through the root, so no
-// link leads out of it; what is opened is the file that was found.
-func (f *Files) sqlite(uri string, write bool) (*sql.DB, error) {
-	root, name, _, err := f.resolve(uri)
-	if err != nil {
-		return nil, err
-	}
+// openSQLite opens a database below a root, for reading or for writing. If it is missing, writing creates it.
+func openSQLite(f *files.Files, uri string, write bool) (*sql.DB, error) {
 	flags, query := os.O_RDONLY, "mode=ro&_pragma=query_only(1)"
 	if write {
 		flags, query = os.O_RDWR|os.O_CREATE, "mode=rw&_txlock=immediate&_pragma=synchronous(full)"
 	}
-	file, err := root.OpenFile(name, flags|syscall.O_NONBLOCK, 0o644)
+	real, err := f.RealPath(uri, flags)
 	if err != nil {
-		return nil, fault.IO("open", name, err)
-	}
-	defer file.Close()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fault.Input("open %s: it is not a regular file", name)
-	}
-	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
-	if err != nil {
-		return nil, fmt.Errorf("find the database: %w", err)
+		return nil, err
 	}
 	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: real}).EscapedPath(), RawQuery: query + "&_pragma=hard_heap_limit(" + strconv.Itoa(sqlHeap) + ")&_pragma=busy_timeout(1000)&_pragma=trusted_schema(0)"}
 	return sql.Open("sqlite", u.String())
@@ -262,7 +249,7 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 		}
 		count := 0
 		err := f.limits.retry().Do(ctx, func() (time.Duration, error) {
-			if err := rewind(doc); err != nil {
+			if err := files.Rewind(doc); err != nil {
 				return 0, retry.Permanent(err)
 			}
 			n, last, err := f.page(ctx, st.Cursor, doc)
@@ -368,7 +355,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	for i := range values {
 		into[i] = &values[i]
 	}
-	w := bufio.NewWriter(writeOnly{doc, "the scratch folder"})
+	w := bufio.NewWriter(files.ScratchWriter(doc))
 	var size int64
 	var line []byte
 	for n < f.spec.PageRows && result.Next() {

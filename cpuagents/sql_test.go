@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
@@ -15,7 +16,7 @@ import (
 )
 
 // database makes a SQLite database below a root "db" and returns the root's folder.
-func database(t *testing.T, statements ...string) (*Files, string) {
+func database(t *testing.T, statements ...string) (*files.Files, string) {
 	t.Helper()
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
@@ -39,7 +40,7 @@ func database(t *testing.T, statements ...string) (*Files, string) {
 	if err := os.Symlink(filepath.Join(dir, "outside.db"), filepath.Join(root, "link.db")); err != nil {
 		t.Fatal(err)
 	}
-	files, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "db"}: root}, Scratch: dir})
+	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "db"}: root}, Scratch: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

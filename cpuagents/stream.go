@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -50,21 +51,21 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		}
 	})
 	defer stopped()
-	var out *output
+	var out *files.Output
 	var to io.Writer
 	if s.spec.Output != "" || len(s.spec.Sinks) == 0 {
 		var err error
-		if out, err = s.Files.create(work, s.spec.Output); err != nil {
+		if out, err = s.Files.Create(work, s.spec.Output); err != nil {
 			return nil, err
 		}
-		defer out.abort()
+		defer out.Abort()
 		to = out
 	}
-	rejects, err := s.Files.create(work, s.spec.Rejects)
+	rejects, err := s.Files.Create(work, s.spec.Rejects)
 	if err != nil {
 		return nil, err
 	}
-	defer rejects.abort()
+	defer rejects.Abort()
 	kept, err := jobs.ConsistencyOf(s.spec.Spec)
 	if err != nil {
 		return nil, err
@@ -110,7 +111,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	fed.Wait()
 	if cause := context.Cause(work); cause != nil {
 		if s.noRows { // the rejects are all that there is to see
-			cause = errors.Join(cause, rejects.commit())
+			cause = errors.Join(cause, rejects.Commit())
 		}
 		return nil, cause
 	}
@@ -120,11 +121,11 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		return nil, err
 	}
 	if out != nil {
-		if err := out.commit(); err != nil {
+		if err := out.Commit(); err != nil {
 			return nil, err
 		}
 	}
-	if err := rejects.commit(); err != nil {
+	if err := rejects.Commit(); err != nil {
 		return nil, err
 	}
 	if err := s.writeSummary(work); err != nil {
@@ -146,15 +147,15 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 }
 
 func (s *stream) writeSummary(ctx context.Context) error {
-	w, err := s.Files.create(ctx, s.spec.Summary)
+	w, err := s.Files.Create(ctx, s.spec.Summary)
 	if err != nil {
 		return err
 	}
-	defer w.abort()
+	defer w.Abort()
 	if err := json.NewEncoder(w).Encode(s.summary); err != nil {
 		return fmt.Errorf("write the summary: %w", err)
 	}
-	return w.commit()
+	return w.Commit()
 }
 
 // report sends progress, at most five times a second.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cuda/host"
@@ -77,7 +78,7 @@ func newCluster(t *testing.T) *cluster {
 		}
 	})
 	c := &cluster{srv: srv, conn: connect(), dir: t.TempDir()}
-	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[cpuagents.Root]string{{Name: "dir"}: c.dir}, Objects: c.conn, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "dir"}: c.dir}, Objects: c.conn, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -35,7 +36,7 @@ type Queue interface {
 // Streamer does stream jobs.
 type Streamer struct {
 	Queue  Queue
-	Files  *Files
+	Files  *files.Files
 	Logger *slog.Logger
 	// Egress is what jobs may reach over the network; nil for nothing. Secrets are those that they may refer to; nil for those of the
 	// environment.
@@ -65,7 +66,7 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	s = s.of(job)
 	st := &stream{Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1)}
 	result, err := st.attempt(ctx, job)
-	s.Files.noteScratch(err)
+	s.Files.NoteScratch(err)
 	gone := (errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrFenced)) && st.gone(ctx)
 	if gone && !errors.Is(err, jobs.ErrFenced) {
 		err = fmt.Errorf("%w: %w", jobs.ErrFenced, err)
@@ -104,7 +105,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if err := spec.OutputFormat.Check(); err != nil {
 		return nil, fmt.Errorf("job %s: output: %w", job.ID, err)
 	}
-	held := s.Files.memory.Hold(ctx, "manifest "+spec.Manifest)
+	held := s.Files.Hold(ctx, "manifest "+spec.Manifest)
 	defer held.Release()
 	series, err := s.manifest(ctx, spec.Manifest, held)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -188,7 +189,7 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 		wait, cancel = context.WithDeadlineCause(ctx, st.Until, errOver)
 		defer cancel()
 	}
-	w := writeOnly{doc, "the scratch folder"}
+	w := files.ScratchWriter(doc)
 	for n, size := 0, 0; n < f.spec.BatchMessages && size < batchBytes && (f.spec.Messages == 0 || st.Count < f.spec.Messages); {
 		m, err := f.in.Next(wait)
 		if ctx.Err() == nil && errors.Is(err, errOver) {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/retry"
 )
@@ -95,7 +96,7 @@ func (f *submittedFetcher) fetch(ctx context.Context, at position, _ string, doc
 			return at, context.Cause(ctx)
 		case err == nil && ok:
 			if _, err := doc.Write(document); err != nil {
-				return at, scratchError("write", "a temporary file", err)
+				return at, files.ScratchError("write", "a temporary file", err)
 			}
 			state, err := json.Marshal(st)
 			return position{State: state, Format: f.format, Exact: true}, err

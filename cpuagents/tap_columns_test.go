@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -49,7 +50,7 @@ func TestDroppedTable(t *testing.T) {
 // not tell them.
 func TestFeatureColumnsOfTables(t *testing.T) {
 	dir := t.TempDir()
-	files, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "db"}: dir}})
+	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "db"}: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -18,8 +16,8 @@ const partBytes = 64 << 20
 
 // putter keeps a document under a name, in place of one that was there, whole or not at all.
 type putter interface {
-	put(ctx context.Context, name, mediaType string, data []byte) error
-	close() error
+	Put(ctx context.Context, name, mediaType string, data []byte) error
+	Close() error
 }
 
 // objectTap writes decisions into files or objects. A part is called after its first batch, so whoever makes the same batches again writes the same
@@ -48,7 +46,7 @@ func newObjectTap(b sinkBase, p encode.Document, s *Streamer) (_ *objectTap, err
 	} else if b.spec.Object != nil {
 		return nil, b.bad("object is for s3:// and gs://: leave it out")
 	} else {
-		t.to, err = s.Files.folder(b.spec.URI)
+		t.to, err = s.Files.OpenFolder(b.spec.URI)
 	}
 	if err != nil {
 		return nil, b.bad("%v", err)
@@ -91,7 +89,7 @@ func (t *objectTap) end(ctx context.Context) error {
 	name := fmt.Sprintf("part-%012d%s", t.first, t.ext)
 	media := t.MediaType()
 	err = t.try(ctx, func(ctx context.Context) error {
-		err := t.to.put(ctx, name, media, data)
+		err := t.to.Put(ctx, name, media, data)
 		var typed *jobs.Error
 		if errors.As(err, &typed) && typed.Code == jobs.CodeInput { // a path, rights
 			err = retry.Permanent(err)
@@ -104,42 +102,4 @@ func (t *objectTap) end(ctx context.Context) error {
 	return t.set(ctx, t.last)
 }
 
-func (t *objectTap) close() { _ = t.to.close() }
-
-// folder is one below a root, as a sink.
-type folder struct {
-	files *Files
-	uri   string // without a slash at its end
-}
-
-// folder opens file:ROOT/FOLDER, which is made where it is missing.
-func (f *Files) folder(uri string) (*folder, error) {
-	root, name, _, err := f.resolve(uri)
-	if err != nil {
-		return nil, err
-	}
-	if root == nil {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "write file:ROOT/FOLDER")
-	}
-	if name = strings.Trim(name, "/"); name != "" {
-		if err := root.MkdirAll(name, 0o755); err != nil {
-			return nil, fault.IO("make folder", name, err)
-		}
-	}
-	return &folder{f, strings.TrimRight(uri, "/")}, nil
-}
-
-// put implements putter.
-func (f *folder) put(ctx context.Context, name, _ string, data []byte) error {
-	out, err := f.files.create(ctx, f.uri+"/"+name)
-	if err != nil {
-		return err
-	}
-	defer out.abort()
-	if _, err := out.Write(data); err != nil {
-		return fault.IO("write", name, err)
-	}
-	return out.commit()
-}
-
-func (f *folder) close() error { return nil }
+func (t *objectTap) close() { _ = t.to.Close() }

@@ -86,7 +86,7 @@ func newTableTap(b sinkBase, key string, l encode.Layout, s *Streamer) (_ *table
 		if t.lite = true; strings.Contains(t.name, ".") {
 			return nil, b.bad("a table of SQLite has no schema: leave it out")
 		}
-		t.db, err = s.Files.sqlite("file:"+path, true)
+		t.db, err = openSQLite(s.Files, "file:"+path, true)
 	} else {
 		t.db, err = openPostgres(uri, b.spec.Password, b.spec.TLS, false, s.Egress, s.Secrets)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/binding"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -24,7 +25,7 @@ func (s *Streamer) of(job jobs.Job) *Streamer {
 }
 
 // Streams are streams of the account by tenant.
-type Streams map[Root]bool
+type Streams map[files.Root]bool
 
 // ParseStreams reads tenant=TENANT,name=STREAM.
 func ParseStreams(list []string) (Streams, error) {
@@ -35,14 +36,14 @@ func ParseStreams(list []string) (Streams, error) {
 		if !ok || !named || name == "" || binding.Check(tenant) != nil {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "--stream %q: write tenant=TENANT,name=STREAM", text)
 		}
-		all[Root{tenant, name}] = true
+		all[files.Root{Tenant: tenant, Name: name}] = true
 	}
 	return all, nil
 }
 
 // check returns why a job may not use a stream.
 func (s Streams) check(of jobs.Owner, stream string) error {
-	if of.Shared() || s[Root{of.Tenant, stream}] || s[Root{binding.Every, stream}] {
+	if of.Shared() || s[files.Root{Tenant: of.Tenant, Name: stream}] || s[files.Root{Tenant: binding.Every, Name: stream}] {
 		return nil
 	}
 	return jobs.Errorf(jobs.CodeInvalid, "this agent has no stream %s for tenant %s: start it with --stream tenant=%s,name=%s", fault.Quote(stream), of.Tenant, of.Tenant, fault.Quote(stream))

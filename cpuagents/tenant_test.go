@@ -16,6 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -74,11 +75,11 @@ func startTenants(t *testing.T) *tenants {
 			}
 		}
 	}
-	roots, err := ParseRoots(append(flags, "tenant=umbrella,name=private,path="+a.dirs["umbrella"]))
+	roots, err := files.ParseRoots(append(flags, "tenant=umbrella,name=private,path="+a.dirs["umbrella"]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := NewFiles(FilesOptions{Roots: roots, Objects: conn, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{Roots: roots, Objects: conn, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestTenantsFiles(t *testing.T) {
 		{"", "file:data/m.json", true},
 		{jobs.DefaultTenant, "file:private/m.json", false},
 	} {
-		f, err := a.of(tenantJob(c.tenant, "j")).Files.open(t.Context(), c.uri)
+		f, err := a.of(tenantJob(c.tenant, "j")).Files.Open(t.Context(), c.uri)
 		if (err == nil) != c.opens {
 			t.Errorf("%s opens %s: %v", c.tenant, c.uri, err)
 		}
@@ -150,12 +151,12 @@ func TestTenantsFiles(t *testing.T) {
 	}
 	// What a tenant writes under one name is its own.
 	for _, tenant := range []string{"acme", "umbrella", ""} {
-		o, err := a.of(tenantJob(tenant, "j")).Files.create(t.Context(), "file:data/out.txt")
+		o, err := a.of(tenantJob(tenant, "j")).Files.Create(t.Context(), "file:data/out.txt")
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, _ = io.WriteString(o, tenant)
-		if err := o.commit(); err != nil {
+		if err := o.Commit(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -23,7 +24,7 @@ import (
 type spool struct {
 	t     testing.TB
 	dir   string
-	files *Files
+	files *files.Files
 }
 
 func newSpool(t testing.TB) *spool {
@@ -37,7 +38,7 @@ func newSpool(t testing.TB) *spool {
 		t.Fatal(err)
 	}
 	var err error
-	if s.files, err = NewFiles(FilesOptions{Roots: map[Root]string{{Name: "r"}: filepath.Join(base, "root")}, Scratch: base}); err != nil {
+	if s.files, err = files.New(files.Options{Roots: map[files.Root]string{{Name: "r"}: filepath.Join(base, "root")}, Scratch: base}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.files.Close() })
@@ -361,7 +362,7 @@ func TestPipeAsFile(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(s.dir, "p.csv"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.files.open(t.Context(), "file:r/in/p.csv"); !fixture.IsInput(err) {
+	if _, err := s.files.Open(t.Context(), "file:r/in/p.csv"); !fixture.IsInput(err) {
 		t.Error(err)
 	}
 }

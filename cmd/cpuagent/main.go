@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -109,7 +110,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	command.LimitHeap(inputmem.HeapLimit(limit), log)
-	roots, err := cpuagents.ParseRoots(rootFlags)
+	roots, err := files.ParseRoots(rootFlags)
 	if err != nil {
 		return command.Usage("%v", err)
 	}
@@ -158,7 +159,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: roots, Objects: conn, Scratch: data, Unpacked: unpacked, Memory: inputs})
+	files, err := files.New(files.Options{Roots: roots, Objects: conn, Scratch: data, Unpacked: unpacked, Memory: inputs})
 	if err != nil {
 		return err
 	}

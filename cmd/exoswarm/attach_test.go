@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -47,7 +48,7 @@ func served(t *testing.T, dir string) string {
 	}
 	t.Cleanup(func() { _ = drain(agent.Drain) })
 	conn := connect()
-	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: map[cpuagents.Root]string{{Name: "data"}: dir}, Objects: conn, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "data"}: dir}, Objects: conn, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

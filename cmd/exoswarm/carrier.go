@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -37,12 +37,12 @@ type localCarrier struct {
 }
 
 // localRoots makes the folders that the agent may see: one for each input and one for the output.
-func localRoots(inputs []input, d *destination) (map[cpuagents.Root]string, *localCarrier) {
-	roots := map[cpuagents.Root]string{{Name: "out"}: filepath.Dir(d.decisions), {Name: "out-rejects"}: filepath.Dir(d.rejected)}
+func localRoots(inputs []input, d *destination) (map[files.Root]string, *localCarrier) {
+	roots := map[files.Root]string{{Name: "out"}: filepath.Dir(d.decisions), {Name: "out-rejects"}: filepath.Dir(d.rejected)}
 	for _, in := range inputs {
 		// The series' name is its path below the root.
 		suffix := filepath.FromSlash(in.Name)
-		roots[cpuagents.Root{Name: "in" + strconv.Itoa(in.from)}] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) + ".")
+		roots[files.Root{Name: "in" + strconv.Itoa(in.from)}] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) + ".")
 	}
 	return roots, &localCarrier{output: filepath.Base(d.decisions), rejects: filepath.Base(d.rejected)}
 }

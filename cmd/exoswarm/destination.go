@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -85,7 +86,7 @@ func rejectsOf(output string) string {
 	if stem, ok := rows.CutFormat(base); ok {
 		base = stem
 	}
-	return filepath.Join(filepath.Dir(output), base+cpuagents.RejectsSuffix)
+	return filepath.Join(filepath.Dir(output), base+files.RejectsSuffix)
 }
 
 // apart refuses two places that are one.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cuda/host"
@@ -40,7 +41,7 @@ type embedded struct {
 // embeddedOptions configure startEmbedded.
 type embeddedOptions struct {
 	dataDir string // empty: a temporary folder that goes with the process
-	roots   map[cpuagents.Root]string
+	roots   map[files.Root]string
 	egress  []string // what sources and webhooks may reach
 	secrets string   // folder; may be empty
 	log     *slog.Logger
@@ -104,7 +105,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 		return e, err
 	}
 	e.onClose(func() error { return drain(agent.Drain) })
-	files, err := cpuagents.NewFiles(cpuagents.FilesOptions{Roots: o.roots, Objects: cpuConn, Scratch: dir, Memory: inputs})
+	files, err := files.New(files.Options{Roots: o.roots, Objects: cpuConn, Scratch: dir, Memory: inputs})
 	if err != nil {
 		return e, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -84,7 +85,7 @@ type runOptions struct {
 	inputs   []string
 	sources  string
 	csv      []string // settings of the dialect of CSV files, over those of the spec
-	roots    map[cpuagents.Root]string
+	roots    map[files.Root]string
 	egress   []string
 	secrets  string
 	webhook  *cpuagents.WebhookSpec
@@ -151,7 +152,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	if o.log, err = command.Logger(cmd); err != nil {
 		return err
 	}
-	if o.roots, err = cpuagents.ParseRoots(roots); err != nil {
+	if o.roots, err = files.ParseRoots(roots); err != nil {
 		return command.Usage("run: %v", err)
 	}
 	switch {
@@ -435,7 +436,7 @@ func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, re
 
 // input is one file of the input and the --input it came from.
 type input struct {
-	cpuagents.Found
+	files.Found
 	from int
 }
 
@@ -468,7 +469,7 @@ func findInputs(paths []string, outputs ...string) ([]input, error) {
 	}
 	var all []input
 	for i, p := range paths {
-		files, err := cpuagents.Walk(p)
+		files, err := files.Walk(p)
 		if err != nil {
 			return nil, err
 		}

@@ -52,8 +52,8 @@ func kept(t *testing.T, agents int) (all []jobs.Entry) {
 	return all
 }
 
-// files are those below a folder, by name.
-func files(t *testing.T, dir string) map[string]string {
+// readFiles are those below a folder, by name.
+func readFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -179,7 +179,7 @@ func TestKilledInSnapshots(t *testing.T) {
 				t.Fatalf("answer %d is a %s to %d, that of an undisturbed process a %s to %d, or their bytes differ: %.300q and %.300q", i+1, e.Kind, e.Ref, want[i].Kind, want[i].Ref, e.Data, want[i].Data)
 			}
 		}
-		have, need := files(t, place), files(t, calm)
+		have, need := readFiles(t, place), readFiles(t, calm)
 		for name, text := range need {
 			if have[name] != text {
 				t.Errorf("%s is not that of an undisturbed process", name)

@@ -12,7 +12,7 @@ type area struct {
 var scope = []area{
 	{"jobs/natsq", []string{"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/server"}},
 	{"gpuagents", []string{"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state"}},
-	{"cpuagents", []string{"cpuagents", "cpuagents/egress", "cpuagents/rows", "cpuagents/secret"}},
+	{"cpuagents", []string{"cpuagents", "cpuagents/egress", "cpuagents/files", "cpuagents/rows", "cpuagents/secret"}},
 	{"tiers/pagestore", []string{"tiers/pagestore"}},
 	{"consensus", []string{"consensus"}},
 }
@@ -28,7 +28,8 @@ var files = map[string][]string{
 	"gpuagents/pages": {"budget.go"},
 	"gpuagents/shard": {"appender.go", "begin.go", "checkpoint.go", "in_flight.go", "loop.go", "pipeline.go", "serve.go", "writer.go"},
 	"gpuagents/state": {"snapshotter.go"},
-	"cpuagents":       {"files.go", "journal.go", "sink.go", "source.go", "stream.go", "streamer.go"},
+	"cpuagents":       {"journal.go", "sink.go", "source.go", "stream.go", "streamer.go"},
+	"cpuagents/files": {"files.go", "output.go", "root.go", "spill.go"},
 	"cpuagents/rows":  {"arrow.go", "arrow_message.go", "compact.go", "parquet.go", "unpack.go"},
 	"tiers/pagestore": {"batch.go", "commit.go", "page.go", "store.go", "options.go"},
 }

@@ -1,4 +1,4 @@
-package cpuagents
+package files
 
 import (
 	"context"
@@ -40,9 +40,9 @@ func TestRootsOfTenants(t *testing.T) {
 	roots := map[Root]string{}
 	for root, text := range map[Root]string{{"", "in"}: "own", {"acme", "in"}: "acme's", {"*", "in"}: "all's", {"*", "shared"}: "shared", {"", "own"}: "own"} {
 		roots[root] = t.TempDir()
-		put(t, filepath.Join(roots[root], "x"), text)
+		fixture.Write(t, filepath.Join(roots[root], "x"), text)
 	}
-	f, err := NewFiles(FilesOptions{Roots: roots, Scratch: t.TempDir()})
+	f, err := New(Options{Roots: roots, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,27 +61,27 @@ func TestRootsOfTenants(t *testing.T) {
 		{"default", "file:in", "start it with --root in=DIR"},
 		{"acme", "file:in", "start it with --root tenant=acme,name=in,path=DIR"},
 	} {
-		r, err := f.For(jobs.Owner{Tenant: c.tenant}).open(t.Context(), c.uri)
+		r, err := f.For(jobs.Owner{Tenant: c.tenant}).Open(t.Context(), c.uri)
 		got := ""
 		if err != nil {
 			if got = err.Error(); !fixture.IsInput(err) {
 				t.Errorf("%s of %q: %v", c.uri, c.tenant, err)
 			}
 		} else {
-			got = readBack(t, r)
+			got = fixture.ReadAll(t, r)
 			_ = r.Close()
 		}
 		if !strings.HasSuffix(got, c.want) {
 			t.Errorf("%s of %q: %s, want %s", c.uri, c.tenant, got, c.want)
 		}
 	}
-	if _, err := NewFiles(FilesOptions{Roots: map[Root]string{{"", "in"}: filepath.Join(t.TempDir(), "none")}}); !fixture.IsInput(err) || !strings.Contains(err.Error(), "open folder") {
+	if _, err := New(Options{Roots: map[Root]string{{"", "in"}: filepath.Join(t.TempDir(), "none")}}); !fixture.IsInput(err) || !strings.Contains(err.Error(), "open folder") {
 		t.Error(err)
 	}
-	if plain, err := NewFiles(FilesOptions{}); err != nil || plain.scratch != os.TempDir() || plain.unpacked != 64<<30 {
+	if plain, err := New(Options{}); err != nil || plain.scratch != os.TempDir() || plain.unpacked != 64<<30 {
 		t.Errorf("%+v, %v", plain, err)
 	}
-	if set, err := NewFiles(FilesOptions{Scratch: "/x", Unpacked: 7}); err != nil || set.scratch != "/x" || set.unpacked != 7 {
+	if set, err := New(Options{Scratch: "/x", Unpacked: 7}); err != nil || set.scratch != "/x" || set.unpacked != 7 {
 		t.Errorf("%+v, %v", set, err)
 	}
 	if err := f.Close(); err != nil {
@@ -90,7 +90,7 @@ func TestRootsOfTenants(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Errorf("a second Close: %v", err)
 	}
-	if r, err := f.open(t.Context(), "file:in/x"); err == nil {
+	if r, err := f.Open(t.Context(), "file:in/x"); err == nil {
 		_ = r.Close()
 		t.Error("a folder is open behind Close")
 	}
@@ -99,16 +99,16 @@ func TestRootsOfTenants(t *testing.T) {
 // TestURIs: what is no file or object of this agent is refused with the reason.
 func TestURIs(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "x"), "text")
+	fixture.Write(t, filepath.Join(dir, "x"), "text")
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "in"}: dir}, Scratch: t.TempDir()})
+	f, err := New(Options{Roots: map[Root]string{{Name: "in"}: dir}, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	with, err := NewFiles(FilesOptions{Objects: shelf{}, Scratch: t.TempDir()})
+	with, err := New(Options{Objects: shelf{}, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,11 +116,11 @@ func TestURIs(t *testing.T) {
 		"object:x": "this agent has no object store", "object:": "this agent has no object store", "": "a source or sink is file:ROOT/PATH or object:NAME", "http://x/": "a source or sink is", "file": "knows no folder", "file:in": "knows no folder",
 		"file:in/.": "it is not a regular file", "file:in/pipe": "open pipe: it is not a regular file", "file:in/y": "there is no such file",
 	} {
-		if r, err := f.open(t.Context(), uri); err == nil || !fixture.IsInput(err) || !strings.Contains(err.Error(), want) {
+		if r, err := f.Open(t.Context(), uri); err == nil || !fixture.IsInput(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v, want %s", uri, r, err, want)
 		}
 	}
-	if _, err := with.open(t.Context(), "object:"); err == nil || !strings.Contains(err.Error(), "no object store") {
+	if _, err := with.Open(t.Context(), "object:"); err == nil || !strings.Contains(err.Error(), "no object store") {
 		t.Error(err)
 	}
 }
@@ -154,7 +154,7 @@ func (s shelf) Object(_ context.Context, name string, of jobs.Owner) (io.ReadClo
 // scratch folder. What the queue cannot do now is tried again.
 func TestObjectFiles(t *testing.T) {
 	s, dir := shelf{"acme/a": "contents", "/a": "another's", "acme/cut": "conte"}, t.TempDir()
-	f, err := NewFiles(FilesOptions{Objects: s, Scratch: dir})
+	f, err := New(Options{Objects: s, Scratch: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestObjectFiles(t *testing.T) {
 		}
 		return len(all)
 	}
-	r, err := f.open(t.Context(), "object:a")
+	r, err := f.Open(t.Context(), "object:a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,16 +174,16 @@ func TestObjectFiles(t *testing.T) {
 		t.Errorf("%q, %v, %d files in scratch", text, err, left())
 	}
 	_ = r.Close()
-	if _, err := f.open(t.Context(), "object:none"); !fixture.IsInput(err) || !strings.Contains(err.Error(), "object:none: there is no such object") {
+	if _, err := f.Open(t.Context(), "object:none"); !fixture.IsInput(err) || !strings.Contains(err.Error(), "object:none: there is no such object") {
 		t.Error(err)
 	}
 	for _, name := range []string{"away", "cut"} {
-		if _, err := f.open(t.Context(), "object:"+name); !jobs.Retryable(err) || !errors.Is(err, jobs.ErrUnavailable) {
+		if _, err := f.Open(t.Context(), "object:"+name); !jobs.Retryable(err) || !errors.Is(err, jobs.ErrUnavailable) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, commit := range []bool{false, true} {
-		o, err := f.create(t.Context(), "object:new")
+		o, err := f.Create(t.Context(), "object:new")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,30 +194,30 @@ func TestObjectFiles(t *testing.T) {
 			t.Errorf("%d files in scratch", left())
 		}
 		if commit {
-			if err := o.commit(); err != nil {
+			if err := o.Commit(); err != nil {
 				t.Error(err)
 			}
 		}
-		o.abort()
+		o.Abort()
 		if got := s["acme/new"]; got != map[bool]string{true: "new contents"}[commit] || left() != 0 {
 			t.Errorf("commit %v: %q, %d files in scratch", commit, got, left())
 		}
 	}
-	o, err := f.create(t.Context(), "object:fails")
+	o, err := f.Create(t.Context(), "object:fails")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.commit(); !errors.Is(err, jobs.ErrUnavailable) || left() != 0 {
+	if err := o.Commit(); !errors.Is(err, jobs.ErrUnavailable) || left() != 0 {
 		t.Errorf("%v, %d files in scratch", err, left())
 	}
 	// A scratch folder that is gone is no fault of the job.
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.open(t.Context(), "object:a"); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "create a temporary file in") {
+	if _, err := f.Open(t.Context(), "object:a"); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "create a temporary file in") {
 		t.Error(err)
 	}
-	if _, err := f.create(t.Context(), "object:a"); !errors.Is(err, jobs.ErrUnfit) {
+	if _, err := f.Create(t.Context(), "object:a"); !errors.Is(err, jobs.ErrUnfit) {
 		t.Error(err)
 	}
 }
@@ -232,11 +232,11 @@ func TestSpoolFails(t *testing.T) {
 	if n, err := (writeOnly{full, "/scratch"}).Write([]byte("x")); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "write a temporary file in /scratch") || n != 0 {
 		t.Error(n, err)
 	}
-	f, err := NewFiles(FilesOptions{Scratch: t.TempDir()})
+	f, err := New(Options{Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmp, err := f.spool()
+	tmp, err := f.Spool()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,17 +251,17 @@ func TestPartsOfAttempts(t *testing.T) {
 	dir := t.TempDir()
 	keep := []string{".d.x.part", ".d.1.par", "d.1.part", ".e.1.part", ".d.-1.part", ".d.1", ".d..part", ".dd.1.part"}
 	for _, name := range append([]string{".d.1.part", ".d.18446744073709551615.part", ".d.0.part"}, keep...) {
-		put(t, filepath.Join(dir, "sub", name), "")
+		fixture.Write(t, filepath.Join(dir, "sub", name), "")
 	}
 	for i := range 1500 { // more than one read of the folder
-		put(t, filepath.Join(dir, "sub", fmt.Sprintf(".d.%d.part", 1000+i)), "")
+		fixture.Write(t, filepath.Join(dir, "sub", fmt.Sprintf(".d.%d.part", 1000+i)), "")
 	}
-	f, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "out"}: dir}})
+	f, err := New(Options{Roots: map[Root]string{{Name: "out"}: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	o, err := f.create(t.Context(), "file:out/sub/d")
+	o, err := f.Create(t.Context(), "file:out/sub/d")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,8 +269,8 @@ func TestPartsOfAttempts(t *testing.T) {
 	if err != nil || len(all) != len(keep)+1 {
 		t.Errorf("%d files, want those %d of others and the new one, %v", len(all), len(keep), err)
 	}
-	o.abort()
-	o.abort()
+	o.Abort()
+	o.Abort()
 	for _, name := range keep {
 		if _, err := os.Lstat(filepath.Join(dir, "sub", name)); err != nil {
 			t.Error(err)
@@ -279,16 +279,16 @@ func TestPartsOfAttempts(t *testing.T) {
 	if all, err := os.ReadDir(filepath.Join(dir, "sub")); err != nil || len(all) != len(keep) {
 		t.Errorf("behind abort: %d files, %v", len(all), err)
 	}
-	if _, err := f.create(t.Context(), "file:out/none/d"); !fixture.IsInput(err) || !strings.Contains(err.Error(), "write none/d") {
+	if _, err := f.Create(t.Context(), "file:out/none/d"); !fixture.IsInput(err) || !strings.Contains(err.Error(), "write none/d") {
 		t.Error(err)
 	}
 	// Its place cannot be taken.
-	o, err = f.create(t.Context(), "file:out/taken")
+	o, err = f.Create(t.Context(), "file:out/taken")
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(dir, "taken", "x"), "")
-	if err := o.commit(); err == nil || errors.Is(err, jobs.ErrFenced) || !strings.Contains(err.Error(), "write taken") {
+	fixture.Write(t, filepath.Join(dir, "taken", "x"), "")
+	if err := o.Commit(); err == nil || errors.Is(err, jobs.ErrFenced) || !strings.Contains(err.Error(), "write taken") {
 		t.Error(err)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".taken.*")); err != nil || len(left) != 0 {
@@ -315,7 +315,7 @@ func TestLinks(t *testing.T) {
 	link("abs", filepath.Join(dir, "old"))
 	link("out", "../out")
 	link("folder", "sub")
-	put(t, filepath.Join(dir, "old"), "old")
+	fixture.Write(t, filepath.Join(dir, "old"), "old")
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func TestLinks(t *testing.T) {
 func TestWalkFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.csv", ".b.csv", "c.csv.rejects.ndjson", "d.ndjson", "e.csv.gz", "f.parquet", "sub/g.arrow", "h.txt", "i", ".sub/j.csv"} {
-		put(t, filepath.Join(dir, name), "")
+		fixture.Write(t, filepath.Join(dir, name), "")
 	}
 	if err := os.Symlink("a.csv", filepath.Join(dir, "k.csv")); err != nil {
 		t.Fatal(err)
@@ -366,8 +366,8 @@ func TestWalkFiles(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, f, err)
 		}
 	}
-	put(t, filepath.Join(dir, "bad", "x.parquet.gz"), "")
-	put(t, filepath.Join(dir, "none", "x.txt"), "")
+	fixture.Write(t, filepath.Join(dir, "bad", "x.parquet.gz"), "")
+	fixture.Write(t, filepath.Join(dir, "none", "x.txt"), "")
 	if err := syscall.Mkfifo(filepath.Join(dir, "none", "pipe.csv"), 0o600); err != nil {
 		t.Fatal(err)
 	}

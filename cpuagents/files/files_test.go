@@ -1,4 +1,4 @@
-package cpuagents
+package files
 
 import (
 	"errors"
@@ -9,33 +9,24 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
 )
-
-func put(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestRoots: a job reads and writes below the folders that the agent was given, and nowhere else.
 func TestRoots(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "in", "a", "x.csv"), "inside")
-	put(t, filepath.Join(dir, "secret"), "outside")
+	fixture.Write(t, filepath.Join(dir, "in", "a", "x.csv"), "inside")
+	fixture.Write(t, filepath.Join(dir, "secret"), "outside")
 	if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(dir, "in", "link")); err != nil {
 		t.Fatal(err)
 	}
-	f, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "in"}: filepath.Join(dir, "in")}, Scratch: t.TempDir()})
+	f, err := New(Options{Roots: map[Root]string{{Name: "in"}: filepath.Join(dir, "in")}, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r, err := f.open(t.Context(), "file:in/a/x.csv")
+	r, err := f.Open(t.Context(), "file:in/a/x.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +38,13 @@ func TestRoots(t *testing.T) {
 		"file:in/../secret", "file:in/a/../../secret", "file:in/link", "file:in//etc/passwd", "file:out/a", "file:in", "file:in/a",
 		"object:x", "http://example.com/", "/etc/passwd", "", "file:", "file:/etc/passwd",
 	} {
-		if r, err := f.open(t.Context(), uri); err == nil {
+		if r, err := f.Open(t.Context(), uri); err == nil {
 			r.Close()
 			t.Errorf("read %s", uri)
 		}
-		o, err := f.create(t.Context(), uri)
+		o, err := f.Create(t.Context(), uri)
 		if err == nil {
-			o.abort()
+			o.Abort()
 			if uri == "file:in/a/../../secret" || strings.HasPrefix(uri, "file:in/..") || uri == "file:in/a" {
 				t.Errorf("wrote %s", uri)
 			}
@@ -67,14 +58,14 @@ func TestRoots(t *testing.T) {
 // TestOutputIsWholeOrAbsent: a file appears with commit; until then, and after abort, what was there stays.
 func TestOutputIsWholeOrAbsent(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "d"), "old")
-	f, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "out"}: dir}})
+	fixture.Write(t, filepath.Join(dir, "d"), "old")
+	f, err := New(Options{Roots: map[Root]string{{Name: "out"}: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	for _, commit := range []bool{false, true} {
-		o, err := f.create(t.Context(), "file:out/d")
+		o, err := f.Create(t.Context(), "file:out/d")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,11 +78,11 @@ func TestOutputIsWholeOrAbsent(t *testing.T) {
 		want := "old"
 		if commit {
 			want = "new"
-			if err := o.commit(); err != nil {
+			if err := o.Commit(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		o.abort()
+		o.Abort()
 		if text, _ := os.ReadFile(filepath.Join(dir, "d")); string(text) != want {
 			t.Fatalf("%s, want %s", text, want)
 		}
@@ -104,28 +95,28 @@ func TestOutputIsWholeOrAbsent(t *testing.T) {
 // TestOutputOfTwo: of two attempts that write a file at a time the later has it, and the earlier is told that it was overtaken.
 func TestOutputOfTwo(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, ".d.x.part"), "somebody's")
-	f, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "out"}: dir}})
+	fixture.Write(t, filepath.Join(dir, ".d.x.part"), "somebody's")
+	f, err := New(Options{Roots: map[Root]string{{Name: "out"}: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var two []*output
+	var two []*Output
 	for _, text := range []string{"earlier", "later"} {
-		o, err := f.create(t.Context(), "file:out/d")
+		o, err := f.Create(t.Context(), "file:out/d")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer o.abort()
+		defer o.Abort()
 		if _, err := io.WriteString(o, text); err != nil {
 			t.Fatal(err)
 		}
 		two = append(two, o)
 	}
-	if err := two[1].commit(); err != nil {
+	if err := two[1].Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if err := two[0].commit(); !errors.Is(err, jobs.ErrFenced) {
+	if err := two[0].Commit(); !errors.Is(err, jobs.ErrFenced) {
 		t.Errorf("the earlier attempt: %v", err)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "d")); err != nil || string(text) != "later" {
@@ -139,7 +130,7 @@ func TestOutputOfTwo(t *testing.T) {
 func TestWalk(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"b.csv", "a/z.CSV", "a/y.csv", "a/readme.md", "c"} {
-		put(t, filepath.Join(dir, name), "")
+		fixture.Write(t, filepath.Join(dir, name), "")
 	}
 	files, err := Walk(dir)
 	if err != nil {
@@ -164,7 +155,7 @@ func TestWalk(t *testing.T) {
 // TestOutputIsRegular: a job writes through a link that stays in the agent's folder, and replaces nothing that is no file.
 func TestOutputIsRegular(t *testing.T) {
 	dir := t.TempDir()
-	files, err := NewFiles(FilesOptions{Roots: map[Root]string{{Name: "r"}: dir}})
+	files, err := New(Options{Roots: map[Root]string{{Name: "r"}: dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,19 +172,19 @@ func TestOutputIsRegular(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"fifo", "out", "up", "round", "sub"} {
-		if out, err := files.create(t.Context(), "file:r/"+name); err == nil {
-			out.abort()
+		if out, err := files.Create(t.Context(), "file:r/"+name); err == nil {
+			out.Abort()
 			t.Errorf("%s: it is written", name)
 		}
 	}
-	out, err := files.create(t.Context(), "file:r/link")
+	out, err := files.Create(t.Context(), "file:r/link")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := out.Write([]byte("new")); err != nil {
 		t.Fatal(err)
 	}
-	if err := out.commit(); err != nil {
+	if err := out.Commit(); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(filepath.Join(dir, "sub", "file")); err != nil || string(data) != "new" {

@@ -1,4 +1,4 @@
-package cpuagents
+package files
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func TestSpill(t *testing.T) {
 			}
 			for _, m := range memories {
 				files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
-				r, err := files.read(t.Context(), "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), spec)
+				r, err := files.Read(t.Context(), "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), spec)
 				var got []rows.Row
 				var rejects []rows.Reject
 				if err == nil {
@@ -71,7 +71,7 @@ func TestSpillWaits(t *testing.T) {
 	w := fixture.Files(t, []fixture.Row{{Time: "2026-01-02 03:04:05", Values: []fixture.Cell{1.0, 2.0}}})
 	for _, c := range w {
 		files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
-		r, err := files.read(ctx, "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.TwoFeatures)
+		r, err := files.Read(ctx, "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.TwoFeatures)
 		if err == nil {
 			_, _, err = rowstest.All(t, r)
 		}
@@ -106,7 +106,7 @@ func TestTooMuchMemory(t *testing.T) {
 		"footer": {Format: "parquet", Data: parquet},
 	} {
 		files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: inputmem.WithParts(1<<20, 4<<20), state: &scratchState{}}
-		r, err := files.read(t.Context(), "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.OneFeature)
+		r, err := files.Read(t.Context(), "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.OneFeature)
 		if err == nil {
 			_, _, err = rowstest.All(t, r)
 		}

@@ -1,4 +1,4 @@
-package cpuagents
+package files
 
 import (
 	"bufio"
@@ -16,8 +16,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/memory"
 )
 
-// spill stands before a reader and keeps its memory from other sources' way: while the reader's hold is in the memory for one source, the
-// rows that it has are moved to a temporary file, and read back from there. The rows and their order are those of the reader.
+// spill is a reader that keeps the memory for one source free for others. While the hold of the inner reader has that memory,
+// spill moves its rows to a temporary file and reads them back from there. The rows and their order are those of the inner
+// reader.
 type spill struct {
 	rows.Reader
 	hold  *inputmem.Hold
@@ -27,11 +28,11 @@ type spill struct {
 	written int64         // bytes of rows in the file
 	from    *bufio.Reader // nil: there are no rows in the file
 	left    uint64        // rows in the file
-	ended   error         // what the reader returned behind them; nil: it is to be asked
+	ended   error         // what the reader returned after them; nil while it has more
 }
 
-// newSpill owns the reader and its hold from here on, also when an error is returned. Where the opening of the reader took the memory for
-// one source, its rows are moved now.
+// newSpill owns the reader and its hold from here on, also when it returns an error. If the opening of the reader took the
+// memory for one source, its rows are moved now.
 func newSpill(r rows.Reader, h *inputmem.Hold, files *Files) (rows.Reader, error) {
 	s := &spill{Reader: r, hold: h, files: files}
 	if err := s.fill(nil); err != nil {
@@ -75,25 +76,26 @@ func (s *spill) Next() (rows.Row, *rows.Reject, error) {
 // spillStep is the number of rows after which the reader is asked whether its memory fits beside other sources again.
 const spillStep = 4096
 
-// entry is what next returns of a row.
+// entry is a row or a reject.
 type entry struct {
 	row      rows.Row
 	rejected *rows.Reject
 }
 
-// fill moves rows to the file until the reader has left the memory for one source, or has ended. first is one that has been read.
+// fill moves rows to the file until the reader has left the memory for one source, or has ended. The parameter first is an
+// entry that was read already; nil for none.
 func (s *spill) fill(first *entry) error {
 	if s.hold.Settle() {
 		return nil
 	}
 	if s.file == nil {
-		file, err := s.files.spool()
+		file, err := s.files.Spool()
 		if err != nil {
 			return err
 		}
 		s.file = file
 	}
-	if err := rewind(s.file); err != nil {
+	if err := Rewind(s.file); err != nil {
 		return err
 	}
 	s.written = 0
@@ -130,19 +132,20 @@ func (s *spill) fill(first *entry) error {
 		return err
 	}
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-		return scratchError("read back a temporary file in", s.files.scratch, err)
+		return ScratchError("read back a temporary file in", s.files.scratch, err)
 	}
 	s.from = bufio.NewReaderSize(s.file, 32<<10)
 	return nil
 }
 
-// noRows is a reader that has been closed.
+// noRows is a reader without rows.
 type noRows struct{}
 
 func (noRows) Next() (rows.Row, *rows.Reject, error) { return rows.Row{}, nil, io.EOF }
 func (noRows) Close() error                          { return nil }
 
-// append writes an entry: its length, then a reject as JSON, or the row with its numbers in fixed places and the timestamp last.
+// append writes an entry: its length, a byte that is 1 for a reject, and then the reject as JSON, or the row with its numbers
+// in fixed places and the timestamp last.
 func (e *entry) append(b []byte) []byte {
 	le := binary.LittleEndian
 	b = append(b, 0, 0, 0, 0, 0)
@@ -175,7 +178,7 @@ func (s *spill) get() (rows.Row, *rows.Reject, error) {
 		_, err = io.ReadFull(s.from, b)
 	}
 	if err != nil {
-		return rows.Row{}, nil, scratchError("read back a temporary file in", s.files.scratch, err)
+		return rows.Row{}, nil, ScratchError("read back a temporary file in", s.files.scratch, err)
 	}
 	if head[4] == 1 {
 		var r rows.Reject
