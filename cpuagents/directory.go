@@ -155,18 +155,18 @@ func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
 			return fault.IO("read", l.name, err)
 		}
 		if !info.Mode().IsRegular() || !l.same(listed{size: info.Size(), tag: timeTag(info)}) {
-			return errChanged
+			return errWritten
 		}
 		if n, err := io.Copy(files.ScratchWriter(doc), io.LimitReader(reading{ctx, file}, l.size+1)); err != nil {
 			return fault.IO("read", l.name, err)
 		} else if n > l.size {
-			return errChanged
+			return errWritten
 		}
 	}
 	if n, err := doc.Seek(0, io.SeekCurrent); err != nil {
 		return files.ScratchError("read back", "a temporary file", err)
 	} else if n != l.size {
-		return errChanged
+		return errWritten
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
@@ -51,13 +51,13 @@ type HTTPSpec struct {
 }
 
 // limits returns the bounds of its requests.
-func (s HTTPSpec) limits() limits {
-	return limits{Polls: s.Polls, Every: s.Every, MaxBytes: s.MaxBytes, Timeout: s.Timeout, Rate: s.Rate, Tries: s.Tries, Backoff: s.Backoff}
+func (s HTTPSpec) limits() remote.Limits {
+	return remote.Limits{Polls: s.Polls, Every: s.Every, MaxBytes: s.MaxBytes, Timeout: s.Timeout, Rate: s.Rate, Tries: s.Tries, Backoff: s.Backoff}
 }
 
 // check returns the limits with their defaults, and an error that joins all faults of the specification.
-func (s HTTPSpec) check() (limits, error) {
-	l, err := s.limits().withDefaults()
+func (s HTTPSpec) check() (remote.Limits, error) {
+	l, err := s.limits().WithDefaults()
 	errs := []error{err}
 	header, isHeader := strings.CutPrefix(s.CursorFrom, "header:")
 	switch {
@@ -66,28 +66,7 @@ func (s HTTPSpec) check() (limits, error) {
 	default:
 		errs = append(errs, fmt.Errorf("cursor_param %q with cursor_from %q: use a parameter with timestamp or header:NAME, or link without one", s.CursorParam, s.CursorFrom))
 	}
-	return l, errors.Join(append(errs, checkHeaders(s.Headers))...)
-}
-
-// checkHeaders returns an error that joins all headers that a job may not set.
-func checkHeaders(headers map[string]string) error {
-	var errs []error
-	for name := range headers {
-		if !validHeader(name) {
-			errs = append(errs, fmt.Errorf("headers: %q is no name of a header that a source may set", name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// validHeader says whether a job may set a header: those that say how a message is framed are the client's.
-func validHeader(name string) bool {
-	for _, r := range name {
-		if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
-			return false
-		}
-	}
-	return name != "" && !slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding", "Te", "Trailer", "Upgrade"}, http.CanonicalHeaderKey(name))
+	return l, errors.Join(append(errs, remote.CheckHeaders(s.Headers))...)
 }
 
 // httpState is where an HTTP source stands.
@@ -105,7 +84,7 @@ type httpFetcher struct {
 	url     *url.URL
 	format  rows.Format // of the source; empty to take it from the answer
 	spec    HTTPSpec
-	limits  limits
+	limits  remote.Limits
 	client  *http.Client
 	secrets *secret.Store
 	limit   *rate.Limiter
@@ -114,7 +93,7 @@ type httpFetcher struct {
 
 func newHTTPFetcher(uri string, format rows.Format, spec *HTTPSpec, guard *egress.Guard, secrets *secret.Store) (*httpFetcher, error) {
 	bad := func(err error) error {
-		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", withoutQuery(uri), err)}
+		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", remote.WithoutQuery(uri), err)}
 	}
 	if guard == nil {
 		guard = &egress.Guard{}
@@ -140,23 +119,6 @@ func newHTTPFetcher(uri string, format rows.Format, spec *HTTPSpec, guard *egres
 	return &httpFetcher{url: u, format: format, spec: *spec, limits: l, client: guard.Client(true, names...), secrets: secrets, limit: rate.NewLimiter(rate.Limit(l.Rate), 1)}, nil
 }
 
-// withoutQuery is a URI for messages: what stands behind the path may be a token.
-func withoutQuery(uri string) string {
-	uri, _, _ = strings.Cut(uri, "?")
-	uri, _, _ = strings.Cut(uri, "#")
-	if scheme, rest, ok := strings.Cut(uri, "://"); ok {
-		host, path, slash := strings.Cut(rest, "/")
-		if i := strings.LastIndexByte(host, '@'); i >= 0 {
-			host = host[i+1:]
-		}
-		uri = scheme + "://" + host
-		if slash {
-			uri += "/" + path
-		}
-	}
-	return uri
-}
-
 func (f *httpFetcher) close() error {
 	f.client.CloseIdleConnections()
 	return nil
@@ -167,7 +129,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 	var st httpState
 	if at.State != nil {
 		if err := json.Unmarshal(at.State, &st); err != nil {
-			return position{}, fmt.Errorf("position of %s: %w", withoutQuery(f.url.String()), err)
+			return position{}, fmt.Errorf("position of %s: %w", remote.WithoutQuery(f.url.String()), err)
 		}
 	}
 	for {
@@ -176,7 +138,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 				return f.position(st, "")
 			}
 			if st.Polls > 0 {
-				if err := retry.Sleep(ctx, f.limits.untilPoll(f.begun)); err != nil {
+				if err := retry.Sleep(ctx, f.limits.UntilPoll(f.begun)); err != nil {
 					return position{}, err
 				}
 			}
@@ -186,7 +148,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 		}
 		var format rows.Format
 		before := st
-		err := f.limits.retry().Do(ctx, func() (time.Duration, error) {
+		err := f.limits.Retry().Do(ctx, func() (time.Duration, error) {
 			if err := files.Rewind(doc); err != nil {
 				return 0, retry.Permanent(err)
 			}
@@ -211,7 +173,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 func (f *httpFetcher) position(st httpState, format rows.Format) (position, error) {
 	state, err := json.Marshal(st)
 	if err != nil {
-		return position{}, fmt.Errorf("position of %s: %w", withoutQuery(f.url.String()), err)
+		return position{}, fmt.Errorf("position of %s: %w", remote.WithoutQuery(f.url.String()), err)
 	}
 	return position{State: state, Format: format, Done: !st.More && st.Polls == f.limits.Polls}, nil
 }
@@ -240,12 +202,12 @@ func (f *httpFetcher) target(st *httpState, last string) (*url.URL, error) {
 // once makes one request. It returns the format of the document, empty when there is nothing new, and on an error how long to
 // wait before the next try.
 func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc *os.File) (format rows.Format, after time.Duration, err error) {
-	where := withoutQuery(f.url.String())
+	where := remote.WithoutQuery(f.url.String())
 	u, err := f.target(st, last)
 	if err != nil {
 		return "", 0, retry.Permanent(fault.Input("%s: the link to the next page: %v", where, err))
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.limits.requestTimeout())
+	ctx, cancel := context.WithTimeout(ctx, f.limits.RequestTimeout())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -254,7 +216,7 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 	sent := u.String() // tags are of a page
 	req.Header.Set("User-Agent", "exoswarm")
 	sameHost := u.Host == f.url.Host && u.Scheme == f.url.Scheme
-	if err := setHeaders(req, f.spec.Headers, f.secrets, sameHost); err != nil {
+	if err := remote.SetHeaders(req, f.spec.Headers, f.secrets, sameHost); err != nil {
 		return "", 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, err))
 	}
 	if tag, of, _ := strings.Cut(st.ETag, " "); tag != "" && of == sent {
@@ -265,7 +227,7 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 	}
 	resp, err := f.client.Do(req)
 	if err != nil {
-		return "", 0, requestError("get", where, err)
+		return "", 0, remote.RequestError("get", where, err)
 	}
 	defer resp.Body.Close()
 	switch {
@@ -273,7 +235,7 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 		st.More = false
 		return "", 0, nil
 	case resp.StatusCode != http.StatusOK:
-		after, err := statusError("get", where, resp)
+		after, err := remote.StatusError("get", where, resp)
 		return "", after, err
 	}
 	if format, err = f.formatOf(resp); err != nil {
@@ -285,7 +247,7 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 		if errors.As(err, &typed) {
 			return "", 0, retry.Permanent(err)
 		}
-		return "", 0, requestError("get", where, err)
+		return "", 0, remote.RequestError("get", where, err)
 	}
 	if n > f.limits.MaxBytes {
 		return "", 0, retry.Permanent(fault.Input("%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where, f.limits.MaxBytes))
@@ -306,7 +268,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 	if name, ok := strings.CutPrefix(f.spec.CursorFrom, "header:"); ok {
 		if c := resp.Header.Get(name); c != "" && c != st.Cursor {
 			if len(c) > 4096 {
-				return retry.Permanent(fault.Input("%s: its cursor has %d bytes; 4096 are allowed", withoutQuery(f.url.String()), len(c)))
+				return retry.Permanent(fault.Input("%s: its cursor has %d bytes; 4096 are allowed", remote.WithoutQuery(f.url.String()), len(c)))
 			}
 			st.Cursor, st.More = c, true
 		}
@@ -315,7 +277,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 		if next := nextLink(resp.Header.Values("Link")); next != "" && len(next) <= 4096 {
 			u, err := resp.Request.URL.Parse(next)
 			if err != nil {
-				return retry.Permanent(fault.Input("%s: the link to the next page: %v", withoutQuery(f.url.String()), egress.ErrURL))
+				return retry.Permanent(fault.Input("%s: the link to the next page: %v", remote.WithoutQuery(f.url.String()), egress.ErrURL))
 			}
 			if s := u.String(); s != st.Next {
 				st.Next, st.More = s, true
@@ -368,55 +330,7 @@ func (f *httpFetcher) formatOf(resp *http.Response) (rows.Format, error) {
 			format += map[string]rows.Format{"gzip": ".gz", "zstd": ".zst"}[coding]
 		}
 	default:
-		return "", fault.Input("%s: its answer is coded as %s, which was not asked for", withoutQuery(f.url.String()), fault.Quote(coding))
+		return "", fault.Input("%s: its answer is coded as %s, which was not asked for", remote.WithoutQuery(f.url.String()), fault.Quote(coding))
 	}
 	return format, format.Check()
-}
-
-// setHeaders puts headers into a request. Secrets go to the host that they are for alone.
-func setHeaders(req *http.Request, headers map[string]string, secrets *secret.Store, sameHost bool) error {
-	for name, text := range headers {
-		if !sameHost {
-			continue
-		}
-		if secrets == nil {
-			secrets = &secret.Store{}
-		}
-		v, _, err := secrets.At(req.URL.Hostname()).Expand(text)
-		if err != nil {
-			return fmt.Errorf("header %s: %w", name, err)
-		}
-		if strings.ContainsAny(v.Reveal(), "\r\n\x00") {
-			return fmt.Errorf("header %s: its value has a line end in it", name)
-		}
-		req.Header.Set(name, v.Reveal())
-	}
-	return nil
-}
-
-// requestError classes the failure of a request. Its URL is left out: the library would put the query into it.
-func requestError(what, where string, err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		err = u.Err
-	}
-	if egress.Refused(err) {
-		return retry.Permanent(&jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("%s %s: %v", what, where, err)})
-	}
-	return jobs.Errorf(jobs.CodeIO, "%s %s: %v", what, where, err)
-}
-
-// statusError classes an answer that is no success, and says how long its server wants to be left alone.
-func statusError(what, where string, resp *http.Response) (after time.Duration, err error) {
-	if s, perr := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 20); perr == nil {
-		after = time.Duration(s) * time.Second
-	}
-	switch c := resp.StatusCode; {
-	case c == http.StatusRequestTimeout, c == http.StatusTooEarly, c == http.StatusTooManyRequests, c >= 500:
-		return after, jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d %s", what, where, c, http.StatusText(c))
-	case c >= 300 && c < 400:
-		return 0, retry.Permanent(fault.Input("%s %s: %d: %v", what, where, c, egress.ErrRedirect))
-	default:
-		return 0, retry.Permanent(fault.Input("%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c, http.StatusText(c)))
-	}
 }

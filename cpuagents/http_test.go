@@ -64,26 +64,19 @@ func told(r rows.Reader, most int) (out []string, err error) {
 	return out, nil
 }
 
-func page(w io.Writer, from, to int) {
-	_, _ = io.WriteString(w, "timestamp,value\n")
-	for i := from; i < to; i++ {
-		fmt.Fprintf(w, "%d,%d\n", i, i)
-	}
-}
-
 // TestHTTPSource: each way of going on reads every row once.
 func TestHTTPSource(t *testing.T) {
 	q := fixture.Queue(t)
 	var mu sync.Mutex
 	asked := 0
 	mux := http.NewServeMux()
-	mux.HandleFunc("/once", func(w http.ResponseWriter, _ *http.Request) { page(w, 0, 3) })
+	mux.HandleFunc("/once", func(w http.ResponseWriter, _ *http.Request) { fixture.Page(w, 0, 3) })
 	mux.HandleFunc("/cursor", func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("after"))
 		if n < 6 {
 			w.Header().Set("X-Next", strconv.Itoa(n+2))
 		}
-		page(w, n, n+2)
+		fixture.Page(w, n, n+2)
 	})
 	mux.HandleFunc("/link", func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("p"))
@@ -91,11 +84,11 @@ func TestHTTPSource(t *testing.T) {
 		if n < 4 {
 			w.Header().Add("Link", fmt.Sprintf(`<https://x/>; rel=last, </link?p=%d>; foo=bar; rel="prefetch next"`, n+2))
 		}
-		page(w, n, n+2)
+		fixture.Page(w, n, n+2)
 	})
 	mux.HandleFunc("/since", func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("since")) // with the row that was the last
-		page(w, n, n+3)
+		fixture.Page(w, n, n+3)
 	})
 	mux.HandleFunc("/tag", func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -107,7 +100,7 @@ func TestHTTPSource(t *testing.T) {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
-		page(w, 0, 2+asked/2)
+		fixture.Page(w, 0, 2+asked/2)
 	})
 	mux.HandleFunc("/json", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-ndjson; charset=utf-8")
@@ -244,7 +237,7 @@ func TestHTTPFailures(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case r.URL.Path == "/cut" && n < 3:
 			w.Header().Set("Content-Length", "1000")
-			page(w, 0, 2)
+			fixture.Page(w, 0, 2)
 		case r.URL.Path == "/down":
 			w.WriteHeader(http.StatusInternalServerError)
 		case r.URL.Path == "/gone":
@@ -260,7 +253,7 @@ func TestHTTPFailures(t *testing.T) {
 		case r.URL.Path == "/away":
 			http.Redirect(w, r, "http://169.254.169.254/latest/meta-data/?"+r.Header.Get("Authorization"), http.StatusFound)
 		default:
-			page(w, 0, 2)
+			fixture.Page(w, 0, 2)
 		}
 	}))
 	defer srv.Close()
@@ -317,7 +310,7 @@ func TestHTTPFailures(t *testing.T) {
 
 // TestHTTPWaitEnds: a source that waits for its next poll ends with its context, at once.
 func TestHTTPWaitEnds(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { page(w, 0, 1) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fixture.Page(w, 0, 1) }))
 	defer srv.Close()
 	f, err := newHTTPFetcher(srv.URL, "csv", &HTTPSpec{Polls: 2, Every: 86400}, fixture.Loopback(t), nil)
 	if err != nil {

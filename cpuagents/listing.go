@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -52,8 +53,8 @@ type listed struct {
 // same says whether nothing was written between two looks.
 func (l listed) same(o listed) bool { return l.size == o.size && l.tag == o.tag }
 
-// errChanged is what copy returns for a file that is not what was listed any more.
-var errChanged = errors.New("it changed while it was read")
+// errWritten is what copy returns for a file that is not what was listed any more.
+var errWritten = errors.New("it changed while it was read")
 
 // unreadable is what copy returns for a file that cannot be read while the others can.
 type unreadable struct{ why string }
@@ -64,7 +65,7 @@ func (u unreadable) Error() string { return u.why }
 type lister interface {
 	// list returns the files in the order in which they are read, at most most and one more.
 	list(ctx context.Context, most int) ([]listed, error)
-	// copy writes the contents of a file to doc. errChanged and unreadable are about this file alone.
+	// copy writes the contents of a file to doc. errWritten and unreadable are about this file alone.
 	copy(ctx context.Context, l listed, doc *os.File) error
 	Close() error
 }
@@ -91,7 +92,7 @@ type listFetcher struct {
 	where  string      // for messages
 	format rows.Format // of every file; empty for that of its extension
 	spec   WatchSpec
-	limits limits
+	limits remote.Limits
 	src    lister
 	whole  bool // what is listed is complete
 
@@ -107,7 +108,7 @@ func newListFetcher(where string, format rows.Format, spec *WatchSpec) (*listFet
 		spec = &WatchSpec{}
 	}
 	f := &listFetcher{where: where, format: format, spec: *spec, whole: spec.Renamed, seen: map[fingerprint]fingerprint{}}
-	bounds, err := (limits{Polls: spec.Polls, Every: spec.Every, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults()
+	bounds, err := (remote.Limits{Polls: spec.Polls, Every: spec.Every, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).WithDefaults()
 	f.limits = bounds
 	if f.spec.MaxFiles == 0 {
 		f.spec.MaxFiles = 10_000
@@ -221,12 +222,12 @@ func (f *listFetcher) formatOf(name string) rows.Format {
 // read puts a file into doc, or says why it is not read. It is neither read nor skipped when a later look may find it at rest.
 func (f *listFetcher) read(ctx context.Context, l listed, doc *os.File, last bool) (read bool, why string, err error) {
 	var own unreadable
-	err = f.limits.retry().Do(ctx, func() (time.Duration, error) {
+	err = f.limits.Retry().Do(ctx, func() (time.Duration, error) {
 		if err := files.Rewind(doc); err != nil {
 			return 0, retry.Permanent(err)
 		}
 		err := f.src.copy(ctx, l, doc)
-		if errors.Is(err, errChanged) || errors.As(err, &own) {
+		if errors.Is(err, errWritten) || errors.As(err, &own) {
 			err = retry.Permanent(err)
 		}
 		return 0, err
@@ -240,9 +241,9 @@ func (f *listFetcher) read(ctx context.Context, l listed, doc *os.File, last boo
 	switch {
 	case errors.As(err, &own):
 		return false, own.why, nil
-	case errors.Is(err, errChanged) && last:
+	case errors.Is(err, errWritten) && last:
 		return false, whyGrowing, nil
-	case errors.Is(err, errChanged):
+	case errors.Is(err, errWritten):
 		return false, "", nil
 	}
 	return false, "", err
@@ -266,7 +267,7 @@ func (f *listFetcher) look(ctx context.Context, polls int) error {
 		f.ready = nil
 	}
 	if !f.begun.IsZero() {
-		if err := retry.Sleep(ctx, f.limits.untilPoll(f.begun)); err != nil {
+		if err := retry.Sleep(ctx, f.limits.UntilPoll(f.begun)); err != nil {
 			return err
 		}
 	}
@@ -280,7 +281,7 @@ func (f *listFetcher) look(ctx context.Context, polls int) error {
 }
 
 func (f *listFetcher) list(ctx context.Context) (list []listed, err error) {
-	err = f.limits.retry().Do(ctx, func() (time.Duration, error) {
+	err = f.limits.Retry().Do(ctx, func() (time.Duration, error) {
 		list, err = f.src.list(ctx, f.spec.MaxFiles)
 		if isInput := (*jobs.Error)(nil); errors.As(err, &isInput) && isInput.Code != jobs.CodeIO {
 			err = retry.Permanent(err)

@@ -2,24 +2,21 @@ package cpuagents
 
 import (
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
 	"gocloud.dev/blob/memblob"
 
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -33,10 +30,7 @@ func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked
 		t.Fatal(err)
 	}
 	f.whole = true
-	h.lister = &objects{
-		where: "a bucket", bucket: b, prefix: prefix, wanted: f.wanted, time: 30 * time.Second, idle: func() {},
-		tag: func(o *blob.ListObject) string { return string(o.MD5) + o.ModTime.String() },
-	}
+	h.lister = &bucket{remote.NewStore("a bucket", b, prefix), f.wanted}
 	f.src = h
 	return f
 }
@@ -56,7 +50,7 @@ func TestObjects(t *testing.T) {
 			put := func(key string, from, to int) {
 				t.Helper()
 				var text strings.Builder
-				page(&text, from, to)
+				fixture.Page(&text, from, to)
 				if err := b.WriteAll(ctx, key, []byte(text.String()), nil); err != nil {
 					t.Error(err)
 				}
@@ -108,116 +102,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// store speaks the protocol of S3, as far as a reader needs it.
-type store struct {
-	mu      sync.Mutex
-	objects map[string]string
-	keys    []string // in the order in which they are listed
-	busy    int      // answers 503 to so many
-	bad     []string
-	list    func(w http.ResponseWriter) bool             // answers a list instead
-	get     func(w http.ResponseWriter, key string) bool // answers a get instead
-	gets    int
-	types   []string // of what was put
-}
-
-func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	auth := r.Header.Get("Authorization")
-	if !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=AKID/") || !strings.Contains(auth, "/eu-west-1/s3/aws4_request") || strings.Contains(fmt.Sprint(r.Header, r.URL), "hunter2") {
-		s.bad = append(s.bad, "authorization "+auth)
-	}
-	if r.Header.Get("X-Amz-Security-Token") != "TOKEN" {
-		s.bad = append(s.bad, "no session token")
-	}
-	if s.busy > 0 {
-		s.busy--
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	key, _ := strings.CutPrefix(r.URL.Path, "/bucket/")
-	if key == "" || r.URL.Path == "/bucket" {
-		if s.list == nil || !s.list(w) {
-			s.page(w, r)
-		}
-		return
-	}
-	s.gets++
-	if s.get != nil && s.get(w, key) {
-		return
-	}
-	text, ok := s.objects[key]
-	switch {
-	case r.Method == http.MethodPut:
-		body, err := io.ReadAll(r.Body)
-		if err != nil || strings.Contains(r.Header.Get("Content-Encoding"), "aws-chunked") {
-			s.bad = append(s.bad, fmt.Sprint("body of ", key, err))
-		}
-		s.write(key, string(body))
-		s.types = append(s.types, r.Header.Get("Content-Type"))
-		w.Header().Set("ETag", tagOf(string(body)))
-	case !ok:
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = w.Write([]byte("<Error><Code>NoSuchKey</Code></Error>"))
-	case r.Header.Get("If-Match") != tagOf(text):
-		w.WriteHeader(http.StatusPreconditionFailed)
-		_, _ = w.Write([]byte("<Error><Code>PreconditionFailed</Code></Error>"))
-	default:
-		w.Header().Set("ETag", tagOf(text))
-		_, _ = w.Write([]byte(text))
-	}
-}
-
-func tagOf(text string) string { return fmt.Sprintf(`"%x"`, fingerprintOf(text)) }
-
-type storePage struct {
-	XMLName               xml.Name `xml:"ListBucketResult"`
-	IsTruncated           bool
-	NextContinuationToken string `xml:",omitempty"`
-	Contents              []storeObject
-}
-
-type storeObject struct {
-	Key, LastModified, ETag string
-	Size                    int
-}
-
-// page answers with two objects at a time.
-func (s *store) page(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	from, _ := strconv.Atoi(q.Get("continuation-token"))
-	var p storePage
-	for i := from; i < len(s.keys); i++ {
-		if len(p.Contents) == 2 {
-			p.IsTruncated, p.NextContinuationToken = true, strconv.Itoa(i)
-			break
-		}
-		if k := s.keys[i]; strings.HasPrefix(k, q.Get("prefix")) {
-			p.Contents = append(p.Contents, storeObject{k, "2026-01-02T03:04:05.000Z", tagOf(s.objects[k]), len(s.objects[k])})
-		}
-	}
-	_ = xml.NewEncoder(w).Encode(p)
-}
-
-// put adds an object behind those that are there.
-func (s *store) put(key string, from, to int) {
-	var b strings.Builder
-	page(&b, from, to)
-	s.write(key, b.String())
-}
-
-func (s *store) write(key, text string) {
-	if s.objects == nil {
-		s.objects = map[string]string{}
-	}
-	if _, ok := s.objects[key]; !ok {
-		s.keys = append(s.keys, key)
-	}
-	s.objects[key] = text
-}
-
-func s3Of(t testing.TB, s *store, spec ObjectSpec) *listFetcher {
+func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *listFetcher {
 	t.Helper()
 	t.Setenv(secret.Prefix+"ID", "AKID")
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
@@ -237,14 +122,14 @@ func s3Of(t testing.TB, s *store, spec ObjectSpec) *listFetcher {
 
 // TestS3: over the protocol, page by page; an attempt after another reads what that one read, and no object twice.
 func TestS3(t *testing.T) {
-	s := &store{busy: 2}
+	s := &fakestore.S3{Busy: 2}
 	for i := range 5 {
-		s.put(fmt.Sprintf("in/%d.csv", i), 10*i, 10*i+1)
+		s.Put(fmt.Sprintf("in/%d.csv", i), 10*i, 10*i+1)
 	}
-	s.put("in/x y+é.csv", 70, 71)
+	s.Put("in/x y+é.csv", 70, 71)
 	q := fixture.Queue(t)
 	for stop := 1; stop < 12; stop += 5 {
-		s.gets = 0
+		s.Gets = 0
 		id := fmt.Sprint("s3-", stop)
 		first := remoteOf(fixture.Within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
 		before, err := toldFiles(first, stop)
@@ -257,11 +142,11 @@ func TestS3(t *testing.T) {
 			t.Fatal(err, cerr)
 		}
 		want := "1:0 - 2:10 - 3:20 - 4:30 - 5:40 - 6:70"
-		if strings.Join(got, " ") != want || !strings.HasPrefix(want, strings.Join(before, " ")) || s.gets != 6 {
-			t.Error(stop, before, got, s.gets)
+		if strings.Join(got, " ") != want || !strings.HasPrefix(want, strings.Join(before, " ")) || s.Gets != 6 {
+			t.Error(stop, before, got, s.Gets)
 		}
 	}
-	for _, b := range s.bad {
+	for _, b := range s.Bad {
 		t.Error(b)
 	}
 }
@@ -313,8 +198,8 @@ func TestS3Hostile(t *testing.T) {
 		"no key": {nil, func(w http.ResponseWriter, _ string) bool { return status(403)(w) }, jobs.CodeInput, "answers 403"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &store{list: c.list, get: c.get}
-			s.put("in/a.csv", 0, 1)
+			s := &fakestore.S3{List: c.list, Get: c.get}
+			s.Put("in/a.csv", 0, 1)
 			r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "hostile", s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
 			defer r.Close()
 			got, err := toldFiles(r, 100)
@@ -325,7 +210,7 @@ func TestS3Hostile(t *testing.T) {
 			case c.code != "" && (!errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2")):
 				t.Errorf("%v %v", got, err)
 			}
-			for _, b := range s.bad {
+			for _, b := range s.Bad {
 				t.Error(b)
 			}
 		})
@@ -336,15 +221,15 @@ func TestS3Hostile(t *testing.T) {
 func TestS3Refuses(t *testing.T) {
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
 	for _, uri := range []string{"s3://", "s3://a/b", "s3://UPPER/x", "s3://a..b/x", "s3://a@b.c/x", "s3://bucket:80/", "s3://bucket/x?versionId=hunter2", "s3://bucket/" + strings.Repeat("x", 1025)} {
-		if _, err := newObjectFetcher(uri, "", &ObjectSpec{StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1:1"}}, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, err := newObjectFetcher(uri, "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1"}}, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
 	for name, spec := range map[string]ObjectSpec{
-		"host": {}, "endpoint": {StoreSpec: StoreSpec{Endpoint: "http://10.0.0.1/"}}, "metadata": {StoreSpec: StoreSpec{Endpoint: "http://169.254.169.254/"}}, "scheme": {StoreSpec: StoreSpec{Endpoint: "file:///etc"}}, "query": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/?a"}},
-		"region": {StoreSpec: StoreSpec{Region: "x.evil.example/"}}, "half": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:KEY"}}, "token": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/", SessionToken: "env:KEY"}},
-		"secret": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:NONE", SecretKey: "env:KEY"}}, "renamed": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Renamed: true}},
-		"timeout": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/"}, Timeout: -1}, "polls": {StoreSpec: StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Polls: -1}},
+		"host": {}, "endpoint": {StoreSpec: remote.StoreSpec{Endpoint: "http://10.0.0.1/"}}, "metadata": {StoreSpec: remote.StoreSpec{Endpoint: "http://169.254.169.254/"}}, "scheme": {StoreSpec: remote.StoreSpec{Endpoint: "file:///etc"}}, "query": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/?a"}},
+		"region": {StoreSpec: remote.StoreSpec{Region: "x.evil.example/"}}, "half": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:KEY"}}, "token": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/", SessionToken: "env:KEY"}},
+		"secret": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:NONE", SecretKey: "env:KEY"}}, "renamed": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Renamed: true}},
+		"timeout": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, Timeout: -1}, "polls": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Polls: -1}},
 	} {
 		_, err := newObjectFetcher("s3://bucket/x", "", &spec, fixture.Loopback(t), nil)
 		var e *jobs.Error
@@ -367,7 +252,7 @@ func TestS3WaitEnds(t *testing.T) {
 	defer s.Close()
 	defer close(block)
 	spec := func(timeout float64) *ObjectSpec {
-		return &ObjectSpec{StoreSpec: StoreSpec{Endpoint: s.URL}, Timeout: timeout, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}
+		return &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: s.URL}, Timeout: timeout, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}
 	}
 	doc := fixture.TempFile(t, nil)
 	defer doc.Close()

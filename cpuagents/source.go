@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -35,7 +36,7 @@ func (s *Streamer) fetcher(job string, i int, src SeriesSource, columns rows.Col
 		return newSubmittedFetcher(job, src.Format, s)
 	case strings.HasPrefix(src.URI, "push:"):
 		return newPushFetcher(src.URI, src.Format, src.Push, s)
-	case isObject(src.URI):
+	case remote.IsObject(src.URI):
 		return newObjectFetcher(src.URI, src.Format, src.Object, s.Egress, s.Secrets)
 	case strings.HasPrefix(src.URI, "http"):
 		return newHTTPFetcher(src.URI, src.Format, src.HTTP, s.Egress, s.Secrets)

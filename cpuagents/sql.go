@@ -9,22 +9,20 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
@@ -101,7 +99,7 @@ func (c *cursor) value() (any, error) {
 type sqlFetcher struct {
 	where  string // for messages
 	spec   SQLSpec
-	limits limits
+	limits remote.Limits
 	cols   rows.ColumnSpec
 	db     *sql.DB
 	lite   bool
@@ -111,7 +109,7 @@ type sqlFetcher struct {
 
 // newSQLFetcher checks a source and makes its database ready; the first connection is made by fetch.
 func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files.Files, guard *egress.Guard, secrets *secret.Store) (_ *sqlFetcher, err error) {
-	f := &sqlFetcher{where: withoutQuery(uri), cols: cols}
+	f := &sqlFetcher{where: remote.WithoutQuery(uri), cols: cols}
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "source %s: "+format, append([]any{f.where}, args...)...)
 	}
@@ -119,7 +117,7 @@ func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files
 		return nil, bad("it needs sql with a query, a cursor and a start")
 	}
 	f.spec = *spec
-	if f.limits, err = (limits{Polls: spec.Polls, Every: spec.Every, Timeout: spec.Timeout, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults(); err != nil {
+	if f.limits, err = (remote.Limits{Polls: spec.Polls, Every: spec.Every, Timeout: spec.Timeout, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).WithDefaults(); err != nil {
 		return nil, bad("%v", err)
 	}
 	if f.spec.PageRows == 0 {
@@ -137,91 +135,15 @@ func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files
 	}
 	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
 		f.lite = true
-		f.db, err = openSQLite(files, "file:"+path, false)
+		f.db, err = remote.OpenSQLite(files, "file:"+path, false)
 	} else {
-		f.db, err = openPostgres(uri, f.spec.Password, f.spec.TLS, true, guard, secrets)
+		f.db, err = remote.OpenPostgres(uri, f.spec.Password, f.spec.TLS, true, guard, secrets)
 	}
 	if err != nil {
 		return nil, bad("%v", err)
 	}
 	f.db.SetMaxOpenConns(1)
 	return f, nil
-}
-
-// openSQLite opens a database below a root, for reading or for writing. If it is missing, writing creates it.
-func openSQLite(f *files.Files, uri string, write bool) (*sql.DB, error) {
-	flags, query := os.O_RDONLY, "mode=ro&_pragma=query_only(1)"
-	if write {
-		flags, query = os.O_RDWR|os.O_CREATE, "mode=rw&_txlock=immediate&_pragma=synchronous(full)"
-	}
-	real, err := f.RealPath(uri, flags)
-	if err != nil {
-		return nil, err
-	}
-	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: real}).EscapedPath(), RawQuery: query + "&_pragma=hard_heap_limit(" + strconv.Itoa(sqlHeap) + ")&_pragma=busy_timeout(1000)&_pragma=trusted_schema(0)"}
-	return sql.Open("sqlite", u.String())
-}
-
-// sqlValue bounds a value of SQLite and a row of PostgreSQL in bytes. sqlHeap bounds what all SQLite connections of the process take together:
-// page caches and sorting.
-const (
-	sqlValue = 16 << 20
-	sqlHeap  = 64 << 20
-)
-
-// SQLite's numbers of what sqlite3_limit bounds.
-const (
-	liteLength   = 0
-	liteAttached = 7
-)
-
-// openPostgres makes a database whose connections are checked as all others are. The agent's own environment names no host,
-// password or key for it. password refers to a secret; mode is that of TLS.
-func openPostgres(uri, password, mode string, readOnly bool, guard *egress.Guard, secrets *secret.Store) (*sql.DB, error) {
-	u, err := url.Parse(uri)
-	if err != nil || u.Hostname() == "" || u.User == nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") == "" {
-		return nil, errors.New("write postgres://USER@HOST:PORT/DATABASE")
-	}
-	if _, has := u.User.Password(); has {
-		return nil, errors.New("its URI holds a password: name a secret of the agent with password")
-	}
-	if mode == "" {
-		mode = "verify-full"
-	}
-	if !slices.Contains([]string{"verify-full", "require", "disable"}, mode) {
-		return nil, fmt.Errorf("tls %q: use verify-full, require or disable", mode)
-	}
-	quote := func(s string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'" }
-	port := u.Port()
-	if port == "" {
-		port = "5432"
-	}
-	cfg, err := pgx.ParseConfig(fmt.Sprintf("host=%s port=%s user=%s dbname=%s sslmode=%s passfile='' password=x", quote(u.Hostname()), quote(port), quote(u.User.Username()), quote(strings.Trim(u.Path, "/")), mode))
-	if err != nil {
-		return nil, errors.New("write postgres://USER@HOST:PORT/DATABASE")
-	}
-	cfg.Password = ""
-	if password != "" {
-		if secrets == nil {
-			secrets = &secret.Store{}
-		}
-		v, err := secrets.At(u.Hostname()).Get(password)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Password = v.Reveal()
-	}
-	if guard == nil {
-		guard = &egress.Guard{}
-	}
-	cfg.DialFunc = guard.DialContext
-	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard resolves
-	cfg.ConnectTimeout = 30 * time.Second
-	cfg.MaxProtocolMessageBodyLen = sqlValue // a row is held as a whole
-	if readOnly {
-		cfg.RuntimeParams["default_transaction_read_only"] = "on"
-	}
-	return stdlib.OpenDB(*cfg), nil
 }
 
 func (f *sqlFetcher) close() error { return f.db.Close() }
@@ -240,7 +162,7 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 				return f.position(st, "")
 			}
 			if st.Polls > 0 {
-				if err := retry.Sleep(ctx, f.limits.untilPoll(f.begun)); err != nil {
+				if err := retry.Sleep(ctx, f.limits.UntilPoll(f.begun)); err != nil {
 					return position{}, err
 				}
 			}
@@ -248,7 +170,7 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 			st.Polls++
 		}
 		count := 0
-		err := f.limits.retry().Do(ctx, func() (time.Duration, error) {
+		err := f.limits.Retry().Do(ctx, func() (time.Duration, error) {
 			if err := files.Rewind(doc); err != nil {
 				return 0, retry.Permanent(err)
 			}
@@ -289,31 +211,20 @@ func (f *sqlFetcher) class(err error) error {
 	case egress.Refused(err):
 		return retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err))
 	case errors.As(err, &pg):
-		if !passing(pg.Code) {
+		if !remote.PostgresTransient(pg.Code) {
 			return retry.Permanent(fault.Input("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code))
 		}
 	case errors.As(err, &lite):
-		if !passingLite(lite.Code()) {
+		if !remote.SQLiteTransient(lite.Code()) {
 			return retry.Permanent(fault.Input("%s: %v: correct the query or the database", f.where, err))
 		}
 	}
 	return jobs.Errorf(jobs.CodeIO, "query %s: %v", f.where, err)
 }
 
-// passing says whether PostgreSQL may do what it has refused a moment later: connection, resources, a rollback, an operator's intervention.
-func passing(code string) bool {
-	return slices.Contains([]string{"08", "53", "40", "57"}, code[:min(2, len(code))])
-}
-
-// passingLite is that of SQLite: busy, locked, interrupted.
-func passingLite(code int) bool {
-	c := code & 0xff
-	return c == 5 || c == 6 || c == 9
-}
-
 // page writes the next rows into doc as NDJSON and returns how many and the last cursor.
 func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n int, last *cursor, err error) {
-	ctx, cancel := context.WithTimeout(ctx, f.limits.requestTimeout())
+	ctx, cancel := context.WithTimeout(ctx, f.limits.RequestTimeout())
 	defer cancel()
 	conn, err := f.db.Conn(ctx)
 	if err != nil {
@@ -321,11 +232,8 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	}
 	defer conn.Close()
 	if f.lite {
-		// No other file, and no value that is all of the memory.
-		for id, most := range map[int]int{liteAttached: 0, liteLength: sqlValue} {
-			if _, err := sqlite.Limit(conn, id, most); err != nil {
-				return 0, nil, err
-			}
+		if err := remote.LimitSQLite(conn); err != nil {
+			return 0, nil, err
 		}
 	}
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -24,9 +25,9 @@ type SinkSpec struct {
 	// PartRows is how many decisions a file or object has at least, but the last, 1 to 1,000,000; 0 means 65,536.
 	PartRows int `json:"part_rows,omitempty"`
 	// Password and TLS as those of SQLSpec, Object as those of ObjectSpec.
-	Password string     `json:"password,omitempty"`
-	TLS      string     `json:"tls,omitempty"`
-	Object   *StoreSpec `json:"object,omitempty"`
+	Password string            `json:"password,omitempty"`
+	TLS      string            `json:"tls,omitempty"`
+	Object   *remote.StoreSpec `json:"object,omitempty"`
 	// Timeout of a write, Tries and Backoff as those of HTTPSpec.
 	Timeout float64 `json:"timeout_s,omitempty"`
 	Tries   int     `json:"tries,omitempty"`
@@ -91,7 +92,7 @@ func (m *mark) set(ctx context.Context, number uint64) error {
 type sinkBase struct {
 	where     string // for messages
 	spec      SinkSpec
-	limits    limits
+	limits    remote.Limits
 	anomaly   uint32
 	anomalies bool
 }
@@ -103,8 +104,8 @@ func (b *sinkBase) wanted(d *batch.Decisions, i int) bool {
 
 // try calls once as often as the spec says, each with the time that it says.
 func (b *sinkBase) try(ctx context.Context, once func(ctx context.Context) error) error {
-	return b.limits.retry().Do(ctx, func() (time.Duration, error) {
-		ctx, cancel := context.WithTimeout(ctx, b.limits.requestTimeout())
+	return b.limits.Retry().Do(ctx, func() (time.Duration, error) {
+		ctx, cancel := context.WithTimeout(ctx, b.limits.RequestTimeout())
 		defer cancel()
 		return 0, once(ctx)
 	})
@@ -117,8 +118,8 @@ func (b *sinkBase) bad(format string, args ...any) error {
 
 // newTap checks a sink, number i of a job, and opens nothing yet but what fails without a connection.
 func (s *Streamer) newTap(job string, i int, spec SinkSpec, l encode.Layout) (_ tap, err error) {
-	b := sinkBase{where: withoutQuery(spec.URI), spec: spec, anomaly: uint32(len(l.Candidates) - 1), anomalies: spec.Anomalies}
-	if b.limits, err = (limits{Timeout: spec.Timeout, Tries: spec.Tries, Backoff: spec.Backoff}).withDefaults(); err != nil {
+	b := sinkBase{where: remote.WithoutQuery(spec.URI), spec: spec, anomaly: uint32(len(l.Candidates) - 1), anomalies: spec.Anomalies}
+	if b.limits, err = (remote.Limits{Timeout: spec.Timeout, Tries: spec.Tries, Backoff: spec.Backoff}).WithDefaults(); err != nil {
 		return nil, b.bad("%v", err)
 	}
 	doc := encode.NewDocument(cmp.Or(spec.Format, "ndjson"), l)
@@ -132,7 +133,7 @@ func (s *Streamer) newTap(job string, i int, spec SinkSpec, l encode.Layout) (_ 
 		return nil, b.bad("a table has no format: leave it out")
 	case spec.PartRows < 0 || spec.PartRows > mostPartRows:
 		return nil, b.bad("part_rows %d: use 1 to %d", spec.PartRows, mostPartRows)
-	case spec.PartRows != 0 && scheme != "file" && !isObject(spec.URI):
+	case spec.PartRows != 0 && scheme != "file" && !remote.IsObject(spec.URI):
 		return nil, b.bad("part_rows is for files and objects: leave it out")
 	}
 	switch scheme {

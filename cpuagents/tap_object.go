@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -37,12 +38,12 @@ func newObjectTap(b sinkBase, p encode.Document, s *Streamer) (_ *objectTap, err
 	if t.spec.PartRows == 0 {
 		t.spec.PartRows = defaultPartRows
 	}
-	if isObject(b.spec.URI) {
+	if remote.IsObject(b.spec.URI) {
 		store := b.spec.Object
 		if store == nil {
-			store = &StoreSpec{}
+			store = &remote.StoreSpec{}
 		}
-		t.to, err = openStore(b.where, b.spec.URI, *store, maxListBytes, s.Egress, s.Secrets)
+		t.to, err = remote.OpenStore(b.where, b.spec.URI, *store, remote.MaxListBytes, s.Egress, s.Secrets)
 	} else if b.spec.Object != nil {
 		return nil, b.bad("object is for s3:// and gs://: leave it out")
 	} else {

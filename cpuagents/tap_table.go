@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -86,9 +87,9 @@ func newTableTap(b sinkBase, key string, l encode.Layout, s *Streamer) (_ *table
 		if t.lite = true; strings.Contains(t.name, ".") {
 			return nil, b.bad("a table of SQLite has no schema: leave it out")
 		}
-		t.db, err = openSQLite(s.Files, "file:"+path, true)
+		t.db, err = remote.OpenSQLite(s.Files, "file:"+path, true)
 	} else {
-		t.db, err = openPostgres(uri, b.spec.Password, b.spec.TLS, false, s.Egress, s.Secrets)
+		t.db, err = remote.OpenPostgres(uri, b.spec.Password, b.spec.TLS, false, s.Egress, s.Secrets)
 	}
 	if err != nil {
 		return nil, b.bad("%v", err)
@@ -279,11 +280,11 @@ func (t *tableTap) class(err error) error {
 		return retry.Permanent(t.bad("%v", err))
 	case errors.As(err, &pg):
 		// Two that make a table at the same time, beside what passes.
-		if !passing(pg.Code) && pg.Code != "23505" && pg.Code != "42P07" {
+		if !remote.PostgresTransient(pg.Code) && pg.Code != "23505" && pg.Code != "42P07" {
 			return retry.Permanent(fault.Input("%s: %s (%s): correct the table %s or the rights on it", t.where, pg.Message, pg.Code, t.name))
 		}
 	case errors.As(err, &lite):
-		if !passingLite(lite.Code()) {
+		if !remote.SQLiteTransient(lite.Code()) {
 			return retry.Permanent(fault.Input("%s: %v: correct the table %s or the database", t.where, err, t.name))
 		}
 	}

@@ -18,7 +18,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/postgrestest"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -179,7 +182,7 @@ func TestFolderSink(t *testing.T) {
 // TestObjectSink: objects of a bucket, put again where the store was busy.
 func TestObjectSink(t *testing.T) {
 	s, q, _, _ := sinkStreamer(t)
-	st := &store{busy: 3}
+	st := &fakestore.S3{Busy: 3}
 	t.Setenv(secret.Prefix+"ID", "AKID")
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
 	t.Setenv(secret.Prefix+"TOKEN", "TOKEN")
@@ -189,25 +192,25 @@ func TestObjectSink(t *testing.T) {
 		spec: func(id string) SinkSpec {
 			return SinkSpec{
 				URI: "s3://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001,
-				Object: &StoreSpec{Endpoint: srv.URL, Region: "eu-west-1", AccessKey: "env:ID", SecretKey: "env:KEY", SessionToken: "env:TOKEN"},
+				Object: &remote.StoreSpec{Endpoint: srv.URL, Region: "eu-west-1", AccessKey: "env:ID", SecretKey: "env:KEY", SessionToken: "env:TOKEN"},
 			}
 		},
 		read: func(id string) string {
-			st.mu.Lock()
-			defer st.mu.Unlock()
+			st.Mu.Lock()
+			defer st.Mu.Unlock()
 			var b strings.Builder
-			for _, key := range slices.Sorted(maps.Keys(st.objects)) {
+			for _, key := range slices.Sorted(maps.Keys(st.Objects)) {
 				if name, mine := strings.CutPrefix(key, "out/"+id+"/"); mine {
-					fmt.Fprintf(&b, "%s\n%s\n", name, st.objects[key])
+					fmt.Fprintf(&b, "%s\n%s\n", name, st.Objects[key])
 				}
 			}
 			return b.String()
 		},
 	})
-	for _, b := range st.bad {
+	for _, b := range st.Bad {
 		t.Error(b)
 	}
-	for _, typ := range st.types {
+	for _, typ := range st.Types {
 		if typ != "application/vnd.apache.parquet" {
 			t.Fatal(typ)
 		}
@@ -385,9 +388,9 @@ func TestSQLiteSink(t *testing.T) {
 
 // TestPostgresSink: a table of a real server; its rows are read again as a source, and one who may only insert needs no more rights than that.
 func TestPostgresSink(t *testing.T) {
-	uri := postgres(t)
+	uri := postgrestest.Start(t)
 	s, q, _, _ := sinkStreamer(t)
-	db := postgresDB(t, uri)
+	db := postgrestest.Open(t, uri)
 	defer db.Close()
 	for _, do := range []string{
 		"CREATE TABLE other (x integer)", "CREATE ROLE writer LOGIN PASSWORD 'hunter2'", "CREATE TABLE given (job text, series text, row bigint, timestamp text, value float8, score real, decision text, round bigint, leader bigint, \"counts.normal\" bigint, \"counts.odd, \"\"very\"\"\" bigint)",
@@ -477,11 +480,11 @@ func TestSinkRefuses(t *testing.T) {
 		{URI: "file:db/a", Format: "parquet.gz"},
 		{URI: "file:db/a", PartRows: -1},
 		{URI: "file:db/a", PartRows: 2e6},
-		{URI: "file:db/a", Object: &StoreSpec{}},
+		{URI: "file:db/a", Object: &remote.StoreSpec{}},
 		{URI: "file:db/link.db"},
 		{URI: "s3://bucket/x"},
-		{URI: "s3://b/x", Object: &StoreSpec{Endpoint: "http://127.0.0.1:1"}},
-		{URI: "s3://bucket/x", Object: &StoreSpec{Endpoint: "http://10.0.0.1/"}},
+		{URI: "s3://b/x", Object: &remote.StoreSpec{Endpoint: "http://127.0.0.1:1"}},
+		{URI: "s3://bucket/x", Object: &remote.StoreSpec{Endpoint: "http://10.0.0.1/"}},
 		{URI: "nats:out/alarms.a", PartRows: 5},
 		{URI: "file:db/a", Timeout: -1},
 		{URI: "postgres://u:hunter2@h/db?table=t"},

@@ -49,7 +49,7 @@ func newSpool(t testing.TB) *spool {
 func (s *spool) write(name string, at, from, to int) {
 	s.t.Helper()
 	var b strings.Builder
-	page(&b, from, to)
+	fixture.Page(&b, from, to)
 	s.put(name, at, b.String())
 }
 

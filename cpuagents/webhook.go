@@ -18,6 +18,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -48,7 +49,7 @@ type webhook struct {
 	mark
 	job     string
 	spec    WebhookSpec
-	limits  limits
+	limits  remote.Limits
 	client  *http.Client
 	secrets *secret.Store
 	limit   *rate.Limiter
@@ -60,7 +61,7 @@ type webhook struct {
 // newWebhook checks a spec.
 func newWebhook(job string, spec WebhookSpec, l encode.Layout, guard *egress.Guard, secrets *secret.Store) (*webhook, error) {
 	bad := func(err error) error {
-		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("webhook %s: %v", withoutQuery(spec.URL), err)}
+		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("webhook %s: %v", remote.WithoutQuery(spec.URL), err)}
 	}
 	if guard == nil {
 		guard = &egress.Guard{}
@@ -75,8 +76,8 @@ func newWebhook(job string, spec WebhookSpec, l encode.Layout, guard *egress.Gua
 	if err := guard.Check(u); err != nil {
 		return nil, bad(err)
 	}
-	bounds, err := limits{Timeout: spec.Timeout, Rate: spec.Rate, Tries: spec.Tries, Backoff: spec.Backoff}.withDefaults()
-	if err = errors.Join(err, checkHeaders(spec.Headers)); err != nil {
+	bounds, err := remote.Limits{Timeout: spec.Timeout, Rate: spec.Rate, Tries: spec.Tries, Backoff: spec.Backoff}.WithDefaults()
+	if err = errors.Join(err, remote.CheckHeaders(spec.Headers)); err != nil {
 		return nil, bad(err)
 	}
 	secrets = secrets.At(u.Hostname())
@@ -110,7 +111,7 @@ func (w *webhook) send(ctx context.Context, number uint64, d *batch.Decisions) e
 	if len(w.body) == 0 {
 		return nil
 	}
-	err := w.limits.retry().Do(ctx, func() (time.Duration, error) {
+	err := w.limits.Retry().Do(ctx, func() (time.Duration, error) {
 		if err := w.limit.Wait(ctx); err != nil {
 			return 0, err
 		}
@@ -123,8 +124,8 @@ func (w *webhook) send(ctx context.Context, number uint64, d *batch.Decisions) e
 }
 
 func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error) {
-	where := withoutQuery(w.spec.URL)
-	ctx, cancel := context.WithTimeout(ctx, w.limits.requestTimeout())
+	where := remote.WithoutQuery(w.spec.URL)
+	ctx, cancel := context.WithTimeout(ctx, w.limits.RequestTimeout())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.spec.URL, bytes.NewReader(w.body))
 	if err != nil {
@@ -134,7 +135,7 @@ func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error
 	at := strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("User-Agent", "exoswarm")
 	req.Header.Set("Content-Type", "application/x-ndjson")
-	if err := setHeaders(req, w.spec.Headers, w.secrets, true); err != nil {
+	if err := remote.SetHeaders(req, w.spec.Headers, w.secrets, true); err != nil {
 		return 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "webhook %s: %v", where, err))
 	}
 	req.Header.Set("webhook-id", id)
@@ -149,14 +150,14 @@ func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return 0, requestError("post to", where, err)
+		return 0, remote.RequestError("post to", where, err)
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return 0, nil
 	}
-	after, err := statusError("post to", where, resp)
+	after, err := remote.StatusError("post to", where, resp)
 	if retry.IsPermanent(err) {
 		// The data is not at fault.
 		return 0, retry.Permanent(&jobs.Error{Code: jobs.CodeIO, Message: err.Error()})

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -81,9 +82,9 @@ func TestNoSecretComesOut(t *testing.T) {
 		"header":  {URI: "http://127.0.0.1:1/a.csv", HTTP: &cpuagents.HTTPSpec{Tries: 1, Headers: map[string]string{"Authorization": "Bearer {env:HEADER}{file:FILE}"}}},
 		"dsn":     {URI: "postgres://me:" + marked("dsn") + "@127.0.0.1:1/db", SQL: &cpuagents.SQLSpec{Query: "select 1"}},
 		"sql":     {URI: "postgres://me@127.0.0.1:1/db", SQL: &cpuagents.SQLSpec{Query: "select 1", Password: "env:SQL", TLS: "disable"}},
-		"s3":      {URI: "s3://bucket/a", Object: &cpuagents.ObjectSpec{StoreSpec: cpuagents.StoreSpec{Endpoint: "http://127.0.0.1:1", AccessKey: "env:S3", SecretKey: "env:S3"}}},
-		"s3 user": {URI: "s3://bucket/a", Object: &cpuagents.ObjectSpec{StoreSpec: cpuagents.StoreSpec{Endpoint: "http://me:" + marked("endpoint") + "@127.0.0.1:1"}}},
-		"gcs":     {URI: "gs://bucket/a", Object: &cpuagents.ObjectSpec{StoreSpec: cpuagents.StoreSpec{Endpoint: "http://127.0.0.1:1", Account: "file:ACCOUNT"}}},
+		"s3":      {URI: "s3://bucket/a", Object: &cpuagents.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1", AccessKey: "env:S3", SecretKey: "env:S3"}}},
+		"s3 user": {URI: "s3://bucket/a", Object: &cpuagents.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://me:" + marked("endpoint") + "@127.0.0.1:1"}}},
+		"gcs":     {URI: "gs://bucket/a", Object: &cpuagents.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1", Account: "file:ACCOUNT"}}},
 		"missing": {URI: "object:none"},
 	}
 	n := 0

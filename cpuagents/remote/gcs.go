@@ -1,4 +1,4 @@
-package cpuagents
+package remote
 
 import (
 	"context"
@@ -21,8 +21,9 @@ import (
 
 const googleStore = "https://storage.googleapis.com"
 
-// openGCS opens a bucket of Google's store, or of one that speaks its protocol. It takes nothing from the agent's environment, files or cloud.
-func (o *objects) openGCS(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
+// openGCS opens a bucket of Google's store, or of a store with the same protocol. It takes nothing from the agent's environment,
+// files or cloud.
+func (o *Store) openGCS(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
 	if spec.Region != "" || spec.AccessKey != "" || spec.SecretKey != "" || spec.SessionToken != "" {
 		return errors.New("region, access_key, secret_key and session_token are for s3://: leave them out, and name the key of a service account (account)")
 	}
@@ -88,7 +89,7 @@ func (o *objects) openGCS(bucket string, spec StoreSpec, most int64, guard *egre
 	return nil
 }
 
-// bounded reads no answer that is longer than most bytes.
+// bounded refuses an answer of more than most bytes.
 type bounded struct {
 	http.RoundTripper
 	most int64

@@ -1,4 +1,5 @@
-package cpuagents
+// Package postgrestest starts a PostgreSQL server for a test.
+package postgrestest
 
 import (
 	"bytes"
@@ -15,12 +16,13 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
-// postgres starts a PostgreSQL server of this machine on loopback, with a user "postgres" whose password is the secret env:PG, and returns the URI of its
-// database. Where none is installed the test is skipped.
-func postgres(t *testing.T) (uri string) {
+// Start starts a PostgreSQL server on loopback, with a user "postgres" whose password is the secret env:PG, and returns the URI
+// of its database. The test is skipped if this machine has no PostgreSQL.
+func Start(t *testing.T) (uri string) {
 	t.Helper()
 	initdb, err := exec.LookPath("initdb")
 	if err != nil {
@@ -96,7 +98,7 @@ func ending(run *exec.Cmd) chan struct{} {
 // answers waits until a database answers; false when its process has ended instead.
 func answers(ctx context.Context, t *testing.T, uri string, ended chan struct{}) bool {
 	t.Helper()
-	db := postgresDB(t, uri)
+	db := Open(t, uri)
 	defer db.Close()
 	for {
 		if err := db.PingContext(ctx); err == nil {
@@ -115,10 +117,10 @@ func answers(ctx context.Context, t *testing.T, uri string, ended chan struct{})
 	}
 }
 
-// postgresDB connects as the sources and sinks do, for writing.
-func postgresDB(t *testing.T, uri string) *sql.DB {
+// Open returns the database at uri for writing, opened as sources and sinks open it.
+func Open(t *testing.T, uri string) *sql.DB {
 	t.Helper()
-	db, err := openPostgres(uri, "env:PG", "disable", false, fixture.Loopback(t), nil)
+	db, err := remote.OpenPostgres(uri, "env:PG", "disable", false, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

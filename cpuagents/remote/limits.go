@@ -1,4 +1,6 @@
-package cpuagents
+// Package remote reaches the HTTP servers, object stores and databases that jobs name. Every connection goes through the guard of
+// the agent, takes its credentials from references to secrets, and has bounds for time and size.
+package remote
 
 import (
 	"errors"
@@ -9,9 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// limits bound the requests of a job to a system outside the cluster. The zero value of a field means its default. The names
+// Limits bound the requests of a job to a system outside the cluster. The zero value of a field means its default. The names
 // in errors are those of the fields in specifications.
-type limits struct {
+type Limits struct {
 	Polls    int     // how often the system is asked in all, 1 to 1,000,000; default 1
 	Every    float64 // seconds from the begin of one poll to that of the next, 0.1 to 86,400; default 60
 	MaxBytes int64   // of a document, 1 to 1 GiB; default 64 MiB
@@ -21,8 +23,8 @@ type limits struct {
 	Backoff  float64 // seconds before the second try, 0.001 to 60; default 0.5
 }
 
-// withDefaults returns the limits with their defaults, and an error that joins all faults.
-func (l limits) withDefaults() (limits, error) {
+// WithDefaults returns the limits with their defaults, and an error that joins all faults.
+func (l Limits) WithDefaults() (Limits, error) {
 	var errs []error
 	check := func(what string, v *float64, missing, low, high float64) {
 		if *v == 0 {
@@ -52,16 +54,16 @@ func (l limits) withDefaults() (limits, error) {
 	return l, errors.Join(errs...)
 }
 
-// retry returns how a request is repeated. An error after the last try is marked with jobs.Retry: the queue may retry the job.
-func (l limits) retry() retry.Policy {
+// Retry returns how a request is repeated. An error after the last try is marked with jobs.Retry: the queue may retry the job.
+func (l Limits) Retry() retry.Policy {
 	return retry.Policy{Tries: l.Tries, Base: seconds(l.Backoff), Exhausted: jobs.Retry}
 }
 
-// requestTimeout returns the bound of a request.
-func (l limits) requestTimeout() time.Duration { return seconds(l.Timeout) }
+// RequestTimeout returns the bound of a request.
+func (l Limits) RequestTimeout() time.Duration { return seconds(l.Timeout) }
 
-// untilPoll returns the time that is left until the next poll, when the last one began at begun.
-func (l limits) untilPoll(begun time.Time) time.Duration {
+// UntilPoll returns the time that is left until the next poll, when the last one began at begun.
+func (l Limits) UntilPoll(begun time.Time) time.Duration {
 	return time.Until(begun.Add(seconds(l.Every)))
 }
 

@@ -1,0 +1,34 @@
+package remote
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// TestGCSPut: a part is there whole under its name, with its type, in place of one before.
+func TestGCSPut(t *testing.T) {
+	g := fakestore.NewGCS(t)
+	o, err := OpenStore("a store", "gs://bucket/out/", StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}, MaxListBytes, fixture.Loopback(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	for _, text := range []string{"one", "another"} {
+		if err := o.Put(fixture.Within(t), "part-1.csv", "text/csv", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := g.GetObject("bucket", "out/part-1.csv"); err != nil || string(got.Content) != text || got.ContentType != "text/csv" {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	g.Mu.Lock()
+	g.Busy = 1
+	g.Mu.Unlock()
+	if err := o.Put(fixture.Within(t), "x", "text/csv", []byte("x")); !jobs.Retryable(err) && jobs.AsError(err).Code != jobs.CodeIO {
+		t.Errorf("a store that is busy: %v", err)
+	}
+	g.Check(t)
+}

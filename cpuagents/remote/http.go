@@ -1,0 +1,107 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/retry"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// CheckHeaders returns an error that joins all names of headers that a job may not set; nil if there is none.
+func CheckHeaders(headers map[string]string) error {
+	var errs []error
+	for name := range headers {
+		if !validHeader(name) {
+			errs = append(errs, fmt.Errorf("headers: %q is no name of a header that a source may set", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// validHeader reports whether a job may set a header. The headers that frame a message belong to the client.
+func validHeader(name string) bool {
+	for _, r := range name {
+		if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+			return false
+		}
+	}
+	return name != "" && !slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding", "Te", "Trailer", "Upgrade"}, http.CanonicalHeaderKey(name))
+}
+
+// WithoutQuery returns a URI for messages: without user, query and fragment, which may have a secret.
+func WithoutQuery(uri string) string {
+	uri, _, _ = strings.Cut(uri, "?")
+	uri, _, _ = strings.Cut(uri, "#")
+	if scheme, rest, ok := strings.Cut(uri, "://"); ok {
+		host, path, slash := strings.Cut(rest, "/")
+		if i := strings.LastIndexByte(host, '@'); i >= 0 {
+			host = host[i+1:]
+		}
+		uri = scheme + "://" + host
+		if slash {
+			uri += "/" + path
+		}
+	}
+	return uri
+}
+
+// SetHeaders sets the headers of a request, with the secrets to which they refer. It sets none unless the request goes to the
+// host for which they were written. A nil store reads the secrets of the environment.
+func SetHeaders(req *http.Request, headers map[string]string, secrets *secret.Store, sameHost bool) error {
+	for name, text := range headers {
+		if !sameHost {
+			continue
+		}
+		if secrets == nil {
+			secrets = &secret.Store{}
+		}
+		v, _, err := secrets.At(req.URL.Hostname()).Expand(text)
+		if err != nil {
+			return fmt.Errorf("header %s: %w", name, err)
+		}
+		if strings.ContainsAny(v.Reveal(), "\r\n\x00") {
+			return fmt.Errorf("header %s: its value has a line end in it", name)
+		}
+		req.Header.Set(name, v.Reveal())
+	}
+	return nil
+}
+
+// RequestError gives the failure of a request a class. The message leaves out the URL, since the library adds the query to it.
+// The parameter what is a verb ("get"), and where is the result of WithoutQuery. A refusal of the guard is permanent.
+func RequestError(what, where string, err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	if egress.Refused(err) {
+		return retry.Permanent(&jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("%s %s: %v", what, where, err)})
+	}
+	return jobs.Errorf(jobs.CodeIO, "%s %s: %v", what, where, err)
+}
+
+// StatusError gives an answer that is not a success a class, and returns the least pause that its server asks for. An answer
+// that no further try repairs is permanent.
+func StatusError(what, where string, resp *http.Response) (after time.Duration, err error) {
+	if s, perr := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 20); perr == nil {
+		after = time.Duration(s) * time.Second
+	}
+	switch c := resp.StatusCode; {
+	case c == http.StatusRequestTimeout, c == http.StatusTooEarly, c == http.StatusTooManyRequests, c >= 500:
+		return after, jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d %s", what, where, c, http.StatusText(c))
+	case c >= 300 && c < 400:
+		return 0, retry.Permanent(fault.Input("%s %s: %d: %v", what, where, c, egress.ErrRedirect))
+	default:
+		return 0, retry.Permanent(fault.Input("%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c, http.StatusText(c)))
+	}
+}

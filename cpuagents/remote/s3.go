@@ -1,0 +1,137 @@
+package remote
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/logging"
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/s3blob"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+)
+
+// openS3 opens a bucket of a store with the protocol S3.
+func (o *Store) openS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
+	client, err := newS3(bucket, spec, most, guard, secrets)
+	if err != nil {
+		return err
+	}
+	if o.bucket, err = s3blob.OpenBucket(context.Background(), client.s3, bucket, nil); err != nil {
+		return err
+	}
+	o.idle = client.CloseIdleConnections
+	o.tag = func(b *blob.ListObject) string {
+		var s types.Object
+		if b.As(&s) {
+			return aws.ToString(s.ETag)
+		}
+		return ""
+	}
+	o.pin = func(as func(any) bool, tag string) error {
+		var in *s3.GetObjectInput
+		if as(&in) && tag != "" {
+			in.IfMatch = aws.String(tag)
+		}
+		return nil
+	}
+	o.status = func(err error) (status int, code string) {
+		var answer *awshttp.ResponseError
+		var api smithy.APIError
+		if errors.As(err, &answer) {
+			status = answer.HTTPStatusCode()
+		}
+		if errors.As(err, &api) {
+			code = api.ErrorCode()
+		}
+		return status, code
+	}
+	return nil
+}
+
+// s3Client sends every request through the guard, and refuses an answer of more than most bytes.
+type s3Client struct {
+	*http.Client
+	s3   *s3.Client
+	most int64
+}
+
+// newS3 returns a client that takes nothing from the agent's environment, files or cloud.
+func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*s3Client, error) {
+	region := spec.Region
+	if region == "" {
+		region = "us-east-1"
+	}
+	if strings.Trim(region, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || len(region) > 32 {
+		return nil, fmt.Errorf("region %s: use small letters, digits and hyphens", fault.Quote(spec.Region))
+	}
+	if spec.Account != "" {
+		return nil, errors.New("account is for gs://: leave it out, and name access_key and secret_key")
+	}
+	c := &s3Client{Client: guard.Client(false), most: most}
+	options := s3.Options{
+		Region: region, HTTPClient: c, Credentials: aws.AnonymousCredentials{}, Retryer: aws.NopRetryer{}, Logger: logging.Nop{},
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenSupported, DisableLogOutputChecksumValidationSkipped: true,
+	}
+	first := "https://" + bucket + ".s3." + region + ".amazonaws.com/"
+	if spec.Endpoint != "" {
+		first = spec.Endpoint
+		options.BaseEndpoint, options.UsePathStyle = aws.String(spec.Endpoint), true
+	} else if strings.Contains(bucket, ".") { // no certificate holds such a host
+		first = "https://s3." + region + ".amazonaws.com/"
+		options.UsePathStyle = true
+	}
+	if err := storeURL(first, guard); err != nil {
+		return nil, err
+	}
+	if (spec.AccessKey == "") != (spec.SecretKey == "") || spec.SessionToken != "" && spec.AccessKey == "" {
+		return nil, errors.New("access_key and secret_key go together, session_token with both: name secrets of the agent, or none for a public bucket")
+	}
+	if spec.AccessKey != "" {
+		var values [3]string
+		for i, ref := range []string{spec.AccessKey, spec.SecretKey, spec.SessionToken} {
+			if ref == "" {
+				continue
+			}
+			v, err := secrets.At(hostOf(first)).Get(ref)
+			if err != nil {
+				return nil, err
+			}
+			values[i] = v.Reveal()
+		}
+		options.Credentials = credentials.NewStaticCredentialsProvider(values[0], values[1], values[2])
+	}
+	c.s3 = s3.New(options)
+	return c, nil
+}
+
+// Do implements the library's HTTP client.
+func (c *s3Client) Do(r *http.Request) (*http.Response, error) {
+	resp, err := c.Client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	body := bufio.NewReader(&capped{resp.Body, c.most})
+	if resp.StatusCode == http.StatusOK && r.URL.Query().Get("list-type") != "" {
+		// The library takes any other text for a list without objects.
+		if head, _ := body.Peek(512); !bytes.Contains(head, []byte("<ListBucketResult")) {
+			_ = resp.Body.Close()
+			return nil, errNoAnswer
+		}
+	}
+	resp.Body = limitedBody{body, resp.Body}
+	return resp, nil
+}

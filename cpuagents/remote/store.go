@@ -1,0 +1,275 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/retry"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// StoreSpec is the address of an object store, and the credentials. The zero value is the store of Amazon or Google, without
+// credentials.
+type StoreSpec struct {
+	// Endpoint is the URL of another store of the same protocol; the bucket is then in the path.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Account is for gs:// and refers to a secret of the agent: the key of a service account, in JSON.
+	Account string `json:"account,omitempty"`
+	// Region and what follows are for s3://. It is us-east-1 when empty.
+	Region string `json:"region,omitempty"`
+	// AccessKey, SecretKey and SessionToken refer to secrets of the agent, both of the first or neither. The agent's own credentials
+	// are not used.
+	AccessKey    string `json:"access_key,omitempty"`
+	SecretKey    string `json:"secret_key,omitempty"`
+	SessionToken string `json:"session_token,omitempty"`
+}
+
+// IsObject reports whether a URI names objects of a store.
+func IsObject(uri string) bool {
+	return strings.HasPrefix(uri, "s3://") || strings.HasPrefix(uri, "gs://")
+}
+
+// MaxListBytes bounds a page of a list. A thousand objects with the longest keys are a fourth of it.
+const MaxListBytes = 16 << 20
+
+// Store reads and writes the objects of a bucket below a prefix. A method may be called while another one runs.
+type Store struct {
+	// Timeout bounds a page of a list, and an object that is read.
+	Timeout time.Duration
+
+	where  string // for messages
+	bucket *blob.Bucket
+	prefix string
+	tag    func(o *blob.ListObject) string           // the version of an object
+	pin    func(as func(any) bool, tag string) error // makes a read fail for another version; nil where the size is compared alone
+	status func(err error) (status int, code string) // the answer of a store that refuses; 0 for none
+	idle   func()                                    // closes idle connections
+}
+
+// Object is an object of a store.
+type Object struct {
+	Key  string
+	Size int64
+	Tag  string // of the version: other contents have another tag
+}
+
+// NewStore returns the store of a bucket that is open, below a prefix. A version is the MD5 of an object and its time.
+func NewStore(where string, bucket *blob.Bucket, prefix string) *Store {
+	return &Store{
+		Timeout: 60 * time.Second, where: where, bucket: bucket, prefix: prefix, idle: func() {},
+		tag: func(o *blob.ListObject) string { return string(o.MD5) + o.ModTime.String() },
+	}
+}
+
+// OpenStore opens the store at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. It makes no connection yet. The parameter most bounds an
+// answer in bytes, and where names the store in errors.
+func OpenStore(where, uri string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*Store, error) {
+	scheme, path, _ := strings.Cut(uri, "://")
+	bucket, prefix, _ := strings.Cut(path, "/")
+	more := ""
+	if scheme == "gs" {
+		more = "_" // Google's may have it
+	}
+	if len(bucket) < 3 || len(bucket) > 63 || strings.Trim(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-."+more) != "" || strings.Contains(bucket, "..") || strings.ContainsAny(prefix, "?#\x00") || len(prefix) > 1024 {
+		return nil, fmt.Errorf("write %s://BUCKET/PREFIX, with a bucket of 3 to 63 small letters, digits, dots and hyphens", scheme)
+	}
+	if guard == nil {
+		guard = &egress.Guard{}
+	}
+	if secrets == nil {
+		secrets = &secret.Store{}
+	}
+	o := NewStore(where, nil, prefix)
+	if scheme == "gs" {
+		return o, o.openGCS(bucket, spec, most, guard, secrets)
+	}
+	return o, o.openS3(bucket, spec, most, guard, secrets)
+}
+
+// storeURL checks that the operator allows the endpoint of a store.
+func storeURL(text string, guard *egress.Guard) error {
+	u, err := url.Parse(text)
+	if err != nil || u.RawQuery != "" || u.Fragment != "" {
+		return egress.ErrURL
+	}
+	return guard.Check(u)
+}
+
+// hostOf returns the host of a URL that storeURL accepted.
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
+// Errors of a store.
+var (
+	ErrGone     = errors.New("the object is not there any more")
+	ErrChanged  = errors.New("the object is another version")
+	errLong     = errors.New("its answer is too long")
+	errNoAnswer = errors.New("its answer is not that of an object store")
+)
+
+type limitedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// capped fails if a reader has more than left bytes.
+type capped struct {
+	r    io.Reader
+	left int64
+}
+
+func (c *capped) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p[:min(int64(len(p)), c.left+1)])
+	if c.left -= int64(n); c.left < 0 {
+		return 0, errLong
+	}
+	return n, err
+}
+
+// Close closes the bucket and its idle connections.
+func (o *Store) Close() error {
+	o.idle()
+	return o.bucket.Close()
+}
+
+// List returns objects in the order of their keys: at most most of them, and one more if there are more.
+func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
+	for token := blob.FirstPageToken; len(token) > 0 && len(list) <= most; {
+		var page []*blob.ListObject
+		if page, token, err = o.page(ctx, token, min(most+1-len(list), 1000)); err != nil {
+			return nil, err
+		}
+		for _, b := range page {
+			if b.IsDir || len(b.Key) > 1024 {
+				continue
+			}
+			if n := len(list); n > 0 && b.Key <= list[n-1].Key {
+				return nil, fault.Input("%s: its list is not in the order of the keys", o.where)
+			}
+			list = append(list, Object{Key: b.Key, Size: b.Size, Tag: o.tag(b)})
+		}
+	}
+	return list, nil
+}
+
+// page returns a page of the list and the token of the next one. The library panics on some answers, such as an object without
+// a time; that is an error of the store.
+func (o *Store) page(ctx context.Context, token []byte, size int) (page []*blob.ListObject, next []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.Input("list %s: %v", o.where, errNoAnswer)
+		}
+	}()
+	page, next, err = o.bucket.ListPage(ctx, token, size, &blob.ListOptions{Prefix: o.prefix})
+	if err != nil {
+		return nil, nil, o.class("list", o.where, err)
+	}
+	return page, next, nil
+}
+
+// Read copies the contents of an object from List to doc. It returns ErrGone or ErrChanged if the object is not there any more,
+// or is another version.
+func (o *Store) Read(ctx context.Context, l Object, doc io.Writer) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.Input("get %s: %v", o.where, errNoAnswer)
+		}
+	}()
+	options := &blob.ReaderOptions{}
+	if o.pin != nil {
+		options.BeforeRead = func(as func(any) bool) error { return o.pin(as, l.Tag) }
+	}
+	what := o.where + ": " + fault.Quote(l.Key)
+	r, err := o.bucket.NewReader(ctx, l.Key, options)
+	switch gcerrors.Code(err) {
+	case gcerrors.OK:
+	case gcerrors.NotFound:
+		return ErrGone
+	case gcerrors.FailedPrecondition:
+		return ErrChanged
+	default:
+		return o.class("get", what, err)
+	}
+	defer r.Close()
+	n, err := io.Copy(doc, io.LimitReader(r, l.Size+1))
+	switch {
+	case err != nil:
+		var typed *jobs.Error
+		if errors.As(err, &typed) {
+			return err
+		}
+		return o.class("get", what, err)
+	case n != l.Size:
+		return ErrChanged
+	}
+	return nil
+}
+
+// Put writes an object below the prefix. It replaces an object of that name, as a whole or not at all.
+func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (err error) {
+	key := name
+	if o.prefix != "" {
+		key = strings.TrimRight(o.prefix, "/") + "/" + name
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.Input("put %s: %v", o.where, errNoAnswer)
+		}
+	}()
+	if err := o.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{ContentType: mediaType, DisableContentTypeDetection: true}); err != nil {
+		return o.class("put", o.where+": "+fault.Quote(name), err)
+	}
+	return nil
+}
+
+// class gives an error its class, and marks with retry.Permanent what no further try repairs. The message of the store is cut;
+// it may have the host, and never a secret.
+func (o *Store) class(what, where string, err error) error {
+	status, code := 0, ""
+	if o.status != nil {
+		status, code = o.status(err)
+	}
+	switch {
+	case egress.Refused(err):
+		return retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address", what, where))
+	case errors.Is(err, errLong), errors.Is(err, errNoAnswer):
+		return retry.Permanent(fault.Input("%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix", what, where))
+	case status >= 300:
+		if code != "" {
+			code = " " + fault.Quote(code)
+		}
+		switch {
+		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:
+			return jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d%s", what, where, status, code)
+		case status < 400:
+			return retry.Permanent(fault.Input("%s %s: it answers %d%s: check region and endpoint", what, where, status, code))
+		}
+		return retry.Permanent(fault.Input("%s %s: it answers %d%s: check bucket, region, endpoint and keys", what, where, status, code))
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return jobs.Errorf(jobs.CodeIO, "%s %s: %v", what, where, err)
+}

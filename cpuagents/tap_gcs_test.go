@@ -1,0 +1,40 @@
+package cpuagents
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fsouza/fake-gcs-server/fakestorage"
+
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
+)
+
+// TestGCSSink: a stream's sink, put again where the store was busy.
+func TestGCSSink(t *testing.T) {
+	s, q, _, _ := sinkStreamer(t)
+	g := fakestore.NewGCS(t)
+	g.Busy = 3
+	tapSuite(t, q, s, place{
+		spec: func(id string) SinkSpec {
+			return SinkSpec{URI: "gs://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001, Object: &remote.StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}}
+		},
+		read: func(id string) string {
+			all, err := g.ListObjectsWithOptionsPaginated("bucket", fakestorage.ListOptions{Prefix: "out/" + id + "/"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b strings.Builder
+			for _, o := range all.Objects {
+				whole, err := g.GetObject("bucket", o.Name)
+				if err != nil || whole.ContentType != "application/vnd.apache.parquet" {
+					t.Fatal(whole.ContentType, err)
+				}
+				fmt.Fprintf(&b, "%s\n%s\n", strings.TrimPrefix(o.Name, "out/"+id+"/"), whole.Content)
+			}
+			return b.String()
+		},
+	})
+	g.Check(t)
+}
