@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -87,9 +88,9 @@ func TestStreamSpecs(t *testing.T) {
 	fixture.Write(t, filepath.Join(a.dir, "badremote"), `[{"name":"s","uri":"http://127.0.0.1:1/","format":"xls"}]`)
 	fixture.Write(t, filepath.Join(a.dir, "columns"), `[{"name":"s","uri":"file:dir/t.csv"}]`)
 	fixture.Write(t, filepath.Join(a.dir, "t.csv"), "time,value\n1,1\n")
-	sinks := func(n int) (all []SinkSpec) {
+	sinks := func(n int) (all []sink.Spec) {
 		for i := range n {
-			all = append(all, SinkSpec{URI: fmt.Sprintf("file:dir/sink%d", i)})
+			all = append(all, sink.Spec{URI: fmt.Sprintf("file:dir/sink%d", i)})
 		}
 		return all
 	}
@@ -106,8 +107,8 @@ func TestStreamSpecs(t *testing.T) {
 		"a source's format": {func(s *StreamSpec) { s.Manifest = "file:dir/bad" }, `series s: format "xls"`}, "a remote one's": {func(s *StreamSpec) { s.Manifest = "file:dir/badremote" }, `series s: format "xls"`}, "columns": {func(s *StreamSpec) { s.Manifest = "file:dir/columns" }, `no column "timestamp"`},
 		"64 remote": {func(s *StreamSpec) { s.Manifest = "file:dir/remote64" }, begun}, "65 remote": {func(s *StreamSpec) { s.Manifest = "file:dir/remote65" }, "it has more than 64 sources that are not files"},
 		"a sink": {func(s *StreamSpec) { s.Sinks = sinks(1) }, begun}, "most sinks": {func(s *StreamSpec) { s.Sinks = sinks(maxSinks) }, begun}, "a sink more": {func(s *StreamSpec) { s.Sinks = sinks(maxSinks + 1) }, fmt.Sprintf("it has more than %d sinks", maxSinks)},
-		"a webhook": {func(s *StreamSpec) { s.Webhook = &WebhookSpec{URL: "http://127.0.0.1:1/"} }, begun}, "a webhook elsewhere": {func(s *StreamSpec) { s.Webhook = &WebhookSpec{URL: "http://10.0.0.1/"} }, "--egress"},
-		"a sink elsewhere": {func(s *StreamSpec) { s.Sinks = append(sinks(1), SinkSpec{URI: "s3://bucket/x"}) }, "--egress"},
+		"a webhook": {func(s *StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://127.0.0.1:1/"} }, begun}, "a webhook elsewhere": {func(s *StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://10.0.0.1/"} }, "--egress"},
+		"a sink elsewhere": {func(s *StreamSpec) { s.Sinks = append(sinks(1), sink.Spec{URI: "s3://bucket/x"}) }, "--egress"},
 	} {
 		_, err := a.try(t, a.job(t, "bounds", c.change))
 		var e *jobs.Error
@@ -540,4 +541,12 @@ func TestJournalDamage(t *testing.T) {
 		t.Errorf("at %d, %v", at, err)
 	}
 	_ = doc.Close()
+}
+
+// TestManySinks: a job has at most eight sinks.
+func TestManySinks(t *testing.T) {
+	var s Streamer
+	if _, err := s.openSinks("many", StreamSpec{Candidates: []string{"a", "b"}, Sinks: make([]sink.Spec, maxSinks+1)}, nil); err == nil {
+		t.Errorf("a job has %d sinks", maxSinks+1)
+	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // drain reads decisions until the end of the log.
-func (s *stream) drain(ctx context.Context, sink *sink) (end jobs.EndOfInput, err error) {
+func (s *stream) drain(ctx context.Context, ordered *orderedOutput) (end jobs.EndOfInput, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r, err := s.out.Read(ctx, 1)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *stream) drain(ctx context.Context, sink *sink) (end jobs.EndOfInput, er
 			}
 			s.report(false)
 		case e := <-entries:
-			if done, err := s.entry(ctx, e, &end, sink); done || err != nil {
+			if done, err := s.entry(ctx, e, &end, ordered); done || err != nil {
 				return end, err
 			}
 			quiet = time.Now() // a webhook may have taken its time
@@ -92,16 +92,16 @@ func (s *stream) overdue(since time.Time) (time.Time, error) {
 }
 
 // entry takes one entry of the log of decisions.
-func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, sink *sink) (done bool, err error) {
+func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, ordered *orderedOutput) (done bool, err error) {
 	switch e.Kind {
 	case jobs.EntryDecide:
-		d, err := sink.write(e.Data)
+		d, err := ordered.write(e.Data)
 		if err != nil {
 			return false, err
 		}
 		// Before the batch counts as decided: one that is slow slows the reading down.
-		for _, t := range s.taps {
-			if err := t.send(ctx, s.decided+1, d); err != nil { // only this goroutine changes it
+		for _, t := range s.sinks {
+			if err := t.Send(ctx, s.decided+1, d); err != nil { // only this goroutine changes it
 				return false, err
 			}
 		}

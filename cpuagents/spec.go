@@ -6,6 +6,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -27,7 +28,7 @@ type StreamSpec struct {
 	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
 	Manifest string `json:"manifest"`
 	// Sinks take decisions as they are made, up to 8. With one, Output may be empty.
-	Sinks []SinkSpec `json:"sinks,omitempty"`
+	Sinks []sink.Spec `json:"sinks,omitempty"`
 	// Output, Rejects and Summary are the URIs of what the job writes: decisions, rejected rows as NDJSON, and a JSON list of
 	// SeriesSummary.
 	Output  string `json:"output"`
@@ -36,7 +37,7 @@ type StreamSpec struct {
 	// OutputFormat of the decisions. Empty is what the extension of Output stands for, and NDJSON when that stands for nothing.
 	OutputFormat rows.Format `json:"output_format,omitempty"`
 	// Webhook is told of decisions as they are made; nil for none.
-	Webhook *WebhookSpec `json:"webhook,omitempty"`
+	Webhook *sink.WebhookSpec `json:"webhook,omitempty"`
 	// Live sends every decision to the job's submitter too, as it is made. A submitter that is slow slows the job down; one that is gone does not.
 	Live bool `json:"live,omitempty"`
 	// BatchRows is the most rows of a message, 1 to 4096; 0 means 4096. It changes no output.

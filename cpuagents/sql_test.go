@@ -3,50 +3,18 @@ package cpuagents
 import (
 	"database/sql"
 	"errors"
-	"os"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/postgrestest"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
-
-// database makes a SQLite database below a root "db" and returns the root's folder.
-func database(t *testing.T, statements ...string) (*files.Files, string) {
-	t.Helper()
-	dir := t.TempDir()
-	root := filepath.Join(dir, "root")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"root/a.db", "outside.db"} {
-		db, err := sql.Open("sqlite", filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range statements {
-			if _, err := db.ExecContext(t.Context(), s); err != nil {
-				t.Fatal(s, err)
-			}
-		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(filepath.Join(dir, "outside.db"), filepath.Join(root, "link.db")); err != nil {
-		t.Fatal(err)
-	}
-	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "db"}: root}, Scratch: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = files.Close() })
-	return files, dir
-}
 
 const goodQuery = "SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id"
 
@@ -56,7 +24,7 @@ func quickSQL(query string) *SQLSpec {
 
 // TestSQLite: every row is read once, page by page, and an attempt after another reads the same rows though the table changed.
 func TestSQLite(t *testing.T) {
-	files, dir := database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
+	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
 		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),(9,'2026-01-05','x')`)
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	open := func() *remoteReader {
@@ -92,7 +60,7 @@ func TestSQLite(t *testing.T) {
 
 // TestSQLiteRefuses: a query reads what it is for, and nothing else of the machine.
 func TestSQLiteRefuses(t *testing.T) {
-	files, dir := database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)", "INSERT INTO t VALUES (1,'2026-01-01',1)")
+	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)", "INSERT INTO t VALUES (1,'2026-01-01',1)")
 	for name, c := range map[string]struct{ uri, query string }{
 		"outside": {"sqlite:db/../outside.db", goodQuery}, "link": {"sqlite:db/link.db", goodQuery}, "no root": {"sqlite:x/a.db", goodQuery}, "missing": {"sqlite:db/no.db", goodQuery},
 		"two": {"sqlite:db/a.db", goodQuery + "; DROP TABLE t"}, "attach": {"sqlite:db/a.db", "ATTACH '" + dir + "/outside.db' AS o"}, "no cursor": {"sqlite:db/a.db", "SELECT 1"},
@@ -149,5 +117,51 @@ func TestPostgresRefuses(t *testing.T) {
 	var e *jobs.Error
 	if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), "--egress") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestPostgresSource: a table of a real server is read page by page, and a query that writes is refused.
+func TestPostgresSource(t *testing.T) {
+	uri := postgrestest.Start(t)
+	db := postgrestest.Open(t, uri)
+	defer db.Close()
+	for _, do := range []string{
+		"CREATE TABLE given (round bigint, timestamp text, value float8)",
+		"INSERT INTO given SELECT n, (1700000000 + n)::text, n::float8 / 2 FROM generate_series(1, 700) AS n",
+	} {
+		if _, err := db.ExecContext(fixture.Within(t), do); err != nil {
+			t.Fatal(do, err)
+		}
+	}
+	source := quickSQL("SELECT round AS id, timestamp, value FROM given WHERE round > $1 ORDER BY round")
+	source.Password, source.TLS, source.PageRows = "env:PG", "disable", 300
+	f, err := newSQLFetcher(uri, source, rowstest.OneFeature, nil, fixture.Loopback(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "back", f)
+	defer r.Close()
+	got, err := told(r, 1000)
+	if err != nil || len(got) != 702 || got[300] != "-" {
+		t.Errorf("%d rows and pauses, %v, want 702 with a pause after the first 300", len(got), err)
+	}
+	for i := range 300 {
+		if want := fmt.Sprintf("%d:%g", i+1, float64(i+1)/2); got[i] != want {
+			t.Fatalf("row %d is %s, want %s", i, got[i], want)
+		}
+	}
+	refused, err := newSQLFetcher(uri, func() *SQLSpec {
+		s := quickSQL("WITH x AS (DELETE FROM given RETURNING *) SELECT round AS id, timestamp, value FROM x WHERE round > $1")
+		s.Password, s.TLS = "env:PG", "disable"
+		return s
+	}(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.close()
+	doc := fixture.TempFile(t, nil)
+	defer doc.Close()
+	if _, err := refused.fetch(fixture.Within(t), position{}, "", doc); !fixture.IsInput(err) || !strings.Contains(err.Error(), "25006") {
+		t.Errorf("a source that writes: %v", err)
 	}
 }

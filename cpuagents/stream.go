@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -36,7 +37,7 @@ type stream struct {
 	answered chan struct{} // drain has moved decided on
 	refused  *jobs.Error   // why the last question of others was; for drain
 	noRows   bool          // no input has a valid row; set before the reading fails
-	taps     []tap
+	sinks    []sink.Sink
 }
 
 // run reads all series, and returns when all decisions are written.
@@ -85,24 +86,24 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 			cancel(err)
 		}
 	}()
-	for i, t := range s.taps {
-		if err := t.open(work, s.log(tapShard+i, jobs.Out)); err != nil {
+	for i, t := range s.sinks {
+		if err := t.Open(work, s.log(sinkShard+i, jobs.Out)); err != nil {
 			cancel(err)
 			fed.Wait()
 			return nil, context.Cause(work) // a drain may be what has failed it
 		}
 	}
-	sink, err := newSink(s, to)
+	ordered, err := newOrderedOutput(s, to)
 	if err != nil {
 		cancel(err)
 		fed.Wait()
 		return nil, context.Cause(work)
 	}
-	defer sink.close()
-	end, err := s.drain(work, sink)
-	for _, t := range s.taps {
+	defer ordered.close()
+	end, err := s.drain(work, ordered)
+	for _, t := range s.sinks {
 		if err == nil {
-			err = t.end(work)
+			err = t.End(work)
 		}
 	}
 	if err != nil {
@@ -117,7 +118,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	}
 	result := &StreamResult{Seconds: time.Since(started).Seconds(), Interrupted: end.Interrupted}
 	s.report(true)
-	if err := sink.finish(); err != nil {
+	if err := ordered.finish(); err != nil {
 		return nil, err
 	}
 	if out != nil {
@@ -142,7 +143,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	if answered := result.Decisions + result.Sum(); result.Observations != end.Rows || answered != end.Rows {
 		return nil, jobs.Errorf(jobs.CodeInternal, "stream %s: %d rows read, %d sent, %d answered: the three must be equal", s.id, result.Observations, end.Rows, answered)
 	}
-	result.LatencyP50, result.LatencyP99 = sink.latency(50), sink.latency(99)
+	result.LatencyP50, result.LatencyP99 = ordered.latency(50), ordered.latency(99)
 	return result, nil
 }
 

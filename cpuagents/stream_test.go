@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -173,7 +174,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if old, ok := r.bodies[id]; err != nil || id == "" || id != q.Header.Get("Idempotency-Key") || ok && old != string(body) {
 		r.bad = append(r.bad, fmt.Sprintf("message %q: %v", id, err))
 	}
-	if want := cpuagents.Sign("hunter2", id, q.Header.Get("webhook-timestamp"), body); q.Header.Get("webhook-signature") != want {
+	if want := sink.Sign("hunter2", id, q.Header.Get("webhook-timestamp"), body); q.Header.Get("webhook-signature") != want {
 		r.bad = append(r.bad, "signature of "+id)
 	}
 	if r.fail > 0 {
@@ -285,7 +286,7 @@ func goesOn(t *testing.T, c *cluster, source cpuagents.SeriesSource) {
 		hook := httptest.NewServer(r)
 		t.Cleanup(hook.Close)
 		job = c.job(t, id, series, func(s *cpuagents.StreamSpec) {
-			s.Webhook = &cpuagents.WebhookSpec{URL: hook.URL, Secret: "env:HOOK", All: true, Rate: 1000, Backoff: 0.001}
+			s.Webhook = &sink.WebhookSpec{URL: hook.URL, Secret: "env:HOOK", All: true, Rate: 1000, Backoff: 0.001}
 		})
 		ctx2, stop = context.WithCancelCause(ctx)
 		return ctx2, stop, job
@@ -393,7 +394,7 @@ func TestSinkStream(t *testing.T) {
 	job := func(id string) jobs.Job {
 		return c.job(t, id, series, func(s *cpuagents.StreamSpec) {
 			s.Output = ""
-			s.Sinks = []cpuagents.SinkSpec{
+			s.Sinks = []sink.Spec{
 				{URI: "file:dir/" + id + "/parts", Format: "csv", PartRows: 500},
 				{URI: "sqlite:dir/" + id + ".db?table=decisions", Backoff: 0.001, Tries: 20},
 				{URI: "nats:out/alarms." + id, Anomalies: true},
@@ -510,11 +511,11 @@ func TestStreamRefuses(t *testing.T) {
 		"metadata": {[]cpuagents.SeriesSource{{Name: "s", URI: "http://169.254.169.254/latest/"}}, nil, "--egress"},
 		"format":   {[]cpuagents.SeriesSource{{Name: "s", URI: "http://127.0.0.1/", Format: "xls"}}, nil, `format "xls"`},
 		"many":     {many, nil, "more than 64 sources"},
-		"webhook":  {file, func(s *cpuagents.StreamSpec) { s.Webhook = &cpuagents.WebhookSpec{URL: "http://10.0.0.1/"} }, "--egress"},
+		"webhook":  {file, func(s *cpuagents.StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://10.0.0.1/"} }, "--egress"},
 		"secret": {file, func(s *cpuagents.StreamSpec) {
-			s.Webhook = &cpuagents.WebhookSpec{URL: "http://127.0.0.1/", Secret: "env:NONE"}
+			s.Webhook = &sink.WebhookSpec{URL: "http://127.0.0.1/", Secret: "env:NONE"}
 		}, "no such secret"},
-		"sink":   {file, func(s *cpuagents.StreamSpec) { s.Sinks = []cpuagents.SinkSpec{{URI: "s3://bucket/x"}} }, "--egress"},
+		"sink":   {file, func(s *cpuagents.StreamSpec) { s.Sinks = []sink.Spec{{URI: "s3://bucket/x"}} }, "--egress"},
 		"output": {file, func(s *cpuagents.StreamSpec) { s.OutputFormat = "xls" }, `format "xls"`},
 	} {
 		_, err := c.streamer.Handle(ctx, c.job(t, "refused", c2.series, c2.change), func(any) {})

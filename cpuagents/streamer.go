@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
-	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -23,14 +23,8 @@ type Queue interface {
 	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
 	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
-	// Subscribe reads a stream that is not the queue's own; Unsubscribe removes a consumer of one.
-	Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error)
-	Unsubscribe(ctx context.Context, stream, consumer string) error
-	// Publish stores a message in a stream that is not the queue's own; Published returns the id of the last one of a subject, or nothing.
-	Publish(ctx context.Context, p jobs.Publication) error
-	Published(ctx context.Context, stream, subject string) (id string, err error)
-	// SendRows hands rows to the submitter of a job and returns its answer.
-	SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error)
+	sourceQueue
+	sink.Queue
 }
 
 // Streamer does stream jobs.
@@ -51,6 +45,12 @@ type Streamer struct {
 }
 
 const (
+	// maxSinks bounds the sinks of a job beside its output and its webhook.
+	maxSinks = 8
+	// sinkShard is the number of the log of the webhook among the logs of a job, after the journals of its sources. The logs of
+	// the sinks follow.
+	sinkShard = maxRemote + 1
+
 	defaultBatchRows = 4096
 	// window is how many batches may be under way: enough that agents and files never wait for each other, few enough that
 	// a decision comes soon after its row was read.
@@ -133,11 +133,11 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 			return nil, err
 		}
 	}
-	if s.taps, err = s.Streamer.taps(job.ID, *spec, series); err != nil {
+	if s.sinks, err = s.Streamer.openSinks(job.ID, *spec, series); err != nil {
 		return nil, err
 	}
-	for _, t := range s.taps {
-		defer t.close()
+	for _, t := range s.sinks {
+		defer t.Close()
 	}
 	if s.record, err = s.claim(ctx); err != nil {
 		return nil, err
@@ -212,40 +212,48 @@ func (s *stream) clean(ctx context.Context, gone bool) {
 	}
 }
 
-// taps makes what takes the decisions of a job beside its output: its webhook and its sinks.
-func (s *Streamer) taps(job string, spec StreamSpec, series []SeriesSource) (taps []tap, err error) {
+// sinks makes what takes the decisions of a job beside its output: its webhook and its sinks.
+func (s *Streamer) openSinks(job string, spec StreamSpec, series []SeriesSource) (sinks []sink.Sink, err error) {
 	if len(spec.Sinks) > maxSinks {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sinks: make several jobs of it", job, maxSinks)
 	}
 	defer func() {
 		if err != nil {
-			for _, t := range taps {
-				t.close()
+			for _, t := range sinks {
+				t.Close()
 			}
 		}
 	}()
 	if spec.Webhook != nil {
-		hook, err := newWebhook(job, *spec.Webhook, spec.layout(series), s.Egress, s.Secrets)
+		hook, err := sink.NewWebhook(job, *spec.Webhook, spec.layout(series), s.Egress, s.Secrets)
 		if err != nil {
 			return nil, err
 		}
-		taps = append(taps, hook)
+		sinks = append(sinks, hook)
 	}
-	for i, sink := range spec.Sinks {
-		t, err := s.newTap(job, i, sink, spec.layout(series))
+	for i, one := range spec.Sinks {
+		t, err := s.sinkResources().New(job, i, one, spec.layout(series))
 		if err != nil {
-			return taps, err
+			return sinks, err
 		}
-		taps = append(taps, t)
+		sinks = append(sinks, t)
 	}
 	if spec.Live { // the last, so that the others keep the places of their positions
-		taps = append(taps, &liveTap{queue: s.Queue, log: s.Logger, job: job, enc: encode.NewNDJSON(spec.layout(series))})
+		sinks = append(sinks, sink.NewLive(job, spec.layout(series), s.Queue, s.Logger))
 	}
-	return taps, nil
+	return sinks, nil
 }
 
-// log addresses a log of the job's swarm. Those behind shard 0 are the journals of its sources, and those from tapShard on the
-// positions of its taps.
+// sinkResources returns what the sinks of the job may use.
+func (s *Streamer) sinkResources() sink.Resources {
+	return sink.Resources{Queue: s.Queue, Files: s.Files, Egress: s.Egress, Secrets: s.Secrets, AllowStream: s.allowStream}
+}
+
+// allowStream returns an error if the job may not use a JetStream stream.
+func (s *Streamer) allowStream(stream string) error { return s.Streams.check(s.owner, stream) }
+
+// log addresses a log of the job's swarm. Those behind shard 0 are the journals of its sources, and those from sinkShard on the
+// positions of its sinks.
 func (s *stream) log(shard int, d jobs.Direction) jobs.Log {
 	return s.Queue.Log(s.record.Key(), shard, d)
 }

@@ -17,6 +17,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// sourceQueue is what sources need of the queue.
+type sourceQueue interface {
+	// Subscribe reads a stream that does not belong to the queue. Unsubscribe removes a consumer of a stream.
+	Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error)
+	Unsubscribe(ctx context.Context, stream, consumer string) error
+}
+
 // SubjectSpec says how to read what is published to a subject, at nats:STREAM/SUBJECT. Messages, For, or both bound it.
 type SubjectSpec struct {
 	// Messages is how many messages are read in all, up to 1,000,000,000; 0 for no bound.

@@ -37,6 +37,13 @@ const (
 // with the default limit of a server.
 const MaxInputDocument = 480 << 10
 
+const (
+	// inputAnswer bounds the time to an answer of the submitter, which answers InputWait earlier.
+	inputAnswer = 5 * time.Second
+	// inputPatience is the time that the submitter may be silent. After it the input has ended.
+	inputPatience = 30 * time.Second
+)
+
 // InputRequest returns the message that requests document number n, counted from 1.
 func InputRequest(n uint64) []byte { return strconv.AppendUint([]byte(inputRequest), n, 10) }
 
@@ -75,7 +82,7 @@ func newSubmittedFetcher(job string, format rows.Format, s *Streamer) (*submitte
 
 func (f *submittedFetcher) close() error { return nil }
 
-// fetch implements fetcher. A submitter that is silent for livePatience has ended, and the input
+// fetch implements fetcher. A submitter that is silent for inputPatience has ended, and the input
 // with it.
 func (f *submittedFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	var st submittedState
@@ -87,7 +94,7 @@ func (f *submittedFetcher) fetch(ctx context.Context, at position, _ string, doc
 	st.Document++
 	end := position{State: at.State, Exact: true, Done: true}
 	for heard := time.Now(); ; {
-		one, cancel := context.WithTimeout(ctx, liveAnswer)
+		one, cancel := context.WithTimeout(ctx, inputAnswer)
 		answer, err := f.queue.SendRows(one, f.job, InputRequest(st.Document))
 		cancel()
 		document, ok := bytes.CutPrefix(answer, []byte(InputDocument))
@@ -105,7 +112,7 @@ func (f *submittedFetcher) fetch(ctx context.Context, at position, _ string, doc
 		case err == nil && string(answer) == InputWait:
 			heard = time.Now()
 			continue
-		case time.Since(heard) > livePatience:
+		case time.Since(heard) > inputPatience:
 			f.log.Warn("the submitter of a job sends no input any more: the input ends here",
 				"job", f.job, "documents", st.Document-1, "error", err)
 			return end, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -309,7 +310,7 @@ func TestTenantsStreams(t *testing.T) {
 		t.Errorf("left: %s", got)
 	}
 	for tenant, want := range map[string]bool{"": true, "umbrella": true, "acme": false} {
-		_, err := a.of(tenantJob(tenant, "j")).newTap("j", 0, SinkSpec{URI: "nats:plant/plant.b"}, encode.Layout{Candidates: []string{"a", "b"}, Features: []string{"v"}})
+		_, err := a.of(tenantJob(tenant, "j")).sinkResources().New("j", 0, sink.Spec{URI: "nats:plant/plant.b"}, encode.Layout{Candidates: []string{"a", "b"}, Features: []string{"v"}})
 		if (err == nil) != want {
 			t.Errorf("%q publishes: %v", tenant, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 )
 
 // live writes the rows of a run to standard output as the CPU agent sends them. It answers when they are written, so a reader that is slow
@@ -49,7 +49,7 @@ func (l *live) take(message []byte) []byte {
 	head, rows, _ := bytes.Cut(message, []byte{'\n'})
 	var at piece
 	if _, err := fmt.Sscanf(string(head), "%d %d", &at.batch, &at.number); err != nil {
-		return []byte(cpuagents.RowsStop) // of another version
+		return []byte(sink.RowsStop) // of another version
 	}
 	l.mu.Lock()
 	idle := false
@@ -69,17 +69,17 @@ func (l *live) take(message []byte) []byte {
 	select {
 	case <-done:
 	case <-wait.C:
-		return []byte(cpuagents.RowsWait)
+		return []byte(sink.RowsWait)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.err != nil:
-		return []byte(cpuagents.RowsStop)
+		return []byte(sink.RowsStop)
 	case at.after(l.last): // another piece was being written
-		return []byte(cpuagents.RowsWait)
+		return []byte(sink.RowsWait)
 	}
-	return []byte(cpuagents.RowsTaken)
+	return []byte(sink.RowsTaken)
 }
 
 // write writes a piece. It may take as long as the reader does.

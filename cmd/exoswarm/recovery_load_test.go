@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -34,7 +35,7 @@ func (r *recovery) stream() *load {
 			Name: "recovery", Spec: spec, Candidates: []string{"normal", "suspicious", "anomalous"},
 			Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
 			Manifest: "file:r/manifest.json", Output: "file:r/" + id + ".ndjson", Rejects: "file:r/" + id + ".rejects", Summary: "file:r/" + id + ".summary",
-			BatchRows: batchRows, Sinks: []cpuagents.SinkSpec{{URI: "file:r/" + id + ".parts", PartRows: 400}},
+			BatchRows: batchRows, Sinks: []sink.Spec{{URI: "file:r/" + id + ".parts", PartRows: 400}},
 		}
 		result, err := streamed(ctx, r.conn, id, work, l.came)
 		if err != nil {

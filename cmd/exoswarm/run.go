@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
@@ -88,8 +89,8 @@ type runOptions struct {
 	roots    map[files.Root]string
 	egress   []string
 	secrets  string
-	webhook  *cpuagents.WebhookSpec
-	sinks    []cpuagents.SinkSpec
+	webhook  *sink.WebhookSpec
+	sinks    []sink.Spec
 	output   string
 	rejects  string      // empty: beside the output
 	format   rows.Format // of the output
@@ -125,7 +126,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	o.secrets, _ = f.GetString("secrets")
 	if hook, _ := f.GetString("webhook"); hook != "" {
 		key, _ := f.GetString("webhook-secret")
-		o.webhook = &cpuagents.WebhookSpec{URL: hook, Secret: key}
+		o.webhook = &sink.WebhookSpec{URL: hook, Secret: key}
 	}
 	if path, _ := f.GetString("sinks"); path != "" {
 		if err := readList("--sinks", path, `[{"uri":"sqlite:ROOT/PATH?table=TABLE"}]`, &o.sinks); err != nil {
@@ -351,7 +352,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 				return flow.answer(n)
 			}
 			if dest.live == nil {
-				return []byte(cpuagents.RowsStop)
+				return []byte(sink.RowsStop)
 			}
 			return dest.live.take(message)
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -102,7 +103,7 @@ func TestNoSecretComesOut(t *testing.T) {
 		spec, err := json.Marshal(cpuagents.StreamSpec{
 			Name: "n", Spec: json.RawMessage("{}"), Candidates: []string{"a", "b"}, Columns: rows.ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: "object:m-" + id,
 			Output: "object:o-" + id, Rejects: "object:r-" + id, Summary: "object:s-" + id,
-			Webhook: &cpuagents.WebhookSpec{URL: "http://127.0.0.1:1/hook?token=" + marked("webhook"), Secret: "env:HOOK"},
+			Webhook: &sink.WebhookSpec{URL: "http://127.0.0.1:1/hook?token=" + marked("webhook"), Secret: "env:HOOK"},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package cpuagents
+package sink
 
 import (
 	"context"
@@ -21,22 +21,22 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// positionTable holds, in the database of a sink, the last batch of each that is in its table. A batch and its position are written in one transaction, and
-// the position's row is locked meanwhile: whatever ends an attempt, a decision is in the table once.
+// positionTable has the last batch of each sink that writes to the database. A batch and its position are written in one
+// transaction, and the row of the position is locked meanwhile. So each decision is in the table once, however an attempt ends.
 const positionTable = "exoswarm_positions"
 
 const (
 	// insertValues bounds the values of one INSERT: PostgreSQL takes 65,535 and SQLite 32,766.
 	insertValues = 30_000
-	// longestName is how much of a name PostgreSQL keeps, in bytes.
+	// longestName is the bytes of a name that PostgreSQL keeps.
 	longestName = 63
 )
 
 var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$`)
 
-// tableTap writes decisions into a table of a database.
-type tableTap struct {
-	sinkBase
+// tableSink writes decisions into a table of a database.
+type tableSink struct {
+	base
 	encode.Layout
 	key     string // of job and sink
 	db      *sql.DB
@@ -51,8 +51,8 @@ type tableTap struct {
 // column is one of the table.
 type column struct{ name, typ string }
 
-func newTableTap(b sinkBase, key string, l encode.Layout, s *Streamer) (_ *tableTap, err error) {
-	t := &tableTap{sinkBase: b, Layout: l, key: key}
+func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, err error) {
+	t := &tableSink{base: b, Layout: l, key: key}
 	uri, query, _ := strings.Cut(b.spec.URI, "?")
 	values, err := url.ParseQuery(query)
 	if t.name = values.Get("table"); err != nil || len(values) != 1 || len(values["table"]) != 1 || !tableName.MatchString(t.name) || strings.HasSuffix(t.name, positionTable) {
@@ -98,18 +98,18 @@ func newTableTap(b sinkBase, key string, l encode.Layout, s *Streamer) (_ *table
 	return t, nil
 }
 
-func (t *tableTap) close() { _ = t.db.Close() }
+func (t *tableSink) Close() { _ = t.db.Close() }
 
-// open implements tap. The position is in the database.
-func (t *tableTap) open(ctx context.Context, _ jobs.Log) error {
+// Open implements Sink. The position is in the database.
+func (t *tableSink) Open(ctx context.Context, _ jobs.Log) error {
 	return t.tx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		t.sent, err = t.position(ctx, tx)
 		return err
 	})
 }
 
-// tx runs fn in a transaction, again where that may help.
-func (t *tableTap) tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+// tx runs fn in a transaction, and repeats it after a failure that may pass.
+func (t *tableSink) tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return t.try(ctx, func(ctx context.Context) error {
 		if !t.ready {
 			if err := t.create(ctx); err != nil {
@@ -128,8 +128,8 @@ func (t *tableTap) tx(ctx context.Context, fn func(ctx context.Context, tx *sql.
 	})
 }
 
-// create makes the tables that are not there. One that is there is used as it is, also by a user who may make none.
-func (t *tableTap) create(ctx context.Context) error {
+// create makes the tables that are missing. An existing table is used as it is, also by a user without the right to make one.
+func (t *tableSink) create(ctx context.Context) error {
 	var defs []string
 	for _, c := range t.columns {
 		defs = append(defs, quoteName(c.name)+" "+c.typ)
@@ -160,16 +160,17 @@ func (t *tableTap) create(ctx context.Context) error {
 	return err
 }
 
-// value stands for the value number i of a statement.
-func (t *tableTap) value(i int) string {
+// value returns the placeholder of value number i of a statement.
+func (t *tableSink) value(i int) string {
 	if t.lite {
 		return "?"
 	}
 	return fmt.Sprint("$", i)
 }
 
-// position reads the last batch that is in the table. Nobody else writes one until the transaction ends: SQLite has one writer at a time.
-func (t *tableTap) position(ctx context.Context, tx *sql.Tx) (sent uint64, err error) {
+// position returns the last batch that is in the table. No other transaction changes it until this one ends: PostgreSQL locks the
+// row, and SQLite has one writer at a time.
+func (t *tableSink) position(ctx context.Context, tx *sql.Tx) (sent uint64, err error) {
 	query := "SELECT batch FROM " + positionTable + " WHERE sink = " + t.value(1)
 	if !t.lite {
 		query += " FOR UPDATE"
@@ -177,8 +178,8 @@ func (t *tableTap) position(ctx context.Context, tx *sql.Tx) (sent uint64, err e
 	return sent, tx.QueryRowContext(ctx, query, t.key).Scan(&sent)
 }
 
-// send implements tap.
-func (t *tableTap) send(ctx context.Context, number uint64, d *batch.Decisions) error {
+// Send implements Sink.
+func (t *tableSink) Send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	if number <= t.sent {
 		return nil
 	}
@@ -199,7 +200,7 @@ func (t *tableTap) send(ctx context.Context, number uint64, d *batch.Decisions) 
 	return err
 }
 
-func (t *tableTap) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) error {
+func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) error {
 	job, _, _ := strings.Cut(t.key, "/")
 	var names []string
 	for _, c := range t.columns {
@@ -254,19 +255,19 @@ func (t *tableTap) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) e
 	return flush()
 }
 
-// quoteName writes the name of a table or column in SQL.
+// quoteName returns the name of a table or column in SQL.
 func quoteName(n string) string { return `"` + strings.ReplaceAll(n, `"`, `""`) + `"` }
 
-// storable is a text as both databases take it: without NUL, in UTF-8.
+// storable returns a text as both databases accept it: in UTF-8, without NUL.
 func storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// end implements tap: nothing is held back.
-func (t *tableTap) end(context.Context) error { return nil }
+// End implements Sink: nothing is held back.
+func (t *tableSink) End(context.Context) error { return nil }
 
-// class says whether another try may help.
-func (t *tableTap) class(err error) error {
+// class gives an error its class, and marks with retry.Permanent what no further try repairs.
+func (t *tableSink) class(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -44,7 +44,7 @@ func encodeDecisions(t *testing.T, d *batch.Decisions) []byte {
 }
 
 // sinkOf makes the sink of a job with three series and two candidates.
-func sinkOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *sink) {
+func orderedOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *orderedOutput) {
 	t.Helper()
 	files, err := files.New(files.Options{Scratch: t.TempDir()})
 	if err != nil {
@@ -52,7 +52,7 @@ func sinkOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *sink) {
 	}
 	s := &stream{Streamer: &Streamer{Files: files}, series: []SeriesSource{{Name: "a"}, {Name: "b"}, {Name: "c"}}, summary: make([]SeriesSummary, 3)}
 	s.spec.Candidates, s.spec.Columns.Features, s.spec.OutputFormat = []string{"normal", "odd"}, []string{"value"}, format
-	k, err := newSink(s, out)
+	k, err := newOrderedOutput(s, out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +60,10 @@ func sinkOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *sink) {
 	return s, k
 }
 
-// TestSink: decisions of mixed series come out series after series, each in its order, whatever the batches, and each is counted once.
-func TestSink(t *testing.T) {
+// TestOrdered: decisions of mixed series come out series after series, each in its order, whatever the batches, and each is counted once.
+func TestOrdered(t *testing.T) {
 	var out bytes.Buffer
-	s, k := sinkOf(t, "csv", &out)
+	s, k := orderedOf(t, "csv", &out)
 	for _, groups := range [][]uint32{{0, 0, 2}, {2, 1, 2, 0}, {0}} {
 		if d, err := k.write(encodeDecisions(t, decisionsOf(time.Second, groups...))); err != nil || d.Len() != len(groups) {
 			t.Fatal(d, err)
@@ -92,10 +92,10 @@ func TestSink(t *testing.T) {
 	}
 }
 
-// TestSinkBounds: a batch that is not of this swarm is refused, and one at the bounds is not.
-func TestSinkBounds(t *testing.T) {
+// TestOrderedBounds: a batch that is not of this swarm is refused, and one at the bounds is not.
+func TestOrderedBounds(t *testing.T) {
 	var out bytes.Buffer
-	_, k := sinkOf(t, "csv", &out)
+	_, k := orderedOf(t, "csv", &out)
 	other := decisionsOf(0, 0)
 	other.Candidates, other.Counts = 1, []uint32{1}
 	group := decisionsOf(0, 0, 3)
@@ -121,10 +121,10 @@ func TestSinkBounds(t *testing.T) {
 	}
 }
 
-// TestSinkLatency: a latency below a microsecond, a clock that was set back and one of days are counted at the bounds.
-func TestSinkLatency(t *testing.T) {
+// TestOrderedLatency: a latency below a microsecond, a clock that was set back and one of days are counted at the bounds.
+func TestOrderedLatency(t *testing.T) {
 	for ago, want := range map[time.Duration][2]float64{-time.Hour: {0.001, 0.001}, 100 * time.Hour: {3.5e6, 3.7e6}, 10 * time.Second: {10_000, 70_000}} {
-		_, k := sinkOf(t, "", nil)
+		_, k := orderedOf(t, "", nil)
 		if _, err := k.write(encodeDecisions(t, decisionsOf(ago, 0))); err != nil {
 			t.Fatal(err)
 		}
@@ -134,9 +134,9 @@ func TestSinkLatency(t *testing.T) {
 	}
 }
 
-// TestSinkWithoutOutput: it only counts, and makes no file.
-func TestSinkWithoutOutput(t *testing.T) {
-	s, k := sinkOf(t, "", nil)
+// TestOrderedWithoutOutput: it only counts, and makes no file.
+func TestOrderedWithoutOutput(t *testing.T) {
+	s, k := orderedOf(t, "", nil)
 	d := decisionsOf(0, 0, 0, 1)
 	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.Applied}
 	d.Decision[1], d.Score[1] = batch.NoDecision, 0
@@ -165,14 +165,14 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestSinkFails: a disk that is full, of the scratch folder or of the output, is an error in each format, and no row is lost without one.
-func TestSinkFails(t *testing.T) {
+// TestOrderedFails: a disk that is full, of the scratch folder or of the output, is an error in each format, and no row is lost without one.
+func TestOrderedFails(t *testing.T) {
 	full := &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}
 	for _, format := range []rows.Format{"csv", "ndjson", "arrow", "parquet", "csv.gz", "ndjson.zst", "arrow.gz"} {
 		var whole bytes.Buffer
 		for _, left := range []int{math.MaxInt, 0} {
 			w := &failingWriter{left, full}
-			_, k := sinkOf(t, format, io.MultiWriter(w, &whole))
+			_, k := orderedOf(t, format, io.MultiWriter(w, &whole))
 			for range 3 {
 				if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
 					t.Fatal(err)
@@ -195,12 +195,12 @@ func TestSinkFails(t *testing.T) {
 		}
 	}
 	// The spool of decisions.
-	_, k := sinkOf(t, "csv", io.Discard)
+	_, k := orderedOf(t, "csv", io.Discard)
 	k.w = bufio.NewWriterSize(&failingWriter{0, full}, 16)
 	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "the spool of decisions") {
 		t.Errorf("the spool: %v", err)
 	}
-	_, k = sinkOf(t, "csv", io.Discard)
+	_, k = orderedOf(t, "csv", io.Discard)
 	k.w = bufio.NewWriterSize(&failingWriter{0, full}, 1<<20)
 	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestSinkFails(t *testing.T) {
 	if err := k.finish(); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "the spool of decisions") {
 		t.Errorf("the spool, at the end: %v", err)
 	}
-	_, k = sinkOf(t, "csv", io.Discard)
+	_, k = orderedOf(t, "csv", io.Discard)
 	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0))); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestSinkFails(t *testing.T) {
 	}
 	bad := &stream{Streamer: &Streamer{Files: filestest.Scratch(t)}}
 	bad.spec.OutputFormat = "xls"
-	if _, err := newSink(bad, io.Discard); err == nil {
+	if _, err := newOrderedOutput(bad, io.Discard); err == nil {
 		t.Error("xls is a format")
 	}
 }

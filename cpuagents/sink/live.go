@@ -1,4 +1,4 @@
-package cpuagents
+package sink
 
 import (
 	"bytes"
@@ -16,40 +16,45 @@ import (
 
 // Answers to rows that a job sends to its submitter.
 const (
-	RowsTaken = "ok"   // they are written: the next may come
-	RowsWait  = "wait" // they are being written: ask again
-	RowsStop  = "stop" // nobody reads any more
+	RowsTaken = "ok"   // the rows are written, and the job may send the next ones
+	RowsWait  = "wait" // the rows are being written, and the job must ask again
+	RowsStop  = "stop" // nobody reads rows any more
 )
 
 const (
-	// liveBytes bounds a message of rows, whatever the server's limit.
+	// liveBytes bounds a message of rows in bytes, whatever the limit of the server.
 	liveBytes = 256 << 10
-	// liveAnswer is how long an answer may take. The submitter answers RowsWait before.
+	// liveAnswer bounds the time to an answer. The submitter answers RowsWait earlier.
 	liveAnswer = 5 * time.Second
-	// livePatience is how long the submitter may be silent. Then the job goes on without it, to its output.
+	// livePatience is the time that the submitter may be silent. After it the job continues without the submitter.
 	livePatience = 30 * time.Second
 )
 
-// liveTap sends every decision to the submitter of the job as it is made, and waits until it is written. A message is a line with the numbers
-// of batch and piece, and then decisions in NDJSON. Another attempt sends the same messages: the submitter knows those that it has.
-type liveTap struct {
+// liveSink sends every decision to the submitter of the job, and waits until it is written. A message is a line with the numbers
+// of batch and piece, then decisions in NDJSON. Another attempt sends the same messages, and the submitter drops those it has.
+type liveSink struct {
 	queue Queue
 	log   *slog.Logger
 	job   string
 	enc   encode.Encoder
 	rows  []byte
-	gone  bool // nobody reads
+	gone  bool // the submitter reads no rows any more
 }
 
-// open implements tap: it keeps no position.
-func (t *liveTap) open(context.Context, jobs.Log) error { return nil }
+// NewLive returns the sink that sends every decision of a job to its submitter.
+func NewLive(job string, l encode.Layout, queue Queue, log *slog.Logger) Sink {
+	return &liveSink{queue: queue, log: log, job: job, enc: encode.NewNDJSON(l)}
+}
 
-func (t *liveTap) end(context.Context) error { return nil }
+// Open implements Sink: it keeps no position.
+func (t *liveSink) Open(context.Context, jobs.Log) error { return nil }
 
-func (t *liveTap) close() {}
+func (t *liveSink) End(context.Context) error { return nil }
 
-// send implements tap.
-func (t *liveTap) send(ctx context.Context, number uint64, d *batch.Decisions) error {
+func (t *liveSink) Close() {}
+
+// Send implements Sink.
+func (t *liveSink) Send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	t.rows = t.rows[:0]
 	for i := range d.Len() {
 		t.rows = t.enc.Spool(t.rows, d, i)
@@ -71,8 +76,8 @@ func (t *liveTap) send(ctx context.Context, number uint64, d *batch.Decisions) e
 	return nil
 }
 
-// ask sends a message until the submitter has written it. Without a submitter it gives up.
-func (t *liveTap) ask(ctx context.Context, message []byte) error {
+// ask sends a message until the submitter has written it, or is gone.
+func (t *liveSink) ask(ctx context.Context, message []byte) error {
 	heard := time.Now()
 	for {
 		one, cancel := context.WithTimeout(ctx, liveAnswer)

@@ -1,4 +1,4 @@
-package cpuagents
+package sink
 
 import (
 	"context"
@@ -13,14 +13,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// subjectPiece bounds a message in bytes, about: half of what a NATS server lets through by default.
+// subjectPiece bounds a message in bytes, approximately. It is half of what a NATS server accepts by default.
 const subjectPiece = 512 << 10
 
-// subjectTap publishes decisions to a subject that a JetStream stream keeps: a message is a document of some of a batch. Its id is job, sink, batch and
-// piece, so that the stream knows it again for as long as it remembers ids, and for good when nobody else publishes to the subject.
-type subjectTap struct {
-	sinkBase
-	mark
+// subjectSink publishes decisions to a subject that a JetStream stream keeps. A message is a document of a part of a batch. Its
+// id consists of job, sink, batch and piece, so the stream drops a repeated message while it remembers ids. If nobody else
+// publishes to the subject, the last message of the subject gives the position, however old it is.
+type subjectSink struct {
+	base
+	positionLog
 	encode.Document
 	queue           Queue
 	key             string // of job and sink
@@ -28,20 +29,20 @@ type subjectTap struct {
 	batch, piece    uint64 // the last message of the subject, when it is this sink's
 }
 
-func newSubjectTap(b sinkBase, key string, p encode.Document, s *Streamer) (*subjectTap, error) {
+func newSubject(b base, key string, p encode.Document, s Resources) (*subjectSink, error) {
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(b.spec.URI, "nats:"), "/")
 	if !ok || stream == "" || subject == "" || strings.ContainsAny(stream+subject, " *>\\\t\r\n\x00?") || strings.Contains(stream, ".") {
 		return nil, b.bad("write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject")
 	}
-	if err := s.Streams.check(s.owner, stream); err != nil {
+	if err := s.AllowStream(stream); err != nil {
 		return nil, b.bad("%v", err)
 	}
-	return &subjectTap{sinkBase: b, Document: p, queue: s.Queue, key: key, stream: stream, subject: subject}, nil
+	return &subjectSink{base: b, Document: p, queue: s.Queue, key: key, stream: stream, subject: subject}, nil
 }
 
-// open implements tap.
-func (t *subjectTap) open(ctx context.Context, log jobs.Log) error {
-	if err := t.mark.open(ctx, log); err != nil {
+// Open implements Sink.
+func (t *subjectSink) Open(ctx context.Context, log jobs.Log) error {
+	if err := t.positionLog.Open(ctx, log); err != nil {
 		return err
 	}
 	id, err := t.queue.Published(ctx, t.stream, t.subject)
@@ -56,8 +57,8 @@ func (t *subjectTap) open(ctx context.Context, log jobs.Log) error {
 	return nil
 }
 
-// send implements tap.
-func (t *subjectTap) send(ctx context.Context, number uint64, d *batch.Decisions) error {
+// Send implements Sink.
+func (t *subjectSink) Send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	if number <= t.sent {
 		return nil
 	}
@@ -78,16 +79,16 @@ func (t *subjectTap) send(ctx context.Context, number uint64, d *batch.Decisions
 	if piece == 0 {
 		return nil
 	}
-	return t.set(ctx, number)
+	return t.advance(ctx, number)
 }
 
-func (t *subjectTap) publish(ctx context.Context, number, piece uint64) error {
+func (t *subjectSink) publish(ctx context.Context, number, piece uint64) error {
 	data, err := t.Take()
 	if err != nil {
 		return err
 	}
 	if number < t.batch || number == t.batch && piece <= t.piece {
-		return nil // an attempt that ended before it set its mark
+		return nil // published by an attempt that ended before it stored its position
 	}
 	p := jobs.Publication{Stream: t.stream, Subject: t.subject, ID: fmt.Sprintf("%s/%d/%d", t.key, number, piece), Type: t.MediaType(), Data: data}
 	err = t.try(ctx, func(ctx context.Context) error {
@@ -104,7 +105,7 @@ func (t *subjectTap) publish(ctx context.Context, number, piece uint64) error {
 	return nil
 }
 
-// end implements tap: nothing is held back.
-func (t *subjectTap) end(context.Context) error { return nil }
+// End implements Sink: nothing is held back.
+func (t *subjectSink) End(context.Context) error { return nil }
 
-func (t *subjectTap) close() {}
+func (t *subjectSink) Close() {}

@@ -1,4 +1,4 @@
-package cpuagents
+package sink
 
 import (
 	"fmt"
@@ -13,12 +13,12 @@ import (
 
 // TestGCSSink: a stream's sink, put again where the store was busy.
 func TestGCSSink(t *testing.T) {
-	s, q, _, _ := sinkStreamer(t)
+	s, q, _, _ := resources(t)
 	g := fakestore.NewGCS(t)
 	g.Busy = 3
-	tapSuite(t, q, s, place{
-		spec: func(id string) SinkSpec {
-			return SinkSpec{URI: "gs://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001, Object: &remote.StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}}
+	sinkSuite(t, q, s, place{
+		spec: func(id string) Spec {
+			return Spec{URI: "gs://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001, Object: &remote.StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}}
 		},
 		read: func(id string) string {
 			all, err := g.ListObjectsWithOptionsPaginated("bucket", fakestorage.ListOptions{Prefix: "out/" + id + "/"})

@@ -1,4 +1,4 @@
-package cpuagents
+package sink
 
 import (
 	"database/sql"
@@ -17,19 +17,19 @@ import (
 
 // TestDroppedTable: a table has nulls in place of a decision on what was dropped.
 func TestDroppedTable(t *testing.T) {
-	s, _, _, dir := sinkStreamer(t)
+	s, q, _, dir := resources(t)
 	d := fixture.Decisions(0, 3)
 	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.DroppedDuplicate}
 	d.Decision[1], d.Decision[2] = batch.NoDecision, batch.NoDecision
-	tp, err := s.newTap("dropping", 0, SinkSpec{URI: "sqlite:db/dropped.db?table=decisions"}, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
+	tp, err := s.New("dropping", 0, Spec{URI: "sqlite:db/dropped.db?table=decisions"}, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tp.close()
-	if err := tp.open(fixture.Within(t), s.Queue.Log("dropping", tapShard, jobs.Out)); err != nil {
+	defer tp.Close()
+	if err := tp.Open(fixture.Within(t), q.Log("dropping", 1, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
-	if err := tp.send(fixture.Within(t), 1, d); err != nil {
+	if err := tp.Send(fixture.Within(t), 1, d); err != nil {
 		t.Fatal(err)
 	}
 	db, err := sql.Open("sqlite", filepath.Join(dir, "dropped.db"))
@@ -55,24 +55,24 @@ func TestFeatureColumnsOfTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	s := &Streamer{Files: files}
-	spec := SinkSpec{URI: "sqlite:db/out.db?table=decisions"}
+	s := Resources{Files: files}
+	spec := Spec{URI: "sqlite:db/out.db?table=decisions"}
 	l := encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"load", "score"}}
-	tp, err := s.newTap("features", 0, spec, l)
+	tp, err := s.New("features", 0, spec, l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tp.close()
+	defer tp.Close()
 	d := fixture.Decisions(0, 2)
 	d.Value = []float64{1, 2, 3, 4}
-	if err := tp.open(t.Context(), nil); err != nil {
+	if err := tp.Open(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := tp.send(t.Context(), 1, d); err != nil {
+	if err := tp.Send(t.Context(), 1, d); err != nil {
 		t.Fatal(err)
 	}
 	d.Value = []float64{5, 6} // the first feature alone, of an agent of an earlier version
-	if err := tp.send(t.Context(), 2, d); err != nil {
+	if err := tp.Send(t.Context(), 2, d); err != nil {
 		t.Fatal(err)
 	}
 	db, err := sql.Open("sqlite", filepath.Join(dir, "out.db"))
@@ -97,7 +97,7 @@ func TestFeatureColumnsOfTables(t *testing.T) {
 		t.Errorf("%v: %q, want %q", rows.Err(), got, want)
 	}
 	l.Features = []string{"load", "LOAD"}
-	if _, err := s.newTap("features", 0, spec, l); err == nil || !strings.Contains(err.Error(), "case") {
+	if _, err := s.New("features", 0, spec, l); err == nil || !strings.Contains(err.Error(), "case") {
 		t.Errorf("two columns of one name: %v", err)
 	}
 }

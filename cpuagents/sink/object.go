@@ -1,4 +1,4 @@
-package cpuagents
+package sink
 
 import (
 	"context"
@@ -12,29 +12,29 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// partBytes ends a part before it has its rows: it is held in memory.
+// partBytes bounds a part, which is held in memory, in bytes. It ends a part that has fewer rows than it should.
 const partBytes = 64 << 20
 
-// putter keeps a document under a name, in place of one that was there, whole or not at all.
-type putter interface {
+// objectWriter stores documents under names. A document replaces another one of the same name, as a whole or not at all.
+type objectWriter interface {
 	Put(ctx context.Context, name, mediaType string, data []byte) error
 	Close() error
 }
 
-// objectTap writes decisions into files or objects. A part is called after its first batch, so whoever makes the same batches again writes the same
-// bytes under the same names.
-type objectTap struct {
-	sinkBase
-	mark
+// objectSink writes decisions into files or objects. A part is named after its first batch, so an attempt that makes the same
+// batches again writes the same bytes under the same names.
+type objectSink struct {
+	base
+	positionLog
 	encode.Document
-	to    putter
+	to    objectWriter
 	ext   string
 	first uint64 // batch of the part that is being collected
 	last  uint64
 }
 
-func newObjectTap(b sinkBase, p encode.Document, s *Streamer) (_ *objectTap, err error) {
-	t := &objectTap{sinkBase: b, Document: p, ext: "." + string(p.Format)}
+func newObject(b base, p encode.Document, s Resources) (_ *objectSink, err error) {
+	t := &objectSink{base: b, Document: p, ext: "." + string(p.Format)}
 	if t.spec.PartRows == 0 {
 		t.spec.PartRows = defaultPartRows
 	}
@@ -55,8 +55,8 @@ func newObjectTap(b sinkBase, p encode.Document, s *Streamer) (_ *objectTap, err
 	return t, nil
 }
 
-// send implements tap.
-func (t *objectTap) send(ctx context.Context, number uint64, d *batch.Decisions) error {
+// Send implements Sink.
+func (t *objectSink) Send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	if number <= t.sent {
 		return nil
 	}
@@ -73,13 +73,13 @@ func (t *objectTap) send(ctx context.Context, number uint64, d *batch.Decisions)
 	}
 	t.last = number
 	if t.Rows() >= t.spec.PartRows || t.Size() >= partBytes {
-		return t.end(ctx)
+		return t.End(ctx)
 	}
 	return nil
 }
 
-// end implements tap.
-func (t *objectTap) end(ctx context.Context) error {
+// End implements Sink.
+func (t *objectSink) End(ctx context.Context) error {
 	if t.Rows() == 0 {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (t *objectTap) end(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sink: %w", err)
 	}
-	return t.set(ctx, t.last)
+	return t.advance(ctx, t.last)
 }
 
-func (t *objectTap) close() { _ = t.to.Close() }
+func (t *objectSink) Close() { _ = t.to.Close() }

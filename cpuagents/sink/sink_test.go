@@ -1,4 +1,4 @@
-package cpuagents
+package sink
 
 import (
 	"context"
@@ -18,11 +18,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/postgrestest"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
-	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -30,7 +30,7 @@ import (
 
 // place is where a kind of sink writes in a test.
 type place struct {
-	spec func(id string) SinkSpec
+	spec func(id string) Spec
 	read func(id string) string // everything that is there
 	wait func()                 // between two attempts; nil for nothing
 }
@@ -50,33 +50,33 @@ func (f *forgetful) Append(ctx context.Context, after uint64, entries ...jobs.En
 	return f.Log.Append(ctx, after, entries...)
 }
 
-// tapSuite is what every sink must do: keep each decision once, whatever ends an attempt, and whoever goes on.
-func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
+// sinkSuite is what every sink must do: keep each decision once, whatever ends an attempt, and whoever goes on.
+func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 	t.Helper()
 	all := fixture.Batches()
-	attempt := func(id string, forgets int) (tap, error) {
+	attempt := func(id string, forgets int) (Sink, error) {
 		t.Helper()
-		tp, err := s.newTap(id, 0, p.spec(id), encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+		tp, err := s.New(id, 0, p.spec(id), encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := s.Queue.Log(id, tapShard, jobs.Out)
+		log := q.Log(id, 1, jobs.Out)
 		if forgets >= 0 {
 			log = &forgetful{log, forgets}
 		}
-		if err := tp.open(fixture.Within(t), log); err != nil {
+		if err := tp.Open(fixture.Within(t), log); err != nil {
 			t.Fatal(err)
 		}
 		return tp, nil
 	}
-	send := func(tp tap, from, to int) error {
+	send := func(tp Sink, from, to int) error {
 		for i := from; i < to; i++ {
-			if err := tp.send(fixture.Within(t), uint64(i+1), all[i]); err != nil {
+			if err := tp.Send(fixture.Within(t), uint64(i+1), all[i]); err != nil {
 				return err
 			}
 		}
 		if to == len(all) {
-			return tp.end(fixture.Within(t))
+			return tp.End(fixture.Within(t))
 		}
 		return nil
 	}
@@ -84,7 +84,7 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 	if err := send(whole, 0, len(all)); err != nil {
 		t.Fatal(err)
 	}
-	whole.close()
+	whole.Close()
 	want := p.read("whole")
 	if want == "" {
 		t.Fatal("nothing was kept")
@@ -96,7 +96,7 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 			if err := send(first, 0, stop); err != nil && !errors.Is(err, errForgot) {
 				t.Fatal(id, err)
 			}
-			first.close()
+			first.Close()
 			if p.wait != nil && forgets >= 0 {
 				p.wait()
 			}
@@ -104,7 +104,7 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 			if err := send(second, 0, len(all)); err != nil {
 				t.Fatal(id, err)
 			}
-			second.close()
+			second.Close()
 			if got := p.read(id); got != want {
 				t.Fatalf("%s: %s", id, cmp.Diff(want, got))
 			}
@@ -122,15 +122,15 @@ func tapSuite(t *testing.T, q *natsq.Conn, s *Streamer, p place) {
 	if err := send(first, 2, len(all)); err != nil && !errors.Is(err, jobs.ErrFenced) {
 		t.Fatal(err)
 	}
-	first.close()
-	second.close()
+	first.Close()
+	second.Close()
 	if got := p.read("old"); got != want {
 		t.Errorf("two attempts: %s", cmp.Diff(want, got))
 	}
 }
 
-// sinkStreamer is a streamer with a root "db" and a queue.
-func sinkStreamer(t *testing.T) (s *Streamer, q *natsq.Conn, js jetstream.JetStream, dir string) {
+// resources is a streamer with a root "db" and a queue.
+func resources(t *testing.T) (s Resources, q *natsq.Conn, js jetstream.JetStream, dir string) {
 	t.Helper()
 	q, srv := fixture.QueueAndServer(t)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
@@ -141,8 +141,8 @@ func sinkStreamer(t *testing.T) (s *Streamer, q *natsq.Conn, js jetstream.JetStr
 	if js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
 	}
-	files, dir := database(t)
-	return &Streamer{Queue: q, Files: files, Egress: fixture.Loopback(t)}, q, js, filepath.Join(dir, "root")
+	files, dir := filestest.Database(t)
+	return Resources{Queue: q, Files: files, Egress: fixture.Loopback(t), AllowStream: func(string) error { return nil }}, q, js, filepath.Join(dir, "root")
 }
 
 // folderText is every file below a folder, by name.
@@ -165,10 +165,10 @@ func folderText(t *testing.T, dir string) string {
 
 // TestFolderSink: parts of a folder, the same bytes under the same names.
 func TestFolderSink(t *testing.T) {
-	s, q, _, dir := sinkStreamer(t)
-	tapSuite(t, q, s, place{
-		spec: func(id string) SinkSpec {
-			return SinkSpec{URI: "file:db/out/" + id + "/x/", Format: "csv.gz", PartRows: 50}
+	s, q, _, dir := resources(t)
+	sinkSuite(t, q, s, place{
+		spec: func(id string) Spec {
+			return Spec{URI: "file:db/out/" + id + "/x/", Format: "csv.gz", PartRows: 50}
 		},
 		read: func(id string) string { return folderText(t, filepath.Join(dir, "out", id, "x")) },
 	})
@@ -181,16 +181,16 @@ func TestFolderSink(t *testing.T) {
 
 // TestObjectSink: objects of a bucket, put again where the store was busy.
 func TestObjectSink(t *testing.T) {
-	s, q, _, _ := sinkStreamer(t)
+	s, q, _, _ := resources(t)
 	st := &fakestore.S3{Busy: 3}
 	t.Setenv(secret.Prefix+"ID", "AKID")
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
 	t.Setenv(secret.Prefix+"TOKEN", "TOKEN")
 	srv := httptest.NewServer(st)
 	t.Cleanup(srv.Close)
-	tapSuite(t, q, s, place{
-		spec: func(id string) SinkSpec {
-			return SinkSpec{
+	sinkSuite(t, q, s, place{
+		spec: func(id string) Spec {
+			return Spec{
 				URI: "s3://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001,
 				Object: &remote.StoreSpec{Endpoint: srv.URL, Region: "eu-west-1", AccessKey: "env:ID", SecretKey: "env:KEY", SessionToken: "env:TOKEN"},
 			}
@@ -219,7 +219,7 @@ func TestObjectSink(t *testing.T) {
 
 // TestSubjectSink: messages of a stream, each once also when the stream has forgotten their ids.
 func TestSubjectSink(t *testing.T) {
-	s, q, js, _ := sinkStreamer(t)
+	s, q, js, _ := resources(t)
 	stream, err := js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100_000_000})
 	if err != nil {
 		t.Fatal(err)
@@ -258,36 +258,36 @@ func TestSubjectSink(t *testing.T) {
 			}
 		}
 	}
-	tapSuite(t, q, s, place{spec: func(id string) SinkSpec { return SinkSpec{URI: "nats:out/alarms." + id} }, read: read, wait: forget})
+	sinkSuite(t, q, s, place{spec: func(id string) Spec { return Spec{URI: "nats:out/alarms." + id} }, read: read, wait: forget})
 	// A batch that is longer than a message is several.
 	long := []string{strings.Repeat("n", 1000), "b"}
-	tp, err := s.newTap("long", 0, SinkSpec{URI: "nats:out/alarms.long"}, encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
+	tp, err := s.New("long", 0, Spec{URI: "nats:out/alarms.long"}, encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tp.open(fixture.Within(t), s.Queue.Log("long", tapShard, jobs.Out)); err != nil {
+	if err := tp.Open(fixture.Within(t), q.Log("long", 1, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range fixture.Batches() {
-		if err := tp.send(fixture.Within(t), 1, d); err != nil {
+		if err := tp.Send(fixture.Within(t), 1, d); err != nil {
 			t.Fatal(err)
 		}
 	}
-	tp.close()
+	tp.Close()
 	if got := read("long"); !strings.Contains(got, "0/1/1\n") {
 		t.Errorf("%.100s", got)
 	}
 	big := fixture.Decisions(0, 1000)
-	tp, err = s.newTap("big", 0, SinkSpec{URI: "nats:out/alarms.big", Anomalies: true}, encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
+	tp, err = s.New("big", 0, Spec{URI: "nats:out/alarms.big", Anomalies: true}, encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tp.close()
-	if err := tp.open(fixture.Within(t), s.Queue.Log("big", tapShard, jobs.Out)); err != nil {
+	defer tp.Close()
+	if err := tp.Open(fixture.Within(t), q.Log("big", 1, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for n := range uint64(3) {
-		if err := tp.send(fixture.Within(t), n+1, big); err != nil {
+		if err := tp.Send(fixture.Within(t), n+1, big); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -329,34 +329,34 @@ func tableText(t *testing.T, db *sql.DB, table string) string {
 }
 
 // tableSuite is tapSuite for tables of a database.
-func tableSuite(t *testing.T, q *natsq.Conn, s *Streamer, db *sql.DB, spec SinkSpec, schema string) {
+func tableSuite(t *testing.T, q *natsq.Conn, s Resources, db *sql.DB, spec Spec, schema string) {
 	t.Helper()
 	uri := spec.URI
-	tapSuite(t, q, s, place{
-		spec: func(id string) SinkSpec { spec.URI = uri + "?table=" + schema + "t_" + id; return spec },
+	sinkSuite(t, q, s, place{
+		spec: func(id string) Spec { spec.URI = uri + "?table=" + schema + "t_" + id; return spec },
 		read: func(id string) string { return tableText(t, db, "t_"+id) },
 	})
 	if got := strings.Count(tableText(t, db, "t_whole"), "\n"); got != 1400 {
 		t.Errorf("%d rows", got)
 	}
-	for name, change := range map[string]func(*SinkSpec){
-		"other columns": func(s *SinkSpec) { s.URI = uri + "?table=other" },
-		"injection":     func(s *SinkSpec) { s.URI = uri + "?table=t;DROP" },
-		"positions":     func(s *SinkSpec) { s.URI = uri + "?table=" + positionTable },
-		"two":           func(s *SinkSpec) { s.URI = uri + "?table=a&x=b" },
-		"none":          func(s *SinkSpec) { s.URI = uri },
-		"format":        func(s *SinkSpec) { s.Format = "csv" },
-		"parts":         func(s *SinkSpec) { s.PartRows = 10 },
+	for name, change := range map[string]func(*Spec){
+		"other columns": func(s *Spec) { s.URI = uri + "?table=other" },
+		"injection":     func(s *Spec) { s.URI = uri + "?table=t;DROP" },
+		"positions":     func(s *Spec) { s.URI = uri + "?table=" + positionTable },
+		"two":           func(s *Spec) { s.URI = uri + "?table=a&x=b" },
+		"none":          func(s *Spec) { s.URI = uri },
+		"format":        func(s *Spec) { s.Format = "csv" },
+		"parts":         func(s *Spec) { s.PartRows = 10 },
 	} {
 		bad := spec
 		bad.URI = uri + "?table=t"
 		change(&bad)
-		tp, err := s.newTap("bad", 0, bad, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+		tp, err := s.New("bad", 0, bad, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err == nil {
-			if err = tp.open(fixture.Within(t), nil); err == nil {
-				err = tp.send(fixture.Within(t), 1, fixture.Batches()[0])
+			if err = tp.Open(fixture.Within(t), nil); err == nil {
+				err = tp.Send(fixture.Within(t), 1, fixture.Batches()[0])
 			}
-			tp.close()
+			tp.Close()
 		}
 		var e *jobs.Error
 		if !errors.As(err, &e) || jobs.Retryable(err) || strings.Contains(err.Error(), "hunter2") {
@@ -367,7 +367,7 @@ func tableSuite(t *testing.T, q *natsq.Conn, s *Streamer, db *sql.DB, spec SinkS
 
 // TestSQLiteSink: a table of a file below a root, which nobody else must have.
 func TestSQLiteSink(t *testing.T) {
-	s, q, _, dir := sinkStreamer(t)
+	s, q, _, dir := resources(t)
 	db, err := sql.Open("sqlite", filepath.Join(dir, "out.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -376,20 +376,20 @@ func TestSQLiteSink(t *testing.T) {
 	if _, err := db.ExecContext(fixture.Within(t), "CREATE TABLE other (x INTEGER)"); err != nil {
 		t.Fatal(err)
 	}
-	tableSuite(t, q, s, db, SinkSpec{URI: "sqlite:db/out.db", Backoff: 0.001, Tries: 20}, "")
+	tableSuite(t, q, s, db, Spec{URI: "sqlite:db/out.db", Backoff: 0.001, Tries: 20}, "")
 	for _, uri := range []string{"sqlite:db/../outside.db?table=t", "sqlite:db/link.db?table=t", "sqlite:x/a.db?table=t", "sqlite:db/out.db?table=main.t", "sqlite:db/none/out.db?table=t"} {
-		tp, err := s.newTap("bad", 0, SinkSpec{URI: uri}, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+		tp, err := s.New("bad", 0, Spec{URI: uri}, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err == nil {
-			tp.close()
+			tp.Close()
 			t.Error(uri)
 		}
 	}
 }
 
-// TestPostgresSink: a table of a real server; its rows are read again as a source, and one who may only insert needs no more rights than that.
+// TestPostgresSink: a sink that writes to a table of a real server. A user who may only insert needs no more rights.
 func TestPostgresSink(t *testing.T) {
 	uri := postgrestest.Start(t)
-	s, q, _, _ := sinkStreamer(t)
+	s, q, _, _ := resources(t)
 	db := postgrestest.Open(t, uri)
 	defer db.Close()
 	for _, do := range []string{
@@ -399,71 +399,40 @@ func TestPostgresSink(t *testing.T) {
 			t.Fatal(do, err)
 		}
 	}
-	spec := SinkSpec{URI: uri, Password: "env:PG", TLS: "disable", Backoff: 0.001, Tries: 20}
+	spec := Spec{URI: uri, Password: "env:PG", TLS: "disable", Backoff: 0.001, Tries: 20}
 	tableSuite(t, q, s, db, spec, "public.")
 	if _, err := db.ExecContext(fixture.Within(t), "GRANT INSERT ON given TO writer; GRANT SELECT, INSERT, UPDATE ON "+positionTable+" TO writer"); err != nil {
 		t.Fatal(err)
 	}
 	spec.URI = strings.Replace(uri, "postgres@", "writer@", 1) + "?table=given"
-	tp, err := s.newTap("given", 0, spec, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+	tp, err := s.New("given", 0, spec, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tp.close()
-	if err := tp.open(fixture.Within(t), nil); err != nil {
+	defer tp.Close()
+	if err := tp.Open(fixture.Within(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	for i, d := range fixture.Batches() {
-		if err := tp.send(fixture.Within(t), uint64(i+1), d); err != nil {
+		if err := tp.Send(fixture.Within(t), uint64(i+1), d); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if tableText(t, db, "given") != tableText(t, db, "t_whole") {
 		t.Error("other rows")
 	}
-	source := quickSQL(`SELECT round AS id, timestamp, value FROM given WHERE series = 'b' || U&'\FFFD' AND round > $1 ORDER BY round`)
-	source.Password, source.TLS, source.PageRows = "env:PG", "disable", 300
-	f, err := newSQLFetcher(uri, source, rowstest.OneFeature, nil, fixture.Loopback(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := remoteOf(fixture.Within(t), t, q, "back", f)
-	defer r.Close()
-	got, err := told(r, 1000)
-	if err != nil || len(got) != 702 || got[300] != "-" {
-		t.Error(len(got), err)
-	}
-	for i, v := range fixture.Decisions(1, 700).Value[:300] {
-		if want := fmt.Sprintf("%d:%g", i+1, v); got[i] != want {
-			t.Fatal(got[i], want)
-		}
-	}
 	if _, err := db.ExecContext(fixture.Within(t), "INSERT INTO t_whole DEFAULT VALUES"); err != nil { // it can be written at all
 		t.Error(err)
-	}
-	refused, err := newSQLFetcher(uri, func() *SQLSpec {
-		s := quickSQL("WITH x AS (DELETE FROM given RETURNING *) SELECT round AS id, timestamp, value FROM x WHERE round > $1")
-		s.Password, s.TLS = "env:PG", "disable"
-		return s
-	}(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer refused.close()
-	doc := fixture.TempFile(t, nil)
-	defer doc.Close()
-	if _, err := refused.fetch(fixture.Within(t), position{}, "", doc); !fixture.IsInput(err) || !strings.Contains(err.Error(), "25006") {
-		t.Errorf("a source that writes: %v", err)
 	}
 }
 
 // TestSinkRefuses: what a job may not write to, and what is no sink.
 func TestSinkRefuses(t *testing.T) {
-	s, _, js, _ := sinkStreamer(t)
+	s, q, js, _ := resources(t)
 	if _, err := js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, spec := range []SinkSpec{
+	for _, spec := range []Spec{
 		{},
 		{URI: "gs://bucket/x"},
 		{URI: "ftp://h/x"},
@@ -491,21 +460,18 @@ func TestSinkRefuses(t *testing.T) {
 		{URI: "postgres://u@h/db"},
 		{URI: "postgres://u@10.0.0.1/db?table=t", Backoff: 0.001},
 	} {
-		tp, err := s.newTap("bad", 0, spec, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+		tp, err := s.New("bad", 0, spec, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err == nil {
-			if err = tp.open(fixture.Within(t), s.Queue.Log("bad", tapShard, jobs.Out)); err == nil {
-				if err = tp.send(fixture.Within(t), 1, fixture.Batches()[0]); err == nil {
-					err = tp.end(fixture.Within(t))
+			if err = tp.Open(fixture.Within(t), q.Log("bad", 1, jobs.Out)); err == nil {
+				if err = tp.Send(fixture.Within(t), 1, fixture.Batches()[0]); err == nil {
+					err = tp.End(fixture.Within(t))
 				}
 			}
-			tp.close()
+			tp.Close()
 		}
 		var e *jobs.Error
 		if !errors.As(err, &e) || jobs.Retryable(err) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", spec.URI, err)
 		}
-	}
-	if _, err := s.taps("many", StreamSpec{Candidates: fixture.Candidates, Sinks: make([]SinkSpec, 9)}, nil); err == nil {
-		t.Error("nine sinks")
 	}
 }

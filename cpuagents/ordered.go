@@ -15,9 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// sink writes decisions, series after series. They arrive with the series mixed, so they are first spooled to a file as they
+// orderedOutput writes decisions, series after series. They arrive with the series mixed, so they are first spooled to a file as they
 // come, and put into order at the end: memory stays flat whatever the length of the input. Without an output it only counts.
-type sink struct {
+type orderedOutput struct {
 	s      *stream
 	out    io.Writer // nil: there is no output
 	enc    encode.Encoder
@@ -33,8 +33,8 @@ type sink struct {
 // extent is a run of decisions of one series in the spool.
 type extent struct{ off, n int64 }
 
-func newSink(s *stream, out io.Writer) (*sink, error) {
-	k := &sink{s: s, out: out, pieces: make([][]extent, len(s.series)), hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3)}
+func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
+	k := &orderedOutput{s: s, out: out, pieces: make([][]extent, len(s.series)), hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3)}
 	if out == nil {
 		return k, nil
 	}
@@ -50,7 +50,7 @@ func newSink(s *stream, out io.Writer) (*sink, error) {
 }
 
 // write takes one batch of decisions.
-func (k *sink) write(data []byte) (*batch.Decisions, error) {
+func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	now := time.Now().UnixNano()
 	d, err := batch.DecodeDecisions(data)
 	if err != nil {
@@ -88,7 +88,7 @@ func (k *sink) write(data []byte) (*batch.Decisions, error) {
 }
 
 // keep spools decision i.
-func (k *sink) keep(d *batch.Decisions, i int) error {
+func (k *orderedOutput) keep(d *batch.Decisions, i int) error {
 	g := d.Group[i]
 	k.line = k.enc.Spool(k.line[:0], d, i)
 	n := int64(len(k.line))
@@ -105,7 +105,7 @@ func (k *sink) keep(d *batch.Decisions, i int) error {
 }
 
 // finish puts the spool into the output, series after series.
-func (k *sink) finish() error {
+func (k *orderedOutput) finish() error {
 	if k.out == nil {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (k *sink) finish() error {
 	return nil
 }
 
-func (k *sink) encode(w io.Writer) error {
+func (k *orderedOutput) encode(w io.Writer) error {
 	if err := k.enc.Begin(w); err != nil {
 		return err
 	}
@@ -145,11 +145,11 @@ func (k *sink) encode(w io.Writer) error {
 }
 
 // latency is a percentile in milliseconds.
-func (k *sink) latency(percent float64) float64 {
+func (k *orderedOutput) latency(percent float64) float64 {
 	return float64(k.hist.ValueAtPercentile(percent)) / 1000
 }
 
-func (k *sink) close() {
+func (k *orderedOutput) close() {
 	if k.spool != nil {
 		_ = k.spool.Close()
 	}

@@ -1,4 +1,4 @@
-package cpuagents
+package sink
 
 import (
 	"bytes"
@@ -25,28 +25,28 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// WebhookSpec says where decisions are sent as they are made, beside the output. A message is NDJSON, a line a decision as in the
-// output, with the headers of the Standard Webhooks specification: webhook-id, which is the same whenever the same
-// decisions are sent again and stands in Idempotency-Key too, webhook-timestamp, and webhook-signature.
+// WebhookSpec names a webhook. A message is NDJSON with the lines of the output, and has the headers of the Standard Webhooks
+// specification: webhook-id, webhook-timestamp and webhook-signature. The id is the same whenever the same decisions are sent
+// again, and is in Idempotency-Key too.
 type WebhookSpec struct {
 	URL string `json:"url"`
 	// Secret refers to the key of the signature: env:NAME or file:NAME of the agent. Empty: not signed.
 	Secret string `json:"secret,omitempty"`
-	// Headers as those of HTTPSpec.
+	// Headers of every request. {env:NAME} and {file:NAME} in a value are replaced by secrets of the agent.
 	Headers map[string]string `json:"headers,omitempty"`
 	// All sends every decision, not only those for the last candidate.
 	All bool `json:"all,omitempty"`
-	// Timeout, Rate, Tries and Backoff as those of HTTPSpec.
+	// Timeout, Rate, Tries and Backoff are those of remote.Limits.
 	Timeout float64 `json:"timeout_s,omitempty"`
 	Rate    float64 `json:"rate,omitempty"`
 	Tries   int     `json:"tries,omitempty"`
 	Backoff float64 `json:"backoff_s,omitempty"`
 }
 
-// webhook sends decisions. What was taken is kept on the queue; a job that goes on elsewhere sends what may not have been
-// again, under the same ids.
+// webhook posts decisions to a URL. Its position is on the queue. An attempt that continues a job sends what may not have been
+// received again, under the same ids.
 type webhook struct {
-	mark
+	positionLog
 	job     string
 	spec    WebhookSpec
 	limits  remote.Limits
@@ -58,8 +58,9 @@ type webhook struct {
 	body    []byte
 }
 
-// newWebhook checks a spec.
-func newWebhook(job string, spec WebhookSpec, l encode.Layout, guard *egress.Guard, secrets *secret.Store) (*webhook, error) {
+// NewWebhook returns the sink of a webhook, whose specification it checks. A nil guard allows no host, and a nil store reads the
+// secrets of the environment.
+func NewWebhook(job string, spec WebhookSpec, l encode.Layout, guard *egress.Guard, secrets *secret.Store) (Sink, error) {
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("webhook %s: %v", remote.WithoutQuery(spec.URL), err)}
 	}
@@ -92,13 +93,13 @@ func newWebhook(job string, spec WebhookSpec, l encode.Layout, guard *egress.Gua
 	}, nil
 }
 
-// end implements tap: nothing is held back.
-func (w *webhook) end(context.Context) error { return nil }
+// End implements Sink: nothing is held back.
+func (w *webhook) End(context.Context) error { return nil }
 
-func (w *webhook) close() { w.client.CloseIdleConnections() }
+func (w *webhook) Close() { w.client.CloseIdleConnections() }
 
-// send sends what a batch of decisions has for it and returns when it was taken.
-func (w *webhook) send(ctx context.Context, number uint64, d *batch.Decisions) error {
+// Send implements Sink. It returns when the receiver has accepted the decisions.
+func (w *webhook) Send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	if number <= w.sent {
 		return nil
 	}
@@ -120,7 +121,7 @@ func (w *webhook) send(ctx context.Context, number uint64, d *batch.Decisions) e
 	if err != nil {
 		return err
 	}
-	return w.set(ctx, number)
+	return w.advance(ctx, number)
 }
 
 func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error) {
@@ -165,7 +166,7 @@ func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error
 	return after, err
 }
 
-// Sign is the value of webhook-signature for a message: what a receiver computes and compares in constant time.
+// Sign returns the webhook-signature of a message. A receiver computes it too, and compares both in constant time.
 func Sign(key, id, timestamp string, body []byte) string {
 	m := hmac.New(sha256.New, []byte(key))
 	m.Write([]byte(id + "." + timestamp + "."))

@@ -1,0 +1,175 @@
+// Package sink sends the decisions of a job to other systems while they are made: to JetStream subjects, files, object stores,
+// tables of databases, a webhook, and the submitter of the job.
+//
+// Each sink keeps its position where it can be most exact: in a log of the queue, in the target database, or in the names of
+// its objects.
+package sink
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// Spec names a sink. Its URI is nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+// sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE.
+type Spec struct {
+	URI string `json:"uri"`
+	// Format of messages, files and objects; ndjson when empty. Not for tables.
+	Format rows.Format `json:"format,omitempty"`
+	// Anomalies sends only the decisions for the last candidate.
+	Anomalies bool `json:"anomalies,omitempty"`
+	// PartRows is the least number of decisions of a file or object, except the last one: 1 to 1,000,000; 0 means 65,536.
+	PartRows int `json:"part_rows,omitempty"`
+	// Password and TLS are as for an SQL source, and Object as for a source of objects.
+	Password string            `json:"password,omitempty"`
+	TLS      string            `json:"tls,omitempty"`
+	Object   *remote.StoreSpec `json:"object,omitempty"`
+	// Timeout of a write, Tries and Backoff are those of remote.Limits.
+	Timeout float64 `json:"timeout_s,omitempty"`
+	Tries   int     `json:"tries,omitempty"`
+	Backoff float64 `json:"backoff_s,omitempty"`
+}
+
+const (
+	defaultPartRows = 65_536
+	mostPartRows    = 1_000_000
+)
+
+// Sink takes the decisions of a job as they are made. One goroutine uses it: it calls open, send for each batch in order, and
+// end; and close in any case. An attempt that continues a job sends every batch again from the first one, and the sink leaves
+// out what it has.
+type Sink interface {
+	// Open finds the position that earlier attempts reached. The log belongs to this sink, and a sink may keep its position there.
+	Open(ctx context.Context, log jobs.Log) error
+	// Send takes a batch of decisions. The numbers of the batches grow. It returns when the batch is stored, or is held for end.
+	Send(ctx context.Context, number uint64, d *batch.Decisions) error
+	// End stores what is held.
+	End(ctx context.Context) error
+	// Close releases the connections. It stores nothing.
+	Close()
+}
+
+// Queue is what sinks need of the queue.
+type Queue interface {
+	// Publish stores a message in a stream that does not belong to the queue.
+	Publish(ctx context.Context, p jobs.Publication) error
+	// Published returns the id of the last message of a subject; empty if there is none.
+	Published(ctx context.Context, stream, subject string) (id string, err error)
+	// SendRows sends rows to the submitter of a job and returns its answer.
+	SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error)
+}
+
+// Resources are what the sinks of a job may use.
+type Resources struct {
+	Queue   Queue
+	Files   *files.Files
+	Egress  *egress.Guard // nil for no network
+	Secrets *secret.Store // nil for those of the environment
+	// AllowStream returns an error if the job may not publish to a JetStream stream.
+	AllowStream func(stream string) error
+}
+
+// positionLog keeps the position of a sink in a log of the queue: the number of the last batch that is stored.
+type positionLog struct {
+	log   jobs.Log
+	after uint64 // last entry of log
+	sent  uint64 // last batch that is stored
+}
+
+// entrySent is the kind of an entry that marks all batches up to Ref as stored.
+const entrySent = "sent"
+
+func (m *positionLog) Open(ctx context.Context, log jobs.Log) error {
+	if err := log.Create(ctx); err != nil {
+		return err
+	}
+	last, err := log.Last(ctx)
+	if err != nil {
+		return err
+	}
+	m.log, m.after, m.sent = log, last.Seq, last.Ref
+	return nil
+}
+
+// advance stores a position.
+func (m *positionLog) advance(ctx context.Context, number uint64) error {
+	if err := m.log.Append(ctx, m.after, jobs.Entry{Kind: entrySent, Ref: number}); err != nil {
+		return fmt.Errorf("keep the position of a sink: %w", err)
+	}
+	m.after++
+	m.sent = number
+	// Only the last position counts.
+	return m.log.Trim(ctx, m.after)
+}
+
+// base is the common part of sinks.
+type base struct {
+	where     string // for messages
+	spec      Spec
+	limits    remote.Limits
+	anomaly   uint32 // the last candidate
+	anomalies bool   // send the decisions for the last candidate alone
+}
+
+// wanted reports whether decision i goes to the sink.
+func (b *base) wanted(d *batch.Decisions, i int) bool {
+	return !b.anomalies || d.Decision[i] == b.anomaly
+}
+
+// try calls once until it succeeds, with the tries and the time of the specification.
+func (b *base) try(ctx context.Context, once func(ctx context.Context) error) error {
+	return b.limits.Retry().Do(ctx, func() (time.Duration, error) {
+		ctx, cancel := context.WithTimeout(ctx, b.limits.RequestTimeout())
+		defer cancel()
+		return 0, once(ctx)
+	})
+}
+
+// bad returns an error of the specification.
+func (b *base) bad(format string, args ...any) error {
+	return jobs.Errorf(jobs.CodeInvalid, "sink %s: %s", b.where, fmt.Sprintf(format, args...))
+}
+
+// New returns the sink of a specification, which is number i of a job. It makes no connection yet. The sink finds its position by
+// job and number, so both must be the same in every attempt.
+func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, err error) {
+	b := base{where: remote.WithoutQuery(spec.URI), spec: spec, anomaly: uint32(len(l.Candidates) - 1), anomalies: spec.Anomalies}
+	if b.limits, err = (remote.Limits{Timeout: spec.Timeout, Tries: spec.Tries, Backoff: spec.Backoff}).WithDefaults(); err != nil {
+		return nil, b.bad("%v", err)
+	}
+	doc := encode.NewDocument(cmp.Or(spec.Format, "ndjson"), l)
+	if _, _, err := encode.New(doc.Format, l); err != nil {
+		return nil, b.bad("%v", err)
+	}
+	key := fmt.Sprintf("%s/%d", job, i)
+	scheme, _, _ := strings.Cut(spec.URI, ":")
+	switch {
+	case spec.Format != "" && (scheme == "sqlite" || scheme == "postgres"):
+		return nil, b.bad("a table has no format: leave it out")
+	case spec.PartRows < 0 || spec.PartRows > mostPartRows:
+		return nil, b.bad("part_rows %d: use 1 to %d", spec.PartRows, mostPartRows)
+	case spec.PartRows != 0 && scheme != "file" && !remote.IsObject(spec.URI):
+		return nil, b.bad("part_rows is for files and objects: leave it out")
+	}
+	switch scheme {
+	case "nats":
+		return newSubject(b, key, doc, s)
+	case "file", "s3", "gs":
+		return newObject(b, doc, s)
+	case "sqlite", "postgres":
+		return newTable(b, key, l, s)
+	}
+	return nil, b.bad("write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE")
+}
