@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -71,9 +70,9 @@ func (a *attempts) try(t *testing.T, job jobs.Job) (*stream, error) {
 func TestStreamSpecs(t *testing.T) {
 	a := newAttempts(t)
 	series := func(n int, uri string) string {
-		var all []SeriesSource
+		var all []source.Series
 		for i := range n {
-			all = append(all, SeriesSource{Name: fmt.Sprint(i), URI: uri})
+			all = append(all, source.Series{Name: fmt.Sprint(i), URI: uri})
 		}
 		data, err := json.Marshal(all)
 		if err != nil {
@@ -172,7 +171,7 @@ func TestClaim(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}
 	of := func(id string) *stream {
-		s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: id, series: make([]SeriesSource, 3)}
+		s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: id, series: make([]source.Series, 3)}
 		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 		return s
 	}
@@ -227,7 +226,7 @@ func TestClaim(t *testing.T) {
 func TestGone(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}
-	s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: "a", series: make([]SeriesSource, 1)}
+	s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: "a", series: make([]source.Series, 1)}
 	s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 	if s.gone(ctx) {
 		t.Error("what was not claimed is gone")
@@ -264,7 +263,7 @@ func TestClean(t *testing.T) {
 	q := &troubledQueue{Queue: a.conn}
 	var log strings.Builder
 	of := func(id string) *stream {
-		s := &stream{Streamer: &Streamer{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}, id: id, series: make([]SeriesSource, 1)}
+		s := &stream{Streamer: &Streamer{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}, id: id, series: make([]source.Series, 1)}
 		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 		return s
 	}
@@ -381,7 +380,7 @@ func TestAttemptEnds(t *testing.T) {
 
 // claimed claims the swarm of a job, as an earlier attempt does.
 func (s *Streamer) claimed(ctx context.Context, job jobs.Job) (jobs.Swarm, error) {
-	st := &stream{Streamer: s, id: job.ID, series: make([]SeriesSource, 1)}
+	st := &stream{Streamer: s, id: job.ID, series: make([]source.Series, 1)}
 	if err := json.Unmarshal(job.Spec, &st.spec); err != nil {
 		return jobs.Swarm{}, err
 	}
@@ -395,153 +394,16 @@ type faultyLogs struct {
 }
 
 func (q faultyLogs) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
-	return faultyLog{q.Queue.Log(swarm, shard, d), q.err, new(int)}
+	return faultyLog{q.Queue.Log(swarm, shard, d), q.err}
 }
 
-// faultyLog fails to be made, or to append once it has taken so many entries.
+// faultyLog is a log that cannot be made.
 type faultyLog struct {
 	jobs.Log
-	err  error
-	left *int
+	err error
 }
 
 func (l faultyLog) Create(context.Context, ...jobs.Consistency) error { return l.err }
-
-// appends is a log that takes so many entries and fails then.
-type appends struct {
-	jobs.Log
-	left int
-	err  error
-}
-
-func (l *appends) Append(ctx context.Context, after uint64, entries ...jobs.Entry) error {
-	if l.left--; l.left < 0 {
-		return l.err
-	}
-	return l.Log.Append(ctx, after, entries...)
-}
-
-// TestJournalFails: a document of which one entry is not stored is not there for the next attempt, which stores it behind what was left, and of
-// two attempts at a time the slower one is fenced.
-func TestJournalFails(t *testing.T) {
-	q, ctx := fixture.Queue(t), fixture.Within(t)
-	doc := fixture.TempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
-	defer doc.Close()
-	for fails := range 5 { // begin, three pieces, document
-		log := q.Log(fmt.Sprintf("fails-%d", fails), 1, jobs.In)
-		j, err := openJournal(ctx, &appends{log, fails, jobs.ErrUnavailable})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := j.add(ctx, doc, position{Format: "csv"}); !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "store document 1") {
-			t.Errorf("entry %d: %v", fails, err)
-		}
-		j.close()
-		if j, err = openJournal(ctx, log); err != nil {
-			t.Fatal(err)
-		}
-		out := fixture.TempFile(t, []byte("old"))
-		if _, ok, err := j.next(ctx, out); ok || err != nil || fixture.ReadAll(t, out) != "" {
-			t.Errorf("entry %d: %v, %v, %q", fails, ok, err, fixture.ReadAll(t, out))
-		}
-		if err := j.add(ctx, doc, position{Format: "csv", Name: "two"}); err != nil {
-			t.Errorf("entry %d: %v", fails, err)
-		}
-		second, err := openJournal(ctx, log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at, ok, err := second.next(ctx, out)
-		if got := fixture.ReadAll(t, out); err != nil || !ok || at.Name != "two" || len(got) != 2*journalPiece+5 || strings.Trim(got, "x") != "" || second.number != j.number || second.reader != nil {
-			t.Errorf("entry %d: %+v, %v, %v, %d bytes, number %d", fails, at, ok, err, len(got), second.number)
-		}
-		// Both go on; the second is faster.
-		if err := second.add(ctx, doc, position{Name: "three"}); err != nil {
-			t.Error(err)
-		}
-		if err := j.add(ctx, doc, position{Name: "late"}); !errors.Is(err, jobs.ErrFenced) {
-			t.Errorf("a slower attempt: %v", err)
-		}
-		third, err := openJournal(ctx, log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for {
-			at, ok, err := third.next(ctx, out)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !ok {
-				break
-			}
-			names = append(names, at.Name)
-		}
-		if strings.Join(names, " ") != "two three" || third.number != second.number {
-			t.Errorf("entry %d: documents %v, number %d", fails, names, third.number)
-		}
-		_ = out.Close()
-	}
-}
-
-// TestJournalDamage: an entry that is no position, a document that cannot be read or written and a log that is not there are errors.
-func TestJournalDamage(t *testing.T) {
-	q, ctx := fixture.Queue(t), fixture.Within(t)
-	log := q.Log("damage", 1, jobs.In)
-	if err := log.Create(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := log.Append(ctx, 0, jobs.Entry{Kind: entryBegin, Ref: 1}, jobs.Entry{Kind: entryDocument, Ref: 1, Data: []byte("{")}); err != nil {
-		t.Fatal(err)
-	}
-	doc := fixture.TempFile(t, []byte("text"))
-	j, err := openJournal(ctx, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := j.next(ctx, doc); err == nil || !strings.Contains(err.Error(), "journal entry 2") {
-		t.Error(err)
-	}
-	j.close()
-	if _, err := openJournal(ctx, faultyLog{log, jobs.ErrUnavailable, nil}); !errors.Is(err, jobs.ErrUnavailable) {
-		t.Error(err)
-	}
-	closed := fixture.TempFile(t, nil)
-	_ = closed.Close()
-	if err := (&journal{log: log, after: 2}).add(ctx, closed, position{}); err == nil || !strings.Contains(err.Error(), "read back") {
-		t.Error(err)
-	}
-	if err := files.Rewind(closed); err == nil || !strings.Contains(err.Error(), "empty") {
-		t.Error(err)
-	}
-	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
-	other := q.Log("pieces", 1, jobs.In)
-	if j, err = openJournal(ctx, other); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.add(ctx, doc, position{}); err != nil {
-		t.Fatal(err)
-	}
-	if j, err = openJournal(ctx, other); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok, err := j.next(ctx, full); err == nil || ok {
-		t.Errorf("a full disk: %v, %v", ok, err)
-	}
-	j.close()
-	j.close()
-	if err := files.Rewind(doc); err != nil {
-		t.Error(err)
-	}
-	if at, err := doc.Seek(0, io.SeekCurrent); at != 0 || err != nil || fixture.ReadAll(t, doc) != "" {
-		t.Errorf("at %d, %v", at, err)
-	}
-	_ = doc.Close()
-}
 
 // TestManySinks: a job has at most eight sinks.
 func TestManySinks(t *testing.T) {

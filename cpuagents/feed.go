@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -81,11 +82,11 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 // all takes the series in turn, a few rows of each, so that many groups step at once; a series that ends makes room for
 // the next.
 func (f *feeder) all() (interrupted bool, err error) {
-	type source struct {
+	type src struct {
 		group int
 		r     rows.Reader
 	}
-	var open []source
+	var open []src
 	defer func() {
 		for _, o := range open {
 			_ = o.r.Close()
@@ -102,7 +103,7 @@ func (f *feeder) all() (interrupted bool, err error) {
 			if err != nil {
 				return false, err
 			}
-			open = append(open, source{next, r})
+			open = append(open, src{next, r})
 			next++
 		}
 		if len(open) == 0 {
@@ -111,7 +112,7 @@ func (f *feeder) all() (interrupted bool, err error) {
 		left := open[:0]
 		for i, o := range open {
 			ended, err := f.take(o.group, o.r, share)
-			if errors.Is(err, errPause) {
+			if errors.Is(err, source.ErrPause) {
 				ended, err = false, f.flush()
 			}
 			if err != nil {
@@ -133,10 +134,11 @@ func (f *feeder) all() (interrupted bool, err error) {
 
 // open opens series number i. What a remote source waits for ends with the reading, too.
 func (f *feeder) open(i int) (rows.Reader, error) {
-	if !f.s.remote(f.s.series[i].URI) {
-		return f.s.open(f.work, f.s.series[i], f.s.spec.Columns)
+	src, from := f.s.series[i], f.s.sourceResources()
+	if !source.IsRemote(src.URI) {
+		return from.OpenFile(f.work, src, f.s.spec.Columns)
 	}
-	return f.s.openRemote(f.waiting, i)
+	return from.OpenRemote(f.waiting, f.s.log(1+i, jobs.In), f.s.id, i, src, f.s.spec.Columns)
 }
 
 // take reads up to n rows of one series into the batch.

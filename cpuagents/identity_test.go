@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -40,7 +40,7 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(c.dir, "there.csv"), []byte("timestamp,value\n2020-01-01T00:00:00Z,1\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			_, err := c.streamer.Handle(ctx, c.job(t, s.ID, []cpuagents.SeriesSource{{Name: "s", URI: series}}, nil), func(any) {})
+			_, err := c.streamer.Handle(ctx, c.job(t, s.ID, []source.Series{{Name: "s", URI: series}}, nil), func(any) {})
 			if err == nil || strings.HasSuffix(series, "there.csv") && !strings.Contains(err.Error(), "that is not its own, and is left as it is: submit the job with another id") {
 				t.Errorf("%s, %s: %v", name, series, err)
 			}
@@ -72,7 +72,7 @@ func TestStreamEndsWithoutSources(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	job := c.job(t, "gone", []cpuagents.SeriesSource{{Name: "s", URI: "file:dir/none.csv"}}, nil)
+	job := c.job(t, "gone", []source.Series{{Name: "s", URI: "file:dir/none.csv"}}, nil)
 	if _, err := c.streamer.Handle(ctx, job, func(any) {}); err == nil {
 		t.Fatal("a source that is not there was read")
 	}

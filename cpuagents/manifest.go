@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -26,7 +27,7 @@ const (
 )
 
 // manifest reads the series of a job entry by entry. What they take stays in h, which lasts as long as the job.
-func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) ([]SeriesSource, error) {
+func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) ([]source.Series, error) {
 	r, err := s.Files.Open(ctx, uri)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) (
 	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
 		return nil, bad("it is no JSON list of series")
 	}
-	var series []SeriesSource
+	var series []source.Series
 	kept := int64(0)
 	for dec.More() {
 		if len(series)%manifestStep == 0 {
@@ -51,7 +52,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) (
 			}
 			kept = dec.InputOffset()
 		}
-		var one SeriesSource
+		var one source.Series
 		if err := dec.Decode(&one); err != nil {
 			if errors.Is(err, errLongEntry) {
 				return nil, bad("series %d takes more than %s: shorten it", len(series)+1, memory.Text(maxSeriesBytes))

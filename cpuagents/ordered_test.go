@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -50,7 +51,7 @@ func orderedOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *order
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stream{Streamer: &Streamer{Files: files}, series: []SeriesSource{{Name: "a"}, {Name: "b"}, {Name: "c"}}, summary: make([]SeriesSummary, 3)}
+	s := &stream{Streamer: &Streamer{Files: files}, series: []source.Series{{Name: "a"}, {Name: "b"}, {Name: "c"}}, summary: make([]SeriesSummary, 3)}
 	s.spec.Candidates, s.spec.Columns.Features, s.spec.OutputFormat = []string{"normal", "odd"}, []string{"value"}, format
 	k, err := newOrderedOutput(s, out)
 	if err != nil {

@@ -23,11 +23,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/exoswarm/exoswarm/cpuagents/files/filestest"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -106,13 +108,35 @@ func ndjsonRows(values ...int) string {
 	return b.String()
 }
 
-func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name string, spec PushSpec) *remoteReader {
+// pushSource opens what a job reads of an endpoint.
+func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name string, spec source.PushSpec, columns ...rows.ColumnSpec) rows.Reader {
 	t.Helper()
-	f, err := newPushFetcher("push:"+name, "", &spec, &Streamer{Queue: q})
+	columns = append(columns, rowstest.OneFeature)
+	from := source.Resources{Queue: q, Files: filestest.Scratch(t)}
+	r, err := from.OpenRemote(ctx, q.Log(id, 1, jobs.In), id, 0, source.Series{Name: "s", URI: "push:" + name, Push: &spec}, columns[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	return remoteOf(ctx, t, q, id, f)
+	return r
+}
+
+// pushed returns the rows of an endpoint as NUMBER:VALUE, and NUMBER! for a reject.
+func pushed(r rows.Reader, most int) (out []string, err error) {
+	for len(out) < most {
+		row, rej, err := r.Next()
+		switch {
+		case errors.Is(err, source.ErrPause):
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			return out, err
+		case rej != nil:
+			out = append(out, fmt.Sprintf("%d!", rej.Row))
+		default:
+			out = append(out, fmt.Sprintf("%d:%g", row.Number, row.Values[0]))
+		}
+	}
+	return out, nil
 }
 
 // TestPush: rows of every format come out as they went in, in their order, once for a key.
@@ -140,8 +164,8 @@ func TestPush(t *testing.T) {
 	if got := post(t, client, strings.TrimSuffix(url, "press")+"other", strings.NewReader(ndjsonRows(9)), "Idempotency-Key", "k").String(); got != "202 1 false " {
 		t.Error("a key of another name: " + got)
 	}
-	r := pushSource(fixture.Within(t), t, q, "formats", "press", PushSpec{Rows: 9, BatchSeconds: 60})
-	got, err := told(r, 100)
+	r := pushSource(fixture.Within(t), t, q, "formats", "press", source.PushSpec{Rows: 9, BatchSeconds: 60})
+	got, err := pushed(r, 100)
 	if cerr := r.Close(); err != nil || cerr != nil || strings.Join(got, " ") != "1:1 2:2 3:3.5 4:4 5:16 6! 7! 8:8 9:10" {
 		t.Error(got, err, cerr)
 	}
@@ -169,8 +193,7 @@ func TestPushTables(t *testing.T) {
 		if a.status != http.StatusAccepted {
 			t.Fatal(w.Name, a)
 		}
-		r := pushSource(fixture.Within(t), t, q, name, name, PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60})
-		r.spec = rowstest.TwoFeatures
+		r := pushSource(fixture.Within(t), t, q, name, name, source.PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60}, rowstest.TwoFeatures)
 		var got []rows.Row
 		bad := 0
 		for {
@@ -247,9 +270,9 @@ func TestPushRefuses(t *testing.T) {
 	if a := post(t, http.DefaultClient, base+"a", strings.NewReader(ndjsonRows(5))); a.status != 202 {
 		t.Fatal(a)
 	}
-	r := pushSource(fixture.Within(t), t, q, "refused", "a", PushSpec{Rows: 1})
+	r := pushSource(fixture.Within(t), t, q, "refused", "a", source.PushSpec{Rows: 1})
 	defer r.Close()
-	if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:5" {
+	if got, err := pushed(r, 9); err != nil || strings.Join(got, " ") != "1:5" {
 		t.Error(got, err)
 	}
 }
@@ -407,9 +430,9 @@ func TestPushAway(t *testing.T) {
 	until(202, ndjsonRows(2), "two")
 	until(202, ndjsonRows(1), "one") // the server remembers it over its restart
 	until(202, ndjsonRows(3), "three")
-	r := pushSource(fixture.Within(t), t, q, "away", "a", PushSpec{Rows: 3, BatchSeconds: 60})
+	r := pushSource(fixture.Within(t), t, q, "away", "a", source.PushSpec{Rows: 3, BatchSeconds: 60})
 	defer r.Close()
-	if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:1 2:2 3:3" {
+	if got, err := pushed(r, 9); err != nil || strings.Join(got, " ") != "1:1 2:2 3:3" {
 		t.Error(got, err)
 	}
 }
@@ -456,14 +479,14 @@ func TestPushMany(t *testing.T) {
 			t.Errorf("%d: %v %v", c, a[0], a[1])
 		}
 	}
-	r := pushSource(fixture.Within(t), t, q, "many", "a", PushSpec{Rows: uint64(total), BatchSeconds: 60})
+	r := pushSource(fixture.Within(t), t, q, "many", "a", source.PushSpec{Rows: uint64(total), BatchSeconds: 60})
 	defer r.Close()
 	seen := map[int]int{}
 	last := -1
 	for {
 		row, rej, err := r.Next()
 		switch {
-		case errors.Is(err, errPause):
+		case errors.Is(err, source.ErrPause):
 			continue
 		case errors.Is(err, io.EOF):
 			if len(seen) != total {
@@ -484,65 +507,6 @@ func TestPushMany(t *testing.T) {
 		}
 		last = v
 		seen[v]++
-	}
-}
-
-// TestPushResume: an attempt that ends anywhere is followed by one that goes on, a job by the next one, and what the journal holds is in the queue no more.
-func TestPushResume(t *testing.T) {
-	q, ctx := fixture.Queue(t), fixture.Within(t)
-	url := endpoint(t, q, nil) + "a"
-	push := func() {
-		for i := range 10 {
-			if a := post(t, http.DefaultClient, url, strings.NewReader(ndjsonRows(i))); a.status != 202 {
-				t.Fatal(a)
-			}
-		}
-	}
-	const want = "1:0 2:1 3:2 - 4:3 5:4 6:5 - 7:6 8:7 9:8 - 10:9"
-	for _, lost := range []bool{false, true} {
-		push()
-		id := fmt.Sprint("resume-", lost)
-		for stop := 1; ; stop++ {
-			r := pushSource(ctx, t, q, id, "a", PushSpec{Rows: 10, BatchSeconds: 60})
-			f := r.src.(*subjectFetcher)
-			f.spec.BatchMessages, f.sub.Ahead = 3, 3
-			if lost { // nothing that it reads is ever acknowledged
-				r.src = deaf{f}
-			}
-			got, err := told(r, stop)
-			if cerr := r.Close(); err != nil || cerr != nil {
-				t.Fatal(got, err, cerr)
-			}
-			if s := strings.Join(got, " "); !strings.HasPrefix(want, s) {
-				t.Fatalf("stopped after %d: %s", stop, s)
-			} else if s == want && len(got) < stop {
-				break
-			}
-		}
-		if lost { // the next job takes what nobody has acknowledged: at least once, over a job's end without one
-			break
-		}
-		// Another job goes on behind this one.
-		if a := post(t, http.DefaultClient, url, strings.NewReader(ndjsonRows(77))); a.status != 202 {
-			t.Fatal(a)
-		}
-		r := pushSource(ctx, t, q, id+"-next", "a", PushSpec{Rows: 1})
-		if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:77" {
-			t.Fatal(got, err)
-		}
-		_ = r.Close()
-	}
-}
-
-// TestPushSourceRefuses: what has no end, and what is no name.
-func TestPushSourceRefuses(t *testing.T) {
-	for uri, spec := range map[string]PushSpec{"push:": {Rows: 1}, "push:a.b": {Rows: 1}, "push:*": {Rows: 1}, "push:a": {}, "push:b": {Rows: 2e9}, "push:c": {For: -1}, "push:d": {Rows: 1, BatchSeconds: 61}} {
-		if _, err := newPushFetcher(uri, "", &spec, &Streamer{}); err == nil {
-			t.Errorf("%q: no error", uri)
-		}
-	}
-	if _, err := newPushFetcher("push:a", "csv", &PushSpec{Rows: 1}, &Streamer{}); err == nil {
-		t.Error("csv: no error")
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -57,8 +57,8 @@ func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind, data 
 // left alone, and so does its webhook. Questions that are refused end nothing.
 func TestAskedStream(t *testing.T) {
 	c := newCluster(t)
-	source := httptest.NewServer(http.HandlerFunc(pages))
-	defer source.Close()
+	src := httptest.NewServer(http.HandlerFunc(pages))
+	defer src.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	questions := []struct{ kind, data, want string }{
@@ -91,7 +91,7 @@ func TestAskedStream(t *testing.T) {
 			}
 		}
 	}
-	goesOn(t, c, cpuagents.SeriesSource{URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}})
+	goesOn(t, c, source.Series{URI: src.URL + "/x.csv", HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}})
 	if asked < len(questions) {
 		t.Errorf("%d questions", asked)
 	}
@@ -103,7 +103,7 @@ func TestStreamFenced(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	src := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("from") != "" { // the first batch is stored, and the log is somebody else's before the second is
 			record, err := c.conn.Swarm(ctx, "fenced")
 			if err != nil {
@@ -129,8 +129,8 @@ func TestStreamFenced(t *testing.T) {
 		}
 		pages(w, r)
 	}))
-	defer source.Close()
-	job := c.job(t, "fenced", []cpuagents.SeriesSource{{Name: "s", URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}, nil)
+	defer src.Close()
+	job := c.job(t, "fenced", []source.Series{{Name: "s", URI: src.URL + "/x.csv", HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}, nil)
 	job.LastAttempt = true
 	_, err := c.streamer.Handle(ctx, job, func(any) {})
 	if !errors.Is(err, jobs.ErrFenced) {

@@ -7,7 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
-	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -47,7 +47,7 @@ type StreamSpec struct {
 }
 
 // layout returns the columns of the decisions of the job, whose series are given.
-func (s *StreamSpec) layout(series []SeriesSource) encode.Layout {
+func (s *StreamSpec) layout(series []source.Series) encode.Layout {
 	l := encode.Layout{Candidates: s.Candidates, Features: s.Columns.Features, Drops: s.Drops}
 	for _, src := range series {
 		l.Series = append(l.Series, src.Name)
@@ -57,36 +57,6 @@ func (s *StreamSpec) layout(series []SeriesSource) encode.Layout {
 
 // FeatureColumns returns the names that the features of a stream job have in its output.
 func (s *StreamSpec) FeatureColumns() []string { return s.layout(nil).FeatureColumns() }
-
-// SeriesSource is one series and where its rows come from.
-type SeriesSource struct {
-	Name string `json:"name"`
-	URI  string `json:"uri"`
-	// Format of its rows. Empty is what the extension of URI stands for, and CSV when that stands for nothing.
-	Format rows.Format `json:"format,omitempty"`
-	// CSV is how its CSV files are written; nil for what the columns of the job say.
-	CSV *dialect.CSV `json:"csv,omitempty"`
-	// HTTP is for a URI that begins with http:// or https://.
-	HTTP *HTTPSpec `json:"http,omitempty"`
-	// SQL is for a URI that begins with sqlite: or postgres://. It must be there then.
-	SQL *SQLSpec `json:"sql,omitempty"`
-	// Watch is for a URI that begins with watch:.
-	Watch *WatchSpec `json:"watch,omitempty"`
-	// Object is for a URI that begins with s3:// or gs://.
-	Object *ObjectSpec `json:"object,omitempty"`
-	// NATS is for a URI that begins with nats:. It must be there then.
-	NATS *SubjectSpec `json:"nats,omitempty"`
-	// Push is for a URI that begins with push:. It must be there then.
-	Push *PushSpec `json:"push,omitempty"`
-}
-
-// columns returns what is read of the source.
-func (s SeriesSource) columns(of rows.ColumnSpec) rows.ColumnSpec {
-	if s.CSV != nil {
-		of.CSV = s.CSV
-	}
-	return of
-}
 
 // SeriesSummary is what became of one series.
 type SeriesSummary struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -21,7 +22,7 @@ type stream struct {
 	*Streamer
 	id       string
 	spec     StreamSpec
-	series   []SeriesSource
+	series   []source.Series
 	record   jobs.Swarm // the job's; without an id before it is claimed
 	in, out  jobs.Log
 	progress func(any)

@@ -27,6 +27,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -100,7 +101,7 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // job makes a stream job over sources. Its output is ID.ndjson.
-func (c *cluster) job(t *testing.T, id string, sources []cpuagents.SeriesSource, change func(*cpuagents.StreamSpec)) jobs.Job {
+func (c *cluster) job(t *testing.T, id string, sources []source.Series, change func(*cpuagents.StreamSpec)) jobs.Job {
 	t.Helper()
 	manifest, err := json.Marshal(sources)
 	if err != nil {
@@ -209,9 +210,9 @@ func (r *receiver) text(t *testing.T) string {
 
 // TestPolledStream: a stream of a polled source goes on where it was stopped.
 func TestPolledStream(t *testing.T) {
-	source := httptest.NewServer(http.HandlerFunc(pages))
-	defer source.Close()
-	goesOn(t, newCluster(t), cpuagents.SeriesSource{URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}})
+	src := httptest.NewServer(http.HandlerFunc(pages))
+	defer src.Close()
+	goesOn(t, newCluster(t), source.Series{URI: src.URL + "/x.csv", HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}})
 }
 
 // TestWatchedStream: a stream of a watched folder goes on where it was stopped.
@@ -231,7 +232,7 @@ func TestWatchedStream(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	goesOn(t, c, cpuagents.SeriesSource{URI: "watch:dir/spool", Watch: &cpuagents.WatchSpec{Every: 0.1, Polls: 2}})
+	goesOn(t, c, source.Series{URI: "watch:dir/spool", Watch: &source.WatchSpec{Every: 0.1, Polls: 2}})
 }
 
 // TestSubjectStream: a stream of messages goes on where it was stopped, and leaves no consumer behind.
@@ -266,7 +267,7 @@ func TestSubjectStream(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("nothing was stored")
 	}
-	goesOn(t, c, cpuagents.SeriesSource{URI: "nats:readings/plant.*", NATS: &cpuagents.SubjectSpec{Messages: 3000, BatchMessages: 300, BatchSeconds: 60}})
+	goesOn(t, c, source.Series{URI: "nats:readings/plant.*", NATS: &source.SubjectSpec{Messages: 3000, BatchMessages: 300, BatchSeconds: 60}})
 	info, err := stream.Info(ctx)
 	if err != nil || info.State.Consumers != 0 || info.State.Msgs != 3000 {
 		t.Errorf("%+v %v", info, err)
@@ -275,13 +276,13 @@ func TestSubjectStream(t *testing.T) {
 
 // goesOn checks that a stream of 3000 rows in ten documents that is stopped in its middle, more than once, ends with the bytes of one
 // that is not, and its webhook has got every decision of the output.
-func goesOn(t *testing.T, c *cluster, source cpuagents.SeriesSource) {
+func goesOn(t *testing.T, c *cluster, src source.Series) {
 	t.Helper()
 	t.Setenv(secret.Prefix+"HOOK", "hunter2")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	source.Name = "s"
-	series := []cpuagents.SeriesSource{source}
+	src.Name = "s"
+	series := []source.Series{src}
 	run := func(id string, r *receiver) (ctx2 context.Context, stop context.CancelCauseFunc, job jobs.Job) {
 		hook := httptest.NewServer(r)
 		t.Cleanup(hook.Close)
@@ -381,7 +382,7 @@ func TestSinkStream(t *testing.T) {
 	var mu sync.Mutex
 	var stop context.CancelCauseFunc // nil: nothing is stopped
 	asked := 0
-	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	src := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		if asked++; stop != nil && asked%3 == 0 {
 			stop(jobs.ErrDrain)
@@ -389,8 +390,8 @@ func TestSinkStream(t *testing.T) {
 		mu.Unlock()
 		pages(w, r)
 	}))
-	defer source.Close()
-	series := []cpuagents.SeriesSource{{Name: "s", URI: source.URL + "/x.csv", HTTP: &cpuagents.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}
+	defer src.Close()
+	series := []source.Series{{Name: "s", URI: src.URL + "/x.csv", HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}
 	job := func(id string) jobs.Job {
 		return c.job(t, id, series, func(s *cpuagents.StreamSpec) {
 			s.Output = ""
@@ -469,12 +470,12 @@ func TestStreamFinishes(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	src := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "timestamp,value\n")
 		rowsOf(w, 0, 100)
 	}))
-	defer source.Close()
-	job := c.job(t, "finish", []cpuagents.SeriesSource{{Name: "s", URI: source.URL, HTTP: &cpuagents.HTTPSpec{Polls: 2, Every: 86400}}}, nil)
+	defer src.Close()
+	job := c.job(t, "finish", []source.Series{{Name: "s", URI: src.URL, HTTP: &source.HTTPSpec{Polls: 2, Every: 86400}}}, nil)
 	ctx2, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	out, err := c.streamer.Handle(ctx2, job, func(v any) {
@@ -495,21 +496,21 @@ func TestStreamRefuses(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	file := []cpuagents.SeriesSource{{Name: "s", URI: "file:dir/s.csv"}}
+	file := []source.Series{{Name: "s", URI: "file:dir/s.csv"}}
 	if err := os.WriteFile(filepath.Join(c.dir, "s.csv"), []byte("timestamp,value\n1,1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var many []cpuagents.SeriesSource
+	var many []source.Series
 	for i := range 65 {
-		many = append(many, cpuagents.SeriesSource{Name: strconv.Itoa(i), URI: "http://127.0.0.1/"})
+		many = append(many, source.Series{Name: strconv.Itoa(i), URI: "http://127.0.0.1/"})
 	}
 	for name, c2 := range map[string]struct {
-		series []cpuagents.SeriesSource
+		series []source.Series
 		change func(*cpuagents.StreamSpec)
 		want   string
 	}{
-		"metadata": {[]cpuagents.SeriesSource{{Name: "s", URI: "http://169.254.169.254/latest/"}}, nil, "--egress"},
-		"format":   {[]cpuagents.SeriesSource{{Name: "s", URI: "http://127.0.0.1/", Format: "xls"}}, nil, `format "xls"`},
+		"metadata": {[]source.Series{{Name: "s", URI: "http://169.254.169.254/latest/"}}, nil, "--egress"},
+		"format":   {[]source.Series{{Name: "s", URI: "http://127.0.0.1/", Format: "xls"}}, nil, `format "xls"`},
 		"many":     {many, nil, "more than 64 sources"},
 		"webhook":  {file, func(s *cpuagents.StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://10.0.0.1/"} }, "--egress"},
 		"secret": {file, func(s *cpuagents.StreamSpec) {

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -23,7 +24,7 @@ type Queue interface {
 	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
 	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
-	sourceQueue
+	source.Queue
 	sink.Queue
 }
 
@@ -45,6 +46,8 @@ type Streamer struct {
 }
 
 const (
+	// maxRemote bounds the remote sources of a job: each keeps a log on the queue.
+	maxRemote = 64
 	// maxSinks bounds the sinks of a job beside its output and its webhook.
 	maxSinks = 8
 	// sinkShard is the number of the log of the webhook among the logs of a job, after the journals of its sources. The logs of
@@ -112,25 +115,21 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 		return nil, err
 	}
 	s.series, s.summary = series, make([]SeriesSummary, len(series))
-	remote := 0
+	remotes := 0
 	for i, src := range series { // every file must be readable before the first row goes out
 		s.summary[i].Name = src.Name
-		if s.remote(src.URI) {
-			f, err := s.fetcher(job.ID, i, src, spec.Columns)
-			if err != nil {
-				return nil, err
-			}
-			_ = f.close()
-			if subject, is := f.(*subjectFetcher); is {
-				s.remove = append(s.remove, subject.remove)
-			}
-			if remote++; remote > maxRemote {
-				return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sources that are not files: make several jobs of it", job.ID, maxRemote)
-			}
-			continue
-		}
-		if err := s.check(ctx, src, spec.Columns); err != nil {
+		remove, err := s.sourceResources().Check(ctx, job.ID, i, src, spec.Columns)
+		if err != nil {
 			return nil, err
+		}
+		if remove != nil {
+			s.remove = append(s.remove, remove)
+		}
+		if source.IsRemote(src.URI) {
+			remotes++
+		}
+		if remotes > maxRemote {
+			return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sources that are not files: make several jobs of it", job.ID, maxRemote)
 		}
 	}
 	if s.sinks, err = s.Streamer.openSinks(job.ID, *spec, series); err != nil {
@@ -213,7 +212,7 @@ func (s *stream) clean(ctx context.Context, gone bool) {
 }
 
 // sinks makes what takes the decisions of a job beside its output: its webhook and its sinks.
-func (s *Streamer) openSinks(job string, spec StreamSpec, series []SeriesSource) (sinks []sink.Sink, err error) {
+func (s *Streamer) openSinks(job string, spec StreamSpec, series []source.Series) (sinks []sink.Sink, err error) {
 	if len(spec.Sinks) > maxSinks {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sinks: make several jobs of it", job, maxSinks)
 	}
@@ -242,6 +241,11 @@ func (s *Streamer) openSinks(job string, spec StreamSpec, series []SeriesSource)
 		sinks = append(sinks, sink.NewLive(job, spec.layout(series), s.Queue, s.Logger))
 	}
 	return sinks, nil
+}
+
+// sourceResources returns what the sources of the job may use.
+func (s *Streamer) sourceResources() source.Resources {
+	return source.Resources{Queue: s.Queue, Files: s.Files, Egress: s.Egress, Secrets: s.Secrets, Owner: s.owner, Logger: s.Logger, AllowStream: s.allowStream}
 }
 
 // sinkResources returns what the sinks of the job may use.

@@ -48,11 +48,3 @@ func (s Streams) check(of jobs.Owner, stream string) error {
 	}
 	return jobs.Errorf(jobs.CodeInvalid, "this agent has no stream %s for tenant %s: start it with --stream tenant=%s,name=%s", fault.Quote(stream), of.Tenant, of.Tenant, fault.Quote(stream))
 }
-
-// pushName is the name of an endpoint as all know it: those of a tenant begin with its own name.
-func pushName(of jobs.Owner, name string) string {
-	if of.Shared() || strings.HasPrefix(name, of.Tenant+"--") {
-		return name
-	}
-	return of.Tenant + "--" + name
-}

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -240,7 +241,7 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 	}
 	for tenant, hosts := range map[string]string{"": "plain common", "acme": "acme common", "umbrella": "umbrella common", "other": "common"} {
 		for _, h := range []string{"plain", "acme", "umbrella", "common"} {
-			_, err := newHTTPFetcher("https://"+h+".example/x", "", nil, a.of(tenantJob(tenant, "j")).Egress, nil)
+			_, err := a.of(tenantJob(tenant, "j")).sourceResources().Check(t.Context(), "j", 0, source.Series{Name: "n", URI: "https://" + h + ".example/x"}, rows.ColumnSpec{})
 			if (err == nil) != strings.Contains(hosts, h) {
 				t.Errorf("%q reaches %s: %v", tenant, h, err)
 			}
@@ -268,19 +269,21 @@ func TestTenantsStreams(t *testing.T) {
 		}
 	}
 	read := func(tenant, consumer string) error {
-		s := a.of(tenantJob(tenant, "job-of-"+tenant))
-		f, err := s.fetcher("job-of-"+tenant, 0, SeriesSource{Name: "n", URI: "nats:plant/plant.a", NATS: &SubjectSpec{Messages: 1, BatchMessages: 1, Consumer: consumer}}, rows.ColumnSpec{})
+		id := "job-of-" + tenant
+		from := a.of(tenantJob(tenant, id)).sourceResources()
+		src := source.Series{Name: "n", URI: "nats:plant/plant.a", NATS: &source.SubjectSpec{Messages: 1, BatchMessages: 1, Consumer: consumer}}
+		columns := rows.ColumnSpec{Timestamp: "t"}
+		remove, err := from.Check(ctx, id, 0, src, columns)
 		if err != nil {
 			return err
 		}
-		defer f.close()
-		doc, err := os.CreateTemp(t.TempDir(), "")
+		r, err := from.OpenRemote(ctx, a.conn.Log(id+"-"+consumer, 1, jobs.In), id, 0, src, columns)
 		if err != nil {
 			return err
 		}
-		defer doc.Close()
-		_, err = f.fetch(ctx, position{}, "", doc)
-		return errors.Join(err, f.(*subjectFetcher).remove(ctx))
+		defer r.Close()
+		_, _, err = r.Next()
+		return errors.Join(err, remove(ctx))
 	}
 	for tenant, want := range map[string]bool{"": true, "umbrella": true, "acme": false} {
 		if err := read(tenant, ""); (err == nil) != want {
@@ -313,12 +316,6 @@ func TestTenantsStreams(t *testing.T) {
 		_, err := a.of(tenantJob(tenant, "j")).sinkResources().New("j", 0, sink.Spec{URI: "nats:plant/plant.b"}, encode.Layout{Candidates: []string{"a", "b"}, Features: []string{"v"}})
 		if (err == nil) != want {
 			t.Errorf("%q publishes: %v", tenant, err)
-		}
-	}
-	for tenant, want := range map[string]string{"": "p", "acme": "acme--p", "umbrella": "umbrella--p"} {
-		f, err := newPushFetcher("push:p", "", &PushSpec{Rows: 1}, a.of(tenantJob(tenant, "j")))
-		if err != nil || f.sub.Push != want {
-			t.Errorf("%q reads %+v, %v", tenant, f, err)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -325,9 +326,9 @@ func streamJob(t *testing.T, data string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var manifest []cpuagents.SeriesSource
+	var manifest []source.Series
 	for _, in := range inputs {
-		manifest = append(manifest, cpuagents.SeriesSource{Name: in.Name, URI: "file:data/data/" + in.Name})
+		manifest = append(manifest, source.Series{Name: in.Name, URI: "file:data/data/" + in.Name})
 	}
 	list, err := json.Marshal(manifest)
 	if err != nil {

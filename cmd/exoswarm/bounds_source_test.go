@@ -24,7 +24,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -190,23 +190,23 @@ func TestSourceBounds(t *testing.T) {
 		"chunks":  endless(ok+"Transfer-Encoding: chunked\r\n\r\n", "1;"+strings.Repeat("e", 2000)+"\r\nx\r\n"),
 		"size":    endless(ok+"Transfer-Encoding: chunked\r\n\r\n", "0"),
 	})
-	fetched := func(path string) cpuagents.SeriesSource {
-		return cpuagents.SeriesSource{URI: web + path, HTTP: &cpuagents.HTTPSpec{Timeout: 20, Tries: 1}}
+	fetched := func(path string) source.Series {
+		return source.Series{URI: web + path, HTTP: &source.HTTPSpec{Timeout: 20, Tries: 1}}
 	}
-	asked := func(query string) cpuagents.SeriesSource {
-		return cpuagents.SeriesSource{URI: "sqlite:d/x.db", SQL: &cpuagents.SQLSpec{Query: query, Cursor: "id", Start: 0, PageRows: 100_000, Tries: 1, Timeout: 5}}
+	asked := func(query string) source.Series {
+		return source.Series{URI: "sqlite:d/x.db", SQL: &source.SQLSpec{Query: query, Cursor: "id", Start: 0, PageRows: 100_000, Tries: 1, Timeout: 5}}
 	}
 	const series = "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id+1 FROM n) "
 	for name, in := range map[string]struct {
-		source cpuagents.SeriesSource
+		source source.Series
 		copies int
 		want   string // of the error; empty: the job is done
 	}{
-		"dictionary of long texts":  {cpuagents.SeriesSource{URI: file("long.parquet", parquetOf(t, 1<<20, textTimes(28, func(i int) string { return fmt.Sprint(i) + strings.Repeat(" ", 1<<20) })))}, 64, `no valid row`},
-		"dictionary of small texts": {cpuagents.SeriesSource{URI: file("small.parquet", parquetOf(t, 1<<22, textTimes(3_000_000, func(i int) string { return string([]byte{byte(i), byte(i >> 8), byte(i >> 16)}) })))}, 16, `more than 300 MiB of temporary files|no valid row`},
-		"many dictionaries":         {cpuagents.SeriesSource{URI: file("many.parquet", parquetOf(t, 7, textTimes(56, func(i int) string { return fmt.Sprint(i) + strings.Repeat(" ", 4<<20) })))}, 12, `no valid row|takes .* of memory`},
-		"a million rows of a byte":  {cpuagents.SeriesSource{URI: file("rows.parquet", parquetOf(t, 1<<20, textTimes(1<<20, func(int) string { return "x" })))}, 1, `no valid row`},
-		"nested columns":            {cpuagents.SeriesSource{URI: file("nested.parquet", parquetOf(t, 1<<20, nestedTimes(60)))}, 8, `no column "value"|nested`},
+		"dictionary of long texts":  {source.Series{URI: file("long.parquet", parquetOf(t, 1<<20, textTimes(28, func(i int) string { return fmt.Sprint(i) + strings.Repeat(" ", 1<<20) })))}, 64, `no valid row`},
+		"dictionary of small texts": {source.Series{URI: file("small.parquet", parquetOf(t, 1<<22, textTimes(3_000_000, func(i int) string { return string([]byte{byte(i), byte(i >> 8), byte(i >> 16)}) })))}, 16, `more than 300 MiB of temporary files|no valid row`},
+		"many dictionaries":         {source.Series{URI: file("many.parquet", parquetOf(t, 7, textTimes(56, func(i int) string { return fmt.Sprint(i) + strings.Repeat(" ", 4<<20) })))}, 12, `no valid row|takes .* of memory`},
+		"a million rows of a byte":  {source.Series{URI: file("rows.parquet", parquetOf(t, 1<<20, textTimes(1<<20, func(int) string { return "x" })))}, 1, `no valid row`},
+		"nested columns":            {source.Series{URI: file("nested.parquet", parquetOf(t, 1<<20, nestedTimes(60)))}, 8, `no column "value"|nested`},
 		"rows of 15 MB":             {asked("SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id"), 8, ""},
 		"a value of 1 GB":           {asked("SELECT id, at AS timestamp, zeroblob(1000000000) AS value FROM t WHERE id > $1"), 16, `too big`},
 		"a text that grows":         {asked(series + "SELECT max(id) AS id, 1 AS timestamp, group_concat('0123456789') AS value FROM n WHERE id > $1"), 4, `query sqlite:d/x.db: context deadline|too big|out of memory`},
@@ -219,12 +219,12 @@ func TestSourceBounds(t *testing.T) {
 		"a header without end":      {fetched("header"), 8, `get http.*header`},
 		"chunks with extensions":    {fetched("chunks"), 8, `get http.*chunk`},
 		"a chunk size without end":  {fetched("size"), 8, `get http.*too long`},
-		"messages of 400 MB":        {cpuagents.SeriesSource{URI: "nats:BIG/big.bomb", Format: "csv.gz", NATS: &cpuagents.SubjectSpec{Messages: 30}}, 4, `--max-unpacked`},
-		"messages of 1 MB":          {cpuagents.SeriesSource{URI: "nats:BIG/big.lines", Format: "ndjson", NATS: &cpuagents.SubjectSpec{Messages: 30}}, 4, `no valid row`},
+		"messages of 400 MB":        {source.Series{URI: "nats:BIG/big.bomb", Format: "csv.gz", NATS: &source.SubjectSpec{Messages: 30}}, 4, `--max-unpacked`},
+		"messages of 1 MB":          {source.Series{URI: "nats:BIG/big.lines", Format: "ndjson", NATS: &source.SubjectSpec{Messages: 30}}, 4, `no valid row`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := strings.ReplaceAll(strings.ToLower(name), " ", "-")
-			var list []cpuagents.SeriesSource
+			var list []source.Series
 			for i := range in.copies {
 				s := in.source
 				s.Name = fmt.Sprint("s", i)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -102,7 +103,7 @@ func startBounded(t *testing.T, args ...string) *bounded {
 }
 
 // stream has a job read sources. The agent stays within its memory. said is what the command prints, err is its error.
-func (c *bounded) stream(t *testing.T, id string, list []cpuagents.SeriesSource) (said []byte, err error) {
+func (c *bounded) stream(t *testing.T, id string, list []source.Series) (said []byte, err error) {
 	t.Helper()
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -184,9 +185,9 @@ func TestInputBounds(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, id+"."+in.ext), in.data, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			var list []cpuagents.SeriesSource
+			var list []source.Series
 			for i := range in.copies {
-				list = append(list, cpuagents.SeriesSource{Name: fmt.Sprintf("s%07d", i), URI: "file:d/" + id + "." + in.ext})
+				list = append(list, source.Series{Name: fmt.Sprintf("s%07d", i), URI: "file:d/" + id + "." + in.ext})
 			}
 			said, err := c.stream(t, id, list)
 			if in.want != "" {

@@ -3,8 +3,8 @@ package main
 import (
 	"os"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/redact"
 )
@@ -30,7 +30,7 @@ func (d *destination) readLabels(file string) error {
 }
 
 // labelsOf refuses labels of series that the run does not have. Sources may be folders whose series are not known yet.
-func (d *destination) labelsOf(inputs []input, others []cpuagents.SeriesSource) error {
+func (d *destination) labelsOf(inputs []input, others []source.Series) error {
 	if len(others) > 0 {
 		return nil
 	}

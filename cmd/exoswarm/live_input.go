@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 )
@@ -22,7 +22,7 @@ import (
 // document is the complete records that have come since the last request, so the delay of a row is
 // that of a request when rows are rare, and documents are large when they are not.
 type liveInput struct {
-	source cpuagents.SeriesSource
+	source source.Series
 	name   string // as the user wrote it, for errors
 	from   io.Closer
 
@@ -38,11 +38,11 @@ type liveInput struct {
 	doc     []byte // the last answer with a document
 }
 
-// liveInputAnswer is how long a request waits for a record before the answer is cpuagents.InputWait.
+// liveInputAnswer is how long a request waits for a record before the answer is source.InputWait.
 const liveInputAnswer = time.Second
 
 // mostPending bounds the bytes that are read ahead of the requests.
-const mostPending = 4 * cpuagents.MaxInputDocument
+const mostPending = 4 * source.MaxInputDocument
 
 // openLiveInput returns the input of a run that is one stream of plain CSV or NDJSON. Otherwise it
 // returns nil and what spool is to read: the first bytes of standard input are read to learn its
@@ -84,7 +84,7 @@ func openLiveInput(ctx context.Context, paths []string, stdin io.Reader, csv dia
 		return nil, stdin, errors.Join(closer.Close(), command.Usage("input %s: a FIFO holds CSV or NDJSON here, and this one begins as %s: send it to standard input", path, format))
 	}
 	l = &liveInput{
-		source: cpuagents.SeriesSource{Name: name, URI: cpuagents.SubmitterURI, Format: format}, name: path, from: closer,
+		source: source.Series{Name: name, URI: source.SubmitterURI, Format: format}, name: path, from: closer,
 		changed: make(chan struct{}), first: true,
 	}
 	if format == "csv" {
@@ -158,13 +158,13 @@ func (l *liveInput) answer(n uint64) []byte {
 		case n == l.number:
 			return l.doc
 		case n != l.number+1:
-			return []byte(cpuagents.InputEnd) // of another run
+			return []byte(source.InputEnd) // of another run
 		case l.cut():
 			l.number = n
 			l.change()
 			return l.doc
 		case l.ended:
-			return []byte(cpuagents.InputEnd)
+			return []byte(source.InputEnd)
 		}
 		changed := l.changed
 		l.mu.Unlock()
@@ -176,7 +176,7 @@ func (l *liveInput) answer(n uint64) []byte {
 		}
 		l.mu.Lock()
 		if expired {
-			return []byte(cpuagents.InputWait)
+			return []byte(source.InputWait)
 		}
 	}
 }
@@ -189,12 +189,12 @@ func (l *liveInput) cut() bool {
 		if n == 0 && l.ended {
 			n = len(l.pending)
 		}
-		if n == 0 && len(l.pending) < cpuagents.MaxInputDocument {
+		if n == 0 && len(l.pending) < source.MaxInputDocument {
 			return false
 		}
-		l.head = bytes.Clone(l.pending[:min(n, cpuagents.MaxInputDocument/2)])
+		l.head = bytes.Clone(l.pending[:min(n, source.MaxInputDocument/2)])
 	}
-	most := cpuagents.MaxInputDocument
+	most := source.MaxInputDocument
 	if !l.first {
 		most -= len(l.head)
 	}
@@ -208,7 +208,7 @@ func (l *liveInput) cut() bool {
 	if n == 0 {
 		return false
 	}
-	l.doc = append(l.doc[:0:0], cpuagents.InputDocument...)
+	l.doc = append(l.doc[:0:0], source.InputDocument...)
 	if !l.first {
 		l.doc = append(l.doc, l.head...)
 	}

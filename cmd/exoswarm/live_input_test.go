@@ -17,7 +17,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 )
@@ -196,9 +196,9 @@ func TestRecords(t *testing.T) {
 		var got [][]string
 		for n := uint64(1); ; n++ {
 			answer := l.answer(n)
-			document, ok := bytes.CutPrefix(answer, []byte(cpuagents.InputDocument))
+			document, ok := bytes.CutPrefix(answer, []byte(source.InputDocument))
 			if !ok {
-				if string(answer) != cpuagents.InputEnd {
+				if string(answer) != source.InputEnd {
 					t.Fatalf("document %d: %q", n, answer)
 				}
 				break
@@ -206,7 +206,7 @@ func TestRecords(t *testing.T) {
 			if again := l.answer(n); !bytes.Equal(again, answer) {
 				t.Fatalf("document %d is another one when it is requested again", n)
 			}
-			if len(document) > cpuagents.MaxInputDocument {
+			if len(document) > source.MaxInputDocument {
 				t.Fatalf("document %d has %d bytes", n, len(document))
 			}
 			all, err := csv.NewReader(bytes.NewReader(document)).ReadAll()
@@ -251,18 +251,18 @@ func openRecords(piece int, stream []byte) (*liveInput, error) {
 
 // TestLongRecord: a record that is longer than a document is cut, and the stream goes on behind it.
 func TestLongRecord(t *testing.T) {
-	long := strings.Repeat("x", 3*cpuagents.MaxInputDocument)
+	long := strings.Repeat("x", 3*source.MaxInputDocument)
 	l, err := openRecords(64<<10, []byte("timestamp,value\n1,"+long+"\n2,5\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []byte
 	for n := uint64(1); ; n++ {
-		document, ok := bytes.CutPrefix(l.answer(n), []byte(cpuagents.InputDocument))
+		document, ok := bytes.CutPrefix(l.answer(n), []byte(source.InputDocument))
 		if !ok {
 			break
 		}
-		if len(document) > cpuagents.MaxInputDocument {
+		if len(document) > source.MaxInputDocument {
 			t.Fatalf("document %d has %d bytes", n, len(document))
 		}
 		if n > 1 {

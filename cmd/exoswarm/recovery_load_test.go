@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -69,11 +70,11 @@ func (r *recovery) stream() *load {
 // inputs writes series of so many rows below the CPU agent's folder, and their manifest.
 func (r *recovery) inputs(files, perFile int) {
 	r.t.Helper()
-	var manifest []cpuagents.SeriesSource
+	var manifest []source.Series
 	for i := range files {
 		name := fmt.Sprintf("%d.csv", i)
 		write(r.t, filepath.Join(r.root, "in", name), series(uint64(i), perFile))
-		manifest = append(manifest, cpuagents.SeriesSource{Name: name, URI: "file:r/in/" + name})
+		manifest = append(manifest, source.Series{Name: name, URI: "file:r/in/" + name})
 	}
 	text, err := json.Marshal(manifest)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
@@ -348,7 +349,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	}
 	if o.live || flow != nil {
 		stop, err := conn.Rows(id, func(message []byte) []byte {
-			if n, ok := cpuagents.ParseInputRequest(message); ok && flow != nil {
+			if n, ok := source.ParseInputRequest(message); ok && flow != nil {
 				return flow.answer(n)
 			}
 			if dest.live == nil {
@@ -494,7 +495,7 @@ func findInputs(paths []string, outputs ...string) ([]input, error) {
 }
 
 // readSources reads a list of sources that are not files of this machine.
-func readSources(path string, inputs []input) (list []cpuagents.SeriesSource, err error) {
+func readSources(path string, inputs []input) (list []source.Series, err error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -529,14 +530,14 @@ func readList(flag, path, form string, list any) error {
 }
 
 // makeJob hands the inputs to the carrier and submits the job.
-func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, spec *swarm.Spec, inputs []input, others []cpuagents.SeriesSource, o runOptions) (jobs.Job, error) {
-	manifest := make([]cpuagents.SeriesSource, len(inputs))
+func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, spec *swarm.Spec, inputs []input, others []source.Series, o runOptions) (jobs.Job, error) {
+	manifest := make([]source.Series, len(inputs))
 	for i, in := range inputs {
 		uri, err := carrier.source(ctx, i, in)
 		if err != nil {
 			return jobs.Job{}, err
 		}
-		manifest[i] = cpuagents.SeriesSource{Name: in.Name, URI: uri, Format: in.Format}
+		manifest[i] = source.Series{Name: in.Name, URI: uri, Format: in.Format}
 	}
 	manifest = append(manifest, others...)
 	sort.SliceStable(manifest, func(i, j int) bool { return manifest[i].Name < manifest[j].Name })

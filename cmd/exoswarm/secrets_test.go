@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -77,15 +78,15 @@ func TestNoSecretComesOut(t *testing.T) {
 	}
 	defer conn.Close()
 	// Each source fails in its own way; nothing listens on the port.
-	sources := map[string]cpuagents.SeriesSource{
+	sources := map[string]source.Series{
 		"user":    {URI: "https://me:" + marked("userinfo") + "@127.0.0.1:1/a.csv"},
-		"query":   {URI: "http://127.0.0.1:1/a.csv?key=" + marked("query"), HTTP: &cpuagents.HTTPSpec{Tries: 1}},
-		"header":  {URI: "http://127.0.0.1:1/a.csv", HTTP: &cpuagents.HTTPSpec{Tries: 1, Headers: map[string]string{"Authorization": "Bearer {env:HEADER}{file:FILE}"}}},
-		"dsn":     {URI: "postgres://me:" + marked("dsn") + "@127.0.0.1:1/db", SQL: &cpuagents.SQLSpec{Query: "select 1"}},
-		"sql":     {URI: "postgres://me@127.0.0.1:1/db", SQL: &cpuagents.SQLSpec{Query: "select 1", Password: "env:SQL", TLS: "disable"}},
-		"s3":      {URI: "s3://bucket/a", Object: &cpuagents.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1", AccessKey: "env:S3", SecretKey: "env:S3"}}},
-		"s3 user": {URI: "s3://bucket/a", Object: &cpuagents.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://me:" + marked("endpoint") + "@127.0.0.1:1"}}},
-		"gcs":     {URI: "gs://bucket/a", Object: &cpuagents.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1", Account: "file:ACCOUNT"}}},
+		"query":   {URI: "http://127.0.0.1:1/a.csv?key=" + marked("query"), HTTP: &source.HTTPSpec{Tries: 1}},
+		"header":  {URI: "http://127.0.0.1:1/a.csv", HTTP: &source.HTTPSpec{Tries: 1, Headers: map[string]string{"Authorization": "Bearer {env:HEADER}{file:FILE}"}}},
+		"dsn":     {URI: "postgres://me:" + marked("dsn") + "@127.0.0.1:1/db", SQL: &source.SQLSpec{Query: "select 1"}},
+		"sql":     {URI: "postgres://me@127.0.0.1:1/db", SQL: &source.SQLSpec{Query: "select 1", Password: "env:SQL", TLS: "disable"}},
+		"s3":      {URI: "s3://bucket/a", Object: &source.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1", AccessKey: "env:S3", SecretKey: "env:S3"}}},
+		"s3 user": {URI: "s3://bucket/a", Object: &source.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://me:" + marked("endpoint") + "@127.0.0.1:1"}}},
+		"gcs":     {URI: "gs://bucket/a", Object: &source.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1", Account: "file:ACCOUNT"}}},
 		"missing": {URI: "object:none"},
 	}
 	n := 0
@@ -93,7 +94,7 @@ func TestNoSecretComesOut(t *testing.T) {
 		n++
 		id := fmt.Sprint("job", n)
 		src.Name = name
-		manifest, err := json.Marshal([]cpuagents.SeriesSource{src})
+		manifest, err := json.Marshal([]source.Series{src})
 		if err != nil {
 			t.Fatal(err)
 		}

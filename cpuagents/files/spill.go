@@ -42,7 +42,7 @@ func newSpill(r rows.Reader, h *inputmem.Hold, files *Files) (rows.Reader, error
 	return s, nil
 }
 
-// Close implements rowReader.
+// Close implements rows.Reader.
 func (s *spill) Close() error {
 	err := s.Reader.Close()
 	s.hold.Release()
@@ -53,7 +53,7 @@ func (s *spill) Close() error {
 	return err
 }
 
-// Next implements rowReader.
+// Next implements rows.Reader.
 func (s *spill) Next() (rows.Row, *rows.Reject, error) {
 	for {
 		switch {

@@ -64,7 +64,7 @@ type columnarReader struct {
 
 func (r *columnarReader) Close() error { return r.src.close() }
 
-// Next implements rowReader.
+// Next implements Reader.
 func (r *columnarReader) Next() (Row, *Reject, error) {
 	if r.at == len(r.block.times) {
 		r.at = 0

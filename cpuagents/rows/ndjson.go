@@ -39,7 +39,7 @@ func newNDJSONReader(name string, src io.ReadCloser, spec ColumnSpec) *ndjsonRea
 
 func (r *ndjsonReader) Close() error { return r.src.Close() }
 
-// Next implements rowReader.
+// Next implements Reader.
 func (r *ndjsonReader) Next() (Row, *Reject, error) {
 	for {
 		line, long, err := r.lines.Next()

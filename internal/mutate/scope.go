@@ -12,7 +12,7 @@ type area struct {
 var scope = []area{
 	{"jobs/natsq", []string{"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/server"}},
 	{"gpuagents", []string{"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state"}},
-	{"cpuagents", []string{"cpuagents", "cpuagents/egress", "cpuagents/files", "cpuagents/rows", "cpuagents/secret"}},
+	{"cpuagents", []string{"cpuagents", "cpuagents/egress", "cpuagents/files", "cpuagents/rows", "cpuagents/secret", "cpuagents/source"}},
 	{"tiers/pagestore", []string{"tiers/pagestore"}},
 	{"consensus", []string{"consensus"}},
 }
@@ -23,15 +23,16 @@ var files = map[string][]string{
 		"account.go", "cancel.go", "dead.go", "gateway.go", "gateway_tenant.go", "holder.go", "limits.go", "log.go", "login.go", "message.go", "refusal.go", "result.go", "submit.go", "swarms.go",
 		"task.go", "tenant.go",
 	},
-	"jobs/natsq/auth": {"account.go", "role.go", "user.go", "init.go"},
-	"gpuagents":       {"agent.go"},
-	"gpuagents/pages": {"budget.go"},
-	"gpuagents/shard": {"appender.go", "begin.go", "checkpoint.go", "in_flight.go", "loop.go", "pipeline.go", "serve.go", "writer.go"},
-	"gpuagents/state": {"snapshotter.go"},
-	"cpuagents":       {"journal.go", "sink.go", "source.go", "stream.go", "streamer.go"},
-	"cpuagents/files": {"files.go", "output.go", "root.go", "spill.go"},
-	"cpuagents/rows":  {"arrow.go", "arrow_message.go", "compact.go", "parquet.go", "unpack.go"},
-	"tiers/pagestore": {"batch.go", "commit.go", "page.go", "store.go", "options.go"},
+	"jobs/natsq/auth":  {"account.go", "role.go", "user.go", "init.go"},
+	"gpuagents":        {"agent.go"},
+	"gpuagents/pages":  {"budget.go"},
+	"gpuagents/shard":  {"appender.go", "begin.go", "checkpoint.go", "in_flight.go", "loop.go", "pipeline.go", "serve.go", "writer.go"},
+	"gpuagents/state":  {"snapshotter.go"},
+	"tiers/pagestore":  {"batch.go", "commit.go", "page.go", "store.go", "options.go"},
+	"cpuagents":        {"ordered.go", "stream.go", "streamer.go"},
+	"cpuagents/files":  {"files.go", "output.go", "root.go", "spill.go"},
+	"cpuagents/source": {"journal.go", "source.go"},
+	"cpuagents/rows":   {"arrow.go", "arrow_message.go", "compact.go", "parquet.go", "unpack.go"},
 }
 
 func areaOf(name string) (area, error) {

@@ -16,10 +16,10 @@ import (
 // S3 is a server of the part of the S3 protocol that agents use.
 type S3 struct {
 	Mu      sync.Mutex
-	Objects map[string]string // by key
-	keys    []string // in the order in which they are listed
-	Busy    int      // answers 503 to so many
-	Bad     []string // requests that were not as they must be
+	Objects map[string]string                            // by key
+	keys    []string                                     // in the order in which they are listed
+	Busy    int                                          // answers 503 to so many
+	Bad     []string                                     // requests that were not as they must be
 	List    func(w http.ResponseWriter) bool             // answers a list instead
 	Get     func(w http.ResponseWriter, key string) bool // answers a get instead
 	Gets    int

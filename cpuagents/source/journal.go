@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -12,19 +12,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// The kinds of entry of a journal. A document is a begin, its pieces, and a document entry with the position behind it.
+// The kinds of entry of a journal. A document is a begin entry, its pieces, and a document entry with the position after it.
 const (
 	entryBegin    = "begin"
 	entryPiece    = "piece"
 	entryDocument = "document"
 )
 
-// journalPiece bounds an entry in bytes: half of what a NATS server lets through by default.
+// journalPiece bounds an entry in bytes. It is half of what a NATS server accepts by default.
 const journalPiece = 512 << 10
 
-// position is where a remote source stands behind a document.
+// position is the position of a remote source after a document.
 type position struct {
-	// State is the fetcher's own: a cursor, a tag, a count.
+	// State belongs to the fetcher: a cursor, a tag or a count.
 	State json.RawMessage `json:"state,omitempty"`
 	// Format of the document; empty when there is none, only a new position.
 	Format rows.Format `json:"format,omitempty"`
@@ -32,7 +32,8 @@ type position struct {
 	Name string `json:"name,omitempty"`
 	// Skipped are the documents before it that were not read.
 	Skipped []skipped `json:"skipped,omitempty"`
-	// Exact: the source gives nothing twice, so rows that go back in time are rejected. Otherwise they have been seen, and are left out.
+	// Exact: the source returns no row twice, so rows that go back in time are rejected. Otherwise such rows were read already, and
+	// are left out.
 	Exact bool `json:"exact,omitempty"`
 	// Done: no document follows.
 	Done bool `json:"done,omitempty"`
@@ -44,9 +45,9 @@ type skipped struct {
 	Reason string `json:"reason"`
 }
 
-// journal keeps the documents of a remote source on the queue, in the order in which they were read: an attempt at the job
-// that comes after another reads the same ones, whatever the source says now, and goes on behind them. Of two attempts
-// at a time one is fenced.
+// journal keeps the documents of a remote source on the queue, in the order in which they were read. A later attempt of the job
+// reads the same documents, whatever the source returns then, and continues after them. One of two concurrent attempts fails
+// with jobs.ErrFenced.
 type journal struct {
 	log    jobs.Log
 	after  uint64      // last entry
@@ -78,7 +79,7 @@ func (j *journal) close() {
 	}
 }
 
-// next puts the next document that an earlier attempt stored into doc; ok is false when there is none left.
+// next writes the next document that an earlier attempt has stored into doc. If there is none, ok is false.
 func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool, err error) {
 	for j.reader != nil {
 		e, err := j.reader.Next(ctx)
@@ -109,7 +110,7 @@ func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool,
 	return at, false, files.Rewind(doc)
 }
 
-// add stores a document and the position behind it. It is there when add returns, whole or not at all.
+// add stores a document and the position after it. When it returns, the document is stored as a whole, or not at all.
 func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 	if _, err := doc.Seek(0, io.SeekStart); err != nil {
 		return files.ScratchError("read back", "a temporary file", err)

@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -58,9 +58,9 @@ func (p *topic) put(subject, data string) {
 	}
 }
 
-func (p *topic) open(ctx context.Context, id string, format rows.Format, spec SubjectSpec) *remoteReader {
+func (p *topic) open(ctx context.Context, id string, format rows.Format, spec SubjectSpec) *documentReader {
 	p.t.Helper()
-	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own", &Streamer{Queue: p.q})
+	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own", Resources{Queue: p.q, AllowStream: func(string) error { return nil }})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestSubjectRefuses(t *testing.T) {
 		"nats:a.b": ends, "nats:/a.b": ends, "nats:s/": ends, "nats:s/a..b": ends, "nats:s/a b": ends, "nats:s.t/a": ends, "nats:s/a\r\nPUB": ends,
 		"nats:s/a1": {}, "nats:s/a2": {Messages: 2e9}, "nats:s/a3": {For: -1}, "nats:s/a4": {Messages: 1, BatchMessages: -1}, "nats:s/a5": {Messages: 1, BatchSeconds: 61}, "nats:s/a6": {Messages: 1, Consumer: "a.b"},
 	} {
-		if _, err := newSubjectFetcher(uri, "", &spec, "own", &Streamer{Queue: p.q}); err == nil {
+		if _, err := newSubjectFetcher(uri, "", &spec, "own", Resources{Queue: p.q, AllowStream: func(string) error { return nil }}); err == nil {
 			t.Errorf("%q: no error", uri)
 		}
 	}
@@ -275,7 +275,7 @@ func TestSubjectRefuses(t *testing.T) {
 		"nats:l/m": "correct the source",
 	} {
 		spec := ends
-		f, err := newSubjectFetcher(uri, "", &spec, "own", &Streamer{Queue: p.q})
+		f, err := newSubjectFetcher(uri, "", &spec, "own", Resources{Queue: p.q, AllowStream: func(string) error { return nil }})
 		if err != nil {
 			t.Fatal(uri, err)
 		}

@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -70,7 +70,7 @@ func (s *spool) remove(name string) {
 
 // hooked lets a test act before look number n, from 0, and before a file is read.
 type hooked struct {
-	lister
+	watchable
 	look func(n int)
 	read func(name string)
 	n    int
@@ -81,26 +81,26 @@ func (h *hooked) list(ctx context.Context, most int) ([]listed, error) {
 		h.look(h.n)
 	}
 	h.n++
-	return h.lister.list(ctx, most)
+	return h.watchable.list(ctx, most)
 }
 
 func (h *hooked) copy(ctx context.Context, l listed, doc *os.File) error {
 	if h.read != nil {
 		h.read(l.name)
 	}
-	return h.lister.copy(ctx, l, doc)
+	return h.watchable.copy(ctx, l, doc)
 }
 
 // watch makes a fetcher of the folder.
-func (s *spool) watch(spec WatchSpec, h *hooked) *listFetcher {
+func (s *spool) watch(spec WatchSpec, h *hooked) *watcher {
 	s.t.Helper()
 	spec.Every, spec.Backoff = 0.1, 0.001
-	f, err := newWatchFetcher("watch:r/in", "", &spec, s.files)
+	f, err := newFolderWatcher("watch:r/in", "", &spec, s.files)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if h != nil {
-		h.lister = f.src
+		h.watchable = f.src
 		f.src = h
 	}
 	return f
@@ -111,7 +111,7 @@ func toldFiles(r rows.Reader, most int) (out []string, err error) {
 	for len(out) < most {
 		row, rej, err := r.Next()
 		switch {
-		case errors.Is(err, errPause):
+		case errors.Is(err, ErrPause):
 			out = append(out, "-")
 		case errors.Is(err, io.EOF):
 			return out, nil
@@ -126,7 +126,7 @@ func toldFiles(r rows.Reader, most int) (out []string, err error) {
 	return out, nil
 }
 
-func (s *spool) told(id string, f *listFetcher) []string {
+func (s *spool) told(id string, f *watcher) []string {
 	s.t.Helper()
 	r := remoteOf(fixture.Within(s.t), s.t, fixture.Queue(s.t), id, f)
 	defer r.Close()
@@ -319,12 +319,12 @@ func TestWatchRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, uri := range []string{"watch:x/in", "watch:r", "watch:", "watch:r/..", "watch:r/in/../../", "watch:r//etc", "watch:r/none", "watch:r/in/a.csv", "watch:r/in/up", "watch:r/\x00"} {
-		if f, err := newWatchFetcher(uri, "", nil, s.files); err == nil {
+		if f, err := newFolderWatcher(uri, "", nil, s.files); err == nil {
 			t.Errorf("%q: %v", uri, f)
 		}
 	}
 	for name, spec := range map[string]WatchSpec{"polls": {Polls: -1}, "every": {Every: 0.01}, "bytes": {MaxBytes: -1}, "files": {MaxFiles: 100_001}, "tries": {Tries: 21}, "backoff": {Backoff: -1}} {
-		if _, err := newWatchFetcher("watch:r/in", "", &spec, s.files); err == nil {
+		if _, err := newFolderWatcher("watch:r/in", "", &spec, s.files); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -17,16 +17,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// WatchSpec says how a source that is a list of files is watched: a folder at watch:ROOT/FOLDER. The zero value looks once.
+// WatchSpec says how a list of files is watched, such as the folder at watch:ROOT/FOLDER. The zero value looks once.
 type WatchSpec struct {
-	// Polls is how often it is looked at in all, 1 to 1,000,000; 0 means 1.
+	// Polls is the number of looks in all, 1 to 1,000,000; 0 means 1.
 	Polls int `json:"polls,omitempty"`
 	// Every is the seconds from the beginning of one look to that of the next, 0.1 to 86,400; 0 means 60.
 	Every float64 `json:"every_s,omitempty"`
-	// Renamed says that files are renamed into place, complete: one is then read at the first look that finds it. Otherwise it is read
-	// when two looks have found the same size and time of modification, and there is one look more, at the beginning, that reads nothing.
+	// Renamed: files are complete when they appear, because they are renamed into place. Each file is read at the first look that
+	// finds it. Otherwise a file is read when two looks have found the same size and time of modification, and one more look at the
+	// beginning reads nothing.
 	Renamed bool `json:"renamed,omitempty"`
-	// MaxBytes bounds a file, 1 to 1 GiB; 0 means 64 MiB. MaxFiles bounds what a look finds, 1 to 100,000; 0 means 10,000.
+	// MaxBytes bounds a file, 1 to 1 GiB; 0 means 64 MiB. MaxFiles bounds the files of a look, 1 to 100,000; 0 means 10,000.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	MaxFiles int   `json:"max_files,omitempty"`
 	// Tries of a look or a file, 1 to 20; 0 means 5. Backoff is the seconds before the second, 0.001 to 60; 0 means 0.5.
@@ -35,9 +36,9 @@ type WatchSpec struct {
 }
 
 const (
-	// maxSeen bounds the files that one source remembers, at some 50 bytes each.
+	// maxSeen bounds the files that a source remembers, at about 50 bytes each.
 	maxSeen = 1_000_000
-	// maxSkips bounds the files of a position that were not read: it is a message of the queue.
+	// maxSkips bounds the skipped files of one position, which is a message of the queue.
 	maxSkips = 256
 )
 
@@ -45,32 +46,32 @@ const (
 type listed struct {
 	name string
 	size int64
-	tag  string // other contents have another one
-	why  string // it is never read; empty: it may be
-	pass bool   // it is none of the source's, and only counted
+	tag  string // of the version: other contents have another tag
+	why  string // the reason why it is never read; empty if it may be read
+	pass bool   // it does not belong to the source, and is only counted
 }
 
-// same says whether nothing was written between two looks.
+// same reports whether a file was not written between two looks.
 func (l listed) same(o listed) bool { return l.size == o.size && l.tag == o.tag }
 
-// errWritten is what copy returns for a file that is not what was listed any more.
+// errWritten is returned by copy for a file that was written after it was listed.
 var errWritten = errors.New("it changed while it was read")
 
-// unreadable is what copy returns for a file that cannot be read while the others can.
+// unreadable is returned by copy for a file that cannot be read while other files can.
 type unreadable struct{ why string }
 
 func (u unreadable) Error() string { return u.why }
 
-// lister is a place that files appear in.
-type lister interface {
-	// list returns the files in the order in which they are read, at most most and one more.
+// watchable is a place in which files appear.
+type watchable interface {
+	// list returns the files in the order in which they are read: at most most of them, and one more if there are more.
 	list(ctx context.Context, most int) ([]listed, error)
-	// copy writes the contents of a file to doc. errWritten and unreadable are about this file alone.
+	// copy writes the contents of a file to doc. The errors errWritten and unreadable are about this file alone.
 	copy(ctx context.Context, l listed, doc *os.File) error
 	Close() error
 }
 
-// fingerprint stands for a text in what a source remembers.
+// fingerprint is the hash of a text that a source remembers.
 type fingerprint [16]byte
 
 func fingerprintOf(text string) (p fingerprint) {
@@ -79,21 +80,21 @@ func fingerprintOf(text string) (p fingerprint) {
 	return p
 }
 
-// listState is where such a source stands. Seen is what the document has added to what is remembered, two fingerprints a file: all of
-// it would make the journal grow with the square of the files.
+// listState is the state of a watched source in a position. Seen has two fingerprints of each file that this document adds to what
+// the source remembers. With all of them the journal would grow with the square of the number of files.
 type listState struct {
 	Polls int    `json:"polls"`          // begun
 	More  bool   `json:"more,omitempty"` // the look has found more
 	Seen  []byte `json:"seen,omitempty"`
 }
 
-// listFetcher reads each file of a list once.
-type listFetcher struct {
+// watcher reads each file of a list once.
+type watcher struct {
 	where  string      // for messages
 	format rows.Format // of every file; empty for that of its extension
 	spec   WatchSpec
 	limits remote.Limits
-	src    lister
+	src    watchable
 	whole  bool // what is listed is complete
 
 	seen   map[fingerprint]fingerprint // name: contents that were read; zero when there is nothing more to tell of it
@@ -102,12 +103,12 @@ type listFetcher struct {
 	begun  time.Time                   // the last look
 }
 
-// newListFetcher checks the spec. The caller sets src.
-func newListFetcher(where string, format rows.Format, spec *WatchSpec) (*listFetcher, error) {
+// newWatcher returns a watcher with the given specification. The caller sets src.
+func newWatcher(where string, format rows.Format, spec *WatchSpec) (*watcher, error) {
 	if spec == nil {
 		spec = &WatchSpec{}
 	}
-	f := &listFetcher{where: where, format: format, spec: *spec, whole: spec.Renamed, seen: map[fingerprint]fingerprint{}}
+	f := &watcher{where: where, format: format, spec: *spec, whole: spec.Renamed, seen: map[fingerprint]fingerprint{}}
 	bounds, err := (remote.Limits{Polls: spec.Polls, Every: spec.Every, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).WithDefaults()
 	f.limits = bounds
 	if f.spec.MaxFiles == 0 {
@@ -122,10 +123,10 @@ func newListFetcher(where string, format rows.Format, spec *WatchSpec) (*listFet
 	return f, nil
 }
 
-func (f *listFetcher) close() error { return f.src.Close() }
+func (f *watcher) close() error { return f.src.Close() }
 
-// replay implements replayer: it remembers the files of a document that an earlier attempt has stored.
-func (f *listFetcher) replay(at position) error {
+// replay implements replayer. It remembers the files of a document that an earlier attempt has stored.
+func (f *watcher) replay(at position) error {
 	var st listState
 	if err := json.Unmarshal(at.State, &st); err != nil {
 		return fmt.Errorf("position of %s: %w", f.where, err)
@@ -138,7 +139,7 @@ func (f *listFetcher) replay(at position) error {
 }
 
 // fetch implements fetcher.
-func (f *listFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
+func (f *watcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	var st listState
 	if at.State != nil {
 		if err := json.Unmarshal(at.State, &st); err != nil {
@@ -185,8 +186,8 @@ func (f *listFetcher) fetch(ctx context.Context, at position, _ string, doc *os.
 	}
 }
 
-// position is that behind what was read last.
-func (f *listFetcher) position(st listState, next position) (position, error) {
+// position returns the position after what was read last.
+func (f *watcher) position(st listState, next position) (position, error) {
 	if len(f.seen) > maxSeen {
 		return position{}, fault.Input("%s: it has had more than %d files: let another job go on, with a folder or prefix that is empty", f.where, maxSeen)
 	}
@@ -200,15 +201,15 @@ func (f *listFetcher) position(st listState, next position) (position, error) {
 	return next, nil
 }
 
-// remember keeps that a file was dealt with, here and in the position.
-func (f *listFetcher) remember(st *listState, l listed, contents fingerprint) {
+// remember stores in the watcher and in the position that a file was read or skipped.
+func (f *watcher) remember(st *listState, l listed, contents fingerprint) {
 	name := fingerprintOf(l.name)
 	f.seen[name] = contents
 	st.Seen = append(append(st.Seen, name[:]...), contents[:]...)
 }
 
-// formatOf is that of a file; empty for one that is not looked at.
-func (f *listFetcher) formatOf(name string) rows.Format {
+// formatOf returns the format of a file; empty for a file that is not read.
+func (f *watcher) formatOf(name string) rows.Format {
 	if f.format != "" {
 		return f.format
 	}
@@ -219,8 +220,8 @@ func (f *listFetcher) formatOf(name string) rows.Format {
 	return format
 }
 
-// read puts a file into doc, or says why it is not read. It is neither read nor skipped when a later look may find it at rest.
-func (f *listFetcher) read(ctx context.Context, l listed, doc *os.File, last bool) (read bool, why string, err error) {
+// read copies a file into doc, or returns why it is not read. Both are empty if a later look may find the file complete.
+func (f *watcher) read(ctx context.Context, l listed, doc *os.File, last bool) (read bool, why string, err error) {
 	var own unreadable
 	err = f.limits.Retry().Do(ctx, func() (time.Duration, error) {
 		if err := files.Rewind(doc); err != nil {
@@ -249,14 +250,14 @@ func (f *listFetcher) read(ctx context.Context, l listed, doc *os.File, last boo
 	return false, "", err
 }
 
-// Why a file is not read.
+// Reasons why a file is not read.
 const (
 	whyGrowing = "it was still changing at the last look, and was not read"
 	whyChanged = "it changed after it was read: what is new in it was not read; write a file of another name"
 )
 
-// look waits until the next look is due and makes it: number polls of those that read something.
-func (f *listFetcher) look(ctx context.Context, polls int) error {
+// look waits until the next look is due, and makes it. The parameter polls is the number of this look among those that read.
+func (f *watcher) look(ctx context.Context, polls int) error {
 	if f.before == nil && !f.whole { // there must be something to compare with
 		f.begun = time.Now()
 		list, err := f.list(ctx)
@@ -280,7 +281,7 @@ func (f *listFetcher) look(ctx context.Context, polls int) error {
 	return nil
 }
 
-func (f *listFetcher) list(ctx context.Context) (list []listed, err error) {
+func (f *watcher) list(ctx context.Context) (list []listed, err error) {
 	err = f.limits.Retry().Do(ctx, func() (time.Duration, error) {
 		list, err = f.src.list(ctx, f.spec.MaxFiles)
 		if isInput := (*jobs.Error)(nil); errors.As(err, &isInput) && isInput.Code != jobs.CodeIO {
@@ -294,8 +295,8 @@ func (f *listFetcher) list(ctx context.Context) (list []listed, err error) {
 	return list, err
 }
 
-// compare finds what is to be read, or told of, in a list.
-func (f *listFetcher) compare(list []listed, last bool) {
+// compare finds the files of a list that are to be read or to be reported as skipped.
+func (f *watcher) compare(list []listed, last bool) {
 	now := make(map[string]listed, len(list))
 	for _, l := range list {
 		now[l.name] = l

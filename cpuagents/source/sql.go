@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"bufio"
@@ -29,20 +29,20 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// SQLSpec says how to read a source at sqlite:ROOT/PATH or postgres://USER@HOST:PORT/DATABASE.
+// SQLSpec says how a source at sqlite:ROOT/PATH or postgres://USER@HOST:PORT/DATABASE is read.
 type SQLSpec struct {
-	// Query is one SELECT without a semicolon. Its columns are called as the swarm's; the column Cursor grows from row to row and is
-	// never twice the same, and $1 in the query is its last value: SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id.
+	// Query is one SELECT without a semicolon. Its columns have the names of the swarm's columns. The column Cursor grows from row to
+	// row and never repeats, and $1 in the query is its last value: SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id.
 	Query  string `json:"query"`
 	Cursor string `json:"cursor"`
-	// Start is what $1 is at first: a number or a text.
+	// Start is the first value of $1: a number or a text.
 	Start any `json:"start"`
 	// Password refers to a secret of the agent. TLS is verify-full (the default), require or disable.
 	Password string `json:"password,omitempty"`
 	TLS      string `json:"tls,omitempty"`
 	// PageRows is the most rows of a document, 1 to 100,000; 0 means 10,000.
 	PageRows int `json:"page_rows,omitempty"`
-	// Polls, Every, Timeout, MaxBytes, Tries and Backoff as those of HTTPSpec. A poll reads pages until one is empty.
+	// Polls, Every, Timeout, MaxBytes, Tries and Backoff are those of remote.Limits. A poll reads pages until one is empty.
 	Polls    int     `json:"polls,omitempty"`
 	Every    float64 `json:"every_s,omitempty"`
 	Timeout  float64 `json:"timeout_s,omitempty"`
@@ -51,14 +51,14 @@ type SQLSpec struct {
 	Backoff  float64 `json:"backoff_s,omitempty"`
 }
 
-// sqlState is where an SQL source stands.
+// sqlState is the state of an SQL source in a position.
 type sqlState struct {
 	Polls  int     `json:"polls"`
 	More   bool    `json:"more,omitempty"` // the poll has not seen an empty page
 	Cursor *cursor `json:"cursor,omitempty"`
 }
 
-// cursor is a value of the cursor's column, as what the database gave it.
+// cursor is a value of the cursor's column, with the type that the database gave it.
 type cursor struct {
 	Kind string `json:"kind"` // int, float, text or time
 	Text string `json:"text"`
@@ -107,7 +107,7 @@ type sqlFetcher struct {
 	begun  time.Time
 }
 
-// newSQLFetcher checks a source and makes its database ready; the first connection is made by fetch.
+// newSQLFetcher returns the fetcher of a database. It makes no connection yet.
 func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files.Files, guard *egress.Guard, secrets *secret.Store) (_ *sqlFetcher, err error) {
 	f := &sqlFetcher{where: remote.WithoutQuery(uri), cols: cols}
 	bad := func(format string, args ...any) error {
@@ -200,7 +200,7 @@ func (f *sqlFetcher) position(st sqlState, format rows.Format) (position, error)
 	return position{State: state, Format: format, Done: !st.More && st.Polls == f.limits.Polls}, nil
 }
 
-// class says whether another try may help.
+// class gives an error its class, and marks with retry.Permanent what no further try repairs.
 func (f *sqlFetcher) class(err error) error {
 	var typed *jobs.Error
 	var pg *pgconn.PgError
@@ -222,7 +222,7 @@ func (f *sqlFetcher) class(err error) error {
 	return jobs.Errorf(jobs.CodeIO, "query %s: %v", f.where, err)
 }
 
-// page writes the next rows into doc as NDJSON and returns how many and the last cursor.
+// page writes the next rows into doc as NDJSON, and returns their number and the last cursor.
 func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n int, last *cursor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.limits.RequestTimeout())
 	defer cancel()
@@ -298,7 +298,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	return n, last, w.Flush()
 }
 
-// appendValue writes a value of a database as JSON. Decimals come as text; for a feature they are numbers.
+// appendValue appends a value of a database as JSON. A decimal arrives as a text; for a feature it is written as a number.
 func appendValue(b []byte, v any, number bool) []byte {
 	switch v := v.(type) {
 	case nil:

@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -22,15 +22,15 @@ import (
 )
 
 // over makes a fetcher of any bucket.
-func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked) *listFetcher {
+func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked) *watcher {
 	t.Helper()
 	spec.Every, spec.Backoff = 0.1, 0.001
-	f, err := newListFetcher("a bucket", "", &spec)
+	f, err := newWatcher("a bucket", "", &spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.whole = true
-	h.lister = &bucket{remote.NewStore("a bucket", b, prefix), f.wanted}
+	h.watchable = &bucket{remote.NewStore("a bucket", b, prefix), f.wanted}
 	f.src = h
 	return f
 }
@@ -102,7 +102,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *listFetcher {
+func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *watcher {
 	t.Helper()
 	t.Setenv(secret.Prefix+"ID", "AKID")
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
@@ -113,7 +113,7 @@ func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *listFetcher {
 	t.Cleanup(srv.Close)
 	spec.Endpoint, spec.Region, spec.AccessKey, spec.SecretKey, spec.SessionToken = srv.URL, "eu-west-1", "env:ID", "env:KEY", "env:TOKEN"
 	spec.Every, spec.Backoff = 0.1, 0.001
-	f, err := newObjectFetcher("s3://bucket/in/", "", &spec, fixture.Loopback(t), nil)
+	f, err := newObjectWatcher("s3://bucket/in/", "", &spec, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestS3Hostile(t *testing.T) {
 func TestS3Refuses(t *testing.T) {
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
 	for _, uri := range []string{"s3://", "s3://a/b", "s3://UPPER/x", "s3://a..b/x", "s3://a@b.c/x", "s3://bucket:80/", "s3://bucket/x?versionId=hunter2", "s3://bucket/" + strings.Repeat("x", 1025)} {
-		if _, err := newObjectFetcher(uri, "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1"}}, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, err := newObjectWatcher(uri, "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1"}}, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
@@ -231,7 +231,7 @@ func TestS3Refuses(t *testing.T) {
 		"secret": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:NONE", SecretKey: "env:KEY"}}, "renamed": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Renamed: true}},
 		"timeout": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, Timeout: -1}, "polls": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Polls: -1}},
 	} {
-		_, err := newObjectFetcher("s3://bucket/x", "", &spec, fixture.Loopback(t), nil)
+		_, err := newObjectWatcher("s3://bucket/x", "", &spec, fixture.Loopback(t), nil)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)
@@ -256,7 +256,7 @@ func TestS3WaitEnds(t *testing.T) {
 	}
 	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
-	f, err := newObjectFetcher("s3://bucket/", "", spec(0.1), fixture.Loopback(t), nil)
+	f, err := newObjectWatcher("s3://bucket/", "", spec(0.1), fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestS3WaitEnds(t *testing.T) {
 	case <-asked:
 	default:
 	}
-	if f, err = newObjectFetcher("s3://bucket/", "", spec(3600), fixture.Loopback(t), nil); err != nil {
+	if f, err = newObjectWatcher("s3://bucket/", "", spec(3600), fixture.Loopback(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()

@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -18,25 +18,25 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// directory lists the files of a folder below a root, not those of the folders in it. Links are followed inside the root.
-type directory struct {
-	root   *os.Root // of Files, which closes it
+// folder lists the files of a folder below a root, without those of its subfolders. It follows links inside the root.
+type folder struct {
+	root   *os.Root // Files closes it
 	folder string
 	wanted func(name string) bool
 }
 
-// newWatchFetcher watches a folder at watch:ROOT/FOLDER.
-func newWatchFetcher(uri string, format rows.Format, spec *WatchSpec, files *files.Files) (*listFetcher, error) {
-	f, err := newListFetcher(uri, format, spec)
+// newFolderWatcher returns the watcher of the folder at watch:ROOT/FOLDER.
+func newFolderWatcher(uri string, format rows.Format, spec *WatchSpec, files *files.Files) (*watcher, error) {
+	f, err := newWatcher(uri, format, spec)
 	if err != nil {
 		return nil, err
 	}
-	root, folder, _, err := files.Resolve("file:" + strings.TrimPrefix(uri, "watch:"))
+	root, name, _, err := files.Resolve("file:" + strings.TrimPrefix(uri, "watch:"))
 	if err != nil {
 		return nil, fault.Input("source %s: write watch:ROOT/FOLDER, with a ROOT that the agent knows (--root ROOT=DIR)", uri)
 	}
-	d := &directory{root: root, folder: path.Clean("./" + folder), wanted: f.wanted}
-	if strings.HasPrefix(folder, "/") || slices.Contains(strings.Split(folder, "/"), "..") {
+	d := &folder{root: root, folder: path.Clean("./" + name), wanted: f.wanted}
+	if strings.HasPrefix(name, "/") || slices.Contains(strings.Split(name, "/"), "..") {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "source %s: a folder is named by its path from the root, without ..", uri)
 	}
 	info, err := root.Stat(d.folder)
@@ -50,15 +50,16 @@ func newWatchFetcher(uri string, format rows.Format, spec *WatchSpec, files *fil
 	return f, nil
 }
 
-// wanted says whether a file is looked at: those whose name begins with a dot are being written, those without a format are something else.
-func (f *listFetcher) wanted(name string) bool {
+// wanted reports whether a file is read. A name that begins with a dot is a file that is being written, and a name without a format
+// is another kind of file.
+func (f *watcher) wanted(name string) bool {
 	return !strings.HasPrefix(path.Base(name), ".") && f.formatOf(name) != ""
 }
 
-func (d *directory) Close() error { return nil }
+func (d *folder) Close() error { return nil }
 
-// list implements lister: in the order of modification, then of names.
-func (d *directory) list(ctx context.Context, most int) ([]listed, error) {
+// list implements watchable: in the order of modification, then of names.
+func (d *folder) list(ctx context.Context, most int) ([]listed, error) {
 	dir, err := files.OpenFile(d.root, d.folder)
 	if err != nil {
 		return nil, fault.IO("watch", d.folder, err)
@@ -103,8 +104,8 @@ func (d *directory) list(ctx context.Context, most int) ([]listed, error) {
 	return list, nil
 }
 
-// stat says what a name stands for; ok is false for a folder, and for what has vanished again.
-func (d *directory) stat(e fs.DirEntry) (l listed, at time.Time, ok bool) {
+// stat returns the file of a directory entry. It returns false for a folder, and for an entry that is gone.
+func (d *folder) stat(e fs.DirEntry) (l listed, at time.Time, ok bool) {
 	l.name = e.Name()
 	info, err := d.root.Stat(path.Join(d.folder, l.name))
 	switch {
@@ -124,10 +125,10 @@ func (d *directory) stat(e fs.DirEntry) (l listed, at time.Time, ok bool) {
 	return l, at, true
 }
 
-// timeTag is the time of modification, as exact as the file system has it.
+// timeTag returns the tag of a file: its time of modification, as exact as the file system stores it.
 func timeTag(info fs.FileInfo) string { return strconv.FormatInt(info.ModTime().UnixNano(), 36) }
 
-// reasonOf is an error of a file without the path of the machine.
+// reasonOf returns the text of an error of a file without the path on this machine.
 func reasonOf(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -136,8 +137,8 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// copy implements lister.
-func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
+// copy implements watchable.
+func (d *folder) copy(ctx context.Context, l listed, doc *os.File) error {
 	file, err := files.OpenFile(d.root, path.Join(d.folder, l.name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -148,7 +149,7 @@ func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
 		return unreadable{"it cannot be opened: " + reasonOf(err)}
 	}
 	defer file.Close()
-	// Looked at by its descriptor, before and after: what stands under the name may be another file by now.
+	// The file is checked by its descriptor, before and after the copy, since another file may have the name by now.
 	for range 2 {
 		info, err := file.Stat()
 		if err != nil {
@@ -157,7 +158,7 @@ func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
 		if !info.Mode().IsRegular() || !l.same(listed{size: info.Size(), tag: timeTag(info)}) {
 			return errWritten
 		}
-		if n, err := io.Copy(files.ScratchWriter(doc), io.LimitReader(reading{ctx, file}, l.size+1)); err != nil {
+		if n, err := io.Copy(files.ScratchWriter(doc), io.LimitReader(until(ctx, file), l.size+1)); err != nil {
 			return fault.IO("read", l.name, err)
 		} else if n > l.size {
 			return errWritten
@@ -171,15 +172,18 @@ func (d *directory) copy(ctx context.Context, l listed, doc *os.File) error {
 	return nil
 }
 
-// reading ends with a context.
-type reading struct {
-	ctx context.Context
-	r   io.Reader
+// until returns a reader of r that fails with the cause of ctx after its end.
+func until(ctx context.Context, r io.Reader) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return r.Read(p)
+	})
 }
 
-func (r reading) Read(p []byte) (int, error) {
-	if r.ctx.Err() != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	return r.r.Read(p)
-}
+// readerFunc is an io.Reader.
+type readerFunc func(p []byte) (int, error)
+
+// Read implements io.Reader.
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

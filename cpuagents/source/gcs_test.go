@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -16,11 +16,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-func gcsOf(t *testing.T, g *fakestore.GCS, spec ObjectSpec) *listFetcher {
+func gcsOf(t *testing.T, g *fakestore.GCS, spec ObjectSpec) *watcher {
 	t.Helper()
 	spec.Endpoint, spec.Account = g.URL, "env:ACCOUNT"
 	spec.Every, spec.Backoff = 0.1, 0.001
-	f, err := newObjectFetcher("gs://bucket/in/", "", &spec, fixture.Loopback(t), nil)
+	f, err := newObjectWatcher("gs://bucket/in/", "", &spec, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestGCSHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(c.answer)
 			defer s.Close()
-			f, err := newObjectFetcher("gs://bucket/in/", "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: s.URL}, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, fixture.Loopback(t), nil)
+			f, err := newObjectWatcher("gs://bucket/in/", "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: s.URL}, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, fixture.Loopback(t), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,7 @@ func TestGCSRefuses(t *testing.T) {
 		"token away": {"gs://bucket/x", with(func(s *remote.StoreSpec) { s.Account = "env:AWAY" }), "token_uri"},
 		"s3":         {"s3://bucket/x", with(func(s *remote.StoreSpec) { s.Account = "env:KEY" }), "account is for gs://"},
 	} {
-		_, err := newObjectFetcher(c.uri, "", &ObjectSpec{StoreSpec: c.spec}, fixture.Loopback(t), nil)
+		_, err := newObjectWatcher(c.uri, "", &ObjectSpec{StoreSpec: c.spec}, fixture.Loopback(t), nil)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)
@@ -177,7 +177,7 @@ func TestGCSWaitEnds(t *testing.T) {
 	}))
 	defer s.Close()
 	defer close(block)
-	f, err := newObjectFetcher("gs://bucket/", "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: s.URL}, Timeout: 3600, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, fixture.Loopback(t), nil)
+	f, err := newObjectWatcher("gs://bucket/", "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: s.URL}, Timeout: 3600, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

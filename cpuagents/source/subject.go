@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"bytes"
@@ -17,23 +17,25 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// sourceQueue is what sources need of the queue.
-type sourceQueue interface {
+// Queue is what sources need of the queue.
+type Queue interface {
 	// Subscribe reads a stream that does not belong to the queue. Unsubscribe removes a consumer of a stream.
 	Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error)
 	Unsubscribe(ctx context.Context, stream, consumer string) error
+	// SendRows sends a message to the submitter of a job and returns its answer.
+	SendRows(ctx context.Context, job string, message []byte) (answer []byte, err error)
 }
 
-// SubjectSpec says how to read what is published to a subject, at nats:STREAM/SUBJECT. Messages, For, or both bound it.
+// SubjectSpec says how the messages of a subject at nats:STREAM/SUBJECT are read. It must have Messages, For, or both.
 type SubjectSpec struct {
-	// Messages is how many messages are read in all, up to 1,000,000,000; 0 for no bound.
+	// Messages is the number of messages to read, up to 1,000,000,000; 0 for no bound.
 	Messages uint64 `json:"messages,omitempty"`
-	// For is how long it is read, in seconds from the first attempt, 0.1 to 31,536,000; 0 for no bound.
+	// For is the time to read, in seconds from the first attempt, 0.1 to 31,536,000; 0 for no bound.
 	For float64 `json:"for_s,omitempty"`
-	// New leaves out what was published before.
+	// New leaves out messages that were published before the job.
 	New bool `json:"new,omitempty"`
-	// Consumer is the name of a durable consumer that outlives the job: the next one goes on where this one ended. Empty is one of
-	// the job's own, which goes with it.
+	// Consumer is the name of a durable consumer that outlives the job: the next job with this name continues after this one. If it is
+	// empty, the job has a consumer of its own, which is removed with it.
 	Consumer string `json:"consumer,omitempty"`
 	// BatchMessages is the most messages of a document, 1 to 10,000; 0 means 1000. BatchSeconds is how long one is collected after its
 	// first message, 0.001 to 60; 0 means 1.
@@ -41,7 +43,7 @@ type SubjectSpec struct {
 	BatchSeconds  float64 `json:"batch_s,omitempty"`
 }
 
-// PushSpec says how to read what is pushed to an endpoint, at push:NAME. Rows, For, or both bound it.
+// PushSpec says how the rows of a push endpoint at push:NAME are read. It must have Rows, For, or both.
 type PushSpec struct {
 	// Rows is how many rows are read in all, up to 1,000,000,000, and those that were pushed together with the last of them; 0 for no bound.
 	Rows uint64 `json:"rows,omitempty"`
@@ -50,17 +52,17 @@ type PushSpec struct {
 	BatchSeconds float64 `json:"batch_s,omitempty"`
 }
 
-// batchBytes is how long a document of several messages gets before it is stored.
+// batchBytes is the size at which a document of several messages is stored, in bytes.
 const batchBytes = 8 << 20
 
-// subjectState is where such a source stands.
+// subjectState is the state of such a source in a position.
 type subjectState struct {
 	Seq   uint64    `json:"seq"`             // of the last message
 	Count uint64    `json:"count,omitempty"` // of messages, or of rows that were pushed
 	Until time.Time `json:"until,omitzero"`
 }
 
-// subjectFetcher collects messages of a stream.
+// subjectFetcher collects the messages of a stream into documents.
 type subjectFetcher struct {
 	where  string
 	format rows.Format
@@ -71,8 +73,8 @@ type subjectFetcher struct {
 	until  time.Time       // of this attempt, when no document holds it
 }
 
-// newSubjectFetcher reads nats:STREAM/SUBJECT. consumer is the job's own.
-func newSubjectFetcher(uri string, format rows.Format, spec *SubjectSpec, consumer string, s *Streamer) (*subjectFetcher, error) {
+// newSubjectFetcher returns the fetcher of nats:STREAM/SUBJECT. The parameter consumer is the name of the job's own consumer.
+func newSubjectFetcher(uri string, format rows.Format, spec *SubjectSpec, consumer string, s Resources) (*subjectFetcher, error) {
 	bad := badSource(uri)
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(uri, "nats:"), "/")
 	if !ok || stream == "" || strings.ContainsAny(stream, " .*>\\\t\r\n\x00") {
@@ -89,15 +91,16 @@ func newSubjectFetcher(uri string, format rows.Format, spec *SubjectSpec, consum
 	if spec.Consumer != "" && jobs.CheckID("consumer", spec.Consumer) != nil {
 		return nil, bad("consumer %s: use letters, digits, '-' and '_'", fault.Quote(spec.Consumer))
 	}
-	if err := s.Streams.check(s.owner, stream); err != nil {
+	if err := s.AllowStream(stream); err != nil {
 		return nil, bad("%v", err)
 	}
-	sub := jobs.Subscription{Stream: stream, Subject: subject, Consumer: cmp.Or(spec.Consumer, consumer), Keep: spec.Consumer != "", New: spec.New, Owner: s.owner}
+	sub := jobs.Subscription{Stream: stream, Subject: subject, Consumer: cmp.Or(spec.Consumer, consumer), Keep: spec.Consumer != "", New: spec.New, Owner: s.Owner}
 	return (&subjectFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: s.Queue, sub: sub}).checked("messages")
 }
 
-// newPushFetcher reads push:NAME. Whichever job reads a name has its consumer: a later one takes over behind what this one has stored.
-func newPushFetcher(uri string, format rows.Format, spec *PushSpec, s *Streamer) (*subjectFetcher, error) {
+// newPushFetcher returns the fetcher of push:NAME. All jobs that read a name share its consumer: a later job continues after what this
+// one has stored.
+func newPushFetcher(uri string, format rows.Format, spec *PushSpec, s Resources) (*subjectFetcher, error) {
 	bad := badSource(uri)
 	name := strings.TrimPrefix(uri, "push:")
 	if err := jobs.CheckID("name", name); err != nil {
@@ -109,12 +112,12 @@ func newPushFetcher(uri string, format rows.Format, spec *PushSpec, s *Streamer)
 	if spec == nil {
 		spec = &PushSpec{}
 	}
-	if name = pushName(s.owner, name); jobs.CheckID("name", name) != nil {
+	if name = pushName(s.Owner, name); jobs.CheckID("name", name) != nil {
 		return nil, bad("the name is too long")
 	}
 	f := &subjectFetcher{
 		where: uri, format: "ndjson", spec: SubjectSpec{Messages: spec.Rows, For: spec.For, BatchSeconds: spec.BatchSeconds}, queue: s.Queue,
-		sub: jobs.Subscription{Push: name, Consumer: "push-" + name, Keep: true, Owner: s.owner},
+		sub: jobs.Subscription{Push: name, Consumer: "push-" + name, Keep: true, Owner: s.Owner},
 	}
 	return f.checked("rows")
 }
@@ -125,7 +128,7 @@ func badSource(uri string) func(text string, args ...any) error {
 	}
 }
 
-// checked fills in what is missing of the spec and returns what is wrong with the rest; what is counted goes by the name of counted.
+// checked returns the fetcher with the defaults of its specification, or an error. The parameter counted names what is counted.
 func (f *subjectFetcher) checked(counted string) (*subjectFetcher, error) {
 	bad := badSource(f.where)
 	if f.spec.BatchMessages == 0 {
@@ -158,7 +161,7 @@ func (f *subjectFetcher) close() error {
 	return nil
 }
 
-// remove takes the job's own consumer away.
+// remove removes the job's own consumer.
 func (f *subjectFetcher) remove(ctx context.Context) error {
 	if f.sub.Keep {
 		return nil
@@ -166,7 +169,7 @@ func (f *subjectFetcher) remove(ctx context.Context) error {
 	return f.queue.Unsubscribe(ctx, f.sub.Stream, f.sub.Consumer)
 }
 
-// errOver ends the collecting of a document, or of all of them.
+// errOver ends the collection of a document, or of all documents.
 var errOver = errors.New("the time of a source is over")
 
 // fetch implements fetcher.
@@ -236,7 +239,7 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 	return next, nil
 }
 
-// stored implements storer: what the journal holds is acknowledged.
+// stored implements storer. It acknowledges what the journal holds.
 func (f *subjectFetcher) stored(ctx context.Context, at position) {
 	var st subjectState
 	if json.Unmarshal(at.State, &st) == nil && f.in != nil {
@@ -244,7 +247,7 @@ func (f *subjectFetcher) stored(ctx context.Context, at position) {
 	}
 }
 
-// class gives the queue's errors the place.
+// class adds the name of the source to the errors of the queue.
 func (f *subjectFetcher) class(err error) error {
 	var typed *jobs.Error
 	switch {
@@ -256,4 +259,12 @@ func (f *subjectFetcher) class(err error) error {
 		return jobs.Retry(fmt.Errorf("source %s: %w", f.where, err))
 	}
 	return fmt.Errorf("source %s: %w", f.where, err)
+}
+
+// pushName returns the name of an endpoint in the whole cluster: the name of a tenant's endpoint begins with the tenant.
+func pushName(of jobs.Owner, name string) string {
+	if of.Shared() || strings.HasPrefix(name, of.Tenant+"--") {
+		return name
+	}
+	return of.Tenant + "--" + name
 }

@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -35,13 +35,13 @@ func quick(s HTTPSpec) *HTTPSpec {
 }
 
 // remoteOf opens a remote source over a journal.
-func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src fetcher) *remoteReader {
+func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src fetcher) *documentReader {
 	t.Helper()
 	j, err := openJournal(ctx, q.Log(id, 1, jobs.In))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &remoteReader{ctx: ctx, name: "s", spec: rowstest.OneFeature, files: filestest.Scratch(t), journal: j, src: src}
+	return &documentReader{ctx: ctx, name: "s", spec: rowstest.OneFeature, files: filestest.Scratch(t), journal: j, src: src}
 }
 
 // told is what a source told: its rows as NUMBER:VALUE, and - where it paused.
@@ -49,7 +49,7 @@ func told(r rows.Reader, most int) (out []string, err error) {
 	for len(out) < most {
 		row, rej, err := r.Next()
 		switch {
-		case errors.Is(err, errPause):
+		case errors.Is(err, ErrPause):
 			out = append(out, "-")
 		case errors.Is(err, io.EOF):
 			return out, nil
@@ -163,7 +163,7 @@ func TestHTTPResume(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	open := func(id string) *remoteReader {
+	open := func(id string) *documentReader {
 		f, err := newHTTPFetcher(srv.URL, "csv", quick(HTTPSpec{CursorParam: "after", CursorFrom: "header:X-Next"}), fixture.Loopback(t), nil)
 		if err != nil {
 			t.Fatal(err)

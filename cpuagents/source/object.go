@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// ObjectSpec says how to watch the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. The zero value reads what there is, once, without credentials.
+// ObjectSpec says how the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX are watched. The zero value reads the present objects
+// once, without credentials.
 type ObjectSpec struct {
 	// WatchSpec without Renamed: an object is complete when it is there.
 	WatchSpec
@@ -23,8 +24,8 @@ type ObjectSpec struct {
 	remote.StoreSpec
 }
 
-// newObjectFetcher watches objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
-func newObjectFetcher(uri string, format rows.Format, spec *ObjectSpec, guard *egress.Guard, secrets *secret.Store) (*listFetcher, error) {
+// newObjectWatcher returns the watcher of the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
+func newObjectWatcher(uri string, format rows.Format, spec *ObjectSpec, guard *egress.Guard, secrets *secret.Store) (*watcher, error) {
 	where := remote.WithoutQuery(uri)
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", where, err)}
@@ -32,7 +33,7 @@ func newObjectFetcher(uri string, format rows.Format, spec *ObjectSpec, guard *e
 	if spec == nil {
 		spec = &ObjectSpec{}
 	}
-	f, err := newListFetcher(where, format, &spec.WatchSpec)
+	f, err := newWatcher(where, format, &spec.WatchSpec)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ type bucket struct {
 	wanted func(key string) bool
 }
 
-// list implements lister: in the order of the keys.
+// list implements watchable: in the order of the keys.
 func (b *bucket) list(ctx context.Context, most int) ([]listed, error) {
 	all, err := b.List(ctx, most)
 	if err != nil {
@@ -72,7 +73,7 @@ func (b *bucket) list(ctx context.Context, most int) ([]listed, error) {
 	return list, nil
 }
 
-// copy implements lister.
+// copy implements watchable.
 func (b *bucket) copy(ctx context.Context, l listed, doc *os.File) error {
 	err := b.Read(ctx, remote.Object{Key: l.name, Size: l.size, Tag: l.tag}, files.ScratchWriter(doc))
 	switch {

@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -26,17 +26,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// HTTPSpec says how to poll a source at http:// or https://. The zero value fetches it once.
+// HTTPSpec says how a source at http:// or https:// is polled. The zero value fetches it once.
 type HTTPSpec struct {
 	// Headers of every request. {env:NAME} and {file:NAME} in a value stand for secrets of the agent.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Polls is how often the source is asked in all, 1 to 1,000,000; 0 means 1.
+	// Polls is the number of polls in all, 1 to 1,000,000; 0 means 1.
 	Polls int `json:"polls,omitempty"`
 	// Every is the seconds from the beginning of one poll to that of the next, 0.1 to 86,400; 0 means 60.
 	Every float64 `json:"every_s,omitempty"`
-	// CursorParam is the parameter of the query that says from where on rows are wanted; CursorFrom is what it is set to:
-	// "timestamp" is the last row's as written, "header:NAME" the value of a header of the last answer that had it. With a header, the
-	// next page is asked for at once while its value changes. CursorFrom "link" needs no parameter: it follows Link: <URL>; rel="next".
+	// CursorParam is the parameter of the query that names the first row that is wanted. CursorFrom is its value: "timestamp" is that of
+	// the last row as written, and "header:NAME" is a header of the last answer that had it. With a header, the next page is requested at
+	// once while the value changes. CursorFrom "link" needs no parameter: it follows Link: <URL>; rel="next".
 	CursorParam string `json:"cursor_param,omitempty"`
 	CursorFrom  string `json:"cursor_from,omitempty"`
 	// MaxBytes bounds a document, 1 to 1 GiB; 0 means 64 MiB.
@@ -69,7 +69,7 @@ func (s HTTPSpec) check() (remote.Limits, error) {
 	return l, errors.Join(append(errs, remote.CheckHeaders(s.Headers))...)
 }
 
-// httpState is where an HTTP source stands.
+// httpState is the state of an HTTP source in a position.
 type httpState struct {
 	Polls    int    `json:"polls"`          // begun
 	More     bool   `json:"more,omitempty"` // the poll has another page
@@ -178,7 +178,7 @@ func (f *httpFetcher) position(st httpState, format rows.Format) (position, erro
 	return position{State: state, Format: format, Done: !st.More && st.Polls == f.limits.Polls}, nil
 }
 
-// target is the URL of the next request.
+// target returns the URL of the next request.
 func (f *httpFetcher) target(st *httpState, last string) (*url.URL, error) {
 	u := *f.url
 	if st.Next != "" {
@@ -199,8 +199,8 @@ func (f *httpFetcher) target(st *httpState, last string) (*url.URL, error) {
 	return &u, nil
 }
 
-// once makes one request. It returns the format of the document, empty when there is nothing new, and on an error how long to
-// wait before the next try.
+// once sends one request. It returns the format of the document, which is empty if there is nothing new. With an error, after is the
+// least pause before the next try.
 func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc *os.File) (format rows.Format, after time.Duration, err error) {
 	where := remote.WithoutQuery(f.url.String())
 	u, err := f.target(st, last)
@@ -287,7 +287,7 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 	return nil
 }
 
-// nextLink finds <URL>; rel="next" (RFC 8288).
+// nextLink returns the URL of <URL>; rel="next" (RFC 8288); empty if there is none.
 func nextLink(values []string) string {
 	for _, v := range values {
 		for v != "" {
@@ -314,7 +314,7 @@ func nextLink(values []string) string {
 	return ""
 }
 
-// formatOf says what an answer holds: what the source says, its media type, or the extension of its path.
+// formatOf returns the format of an answer: that of the source, of the media type, or of the extension of the path.
 func (f *httpFetcher) formatOf(resp *http.Response) (rows.Format, error) {
 	format := f.format
 	if format == "" {

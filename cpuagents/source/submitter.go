@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"bytes"
@@ -72,7 +72,7 @@ type submittedState struct {
 }
 
 // newSubmittedFetcher returns a fetcher of the documents of job's submitter.
-func newSubmittedFetcher(job string, format rows.Format, s *Streamer) (*submittedFetcher, error) {
+func newSubmittedFetcher(job string, format rows.Format, s Resources) (*submittedFetcher, error) {
 	format = cmp.Or(format, "csv")
 	if format != "csv" && format != "ndjson" {
 		return nil, badSource(SubmitterURI)("format %s: a submitter sends csv or ndjson", format)

@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"context"
@@ -12,35 +12,32 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// maxRemote bounds the remote sources of a job: each keeps a log on the queue.
-const maxRemote = 64
+// ErrPause is returned by the reader of a remote source between two documents. The rows before it must go out before the source
+// waits. It comes at the same place in every attempt, so that every attempt makes the same batches.
+var ErrPause = errors.New("the next document may take a while")
 
-// errPause is what next returns between two documents of a remote source: what has been read goes out before the source
-// waits. It stands at the same place in every attempt, so that every attempt makes the same batches.
-var errPause = errors.New("the next document may take a while")
-
-// fetcher brings the documents of a remote source, one after another.
+// fetcher reads the documents of a remote source, one after another. One goroutine uses it.
 type fetcher interface {
-	// fetch puts the document behind position at into doc, which is empty, and returns the position behind that one. It waits
-	// while there is none. last is the timestamp of the last valid row, as written. Errors carry their class, and
-	// jobs.Retry where the same call may succeed later; retries of its own come first.
+	// fetch writes the document after position at into doc, which is empty, and returns the position after it. It waits while there
+	// is none. The parameter last is the timestamp of the last valid row, as written. It retries by itself, and an error after that
+	// has its class, and is marked with jobs.Retry if the same call may succeed later.
 	fetch(ctx context.Context, at position, last string, doc *os.File) (position, error)
 	close() error
 }
 
-// replayer is a fetcher that must know of every document that an earlier attempt has stored, in their order, before it fetches.
+// replayer is a fetcher that must learn of every document that an earlier attempt has stored, in order, before it fetches.
 type replayer interface {
 	replay(at position) error
 }
 
-// storer is a fetcher that must know when a document of its own is stored.
+// storer is a fetcher that must learn when a document of its own is stored.
 type storer interface {
 	stored(ctx context.Context, at position)
 }
 
-// remoteReader reads the rows of a remote source document by document. Rows of a later document that are no later than
-// the last row before it have been seen, and are left out, unless the document is exact.
-type remoteReader struct {
+// documentReader reads the rows of a remote source document by document. If the documents are not exact, a row that is no later
+// than the last row of the documents before was read already and is left out.
+type documentReader struct {
 	ctx     context.Context // ends the waiting
 	name    string
 	spec    rows.ColumnSpec
@@ -57,7 +54,7 @@ type remoteReader struct {
 	later   bool  // there are such rows
 }
 
-func (r *remoteReader) Close() error {
+func (r *documentReader) Close() error {
 	var err error
 	if r.rows != nil {
 		err = r.rows.Close()
@@ -67,8 +64,8 @@ func (r *remoteReader) Close() error {
 	return errors.Join(err, r.src.close())
 }
 
-// Next implements rowReader. Between documents it returns errPause.
-func (r *remoteReader) Next() (rows.Row, *rows.Reject, error) {
+// Next implements rows.Reader. Between documents it returns ErrPause.
+func (r *documentReader) Next() (rows.Row, *rows.Reject, error) {
 	for {
 		if len(r.skipped) > 0 {
 			s := r.skipped[0]
@@ -90,7 +87,7 @@ func (r *remoteReader) Next() (rows.Row, *rows.Reject, error) {
 			err := r.rows.Close()
 			r.rows, r.until, r.later = nil, r.last.Time, r.any
 			if err == nil && !r.at.Done {
-				err = errPause
+				err = ErrPause
 			}
 			if err != nil {
 				return rows.Row{}, nil, err
@@ -115,8 +112,8 @@ func (r *remoteReader) Next() (rows.Row, *rows.Reject, error) {
 	}
 }
 
-// open makes the next document ready: one that an earlier attempt has stored, or one from the source, stored first.
-func (r *remoteReader) open() (err error) {
+// open opens the next document: one that an earlier attempt has stored, or one of the source, which it stores first.
+func (r *documentReader) open() (err error) {
 	doc, err := r.files.Spool()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package cpuagents
+package source
 
 import (
 	"database/sql"
@@ -27,7 +27,7 @@ func TestSQLite(t *testing.T) {
 	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
 		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),(9,'2026-01-05','x')`)
 	q, ctx := fixture.Queue(t), fixture.Within(t)
-	open := func() *remoteReader {
+	open := func() *documentReader {
 		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), rowstest.OneFeature, files, nil, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,156 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// appends is a log that takes so many entries and fails then.
+type appends struct {
+	jobs.Log
+	left int
+	err  error
+}
+
+func (l *appends) Append(ctx context.Context, after uint64, entries ...jobs.Entry) error {
+	if l.left--; l.left < 0 {
+		return l.err
+	}
+	return l.Log.Append(ctx, after, entries...)
+}
+
+// TestJournalFails: a document of which one entry is not stored is not there for the next attempt, which stores it behind what was left, and of
+// two attempts at a time the slower one is fenced.
+func TestJournalFails(t *testing.T) {
+	q, ctx := fixture.Queue(t), fixture.Within(t)
+	doc := fixture.TempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
+	defer doc.Close()
+	for fails := range 5 { // begin, three pieces, document
+		log := q.Log(fmt.Sprintf("fails-%d", fails), 1, jobs.In)
+		j, err := openJournal(ctx, &appends{log, fails, jobs.ErrUnavailable})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.add(ctx, doc, position{Format: "csv"}); !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "store document 1") {
+			t.Errorf("entry %d: %v", fails, err)
+		}
+		j.close()
+		if j, err = openJournal(ctx, log); err != nil {
+			t.Fatal(err)
+		}
+		out := fixture.TempFile(t, []byte("old"))
+		if _, ok, err := j.next(ctx, out); ok || err != nil || fixture.ReadAll(t, out) != "" {
+			t.Errorf("entry %d: %v, %v, %q", fails, ok, err, fixture.ReadAll(t, out))
+		}
+		if err := j.add(ctx, doc, position{Format: "csv", Name: "two"}); err != nil {
+			t.Errorf("entry %d: %v", fails, err)
+		}
+		second, err := openJournal(ctx, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, ok, err := second.next(ctx, out)
+		if got := fixture.ReadAll(t, out); err != nil || !ok || at.Name != "two" || len(got) != 2*journalPiece+5 || strings.Trim(got, "x") != "" || second.number != j.number || second.reader != nil {
+			t.Errorf("entry %d: %+v, %v, %v, %d bytes, number %d", fails, at, ok, err, len(got), second.number)
+		}
+		// Both go on; the second is faster.
+		if err := second.add(ctx, doc, position{Name: "three"}); err != nil {
+			t.Error(err)
+		}
+		if err := j.add(ctx, doc, position{Name: "late"}); !errors.Is(err, jobs.ErrFenced) {
+			t.Errorf("a slower attempt: %v", err)
+		}
+		third, err := openJournal(ctx, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for {
+			at, ok, err := third.next(ctx, out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			names = append(names, at.Name)
+		}
+		if strings.Join(names, " ") != "two three" || third.number != second.number {
+			t.Errorf("entry %d: documents %v, number %d", fails, names, third.number)
+		}
+		_ = out.Close()
+	}
+}
+
+// TestJournalDamage: an entry that is no position, a document that cannot be read or written and a log that is not there are errors.
+func TestJournalDamage(t *testing.T) {
+	q, ctx := fixture.Queue(t), fixture.Within(t)
+	log := q.Log("damage", 1, jobs.In)
+	if err := log.Create(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Append(ctx, 0, jobs.Entry{Kind: entryBegin, Ref: 1}, jobs.Entry{Kind: entryDocument, Ref: 1, Data: []byte("{")}); err != nil {
+		t.Fatal(err)
+	}
+	doc := fixture.TempFile(t, []byte("text"))
+	j, err := openJournal(ctx, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := j.next(ctx, doc); err == nil || !strings.Contains(err.Error(), "journal entry 2") {
+		t.Error(err)
+	}
+	j.close()
+	if _, err := openJournal(ctx, lostLog{log}); !errors.Is(err, jobs.ErrUnavailable) {
+		t.Error(err)
+	}
+	closed := fixture.TempFile(t, nil)
+	_ = closed.Close()
+	if err := (&journal{log: log, after: 2}).add(ctx, closed, position{}); err == nil || !strings.Contains(err.Error(), "read back") {
+		t.Error(err)
+	}
+	if err := files.Rewind(closed); err == nil || !strings.Contains(err.Error(), "empty") {
+		t.Error(err)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	other := q.Log("pieces", 1, jobs.In)
+	if j, err = openJournal(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.add(ctx, doc, position{}); err != nil {
+		t.Fatal(err)
+	}
+	if j, err = openJournal(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := j.next(ctx, full); err == nil || ok {
+		t.Errorf("a full disk: %v, %v", ok, err)
+	}
+	j.close()
+	j.close()
+	if err := files.Rewind(doc); err != nil {
+		t.Error(err)
+	}
+	if at, err := doc.Seek(0, io.SeekCurrent); at != 0 || err != nil || fixture.ReadAll(t, doc) != "" {
+		t.Errorf("at %d, %v", at, err)
+	}
+	_ = doc.Close()
+}
+
+// lostLog is a log that cannot be made.
+type lostLog struct{ jobs.Log }
+
+func (l lostLog) Create(context.Context, ...jobs.Consistency) error { return jobs.ErrUnavailable }

@@ -1,0 +1,124 @@
+// Package source opens the sources of a job: files, HTTP servers, databases, watched folders and object stores, JetStream subjects
+// and push endpoints.
+//
+// A file is read in place. Any other source is read document by document, and each document is stored in a journal on the queue
+// before its first row is used. So another attempt of the job reads the same rows, whatever the source returns then.
+package source
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Resources are what the sources of a job may use.
+type Resources struct {
+	Queue   Queue
+	Files   *files.Files
+	Egress  *egress.Guard // nil for no network
+	Secrets *secret.Store // nil for those of the environment
+	Owner   jobs.Owner    // of the job
+	Logger  *slog.Logger
+	// AllowStream returns an error if the job may not read a JetStream stream.
+	AllowStream func(stream string) error
+}
+
+// IsRemote reports whether a source is read document by document, with a journal on the queue. Other sources are files.
+func IsRemote(uri string) bool {
+	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:", "push:", SubmitterURI} {
+		if strings.HasPrefix(uri, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// fetcher returns the fetcher of a remote source, number i of a job.
+func (s Resources) fetcher(job string, i int, src Series, columns rows.ColumnSpec) (fetcher, error) {
+	if err := cmp.Or(src.Format, "csv").Check(); err != nil {
+		return nil, fmt.Errorf("series %s: %w", src.Name, err)
+	}
+	switch {
+	case strings.HasPrefix(src.URI, "watch:"):
+		return newFolderWatcher(src.URI, src.Format, src.Watch, s.Files)
+	case strings.HasPrefix(src.URI, "nats:"):
+		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s)
+	case src.URI == SubmitterURI:
+		return newSubmittedFetcher(job, src.Format, s)
+	case strings.HasPrefix(src.URI, "push:"):
+		return newPushFetcher(src.URI, src.Format, src.Push, s)
+	case remote.IsObject(src.URI):
+		return newObjectWatcher(src.URI, src.Format, src.Object, s.Egress, s.Secrets)
+	case strings.HasPrefix(src.URI, "http"):
+		return newHTTPFetcher(src.URI, src.Format, src.HTTP, s.Egress, s.Secrets)
+	}
+	return newSQLFetcher(src.URI, src.SQL, columns, s.Files, s.Egress, s.Secrets)
+}
+
+// Check checks a source before the first row of a job is read: number i of the job. It reads the header of a file, and
+// connects to no remote system. The function remove, which may be nil, removes at the end of the job what the source keeps on
+// the queue beside its journal.
+func (s Resources) Check(ctx context.Context, job string, i int, src Series, columns rows.ColumnSpec) (remove func(context.Context) error, err error) {
+	if IsRemote(src.URI) {
+		f, err := s.fetcher(job, i, src, columns)
+		if err != nil {
+			return nil, err
+		}
+		_ = f.close()
+		if subject, is := f.(*subjectFetcher); is {
+			remove = subject.remove
+		}
+		return remove, nil
+	}
+	f, format, err := s.file(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.Files.Check(ctx, src.Name, f, format, src.columns(columns))
+}
+
+// OpenFile opens a source that is a file. What it decodes is bounded by the memory of the agent's inputs.
+func (s Resources) OpenFile(ctx context.Context, src Series, columns rows.ColumnSpec) (rows.Reader, error) {
+	f, format, err := s.file(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	return s.Files.Read(ctx, src.Name, f, format, src.columns(columns))
+}
+
+// OpenRemote opens a remote source, number i of a job, whose documents are stored in a journal. The end of ctx ends its
+// waiting. Between two documents its reader returns ErrPause.
+func (s Resources) OpenRemote(ctx context.Context, journal jobs.Log, job string, i int, src Series, columns rows.ColumnSpec) (rows.Reader, error) {
+	f, err := s.fetcher(job, i, src, columns)
+	if err != nil {
+		return nil, err
+	}
+	j, err := openJournal(ctx, journal)
+	if err != nil {
+		_ = f.close()
+		return nil, err
+	}
+	return &documentReader{ctx: ctx, name: src.Name, spec: src.columns(columns), files: s.Files, journal: j, src: f}, nil
+}
+
+func (s Resources) file(ctx context.Context, src Series) (*os.File, rows.Format, error) {
+	format := src.Format
+	if format == "" {
+		format, _ = rows.FormatOf(src.URI, "csv")
+	}
+	if err := format.Check(); err != nil {
+		return nil, "", fmt.Errorf("series %s: %w", src.Name, err)
+	}
+	f, err := s.Files.Open(ctx, src.URI)
+	return f, format, err
+}
