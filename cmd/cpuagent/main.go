@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/push"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -248,9 +249,9 @@ func serve(cmd *cobra.Command) (err error) {
 }
 
 // listenPush starts the push endpoint, where there is to be one.
-func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store, metrics *command.Metrics, log *slog.Logger) (*cpuagents.Push, error) {
+func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store, metrics *command.Metrics, log *slog.Logger) (*push.Server, error) {
 	f := cmd.Flags()
-	o := cpuagents.PushOptions{Memory: inputs, Secrets: secrets, Queue: conn, Logger: log, Metrics: metrics}
+	o := push.Options{Memory: inputs, Secrets: secrets, Queue: conn, Logger: log, Metrics: metrics}
 	o.Addr, _ = f.GetString("push-listen")
 	o.Cert, _ = f.GetString("push-cert")
 	o.Key, _ = f.GetString("push-key")
@@ -267,10 +268,10 @@ func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, s
 		return nil, command.Usage("--push-max-body %d, --push-max-rows %d: use 1 or more", o.MaxBody, o.MaxRows)
 	}
 	var err error
-	if o.Tokens, err = cpuagents.ParseTokens(list); err != nil {
+	if o.Tokens, err = push.ParseTokens(list); err != nil {
 		return nil, command.Usage("%v", err)
 	}
-	push, err := cpuagents.ListenPush(o)
+	push, err := push.Listen(o)
 	if err != nil {
 		return nil, command.Usage("%v", err)
 	}
@@ -278,7 +279,7 @@ func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, s
 }
 
 // closePush lets pushes under way finish.
-func closePush(p *cpuagents.Push) {
+func closePush(p *push.Server) {
 	if p == nil {
 		return
 	}

@@ -46,7 +46,7 @@ var onlyImporter = map[string][]string{
 	"github.com/nats-io/nats-server/v2": {"jobs/natsq/server"},
 	"gorgonia.org/cu":                   {"cuda/internal/driver"},
 	// Snapshots are the one thing that a GPU agent writes to an object store, by way of this package alone (README.md, the table of processes).
-	"gocloud.dev": {"internal/bucket", "cpuagents"},
+	"gocloud.dev": {"internal/bucket", "cpuagents/remote"},
 }
 
 // optional packages are walled as soon as they exist.
@@ -133,7 +133,7 @@ func TestWalls(t *testing.T) {
 }
 
 // listens are the packages that may accept connections in a process of an agent.
-var listens = []string{"internal/command/metrics.go", "cpuagents/push.go", "jobs/natsq/server/server.go"}
+var listens = []string{"internal/command/metrics.go", "cpuagents/push/server.go", "jobs/natsq/server/server.go"}
 
 // TestListeners: no other file of the product opens a listener. That the processes have no more than these at run time is tested by
 // TestProcessHealth in cmd/exoswarm.

@@ -1,4 +1,4 @@
-package cpuagents
+package push
 
 import (
 	"bytes"
@@ -36,13 +36,13 @@ import (
 )
 
 // endpoint starts a push endpoint on loopback.
-func endpoint(t testing.TB, q Pusher, change func(*PushOptions)) string {
+func endpoint(t testing.TB, q Queue, change func(*Options)) string {
 	t.Helper()
-	o := PushOptions{Addr: "127.0.0.1:0", Queue: q, Logger: slog.New(slog.DiscardHandler)}
+	o := Options{Addr: "127.0.0.1:0", Queue: q, Logger: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&o)
 	}
-	p, err := ListenPush(o)
+	p, err := Listen(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func pushed(r rows.Reader, most int) (out []string, err error) {
 func TestPush(t *testing.T) {
 	q := fixture.Queue(t)
 	registry := prometheus.NewRegistry()
-	url := endpoint(t, q, func(o *PushOptions) { o.Metrics = registry }) + "press"
+	url := endpoint(t, q, func(o *Options) { o.Metrics = registry }) + "press"
 	client := http.DefaultClient
 	csv := "\xef\xbb\xbftimestamp, value ,note\n3,+3.5,a\n4,\"4\",\"b\"\"\n,c\"\n\n5,0x10p0,\n6,,x\n7,inf,x\n"
 	for i, c := range []struct {
@@ -222,7 +222,7 @@ func TestPushTables(t *testing.T) {
 // TestPushRefuses: what is broken says where, and of it nothing is stored.
 func TestPushRefuses(t *testing.T) {
 	q := fixture.Queue(t)
-	base := endpoint(t, q, func(o *PushOptions) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
+	base := endpoint(t, q, func(o *Options) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
 	arrow := fixture.Arrow(t, fixture.Record(fixture.HardTable()), false)
 	long := strings.Repeat("x", 100<<10) // what a server reads of a body that it does not want, so that the answer is
 	for name, c := range map[string]struct {
@@ -282,7 +282,7 @@ func TestPushTokens(t *testing.T) {
 	t.Setenv(secret.Prefix+"ONE", "first")
 	t.Setenv(secret.Prefix+"TWO", "second")
 	q := fixture.Queue(t)
-	base := endpoint(t, q, func(o *PushOptions) {
+	base := endpoint(t, q, func(o *Options) {
 		var err error
 		if o.Tokens, err = ParseTokens([]string{"a=env:ONE", "b=env:TWO", "a=env:TWO"}); err != nil {
 			t.Fatal(err)
@@ -329,22 +329,22 @@ func TestPushListens(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		change func(*PushOptions)
+		change func(*Options)
 		want   string
 	}{
-		"open":     {func(o *PushOptions) { o.Addr = "0.0.0.0:0" }, "--push-token"},
-		"all":      {func(o *PushOptions) { o.Addr = ":0" }, "--push-token"},
-		"six":      {func(o *PushOptions) { o.Addr = "[::]:0" }, "--push-token"},
-		"a name":   {func(o *PushOptions) { o.Addr = "localhost.example:0" }, "--push-token"},
-		"no port":  {func(o *PushOptions) { o.Addr = "127.0.0.1" }, "write HOST:PORT"},
-		"secret":   {func(o *PushOptions) { o.Tokens = map[string][]string{"a": {"env:NONE"}} }, "no such secret"},
-		"half":     {func(o *PushOptions) { o.Cert = cert }, "go together"},
-		"no cert":  {func(o *PushOptions) { o.Cert, o.Key = cert, cert }, "PEM"},
-		"too much": {func(o *PushOptions) { o.MaxBody = 1 << 30 }, "use 1 to"},
+		"open":     {func(o *Options) { o.Addr = "0.0.0.0:0" }, "--push-token"},
+		"all":      {func(o *Options) { o.Addr = ":0" }, "--push-token"},
+		"six":      {func(o *Options) { o.Addr = "[::]:0" }, "--push-token"},
+		"a name":   {func(o *Options) { o.Addr = "localhost.example:0" }, "--push-token"},
+		"no port":  {func(o *Options) { o.Addr = "127.0.0.1" }, "write HOST:PORT"},
+		"secret":   {func(o *Options) { o.Tokens = map[string][]string{"a": {"env:NONE"}} }, "no such secret"},
+		"half":     {func(o *Options) { o.Cert = cert }, "go together"},
+		"no cert":  {func(o *Options) { o.Cert, o.Key = cert, cert }, "PEM"},
+		"too much": {func(o *Options) { o.MaxBody = 1 << 30 }, "use 1 to"},
 	} {
-		o := PushOptions{Addr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
+		o := Options{Addr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
 		c.change(&o)
-		p, err := ListenPush(o)
+		p, err := Listen(o)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v %v", name, p, err)
@@ -356,7 +356,7 @@ func TestPushListens(t *testing.T) {
 		}
 	}
 	q := fixture.Queue(t)
-	base := endpoint(t, q, func(o *PushOptions) {
+	base := endpoint(t, q, func(o *Options) {
 		o.Tokens, o.Cert, o.Key = token, cert, filepath.Join(dir, "key.pem")
 	})
 	roots := x509.NewCertPool()
@@ -408,7 +408,7 @@ func TestPushAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(q.Close)
-	url := endpoint(t, q, func(o *PushOptions) { o.Timeout = time.Second }) + "a"
+	url := endpoint(t, q, func(o *Options) { o.Timeout = time.Second }) + "a"
 	client := http.DefaultClient
 	until := func(want int, body, key string) {
 		t.Helper()
@@ -521,7 +521,7 @@ func BenchmarkPushBody(b *testing.B) {
 		b.Run(w.Format, func(b *testing.B) {
 			b.SetBytes(int64(len(w.Data)))
 			for b.Loop() {
-				f := &framer{maxRows: 1e6, maxSize: 64 << 20}
+				f := &bodyParser{maxRows: 1e6, maxSize: 64 << 20}
 				if err := f.read(bytes.NewReader(w.Data), rows.Format(w.Format), ""); err != nil || f.rows != 4096 {
 					b.Fatal(f.rows, err)
 				}
@@ -575,7 +575,7 @@ func FuzzPushBody(f *testing.F) {
 	}
 	f.Add(uint8(1), []byte("a,\"b\n\",c\n1,2,3\n"))
 	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
-		fr := &framer{maxRows: 1000, maxSize: 1 << 20}
+		fr := &bodyParser{maxRows: 1000, maxSize: 1 << 20}
 		err := fr.read(bytes.NewReader(data), formats[kind%3], codings[kind/3%3])
 		if err != nil {
 			if len(fr.frames) > 0 || err.Error() == "" {
@@ -586,7 +586,7 @@ func FuzzPushBody(f *testing.F) {
 		n, size := 0, int64(0)
 		for _, frame := range fr.frames {
 			size += int64(len(frame))
-			if len(frame) == 0 || len(frame) > pushFrame || frame[len(frame)-1] != '\n' {
+			if len(frame) == 0 || len(frame) > maxFrame || frame[len(frame)-1] != '\n' {
 				t.Fatalf("a frame of %d bytes", len(frame))
 			}
 			for line := range bytes.SplitSeq(frame[:len(frame)-1], []byte{'\n'}) {
@@ -608,7 +608,7 @@ func TestPushLeavesMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := ListenPush(PushOptions{Memory: m, Queue: fixture.Queue(t), Logger: slog.New(slog.DiscardHandler), Addr: "127.0.0.1:0", MaxBody: m.Limit() / 4, MaxRows: 1})
+	p, err := Listen(Options{Memory: m, Queue: fixture.Queue(t), Logger: slog.New(slog.DiscardHandler), Addr: "127.0.0.1:0", MaxBody: m.Limit() / 4, MaxRows: 1})
 	if err == nil {
 		p.Close(t.Context())
 	}

@@ -1,4 +1,5 @@
-package cpuagents
+// Package push takes rows over HTTP and stores them on the queue, where sources at push:NAME read them.
+package push
 
 import (
 	"bytes"
@@ -31,50 +32,52 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Pusher is what an endpoint needs of the queue.
-type Pusher interface {
-	// Push stores frames of rows, all or none, and returns when they are on the disk; again says that the key had been stored before. It fails with
-	// jobs.ErrFull when too much waits to be read, and with jobs.ErrUnavailable when the queue cannot be reached.
+// Queue is what an endpoint needs of the queue.
+type Queue interface {
+	// Push stores frames of rows, all or none, and returns when they are on the disk. It returns again if the key was stored before. It
+	// fails with jobs.ErrFull while too much waits to be read, and with jobs.ErrUnavailable while the queue cannot be reached.
 	Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error)
 }
 
-// PushOptions configure ListenPush.
-type PushOptions struct {
+// Options configure Listen.
+type Options struct {
 	// Addr is HOST:PORT to listen on. Any host but a loopback address needs Tokens.
 	Addr string
 	// Cert and Key are files in PEM for TLS 1.2 or later; both, or neither for plain HTTP.
 	Cert, Key string
-	// Tokens refer to the secrets that may push to a name; a name without one takes nothing. nil: every name takes from everybody.
+	// Tokens refer to the secrets that may push, by name of an endpoint. A name without a token takes nothing. nil: every name takes
+	// rows from everybody.
 	Tokens  map[string][]string
 	Secrets *secret.Store // nil for those of the environment
-	Queue   Pusher
+	Queue   Queue
 	Logger  *slog.Logger
-	// MaxBody bounds a body in bytes as it comes; 0 means 16 MiB. MaxRows bounds its rows; 0 means 1,000,000. What it unpacks to is bounded by four times
-	// MaxBody, and so are its rows as JSON.
+	// MaxBody bounds a body in bytes as it arrives; 0 means 16 MiB. MaxRows bounds its rows; 0 means 1,000,000. The unpacked body, and
+	// its rows as JSON, are bounded by four times MaxBody each.
 	MaxBody int64
 	MaxRows int
-	// Timeout bounds a request: its body must come, and the queue must answer, within it each; 0 means 30 s.
+	// Timeout bounds the arrival of a body, and the answer of the queue, each; 0 means 30 s.
 	Timeout time.Duration
-	// Memory bounds what bodies take while they are taken apart; nil for no limit but that of the endpoint.
+	// Memory bounds the memory of bodies while they are decoded; nil for the bound of the endpoint alone.
 	Memory *inputmem.Memory
-	// Metrics is where its counts go; nil for nowhere.
+	// Metrics registers the counters of the endpoint; nil for none.
 	Metrics prometheus.Registerer
 }
 
 const (
-	defaultPushBody    = 16 << 20
-	defaultPushRows    = 1_000_000
-	defaultPushTimeout = 30 * time.Second
-	// maxPushes is how many requests are at hand at a time, pushHeld how much of them is held in bytes, a body and its rows each, and pushParsers how many
-	// are taken apart side by side: a record batch of Arrow may unpack to 256 MiB meanwhile. What is beyond the first two is asked to come again.
-	maxPushes   = 512
-	pushHeld    = 256 << 20
-	pushParsers = 4
-	// pushRetry is when a client that was refused for want of room may have some.
-	pushRetry = 5 * time.Second
+	defaultBody    = 16 << 20
+	defaultRows    = 1_000_000
+	defaultTimeout = 30 * time.Second
+	// maxRequests bounds the requests in progress. maxHeld bounds their bytes, a body and its rows each. maxParsers bounds the bodies
+	// that are decoded at a time: a record batch of Arrow may unpack to 256 MiB meanwhile. A request beyond the first two is told to
+	// come again.
+	maxRequests = 512
+	maxHeld     = 256 << 20
+	maxParsers  = 4
+	// retryAfter is the pause that a client is asked for if there was no room.
+	retryAfter = 5 * time.Second
 )
 
-// ParseTokens reads NAME=REF, as operators write who may push; REF is env:NAME or file:NAME.
+// ParseTokens parses NAME=REF, as operators write who may push. REF is env:NAME or file:NAME.
 func ParseTokens(list []string) (map[string][]string, error) {
 	var tokens map[string][]string
 	for _, t := range list {
@@ -90,39 +93,39 @@ func ParseTokens(list []string) (map[string][]string, error) {
 	return tokens, nil
 }
 
-// Push is an endpoint that takes rows over HTTP and stores them on the queue, where sources at push:NAME read them.
-type Push struct {
-	o       PushOptions
+// Server is an endpoint that takes rows over HTTP and stores them on the queue. Close ends it.
+type Server struct {
+	o       Options
 	server  *http.Server
 	addr    net.Addr
 	ended   chan struct{}
-	at      chan struct{} // a place for each request at hand
+	at      chan struct{} // a place for each request in progress
 	parsers chan struct{}
 	held    atomic.Int64
-	most    int64 // bytes that may be held, which are the endpoint's part of Memory
+	most    int64 // bound of held in bytes, reserved of Memory
 	counts  *prometheus.CounterVec
 	rows    prometheus.Counter
 }
 
-// ListenPush checks the options and serves until Close. What is wrong with them is an error of class jobs.CodeInvalid.
-func ListenPush(o PushOptions) (_ *Push, err error) {
+// Listen checks the options and serves until Close. A fault of the options is an error of class jobs.CodeInvalid.
+func Listen(o Options) (_ *Server, err error) {
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "push endpoint %s: %s", o.Addr, fmt.Sprintf(format, args...))
 	}
 	if o.MaxBody == 0 {
-		o.MaxBody = defaultPushBody
+		o.MaxBody = defaultBody
 	}
 	if o.MaxRows == 0 {
-		o.MaxRows = defaultPushRows
+		o.MaxRows = defaultRows
 	}
 	if o.Timeout == 0 {
-		o.Timeout = defaultPushTimeout
+		o.Timeout = defaultTimeout
 	}
 	if o.Secrets == nil {
 		o.Secrets = &secret.Store{}
 	}
-	if o.MaxBody < 1 || o.MaxBody > pushHeld/4 || o.MaxRows < 1 || o.Timeout < 0 {
-		return nil, bad("bodies of %d bytes and %d rows: use 1 to %d bytes and 1 or more rows", o.MaxBody, o.MaxRows, pushHeld/4)
+	if o.MaxBody < 1 || o.MaxBody > maxHeld/4 || o.MaxRows < 1 || o.Timeout < 0 {
+		return nil, bad("bodies of %d bytes and %d rows: use 1 to %d bytes and 1 or more rows", o.MaxBody, o.MaxRows, maxHeld/4)
 	}
 	host, _, err := net.SplitHostPort(o.Addr)
 	if err != nil {
@@ -149,7 +152,7 @@ func ListenPush(o PushOptions) (_ *Push, err error) {
 		}
 		secure = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
 	}
-	most := int64(pushHeld)
+	most := int64(maxHeld)
 	if o.Memory != nil {
 		most = max(min(most, o.Memory.Limit()/4), 4*o.MaxBody)
 		// What is left must do for jobs: with nothing each of them would fail, one that reads no push too.
@@ -166,9 +169,9 @@ func ListenPush(o PushOptions) (_ *Push, err error) {
 	if err != nil {
 		return nil, bad("%v", err)
 	}
-	p := &Push{
+	p := &Server{
 		most: most,
-		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxPushes), parsers: make(chan struct{}, pushParsers),
+		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxRequests), parsers: make(chan struct{}, maxParsers),
 		counts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "push", Name: "requests_total", Help: "Requests to the push endpoint, by status."}, []string{"status"}),
 		rows:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "push", Name: "rows_total", Help: "Rows that the push endpoint has stored."}),
 	}
@@ -202,38 +205,38 @@ func ListenPush(o PushOptions) (_ *Push, err error) {
 	return p, nil
 }
 
-// isLoopback says whether only this machine reaches a host to listen on.
+// isLoopback reports whether a host to listen on can be reached from this machine alone.
 func isLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && a.Unmap().IsLoopback() || host == "localhost"
 }
 
-// Addr is where it listens.
-func (p *Push) Addr() string { return p.addr.String() }
+// Addr returns the address on which it listens.
+func (p *Server) Addr() string { return p.addr.String() }
 
-// Close takes no new requests, lets those under way finish until ctx ends, and cuts them off then. A second call does nothing.
-func (p *Push) Close(ctx context.Context) {
+// Close refuses new requests and lets those in progress finish until ctx ends; then it cuts them off. A second call does nothing.
+func (p *Server) Close(ctx context.Context) {
 	if p.server.Shutdown(ctx) != nil {
 		_ = p.server.Close()
 	}
 	<-p.ended
 }
 
-// refusal is an answer that is no success.
-type refusal struct {
+// answerError is an answer that reports a failure.
+type answerError struct {
 	status int
 	after  time.Duration // 0: coming again does not help
 	text   string
 }
 
-func (r refusal) Error() string { return r.text }
+func (r answerError) Error() string { return r.text }
 
 func refuse(status int, format string, args ...any) error {
-	return refusal{status: status, text: fmt.Sprintf(format, args...)}
+	return answerError{status: status, text: fmt.Sprintf(format, args...)}
 }
 
 // serve answers one request.
-func (p *Push) serve(w http.ResponseWriter, r *http.Request) {
+func (p *Server) serve(w http.ResponseWriter, r *http.Request) {
 	rows, again, err := p.take(w, r)
 	status := http.StatusAccepted
 	answer := map[string]any{"rows": rows}
@@ -260,9 +263,9 @@ func (p *Push) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// class makes the answer of an error.
-func (p *Push) class(r *http.Request, err error) refusal {
-	var no refusal
+// class returns the answer to an error.
+func (p *Server) class(r *http.Request, err error) answerError {
+	var no answerError
 	var long *http.MaxBytesError
 	var large tooLarge
 	var ended fault.Interrupted
@@ -270,24 +273,24 @@ func (p *Push) class(r *http.Request, err error) refusal {
 	switch {
 	case errors.As(err, &no):
 	case errors.As(err, &long):
-		no = refusal{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body is longer than %d bytes: push less at a time", p.o.MaxBody)}
+		no = answerError{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body is longer than %d bytes: push less at a time", p.o.MaxBody)}
 	case errors.As(err, &ended): // no memory came free in time
 		no = errBusy
 	case errors.As(err, &over):
-		no = refusal{status: http.StatusRequestEntityTooLarge, text: over.Error()}
+		no = answerError{status: http.StatusRequestEntityTooLarge, text: over.Error()}
 	case errors.As(err, &large):
-		no = refusal{status: http.StatusRequestEntityTooLarge, text: "the body: " + large.Error()}
+		no = answerError{status: http.StatusRequestEntityTooLarge, text: "the body: " + large.Error()}
 	case errors.Is(err, jobs.ErrFull):
-		no = refusal{http.StatusTooManyRequests, pushRetry, "too much waits to be read: come again later"}
+		no = answerError{http.StatusTooManyRequests, retryAfter, "too much waits to be read: come again later"}
 	case errors.Is(err, jobs.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		no = refusal{http.StatusServiceUnavailable, pushRetry, "the queue cannot be reached: come again later, with the same Idempotency-Key"}
+		no = answerError{http.StatusServiceUnavailable, retryAfter, "the queue cannot be reached: come again later, with the same Idempotency-Key"}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		no = refusal{status: http.StatusRequestTimeout, text: "the body did not come in time"}
+		no = answerError{status: http.StatusRequestTimeout, text: "the body did not come in time"}
 	case errors.Is(err, errBody):
-		no = refusal{status: http.StatusBadRequest, text: "the body was cut off"}
+		no = answerError{status: http.StatusBadRequest, text: "the body was cut off"}
 	default:
 		p.o.Logger.Error("a push was not stored", "name", r.PathValue("name"), "error", err)
-		no = refusal{status: http.StatusInternalServerError, text: "it was not stored: the agent's log says why"}
+		no = answerError{status: http.StatusInternalServerError, text: "it was not stored: the agent's log says why"}
 	}
 	return no
 }
@@ -296,10 +299,10 @@ func (p *Push) class(r *http.Request, err error) refusal {
 var errBody = errors.New("the body was not read")
 
 // errBusy: there is no room for another request.
-var errBusy = refusal{http.StatusTooManyRequests, pushRetry, "too many are pushing at a time: come again later"}
+var errBusy = answerError{http.StatusTooManyRequests, retryAfter, "too many are pushing at a time: come again later"}
 
-// take does what a request asks for.
-func (p *Push) take(w http.ResponseWriter, r *http.Request) (rows int, again bool, err error) {
+// take checks a request and stores its rows.
+func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again bool, err error) {
 	select {
 	case p.at <- struct{}{}:
 		defer func() { <-p.at }()
@@ -313,7 +316,7 @@ func (p *Push) take(w http.ResponseWriter, r *http.Request) (rows int, again boo
 	if err := jobs.CheckID("name", name); err != nil {
 		return 0, false, refuse(http.StatusNotFound, "%v", err)
 	}
-	key, format, coding, err := pushHeaders(r)
+	key, format, coding, err := readHeaders(r)
 	if err != nil {
 		return 0, false, err
 	}
@@ -324,7 +327,7 @@ func (p *Push) take(w http.ResponseWriter, r *http.Request) (rows int, again boo
 	}
 	h := p.o.Memory.Hold(r.Context(), "the body")
 	defer h.Release()
-	f := &framer{hold: h, maxRows: p.o.MaxRows, maxSize: 4 * p.o.MaxBody}
+	f := &bodyParser{hold: h, maxRows: p.o.MaxRows, maxSize: 4 * p.o.MaxBody}
 	select {
 	case p.parsers <- struct{}{}:
 	case <-r.Context().Done():
@@ -353,8 +356,8 @@ func (p *Push) take(w http.ResponseWriter, r *http.Request) (rows int, again boo
 	return f.rows, again, err
 }
 
-// allow checks who asks.
-func (p *Push) allow(r *http.Request, name string) error {
+// allow checks that the client may push to a name.
+func (p *Server) allow(r *http.Request, name string) error {
 	if p.o.Tokens == nil {
 		// A page in a browser of this machine must not push under a name of its own that leads here.
 		host := r.Host
@@ -387,15 +390,15 @@ func (p *Push) allow(r *http.Request, name string) error {
 	return nil
 }
 
-// maxPushKey bounds an Idempotency-Key in bytes.
-const maxPushKey = 128
+// maxKey bounds an Idempotency-Key in bytes.
+const maxKey = 128
 
-// pushHeaders reads what the headers say of a body.
-func pushHeaders(r *http.Request) (key string, format rows.Format, coding string, err error) {
+// readHeaders returns the idempotency key, the format and the coding of a body.
+func readHeaders(r *http.Request) (key string, format rows.Format, coding string, err error) {
 	key = r.Header.Get("Idempotency-Key")
 	for _, c := range []byte(key) {
-		if c <= ' ' || c > '~' || len(key) > maxPushKey {
-			return "", "", "", refuse(http.StatusBadRequest, "Idempotency-Key: use 1 to %d printable ASCII characters", maxPushKey)
+		if c <= ' ' || c > '~' || len(key) > maxKey {
+			return "", "", "", refuse(http.StatusBadRequest, "Idempotency-Key: use 1 to %d printable ASCII characters", maxKey)
 		}
 	}
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -409,8 +412,8 @@ func pushHeaders(r *http.Request) (key string, format rows.Format, coding string
 	return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Encoding %s: use gzip, zstd or none", fault.Quote(coding))
 }
 
-// body reads the body. What it takes counts as held, also when there is an error, until the caller lets go of it.
-func (p *Push) body(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
+// body reads the body. Its bytes count as held, also after an error, until the caller gives them back.
+func (p *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
 	if r.ContentLength > p.o.MaxBody {
 		return nil, &http.MaxBytesError{Limit: p.o.MaxBody}
 	}

@@ -1,4 +1,4 @@
-package cpuagents
+package push
 
 import (
 	"bytes"
@@ -23,20 +23,20 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// pushFrame bounds a message of rows in bytes, and so a row: half of what a NATS server lets through by default.
-const pushFrame = 512 << 10
+// maxFrame bounds a message of rows in bytes, and so a row. It is half of what a NATS server accepts by default.
+const maxFrame = 512 << 10
 
-// pushWindow bounds the memory of a zstd body's decoder: what zstd asks for below --ultra.
-const pushWindow = 8 << 20
+// maxWindow bounds the memory of the decoder of a zstd body, in bytes. It is what zstd uses without --ultra.
+const maxWindow = 8 << 20
 
-// What is too much of a body. The errors say which limit it was.
+// tooLarge is the error of a body beyond a limit, which its text names.
 type tooLarge struct{ what string }
 
 func (e tooLarge) Error() string { return e.what }
 
-// framer turns a body into frames: each is one or more rows as NDJSON, complete, of at most pushFrame bytes. What is in a row is the business of the
-// job that reads it; here it must be one.
-type framer struct {
+// bodyParser turns a body into frames. A frame has one or more complete rows as NDJSON, of at most maxFrame bytes together. It checks
+// only that each row is a row; the job that reads the rows checks their contents.
+type bodyParser struct {
 	frames [][]byte
 	rows   int
 	size   int64 // of the frames
@@ -48,19 +48,19 @@ type framer struct {
 }
 
 // add appends a row with its line end.
-func (f *framer) add(line []byte) error {
+func (f *bodyParser) add(line []byte) error {
 	if f.rows++; f.rows > f.maxRows {
 		return tooLarge{fmt.Sprintf("it has more than %d rows: push less at a time", f.maxRows)}
 	}
-	if len(line) > pushFrame {
-		return fmt.Errorf("a row of %d bytes as JSON; %d are allowed", len(line), pushFrame)
+	if len(line) > maxFrame {
+		return fmt.Errorf("a row of %d bytes as JSON; %d are allowed", len(line), maxFrame)
 	}
 	if f.size += int64(len(line)); f.size > f.maxSize {
 		return tooLarge{fmt.Sprintf("its rows are more than %d bytes as JSON: push less at a time", f.maxSize)}
 	}
 	last := len(f.frames) - 1
-	if last < 0 || len(f.frames[last])+len(line) > pushFrame {
-		if err := f.hold.Grow(2 * pushFrame); err != nil { // a frame grows by doubling
+	if last < 0 || len(f.frames[last])+len(line) > maxFrame {
+		if err := f.hold.Grow(2 * maxFrame); err != nil { // a frame grows by doubling
 			return err
 		}
 		f.frames = append(f.frames, nil)
@@ -70,8 +70,8 @@ func (f *framer) add(line []byte) error {
 	return nil
 }
 
-// read takes a body apart. An error says where in it and why; then there are no frames.
-func (f *framer) read(body io.Reader, format rows.Format, coding string) (err error) {
+// read parses a body. If it fails, the error names the place and the reason, and there are no frames.
+func (f *bodyParser) read(body io.Reader, format rows.Format, coding string) (err error) {
 	src, done, err := f.unpack(body, coding)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (f *framer) read(body io.Reader, format rows.Format, coding string) (err er
 	return err
 }
 
-func (f *framer) unpack(body io.Reader, coding string) (src io.Reader, done func(), err error) {
+func (f *bodyParser) unpack(body io.Reader, coding string) (src io.Reader, done func(), err error) {
 	done = func() {}
 	switch coding {
 	case "gzip":
@@ -108,7 +108,7 @@ func (f *framer) unpack(body io.Reader, coding string) (src io.Reader, done func
 		}
 		return z, done, nil
 	case "zstd":
-		z, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(pushWindow))
+		z, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, done, fmt.Errorf("its zstd stream is damaged: %w", err)
 		}
@@ -117,7 +117,7 @@ func (f *framer) unpack(body io.Reader, coding string) (src io.Reader, done func
 	return body, done, nil
 }
 
-// watched bounds what a body unpacks to, and keeps why reading it failed.
+// watched bounds the unpacked size of a body, and keeps the reason why reading it failed.
 type watched struct {
 	r      io.Reader
 	left   int64
@@ -142,7 +142,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (f *framer) ndjson(src io.Reader) error {
+func (f *bodyParser) ndjson(src io.Reader) error {
 	lines := rows.NewLines("the body", src)
 	for {
 		line, long, err := lines.Next()
@@ -173,7 +173,7 @@ func (f *framer) ndjson(src io.Reader) error {
 	}
 }
 
-// placed says where in a body something is wrong.
+// placed returns the error of a row with its place; nil if there is no problem.
 func placed(what string, number uint64, problem string, err error) error {
 	var large tooLarge
 	switch {
@@ -187,7 +187,7 @@ func placed(what string, number uint64, problem string, err error) error {
 	return nil
 }
 
-func (f *framer) csv(src io.Reader) error {
+func (f *bodyParser) csv(src io.Reader) error {
 	r := rows.NewRecords("the body", src, f.hold)
 	var keys [][]byte
 	for {
@@ -219,7 +219,7 @@ func (f *framer) csv(src io.Reader) error {
 	}
 }
 
-// csvKeys makes the members' names of a header's columns.
+// csvKeys returns the names of the members for the columns of a header, each as JSON with its colon.
 func csvKeys(header []byte) (keys [][]byte, problem string) {
 	names, err := rows.SplitRecord(header, ',')
 	if err != nil || !utf8.Valid(header) {
@@ -237,8 +237,8 @@ func csvKeys(header []byte) (keys [][]byte, problem string) {
 	return keys, ""
 }
 
-// csvRow makes a line of a record.
-func (f *framer) csvRow(keys [][]byte, record []byte) (problem string) {
+// csvRow writes a record as a line of NDJSON.
+func (f *bodyParser) csvRow(keys [][]byte, record []byte) (problem string) {
 	if !utf8.Valid(record) {
 		return "it is not valid UTF-8"
 	}
@@ -260,7 +260,7 @@ func (f *framer) csvRow(keys [][]byte, record []byte) (problem string) {
 	return ""
 }
 
-// appendField writes a field of CSV: what reads as a number there is one here.
+// appendField appends a field of CSV as JSON. A field that parses as a number is a number.
 func appendField(b []byte, text string) []byte {
 	if text == "" {
 		return append(b, "null"...)
@@ -274,8 +274,8 @@ func appendField(b []byte, text string) []byte {
 	return encode.AppendJSON(b, text)
 }
 
-// arrow reads an IPC stream or file. Its messages are verified as those of sources are.
-func (f *framer) arrow(src io.Reader) (err error) {
+// arrow reads an IPC stream or file. Its messages are verified as those of a source.
+func (f *bodyParser) arrow(src io.Reader) (err error) {
 	messages := rows.NewArrowMessages("the body", src, f.hold)
 	defer func() { // the library panics on some damage that no check before it finds
 		if p := recover(); p != nil {
@@ -312,7 +312,7 @@ func (f *framer) arrow(src io.Reader) (err error) {
 	return messages.Rest()
 }
 
-func (f *framer) record(keys [][]byte, rec arrow.RecordBatch) error {
+func (f *bodyParser) record(keys [][]byte, rec arrow.RecordBatch) error {
 	for i := range keys {
 		if c := rec.Column(i); int64(c.Len()) != rec.NumRows() {
 			return fmt.Errorf("column %s has %d rows of %d", fault.Quote(rec.ColumnName(i)), c.Len(), rec.NumRows())
@@ -334,7 +334,7 @@ func (f *framer) record(keys [][]byte, rec arrow.RecordBatch) error {
 	return nil
 }
 
-// appendCell writes a value of a column as JSON. An infinite number is a text, which no feature is.
+// appendCell appends a value of a column as JSON. An infinite number is a text, which no feature is.
 func appendCell(b []byte, a arrow.Array, i int) []byte {
 	if !a.IsValid(i) {
 		return append(b, "null"...)

@@ -1,0 +1,11 @@
+package push
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/leak"
+)
+
+func TestMain(m *testing.M) {
+	leak.Check(m)
+}
