@@ -34,7 +34,9 @@ func newAttempts(t *testing.T) *attempts {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	a.Streamer = &Streamer{Queue: a.conn, Files: files, Logger: slog.New(slog.DiscardHandler), Egress: fixture.Loopback(t)}
+	if a.Streamer, err = New(Options{Queue: a.conn, Files: files, Logger: slog.New(slog.DiscardHandler), Egress: fixture.Loopback(t)}); err != nil {
+		t.Fatal(err)
+	}
 	fixture.Write(t, filepath.Join(a.dir, "s.csv"), "timestamp,value\n1,1\n")
 	fixture.Write(t, filepath.Join(a.dir, "m"), `[{"name":"s","uri":"file:dir/s.csv"}]`)
 	return a
@@ -171,7 +173,7 @@ func TestClaim(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}
 	of := func(id string) *stream {
-		s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: id, series: make([]source.Series, 3)}
+		s := &stream{Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: id, series: make([]source.Series, 3)}
 		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 		return s
 	}
@@ -226,7 +228,7 @@ func TestClaim(t *testing.T) {
 func TestGone(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}
-	s := &stream{Streamer: &Streamer{Queue: q, Logger: a.Logger}, id: "a", series: make([]source.Series, 1)}
+	s := &stream{Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: "a", series: make([]source.Series, 1)}
 	s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 	if s.gone(ctx) {
 		t.Error("what was not claimed is gone")
@@ -263,7 +265,7 @@ func TestClean(t *testing.T) {
 	q := &troubledQueue{Queue: a.conn}
 	var log strings.Builder
 	of := func(id string) *stream {
-		s := &stream{Streamer: &Streamer{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}, id: id, series: make([]source.Series, 1)}
+		s := &stream{Streamer: &Streamer{Options: Options{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}}, id: id, series: make([]source.Series, 1)}
 		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 		return s
 	}
@@ -410,5 +412,25 @@ func TestManySinks(t *testing.T) {
 	var s Streamer
 	if _, err := s.openSinks("many", StreamSpec{Candidates: []string{"a", "b"}, Sinks: make([]sink.Spec, maxSinks+1)}, nil); err == nil {
 		t.Errorf("a job has %d sinks", maxSinks+1)
+	}
+}
+
+// TestNew: a Streamer that lacks what it needs is refused where it is made, not at its first job.
+func TestNew(t *testing.T) {
+	a := newAttempts(t)
+	for name, change := range map[string]func(*Options){
+		"Queue":  func(o *Options) { o.Queue = nil },
+		"Files":  func(o *Options) { o.Files = nil },
+		"Logger": func(o *Options) { o.Logger = nil },
+		"Stall":  func(o *Options) { o.Stall = -1 },
+	} {
+		o := a.Options
+		change(&o)
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "option "+name) {
+			t.Errorf("%s: got error %v, want one that names the option", name, err)
+		}
+	}
+	if s, err := New(a.Options); err != nil || s.Stall != defaultStall {
+		t.Errorf("New: %v, %v", s, err)
 	}
 }

@@ -10,20 +10,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Func does a job of a kind that a user registers. Its result becomes the job's output, as JSON. An error fails the job: with its class
-// if it is a jobs.Error, as jobs.CodeInternal otherwise; jobs.Retry has the queue give the job out again. ctx ends when the
-// job is cancelled, its deadline passes, or the agent drains (context.Cause says which). What Func does must bear being
-// done twice: an agent may end before its result is stored. A panic fails the job.
+// Func executes a job of a kind that a user registers. Its result becomes the output of the job, as JSON. An error fails the job: with its
+// class if it is a jobs.Error, as jobs.CodeInternal otherwise. With jobs.Retry the queue retries the job. ctx ends when the job is
+// cancelled, its deadline passes, or the agent drains (context.Cause tells which). Func may run twice for a job, since an agent may end
+// before its result is stored. A panic fails the job.
 type Func func(ctx context.Context, job jobs.Job) (result any, err error)
 
-// Handlers are kinds of jobs and who does them. The zero value is empty and ready. Its methods may be called from several
-// goroutines.
+// Handlers are the functions of kinds of jobs. The zero value is empty and ready. Its methods may be called concurrently.
 type Handlers struct {
 	mu sync.Mutex
 	by map[string]Func
 }
 
-// Handle registers fn for a kind, an id as in jobs.CheckID that nothing else is registered for. An agent takes jobs of its own
+// Handle registers fn for a kind. The kind is an id as in jobs.CheckID, and has no other function. An agent takes jobs of its own
 // kinds only, so agents of one pool may serve different kinds. A job of a kind that no agent serves stays queued.
 func (h *Handlers) Handle(kind string, fn Func) error {
 	if err := jobs.CheckID("kind of job", kind); err != nil {
@@ -44,7 +43,7 @@ func (h *Handlers) Handle(kind string, fn Func) error {
 	return nil
 }
 
-// Jobs returns what was registered, as a worker of the queue takes it.
+// Jobs returns the registered handlers for a worker of the queue.
 func (h *Handlers) Jobs() map[string]jobs.Handler {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,7 +61,7 @@ func (h *Handlers) Kinds() []string {
 	return slices.Sorted(maps.Keys(h.by))
 }
 
-// Default are the handlers of the process.
+// Default holds the handlers of the process.
 var Default Handlers
 
 // Handle registers fn for a kind with the Default handlers.

@@ -15,18 +15,18 @@ import (
 
 // Limits of a manifest.
 const (
-	// maxSeriesBytes bounds one entry in bytes: an HTTP source with its headers and query.
+	// maxSeriesBytes bounds one entry in bytes, such as an HTTP source with its headers and query.
 	maxSeriesBytes = 256 << 10
-	// maxSeriesName bounds the name of a series in bytes. It stands in every row of the output.
+	// maxSeriesName bounds the name of a series in bytes. Each row of the output has it.
 	maxSeriesName = 1 << 10
-	// seriesMemory is what a job keeps for a series beside the text of its entry: the source, its summary, its places in the spool and its part of
-	// each line of the output.
+	// seriesMemory is the bytes that a job keeps for a series besides the text of its entry: the source, its summary, its places in
+	// the spool, and its part of each line of the output.
 	seriesMemory = 1 << 10
-	// manifestStep is how many series are accounted for at a time.
+	// manifestStep is the number of series that are charged to the memory at a time.
 	manifestStep = 256
 )
 
-// manifest reads the series of a job entry by entry. What they take stays in h, which lasts as long as the job.
+// manifest reads the series of a job entry by entry. Their memory stays in h, which lasts as long as the job.
 func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) ([]source.Series, error) {
 	r, err := s.Files.Open(ctx, uri)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) (
 
 var errLongEntry = errors.New("the entry is too long")
 
-// entryReader reads a JSON list of which no entry is longer than maxSeriesBytes: the decoder holds an entry as a whole.
+// entryReader reads a JSON list, and fails at an entry of more than maxSeriesBytes, since the decoder holds an entry as a whole.
 type entryReader struct {
 	r       io.Reader
 	read    int64

@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// orderedOutput writes decisions, series after series. They arrive with the series mixed, so they are first spooled to a file as they
-// come, and put into order at the end: memory stays flat whatever the length of the input. Without an output it only counts.
+// orderedOutput writes decisions, series after series. They arrive with the series mixed, so they are first spooled to a file, and
+// ordered at the end: the memory does not grow with the input. Without an output it only counts.
 type orderedOutput struct {
 	s      *stream
 	out    io.Writer // nil: there is no output
@@ -30,7 +30,7 @@ type orderedOutput struct {
 	hist   *hdrhistogram.Histogram // microseconds
 }
 
-// extent is a run of decisions of one series in the spool.
+// extent is a run of decisions of one series in the spool, in bytes.
 type extent struct{ off, n int64 }
 
 func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
@@ -49,7 +49,7 @@ func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 	return k, nil
 }
 
-// write takes one batch of decisions.
+// write decodes, counts and spools one batch of decisions.
 func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	now := time.Now().UnixNano()
 	d, err := batch.DecodeDecisions(data)
@@ -104,7 +104,7 @@ func (k *orderedOutput) keep(d *batch.Decisions, i int) error {
 	return nil
 }
 
-// finish puts the spool into the output, series after series.
+// finish writes the spool to the output, series after series.
 func (k *orderedOutput) finish() error {
 	if k.out == nil {
 		return nil
@@ -144,7 +144,7 @@ func (k *orderedOutput) encode(w io.Writer) error {
 	return k.enc.End()
 }
 
-// latency is a percentile in milliseconds.
+// latency returns a percentile of the latencies in milliseconds.
 func (k *orderedOutput) latency(percent float64) float64 {
 	return float64(k.hist.ValueAtPercentile(percent)) / 1000
 }

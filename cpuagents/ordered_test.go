@@ -51,7 +51,7 @@ func orderedOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *order
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stream{Streamer: &Streamer{Files: files}, series: []source.Series{{Name: "a"}, {Name: "b"}, {Name: "c"}}, summary: make([]SeriesSummary, 3)}
+	s := &stream{Streamer: &Streamer{Options: Options{Files: files}}, series: []source.Series{{Name: "a"}, {Name: "b"}, {Name: "c"}}, summary: make([]SeriesSummary, 3)}
 	s.spec.Candidates, s.spec.Columns.Features, s.spec.OutputFormat = []string{"normal", "odd"}, []string{"value"}, format
 	k, err := newOrderedOutput(s, out)
 	if err != nil {
@@ -217,7 +217,7 @@ func TestOrderedFails(t *testing.T) {
 	if err := k.finish(); err == nil {
 		t.Error("a spool that is closed was read")
 	}
-	bad := &stream{Streamer: &Streamer{Files: filestest.Scratch(t)}}
+	bad := &stream{Streamer: &Streamer{Options: Options{Files: filestest.Scratch(t)}}}
 	bad.spec.OutputFormat = "xls"
 	if _, err := newOrderedOutput(bad, io.Discard); err == nil {
 		t.Error("xls is a format")

@@ -2,38 +2,13 @@ package cpuagents
 
 import (
 	"context"
-	"errors"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Others may ask the swarm of a stream while it runs: their entries in its log, and the answers to them, are none of the stream's business, and change nothing that is.
-
-// append puts an entry of the stream behind all that is in the log. Questions that somebody has put there meanwhile stay before it. Anything else there is
-// another attempt at the job: an ErrFenced.
-func (f *feeder) append(e jobs.Entry) error {
-	for {
-		err := f.s.in.Append(f.work, f.after, e)
-		if err == nil {
-			f.after++
-			return nil
-		}
-		if !errors.Is(err, jobs.ErrFenced) {
-			return err
-		}
-		end, own, rerr := lastOwn(f.work, f.s.in, f.after)
-		switch {
-		case rerr != nil:
-			return rerr
-		case own.Seq > 0 || end <= f.after: // or the server has lost what it had acknowledged
-			return err
-		}
-		f.after = end
-	}
-}
-
-// lastOwn is the last entry of a stream's log that is no question, behind number after; one with Seq 0 when there is none. end is the last entry of all. The numbers that
-// askers give their entries are not looked at.
+// lastOwn returns the last entry of a stream's log after number after that is not a question, and the number of the last entry of all.
+// Other clients may append questions to the log of a stream while it runs; they do not affect the stream. If there is no entry of the
+// stream, own.Seq is 0. The numbers in the entries of questions are not used.
 func lastOwn(ctx context.Context, log jobs.Log, after uint64) (end uint64, own jobs.Entry, err error) {
 	last, err := log.Last(ctx)
 	if err != nil || last.Seq <= after || !jobs.Asks(last.Kind) {
@@ -62,7 +37,7 @@ func lastOwn(ctx context.Context, log jobs.Log, after uint64) (end uint64, own j
 	}
 }
 
-// asked says whether an entry of the log is a question. The first is the stream's in any case: when it is refused the swarm cannot be served.
+// asked reports whether an entry of the log is a question. The first entry is never one: if it is refused, the swarm cannot be served.
 func (s *stream) asked(ctx context.Context, seq uint64) (bool, error) {
 	last, err := s.in.Last(ctx)
 	if err != nil || seq <= 1 || seq > last.Seq {

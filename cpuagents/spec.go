@@ -11,11 +11,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// KindStream is the kind of job that feeds files through a swarm: every row of every series becomes an observation of one
-// group, and every decision a line of the output.
+// KindStream is the kind of job that feeds sources through a swarm: each row of a series becomes an observation of one group, and each
+// decision a line of the output.
 const KindStream = "stream"
 
-// StreamSpec is the spec of a stream job.
+// StreamSpec is the specification of a job of kind KindStream.
 type StreamSpec struct {
 	// Name and Spec are those of the swarm; its id is that of the job.
 	Name string          `json:"name"`
@@ -23,24 +23,24 @@ type StreamSpec struct {
 	// Candidates name the decisions, the most unusual last.
 	Candidates []string        `json:"candidates"`
 	Columns    rows.ColumnSpec `json:"columns"`
-	// Drops says that the swarm's spec drops observations that come late or twice: outputs that have columns then have one that says which, dropped.
+	// Drops: the swarm drops observations that come late or twice. Outputs with columns then have the column dropped, with the reason.
 	Drops bool `json:"drops,omitempty"`
 	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
 	Manifest string `json:"manifest"`
-	// Sinks take decisions as they are made, up to 8. With one, Output may be empty.
+	// Sinks get decisions as they are made, up to 8. If there is one, Output may be empty.
 	Sinks []sink.Spec `json:"sinks,omitempty"`
-	// Output, Rejects and Summary are the URIs of what the job writes: decisions, rejected rows as NDJSON, and a JSON list of
+	// Output, Rejects and Summary are the URIs of the files that the job writes: decisions, rejected rows as NDJSON, and a JSON list of
 	// SeriesSummary.
 	Output  string `json:"output"`
 	Rejects string `json:"rejects"`
 	Summary string `json:"summary"`
-	// OutputFormat of the decisions. Empty is what the extension of Output stands for, and NDJSON when that stands for nothing.
+	// OutputFormat of the decisions. If it is empty, the extension of Output decides, and NDJSON if that stands for no format.
 	OutputFormat rows.Format `json:"output_format,omitempty"`
-	// Webhook is told of decisions as they are made; nil for none.
+	// Webhook gets decisions as they are made; nil for none.
 	Webhook *sink.WebhookSpec `json:"webhook,omitempty"`
-	// Live sends every decision to the job's submitter too, as it is made. A submitter that is slow slows the job down; one that is gone does not.
+	// Live sends every decision to the submitter of the job, as it is made. A slow submitter slows the job; one that is gone does not.
 	Live bool `json:"live,omitempty"`
-	// BatchRows is the most rows of a message, 1 to 4096; 0 means 4096. It changes no output.
+	// BatchRows is the most rows of a batch, 1 to 4096; 0 means 4096. It changes no output.
 	BatchRows int `json:"batch_rows,omitempty"`
 	// Strict fails the job at the first row that is not valid.
 	Strict bool `json:"strict,omitempty"`
@@ -58,7 +58,7 @@ func (s *StreamSpec) layout(series []source.Series) encode.Layout {
 // FeatureColumns returns the names that the features of a stream job have in its output.
 func (s *StreamSpec) FeatureColumns() []string { return s.layout(nil).FeatureColumns() }
 
-// SeriesSummary is what became of one series.
+// SeriesSummary counts the rows and decisions of one series.
 type SeriesSummary struct {
 	Name         string `json:"name"`
 	Observations uint64 `json:"observations"` // valid rows
@@ -68,16 +68,16 @@ type SeriesSummary struct {
 	Dropped
 }
 
-// Dropped counts observations that were answered without a decision, since the swarm's spec says so.
+// Dropped counts observations that the swarm answered without a decision, as its specification demands.
 type Dropped struct {
 	Late       uint64 `json:"dropped_late,omitempty"`
 	Duplicates uint64 `json:"dropped_duplicate,omitempty"`
 }
 
-// Sum is how many there are.
+// Sum returns the number of dropped observations.
 func (d Dropped) Sum() uint64 { return d.Late + d.Duplicates }
 
-// Note is what a table or a line of progress says of them; nothing, where there are none.
+// Note returns the text about dropped observations for a table or a line of progress; empty if there are none.
 func (d Dropped) Note() string {
 	if d.Sum() == 0 {
 		return ""
@@ -85,7 +85,7 @@ func (d Dropped) Note() string {
 	return fmt.Sprintf(", %d dropped (%d late, %d duplicate)", d.Sum(), d.Late, d.Duplicates)
 }
 
-// count counts observation i, and says whether it was dropped.
+// count counts observation i if it was dropped, and reports whether it was.
 func (d *Dropped) count(of *batch.Decisions, i int) bool {
 	if of.Dropped == nil || of.Dropped[i] == batch.Applied {
 		return false
@@ -112,7 +112,7 @@ type StreamResult struct {
 	Interrupted bool    `json:"interrupted,omitempty"`
 }
 
-// StreamProgress is what a stream job reports while it runs.
+// StreamProgress is the progress that a stream job reports while it runs.
 type StreamProgress struct {
 	Series       int    `json:"series"`
 	Observations uint64 `json:"observations"`

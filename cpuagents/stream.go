@@ -1,5 +1,5 @@
-// Package cpuagents does the I/O of swarms: it reads sources, feeds their rows through a swarm's log, and writes what the
-// agents decide. It holds no GPU code; the queue is all it shares with a GPU agent.
+// Package cpuagents does the I/O of swarms: it reads sources, feeds their rows through the log of a swarm, and writes the decisions
+// of the GPU agents. It holds no GPU code; only the queue connects it to a GPU agent.
 package cpuagents
 
 import (
@@ -17,31 +17,31 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// stream is one stream job under way. Two goroutines share it: feed reads the files, drain the decisions.
+// stream is one attempt at a stream job. Two goroutines share it: feed reads the sources, and collect reads the decisions.
 type stream struct {
 	*Streamer
 	id       string
 	spec     StreamSpec
 	series   []source.Series
-	record   jobs.Swarm // the job's; without an id before it is claimed
+	record   jobs.Swarm // of the job; without an id until it is claimed
 	in, out  jobs.Log
 	progress func(any)
-	remove   []func(context.Context) error // what its sources keep on the queue beside its logs
+	remove   []func(context.Context) error // removes what its sources keep on the queue beside its logs
 
 	mu       sync.Mutex
-	summary  []SeriesSummary // feed and drain write different fields
+	summary  []SeriesSummary // feed and collect write different fields
 	state    StreamProgress
 	sent     uint64 // batches appended
 	decided  uint64 // batches answered: each has one decision, in their order
 	reported time.Time
 
-	answered chan struct{} // drain has moved decided on
-	refused  *jobs.Error   // why the last question of others was; for drain
+	answered chan struct{} // collect has increased decided
+	refused  *jobs.Error   // why the last question of another client was refused; for collect
 	noRows   bool          // no input has a valid row; set before the reading fails
 	sinks    []sink.Sink
 }
 
-// run reads all series, and returns when all decisions are written.
+// run reads all series, and returns when all decisions are written. The end of ctx with jobs.ErrFinish ends only the reading.
 func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	started := time.Now()
 	// Both sides end together: the first failure stops the other. A request to finish early stops only the reading.
@@ -91,7 +91,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		if err := t.Open(work, s.log(sinkShard+i, jobs.Out)); err != nil {
 			cancel(err)
 			fed.Wait()
-			return nil, context.Cause(work) // a drain may be what has failed it
+			return nil, context.Cause(work) // the agent may drain
 		}
 	}
 	ordered, err := newOrderedOutput(s, to)
@@ -101,7 +101,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		return nil, context.Cause(work)
 	}
 	defer ordered.close()
-	end, err := s.drain(work, ordered)
+	end, err := s.collect(work, ordered)
 	for _, t := range s.sinks {
 		if err == nil {
 			err = t.End(work)
@@ -160,7 +160,7 @@ func (s *stream) writeSummary(ctx context.Context) error {
 	return w.Commit()
 }
 
-// report sends progress, at most five times a second.
+// report sends the progress of the job, at most five times a second.
 func (s *stream) report(done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -89,7 +89,10 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.streamer = &cpuagents.Streamer{Queue: c.conn, Files: files, Logger: quiet, Egress: guard, Secrets: &secret.Store{}}
+	c.streamer, err = cpuagents.New(cpuagents.Options{Queue: c.conn, Files: files, Logger: quiet, Egress: guard, Secrets: &secret.Store{}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	parsed, err := swarm.Parse("swarm.yaml", []byte("name: test\nagents_per_group: 16\n"))
 	if err != nil {
 		t.Fatal(err)

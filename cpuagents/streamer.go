@@ -17,32 +17,67 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Queue is what a stream needs of the queue beside its job.
+// Queue is what a stream job needs of the queue besides the job itself.
 type Queue interface {
-	// CreateSwarm announces a swarm, Swarm reads its record, and RemoveSwarm removes it with its logs, and no other of its id.
+	// CreateSwarm announces a swarm, Swarm reads its record, and RemoveSwarm removes the swarm with its logs, but no other swarm
+	// of the same id.
 	CreateSwarm(ctx context.Context, s jobs.Swarm) error
 	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
 	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
+	// Log returns a log of a swarm. It makes no request.
 	Log(swarm string, shard int, d jobs.Direction) jobs.Log
 	source.Queue
 	sink.Queue
 }
 
-// Streamer does stream jobs.
-type Streamer struct {
+// Options are the resources of a Streamer.
+type Options struct {
+	// Queue, Files and Logger are required. The caller closes them after the last job.
 	Queue  Queue
 	Files  *files.Files
 	Logger *slog.Logger
-	// Egress is what jobs may reach over the network; nil for nothing. Secrets are those that they may refer to; nil for those of the
-	// environment.
-	Egress  *egress.Guard
+	// Egress is the guard of connections; nil for no network.
+	Egress *egress.Guard
+	// Secrets are the secrets to which jobs may refer; nil for those of the environment.
 	Secrets *secret.Store
-	// Streams are the JetStream streams that jobs of tenants may read and publish to; jobs without a tenant may do so with any.
+	// Streams are the JetStream streams that jobs of tenants may read and publish to. Jobs without a tenant may use any stream.
 	Streams Streams
-	// Stall is how long it waits for a decision that does not come; 0 means 60 s.
+	// Stall is the longest wait for a decision that is due; 0 means 60 s.
 	Stall time.Duration
+}
 
-	owner jobs.Owner // the job, in a Streamer that of has made
+// validate returns an error that joins all faults of the options.
+func (o Options) validate() error {
+	var errs []error
+	missing := func(name string, is bool) {
+		if is {
+			errs = append(errs, fmt.Errorf("option %s is missing", name))
+		}
+	}
+	missing("Queue", o.Queue == nil)
+	missing("Files", o.Files == nil)
+	missing("Logger", o.Logger == nil)
+	if o.Stall < 0 {
+		errs = append(errs, fmt.Errorf("option Stall is %v: use a positive time", o.Stall))
+	}
+	return errors.Join(errs...)
+}
+
+// Streamer executes stream jobs. Handle may be called concurrently.
+type Streamer struct {
+	Options
+	owner jobs.Owner // of the job, in the view that of returns
+}
+
+// New returns a Streamer with the resources of an agent.
+func New(o Options) (*Streamer, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("stream jobs: %w", err)
+	}
+	if o.Stall == 0 {
+		o.Stall = defaultStall
+	}
+	return &Streamer{Options: o}, nil
 }
 
 const (
@@ -55,7 +90,7 @@ const (
 	sinkShard = maxRemote + 1
 
 	defaultBatchRows = 4096
-	// window is how many batches may be under way: enough that agents and files never wait for each other, few enough that
+	// window is the number of batches that may be unanswered: enough that agents and sources never wait for each other, few enough that
 	// a decision comes soon after its row was read.
 	window       = 4
 	defaultStall = 60 * time.Second
@@ -74,9 +109,9 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if gone && !errors.Is(err, jobs.ErrFenced) {
 		err = fmt.Errorf("%w: %w", jobs.ErrFenced, err)
 	}
-	// A job that goes on elsewhere keeps its swarm; one that is over leaves nothing behind. A server that was killed hands a job out again that
-	// somebody has, so two attempts may run at a time: one of them loses the log, and must leave the other everything. What it has made
-	// of a swarm that the other has removed is nobody's.
+	// A job that continues elsewhere keeps its swarm, and a job that has ended leaves nothing. After a server was killed it may give out a
+	// job that is still running, so two attempts may run at a time: one of them loses the log, and must leave everything to the other. If
+	// the other has removed the swarm, nobody else removes what this attempt has made since.
 	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || errors.Is(err, jobs.ErrFenced) || errors.Is(err, jobs.ErrUnfit) || jobs.Retryable(err) && !job.LastAttempt
 	if err == nil || !goesOn || gone {
 		st.clean(ctx, gone)
@@ -87,7 +122,7 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	return result, nil
 }
 
-// attempt does the job, up to its cleaning up.
+// attempt executes the job, without the clean-up.
 func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, error) {
 	spec := &s.spec
 	if err := json.Unmarshal(job.Spec, spec); err != nil {
@@ -145,7 +180,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	return s.run(ctx)
 }
 
-// claim returns the record of the job's swarm, which an earlier attempt may have made. It leaves the swarm of anybody else alone.
+// claim returns the record of the job's swarm, which an earlier attempt may have made. It refuses a swarm of another owner.
 func (s *stream) claim(ctx context.Context) (jobs.Swarm, error) {
 	for {
 		record, err := s.Queue.Swarm(ctx, s.id)
@@ -167,7 +202,7 @@ func (s *stream) claim(ctx context.Context) (jobs.Swarm, error) {
 	}
 }
 
-// gone reports whether the job's swarm was removed: another attempt has ended the job, or somebody has deleted it.
+// gone reports whether the job's swarm was removed: by another attempt that has ended the job, or by a user.
 func (s *stream) gone(ctx context.Context) bool {
 	if s.record.ID == "" {
 		return false
@@ -178,11 +213,11 @@ func (s *stream) gone(ctx context.Context) bool {
 	return errors.Is(err, jobs.ErrNotFound) || err == nil && (now.Ending || !now.Same(s.record))
 }
 
-// cleanPatience is how long an attempt waits for the server at its end. What it cannot remove then is an orphan, which is swept later.
+// cleanPatience bounds the wait for the server at the end of an attempt. What is not removed then is an orphan, which is swept later.
 const cleanPatience = 30 * time.Second
 
-// clean removes the swarm of a job that is over, and what an attempt keeps elsewhere. Where the swarm was removed already only what is left
-// of that goes: another attempt may have made the next one.
+// clean removes the swarm of a job that has ended, and what the attempt keeps elsewhere. If the swarm was removed already, clean removes
+// only what is left of it, since another attempt may have made the next one.
 func (s *stream) clean(ctx context.Context, gone bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
 	defer cancel()
@@ -256,8 +291,8 @@ func (s *Streamer) sinkResources() sink.Resources {
 // allowStream returns an error if the job may not use a JetStream stream.
 func (s *Streamer) allowStream(stream string) error { return s.Streams.check(s.owner, stream) }
 
-// log addresses a log of the job's swarm. Those behind shard 0 are the journals of its sources, and those from sinkShard on the
-// positions of its sinks.
+// log returns a log of the job's swarm. Shard 0 is the swarm's own. The next maxRemote shards are the journals of the sources, and those
+// from sinkShard on have the positions of the sinks.
 func (s *stream) log(shard int, d jobs.Direction) jobs.Log {
 	return s.Queue.Log(s.record.Key(), shard, d)
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// What a job may use is bound to its tenant, and checked where it is used. The tenant of a job is that of the subject on which it stood: the queue
-// settles a job that says otherwise, and a tenant's login cannot publish to the subject of another. Jobs without a tenant are the operator's.
+// A job uses only the resources of its tenant, which are checked where they are opened. The tenant of a job is the tenant of the subject
+// on which the job was queued: the queue settles a job that states another one, and a tenant's login cannot publish to the subject of
+// another tenant. Jobs without a tenant belong to the operator.
 
-// of returns a Streamer with what a job may use.
+// of returns a view of the Streamer with the resources that a job may use.
 func (s *Streamer) of(job jobs.Job) *Streamer {
 	own := *s
 	own.owner = jobs.OwnerOf(job)
@@ -24,10 +25,10 @@ func (s *Streamer) of(job jobs.Job) *Streamer {
 	return &own
 }
 
-// Streams are streams of the account by tenant.
+// Streams are the JetStream streams of the account that the jobs of a tenant may use.
 type Streams map[files.Root]bool
 
-// ParseStreams reads tenant=TENANT,name=STREAM.
+// ParseStreams parses the streams of tenants, as operators write them: tenant=TENANT,name=STREAM.
 func ParseStreams(list []string) (Streams, error) {
 	all := Streams{}
 	for _, text := range list {
@@ -41,7 +42,7 @@ func ParseStreams(list []string) (Streams, error) {
 	return all, nil
 }
 
-// check returns why a job may not use a stream.
+// check returns an error if the jobs of an owner may not use a stream.
 func (s Streams) check(of jobs.Owner, stream string) error {
 	if of.Shared() || s[files.Root{Tenant: of.Tenant, Name: stream}] || s[files.Root{Tenant: binding.Every, Name: stream}] {
 		return nil

@@ -98,7 +98,10 @@ func startTenants(t *testing.T) *tenants {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Streamer = &Streamer{Queue: conn, Files: files, Logger: jobstest.Quiet, Egress: guard, Secrets: secrets, Streams: streams}
+	a.Streamer, err = New(Options{Queue: conn, Files: files, Logger: jobstest.Quiet, Egress: guard, Secrets: secrets, Streams: streams})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return a
 }
 

@@ -186,7 +186,10 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer closePush(push)
-	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log, Egress: guard, Secrets: secrets, Streams: streams}
+	streamer, err := cpuagents.New(cpuagents.Options{Queue: conn, Files: files, Logger: log, Egress: guard, Secrets: secrets, Streams: streams})
+	if err != nil {
+		return err
+	}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
 		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts, Logger: log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},

@@ -53,7 +53,10 @@ func served(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	streamer := &cpuagents.Streamer{Queue: conn, Files: files, Logger: log}
+	streamer, err := cpuagents.New(cpuagents.Options{Queue: conn, Files: files, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
 	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
 		Name: "cpu", Pool: jobs.PoolCPU, Logger: log, Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
 	})

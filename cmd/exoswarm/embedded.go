@@ -119,7 +119,10 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 		return e, command.Usage("--secrets: %v", err)
 	}
 	e.onClose(secrets.Close)
-	streamer := &cpuagents.Streamer{Queue: cpuConn, Files: files, Logger: o.log, Egress: guard, Secrets: secrets}
+	streamer, err := cpuagents.New(cpuagents.Options{Queue: cpuConn, Files: files, Logger: o.log, Egress: guard, Secrets: secrets})
+	if err != nil {
+		return e, err
+	}
 	worker, err := cpuConn.Work(ctx, natsq.WorkerOptions{
 		Name: "cpuagent", Pool: jobs.PoolCPU, Concurrency: 1, Logger: o.log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: alone(streamer.Handle)},

@@ -25,7 +25,8 @@ func TestDo(t *testing.T) {
 		"never":          {Policy{Tries: 3}, []error{errTest, errTest, errTest, errTest}, 3, errTest},
 		"marked": {
 			Policy{Tries: 2, Exhausted: func(err error) error { return errors.Join(exhausted, err) }},
-			[]error{errTest, errTest}, 2, exhausted,
+			[]error{errTest, errTest},
+			2, exhausted,
 		},
 		"for good":   {Policy{Tries: 3}, []error{errTest, Permanent(exhausted)}, 2, exhausted},
 		"wrapped":    {Policy{Tries: 3}, []error{fmt.Errorf("get: %w", Permanent(exhausted))}, 1, exhausted},

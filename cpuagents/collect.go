@@ -11,15 +11,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// drain reads decisions until the end of the log.
-func (s *stream) drain(ctx context.Context, ordered *orderedOutput) (end jobs.EndOfInput, err error) {
+// collect reads decisions until the end of the log, and sends them to the output and the sinks.
+func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end jobs.EndOfInput, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r, err := s.out.Read(ctx, 1)
 	if err != nil {
 		cancel(nil)
 		return end, err
 	}
-	// The reader waits in a goroutine of its own, which ends before this function does.
+	// The reader waits in a goroutine of its own, which ends before collect returns.
 	entries := make(chan jobs.Entry)
 	failed := make(chan error, 1)
 	var reading sync.WaitGroup
@@ -68,15 +68,12 @@ func (s *stream) drain(ctx context.Context, ordered *orderedOutput) (end jobs.En
 	}
 }
 
-// overdue says since when a decision is due, and whether that is too long. A slow source is no stall.
+// overdue returns the time since which a decision is due, and an error if that is too long ago. A slow source is not a stall.
 func (s *stream) overdue(since time.Time) (time.Time, error) {
 	s.mu.Lock()
 	due, begun := s.sent > s.decided, s.decided > 0
 	s.mu.Unlock()
 	stall := s.Stall
-	if stall == 0 {
-		stall = defaultStall
-	}
 	switch {
 	case !due:
 		return time.Now(), nil
@@ -91,7 +88,7 @@ func (s *stream) overdue(since time.Time) (time.Time, error) {
 	return since, jobs.Errorf(jobs.CodeDevice, "swarm %s: no decision for %v: is a GPU agent running? (gpuagent --nats URL)", s.spec.Name, stall)
 }
 
-// entry takes one entry of the log of decisions.
+// entry processes one entry of the log of decisions. It returns true at the end of the log.
 func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, ordered *orderedOutput) (done bool, err error) {
 	switch e.Kind {
 	case jobs.EntryDecide:
@@ -99,7 +96,7 @@ func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, 
 		if err != nil {
 			return false, err
 		}
-		// Before the batch counts as decided: one that is slow slows the reading down.
+		// The batch counts as decided only after this, so a slow sink slows the reading.
 		for _, t := range s.sinks {
 			if err := t.Send(ctx, s.decided+1, d); err != nil { // only this goroutine changes it
 				return false, err
@@ -121,7 +118,7 @@ func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, 
 		}
 		s.refused = failure
 		return false, nil
-	case jobs.EntryState, jobs.EntryVoted, jobs.EntryFused, jobs.EntrySnapshotted: // whoever asked reads them
+	case jobs.EntryState, jobs.EntryVoted, jobs.EntryFused, jobs.EntrySnapshotted: // the client that asked reads them
 		return false, nil
 	default:
 		return false, jobs.Errorf(jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind)

@@ -15,17 +15,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// maxOpen is how many series are read side by side: so many groups can step at once. More than the cores of a machine or the
-// multiprocessors of a GPU gain nothing, and every one is an open file.
+// maxOpen is the number of series that are read at the same time, so many groups can step at once. More than the cores of a machine or
+// the multiprocessors of a GPU gain nothing, and each is an open file.
 const maxOpen = 256
 
-// maxBatchBytes bounds a batch, so that it and its answer stay under 1 MiB each, the most that a NATS server lets through by
-// default. An answer has up to 64 bytes a row more than its batch, and 4 for every candidate.
+// maxBatchBytes bounds a batch, so that it and its answer stay below 1 MiB each, which a NATS server accepts by default. An answer has
+// up to 64 bytes per row more than its batch, and 4 bytes per row and candidate.
 const maxBatchBytes = 480 << 10
 
-// feeder turns files into batches. Which rows a batch holds depends on nothing but the files and the spec, so a job that
-// starts again makes the same ones.
-type feeder struct {
+// batcher turns rows into batches. The rows of a batch depend on the sources and the specification alone, so another attempt of the
+// job makes the same batches.
+type batcher struct {
 	s       *stream
 	ctx     context.Context // ends the reading
 	work    context.Context // ends everything
@@ -37,13 +37,13 @@ type feeder struct {
 	obs    batch.Observations
 	bytes  int
 	number uint64 // of the batch being filled
-	after  uint64 // last entry in the log that is known
+	after  uint64 // last known entry of the log
 	stored uint64 // batches in the log before this attempt
 	rows   uint64
 }
 
-// feed reads all series and appends their batches and the end. It is done when the end is stored. ctx ending with
-// jobs.ErrFinish ends the input early.
+// feed reads all series and appends their batches, then the end. It returns when the end is stored. The end of ctx with jobs.ErrFinish
+// ends the input early, and the end of work ends everything.
 func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	end, last, err := lastOwn(work, s.in, 0)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
-	f := &feeder{s: s, ctx: ctx, work: work, waiting: waiting, rejects: json.NewEncoder(rejects), number: 1, after: end, stored: last.Ref}
+	f := &batcher{s: s, ctx: ctx, work: work, waiting: waiting, rejects: json.NewEncoder(rejects), number: 1, after: end, stored: last.Ref}
 	f.obs.Width = len(s.spec.Columns.Features)
 	interrupted, err := f.all()
 	if err != nil {
@@ -79,9 +79,8 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	return f.append(jobs.Entry{Kind: jobs.EntryEnd, Ref: f.number, Data: data})
 }
 
-// all takes the series in turn, a few rows of each, so that many groups step at once; a series that ends makes room for
-// the next.
-func (f *feeder) all() (interrupted bool, err error) {
+// all reads the series in turn, a few rows of each, so that many groups step at once. A series that ends makes room for the next one.
+func (f *batcher) all() (interrupted bool, err error) {
 	type src struct {
 		group int
 		r     rows.Reader
@@ -132,8 +131,8 @@ func (f *feeder) all() (interrupted bool, err error) {
 	}
 }
 
-// open opens series number i. What a remote source waits for ends with the reading, too.
-func (f *feeder) open(i int) (rows.Reader, error) {
+// open opens series number i. The waiting of a remote source ends with the reading.
+func (f *batcher) open(i int) (rows.Reader, error) {
 	src, from := f.s.series[i], f.s.sourceResources()
 	if !source.IsRemote(src.URI) {
 		return from.OpenFile(f.work, src, f.s.spec.Columns)
@@ -142,7 +141,7 @@ func (f *feeder) open(i int) (rows.Reader, error) {
 }
 
 // take reads up to n rows of one series into the batch.
-func (f *feeder) take(group int, r rows.Reader, n int) (ended bool, err error) {
+func (f *batcher) take(group int, r rows.Reader, n int) (ended bool, err error) {
 	var good, bad uint64
 	defer func() {
 		f.s.mu.Lock()
@@ -203,8 +202,8 @@ func (f *feeder) take(group int, r rows.Reader, n int) (ended bool, err error) {
 	return false, nil
 }
 
-// flush appends the batch, unless an earlier attempt at the job has, and waits while too many are unanswered.
-func (f *feeder) flush() error {
+// flush appends the batch, unless an earlier attempt has, and waits while too many batches are unanswered.
+func (f *batcher) flush() error {
 	if f.obs.Len() == 0 {
 		return nil
 	}
@@ -231,7 +230,7 @@ func (f *feeder) flush() error {
 }
 
 // wait returns when fewer than window batches before this one are unanswered.
-func (f *feeder) wait(number uint64) error {
+func (f *batcher) wait(number uint64) error {
 	for {
 		f.s.mu.Lock()
 		ready := number <= f.s.decided+window
@@ -244,5 +243,28 @@ func (f *feeder) wait(number uint64) error {
 		case <-f.work.Done():
 			return context.Cause(f.work)
 		}
+	}
+}
+
+// append appends an entry of the stream. Questions that other clients have appended meanwhile stay before it. Any other foreign entry is
+// another attempt of the job: append fails with jobs.ErrFenced.
+func (f *batcher) append(e jobs.Entry) error {
+	for {
+		err := f.s.in.Append(f.work, f.after, e)
+		if err == nil {
+			f.after++
+			return nil
+		}
+		if !errors.Is(err, jobs.ErrFenced) {
+			return err
+		}
+		end, own, rerr := lastOwn(f.work, f.s.in, f.after)
+		switch {
+		case rerr != nil:
+			return rerr
+		case own.Seq > 0 || end <= f.after: // or the server has lost what it had acknowledged
+			return err
+		}
+		f.after = end
 	}
 }
