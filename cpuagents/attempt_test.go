@@ -168,7 +168,8 @@ func (q *troubledQueue) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 	return q.Queue.RemoveSwarm(ctx, s)
 }
 
-// TestClaim: an attempt has the swarm of an earlier one, makes one where there is none or one that ends, and leaves that of others.
+// TestClaim: an attempt has the swarm of an earlier one, makes one where there is none or one that
+// ends, and leaves that of others.
 func TestClaim(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}
@@ -224,7 +225,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestGone: a swarm is gone when there is none of the id, another one, or one that ends; one that cannot be asked for is not.
+// TestGone: a swarm is gone when there is none of the id, another one, or one that ends; one that
+// cannot be asked for is not.
 func TestGone(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}
@@ -259,7 +261,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestClean: what is over leaves nothing; a swarm of another owner stays, and so does what the next attempt has made.
+// TestClean: what is over leaves nothing; a swarm of another owner stays, and so does what the next
+// attempt has made.
 func TestClean(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn}

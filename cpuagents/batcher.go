@@ -15,16 +15,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// maxOpen is the number of series that are read at the same time, so many groups can step at once. More than the cores of a machine or
-// the multiprocessors of a GPU gain nothing, and each is an open file.
+// maxOpen is the number of series that are read at the same time, so many groups can step at once.
+// More than the cores of a machine or the multiprocessors of a GPU gain nothing, and each is an
+// open file.
 const maxOpen = 256
 
-// maxBatchBytes bounds a batch, so that it and its answer stay below 1 MiB each, which a NATS server accepts by default. An answer has
-// up to 64 bytes per row more than its batch, and 4 bytes per row and candidate.
+// maxBatchBytes bounds a batch, so that it and its answer stay below 1 MiB each, which a NATS
+// server accepts by default. An answer has up to 64 bytes per row more than its batch, and 4 bytes
+// per row and candidate.
 const maxBatchBytes = 480 << 10
 
-// batcher turns rows into batches. The rows of a batch depend on the sources and the specification alone, so another attempt of the
-// job makes the same batches.
+// batcher turns rows into batches. The rows of a batch depend on the sources and the specification
+// alone, so another attempt of the job makes the same batches.
 type batcher struct {
 	s       *stream
 	ctx     context.Context // ends the reading
@@ -42,8 +44,8 @@ type batcher struct {
 	rows   uint64
 }
 
-// feed reads all series and appends their batches, then the end. It returns when the end is stored. The end of ctx with jobs.ErrFinish
-// ends the input early, and the end of work ends everything.
+// feed reads all series and appends their batches, then the end. It returns when the end is stored.
+// The end of ctx with jobs.ErrFinish ends the input early, and the end of work ends everything.
 func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	end, last, err := lastOwn(work, s.in, 0)
 	if err != nil {
@@ -52,7 +54,16 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
-	f := &batcher{s: s, ctx: ctx, work: work, waiting: waiting, rejects: json.NewEncoder(rejects), number: 1, after: end, stored: last.Ref}
+	f := &batcher{
+		s:       s,
+		ctx:     ctx,
+		work:    work,
+		waiting: waiting,
+		rejects: json.NewEncoder(rejects),
+		number:  1,
+		after:   end,
+		stored:  last.Ref,
+	}
 	f.obs.Width = len(s.spec.Columns.Features)
 	interrupted, err := f.all()
 	if err != nil {
@@ -70,7 +81,10 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		if f.first.Cure != "" {
 			reason += "; " + f.first.Cure
 		}
-		return fault.Input("there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series, f.first.Place(), reason)
+		return fault.Input(
+			"there is no valid row in any input; the first of %d that are not: %s: %s: %s", f.bad, f.first.Series,
+			f.first.Place(), reason,
+		)
 	}
 	data, err := json.Marshal(jobs.EndOfInput{Rows: f.rows, Interrupted: interrupted})
 	if err != nil {
@@ -79,7 +93,8 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	return f.append(jobs.Entry{Kind: jobs.EntryEnd, Ref: f.number, Data: data})
 }
 
-// all reads the series in turn, a few rows of each, so that many groups step at once. A series that ends makes room for the next one.
+// all reads the series in turn, a few rows of each, so that many groups step at once. A series that
+// ends makes room for the next one.
 func (f *batcher) all() (interrupted bool, err error) {
 	type src struct {
 		group int
@@ -171,10 +186,15 @@ func (f *batcher) take(group int, r rows.Reader, n int) (ended bool, err error) 
 				f.first = rejected
 			}
 			if f.s.spec.Strict && rejected.Cure != "" {
-				return false, fault.Input("%s: %s: %s; %s", rejected.Series, rejected.Place(), rejected.Reason, rejected.Cure)
+				return false, fault.Input(
+					"%s: %s: %s; %s", rejected.Series, rejected.Place(), rejected.Reason, rejected.Cure,
+				)
 			}
 			if f.s.spec.Strict {
-				return false, fault.Input("%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.Place(), rejected.Reason)
+				return false, fault.Input(
+					"%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series,
+					rejected.Place(), rejected.Reason,
+				)
 			}
 			if err := f.rejects.Encode(rejected); err != nil {
 				return false, fault.IO("write", "the rejects", err)
@@ -202,7 +222,8 @@ func (f *batcher) take(group int, r rows.Reader, n int) (ended bool, err error) 
 	return false, nil
 }
 
-// flush appends the batch, unless an earlier attempt has, and waits while too many batches are unanswered.
+// flush appends the batch, unless an earlier attempt has, and waits while too many batches are
+// unanswered.
 func (f *batcher) flush() error {
 	if f.obs.Len() == 0 {
 		return nil
@@ -246,8 +267,9 @@ func (f *batcher) wait(number uint64) error {
 	}
 }
 
-// append appends an entry of the stream. Questions that other clients have appended meanwhile stay before it. Any other foreign entry is
-// another attempt of the job: append fails with jobs.ErrFenced.
+// append appends an entry of the stream. Questions that other clients have appended meanwhile stay
+// before it. Any other foreign entry is another attempt of the job: append fails with
+// jobs.ErrFenced.
 func (f *batcher) append(e jobs.Entry) error {
 	for {
 		err := f.s.in.Append(f.work, f.after, e)

@@ -68,7 +68,8 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end jobs.
 	}
 }
 
-// overdue returns the time since which a decision is due, and an error if that is too long ago. A slow source is not a stall.
+// overdue returns the time since which a decision is due, and an error if that is too long ago. A
+// slow source is not a stall.
 func (s *stream) overdue(since time.Time) (time.Time, error) {
 	s.mu.Lock()
 	due, begun := s.sent > s.decided, s.decided > 0
@@ -80,16 +81,27 @@ func (s *stream) overdue(since time.Time) (time.Time, error) {
 	case time.Since(since) < stall:
 		return since, nil
 	case !begun:
-		return since, jobs.Errorf(jobs.CodeDevice, "no GPU agent has taken up swarm %s within %v: start one (gpuagent --nats URL)", s.spec.Name, stall)
+		return since, jobs.Errorf(
+			jobs.CodeDevice, "no GPU agent has taken up swarm %s within %v: start one (gpuagent --nats URL)",
+			s.spec.Name, stall,
+		)
 	}
 	if s.refused != nil {
-		return since, jobs.Errorf(jobs.CodeDevice, "swarm %s: no decision for %v: the last that was refused, a question, was with: %v", s.spec.Name, stall, s.refused)
+		return since, jobs.Errorf(
+			jobs.CodeDevice, "swarm %s: no decision for %v: the last that was refused, a question, was with: %v",
+			s.spec.Name, stall, s.refused,
+		)
 	}
-	return since, jobs.Errorf(jobs.CodeDevice, "swarm %s: no decision for %v: is a GPU agent running? (gpuagent --nats URL)", s.spec.Name, stall)
+	return since, jobs.Errorf(
+		jobs.CodeDevice, "swarm %s: no decision for %v: is a GPU agent running? (gpuagent --nats URL)", s.spec.Name,
+		stall,
+	)
 }
 
 // entry processes one entry of the log of decisions. It returns true at the end of the log.
-func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, ordered *orderedOutput) (done bool, err error) {
+func (s *stream) entry(
+	ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, ordered *orderedOutput,
+) (done bool, err error) {
 	switch e.Kind {
 	case jobs.EntryDecide:
 		d, err := ordered.write(e.Data)
@@ -121,7 +133,9 @@ func (s *stream) entry(ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, 
 	case jobs.EntryState, jobs.EntryVoted, jobs.EntryFused, jobs.EntrySnapshotted: // the client that asked reads them
 		return false, nil
 	default:
-		return false, jobs.Errorf(jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind)
+		return false, jobs.Errorf(
+			jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind,
+		)
 	}
 	s.mu.Lock()
 	s.decided++

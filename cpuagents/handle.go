@@ -10,20 +10,23 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Func executes a job of a kind that a user registers. Its result becomes the output of the job, as JSON. An error fails the job: with its
-// class if it is a jobs.Error, as jobs.CodeInternal otherwise. With jobs.Retry the queue retries the job. ctx ends when the job is
-// cancelled, its deadline passes, or the agent drains (context.Cause tells which). Func may run twice for a job, since an agent may end
-// before its result is stored. A panic fails the job.
+// Func executes a job of a kind that a user registers. Its result becomes the output of the job, as
+// JSON. An error fails the job: with its class if it is a jobs.Error, as jobs.CodeInternal
+// otherwise. With jobs.Retry the queue retries the job. ctx ends when the job is cancelled, its
+// deadline passes, or the agent drains (context.Cause tells which). Func may run twice for a job,
+// since an agent may end before its result is stored. A panic fails the job.
 type Func func(ctx context.Context, job jobs.Job) (result any, err error)
 
-// Handlers are the functions of kinds of jobs. The zero value is empty and ready. Its methods may be called concurrently.
+// Handlers are the functions of kinds of jobs. The zero value is empty and ready. Its methods may
+// be called concurrently.
 type Handlers struct {
 	mu sync.Mutex
 	by map[string]Func
 }
 
-// Handle registers fn for a kind. The kind is an id as in jobs.CheckID, and has no other function. An agent takes jobs of its own
-// kinds only, so agents of one pool may serve different kinds. A job of a kind that no agent serves stays queued.
+// Handle registers fn for a kind. The kind is an id as in jobs.CheckID, and has no other function.
+// An agent takes jobs of its own kinds only, so agents of one pool may serve different kinds. A job
+// of a kind that no agent serves stays queued.
 func (h *Handlers) Handle(kind string, fn Func) error {
 	if err := jobs.CheckID("kind of job", kind); err != nil {
 		return err

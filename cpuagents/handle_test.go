@@ -32,7 +32,8 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// TestHandlersWork: jobs of registered kinds come back from a queue with what their functions return.
+// TestHandlersWork: jobs of registered kinds come back from a queue with what their functions
+// return.
 func TestHandlersWork(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	var h Handlers

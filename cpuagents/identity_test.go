@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestStreamLeavesOthersAlone: a stream whose id is the name of a swarm that is not its own fails with a sentence, and the swarm stays as it is.
+// TestStreamLeavesOthersAlone: a stream whose id is the name of a swarm that is not its own fails
+// with a sentence, and the swarm stays as it is.
 func TestStreamLeavesOthersAlone(t *testing.T) {
 	c := newCluster(t)
 	ctx := t.Context()
@@ -59,7 +60,8 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// TestStreamEndsWithoutSources: an attempt that fails for good before it begins removes the swarm of an earlier one.
+// TestStreamEndsWithoutSources: an attempt that fails for good before it begins removes the swarm
+// of an earlier one.
 func TestStreamEndsWithoutSources(t *testing.T) {
 	c := newCluster(t)
 	ctx := t.Context()

@@ -19,14 +19,15 @@ const (
 	maxSeriesBytes = 256 << 10
 	// maxSeriesName bounds the name of a series in bytes. Each row of the output has it.
 	maxSeriesName = 1 << 10
-	// seriesMemory is the bytes that a job keeps for a series besides the text of its entry: the source, its summary, its places in
-	// the spool, and its part of each line of the output.
+	// seriesMemory is the bytes that a job keeps for a series besides the text of its entry: the
+	// source, its summary, its places in the spool, and its part of each line of the output.
 	seriesMemory = 1 << 10
 	// manifestStep is the number of series that are charged to the memory at a time.
 	manifestStep = 256
 )
 
-// manifest reads the series of a job entry by entry. Their memory stays in h, which lasts as long as the job.
+// manifest reads the series of a job entry by entry. Their memory stays in h, which lasts as long
+// as the job.
 func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) ([]source.Series, error) {
 	r, err := s.Files.Open(ctx, uri)
 	if err != nil {
@@ -60,7 +61,10 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) (
 			return nil, bad("series %d: %v", len(series)+1, err)
 		}
 		if len(one.Name) > maxSeriesName {
-			return nil, bad("series %d has a name of %s, beginning with %s: use at most %s", len(series)+1, memory.Text(int64(len(one.Name))), fault.Quote(one.Name), memory.Text(maxSeriesName))
+			return nil, bad(
+				"series %d has a name of %s, beginning with %s: use at most %s", len(series)+1,
+				memory.Text(int64(len(one.Name))), fault.Quote(one.Name), memory.Text(maxSeriesName),
+			)
 		}
 		if _, err := one.CSV.Validate(); err != nil {
 			return nil, bad("series %d, %s: %v", len(series)+1, fault.Quote(one.Name), err)
@@ -78,7 +82,8 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) (
 
 var errLongEntry = errors.New("the entry is too long")
 
-// entryReader reads a JSON list, and fails at an entry of more than maxSeriesBytes, since the decoder holds an entry as a whole.
+// entryReader reads a JSON list, and fails at an entry of more than maxSeriesBytes, since the
+// decoder holds an entry as a whole.
 type entryReader struct {
 	r       io.Reader
 	read    int64

@@ -15,8 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// orderedOutput writes decisions, series after series. They arrive with the series mixed, so they are first spooled to a file, and
-// ordered at the end: the memory does not grow with the input. Without an output it only counts.
+// orderedOutput writes decisions, series after series. They arrive with the series mixed, so they
+// are first spooled to a file, and ordered at the end: the memory does not grow with the input.
+// Without an output it only counts.
 type orderedOutput struct {
 	s      *stream
 	out    io.Writer // nil: there is no output
@@ -34,7 +35,12 @@ type orderedOutput struct {
 type extent struct{ off, n int64 }
 
 func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
-	k := &orderedOutput{s: s, out: out, pieces: make([][]extent, len(s.series)), hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3)}
+	k := &orderedOutput{
+		s:      s,
+		out:    out,
+		pieces: make([][]extent, len(s.series)),
+		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
+	}
 	if out == nil {
 		return k, nil
 	}
@@ -58,13 +64,17 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	}
 	candidates := len(k.s.spec.Candidates)
 	if d.Candidates != candidates {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "decisions between %d candidates, the spec names %d", d.Candidates, candidates)
+		return nil, jobs.Errorf(
+			jobs.CodeInvalid, "decisions between %d candidates, the spec names %d", d.Candidates, candidates,
+		)
 	}
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	for i, g := range d.Group {
 		if int(g) >= len(k.pieces) || d.Decision[i] != batch.NoDecision && int(d.Decision[i]) >= candidates {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "decision %d: group %d and candidate %d are not of this swarm", i, g, d.Decision[i])
+			return nil, jobs.Errorf(
+				jobs.CodeInvalid, "decision %d: group %d and candidate %d are not of this swarm", i, g, d.Decision[i],
+			)
 		}
 		if k.out != nil {
 			if err := k.keep(d, i); err != nil {

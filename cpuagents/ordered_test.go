@@ -61,7 +61,8 @@ func orderedOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *order
 	return s, k
 }
 
-// TestOrdered: decisions of mixed series come out series after series, each in its order, whatever the batches, and each is counted once.
+// TestOrdered: decisions of mixed series come out series after series, each in its order, whatever
+// the batches, and each is counted once.
 func TestOrdered(t *testing.T) {
 	var out bytes.Buffer
 	s, k := orderedOf(t, "csv", &out)
@@ -122,7 +123,8 @@ func TestOrderedBounds(t *testing.T) {
 	}
 }
 
-// TestOrderedLatency: a latency below a microsecond, a clock that was set back and one of days are counted at the bounds.
+// TestOrderedLatency: a latency below a microsecond, a clock that was set back and one of days are
+// counted at the bounds.
 func TestOrderedLatency(t *testing.T) {
 	for ago, want := range map[time.Duration][2]float64{-time.Hour: {0.001, 0.001}, 100 * time.Hour: {3.5e6, 3.7e6}, 10 * time.Second: {10_000, 70_000}} {
 		_, k := orderedOf(t, "", nil)
@@ -166,7 +168,8 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestOrderedFails: a disk that is full, of the scratch folder or of the output, is an error in each format, and no row is lost without one.
+// TestOrderedFails: a disk that is full, of the scratch folder or of the output, is an error in
+// each format, and no row is lost without one.
 func TestOrderedFails(t *testing.T) {
 	full := &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}
 	for _, format := range []rows.Format{"csv", "ndjson", "arrow", "parquet", "csv.gz", "ndjson.zst", "arrow.gz"} {

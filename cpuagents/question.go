@@ -6,9 +6,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// lastOwn returns the last entry of a stream's log after number after that is not a question, and the number of the last entry of all.
-// Other clients may append questions to the log of a stream while it runs; they do not affect the stream. If there is no entry of the
-// stream, own.Seq is 0. The numbers in the entries of questions are not used.
+// lastOwn returns the last entry of a stream's log after number after that is not a question, and
+// the number of the last entry of all. Other clients may append questions to the log of a stream
+// while it runs; they do not affect the stream. If there is no entry of the stream, own.Seq is 0.
+// The numbers in the entries of questions are not used.
 func lastOwn(ctx context.Context, log jobs.Log, after uint64) (end uint64, own jobs.Entry, err error) {
 	last, err := log.Last(ctx)
 	if err != nil || last.Seq <= after || !jobs.Asks(last.Kind) {
@@ -37,7 +38,8 @@ func lastOwn(ctx context.Context, log jobs.Log, after uint64) (end uint64, own j
 	}
 }
 
-// asked reports whether an entry of the log is a question. The first entry is never one: if it is refused, the swarm cannot be served.
+// asked reports whether an entry of the log is a question. The first entry is never one: if it is
+// refused, the swarm cannot be served.
 func (s *stream) asked(ctx context.Context, seq uint64) (bool, error) {
 	last, err := s.in.Last(ctx)
 	if err != nil || seq <= 1 || seq > last.Seq {

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// question puts a question behind all that is in a swarm's log, under a number that means nothing to its stream, and waits for the answer. It returns false when the log has ended.
+// question puts a question behind all that is in a swarm's log, under a number that means nothing
+// to its stream, and waits for the answer. It returns false when the log has ended.
 func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind, data string) (answer jobs.Entry, asked bool) {
 	t.Helper()
 	record, err := c.conn.Swarm(ctx, swarm)
@@ -53,8 +54,9 @@ func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind, data 
 	}
 }
 
-// TestAskedStream: a stream whose swarm is asked before each of its steps, and that is stopped again and again behind a question, ends with the bytes of one that is
-// left alone, and so does its webhook. Questions that are refused end nothing.
+// TestAskedStream: a stream whose swarm is asked before each of its steps, and that is stopped
+// again and again behind a question, ends with the bytes of one that is left alone, and so does its
+// webhook. Questions that are refused end nothing.
 func TestAskedStream(t *testing.T) {
 	c := newCluster(t)
 	src := httptest.NewServer(http.HandlerFunc(pages))
@@ -97,8 +99,9 @@ func TestAskedStream(t *testing.T) {
 	}
 }
 
-// TestStreamFenced: an attempt at a stream ends when another one has written its log, also behind a question, and leaves the other all that the
-// job has on the queue, also when it is the last attempt that there is.
+// TestStreamFenced: an attempt at a stream ends when another one has written its log, also behind a
+// question, and leaves the other all that the job has on the queue, also when it is the last
+// attempt that there is.
 func TestStreamFenced(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// KindStream is the kind of job that feeds sources through a swarm: each row of a series becomes an observation of one group, and each
-// decision a line of the output.
+// KindStream is the kind of job that feeds sources through a swarm: each row of a series becomes an
+// observation of one group, and each decision a line of the output.
 const KindStream = "stream"
 
 // StreamSpec is the specification of a job of kind KindStream.
@@ -23,22 +23,26 @@ type StreamSpec struct {
 	// Candidates name the decisions, the most unusual last.
 	Candidates []string        `json:"candidates"`
 	Columns    rows.ColumnSpec `json:"columns"`
-	// Drops: the swarm drops observations that come late or twice. Outputs with columns then have the column dropped, with the reason.
+	// Drops: the swarm drops observations that come late or twice. Outputs with columns then have
+	// the column dropped, with the reason.
 	Drops bool `json:"drops,omitempty"`
-	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a series is its place.
+	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a
+	// series is its place.
 	Manifest string `json:"manifest"`
 	// Sinks get decisions as they are made, up to 8. If there is one, Output may be empty.
 	Sinks []sink.Spec `json:"sinks,omitempty"`
-	// Output, Rejects and Summary are the URIs of the files that the job writes: decisions, rejected rows as NDJSON, and a JSON list of
-	// SeriesSummary.
+	// Output, Rejects and Summary are the URIs of the files that the job writes: decisions,
+	// rejected rows as NDJSON, and a JSON list of SeriesSummary.
 	Output  string `json:"output"`
 	Rejects string `json:"rejects"`
 	Summary string `json:"summary"`
-	// OutputFormat of the decisions. If it is empty, the extension of Output decides, and NDJSON if that stands for no format.
+	// OutputFormat of the decisions. If it is empty, the extension of Output decides, and NDJSON if
+	// that stands for no format.
 	OutputFormat rows.Format `json:"output_format,omitempty"`
 	// Webhook gets decisions as they are made; nil for none.
 	Webhook *sink.WebhookSpec `json:"webhook,omitempty"`
-	// Live sends every decision to the submitter of the job, as it is made. A slow submitter slows the job; one that is gone does not.
+	// Live sends every decision to the submitter of the job, as it is made. A slow submitter slows
+	// the job; one that is gone does not.
 	Live bool `json:"live,omitempty"`
 	// BatchRows is the most rows of a batch, 1 to 4096; 0 means 4096. It changes no output.
 	BatchRows int `json:"batch_rows,omitempty"`
@@ -68,7 +72,8 @@ type SeriesSummary struct {
 	Dropped
 }
 
-// Dropped counts observations that the swarm answered without a decision, as its specification demands.
+// Dropped counts observations that the swarm answered without a decision, as its specification
+// demands.
 type Dropped struct {
 	Late       uint64 `json:"dropped_late,omitempty"`
 	Duplicates uint64 `json:"dropped_duplicate,omitempty"`
@@ -77,7 +82,8 @@ type Dropped struct {
 // Sum returns the number of dropped observations.
 func (d Dropped) Sum() uint64 { return d.Late + d.Duplicates }
 
-// Note returns the text about dropped observations for a table or a line of progress; empty if there are none.
+// Note returns the text about dropped observations for a table or a line of progress; empty if
+// there are none.
 func (d Dropped) Note() string {
 	if d.Sum() == 0 {
 		return ""

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// TestStreamSchema: the schema and the documentation name the fields that the handler reads, and no others.
+// TestStreamSchema: the schema and the documentation name the fields that the handler reads, and no
+// others.
 func TestStreamSchema(t *testing.T) {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`

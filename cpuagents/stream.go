@@ -1,5 +1,6 @@
-// Package cpuagents does the I/O of swarms: it reads sources, feeds their rows through the log of a swarm, and writes the decisions
-// of the GPU agents. It holds no GPU code; only the queue connects it to a GPU agent.
+// Package cpuagents does the I/O of swarms: it reads sources, feeds their rows through the log of a
+// swarm, and writes the decisions of the GPU agents. It holds no GPU code; only the queue connects
+// it to a GPU agent.
 package cpuagents
 
 import (
@@ -17,7 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// stream is one attempt at a stream job. Two goroutines share it: feed reads the sources, and collect reads the decisions.
+// stream is one attempt at a stream job. Two goroutines share it: feed reads the sources, and
+// collect reads the decisions.
 type stream struct {
 	*Streamer
 	id       string
@@ -41,10 +43,12 @@ type stream struct {
 	sinks    []sink.Sink
 }
 
-// run reads all series, and returns when all decisions are written. The end of ctx with jobs.ErrFinish ends only the reading.
+// run reads all series, and returns when all decisions are written. The end of ctx with
+// jobs.ErrFinish ends only the reading.
 func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	started := time.Now()
-	// Both sides end together: the first failure stops the other. A request to finish early stops only the reading.
+	// Both sides end together: the first failure stops the other. A request to finish early stops
+	// only the reading.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stopped := context.AfterFunc(ctx, func() {
@@ -142,7 +146,10 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		result.Duplicates += v.Duplicates
 	}
 	if answered := result.Decisions + result.Sum(); result.Observations != end.Rows || answered != end.Rows {
-		return nil, jobs.Errorf(jobs.CodeInternal, "stream %s: %d rows read, %d sent, %d answered: the three must be equal", s.id, result.Observations, end.Rows, answered)
+		return nil, jobs.Errorf(
+			jobs.CodeInternal, "stream %s: %d rows read, %d sent, %d answered: the three must be equal", s.id,
+			result.Observations, end.Rows, answered,
+		)
 	}
 	result.LatencyP50, result.LatencyP99 = ordered.latency(50), ordered.latency(99)
 	return result, nil

@@ -238,7 +238,8 @@ func TestWatchedStream(t *testing.T) {
 	goesOn(t, c, source.Series{URI: "watch:dir/spool", Watch: &source.WatchSpec{Every: 0.1, Polls: 2}})
 }
 
-// TestSubjectStream: a stream of messages goes on where it was stopped, and leaves no consumer behind.
+// TestSubjectStream: a stream of messages goes on where it was stopped, and leaves no consumer
+// behind.
 func TestSubjectStream(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -277,8 +278,9 @@ func TestSubjectStream(t *testing.T) {
 	}
 }
 
-// goesOn checks that a stream of 3000 rows in ten documents that is stopped in its middle, more than once, ends with the bytes of one
-// that is not, and its webhook has got every decision of the output.
+// goesOn checks that a stream of 3000 rows in ten documents that is stopped in its middle, more
+// than once, ends with the bytes of one that is not, and its webhook has got every decision of the
+// output.
 func goesOn(t *testing.T, c *cluster, src source.Series) {
 	t.Helper()
 	t.Setenv(secret.Prefix+"HOOK", "hunter2")
@@ -363,8 +365,9 @@ func goesOn(t *testing.T, c *cluster, src source.Series) {
 	}
 }
 
-// TestSinkStream: a stream without an output of its own, whose decisions go to a folder, a table and a subject, and that is stopped in its middle
-// again and again, leaves in each what one leaves that is not.
+// TestSinkStream: a stream without an output of its own, whose decisions go to a folder, a table
+// and a subject, and that is stopped in its middle again and again, leaves in each what one leaves
+// that is not.
 func TestSinkStream(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -494,7 +497,8 @@ func TestStreamFinishes(t *testing.T) {
 	}
 }
 
-// TestStreamRefuses: what a job asks for and its agent does not allow is an error before anything is read.
+// TestStreamRefuses: what a job asks for and its agent does not allow is an error before anything
+// is read.
 func TestStreamRefuses(t *testing.T) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

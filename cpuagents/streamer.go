@@ -19,8 +19,8 @@ import (
 
 // Queue is what a stream job needs of the queue besides the job itself.
 type Queue interface {
-	// CreateSwarm announces a swarm, Swarm reads its record, and RemoveSwarm removes the swarm with its logs, but no other swarm
-	// of the same id.
+	// CreateSwarm announces a swarm, Swarm reads its record, and RemoveSwarm removes the swarm with
+	// its logs, but no other swarm of the same id.
 	CreateSwarm(ctx context.Context, s jobs.Swarm) error
 	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
 	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
@@ -40,7 +40,8 @@ type Options struct {
 	Egress *egress.Guard
 	// Secrets are the secrets to which jobs may refer; nil for those of the environment.
 	Secrets *secret.Store
-	// Streams are the JetStream streams that jobs of tenants may read and publish to. Jobs without a tenant may use any stream.
+	// Streams are the JetStream streams that jobs of tenants may read and publish to. Jobs without
+	// a tenant may use any stream.
 	Streams Streams
 	// Stall is the longest wait for a decision that is due; 0 means 60 s.
 	Stall time.Duration
@@ -85,13 +86,13 @@ const (
 	maxRemote = 64
 	// maxSinks bounds the sinks of a job beside its output and its webhook.
 	maxSinks = 8
-	// sinkShard is the number of the log of the webhook among the logs of a job, after the journals of its sources. The logs of
-	// the sinks follow.
+	// sinkShard is the number of the log of the webhook among the logs of a job, after the journals
+	// of its sources. The logs of the sinks follow.
 	sinkShard = maxRemote + 1
 
 	defaultBatchRows = 4096
-	// window is the number of batches that may be unanswered: enough that agents and sources never wait for each other, few enough that
-	// a decision comes soon after its row was read.
+	// window is the number of batches that may be unanswered: enough that agents and sources never
+	// wait for each other, few enough that a decision comes soon after its row was read.
 	window       = 4
 	defaultStall = 60 * time.Second
 )
@@ -109,10 +110,13 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	if gone && !errors.Is(err, jobs.ErrFenced) {
 		err = fmt.Errorf("%w: %w", jobs.ErrFenced, err)
 	}
-	// A job that continues elsewhere keeps its swarm, and a job that has ended leaves nothing. After a server was killed it may give out a
-	// job that is still running, so two attempts may run at a time: one of them loses the log, and must leave everything to the other. If
-	// the other has removed the swarm, nobody else removes what this attempt has made since.
-	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || errors.Is(err, jobs.ErrFenced) || errors.Is(err, jobs.ErrUnfit) || jobs.Retryable(err) && !job.LastAttempt
+	// A job that continues elsewhere keeps its swarm, and a job that has ended leaves nothing.
+	// After a server was killed it may give out a job that is still running, so two attempts may
+	// run at a time: one of them loses the log, and must leave everything to the other. If the
+	// other has removed the swarm, nobody else removes what this attempt has made since.
+	goesOn := errors.Is(context.Cause(ctx), jobs.ErrDrain) || errors.Is(err, jobs.ErrFenced) ||
+		errors.Is(err, jobs.ErrUnfit) ||
+		jobs.Retryable(err) && !job.LastAttempt
 	if err == nil || !goesOn || gone {
 		st.clean(ctx, gone)
 	}
@@ -131,8 +135,13 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if spec.BatchRows == 0 {
 		spec.BatchRows = defaultBatchRows
 	}
-	if spec.BatchRows < 1 || spec.BatchRows > defaultBatchRows || len(spec.Candidates) == 0 || len(spec.Columns.Features) == 0 {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: batch_rows must be 1 to %d, candidates and columns.features must not be empty", job.ID, defaultBatchRows)
+	if spec.BatchRows < 1 || spec.BatchRows > defaultBatchRows || len(spec.Candidates) == 0 ||
+		len(spec.Columns.Features) == 0 {
+		return nil, jobs.Errorf(
+			jobs.CodeInvalid,
+			"job %s: stream spec: batch_rows must be 1 to %d, candidates and columns.features must not be empty",
+			job.ID, defaultBatchRows,
+		)
 	}
 	if _, err := spec.Columns.CSV.Validate(); err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: columns.%v", job.ID, err)
@@ -164,10 +173,13 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 			remotes++
 		}
 		if remotes > maxRemote {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sources that are not files: make several jobs of it", job.ID, maxRemote)
+			return nil, jobs.Errorf(
+				jobs.CodeInvalid, "job %s: it has more than %d sources that are not files: make several jobs of it",
+				job.ID, maxRemote,
+			)
 		}
 	}
-	if s.sinks, err = s.Streamer.openSinks(job.ID, *spec, series); err != nil {
+	if s.sinks, err = s.openSinks(job.ID, *spec, series); err != nil {
 		return nil, err
 	}
 	for _, t := range s.sinks {
@@ -180,7 +192,8 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	return s.run(ctx)
 }
 
-// claim returns the record of the job's swarm, which an earlier attempt may have made. It refuses a swarm of another owner.
+// claim returns the record of the job's swarm, which an earlier attempt may have made. It refuses a
+// swarm of another owner.
 func (s *stream) claim(ctx context.Context) (jobs.Swarm, error) {
 	for {
 		record, err := s.Queue.Swarm(ctx, s.id)
@@ -189,7 +202,11 @@ func (s *stream) claim(ctx context.Context) (jobs.Swarm, error) {
 		case err != nil:
 			return jobs.Swarm{}, err
 		case record.OwnerJob() != s.id:
-			return jobs.Swarm{}, jobs.Errorf(jobs.CodeInvalid, "job %s: there is a swarm %s that is not its own, and is left as it is: submit the job with another id", s.id, s.id)
+			return jobs.Swarm{}, jobs.Errorf(
+				jobs.CodeInvalid,
+				"job %s: there is a swarm %s that is not its own, and is left as it is: submit the job with another id",
+				s.id, s.id,
+			)
 		case !record.Ending:
 			return record, nil
 		}
@@ -202,7 +219,8 @@ func (s *stream) claim(ctx context.Context) (jobs.Swarm, error) {
 	}
 }
 
-// gone reports whether the job's swarm was removed: by another attempt that has ended the job, or by a user.
+// gone reports whether the job's swarm was removed: by another attempt that has ended the job, or
+// by a user.
 func (s *stream) gone(ctx context.Context) bool {
 	if s.record.ID == "" {
 		return false
@@ -213,11 +231,13 @@ func (s *stream) gone(ctx context.Context) bool {
 	return errors.Is(err, jobs.ErrNotFound) || err == nil && (now.Ending || !now.Same(s.record))
 }
 
-// cleanPatience bounds the wait for the server at the end of an attempt. What is not removed then is an orphan, which is swept later.
+// cleanPatience bounds the wait for the server at the end of an attempt. What is not removed then
+// is an orphan, which is swept later.
 const cleanPatience = 30 * time.Second
 
-// clean removes the swarm of a job that has ended, and what the attempt keeps elsewhere. If the swarm was removed already, clean removes
-// only what is left of it, since another attempt may have made the next one.
+// clean removes the swarm of a job that has ended, and what the attempt keeps elsewhere. If the
+// swarm was removed already, clean removes only what is left of it, since another attempt may have
+// made the next one.
 func (s *stream) clean(ctx context.Context, gone bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
 	defer cancel()
@@ -249,7 +269,9 @@ func (s *stream) clean(ctx context.Context, gone bool) {
 // sinks makes what takes the decisions of a job beside its output: its webhook and its sinks.
 func (s *Streamer) openSinks(job string, spec StreamSpec, series []source.Series) (sinks []sink.Sink, err error) {
 	if len(spec.Sinks) > maxSinks {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: it has more than %d sinks: make several jobs of it", job, maxSinks)
+		return nil, jobs.Errorf(
+			jobs.CodeInvalid, "job %s: it has more than %d sinks: make several jobs of it", job, maxSinks,
+		)
 	}
 	defer func() {
 		if err != nil {
@@ -280,19 +302,33 @@ func (s *Streamer) openSinks(job string, spec StreamSpec, series []source.Series
 
 // sourceResources returns what the sources of the job may use.
 func (s *Streamer) sourceResources() source.Resources {
-	return source.Resources{Queue: s.Queue, Files: s.Files, Egress: s.Egress, Secrets: s.Secrets, Owner: s.owner, Logger: s.Logger, AllowStream: s.allowStream}
+	return source.Resources{
+		Queue:       s.Queue,
+		Files:       s.Files,
+		Egress:      s.Egress,
+		Secrets:     s.Secrets,
+		Owner:       s.owner,
+		Logger:      s.Logger,
+		AllowStream: s.allowStream,
+	}
 }
 
 // sinkResources returns what the sinks of the job may use.
 func (s *Streamer) sinkResources() sink.Resources {
-	return sink.Resources{Queue: s.Queue, Files: s.Files, Egress: s.Egress, Secrets: s.Secrets, AllowStream: s.allowStream}
+	return sink.Resources{
+		Queue:       s.Queue,
+		Files:       s.Files,
+		Egress:      s.Egress,
+		Secrets:     s.Secrets,
+		AllowStream: s.allowStream,
+	}
 }
 
 // allowStream returns an error if the job may not use a JetStream stream.
 func (s *Streamer) allowStream(stream string) error { return s.Streams.check(s.owner, stream) }
 
-// log returns a log of the job's swarm. Shard 0 is the swarm's own. The next maxRemote shards are the journals of the sources, and those
-// from sinkShard on have the positions of the sinks.
+// log returns a log of the job's swarm. Shard 0 is the swarm's own. The next maxRemote shards are
+// the journals of the sources, and those from sinkShard on have the positions of the sinks.
 func (s *stream) log(shard int, d jobs.Direction) jobs.Log {
 	return s.Queue.Log(s.record.Key(), shard, d)
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// A job uses only the resources of its tenant, which are checked where they are opened. The tenant of a job is the tenant of the subject
-// on which the job was queued: the queue settles a job that states another one, and a tenant's login cannot publish to the subject of
-// another tenant. Jobs without a tenant belong to the operator.
+// A job uses only the resources of its tenant, which are checked where they are opened. The tenant
+// of a job is the tenant of the subject on which the job was queued: the queue settles a job that
+// states another one, and a tenant's login cannot publish to the subject of another tenant. Jobs
+// without a tenant belong to the operator.
 
 // of returns a view of the Streamer with the resources that a job may use.
 func (s *Streamer) of(job jobs.Job) *Streamer {
@@ -44,8 +45,12 @@ func ParseStreams(list []string) (Streams, error) {
 
 // check returns an error if the jobs of an owner may not use a stream.
 func (s Streams) check(of jobs.Owner, stream string) error {
-	if of.Shared() || s[files.Root{Tenant: of.Tenant, Name: stream}] || s[files.Root{Tenant: binding.Every, Name: stream}] {
+	if of.Shared() || s[files.Root{Tenant: of.Tenant, Name: stream}] ||
+		s[files.Root{Tenant: binding.Every, Name: stream}] {
 		return nil
 	}
-	return jobs.Errorf(jobs.CodeInvalid, "this agent has no stream %s for tenant %s: start it with --stream tenant=%s,name=%s", fault.Quote(stream), of.Tenant, of.Tenant, fault.Quote(stream))
+	return jobs.Errorf(
+		jobs.CodeInvalid, "this agent has no stream %s for tenant %s: start it with --stream tenant=%s,name=%s",
+		fault.Quote(stream), of.Tenant, of.Tenant, fault.Quote(stream),
+	)
 }

@@ -123,7 +123,8 @@ func (a *tenants) manifestError(t *testing.T, tenant, manifest string) string {
 	return err.Error()
 }
 
-// TestTenantsFiles: a tenant opens its own folders and those for all, and no other; nor objects of others, specs of jobs among them.
+// TestTenantsFiles: a tenant opens its own folders and those for all, and no other; nor objects of
+// others, specs of jobs among them.
 func TestTenantsFiles(t *testing.T) {
 	a := startTenants(t)
 	for _, c := range []struct {
@@ -195,7 +196,8 @@ func TestTenantsFiles(t *testing.T) {
 	}
 }
 
-// TestTenantsSecretsAndHosts: secrets and hosts are the tenant's own, and a bound secret goes to its host alone.
+// TestTenantsSecretsAndHosts: secrets and hosts are the tenant's own, and a bound secret goes to
+// its host alone.
 func TestTenantsSecretsAndHosts(t *testing.T) {
 	a := startTenants(t)
 	t.Setenv("EXOSWARM_SECRET_KEY", "none")
@@ -252,7 +254,8 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 	}
 }
 
-// TestTenantsStreams: a tenant reads and writes the streams that are bound to it and pushes of its own, and no consumer is touched that it has not made.
+// TestTenantsStreams: a tenant reads and writes the streams that are bound to it and pushes of its
+// own, and no consumer is touched that it has not made.
 func TestTenantsStreams(t *testing.T) {
 	a := startTenants(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendNumber appends v in the shortest form that parses to the same float. The parameter bits is the size of that float:
-// 32 or 64.
+// AppendNumber appends v in the shortest form that parses to the same float. The parameter bits is
+// the size of that float: 32 or 64.
 func AppendNumber(b []byte, v float64, bits int) []byte {
 	if a := max(v, -v); a != 0 && (a < 1e-6 || a >= 1e21) {
 		return strconv.AppendFloat(b, v, 'e', -1, bits)

@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// columnRows is how many rows a record batch or row group of the output has: what readers take at a time, and a few
-// megabytes of memory here.
+// columnRows is how many rows a record batch or row group of the output has: what readers take at a
+// time, and a few megabytes of memory here.
 const columnRows = 64 << 10
 
 // columnEncoder writes Arrow IPC files and Parquet files of flat columns.
@@ -61,7 +61,8 @@ func newColumnEncoder(rows string, l Layout) *columnEncoder {
 // firstFeature is the first column of features.
 const firstFeature = 3
 
-// Spool implements Encoder: the numbers in fixed places, then the text of the timestamp behind its length.
+// Spool implements Encoder: the numbers in fixed places, then the text of the timestamp behind its
+// length.
 func (e *columnEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 	le := binary.LittleEndian
 	b = le.AppendUint64(b, d.Row[i])
@@ -126,7 +127,9 @@ func (e *columnEncoder) Piece(series int, r io.Reader) error {
 		e.build.Field(1).(*array.Uint64Builder).Append(le.Uint64(b))
 		e.build.Field(2).(*array.StringBuilder).BinaryBuilder.Append(stamp)
 		for f := range e.Features {
-			e.build.Field(firstFeature + f).(*array.Float64Builder).Append(math.Float64frombits(le.Uint64(b[values+8*f:])))
+			e.build.Field(firstFeature + f).(*array.Float64Builder).Append(
+				math.Float64frombits(le.Uint64(b[values+8*f:])),
+			)
 		}
 		at := firstFeature + len(e.Features) // the next column
 		e.build.Field(at).(*array.Float32Builder).Append(math.Float32frombits(le.Uint32(b[24:])))
@@ -137,7 +140,9 @@ func (e *columnEncoder) Piece(series int, r io.Reader) error {
 			e.build.Field(at + 4 + c).(*array.Uint32Builder).Append(le.Uint32(b[counts+4*c:]))
 		}
 		if e.Drops {
-			e.build.Field(at + 4 + len(e.Candidates)).(*array.StringBuilder).Append(batch.Reasons[le.Uint32(b[len(b)-8:])])
+			e.build.Field(at + 4 + len(e.Candidates)).(*array.StringBuilder).Append(
+				batch.Reasons[le.Uint32(b[len(b)-8:])],
+			)
 		}
 		if e.held++; e.held == columnRows {
 			if err := e.flush(); err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// Document collects decisions into documents of a format. Each document is complete in itself, and keeps the decisions in
-// the order in which they were added. The same decisions give the same bytes. One goroutine uses it.
+// Document collects decisions into documents of a format. Each document is complete in itself, and
+// keeps the decisions in the order in which they were added. The same decisions give the same
+// bytes. One goroutine uses it.
 type Document struct {
 	Layout
 	Format rows.Format
@@ -58,7 +59,8 @@ func (p *Document) Add(d *batch.Decisions, i int) (err error) {
 	return nil
 }
 
-// Take returns the document, which must not be empty, and begins the next one. The caller owns the bytes.
+// Take returns the document, which must not be empty, and begins the next one. The caller owns the
+// bytes.
 func (p *Document) Take() ([]byte, error) {
 	var out bytes.Buffer
 	w, err := NewPacker(&out, p.pack)

@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 )
 
-// TestDocuments: in every format a document holds what was collected, in the order in which it came, and the same gives the same bytes.
+// TestDocuments: in every format a document holds what was collected, in the order in which it
+// came, and the same gives the same bytes.
 func TestDocuments(t *testing.T) {
 	for _, f := range []rows.Format{"csv", "csv.gz", "ndjson", "ndjson.zst", "arrow", "arrow.gz", "parquet"} {
 		var docs [3][]byte

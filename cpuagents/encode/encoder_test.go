@@ -58,12 +58,13 @@ func encoded(t *testing.T, f rows.Format, n int) []byte {
 	return out.Bytes()
 }
 
-// TestEncodersAgree: decisions are the same numbers, to the bit, in whatever format they are written, the same decisions the
-// same bytes, and every output can be a source.
+// TestEncodersAgree: decisions are the same numbers, to the bit, in whatever format they are
+// written, the same decisions the same bytes, and every output can be a source.
 func TestEncodersAgree(t *testing.T) {
 	flat := rows.ColumnSpec{Timestamp: "round", Features: []string{"value", "score", "row"}}
 	flatter := rows.ColumnSpec{Timestamp: "round", Features: []string{"leader", "counts.normal", `counts.odd, "very"`}}
-	// Rounds of the second series begin again: its rows go back in time and are left out, in all formats alike.
+	// Rounds of the second series begin again: its rows go back in time and are left out, in all
+	// formats alike.
 	for _, n := range []int{0, 1, 10, columnRows/2 + 7} {
 		if n > 100 && testing.Short() {
 			continue // minutes with the race detector

@@ -15,8 +15,9 @@ var reservedColumns = []string{
 	"job", "series", "row", "timestamp", "score", "decision", "round", "counts", "leader", DroppedColumn,
 }
 
-// FeatureColumns returns the names of the columns of the features. A column has the name of its feature, unless another
-// column has that name in upper or lower case: then "features." precedes it.
+// FeatureColumns returns the names of the columns of the features. A column has the name of its
+// feature, unless another column has that name in upper or lower case: then "features." precedes
+// it.
 func (l Layout) FeatureColumns() []string {
 	names := make([]string, len(l.Features))
 	for i, name := range l.Features {
@@ -27,7 +28,8 @@ func (l Layout) FeatureColumns() []string {
 	return names
 }
 
-// reserved reports whether a column other than those of features has a name, whatever the case of its letters.
+// reserved reports whether a column other than those of features has a name, whatever the case of
+// its letters.
 func (l Layout) reserved(name string) bool {
 	for _, r := range reservedColumns {
 		if strings.EqualFold(name, r) {

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
 )
 
-// TestFeatureColumns: every feature stands under its name in every format, and one that is called like another column of the
-// output does not hide it.
+// TestFeatureColumns: every feature stands under its name in every format, and one that is called
+// like another column of the output does not hide it.
 func TestFeatureColumns(t *testing.T) {
 	l := Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"load", "Score", "counts.normal", `errors "%", all`}}
 	names := []string{"load", "features.Score", "features.counts.normal", `errors "%", all`}

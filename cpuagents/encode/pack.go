@@ -7,8 +7,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// NewPacker returns a writer that packs into w: with gzip for gz, with zstd for zst, and not at all for an empty pack. Its
-// Close ends the packing and leaves w open. The same bytes in give the same bytes out.
+// NewPacker returns a writer that packs into w: with gzip for gz, with zstd for zst, and not at all
+// for an empty pack. Its Close ends the packing and leaves w open. The same bytes in give the same
+// bytes out.
 func NewPacker(w io.Writer, pack string) (io.WriteCloser, error) {
 	switch pack {
 	case "gz":

@@ -12,8 +12,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
-// parquetWriter writes record batches of required flat columns, a row group each. The library's own bridge from Arrow would add 15 MB
-// to the program, for columns that no output has.
+// parquetWriter writes record batches of required flat columns, a row group each. The library's own
+// bridge from Arrow would add 15 MB to the program, for columns that no output has.
 type parquetWriter struct{ w *pqfile.Writer }
 
 func newParquetWriter(w io.Writer, s *arrow.Schema) (_ *parquetWriter, err error) {
@@ -22,11 +22,17 @@ func newParquetWriter(w io.Writer, s *arrow.Schema) (_ *parquetWriter, err error
 		var n schema.Node
 		switch f.Type.ID() {
 		case arrow.STRING:
-			n, err = schema.NewPrimitiveNodeLogical(f.Name, parquet.Repetitions.Required, schema.StringLogicalType{}, parquet.Types.ByteArray, 0, -1)
+			n, err = schema.NewPrimitiveNodeLogical(
+				f.Name, parquet.Repetitions.Required, schema.StringLogicalType{}, parquet.Types.ByteArray, 0, -1,
+			)
 		case arrow.UINT64:
-			n, err = schema.NewPrimitiveNodeLogical(f.Name, parquet.Repetitions.Required, schema.NewIntLogicalType(64, false), parquet.Types.Int64, 0, -1)
+			n, err = schema.NewPrimitiveNodeLogical(
+				f.Name, parquet.Repetitions.Required, schema.NewIntLogicalType(64, false), parquet.Types.Int64, 0, -1,
+			)
 		case arrow.UINT32:
-			n, err = schema.NewPrimitiveNodeLogical(f.Name, parquet.Repetitions.Required, schema.NewIntLogicalType(32, false), parquet.Types.Int32, 0, -1)
+			n, err = schema.NewPrimitiveNodeLogical(
+				f.Name, parquet.Repetitions.Required, schema.NewIntLogicalType(32, false), parquet.Types.Int32, 0, -1,
+			)
 		case arrow.FLOAT64:
 			n = schema.NewFloat64Node(f.Name, parquet.Repetitions.Required, -1)
 		case arrow.FLOAT32:
@@ -43,7 +49,9 @@ func newParquetWriter(w io.Writer, s *arrow.Schema) (_ *parquetWriter, err error
 	if err != nil {
 		return nil, fmt.Errorf("write Parquet: %w", err)
 	}
-	props := parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCreatedBy("exoswarm"))
+	props := parquet.NewWriterProperties(
+		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCreatedBy("exoswarm"),
+	)
 	return &parquetWriter{pqfile.NewParquetWriter(w, root, pqfile.WithWriterProps(props))}, nil
 }
 

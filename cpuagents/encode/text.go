@@ -1,7 +1,8 @@
 // Package encode writes decisions as NDJSON, CSV, Arrow and Parquet.
 //
-// The bytes of an output depend on the decisions and their order alone. Decisions arrive with the series mixed and leave
-// series after series, so an Encoder writes each decision twice: first into a spool, then from there into the output.
+// The bytes of an output depend on the decisions and their order alone. Decisions arrive with the
+// series mixed and leave series after series, so an Encoder writes each decision twice: first into
+// a spool, then from there into the output.
 package encode
 
 import (
@@ -14,10 +15,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// Encoder writes decisions in one format. The caller calls Spool for each decision, and keeps the bytes by series. Then it
-// calls Begin, Piece for each run of spooled decisions, and End. One goroutine uses it.
+// Encoder writes decisions in one format. The caller calls Spool for each decision, and keeps the
+// bytes by series. Then it calls Begin, Piece for each run of spooled decisions, and End. One
+// goroutine uses it.
 type Encoder interface {
-	// Spool appends the spooled form of decision i of d to b. It may be called between Begin and End too.
+	// Spool appends the spooled form of decision i of d to b. It may be called between Begin and
+	// End too.
 	Spool(b []byte, d *batch.Decisions, i int) []byte
 	// Begin starts the output.
 	Begin(w io.Writer) error

@@ -11,7 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestIO: a failure that the user can repair has class jobs.CodeInput, others have jobs.CodeIO, and a class is kept.
+// TestIO: a failure that the user can repair has class jobs.CodeInput, others have jobs.CodeIO, and
+// a class is kept.
 func TestIO(t *testing.T) {
 	ended := Interrupt(context.Canceled)
 	if !Classified(ended) || !errors.Is(ended, context.Canceled) {
@@ -39,7 +40,8 @@ func TestIO(t *testing.T) {
 	}
 }
 
-// TestQuote: a text of a user is cut at 40 bytes, and nothing in it reaches a terminal as a control character.
+// TestQuote: a text of a user is cut at 40 bytes, and nothing in it reaches a terminal as a control
+// character.
 func TestQuote(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\x1b[2J\n":             `"a\x1b[2J\n"`,

@@ -1,7 +1,8 @@
 // Package files opens the files and objects that jobs name, and the temporary files of an agent.
 //
-// A job names a file below a folder that the operator has given (file:ROOT/PATH), or an object of the queue's store
-// (object:NAME). Each tenant has folders and objects of its own. Outputs appear complete or not at all.
+// A job names a file below a folder that the operator has given (file:ROOT/PATH), or an object of
+// the queue's store (object:NAME). Each tenant has folders and objects of its own. Outputs appear
+// complete or not at all.
 package files
 
 import (
@@ -20,7 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Objects is the queue's store of objects. Each owner has objects of its own. The methods may be called concurrently.
+// Objects is the queue's store of objects. Each owner has objects of its own. The methods may be
+// called concurrently.
 type Objects interface {
 	PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
 	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
@@ -31,8 +33,8 @@ type Objects interface {
 //	file:ROOT/PATH     PATH below the folder that this agent knows as ROOT
 //	object:NAME        an object in the queue's store
 //
-// A job never has a path of a machine: ROOT is the name that the agent's operator gave to a folder, and no PATH leads out of
-// the folder, neither by .. nor by a link.
+// A job never has a path of a machine: ROOT is the name that the agent's operator gave to a folder,
+// and no PATH leads out of the folder, neither by .. nor by a link.
 //
 // For returns a view for the jobs of one owner. The methods may be called concurrently.
 type Files struct {
@@ -59,17 +61,20 @@ type Options struct {
 	Memory *inputmem.Memory
 }
 
-// defaultUnpacked is ten times a day of a thousand rows a second. A larger file is more likely an attack than a source.
+// defaultUnpacked is ten times a day of a thousand rows a second. A larger file is more likely an
+// attack than a source.
 const defaultUnpacked = 64 << 30
 
-// For returns the view for the jobs of an owner. It shares the folders with the original; only the original is closed.
+// For returns the view for the jobs of an owner. It shares the folders with the original; only the
+// original is closed.
 func (f *Files) For(of jobs.Owner) *Files {
 	own := *f
 	own.of = of
 	return &own
 }
 
-// root returns the folder of a name: the folder of the owner's tenant, else the folder of all tenants, else nil.
+// root returns the folder of a name: the folder of the owner's tenant, else the folder of all
+// tenants, else nil.
 func (f *Files) root(name string) *os.Root {
 	tenant := f.of.Tenant
 	if f.of.Shared() {
@@ -83,7 +88,14 @@ func (f *Files) root(name string) *os.Root {
 
 // New opens the folders. The caller closes the result.
 func New(o Options) (*Files, error) {
-	f := &Files{roots: map[Root]*os.Root{}, objects: o.Objects, scratch: o.Scratch, unpacked: o.Unpacked, memory: o.Memory, state: &scratchState{}}
+	f := &Files{
+		roots:    map[Root]*os.Root{},
+		objects:  o.Objects,
+		scratch:  o.Scratch,
+		unpacked: o.Unpacked,
+		memory:   o.Memory,
+		state:    &scratchState{},
+	}
 	if f.scratch == "" {
 		f.scratch = os.TempDir()
 	}
@@ -110,8 +122,9 @@ func (f *Files) Close() error {
 	return errors.Join(errs...)
 }
 
-// Resolve returns the root and the path below it of file:ROOT/PATH, or the name of object:NAME, for which root is nil. A root
-// or a store that the owner does not have is an error of class jobs.CodeInput.
+// Resolve returns the root and the path below it of file:ROOT/PATH, or the name of object:NAME, for
+// which root is nil. A root or a store that the owner does not have is an error of class
+// jobs.CodeInput.
 func (f *Files) Resolve(uri string) (root *os.Root, name, object string, err error) {
 	scheme, rest, _ := strings.Cut(uri, ":")
 	switch scheme {
@@ -128,7 +141,9 @@ func (f *Files) Resolve(uri string) (root *os.Root, name, object string, err err
 			if !f.of.Shared() {
 				flag = "tenant=" + f.of.Tenant + ",name=" + name + ",path=DIR"
 			}
-			return nil, "", "", fault.Input("%s: this agent knows no folder by that name for this job: start it with --root %s", uri, flag)
+			return nil, "", "", fault.Input(
+				"%s: this agent knows no folder by that name for this job: start it with --root %s", uri, flag,
+			)
 		}
 		return root, p, "", nil
 	}
@@ -155,8 +170,9 @@ func (f *Files) Open(ctx context.Context, uri string) (*os.File, error) {
 	return file, nil
 }
 
-// RealPath returns the path on this machine of a regular file at file:ROOT/PATH, for a library that opens files by itself. The
-// file is opened with flags through its root, so no link leads out of it, and the path is that of the file that was found.
+// RealPath returns the path on this machine of a regular file at file:ROOT/PATH, for a library that
+// opens files by itself. The file is opened with flags through its root, so no link leads out of
+// it, and the path is that of the file that was found.
 func (f *Files) RealPath(uri string, flags int) (string, error) {
 	root, name, _, err := f.Resolve(uri)
 	if err != nil {
@@ -177,13 +193,14 @@ func (f *Files) RealPath(uri string, flags int) (string, error) {
 	return real, nil
 }
 
-// OpenFile opens a file below a root for reading. It never blocks, also not on a named pipe without a writer.
+// OpenFile opens a file below a root for reading. It never blocks, also not on a named pipe without
+// a writer.
 func OpenFile(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// fetch copies an object into a temporary file and opens that. The reader of an object on the queue does not wait for a slow
-// consumer, so the object is read as fast as it arrives.
+// fetch copies an object into a temporary file and opens that. The reader of an object on the queue
+// does not wait for a slow consumer, so the object is read as fast as it arrives.
 func (f *Files) fetch(ctx context.Context, uri, object string) (_ *os.File, err error) {
 	r, err := f.objects.Object(ctx, object, f.of)
 	if errors.Is(err, jobs.ErrNotFound) {

@@ -55,7 +55,8 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// TestOutputIsWholeOrAbsent: a file appears with commit; until then, and after abort, what was there stays.
+// TestOutputIsWholeOrAbsent: a file appears with commit; until then, and after abort, what was
+// there stays.
 func TestOutputIsWholeOrAbsent(t *testing.T) {
 	dir := t.TempDir()
 	fixture.Write(t, filepath.Join(dir, "d"), "old")
@@ -92,7 +93,8 @@ func TestOutputIsWholeOrAbsent(t *testing.T) {
 	}
 }
 
-// TestOutputOfTwo: of two attempts that write a file at a time the later has it, and the earlier is told that it was overtaken.
+// TestOutputOfTwo: of two attempts that write a file at a time the later has it, and the earlier is
+// told that it was overtaken.
 func TestOutputOfTwo(t *testing.T) {
 	dir := t.TempDir()
 	fixture.Write(t, filepath.Join(dir, ".d.x.part"), "somebody's")
@@ -152,7 +154,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestOutputIsRegular: a job writes through a link that stays in the agent's folder, and replaces nothing that is no file.
+// TestOutputIsRegular: a job writes through a link that stays in the agent's folder, and replaces
+// nothing that is no file.
 func TestOutputIsRegular(t *testing.T) {
 	dir := t.TempDir()
 	files, err := New(Options{Roots: map[Root]string{{Name: "r"}: dir}})

@@ -31,7 +31,8 @@ func (f *Files) OpenFolder(uri string) (*Folder, error) {
 	return &Folder{f, strings.TrimRight(uri, "/")}, nil
 }
 
-// Put writes a file with data under a name in the folder. It replaces a file of that name, as a whole or not at all.
+// Put writes a file with data under a name in the folder. It replaces a file of that name, as a
+// whole or not at all.
 func (f *Folder) Put(ctx context.Context, name, _ string, data []byte) error {
 	out, err := f.files.Create(ctx, f.uri+"/"+name)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Output is a file or object that is being written. It appears complete or not at all: Commit makes it visible.
+// Output is a file or object that is being written. It appears complete or not at all: Commit makes
+// it visible.
 type Output struct {
 	io.Writer
 	commit func() error
@@ -29,9 +30,9 @@ func (o *Output) Commit() error { return o.commit() }
 // Abort discards the output. After Commit it does nothing.
 func (o *Output) Abort() { o.abort() }
 
-// partOf returns the name under which a file is written until it is complete. Each call has a name of its own, since an attempt
-// of a job that was given up for lost may still write. The parts of earlier attempts are removed, so that they never replace
-// the file.
+// partOf returns the name under which a file is written until it is complete. Each call has a name
+// of its own, since an attempt of a job that was given up for lost may still write. The parts of
+// earlier attempts are removed, so that they never replace the file.
 func partOf(root *os.Root, name string) (string, error) {
 	dir, prefix := path.Dir(name), "."+path.Base(name)+"."
 	folder, err := root.Open(dir)
@@ -57,8 +58,9 @@ func partOf(root *os.Root, name string) (string, error) {
 	return path.Join(dir, prefix+strconv.FormatInt(time.Now().UnixNano(), 10)+".part"), nil
 }
 
-// target returns the file to write for a name: the name itself, or the file that a link of that name leads to, below the root.
-// Anything but a regular file or a missing one is refused, since it would be replaced.
+// target returns the file to write for a name: the name itself, or the file that a link of that
+// name leads to, below the root. Anything but a regular file or a missing one is refused, since it
+// would be replaced.
 func target(root *os.Root, name string) (string, error) {
 	for range maxLinks {
 		info, err := root.Lstat(name)
@@ -89,8 +91,9 @@ func target(root *os.Root, name string) (string, error) {
 // maxLinks is the number of symbolic links that are followed, as by Linux.
 const maxLinks = 40
 
-// Create begins an output at a URI. A file is written beside its name and renamed by Commit. An object is collected in a
-// temporary file first, because the store takes it as a whole. The caller calls Abort after Commit too.
+// Create begins an output at a URI. A file is written beside its name and renamed by Commit. An
+// object is collected in a temporary file first, because the store takes it as a whole. The caller
+// calls Abort after Commit too.
 func (f *Files) Create(ctx context.Context, uri string) (*Output, error) {
 	root, name, object, err := f.Resolve(uri)
 	if err != nil {

@@ -8,9 +8,12 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// Read returns the reader of the rows of a file. It owns the file from here on, also when it returns an error. What it decodes is
-// bounded by the memory of inputs; ctx ends the waiting for that. The parameter name names the source in errors.
-func (f *Files) Read(ctx context.Context, name string, file *os.File, format rows.Format, spec rows.ColumnSpec) (rows.Reader, error) {
+// Read returns the reader of the rows of a file. It owns the file from here on, also when it
+// returns an error. What it decodes is bounded by the memory of inputs; ctx ends the waiting for
+// that. The parameter name names the source in errors.
+func (f *Files) Read(
+	ctx context.Context, name string, file *os.File, format rows.Format, spec rows.ColumnSpec,
+) (rows.Reader, error) {
 	h := f.Hold(ctx, name)
 	r, err := rows.Open(name, file, format, spec, f.unpacked, h)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Root is the name of a folder for the jobs of a tenant. An empty Tenant means jobs without a tenant, and binding.Every means
-// all jobs.
+// Root is the name of a folder for the jobs of a tenant. An empty Tenant means jobs without a
+// tenant, and binding.Every means all jobs.
 type Root struct{ Tenant, Name string }
 
 // ParseRoots parses the folders that jobs may read and write, as operators write them: NAME=DIR, or
@@ -16,7 +16,11 @@ type Root struct{ Tenant, Name string }
 func ParseRoots(list []string) (map[Root]string, error) {
 	roots := map[Root]string{}
 	bad := func(text string) error {
-		return jobs.Errorf(jobs.CodeInvalid, "--root %q: write NAME=DIR, or tenant=TENANT,name=NAME,path=DIR for the jobs of a tenant, with a name of letters, digits, '-' and '_'", text)
+		return jobs.Errorf(
+			jobs.CodeInvalid,
+			"--root %q: write NAME=DIR, or tenant=TENANT,name=NAME,path=DIR for the jobs of a tenant, with a name of letters, digits, '-' and '_'",
+			text,
+		)
 	}
 	for _, text := range list {
 		root, dir := Root{}, ""
@@ -28,7 +32,8 @@ func ParseRoots(list []string) (map[Root]string, error) {
 		} else {
 			root.Name, dir, _ = strings.Cut(text, "=")
 		}
-		if root.Tenant != "" && binding.Check(root.Tenant) != nil || jobs.CheckID("root", root.Name) != nil || dir == "" {
+		if root.Tenant != "" && binding.Check(root.Tenant) != nil || jobs.CheckID("root", root.Name) != nil ||
+			dir == "" {
 			return nil, bad(text)
 		}
 		roots[root] = dir

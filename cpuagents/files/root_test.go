@@ -17,7 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestParseRoots: a folder is written NAME=DIR, or with a tenant, and everything else is refused with the text that was given.
+// TestParseRoots: a folder is written NAME=DIR, or with a tenant, and everything else is refused
+// with the text that was given.
 func TestParseRoots(t *testing.T) {
 	got, err := ParseRoots([]string{"in=/data/in", "out=/data=x/o,ut", "tenant=acme,name=in,path=/data/acme", "tenant=*,name=all,path=/data/a,b"})
 	want := map[Root]string{{"", "in"}: "/data/in", {"", "out"}: "/data=x/o,ut", {"acme", "in"}: "/data/acme", {"*", "all"}: "/data/a,b"}
@@ -35,7 +36,8 @@ func TestParseRoots(t *testing.T) {
 	}
 }
 
-// TestRootsOfTenants: the folder of a job's tenant comes before that of all, and nobody has that of another.
+// TestRootsOfTenants: the folder of a job's tenant comes before that of all, and nobody has that of
+// another.
 func TestRootsOfTenants(t *testing.T) {
 	roots := map[Root]string{}
 	for root, text := range map[Root]string{{"", "in"}: "own", {"acme", "in"}: "acme's", {"*", "in"}: "all's", {"*", "shared"}: "shared", {"", "own"}: "own"} {
@@ -150,8 +152,9 @@ func (s shelf) Object(_ context.Context, name string, of jobs.Owner) (io.ReadClo
 	return io.NopCloser(strings.NewReader(text)), nil
 }
 
-// TestObjectFiles: an object is fetched whole before it is read and stored whole with commit, under its owner, and nothing is left of it in the
-// scratch folder. What the queue cannot do now is tried again.
+// TestObjectFiles: an object is fetched whole before it is read and stored whole with commit, under
+// its owner, and nothing is left of it in the scratch folder. What the queue cannot do now is tried
+// again.
 func TestObjectFiles(t *testing.T) {
 	s, dir := shelf{"acme/a": "contents", "/a": "another's", "acme/cut": "conte"}, t.TempDir()
 	f, err := New(Options{Objects: s, Scratch: dir})
@@ -246,7 +249,8 @@ func TestSpoolFails(t *testing.T) {
 	_ = tmp.Close()
 }
 
-// TestPartsOfAttempts: what earlier attempts have left of a file is removed, and nothing else, in a folder of any size.
+// TestPartsOfAttempts: what earlier attempts have left of a file is removed, and nothing else, in a
+// folder of any size.
 func TestPartsOfAttempts(t *testing.T) {
 	dir := t.TempDir()
 	keep := []string{".d.x.part", ".d.1.par", "d.1.part", ".e.1.part", ".d.-1.part", ".d.1", ".d..part", ".dd.1.part"}
@@ -296,7 +300,8 @@ func TestPartsOfAttempts(t *testing.T) {
 	}
 }
 
-// TestLinks: links are followed below the root, 39 of them at most before a file, and each that is not followed has its reason.
+// TestLinks: links are followed below the root, 39 of them at most before a file, and each that is
+// not followed has its reason.
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
@@ -340,8 +345,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestWalkFiles: of a folder those files whose extension is a format, but for hidden ones and lists of rejects; a file by itself whatever its
-// name, and nothing else.
+// TestWalkFiles: of a folder those files whose extension is a format, but for hidden ones and lists
+// of rejects; a file by itself whatever its name, and nothing else.
 func TestWalkFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.csv", ".b.csv", "c.csv.rejects.ndjson", "d.ndjson", "e.csv.gz", "f.parquet", "sub/g.arrow", "h.txt", "i", ".sub/j.csv"} {

@@ -20,7 +20,8 @@ import (
 const (
 	// scratchProbe is the number of bytes that a usable scratch folder must have room for.
 	scratchProbe = 256 << 10
-	// scratchIdle is the time between two checks of a usable folder, and scratchRetry of an unusable one.
+	// scratchIdle is the time between two checks of a usable folder, and scratchRetry of an
+	// unusable one.
 	scratchIdle  = 10 * time.Second
 	scratchRetry = time.Second
 )
@@ -41,8 +42,8 @@ func (u unfit) Unwrap() error { return u.error }
 // Is reports whether target is jobs.ErrUnfit.
 func (u unfit) Is(target error) bool { return target == jobs.ErrUnfit }
 
-// ScratchError is fault.IO for a file of the scratch folder. A full, lost or failing folder is jobs.ErrUnfit: the job returns
-// to the queue for another agent.
+// ScratchError is fault.IO for a file of the scratch folder. A full, lost or failing folder is
+// jobs.ErrUnfit: the job returns to the queue for another agent.
 func ScratchError(what, name string, err error) error {
 	if fault.Classified(err) {
 		return err
@@ -55,14 +56,16 @@ func ScratchError(what, name string, err error) error {
 	return fault.IO(what, name, err)
 }
 
-// Ready returns an error that is jobs.ErrUnfit while the scratch folder is unusable, as of the last check or job.
+// Ready returns an error that is jobs.ErrUnfit while the scratch folder is unusable, as of the last
+// check or job.
 func (f *Files) Ready() error {
 	f.state.mu.Lock()
 	defer f.state.mu.Unlock()
 	return f.state.err
 }
 
-// WatchScratch checks the scratch folder now, and again until ctx ends. It logs when the folder becomes unusable and usable.
+// WatchScratch checks the scratch folder now, and again until ctx ends. It logs when the folder
+// becomes unusable and usable.
 func (f *Files) WatchScratch(ctx context.Context, log *slog.Logger) {
 	f.state.mu.Lock()
 	f.state.log = log
@@ -97,8 +100,8 @@ func (f *Files) lookScratch() {
 	}())
 }
 
-// NoteScratch takes the error of a job. If it is an error of the scratch folder, Ready fails until a check finds the folder
-// usable.
+// NoteScratch takes the error of a job. If it is an error of the scratch folder, Ready fails until
+// a check finds the folder usable.
 func (f *Files) NoteScratch(err error) {
 	if errors.Is(err, jobs.ErrUnfit) {
 		f.setScratch(err)
@@ -115,13 +118,16 @@ func (f *Files) setScratch(err error) {
 	switch {
 	case f.state.log == nil:
 	case before == nil && err != nil:
-		f.state.log.Error("the scratch folder cannot be used: no job is taken until it can", "folder", f.scratch, "error", err)
+		f.state.log.Error(
+			"the scratch folder cannot be used: no job is taken until it can", "folder", f.scratch, "error", err,
+		)
 	case before != nil && err == nil:
 		f.state.log.Info("the scratch folder can be used again: jobs are taken", "folder", f.scratch)
 	}
 }
 
-// DescribeScratch returns the text about the scratch folder in the registry: empty while the folder is usable.
+// DescribeScratch returns the text about the scratch folder in the registry: empty while the folder
+// is usable.
 func (f *Files) DescribeScratch() string {
 	if f.Ready() == nil {
 		return ""
@@ -129,8 +135,8 @@ func (f *Files) DescribeScratch() string {
 	return fmt.Sprintf("no scratch (%s)", f.scratch)
 }
 
-// ScratchWriter returns a writer to a file of the scratch folder. It marks failures to write, so that a copy to it can tell them
-// from failures to read.
+// ScratchWriter returns a writer to a file of the scratch folder. It marks failures to write, so
+// that a copy to it can tell them from failures to read.
 func ScratchWriter(file io.Writer) io.Writer { return writeOnly{file, "the scratch folder"} }
 
 // writeOnly is scratchWriter with the name of the folder.
@@ -147,7 +153,8 @@ func (w writeOnly) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Spool opens a temporary file in the scratch folder. It is gone when it is closed, and when the process ends.
+// Spool opens a temporary file in the scratch folder. It is gone when it is closed, and when the
+// process ends.
 func (f *Files) Spool() (*os.File, error) {
 	tmp, err := os.CreateTemp(f.scratch, "exoswarm-spool-*")
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/memory"
 )
 
-// spill is a reader that keeps the memory for one source free for others. While the hold of the inner reader has that memory,
-// spill moves its rows to a temporary file and reads them back from there. The rows and their order are those of the inner
-// reader.
+// spill is a reader that keeps the memory for one source free for others. While the hold of the
+// inner reader has that memory, spill moves its rows to a temporary file and reads them back from
+// there. The rows and their order are those of the inner reader.
 type spill struct {
 	rows.Reader
 	hold  *inputmem.Hold
@@ -31,8 +31,8 @@ type spill struct {
 	ended   error         // what the reader returned after them; nil while it has more
 }
 
-// newSpill owns the reader and its hold from here on, also when it returns an error. If the opening of the reader took the
-// memory for one source, its rows are moved now.
+// newSpill owns the reader and its hold from here on, also when it returns an error. If the opening
+// of the reader took the memory for one source, its rows are moved now.
 func newSpill(r rows.Reader, h *inputmem.Hold, files *Files) (rows.Reader, error) {
 	s := &spill{Reader: r, hold: h, files: files}
 	if err := s.fill(nil); err != nil {
@@ -73,7 +73,8 @@ func (s *spill) Next() (rows.Row, *rows.Reject, error) {
 	}
 }
 
-// spillStep is the number of rows after which the reader is asked whether its memory fits beside other sources again.
+// spillStep is the number of rows after which the reader is asked whether its memory fits beside
+// other sources again.
 const spillStep = 4096
 
 // entry is a row or a reject.
@@ -82,8 +83,8 @@ type entry struct {
 	rejected *rows.Reject
 }
 
-// fill moves rows to the file until the reader has left the memory for one source, or has ended. The parameter first is an
-// entry that was read already; nil for none.
+// fill moves rows to the file until the reader has left the memory for one source, or has ended.
+// The parameter first is an entry that was read already; nil for none.
 func (s *spill) fill(first *entry) error {
 	if s.hold.Settle() {
 		return nil
@@ -111,7 +112,10 @@ func (s *spill) fill(first *entry) error {
 			first = &entry{out, rejected}
 		}
 		if line = first.append(line[:0]); s.written+int64(len(line)) > s.files.unpacked {
-			return fault.Input("%s: its rows take more than %s of temporary files, which is what this agent allows: unpack the source before, or raise --max-unpacked", s.hold.Name(), memory.Text(s.files.unpacked))
+			return fault.Input(
+				"%s: its rows take more than %s of temporary files, which is what this agent allows: unpack the source before, or raise --max-unpacked",
+				s.hold.Name(), memory.Text(s.files.unpacked),
+			)
 		}
 		s.written += int64(len(line))
 		if _, err := w.Write(line); err != nil {
@@ -144,8 +148,8 @@ type noRows struct{}
 func (noRows) Next() (rows.Row, *rows.Reject, error) { return rows.Row{}, nil, io.EOF }
 func (noRows) Close() error                          { return nil }
 
-// append writes an entry: its length, a byte that is 1 for a reject, and then the reject as JSON, or the row with its numbers
-// in fixed places and the timestamp last.
+// append writes an entry: its length, a byte that is 1 for a reject, and then the reject as JSON,
+// or the row with its numbers in fixed places and the timestamp last.
 func (e *entry) append(b []byte) []byte {
 	le := binary.LittleEndian
 	b = append(b, 0, 0, 0, 0, 0)
@@ -188,7 +192,12 @@ func (s *spill) get() (rows.Row, *rows.Reject, error) {
 		return rows.Row{}, &r, nil
 	}
 	n := le.Uint32(b[16:])
-	r := rows.Row{Number: le.Uint64(b), Time: int64(le.Uint64(b[8:])), Features: make([]float32, n), Values: make([]float64, n)}
+	r := rows.Row{
+		Number:   le.Uint64(b),
+		Time:     int64(le.Uint64(b[8:])),
+		Features: make([]float32, n),
+		Values:   make([]float64, n),
+	}
 	b = b[20:]
 	for i := range r.Values {
 		r.Values[i] = math.Float64frombits(le.Uint64(b[8*i:]))

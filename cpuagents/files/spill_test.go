@@ -19,7 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestSpill reads every form of a source beside others and alone: rows, rejects and errors are the same, and all memory is given back.
+// TestSpill reads every form of a source beside others and alone: rows, rejects and errors are the
+// same, and all memory is given back.
 func TestSpill(t *testing.T) {
 	var table []fixture.Row
 	for i := range spillStep + 1000 {
@@ -84,7 +85,8 @@ func TestSpillWaits(t *testing.T) {
 	}
 }
 
-// TestTooMuchMemory reads sources that need more than there is for one: a sentence with the numbers.
+// TestTooMuchMemory reads sources that need more than there is for one: a sentence with the
+// numbers.
 func TestTooMuchMemory(t *testing.T) {
 	big, err := zstd.NewWriter(nil, zstd.WithWindowSize(8<<20))
 	if err != nil {

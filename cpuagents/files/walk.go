@@ -13,9 +13,10 @@ import (
 // RejectsSuffix is the end of the name of a list of rejects that a run left beside its output.
 const RejectsSuffix = ".rejects.ndjson"
 
-// Walk returns the files that a path of a user means. A path of a file means that file, under its own name. A path of a folder
-// means every file below it whose extension stands for a format, under its path from there, in order, with slashes. Files
-// whose names begin with a dot are being written and are left out, and files that end with RejectsSuffix too.
+// Walk returns the files that a path of a user means. A path of a file means that file, under its
+// own name. A path of a folder means every file below it whose extension stands for a format, under
+// its path from there, in order, with slashes. Files whose names begin with a dot are being written
+// and are left out, and files that end with RejectsSuffix too.
 func Walk(p string) (files []Found, err error) {
 	info, err := os.Stat(p)
 	if err != nil {
@@ -36,7 +37,8 @@ func Walk(p string) (files []Found, err error) {
 			return fault.IO("input", file, err)
 		}
 		format, known := rows.FormatOf(file, "")
-		if !d.Type().IsRegular() || !known || strings.HasPrefix(d.Name(), ".") || strings.HasSuffix(d.Name(), RejectsSuffix) {
+		if !d.Type().IsRegular() || !known || strings.HasPrefix(d.Name(), ".") ||
+			strings.HasSuffix(d.Name(), RejectsSuffix) {
 			return nil
 		}
 		if err := format.Check(); err != nil {
@@ -50,7 +52,10 @@ func Walk(p string) (files []Found, err error) {
 		return nil
 	})
 	if err == nil && len(files) == 0 {
-		err = fault.Input("input %s: no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind it, in this folder or below it", p)
+		err = fault.Input(
+			"input %s: no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind it, in this folder or below it",
+			p,
+		)
 	}
 	return files, err
 }

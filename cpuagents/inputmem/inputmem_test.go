@@ -13,8 +13,8 @@ func TestMain(m *testing.M) {
 	leak.Check(m)
 }
 
-// TestParts: a source that does not fit beside others takes the part for one source, gives it up as soon as its bytes fit
-// into the shared part, and gives everything back at its release.
+// TestParts: a source that does not fit beside others takes the part for one source, gives it up as
+// soon as its bytes fit into the shared part, and gives everything back at its release.
 func TestParts(t *testing.T) {
 	m := WithParts(100, 200)
 	a, b := m.Hold(t.Context(), "a"), m.Hold(t.Context(), "b")
@@ -41,7 +41,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestGrowFails: a source that needs more than one source may have fails, and a wait ends with its context.
+// TestGrowFails: a source that needs more than one source may have fails, and a wait ends with its
+// context.
 func TestGrowFails(t *testing.T) {
 	m := WithParts(0, 200)
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -23,10 +23,12 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// maxFrame bounds a message of rows in bytes, and so a row. It is half of what a NATS server accepts by default.
+// maxFrame bounds a message of rows in bytes, and so a row. It is half of what a NATS server
+// accepts by default.
 const maxFrame = 512 << 10
 
-// maxWindow bounds the memory of the decoder of a zstd body, in bytes. It is what zstd uses without --ultra.
+// maxWindow bounds the memory of the decoder of a zstd body, in bytes. It is what zstd uses without
+// --ultra.
 const maxWindow = 8 << 20
 
 // tooLarge is the error of a body beyond a limit, which its text names.
@@ -34,8 +36,9 @@ type tooLarge struct{ what string }
 
 func (e tooLarge) Error() string { return e.what }
 
-// bodyParser turns a body into frames. A frame has one or more complete rows as NDJSON, of at most maxFrame bytes together. It checks
-// only that each row is a row; the job that reads the rows checks their contents.
+// bodyParser turns a body into frames. A frame has one or more complete rows as NDJSON, of at most
+// maxFrame bytes together. It checks only that each row is a row; the job that reads the rows
+// checks their contents.
 type bodyParser struct {
 	frames [][]byte
 	rows   int
@@ -70,7 +73,8 @@ func (f *bodyParser) add(line []byte) error {
 	return nil
 }
 
-// read parses a body. If it fails, the error names the place and the reason, and there are no frames.
+// read parses a body. If it fails, the error names the place and the reason, and there are no
+// frames.
 func (f *bodyParser) read(body io.Reader, format rows.Format, coding string) (err error) {
 	src, done, err := f.unpack(body, coding)
 	if err != nil {
@@ -108,7 +112,9 @@ func (f *bodyParser) unpack(body io.Reader, coding string) (src io.Reader, done 
 		}
 		return z, done, nil
 	case "zstd":
-		z, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		z, err := zstd.NewReader(
+			body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow),
+		)
 		if err != nil {
 			return nil, done, fmt.Errorf("its zstd stream is damaged: %w", err)
 		}
@@ -219,7 +225,8 @@ func (f *bodyParser) csv(src io.Reader) error {
 	}
 }
 
-// csvKeys returns the names of the members for the columns of a header, each as JSON with its colon.
+// csvKeys returns the names of the members for the columns of a header, each as JSON with its
+// colon.
 func csvKeys(header []byte) (keys [][]byte, problem string) {
 	names, err := rows.SplitRecord(header, ',')
 	if err != nil || !utf8.Valid(header) {
@@ -334,7 +341,8 @@ func (f *bodyParser) record(keys [][]byte, rec arrow.RecordBatch) error {
 	return nil
 }
 
-// appendCell appends a value of a column as JSON. An infinite number is a text, which no feature is.
+// appendCell appends a value of a column as JSON. An infinite number is a text, which no feature
+// is.
 func appendCell(b []byte, a arrow.Array, i int) []byte {
 	if !a.IsValid(i) {
 		return append(b, "null"...)

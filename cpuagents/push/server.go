@@ -1,4 +1,5 @@
-// Package push takes rows over HTTP and stores them on the queue, where sources at push:NAME read them.
+// Package push takes rows over HTTP and stores them on the queue, where sources at push:NAME read
+// them.
 package push
 
 import (
@@ -34,8 +35,9 @@ import (
 
 // Queue is what an endpoint needs of the queue.
 type Queue interface {
-	// Push stores frames of rows, all or none, and returns when they are on the disk. It returns again if the key was stored before. It
-	// fails with jobs.ErrFull while too much waits to be read, and with jobs.ErrUnavailable while the queue cannot be reached.
+	// Push stores frames of rows, all or none, and returns when they are on the disk. It returns
+	// again if the key was stored before. It fails with jobs.ErrFull while too much waits to be
+	// read, and with jobs.ErrUnavailable while the queue cannot be reached.
 	Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error)
 }
 
@@ -45,19 +47,21 @@ type Options struct {
 	Addr string
 	// Cert and Key are files in PEM for TLS 1.2 or later; both, or neither for plain HTTP.
 	Cert, Key string
-	// Tokens refer to the secrets that may push, by name of an endpoint. A name without a token takes nothing. nil: every name takes
-	// rows from everybody.
+	// Tokens refer to the secrets that may push, by name of an endpoint. A name without a token
+	// takes nothing. nil: every name takes rows from everybody.
 	Tokens  map[string][]string
 	Secrets *secret.Store // nil for those of the environment
 	Queue   Queue
 	Logger  *slog.Logger
-	// MaxBody bounds a body in bytes as it arrives; 0 means 16 MiB. MaxRows bounds its rows; 0 means 1,000,000. The unpacked body, and
-	// its rows as JSON, are bounded by four times MaxBody each.
+	// MaxBody bounds a body in bytes as it arrives; 0 means 16 MiB. MaxRows bounds its rows; 0
+	// means 1,000,000. The unpacked body, and its rows as JSON, are bounded by four times MaxBody
+	// each.
 	MaxBody int64
 	MaxRows int
 	// Timeout bounds the arrival of a body, and the answer of the queue, each; 0 means 30 s.
 	Timeout time.Duration
-	// Memory bounds the memory of bodies while they are decoded; nil for the bound of the endpoint alone.
+	// Memory bounds the memory of bodies while they are decoded; nil for the bound of the endpoint
+	// alone.
 	Memory *inputmem.Memory
 	// Metrics registers the counters of the endpoint; nil for none.
 	Metrics prometheus.Registerer
@@ -67,9 +71,9 @@ const (
 	defaultBody    = 16 << 20
 	defaultRows    = 1_000_000
 	defaultTimeout = 30 * time.Second
-	// maxRequests bounds the requests in progress. maxHeld bounds their bytes, a body and its rows each. maxParsers bounds the bodies
-	// that are decoded at a time: a record batch of Arrow may unpack to 256 MiB meanwhile. A request beyond the first two is told to
-	// come again.
+	// maxRequests bounds the requests in progress. maxHeld bounds their bytes, a body and its rows
+	// each. maxParsers bounds the bodies that are decoded at a time: a record batch of Arrow may
+	// unpack to 256 MiB meanwhile. A request beyond the first two is told to come again.
 	maxRequests = 512
 	maxHeld     = 256 << 20
 	maxParsers  = 4
@@ -83,7 +87,11 @@ func ParseTokens(list []string) (map[string][]string, error) {
 	for _, t := range list {
 		name, ref, ok := strings.Cut(t, "=")
 		if !ok || jobs.CheckID("name", name) != nil || ref == "" {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "--push-token %q: write NAME=env:SECRET or NAME=file:SECRET, with a name of letters, digits, '-' and '_'", name)
+			return nil, jobs.Errorf(
+				jobs.CodeInvalid,
+				"--push-token %q: write NAME=env:SECRET or NAME=file:SECRET, with a name of letters, digits, '-' and '_'",
+				name,
+			)
 		}
 		if tokens == nil {
 			tokens = map[string][]string{}
@@ -107,7 +115,8 @@ type Server struct {
 	rows    prometheus.Counter
 }
 
-// Listen checks the options and serves until Close. A fault of the options is an error of class jobs.CodeInvalid.
+// Listen checks the options and serves until Close. A fault of the options is an error of class
+// jobs.CodeInvalid.
 func Listen(o Options) (_ *Server, err error) {
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "push endpoint %s: %s", o.Addr, fmt.Sprintf(format, args...))
@@ -125,7 +134,9 @@ func Listen(o Options) (_ *Server, err error) {
 		o.Secrets = &secret.Store{}
 	}
 	if o.MaxBody < 1 || o.MaxBody > maxHeld/4 || o.MaxRows < 1 || o.Timeout < 0 {
-		return nil, bad("bodies of %d bytes and %d rows: use 1 to %d bytes and 1 or more rows", o.MaxBody, o.MaxRows, maxHeld/4)
+		return nil, bad(
+			"bodies of %d bytes and %d rows: use 1 to %d bytes and 1 or more rows", o.MaxBody, o.MaxRows, maxHeld/4,
+		)
 	}
 	host, _, err := net.SplitHostPort(o.Addr)
 	if err != nil {
@@ -155,9 +166,13 @@ func Listen(o Options) (_ *Server, err error) {
 	most := int64(maxHeld)
 	if o.Memory != nil {
 		most = max(min(most, o.Memory.Limit()/4), 4*o.MaxBody)
-		// What is left must do for jobs: with nothing each of them would fail, one that reads no push too.
+		// What is left must do for jobs: with nothing each of them would fail, one that reads no
+		// push too.
 		if !o.Memory.Reserve(most) {
-			return nil, bad("bodies of %s take up to %s of the %s that sources have, and too little is left for jobs: raise --memory or lower --push-max-body", memory.Text(o.MaxBody), memory.Text(most), memory.Text(o.Memory.Limit()))
+			return nil, bad(
+				"bodies of %s take up to %s of the %s that sources have, and too little is left for jobs: raise --memory or lower --push-max-body",
+				memory.Text(o.MaxBody), memory.Text(most), memory.Text(o.Memory.Limit()),
+			)
 		}
 		defer func() {
 			if err != nil {
@@ -172,8 +187,23 @@ func Listen(o Options) (_ *Server, err error) {
 	p := &Server{
 		most: most,
 		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxRequests), parsers: make(chan struct{}, maxParsers),
-		counts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "push", Name: "requests_total", Help: "Requests to the push endpoint, by status."}, []string{"status"}),
-		rows:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "push", Name: "rows_total", Help: "Rows that the push endpoint has stored."}),
+		counts: prometheus.NewCounterVec(
+			prometheus.CounterOpts{
+				Namespace: "exoswarm",
+				Subsystem: "push",
+				Name:      "requests_total",
+				Help:      "Requests to the push endpoint, by status.",
+			},
+			[]string{"status"},
+		),
+		rows: prometheus.NewCounter(
+			prometheus.CounterOpts{
+				Namespace: "exoswarm",
+				Subsystem: "push",
+				Name:      "rows_total",
+				Help:      "Rows that the push endpoint has stored.",
+			},
+		),
 	}
 	if o.Metrics != nil {
 		if err := errors.Join(o.Metrics.Register(p.counts), o.Metrics.Register(p.rows)); err != nil {
@@ -214,7 +244,8 @@ func isLoopback(host string) bool {
 // Addr returns the address on which it listens.
 func (p *Server) Addr() string { return p.addr.String() }
 
-// Close refuses new requests and lets those in progress finish until ctx ends; then it cuts them off. A second call does nothing.
+// Close refuses new requests and lets those in progress finish until ctx ends; then it cuts them
+// off. A second call does nothing.
 func (p *Server) Close(ctx context.Context) {
 	if p.server.Shutdown(ctx) != nil {
 		_ = p.server.Close()
@@ -273,7 +304,10 @@ func (p *Server) class(r *http.Request, err error) answerError {
 	switch {
 	case errors.As(err, &no):
 	case errors.As(err, &long):
-		no = answerError{status: http.StatusRequestEntityTooLarge, text: fmt.Sprintf("the body is longer than %d bytes: push less at a time", p.o.MaxBody)}
+		no = answerError{
+			status: http.StatusRequestEntityTooLarge,
+			text:   fmt.Sprintf("the body is longer than %d bytes: push less at a time", p.o.MaxBody),
+		}
 	case errors.As(err, &ended): // no memory came free in time
 		no = errBusy
 	case errors.As(err, &over):
@@ -283,7 +317,11 @@ func (p *Server) class(r *http.Request, err error) answerError {
 	case errors.Is(err, jobs.ErrFull):
 		no = answerError{http.StatusTooManyRequests, retryAfter, "too much waits to be read: come again later"}
 	case errors.Is(err, jobs.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		no = answerError{http.StatusServiceUnavailable, retryAfter, "the queue cannot be reached: come again later, with the same Idempotency-Key"}
+		no = answerError{
+			http.StatusServiceUnavailable,
+			retryAfter,
+			"the queue cannot be reached: come again later, with the same Idempotency-Key",
+		}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		no = answerError{status: http.StatusRequestTimeout, text: "the body did not come in time"}
 	case errors.Is(err, errBody):
@@ -349,7 +387,8 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	if err != nil {
 		return 0, false, err
 	}
-	// What the client does meanwhile changes nothing: it learns under the same key what became of it.
+	// What the client does meanwhile changes nothing: it learns under the same key what became of
+	// it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), p.o.Timeout)
 	defer cancel()
 	again, err = p.o.Queue.Push(ctx, name, key, f.frames)
@@ -359,13 +398,17 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 // allow checks that the client may push to a name.
 func (p *Server) allow(r *http.Request, name string) error {
 	if p.o.Tokens == nil {
-		// A page in a browser of this machine must not push under a name of its own that leads here.
+		// A page in a browser of this machine must not push under a name of its own that leads
+		// here.
 		host := r.Host
 		if h, _, err := net.SplitHostPort(host); err == nil {
 			host = h
 		}
 		if !isLoopback(strings.Trim(host, "[]")) {
-			return refuse(http.StatusForbidden, "host %s: without tokens it is open to 127.0.0.1 and localhost", fault.Quote(host))
+			return refuse(
+				http.StatusForbidden, "host %s: without tokens it is open to 127.0.0.1 and localhost",
+				fault.Quote(host),
+			)
 		}
 		return nil
 	}
@@ -398,21 +441,30 @@ func readHeaders(r *http.Request) (key string, format rows.Format, coding string
 	key = r.Header.Get("Idempotency-Key")
 	for _, c := range []byte(key) {
 		if c <= ' ' || c > '~' || len(key) > maxKey {
-			return "", "", "", refuse(http.StatusBadRequest, "Idempotency-Key: use 1 to %d printable ASCII characters", maxKey)
+			return "", "", "", refuse(
+				http.StatusBadRequest, "Idempotency-Key: use 1 to %d printable ASCII characters", maxKey,
+			)
 		}
 	}
 	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if format = rows.FormatOfMedia(media); format == "" || format == "parquet" {
-		return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Type %s: use application/x-ndjson, text/csv or application/vnd.apache.arrow.stream", fault.Quote(media))
+		return "", "", "", refuse(
+			http.StatusUnsupportedMediaType,
+			"Content-Type %s: use application/x-ndjson, text/csv or application/vnd.apache.arrow.stream",
+			fault.Quote(media),
+		)
 	}
 	switch coding = strings.ToLower(r.Header.Get("Content-Encoding")); coding {
 	case "", "identity", "gzip", "zstd":
 		return key, format, coding, nil
 	}
-	return "", "", "", refuse(http.StatusUnsupportedMediaType, "Content-Encoding %s: use gzip, zstd or none", fault.Quote(coding))
+	return "", "", "", refuse(
+		http.StatusUnsupportedMediaType, "Content-Encoding %s: use gzip, zstd or none", fault.Quote(coding),
+	)
 }
 
-// body reads the body. Its bytes count as held, also after an error, until the caller gives them back.
+// body reads the body. Its bytes count as held, also after an error, until the caller gives them
+// back.
 func (p *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
 	if r.ContentLength > p.o.MaxBody {
 		return nil, &http.MaxBytesError{Limit: p.o.MaxBody}

@@ -175,7 +175,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestPushTables: a table pushed in Arrow or CSV gives the rows, to the bit, that it gives as a file.
+// TestPushTables: a table pushed in Arrow or CSV gives the rows, to the bit, that it gives as a
+// file.
 func TestPushTables(t *testing.T) {
 	q := fixture.Queue(t)
 	base := endpoint(t, q, nil)
@@ -388,7 +389,8 @@ func TestPushTrouble(t *testing.T) {
 	}
 }
 
-// TestPushAway: with the server gone a push is refused in time, and the same one is stored once when it is back.
+// TestPushAway: with the server gone a push is refused in time, and the same one is stored once
+// when it is back.
 func TestPushAway(t *testing.T) {
 	dir := t.TempDir()
 	start := func(port int) *server.Server {
@@ -437,8 +439,8 @@ func TestPushAway(t *testing.T) {
 	}
 }
 
-// TestPushMany: a hundred clients push at once over two endpoints, each body twice under its key, small ones and ones of several frames; every row is
-// there once, and a body's rows stand together.
+// TestPushMany: a hundred clients push at once over two endpoints, each body twice under its key,
+// small ones and ones of several frames; every row is there once, and a body's rows stand together.
 func TestPushMany(t *testing.T) {
 	q := fixture.Queue(t)
 	bases := []string{endpoint(t, q, nil), endpoint(t, q, nil)}
@@ -531,7 +533,8 @@ func BenchmarkPushBody(b *testing.B) {
 	}
 }
 
-// BenchmarkPush pushes bodies of 4096 rows over loopback to a stream on the disk, which a job does not read, one after another and from 16 clients at a time.
+// BenchmarkPush pushes bodies of 4096 rows over loopback to a stream on the disk, which a job does
+// not read, one after another and from 16 clients at a time.
 func BenchmarkPush(b *testing.B) {
 	var body strings.Builder
 	for i := range 4096 {
@@ -562,7 +565,8 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
-// FuzzPushBody: whatever a body is, it is frames of whole rows within the limits, or a reason without any.
+// FuzzPushBody: whatever a body is, it is frames of whole rows within the limits, or a reason
+// without any.
 func FuzzPushBody(f *testing.F) {
 	formats, codings := []rows.Format{"ndjson", "csv", "arrow"}, []string{"", "gzip", "zstd"}
 	table := fixture.HardTable()
@@ -602,7 +606,8 @@ func FuzzPushBody(f *testing.F) {
 	})
 }
 
-// TestPushLeavesMemory: an endpoint whose bodies may take all of the memory of inputs is refused. With it, no job found room for its manifest.
+// TestPushLeavesMemory: an endpoint whose bodies may take all of the memory of inputs is refused.
+// With it, no job found room for its manifest.
 func TestPushLeavesMemory(t *testing.T) {
 	m, err := inputmem.New(1<<30, 4)
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
-// OpenSQLite opens a database below a root, for reading or for writing. If it is missing, writing creates it.
+// OpenSQLite opens a database below a root, for reading or for writing. If it is missing, writing
+// creates it.
 func OpenSQLite(f *files.Files, uri string, write bool) (*sql.DB, error) {
 	flags, query := os.O_RDONLY, "mode=ro&_pragma=query_only(1)"
 	if write {
@@ -31,12 +32,17 @@ func OpenSQLite(f *files.Files, uri string, write bool) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: real}).EscapedPath(), RawQuery: query + "&_pragma=hard_heap_limit(" + strconv.Itoa(sqlHeap) + ")&_pragma=busy_timeout(1000)&_pragma=trusted_schema(0)"}
+	u := url.URL{
+		Scheme: "file",
+		Opaque: (&url.URL{Path: real}).EscapedPath(),
+		RawQuery: query + "&_pragma=hard_heap_limit(" + strconv.Itoa(sqlHeap) +
+			")&_pragma=busy_timeout(1000)&_pragma=trusted_schema(0)",
+	}
 	return sql.Open("sqlite", u.String())
 }
 
-// sqlValue bounds a value of SQLite and a row of PostgreSQL, in bytes. sqlHeap bounds the memory of all SQLite connections of the
-// process together, which is page caches and sorting.
+// sqlValue bounds a value of SQLite and a row of PostgreSQL, in bytes. sqlHeap bounds the memory of
+// all SQLite connections of the process together, which is page caches and sorting.
 const (
 	sqlValue = 16 << 20
 	sqlHeap  = 64 << 20
@@ -48,7 +54,8 @@ const (
 	liteAttached = 7
 )
 
-// LimitSQLite bounds what a statement of a connection may use: no other file, and no value that takes all of the memory.
+// LimitSQLite bounds what a statement of a connection may use: no other file, and no value that
+// takes all of the memory.
 func LimitSQLite(conn *sql.Conn) error {
 	for id, most := range map[int]int{liteAttached: 0, liteLength: sqlValue} {
 		if _, err := sqlite.Limit(conn, id, most); err != nil {
@@ -58,12 +65,16 @@ func LimitSQLite(conn *sql.Conn) error {
 	return nil
 }
 
-// OpenPostgres returns a database at postgres://USER@HOST:PORT/DATABASE. It makes no connection yet; each connection passes the
-// guard. The agent's own environment gives no host, password or key. The parameter password refers to a secret, empty for none,
-// and mode is the mode of TLS: verify-full (also if empty), require or disable.
-func OpenPostgres(uri, password, mode string, readOnly bool, guard *egress.Guard, secrets *secret.Store) (*sql.DB, error) {
+// OpenPostgres returns a database at postgres://USER@HOST:PORT/DATABASE. It makes no connection
+// yet; each connection passes the guard. The agent's own environment gives no host, password or
+// key. The parameter password refers to a secret, empty for none, and mode is the mode of TLS:
+// verify-full (also if empty), require or disable.
+func OpenPostgres(
+	uri, password, mode string, readOnly bool, guard *egress.Guard, secrets *secret.Store,
+) (*sql.DB, error) {
 	u, err := url.Parse(uri)
-	if err != nil || u.Hostname() == "" || u.User == nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") == "" {
+	if err != nil || u.Hostname() == "" || u.User == nil || u.RawQuery != "" || u.Fragment != "" ||
+		strings.Trim(u.Path, "/") == "" {
 		return nil, errors.New("write postgres://USER@HOST:PORT/DATABASE")
 	}
 	if _, has := u.User.Password(); has {
@@ -80,7 +91,10 @@ func OpenPostgres(uri, password, mode string, readOnly bool, guard *egress.Guard
 	if port == "" {
 		port = "5432"
 	}
-	cfg, err := pgx.ParseConfig(fmt.Sprintf("host=%s port=%s user=%s dbname=%s sslmode=%s passfile='' password=x", quote(u.Hostname()), quote(port), quote(u.User.Username()), quote(strings.Trim(u.Path, "/")), mode))
+	cfg, err := pgx.ParseConfig(fmt.Sprintf(
+		"host=%s port=%s user=%s dbname=%s sslmode=%s passfile='' password=x",
+		quote(u.Hostname()), quote(port), quote(u.User.Username()), quote(strings.Trim(u.Path, "/")), mode,
+	))
 	if err != nil {
 		return nil, errors.New("write postgres://USER@HOST:PORT/DATABASE")
 	}
@@ -108,13 +122,14 @@ func OpenPostgres(uri, password, mode string, readOnly bool, guard *egress.Guard
 	return stdlib.OpenDB(*cfg), nil
 }
 
-// PostgresTransient reports whether PostgreSQL may succeed later, by the code of its error: connections, resources, rollbacks
-// and interventions of an operator.
+// PostgresTransient reports whether PostgreSQL may succeed later, by the code of its error:
+// connections, resources, rollbacks and interventions of an operator.
 func PostgresTransient(code string) bool {
 	return slices.Contains([]string{"08", "53", "40", "57"}, code[:min(2, len(code))])
 }
 
-// SQLiteTransient reports whether SQLite may succeed later, by the code of its error: busy, locked or interrupted.
+// SQLiteTransient reports whether SQLite may succeed later, by the code of its error: busy, locked
+// or interrupted.
 func SQLiteTransient(code int) bool {
 	c := code & 0xff
 	return c == 5 || c == 6 || c == 9

@@ -21,11 +21,13 @@ import (
 
 const googleStore = "https://storage.googleapis.com"
 
-// openGCS opens a bucket of Google's store, or of a store with the same protocol. It takes nothing from the agent's environment,
-// files or cloud.
+// openGCS opens a bucket of Google's store, or of a store with the same protocol. It takes nothing
+// from the agent's environment, files or cloud.
 func (o *Store) openGCS(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
 	if spec.Region != "" || spec.AccessKey != "" || spec.SecretKey != "" || spec.SessionToken != "" {
-		return errors.New("region, access_key, secret_key and session_token are for s3://: leave them out, and name the key of a service account (account)")
+		return errors.New(
+			"region, access_key, secret_key and session_token are for s3://: leave them out, and name the key of a service account (account)",
+		)
 	}
 	first := googleStore
 	if spec.Endpoint != "" {
@@ -44,14 +46,23 @@ func (o *Store) openGCS(bucket string, spec StoreSpec, most int64, guard *egress
 		}
 		key, err := google.JWTConfigFromJSON([]byte(v.Reveal()), storage.ScopeReadWrite)
 		if err != nil || storeURL(key.TokenURL, guard) != nil { // the error may have a part of the key in it
-			return errors.New("account: use the key of a service account, in JSON, whose token_uri is in --egress (oauth2.googleapis.com)")
+			return errors.New(
+				"account: use the key of a service account, in JSON, whose token_uri is in --egress (oauth2.googleapis.com)",
+			)
 		}
 		// Tokens are asked for by the same client, so that they go nowhere else.
-		tokens := key.TokenSource(context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Transport: client.Transport, CheckRedirect: client.CheckRedirect}))
+		tokens := key.TokenSource(
+			context.WithValue(
+				context.Background(), oauth2.HTTPClient,
+				&http.Client{Transport: client.Transport, CheckRedirect: client.CheckRedirect},
+			),
+		)
 		client.Transport = &oauth2.Transport{Base: client.Transport, Source: tokens}
 	}
 	ctx := context.Background()
-	gcs, err := storage.NewClient(ctx, option.WithHTTPClient(client), option.WithEndpoint(first+"/storage/v1/"), storage.WithJSONReads())
+	gcs, err := storage.NewClient(
+		ctx, option.WithHTTPClient(client), option.WithEndpoint(first+"/storage/v1/"), storage.WithJSONReads(),
+	)
 	if err != nil {
 		return err
 	}

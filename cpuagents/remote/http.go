@@ -17,7 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// CheckHeaders returns an error that joins all names of headers that a job may not set; nil if there is none.
+// CheckHeaders returns an error that joins all names of headers that a job may not set; nil if
+// there is none.
 func CheckHeaders(headers map[string]string) error {
 	var errs []error
 	for name := range headers {
@@ -28,17 +29,22 @@ func CheckHeaders(headers map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// validHeader reports whether a job may set a header. The headers that frame a message belong to the client.
+// validHeader reports whether a job may set a header. The headers that frame a message belong to
+// the client.
 func validHeader(name string) bool {
 	for _, r := range name {
 		if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
 			return false
 		}
 	}
-	return name != "" && !slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding", "Te", "Trailer", "Upgrade"}, http.CanonicalHeaderKey(name))
+	framing := []string{
+		"Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding", "Te", "Trailer", "Upgrade",
+	}
+	return name != "" && !slices.Contains(framing, http.CanonicalHeaderKey(name))
 }
 
-// WithoutQuery returns a URI for messages: without user, query and fragment, which may have a secret.
+// WithoutQuery returns a URI for messages: without user, query and fragment, which may have a
+// secret.
 func WithoutQuery(uri string) string {
 	uri, _, _ = strings.Cut(uri, "?")
 	uri, _, _ = strings.Cut(uri, "#")
@@ -55,8 +61,9 @@ func WithoutQuery(uri string) string {
 	return uri
 }
 
-// SetHeaders sets the headers of a request, with the secrets to which they refer. It sets none unless the request goes to the
-// host for which they were written. A nil store reads the secrets of the environment.
+// SetHeaders sets the headers of a request, with the secrets to which they refer. It sets none
+// unless the request goes to the host for which they were written. A nil store reads the secrets of
+// the environment.
 func SetHeaders(req *http.Request, headers map[string]string, secrets *secret.Store, sameHost bool) error {
 	for name, text := range headers {
 		if !sameHost {
@@ -77,8 +84,9 @@ func SetHeaders(req *http.Request, headers map[string]string, secrets *secret.St
 	return nil
 }
 
-// RequestError gives the failure of a request a class. The message leaves out the URL, since the library adds the query to it.
-// The parameter what is a verb ("get"), and where is the result of WithoutQuery. A refusal of the guard is permanent.
+// RequestError gives the failure of a request a class. The message leaves out the URL, since the
+// library adds the query to it. The parameter what is a verb ("get"), and where is the result of
+// WithoutQuery. A refusal of the guard is permanent.
 func RequestError(what, where string, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -90,8 +98,8 @@ func RequestError(what, where string, err error) error {
 	return jobs.Errorf(jobs.CodeIO, "%s %s: %v", what, where, err)
 }
 
-// StatusError gives an answer that is not a success a class, and returns the least pause that its server asks for. An answer
-// that no further try repairs is permanent.
+// StatusError gives an answer that is not a success a class, and returns the least pause that its
+// server asks for. An answer that no further try repairs is permanent.
 func StatusError(what, where string, resp *http.Response) (after time.Duration, err error) {
 	if s, perr := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 20); perr == nil {
 		after = time.Duration(s) * time.Second
@@ -102,6 +110,11 @@ func StatusError(what, where string, resp *http.Response) (after time.Duration, 
 	case c >= 300 && c < 400:
 		return 0, retry.Permanent(fault.Input("%s %s: %d: %v", what, where, c, egress.ErrRedirect))
 	default:
-		return 0, retry.Permanent(fault.Input("%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c, http.StatusText(c)))
+		return 0, retry.Permanent(
+			fault.Input(
+				"%s %s: it answers %d %s: check the address and what it asks of its callers", what, where, c,
+				http.StatusText(c),
+			),
+		)
 	}
 }

@@ -1,5 +1,6 @@
-// Package remote reaches the HTTP servers, object stores and databases that jobs name. Every connection goes through the guard of
-// the agent, takes its credentials from references to secrets, and has bounds for time and size.
+// Package remote reaches the HTTP servers, object stores and databases that jobs name. Every
+// connection goes through the guard of the agent, takes its credentials from references to secrets,
+// and has bounds for time and size.
 package remote
 
 import (
@@ -11,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Limits bound the requests of a job to a system outside the cluster. The zero value of a field means its default. The names
-// in errors are those of the fields in specifications.
+// Limits bound the requests of a job to a system outside the cluster. The zero value of a field
+// means its default. The names in errors are those of the fields in specifications.
 type Limits struct {
 	Polls    int     // how often the system is asked in all, 1 to 1,000,000; default 1
 	Every    float64 // seconds from the begin of one poll to that of the next, 0.1 to 86,400; default 60
@@ -54,7 +55,8 @@ func (l Limits) WithDefaults() (Limits, error) {
 	return l, errors.Join(errs...)
 }
 
-// Retry returns how a request is repeated. An error after the last try is marked with jobs.Retry: the queue may retry the job.
+// Retry returns how a request is repeated. An error after the last try is marked with jobs.Retry:
+// the queue may retry the job.
 func (l Limits) Retry() retry.Policy {
 	return retry.Policy{Tries: l.Tries, Base: seconds(l.Backoff), Exhausted: jobs.Retry}
 }

@@ -98,7 +98,9 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 		return nil, err
 	}
 	if (spec.AccessKey == "") != (spec.SecretKey == "") || spec.SessionToken != "" && spec.AccessKey == "" {
-		return nil, errors.New("access_key and secret_key go together, session_token with both: name secrets of the agent, or none for a public bucket")
+		return nil, errors.New(
+			"access_key and secret_key go together, session_token with both: name secrets of the agent, or none for a public bucket",
+		)
 	}
 	if spec.AccessKey != "" {
 		var values [3]string

@@ -20,17 +20,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// StoreSpec is the address of an object store, and the credentials. The zero value is the store of Amazon or Google, without
-// credentials.
+// StoreSpec is the address of an object store, and the credentials. The zero value is the store of
+// Amazon or Google, without credentials.
 type StoreSpec struct {
 	// Endpoint is the URL of another store of the same protocol; the bucket is then in the path.
 	Endpoint string `json:"endpoint,omitempty"`
-	// Account is for gs:// and refers to a secret of the agent: the key of a service account, in JSON.
+	// Account is for gs:// and refers to a secret of the agent: the key of a service account, in
+	// JSON.
 	Account string `json:"account,omitempty"`
 	// Region and what follows are for s3://. It is us-east-1 when empty.
 	Region string `json:"region,omitempty"`
-	// AccessKey, SecretKey and SessionToken refer to secrets of the agent, both of the first or neither. The agent's own credentials
-	// are not used.
+	// AccessKey, SecretKey and SessionToken refer to secrets of the agent, both of the first or
+	// neither. The agent's own credentials are not used.
 	AccessKey    string `json:"access_key,omitempty"`
 	SecretKey    string `json:"secret_key,omitempty"`
 	SessionToken string `json:"session_token,omitempty"`
@@ -41,10 +42,12 @@ func IsObject(uri string) bool {
 	return strings.HasPrefix(uri, "s3://") || strings.HasPrefix(uri, "gs://")
 }
 
-// MaxListBytes bounds a page of a list. A thousand objects with the longest keys are a fourth of it.
+// MaxListBytes bounds a page of a list. A thousand objects with the longest keys are a fourth of
+// it.
 const MaxListBytes = 16 << 20
 
-// Store reads and writes the objects of a bucket below a prefix. A method may be called while another one runs.
+// Store reads and writes the objects of a bucket below a prefix. A method may be called while
+// another one runs.
 type Store struct {
 	// Timeout bounds a page of a list, and an object that is read.
 	Timeout time.Duration
@@ -65,7 +68,8 @@ type Object struct {
 	Tag  string // of the version: other contents have another tag
 }
 
-// NewStore returns the store of a bucket that is open, below a prefix. A version is the MD5 of an object and its time.
+// NewStore returns the store of a bucket that is open, below a prefix. A version is the MD5 of an
+// object and its time.
 func NewStore(where string, bucket *blob.Bucket, prefix string) *Store {
 	return &Store{
 		Timeout: 60 * time.Second, where: where, bucket: bucket, prefix: prefix, idle: func() {},
@@ -73,17 +77,26 @@ func NewStore(where string, bucket *blob.Bucket, prefix string) *Store {
 	}
 }
 
-// OpenStore opens the store at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. It makes no connection yet. The parameter most bounds an
-// answer in bytes, and where names the store in errors.
-func OpenStore(where, uri string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*Store, error) {
+// OpenStore opens the store at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. It makes no connection
+// yet. The parameter most bounds an answer in bytes, and where names the store in errors.
+func OpenStore(
+	where, uri string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
+) (*Store, error) {
 	scheme, path, _ := strings.Cut(uri, "://")
 	bucket, prefix, _ := strings.Cut(path, "/")
 	more := ""
 	if scheme == "gs" {
 		more = "_" // Google's may have it
 	}
-	if len(bucket) < 3 || len(bucket) > 63 || strings.Trim(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-."+more) != "" || strings.Contains(bucket, "..") || strings.ContainsAny(prefix, "?#\x00") || len(prefix) > 1024 {
-		return nil, fmt.Errorf("write %s://BUCKET/PREFIX, with a bucket of 3 to 63 small letters, digits, dots and hyphens", scheme)
+	if len(bucket) < 3 || len(bucket) > 63 ||
+		strings.Trim(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-."+more) != "" ||
+		strings.Contains(bucket, "..") ||
+		strings.ContainsAny(prefix, "?#\x00") ||
+		len(prefix) > 1024 {
+		return nil, fmt.Errorf(
+			"write %s://BUCKET/PREFIX, with a bucket of 3 to 63 small letters, digits, dots and hyphens",
+			scheme,
+		)
 	}
 	if guard == nil {
 		guard = &egress.Guard{}
@@ -149,7 +162,8 @@ func (o *Store) Close() error {
 	return o.bucket.Close()
 }
 
-// List returns objects in the order of their keys: at most most of them, and one more if there are more.
+// List returns objects in the order of their keys: at most most of them, and one more if there are
+// more.
 func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
 	for token := blob.FirstPageToken; len(token) > 0 && len(list) <= most; {
 		var page []*blob.ListObject
@@ -169,8 +183,8 @@ func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
 	return list, nil
 }
 
-// page returns a page of the list and the token of the next one. The library panics on some answers, such as an object without
-// a time; that is an error of the store.
+// page returns a page of the list and the token of the next one. The library panics on some
+// answers, such as an object without a time; that is an error of the store.
 func (o *Store) page(ctx context.Context, token []byte, size int) (page []*blob.ListObject, next []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -186,8 +200,8 @@ func (o *Store) page(ctx context.Context, token []byte, size int) (page []*blob.
 	return page, next, nil
 }
 
-// Read copies the contents of an object from List to doc. It returns ErrGone or ErrChanged if the object is not there any more,
-// or is another version.
+// Read copies the contents of an object from List to doc. It returns ErrGone or ErrChanged if the
+// object is not there any more, or is another version.
 func (o *Store) Read(ctx context.Context, l Object, doc io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -226,7 +240,8 @@ func (o *Store) Read(ctx context.Context, l Object, doc io.Writer) (err error) {
 	return nil
 }
 
-// Put writes an object below the prefix. It replaces an object of that name, as a whole or not at all.
+// Put writes an object below the prefix. It replaces an object of that name, as a whole or not at
+// all.
 func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (err error) {
 	key := name
 	if o.prefix != "" {
@@ -243,8 +258,8 @@ func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (e
 	return nil
 }
 
-// class gives an error its class, and marks with retry.Permanent what no further try repairs. The message of the store is cut;
-// it may have the host, and never a secret.
+// class gives an error its class, and marks with retry.Permanent what no further try repairs. The
+// message of the store is cut; it may have the host, and never a secret.
 func (o *Store) class(what, where string, err error) error {
 	status, code := 0, ""
 	if o.status != nil {
@@ -252,9 +267,19 @@ func (o *Store) class(what, where string, err error) error {
 	}
 	switch {
 	case egress.Refused(err):
-		return retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address", what, where))
+		return retry.Permanent(
+			jobs.Errorf(
+				jobs.CodeInvalid, "%s %s: the store, or where it sends to, is not in --egress, or not a public address",
+				what, where,
+			),
+		)
 	case errors.Is(err, errLong), errors.Is(err, errNoAnswer):
-		return retry.Permanent(fault.Input("%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix", what, where))
+		return retry.Permanent(
+			fault.Input(
+				"%s %s: its answer is too long, or not that of an object store: check endpoint, max_bytes and prefix",
+				what, where,
+			),
+		)
 	case status >= 300:
 		if code != "" {
 			code = " " + fault.Quote(code)
@@ -263,9 +288,13 @@ func (o *Store) class(what, where string, err error) error {
 		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:
 			return jobs.Errorf(jobs.CodeIO, "%s %s: it answers %d%s", what, where, status, code)
 		case status < 400:
-			return retry.Permanent(fault.Input("%s %s: it answers %d%s: check region and endpoint", what, where, status, code))
+			return retry.Permanent(
+				fault.Input("%s %s: it answers %d%s: check region and endpoint", what, where, status, code),
+			)
 		}
-		return retry.Permanent(fault.Input("%s %s: it answers %d%s: check bucket, region, endpoint and keys", what, where, status, code))
+		return retry.Permanent(
+			fault.Input("%s %s: it answers %d%s: check bucket, region, endpoint and keys", what, where, status, code),
+		)
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -24,7 +24,8 @@ type arrowReader struct {
 	row    int64
 }
 
-// newArrowReader reads the schema. The reader owns src from here on, also when an error is returned.
+// newArrowReader reads the schema. The reader owns src from here on, also when an error is
+// returned.
 func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.Hold) (_ Reader, err error) {
 	r := &arrowReader{ArrowMessages: NewArrowMessages(name, src, h), spec: spec, file: src}
 	defer func() {
@@ -66,7 +67,8 @@ func (r *arrowReader) open() (err error) {
 	return nil
 }
 
-// IsArrowNumber reports whether the values of a type can be a feature: integers and floats of 8 to 64 bits.
+// IsArrowNumber reports whether the values of a type can be a feature: integers and floats of 8 to
+// 64 bits.
 func IsArrowNumber(t arrow.DataType) bool {
 	return arrow.IsInteger(t.ID()) || arrow.IsFloating(t.ID())
 }
@@ -152,8 +154,8 @@ func ArrowNumber(a arrow.Array, i int) float64 {
 	return float64(a.(*array.Uint64).Value(i))
 }
 
-// ArrowTime returns value i of a column of a type for which IsArrowTime holds, as the text of a timestamp. A text stays
-// as it is, and a time is RFC 3339 in UTC.
+// ArrowTime returns value i of a column of a type for which IsArrowTime holds, as the text of a
+// timestamp. A text stays as it is, and a time is RFC 3339 in UTC.
 func ArrowTime(a arrow.Array, i int) string {
 	switch a := a.(type) {
 	case *array.String:
@@ -174,7 +176,12 @@ func ArrowTime(a arrow.Array, i int) string {
 	return strconv.FormatFloat(ArrowNumber(a, i), 'f', -1, 64)
 }
 
-var unitsPerSecond = map[arrow.TimeUnit]int64{arrow.Second: 1, arrow.Millisecond: 1e3, arrow.Microsecond: 1e6, arrow.Nanosecond: 1e9}
+var unitsPerSecond = map[arrow.TimeUnit]int64{
+	arrow.Second:      1,
+	arrow.Millisecond: 1e3,
+	arrow.Microsecond: 1e6,
+	arrow.Nanosecond:  1e9,
+}
 
 // timeText writes a time that is a number of units since 1970 as RFC 3339 in UTC.
 func timeText(v, perSecond int64) string {
@@ -182,7 +189,8 @@ func timeText(v, perSecond int64) string {
 	return time.Unix(s, rest*(1e9/perSecond)).UTC().Format(time.RFC3339Nano)
 }
 
-// copyTime copies the text of a time out of its source's memory, and of one that is too long as much as says so.
+// copyTime copies the text of a time out of its source's memory, and of one that is too long as
+// much as says so.
 func copyTime(s string) string {
 	return string([]byte(s[:min(len(s), maxTimestamp+1)]))
 }

@@ -23,8 +23,9 @@ const (
 	arrowEnd   = 10 // bytes behind the footer: its length and the mark
 )
 
-// footerSchema returns the message of the schema of an Arrow IPC file that has it in its footer alone, as Arrow JS writes them,
-// and leaves the file behind its opening mark. Of any other file it returns nothing, and leaves it at its beginning.
+// footerSchema returns the message of the schema of an Arrow IPC file that has it in its footer
+// alone, as Arrow JS writes them, and leaves the file behind its opening mark. Of any other file it
+// returns nothing, and leaves it at its beginning.
 func footerSchema(name string, f *os.File) (message []byte, err error) {
 	defer damaged(name, &err)
 	if only, err := schemaIsLast(f); err != nil || !only {
@@ -40,7 +41,9 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 	}
 	var end [arrowEnd]byte
 	if _, err := f.ReadAt(end[:], size-arrowEnd); err != nil || string(end[4:]) != arrowMagic {
-		return nil, fault.Input("%s: the Arrow file has neither a schema at its beginning nor a footer: it is cut off", name)
+		return nil, fault.Input(
+			"%s: the Arrow file has neither a schema at its beginning nor a footer: it is cut off", name,
+		)
 	}
 	n := int64(binary.LittleEndian.Uint32(end[:]))
 	if n < 8 || n > maxArrowMetadata || n > size-arrowEnd-arrowBegin {
@@ -56,7 +59,10 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 		err = v.Check(arrowFooter, pos)
 	}
 	if err != nil {
-		return nil, fault.Input("%s: the footer is not that of a table of flat columns (%v): write it without dictionaries, views and nested columns", name, err)
+		return nil, fault.Input(
+			"%s: the footer is not that of a table of flat columns (%v): write it without dictionaries, views and nested columns",
+			name, err,
+		)
 	}
 	r, err := ipc.NewFileReader(io.NewSectionReader(f, 0, size))
 	if err != nil {
@@ -76,7 +82,8 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 // schemaIsLast reports whether the first message of an Arrow IPC file is not its schema.
 func schemaIsLast(f *os.File) (bool, error) {
 	var head [arrowBegin + 8]byte
-	if n, err := f.ReadAt(head[:], 0); n < len(head) || string(head[:len(arrowMagic)]) != arrowMagic || binary.LittleEndian.Uint32(head[arrowBegin:]) != 0xFFFFFFFF {
+	if n, err := f.ReadAt(head[:], 0); n < len(head) || string(head[:len(arrowMagic)]) != arrowMagic ||
+		binary.LittleEndian.Uint32(head[arrowBegin:]) != 0xFFFFFFFF {
 		if err == io.EOF {
 			err = nil // its reader says what is wrong
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 )
 
-// TestArrowFooter: a file with its schema in the footer alone, as Arrow JS writes them, is read as one that begins with it.
+// TestArrowFooter: a file with its schema in the footer alone, as Arrow JS writes them, is read as
+// one that begins with it.
 func TestArrowFooter(t *testing.T) {
 	data := fixture.Arrow(t, fixture.Record(pairRows(10)), true)
 	spec := pairSpec

@@ -14,21 +14,26 @@ import (
 	"github.com/exoswarm/exoswarm/internal/flatbuf"
 )
 
-// Limits of a message of an Arrow source, in bytes. A record batch of 64 MiB has a million rows of eight columns; writers
-// make them a tenth of that.
+// Limits of a message of an Arrow source, in bytes. A record batch of 64 MiB has a million rows of
+// eight columns; writers make them a tenth of that.
 const (
 	maxArrowMetadata = 4 << 20
 	maxArrowBody     = 64 << 20
 	maxArrowUnpacked = 256 << 20
-	// maxArrowWindow bounds the window of a packed buffer. Writers pack with level 1, whose windows are below 1 MiB.
+	// maxArrowWindow bounds the window of a packed buffer. Writers pack with level 1, whose windows
+	// are below 1 MiB.
 	maxArrowWindow = 8 << 20
 )
 
-// The tables of Arrow's Message.fbs and Schema.fbs, format version 1.5, that a source of flat columns is made of.
+// The tables of Arrow's Message.fbs and Schema.fbs, format version 1.5, that a source of flat
+// columns is made of.
 var (
 	arrowText     = flatbuf.Shape{Size: 1, Vector: true}
-	arrowMetadata = flatbuf.Shape{Vector: true, Table: &flatbuf.Table{Name: "KeyValue", Slots: []flatbuf.Shape{arrowText, arrowText}}}
-	arrowField    = &flatbuf.Table{Name: "Field", Choose: map[byte]*flatbuf.Table{
+	arrowMetadata = flatbuf.Shape{
+		Vector: true,
+		Table:  &flatbuf.Table{Name: "KeyValue", Slots: []flatbuf.Shape{arrowText, arrowText}},
+	}
+	arrowField = &flatbuf.Table{Name: "Field", Choose: map[byte]*flatbuf.Table{
 		2:  {Name: "Int", Slots: []flatbuf.Shape{{Size: 4}, {Size: 1}}},
 		3:  {Name: "FloatingPoint", Slots: []flatbuf.Shape{{Size: 2}}},
 		4:  {Name: "Binary"},
@@ -47,18 +52,43 @@ var (
 	arrowMessage     = &flatbuf.Table{
 		Name: "Message", Slots: []flatbuf.Shape{{Size: 2}, {Size: 1}, {Union: true}, {Size: 8}, arrowMetadata},
 		Choose: map[byte]*flatbuf.Table{
-			1: {Name: "Schema", Slots: []flatbuf.Shape{{Size: 2}, {Vector: true, Table: arrowField}, arrowMetadata, {Size: 8, Vector: true}}},
-			3: {Name: "RecordBatch", Slots: []flatbuf.Shape{{Size: 8}, {Size: 16, Vector: true}, {Size: 16, Vector: true}, {Table: arrowCompression}, {Size: 8, Vector: true}}},
+			1: {
+				Name: "Schema",
+				Slots: []flatbuf.Shape{
+					{Size: 2},
+					{Vector: true, Table: arrowField},
+					arrowMetadata,
+					{Size: 8, Vector: true},
+				},
+			},
+			3: {
+				Name: "RecordBatch",
+				Slots: []flatbuf.Shape{
+					{Size: 8},
+					{Size: 16, Vector: true},
+					{Size: 16, Vector: true},
+					{Table: arrowCompression},
+					{Size: 8, Vector: true},
+				},
+			},
 		},
 	}
 )
 
 func init() { // slot 4, the dictionary, is refused
-	arrowField.Slots = []flatbuf.Shape{arrowText, {Size: 1}, {Size: 1}, {Union: true}, {}, {Vector: true, Table: arrowField}, arrowMetadata}
+	arrowField.Slots = []flatbuf.Shape{
+		arrowText,
+		{Size: 1},
+		{Size: 1},
+		{Union: true},
+		{},
+		{Vector: true, Table: arrowField},
+		arrowMetadata,
+	}
 }
 
-// ArrowMessages reads the messages of an Arrow IPC stream or file. It implements ipc.MessageReader and verifies every message
-// before the Arrow library sees it.
+// ArrowMessages reads the messages of an Arrow IPC stream or file. It implements ipc.MessageReader
+// and verifies every message before the Arrow library sees it.
 type ArrowMessages struct {
 	name string
 	src  io.Reader
@@ -68,8 +98,8 @@ type ArrowMessages struct {
 	msg  *ipc.Message
 }
 
-// NewArrowMessages returns the messages of src, which name names in errors. The memory of a message is taken from h. The
-// caller closes src after the last message.
+// NewArrowMessages returns the messages of src, which name names in errors. The memory of a message
+// is taken from h. The caller closes src after the last message.
 func NewArrowMessages(name string, src io.Reader, h *inputmem.Hold) *ArrowMessages {
 	return &ArrowMessages{name: name, src: src, kind: 1, hold: h}
 }
@@ -113,16 +143,21 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 		}
 	}
 	if binary.LittleEndian.Uint32(head[:]) != 0xFFFFFFFF {
-		return nil, nil, fault.Input("%s: there is no Arrow message where one must start: is it an Arrow IPC file or stream?", r.name)
+		return nil, nil, fault.Input(
+			"%s: there is no Arrow message where one must start: is it an Arrow IPC file or stream?", r.name,
+		)
 	}
 	n := int64(binary.LittleEndian.Uint32(head[4:]))
 	if n == 0 && !first {
 		return nil, nil, io.EOF
 	}
 	if n < 8 || n > maxArrowMetadata {
-		return nil, nil, fault.Input("%s: an Arrow message has metadata of %d bytes; 8 to %d are allowed", r.name, n, maxArrowMetadata)
+		return nil, nil, fault.Input(
+			"%s: an Arrow message has metadata of %d bytes; 8 to %d are allowed", r.name, n, maxArrowMetadata,
+		)
 	}
-	// What the library makes of the metadata stays: of a schema for good, of a record batch as long as that.
+	// What the library makes of the metadata stays: of a schema for good, of a record batch as long
+	// as that.
 	if err := r.take(arrowTables * n); err != nil {
 		return nil, nil, err
 	}
@@ -139,14 +174,19 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 		err = v.Check(arrowMessage, pos)
 	}
 	if err != nil {
-		return nil, nil, fault.Input("%s: it is not a table of flat columns (%v): write it without dictionaries, views and nested columns", r.name, err)
+		return nil, nil, fault.Input(
+			"%s: it is not a table of flat columns (%v): write it without dictionaries, views and nested columns",
+			r.name, err,
+		)
 	}
 	if got := v.Byte(pos, 1); got != r.kind {
 		return nil, nil, fault.Input("%s: an Arrow message of type %d where type %d must be", r.name, got, r.kind)
 	}
 	size := v.Int64(pos, 3)
 	if size < 0 || size > maxArrowBody {
-		return nil, nil, fault.Input("%s: an Arrow record batch of %d bytes; %d are allowed: write smaller batches", r.name, size, maxArrowBody)
+		return nil, nil, fault.Input(
+			"%s: an Arrow record batch of %d bytes; %d are allowed: write smaller batches", r.name, size, maxArrowBody,
+		)
 	}
 	if err := r.take(size); err != nil {
 		return nil, nil, err
@@ -166,7 +206,8 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 	return meta, body, nil
 }
 
-// arrowTables is how many bytes the library makes of a byte of metadata at most: a field of 60 bytes has several structures and its name.
+// arrowTables is how many bytes the library makes of a byte of metadata at most: a field of 60
+// bytes has several structures and its name.
 const arrowTables = 8
 
 // take takes memory for the message that is read.
@@ -186,7 +227,8 @@ func (r *ArrowMessages) short(err error) error {
 	return fault.IO("read", r.name, err)
 }
 
-// readN reads n bytes. Memory that is not written to is none, so a length that is a lie takes as much as there is.
+// readN reads n bytes. Memory that is not written to is none, so a length that is a lie takes as
+// much as there is.
 func readN(r io.Reader, n int64) ([]byte, error) {
 	data := make([]byte, n)
 	if _, err := io.ReadFull(r, data); err != nil {
@@ -195,7 +237,8 @@ func readN(r io.Reader, n int64) ([]byte, error) {
 	return data, nil
 }
 
-// checkBuffers returns what the library allocates to unpack the buffers of a record batch, and bounds it.
+// checkBuffers returns what the library allocates to unpack the buffers of a record batch, and
+// bounds it.
 func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) (total int64, err error) {
 	packed := v.Sub(batch, 3)
 	var window int64
@@ -233,14 +276,15 @@ func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) (total int64, e
 	return total, nil
 }
 
-// arrowZstd is the packing zstd in Arrow's metadata. The library decodes it with up to arrowDecoders blocks at a time.
+// arrowZstd is the packing zstd in Arrow's metadata. The library decodes it with up to
+// arrowDecoders blocks at a time.
 const (
 	arrowZstd     = 1
 	arrowDecoders = 4
 )
 
-// Rest reads what follows the last message, such as the footer of a file. A packed file shows only at its end whether it is
-// complete.
+// Rest reads what follows the last message, such as the footer of a file. A packed file shows only
+// at its end whether it is complete.
 func (r *ArrowMessages) Rest() error {
 	if _, err := io.Copy(io.Discard, r.src); err != nil {
 		return fault.IO("read", r.name, err)

@@ -94,7 +94,8 @@ func readArrow(t *testing.T, data []byte) (int, error) {
 	return len(rows), err
 }
 
-// TestArrowMessages: a stream is a schema and record batches, in this order, each whole and of an allowed size, up to its end or an end mark.
+// TestArrowMessages: a stream is a schema and record batches, in this order, each whole and of an
+// allowed size, up to its end or an end mark.
 func TestArrowMessages(t *testing.T) {
 	parts := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(10)), false))
 	if len(parts) != 3 {
@@ -181,7 +182,8 @@ func (f *failingReader) Read(p []byte) (int, error) {
 
 func (f *failingReader) Close() error { f.closed++; return nil }
 
-// TestArrowDisk: a disk that fails is no damage of the file, wherever it fails, and what was opened is closed.
+// TestArrowDisk: a disk that fails is no damage of the file, wherever it fails, and what was opened
+// is closed.
 func TestArrowDisk(t *testing.T) {
 	parts := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(10)), false))
 	data := append([]byte("ARROW1\x00\x00"), arrowStream(parts...)...)
@@ -202,7 +204,8 @@ func TestArrowDisk(t *testing.T) {
 	}
 }
 
-// TestArrowMemory: the schema's memory stays, that of a record batch goes with the next one, and a batch that is packed takes what it unpacks to.
+// TestArrowMemory: the schema's memory stays, that of a record batch goes with the next one, and a
+// batch that is packed takes what it unpacks to.
 func TestArrowMemory(t *testing.T) {
 	for name, opts := range map[string][]ipc.Option{"plain": nil, "zstd": {ipc.WithZstd()}} {
 		parts := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(10)), false, opts...))
@@ -267,7 +270,8 @@ func TestArrowMemory(t *testing.T) {
 	}
 }
 
-// TestArrowBuffers: a buffer lies in its body at a multiple of 8, and packed ones say a plausible size.
+// TestArrowBuffers: a buffer lies in its body at a multiple of 8, and packed ones say a plausible
+// size.
 func TestArrowBuffers(t *testing.T) {
 	open := func(opts ...ipc.Option) (v *flatbuf.Verifier, batch int64, buffers, body []byte) {
 		p := arrowParts(t, fixture.Arrow(t, fixture.Record(pairRows(5)), false, opts...))[1]
@@ -354,7 +358,8 @@ func TestArrowBuffers(t *testing.T) {
 			}
 		}
 	}
-	// The window of each packed buffer of zstd: here that of a frame of one segment, which is as large as its contents say.
+	// The window of each packed buffer of zstd: here that of a frame of one segment, which is as
+	// large as its contents say.
 	frame := func(window uint32) []byte {
 		return append(binary.LittleEndian.AppendUint32([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, window), 1, 0, 0)
 	}
@@ -379,7 +384,8 @@ func TestArrowBuffers(t *testing.T) {
 	}
 }
 
-// TestArrowSchemas: metadata of a schema is passed over, and a type that there is not is a fault of the file.
+// TestArrowSchemas: metadata of a schema is passed over, and a type that there is not is a fault of
+// the file.
 func TestArrowSchemas(t *testing.T) {
 	md := arrow.NewMetadata([]string{"k", "l"}, []string{"v", strings.Repeat("w", 100)})
 	fields := []arrow.Field{{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64, Nullable: true, Metadata: md}, {Name: "value", Type: arrow.PrimitiveTypes.Float64}}

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Clock reads timestamps. The zero value reads the default forms; one goroutine uses it. Files stick to one form, so the last form that fitted
-// is tried first.
+// Clock reads timestamps. The zero value reads the default forms; one goroutine uses it. Files
+// stick to one form, so the last form that fitted is tried first.
 type Clock struct {
 	form  int
 	names []string       // of forms
@@ -55,8 +55,8 @@ var defaultForms = []string{
 	"01/02/2006 15:04:05",
 }
 
-// Parse returns unix nanoseconds. A form without a zone is taken as UTC. A bare number is a unix time in seconds, or by its
-// size in milliseconds, microseconds or nanoseconds.
+// Parse returns unix nanoseconds. A form without a zone is taken as UTC. A bare number is a unix
+// time in seconds, or by its size in milliseconds, microseconds or nanoseconds.
 func (c *Clock) Parse(text string) (int64, error) {
 	if c.zone != nil {
 		return c.parse(text)
@@ -76,7 +76,9 @@ func (c *Clock) Parse(text string) (int64, error) {
 	if n, ok := unixTime(text); ok {
 		return n, nil
 	}
-	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text))
+	return 0, fmt.Errorf(
+		"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text),
+	)
 }
 
 // parse is Parse for a clock that NewClock has given forms.
@@ -93,19 +95,24 @@ func (c *Clock) parse(text string) (int64, error) {
 		}
 	}
 	if c.names != nil {
-		return 0, fmt.Errorf("its timestamp %s does not have the form of csv.time, %s", fault.Quote(text), strings.Join(c.names, " or "))
+		return 0, fmt.Errorf(
+			"its timestamp %s does not have the form of csv.time, %s", fault.Quote(text), strings.Join(c.names, " or "),
+		)
 	}
 	if n, ok := unixTime(text); ok {
 		c.last = n
 		return n, nil
 	}
-	return 0, fmt.Errorf("its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text))
+	return 0, fmt.Errorf(
+		"its timestamp %s is not a time: use 2006-01-02 15:04:05, RFC 3339, or unix seconds", fault.Quote(text),
+	)
 }
 
 // unixTime reads a bare number.
 func unixTime(text string) (int64, bool) {
 	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
-		// 1e11 seconds are the year 5138, 1e11 milliseconds are 1973: between two units there is no doubt.
+		// 1e11 seconds are the year 5138, 1e11 milliseconds are 1973: between two units there is no
+		// doubt.
 		for _, scale := range []float64{1e9, 1e6, 1e3, 1} {
 			if math.Abs(v) < 1e11*1e9/scale && math.Abs(v)*scale < math.MaxInt64 {
 				if n, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -131,8 +138,9 @@ func (c *Clock) stamp(r *Row) (problem string) {
 	return ""
 }
 
-// Text returns the text of a timestamp for outputs: as written where the clock reads the default forms in UTC. Others would be read otherwise
-// by the readers of the output, and are RFC 3339 in UTC.
+// Text returns the text of a timestamp for outputs: as written where the clock reads the default
+// forms in UTC. Others would be read otherwise by the readers of the output, and are RFC 3339 in
+// UTC.
 func (c *Clock) Text(at int64, written string) string {
 	if c.zone == nil {
 		return written

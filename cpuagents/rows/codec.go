@@ -9,9 +9,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// The Parquet library's own decoders of zstd and snappy allocate the size that the packed page states, which may differ from
-// the size in the page's header. The decoders here write into the page's buffer and fail if it is too small. The registry is
-// the process's, so they decode every Parquet file of the process.
+// The Parquet library's own decoders of zstd and snappy allocate the size that the packed page
+// states, which may differ from the size in the page's header. The decoders here write into the
+// page's buffer and fail if it is too small. The registry is the process's, so they decode every
+// Parquet file of the process.
 func init() {
 	for codec, decode := range map[compress.Compression]func(dst, src []byte) ([]byte, error){
 		compress.Codecs.Zstd: decodeZstdPage, compress.Codecs.Snappy: decodeSnappyPage,
@@ -44,7 +45,10 @@ func (c pageCodec) Decode(dst, src []byte) []byte {
 
 // pageDecoder decodes zstd pages of all sources.
 var pageDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(zstdWindow))
+	return zstd.NewReader(
+		nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true),
+		zstd.WithDecoderMaxWindow(zstdWindow),
+	)
 })
 
 func decodeZstdPage(dst, src []byte) ([]byte, error) {

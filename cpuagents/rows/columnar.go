@@ -39,8 +39,9 @@ func resize[T any](s []T, n int) []T {
 	return s
 }
 
-// blockBytes is the memory of a block with so many features: of each row the header of a text and a short text, and of each feature a
-// number and whether it is there, and as much for what it is decoded from.
+// blockBytes is the memory of a block with so many features: of each row the header of a text and a
+// short text, and of each feature a number and whether it is there, and as much for what it is
+// decoded from.
 func blockBytes(features int) int64 { return blockRows * (48 + 24*int64(features+1)) }
 
 // blockReader reads a columnar source.
@@ -87,14 +88,15 @@ func (r *columnarReader) Next() (Row, *Reject, error) {
 	return out, nil, nil
 }
 
-// fill reads a block. The libraries below panic on some damage that no check before them finds; here that is an error.
+// fill reads a block. The libraries below panic on some damage that no check before them finds;
+// here that is an error.
 func (r *columnarReader) fill() (more bool, err error) {
 	defer damaged(r.name, &err)
 	return r.src.next(&r.block)
 }
 
-// damaged turns a panic, and an error without a class, into an error of the data. An error that has a class is returned as it is, also
-// from a panic: so a metered allocator ends a read.
+// damaged turns a panic, and an error without a class, into an error of the data. An error that has
+// a class is returned as it is, also from a panic: so a metered allocator ends a read.
 func damaged(name string, err *error) {
 	if p := recover(); p != nil {
 		cause, is := p.(error)
@@ -109,7 +111,12 @@ func damaged(name string, err *error) {
 }
 
 func (r *columnarReader) row(i int) (Row, string) {
-	out := Row{Number: r.number, Timestamp: r.block.times[i], Features: make([]float32, len(r.spec.Features)), Values: make([]float64, len(r.spec.Features))}
+	out := Row{
+		Number:    r.number,
+		Timestamp: r.block.times[i],
+		Features:  make([]float32, len(r.spec.Features)),
+		Values:    make([]float64, len(r.spec.Features)),
+	}
 	if out.Timestamp == "" {
 		return Row{}, "its timestamp is null or empty"
 	}
@@ -133,8 +140,8 @@ func (r *columnarReader) row(i int) (Row, string) {
 	return out, ""
 }
 
-// Find returns the positions of the wanted columns among names: of the timestamp, then of the features. A column that is
-// missing or appears twice is an error, which names the file.
+// Find returns the positions of the wanted columns among names: of the timestamp, then of the
+// features. A column that is missing or appears twice is an error, which names the file.
 func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 	for _, want := range append([]string{s.Timestamp}, s.Features...) {
 		found := -1
@@ -148,10 +155,16 @@ func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 			found = i
 		}
 		if found < 0 && len(names) == 1 && strings.ContainsAny(names[0], ";\t|") {
-			return nil, fault.Input("%s: the whole first line is one column, %q: fields must be separated by commas, and numbers have a point: convert the file", file, names[0])
+			return nil, fault.Input(
+				"%s: the whole first line is one column, %q: fields must be separated by commas, and numbers have a point: convert the file",
+				file, names[0],
+			)
 		}
 		if found < 0 {
-			return nil, fault.Input("%s: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", file, want, quoteAll(names))
+			return nil, fault.Input(
+				"%s: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", file,
+				want, quoteAll(names),
+			)
 		}
 		at = append(at, found)
 	}
@@ -160,7 +173,9 @@ func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 
 // wrongType says that a column cannot be read.
 func wrongType(file, column, got, want string) error {
-	return fault.Input("%s: column %q is %s, not %s: convert it or name another one in the swarm spec", file, column, got, want)
+	return fault.Input(
+		"%s: column %q is %s, not %s: convert it or name another one in the swarm spec", file, column, got, want,
+	)
 }
 
 // What a column must be, in words.

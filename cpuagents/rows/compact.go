@@ -29,8 +29,8 @@ const maxCompactDepth = 16
 
 var errCompactShort = errors.New("a length points behind its end")
 
-// checkCompact walks a struct of Thrift's compact protocol and bounds every length by the bytes that are there: each element
-// takes at least one. It returns how many structs and texts there are.
+// checkCompact walks a struct of Thrift's compact protocol and bounds every length by the bytes
+// that are there: each element takes at least one. It returns how many structs and texts there are.
 func checkCompact(b []byte) (structs int64, err error) {
 	c := &thrift{b: b}
 	err = c.value(compactStruct, 0)

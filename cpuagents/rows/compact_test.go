@@ -13,7 +13,8 @@ func nested(n int) []byte {
 	return append(bytes.Repeat([]byte{0x1c}, n-1), make([]byte, n)...)
 }
 
-// TestCompact: a struct with a value of every type is walked to its end and no further, and is damaged where it is cut.
+// TestCompact: a struct with a value of every type is walked to its end and no further, and is
+// damaged where it is cut.
 func TestCompact(t *testing.T) {
 	long := bytes.Repeat([]byte{0x11}, 15)
 	for name, c := range map[string]struct {
@@ -59,7 +60,8 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// TestCompactDamage: a type that there is not, a length beyond the end and a depth beyond the limit are errors.
+// TestCompactDamage: a type that there is not, a length beyond the end and a depth beyond the limit
+// are errors.
 func TestCompactDamage(t *testing.T) {
 	huge := binary.AppendUvarint(nil, 1<<62)
 	over := bytes.Repeat([]byte{0xff}, 11) // no number of 64 bits

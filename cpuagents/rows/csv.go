@@ -31,7 +31,12 @@ type csvReader struct {
 
 // newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
 func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.Hold) (*csvReader, error) {
-	r := &csvReader{Records: Records{lines: NewLines(name, src), hold: h}, spec: spec, comma: spec.CSV.Comma(), src: src}
+	r := &csvReader{
+		Records: Records{lines: NewLines(name, src), hold: h},
+		spec:    spec,
+		comma:   spec.CSV.Comma(),
+		src:     src,
+	}
 	var err error
 	if r.clock, err = NewClock(spec.CSV); err == nil {
 		err = r.header()
@@ -52,7 +57,10 @@ func (r *csvReader) header() error {
 		if !r.spec.CSV.HasHeader() {
 			return fault.Input("%s: the file is empty", r.lines.name)
 		}
-		return fault.Input("%s: the file is empty: it must begin with a header such as %s,%s", r.lines.name, r.spec.Timestamp, strings.Join(r.spec.Features, ","))
+		return fault.Input(
+			"%s: the file is empty: it must begin with a header such as %s,%s", r.lines.name, r.spec.Timestamp,
+			strings.Join(r.spec.Features, ","),
+		)
 	}
 	if err != nil {
 		return err
@@ -98,7 +106,8 @@ const (
 	adviceRecords = 10
 )
 
-// noColumn returns the error for a column that the header does not name. What can be told from the head of the file is part of it.
+// noColumn returns the error for a column that the header does not name. What can be told from the
+// head of the file is part of it.
 func (r *csvReader) noColumn(want string, names []string) error {
 	records := []string{r.head}
 	for len(records) <= adviceRecords {
@@ -117,7 +126,10 @@ func (r *csvReader) noColumn(want string, names []string) error {
 	if !r.spec.CSV.HasHeader() {
 		what = "its columns are called"
 	}
-	return fault.Input("%s: line 1: no column %q; %s %s: name the columns in the swarm spec (timestamp, features)", r.lines.name, want, what, quoteAll(names))
+	return fault.Input(
+		"%s: line 1: no column %q; %s %s: name the columns in the swarm spec (timestamp, features)", r.lines.name, want,
+		what, quoteAll(names),
+	)
 }
 
 // advise says which dialect records need, the header first; empty where it is not known.
@@ -166,7 +178,8 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 			}
 			cure = r.cure(record)
 			if r.second >= 0 {
-				// The quote was a stray one that found a partner lines away: what lies between are rows of their own.
+				// The quote was a stray one that found a partner lines away: what lies between are
+				// rows of their own.
 				problem = r.unread()
 			}
 		}
@@ -207,7 +220,12 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 		}
 		return Row{}, fmt.Sprintf("it has %d fields, %s has %d", len(fields), of, r.width)
 	}
-	out := Row{Number: r.number, Timestamp: strings.TrimSpace(fields[r.columns[0]]), Features: make([]float32, len(r.columns)-1), Values: make([]float64, len(r.columns)-1)}
+	out := Row{
+		Number:    r.number,
+		Timestamp: strings.TrimSpace(fields[r.columns[0]]),
+		Features:  make([]float32, len(r.columns)-1),
+		Values:    make([]float64, len(r.columns)-1),
+	}
 	if problem := r.clock.stamp(&out); problem != "" {
 		return Row{}, problem
 	}

@@ -67,7 +67,8 @@ func TestDialects(t *testing.T) {
 	}
 }
 
-// TestDialectTimestamps: where the dialect says how timestamps are, they come out in a form that needs no dialect.
+// TestDialectTimestamps: where the dialect says how timestamps are, they come out in a form that
+// needs no dialect.
 func TestDialectTimestamps(t *testing.T) {
 	for _, c := range []struct {
 		of         dialect.CSV
@@ -94,7 +95,8 @@ func TestDialectTimestamps(t *testing.T) {
 	}
 }
 
-// TestDialectAdvice: a file of another dialect is refused with what to set, and read when that is set.
+// TestDialectAdvice: a file of another dialect is refused with what to set, and read when that is
+// set.
 func TestDialectAdvice(t *testing.T) {
 	_, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp;value\n31.01.2026 10:00;1,5\n")), valueSpec, nil)
 	want := `a.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": ` +
@@ -120,7 +122,8 @@ func TestDialectAdvice(t *testing.T) {
 	}
 }
 
-// twins reads a text with encoding/csv and with the reader of sources. Where the former takes the whole text, both must have the same rows.
+// twins reads a text with encoding/csv and with the reader of sources. Where the former takes the
+// whole text, both must have the same rows.
 func twins(t *testing.T, text string, d dialect.CSV) {
 	t.Helper()
 	c := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "\xef\xbb\xbf")))
@@ -185,7 +188,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// FuzzDialect: whatever is in a file, and whatever the dialect, reading it ends, and rows are those of encoding/csv.
+// FuzzDialect: whatever is in a file, and whatever the dialect, reading it ends, and rows are those
+// of encoding/csv.
 func FuzzDialect(f *testing.F) {
 	f.Add("timestamp;value\n31.01.2026 10:00;1,5\n", ";", ",", "02.01.2006 15:04", true)
 	f.Add("timestamp,value\n1,\"2\n3,4\n", ",", "", "", true)

@@ -11,8 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 )
 
-// Records cuts a CSV text into records. A quoted field may have line ends. If a quote does not close within MaxRecord
-// bytes, only its first line is refused, and the lines that were read ahead are records again.
+// Records cuts a CSV text into records. A quoted field may have line ends. If a quote does not
+// close within MaxRecord bytes, only its first line is refused, and the lines that were read ahead
+// are records again.
 type Records struct {
 	lines   Lines
 	hold    *inputmem.Hold // of ahead
@@ -23,8 +24,8 @@ type Records struct {
 	second  int            // the second line of the last record in ahead; -1 if it has one line
 }
 
-// NewRecords returns the records of src, with the header if there is one. The caller closes src after the last record.
-// The read-ahead is taken from h.
+// NewRecords returns the records of src, with the header if there is one. The caller closes src
+// after the last record. The read-ahead is taken from h.
 func NewRecords(name string, src io.Reader, h *inputmem.Hold) *Records {
 	return &Records{lines: NewLines(name, src), hold: h}
 }
@@ -46,8 +47,8 @@ func (r *Records) again(record []byte) error {
 	return nil
 }
 
-// SplitRecord cuts a record into fields. Most records have no quote and are cut at the commas; the others are parsed as
-// RFC 4180.
+// SplitRecord cuts a record into fields. Most records have no quote and are cut at the commas; the
+// others are parsed as RFC 4180.
 func SplitRecord(record []byte, comma rune) ([]string, error) {
 	text := string(record)
 	if !strings.Contains(text, `"`) {
@@ -66,8 +67,9 @@ func SplitRecord(record []byte, comma rune) ([]string, error) {
 	return fields, nil
 }
 
-// Record returns the next record without its line end, or io.EOF. The record is valid until the next call. A line that
-// cannot begin a record gives a problem instead; reading continues with the line after it.
+// Record returns the next record without its line end, or io.EOF. The record is valid until the
+// next call. A line that cannot begin a record gives a problem instead; reading continues with the
+// line after it.
 func (r *Records) Record() (record []byte, problem string, err error) {
 	if r.at == len(r.ahead) {
 		r.hold.Shrink(int64(cap(r.ahead)))
@@ -127,7 +129,8 @@ func (r *Records) keep(line []byte) error {
 	return nil
 }
 
-// unread makes the lines of the last record readable again, except the first, and returns what is wrong with the first.
+// unread makes the lines of the last record readable again, except the first, and returns what is
+// wrong with the first.
 func (r *Records) unread() (problem string) {
 	r.at, r.second = r.second, -1
 	r.lines.Number = r.first

@@ -17,7 +17,8 @@ import (
 
 var valueSpec = ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}
 
-// readAll reads a text as a file and returns its valid values and its rejects as "row/line: reason".
+// readAll reads a text as a file and returns its valid values and its rejects as "row/line:
+// reason".
 func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, rejects []string) {
 	t.Helper()
 	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(text)), spec, nil)
@@ -105,7 +106,8 @@ func TestBadRows(t *testing.T) {
 	}
 }
 
-// TestStrayQuote: a stray quote that happens to pair with a later one does not swallow the rows between them.
+// TestStrayQuote: a stray quote that happens to pair with a later one does not swallow the rows
+// between them.
 func TestStrayQuote(t *testing.T) {
 	values, rejects := readAll(t, "timestamp,value\n1,1\n2,\"2\n3,3\n4,4\n5,5\"\n6,6\n", valueSpec)
 	if d := cmp.Diff([]float64{1, 3, 4, 6}, values); d != "" {
@@ -170,7 +172,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestRandomFiles writes files of which it knows the valid rows, with lines of every kind mixed in, and reads them back.
+// TestRandomFiles writes files of which it knows the valid rows, with lines of every kind mixed in,
+// and reads them back.
 func TestRandomFiles(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -202,7 +205,8 @@ func TestRandomFiles(t *testing.T) {
 	}
 }
 
-// FuzzCSV: whatever is in a file, reading it ends, and every row is valid or rejected with its number.
+// FuzzCSV: whatever is in a file, reading it ends, and every row is valid or rejected with its
+// number.
 func FuzzCSV(f *testing.F) {
 	f.Add("timestamp,value\n1,2\n")
 	f.Add("timestamp,value\n1,\"2\n3,4\n")

@@ -9,8 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Format is how rows are written in a file: csv, ndjson, parquet or arrow. If the file is packed, a dot and gz or zst
-// follow, as in csv.gz. Parquet packs its own pages, so a packed Parquet file is refused.
+// Format is how rows are written in a file: csv, ndjson, parquet or arrow. If the file is packed, a
+// dot and gz or zst follow, as in csv.gz. Parquet packs its own pages, so a packed Parquet file is
+// refused.
 type Format string
 
 // formatOfExtension are the formats by the extension of a file's name, without its packing.
@@ -22,8 +23,8 @@ var formatOfExtension = map[string]Format{
 // packingOfExtension are those by the extension of a file's name.
 var packingOfExtension = map[string]string{".gz": "gz", ".gzip": "gz", ".zst": "zst", ".zstd": "zst"}
 
-// FormatOf returns the format that the extension of a file's name stands for; known is false when it stands for none, and
-// the format is then other, with the packing that the name has.
+// FormatOf returns the format that the extension of a file's name stands for; known is false when
+// it stands for none, and the format is then other, with the packing that the name has.
 func FormatOf(name string, other Format) (f Format, known bool) {
 	name = strings.ToLower(path.Base(name))
 	pack := packingOfExtension[path.Ext(name)]
@@ -45,10 +46,12 @@ var mediaTypes = map[string]Format{
 	"application/vnd.apache.parquet": "parquet", "application/vnd.apache.arrow.stream": "arrow", "application/vnd.apache.arrow.file": "arrow",
 }
 
-// FormatOfMedia returns the format of a media type without parameters. It is empty for a type that stands for no format.
+// FormatOfMedia returns the format of a media type without parameters. It is empty for a type that
+// stands for no format.
 func FormatOfMedia(media string) Format { return mediaTypes[media] }
 
-// CutFormat returns a file's name without the extensions that say a format and its packing. It reports whether it had one.
+// CutFormat returns a file's name without the extensions that say a format and its packing. It
+// reports whether it had one.
 func CutFormat(name string) (stem string, ok bool) {
 	stem = name
 	if ext := path.Ext(stem); packingOfExtension[strings.ToLower(ext)] != "" {
@@ -60,13 +63,17 @@ func CutFormat(name string) (stem string, ok bool) {
 	return stem, ok && stem != ""
 }
 
-// OutputFormat returns the format that decisions are written in to a file of this name: NDJSON where it has no extension. An
-// extension that stands for no format is an error.
+// OutputFormat returns the format that decisions are written in to a file of this name: NDJSON
+// where it has no extension. An extension that stands for no format is an error.
 func OutputFormat(name string) (Format, error) {
 	f, known := FormatOf(name, "ndjson")
 	stem, _ := CutFormat(path.Base(name))
 	if ext := path.Ext(stem); !known && ext != "" && ext != stem {
-		return "", jobs.Errorf(jobs.CodeInput, "extension %s stands for no format: use .ndjson, .jsonl, .csv, .parquet, .pq, .arrow, .arrows or .feather, with .gz or .zst behind all but Parquet", ext)
+		return "", jobs.Errorf(
+			jobs.CodeInput,
+			"extension %s stands for no format: use .ndjson, .jsonl, .csv, .parquet, .pq, .arrow, .arrows or .feather, with .gz or .zst behind all but Parquet",
+			ext,
+		)
 	}
 	return f, f.Check()
 }
@@ -77,15 +84,17 @@ func (f Format) Check() error {
 	return err
 }
 
-// Split returns the format of the rows and the packing: gz, zst, or empty. An unknown format is an error of class
-// jobs.CodeInvalid.
+// Split returns the format of the rows and the packing: gz, zst, or empty. An unknown format is an
+// error of class jobs.CodeInvalid.
 func (f Format) Split() (rows, pack string, err error) {
 	rows, pack, packed := strings.Cut(string(f), ".")
 	switch rows {
 	case "csv", "ndjson", "arrow":
 	case "parquet":
 		if packed {
-			return "", "", jobs.Errorf(jobs.CodeInvalid, "format %q: a Parquet file packs its own pages: unpack it first", string(f))
+			return "", "", jobs.Errorf(
+				jobs.CodeInvalid, "format %q: a Parquet file packs its own pages: unpack it first", string(f),
+			)
 		}
 	default:
 		return "", "", jobs.Errorf(jobs.CodeInvalid, "format %q: use csv, ndjson, parquet or arrow", string(f))
@@ -96,9 +105,10 @@ func (f Format) Split() (rows, pack string, err error) {
 	return rows, pack, nil
 }
 
-// Open returns the reader of a file in any format. It owns the file from here on, also when it returns an error. Of a packed
-// file it reads at most unpacked bytes of contents. Memory is taken from h, which the caller releases after it closed the
-// reader. The parameter name names the file in errors.
+// Open returns the reader of a file in any format. It owns the file from here on, also when it
+// returns an error. Of a packed file it reads at most unpacked bytes of contents. Memory is taken
+// from h, which the caller releases after it closed the reader. The parameter name names the file
+// in errors.
 func Open(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64, h *inputmem.Hold) (Reader, error) {
 	rows, pack, err := f.Split()
 	if err != nil {

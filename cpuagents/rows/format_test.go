@@ -29,7 +29,8 @@ import (
 
 var pairSpec = ColumnSpec{Timestamp: "at", Features: []string{"a", "b"}}
 
-// drainRows reads a source to its end and closes it. Rows come one after another in number, valid or rejected.
+// drainRows reads a source to its end and closes it. Rows come one after another in number, valid
+// or rejected.
 func drainRows(t testing.TB, r Reader) (rows []Row, rejects []Reject, err error) {
 	t.Helper()
 	defer func() {
@@ -68,7 +69,8 @@ func readWriting(t testing.TB, w fixture.File, spec ColumnSpec, limit int64) (ro
 	return drainRows(t, r)
 }
 
-// TestFormatsAgree: a table is the same rows, to the bit, and the same rejects, however it is written.
+// TestFormatsAgree: a table is the same rows, to the bit, and the same rejects, however it is
+// written.
 func TestFormatsAgree(t *testing.T) {
 	all := fixture.Files(t, fixture.HardTable())
 	want, wantRejects, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
@@ -105,7 +107,8 @@ func TestFormatsAgree(t *testing.T) {
 	}
 }
 
-// TestFormatsAgreeOnManyRows: blocks, pages, row groups and record batches of any size make no difference.
+// TestFormatsAgreeOnManyRows: blocks, pages, row groups and record batches of any size make no
+// difference.
 func TestFormatsAgreeOnManyRows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var rows []fixture.Row
@@ -204,7 +207,8 @@ func TestTypedColumns(t *testing.T) {
 	}
 }
 
-// TestBadColumns: a column that is missing, twice there or of another type is said by name, with the cure.
+// TestBadColumns: a column that is missing, twice there or of another type is said by name, with
+// the cure.
 func TestBadColumns(t *testing.T) {
 	table := func(fields ...arrow.Field) arrow.RecordBatch {
 		b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
@@ -294,8 +298,8 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
-// TestCutOff: a file that ends too early never gives a row that is not in it. Formats that say how long they are give an
-// error; a text may end anywhere.
+// TestCutOff: a file that ends too early never gives a row that is not in it. Formats that say how
+// long they are give an error; a text may end anywhere.
 func TestCutOff(t *testing.T) {
 	all := fixture.Files(t, fixture.HardTable())
 	full, _, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
@@ -321,7 +325,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestDamage: whatever byte of a file is wrong, reading it ends without a panic, and an error is the data's.
+// TestDamage: whatever byte of a file is wrong, reading it ends without a panic, and an error is
+// the data's.
 func TestDamage(t *testing.T) {
 	for _, w := range fixture.Files(t, fixture.HardTable()) {
 		for _, mask := range []byte{0x01, 0x80, 0xff} {
@@ -406,7 +411,8 @@ func TestArrowTimes(t *testing.T) {
 	}
 }
 
-// TestHugePages: a page of a Parquet file that exceeds the limit is refused, however it is compressed.
+// TestHugePages: a page of a Parquet file that exceeds the limit is refused, however it is
+// compressed.
 func TestHugePages(t *testing.T) {
 	const rows = maxParquetPage/8 + 1
 	stamps, values := array.NewInt64Builder(memory.DefaultAllocator), array.NewFloat64Builder(memory.DefaultAllocator)
@@ -438,7 +444,8 @@ func TestHugePages(t *testing.T) {
 	}
 }
 
-// TestPageBombs: a page that unpacks to more than its header says is refused by the codec, not by the machine's memory.
+// TestPageBombs: a page that unpacks to more than its header says is refused by the codec, not by
+// the machine's memory.
 func TestPageBombs(t *testing.T) {
 	huge := fixture.Zstd(t, make([]byte, maxParquetPage+1))
 	for name, c := range map[string]struct {

@@ -11,7 +11,8 @@ import (
 // lineBuffer is the read-ahead of a text in bytes. A job has up to 256 texts open.
 const lineBuffer = 64 << 10
 
-// Lines reads a text line by line. It holds its read-ahead and at most one line in memory. One goroutine uses it.
+// Lines reads a text line by line. It holds its read-ahead and at most one line in memory. One
+// goroutine uses it.
 type Lines struct {
 	name   string
 	buf    *bufio.Reader
@@ -23,8 +24,9 @@ func NewLines(name string, r io.Reader) Lines {
 	return Lines{name: name, buf: bufio.NewReaderSize(r, lineBuffer)}
 }
 
-// Next returns the next line with its line end, or io.EOF. The line is valid until the next call. A line of more than
-// MaxRecord bytes is read to its end: long is true, and line holds only its beginning.
+// Next returns the next line with its line end, or io.EOF. The line is valid until the next call. A
+// line of more than MaxRecord bytes is read to its end: long is true, and line holds only its
+// beginning.
 func (l *Lines) Next() (line []byte, long bool, err error) {
 	line, err = l.buf.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

@@ -21,7 +21,8 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// TestLongRecords reads records of a megabyte with short timestamps: a batch must not hold on to them.
+// TestLongRecords reads records of a megabyte with short timestamps: a batch must not hold on to
+// them.
 func TestLongRecords(t *testing.T) {
 	text := "timestamp,value,note\n" + strings.Repeat("2026-01-02 03:04:05,1,"+strings.Repeat("x", 1<<19)+"\n", 2)
 	r, err := newCSVReader("a.csv", fixture.TempFile(t, []byte(text)), valueSpec, nil)
@@ -49,7 +50,8 @@ func TestLongRecords(t *testing.T) {
 	}
 }
 
-// TestOpenQuote reads a quote that never closes before a million short lines: what is read ahead is counted, and freed.
+// TestOpenQuote reads a quote that never closes before a million short lines: what is read ahead is
+// counted, and freed.
 func TestOpenQuote(t *testing.T) {
 	text := "timestamp,value\n\"" + strings.Repeat("\n", 1<<20) + "2026-01-02 03:04:05,1\n"
 	m := inputmem.WithParts(16<<20, 16<<20)
@@ -82,7 +84,8 @@ func TestOpenQuote(t *testing.T) {
 	}
 }
 
-// TestPageBomb unpacks Parquet pages that are larger than their header says: they end with an error and take no more than the page.
+// TestPageBomb unpacks Parquet pages that are larger than their header says: they end with an error
+// and take no more than the page.
 func TestPageBomb(t *testing.T) {
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 )
 
-// metered is an allocator of the Arrow library that takes what it allocates from a hold. If the memory is too small it
-// panics with the error of the hold, which damaged returns to the caller of the library.
+// metered is an allocator of the Arrow library that takes what it allocates from a hold. If the
+// memory is too small it panics with the error of the hold, which damaged returns to the caller of
+// the library.
 type metered struct {
 	arrowmem.Allocator
 	hold *inputmem.Hold
@@ -24,7 +25,8 @@ func (m metered) Allocate(n int) []byte {
 	return m.Allocator.Allocate(n)
 }
 
-// Reallocate implements memory.Allocator. It may copy, so both buffers are counted until the copy is done.
+// Reallocate implements memory.Allocator. It may copy, so both buffers are counted until the copy
+// is done.
 func (m metered) Reallocate(n int, b []byte) []byte {
 	if n <= cap(b) {
 		return b[:n]

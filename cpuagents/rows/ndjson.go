@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// ndjsonReader reads a JSON object a line. It holds at most one line in memory. Members that no column is named for are
-// ignored, whatever they hold.
+// ndjsonReader reads a JSON object a line. It holds at most one line in memory. Members that no
+// column is named for are ignored, whatever they hold.
 type ndjsonReader struct {
 	spec    ColumnSpec
 	src     io.Closer
@@ -65,7 +65,8 @@ func (r *ndjsonReader) Next() (Row, *Reject, error) {
 	}
 }
 
-// CheckObject returns why a line is not a JSON object in UTF-8; empty if it is one. The line must not be empty.
+// CheckObject returns why a line is not a JSON object in UTF-8; empty if it is one. The line must
+// not be empty.
 func CheckObject(line []byte) (problem string) {
 	switch {
 	case !utf8.Valid(line):
@@ -138,7 +139,8 @@ func kindOf(value []byte) string {
 	return "a number"
 }
 
-// members puts the wanted members of a valid JSON object into found. It returns the name of one that is there twice.
+// members puts the wanted members of a valid JSON object into found. It returns the name of one
+// that is there twice.
 func (r *ndjsonReader) members(b []byte) (twice string) {
 	for i := skipSpace(b, 1); b[i] != '}'; {
 		if b[i] == ',' {

@@ -24,14 +24,15 @@ const (
 	maxParquetHeader = 256 << 10
 )
 
-// Memory of a Parquet source, in bytes: the read-ahead of a column, and what the library makes of a structure of the footer. Of the smallest, of a
-// byte, it makes 400.
+// Memory of a Parquet source, in bytes: the read-ahead of a column, and what the library makes of a
+// structure of the footer. Of the smallest, of a byte, it makes 400.
 const (
 	parquetBuffer = 64 << 10
 	parquetStruct = 512
 )
 
-// parquetReader reads the wanted columns of a Parquet file, row group by row group and page by page.
+// parquetReader reads the wanted columns of a Parquet file, row group by row group and page by
+// page.
 type parquetReader struct {
 	name   string
 	src    *os.File
@@ -45,7 +46,8 @@ type parquetReader struct {
 	chunks []*chunk
 }
 
-// newParquetReader reads the footer. The reader owns src from here on, also when an error is returned.
+// newParquetReader reads the footer. The reader owns src from here on, also when an error is
+// returned.
 func newParquetReader(name string, src *os.File, spec ColumnSpec, h *inputmem.Hold) (_ Reader, err error) {
 	r := &parquetReader{name: name, src: src, spec: spec, mem: newMetered(h), hold: h}
 	defer func() {
@@ -103,7 +105,8 @@ func (r *parquetReader) open() (err error) {
 // source hides Close from the library, so that the file is closed once.
 type source struct{ parquet.ReaderAtSeeker }
 
-// checkFooter walks the footer once before the library sees it: that one makes room for as many elements as a list says.
+// checkFooter walks the footer once before the library sees it: that one makes room for as many
+// elements as a list says.
 func (r *parquetReader) checkFooter() error {
 	info, err := r.src.Stat()
 	if err != nil {
@@ -124,7 +127,10 @@ func (r *parquetReader) checkFooter() error {
 	case string(tail[4:]) != "PAR1":
 		return fault.Input("%s: it does not end as a Parquet file does: it is none, or cut off", r.name)
 	case n > size-12 || n > maxParquetFooter:
-		return fault.Input("%s: its footer says that it has %d bytes, of a file of %d; %d are allowed", r.name, n, size, maxParquetFooter)
+		return fault.Input(
+			"%s: its footer says that it has %d bytes, of a file of %d; %d are allowed", r.name, n, size,
+			maxParquetFooter,
+		)
 	}
 	if err := r.hold.Grow(2 * n); err != nil { // here and in the library
 		return err
@@ -190,7 +196,10 @@ func (r *parquetReader) openGroup() error {
 		switch meta.Compression() {
 		case compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Zstd:
 		default:
-			return fault.Input("%s: column %q is packed with %s: write the file with snappy, gzip, zstd or none", r.name, r.file.MetaData().Schema.Column(at).Path(), meta.Compression())
+			return fault.Input(
+				"%s: column %q is packed with %s: write the file with snappy, gzip, zstd or none", r.name,
+				r.file.MetaData().Schema.Column(at).Path(), meta.Compression(),
+			)
 		}
 		pages, err := g.GetColumnPageReader(at)
 		if err != nil {
@@ -200,7 +209,8 @@ func (r *parquetReader) openGroup() error {
 		descr := r.file.MetaData().Schema.Column(at)
 		guard := &pageGuard{PageReader: pages, name: r.name, hold: r.hold}
 		c := &chunk{descr: descr, guard: guard, kind: kind(descr, i == 0)}
-		c.col = pqfile.NewColumnReader(descr, guard, r.mem, r.file.BufferPool()) //nolint:staticcheck // nothing else lets the guard stand between pages and decoders
+		//nolint:staticcheck // no other function puts the guard between pages and decoders
+		c.col = pqfile.NewColumnReader(descr, guard, r.mem, r.file.BufferPool())
 		r.chunks = append(r.chunks, c)
 	}
 	return nil
@@ -245,9 +255,15 @@ func (g *pageGuard) Next() bool {
 	}
 	g.left = int64(p.NumValues())
 	switch enc := parquet.Encoding(d.Encoding()); enc {
-	case parquet.Encodings.Plain, parquet.Encodings.PlainDict, parquet.Encodings.RLEDict, parquet.Encodings.ByteStreamSplit:
+	case parquet.Encodings.Plain,
+		parquet.Encodings.PlainDict,
+		parquet.Encodings.RLEDict,
+		parquet.Encodings.ByteStreamSplit:
 	default:
-		g.err = fault.Input("%s: its pages are written with %s: write the file with plain or dictionary encoding (data page version 1)", g.name, enc)
+		g.err = fault.Input(
+			"%s: its pages are written with %s: write the file with plain or dictionary encoding (data page version 1)",
+			g.name, enc,
+		)
 		return false
 	}
 	if g.left < 0 {
@@ -261,7 +277,8 @@ func (g *pageGuard) dictionary(d *pqfile.DictionaryPage) error {
 	if n := d.NumValues(); n < 0 || int64(n) > int64(len(d.Data())) {
 		return fmt.Errorf("a dictionary of %d values in %d bytes", n, len(d.Data()))
 	}
-	// The library decodes it: a text becomes a slice, whose bytes are the page's, and a number itself.
+	// The library decodes it: a text becomes a slice, whose bytes are the page's, and a number
+	// itself.
 	n := int64(d.NumValues()) * dictionaryValue
 	if err := g.hold.Grow(n); err != nil {
 		return err
@@ -309,7 +326,8 @@ const (
 // kind says how to read a column, for a timestamp or a feature; kindNone when it cannot be.
 func kind(c *schema.Column, timestamp bool) valueKind {
 	logical := c.LogicalType()
-	plain := logical == nil || logical.IsNone() || logical.Equals(schema.NoLogicalType{}) || logical.Equals(schema.UnknownLogicalType{})
+	plain := logical == nil || logical.IsNone() || logical.Equals(schema.NoLogicalType{}) ||
+		logical.Equals(schema.UnknownLogicalType{})
 	switch t := logical.(type) {
 	case schema.IntLogicalType:
 		switch signed := t.IsSigned(); {
@@ -408,7 +426,8 @@ func (c *chunk) read(b *block, f, n int) error {
 		if err != nil {
 			return err
 		}
-		if got < 1 || got > int64(want) || int64(values) > got || c.descr.MaxDefinitionLevel() == 0 && int64(values) != got {
+		if got < 1 || got > int64(want) || int64(values) > got ||
+			c.descr.MaxDefinitionLevel() == 0 && int64(values) != got {
 			return fmt.Errorf("a page has fewer rows than its header says")
 		}
 		c.guard.left -= got

@@ -70,7 +70,8 @@ func TestParquetFooter(t *testing.T) {
 	}
 }
 
-// TestParquetMemory: what a reader takes before the first row, and a memory that is one byte too small for it.
+// TestParquetMemory: what a reader takes before the first row, and a memory that is one byte too
+// small for it.
 func TestParquetMemory(t *testing.T) {
 	data := fixture.Parquet(t, fixture.Record(pairRows(10)))
 	n := int64(binary.LittleEndian.Uint32(data[len(data)-8:]))
@@ -134,7 +135,8 @@ func TestParquetEncodings(t *testing.T) {
 	}
 }
 
-// TestParquetGroups: row groups of any size, none at all too, and blocks that end with them and within them.
+// TestParquetGroups: row groups of any size, none at all too, and blocks that end with them and
+// within them.
 func TestParquetGroups(t *testing.T) {
 	for _, sizes := range [][]int{{1}, {0, 3}, {3, 0, 0, 2}, {blockRows - 1, 1}, {blockRows, 1}, {blockRows + 1, 1}, {2 * blockRows}, {2*blockRows + 1, blockRows}} {
 		total := 0
@@ -172,7 +174,8 @@ func TestParquetGroups(t *testing.T) {
 	}
 }
 
-// TestParquetNested: a column that is a list or lies in an optional structure is refused, one in a required structure is a column.
+// TestParquetNested: a column that is a list or lies in an optional structure is refused, one in a
+// required structure is a column.
 func TestParquetNested(t *testing.T) {
 	number := arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Float64, Nullable: true}
 	file := func(field arrow.Field) []byte {
@@ -292,7 +295,8 @@ func (g *givenPages) Err() error                                         { retur
 func (g *givenPages) Close() error                                       { return nil }
 func (g *givenPages) GetDictionaryPage() (*pqfile.DictionaryPage, error) { return g.dictionary, nil }
 
-// doubles makes a page that says that it has n rows, of which those in levels are there, and holds some values.
+// doubles makes a page that says that it has n rows, of which those in levels are there, and holds
+// some values.
 func doubles(n int32, levels []byte, values ...float64) pqfile.Page {
 	var b []byte
 	if levels != nil { // one run of RLE for each level
@@ -324,7 +328,8 @@ func doubleChunk(t *testing.T, optional bool, source *givenPages) *chunk {
 		descr, guard, memory.DefaultAllocator, &sync.Pool{New: func() any { return memory.NewResizableBuffer(memory.DefaultAllocator) }})}
 }
 
-// TestParquetPages: the rows of pages come in their order with their nulls, and pages that have fewer rows or values than they say are damaged.
+// TestParquetPages: the rows of pages come in their order with their nulls, and pages that have
+// fewer rows or values than they say are damaged.
 func TestParquetPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the Arrow library converts pointers into empty pages, which the race detector's checkptr reports: not with -short")
@@ -390,7 +395,8 @@ func TestParquetPages(t *testing.T) {
 	}
 }
 
-// TestParquetDictionaries: a dictionary has at most as many values as bytes, takes memory while its chunk is read, and is refused where there is none.
+// TestParquetDictionaries: a dictionary has at most as many values as bytes, takes memory while its
+// chunk is read, and is refused where there is none.
 func TestParquetDictionaries(t *testing.T) {
 	dictionary := func(n int32, bytes int) *pqfile.DictionaryPage {
 		return pqfile.NewDictionaryPage(memory.NewBufferBytes(make([]byte, bytes)), n, parquet.Encodings.Plain)

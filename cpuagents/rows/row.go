@@ -1,7 +1,9 @@
-// Package rows decodes the documents of sources into rows: CSV, NDJSON, Parquet and Arrow, plain or packed.
+// Package rows decodes the documents of sources into rows: CSV, NDJSON, Parquet and Arrow, plain or
+// packed.
 //
-// Every decoder bounds what it allocates before it allocates it, takes the memory from an inputmem.Hold, and returns damage
-// of the data as an error of class jobs.CodeInput. A row that cannot be used is a Reject, and reading continues after it.
+// Every decoder bounds what it allocates before it allocates it, takes the memory from an
+// inputmem.Hold, and returns damage of the data as an error of class jobs.CodeInput. A row that
+// cannot be used is a Reject, and reading continues after it.
 package rows
 
 import (
@@ -14,16 +16,19 @@ import (
 	"github.com/exoswarm/exoswarm/internal/dialect"
 )
 
-// MaxRecord bounds one record of a text format, in bytes. A longer line, or a line whose quoted field does not close within
-// this length, is rejected as a row of its own; reading continues with the next line.
+// MaxRecord bounds one record of a text format, in bytes. A longer line, or a line whose quoted
+// field does not close within this length, is rejected as a row of its own; reading continues with
+// the next line.
 const MaxRecord = 1 << 20
 
-// maxTimestamp bounds the text of a timestamp in bytes. It travels with the row, so it counts in the size of a batch.
+// maxTimestamp bounds the text of a timestamp in bytes. It travels with the row, so it counts in
+// the size of a batch.
 const maxTimestamp = 64
 
 // ColumnSpec names the columns of a source that are read. Names must match exactly, including case.
 type ColumnSpec struct {
-	// Timestamp names the column with the time. Features name the columns with numbers, at least one.
+	// Timestamp names the column with the time. Features name the columns with numbers, at least
+	// one.
 	Timestamp string   `json:"timestamp"`
 	Features  []string `json:"features"`
 	// AnyOrder accepts rows that go back in time. Otherwise they are rejected.
@@ -35,10 +40,11 @@ type ColumnSpec struct {
 // columns returns the names of all columns that are read, the timestamp first.
 func (s ColumnSpec) columns() []string { return append([]string{s.Timestamp}, s.Features...) }
 
-// Reader reads the rows of one series in the order of its source. One goroutine uses it, and calls Close once.
+// Reader reads the rows of one series in the order of its source. One goroutine uses it, and calls
+// Close once.
 type Reader interface {
-	// Next returns the next valid row, or a reject, or an error: io.EOF after the last row. The caller owns the slices of
-	// the row.
+	// Next returns the next valid row, or a reject, or an error: io.EOF after the last row. The
+	// caller owns the slices of the row.
 	Next() (Row, *Reject, error)
 	Close() error
 }
@@ -59,7 +65,8 @@ type Reject struct {
 	Row    uint64 `json:"row"`            // 0: the whole file
 	Line   uint64 `json:"line,omitempty"` // of a source that has lines
 	Reason string `json:"reason"`
-	// Cure proposes the dialect that the file seems to have. It is set while no row of the file was valid.
+	// Cure proposes the dialect that the file seems to have. It is set while no row of the file was
+	// valid.
 	Cure string `json:"cure,omitempty"`
 }
 
@@ -86,18 +93,23 @@ type order struct {
 
 func (o *order) check(r *Row) (problem string) {
 	if o.any && r.Time < o.last {
-		return fmt.Sprintf("its timestamp %s goes back behind the row before it: sort the file by time", fault.Quote(r.Timestamp))
+		return fmt.Sprintf(
+			"its timestamp %s goes back behind the row before it: sort the file by time", fault.Quote(r.Timestamp),
+		)
 	}
 	o.any, o.last = true, r.Time
 	return ""
 }
 
-// parseFeature parses the text of a number, or returns what is wrong with it. The parameter column is for the message.
+// parseFeature parses the text of a number, or returns what is wrong with it. The parameter column
+// is for the message.
 func parseFeature(column, text string) (v float64, problem string) {
 	v, err := strconv.ParseFloat(text, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange) || math.IsInf(v, 0) || math.Abs(v) > math.MaxFloat32:
-		return 0, fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, fault.Quote(text))
+		return 0, fmt.Sprintf(
+			"column %q: %s is infinite or beyond the range of a 32-bit float", column, fault.Quote(text),
+		)
 	case err != nil:
 		return 0, fmt.Sprintf("column %q: %s is not a number", column, fault.Quote(text))
 	case math.IsNaN(v):
@@ -112,7 +124,10 @@ func checkFeature(column string, v float64) (problem string) {
 		return fmt.Sprintf("column %q is NaN", column)
 	}
 	if math.Abs(v) > math.MaxFloat32 {
-		return fmt.Sprintf("column %q: %s is infinite or beyond the range of a 32-bit float", column, fault.Quote(strconv.FormatFloat(v, 'g', -1, 64)))
+		return fmt.Sprintf(
+			"column %q: %s is infinite or beyond the range of a 32-bit float", column,
+			fault.Quote(strconv.FormatFloat(v, 'g', -1, 64)),
+		)
 	}
 	return ""
 }

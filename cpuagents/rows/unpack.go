@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/memory"
 )
 
-// zstdWindow bounds the window that a zstd stream may ask for, in bytes: what zstd itself reads without --long. zstdRest is what its
-// decoder takes beside the window.
+// zstdWindow bounds the window that a zstd stream may ask for, in bytes: what zstd itself reads
+// without --long. zstdRest is what its decoder takes beside the window.
 const (
 	zstdWindow = 128 << 20
 	zstdRest   = 1 << 20
@@ -28,8 +28,9 @@ type unpacker struct {
 	closers    []func() error
 }
 
-// unpack opens the contents of src, which it owns from here on. An empty pack returns src itself. What is wrong with the
-// packing is an error of class jobs.CodeInput. What a decoder allocates is taken from h first; it stays there until h is released.
+// unpack opens the contents of src, which it owns from here on. An empty pack returns src itself.
+// What is wrong with the packing is an error of class jobs.CodeInput. What a decoder allocates is
+// taken from h first; it stays there until h is released.
 func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputmem.Hold) (io.ReadCloser, error) {
 	if pack == "" {
 		return src, nil
@@ -60,12 +61,16 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputme
 	return u, nil
 }
 
-// zstdMemory returns a function that takes the memory for a frame's window. Frames follow one another, so the largest counts.
+// zstdMemory returns a function that takes the memory for a frame's window. Frames follow one
+// another, so the largest counts.
 func zstdMemory(name string, h *inputmem.Hold) func(window int64) error {
 	most := int64(-zstdRest)
 	return func(window int64) error {
 		if window > zstdWindow {
-			return fault.Input("%s: its zstd stream asks for a window of %s; %s are allowed: pack it without --long", name, memory.Text(window), memory.Text(zstdWindow))
+			return fault.Input(
+				"%s: its zstd stream asks for a window of %s; %s are allowed: pack it without --long", name,
+				memory.Text(window), memory.Text(zstdWindow),
+			)
 		}
 		if window <= most {
 			return nil
@@ -90,7 +95,10 @@ func (u *unpacker) fault(err error) error {
 func (u *unpacker) Read(p []byte) (int, error) {
 	n, err := u.from.Read(p)
 	if u.left -= int64(n); u.left < 0 {
-		return 0, fault.Input("%s: it unpacks to more than the bytes that this agent allows: unpack it before, or raise --max-unpacked", u.name)
+		return 0, fault.Input(
+			"%s: it unpacks to more than the bytes that this agent allows: unpack it before, or raise --max-unpacked",
+			u.name,
+		)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = u.fault(err)

@@ -15,7 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestUnpack: contents up to the limit and no byte more, whatever the packing; what is wrong with it is said.
+// TestUnpack: contents up to the limit and no byte more, whatever the packing; what is wrong with
+// it is said.
 func TestUnpack(t *testing.T) {
 	text := []byte(strings.Repeat("0123456789", 1000))
 	for pack, data := range map[string][]byte{"gz": fixture.Gzip(t, text), "zst": fixture.Zstd(t, text), "": text} {
@@ -66,7 +67,8 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestZstdMemory: the largest window of the frames is taken, with the decoder's own memory, and one that is too large is refused.
+// TestZstdMemory: the largest window of the frames is taken, with the decoder's own memory, and one
+// that is too large is refused.
 func TestZstdMemory(t *testing.T) {
 	const rest = 1 << 20
 	h := inputmem.WithParts(1<<40, 1<<40).Hold(t.Context(), "s")

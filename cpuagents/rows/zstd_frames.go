@@ -10,7 +10,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// zstdFrames passes a zstd stream on and looks at the head of each frame first: the window that it asks for is what a decoder allocates.
+// zstdFrames passes a zstd stream on and looks at the head of each frame first: the window that it
+// asks for is what a decoder allocates.
 type zstdFrames struct {
 	r      *bufio.Reader
 	window func(bytes int64) error // called before a frame is passed on

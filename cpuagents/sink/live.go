@@ -26,12 +26,14 @@ const (
 	liveBytes = 256 << 10
 	// liveAnswer bounds the time to an answer. The submitter answers RowsWait earlier.
 	liveAnswer = 5 * time.Second
-	// livePatience is the time that the submitter may be silent. After it the job continues without the submitter.
+	// livePatience is the time that the submitter may be silent. After it the job continues without
+	// the submitter.
 	livePatience = 30 * time.Second
 )
 
-// liveSink sends every decision to the submitter of the job, and waits until it is written. A message is a line with the numbers
-// of batch and piece, then decisions in NDJSON. Another attempt sends the same messages, and the submitter drops those it has.
+// liveSink sends every decision to the submitter of the job, and waits until it is written. A
+// message is a line with the numbers of batch and piece, then decisions in NDJSON. Another attempt
+// sends the same messages, and the submitter drops those it has.
 type liveSink struct {
 	queue Queue
 	log   *slog.Logger
@@ -95,7 +97,10 @@ func (t *liveSink) ask(ctx context.Context, message []byte) error {
 			heard = time.Now()
 			continue
 		case time.Since(heard) > livePatience:
-			t.log.Warn("the submitter of a job takes no rows any more; they are in its output alone", "job", t.job, "error", err)
+			t.log.Warn(
+				"the submitter of a job takes no rows any more; they are in its output alone", "job", t.job, "error",
+				err,
+			)
 			t.gone = true
 			return nil
 		}

@@ -12,17 +12,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// partBytes bounds a part, which is held in memory, in bytes. It ends a part that has fewer rows than it should.
+// partBytes bounds a part, which is held in memory, in bytes. It ends a part that has fewer rows
+// than it should.
 const partBytes = 64 << 20
 
-// objectWriter stores documents under names. A document replaces another one of the same name, as a whole or not at all.
+// objectWriter stores documents under names. A document replaces another one of the same name, as a
+// whole or not at all.
 type objectWriter interface {
 	Put(ctx context.Context, name, mediaType string, data []byte) error
 	Close() error
 }
 
-// objectSink writes decisions into files or objects. A part is named after its first batch, so an attempt that makes the same
-// batches again writes the same bytes under the same names.
+// objectSink writes decisions into files or objects. A part is named after its first batch, so an
+// attempt that makes the same batches again writes the same bytes under the same names.
 type objectSink struct {
 	base
 	positionLog

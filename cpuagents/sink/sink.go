@@ -1,8 +1,8 @@
-// Package sink sends the decisions of a job to other systems while they are made: to JetStream subjects, files, object stores,
-// tables of databases, a webhook, and the submitter of the job.
+// Package sink sends the decisions of a job to other systems while they are made: to JetStream
+// subjects, files, object stores, tables of databases, a webhook, and the submitter of the job.
 //
-// Each sink keeps its position where it can be most exact: in a log of the queue, in the target database, or in the names of
-// its objects.
+// Each sink keeps its position where it can be most exact: in a log of the queue, in the target
+// database, or in the names of its objects.
 package sink
 
 import (
@@ -22,15 +22,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// Spec names a sink. Its URI is nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
-// sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE.
+// Spec names a sink. Its URI is nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX,
+// gs://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE or
+// postgres://USER@HOST:PORT/DATABASE?table=TABLE.
 type Spec struct {
 	URI string `json:"uri"`
 	// Format of messages, files and objects; ndjson when empty. Not for tables.
 	Format rows.Format `json:"format,omitempty"`
 	// Anomalies sends only the decisions for the last candidate.
 	Anomalies bool `json:"anomalies,omitempty"`
-	// PartRows is the least number of decisions of a file or object, except the last one: 1 to 1,000,000; 0 means 65,536.
+	// PartRows is the least number of decisions of a file or object, except the last one: 1 to
+	// 1,000,000; 0 means 65,536.
 	PartRows int `json:"part_rows,omitempty"`
 	// Password and TLS are as for an SQL source, and Object as for a source of objects.
 	Password string            `json:"password,omitempty"`
@@ -47,13 +49,15 @@ const (
 	mostPartRows    = 1_000_000
 )
 
-// Sink takes the decisions of a job as they are made. One goroutine uses it: it calls open, send for each batch in order, and
-// end; and close in any case. An attempt that continues a job sends every batch again from the first one, and the sink leaves
-// out what it has.
+// Sink takes the decisions of a job as they are made. One goroutine uses it: it calls open, send
+// for each batch in order, and end; and close in any case. An attempt that continues a job sends
+// every batch again from the first one, and the sink leaves out what it has.
 type Sink interface {
-	// Open finds the position that earlier attempts reached. The log belongs to this sink, and a sink may keep its position there.
+	// Open finds the position that earlier attempts reached. The log belongs to this sink, and a
+	// sink may keep its position there.
 	Open(ctx context.Context, log jobs.Log) error
-	// Send takes a batch of decisions. The numbers of the batches grow. It returns when the batch is stored, or is held for end.
+	// Send takes a batch of decisions. The numbers of the batches grow. It returns when the batch
+	// is stored, or is held for end.
 	Send(ctx context.Context, number uint64, d *batch.Decisions) error
 	// End stores what is held.
 	End(ctx context.Context) error
@@ -81,7 +85,8 @@ type Resources struct {
 	AllowStream func(stream string) error
 }
 
-// positionLog keeps the position of a sink in a log of the queue: the number of the last batch that is stored.
+// positionLog keeps the position of a sink in a log of the queue: the number of the last batch that
+// is stored.
 type positionLog struct {
 	log   jobs.Log
 	after uint64 // last entry of log
@@ -142,10 +147,15 @@ func (b *base) bad(format string, args ...any) error {
 	return jobs.Errorf(jobs.CodeInvalid, "sink %s: %s", b.where, fmt.Sprintf(format, args...))
 }
 
-// New returns the sink of a specification, which is number i of a job. It makes no connection yet. The sink finds its position by
-// job and number, so both must be the same in every attempt.
+// New returns the sink of a specification, which is number i of a job. It makes no connection yet.
+// The sink finds its position by job and number, so both must be the same in every attempt.
 func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, err error) {
-	b := base{where: remote.WithoutQuery(spec.URI), spec: spec, anomaly: uint32(len(l.Candidates) - 1), anomalies: spec.Anomalies}
+	b := base{
+		where:     remote.WithoutQuery(spec.URI),
+		spec:      spec,
+		anomaly:   uint32(len(l.Candidates) - 1),
+		anomalies: spec.Anomalies,
+	}
 	if b.limits, err = (remote.Limits{Timeout: spec.Timeout, Tries: spec.Tries, Backoff: spec.Backoff}).WithDefaults(); err != nil {
 		return nil, b.bad("%v", err)
 	}
@@ -171,5 +181,7 @@ func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, e
 	case "sqlite", "postgres":
 		return newTable(b, key, l, s)
 	}
-	return nil, b.bad("write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE")
+	return nil, b.bad(
+		"write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE",
+	)
 }

@@ -35,7 +35,8 @@ type place struct {
 	wait func()                 // between two attempts; nil for nothing
 }
 
-// forgetful is a log that stores n entries and fails then: what a process does that ends behind a write and before its note of it.
+// forgetful is a log that stores n entries and fails then: what a process does that ends behind a
+// write and before its note of it.
 type forgetful struct {
 	jobs.Log
 	n int
@@ -50,7 +51,8 @@ func (f *forgetful) Append(ctx context.Context, after uint64, entries ...jobs.En
 	return f.Log.Append(ctx, after, entries...)
 }
 
-// sinkSuite is what every sink must do: keep each decision once, whatever ends an attempt, and whoever goes on.
+// sinkSuite is what every sink must do: keep each decision once, whatever ends an attempt, and
+// whoever goes on.
 func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 	t.Helper()
 	all := fixture.Batches()
@@ -386,7 +388,8 @@ func TestSQLiteSink(t *testing.T) {
 	}
 }
 
-// TestPostgresSink: a sink that writes to a table of a real server. A user who may only insert needs no more rights.
+// TestPostgresSink: a sink that writes to a table of a real server. A user who may only insert
+// needs no more rights.
 func TestPostgresSink(t *testing.T) {
 	uri := postgrestest.Start(t)
 	s, q, _, _ := resources(t)

@@ -13,12 +13,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// subjectPiece bounds a message in bytes, approximately. It is half of what a NATS server accepts by default.
+// subjectPiece bounds a message in bytes, approximately. It is half of what a NATS server accepts
+// by default.
 const subjectPiece = 512 << 10
 
-// subjectSink publishes decisions to a subject that a JetStream stream keeps. A message is a document of a part of a batch. Its
-// id consists of job, sink, batch and piece, so the stream drops a repeated message while it remembers ids. If nobody else
-// publishes to the subject, the last message of the subject gives the position, however old it is.
+// subjectSink publishes decisions to a subject that a JetStream stream keeps. A message is a
+// document of a part of a batch. Its id consists of job, sink, batch and piece, so the stream drops
+// a repeated message while it remembers ids. If nobody else publishes to the subject, the last
+// message of the subject gives the position, however old it is.
 type subjectSink struct {
 	base
 	positionLog
@@ -31,7 +33,8 @@ type subjectSink struct {
 
 func newSubject(b base, key string, p encode.Document, s Resources) (*subjectSink, error) {
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(b.spec.URI, "nats:"), "/")
-	if !ok || stream == "" || subject == "" || strings.ContainsAny(stream+subject, " *>\\\t\r\n\x00?") || strings.Contains(stream, ".") {
+	if !ok || stream == "" || subject == "" || strings.ContainsAny(stream+subject, " *>\\\t\r\n\x00?") ||
+		strings.Contains(stream, ".") {
 		return nil, b.bad("write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject")
 	}
 	if err := s.AllowStream(stream); err != nil {
@@ -90,7 +93,13 @@ func (t *subjectSink) publish(ctx context.Context, number, piece uint64) error {
 	if number < t.batch || number == t.batch && piece <= t.piece {
 		return nil // published by an attempt that ended before it stored its position
 	}
-	p := jobs.Publication{Stream: t.stream, Subject: t.subject, ID: fmt.Sprintf("%s/%d/%d", t.key, number, piece), Type: t.MediaType(), Data: data}
+	p := jobs.Publication{
+		Stream:  t.stream,
+		Subject: t.subject,
+		ID:      fmt.Sprintf("%s/%d/%d", t.key, number, piece),
+		Type:    t.MediaType(),
+		Data:    data,
+	}
 	err = t.try(ctx, func(ctx context.Context) error {
 		err := t.queue.Publish(ctx, p)
 		var typed *jobs.Error

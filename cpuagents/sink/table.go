@@ -21,8 +21,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// positionTable has the last batch of each sink that writes to the database. A batch and its position are written in one
-// transaction, and the row of the position is locked meanwhile. So each decision is in the table once, however an attempt ends.
+// positionTable has the last batch of each sink that writes to the database. A batch and its
+// position are written in one transaction, and the row of the position is locked meanwhile. So each
+// decision is in the table once, however an attempt ends.
 const positionTable = "exoswarm_positions"
 
 const (
@@ -55,7 +56,9 @@ func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, e
 	t := &tableSink{base: b, Layout: l, key: key}
 	uri, query, _ := strings.Cut(b.spec.URI, "?")
 	values, err := url.ParseQuery(query)
-	if t.name = values.Get("table"); err != nil || len(values) != 1 || len(values["table"]) != 1 || !tableName.MatchString(t.name) || strings.HasSuffix(t.name, positionTable) {
+	if t.name = values.Get("table"); err != nil || len(values) != 1 || len(values["table"]) != 1 ||
+		!tableName.MatchString(t.name) ||
+		strings.HasSuffix(t.name, positionTable) {
 		return nil, b.bad("write ?table=TABLE behind it, TABLE or SCHEMA.TABLE of letters, digits and '_'")
 	}
 	t.table = strings.ReplaceAll(quoteName(t.name), ".", `"."`)
@@ -66,17 +69,25 @@ func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, e
 	for i, name := range l.FeatureColumns() {
 		low := strings.ToLower(name)
 		if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
-			return nil, b.bad("feature %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the others by more than the case of its letters",
-				fault.Quote(l.Features[i]), fault.Quote(name), longestName)
+			return nil, b.bad(
+				"feature %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the others by more than the case of its letters",
+				fault.Quote(l.Features[i]), fault.Quote(name), longestName,
+			)
 		}
 		named[low] = true
 		t.columns = append(t.columns, column{name, "double precision"})
 	}
-	t.columns = append(t.columns, column{"score", "real"}, column{"decision", "text"}, column{"round", "bigint"}, column{"leader", "bigint"})
+	t.columns = append(
+		t.columns, column{"score", "real"}, column{"decision", "text"}, column{"round", "bigint"},
+		column{"leader", "bigint"},
+	)
 	for _, c := range l.Candidates {
 		n := encode.CountColumn(c)
 		if len(n) > longestName || strings.ContainsRune(n, 0) {
-			return nil, b.bad("candidate %s: a column cannot be called %s: at most %d bytes", fault.Quote(c), fault.Quote(n), longestName)
+			return nil, b.bad(
+				"candidate %s: a column cannot be called %s: at most %d bytes", fault.Quote(c), fault.Quote(n),
+				longestName,
+			)
 		}
 		t.columns = append(t.columns, column{n, "bigint"})
 	}
@@ -128,7 +139,8 @@ func (t *tableSink) tx(ctx context.Context, fn func(ctx context.Context, tx *sql
 	})
 }
 
-// create makes the tables that are missing. An existing table is used as it is, also by a user without the right to make one.
+// create makes the tables that are missing. An existing table is used as it is, also by a user
+// without the right to make one.
 func (t *tableSink) create(ctx context.Context) error {
 	var defs []string
 	for _, c := range t.columns {
@@ -156,7 +168,10 @@ func (t *tableSink) create(ctx context.Context) error {
 			}
 		}
 	}
-	_, err := t.db.ExecContext(ctx, "INSERT INTO "+positionTable+" (sink, batch) VALUES ("+t.value(1)+", 0) ON CONFLICT (sink) DO NOTHING", t.key)
+	_, err := t.db.ExecContext(
+		ctx, "INSERT INTO "+positionTable+" (sink, batch) VALUES ("+t.value(1)+", 0) ON CONFLICT (sink) DO NOTHING",
+		t.key,
+	)
 	return err
 }
 
@@ -168,8 +183,8 @@ func (t *tableSink) value(i int) string {
 	return fmt.Sprint("$", i)
 }
 
-// position returns the last batch that is in the table. No other transaction changes it until this one ends: PostgreSQL locks the
-// row, and SQLite has one writer at a time.
+// position returns the last batch that is in the table. No other transaction changes it until this
+// one ends: PostgreSQL locks the row, and SQLite has one writer at a time.
 func (t *tableSink) position(ctx context.Context, tx *sql.Tx) (sent uint64, err error) {
 	query := "SELECT batch FROM " + positionTable + " WHERE sink = " + t.value(1)
 	if !t.lite {
@@ -191,7 +206,9 @@ func (t *tableSink) Send(ctx context.Context, number uint64, d *batch.Decisions)
 		if err := t.insert(ctx, tx, d); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE "+positionTable+" SET batch = "+t.value(1)+" WHERE sink = "+t.value(2), int64(number), t.key)
+		_, err = tx.ExecContext(
+			ctx, "UPDATE "+positionTable+" SET batch = "+t.value(1)+" WHERE sink = "+t.value(2), int64(number), t.key,
+		)
 		return err
 	})
 	if err == nil {
@@ -282,7 +299,11 @@ func (t *tableSink) class(err error) error {
 	case errors.As(err, &pg):
 		// Two that make a table at the same time, beside what passes.
 		if !remote.PostgresTransient(pg.Code) && pg.Code != "23505" && pg.Code != "42P07" {
-			return retry.Permanent(fault.Input("%s: %s (%s): correct the table %s or the rights on it", t.where, pg.Message, pg.Code, t.name))
+			return retry.Permanent(
+				fault.Input(
+					"%s: %s (%s): correct the table %s or the rights on it", t.where, pg.Message, pg.Code, t.name,
+				),
+			)
 		}
 	case errors.As(err, &lite):
 		if !remote.SQLiteTransient(lite.Code()) {

@@ -46,8 +46,8 @@ func TestDroppedTable(t *testing.T) {
 	}
 }
 
-// TestFeatureColumnsOfTables: a table has a column a feature; names that only case tells apart are refused, since SQLite does
-// not tell them.
+// TestFeatureColumnsOfTables: a table has a column a feature; names that only case tells apart are
+// refused, since SQLite does not tell them.
 func TestFeatureColumnsOfTables(t *testing.T) {
 	dir := t.TempDir()
 	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "db"}: dir}})

@@ -25,14 +25,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// WebhookSpec names a webhook. A message is NDJSON with the lines of the output, and has the headers of the Standard Webhooks
-// specification: webhook-id, webhook-timestamp and webhook-signature. The id is the same whenever the same decisions are sent
-// again, and is in Idempotency-Key too.
+// WebhookSpec names a webhook. A message is NDJSON with the lines of the output, and has the
+// headers of the Standard Webhooks specification: webhook-id, webhook-timestamp and
+// webhook-signature. The id is the same whenever the same decisions are sent again, and is in
+// Idempotency-Key too.
 type WebhookSpec struct {
 	URL string `json:"url"`
-	// Secret refers to the key of the signature: env:NAME or file:NAME of the agent. Empty: not signed.
+	// Secret refers to the key of the signature: env:NAME or file:NAME of the agent. Empty: not
+	// signed.
 	Secret string `json:"secret,omitempty"`
-	// Headers of every request. {env:NAME} and {file:NAME} in a value are replaced by secrets of the agent.
+	// Headers of every request. {env:NAME} and {file:NAME} in a value are replaced by secrets of
+	// the agent.
 	Headers map[string]string `json:"headers,omitempty"`
 	// All sends every decision, not only those for the last candidate.
 	All bool `json:"all,omitempty"`
@@ -43,8 +46,8 @@ type WebhookSpec struct {
 	Backoff float64 `json:"backoff_s,omitempty"`
 }
 
-// webhook posts decisions to a URL. Its position is on the queue. An attempt that continues a job sends what may not have been
-// received again, under the same ids.
+// webhook posts decisions to a URL. Its position is on the queue. An attempt that continues a job
+// sends what may not have been received again, under the same ids.
 type webhook struct {
 	positionLog
 	job     string
@@ -58,11 +61,16 @@ type webhook struct {
 	body    []byte
 }
 
-// NewWebhook returns the sink of a webhook, whose specification it checks. A nil guard allows no host, and a nil store reads the
-// secrets of the environment.
-func NewWebhook(job string, spec WebhookSpec, l encode.Layout, guard *egress.Guard, secrets *secret.Store) (Sink, error) {
+// NewWebhook returns the sink of a webhook, whose specification it checks. A nil guard allows no
+// host, and a nil store reads the secrets of the environment.
+func NewWebhook(
+	job string, spec WebhookSpec, l encode.Layout, guard *egress.Guard, secrets *secret.Store,
+) (Sink, error) {
 	bad := func(err error) error {
-		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("webhook %s: %v", remote.WithoutQuery(spec.URL), err)}
+		return &jobs.Error{
+			Code:    jobs.CodeInvalid,
+			Message: fmt.Sprintf("webhook %s: %v", remote.WithoutQuery(spec.URL), err),
+		}
 	}
 	if guard == nil {
 		guard = &egress.Guard{}
@@ -77,7 +85,12 @@ func NewWebhook(job string, spec WebhookSpec, l encode.Layout, guard *egress.Gua
 	if err := guard.Check(u); err != nil {
 		return nil, bad(err)
 	}
-	bounds, err := remote.Limits{Timeout: spec.Timeout, Rate: spec.Rate, Tries: spec.Tries, Backoff: spec.Backoff}.WithDefaults()
+	bounds, err := remote.Limits{
+		Timeout: spec.Timeout,
+		Rate:    spec.Rate,
+		Tries:   spec.Tries,
+		Backoff: spec.Backoff,
+	}.WithDefaults()
 	if err = errors.Join(err, remote.CheckHeaders(spec.Headers)); err != nil {
 		return nil, bad(err)
 	}
@@ -166,7 +179,8 @@ func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error
 	return after, err
 }
 
-// Sign returns the webhook-signature of a message. A receiver computes it too, and compares both in constant time.
+// Sign returns the webhook-signature of a message. A receiver computes it too, and compares both in
+// constant time.
 func Sign(key, id, timestamp string, body []byte) string {
 	m := hmac.New(sha256.New, []byte(key))
 	m.Write([]byte(id + "." + timestamp + "."))

@@ -12,20 +12,23 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// ErrPause is returned by the reader of a remote source between two documents. The rows before it must go out before the source
-// waits. It comes at the same place in every attempt, so that every attempt makes the same batches.
+// ErrPause is returned by the reader of a remote source between two documents. The rows before it
+// must go out before the source waits. It comes at the same place in every attempt, so that every
+// attempt makes the same batches.
 var ErrPause = errors.New("the next document may take a while")
 
 // fetcher reads the documents of a remote source, one after another. One goroutine uses it.
 type fetcher interface {
-	// fetch writes the document after position at into doc, which is empty, and returns the position after it. It waits while there
-	// is none. The parameter last is the timestamp of the last valid row, as written. It retries by itself, and an error after that
-	// has its class, and is marked with jobs.Retry if the same call may succeed later.
+	// fetch writes the document after position at into doc, which is empty, and returns the
+	// position after it. It waits while there is none. The parameter last is the timestamp of the
+	// last valid row, as written. It retries by itself, and an error after that has its class, and
+	// is marked with jobs.Retry if the same call may succeed later.
 	fetch(ctx context.Context, at position, last string, doc *os.File) (position, error)
 	close() error
 }
 
-// replayer is a fetcher that must learn of every document that an earlier attempt has stored, in order, before it fetches.
+// replayer is a fetcher that must learn of every document that an earlier attempt has stored, in
+// order, before it fetches.
 type replayer interface {
 	replay(at position) error
 }
@@ -35,8 +38,9 @@ type storer interface {
 	stored(ctx context.Context, at position)
 }
 
-// documentReader reads the rows of a remote source document by document. If the documents are not exact, a row that is no later
-// than the last row of the documents before was read already and is left out.
+// documentReader reads the rows of a remote source document by document. If the documents are not
+// exact, a row that is no later than the last row of the documents before was read already and is
+// left out.
 type documentReader struct {
 	ctx     context.Context // ends the waiting
 	name    string
@@ -100,7 +104,9 @@ func (r *documentReader) Next() (rows.Row, *rows.Reject, error) {
 			return rows.Row{}, rejected, nil
 		case r.later && r.at.Exact && out.Time < r.until:
 			r.number++
-			problem := fmt.Sprintf("its timestamp %s goes back behind the documents before it", fault.Quote(out.Timestamp))
+			problem := fmt.Sprintf(
+				"its timestamp %s goes back behind the documents before it", fault.Quote(out.Timestamp),
+			)
 			return rows.Row{}, &rows.Reject{Series: r.name, File: r.at.Name, Row: r.number, Reason: problem}, nil
 		case r.later && !r.at.Exact && out.Time <= r.until:
 		default:
@@ -112,7 +118,8 @@ func (r *documentReader) Next() (rows.Row, *rows.Reject, error) {
 	}
 }
 
-// open opens the next document: one that an earlier attempt has stored, or one of the source, which it stores first.
+// open opens the next document: one that an earlier attempt has stored, or one of the source, which
+// it stores first.
 func (r *documentReader) open() (err error) {
 	doc, err := r.files.Spool()
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// folder lists the files of a folder below a root, without those of its subfolders. It follows links inside the root.
+// folder lists the files of a folder below a root, without those of its subfolders. It follows
+// links inside the root.
 type folder struct {
 	root   *os.Root // Files closes it
 	folder string
@@ -33,11 +34,15 @@ func newFolderWatcher(uri string, format rows.Format, spec *WatchSpec, files *fi
 	}
 	root, name, _, err := files.Resolve("file:" + strings.TrimPrefix(uri, "watch:"))
 	if err != nil {
-		return nil, fault.Input("source %s: write watch:ROOT/FOLDER, with a ROOT that the agent knows (--root ROOT=DIR)", uri)
+		return nil, fault.Input(
+			"source %s: write watch:ROOT/FOLDER, with a ROOT that the agent knows (--root ROOT=DIR)", uri,
+		)
 	}
 	d := &folder{root: root, folder: path.Clean("./" + name), wanted: f.wanted}
 	if strings.HasPrefix(name, "/") || slices.Contains(strings.Split(name, "/"), "..") {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "source %s: a folder is named by its path from the root, without ..", uri)
+		return nil, jobs.Errorf(
+			jobs.CodeInvalid, "source %s: a folder is named by its path from the root, without ..", uri,
+		)
 	}
 	info, err := root.Stat(d.folder)
 	if err != nil {
@@ -50,8 +55,8 @@ func newFolderWatcher(uri string, format rows.Format, spec *WatchSpec, files *fi
 	return f, nil
 }
 
-// wanted reports whether a file is read. A name that begins with a dot is a file that is being written, and a name without a format
-// is another kind of file.
+// wanted reports whether a file is read. A name that begins with a dot is a file that is being
+// written, and a name without a format is another kind of file.
 func (f *watcher) wanted(name string) bool {
 	return !strings.HasPrefix(path.Base(name), ".") && f.formatOf(name) != ""
 }
@@ -104,7 +109,8 @@ func (d *folder) list(ctx context.Context, most int) ([]listed, error) {
 	return list, nil
 }
 
-// stat returns the file of a directory entry. It returns false for a folder, and for an entry that is gone.
+// stat returns the file of a directory entry. It returns false for a folder, and for an entry that
+// is gone.
 func (d *folder) stat(e fs.DirEntry) (l listed, at time.Time, ok bool) {
 	l.name = e.Name()
 	info, err := d.root.Stat(path.Join(d.folder, l.name))
@@ -125,7 +131,8 @@ func (d *folder) stat(e fs.DirEntry) (l listed, at time.Time, ok bool) {
 	return l, at, true
 }
 
-// timeTag returns the tag of a file: its time of modification, as exact as the file system stores it.
+// timeTag returns the tag of a file: its time of modification, as exact as the file system stores
+// it.
 func timeTag(info fs.FileInfo) string { return strconv.FormatInt(info.ModTime().UnixNano(), 36) }
 
 // reasonOf returns the text of an error of a file without the path on this machine.
@@ -149,7 +156,8 @@ func (d *folder) copy(ctx context.Context, l listed, doc *os.File) error {
 		return unreadable{"it cannot be opened: " + reasonOf(err)}
 	}
 	defer file.Close()
-	// The file is checked by its descriptor, before and after the copy, since another file may have the name by now.
+	// The file is checked by its descriptor, before and after the copy, since another file may have
+	// the name by now.
 	for range 2 {
 		info, err := file.Stat()
 		if err != nil {

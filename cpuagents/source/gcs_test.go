@@ -27,7 +27,8 @@ func gcsOf(t *testing.T, g *fakestore.GCS, spec ObjectSpec) *watcher {
 	return f
 }
 
-// TestGCS: over the protocol; an attempt after another reads what that one read, and no object twice.
+// TestGCS: over the protocol; an attempt after another reads what that one read, and no object
+// twice.
 func TestGCS(t *testing.T) {
 	g := fakestore.NewGCS(t)
 	g.Busy = 2
@@ -60,7 +61,8 @@ func TestGCS(t *testing.T) {
 	}
 }
 
-// TestGCSChanged: an object that another takes the place of between the list and the reading is read as neither.
+// TestGCSChanged: an object that another takes the place of between the list and the reading is
+// read as neither.
 func TestGCSChanged(t *testing.T) {
 	g := fakestore.NewGCS(t)
 	g.Put("in/a.csv", 0, 1)
@@ -134,7 +136,8 @@ func TestGCSHostile(t *testing.T) {
 	}
 }
 
-// TestGCSRefuses: what is no bucket or account, and what the operator does not allow. A key is never shown.
+// TestGCSRefuses: what is no bucket or account, and what the operator does not allow. A key is
+// never shown.
 func TestGCSRefuses(t *testing.T) {
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
 	t.Setenv(secret.Prefix+"AWAY", `{"type":"service_account","client_email":"a@b","private_key":"hunter2","token_uri":"http://10.0.0.1/token"}`)

@@ -28,15 +28,18 @@ import (
 
 // HTTPSpec says how a source at http:// or https:// is polled. The zero value fetches it once.
 type HTTPSpec struct {
-	// Headers of every request. {env:NAME} and {file:NAME} in a value stand for secrets of the agent.
+	// Headers of every request. {env:NAME} and {file:NAME} in a value stand for secrets of the
+	// agent.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Polls is the number of polls in all, 1 to 1,000,000; 0 means 1.
 	Polls int `json:"polls,omitempty"`
-	// Every is the seconds from the beginning of one poll to that of the next, 0.1 to 86,400; 0 means 60.
+	// Every is the seconds from the beginning of one poll to that of the next, 0.1 to 86,400; 0
+	// means 60.
 	Every float64 `json:"every_s,omitempty"`
-	// CursorParam is the parameter of the query that names the first row that is wanted. CursorFrom is its value: "timestamp" is that of
-	// the last row as written, and "header:NAME" is a header of the last answer that had it. With a header, the next page is requested at
-	// once while the value changes. CursorFrom "link" needs no parameter: it follows Link: <URL>; rel="next".
+	// CursorParam is the parameter of the query that names the first row that is wanted. CursorFrom
+	// is its value: "timestamp" is that of the last row as written, and "header:NAME" is a header
+	// of the last answer that had it. With a header, the next page is requested at once while the
+	// value changes. CursorFrom "link" needs no parameter: it follows Link: <URL>; rel="next".
 	CursorParam string `json:"cursor_param,omitempty"`
 	CursorFrom  string `json:"cursor_from,omitempty"`
 	// MaxBytes bounds a document, 1 to 1 GiB; 0 means 64 MiB.
@@ -45,17 +48,27 @@ type HTTPSpec struct {
 	Timeout float64 `json:"timeout_s,omitempty"`
 	// Rate bounds the requests a second, 0.001 to 1,000; 0 means 5.
 	Rate float64 `json:"rate,omitempty"`
-	// Tries of a request, 1 to 20; 0 means 5. Backoff is the seconds before the second, which double, with jitter, 0.001 to 60; 0 means 0.5.
+	// Tries of a request, 1 to 20; 0 means 5. Backoff is the seconds before the second, which
+	// double, with jitter, 0.001 to 60; 0 means 0.5.
 	Tries   int     `json:"tries,omitempty"`
 	Backoff float64 `json:"backoff_s,omitempty"`
 }
 
 // limits returns the bounds of its requests.
 func (s HTTPSpec) limits() remote.Limits {
-	return remote.Limits{Polls: s.Polls, Every: s.Every, MaxBytes: s.MaxBytes, Timeout: s.Timeout, Rate: s.Rate, Tries: s.Tries, Backoff: s.Backoff}
+	return remote.Limits{
+		Polls:    s.Polls,
+		Every:    s.Every,
+		MaxBytes: s.MaxBytes,
+		Timeout:  s.Timeout,
+		Rate:     s.Rate,
+		Tries:    s.Tries,
+		Backoff:  s.Backoff,
+	}
 }
 
-// check returns the limits with their defaults, and an error that joins all faults of the specification.
+// check returns the limits with their defaults, and an error that joins all faults of the
+// specification.
 func (s HTTPSpec) check() (remote.Limits, error) {
 	l, err := s.limits().WithDefaults()
 	errs := []error{err}
@@ -64,7 +77,13 @@ func (s HTTPSpec) check() (remote.Limits, error) {
 	case s.CursorFrom == "" && s.CursorParam == "", s.CursorFrom == "link" && s.CursorParam == "":
 	case s.CursorFrom == "timestamp" && s.CursorParam != "", isHeader && header != "" && s.CursorParam != "":
 	default:
-		errs = append(errs, fmt.Errorf("cursor_param %q with cursor_from %q: use a parameter with timestamp or header:NAME, or link without one", s.CursorParam, s.CursorFrom))
+		errs = append(
+			errs,
+			fmt.Errorf(
+				"cursor_param %q with cursor_from %q: use a parameter with timestamp or header:NAME, or link without one",
+				s.CursorParam, s.CursorFrom,
+			),
+		)
 	}
 	return l, errors.Join(append(errs, remote.CheckHeaders(s.Headers))...)
 }
@@ -91,7 +110,9 @@ type httpFetcher struct {
 	begun   time.Time // the last poll
 }
 
-func newHTTPFetcher(uri string, format rows.Format, spec *HTTPSpec, guard *egress.Guard, secrets *secret.Store) (*httpFetcher, error) {
+func newHTTPFetcher(
+	uri string, format rows.Format, spec *HTTPSpec, guard *egress.Guard, secrets *secret.Store,
+) (*httpFetcher, error) {
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", remote.WithoutQuery(uri), err)}
 	}
@@ -116,7 +137,15 @@ func newHTTPFetcher(uri string, format rows.Format, spec *HTTPSpec, guard *egres
 	for n := range spec.Headers {
 		names = append(names, n)
 	}
-	return &httpFetcher{url: u, format: format, spec: *spec, limits: l, client: guard.Client(true, names...), secrets: secrets, limit: rate.NewLimiter(rate.Limit(l.Rate), 1)}, nil
+	return &httpFetcher{
+		url:     u,
+		format:  format,
+		spec:    *spec,
+		limits:  l,
+		client:  guard.Client(true, names...),
+		secrets: secrets,
+		limit:   rate.NewLimiter(rate.Limit(l.Rate), 1),
+	}, nil
 }
 
 func (f *httpFetcher) close() error {
@@ -199,9 +228,11 @@ func (f *httpFetcher) target(st *httpState, last string) (*url.URL, error) {
 	return &u, nil
 }
 
-// once sends one request. It returns the format of the document, which is empty if there is nothing new. With an error, after is the
-// least pause before the next try.
-func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc *os.File) (format rows.Format, after time.Duration, err error) {
+// once sends one request. It returns the format of the document, which is empty if there is nothing
+// new. With an error, after is the least pause before the next try.
+func (f *httpFetcher) once(
+	ctx context.Context, st *httpState, last string, doc *os.File,
+) (format rows.Format, after time.Duration, err error) {
 	where := remote.WithoutQuery(f.url.String())
 	u, err := f.target(st, last)
 	if err != nil {
@@ -250,7 +281,12 @@ func (f *httpFetcher) once(ctx context.Context, st *httpState, last string, doc 
 		return "", 0, remote.RequestError("get", where, err)
 	}
 	if n > f.limits.MaxBytes {
-		return "", 0, retry.Permanent(fault.Input("%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where, f.limits.MaxBytes))
+		return "", 0, retry.Permanent(
+			fault.Input(
+				"%s: its answer is longer than %d bytes: raise max_bytes or ask for less at a time", where,
+				f.limits.MaxBytes,
+			),
+		)
 	}
 	st.ETag, st.Modified = "", ""
 	if tag := resp.Header.Get("ETag"); tag != "" && len(tag) < 1024 && !strings.Contains(tag, " ") {
@@ -268,7 +304,11 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 	if name, ok := strings.CutPrefix(f.spec.CursorFrom, "header:"); ok {
 		if c := resp.Header.Get(name); c != "" && c != st.Cursor {
 			if len(c) > 4096 {
-				return retry.Permanent(fault.Input("%s: its cursor has %d bytes; 4096 are allowed", remote.WithoutQuery(f.url.String()), len(c)))
+				return retry.Permanent(
+					fault.Input(
+						"%s: its cursor has %d bytes; 4096 are allowed", remote.WithoutQuery(f.url.String()), len(c),
+					),
+				)
 			}
 			st.Cursor, st.More = c, true
 		}
@@ -277,7 +317,11 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 		if next := nextLink(resp.Header.Values("Link")); next != "" && len(next) <= 4096 {
 			u, err := resp.Request.URL.Parse(next)
 			if err != nil {
-				return retry.Permanent(fault.Input("%s: the link to the next page: %v", remote.WithoutQuery(f.url.String()), egress.ErrURL))
+				return retry.Permanent(
+					fault.Input(
+						"%s: the link to the next page: %v", remote.WithoutQuery(f.url.String()), egress.ErrURL,
+					),
+				)
 			}
 			if s := u.String(); s != st.Next {
 				st.Next, st.More = s, true
@@ -314,7 +358,8 @@ func nextLink(values []string) string {
 	return ""
 }
 
-// formatOf returns the format of an answer: that of the source, of the media type, or of the extension of the path.
+// formatOf returns the format of an answer: that of the source, of the media type, or of the
+// extension of the path.
 func (f *httpFetcher) formatOf(resp *http.Response) (rows.Format, error) {
 	format := f.format
 	if format == "" {
@@ -330,7 +375,10 @@ func (f *httpFetcher) formatOf(resp *http.Response) (rows.Format, error) {
 			format += map[string]rows.Format{"gzip": ".gz", "zstd": ".zst"}[coding]
 		}
 	default:
-		return "", fault.Input("%s: its answer is coded as %s, which was not asked for", remote.WithoutQuery(f.url.String()), fault.Quote(coding))
+		return "", fault.Input(
+			"%s: its answer is coded as %s, which was not asked for", remote.WithoutQuery(f.url.String()),
+			fault.Quote(coding),
+		)
 	}
 	return format, format.Check()
 }

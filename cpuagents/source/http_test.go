@@ -144,7 +144,8 @@ func TestHTTPSource(t *testing.T) {
 	}
 }
 
-// TestHTTPResume: an attempt after another reads what that one read, to the row, whatever the source says by then.
+// TestHTTPResume: an attempt after another reads what that one read, to the row, whatever the
+// source says by then.
 func TestHTTPResume(t *testing.T) {
 	q := fixture.Queue(t)
 	ctx := fixture.Within(t)
@@ -218,7 +219,8 @@ func TestHTTPResume(t *testing.T) {
 	}
 }
 
-// TestHTTPFailures: what passes is tried again, what does not ends at once, and no error shows a secret.
+// TestHTTPFailures: what passes is tried again, what does not ends at once, and no error shows a
+// secret.
 func TestHTTPFailures(t *testing.T) {
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
 	var mu sync.Mutex

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// The kinds of entry of a journal. A document is a begin entry, its pieces, and a document entry with the position after it.
+// The kinds of entry of a journal. A document is a begin entry, its pieces, and a document entry
+// with the position after it.
 const (
 	entryBegin    = "begin"
 	entryPiece    = "piece"
@@ -32,8 +33,8 @@ type position struct {
 	Name string `json:"name,omitempty"`
 	// Skipped are the documents before it that were not read.
 	Skipped []skipped `json:"skipped,omitempty"`
-	// Exact: the source returns no row twice, so rows that go back in time are rejected. Otherwise such rows were read already, and
-	// are left out.
+	// Exact: the source returns no row twice, so rows that go back in time are rejected. Otherwise
+	// such rows were read already, and are left out.
 	Exact bool `json:"exact,omitempty"`
 	// Done: no document follows.
 	Done bool `json:"done,omitempty"`
@@ -45,9 +46,9 @@ type skipped struct {
 	Reason string `json:"reason"`
 }
 
-// journal keeps the documents of a remote source on the queue, in the order in which they were read. A later attempt of the job
-// reads the same documents, whatever the source returns then, and continues after them. One of two concurrent attempts fails
-// with jobs.ErrFenced.
+// journal keeps the documents of a remote source on the queue, in the order in which they were
+// read. A later attempt of the job reads the same documents, whatever the source returns then, and
+// continues after them. One of two concurrent attempts fails with jobs.ErrFenced.
 type journal struct {
 	log    jobs.Log
 	after  uint64      // last entry
@@ -79,7 +80,8 @@ func (j *journal) close() {
 	}
 }
 
-// next writes the next document that an earlier attempt has stored into doc. If there is none, ok is false.
+// next writes the next document that an earlier attempt has stored into doc. If there is none, ok
+// is false.
 func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool, err error) {
 	for j.reader != nil {
 		e, err := j.reader.Next(ctx)
@@ -110,7 +112,8 @@ func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool,
 	return at, false, files.Rewind(doc)
 }
 
-// add stores a document and the position after it. When it returns, the document is stored as a whole, or not at all.
+// add stores a document and the position after it. When it returns, the document is stored as a
+// whole, or not at all.
 func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 	if _, err := doc.Seek(0, io.SeekStart); err != nil {
 		return files.ScratchError("read back", "a temporary file", err)

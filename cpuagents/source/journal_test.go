@@ -28,8 +28,8 @@ func (l *appends) Append(ctx context.Context, after uint64, entries ...jobs.Entr
 	return l.Log.Append(ctx, after, entries...)
 }
 
-// TestJournalFails: a document of which one entry is not stored is not there for the next attempt, which stores it behind what was left, and of
-// two attempts at a time the slower one is fenced.
+// TestJournalFails: a document of which one entry is not stored is not there for the next attempt,
+// which stores it behind what was left, and of two attempts at a time the slower one is fenced.
 func TestJournalFails(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	doc := fixture.TempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
@@ -91,7 +91,8 @@ func TestJournalFails(t *testing.T) {
 	}
 }
 
-// TestJournalDamage: an entry that is no position, a document that cannot be read or written and a log that is not there are errors.
+// TestJournalDamage: an entry that is no position, a document that cannot be read or written and a
+// log that is not there are errors.
 func TestJournalDamage(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	log := q.Log("damage", 1, jobs.In)

@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// ObjectSpec says how the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX are watched. The zero value reads the present objects
-// once, without credentials.
+// ObjectSpec says how the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX are watched. The zero
+// value reads the present objects once, without credentials.
 type ObjectSpec struct {
 	// WatchSpec without Renamed: an object is complete when it is there.
 	WatchSpec
@@ -25,7 +25,9 @@ type ObjectSpec struct {
 }
 
 // newObjectWatcher returns the watcher of the objects at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
-func newObjectWatcher(uri string, format rows.Format, spec *ObjectSpec, guard *egress.Guard, secrets *secret.Store) (*watcher, error) {
+func newObjectWatcher(
+	uri string, format rows.Format, spec *ObjectSpec, guard *egress.Guard, secrets *secret.Store,
+) (*watcher, error) {
 	where := remote.WithoutQuery(uri)
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", where, err)}
@@ -45,7 +47,9 @@ func newObjectWatcher(uri string, format rows.Format, spec *ObjectSpec, guard *e
 	if spec.Renamed {
 		return nil, bad(errors.New("renamed: an object is complete when it is there: leave it out"))
 	}
-	src, err := remote.OpenStore(where, uri, spec.StoreSpec, max(f.limits.MaxBytes, remote.MaxListBytes), guard, secrets)
+	src, err := remote.OpenStore(
+		where, uri, spec.StoreSpec, max(f.limits.MaxBytes, remote.MaxListBytes), guard, secrets,
+	)
 	if err != nil {
 		return nil, bad(err)
 	}

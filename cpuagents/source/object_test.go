@@ -35,7 +35,8 @@ func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked
 	return f
 }
 
-// TestObjects: of a bucket of files and of one in memory, each object is read once, in the order of the keys.
+// TestObjects: of a bucket of files and of one in memory, each object is read once, in the order of
+// the keys.
 func TestObjects(t *testing.T) {
 	for name, open := range map[string]func() (*blob.Bucket, error){
 		"memory": func() (*blob.Bucket, error) { return memblob.OpenBucket(nil), nil },
@@ -120,7 +121,8 @@ func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *watcher {
 	return f
 }
 
-// TestS3: over the protocol, page by page; an attempt after another reads what that one read, and no object twice.
+// TestS3: over the protocol, page by page; an attempt after another reads what that one read, and
+// no object twice.
 func TestS3(t *testing.T) {
 	s := &fakestore.S3{Busy: 2}
 	for i := range 5 {

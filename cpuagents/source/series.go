@@ -9,7 +9,8 @@ import (
 type Series struct {
 	Name string `json:"name"`
 	URI  string `json:"uri"`
-	// Format of its rows. If it is empty, the extension of URI decides, and CSV if that stands for no format.
+	// Format of its rows. If it is empty, the extension of URI decides, and CSV if that stands for
+	// no format.
 	Format rows.Format `json:"format,omitempty"`
 	// CSV is the dialect of its CSV files; nil for that of the columns of the job.
 	CSV *dialect.CSV `json:"csv,omitempty"`

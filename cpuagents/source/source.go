@@ -1,8 +1,9 @@
-// Package source opens the sources of a job: files, HTTP servers, databases, watched folders and object stores, JetStream subjects
-// and push endpoints.
+// Package source opens the sources of a job: files, HTTP servers, databases, watched folders and
+// object stores, JetStream subjects and push endpoints.
 //
-// A file is read in place. Any other source is read document by document, and each document is stored in a journal on the queue
-// before its first row is used. So another attempt of the job reads the same rows, whatever the source returns then.
+// A file is read in place. Any other source is read document by document, and each document is
+// stored in a journal on the queue before its first row is used. So another attempt of the job
+// reads the same rows, whatever the source returns then.
 package source
 
 import (
@@ -33,7 +34,8 @@ type Resources struct {
 	AllowStream func(stream string) error
 }
 
-// IsRemote reports whether a source is read document by document, with a journal on the queue. Other sources are files.
+// IsRemote reports whether a source is read document by document, with a journal on the queue.
+// Other sources are files.
 func IsRemote(uri string) bool {
 	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:", "push:", SubmitterURI} {
 		if strings.HasPrefix(uri, p) {
@@ -65,10 +67,12 @@ func (s Resources) fetcher(job string, i int, src Series, columns rows.ColumnSpe
 	return newSQLFetcher(src.URI, src.SQL, columns, s.Files, s.Egress, s.Secrets)
 }
 
-// Check checks a source before the first row of a job is read: number i of the job. It reads the header of a file, and
-// connects to no remote system. The function remove, which may be nil, removes at the end of the job what the source keeps on
-// the queue beside its journal.
-func (s Resources) Check(ctx context.Context, job string, i int, src Series, columns rows.ColumnSpec) (remove func(context.Context) error, err error) {
+// Check checks a source before the first row of a job is read: number i of the job. It reads the
+// header of a file, and connects to no remote system. The function remove, which may be nil,
+// removes at the end of the job what the source keeps on the queue beside its journal.
+func (s Resources) Check(
+	ctx context.Context, job string, i int, src Series, columns rows.ColumnSpec,
+) (remove func(context.Context) error, err error) {
 	if IsRemote(src.URI) {
 		f, err := s.fetcher(job, i, src, columns)
 		if err != nil {
@@ -87,7 +91,8 @@ func (s Resources) Check(ctx context.Context, job string, i int, src Series, col
 	return nil, s.Files.Check(ctx, src.Name, f, format, src.columns(columns))
 }
 
-// OpenFile opens a source that is a file. What it decodes is bounded by the memory of the agent's inputs.
+// OpenFile opens a source that is a file. What it decodes is bounded by the memory of the agent's
+// inputs.
 func (s Resources) OpenFile(ctx context.Context, src Series, columns rows.ColumnSpec) (rows.Reader, error) {
 	f, format, err := s.file(ctx, src)
 	if err != nil {
@@ -96,9 +101,11 @@ func (s Resources) OpenFile(ctx context.Context, src Series, columns rows.Column
 	return s.Files.Read(ctx, src.Name, f, format, src.columns(columns))
 }
 
-// OpenRemote opens a remote source, number i of a job, whose documents are stored in a journal. The end of ctx ends its
-// waiting. Between two documents its reader returns ErrPause.
-func (s Resources) OpenRemote(ctx context.Context, journal jobs.Log, job string, i int, src Series, columns rows.ColumnSpec) (rows.Reader, error) {
+// OpenRemote opens a remote source, number i of a job, whose documents are stored in a journal. The
+// end of ctx ends its waiting. Between two documents its reader returns ErrPause.
+func (s Resources) OpenRemote(
+	ctx context.Context, journal jobs.Log, job string, i int, src Series, columns rows.ColumnSpec,
+) (rows.Reader, error) {
 	f, err := s.fetcher(job, i, src, columns)
 	if err != nil {
 		return nil, err
@@ -108,7 +115,14 @@ func (s Resources) OpenRemote(ctx context.Context, journal jobs.Log, job string,
 		_ = f.close()
 		return nil, err
 	}
-	return &documentReader{ctx: ctx, name: src.Name, spec: src.columns(columns), files: s.Files, journal: j, src: f}, nil
+	return &documentReader{
+		ctx:     ctx,
+		name:    src.Name,
+		spec:    src.columns(columns),
+		files:   s.Files,
+		journal: j,
+		src:     f,
+	}, nil
 }
 
 func (s Resources) file(ctx context.Context, src Series) (*os.File, rows.Format, error) {

@@ -31,18 +31,21 @@ import (
 
 // SQLSpec says how a source at sqlite:ROOT/PATH or postgres://USER@HOST:PORT/DATABASE is read.
 type SQLSpec struct {
-	// Query is one SELECT without a semicolon. Its columns have the names of the swarm's columns. The column Cursor grows from row to
-	// row and never repeats, and $1 in the query is its last value: SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id.
+	// Query is one SELECT without a semicolon. Its columns have the names of the swarm's columns.
+	// The column Cursor grows from row to row and never repeats, and $1 in the query is its last
+	// value: SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id.
 	Query  string `json:"query"`
 	Cursor string `json:"cursor"`
 	// Start is the first value of $1: a number or a text.
 	Start any `json:"start"`
-	// Password refers to a secret of the agent. TLS is verify-full (the default), require or disable.
+	// Password refers to a secret of the agent. TLS is verify-full (the default), require or
+	// disable.
 	Password string `json:"password,omitempty"`
 	TLS      string `json:"tls,omitempty"`
 	// PageRows is the most rows of a document, 1 to 100,000; 0 means 10,000.
 	PageRows int `json:"page_rows,omitempty"`
-	// Polls, Every, Timeout, MaxBytes, Tries and Backoff are those of remote.Limits. A poll reads pages until one is empty.
+	// Polls, Every, Timeout, MaxBytes, Tries and Backoff are those of remote.Limits. A poll reads
+	// pages until one is empty.
 	Polls    int     `json:"polls,omitempty"`
 	Every    float64 `json:"every_s,omitempty"`
 	Timeout  float64 `json:"timeout_s,omitempty"`
@@ -108,7 +111,9 @@ type sqlFetcher struct {
 }
 
 // newSQLFetcher returns the fetcher of a database. It makes no connection yet.
-func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files.Files, guard *egress.Guard, secrets *secret.Store) (_ *sqlFetcher, err error) {
+func newSQLFetcher(
+	uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files.Files, guard *egress.Guard, secrets *secret.Store,
+) (_ *sqlFetcher, err error) {
 	f := &sqlFetcher{where: remote.WithoutQuery(uri), cols: cols}
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "source %s: "+format, append([]any{f.where}, args...)...)
@@ -127,8 +132,12 @@ func newSQLFetcher(uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files
 		return nil, bad("page_rows %d: use 1 to 100000", spec.PageRows)
 	}
 	word, _, _ := strings.Cut(strings.ToUpper(strings.Join(strings.Fields(spec.Query), " ")), " ")
-	if word != "SELECT" && word != "WITH" || strings.ContainsAny(spec.Query, ";\x00") || !strings.Contains(spec.Query, "$1") || len(spec.Query) > 64<<10 {
-		return nil, bad("its query must be one SELECT without a semicolon, of at most 64 KiB, with $1 where the last value of the cursor stands")
+	if word != "SELECT" && word != "WITH" || strings.ContainsAny(spec.Query, ";\x00") ||
+		!strings.Contains(spec.Query, "$1") ||
+		len(spec.Query) > 64<<10 {
+		return nil, bad(
+			"its query must be one SELECT without a semicolon, of at most 64 KiB, with $1 where the last value of the cursor stands",
+		)
 	}
 	if f.start, err = cursorOf(spec.Start); err != nil || spec.Cursor == "" {
 		return nil, bad("it needs cursor, the name of a column, and start, a number or a text")
@@ -212,7 +221,9 @@ func (f *sqlFetcher) class(err error) error {
 		return retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", f.where, err))
 	case errors.As(err, &pg):
 		if !remote.PostgresTransient(pg.Code) {
-			return retry.Permanent(fault.Input("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code))
+			return retry.Permanent(
+				fault.Input("%s: %s (%s): correct the query or the database", f.where, pg.Message, pg.Code),
+			)
 		}
 	case errors.As(err, &lite):
 		if !remote.SQLiteTransient(lite.Code()) {
@@ -254,7 +265,12 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	if err != nil {
 		return 0, nil, err
 	}
-	at, err := rows.ColumnSpec{Timestamp: f.cols.Timestamp, Features: append([]string{f.spec.Cursor}, f.cols.Features...)}.Find(f.where, names)
+	at, err := rows.ColumnSpec{
+		Timestamp: f.cols.Timestamp,
+		Features:  append([]string{f.spec.Cursor}, f.cols.Features...),
+	}.Find(
+		f.where, names,
+	)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -283,7 +299,9 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 		}
 		line = append(line, '}', '\n')
 		if size += int64(len(line)); size > f.limits.MaxBytes {
-			return 0, nil, fault.Input("%s: a page is longer than %d bytes: raise max_bytes or lower page_rows", f.where, f.limits.MaxBytes)
+			return 0, nil, fault.Input(
+				"%s: a page is longer than %d bytes: raise max_bytes or lower page_rows", f.where, f.limits.MaxBytes,
+			)
 		}
 		if _, err := w.Write(line); err != nil {
 			return 0, nil, err
@@ -298,7 +316,8 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	return n, last, w.Flush()
 }
 
-// appendValue appends a value of a database as JSON. A decimal arrives as a text; for a feature it is written as a number.
+// appendValue appends a value of a database as JSON. A decimal arrives as a text; for a feature it
+// is written as a number.
 func appendValue(b []byte, v any, number bool) []byte {
 	switch v := v.(type) {
 	case nil:

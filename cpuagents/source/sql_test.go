@@ -22,7 +22,8 @@ func quickSQL(query string) *SQLSpec {
 	return &SQLSpec{Query: query, Cursor: "id", Start: 0.0, PageRows: 2, Every: 0.1, Backoff: 0.001, Tries: 2, Timeout: 20}
 }
 
-// TestSQLite: every row is read once, page by page, and an attempt after another reads the same rows though the table changed.
+// TestSQLite: every row is read once, page by page, and an attempt after another reads the same
+// rows though the table changed.
 func TestSQLite(t *testing.T) {
 	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
 		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),(9,'2026-01-05','x')`)
@@ -90,7 +91,8 @@ func TestSQLiteRefuses(t *testing.T) {
 	}
 }
 
-// TestPostgresRefuses: a database that the operator did not name is not reached, and no error shows a password.
+// TestPostgresRefuses: a database that the operator did not name is not reached, and no error shows
+// a password.
 func TestPostgresRefuses(t *testing.T) {
 	t.Setenv(secret.Prefix+"PG", "hunter2")
 	t.Setenv("PGPASSWORD", "hunter2")
@@ -120,7 +122,8 @@ func TestPostgresRefuses(t *testing.T) {
 	}
 }
 
-// TestPostgresSource: a table of a real server is read page by page, and a query that writes is refused.
+// TestPostgresSource: a table of a real server is read page by page, and a query that writes is
+// refused.
 func TestPostgresSource(t *testing.T) {
 	uri := postgrestest.Start(t)
 	db := postgrestest.Open(t, uri)

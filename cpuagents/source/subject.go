@@ -19,33 +19,39 @@ import (
 
 // Queue is what sources need of the queue.
 type Queue interface {
-	// Subscribe reads a stream that does not belong to the queue. Unsubscribe removes a consumer of a stream.
+	// Subscribe reads a stream that does not belong to the queue. Unsubscribe removes a consumer of
+	// a stream.
 	Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error)
 	Unsubscribe(ctx context.Context, stream, consumer string) error
 	// SendRows sends a message to the submitter of a job and returns its answer.
 	SendRows(ctx context.Context, job string, message []byte) (answer []byte, err error)
 }
 
-// SubjectSpec says how the messages of a subject at nats:STREAM/SUBJECT are read. It must have Messages, For, or both.
+// SubjectSpec says how the messages of a subject at nats:STREAM/SUBJECT are read. It must have
+// Messages, For, or both.
 type SubjectSpec struct {
 	// Messages is the number of messages to read, up to 1,000,000,000; 0 for no bound.
 	Messages uint64 `json:"messages,omitempty"`
-	// For is the time to read, in seconds from the first attempt, 0.1 to 31,536,000; 0 for no bound.
+	// For is the time to read, in seconds from the first attempt, 0.1 to 31,536,000; 0 for no
+	// bound.
 	For float64 `json:"for_s,omitempty"`
 	// New leaves out messages that were published before the job.
 	New bool `json:"new,omitempty"`
-	// Consumer is the name of a durable consumer that outlives the job: the next job with this name continues after this one. If it is
-	// empty, the job has a consumer of its own, which is removed with it.
+	// Consumer is the name of a durable consumer that outlives the job: the next job with this name
+	// continues after this one. If it is empty, the job has a consumer of its own, which is removed
+	// with it.
 	Consumer string `json:"consumer,omitempty"`
-	// BatchMessages is the most messages of a document, 1 to 10,000; 0 means 1000. BatchSeconds is how long one is collected after its
-	// first message, 0.001 to 60; 0 means 1.
+	// BatchMessages is the most messages of a document, 1 to 10,000; 0 means 1000. BatchSeconds is
+	// how long one is collected after its first message, 0.001 to 60; 0 means 1.
 	BatchMessages int     `json:"batch_messages,omitempty"`
 	BatchSeconds  float64 `json:"batch_s,omitempty"`
 }
 
-// PushSpec says how the rows of a push endpoint at push:NAME are read. It must have Rows, For, or both.
+// PushSpec says how the rows of a push endpoint at push:NAME are read. It must have Rows, For, or
+// both.
 type PushSpec struct {
-	// Rows is how many rows are read in all, up to 1,000,000,000, and those that were pushed together with the last of them; 0 for no bound.
+	// Rows is how many rows are read in all, up to 1,000,000,000, and those that were pushed
+	// together with the last of them; 0 for no bound.
 	Rows uint64 `json:"rows,omitempty"`
 	// For and BatchSeconds as those of SubjectSpec.
 	For          float64 `json:"for_s,omitempty"`
@@ -73,12 +79,17 @@ type subjectFetcher struct {
 	until  time.Time       // of this attempt, when no document holds it
 }
 
-// newSubjectFetcher returns the fetcher of nats:STREAM/SUBJECT. The parameter consumer is the name of the job's own consumer.
-func newSubjectFetcher(uri string, format rows.Format, spec *SubjectSpec, consumer string, s Resources) (*subjectFetcher, error) {
+// newSubjectFetcher returns the fetcher of nats:STREAM/SUBJECT. The parameter consumer is the name
+// of the job's own consumer.
+func newSubjectFetcher(
+	uri string, format rows.Format, spec *SubjectSpec, consumer string, s Resources,
+) (*subjectFetcher, error) {
 	bad := badSource(uri)
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(uri, "nats:"), "/")
 	if !ok || stream == "" || strings.ContainsAny(stream, " .*>\\\t\r\n\x00") {
-		return nil, bad("write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject: what no stream keeps cannot be read again after a failure")
+		return nil, bad(
+			"write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject: what no stream keeps cannot be read again after a failure",
+		)
 	}
 	for part := range strings.SplitSeq(subject, ".") {
 		if part == "" || strings.ContainsAny(part, " \t\r\n\x00") {
@@ -94,12 +105,21 @@ func newSubjectFetcher(uri string, format rows.Format, spec *SubjectSpec, consum
 	if err := s.AllowStream(stream); err != nil {
 		return nil, bad("%v", err)
 	}
-	sub := jobs.Subscription{Stream: stream, Subject: subject, Consumer: cmp.Or(spec.Consumer, consumer), Keep: spec.Consumer != "", New: spec.New, Owner: s.Owner}
-	return (&subjectFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: s.Queue, sub: sub}).checked("messages")
+	sub := jobs.Subscription{
+		Stream:   stream,
+		Subject:  subject,
+		Consumer: cmp.Or(spec.Consumer, consumer),
+		Keep:     spec.Consumer != "",
+		New:      spec.New,
+		Owner:    s.Owner,
+	}
+	return (&subjectFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: s.Queue, sub: sub}).checked(
+		"messages",
+	)
 }
 
-// newPushFetcher returns the fetcher of push:NAME. All jobs that read a name share its consumer: a later job continues after what this
-// one has stored.
+// newPushFetcher returns the fetcher of push:NAME. All jobs that read a name share its consumer: a
+// later job continues after what this one has stored.
 func newPushFetcher(uri string, format rows.Format, spec *PushSpec, s Resources) (*subjectFetcher, error) {
 	bad := badSource(uri)
 	name := strings.TrimPrefix(uri, "push:")
@@ -128,7 +148,8 @@ func badSource(uri string) func(text string, args ...any) error {
 	}
 }
 
-// checked returns the fetcher with the defaults of its specification, or an error. The parameter counted names what is counted.
+// checked returns the fetcher with the defaults of its specification, or an error. The parameter
+// counted names what is counted.
 func (f *subjectFetcher) checked(counted string) (*subjectFetcher, error) {
 	bad := badSource(f.where)
 	if f.spec.BatchMessages == 0 {
@@ -210,7 +231,9 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 		}
 		if n++; n == 1 { // what has come is not kept waiting for long
 			var cancel context.CancelFunc
-			wait, cancel = context.WithTimeoutCause(wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver)
+			wait, cancel = context.WithTimeoutCause(
+				wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver,
+			)
 			defer cancel()
 		}
 		st.Seq = m.Seq
@@ -231,7 +254,12 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 			break
 		}
 	}
-	next := position{Format: f.format, Exact: true, Done: f.spec.Messages > 0 && st.Count >= f.spec.Messages || !st.Until.IsZero() && !time.Now().Before(st.Until)}
+	next := position{
+		Format: f.format,
+		Exact:  true,
+		Done: f.spec.Messages > 0 && st.Count >= f.spec.Messages ||
+			!st.Until.IsZero() && !time.Now().Before(st.Until),
+	}
 	var err error
 	if next.State, err = json.Marshal(st); err != nil {
 		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
@@ -261,7 +289,8 @@ func (f *subjectFetcher) class(err error) error {
 	return fmt.Errorf("source %s: %w", f.where, err)
 }
 
-// pushName returns the name of an endpoint in the whole cluster: the name of a tenant's endpoint begins with the tenant.
+// pushName returns the name of an endpoint in the whole cluster: the name of a tenant's endpoint
+// begins with the tenant.
 func pushName(of jobs.Owner, name string) string {
 	if of.Shared() || strings.HasPrefix(name, of.Tenant+"--") {
 		return name

@@ -117,8 +117,8 @@ func TestSubject(t *testing.T) {
 	}
 }
 
-// TestSubjectResume: an attempt that ends anywhere, before its messages are acknowledged or after, is followed by one that goes on, whatever
-// the stream does with what was acknowledged.
+// TestSubjectResume: an attempt that ends anywhere, before its messages are acknowledged or after,
+// is followed by one that goes on, whatever the stream does with what was acknowledged.
 func TestSubjectResume(t *testing.T) {
 	for name, retention := range map[string]jetstream.RetentionPolicy{"limits": jetstream.LimitsPolicy, "queue": jetstream.WorkQueuePolicy} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +170,8 @@ func TestSubjectResume(t *testing.T) {
 // deaf never hears that a document is stored.
 type deaf struct{ fetcher }
 
-// TestSubjectNext: with a consumer of its own name, a job goes on where the one before ended; with new, only what is published from then on.
+// TestSubjectNext: with a consumer of its own name, a job goes on where the one before ended; with
+// new, only what is published from then on.
 func TestSubjectNext(t *testing.T) {
 	p, ctx := newTopic(t, jetstream.LimitsPolicy), fixture.Within(t)
 	p.publish(1, 2, 3, 4, 5)
@@ -212,7 +213,8 @@ func TestSubjectNext(t *testing.T) {
 	}
 }
 
-// TestSubjectEnds: its time, its context, and the end of the stream or consumer end a source that hears nothing.
+// TestSubjectEnds: its time, its context, and the end of the stream or consumer end a source that
+// hears nothing.
 func TestSubjectEnds(t *testing.T) {
 	p := newTopic(t, jetstream.LimitsPolicy)
 	r := p.open(fixture.Within(t), "time", "", SubjectSpec{For: 0.1})

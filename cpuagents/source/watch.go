@@ -17,20 +17,24 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// WatchSpec says how a list of files is watched, such as the folder at watch:ROOT/FOLDER. The zero value looks once.
+// WatchSpec says how a list of files is watched, such as the folder at watch:ROOT/FOLDER. The zero
+// value looks once.
 type WatchSpec struct {
 	// Polls is the number of looks in all, 1 to 1,000,000; 0 means 1.
 	Polls int `json:"polls,omitempty"`
-	// Every is the seconds from the beginning of one look to that of the next, 0.1 to 86,400; 0 means 60.
+	// Every is the seconds from the beginning of one look to that of the next, 0.1 to 86,400; 0
+	// means 60.
 	Every float64 `json:"every_s,omitempty"`
-	// Renamed: files are complete when they appear, because they are renamed into place. Each file is read at the first look that
-	// finds it. Otherwise a file is read when two looks have found the same size and time of modification, and one more look at the
-	// beginning reads nothing.
+	// Renamed: files are complete when they appear, because they are renamed into place. Each file
+	// is read at the first look that finds it. Otherwise a file is read when two looks have found
+	// the same size and time of modification, and one more look at the beginning reads nothing.
 	Renamed bool `json:"renamed,omitempty"`
-	// MaxBytes bounds a file, 1 to 1 GiB; 0 means 64 MiB. MaxFiles bounds the files of a look, 1 to 100,000; 0 means 10,000.
+	// MaxBytes bounds a file, 1 to 1 GiB; 0 means 64 MiB. MaxFiles bounds the files of a look, 1 to
+	// 100,000; 0 means 10,000.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	MaxFiles int   `json:"max_files,omitempty"`
-	// Tries of a look or a file, 1 to 20; 0 means 5. Backoff is the seconds before the second, 0.001 to 60; 0 means 0.5.
+	// Tries of a look or a file, 1 to 20; 0 means 5. Backoff is the seconds before the second,
+	// 0.001 to 60; 0 means 0.5.
 	Tries   int     `json:"tries,omitempty"`
 	Backoff float64 `json:"backoff_s,omitempty"`
 }
@@ -64,9 +68,11 @@ func (u unreadable) Error() string { return u.why }
 
 // watchable is a place in which files appear.
 type watchable interface {
-	// list returns the files in the order in which they are read: at most most of them, and one more if there are more.
+	// list returns the files in the order in which they are read: at most most of them, and one
+	// more if there are more.
 	list(ctx context.Context, most int) ([]listed, error)
-	// copy writes the contents of a file to doc. The errors errWritten and unreadable are about this file alone.
+	// copy writes the contents of a file to doc. The errors errWritten and unreadable are about
+	// this file alone.
 	copy(ctx context.Context, l listed, doc *os.File) error
 	Close() error
 }
@@ -80,8 +86,9 @@ func fingerprintOf(text string) (p fingerprint) {
 	return p
 }
 
-// listState is the state of a watched source in a position. Seen has two fingerprints of each file that this document adds to what
-// the source remembers. With all of them the journal would grow with the square of the number of files.
+// listState is the state of a watched source in a position. Seen has two fingerprints of each file
+// that this document adds to what the source remembers. With all of them the journal would grow
+// with the square of the number of files.
 type listState struct {
 	Polls int    `json:"polls"`          // begun
 	More  bool   `json:"more,omitempty"` // the look has found more
@@ -125,7 +132,8 @@ func newWatcher(where string, format rows.Format, spec *WatchSpec) (*watcher, er
 
 func (f *watcher) close() error { return f.src.Close() }
 
-// replay implements replayer. It remembers the files of a document that an earlier attempt has stored.
+// replay implements replayer. It remembers the files of a document that an earlier attempt has
+// stored.
 func (f *watcher) replay(at position) error {
 	var st listState
 	if err := json.Unmarshal(at.State, &st); err != nil {
@@ -189,7 +197,10 @@ func (f *watcher) fetch(ctx context.Context, at position, _ string, doc *os.File
 // position returns the position after what was read last.
 func (f *watcher) position(st listState, next position) (position, error) {
 	if len(f.seen) > maxSeen {
-		return position{}, fault.Input("%s: it has had more than %d files: let another job go on, with a folder or prefix that is empty", f.where, maxSeen)
+		return position{}, fault.Input(
+			"%s: it has had more than %d files: let another job go on, with a folder or prefix that is empty", f.where,
+			maxSeen,
+		)
 	}
 	st.More = len(f.ready) > 0
 	var err error
@@ -220,7 +231,8 @@ func (f *watcher) formatOf(name string) rows.Format {
 	return format
 }
 
-// read copies a file into doc, or returns why it is not read. Both are empty if a later look may find the file complete.
+// read copies a file into doc, or returns why it is not read. Both are empty if a later look may
+// find the file complete.
 func (f *watcher) read(ctx context.Context, l listed, doc *os.File, last bool) (read bool, why string, err error) {
 	var own unreadable
 	err = f.limits.Retry().Do(ctx, func() (time.Duration, error) {
@@ -256,7 +268,8 @@ const (
 	whyChanged = "it changed after it was read: what is new in it was not read; write a file of another name"
 )
 
-// look waits until the next look is due, and makes it. The parameter polls is the number of this look among those that read.
+// look waits until the next look is due, and makes it. The parameter polls is the number of this
+// look among those that read.
 func (f *watcher) look(ctx context.Context, polls int) error {
 	if f.before == nil && !f.whole { // there must be something to compare with
 		f.begun = time.Now()
@@ -290,7 +303,10 @@ func (f *watcher) list(ctx context.Context) (list []listed, err error) {
 		return 0, err
 	})
 	if err == nil && len(list) > f.spec.MaxFiles {
-		err = fault.Input("%s: it has more than %d files: raise max_files, or move those away that were read", f.where, f.spec.MaxFiles)
+		err = fault.Input(
+			"%s: it has more than %d files: raise max_files, or move those away that were read", f.where,
+			f.spec.MaxFiles,
+		)
 	}
 	return list, err
 }

@@ -190,7 +190,8 @@ func TestWatchRenamed(t *testing.T) {
 	}
 }
 
-// TestWatchSkips: what is not a file of the folder, or not the file that was seen, is not read, and said so.
+// TestWatchSkips: what is not a file of the folder, or not the file that was seen, is not read, and
+// said so.
 func TestWatchSkips(t *testing.T) {
 	s := newSpool(t)
 	path := func(name string) string { return filepath.Join(s.dir, name) }
@@ -291,7 +292,8 @@ func TestWatchResume(t *testing.T) {
 			t.Fatalf("stopped every %d: %s", stop, d)
 		}
 	}
-	// What was read is remembered by the attempts that follow, and what has changed is not read again.
+	// What was read is remembered by the attempts that follow, and what has changed is not read
+	// again.
 	id := "changed"
 	first := remoteOf(fixture.Within(t), t, q, id, s.watch(WatchSpec{Polls: 1}, nil))
 	before, err := toldFiles(first, 3)

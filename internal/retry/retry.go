@@ -15,16 +15,18 @@ const MaxPause = time.Minute
 type Policy struct {
 	// Tries is the number of calls in all.
 	Tries int
-	// Base is the pause before the second call. The pause doubles with each call, up to MaxPause, and varies at random
-	// between half and one and a half of its length, so that clients that failed together do not return together.
+	// Base is the pause before the second call. The pause doubles with each call, up to MaxPause,
+	// and varies at random between half and one and a half of its length, so that clients that
+	// failed together do not return together.
 	Base time.Duration
-	// Exhausted marks the error of the last call after all tries were used; nil returns the error as it is.
+	// Exhausted marks the error of the last call after all tries were used; nil returns the error
+	// as it is.
 	Exhausted func(error) error
 }
 
-// Do calls once until it succeeds, fails with a Permanent error, or has been called p.Tries times. The parameter once
-// returns the least pause before the next call, and an error. Do returns the cause of the context if that ends first, and
-// the inner error of a Permanent one.
+// Do calls once until it succeeds, fails with a Permanent error, or has been called p.Tries times.
+// The parameter once returns the least pause before the next call, and an error. Do returns the
+// cause of the context if that ends first, and the inner error of a Permanent one.
 func (p Policy) Do(ctx context.Context, once func() (least time.Duration, err error)) error {
 	pause := p.Base
 	for n := 1; ; n++ {
@@ -64,7 +66,8 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &final)
 }
 
-// Sleep waits for d, or until ctx ends; then it returns the cause. A pause that is not positive returns nil at once.
+// Sleep waits for d, or until ctx ends; then it returns the cause. A pause that is not positive
+// returns nil at once.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

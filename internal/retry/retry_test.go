@@ -47,8 +47,8 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// TestPauses: the pause doubles from Base to MaxPause, with jitter, is at least what the call asks for, and ends with the
-// context.
+// TestPauses: the pause doubles from Base to MaxPause, with jitter, is at least what the call asks
+// for, and ends with the context.
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Time

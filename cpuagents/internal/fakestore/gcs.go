@@ -34,7 +34,8 @@ type GCS struct {
 
 const googleToken = "a-token-of-the-account"
 
-// NewGCS starts the store with an empty bucket, and sets the account's key as the secret env:ACCOUNT.
+// NewGCS starts the store with an empty bucket, and sets the account's key as the secret
+// env:ACCOUNT.
 func NewGCS(t *testing.T) *GCS {
 	t.Helper()
 	g := &GCS{}
@@ -59,7 +60,8 @@ func NewGCS(t *testing.T) *GCS {
 			return
 		}
 		g.Mu.Unlock()
-		if want := r.URL.Query().Get("ifGenerationMatch"); want != "" && r.Method == http.MethodGet && !g.stands(r.URL.Path, want) {
+		if want := r.URL.Query().Get("ifGenerationMatch"); want != "" && r.Method == http.MethodGet &&
+			!g.stands(r.URL.Path, want) {
 			w.WriteHeader(http.StatusPreconditionFailed)
 			return
 		}
@@ -67,7 +69,9 @@ func NewGCS(t *testing.T) *GCS {
 	}))
 	t.Cleanup(g.http.Close)
 	g.URL = g.http.URL
-	s, err := fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, ExternalURL: g.URL, PublicHost: strings.TrimPrefix(g.URL, "http://")})
+	s, err := fakestorage.NewServerWithOptions(
+		fakestorage.Options{NoListener: true, ExternalURL: g.URL, PublicHost: strings.TrimPrefix(g.URL, "http://")},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +98,8 @@ func NewGCS(t *testing.T) *GCS {
 	return g
 }
 
-// stands reports whether an object still has a generation. The fake store itself does not check it when it is read.
+// stands reports whether an object still has a generation. The fake store itself does not check it
+// when it is read.
 func (g *GCS) stands(path, generation string) bool {
 	o, err := g.GetObject("bucket", strings.TrimPrefix(path, "/storage/v1/b/bucket/o/"))
 	return err == nil && strconv.FormatInt(o.Generation, 10) == generation
@@ -104,7 +109,12 @@ func (g *GCS) stands(path, generation string) bool {
 func (g *GCS) Put(key string, from, to int) {
 	var b strings.Builder
 	fixture.Page(&b, from, to)
-	g.CreateObject(fakestorage.Object{ObjectAttrs: fakestorage.ObjectAttrs{BucketName: "bucket", Name: key}, Content: []byte(b.String())})
+	g.CreateObject(
+		fakestorage.Object{
+			ObjectAttrs: fakestorage.ObjectAttrs{BucketName: "bucket", Name: key},
+			Content:     []byte(b.String()),
+		},
+	)
 }
 
 // Check fails the test for each request that was not as it must be.

@@ -31,7 +31,9 @@ func (s *S3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	auth := r.Header.Get("Authorization")
-	if !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=AKID/") || !strings.Contains(auth, "/eu-west-1/s3/aws4_request") || strings.Contains(fmt.Sprint(r.Header, r.URL), "hunter2") {
+	if !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=AKID/") ||
+		!strings.Contains(auth, "/eu-west-1/s3/aws4_request") ||
+		strings.Contains(fmt.Sprint(r.Header, r.URL), "hunter2") {
 		s.Bad = append(s.Bad, "authorization "+auth)
 	}
 	if r.Header.Get("X-Amz-Security-Token") != "TOKEN" {
@@ -117,7 +119,9 @@ func (s *S3) page(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		if k := s.keys[i]; strings.HasPrefix(k, q.Get("prefix")) {
-			p.Contents = append(p.Contents, storeObject{k, "2026-01-02T03:04:05.000Z", tagOf(s.Objects[k]), len(s.Objects[k])})
+			p.Contents = append(
+				p.Contents, storeObject{k, "2026-01-02T03:04:05.000Z", tagOf(s.Objects[k]), len(s.Objects[k])},
+			)
 		}
 	}
 	_ = xml.NewEncoder(w).Encode(p)

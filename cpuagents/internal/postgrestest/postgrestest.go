@@ -20,8 +20,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
-// Start starts a PostgreSQL server on loopback, with a user "postgres" whose password is the secret env:PG, and returns the URI
-// of its database. The test is skipped if this machine has no PostgreSQL.
+// Start starts a PostgreSQL server on loopback, with a user "postgres" whose password is the secret
+// env:PG, and returns the URI of its database. The test is skipped if this machine has no
+// PostgreSQL.
 func Start(t *testing.T) (uri string) {
 	t.Helper()
 	initdb, err := exec.LookPath("initdb")
@@ -51,7 +52,10 @@ func Start(t *testing.T) (uri string) {
 			}
 		}
 	}
-	prepare := exec.CommandContext(t.Context(), initdb, "-D", data, "-U", "postgres", "-A", "scram-sha-256", "--pwfile", pass, "-E", "UTF8", "--no-locale", "-N")
+	prepare := exec.CommandContext(
+		t.Context(), initdb, "-D", data, "-U", "postgres", "-A", "scram-sha-256", "--pwfile", pass, "-E", "UTF8",
+		"--no-locale", "-N",
+	)
 	prepare.SysProcAttr, prepare.Dir = as, dir
 	if out, err := prepare.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
@@ -66,7 +70,10 @@ func Start(t *testing.T) (uri string) {
 		port := l.Addr().(*net.TCPAddr).Port
 		_ = l.Close()
 		var said bytes.Buffer
-		run := exec.Command(program, "-D", data, "-c", "listen_addresses=127.0.0.1", "-c", fmt.Sprint("port=", port), "-c", "unix_socket_directories=", "-c", "fsync=off")
+		run := exec.Command(
+			program, "-D", data, "-c", "listen_addresses=127.0.0.1", "-c", fmt.Sprint("port=", port), "-c",
+			"unix_socket_directories=", "-c", "fsync=off",
+		)
 		run.SysProcAttr, run.Dir, run.Stderr = as, dir, &said
 		if err := run.Start(); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,8 @@ import (
 // OneFeature are the columns of a source with a timestamp and one feature, value.
 var OneFeature = rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}
 
-// All reads a source to its end and closes it. The numbers of rows and rejects must follow one another.
+// All reads a source to its end and closes it. The numbers of rows and rejects must follow one
+// another.
 func All(t testing.TB, r rows.Reader) (valid []rows.Row, rejects []rows.Reject, err error) {
 	t.Helper()
 	defer func() {
@@ -43,7 +44,9 @@ func All(t testing.TB, r rows.Reader) (valid []rows.Row, rejects []rows.Reject, 
 }
 
 // Parse reads data of a format.
-func Parse(t testing.TB, f rows.Format, data []byte, spec rows.ColumnSpec) (valid []rows.Row, rejects []rows.Reject, err error) {
+func Parse(
+	t testing.TB, f rows.Format, data []byte, spec rows.ColumnSpec,
+) (valid []rows.Row, rejects []rows.Reject, err error) {
 	t.Helper()
 	r, err := rows.Open("s", fixture.TempFile(t, data), f, spec, fixture.Plenty, nil)
 	if err != nil {
