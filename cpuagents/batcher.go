@@ -29,12 +29,9 @@ const maxBatchBytes = 480 << 10
 // alone, so another attempt of the job makes the same batches.
 type batcher struct {
 	s       *stream
-	ctx     context.Context // ends the reading
-	work    context.Context // ends everything
-	waiting context.Context // ends with either
 	rejects *json.Encoder
 	first   *rows.Reject // the first of them
-	bad     uint64       // how many there are
+	bad     uint64       // number of rejects
 
 	obs    batch.Observations
 	bytes  int
@@ -54,18 +51,9 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
-	f := &batcher{
-		s:       s,
-		ctx:     ctx,
-		work:    work,
-		waiting: waiting,
-		rejects: json.NewEncoder(rejects),
-		number:  1,
-		after:   end,
-		stored:  last.Ref,
-	}
+	f := &batcher{s: s, rejects: json.NewEncoder(rejects), number: 1, after: end, stored: last.Ref}
 	f.obs.Width = len(s.spec.Columns.Features)
-	interrupted, err := f.all()
+	interrupted, err := f.all(ctx, work, waiting)
 	if err != nil {
 		return err
 	}
@@ -90,17 +78,18 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return f.append(jobs.Entry{Kind: jobs.EntryEnd, Ref: f.number, Data: data})
+	return f.append(work, jobs.Entry{Kind: jobs.EntryEnd, Ref: f.number, Data: data})
 }
 
 // all reads the series in turn, a few rows of each, so that many groups step at once. A series that
-// ends makes room for the next one.
-func (f *batcher) all() (interrupted bool, err error) {
-	type src struct {
+// ends makes room for the next one. The end of ctx ends the reading, the end of work ends
+// everything, and waiting ends with either of them.
+func (f *batcher) all(ctx, work, waiting context.Context) (interrupted bool, err error) {
+	type series struct {
 		group int
 		r     rows.Reader
 	}
-	var open []src
+	var open []series
 	defer func() {
 		for _, o := range open {
 			_ = o.r.Close()
@@ -110,29 +99,29 @@ func (f *batcher) all() (interrupted bool, err error) {
 	share := max(f.s.spec.BatchRows/min(maxOpen, len(f.s.series)), 16)
 	for {
 		for len(open) < maxOpen && next < len(f.s.series) {
-			r, err := f.open(next)
+			r, err := f.open(work, waiting, next)
 			if errors.Is(err, jobs.ErrFinish) {
-				return true, f.flush()
+				return true, f.flush(work)
 			}
 			if err != nil {
 				return false, err
 			}
-			open = append(open, src{next, r})
+			open = append(open, series{next, r})
 			next++
 		}
 		if len(open) == 0 {
-			return false, f.flush()
+			return false, f.flush(work)
 		}
 		left := open[:0]
 		for i, o := range open {
-			ended, err := f.take(o.group, o.r, share)
+			ended, err := f.take(ctx, work, o.group, o.r, share)
 			if errors.Is(err, source.ErrPause) {
-				ended, err = false, f.flush()
+				ended, err = false, f.flush(work)
 			}
 			if err != nil {
 				open = append(left, open[i:]...)
 				if errors.Is(err, jobs.ErrFinish) {
-					return true, f.flush()
+					return true, f.flush(work)
 				}
 				return false, err
 			}
@@ -147,16 +136,16 @@ func (f *batcher) all() (interrupted bool, err error) {
 }
 
 // open opens series number i. The waiting of a remote source ends with the reading.
-func (f *batcher) open(i int) (rows.Reader, error) {
+func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error) {
 	src, from := f.s.series[i], f.s.sourceResources()
 	if !source.IsRemote(src.URI) {
-		return from.OpenFile(f.work, src, f.s.spec.Columns)
+		return from.OpenFile(work, src, f.s.spec.Columns)
 	}
-	return from.OpenRemote(f.waiting, f.s.log(1+i, jobs.In), f.s.id, i, src, f.s.spec.Columns)
+	return from.OpenRemote(waiting, f.s.log(1+i, jobs.In), f.s.id, i, src, f.s.spec.Columns)
 }
 
 // take reads up to n rows of one series into the batch.
-func (f *batcher) take(group int, r rows.Reader, n int) (ended bool, err error) {
+func (f *batcher) take(ctx, work context.Context, group int, r rows.Reader, n int) (ended bool, err error) {
 	var good, bad uint64
 	defer func() {
 		f.s.mu.Lock()
@@ -167,11 +156,11 @@ func (f *batcher) take(group int, r rows.Reader, n int) (ended bool, err error) 
 		f.s.mu.Unlock()
 	}()
 	for range n {
-		if f.ctx.Err() != nil {
-			return false, context.Cause(f.ctx)
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
 		}
-		if f.work.Err() != nil {
-			return false, context.Cause(f.work)
+		if work.Err() != nil {
+			return false, context.Cause(work)
 		}
 		row, rejected, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -214,7 +203,7 @@ func (f *batcher) take(group int, r rows.Reader, n int) (ended bool, err error) 
 		// Fixed columns of both the batch and its answer are below 128 bytes a row.
 		f.bytes += len(row.Timestamp) + 12*len(row.Features) + 56
 		if o.Len() >= f.s.spec.BatchRows || f.bytes >= maxBatchBytes {
-			if err := f.flush(); err != nil {
+			if err := f.flush(work); err != nil {
 				return false, err
 			}
 		}
@@ -224,21 +213,21 @@ func (f *batcher) take(group int, r rows.Reader, n int) (ended bool, err error) 
 
 // flush appends the batch, unless an earlier attempt has, and waits while too many batches are
 // unanswered.
-func (f *batcher) flush() error {
+func (f *batcher) flush(work context.Context) error {
 	if f.obs.Len() == 0 {
 		return nil
 	}
 	number := f.number
 	f.number++
 	if number > f.stored {
-		if err := f.wait(number); err != nil {
+		if err := f.wait(work, number); err != nil {
 			return err
 		}
 		data, err := f.obs.Encode()
 		if err != nil {
 			return err
 		}
-		if err := f.append(jobs.Entry{Kind: jobs.EntryObserve, Ref: number, Data: data}); err != nil {
+		if err := f.append(work, jobs.Entry{Kind: jobs.EntryObserve, Ref: number, Data: data}); err != nil {
 			return fmt.Errorf("send batch %d: %w", number, err)
 		}
 		f.s.mu.Lock()
@@ -251,7 +240,7 @@ func (f *batcher) flush() error {
 }
 
 // wait returns when fewer than window batches before this one are unanswered.
-func (f *batcher) wait(number uint64) error {
+func (f *batcher) wait(work context.Context, number uint64) error {
 	for {
 		f.s.mu.Lock()
 		ready := number <= f.s.decided+window
@@ -261,8 +250,8 @@ func (f *batcher) wait(number uint64) error {
 		}
 		select {
 		case <-f.s.answered:
-		case <-f.work.Done():
-			return context.Cause(f.work)
+		case <-work.Done():
+			return context.Cause(work)
 		}
 	}
 }
@@ -270,9 +259,9 @@ func (f *batcher) wait(number uint64) error {
 // append appends an entry of the stream. Questions that other clients have appended meanwhile stay
 // before it. Any other foreign entry is another attempt of the job: append fails with
 // jobs.ErrFenced.
-func (f *batcher) append(e jobs.Entry) error {
+func (f *batcher) append(work context.Context, e jobs.Entry) error {
 	for {
-		err := f.s.in.Append(f.work, f.after, e)
+		err := f.s.in.Append(work, f.after, e)
 		if err == nil {
 			f.after++
 			return nil
@@ -280,7 +269,7 @@ func (f *batcher) append(e jobs.Entry) error {
 		if !errors.Is(err, jobs.ErrFenced) {
 			return err
 		}
-		end, own, rerr := lastOwn(f.work, f.s.in, f.after)
+		end, own, rerr := lastOwn(work, f.s.in, f.after)
 		switch {
 		case rerr != nil:
 			return rerr
