@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -183,6 +184,6 @@ func (a *Agent) watch(ctx context.Context) {
 			return
 		}
 		a.o.Logger.Warn("watching swarms failed, trying again", "error", err)
-		pause(ctx, time.Second)
+		_ = retry.Sleep(ctx, time.Second)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime/debug"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/retry"
 )
 
 // returnDelay gathers shards that end together: to return memory to the system, the runtime
@@ -30,7 +32,7 @@ func (f freed) returnMemory(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		pause(ctx, returnDelay)
+		_ = retry.Sleep(ctx, returnDelay)
 		select {
 		case <-f:
 		default:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
+	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -56,7 +57,7 @@ func (a *Agent) keepSession(ctx context.Context) {
 			if ctx.Err() == nil {
 				a.o.Logger.Warn("session not opened, trying again", "error", err)
 			}
-			pause(ctx, a.o.LeaseTTL/10)
+			_ = retry.Sleep(ctx, a.o.LeaseTTL/10)
 			continue
 		}
 		a.mu.Lock()

@@ -141,13 +141,3 @@ func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, open 
 	}
 	return err
 }
-
-// pause waits for d or for ctx.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
