@@ -103,7 +103,7 @@ func (r *arrowReader) next(b *block) (more bool, err error) {
 			}
 			return false, r.Rest()
 		}
-		r.record = r.ipc.RecordBatch() // whose columns have as many rows as it says: the library refuses others
+		r.record = r.ipc.RecordBatch() // the library checks that its columns have the same number of rows
 		r.record.Retain()
 	}
 	from := int(r.row)
@@ -189,8 +189,8 @@ func timeText(v, perSecond int64) string {
 	return time.Unix(s, rest*(1e9/perSecond)).UTC().Format(time.RFC3339Nano)
 }
 
-// copyTime copies the text of a time out of its source's memory, and of one that is too long as
-// much as says so.
+// copyTime returns a copy of the text of a time, which does not keep the memory of the source. Of a
+// text that is too long it copies enough to show that.
 func copyTime(s string) string {
 	return string([]byte(s[:min(len(s), maxTimestamp+1)]))
 }

@@ -23,9 +23,9 @@ const (
 	arrowEnd   = 10 // bytes behind the footer: its length and the mark
 )
 
-// footerSchema returns the message of the schema of an Arrow IPC file that has it in its footer
-// alone, as Arrow JS writes them, and leaves the file behind its opening mark. Of any other file it
-// returns nothing, and leaves it at its beginning.
+// footerSchema returns the message of the schema of an Arrow IPC file that has its schema only in
+// the footer, as Arrow JS writes files. Then the file is after its opening mark. For any other file
+// it returns nothing, and the file is at its beginning.
 func footerSchema(name string, f *os.File) (message []byte, err error) {
 	defer damaged(name, &err)
 	if only, err := schemaIsLast(f); err != nil || !only {
@@ -108,7 +108,7 @@ func schemaIsLast(f *os.File) (bool, error) {
 	return v.Byte(pos, 1) == 3, nil
 }
 
-// prefixed reads first, and then what it closes.
+// prefixed reads a prefix, and then the file that it closes.
 type prefixed struct {
 	io.Reader
 	io.Closer

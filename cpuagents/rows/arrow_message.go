@@ -156,8 +156,8 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 			"%s: an Arrow message has metadata of %d bytes; 8 to %d are allowed", r.name, n, maxArrowMetadata,
 		)
 	}
-	// What the library makes of the metadata stays: of a schema for good, of a record batch as long
-	// as that.
+	// The library keeps what it makes of the metadata: of a schema until the end, and of a record
+	// batch as long as the batch.
 	if err := r.take(arrowTables * n); err != nil {
 		return nil, nil, err
 	}
@@ -206,11 +206,11 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 	return meta, body, nil
 }
 
-// arrowTables is how many bytes the library makes of a byte of metadata at most: a field of 60
-// bytes has several structures and its name.
+// arrowTables is the most bytes that the library allocates for a byte of metadata. A field of 60
+// bytes becomes several structures and a name.
 const arrowTables = 8
 
-// take takes memory for the message that is read.
+// take takes n bytes of memory for the current message.
 func (r *ArrowMessages) take(n int64) error {
 	if err := r.hold.Grow(n); err != nil {
 		return err
@@ -219,7 +219,7 @@ func (r *ArrowMessages) take(n int64) error {
 	return nil
 }
 
-// short is the error of a file that ends in the middle of a message.
+// short returns the error of a read within a message: the file is cut off, or the disk fails.
 func (r *ArrowMessages) short(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fault.Input("%s: the file is cut off: an Arrow message ends in its middle", r.name)
@@ -227,8 +227,8 @@ func (r *ArrowMessages) short(err error) error {
 	return fault.IO("read", r.name, err)
 }
 
-// readN reads n bytes. Memory that is not written to is none, so a length that is a lie takes as
-// much as there is.
+// readN reads n bytes. The kernel provides memory only when it is written, so a false length costs
+// no more than the bytes that follow.
 func readN(r io.Reader, n int64) ([]byte, error) {
 	data := make([]byte, n)
 	if _, err := io.ReadFull(r, data); err != nil {
@@ -237,8 +237,8 @@ func readN(r io.Reader, n int64) ([]byte, error) {
 	return data, nil
 }
 
-// checkBuffers returns what the library allocates to unpack the buffers of a record batch, and
-// bounds it.
+// checkBuffers returns the bytes that the library allocates to unpack the buffers of a record
+// batch. Too many of them are an error.
 func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) (total int64, err error) {
 	packed := v.Sub(batch, 3)
 	var window int64

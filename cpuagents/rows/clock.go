@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Clock reads timestamps. The zero value reads the default forms; one goroutine uses it. Files
-// stick to one form, so the last form that fitted is tried first.
+// Clock parses timestamps. The zero value parses the default forms. One goroutine uses it. It tries
+// the form of the last timestamp first, since most files have one form.
 type Clock struct {
 	form  int
 	names []string       // of forms
@@ -81,7 +81,7 @@ func (c *Clock) Parse(text string) (int64, error) {
 	)
 }
 
-// parse is Parse for a clock that NewClock has given forms.
+// parse is Parse for a clock with the forms of a dialect.
 func (c *Clock) parse(text string) (int64, error) {
 	for i := range c.forms {
 		at := (c.form + i) % len(c.forms)
@@ -108,11 +108,10 @@ func (c *Clock) parse(text string) (int64, error) {
 	)
 }
 
-// unixTime reads a bare number.
+// unixTime parses a bare number as a unix time. The unit follows from its size.
 func unixTime(text string) (int64, bool) {
 	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
-		// 1e11 seconds are the year 5138, 1e11 milliseconds are 1973: between two units there is no
-		// doubt.
+		// 1e11 seconds are the year 5138, and 1e11 milliseconds are 1973, so the unit is clear.
 		for _, scale := range []float64{1e9, 1e6, 1e3, 1} {
 			if math.Abs(v) < 1e11*1e9/scale && math.Abs(v)*scale < math.MaxInt64 {
 				if n, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -125,7 +124,7 @@ func unixTime(text string) (int64, bool) {
 	return 0, false
 }
 
-// stamp reads the time of a row from its timestamp, or says what is wrong with it.
+// stamp sets the time of a row from its timestamp, or returns what is wrong with that.
 func (c *Clock) stamp(r *Row) (problem string) {
 	if len(r.Timestamp) > maxTimestamp {
 		return fmt.Sprintf("its timestamp is longer than %d bytes", maxTimestamp)
@@ -138,9 +137,9 @@ func (c *Clock) stamp(r *Row) (problem string) {
 	return ""
 }
 
-// Text returns the text of a timestamp for outputs: as written where the clock reads the default
-// forms in UTC. Others would be read otherwise by the readers of the output, and are RFC 3339 in
-// UTC.
+// Text returns the text of a timestamp for outputs. It is the text as written if the clock parses
+// the default forms in UTC. Readers of the output would misread other forms, so they become RFC
+// 3339 in UTC. The parameter at is in unix nanoseconds.
 func (c *Clock) Text(at int64, written string) string {
 	if c.zone == nil {
 		return written

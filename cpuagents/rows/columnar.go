@@ -8,17 +8,18 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 )
 
-// block is a piece of a columnar source: its rows, column by column.
+// block is a sequence of rows of a columnar source, column by column. All slices have its number of
+// rows.
 type block struct {
-	times  []string // empty where there is none
+	times  []string // empty for a row without a timestamp
 	values [][]float64
-	nulls  [][]bool // by feature: where there is no value
+	nulls  [][]bool // by feature: true for a row without a value
 }
 
 // blockRows is the most rows of a block: as many as a batch has at most.
 const blockRows = 4096
 
-// reset makes room for n rows.
+// reset gives the block n empty rows. It keeps the memory of the block if that is large enough.
 func (b *block) reset(features, n int) {
 	b.times = resize(b.times, n)
 	if b.values == nil {
@@ -29,7 +30,7 @@ func (b *block) reset(features, n int) {
 	}
 }
 
-// resize returns a slice of n zeros, the old one where it is long enough.
+// resize returns a slice of n zeros. It uses the memory of s if that is large enough.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
@@ -39,19 +40,19 @@ func resize[T any](s []T, n int) []T {
 	return s
 }
 
-// blockBytes is the memory of a block with so many features: of each row the header of a text and a
-// short text, and of each feature a number and whether it is there, and as much for what it is
-// decoded from.
+// blockBytes returns the memory of a block in bytes: for each row the header of a text and a short
+// text, for each feature a number and whether it is null, and the same again for the buffers from
+// which they are decoded.
 func blockBytes(features int) int64 { return blockRows * (48 + 24*int64(features+1)) }
 
-// blockReader reads a columnar source.
+// blockReader reads a columnar source block by block. One goroutine uses it.
 type blockReader interface {
-	// next fills b with the next rows, at least one; more is false when there are none.
+	// next fills b with the next rows, at least one. It returns false after the last row.
 	next(b *block) (more bool, err error)
 	close() error
 }
 
-// columnarReader makes rows of the blocks of a columnar source.
+// columnarReader is the Reader of a columnar source.
 type columnarReader struct {
 	name   string
 	spec   ColumnSpec
@@ -88,15 +89,16 @@ func (r *columnarReader) Next() (Row, *Reject, error) {
 	return out, nil, nil
 }
 
-// fill reads a block. The libraries below panic on some damage that no check before them finds;
-// here that is an error.
+// fill reads a block. The libraries panic on some damage that the checks before them do not find;
+// fill returns that as an error.
 func (r *columnarReader) fill() (more bool, err error) {
 	defer damaged(r.name, &err)
 	return r.src.next(&r.block)
 }
 
-// damaged turns a panic, and an error without a class, into an error of the data. An error that has
-// a class is returned as it is, also from a panic: so a metered allocator ends a read.
+// damaged is deferred: it turns a panic, and an error without a class, into an error of the data.
+// It keeps an error that has a class, also one from a panic, since a metered allocator ends a read
+// by a panic.
 func damaged(name string, err *error) {
 	if p := recover(); p != nil {
 		cause, is := p.(error)
@@ -171,14 +173,14 @@ func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 	return at, nil
 }
 
-// wrongType says that a column cannot be read.
+// wrongType returns the error of a column that has a type which cannot be read.
 func wrongType(file, column, got, want string) error {
 	return fault.Input(
 		"%s: column %q is %s, not %s: convert it or name another one in the swarm spec", file, column, got, want,
 	)
 }
 
-// What a column must be, in words.
+// What a column must be, for messages.
 const (
 	wantNumber = "a number of 8 to 64 bits"
 	wantTime   = "a time, a date, a text or a number"

@@ -24,13 +24,14 @@ const (
 	compactUUID   = 13
 )
 
-// maxCompactDepth is more than Parquet's footer nests.
+// maxCompactDepth bounds the depth of structures. Parquet's footer needs less.
 const maxCompactDepth = 16
 
 var errCompactShort = errors.New("a length points behind its end")
 
-// checkCompact walks a struct of Thrift's compact protocol and bounds every length by the bytes
-// that are there: each element takes at least one. It returns how many structs and texts there are.
+// checkCompact verifies a struct of Thrift's compact protocol. It bounds every length by the bytes
+// that are left, since each element takes at least one byte. It returns the number of structs and
+// texts.
 func checkCompact(b []byte) (structs int64, err error) {
 	c := &thrift{b: b}
 	err = c.value(compactStruct, 0)
@@ -123,7 +124,7 @@ func (c *thrift) list(depth int) error {
 	return nil
 }
 
-// element is a value in a list or map, where a boolean takes a byte.
+// element skips a value of a list or map, in which a boolean takes one byte.
 func (c *thrift) element(kind byte, depth int) error {
 	if kind == compactTrue || kind == compactFalse {
 		return c.take(1)

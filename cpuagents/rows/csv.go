@@ -100,14 +100,14 @@ func (r *csvReader) header() error {
 	return nil
 }
 
-// Bounds of what is looked at to advise a dialect: bytes of a record, and records.
+// Bounds of the advice of a dialect: the bytes of a record, and the records that are examined.
 const (
 	adviceBytes   = 4 << 10
 	adviceRecords = 10
 )
 
-// noColumn returns the error for a column that the header does not name. What can be told from the
-// head of the file is part of it.
+// noColumn returns the error of a column that the header does not name. If the first records show
+// another dialect, the error proposes it.
 func (r *csvReader) noColumn(want string, names []string) error {
 	records := []string{r.head}
 	for len(records) <= adviceRecords {
@@ -132,7 +132,8 @@ func (r *csvReader) noColumn(want string, names []string) error {
 	)
 }
 
-// advise says which dialect records need, the header first; empty where it is not known.
+// advise returns the settings of the dialect that the records need, the header first; empty if it
+// finds none.
 func (r *csvReader) advise(records []string) string {
 	d := r.spec.CSV
 	if d == nil {
@@ -178,8 +179,8 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 			}
 			cure = r.cure(record)
 			if r.second >= 0 {
-				// The quote was a stray one that found a partner lines away: what lies between are
-				// rows of their own.
+				// A stray quote paired with one some lines later. The lines between are rows of
+				// their own.
 				problem = r.unread()
 			}
 		}
@@ -187,7 +188,8 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 	}
 }
 
-// cure says what to set so that a record is read, as long as no other has been.
+// cure returns the settings with which a record would be valid. It is empty after the first valid
+// row.
 func (r *csvReader) cure(record []byte) string {
 	if r.valid || len(record) > adviceBytes || len(r.head) >= adviceBytes {
 		return ""
@@ -201,7 +203,7 @@ func (r *csvReader) cure(record []byte) string {
 
 func (r *csvReader) Close() error { return r.src.Close() }
 
-// parse turns a record into a row, or says what is wrong with it.
+// parse turns a record into a row, or returns what is wrong with it.
 func (r *csvReader) parse(record []byte) (Row, string) {
 	if !utf8.Valid(record) {
 		return Row{}, "it is not valid UTF-8"
@@ -251,6 +253,6 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {
 		return Row{}, problem
 	}
-	out.Timestamp = strings.Clone(out.Timestamp) // a part of the record, which may be a megabyte
+	out.Timestamp = strings.Clone(out.Timestamp) // else it would keep the record, up to a megabyte
 	return out, ""
 }

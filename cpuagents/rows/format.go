@@ -14,17 +14,17 @@ import (
 // refused.
 type Format string
 
-// formatOfExtension are the formats by the extension of a file's name, without its packing.
+// formatOfExtension has the formats by the extension of a file's name, without that of the packing.
 var formatOfExtension = map[string]Format{
 	".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".parquet": "parquet", ".pq": "parquet",
 	".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow",
 }
 
-// packingOfExtension are those by the extension of a file's name.
+// packingOfExtension has the packings by the extension of a file's name.
 var packingOfExtension = map[string]string{".gz": "gz", ".gzip": "gz", ".zst": "zst", ".zstd": "zst"}
 
-// FormatOf returns the format that the extension of a file's name stands for; known is false when
-// it stands for none, and the format is then other, with the packing that the name has.
+// FormatOf returns the format for the extension of a file's name. If the extension stands for no
+// format, known is false, and the format is other, with the packing of the name.
 func FormatOf(name string, other Format) (f Format, known bool) {
 	name = strings.ToLower(path.Base(name))
 	pack := packingOfExtension[path.Ext(name)]
@@ -40,7 +40,7 @@ func FormatOf(name string, other Format) (f Format, known bool) {
 	return f, known
 }
 
-// mediaTypes are the formats by media type.
+// mediaTypes has the formats by media type.
 var mediaTypes = map[string]Format{
 	"text/csv": "csv", "application/csv": "csv", "application/x-ndjson": "ndjson", "application/ndjson": "ndjson", "application/jsonl": "ndjson",
 	"application/vnd.apache.parquet": "parquet", "application/vnd.apache.arrow.stream": "arrow", "application/vnd.apache.arrow.file": "arrow",
@@ -50,8 +50,8 @@ var mediaTypes = map[string]Format{
 // stands for no format.
 func FormatOfMedia(media string) Format { return mediaTypes[media] }
 
-// CutFormat returns a file's name without the extensions that say a format and its packing. It
-// reports whether it had one.
+// CutFormat returns a file's name without the extensions of its format and packing. It reports
+// whether the name had one, and something before it.
 func CutFormat(name string) (stem string, ok bool) {
 	stem = name
 	if ext := path.Ext(stem); packingOfExtension[strings.ToLower(ext)] != "" {
@@ -63,8 +63,8 @@ func CutFormat(name string) (stem string, ok bool) {
 	return stem, ok && stem != ""
 }
 
-// OutputFormat returns the format that decisions are written in to a file of this name: NDJSON
-// where it has no extension. An extension that stands for no format is an error.
+// OutputFormat returns the format of decisions in a file of this name: NDJSON if it has no
+// extension. An extension that stands for no format is an error of class jobs.CodeInput.
 func OutputFormat(name string) (Format, error) {
 	f, known := FormatOf(name, "ndjson")
 	stem, _ := CutFormat(path.Base(name))

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// ndjsonReader reads a JSON object a line. It holds at most one line in memory. Members that no
-// column is named for are ignored, whatever they hold.
+// ndjsonReader reads one JSON object per line. It holds at most one line in memory. It ignores
+// members without a column, whatever their values.
 type ndjsonReader struct {
 	spec    ColumnSpec
 	src     io.Closer
@@ -22,7 +22,7 @@ type ndjsonReader struct {
 	order   order
 }
 
-// newNDJSONReader reads nothing yet. The reader owns src.
+// newNDJSONReader returns the reader of src, which it owns. It reads nothing yet.
 func newNDJSONReader(name string, src io.ReadCloser, spec ColumnSpec) *ndjsonReader {
 	r := &ndjsonReader{spec: spec, src: src, lines: NewLines(name, src), slots: map[string]int{}}
 	for _, n := range append([]string{spec.Timestamp}, spec.Features...) {
@@ -122,7 +122,7 @@ func (r *ndjsonReader) parse(line []byte) (Row, string) {
 	return out, ""
 }
 
-// kindOf names the type of a JSON value.
+// kindOf returns the type of a JSON value for a message.
 func kindOf(value []byte) string {
 	switch value[0] {
 	case '"':
@@ -139,8 +139,8 @@ func kindOf(value []byte) string {
 	return "a number"
 }
 
-// members puts the wanted members of a valid JSON object into found. It returns the name of one
-// that is there twice.
+// members stores the wanted members of a valid JSON object in found. It returns the name of a
+// member that appears twice; empty if none does.
 func (r *ndjsonReader) members(b []byte) (twice string) {
 	for i := skipSpace(b, 1); b[i] != '}'; {
 		if b[i] == ',' {
@@ -172,7 +172,7 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipValue returns where the value that begins at i ends. The text is valid JSON.
+// skipValue returns the end of the value that begins at i. The text must be valid JSON.
 func skipValue(b []byte, i int) int {
 	depth := 0
 	for {
@@ -202,7 +202,7 @@ func skipValue(b []byte, i int) int {
 	}
 }
 
-// unquote reads a valid JSON string.
+// unquote returns the text of a valid JSON string.
 func unquote(b []byte) string {
 	if bytes.IndexByte(b, '\\') < 0 {
 		return string(b[1 : len(b)-1])

@@ -24,8 +24,8 @@ const (
 	maxParquetHeader = 256 << 10
 )
 
-// Memory of a Parquet source, in bytes: the read-ahead of a column, and what the library makes of a
-// structure of the footer. Of the smallest, of a byte, it makes 400.
+// Memory of a Parquet source, in bytes: the read-ahead of a column, and the memory that the library
+// uses for a structure of the footer. For the smallest structure, of one byte, it uses 400.
 const (
 	parquetBuffer = 64 << 10
 	parquetStruct = 512
@@ -105,8 +105,8 @@ func (r *parquetReader) open() (err error) {
 // source hides Close from the library, so that the file is closed once.
 type source struct{ parquet.ReaderAtSeeker }
 
-// checkFooter walks the footer once before the library sees it: that one makes room for as many
-// elements as a list says.
+// checkFooter verifies the footer before the library sees it, since the library allocates the
+// number of elements that a list states.
 func (r *parquetReader) checkFooter() error {
 	info, err := r.src.Stat()
 	if err != nil {
@@ -216,7 +216,7 @@ func (r *parquetReader) openGroup() error {
 	return nil
 }
 
-// pageGuard refuses pages whose header says what the library would make too much room for.
+// pageGuard refuses pages for whose headers the library would allocate too much.
 type pageGuard struct {
 	pqfile.PageReader
 	name string
@@ -233,7 +233,7 @@ func (g *pageGuard) Close() error {
 	return g.PageReader.Close()
 }
 
-// dictionaryValue is the most bytes of a decoded value: those of a slice.
+// dictionaryValue is the most bytes of a decoded value, which is a slice.
 const dictionaryValue = 24
 
 // Next implements file.PageReader.
@@ -277,8 +277,7 @@ func (g *pageGuard) dictionary(d *pqfile.DictionaryPage) error {
 	if n := d.NumValues(); n < 0 || int64(n) > int64(len(d.Data())) {
 		return fmt.Errorf("a dictionary of %d values in %d bytes", n, len(d.Data()))
 	}
-	// The library decodes it: a text becomes a slice, whose bytes are the page's, and a number
-	// itself.
+	// The library decodes it: a text becomes a slice of the page, and a number a number.
 	n := int64(d.NumValues()) * dictionaryValue
 	if err := g.hold.Grow(n); err != nil {
 		return err
@@ -304,7 +303,7 @@ func (g *pageGuard) Err() error {
 	return g.PageReader.Err()
 }
 
-// valueKind says how the values of a column are read.
+// valueKind is the way in which the values of a column are read.
 type valueKind int
 
 const (
@@ -323,7 +322,8 @@ const (
 	kindInt96
 )
 
-// kind says how to read a column, for a timestamp or a feature; kindNone when it cannot be.
+// kind returns the way to read a column as a timestamp or as a feature. It is kindNone if the
+// column cannot be read.
 func kind(c *schema.Column, timestamp bool) valueKind {
 	logical := c.LogicalType()
 	plain := logical == nil || logical.IsNone() || logical.Equals(schema.NoLogicalType{}) ||
@@ -391,7 +391,7 @@ func typeName(c *schema.Column) string {
 	return c.PhysicalType().String()
 }
 
-// chunk is one column of the row group that is open.
+// chunk is one column of the open row group.
 type chunk struct {
 	descr *schema.Column
 	guard *pageGuard
@@ -407,7 +407,7 @@ type chunk struct {
 	int96  []parquet.Int96
 }
 
-// read puts the next n rows into feature f of a block, or into its times when f is -1.
+// read stores the next n rows in feature f of a block, or in its times if f is -1.
 func (c *chunk) read(b *block, f, n int) error {
 	c.defs = resize(c.defs, n)
 	for at := 0; at < n; {
@@ -417,7 +417,7 @@ func (c *chunk) read(b *block, f, n int) error {
 			}
 			return fmt.Errorf("it has %d rows fewer than its row group", n-at)
 		}
-		// A page at a time: the texts of one are gone with the next.
+		// One page at a time, since its texts are invalid after the next page is read.
 		want := int(min(int64(n-at), c.guard.left))
 		if want < 1 {
 			return fmt.Errorf("a page has more rows than its header says")

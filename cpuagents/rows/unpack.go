@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/memory"
 )
 
-// zstdWindow bounds the window that a zstd stream may ask for, in bytes: what zstd itself reads
-// without --long. zstdRest is what its decoder takes beside the window.
+// zstdWindow bounds the window of a zstd stream in bytes. It is the limit of zstd itself without
+// --long. zstdRest is the memory of its decoder besides the window, in bytes.
 const (
 	zstdWindow = 128 << 20
 	zstdRest   = 1 << 20
@@ -28,9 +28,10 @@ type unpacker struct {
 	closers    []func() error
 }
 
-// unpack opens the contents of src, which it owns from here on. An empty pack returns src itself.
-// What is wrong with the packing is an error of class jobs.CodeInput. What a decoder allocates is
-// taken from h first; it stays there until h is released.
+// unpack returns the contents of src, which it owns from here on, also when it returns an error.
+// For an empty pack it returns src itself. It reads at most limit bytes of contents. Damage of the
+// packing is an error of class jobs.CodeInput. The memory of a decoder is taken from h, where it
+// stays until h is released.
 func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputmem.Hold) (io.ReadCloser, error) {
 	if pack == "" {
 		return src, nil
@@ -48,7 +49,7 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputme
 		}
 	default:
 		var z *zstd.Decoder
-		// One goroutine, this one: packed files are read many at a time.
+		// The decoder uses no other goroutine, since many packed files are read at a time.
 		if z, err = zstd.NewReader(&zstdFrames{r: raw, window: zstdMemory(name, h)}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow)); err == nil {
 			u.from = z
 			u.closers = append(u.closers, func() error { z.Close(); return nil })
@@ -61,8 +62,8 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputme
 	return u, nil
 }
 
-// zstdMemory returns a function that takes the memory for a frame's window. Frames follow one
-// another, so the largest counts.
+// zstdMemory returns a function that takes the memory of a frame's window from h. Frames follow one
+// another, so only the largest window counts.
 func zstdMemory(name string, h *inputmem.Hold) func(window int64) error {
 	most := int64(-zstdRest)
 	return func(window int64) error {
@@ -116,7 +117,7 @@ func (u *unpacker) Close() error {
 	return errors.Join(errs...)
 }
 
-// typed classes the errors of a file below a decoder, so that they are not taken for damage.
+// typed gives the errors of the file below a decoder a class, so that they do not count as damage.
 type typed struct {
 	name string
 	r    io.Reader

@@ -10,8 +10,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// zstdFrames passes a zstd stream on and looks at the head of each frame first: the window that it
-// asks for is what a decoder allocates.
+// zstdFrames passes a zstd stream through, and reads the header of each frame before it passes the
+// frame: a decoder allocates the window of that header.
 type zstdFrames struct {
 	r      *bufio.Reader
 	window func(bytes int64) error // called before a frame is passed on
@@ -28,7 +28,7 @@ func zstdWindows(data []byte, fn func(window int64) error) error {
 	return err
 }
 
-// frameHead is the most bytes that the head of a frame has.
+// frameHead is the most bytes of the header of a frame.
 const frameHead = zstd.HeaderMaxSize
 
 // Read implements io.Reader.
@@ -46,7 +46,7 @@ func (z *zstdFrames) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// head looks at what follows: the head of a frame or of a block, or a checksum.
+// head reads the next header, of a frame or of a block, or finds the checksum of a frame.
 func (z *zstdFrames) head() error {
 	switch {
 	case z.ended && z.sum:
@@ -92,7 +92,7 @@ func (z *zstdFrames) head() error {
 	return z.window(int64(window))
 }
 
-// rest passes on what there is of a head that is cut off: the decoder knows what to say of it.
+// rest passes a header that is cut off to the decoder, which reports the damage.
 func (z *zstdFrames) rest(b []byte, err error) error {
 	if len(b) == 0 || !errors.Is(err, io.EOF) {
 		return err
