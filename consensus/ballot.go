@@ -7,7 +7,8 @@ import (
 
 // Values of ballots, and the numbers of candidates that they allow.
 const (
-	// Abstain is the one-byte ballot of an agent that abstains, where fewer than MaxCandidates stand.
+	// Abstain is the one-byte ballot of an agent that abstains, where fewer than MaxCandidates
+	// stand.
 	Abstain = 0xFF
 	// AbstainPacked is the half-byte one, where fewer than MaxPacked stand.
 	AbstainPacked = 0xF
@@ -20,9 +21,10 @@ const (
 // One is the weight 1 in the fixed point of Fixed: 16 bits behind the point.
 const One = 1 << 16
 
-// Fixed is a fractional weight as an integer of 1/65536, rounded to the nearest, of two to the even one: 0 <= w < 65536.
-// One more or less is a difference of 1.5e-5, and sums of it are exact, which sums of floats are not. Minus zero is zero;
-// NaN, what is below zero by however little, and what is too large is ErrWeight.
+// Fixed is a fractional weight as an integer of 1/65536, rounded to the nearest, of two to the even
+// one: 0 <= w < 65536. One more or less is a difference of 1.5e-5, and sums of it are exact, which
+// sums of floats are not. Minus zero is zero; NaN, what is below zero by however little, and what
+// is too large is ErrWeight.
 func Fixed(w float64) (uint32, error) {
 	v := math.RoundToEven(w * One)
 	if !(w >= 0 && v <= math.MaxUint32) {
@@ -34,10 +36,10 @@ func Fixed(w float64) (uint32, error) {
 // PackedLen is the number of bytes of n packed ballots.
 func PackedLen(n int) int { return n/2 + n%2 }
 
-// Pack writes ballots of one byte as packed ones. An abstention becomes AbstainPacked; an invalid ballot becomes
-// candidates, which is invalid too. With 15 or 16 candidates no packed value is left for an invalid ballot, and with 16
-// none for an abstention: such a ballot is ErrCandidates. dst has PackedLen(len(ballots)) bytes, else it is ErrLength;
-// the half byte behind an odd number is 0.
+// Pack writes ballots of one byte as packed ones. An abstention becomes AbstainPacked; an invalid
+// ballot becomes candidates, which is invalid too. With 15 or 16 candidates no packed value is left
+// for an invalid ballot, and with 16 none for an abstention: such a ballot is ErrCandidates. dst
+// has PackedLen(len(ballots)) bytes, else it is ErrLength; the half byte behind an odd number is 0.
 func Pack(dst, ballots []byte, candidates int) error {
 	if candidates < 1 || candidates > MaxPacked {
 		return fmt.Errorf("pack for %d candidates: %w", candidates, ErrCandidates)
@@ -62,9 +64,10 @@ func Pack(dst, ballots []byte, candidates int) error {
 	return nil
 }
 
-// Unpack writes packed ballots as ballots of one byte, the inverse of Pack: AbstainPacked becomes Abstain, unless 16
-// candidates stand, and any other value stays what it is, a candidate or invalid. packed has PackedLen(len(dst)) bytes,
-// else it is ErrLength; 1..16 candidates, else it is ErrCandidates.
+// Unpack writes packed ballots as ballots of one byte, the inverse of Pack: AbstainPacked becomes
+// Abstain, unless 16 candidates stand, and any other value stays what it is, a candidate or
+// invalid. packed has PackedLen(len(dst)) bytes, else it is ErrLength; 1..16 candidates, else it is
+// ErrCandidates.
 func Unpack(dst, packed []byte, candidates int) error {
 	if candidates < 1 || candidates > MaxPacked {
 		return fmt.Errorf("unpack for %d candidates: %w", candidates, ErrCandidates)

@@ -19,7 +19,8 @@ func TestElectNeedsALaterRound(t *testing.T) {
 	}
 }
 
-// TestRulesAtTheirBounds: the least number of votes that wins, and one fewer, also where products pass 64 bits.
+// TestRulesAtTheirBounds: the least number of votes that wins, and one fewer, also where products
+// pass 64 bits.
 func TestRulesAtTheirBounds(t *testing.T) {
 	const huge = 1 << 63
 	for _, c := range []struct {

@@ -8,8 +8,9 @@ import (
 // planeCandidates is how many candidates the bit planes of countPlanes tell apart.
 const planeCandidates = 8
 
-// countBytes adds the number of each byte value to by. Four tables in turn keep runs of one value from waiting for the
-// increment before them, which would cost three times as much for ballots that are all equal.
+// countBytes adds the number of each byte value to by. Four tables in turn keep runs of one value
+// from waiting for the increment before them, which would cost three times as much for ballots that
+// are all equal.
 func countBytes(by *[MaxCandidates]uint64, data []byte) {
 	var tables [4][MaxCandidates]uint32
 	const most = 1 << 33 // 2^31 a table, so that none overflows
@@ -45,13 +46,14 @@ const (
 	oddTwos  = 0xCCCCCCCCCCCCCCCC
 )
 
-// countPlanes adds the number of ballots 0..7 and Abstain to by, and that of all others to one of their values: right for
-// up to eight candidates, where those others are invalid or candidates that nobody votes for.
+// countPlanes adds the number of ballots 0..7 and Abstain to by, and that of all others to one of
+// their values: right for up to eight candidates, where those others are invalid or candidates that
+// nobody votes for.
 //
-// 64 ballots at a time become four words that hold bit 0, 1, 2 and 3 of each ballot; a count is the population of a word
-// that combines them. A byte whose upper five bits are all equal is told from the others by its low four: below 8 a
-// candidate, 0xFF an abstention, 0xF8..0xFE invalid. Chunks with other bytes, which only invalid ballots have, are counted
-// by value.
+// 64 ballots at a time become four words that hold bit 0, 1, 2 and 3 of each ballot; a count is the
+// population of a word that combines them. A byte whose upper five bits are all equal is told from
+// the others by its low four: below 8 a candidate, 0xFF an abstention, 0xF8..0xFE invalid. Chunks
+// with other bytes, which only invalid ballots have, are counted by value.
 func countPlanes(by *[MaxCandidates]uint64, data []byte) {
 	var counts [planeCandidates]uint64
 	var abstain, others uint64

@@ -17,14 +17,16 @@ type Decision struct {
 	Total, Abstentions, Invalid uint64
 	// BadWeights is the number of ballots whose weight was no weight; see Tally.
 	BadWeights uint64
-	// QuorumMet says whether the strongest candidate got what the rule asks for; without it nobody wins.
+	// QuorumMet says whether the strongest candidate got what the rule asks for; without it nobody
+	// wins.
 	QuorumMet bool
 	// Leader is the leader of the round, also of one that nobody won.
 	Leader Leader
 }
 
-// Decide applies a rule to a tally: the candidate with the most votes, the smallest index of several, wins if it has what
-// the rule asks for. The tally is not changed. An invalid rule is ErrRule.
+// Decide applies a rule to a tally: the candidate with the most votes, the smallest index of
+// several, wins if it has what the rule asks for. The tally is not changed. An invalid rule is
+// ErrRule.
 func Decide(r Rule, t Tally) (Decision, error) {
 	winner, err := r.Winner(&t)
 	if err != nil {
@@ -36,7 +38,8 @@ func Decide(r Rule, t Tally) (Decision, error) {
 	}, nil
 }
 
-// Winner is the winner of Decide, or None, for those who decide millions of tallies and need no more.
+// Winner is the winner of Decide, or None, for those who decide millions of tallies and need no
+// more.
 func (r Rule) Winner(t *Tally) (int, error) {
 	if err := r.Check(); err != nil {
 		return None, err
@@ -53,9 +56,11 @@ func (r Rule) Winner(t *Tally) (int, error) {
 	return best, nil
 }
 
-// Tally is the tally that was decided, so that the decisions of shards can be merged and decided as one.
+// Tally is the tally that was decided, so that the decisions of shards can be merged and decided as
+// one.
 func (d Decision) Tally() Tally {
 	return Tally{
-		Counts: slices.Clone(d.Counts), Abstentions: d.Abstentions, Invalid: d.Invalid, Total: d.Total, BadWeights: d.BadWeights, Leader: d.Leader,
+		Counts: slices.Clone(d.Counts), Abstentions: d.Abstentions, Invalid: d.Invalid, Total: d.Total,
+		BadWeights: d.BadWeights, Leader: d.Leader,
 	}
 }

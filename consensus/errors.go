@@ -4,8 +4,8 @@ import "errors"
 
 // The errors of this package; each error it returns wraps one of them.
 var (
-	// ErrCandidates: a number of candidates outside 1..256, or of packed ballots outside 1..16, or two tallies of
-	// different numbers.
+	// ErrCandidates: a number of candidates outside 1..256, or of packed ballots outside 1..16, or
+	// two tallies of different numbers.
 	ErrCandidates = errors.New("wrong number of candidates")
 	// ErrRule: a rule that does not exist or has no valid fraction.
 	ErrRule = errors.New("invalid rule")
@@ -15,9 +15,11 @@ var (
 	ErrWeight = errors.New("invalid weight")
 	// ErrOverflow: the sum of all weights does not fit 64 bits. The tally is as it was.
 	ErrOverflow = errors.New("tally overflows")
-	// ErrSum: a tally whose counts, abstentions and invalid ballots are not its total. No ballots make such a one.
+	// ErrSum: a tally whose counts, abstentions and invalid ballots are not its total. No ballots
+	// make such a one.
 	ErrSum = errors.New("tally is not the sum of its parts")
-	// ErrRound: a round number that is not above the last, or a partial of a round that is not open yet.
+	// ErrRound: a round number that is not above the last, or a partial of a round that is not open
+	// yet.
 	ErrRound = errors.New("wrong round")
 	// ErrShard: a shard that the poll does not have.
 	ErrShard = errors.New("no such shard")

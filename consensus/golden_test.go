@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden tables anew; commit a change only if you can explain it")
 
-// TestGolden decides the tallies of testdata/*.txt. A block of such a file is a line that describes the ballots, a rule a
-// line, a separator, and a decision for each rule:
+// TestGolden decides the tallies of testdata/*.txt. A block of such a file is a line that describes
+// the ballots, a rule a line, a separator, and a decision for each rule:
 //
 //	candidates=3 votes=4,2,2 abstain=1 invalid=0 priorities=7,9,9
 //	majority of all
@@ -91,7 +91,8 @@ func describe(d Decision) string {
 	if d.Leader.Elected {
 		leader = fmt.Sprintf("leader %d (%d)", d.Leader.Agent, d.Leader.Priority)
 	}
-	return fmt.Sprintf("%s; %d of %d cast, quorum %s; %s", winner, d.Total-d.Abstentions-d.Invalid, d.Total, met, leader)
+	return fmt.Sprintf("%s; %d of %d cast, quorum %s; %s", winner, d.Total-d.Abstentions-d.Invalid, d.Total, met,
+		leader)
 }
 
 // readTally makes the ballots that a line describes and casts them.

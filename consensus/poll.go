@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Word is the round word of a swarm: the number of the last round that was closed, 0 before the first. The zero value is
-// ready to use, by any number of goroutines.
+// Word is the round word of a swarm: the number of the last round that was closed, 0 before the
+// first. The zero value is ready to use, by any number of goroutines.
 type Word struct {
 	closed atomic.Uint64
 }
@@ -15,8 +15,8 @@ type Word struct {
 // Load is the number of the last closed round.
 func (w *Word) Load() uint64 { return w.closed.Load() }
 
-// Elect closes a round with one compare-and-swap: it wins if seen is still the last closed round and round is a later
-// one. Of several that close a round one wins, and a stale one never does.
+// Elect closes a round with one compare-and-swap: it wins if seen is still the last closed round
+// and round is a later one. Of several that close a round one wins, and a stale one never does.
 func (w *Word) Elect(seen, round uint64) bool {
 	return round > seen && w.closed.CompareAndSwap(seen, round)
 }
@@ -28,8 +28,8 @@ type Partial struct {
 	Tally Tally
 }
 
-// Poll merges the partial tallies of a fixed number of shards, round after round. Its methods may be called from several
-// goroutines at once.
+// Poll merges the partial tallies of a fixed number of shards, round after round. Its methods may
+// be called from several goroutines at once.
 type Poll struct {
 	word       *Word
 	candidates int
@@ -42,7 +42,8 @@ type Poll struct {
 	left   int // shards not heard
 }
 
-// NewPoll is a poll whose rounds are closed on word, which it shares with whoever else may close them.
+// NewPoll is a poll whose rounds are closed on word, which it shares with whoever else may close
+// them.
 func NewPoll(word *Word, candidates, shards int) (*Poll, error) {
 	if shards < 1 {
 		return nil, fmt.Errorf("poll of %d shards: %w", shards, ErrShard)
@@ -53,8 +54,8 @@ func NewPoll(word *Word, candidates, shards int) (*Poll, error) {
 	return &Poll{word: word, candidates: candidates, heard: make([]bool, shards)}, nil
 }
 
-// Open begins a round and forgets the one before, whether it was decided or not. A number that is not above that of
-// the open round and of the last closed one is ErrRound.
+// Open begins a round and forgets the one before, whether it was decided or not. A number that is
+// not above that of the open round and of the last closed one is ErrRound.
 func (p *Poll) Open(round uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,9 +70,9 @@ func (p *Poll) Open(round uint64) error {
 	return nil
 }
 
-// Add merges a partial and says whether it counted. A late one, of a round that is over, and a repeated one, of a shard
-// that was heard, change nothing and are no error: deliveries repeat. One of a round that is not open yet is ErrRound, and
-// its sender repeats it.
+// Add merges a partial and says whether it counted. A late one, of a round that is over, and a
+// repeated one, of a shard that was heard, change nothing and are no error: deliveries repeat. One
+// of a round that is not open yet is ErrRound, and its sender repeats it.
 func (p *Poll) Add(part Partial) (counted bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,9 +99,9 @@ func (p *Poll) Missing() int {
 	return p.left
 }
 
-// Decide closes the open round with the partials merged so far and decides it. Callers who want all shards wait until
-// Missing is 0. When nothing is open, the round was decided before, or another has closed it or a later one, it is
-// ErrRound.
+// Decide closes the open round with the partials merged so far and decides it. Callers who want all
+// shards wait until Missing is 0. When nothing is open, the round was decided before, or another
+// has closed it or a later one, it is ErrRound.
 func (p *Poll) Decide(r Rule) (Decision, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Kind is what a rule asks of the strongest candidate; the package comment has the sources. The numbers are those of
-// the kernels.
+// Kind is what a rule asks of the strongest candidate; the package comment has the sources. The
+// numbers are those of the kernels.
 type Kind uint32
 
 // The kinds of rule.
@@ -81,8 +81,9 @@ func (r Rule) String() string {
 	return s
 }
 
-// ParseRule reads a rule: plurality, majority, weighted, unanimous, or quorum with a fraction, as in "quorum 2/3"; for
-// majority, quorum and unanimous " of all" behind it makes All the base, " of cast" says what is so anyway.
+// ParseRule reads a rule: plurality, majority, weighted, unanimous, or quorum with a fraction, as
+// in "quorum 2/3"; for majority, quorum and unanimous " of all" behind it makes All the base, " of
+// cast" says what is so anyway.
 func ParseRule(text string) (Rule, error) {
 	var r Rule
 	name, rest, _ := strings.Cut(strings.TrimSpace(text), " ")

@@ -7,17 +7,18 @@ import (
 	"slices"
 )
 
-// Tally is the sum of ballots. Make it with NewTally. It is plain data: Merge and the Cast methods change it, and callers
-// that share one between goroutines lock it themselves.
+// Tally is the sum of ballots. Make it with NewTally. It is plain data: Merge and the Cast methods
+// change it, and callers that share one between goroutines lock it themselves.
 type Tally struct {
 	// Counts is the weight of the votes for each candidate.
 	Counts []uint64
 	// Abstentions and Invalid are the weights of the ballots that are for nobody.
 	Abstentions, Invalid uint64
-	// Total is the weight of all ballots: the sum of Counts, Abstentions and Invalid. Base All asks for it.
+	// Total is the weight of all ballots: the sum of Counts, Abstentions and Invalid. Base All asks
+	// for it.
 	Total uint64
-	// BadWeights is the number of ballots whose weight was none: not a number, below zero or too large. Such a ballot is for
-	// nobody and weighs 0, so it is in no other sum.
+	// BadWeights is the number of ballots whose weight was none: not a number, below zero or too
+	// large. Such a ballot is for nobody and weighs 0, so it is in no other sum.
 	BadWeights uint64
 	// Leader is the leader among the agents seen so far.
 	Leader Leader
@@ -30,7 +31,8 @@ type Leader struct {
 	Elected  bool
 }
 
-// beats says whether l leads before o: any agent before nobody, the higher priority, the smaller id.
+// beats says whether l leads before o: any agent before nobody, the higher priority, the smaller
+// id.
 func (l Leader) beats(o Leader) bool {
 	switch {
 	case !l.Elected || !o.Elected:
@@ -68,8 +70,8 @@ func (t *Tally) Cast(ballots []byte) error {
 	return nil
 }
 
-// fewBallots are counted one by one: sooner done than the counters of a table are cleared and summed, which takes as long
-// as 200 ballots.
+// fewBallots are counted one by one: sooner done than the counters of a table are cleared and
+// summed, which takes as long as 200 ballots.
 const fewBallots = 128
 
 func (t *Tally) castFew(ballots []byte) {
@@ -94,8 +96,8 @@ func (t *Tally) CastPacked(packed []byte, n int) error {
 	return t.CastPackedFrom(packed, 0, n)
 }
 
-// CastPackedFrom adds n packed ballots that weigh 1 each, the first of them ballot number first of packed, which may have
-// more.
+// CastPackedFrom adds n packed ballots that weigh 1 each, the first of them ballot number first of
+// packed, which may have more.
 func (t *Tally) CastPackedFrom(packed []byte, first, n int) error {
 	if len(t.Counts) > MaxPacked {
 		return fmt.Errorf("packed ballots for %d candidates: %w", len(t.Counts), ErrCandidates)
@@ -172,9 +174,9 @@ func castWeighted[W uint8 | uint32](t *Tally, ballots []byte, weights []W) error
 	return nil
 }
 
-// CastFractions adds one-byte ballots, each with a fractional weight, which counts as Fixed makes it: sums are in units of
-// 1/65536. Both slices have the same length. A ballot whose weight Fixed refuses is for nobody and weighs 0; BadWeights
-// counts it.
+// CastFractions adds one-byte ballots, each with a fractional weight, which counts as Fixed makes
+// it: sums are in units of 1/65536. Both slices have the same length. A ballot whose weight Fixed
+// refuses is for nobody and weighs 0; BadWeights counts it.
 func (t *Tally) CastFractions(ballots []byte, weights []float32) error {
 	if len(ballots) != len(weights) {
 		return fmt.Errorf("%d ballots with %d weights: %w", len(ballots), len(weights), ErrLength)
@@ -182,8 +184,8 @@ func (t *Tally) CastFractions(ballots []byte, weights []float32) error {
 	var by [MaxCandidates]uint64
 	var sum, bad uint64
 	for i, w := range weights {
-		// Float32 times a power of two is exact, and the largest float32 below 65536 is more than half a unit below it: so
-		// this is Fixed.
+		// Float32 times a power of two is exact, and the largest float32 below 65536 is more than
+		// half a unit below it: so this is Fixed.
 		if !(w >= 0 && w < 65536) {
 			bad++
 			continue
@@ -203,7 +205,8 @@ func (t *Tally) CastFractions(ballots []byte, weights []float32) error {
 	return nil
 }
 
-// room refuses ballots whose weight does not fit beside what is there. No other sum can overflow then.
+// room refuses ballots whose weight does not fit beside what is there. No other sum can overflow
+// then.
 func (t *Tally) room(weight uint64) error {
 	if _, carry := bits.Add64(t.Total, weight, 0); carry != 0 {
 		return fmt.Errorf("%d and %d: %w", t.Total, weight, ErrOverflow)
@@ -243,8 +246,8 @@ func (t *Tally) Lead(l Leader) {
 // cast is the weight of the votes for candidates: Total without abstentions and invalid ballots.
 func (t *Tally) cast() uint64 { return t.Total - t.Abstentions - t.Invalid }
 
-// Check refuses a tally that no ballots make, as what arrives from elsewhere may be: ErrSum, and ErrCandidates outside of
-// 1..256.
+// Check refuses a tally that no ballots make, as what arrives from elsewhere may be: ErrSum, and
+// ErrCandidates outside of 1..256.
 func (t *Tally) Check() error {
 	if len(t.Counts) < 1 || len(t.Counts) > MaxCandidates {
 		return fmt.Errorf("tally of %d candidates: %w", len(t.Counts), ErrCandidates)
@@ -256,13 +259,15 @@ func (t *Tally) Check() error {
 		over |= carry
 	}
 	if over != 0 || sum != t.Total {
-		return fmt.Errorf("total %d of counts %v, %d abstentions, %d invalid: %w", t.Total, t.Counts, t.Abstentions, t.Invalid, ErrSum)
+		return fmt.Errorf("total %d of counts %v, %d abstentions, %d invalid: %w", t.Total, t.Counts, t.Abstentions,
+			t.Invalid, ErrSum)
 	}
 	return nil
 }
 
-// Merge adds another tally. It is associative and commutative, and the tally of no ballots changes nothing, so partial
-// tallies may be merged in any order and grouping. What it refuses leaves t as it was: ErrCandidates, ErrSum, ErrOverflow.
+// Merge adds another tally. It is associative and commutative, and the tally of no ballots changes
+// nothing, so partial tallies may be merged in any order and grouping. What it refuses leaves t as
+// it was: ErrCandidates, ErrSum, ErrOverflow.
 func (t *Tally) Merge(o Tally) error {
 	if len(o.Counts) != len(t.Counts) {
 		return fmt.Errorf("merge tallies of %d and %d candidates: %w", len(t.Counts), len(o.Counts), ErrCandidates)

@@ -36,7 +36,8 @@ func dumb(candidates int, ballots []byte, weights, priorities []uint32) Tally {
 	return t
 }
 
-// randomBallots are of one of four characters: uniform over candidates, skewed to one, all equal, any byte.
+// randomBallots are of one of four characters: uniform over candidates, skewed to one, all equal,
+// any byte.
 func randomBallots(r *rand.Rand, n, candidates int) []byte {
 	b := make([]byte, n)
 	kind, one := r.IntN(4), byte(r.IntN(candidates))
@@ -62,7 +63,8 @@ func randomCandidates(r *rand.Rand) int {
 	return []int{1, 2, 5, 7, 8, 9, 15, 16, 17, 255, 256, 1 + r.IntN(256)}[r.IntN(12)]
 }
 
-// TestFastAgainstDumb counts random ballots, cut in parts at random places and merged, in both ways.
+// TestFastAgainstDumb counts random ballots, cut in parts at random places and merged, in both
+// ways.
 func TestFastAgainstDumb(t *testing.T) {
 	cases := 50_000
 	if testing.Short() {
@@ -162,7 +164,10 @@ func TestMerge(t *testing.T) {
 		}
 		a, b, c := random(), random(), random()
 		whole := sum(a, b, c)
-		for _, other := range []Tally{sum(sum(a, b), c), sum(a, sum(b, c)), sum(c, b, a), sum(b, a, c), sum(a, sum(), b, c)} {
+		for _, other := range []Tally{
+			sum(sum(a, b), c), sum(a, sum(b, c)), sum(c, b, a), sum(b, a, c),
+			sum(a, sum(), b, c),
+		} {
 			if !reflect.DeepEqual(whole, other) {
 				t.Fatalf("%+v and %+v", whole, other)
 			}
@@ -222,7 +227,8 @@ func TestTallyRefusals(t *testing.T) {
 
 func TestRules(t *testing.T) {
 	for _, text := range []string{
-		"", "most", "quorum", "quorum 2", "quorum 0/3", "quorum 4/3", "quorum 1/0", "quorum -1/3", "quorum 1/3 of", "plurality of all",
+		"", "most", "quorum", "quorum 2", "quorum 0/3", "quorum 4/3", "quorum 1/0", "quorum -1/3", "quorum 1/3 of",
+		"plurality of all",
 		"majority of some", "majority 1/2", "quorum 1/4294967296",
 	} {
 		if r, err := ParseRule(text); !errors.Is(err, ErrRule) {
@@ -236,7 +242,10 @@ func TestRules(t *testing.T) {
 	}
 	// Sums near the end of 64 bits do not wrap.
 	big := Tally{Counts: []uint64{math.MaxUint64 / 3 * 2, math.MaxUint64 / 3}, Total: math.MaxUint64}
-	for text, winner := range map[string]int{"majority": 0, "quorum 2/3": 0, "quorum 3/4": None, "quorum 4294967294/4294967295": None} {
+	for text, winner := range map[string]int{
+		"majority": 0, "quorum 2/3": 0, "quorum 3/4": None,
+		"quorum 4294967294/4294967295": None,
+	} {
 		r, _ := ParseRule(text)
 		if d, err := Decide(r, big); err != nil || d.Winner != winner {
 			t.Errorf("%s of the largest tally: %d, want %d (%v)", text, d.Winner, winner, err)
@@ -244,7 +253,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestPoll delivers the partials of shards late, twice, early and in any order; the decision is that of one big tally.
+// TestPoll delivers the partials of shards late, twice, early and in any order; the decision is
+// that of one big tally.
 func TestPoll(t *testing.T) {
 	const shards, candidates = 5, 4
 	r := rand.New(rand.NewPCG(7, 8))
@@ -321,7 +331,8 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// TestElect lets goroutines close the same rounds: each round has one winner, and the word never goes back.
+// TestElect lets goroutines close the same rounds: each round has one winner, and the word never
+// goes back.
 func TestElect(t *testing.T) {
 	const rounds, rivals = 2000, 4
 	var word Word
@@ -357,7 +368,15 @@ func BenchmarkCast(b *testing.B) {
 	for _, c := range []struct {
 		name             string
 		candidates, kind int
-	}{{"5", 5, 0}, {"5-abstentions", 5, 1}, {"5-equal", 5, 2}, {"5-any-byte", 5, 3}, {"16", 16, 0}, {"256", 256, 0}, {"256-equal", 256, 2}} {
+	}{
+		{"5", 5, 0},
+		{"5-abstentions", 5, 1},
+		{"5-equal", 5, 2},
+		{"5-any-byte", 5, 3},
+		{"16", 16, 0},
+		{"256", 256, 0},
+		{"256-equal", 256, 2},
+	} {
 		ballots := make([]byte, n)
 		for i := range ballots {
 			switch {

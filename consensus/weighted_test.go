@@ -12,9 +12,12 @@ import (
 
 // hostileWeights are the float32 at which something could go wrong.
 var hostileWeights = []float32{
-	0, float32(math.Copysign(0, -1)), 1, 1.5, 0.5 / One, 1.5 / One, 2.5 / One, math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32,
-	-1, -1e-9, 65535, math.Nextafter32(65536, 0), 65536, math.Nextafter32(65536, 1e9), math.MaxFloat32, -math.MaxFloat32,
-	float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.Float32frombits(0xFFC00001), math.Float32frombits(0x7F800001),
+	0, float32(math.Copysign(0, -1)), 1, 1.5, 0.5 / One, 1.5 / One, 2.5 / One, math.SmallestNonzeroFloat32,
+	-math.SmallestNonzeroFloat32,
+	-1, -1e-9, 65535, math.Nextafter32(65536, 0), 65536, math.Nextafter32(65536, 1e9), math.MaxFloat32,
+	-math.MaxFloat32,
+	float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.Float32frombits(0xFFC00001),
+	math.Float32frombits(0x7F800001),
 }
 
 // dumbFractions weighs every ballot by Fixed itself.
@@ -34,12 +37,14 @@ func dumbFractions(candidates int, ballots []byte, weights []float32) Tally {
 	return t
 }
 
-// TestFractions: float32 weights count as Fixed says, also where it refuses them, and bytes as the same numbers in 32 bits.
+// TestFractions: float32 weights count as Fixed says, also where it refuses them, and bytes as the
+// same numbers in 32 bits.
 func TestFractions(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for i := range 5000 {
 		candidates, n := randomCandidates(r), r.IntN(200)
-		ballots, weights, small, wide := randomBallots(r, n, candidates), make([]float32, n), make([]byte, n), make([]uint32, n)
+		ballots, weights, small, wide := randomBallots(r, n, candidates), make([]float32, n), make([]byte, n),
+			make([]uint32, n)
 		for j := range weights {
 			weights[j] = r.Float32() * float32(int(1)<<r.IntN(17))
 			if r.IntN(5) == 0 {
@@ -56,7 +61,8 @@ func TestFractions(t *testing.T) {
 			t.Fatalf("case %d, weights %v of %v: got %+v, want %+v", i, weights, ballots, have, need)
 		}
 		bytes, _ := NewTally(candidates)
-		if err := bytes.CastWeighted8(ballots, small); err != nil || !reflect.DeepEqual(bytes, dumb(candidates, ballots, wide, nil)) {
+		if err := bytes.CastWeighted8(ballots, small); err != nil ||
+			!reflect.DeepEqual(bytes, dumb(candidates, ballots, wide, nil)) {
 			t.Fatalf("case %d, weights %v of %v: got %+v (%v)", i, small, ballots, bytes, err)
 		}
 	}
@@ -68,10 +74,12 @@ func TestFractions(t *testing.T) {
 		t.Errorf("no small weights: %v", err)
 	}
 	full := Tally{Counts: make([]uint64, 2), BadWeights: math.MaxUint64}
-	if err := full.CastFractions([]byte{1}, []float32{-1}); !errors.Is(err, ErrOverflow) || full.BadWeights != math.MaxUint64 {
+	if err := full.CastFractions([]byte{1}, []float32{-1}); !errors.Is(err, ErrOverflow) ||
+		full.BadWeights != math.MaxUint64 {
 		t.Errorf("one bad weight too many: %v", err)
 	}
-	if err := full.Merge(Tally{Counts: make([]uint64, 2), BadWeights: 1}); !errors.Is(err, ErrOverflow) || full.BadWeights != math.MaxUint64 {
+	if err := full.Merge(Tally{Counts: make([]uint64, 2), BadWeights: 1}); !errors.Is(err, ErrOverflow) ||
+		full.BadWeights != math.MaxUint64 {
 		t.Errorf("merge of one bad weight too many: %v", err)
 	}
 }
@@ -119,7 +127,10 @@ func drawTally(t *rapid.T, candidates int, name string) Tally {
 	if rapid.IntRange(0, 9).Draw(t, name+" size") == 0 {
 		part = rapid.Uint64Max(math.MaxUint64 / uint64(candidates+2))
 	}
-	s := Tally{Abstentions: part.Draw(t, name), Invalid: part.Draw(t, name), BadWeights: rapid.Uint64Max(9).Draw(t, name)}
+	s := Tally{
+		Abstentions: part.Draw(t, name), Invalid: part.Draw(t, name),
+		BadWeights: rapid.Uint64Max(9).Draw(t, name),
+	}
 	s.Total = s.Abstentions + s.Invalid
 	for range candidates {
 		s.Counts = append(s.Counts, part.Draw(t, name))
@@ -132,7 +143,8 @@ func drawTally(t *rapid.T, candidates int, name string) Tally {
 	return s
 }
 
-// TestMergeLaws: merging is associative and commutative and refuses the same sums in every order and grouping.
+// TestMergeLaws: merging is associative and commutative and refuses the same sums in every order
+// and grouping.
 func TestMergeLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates := rapid.IntRange(1, 6).Draw(t, "candidates")
@@ -177,8 +189,8 @@ func TestMergeLaws(t *testing.T) {
 	})
 }
 
-// TestPollLaws delivers partials in any order, again and again, of old and coming rounds: the decision is that of one big
-// tally of what each shard sent first, and the round word only grows.
+// TestPollLaws delivers partials in any order, again and again, of old and coming rounds: the
+// decision is that of one big tally of what each shard sent first, and the round word only grows.
 func TestPollLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates, shards := rapid.IntRange(1, 5).Draw(t, "candidates"), rapid.IntRange(1, 6).Draw(t, "shards")
@@ -217,7 +229,8 @@ func TestPollLaws(t *testing.T) {
 				}
 			default:
 				part := Partial{
-					Shard: rapid.IntRange(0, shards-1).Draw(t, "shard"), Round: rapid.Uint64Range(0, round+1).Draw(t, "of"),
+					Shard: rapid.IntRange(0, shards-1).Draw(t, "shard"),
+					Round: rapid.Uint64Range(0, round+1).Draw(t, "of"),
 					Tally: dumb(candidates, rapid.SliceOfN(rapid.Byte(), 0, 8).Draw(t, "ballots"), nil, nil),
 				}
 				counted, err := p.Add(part)

@@ -27,8 +27,10 @@ import (
 func decisionsOf(ago time.Duration, groups ...uint32) *batch.Decisions {
 	d := &batch.Decisions{Candidates: 2}
 	for i, g := range groups {
-		d.Group, d.Row, d.Read = append(d.Group, g), append(d.Row, uint64(i+1)), append(d.Read, time.Now().Add(-ago).UnixNano())
-		d.Timestamp, d.Value, d.Score = append(d.Timestamp, "1"), append(d.Value, float64(10*g)+float64(i)), append(d.Score, 0.5)
+		d.Group, d.Row, d.Read = append(d.Group, g), append(d.Row, uint64(i+1)),
+			append(d.Read, time.Now().Add(-ago).UnixNano())
+		d.Timestamp, d.Value, d.Score = append(d.Timestamp, "1"), append(d.Value, float64(10*g)+float64(i)),
+			append(d.Score, 0.5)
 		d.Decision, d.Counts = append(d.Decision, uint32(i%2)), append(d.Counts, 1, 2)
 		d.Leader, d.Round = append(d.Leader, 3), append(d.Round, uint64(i+1))
 	}
@@ -51,8 +53,12 @@ func orderedOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *order
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stream{Streamer: &Streamer{Options: Options{Files: files}}, series: []source.Series{{Name: "a"}, {Name: "b"}, {Name: "c"}}, summary: make([]SeriesSummary, 3)}
-	s.spec.Candidates, s.spec.Columns.Features, s.spec.OutputFormat = []string{"normal", "odd"}, []string{"value"}, format
+	s := &stream{
+		Streamer: &Streamer{Options: Options{Files: files}},
+		series:   []source.Series{{Name: "a"}, {Name: "b"}, {Name: "c"}}, summary: make([]SeriesSummary, 3),
+	}
+	s.spec.Candidates, s.spec.Columns.Features, s.spec.OutputFormat = []string{"normal", "odd"}, []string{"value"},
+		format
 	k, err := newOrderedOutput(s, out)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +73,8 @@ func TestOrdered(t *testing.T) {
 	var out bytes.Buffer
 	s, k := orderedOf(t, "csv", &out)
 	for _, groups := range [][]uint32{{0, 0, 2}, {2, 1, 2, 0}, {0}} {
-		if d, err := k.write(encodeDecisions(t, decisionsOf(time.Second, groups...))); err != nil || d.Len() != len(groups) {
+		if d, err := k.write(encodeDecisions(t, decisionsOf(time.Second, groups...))); err != nil ||
+			d.Len() != len(groups) {
 			t.Fatal(d, err)
 		}
 	}
@@ -82,7 +89,11 @@ func TestOrdered(t *testing.T) {
 	if want := "a1=0 a2=1 a4=3 a1=0 b2=11 c3=22 c1=20 c3=22"; strings.Join(got, " ") != want {
 		t.Errorf("%v, want %s", got, want)
 	}
-	if want := []SeriesSummary{{Decisions: 4, Anomalies: 2}, {Decisions: 1, Anomalies: 1}, {Decisions: 3}}; !reflect.DeepEqual(s.summary, want) || s.state.Decisions != 8 {
+	if want := []SeriesSummary{
+		{Decisions: 4, Anomalies: 2},
+		{Decisions: 1, Anomalies: 1},
+		{Decisions: 3},
+	}; !reflect.DeepEqual(s.summary, want) || s.state.Decisions != 8 {
 		t.Errorf("%+v, %d decisions", s.summary, s.state.Decisions)
 	}
 	// What stands behind one another in the spool is one piece.
@@ -109,8 +120,10 @@ func TestOrderedBounds(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"candidates": {encodeDecisions(t, other), "decisions between 1 candidates, the spec names 2"}, "group": {encodeDecisions(t, group), "decision 1: group 3 and candidate 1 are not of this swarm"},
-		"candidate": {encodeDecisions(t, candidate), "decision 1: group 1 and candidate 2 are not of this swarm"}, "nothing": {nil, ""}, "garbage": {[]byte("garbage"), ""},
+		"candidates": {encodeDecisions(t, other), "decisions between 1 candidates, the spec names 2"},
+		"group":      {encodeDecisions(t, group), "decision 1: group 3 and candidate 1 are not of this swarm"},
+		"candidate":  {encodeDecisions(t, candidate), "decision 1: group 1 and candidate 2 are not of this swarm"},
+		"nothing":    {nil, ""}, "garbage": {[]byte("garbage"), ""},
 	} {
 		if _, err := k.write(c.data); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -126,7 +139,10 @@ func TestOrderedBounds(t *testing.T) {
 // TestOrderedLatency: a latency below a microsecond, a clock that was set back and one of days are
 // counted at the bounds.
 func TestOrderedLatency(t *testing.T) {
-	for ago, want := range map[time.Duration][2]float64{-time.Hour: {0.001, 0.001}, 100 * time.Hour: {3.5e6, 3.7e6}, 10 * time.Second: {10_000, 70_000}} {
+	for ago, want := range map[time.Duration][2]float64{
+		-time.Hour: {0.001, 0.001}, 100 * time.Hour: {3.5e6, 3.7e6},
+		10 * time.Second: {10_000, 70_000},
+	} {
 		_, k := orderedOf(t, "", nil)
 		if _, err := k.write(encodeDecisions(t, decisionsOf(ago, 0))); err != nil {
 			t.Fatal(err)
@@ -147,7 +163,8 @@ func TestOrderedWithoutOutput(t *testing.T) {
 	if _, err := k.write(encodeDecisions(t, d)); err != nil {
 		t.Fatal(err)
 	}
-	if s.summary[0].Decisions != 1 || s.summary[0].Late != 1 || s.summary[1].Decisions != 1 || s.state.Decisions != 2 || s.state.Late != 1 {
+	if s.summary[0].Decisions != 1 || s.summary[0].Late != 1 || s.summary[1].Decisions != 1 || s.state.Decisions != 2 ||
+		s.state.Late != 1 {
 		t.Errorf("%+v, %+v", s.summary, s.state)
 	}
 	if err := k.finish(); err != nil || k.spool != nil {
@@ -183,12 +200,16 @@ func TestOrderedFails(t *testing.T) {
 				}
 			}
 			err := k.finish()
-			if e := (*jobs.Error)(nil); (err == nil) != (left > 0) || err != nil && (!errors.As(err, &e) || e.Code != jobs.CodeIO || !strings.Contains(err.Error(), "no space left on the disk")) {
+			if e := (*jobs.Error)(nil); (err == nil) != (left > 0) || err != nil &&
+				(!errors.As(err, &e) || e.Code != jobs.CodeIO ||
+					!strings.Contains(err.Error(), "no space left on the disk")) {
 				t.Errorf("%s with %d bytes: %v", format, left, err)
 			}
 			if left > 0 {
 				name := "timestamp"
-				r, err := rows.Open("s", fixture.TempFile(t, whole.Bytes()), format, rows.ColumnSpec{Timestamp: name, Features: []string{"value", "row"}, AnyOrder: true}, fixture.Plenty, nil)
+				r, err := rows.Open("s", fixture.TempFile(t, whole.Bytes()), format,
+					rows.ColumnSpec{Timestamp: name, Features: []string{"value", "row"}, AnyOrder: true},
+					fixture.Plenty, nil)
 				if err != nil {
 					t.Fatalf("%s: %v", format, err)
 				}
@@ -201,7 +222,8 @@ func TestOrderedFails(t *testing.T) {
 	// The spool of decisions.
 	_, k := orderedOf(t, "csv", io.Discard)
 	k.w = bufio.NewWriterSize(&failingWriter{0, full}, 16)
-	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "the spool of decisions") {
+	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); !errors.Is(err, jobs.ErrUnfit) ||
+		!strings.Contains(err.Error(), "the spool of decisions") {
 		t.Errorf("the spool: %v", err)
 	}
 	_, k = orderedOf(t, "csv", io.Discard)

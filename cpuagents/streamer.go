@@ -211,7 +211,8 @@ func (s *stream) claim(ctx context.Context) (jobs.Swarm, error) {
 			return record, nil
 		}
 		record = jobs.Swarm{
-			Version: jobs.Version, ID: s.id, Nonce: jobs.NewNonce(), Owner: s.id, Name: s.spec.Name, Spec: s.spec.Spec, Groups: len(s.series), Created: time.Now().UTC(),
+			Version: jobs.Version, ID: s.id, Nonce: jobs.NewNonce(), Owner: s.id, Name: s.spec.Name, Spec: s.spec.Spec,
+			Groups: len(s.series), Created: time.Now().UTC(),
 		}
 		if err = s.Queue.CreateSwarm(ctx, record); !errors.Is(err, jobs.ErrExists) { // else somebody was faster
 			return record, err

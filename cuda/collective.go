@@ -9,9 +9,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/relay"
 )
 
-// OpenCollective makes a collective of these devices, which are its ranks in this order: by NCCL where all of them are
-// different GPUs and the library is on the machine, else, and for calls of up to 1 MiB of a rank, by way of host memory. Its Route says which and why, and so does a line of
-// the log; nil: slog.Default. ctx bounds the start of NCCL, which takes seconds. The caller closes it before the devices.
+// OpenCollective makes a collective of these devices, which are its ranks in this order: by NCCL
+// where all of them are different GPUs and the library is on the machine, else, and for calls of up
+// to 1 MiB of a rank, by way of host memory. Its Route says which and why, and so does a line of
+// the log; nil: slog.Default. ctx bounds the start of NCCL, which takes seconds. The caller closes
+// it before the devices.
 func OpenCollective(ctx context.Context, devices []device.Device, log *slog.Logger) (device.Collective, error) {
 	if err := device.CheckRanks(devices); err != nil {
 		return nil, err

@@ -1,5 +1,6 @@
-// Package cuda opens devices: the host device, which every binary has, and NVIDIA GPUs in a binary built with the tag
-// cuda. What a device does is the contract in cuda/device; how the two are made, and why, is in DESIGN.md.
+// Package cuda opens devices: the host device, which every binary has, and NVIDIA GPUs in a binary
+// built with the tag cuda. What a device does is the contract in cuda/device; how the two are made,
+// and why, is in DESIGN.md.
 package cuda
 
 import (
@@ -17,15 +18,17 @@ import (
 
 // Options configure Open. The zero value is valid.
 type Options struct {
-	// MemoryLimit is the most bytes of device memory that may be allocated at a time; 0: what the device has.
+	// MemoryLimit is the most bytes of device memory that may be allocated at a time; 0: what the
+	// device has.
 	MemoryLimit int64
 	// HostMemoryLimit is the same of the host device, where MemoryLimit is 0.
 	HostMemoryLimit int64
-	// CacheDir is the directory for compiled kernels, made when it is missing; processes may share it. Empty: no cache,
-	// so each start compiles, which takes 0.1-0.2 s a kernel. The host device compiles nothing.
+	// CacheDir is the directory for compiled kernels, made when it is missing; processes may share
+	// it. Empty: no cache, so each start compiles, which takes 0.1-0.2 s a kernel. The host device
+	// compiles nothing.
 	CacheDir string
-	// Watchdog is how long a wait for work on a GPU may last before it ends with device.ErrTimeout and Health says so; 0: one
-	// minute, less: for ever.
+	// Watchdog is how long a wait for work on a GPU may last before it ends with device.ErrTimeout
+	// and Health says so; 0: one minute, less: for ever.
 	Watchdog time.Duration
 	// Logger is told which device was chosen and why, and what degrades; nil: slog.Default.
 	Logger *slog.Logger
@@ -38,8 +41,9 @@ type Options struct {
 //	cuda     the same as cuda:0
 //	auto     cuda:0 where this binary and this machine have one, else host
 //
-// Only auto chooses, and its choice is logged and stands in the Properties: a name that cannot be had is an error.
-// ctx bounds the start of a GPU, which may compile kernels. The caller closes the device.
+// Only auto chooses, and its choice is logged and stands in the Properties: a name that cannot be
+// had is an error. ctx bounds the start of a GPU, which may compile kernels. The caller closes the
+// device.
 func Open(ctx context.Context, name string, opts Options) (device.Device, error) {
 	if opts.MemoryLimit < 0 {
 		return nil, fmt.Errorf("open %s: memory limit %d: %w", name, opts.MemoryLimit, device.ErrInvalidArgument)
@@ -63,7 +67,8 @@ func Open(ctx context.Context, name string, opts Options) (device.Device, error)
 	return openCUDA(ctx, index, opts, name, "asked for")
 }
 
-// openAuto takes the first GPU. Without one, or when it cannot be opened, it takes the host and says why.
+// openAuto takes the first GPU. Without one, or when it cannot be opened, it takes the host and
+// says why.
 func openAuto(ctx context.Context, opts Options) (device.Device, error) {
 	d, err := openCUDA(ctx, 0, opts, "auto", "a GPU is there")
 	if err == nil {
@@ -74,7 +79,8 @@ func openAuto(ctx context.Context, opts Options) (device.Device, error) {
 		return nil, err
 	}
 	reason := err.Error()
-	opts.Logger.Warn("no GPU can be used: auto chooses the host device", "requested", "auto", "device", "host", "reason", reason)
+	opts.Logger.Warn("no GPU can be used: auto chooses the host device", "requested", "auto", "device", "host",
+		"reason", reason)
 	return openHost(opts, "auto", reason)
 }
 

@@ -40,7 +40,8 @@ func TestWithoutCUDA(t *testing.T) {
 	if Built {
 		t.Skip("built with CUDA")
 	}
-	if _, err := Open(t.Context(), "cuda:0", Options{}); !errors.Is(err, device.ErrNotSupported) || !strings.Contains(err.Error(), "-tags cuda") {
+	if _, err := Open(t.Context(), "cuda:0", Options{}); !errors.Is(err, device.ErrNotSupported) ||
+		!strings.Contains(err.Error(), "-tags cuda") {
 		t.Error(err)
 	}
 	var log bytes.Buffer

@@ -30,7 +30,8 @@ func Example_vectorAdd() {
 	b := must(device.From(d, []float32{10, 20, 30, 40}, "vectors"))
 	c := must(device.Make[float32](d, 4, "vectors"))
 	s := must(d.NewStream())
-	err := errors.Join(s.Launch(k, k.Cover(4), device.Ptr(a.Buffer), device.Ptr(b.Buffer), device.Ptr(c.Buffer), device.Int32(4)),
+	err := errors.Join(s.Launch(k, k.Cover(4), device.Ptr(a.Buffer), device.Ptr(b.Buffer), device.Ptr(c.Buffer),
+		device.Int32(4)),
 		s.Sync(context.Background()))
 	fmt.Println(must(c.All()), err)
 	_ = errors.Join(s.Close(), a.Close(), b.Close(), c.Close())
@@ -53,7 +54,8 @@ func Example_matrixMultiply() {
 	c := must(device.Make[float32](d, 4, "matrices"))
 	s := must(d.NewStream())
 	shape := device.Geometry{Grid: 1, GridY: 1, Block: 16, BlockY: 16}
-	err := errors.Join(s.Launch(k, shape, device.Ptr(a.Buffer), device.Ptr(b.Buffer), device.Ptr(c.Buffer), device.Int32(2)),
+	err := errors.Join(s.Launch(k, shape, device.Ptr(a.Buffer), device.Ptr(b.Buffer), device.Ptr(c.Buffer),
+		device.Int32(2)),
 		s.Sync(context.Background()))
 	fmt.Println(must(c.All()), err)
 	_ = errors.Join(s.Close(), a.Close(), b.Close(), c.Close())

@@ -8,9 +8,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/relay"
 )
 
-// smallCall is how many bytes of a rank go by way of host memory although there is NCCL, whose calls take 0.33 to 0.39 ms up to 1 MiB: on two H200
-// a gather and a sum took 0.02 ms against 0.34 with 1 KiB by way of the host, 0.04 against 0.35 with 64 KiB, 0.23 against 0.37 with 1 MiB, and 3.3 against
-// 0.49 with 16 MiB (means of 50).
+// smallCall is how many bytes of a rank go by way of host memory although there is NCCL, whose
+// calls take 0.33 to 0.39 ms up to 1 MiB: on two H200 a gather and a sum took 0.02 ms against 0.34
+// with 1 KiB by way of the host, 0.04 against 0.35 with 64 KiB, 0.23 against 0.37 with 1 MiB, and
+// 3.3 against 0.49 with 16 MiB (means of 50).
 const smallCall = 1 << 20
 
 // mixed is a collective whose calls of few bytes go by way of host memory.

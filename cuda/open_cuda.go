@@ -11,7 +11,8 @@ import (
 
 func openCUDA(ctx context.Context, index int, opts Options, requested, reason string) (device.Device, error) {
 	d, err := driver.Open(ctx, index, driver.Options{
-		MemoryLimit: opts.MemoryLimit, CacheDir: opts.CacheDir, Watchdog: opts.Watchdog, Logger: opts.Logger, Requested: requested, Reason: reason,
+		MemoryLimit: opts.MemoryLimit, CacheDir: opts.CacheDir, Watchdog: opts.Watchdog, Logger: opts.Logger,
+		Requested: requested, Reason: reason,
 	})
 	if err != nil {
 		return nil, err

@@ -10,10 +10,12 @@ import (
 )
 
 func openCUDA(_ context.Context, index int, _ Options, _, _ string) (device.Device, error) {
-	return nil, fmt.Errorf("open cuda:%d: this binary was built without CUDA: use the one built with -tags cuda, or the device \"host\": %w", index, device.ErrNotSupported)
+	return nil, fmt.Errorf("open cuda:%d: this binary was built without CUDA: use the one built with -tags cuda, or "+
+		"the device \"host\": %w", index, device.ErrNotSupported)
 }
 
 // Count is how many GPUs the driver shows to this process. The error says why there is none.
 func Count() (int, error) {
-	return 0, fmt.Errorf("this binary was built without CUDA: use the one built with -tags cuda: %w", device.ErrNotSupported)
+	return 0, fmt.Errorf("this binary was built without CUDA: use the one built with -tags cuda: %w",
+		device.ErrNotSupported)
 }

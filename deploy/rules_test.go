@@ -11,7 +11,8 @@ import (
 )
 
 // TestRules checks that the file of alerts has the form of a Prometheus rule file, and that each
-// alert has an explanation, a severity, and only metrics and a name that docs/operations.md explains.
+// alert has an explanation, a severity, and only metrics and a name that docs/operations.md
+// explains.
 func TestRules(t *testing.T) {
 	data, err := os.ReadFile("prometheus/rules.yaml")
 	if err != nil {

@@ -64,10 +64,12 @@ func Start(o Options) (*Agent, error) {
 	}
 	a.queued = sync.NewCond(&a.mu)
 	a.server = shard.NewServer(shard.Options{
-		Name: o.Name, Queue: o.Queue, Checkpoints: o.Checkpoints, Snapshots: o.Snapshots, ResidencyCheck: o.ResidencyCheck,
-		BatchLatency: o.BatchLatency, CustomCells: o.CustomCells, Metrics: a.metrics.shard, PageMetrics: a.metrics.pages,
-		Tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
-		Freed:  a.freed.signal, Violated: a.violations.set, Keeps: a.hasParkedMemory,
+		Name: o.Name, Queue: o.Queue, Checkpoints: o.Checkpoints, Snapshots: o.Snapshots,
+		ResidencyCheck: o.ResidencyCheck,
+		BatchLatency:   o.BatchLatency, CustomCells: o.CustomCells, Metrics: a.metrics.shard,
+		PageMetrics: a.metrics.pages,
+		Tracer:      telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
+		Freed:       a.freed.signal, Violated: a.violations.set, Keeps: a.hasParkedMemory,
 	})
 	a.running.Go(func() { a.keepSession(ctx) })
 	a.running.Go(func() { a.watch(ctx) })

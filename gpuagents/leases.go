@@ -154,7 +154,8 @@ func (a *Agent) refuse() {
 	if now := time.Now(); now.Sub(a.warned) > time.Minute {
 		a.warned = now
 		a.o.Logger.Warn(
-			"this agent takes no more shards, other agents may: start one more, or raise --max-shards or --parked-memory",
+			"this agent takes no more shards, other agents may: start one more, or raise --max-shards or "+
+				"--parked-memory",
 			"shards", a.leases, "max_shards", a.o.MaxShards, "parked_bytes", a.parkedBytes, "parked_memory",
 			a.o.ParkedMemory,
 		)

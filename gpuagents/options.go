@@ -117,8 +117,9 @@ func (o *Options) pool() pool.Options {
 		Devices: append(
 			[]pool.Accelerator{first},
 			o.Others...), OpenHost: o.OpenHost, Patience: o.Patience, Logger: o.Logger,
-		Metrics: o.Metrics.parts().pool, HostPageMemory: o.HostPageMemory, PageAge: o.PageAge, HostPageAge: o.HostPageAge,
-		Prefetch: o.Prefetch,
+		Metrics: o.Metrics.parts().pool, HostPageMemory: o.HostPageMemory, PageAge: o.PageAge,
+		HostPageAge: o.HostPageAge,
+		Prefetch:    o.Prefetch,
 	}
 }
 

@@ -222,17 +222,23 @@ func TestFreedIsSignalled(t *testing.T) {
 	}
 }
 
-// TestStartRefuses: options with which an agent would fail later are errors, which name what is missing.
+// TestStartRefuses: options with which an agent would fail later are errors, which name what is
+// missing.
 func TestStartRefuses(t *testing.T) {
 	whole := Options{Device: openHost(t), Queue: &quiet{}, Logger: slog.New(slog.DiscardHandler)}
 	for want, change := range map[string]func(o *Options){
-		"no device":                  func(o *Options) { o.Device = nil },
-		"no queue":                   func(o *Options) { o.Queue = nil },
-		"no logger":                  func(o *Options) { o.Logger = nil },
-		"no device in Others[0]":     func(o *Options) { o.Others = make([]pool.Accelerator, 1) },
-		"Others[0].PageMemory is -5": func(o *Options) { o.Others = []pool.Accelerator{{Device: o.Device, PageMemory: -5}} },
-		"PageMemory is -1":           func(o *Options) { o.PageMemory = -1 },
-		"LeaseTTL is -1":             func(o *Options) { o.LeaseTTL = -1 },
+		"no device":              func(o *Options) { o.Device = nil },
+		"no queue":               func(o *Options) { o.Queue = nil },
+		"no logger":              func(o *Options) { o.Logger = nil },
+		"no device in Others[0]": func(o *Options) { o.Others = make([]pool.Accelerator, 1) },
+		"Others[0].PageMemory is -5": func(o *Options) {
+			o.Others = []pool.Accelerator{{
+				Device:     o.Device,
+				PageMemory: -5,
+			}}
+		},
+		"PageMemory is -1": func(o *Options) { o.PageMemory = -1 },
+		"LeaseTTL is -1":   func(o *Options) { o.LeaseTTL = -1 },
 	} {
 		o := whole
 		change(&o)

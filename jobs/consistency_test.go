@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestConsistency: a spec says how its logs are kept, and what no server can give is refused with the cure.
+// TestConsistency: a spec says how its logs are kept, and what no server can give is refused with
+// the cure.
 func TestConsistency(t *testing.T) {
 	for spec, want := range map[string]string{
 		`{"name":"x"}`:                         "",
@@ -18,14 +19,16 @@ func TestConsistency(t *testing.T) {
 		`{"replicas":2}`:                       "replicas 2: use 1, 3 or 5",
 		`{"replicas":-1}`:                      "replicas -1: use 1, 3 or 5",
 		`{"durability":"quick"}`:               `durability "quick": use synced or fast`,
-		`{"replicas":3,"durability":"fast"}`:   "durability fast with 3 replicas: the NATS server syncs replicated streams as it was started",
-		`{"replicas":"3"}`:                     "spec: json: cannot unmarshal string",
+		`{"replicas":3,"durability":"fast"}`: "durability fast with 3 replicas: the NATS server syncs replicated " +
+			"streams as it was started",
+		`{"replicas":"3"}`: "spec: json: cannot unmarshal string",
 	} {
 		_, err := ConsistencyOf(json.RawMessage(spec))
 		var refused *Error
 		switch {
 		case want == "" && err == nil:
-		case want == "" || !errors.As(err, &refused) || refused.Code != CodeInvalid || !strings.HasPrefix(refused.Message, want):
+		case want == "" || !errors.As(err, &refused) || refused.Code != CodeInvalid ||
+			!strings.HasPrefix(refused.Message, want):
 			t.Errorf("%s: %v, want %q", spec, err, want)
 		}
 	}

@@ -9,7 +9,8 @@ import (
 type Schedule struct {
 	Version int    `json:"v"`
 	Name    string `json:"name"` // an id of at most MaxScheduleName
-	// Cron is five fields: minute, hour, day of month, month, day of week, as in "*/15 8-18 * * mon-fri".
+	// Cron is five fields: minute, hour, day of month, month, day of week, as in "*/15 8-18 * *
+	// mon-fri".
 	Cron string `json:"cron"`
 	// Zone is where those are read, such as Europe/Berlin; empty means UTC.
 	Zone string `json:"zone,omitempty"`
@@ -57,7 +58,8 @@ func ParseStamp(text string) (time.Time, error) { return time.Parse(stampLayout,
 // Validate checks everything but Cron and Zone. The error names the field, its value and the cure.
 func (s Schedule) Validate() error {
 	if s.Version != Version {
-		return Errorf(CodeVersion, "schedule %s speaks protocol version %d, this agent %d: update the older side", s.Name, s.Version, Version)
+		return Errorf(CodeVersion, "schedule %s speaks protocol version %d, this agent %d: update the older side",
+			s.Name, s.Version, Version)
 	}
 	if err := CheckID("schedule", s.Name); err != nil {
 		return err
@@ -66,7 +68,8 @@ func (s Schedule) Validate() error {
 	bad := func(what string) error { return Errorf(CodeInvalid, "schedule %s: %s", s.Name, what) }
 	switch {
 	case len(s.Name) > MaxScheduleName:
-		return Errorf(CodeInvalid, "schedule %s: a name of %d bytes: at most %d, because it and a time are a job's id", s.Name, len(s.Name), MaxScheduleName)
+		return Errorf(CodeInvalid, "schedule %s: a name of %d bytes: at most %d, because it and a time are a job's "+
+			"id", s.Name, len(s.Name), MaxScheduleName)
 	case !slices.Contains([]MissedPolicy{"", SkipMissed, OnceMissed}, s.Missed):
 		return bad(`missed "` + string(s.Missed) + `": use "skip" or "once"`)
 	case j.ID != "":
@@ -76,7 +79,8 @@ func (s Schedule) Validate() error {
 	case len(j.After) > 0 || j.OnFailedParent != "":
 		return bad("its job waits for others: leave out after and on_failed_parent")
 	case j.SpecRef != nil || len(j.Spec) > MaxInline:
-		return Errorf(CodeInvalid, "schedule %s: the spec of its job is at most %d bytes: put bulk data into the object store", s.Name, MaxInline)
+		return Errorf(CodeInvalid, "schedule %s: the spec of its job is at most %d bytes: put bulk data into the "+
+			"object store", s.Name, MaxInline)
 	}
 	return s.Run(time.Time{}).Validate()
 }

@@ -13,20 +13,25 @@ import (
 const (
 	// MaxMessage is the largest message in bytes: the limit of a NATS server as it comes.
 	MaxMessage = 1 << 20
-	// MaxInline is the largest spec in bytes that travels inside its job; a larger one goes through the object store. Half a
-	// message leaves room for the rest of the job and for its dead letter's headers.
+	// MaxInline is the largest spec in bytes that travels inside its job; a larger one goes through
+	// the object store. Half a message leaves room for the rest of the job and for its dead
+	// letter's headers.
 	MaxInline = 512 << 10
-	// MaxDepth is how deep JSON may be nested. The deepest message of the protocol has 6 levels above a spec.
+	// MaxDepth is how deep JSON may be nested. The deepest message of the protocol has 6 levels
+	// above a spec.
 	MaxDepth = 64
-	// MaxBatch is the largest number of jobs that are submitted as one: the server's limit of an atomic batch.
+	// MaxBatch is the largest number of jobs that are submitted as one: the server's limit of an
+	// atomic batch.
 	MaxBatch = 1000
 )
 
-// CheckJSON returns an error unless data is one JSON value of at most MaxMessage bytes and MaxDepth levels. It looks at every
-// byte once and allocates nothing, so a stranger's message costs no more than its length.
+// CheckJSON returns an error unless data is one JSON value of at most MaxMessage bytes and MaxDepth
+// levels. It looks at every byte once and allocates nothing, so a stranger's message costs no more
+// than its length.
 func CheckJSON(data []byte) error {
 	if len(data) > MaxMessage {
-		return Errorf(CodeInvalid, "%d bytes of JSON: at most %d are taken: put bulk data into the object store", len(data), MaxMessage)
+		return Errorf(CodeInvalid, "%d bytes of JSON: at most %d are taken: put bulk data into the object store",
+			len(data), MaxMessage)
 	}
 	depth, text := 0, false
 	for i := 0; i < len(data); i++ {
@@ -52,9 +57,10 @@ func CheckJSON(data []byte) error {
 	return nil
 }
 
-// DecodeJob reads a job from a message, fills in lane and tenant where it names none, and validates it. Whatever the bytes
-// are, the answer is a job or an Error of CodeInvalid or CodeVersion that names the field at fault; a job is returned
-// with the error as far as it could be read. The spec is a copy.
+// DecodeJob reads a job from a message, fills in lane and tenant where it names none, and validates
+// it. Whatever the bytes are, the answer is a job or an Error of CodeInvalid or CodeVersion that
+// names the field at fault; a job is returned with the error as far as it could be read. The spec
+// is a copy.
 func DecodeJob(data []byte) (Job, error) {
 	if err := CheckJSON(data); err != nil {
 		return Job{}, fmt.Errorf("job: %w", err)
@@ -95,9 +101,12 @@ func fieldError(err error) error {
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		if name == `"replicas"` || name == `"durability"` {
-			return Errorf(CodeInvalid, "job: field %s: all jobs of a pool are in one stream of the server, so a job has none of its own: write it into the spec of the job's swarm, or set it for all with exoswarm init", name)
+			return Errorf(CodeInvalid, "job: field %s: all jobs of a pool are in one stream of the server, so a job "+
+				"has none of its own: write it into the spec of the job's swarm, or set it for all with exoswarm "+
+				"init", name)
 		}
-		return Errorf(CodeInvalid, "job: there is no field %s: docs/protocol.md lists those of version %d", name, Version)
+		return Errorf(CodeInvalid, "job: there is no field %s: docs/protocol.md lists those of version %d", name,
+			Version)
 	}
 	return Errorf(CodeInvalid, "job: %v", err)
 }
@@ -112,10 +121,12 @@ func DecodeResult(data []byte) (Result, error) {
 		return r, Errorf(CodeInvalid, "result: %v", err)
 	}
 	if r.Version != Version {
-		return r, Errorf(CodeVersion, "result of job %q speaks protocol version %d, this side %d: update the older side", r.JobID, r.Version, Version)
+		return r, Errorf(CodeVersion, "result of job %q speaks protocol version %d, this side %d: update the older "+
+			"side", r.JobID, r.Version, Version)
 	}
 	if r.Status != Done && r.Status != Failed && r.Status != Skipped || r.Status != Done && r.Error == nil {
-		return r, Errorf(CodeInvalid, "result of job %q: status %q with error %v: use %q, or %q or %q with an error", r.JobID, r.Status, r.Error, Done, Failed, Skipped)
+		return r, Errorf(CodeInvalid, "result of job %q: status %q with error %v: use %q, or %q or %q with an error",
+			r.JobID, r.Status, r.Error, Done, Failed, Skipped)
 	}
 	return r, nil
 }

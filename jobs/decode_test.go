@@ -9,7 +9,10 @@ import (
 )
 
 func valid() Job {
-	return Job{Version: Version, ID: "a", Pool: PoolCPU, Kind: "k", Spec: json.RawMessage(`{"x":[1,"}"]}`), Submitted: time.Unix(1, 0).UTC()}
+	return Job{
+		Version: Version, ID: "a", Pool: PoolCPU, Kind: "k", Spec: json.RawMessage(`{"x":[1,"}"]}`),
+		Submitted: time.Unix(1, 0).UTC(),
+	}
 }
 
 func TestDecodeJob(t *testing.T) {
@@ -27,7 +30,8 @@ func TestDecodeJob(t *testing.T) {
 	if err != nil || string(again) != string(data) {
 		t.Fatalf("%s\n%s, %v", data, again, err)
 	}
-	if got, err = DecodeJob([]byte(`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1}`)); err != nil || got.Lane != Normal || got.Tenant != DefaultTenant || got.MaxAttempts != Attempts {
+	if got, err = DecodeJob([]byte(`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1}`)); err != nil ||
+		got.Lane != Normal || got.Tenant != DefaultTenant || got.MaxAttempts != Attempts {
 		t.Fatalf("%+v, %v", got, err)
 	}
 }
@@ -55,12 +59,14 @@ func TestDecodeJobErrors(t *testing.T) {
 		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec_ref":{"name":"x","size":9223372036854775807}}`:                             "spec_ref.size 9223372036854775807",
 		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec_ref":{"name":"x","size":1,"sha256":"00"}}`:                                 "64 hexadecimal digits",
 		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"deadline":"2026-01-01T00:00:00Z","not_before":"2027-01-01T00:00:00Z"}`: "is before not_before",
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":` + deep:                                                                  "nested deeper than 64 levels",
-		strings.Repeat(" ", MaxMessage+1):                                                                                         "at most 1048576 are taken",
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":` +
+			deep: "nested deeper than 64 levels",
+		strings.Repeat(" ", MaxMessage+1): "at most 1048576 are taken",
 	} {
 		_, err := DecodeJob([]byte(text))
 		var e *Error
-		if err == nil || !errors.As(err, &e) || e.Code != CodeInvalid && e.Code != CodeVersion || !strings.Contains(err.Error(), want) {
+		if err == nil || !errors.As(err, &e) || e.Code != CodeInvalid && e.Code != CodeVersion ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %s", text, err, want)
 		}
 	}

@@ -8,7 +8,8 @@ import (
 // MaxParents is the largest number of jobs that a job waits for.
 const MaxParents = 64
 
-// ParentPolicy says what becomes of a job when one of its parents is not done: it failed, was skipped, or was withdrawn.
+// ParentPolicy says what becomes of a job when one of its parents is not done: it failed, was
+// skipped, or was withdrawn.
 type ParentPolicy string
 
 // The policies. The first two take effect at once, whatever the other parents do.
@@ -41,7 +42,8 @@ func (j Job) checkParents() (what string) {
 	return ""
 }
 
-// CheckGraph returns an error that names the jobs when some of a submission wait for each other in a circle.
+// CheckGraph returns an error that names the jobs when some of a submission wait for each other in
+// a circle.
 func CheckGraph(batch []Job) error {
 	missing := make(map[string]int, len(batch)) // parents in the batch that are not in order yet
 	children := map[string][]string{}
@@ -72,7 +74,8 @@ func CheckGraph(batch []Job) error {
 	if len(ready) == len(missing) {
 		return nil
 	}
-	return Errorf(CodeInvalid, "jobs %s: they wait for each other in a circle: remove one from after", strings.Join(circle(batch, missing), ", "))
+	return Errorf(CodeInvalid, "jobs %s: they wait for each other in a circle: remove one from after",
+		strings.Join(circle(batch, missing), ", "))
 }
 
 // circle follows parents that are not in order until one comes again.

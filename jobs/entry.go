@@ -9,13 +9,14 @@ import (
 type Entry struct {
 	Seq  uint64 // position in its log, from 1, without gaps
 	Kind string // what Data is
-	// Ref ties an entry to what caused it: in a log of results the Seq of the entry that it answers, in a log of
-	// observations the number of the batch in its source, from 1.
+	// Ref ties an entry to what caused it: in a log of results the Seq of the entry that it
+	// answers, in a log of observations the number of the batch in its source, from 1.
 	Ref  uint64
 	Data []byte
 	// Trace is that of whoever appended it. Append takes that of its context where there is none.
 	Trace Trace
-	// Behind is how many entries stood behind it in its log when a Reader was handed it; it is not stored.
+	// Behind is how many entries stood behind it in its log when a Reader was handed it; it is not
+	// stored.
 	Behind uint64
 }
 
@@ -43,8 +44,8 @@ const (
 	EntryCleared     = "cleared"     // they have; Reset as JSON
 )
 
-// Asks says that an entry of a kind changes nothing of the agents: who replays one that has an answer skips it, and a stream that writes a log lets
-// others put such entries between its own.
+// Asks says that an entry of a kind changes nothing of the agents: who replays one that has an
+// answer skips it, and a stream that writes a log lets others put such entries between its own.
 func Asks(kind string) bool {
 	switch kind {
 	case EntryQuery, EntryVote, EntryFuse, EntrySnapshot:
@@ -61,11 +62,14 @@ type EndOfInput struct {
 
 // Limits of the entries of a swarm whose agents are addressed.
 const (
-	// MaxTicks bounds the ticks of an entry: an agent process that ends in the middle of one begins it anew.
+	// MaxTicks bounds the ticks of an entry: an agent process that ends in the middle of one begins
+	// it anew.
 	MaxTicks = 10_000
-	// MaxAddressed bounds the agents or groups that an entry names, which bounds what its answer takes.
+	// MaxAddressed bounds the agents or groups that an entry names, which bounds what its answer
+	// takes.
 	MaxAddressed = 65_536
-	// MaxState is the largest answer to a query in bytes of its columns: it is less than a message takes.
+	// MaxState is the largest answer to a query in bytes of its columns: it is less than a message
+	// takes.
 	MaxState = 960 << 10
 )
 
@@ -75,7 +79,8 @@ type Tick struct {
 	Count   int `json:"count"` // steps, 1 to MaxTicks
 }
 
-// Ticked says what the swarm is after the last step of a Tick. Candidates are by their index in the spec.
+// Ticked says what the swarm is after the last step of a Tick. Candidates are by their index in the
+// spec.
 type Ticked struct {
 	Version int      `json:"v"`
 	Stepped uint64   `json:"stepped"` // steps of agents
@@ -92,7 +97,8 @@ type Query struct {
 	Groups  []uint32 `json:"groups,omitempty"` // the same
 }
 
-// Snapshot asks for a snapshot of all agents as the entries before it have made them. It changes nothing of them.
+// Snapshot asks for a snapshot of all agents as the entries before it have made them. It changes
+// nothing of them.
 type Snapshot struct {
 	Version int    `json:"v"`
 	Name    string `json:"name"` // of the snapshot, an id
@@ -109,7 +115,8 @@ type Snapshotted struct {
 	SHA256  string `json:"sha256"` // of its manifest
 }
 
-// Reset makes all agents of a swarm such as have seen nothing, also those of a swarm that was made from a snapshot.
+// Reset makes all agents of a swarm such as have seen nothing, also those of a swarm that was made
+// from a snapshot.
 type Reset struct {
 	Version int `json:"v"`
 }
@@ -132,8 +139,8 @@ func DecodeReset(data []byte) (r Reset, err error) {
 	return r, decodeEntry("reset", data, &r, &r.Version)
 }
 
-// DecodeTick reads the data of an EntryTick. Whatever the bytes are, the answer is a Tick within its limits or an Error of
-// CodeInvalid or CodeVersion.
+// DecodeTick reads the data of an EntryTick. Whatever the bytes are, the answer is a Tick within
+// its limits or an Error of CodeInvalid or CodeVersion.
 func DecodeTick(data []byte) (t Tick, err error) {
 	if err := decodeEntry("tick", data, &t, &t.Version); err != nil {
 		return t, err
@@ -150,7 +157,8 @@ func DecodeQuery(data []byte) (q Query, err error) {
 		return q, err
 	}
 	if (len(q.Agents) == 0) == (len(q.Groups) == 0) {
-		return q, Errorf(CodeInvalid, "query: it names %d agents and %d groups: name some of one kind", len(q.Agents), len(q.Groups))
+		return q, Errorf(CodeInvalid, "query: it names %d agents and %d groups: name some of one kind", len(q.Agents),
+			len(q.Groups))
 	}
 	if n := len(q.Agents) + len(q.Groups); n > MaxAddressed {
 		return q, Errorf(CodeInvalid, "query: %d ids: ask for at most %d at a time", n, MaxAddressed)
@@ -175,7 +183,8 @@ func decodeEntry(kind string, data []byte, v any, version *int) error {
 		return Errorf(CodeInvalid, "%s: %v", kind, err)
 	}
 	if head.Version != Version {
-		return Errorf(CodeVersion, "%s: it speaks protocol version %d, this side %d: update the older side", kind, head.Version, Version)
+		return Errorf(CodeVersion, "%s: it speaks protocol version %d, this side %d: update the older side", kind,
+			head.Version, Version)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestDecodeEntries: what is within the limits is read, and everything else is refused with a sentence.
+// TestDecodeEntries: what is within the limits is read, and everything else is refused with a
+// sentence.
 func TestDecodeEntries(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat("1,", MaxAddressed), ",")
 	for data, want := range map[string]string{
@@ -61,7 +62,10 @@ func TestDecodeEntries(t *testing.T) {
 		_, err := DecodeSnapshot([]byte(data))
 		checkRefusal(t, data, err, want)
 	}
-	for data, want := range map[string]string{`{"v":1}`: "", `{"v":1,"seed":2}`: `reset: json: unknown field "seed"`, `{}`: "reset: it speaks protocol version 0"} {
+	for data, want := range map[string]string{
+		`{"v":1}`: "", `{"v":1,"seed":2}`: `reset: json: unknown field "seed"`,
+		`{}`: "reset: it speaks protocol version 0",
+	} {
 		_, err := DecodeReset([]byte(data))
 		checkRefusal(t, data, err, want)
 	}
@@ -71,12 +75,14 @@ func TestDecodeEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := DecodeTicked(data)
-	if err != nil || got.Stepped != 8 || got.Undecided != 1 || !slices.Equal(got.Tally, want.Tally) || !slices.Equal(got.Decided, want.Decided) {
+	if err != nil || got.Stepped != 8 || got.Undecided != 1 || !slices.Equal(got.Tally, want.Tally) ||
+		!slices.Equal(got.Decided, want.Decided) {
 		t.Errorf("%+v: %v", got, err)
 	}
 }
 
-// TestDecodeVotes: votes and fusions within the limits are read, and everything else is refused with field, value and cure.
+// TestDecodeVotes: votes and fusions within the limits are read, and everything else is refused
+// with field, value and cure.
 func TestDecodeVotes(t *testing.T) {
 	for data, want := range map[string]string{
 		`{"v":1,"round":1}`: "",
@@ -105,7 +111,10 @@ func TestDecodeVotes(t *testing.T) {
 		_, err := DecodeVote([]byte(data))
 		checkRefusal(t, data, err, want)
 	}
-	for quorum, want := range map[string][2]uint32{"2/3": {2, 3}, "0.6": {3, 5}, "1": {1, 1}, "4294967294/4294967295": {4294967294, 4294967295}, "6/9": {2, 3}} {
+	for quorum, want := range map[string][2]uint32{
+		"2/3": {2, 3}, "0.6": {3, 5}, "1": {1, 1},
+		"4294967294/4294967295": {4294967294, 4294967295}, "6/9": {2, 3},
+	} {
 		num, den, err := Vote{Rule: RuleQuorum, Quorum: quorum}.Share()
 		if got := [2]uint32{num, den}; err != nil || got != want {
 			t.Errorf("%s is %v: %v", quorum, got, err)
@@ -127,7 +136,10 @@ func TestDecodeVotes(t *testing.T) {
 		checkRefusal(t, data, err, want)
 	}
 	one := 1
-	want := Voted{Version: Version, Round: 9, Winner: &one, Counts: []uint64{3, 5}, Abstentions: 2, QuorumMet: true, Leader: Leader{Agent: 4, Priority: 7}}
+	want := Voted{
+		Version: Version, Round: 9, Winner: &one, Counts: []uint64{3, 5}, Abstentions: 2, QuorumMet: true,
+		Leader: Leader{Agent: 4, Priority: 7},
+	}
 	for _, w := range []*int{&one, nil} {
 		want.Winner = w
 		data, err := json.Marshal(want)
@@ -142,11 +154,14 @@ func TestDecodeVotes(t *testing.T) {
 	}
 }
 
-// FuzzDecodeEntries: whatever a stranger writes into a log, a decoder answers with what is within its limits, or with an error of a class.
+// FuzzDecodeEntries: whatever a stranger writes into a log, a decoder answers with what is within
+// its limits, or with an error of a class.
 func FuzzDecodeEntries(f *testing.F) {
 	for _, data := range []string{
-		`{"v":1,"count":3}`, `{"v":1,"agents":[0,4294967295]}`, `{"v":1,"round":1,"rule":"quorum","quorum":"2/3","of":"all","priority":"seeded"}`,
-		`{"v":1,"round":7,"rule":"quorum","quorum":"0.60"}`, `{"v":1,"by":"group","nodes":9}`, `{"v":1,"by":"vote"}`, `{"v":2}`, `null`, ``, "\xff",
+		`{"v":1,"count":3}`, `{"v":1,"agents":[0,4294967295]}`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"2/3","of":"all","priority":"seeded"}`,
+		`{"v":1,"round":7,"rule":"quorum","quorum":"0.60"}`, `{"v":1,"by":"group","nodes":9}`, `{"v":1,"by":"vote"}`,
+		`{"v":2}`, `null`, ``, "\xff",
 	} {
 		f.Add([]byte(data))
 	}
@@ -170,7 +185,8 @@ func FuzzDecodeEntries(f *testing.F) {
 				t.Fatalf("%+v: %d/%d: %v", v, num, den, err)
 			}
 		}
-		if u, err := DecodeFuse(data); classed(err) && (u.Nodes < 0 || u.Nodes > MaxAddressed || u.Nodes != 0 && u.By != ByGroup) {
+		if u, err := DecodeFuse(data); classed(err) &&
+			(u.Nodes < 0 || u.Nodes > MaxAddressed || u.Nodes != 0 && u.By != ByGroup) {
 			t.Fatalf("%+v", u)
 		}
 	})
@@ -182,7 +198,8 @@ func checkRefusal(t *testing.T, data string, err error, want string) {
 	switch {
 	case want == "" && err != nil:
 		t.Errorf("%.60s: %v", data, err)
-	case want != "" && (!errors.As(err, &e) || e.Code != CodeInvalid && e.Code != CodeVersion || !strings.HasPrefix(e.Message, want)):
+	case want != "" && (!errors.As(err, &e) || e.Code != CodeInvalid && e.Code != CodeVersion ||
+		!strings.HasPrefix(e.Message, want)):
 		t.Errorf("%.60s:\ngot  %v\nwant %s", data, err, want)
 	}
 }

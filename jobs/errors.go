@@ -29,11 +29,11 @@ var (
 	// job: its scratch folder is full, for one. The job goes back to the queue. After twice its
 	// attempts it fails with the last reason.
 	ErrUnfit = errors.New("the agent cannot do jobs for now")
-	// ErrDrain is the cancellation cause of work whose agent process ends: it stops between two steps, and somebody else
-	// goes on with it.
+	// ErrDrain is the cancellation cause of work whose agent process ends: it stops between two
+	// steps, and somebody else goes on with it.
 	ErrDrain = errors.New("the agent drains")
-	// ErrFinish is the cancellation cause of a job whose submitter wants no more of it: it takes in nothing new, finishes
-	// what it holds, and its result says how far it came.
+	// ErrFinish is the cancellation cause of a job whose submitter wants no more of it: it takes in
+	// nothing new, finishes what it holds, and its result says how far it came.
 	ErrFinish = errors.New("asked to finish early")
 	// ErrCancelled is the cancellation cause of a job whose submitter no longer wants it.
 	ErrCancelled = errors.New("job was cancelled")
@@ -57,7 +57,8 @@ const (
 	CodeInternal Code = "internal" // a defect of Exoswarm
 )
 
-// Error is a failure as it travels in a result: a class and one sentence that names the place and the cure.
+// Error is a failure as it travels in a result: a class and one sentence that names the place and
+// the cure.
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
@@ -70,7 +71,8 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// AsError finds the Error inside err, or classes err: a cancelled context is CodeCanceled, anything else CodeInternal.
+// AsError finds the Error inside err, or classes err: a cancelled context is CodeCanceled, anything
+// else CodeInternal.
 func AsError(err error) *Error {
 	var e *Error
 	switch {
@@ -112,7 +114,8 @@ func (l later) Unwrap() error { return l.error }
 // Later marks err with how long to wait before the same call is made again.
 func Later(err error, after time.Duration) error { return later{err, after} }
 
-// RetryAfter is how long to wait before the call that failed with err is made again, as far as the queue can tell; 0 when it cannot.
+// RetryAfter is how long to wait before the call that failed with err is made again, as far as the
+// queue can tell; 0 when it cannot.
 func RetryAfter(err error) time.Duration {
 	var l later
 	if errors.As(err, &l) {

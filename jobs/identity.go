@@ -17,12 +17,13 @@ const (
 // NewNonce returns a nonce for the record of a new swarm.
 func NewNonce() string { return strings.ToLower(rand.Text()[:newNonce]) }
 
-// keySeparator stands between the id and the nonce in a key. It may not stand in an id, and it may stand in the names of
-// streams, subjects, key-value keys and folders.
+// keySeparator stands between the id and the nonce in a key. It may not stand in an id, and it may
+// stand in the names of streams, subjects, key-value keys and folders.
 const keySeparator = "="
 
-// Key names the swarm wherever something of it is stored: logs, leases and checkpoints. Two swarms of one id have different
-// keys. The key of a record without a nonce, which an earlier version wrote, is its id: that is how its logs are called.
+// Key names the swarm wherever something of it is stored: logs, leases and checkpoints. Two swarms
+// of one id have different keys. The key of a record without a nonce, which an earlier version
+// wrote, is its id: that is how its logs are called.
 func (s Swarm) Key() string {
 	if s.Nonce == "" {
 		return s.ID
@@ -30,8 +31,8 @@ func (s Swarm) Key() string {
 	return s.ID + keySeparator + s.Nonce
 }
 
-// Identity tells the swarm from every other one, before and after it. It is the key, or the id and the time of creation
-// where the record has no nonce.
+// Identity tells the swarm from every other one, before and after it. It is the key, or the id and
+// the time of creation where the record has no nonce.
 func (s Swarm) Identity() string {
 	if s.Nonce == "" {
 		return s.ID + "@" + s.Created.UTC().Format(time.RFC3339Nano)
@@ -39,7 +40,8 @@ func (s Swarm) Identity() string {
 	return s.Key()
 }
 
-// Same reports whether o is a record of the same swarm. The number of shards never changes, so another one is another swarm.
+// Same reports whether o is a record of the same swarm. The number of shards never changes, so
+// another one is another swarm.
 func (s Swarm) Same(o Swarm) bool {
 	return s.Identity() == o.Identity() && s.ShardCount() == o.ShardCount()
 }
@@ -51,7 +53,8 @@ func CheckSwarmKey(key string) error {
 		return err
 	}
 	if has && !validNonce(nonce) {
-		return Errorf(CodeInvalid, "swarm %s: nonce %.100q: use %d to %d lower-case letters and digits", id, nonce, minNonce, maxNonce)
+		return Errorf(CodeInvalid, "swarm %s: nonce %.100q: use %d to %d lower-case letters and digits", id, nonce,
+			minNonce, maxNonce)
 	}
 	return nil
 }
@@ -65,8 +68,9 @@ func validNonce(nonce string) bool {
 	return len(nonce) >= minNonce && len(nonce) <= maxNonce
 }
 
-// OwnerJob returns the id of the job that the swarm ends with, and nothing for one that lasts until it is deleted. Records of
-// earlier versions do not name it: there a swarm whose spec leaves the number of its groups open is that of the job of its id.
+// OwnerJob returns the id of the job that the swarm ends with, and nothing for one that lasts until
+// it is deleted. Records of earlier versions do not name it: there a swarm whose spec leaves the
+// number of its groups open is that of the job of its id.
 func (s Swarm) OwnerJob() string {
 	if s.Owner != "" || s.Nonce != "" {
 		return s.Owner

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestIdentity: two swarms of one id are never the same, and nothing of them is called the same where records have nonces.
+// TestIdentity: two swarms of one id are never the same, and nothing of them is called the same
+// where records have nonces.
 func TestIdentity(t *testing.T) {
 	now := time.Date(2026, 11, 22, 18, 0, 0, 1, time.UTC)
 	old, later := Swarm{ID: "s", Created: now}, Swarm{ID: "s", Created: now.Add(1)}
@@ -22,7 +23,8 @@ func TestIdentity(t *testing.T) {
 		t.Error("another number of shards is taken for a change")
 	}
 	for key, good := range map[string]bool{
-		a.Key(): true, "s": true, "s=0123456789abcdef": true, "": false, "=0123456789": false, "s=": false, "s=short": false, "s=ABCDEFGHIJ": false, "s=../../../etc": false,
+		a.Key(): true, "s": true, "s=0123456789abcdef": true, "": false, "=0123456789": false, "s=": false,
+		"s=short": false, "s=ABCDEFGHIJ": false, "s=../../../etc": false,
 		"s/..=0123456789": false, "s.0": false, "s=0123456789=0": false, "s=" + strings.Repeat("a", maxNonce+1): false,
 	} {
 		if err := CheckSwarmKey(key); (err == nil) != good {

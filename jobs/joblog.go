@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Bounds of what is kept of a job's log, for each attempt. Lines above them are dropped and counted.
+// Bounds of what is kept of a job's log, for each attempt. Lines above them are dropped and
+// counted.
 const (
 	MaxLogLine  = 4 << 10   // bytes of a line; a longer one is cut
 	MaxLogLines = 1000      // lines
@@ -48,10 +49,12 @@ func DecodeLogLines(data []byte) (LogLines, error) {
 		return LogLines{}, Errorf(CodeInvalid, "log: %v", err)
 	}
 	if l.Version != Version {
-		return LogLines{}, Errorf(CodeVersion, "log of job %q speaks protocol version %d, this side %d: update the older side", l.JobID, l.Version, Version)
+		return LogLines{}, Errorf(CodeVersion, "log of job %q speaks protocol version %d, this side %d: update the "+
+			"older side", l.JobID, l.Version, Version)
 	}
 	if len(l.Lines) > MaxLogLines || l.Attempt < 0 || l.Dropped < 0 {
-		return LogLines{}, Errorf(CodeInvalid, "log of job %q: %d lines of attempt %d, %d dropped: use 0 to %d lines and no negative numbers", l.JobID, len(l.Lines), l.Attempt, l.Dropped, MaxLogLines)
+		return LogLines{}, Errorf(CodeInvalid, "log of job %q: %d lines of attempt %d, %d dropped: use 0 to %d "+
+			"lines and no negative numbers", l.JobID, len(l.Lines), l.Attempt, l.Dropped, MaxLogLines)
 	}
 	for i, line := range l.Lines {
 		var one LogLine
@@ -64,9 +67,10 @@ func DecodeLogLines(data []byte) (LogLines, error) {
 
 type loggerKey struct{}
 
-// Logger is the logger of the job that ctx was given to a handler for: what it takes, from slog.LevelInfo on, is kept as long as the job's
-// result, for whoever asks, besides being logged by the worker. It never blocks and never fails, and drops what is too much. In a batch it is
-// the first job's. Without a job it takes nothing.
+// Logger is the logger of the job that ctx was given to a handler for: what it takes, from
+// slog.LevelInfo on, is kept as long as the job's result, for whoever asks, besides being logged by
+// the worker. It never blocks and never fails, and drops what is too much. In a batch it is the
+// first job's. Without a job it takes nothing.
 func Logger(ctx context.Context) *slog.Logger { return LoggerOf(ctx, 0) }
 
 // LoggerOf is Logger for job i of a batch.
@@ -77,7 +81,8 @@ func LoggerOf(ctx context.Context, i int) *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// WithLoggers returns ctx with the loggers of jobs, for a queue that calls a handler. of may be called from several goroutines.
+// WithLoggers returns ctx with the loggers of jobs, for a queue that calls a handler. of may be
+// called from several goroutines.
 func WithLoggers(ctx context.Context, of func(i int) *slog.Logger) context.Context {
 	return context.WithValue(ctx, loggerKey{}, of)
 }

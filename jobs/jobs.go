@@ -1,11 +1,13 @@
-// Package jobs is the protocol between agents: jobs and their results, the ordered logs of a swarm, and the errors both
-// carry. It says what travels and what each side may rely on; package natsq carries it over NATS JetStream.
+// Package jobs is the protocol between agents: jobs and their results, the ordered logs of a swarm,
+// and the errors both carry. It says what travels and what each side may rely on; package natsq
+// carries it over NATS JetStream.
 //
-// There are two shapes of work. A stateless job goes to a pool and any agent of that pool may do it; its effect is
-// idempotent and its result is written once (Job, Result, Handler). Stateful work for a swarm goes into an ordered log,
-// one a shard, which exactly one holder of the shard's lease reads in order; what comes out goes into a second log
-// whose every entry names the entry that caused it (Entry). An append names the sequence number it expects to follow, so
-// a holder that has lost its lease cannot write.
+// There are two shapes of work. A stateless job goes to a pool and any agent of that pool may do
+// it; its effect is idempotent and its result is written once (Job, Result, Handler). Stateful work
+// for a swarm goes into an ordered log, one a shard, which exactly one holder of the shard's lease
+// reads in order; what comes out goes into a second log whose every entry names the entry that
+// caused it (Entry). An append names the sequence number it expects to follow, so a holder that has
+// lost its lease cannot write.
 package jobs
 
 import (
@@ -43,21 +45,23 @@ type Job struct {
 	Tenant string `json:"tenant,omitempty"`
 	// NotBefore holds the job back until then, by the server's clock; zero for none.
 	NotBefore time.Time `json:"not_before,omitzero"`
-	// Deadline ends the job as failed with CodeDeadline when it is not done by then, by the worker's clock; zero for none.
+	// Deadline ends the job as failed with CodeDeadline when it is not done by then, by the
+	// worker's clock; zero for none.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// MaxAttempts is how often it may be tried, 1 to 100; 0 means 5.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// ResultTTL is how many seconds its result is kept, 1 to 604800 (7 days); 0 means 86400.
 	ResultTTL int `json:"result_ttl_s,omitempty"`
-	// After lists the jobs that must be over before this one begins, at most MaxParents. They must be known when it is submitted,
-	// or be submitted with it.
+	// After lists the jobs that must be over before this one begins, at most MaxParents. They must
+	// be known when it is submitted, or be submitted with it.
 	After []string `json:"after,omitempty"`
 	// OnFailedParent says what becomes of it when one of those is not done; empty means FailChild.
 	OnFailedParent ParentPolicy `json:"on_failed_parent,omitempty"`
-	// SpecRef stands for a spec too large for a message (more than MaxInline bytes). The queue sets it, and puts the
-	// spec back before a handler sees the job.
+	// SpecRef stands for a spec too large for a message (more than MaxInline bytes). The queue sets
+	// it, and puts the spec back before a handler sees the job.
 	SpecRef *ObjectRef `json:"spec_ref,omitempty"`
-	// LastAttempt tells a handler that the queue will not give the job out again, whatever error it returns.
+	// LastAttempt tells a handler that the queue will not give the job out again, whatever error it
+	// returns.
 	LastAttempt bool `json:"-"`
 }
 
@@ -109,10 +113,10 @@ type Result struct {
 	Finished time.Time       `json:"finished"`
 }
 
-// Handler does jobs of one kind. progress may be called at any time with a value that is sent to whoever watches; it
-// never blocks for long and may drop. A returned error ends the job as failed unless it is Retryable. A handler whose ctx
-// is cancelled with cause ErrFinish finishes what it holds and returns what it has done; with another cause it returns
-// at once.
+// Handler does jobs of one kind. progress may be called at any time with a value that is sent to
+// whoever watches; it never blocks for long and may drop. A returned error ends the job as failed
+// unless it is Retryable. A handler whose ctx is cancelled with cause ErrFinish finishes what it
+// holds and returns what it has done; with another cause it returns at once.
 type Handler func(ctx context.Context, job Job, progress func(any)) (output any, err error)
 
 // Outcome is what became of one job of a batch.
@@ -121,10 +125,11 @@ type Outcome struct {
 	Err    error // as a Handler's error
 }
 
-// BatchHandler does jobs of one kind together, such as in one launch on a device. It returns an outcome for each job, in
-// order. An error of the batch as a whole is laid to one of its jobs, which is found by halving, so a handler sees the other jobs up
-// to 1 + log2(n) times; an error that is Retryable is not: all jobs are given back. progress sends progress of job i. A
-// batch goes on when one of its jobs is cancelled.
+// BatchHandler does jobs of one kind together, such as in one launch on a device. It returns an
+// outcome for each job, in order. An error of the batch as a whole is laid to one of its jobs,
+// which is found by halving, so a handler sees the other jobs up to 1 + log2(n) times; an error
+// that is Retryable is not: all jobs are given back. progress sends progress of job i. A batch goes
+// on when one of its jobs is cancelled.
 type BatchHandler func(ctx context.Context, batch []Job, progress func(i int, v any)) ([]Outcome, error)
 
 // Swarm is the record of a running swarm: what a GPU agent needs to serve its shards.
@@ -134,15 +139,18 @@ type Swarm struct {
 	Name    string          `json:"name"`   // the spec's name
 	Spec    json.RawMessage `json:"spec"`   // the swarm spec as JSON
 	Groups  int             `json:"groups"` // groups of agents, numbered 0..Groups-1
-	// Shards is into how many shards the groups are split, see ShardGroups; 0, as in records of one shard, means 1.
+	// Shards is into how many shards the groups are split, see ShardGroups; 0, as in records of one
+	// shard, means 1.
 	Shards  int       `json:"shards,omitempty"`
 	Created time.Time `json:"created"`
-	// Nonce tells the swarm from earlier and later ones of the same id, see Key. NewNonce makes one; records of earlier
-	// versions have none.
+	// Nonce tells the swarm from earlier and later ones of the same id, see Key. NewNonce makes
+	// one; records of earlier versions have none.
 	Nonce string `json:"nonce,omitempty"`
-	// Owner is the id of the job whose run the swarm belongs to, and ends with; empty: the swarm lasts until it is deleted.
+	// Owner is the id of the job whose run the swarm belongs to, and ends with; empty: the swarm
+	// lasts until it is deleted.
 	Owner string `json:"owner,omitempty"`
-	// Ending says that the swarm is being removed: nobody serves it any more, and its logs go before the record does.
+	// Ending says that the swarm is being removed: nobody serves it any more, and its logs go
+	// before the record does.
 	Ending bool `json:"ending,omitempty"`
 	// From is the snapshot that its agents begin as; nil: they have seen nothing.
 	From *SnapshotRef `json:"from,omitempty"`
@@ -158,7 +166,8 @@ type SwarmBase struct {
 	Entry uint64 `json:"entry"` // the last entry that is in it, 1 or more
 }
 
-// SnapshotRef names a snapshot of a swarm's state, below the place where the GPU agents of a cluster keep them.
+// SnapshotRef names a snapshot of a swarm's state, below the place where the GPU agents of a
+// cluster keep them.
 type SnapshotRef struct {
 	Name   string `json:"name"`   // an id
 	SHA256 string `json:"sha256"` // of its manifest, which has those of its files
@@ -170,18 +179,21 @@ func (r SnapshotRef) Validate() error {
 		return err
 	}
 	if !shaPattern.MatchString(r.SHA256) {
-		return Errorf(CodeInvalid, "snapshot %s: sha256 %.100q: use the 64 hexadecimal digits of its manifest", r.Name, r.SHA256)
+		return Errorf(CodeInvalid, "snapshot %s: sha256 %.100q: use the 64 hexadecimal digits of its manifest", r.Name,
+			r.SHA256)
 	}
 	return nil
 }
 
-// MaxGroups is the most groups of a swarm: an agent keeps 4 bytes for each before it asks its device for their pages.
+// MaxGroups is the most groups of a swarm: an agent keeps 4 bytes for each before it asks its
+// device for their pages.
 const MaxGroups = 1 << 27
 
 // Validate checks what every swarm must have. The spec is its cell's.
 func (s Swarm) Validate() error {
 	if s.Version != Version {
-		return Errorf(CodeVersion, "swarm %s speaks protocol version %d, this agent %d: update the older side", s.ID, s.Version, Version)
+		return Errorf(CodeVersion, "swarm %s speaks protocol version %d, this agent %d: update the older side", s.ID,
+			s.Version, Version)
 	}
 	if err := CheckID("swarm id", s.ID); err != nil {
 		return err
@@ -225,12 +237,14 @@ func (s Swarm) Validate() error {
 // CheckID returns an error unless id may stand in a subject or a stream name.
 func CheckID(what, id string) error {
 	if !validID(id) {
-		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s %q: use 1 to 64 letters, digits, '-' or '_'", what, id)}
+		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s %q: use 1 to 64 letters, digits, '-' or '_'", what,
+			id)}
 	}
 	return nil
 }
 
-// validID is not a pattern: that took a twentieth of a small job's time, for which it is asked some ten times.
+// validID is not a pattern: that took a twentieth of a small job's time, for which it is asked some
+// ten times.
 func validID(id string) bool {
 	for _, c := range []byte(id) {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' {
@@ -242,10 +256,12 @@ func validID(id string) bool {
 
 var shaPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Validate checks what every job must have, whatever its kind. The error names the field, its value and the cure.
+// Validate checks what every job must have, whatever its kind. The error names the field, its value
+// and the cure.
 func (j Job) Validate() error {
 	if j.Version != Version {
-		return &Error{Code: CodeVersion, Message: fmt.Sprintf("job %s speaks protocol version %d, this agent %d: update the older side", j.ID, j.Version, Version)}
+		return &Error{Code: CodeVersion, Message: fmt.Sprintf("job %s speaks protocol version %d, this agent %d: "+
+			"update the older side", j.ID, j.Version, Version)}
 	}
 	if err := CheckID("job id", j.ID); err != nil {
 		return err
@@ -267,7 +283,8 @@ func (j Job) Validate() error {
 	case j.ResultTTL < 0 || j.ResultTTL > 7*24*3600:
 		return bad("result_ttl_s %d: use 1 to 604800", j.ResultTTL)
 	case !j.Deadline.IsZero() && j.Deadline.Before(j.NotBefore):
-		return bad("deadline %s is before not_before %s", j.Deadline.Format(time.RFC3339), j.NotBefore.Format(time.RFC3339))
+		return bad("deadline %s is before not_before %s", j.Deadline.Format(time.RFC3339),
+			j.NotBefore.Format(time.RFC3339))
 	case j.SpecRef != nil && len(j.Spec) != 0:
 		return bad("it has a spec and a spec_ref: use one")
 	case j.SpecRef != nil && (j.SpecRef.Size < 0 || j.SpecRef.Size > MaxSpec):

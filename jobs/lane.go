@@ -3,8 +3,8 @@ package jobs
 // Lane is the priority of a job among those of its pool.
 type Lane string
 
-// The lanes, the most urgent first. A worker serves them in this order, except that every eighth turn begins at a lower
-// one, so that no lane starves.
+// The lanes, the most urgent first. A worker serves them in this order, except that every eighth
+// turn begins at a lower one, so that no lane starves.
 const (
 	High   Lane = "high"
 	Normal Lane = "normal"

@@ -1,9 +1,11 @@
 package jobs
 
-// Owner is the job that an object in the queue's store belongs to. The object stays as long as anything is known of the job: while it waits
-// or runs, while its dead letter or its result is kept, and while its swarm is there.
+// Owner is the job that an object in the queue's store belongs to. The object stays as long as
+// anything is known of the job: while it waits or runs, while its dead letter or its result is
+// kept, and while its swarm is there.
 type Owner struct {
-	// Tenant has names of its own: objects of two tenants never meet, and one cannot name another's. Empty and DefaultTenant are the same.
+	// Tenant has names of its own: objects of two tenants never meet, and one cannot name
+	// another's. Empty and DefaultTenant are the same.
 	Tenant string `json:"tenant,omitempty"`
 	// Job is the id; empty for an object that stays until somebody deletes it.
 	Job string `json:"job,omitempty"`

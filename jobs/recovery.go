@@ -14,8 +14,8 @@ type Lost struct {
 	Shards []string  `json:"shards,omitempty"` // lease keys, see LeaseKey, that nobody has taken since
 }
 
-// Recovery is how far an agent is that replays a shard: entries that an earlier process has answered change the agents again and are not
-// answered a second time.
+// Recovery is how far an agent is that replays a shard: entries that an earlier process has
+// answered change the agents again and are not answered a second time.
 type Recovery struct {
 	Shard string  `json:"shard"`              // its lease key, see LeaseKey
 	Entry uint64  `json:"entry"`              // the last one that was replayed
@@ -25,5 +25,6 @@ type Recovery struct {
 
 // String says it for people.
 func (r Recovery) String() string {
-	return fmt.Sprintf("replaying entry %d of %d (%.0f %%, %.3g entries/s)", r.Entry, r.Of, 100*float64(r.Entry)/float64(max(1, r.Of)), r.Rate)
+	return fmt.Sprintf("replaying entry %d of %d (%.0f %%, %.3g entries/s)", r.Entry, r.Of,
+		100*float64(r.Entry)/float64(max(1, r.Of)), r.Rate)
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestShardGroups: shards have all groups once, in order, and as many of them to within one; ShardOf is the inverse.
+// TestShardGroups: shards have all groups once, in order, and as many of them to within one;
+// ShardOf is the inverse.
 func TestShardGroups(t *testing.T) {
 	for _, groups := range []int{1, 2, 3, 7, 63, 64, 65, 1000, 4097, MaxGroups} {
 		for shards := 1; shards <= min(groups, MaxShards); shards++ {
@@ -17,7 +18,8 @@ func TestShardGroups(t *testing.T) {
 					t.Fatalf("shard %d of %d has groups %d to %d of %d, behind %d", k, shards, first, end, groups, next)
 				}
 				if a, b := s.ShardOf(first), s.ShardOf(end-1); a != k || b != k {
-					t.Fatalf("groups %d and %d of %d are said to be of shards %d and %d, not %d of %d", first, end-1, groups, a, b, k, shards)
+					t.Fatalf("groups %d and %d of %d are said to be of shards %d and %d, not %d of %d", first, end-1,
+						groups, a, b, k, shards)
 				}
 				next = end
 			}
@@ -28,7 +30,8 @@ func TestShardGroups(t *testing.T) {
 	}
 }
 
-// TestSwarmShards: a record says how many shards there are and what of their logs is gone, or is refused.
+// TestSwarmShards: a record says how many shards there are and what of their logs is gone, or is
+// refused.
 func TestSwarmShards(t *testing.T) {
 	sum := strings.Repeat("0a", 32)
 	base := SwarmBase{SnapshotRef{"a", sum}, 3}

@@ -5,19 +5,22 @@ import "fmt"
 // EveryTenant names the limits of all tenants that have none of their own.
 const EveryTenant = "*"
 
-// Limits bound what a tenant takes of each pool. A field that is nil is as EveryTenant has it, and without limit where that has none; 0
-// is without limit, whatever EveryTenant has.
+// Limits bound what a tenant takes of each pool. A field that is nil is as EveryTenant has it, and
+// without limit where that has none; 0 is without limit, whatever EveryTenant has.
 type Limits struct {
 	Version int `json:"v,omitempty"`
-	// Weight is its share within a lane, 0.01 to 1000, where others have jobs too; 1 when it is nil everywhere.
+	// Weight is its share within a lane, 0.01 to 1000, where others have jobs too; 1 when it is nil
+	// everywhere.
 	Weight *float64 `json:"weight,omitempty"`
-	// Rate is how many of its jobs begin a second, retries counted, 0.001 to 1,000,000, on average; Burst how many may begin
-	// at once after a pause, 1 to 1,000,000, as many as in a second when it is 0 or nil everywhere.
+	// Rate is how many of its jobs begin a second, retries counted, 0.001 to 1,000,000, on average;
+	// Burst how many may begin at once after a pause, 1 to 1,000,000, as many as in a second when
+	// it is 0 or nil everywhere.
 	Rate  *float64 `json:"rate,omitempty"`
 	Burst *int     `json:"burst,omitempty"`
 	// Concurrency is how many of its jobs run at a time, on all workers together, 1 to 10,000.
 	Concurrency *int `json:"concurrency,omitempty"`
-	// Queued is how many of its jobs may be in the queue, those that run counted, 1 to 100,000. A submission over it fails with ErrFull.
+	// Queued is how many of its jobs may be in the queue, those that run counted, 1 to 100,000. A
+	// submission over it fails with ErrFull.
 	Queued *int `json:"queued,omitempty"`
 }
 
@@ -58,7 +61,8 @@ func (l Limits) Validate() error {
 	// Negated, so that what is not a number is refused.
 	switch {
 	case l.Version != Version:
-		return Errorf(CodeVersion, "limits speak protocol version %d, this agent %d: update the older side", l.Version, Version)
+		return Errorf(CodeVersion, "limits speak protocol version %d, this agent %d: update the older side", l.Version,
+			Version)
 	case l.Weight != nil && !(*l.Weight >= 0.01 && *l.Weight <= 1000):
 		return bad("weight", *l.Weight, "use 0.01 to 1000")
 	case l.Rate != nil && !(*l.Rate == 0 || *l.Rate >= 0.001 && *l.Rate <= 1e6):

@@ -8,20 +8,25 @@ import (
 	"strings"
 )
 
-// Vote asks how all agents of a swarm vote as they are now, each by its last step, and what they decide together. It changes nothing of
-// the agents; the swarm goes on to the round of the vote.
+// Vote asks how all agents of a swarm vote as they are now, each by its last step, and what they
+// decide together. It changes nothing of the agents; the swarm goes on to the round of the vote.
 type Vote struct {
 	Version int `json:"v"`
-	// Round is the number of the round, more than that of all votes before in the swarm; 0: the next one. It is in the answer, and chooses
-	// the leader where priorities are seeded. A round that is over is refused with CodeRound.
+	// Round is the number of the round, more than that of all votes before in the swarm; 0: the
+	// next one. It is in the answer, and chooses the leader where priorities are seeded. A round
+	// that is over is refused with CodeRound.
 	Round uint64 `json:"round,omitempty"`
-	// Rule is what the strongest candidate needs to win: plurality, which an empty one stands for, majority, quorum or unanimous.
+	// Rule is what the strongest candidate needs to win: plurality, which an empty one stands for,
+	// majority, quorum or unanimous.
 	Rule string `json:"rule,omitempty"`
-	// Quorum is the share of the rule quorum, above 0 and at most 1, as a fraction or a decimal: 2/3, 0.6. Its parts are below 2^32.
+	// Quorum is the share of the rule quorum, above 0 and at most 1, as a fraction or a decimal:
+	// 2/3, 0.6. Its parts are below 2^32.
 	Quorum string `json:"quorum,omitempty"`
-	// Of is what majority, quorum and unanimous are of: the votes cast, which an empty one stands for, or all agents.
+	// Of is what majority, quorum and unanimous are of: the votes cast, which an empty one stands
+	// for, or all agents.
 	Of string `json:"of,omitempty"`
-	// Priority is that of agents which stand for leader: uniform, which an empty one stands for, where the smallest id leads, or seeded.
+	// Priority is that of agents which stand for leader: uniform, which an empty one stands for,
+	// where the smallest id leads, or seeded.
 	Priority string `json:"priority,omitempty"`
 }
 
@@ -65,7 +70,8 @@ type Fuse struct {
 	Version int `json:"v"`
 	// By says which node an agent belongs to: by group, by vote, or one node for all.
 	By string `json:"by"`
-	// Nodes is how many there are by group, 1 to MaxAddressed and no more than groups; 0: one a group. By vote and for all it is 0.
+	// Nodes is how many there are by group, 1 to MaxAddressed and no more than groups; 0: one a
+	// group. By vote and for all it is 0.
 	Nodes int `json:"nodes,omitempty"`
 	// Sums asks for sums in place of means, which merge: those of a shard with those of the others.
 	Sums bool `json:"sums,omitempty"`
@@ -86,16 +92,19 @@ func DecodeVote(data []byte) (v Vote, err error) {
 	return v, v.Validate()
 }
 
-// Validate checks the fields of a vote, whatever swarm it is for. The error names the field, its value and the cure.
+// Validate checks the fields of a vote, whatever swarm it is for. The error names the field, its
+// value and the cure.
 func (v Vote) Validate() error {
 	oneOf := func(field, value string, values ...string) error {
 		if value == "" || slices.Contains(values, value) {
 			return nil
 		}
-		return Errorf(CodeInvalid, "vote: %s %.100q: use %s or %s", field, value, strings.Join(values[:len(values)-1], ", "), values[len(values)-1])
+		return Errorf(CodeInvalid, "vote: %s %.100q: use %s or %s", field, value,
+			strings.Join(values[:len(values)-1], ", "), values[len(values)-1])
 	}
 	if v.Rule == "weighted" {
-		return Errorf(CodeInvalid, "vote: rule %q: votes of agents that are addressed weigh the same: use %s", v.Rule, RulePlurality)
+		return Errorf(CodeInvalid, "vote: rule %q: votes of agents that are addressed weigh the same: use %s", v.Rule,
+			RulePlurality)
 	}
 	if err := oneOf("rule", v.Rule, RulePlurality, RuleMajority, RuleQuorum, RuleUnanimous); err != nil {
 		return err
@@ -120,7 +129,8 @@ var sharePattern = regexp.MustCompile(`^[0-9]{1,10}([/.][0-9]{1,10})?$`)
 func (v Vote) Share() (num, den uint32, err error) {
 	if v.Rule != RuleQuorum {
 		if v.Quorum != "" {
-			return 0, 0, Errorf(CodeInvalid, "vote: quorum %.100q: only the rule quorum takes one: leave it out, or write \"rule\":\"quorum\"", v.Quorum)
+			return 0, 0, Errorf(CodeInvalid, "vote: quorum %.100q: only the rule quorum takes one: leave it out, or "+
+				"write \"rule\":\"quorum\"", v.Quorum)
 		}
 		return 0, 1, nil
 	}
@@ -133,7 +143,8 @@ func (v Vote) Share() (num, den uint32, err error) {
 		return 0, 0, bad
 	}
 	if share.Denom().Cmp(big.NewInt(math.MaxUint32)) > 0 {
-		return 0, 0, Errorf(CodeInvalid, "vote: quorum %.100q: it is %v, whose parts must be below 2^32: use fewer digits", v.Quorum, share)
+		return 0, 0, Errorf(CodeInvalid, "vote: quorum %.100q: it is %v, whose parts must be below 2^32: use fewer "+
+			"digits", v.Quorum, share)
 	}
 	return uint32(share.Num().Uint64()), uint32(share.Denom().Uint64()), nil
 }
@@ -151,16 +162,19 @@ func DecodeFuse(data []byte) (f Fuse, err error) {
 	return f, f.Validate()
 }
 
-// Validate checks the fields of a fuse, whatever swarm it is for. The error names the field, its value and the cure.
+// Validate checks the fields of a fuse, whatever swarm it is for. The error names the field, its
+// value and the cure.
 func (f Fuse) Validate() error {
 	switch f.By {
 	case ByVote, ByAll:
 		if f.Nodes != 0 {
-			return Errorf(CodeInvalid, "fuse: nodes %d: by %s there are as many as there are: leave it out, or fuse by group", f.Nodes, f.By)
+			return Errorf(CodeInvalid, "fuse: nodes %d: by %s there are as many as there are: leave it out, or fuse "+
+				"by group", f.Nodes, f.By)
 		}
 	case ByGroup:
 		if f.Nodes < 0 || f.Nodes > MaxAddressed {
-			return Errorf(CodeInvalid, "fuse: nodes %d: use 1 to %d, or leave it out for one a group", f.Nodes, MaxAddressed)
+			return Errorf(CodeInvalid, "fuse: nodes %d: use 1 to %d, or leave it out for one a group", f.Nodes,
+				MaxAddressed)
 		}
 	default:
 		return Errorf(CodeInvalid, "fuse: by %.100q: use %s, %s or %s", f.By, ByGroup, ByVote, ByAll)

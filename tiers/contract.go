@@ -10,11 +10,11 @@ type Kind struct {
 	Class uint8
 }
 
-// Store keeps pages durably below the memory tiers; package pagestore is one. Its methods may be called from several
-// goroutines at once. What they promise stands there.
+// Store keeps pages durably below the memory tiers; package pagestore is one. Its methods may be
+// called from several goroutines at once. What they promise stands there.
 //
-// A ctx that is over by the time a Put has written its record makes the Put fail, and nothing of it is ever seen: who
-// gave up on a call that stalls may put the page elsewhere.
+// A ctx that is over by the time a Put has written its record makes the Put fail, and nothing of it
+// is ever seen: who gave up on a call that stalls may put the page elsewhere.
 type Store interface {
 	PageSize() int
 	// Tiers is the number of its directories, the fastest first.
@@ -25,7 +25,8 @@ type Store interface {
 	Has(page uint64) bool
 	// Where is the tier that Get would read the page from.
 	Where(page uint64) (tier int, err error)
-	// Move copies the page into another tier; its old place comes free with the next Settle or Commit.
+	// Move copies the page into another tier; its old place comes free with the next Settle or
+	// Commit.
 	Move(ctx context.Context, page uint64, tier int) error
 	Settle(ctx context.Context) error
 	Delete(ctx context.Context, page uint64) error

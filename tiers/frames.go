@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Frames is a medium of equal frames, each as long as a page: device memory, pinned host memory, plain memory. Accesses
-// to different frames may run at once; those to one frame are ordered by the page manager and whoever pins it. Package
-// framestest holds every implementation to this.
+// Frames is a medium of equal frames, each as long as a page: device memory, pinned host memory,
+// plain memory. Accesses to different frames may run at once; those to one frame are ordered by the
+// page manager and whoever pins it. Package framestest holds every implementation to this.
 type Frames interface {
 	// Count is the number of frames; it does not change.
 	Count() int
@@ -17,10 +17,12 @@ type Frames interface {
 	Write(frame int, off int64, src []byte) error
 }
 
-// Mapped are Frames whose memory the processor addresses: a page is read from a disk straight into it.
+// Mapped are Frames whose memory the processor addresses: a page is read from a disk straight into
+// it.
 type Mapped interface {
 	Frames
-	// Frame is a frame's memory, one page long. Whoever pins the page in it may use it until the unpin.
+	// Frame is a frame's memory, one page long. Whoever pins the page in it may use it until the
+	// unpin.
 	Frame(frame int) []byte
 }
 
@@ -36,13 +38,15 @@ const (
 	Demand
 )
 
-// Copier are Frames that copy whole pages from and to frames of certain other media by themselves, many of them under
-// way at once. Copies between media that no Copier reaches go page by page through the processor.
+// Copier are Frames that copy whole pages from and to frames of certain other media by themselves,
+// many of them under way at once. Copies between media that no Copier reaches go page by page
+// through the processor.
 //
-// CopyIn fills own frames To from frames From of another medium, CopyOut the frames To of another one from own frames
-// From; both return when all of them are done. After an error each destination may hold anything, every source is as it
-// was, and nothing is under way any more: the end of ctx keeps copies from starting, it does not leave any behind. The
-// moves are the caller's again after the return.
+// CopyIn fills own frames To from frames From of another medium, CopyOut the frames To of another
+// one from own frames From; both return when all of them are done. After an error each destination
+// may hold anything, every source is as it was, and nothing is under way any more: the end of ctx
+// keeps copies from starting, it does not leave any behind. The moves are the caller's again after
+// the return.
 type Copier interface {
 	Frames
 	// Reaches says whether it copies from and to another medium.
@@ -51,7 +55,8 @@ type Copier interface {
 	CopyOut(ctx context.Context, to Frames, moves []Move, u Urgency) error
 }
 
-// Stager are Frames that Read and Write faster with memory that they have made themselves: pinned memory, for a device.
+// Stager are Frames that Read and Write faster with memory that they have made themselves: pinned
+// memory, for a device.
 type Stager interface {
 	Frames
 	// Stage makes a buffer of one page, good until the medium is closed.
@@ -110,8 +115,8 @@ func (h *HostFrames) check(frame int, off int64, n int) error {
 	return CheckFrame(frame, off, n, h.Count(), h.pageSize)
 }
 
-// CheckFrame returns ErrInvalid unless n bytes at off lie in one of count frames of pageSize bytes, for implementations
-// of Frames.
+// CheckFrame returns ErrInvalid unless n bytes at off lie in one of count frames of pageSize bytes,
+// for implementations of Frames.
 func CheckFrame(frame int, off int64, n, count int, pageSize int64) error {
 	if frame < 0 || frame >= count || off < 0 || off > pageSize || int64(n) > pageSize-off {
 		return fmt.Errorf("range [%d, %d+%d) of frame %d of %d: %w", off, off, n, frame, count, ErrInvalid)

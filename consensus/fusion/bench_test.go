@@ -19,9 +19,10 @@ import (
 
 // What the benchmarks run, for tuning; 0: what the package chooses.
 var (
-	grid    = flag.Int("grid", 0, "blocks of a launch")
-	block   = flag.Int("block", 0, "threads of a block")
-	phases  = flag.Int("phases", 0, "launches of an unsorted fusion, each for a range of the nodes; -1: agents are sorted by their node")
+	grid   = flag.Int("grid", 0, "blocks of a launch")
+	block  = flag.Int("block", 0, "threads of a block")
+	phases = flag.Int("phases", 0, "launches of an unsorted fusion, each for a range of the nodes; -1: agents are "+
+		"sorted by their node")
 	runRows = flag.Int("runrows", 0, "rows of a run of a static fusion")
 	agents  = flag.Int("agents", 10_000_000, "agents of a fusion; the host device takes a hundredth")
 	dims    = flag.String("dims", "64", "numbers of columns, as in 8,64,512")
@@ -30,7 +31,8 @@ var (
 // warmup is how many fusions go before those that are timed: code is loaded and clocks are up.
 const warmup = 5
 
-// BenchmarkCopy is the ceiling of the same run: what a copy on the device reads and writes, of 1 GiB, in GB/s.
+// BenchmarkCopy is the ceiling of the same run: what a copy on the device reads and writes, of 1
+// GiB, in GB/s.
 func BenchmarkCopy(b *testing.B) {
 	d := opened(b)
 	size := int64(1) << 30
@@ -41,8 +43,8 @@ func BenchmarkCopy(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// ceiling is bytes a second that a copy reads and writes, by the best of several. A call's own time is spread over eight
-// copies.
+// ceiling is bytes a second that a copy reads and writes, by the best of several. A call's own time
+// is spread over eight copies.
 func ceiling(b *testing.B, d device.Device, size int64) float64 {
 	from, err := d.Alloc(size, "bench")
 	ok(b, err)
@@ -97,9 +99,10 @@ func membership(kind string, n, nodes int) []uint32 {
 	return ids
 }
 
-// BenchmarkFuse is the wall time of Reset and Fuse, until the nodes hold the sums: static with members in order and not,
-// unsorted; uniform, and with 99 % of the memberships on one node and on eight. Bytes are those that have to move: each
-// embedding once, each member or place once, each node written once. Run it with -benchtime 100x.
+// BenchmarkFuse is the wall time of Reset and Fuse, until the nodes hold the sums: static with
+// members in order and not, unsorted; uniform, and with 99 % of the memberships on one node and on
+// eight. Bytes are those that have to move: each embedding once, each member or place once, each
+// node written once. Run it with -benchtime 100x.
 func BenchmarkFuse(b *testing.B) {
 	d := opened(b)
 	n, size := *agents, int64(1)<<30
@@ -116,7 +119,8 @@ func BenchmarkFuse(b *testing.B) {
 	}
 }
 
-// benchRows are values from -0.5 to 0.5, by all cores: the machine with the device is not to wait for them.
+// benchRows are values from -0.5 to 0.5, by all cores: the machine with the device is not to wait
+// for them.
 func benchRows(n, dim int, elem device.Elem) []byte {
 	rows := make([]byte, int64(n)*int64(dim)*elem.Bytes())
 	var wg sync.WaitGroup
@@ -158,11 +162,13 @@ func benchmarkFuse(b *testing.B, d device.Device, n, dim int, elem device.Elem, 
 		}
 		for _, mode := range []fusion.Mode{fusion.Static, fusion.Unsorted} {
 			for _, kind := range []string{"uniform", "skewed", "heavy8", "ordered"} {
-				name := fmt.Sprintf("%v/%d/%dx%d/%s/%s", elem, nodes, n, dim, []string{"static", "unsorted"}[mode], kind)
+				name := fmt.Sprintf("%v/%d/%dx%d/%s/%s", elem, nodes, n, dim, []string{"static", "unsorted"}[mode],
+					kind)
 				members := sync.OnceValue(func() []uint32 { return membership(kind, n, nodes) })
 				b.Run(name, func(b *testing.B) {
 					f := made(b, d, fusion.Tuned(fusion.Options{
-						Nodes: nodes, Dim: dim, Agents: n, Type: elem, Mode: mode, Geometry: device.Geometry{Grid: *grid, Block: *block},
+						Nodes: nodes, Dim: dim, Agents: n, Type: elem, Mode: mode,
+						Geometry: device.Geometry{Grid: *grid, Block: *block},
 					}, *phases, *runRows))
 					ids := members()
 					ok(b, f.Point(memory, 0), f.Members(ids))
@@ -235,7 +241,8 @@ func verify(b *testing.B, f *fusion.Fuser, ids []uint32, rows []byte, elem devic
 	}
 	for id, want := range sums {
 		for c := range dim {
-			// Rounding errors of many terms partly cancel: a thousandth of the bound of any order, and that of ten terms.
+			// Rounding errors of many terms partly cancel: a thousandth of the bound of any order,
+			// and that of ten terms.
 			bound := (10 + float64(counts[id])/1000) * want[dim+c] / (1 << 24)
 			if diff := float64(have.Sums[int(id)*dim+c]) - want[c]; !(max(diff, -diff) <= bound) {
 				b.Fatalf("column %d of node %d: %v, want %v within %v", c, id, have.Sums[int(id)*dim+c], want[c], bound)

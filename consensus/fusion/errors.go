@@ -8,11 +8,13 @@ var (
 	ErrShape = errors.New("wrong shape")
 	// ErrLength: slices of one call whose lengths do not fit together.
 	ErrLength = errors.New("lengths do not fit")
-	// ErrOverflow: a sum of weights may not fit 64 bits. Nothing was changed: take a snapshot, merge it, and reset.
+	// ErrOverflow: a sum of weights may not fit 64 bits. Nothing was changed: take a snapshot,
+	// merge it, and reset.
 	ErrOverflow = errors.New("weights overflow")
 	// ErrValue: a sum that is not finite. Nothing was changed.
 	ErrValue = errors.New("value is not finite")
-	// ErrRound: a round number that is not above the last, or a partial of a round that is not open yet.
+	// ErrRound: a round number that is not above the last, or a partial of a round that is not open
+	// yet.
 	ErrRound = errors.New("wrong round")
 	// ErrShard: a shard that the merger does not have.
 	ErrShard = errors.New("no such shard")

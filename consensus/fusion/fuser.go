@@ -17,12 +17,13 @@ import (
 type Mode uint8
 
 const (
-	// Static sorts the members once, when they are given: for memberships that serve several fusions. Results are the same
-	// bits on every device.
+	// Static sorts the members once, when they are given: for memberships that serve several
+	// fusions. Results are the same bits on every device.
 	Static Mode = iota
-	// Unsorted takes members as they are, at each fusion anew: for those that change with each. Results differ in the last
-	// bits from call to call. With 65,536 nodes or more, and as many agents, each fusion sorts the agents by their node on the
-	// device, in 8 bytes of device memory an agent and 4 a node that New allocates.
+	// Unsorted takes members as they are, at each fusion anew: for those that change with each.
+	// Results differ in the last bits from call to call. With 65,536 nodes or more, and as many
+	// agents, each fusion sorts the agents by their node on the device, in 8 bytes of device memory
+	// an agent and 4 a node that New allocates.
 	Unsorted
 )
 
@@ -38,17 +39,20 @@ type Options struct {
 	Type device.Elem
 	// Mode is the zero value Static, or Unsorted.
 	Mode Mode
-	// Geometry is the shape of the launches, of at most 256 threads a block; zero: chosen for the device.
+	// Geometry is the shape of the launches, of at most 256 threads a block; zero: chosen for the
+	// device.
 	Geometry device.Geometry
 
 	// For tuning; 0: what the package chooses.
-	phases  int // launches of a fusion in Unsorted mode, each for a range of the nodes; sortAgents: none, agents are sorted
+	// launches of a fusion in Unsorted mode, each for a range of the nodes; sortAgents: none,
+	// agents are sorted
+	phases  int
 	runRows int // of Static mode. Other than RunRows is another order of additions
 }
 
-// Fuser holds nodes on a device and accumulates agents' embeddings into them. It is used by one goroutine at a time. Its
-// owner closes it before the device. After an error of the device during a fusion the nodes are undefined until Reset or
-// Write.
+// Fuser holds nodes on a device and accumulates agents' embeddings into them. It is used by one
+// goroutine at a time. Its owner closes it before the device. After an error of the device during a
+// fusion the nodes are undefined until Reset or Write.
 type Fuser struct {
 	opts   Options
 	dev    device.Device
@@ -104,8 +108,10 @@ func New(d device.Device, opts Options) (f *Fuser, err error) {
 	if err := checkShape(opts.Nodes, opts.Dim); err != nil {
 		return nil, fmt.Errorf("fuser: %w", err)
 	}
-	if opts.Agents < 0 || opts.Agents > MaxAgents || opts.Type != device.F32 && opts.Type != device.BF16 || opts.Mode > Unsorted {
-		return nil, fmt.Errorf("fuser of %d agents, embeddings of %v, mode %d: %w", opts.Agents, opts.Type, opts.Mode, ErrShape)
+	if opts.Agents < 0 || opts.Agents > MaxAgents || opts.Type != device.F32 && opts.Type != device.BF16 ||
+		opts.Mode > Unsorted {
+		return nil, fmt.Errorf("fuser of %d agents, embeddings of %v, mode %d: %w", opts.Agents, opts.Type, opts.Mode,
+			ErrShape)
 	}
 	if opts.runRows == 0 {
 		opts.runRows = RunRows
@@ -224,9 +230,9 @@ func (f *Fuser) idle(ctx context.Context) error {
 	return nil
 }
 
-// Point takes the embeddings of the fusions to come from device memory: Agents rows of Dim values from the byte at off on, a
-// multiple of 16. They are read at each fusion, by a stream of this Fuser; whoever writes them has synced his own by then.
-// b must stay open.
+// Point takes the embeddings of the fusions to come from device memory: Agents rows of Dim values
+// from the byte at off on, a multiple of 16. They are read at each fusion, by a stream of this
+// Fuser; whoever writes them has synced his own by then. b must stay open.
 func (f *Fuser) Point(b device.Buffer, off int64) error {
 	bytes := int64(f.opts.Agents) * int64(f.opts.Dim) * f.opts.Type.Bytes()
 	if err := check("embeddings", b, off, bytes); err != nil {
@@ -238,13 +244,14 @@ func (f *Fuser) Point(b device.Buffer, off int64) error {
 
 func check(what string, b device.Buffer, off, bytes int64) error {
 	if b == nil || off%device.RangeAlign != 0 {
-		return fmt.Errorf("point at %s at %d, want memory and a multiple of %d: %w", what, off, device.RangeAlign, device.ErrInvalidArgument)
+		return fmt.Errorf("point at %s at %d, want memory and a multiple of %d: %w", what, off, device.RangeAlign,
+			device.ErrInvalidArgument)
 	}
 	return device.CheckRange("point at "+what, off, bytes, b.Size())
 }
 
-// Embed copies float32 embeddings, Dim for each agent, to the device for the fusions to come. The slice is the caller's again
-// when it returns.
+// Embed copies float32 embeddings, Dim for each agent, to the device for the fusions to come. The
+// slice is the caller's again when it returns.
 func (f *Fuser) Embed(rows []float32) error { return embed(f, device.F32, rows) }
 
 // EmbedBF16 is Embed for embeddings of bf16: the upper halves of float32.
@@ -252,7 +259,8 @@ func (f *Fuser) EmbedBF16(rows []uint16) error { return embed(f, device.BF16, ro
 
 func embed[T device.Scalar](f *Fuser, elem device.Elem, rows []T) error {
 	if elem != f.opts.Type || len(rows) != f.opts.Agents*f.opts.Dim {
-		return fmt.Errorf("embed %d values of %v for %d agents with %d of %v: %w", len(rows), elem, f.opts.Agents, f.opts.Dim, f.opts.Type, ErrLength)
+		return fmt.Errorf("embed %d values of %v for %d agents with %d of %v: %w", len(rows), elem, f.opts.Agents,
+			f.opts.Dim, f.opts.Type, ErrLength)
 	}
 	if err := f.idle(context.Background()); err != nil {
 		return err
@@ -272,8 +280,8 @@ func put[T device.Scalar](f *Fuser, b *device.Buffer, data []T) error {
 	return (*b).Write(0, bytes)
 }
 
-// Weigh copies the agents' weights to the device, in units of 1/65536, for the fusions to come. Without them, and after nil,
-// everyone weighs 1.
+// Weigh copies the agents' weights to the device, in units of 1/65536, for the fusions to come.
+// Without them, and after nil, everyone weighs 1.
 func (f *Fuser) Weigh(weights []uint32) error {
 	if weights == nil {
 		f.weighted, f.weights = false, device.Ptr(f.scratch)
@@ -291,8 +299,8 @@ func (f *Fuser) Weigh(weights []uint32) error {
 	return f.PointWeights(f.own.weights, 0)
 }
 
-// PointWeights takes the weights from device memory: a uint32 for each agent from the byte at off on, a multiple of 16. b must
-// stay open.
+// PointWeights takes the weights from device memory: a uint32 for each agent from the byte at off
+// on, a multiple of 16. b must stay open.
 func (f *Fuser) PointWeights(b device.Buffer, off int64) error {
 	bytes := 4 * int64(f.opts.Agents)
 	if err := check("weights", b, off, bytes); err != nil {
@@ -302,12 +310,14 @@ func (f *Fuser) PointWeights(b device.Buffer, off int64) error {
 	return nil
 }
 
-// Fuse adds the agents to their nodes, and says what became of them. It waits until the nodes are written. Members and
-// embeddings must have been given before. When weights might not fit 64 bits it is ErrOverflow and nothing is done; 2^48
-// additions of an agent of weight 1 fit. Cancelling ctx ends the wait, not the fusion: it takes effect all the same.
+// Fuse adds the agents to their nodes, and says what became of them. It waits until the nodes are
+// written. Members and embeddings must have been given before. When weights might not fit 64 bits
+// it is ErrOverflow and nothing is done; 2^48 additions of an agent of weight 1 fit. Cancelling ctx
+// ends the wait, not the fusion: it takes effect all the same.
 func (f *Fuser) Fuse(ctx context.Context) (Report, error) {
 	if f.launches == nil || f.rows.Kind() == 0 {
-		return Report{}, fmt.Errorf("fuse without members or embeddings: give them with Members and Point: %w", device.ErrInvalidArgument)
+		return Report{}, fmt.Errorf("fuse without members or embeddings: give them with Members and Point: %w",
+			device.ErrInvalidArgument)
 	}
 	if err := f.idle(ctx); err != nil {
 		return Report{}, err
@@ -329,7 +339,8 @@ func (f *Fuser) Fuse(ctx context.Context) (Report, error) {
 	f.bound += f.words[kernels.FuseWeight]
 	return Report{
 		Fused: f.words[kernels.FuseFused], Refused: f.words[kernels.FuseRefused], Weight: f.words[kernels.FuseWeight],
-		Nobody: f.words[kernels.FuseNobody] + f.outside.Nobody, Invalid: f.words[kernels.FuseInvalid] + f.outside.Invalid,
+		Nobody:  f.words[kernels.FuseNobody] + f.outside.Nobody,
+		Invalid: f.words[kernels.FuseInvalid] + f.outside.Invalid,
 	}, nil
 }
 
@@ -381,7 +392,8 @@ func (f *Fuser) launch() error {
 
 // zero sets the nodes to zeros in the order of the stream.
 func (f *Fuser) zero() error {
-	if err := errors.Join(f.stream.Fill(f.sums, 0, f.sums.Size(), 0), f.stream.Fill(f.tallies, 0, f.tallies.Size(), 0)); err != nil {
+	if err := errors.Join(f.stream.Fill(f.sums, 0, f.sums.Size(), 0),
+		f.stream.Fill(f.tallies, 0, f.tallies.Size(), 0)); err != nil {
 		return err
 	}
 	f.fresh = false

@@ -27,7 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // opened opens the device under test. At its end nothing may be open on it.
 func opened(t testing.TB) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels"})
+	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
+		Logger:   slog.New(slog.DiscardHandler),
+		CacheDir: os.TempDir() + "/exoswarm-kernels",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +71,8 @@ type swarm struct {
 	weights []uint32
 }
 
-// random makes agents with hostile embeddings, absent and invalid members, of uniform, heavy, sorted or few nodes.
+// random makes agents with hostile embeddings, absent and invalid members, of uniform, heavy,
+// sorted or few nodes.
 func random(r *rand.Rand, agents, nodes, dim int, elem device.Elem) *swarm {
 	s := &swarm{members: make([]uint32, agents), rows: make([]float32, agents*dim)}
 	character, heavy := r.IntN(4), r.IntN(nodes)
@@ -128,7 +132,8 @@ func (s *swarm) tell(f *fusion.Fuser) error {
 	return errors.Join(f.Members(s.members), f.Embed(s.rows), f.Weigh(s.weights))
 }
 
-// size is a random number of agents, nodes and columns whose product is small enough for plain loops.
+// size is a random number of agents, nodes and columns whose product is small enough for plain
+// loops.
 func size(r *rand.Rand) (agents, nodes, dim int) {
 	dim = []int{8, 16, 24, 64, 136, 264, 512}[r.IntN(7)]
 	agents = []int{0, 1, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 20_000}[r.IntN(12)]
@@ -137,7 +142,8 @@ func size(r *rand.Rand) (agents, nodes, dim int) {
 
 var elems = []device.Elem{device.F32, device.BF16}
 
-// TestStatic: a device has the bits of Nodes.Accumulate, fusion after fusion, at every launch shape.
+// TestStatic: a device has the bits of Nodes.Accumulate, fusion after fusion, at every launch
+// shape.
 func TestStatic(t *testing.T) {
 	cases := 250
 	if testing.Short() {
@@ -218,7 +224,8 @@ func exact(s *swarm, nodes, dim int) (sums, sizes []float64) {
 	return sums, sizes
 }
 
-// within checks sums against the error bounds of the package's documentation; the factor of a weight is rounded too.
+// within checks sums against the error bounds of the package's documentation; the factor of a
+// weight is rounded too.
 func within(t testing.TB, what string, s *swarm, have fusion.Nodes, steps float64) {
 	t.Helper()
 	const u = 1.0 / (1 << 24)
@@ -226,7 +233,8 @@ func within(t testing.TB, what string, s *swarm, have fusion.Nodes, steps float6
 	for i, v := range have.Sums {
 		bound := (steps+2)*u*sizes[i] + float64(have.Counts[i/have.Dim])*math.Ldexp(1, -126)
 		if diff := math.Abs(float64(v) - sums[i]); !(diff <= bound) {
-			t.Fatalf("%s: column %d of node %d is %v, want %v within %v", what, i%have.Dim, i/have.Dim, v, sums[i], bound)
+			t.Fatalf("%s: column %d of node %d is %v, want %v within %v", what, i%have.Dim, i/have.Dim, v, sums[i],
+				bound)
 		}
 	}
 }
@@ -270,8 +278,8 @@ func TestUnsorted(t *testing.T) {
 	}
 }
 
-// TestManyNodes: the agents are sorted where the package chooses so, fusion after fusion, with members that change and a node that has most
-// of them.
+// TestManyNodes: the agents are sorted where the package chooses so, fusion after fusion, with
+// members that change and a node that has most of them.
 func TestManyNodes(t *testing.T) {
 	const agents, nodes, dim = 70_000, 65_536, 8
 	d, r := opened(t), rand.New(rand.NewPCG(41, 42))
@@ -309,7 +317,8 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// TestBounds: the plain form keeps the bound that is stated for it, which is far below that of any order.
+// TestBounds: the plain form keeps the bound that is stated for it, which is far below that of any
+// order.
 func TestBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(35, 36))
 	for _, agents := range []int{1, 100, 128, 129, 16384, 16385, 50_000} {
@@ -341,7 +350,8 @@ func TestPointed(t *testing.T) {
 	defer b.Close()
 	atMembers := int64(16 + 4*agents*dim)
 	atWeights, atMeans := atMembers+4*agents, atMembers+8*agents
-	ok(t, b.Write(16, device.Bytes(s.rows)), b.Write(atMembers, device.Bytes(s.members)), b.Write(atWeights, device.Bytes(s.weights)))
+	ok(t, b.Write(16, device.Bytes(s.rows)), b.Write(atMembers, device.Bytes(s.members)),
+		b.Write(atWeights, device.Bytes(s.weights)))
 	ok(t, f.Point(b, 16), f.PointMembers(b, atMembers), f.PointWeights(b, atWeights))
 	_, err = f.Fuse(t.Context())
 	ok(t, err, f.MeansTo(t.Context(), b, atMeans))
@@ -368,7 +378,10 @@ func TestState(t *testing.T) {
 		same(t, "before the first fusion", empty, zero)
 		s := random(r, agents, nodes, dim, device.F32)
 		ok(t, s.tell(f))
-		known := fusion.Nodes{Dim: dim, Sums: make([]float32, nodes*dim), Weights: []uint64{1, 2, 3, 4, 5}, Counts: []uint64{9, 8, 7, 6, 5}}
+		known := fusion.Nodes{
+			Dim: dim, Sums: make([]float32, nodes*dim), Weights: []uint64{1, 2, 3, 4, 5},
+			Counts: []uint64{9, 8, 7, 6, 5},
+		}
 		for i := range known.Sums {
 			known.Sums[i] = float32(i)
 		}
@@ -427,8 +440,10 @@ func TestGivenUp(t *testing.T) {
 		ok(t, err)
 		n, err := f.Read(t.Context())
 		ok(t, err)
-		// A call whose context was over may have been refused before its launch, never after it without effect.
-		if n.Counts[0]%agents != 0 || n.Counts[0] < agents || n.Counts[0] > 4*agents || n.Weights[0] != n.Counts[0]*consensus.One {
+		// A call whose context was over may have been refused before its launch, never after it
+		// without effect.
+		if n.Counts[0]%agents != 0 || n.Counts[0] < agents || n.Counts[0] > 4*agents ||
+			n.Weights[0] != n.Counts[0]*consensus.One {
 			t.Errorf("%d agents, weight %d", n.Counts[0], n.Weights[0])
 		}
 	}
@@ -451,7 +466,8 @@ func TestOverflow(t *testing.T) {
 	if have.Weights[1] != math.MaxUint64 || have.Counts[1] != 1 {
 		t.Errorf("%+v", have)
 	}
-	if _, err := have.Accumulate([]uint32{0, 1}, make([]float32, 16), []uint32{1, 1}); !errors.Is(err, fusion.ErrOverflow) || have.Counts[0] != 0 {
+	if _, err := have.Accumulate([]uint32{0, 1}, make([]float32, 16), []uint32{1, 1}); !errors.Is(err,
+		fusion.ErrOverflow) || have.Counts[0] != 0 {
 		t.Errorf("%v, %v", err, have.Counts)
 	}
 	ok(t, f.Reset(t.Context()))

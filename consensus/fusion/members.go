@@ -8,9 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Members says to which node each agent belongs, in the fusions to come; see None. In Static mode the agents are sorted here,
-// on the host, in tens of nanoseconds an agent, unless they stand in order already; the slice is the caller's again when
-// it returns.
+// Members says to which node each agent belongs, in the fusions to come; see None. In Static mode
+// the agents are sorted here, on the host, in tens of nanoseconds an agent, unless they stand in
+// order already; the slice is the caller's again when it returns.
 func (f *Fuser) Members(ids []uint32) error {
 	if len(ids) != f.opts.Agents {
 		return fmt.Errorf("members of %d agents, want %d: %w", len(ids), f.opts.Agents, ErrLength)
@@ -27,11 +27,13 @@ func (f *Fuser) Members(ids []uint32) error {
 	return f.PointMembers(f.own.members, 0)
 }
 
-// PointMembers takes the members from device memory: a uint32 for each agent from the byte at off on, a multiple of 16, which
-// each fusion reads anew. It needs Unsorted mode: a static membership is sorted on the host. b must stay open.
+// PointMembers takes the members from device memory: a uint32 for each agent from the byte at off
+// on, a multiple of 16, which each fusion reads anew. It needs Unsorted mode: a static membership
+// is sorted on the host. b must stay open.
 func (f *Fuser) PointMembers(b device.Buffer, off int64) error {
 	if f.opts.Mode != Unsorted {
-		return fmt.Errorf("point at members in static mode: give them with Members, or choose the mode Unsorted: %w", device.ErrInvalidArgument)
+		return fmt.Errorf("point at members in static mode: give them with Members, or choose the mode Unsorted: %w",
+			device.ErrInvalidArgument)
 	}
 	bytes := 4 * int64(f.opts.Agents)
 	if err := check("members", b, off, bytes); err != nil {
@@ -45,7 +47,8 @@ func (f *Fuser) PointMembers(b device.Buffer, off int64) error {
 	f.launches = make([]launch, phases)
 	for i := range f.launches {
 		low, high := i*f.opts.Nodes/phases, (i+1)*f.opts.Nodes/phases
-		l := launch{kernel: f.kernel, geometry: f.geometry((int64(f.opts.Agents) + kernels.FuseTile - 1) / kernels.FuseTile)}
+		l := launch{kernel: f.kernel, geometry: f.geometry((int64(f.opts.Agents) +
+			kernels.FuseTile - 1) / kernels.FuseTile)}
 		if i == 0 {
 			l.flags |= kernels.FuseFirst
 		}
@@ -73,7 +76,8 @@ func (f *Fuser) PointMembers(b device.Buffer, off int64) error {
 	return nil
 }
 
-// sorted is an unsorted fusion that sorts the agents by their node first, in four launches over the memory of f.sorting.
+// sorted is an unsorted fusion that sorts the agents by their node first, in four launches over the
+// memory of f.sorting.
 func (f *Fuser) sorted(members device.Arg) []launch {
 	o := &f.opts
 	agents, nodes := device.Uint32(uint32(o.Agents)), device.Uint32(uint32(o.Nodes))
@@ -111,11 +115,13 @@ func (f *Fuser) sorted(members device.Arg) []launch {
 // sortAgents in place of a number of phases asks for agents to be sorted.
 const sortAgents = -1
 
-// sorts says whether an unsorted fusion sorts the agents by their node on the device, at each fusion anew. Grouping tiles of agents saves
-// additions as long as a tile has several agents of a node. With 32 times as many nodes as a tile has agents, 98 % of a tile's
-// agents are alone, and nearly every row goes to memory value by value. Sorting costs about 30 bytes an agent and one addition to
-// a counter, and then a node costs one addition of a row, so that it pays when nodes have agents enough: not when they are fewer than
-// the nodes, where most of the counters are of nobody.
+// sorts says whether an unsorted fusion sorts the agents by their node on the device, at each
+// fusion anew. Grouping tiles of agents saves additions as long as a tile has several agents of a
+// node. With 32 times as many nodes as a tile has agents, 98 % of a tile's agents are alone, and
+// nearly every row goes to memory value by value. Sorting costs about 30 bytes an agent and one
+// addition to a counter, and then a node costs one addition of a row, so that it pays when nodes
+// have agents enough: not when they are fewer than the nodes, where most of the counters are of
+// nobody.
 func (f *Fuser) sorts() bool {
 	const many = 32 * kernels.FuseTile
 	o := &f.opts
@@ -125,9 +131,10 @@ func (f *Fuser) sorts() bool {
 	return o.phases == sortAgents || o.phases == 0 && o.Nodes >= many && o.Agents >= o.Nodes
 }
 
-// phases is in how many launches an unsorted fusion goes, each for a range of the nodes. Additions to sums that are not in the
-// cache read and write 32 bytes of memory for each 32 added; a range that stays in it pays that once. So it is worth reading the
-// members again for each range, when a node gets several agents.
+// phases is in how many launches an unsorted fusion goes, each for a range of the nodes. Additions
+// to sums that are not in the cache read and write 32 bytes of memory for each 32 added; a range
+// that stays in it pays that once. So it is worth reading the members again for each range, when a
+// node gets several agents.
 func (f *Fuser) phases() int {
 	const (
 		most     = 16
@@ -204,7 +211,8 @@ func (f *Fuser) sort(ids []uint32) error {
 	return nil
 }
 
-// blocks is how many blocks have a run for each of their teams. A team has a lane for each 16 bytes of a row, up to a warp.
+// blocks is how many blocks have a run for each of their teams. A team has a lane for each 16 bytes
+// of a row, up to a warp.
 func (f *Fuser) blocks(runs int) int64 {
 	vectors, lanes := int64(f.opts.Dim)*f.opts.Type.Bytes()/16, int64(1)
 	for lanes < min(vectors, 32) {
@@ -213,9 +221,10 @@ func (f *Fuser) blocks(runs int) int64 {
 	return (int64(runs)*lanes + kernels.FuseMaxBlock - 1) / kernels.FuseMaxBlock
 }
 
-// geometry is the shape of a launch with work for so many blocks. A GPU gets several times the blocks that run at once, so
-// that those of unequal work even out, and not so many that their ends, which meet in one counter, are felt. The host gets one
-// block a core for Unsorted, whose blocks each look at all members.
+// geometry is the shape of a launch with work for so many blocks. A GPU gets several times the
+// blocks that run at once, so that those of unequal work even out, and not so many that their ends,
+// which meet in one counter, are felt. The host gets one block a core for Unsorted, whose blocks
+// each look at all members.
 func (f *Fuser) geometry(blocks int64) device.Geometry {
 	if f.opts.Geometry != (device.Geometry{}) {
 		return f.opts.Geometry

@@ -8,16 +8,18 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 )
 
-// Partial is what one shard has accumulated in one round: a snapshot of its nodes since their reset. The sums stay in
-// float32, as the shard has them: widening them for the way would add bytes and no information.
+// Partial is what one shard has accumulated in one round: a snapshot of its nodes since their
+// reset. The sums stay in float32, as the shard has them: widening them for the way would add bytes
+// and no information.
 type Partial struct {
 	Shard int // 0..shards-1
 	Round uint64
 	Nodes Nodes
 }
 
-// Total is the sum of the partials of a round. Its sums are float64, so that adding shards up loses nothing that float32 can
-// show: up to 2^29 shards of equal sign have a smaller error together than the rounding of one sum to float32.
+// Total is the sum of the partials of a round. Its sums are float64, so that adding shards up loses
+// nothing that float32 can show: up to 2^29 shards of equal sign have a smaller error together than
+// the rounding of one sum to float32.
 type Total struct {
 	Round   uint64
 	Dim     int
@@ -28,10 +30,13 @@ type Total struct {
 	Shards int
 }
 
-// Nodes is the total as nodes, each sum rounded once: what every shard may write back to go on from common knowledge. A sum
-// outside the range of float32 is ErrValue.
+// Nodes is the total as nodes, each sum rounded once: what every shard may write back to go on from
+// common knowledge. A sum outside the range of float32 is ErrValue.
 func (t *Total) Nodes() (Nodes, error) {
-	n := Nodes{Dim: t.Dim, Sums: make([]float32, len(t.Sums)), Weights: append([]uint64{}, t.Weights...), Counts: append([]uint64{}, t.Counts...)}
+	n := Nodes{
+		Dim: t.Dim, Sums: make([]float32, len(t.Sums)), Weights: append([]uint64{}, t.Weights...),
+		Counts: append([]uint64{}, t.Counts...),
+	}
 	for i, v := range t.Sums {
 		n.Sums[i] = float32(v)
 	}
@@ -41,8 +46,8 @@ func (t *Total) Nodes() (Nodes, error) {
 	return n, nil
 }
 
-// Means writes the weighted mean of each node to dst, which has [M][Dim] elements; 0 for a node without weight. The quotient
-// is rounded once.
+// Means writes the weighted mean of each node to dst, which has [M][Dim] elements; 0 for a node
+// without weight. The quotient is rounded once.
 func (t *Total) Means(dst []float32) error {
 	if len(dst) != len(t.Sums) {
 		return fmt.Errorf("means of %d values into %d: %w", len(t.Sums), len(dst), ErrLength)
@@ -56,9 +61,9 @@ func (t *Total) Means(dst []float32) error {
 	return nil
 }
 
-// Merger merges the partials of a fixed number of shards, round after round, as consensus.Poll does the tallies. Its methods
-// may be called from several goroutines at once. It holds the total, and those partials that came before one of a lower
-// shard.
+// Merger merges the partials of a fixed number of shards, round after round, as consensus.Poll does
+// the tallies. Its methods may be called from several goroutines at once. It holds the total, and
+// those partials that came before one of a lower shard.
 type Merger struct {
 	word *consensus.Word
 
@@ -74,7 +79,8 @@ type Merger struct {
 	left    int         // shards not heard
 }
 
-// NewMerger is a merger whose rounds are closed on word, which it shares with whoever else may close them.
+// NewMerger is a merger whose rounds are closed on word, which it shares with whoever else may
+// close them.
 func NewMerger(word *consensus.Word, nodes, dim, shards int) (*Merger, error) {
 	if shards < 1 {
 		return nil, fmt.Errorf("merger of %d shards: %w", shards, ErrShard)
@@ -82,11 +88,12 @@ func NewMerger(word *consensus.Word, nodes, dim, shards int) (*Merger, error) {
 	if err := checkShape(nodes, dim); err != nil {
 		return nil, err
 	}
-	return &Merger{word: word, nodes: nodes, dim: dim, heard: make([]bool, shards), waiting: make([][]float32, shards)}, nil
+	return &Merger{word: word, nodes: nodes, dim: dim, heard: make([]bool, shards), waiting: make([][]float32, shards)},
+		nil
 }
 
-// Open begins a round and forgets the one before, whether it was merged or not. A number that is not above that of the open
-// round and of the last closed one is ErrRound.
+// Open begins a round and forgets the one before, whether it was merged or not. A number that is
+// not above that of the open round and of the last closed one is ErrRound.
 func (m *Merger) Open(round uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,17 +102,21 @@ func (m *Merger) Open(round uint64) error {
 		return fmt.Errorf("open round %d after round %d: %w", round, max(seen, m.round), ErrRound)
 	}
 	m.seen, m.round = seen, round
-	m.total = Total{Round: round, Dim: m.dim, Sums: make([]float64, m.nodes*m.dim), Weights: make([]uint64, m.nodes), Counts: make([]uint64, m.nodes)}
+	m.total = Total{
+		Round: round, Dim: m.dim, Sums: make([]float64, m.nodes*m.dim), Weights: make([]uint64, m.nodes),
+		Counts: make([]uint64, m.nodes),
+	}
 	clear(m.heard)
 	clear(m.waiting)
 	m.next, m.left = 0, len(m.heard)
 	return nil
 }
 
-// Add takes a partial and says whether it counts. A late one, of a round that is over, and a repeated one, of a shard that
-// was heard, change nothing and are no error: deliveries repeat. One of a round that is not open yet is ErrRound, and its
-// sender repeats it; one of another shape is ErrLength, and one with a sum that is not finite ErrValue. The slices of a
-// partial that counts belong to the merger until the round is over, and are not changed.
+// Add takes a partial and says whether it counts. A late one, of a round that is over, and a
+// repeated one, of a shard that was heard, change nothing and are no error: deliveries repeat. One
+// of a round that is not open yet is ErrRound, and its sender repeats it; one of another shape is
+// ErrLength, and one with a sum that is not finite ErrValue. The slices of a partial that counts
+// belong to the merger until the round is over, and are not changed.
 func (m *Merger) Add(part Partial) (counted bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,9 +181,9 @@ func (m *Merger) Missing() int {
 	return m.left
 }
 
-// Merge closes the open round with the partials so far and returns their total, which is the caller's. Callers who want all
-// shards wait until Missing is 0. When nothing is open, the round was merged before, or another has closed it or a later
-// one, it is ErrRound.
+// Merge closes the open round with the partials so far and returns their total, which is the
+// caller's. Callers who want all shards wait until Missing is 0. When nothing is open, the round
+// was merged before, or another has closed it or a later one, it is ErrRound.
 func (m *Merger) Merge() (Total, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

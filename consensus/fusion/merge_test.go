@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 )
 
-// TestMergeProperty: whatever the order in which partials come, however often, and with those of other rounds between, the
-// total is that of the shards heard, added up in their order.
+// TestMergeProperty: whatever the order in which partials come, however often, and with those of
+// other rounds between, the total is that of the shards heard, added up in their order.
 func TestMergeProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shards, nodes := rapid.IntRange(1, 9).Draw(t, "shards"), rapid.IntRange(1, 4).Draw(t, "nodes")
@@ -31,7 +31,8 @@ func TestMergeProperty(t *testing.T) {
 				n.Sums[i] = rapid.Float32Range(-1e30, 1e30).Draw(t, "sum")
 			}
 			for i := range n.Counts {
-				n.Counts[i], n.Weights[i] = rapid.Uint64Range(0, 1<<40).Draw(t, "count"), rapid.Uint64Range(0, 1<<50).Draw(t, "weight")
+				n.Counts[i], n.Weights[i] = rapid.Uint64Range(0, 1<<40).Draw(t, "count"),
+					rapid.Uint64Range(0, 1<<50).Draw(t, "weight")
 			}
 			parts[s] = fusion.Partial{Shard: s, Round: round, Nodes: n}
 		}
@@ -51,7 +52,10 @@ func TestMergeProperty(t *testing.T) {
 			}
 			heard[s] = true
 		}
-		want := fusion.Total{Round: round, Dim: dim, Sums: make([]float64, nodes*dim), Weights: make([]uint64, nodes), Counts: make([]uint64, nodes)}
+		want := fusion.Total{
+			Round: round, Dim: dim, Sums: make([]float64, nodes*dim), Weights: make([]uint64, nodes),
+			Counts: make([]uint64, nodes),
+		}
 		missing := 0
 		for s, p := range parts {
 			if !heard[s] {
@@ -83,7 +87,8 @@ func TestMergeProperty(t *testing.T) {
 	})
 }
 
-// TestShards: the nodes of shards, each fused on a device, merge to those of one swarm, and can be written back.
+// TestShards: the nodes of shards, each fused on a device, merge to those of one swarm, and can be
+// written back.
 func TestShards(t *testing.T) {
 	const shards, agents, nodes, dim = 3, 400, 6, 16
 	d := opened(t)
@@ -168,7 +173,8 @@ func TestMergerRefusals(t *testing.T) {
 		t.Error(counted, err)
 	}
 	full.Weights = []uint64{1}
-	if counted, err := m.Add(fusion.Partial{Shard: 0, Round: 3, Nodes: full}); counted || !errors.Is(err, fusion.ErrOverflow) {
+	if counted, err := m.Add(fusion.Partial{Shard: 0, Round: 3, Nodes: full}); counted ||
+		!errors.Is(err, fusion.ErrOverflow) {
 		t.Error(counted, err)
 	}
 	if err := m.Open(3); !errors.Is(err, fusion.ErrRound) {

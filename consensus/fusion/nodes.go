@@ -15,24 +15,26 @@ const (
 	MaxNodes = math.MaxUint32 - 1
 	// MaxAgents is how many agents are accumulated at most at a time.
 	MaxAgents = math.MaxUint32 - 1
-	// DimStep is what the number of values of an embedding is a multiple of: rows are then whole vectors of 16 bytes in
-	// either type.
+	// DimStep is what the number of values of an embedding is a multiple of: rows are then whole
+	// vectors of 16 bytes in either type.
 	DimStep = 8
 	// MinDim is the least number of values of an embedding.
 	MinDim = 8
 	// MaxDim is the largest.
 	MaxDim = 512
-	// RunRows is how many rows are summed one by one; see the package's order of additions. Shorter runs share the work of
-	// large nodes more evenly and write more sums: 128 rows add 1/128 to the bytes that are written and read again.
+	// RunRows is how many rows are summed one by one; see the package's order of additions. Shorter
+	// runs share the work of large nodes more evenly and write more sums: 128 rows add 1/128 to the
+	// bytes that are written and read again.
 	RunRows = 128
 )
 
-// Nodes are M shared nodes in host memory: the plain form of what a Fuser has on its device. The zero value has no nodes.
-// It is not for use by several goroutines at once.
+// Nodes are M shared nodes in host memory: the plain form of what a Fuser has on its device. The
+// zero value has no nodes. It is not for use by several goroutines at once.
 type Nodes struct {
 	// Dim is the number of columns.
 	Dim int
-	// Sums is [M][Dim], row-major: the sum of weight times value, in units of 1 and of the embedding.
+	// Sums is [M][Dim], row-major: the sum of weight times value, in units of 1 and of the
+	// embedding.
 	Sums []float32
 	// Weights is [M]: the sum of the weights, in units of 1/65536.
 	Weights []uint64
@@ -55,7 +57,10 @@ func NewNodes(nodes, dim int) (Nodes, error) {
 	if err := checkShape(nodes, dim); err != nil {
 		return Nodes{}, err
 	}
-	return Nodes{Dim: dim, Sums: make([]float32, nodes*dim), Weights: make([]uint64, nodes), Counts: make([]uint64, nodes)}, nil
+	return Nodes{
+		Dim: dim, Sums: make([]float32, nodes*dim), Weights: make([]uint64, nodes),
+		Counts: make([]uint64, nodes),
+	}, nil
 }
 
 func checkShape(nodes, dim int) error {
@@ -63,7 +68,8 @@ func checkShape(nodes, dim int) error {
 		return fmt.Errorf("%d nodes, want 1..%d: %w", nodes, MaxNodes, ErrShape)
 	}
 	if dim < MinDim || dim > MaxDim || dim%DimStep != 0 {
-		return fmt.Errorf("embeddings of %d values, want a multiple of %d from %d to %d: %w", dim, DimStep, MinDim, MaxDim, ErrShape)
+		return fmt.Errorf("embeddings of %d values, want a multiple of %d from %d to %d: %w", dim, DimStep, MinDim,
+			MaxDim, ErrShape)
 	}
 	return nil
 }
@@ -74,7 +80,8 @@ func (n *Nodes) Len() int { return len(n.Counts) }
 // check returns ErrLength unless the slices fit together.
 func (n *Nodes) check() error {
 	if len(n.Weights) != len(n.Counts) || len(n.Sums) != len(n.Counts)*n.Dim {
-		return fmt.Errorf("%d nodes of %d values with %d sums and %d weights: %w", len(n.Counts), n.Dim, len(n.Sums), len(n.Weights), ErrLength)
+		return fmt.Errorf("%d nodes of %d values with %d sums and %d weights: %w", len(n.Counts), n.Dim, len(n.Sums),
+			len(n.Weights), ErrLength)
 	}
 	return nil
 }
@@ -89,14 +96,15 @@ func (n *Nodes) finite() error {
 	return nil
 }
 
-// Accumulate adds agents to their nodes in the order of additions of the static mode. members has an element for each
-// agent, embeddings Dim values for each, and weights one for each or is nil: everyone then weighs 1. The slices stay the
-// caller's. An error changes nothing.
+// Accumulate adds agents to their nodes in the order of additions of the static mode. members has
+// an element for each agent, embeddings Dim values for each, and weights one for each or is nil:
+// everyone then weighs 1. The slices stay the caller's. An error changes nothing.
 func (n *Nodes) Accumulate(members []uint32, embeddings []float32, weights []uint32) (Report, error) {
 	if err := n.check(); err != nil {
 		return Report{}, err
 	}
-	if len(embeddings) != len(members)*n.Dim || weights != nil && len(weights) != len(members) || len(members) > MaxAgents {
+	if len(embeddings) != len(members)*n.Dim || weights != nil && len(weights) != len(members) ||
+		len(members) > MaxAgents {
 		return Report{}, fmt.Errorf("accumulate %d members, %d values and %d weights into nodes of %d values: %w",
 			len(members), len(embeddings), len(weights), n.Dim, ErrLength)
 	}
@@ -124,7 +132,8 @@ func (n *Nodes) Accumulate(members []uint32, embeddings []float32, weights []uin
 	}
 	for node, w := range added {
 		if _, carry := bits.Add64(n.Weights[node], w, 0); carry != 0 {
-			return Report{}, fmt.Errorf("accumulate a weight of %d into node %d, which has %d: %w", w, node, n.Weights[node], ErrOverflow)
+			return Report{}, fmt.Errorf("accumulate a weight of %d into node %d, which has %d: %w", w, node,
+				n.Weights[node], ErrOverflow)
 		}
 	}
 	for node, agents := range rows {
@@ -182,7 +191,8 @@ func weightOf(weights []uint32, i int) uint64 {
 	return uint64(weights[i])
 }
 
-// Factor is what a weight in units of 1/65536 multiplies by: rounded to float32 once where it has more than 24 bits.
+// Factor is what a weight in units of 1/65536 multiplies by: rounded to float32 once where it has
+// more than 24 bits.
 func Factor(weight uint64) float32 { return float32(weight) * (1.0 / consensus.One) }
 
 func isFinite(v float32) bool { return math.Float32bits(v)&0x7f800000 != 0x7f800000 }
@@ -196,8 +206,8 @@ func allFinite(row []float32) bool {
 	return true
 }
 
-// Means writes the weighted mean of each node to dst, which has [M][Dim] elements: the sum divided by the weight, in
-// float32, and 0 for a node without weight.
+// Means writes the weighted mean of each node to dst, which has [M][Dim] elements: the sum divided
+// by the weight, in float32, and 0 for a node without weight.
 func (n *Nodes) Means(dst []float32) error {
 	if err := n.check(); err != nil {
 		return err

@@ -2,26 +2,28 @@ package fusion
 
 import "github.com/exoswarm/exoswarm/cuda/kernels"
 
-// run is an element of a table of runs, as the kernels read it: rows first..first+rows-1 are summed one by one, and the sum
-// goes to a node or is the sum of a run itself.
+// run is an element of a table of runs, as the kernels read it: rows first..first+rows-1 are summed
+// one by one, and the sum goes to a node or is the sum of a run itself.
 type run struct {
 	first, rows, target, kind uint32
 }
 
-// plan is the order of additions of a static membership, as tables. Work is cut by runs and not by nodes, so that skewed
-// memberships are as even as others.
+// plan is the order of additions of a static membership, as tables. Work is cut by runs and not by
+// nodes, so that skewed memberships are as even as others.
 type plan struct {
 	// order has the agents by node, those of a node by number; nil where they stand so already.
 	order []uint32
-	// levels are tables of runs: the first over agents, by their place in order, each other over the sums of runs that those
-	// before it have made. Each node is the target of exactly one run of all.
+	// levels are tables of runs: the first over agents, by their place in order, each other over
+	// the sums of runs that those before it have made. Each node is the target of exactly one run
+	// of all.
 	levels [][]run
 	parts  int // sums of runs
 	// nobody and invalid are the agents that are in no run.
 	nobody, invalid uint64
 }
 
-// newPlan sorts n agents by their node, by counting, in time proportional to agents and nodes. Runs have so many rows at most.
+// newPlan sorts n agents by their node, by counting, in time proportional to agents and nodes. Runs
+// have so many rows at most.
 func newPlan(members []uint32, nodes, runRows int) *plan {
 	p := &plan{}
 	starts := make([]uint32, nodes+1)

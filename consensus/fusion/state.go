@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Reset sets all sums, weights and counts to 0. It costs nothing: the next fusion, or whoever looks at the nodes first, does it.
+// Reset sets all sums, weights and counts to 0. It costs nothing: the next fusion, or whoever looks
+// at the nodes first, does it.
 func (f *Fuser) Reset(ctx context.Context) error {
 	if err := f.idle(ctx); err != nil {
 		return err
@@ -59,14 +60,16 @@ func readNodes(from, counts device.Buffer, nodes, dim int) (Nodes, error) {
 	return n, nil
 }
 
-// Write replaces the nodes, for instance by what all shards have learned. n is not changed and stays the caller's. A sum that
-// is not finite is ErrValue, another shape ErrLength; the nodes are then as before.
+// Write replaces the nodes, for instance by what all shards have learned. n is not changed and
+// stays the caller's. A sum that is not finite is ErrValue, another shape ErrLength; the nodes are
+// then as before.
 func (f *Fuser) Write(ctx context.Context, n Nodes) error {
 	if err := n.check(); err != nil {
 		return fmt.Errorf("write nodes: %w", err)
 	}
 	if n.Len() != f.opts.Nodes || n.Dim != f.opts.Dim {
-		return fmt.Errorf("write %d nodes of %d values, want %d of %d: %w", n.Len(), n.Dim, f.opts.Nodes, f.opts.Dim, ErrLength)
+		return fmt.Errorf("write %d nodes of %d values, want %d of %d: %w", n.Len(), n.Dim, f.opts.Nodes, f.opts.Dim,
+			ErrLength)
 	}
 	if err := n.finite(); err != nil {
 		return fmt.Errorf("write nodes: %w", err)
@@ -96,7 +99,8 @@ func (f *Fuser) Write(ctx context.Context, n Nodes) error {
 	return nil
 }
 
-// Means writes the weighted mean of each node to dst, which has [Nodes][Dim] elements; see Nodes.Means.
+// Means writes the weighted mean of each node to dst, which has [Nodes][Dim] elements; see
+// Nodes.Means.
 func (f *Fuser) Means(ctx context.Context, dst []float32) error {
 	if len(dst) != f.opts.Nodes*f.opts.Dim {
 		return fmt.Errorf("means of %d nodes of %d values into %d: %w", f.opts.Nodes, f.opts.Dim, len(dst), ErrLength)
@@ -110,8 +114,8 @@ func (f *Fuser) Means(ctx context.Context, dst []float32) error {
 	return f.own.means.Read(0, device.Bytes(dst))
 }
 
-// MeansTo writes the weighted means to device memory, as float32 from the byte at off on, a multiple of 16, and waits until
-// they are there.
+// MeansTo writes the weighted means to device memory, as float32 from the byte at off on, a
+// multiple of 16, and waits until they are there.
 func (f *Fuser) MeansTo(ctx context.Context, b device.Buffer, off int64) error {
 	if err := check("means", b, off, f.sums.Size()); err != nil {
 		return err

@@ -12,13 +12,16 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// teamBytes is how much memory of a device a Team gathers nodes in at most: twice the staging of a collective's way, so that its calls stay
-// long, and little beside what the nodes are that need as much.
+// teamBytes is how much memory of a device a Team gathers nodes in at most: twice the staging of a
+// collective's way, so that its calls stay long, and little beside what the nodes are that need as
+// much.
 const teamBytes = 64 << 20
 
-// Team merges the nodes of Fusers on several devices without the host: a Merger's round in which the Fuser of rank r is shard r. The
-// nodes are gathered on every device, which adds them up in float64 in the order of the ranks and rounds once: the bits of Total.Nodes.
-// It is used by one goroutine at a time, and so are its Fusers. Its owner closes it before the Fusers, the collective and the devices.
+// Team merges the nodes of Fusers on several devices without the host: a Merger's round in which
+// the Fuser of rank r is shard r. The nodes are gathered on every device, which adds them up in
+// float64 in the order of the ranks and rounds once: the bits of Total.Nodes. It is used by one
+// goroutine at a time, and so are its Fusers. Its owner closes it before the Fusers, the collective
+// and the devices.
 type Team struct {
 	all    device.Collective
 	word   *consensus.Word
@@ -40,9 +43,9 @@ type teamRank struct {
 	faults        device.Buffer
 }
 
-// NewTeam makes a team of one Fuser a device of c, in the order of its ranks, all of one shape. Rounds are closed on word, which the team
-// shares with whoever else may close them. On each device it has memory for the nodes once more and up to 64 MiB. c and the
-// Fusers stay the caller's.
+// NewTeam makes a team of one Fuser a device of c, in the order of its ranks, all of one shape.
+// Rounds are closed on word, which the team shares with whoever else may close them. On each device
+// it has memory for the nodes once more and up to 64 MiB. c and the Fusers stay the caller's.
 func NewTeam(c device.Collective, word *consensus.Word, fusers []*Fuser) (t *Team, err error) {
 	devices := c.Devices()
 	if len(fusers) != len(devices) {
@@ -53,7 +56,8 @@ func NewTeam(c device.Collective, word *consensus.Word, fusers []*Fuser) (t *Tea
 		case f == nil || f.dev != devices[rank]:
 			return nil, fmt.Errorf("team: fuser %d is not of device %d: %w", rank, rank, device.ErrInvalidArgument)
 		case f.opts.Nodes != fusers[0].opts.Nodes || f.opts.Dim != fusers[0].opts.Dim:
-			return nil, fmt.Errorf("team: fuser %d has %d nodes of %d values, fuser 0 has %d of %d: %w", rank, f.opts.Nodes, f.opts.Dim, fusers[0].opts.Nodes, fusers[0].opts.Dim, ErrLength)
+			return nil, fmt.Errorf("team: fuser %d has %d nodes of %d values, fuser 0 has %d of %d: %w", rank,
+				f.opts.Nodes, f.opts.Dim, fusers[0].opts.Nodes, fusers[0].opts.Dim, ErrLength)
 		}
 	}
 	t = &Team{all: c, word: word, fusers: fusers}
@@ -101,9 +105,10 @@ const tallyBytes = 8 * kernels.FuseTallyPair
 
 func (t *Team) bytes(nodes int) int64 { return int64(nodes) * (t.rowBytes() + tallyBytes) }
 
-// Merge closes a round with the nodes as they are, whose total every device then has. The nodes of the Fusers do not change. A
-// number that is not above the last closed one, or a round that another has closed, is ErrRound; a sum that is not finite, of a
-// Fuser or of all, ErrValue; and weights that do not fit 64 bits ErrOverflow. After an error the round is not closed, and there is no
+// Merge closes a round with the nodes as they are, whose total every device then has. The nodes of
+// the Fusers do not change. A number that is not above the last closed one, or a round that another
+// has closed, is ErrRound; a sum that is not finite, of a Fuser or of all, ErrValue; and weights
+// that do not fit 64 bits ErrOverflow. After an error the round is not closed, and there is no
 // total. Cancelling ctx ends the wait.
 func (t *Team) Merge(ctx context.Context, round uint64) error {
 	seen := t.word.Load()
@@ -202,8 +207,10 @@ func (t *Team) part(ctx context.Context, first, n int) error {
 	for rank := range t.ranks {
 		r := &t.ranks[rank]
 		if err := r.stream.Launch(r.fold, r.fold.Cover(sums/16),
-			device.Range(r.parts, 0, int64(len(t.ranks))*size), device.Uint32(uint32(size/16)), device.Uint32(uint32(len(t.ranks))), device.Uint32(uint32(n)),
-			device.Uint32(uint32(t.fusers[0].opts.Dim)), device.Range(r.sums, from*row, sums), device.Range(r.tallies, from*tallyBytes, int64(n)*tallyBytes),
+			device.Range(r.parts, 0, int64(len(t.ranks))*size), device.Uint32(uint32(size/16)),
+			device.Uint32(uint32(len(t.ranks))), device.Uint32(uint32(n)),
+			device.Uint32(uint32(t.fusers[0].opts.Dim)), device.Range(r.sums, from*row, sums),
+			device.Range(r.tallies, from*tallyBytes, int64(n)*tallyBytes),
 			device.Ptr(r.faults)); err != nil {
 			return err
 		}
@@ -219,8 +226,8 @@ func (t *Team) total(what string) error {
 	return nil
 }
 
-// Nodes copies the total of the last merge to host memory: what Total.Nodes is of a Merger, and what a host's partial of a round over
-// several hosts is. The result is the caller's.
+// Nodes copies the total of the last merge to host memory: what Total.Nodes is of a Merger, and
+// what a host's partial of a round over several hosts is. The result is the caller's.
 func (t *Team) Nodes() (Nodes, error) {
 	if err := t.total("nodes of a team"); err != nil {
 		return Nodes{}, err
@@ -229,8 +236,8 @@ func (t *Team) Nodes() (Nodes, error) {
 	return readNodes(r.sums, r.tallies, t.fusers[0].opts.Nodes, t.fusers[0].opts.Dim)
 }
 
-// Adopt replaces the nodes of every Fuser by the total of the last merge, as Fuser.Write does, on the devices. After an error the
-// nodes of some may be the total's.
+// Adopt replaces the nodes of every Fuser by the total of the last merge, as Fuser.Write does, on
+// the devices. After an error the nodes of some may be the total's.
 func (t *Team) Adopt(ctx context.Context) error {
 	err := t.total("adopt")
 	if err == nil {
@@ -249,7 +256,8 @@ func (t *Team) Adopt(ctx context.Context) error {
 	}
 	for rank, f := range t.fusers {
 		r := &t.ranks[rank]
-		if err := errors.Join(f.stream.Copy(f.sums, 0, r.sums, 0, r.sums.Size()), f.stream.Copy(f.tallies, 0, r.tallies, 0, r.tallies.Size())); err != nil {
+		if err := errors.Join(f.stream.Copy(f.sums, 0, r.sums, 0, r.sums.Size()),
+			f.stream.Copy(f.tallies, 0, r.tallies, 0, r.tallies.Size())); err != nil {
 			return fmt.Errorf("adopt round %d on device %d: %w", t.round, rank, err)
 		}
 		f.fresh, f.bound = false, bound

@@ -89,7 +89,8 @@ func merged(t testing.TB, fusers []*fusion.Fuser, nodes, dim int) (fusion.Nodes,
 	return total.Nodes()
 }
 
-// TestTeam: the nodes of several devices merge to the bits of a Merger, whatever their number and shape, and are adopted bit for bit.
+// TestTeam: the nodes of several devices merge to the bits of a Merger, whatever their number and
+// shape, and are adopted bit for bit.
 func TestTeam(t *testing.T) {
 	c, r := collective(t), rand.New(rand.NewPCG(45, 46))
 	for _, shape := range [][2]int{{1, 8}, {7, 16}, {300, 512}, {2000, 64}} {
@@ -169,7 +170,8 @@ func TestTeamChunks(t *testing.T) {
 	same(t, "chunks", got, want)
 }
 
-// TestTeamRefusals: what a Merger refuses a Team refuses, with the same class, and it goes on afterwards.
+// TestTeamRefusals: what a Merger refuses a Team refuses, with the same class, and it goes on
+// afterwards.
 func TestTeamRefusals(t *testing.T) {
 	c, r := collective(t), rand.New(rand.NewPCG(49, 50))
 	const nodes, dim = 3, 8
@@ -249,7 +251,8 @@ func TestTeamRefusals(t *testing.T) {
 	}
 }
 
-// TestTeamFaults: a copy, a launch or a wait that fails on one device fails the merge with its class; the next merge is right.
+// TestTeamFaults: a copy, a launch or a wait that fails on one device fails the merge with its
+// class; the next merge is right.
 func TestTeamFaults(t *testing.T) {
 	const nodes, dim = 5, 8
 	r := rand.New(rand.NewPCG(51, 52))
@@ -284,8 +287,8 @@ func TestTeamFaults(t *testing.T) {
 	}
 }
 
-// BenchmarkTeam is a merge of nodes on all devices: by a Team, and by a Merger through the host with the total written back. The nodes are
-// compared.
+// BenchmarkTeam is a merge of nodes on all devices: by a Team, and by a Merger through the host
+// with the total written back. The nodes are compared.
 func BenchmarkTeam(b *testing.B) {
 	c := collective(b)
 	for _, nodes := range []int{1024, 65_536, 1_000_000} {

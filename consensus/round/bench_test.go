@@ -27,8 +27,8 @@ func shape() device.Geometry { return device.Geometry{Grid: *grid, Block: *block
 // warmup is how many rounds go before those that are timed: code is loaded and clocks are up.
 const warmup = 50
 
-// timed reports the median and the 99th percentile of b.N calls of decide; before is called ahead of each and not timed.
-// Run it with -benchtime 1000x. It returns both in microseconds.
+// timed reports the median and the 99th percentile of b.N calls of decide; before is called ahead
+// of each and not timed. Run it with -benchtime 1000x. It returns both in microseconds.
 func timed(b *testing.B, bytes int64, before func(i int), decide func() error) (median, p99 float64) {
 	took := make([]time.Duration, 0, b.N)
 	for i := range b.N + warmup {
@@ -75,8 +75,9 @@ func ballotsOf(n, candidates int, skewed bool) []byte {
 	return out
 }
 
-// BenchmarkDecide is a round over ballots that are in device memory, from the Go call to the decision in host memory:
-// tally, leader, quorum, election of the round. Electorates that do not fit the caches alternate between two copies.
+// BenchmarkDecide is a round over ballots that are in device memory, from the Go call to the
+// decision in host memory: tally, leader, quorum, election of the round. Electorates that do not
+// fit the caches alternate between two copies.
 func BenchmarkDecide(b *testing.B) {
 	d := opened(b)
 	for _, c := range []struct {
@@ -96,7 +97,10 @@ func BenchmarkDecide(b *testing.B) {
 	} {
 		for _, n := range []int{10_000, 1_000_000, 10_000_000, 100_000_000} {
 			name := fmt.Sprintf("%d/%d", c.candidates, n)
-			for what, set := range map[string]bool{"packed/": c.packed, "skewed/": c.skewed, "ranked/": c.ranked, "resident/": c.resident} {
+			for what, set := range map[string]bool{
+				"packed/": c.packed, "skewed/": c.skewed, "ranked/": c.ranked,
+				"resident/": c.resident,
+			} {
 				if set {
 					name = what + name
 				}
@@ -155,7 +159,8 @@ func benchmarkDecide(b *testing.B, d device.Device, n, candidates int, packed, s
 		have, err = held.Decide(context.Background())
 		return err
 	})
-	if need := plain(b, rule, candidates, have.Round, cast, n, priorities); !reflect.DeepEqual(have, need) || have.Round != uint64(b.N+warmup) {
+	if need := plain(b, rule, candidates, have.Round, cast, n, priorities); !reflect.DeepEqual(have, need) ||
+		have.Round != uint64(b.N+warmup) {
 		b.Fatalf("got %+v, want %+v", have, need)
 	}
 }
@@ -173,8 +178,8 @@ func filled(b *testing.B, d device.Device, data []byte) device.Buffer {
 	return m
 }
 
-// BenchmarkGroups is a round of many groups, from the Go call until all decisions are on the device and their number is in
-// host memory.
+// BenchmarkGroups is a round of many groups, from the Go call until all decisions are on the device
+// and their number is in host memory.
 func BenchmarkGroups(b *testing.B) {
 	d := opened(b)
 	for _, c := range []struct {
@@ -192,7 +197,10 @@ func BenchmarkGroups(b *testing.B) {
 		{"1000-of-65536/winners", 1000, 65536, 5, false, false},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			o := round.GroupOptions{Candidates: c.candidates, Size: c.size, Count: c.count, Counts: c.withRows, Geometry: shape()}
+			o := round.GroupOptions{
+				Candidates: c.candidates, Size: c.size, Count: c.count, Counts: c.withRows,
+				Geometry: shape(),
+			}
 			starts := make([]uint32, c.count+1)
 			r := rand.New(rand.NewPCG(1, 3))
 			for g := range c.count {
@@ -223,7 +231,8 @@ func BenchmarkGroups(b *testing.B) {
 			}
 			for g := 0; g < c.count; g += 1 + c.count/5000 {
 				part := data[starts[g]:starts[g+1]]
-				need := plain(b, consensus.Rule{}, c.candidates, 0, func(t *consensus.Tally) error { return t.Cast(part) }, len(part), nil)
+				need := plain(b, consensus.Rule{}, c.candidates, 0,
+					func(t *consensus.Tally) error { return t.Cast(part) }, len(part), nil)
 				if int(winners[g]) != need.Winner {
 					b.Fatalf("group %d: %d won, want %d", g, winners[g], need.Winner)
 				}

@@ -16,8 +16,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// BenchmarkWeighted is BenchmarkDecide with weights: 10 and 100 million ballots, uniform and skewed, all kinds of weights.
-// Memory alternates between copies where one fits the caches of a large GPU.
+// BenchmarkWeighted is BenchmarkDecide with weights: 10 and 100 million ballots, uniform and
+// skewed, all kinds of weights. Memory alternates between copies where one fits the caches of a
+// large GPU.
 func BenchmarkWeighted(b *testing.B) {
 	d := opened(b)
 	kinds := map[round.Weights]string{round.Weights8: "u8", round.Weights32: "u32", round.Fractions: "f32"}
@@ -85,7 +86,10 @@ func benchmarkWeighted(b *testing.B, d device.Device, n, candidates int, packed,
 		}
 		weights, cast = device.Bytes(w), func(t *consensus.Tally) error { return t.CastFractions(ballots, w) }
 	}
-	held := made(b, d, round.Options{Candidates: candidates, Rule: rule, Packed: packed, Weights: kind, Geometry: shape()})
+	held := made(b, d, round.Options{
+		Candidates: candidates, Rule: rule, Packed: packed, Weights: kind,
+		Geometry: shape(),
+	})
 	bytes := len(data) + len(weights)
 	var memory [][2]device.Buffer
 	for range 1 + bytes/100_000_000 {
@@ -109,12 +113,21 @@ func benchmarkWeighted(b *testing.B, d device.Device, n, candidates int, packed,
 	}
 }
 
-// BenchmarkPackedGroups is BenchmarkGroups for packed ballots; groups of odd sizes begin in the middle of a byte.
+// BenchmarkPackedGroups is BenchmarkGroups for packed ballots; groups of odd sizes begin in the
+// middle of a byte.
 func BenchmarkPackedGroups(b *testing.B) {
 	d := opened(b)
-	for _, c := range []struct{ count, size, candidates int }{{1_000_000, 64, 5}, {1_000_000, 64, 15}, {1_000_000, 63, 5}, {1000, 65536, 5}} {
+	for _, c := range []struct{ count, size, candidates int }{
+		{1_000_000, 64, 5},
+		{1_000_000, 64, 15},
+		{1_000_000, 63, 5},
+		{1000, 65536, 5},
+	} {
 		b.Run(fmt.Sprintf("%d-of-%d/%d", c.count, c.size, c.candidates), func(b *testing.B) {
-			groups, err := round.NewGroups(d, round.GroupOptions{Candidates: c.candidates, Packed: true, Size: c.size, Count: c.count, Geometry: shape()})
+			groups, err := round.NewGroups(d, round.GroupOptions{
+				Candidates: c.candidates, Packed: true, Size: c.size,
+				Count: c.count, Geometry: shape(),
+			})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -146,8 +159,8 @@ func BenchmarkPackedGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkMerge is a round of shards from the first Count, or Add, to the merged decision in host memory, and beside it the
-// same partials in a consensus.Poll.
+// BenchmarkMerge is a round of shards from the first Count, or Add, to the merged decision in host
+// memory, and beside it the same partials in a consensus.Poll.
 func BenchmarkMerge(b *testing.B) {
 	d := opened(b)
 	const ballots = 1_000_000
@@ -209,7 +222,10 @@ func BenchmarkMerge(b *testing.B) {
 		for what, o := range map[string]interface {
 			Open(uint64) error
 			Add(consensus.Partial) (bool, error)
-		}{"added": merger(b, d, round.MergeOptions{Candidates: c.candidates, Shards: c.shards, Geometry: shape()}), "polled": p} {
+		}{
+			"added":  merger(b, d, round.MergeOptions{Candidates: c.candidates, Shards: c.shards, Geometry: shape()}),
+			"polled": p,
+		} {
 			number := uint64(0)
 			b.Run(fmt.Sprintf("%s/%d-shards/%d", what, c.shards, c.candidates), func(b *testing.B) {
 				var have consensus.Decision
@@ -246,14 +262,18 @@ func BenchmarkMerge(b *testing.B) {
 
 var latencies = flag.String("latencies", "", "file that BenchmarkLatency appends its medians to, a JSON object a line")
 
-// BenchmarkLatency is the wall time of a round against the number of its ballots, for the chart of docs/performance.md:
+// BenchmarkLatency is the wall time of a round against the number of its ballots, for the chart of
+// docs/performance.md:
 //
 //	round.test -device cuda:0 -test.run '^$' -test.bench Latency -test.benchtime 1000x -latencies ours.json
 func BenchmarkLatency(b *testing.B) {
 	d := opened(b)
 	const candidates = 5
 	for _, packed := range []bool{false, true} {
-		for _, n := range []int{1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000} {
+		for _, n := range []int{
+			1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000,
+			30_000_000, 100_000_000,
+		} {
 			name := "Round.Decide, one byte"
 			if packed {
 				name = "Round.Decide, half a byte"
@@ -282,7 +302,8 @@ func BenchmarkLatency(b *testing.B) {
 					have, err = held.Decide(context.Background())
 					return err
 				})
-				if need := plain(b, consensus.Rule{}, candidates, have.Round, cast, n, nil); !reflect.DeepEqual(have, need) {
+				if need := plain(b, consensus.Rule{}, candidates, have.Round, cast, n, nil); !reflect.DeepEqual(have,
+					need) {
 					b.Fatalf("got %+v, want %+v", have, need)
 				}
 				if *latencies != "" && b.N > 1 { // the first call is one round, to see how long it takes

@@ -16,25 +16,28 @@ import (
 type GroupOptions struct {
 	// Candidates is the number of candidates, 1..256, of every group; of packed ballots 1..16.
 	Candidates int
-	// Packed says that a ballot is half a byte; see consensus. A group may begin in the middle of a byte.
+	// Packed says that a ballot is half a byte; see consensus. A group may begin in the middle of a
+	// byte.
 	Packed bool
 	// Rule decides in every group; the zero value is plurality.
 	Rule consensus.Rule
-	// Size is the number of agents of each of Count groups. Or Size is 0, and group g has the agents
-	// Starts[g]..Starts[g+1]-1, where Starts rises from 0; Count is then len(Starts)-1. Groups may be empty.
+	// Size is the number of agents of each of Count groups. Or Size is 0, and group g has the
+	// agents Starts[g]..Starts[g+1]-1, where Starts rises from 0; Count is then len(Starts)-1.
+	// Groups may be empty.
 	Size, Count int
 	Starts      []uint32
 	// Counts says that Counts will be asked for: 4*(Candidates+2) bytes a group.
 	Counts bool
-	// Reserve is whether device memory is kept for Cast; else ballots are only pointed at, with Point.
+	// Reserve is whether device memory is kept for Cast; else ballots are only pointed at, with
+	// Point.
 	Reserve bool
 	// Geometry is the shape of the launch; zero: chosen for the device and the number of ballots.
 	Geometry device.Geometry
 }
 
-// Groups is a series of rounds in which each of many groups of agents decides for itself: one launch and one round number
-// for all of them. Ballots stand group behind group, without a gap. It is used by one goroutine at a time. Its owner
-// closes it before the device.
+// Groups is a series of rounds in which each of many groups of agents decides for itself: one
+// launch and one round number for all of them. Ballots stand group behind group, without a gap. It
+// is used by one goroutine at a time. Its owner closes it before the device.
 type Groups struct {
 	opts                             GroupOptions
 	n                                int // ballots of all groups
@@ -59,7 +62,8 @@ func NewGroups(d device.Device, opts GroupOptions) (g *Groups, err error) {
 		most = consensus.MaxPacked
 	}
 	if opts.Candidates < 1 || opts.Candidates > most {
-		return nil, fmt.Errorf("groups of %d candidates, at most %d: %w", opts.Candidates, most, consensus.ErrCandidates)
+		return nil, fmt.Errorf("groups of %d candidates, at most %d: %w", opts.Candidates, most,
+			consensus.ErrCandidates)
 	}
 	if err := opts.Rule.Check(); err != nil {
 		return nil, err
@@ -91,15 +95,18 @@ func NewGroups(d device.Device, opts GroupOptions) (g *Groups, err error) {
 // measure checks the groups and returns the number of their ballots.
 func (o *GroupOptions) measure() (n int, err error) {
 	wrong := func(why string) (int, error) {
-		return 0, fmt.Errorf("%d groups of %d agents, %d starts: %s: %w", o.Count, o.Size, len(o.Starts), why, device.ErrInvalidArgument)
+		return 0, fmt.Errorf("%d groups of %d agents, %d starts: %s: %w", o.Count, o.Size, len(o.Starts), why,
+			device.ErrInvalidArgument)
 	}
 	if o.Size != 0 {
-		if o.Size < 0 || o.Count < 0 || len(o.Starts) != 0 || o.Count > math.MaxInt32 || o.Count > 0 && o.Size > MaxBallots/o.Count {
+		if o.Size < 0 || o.Count < 0 || len(o.Starts) != 0 || o.Count > math.MaxInt32 || o.Count > 0 &&
+			o.Size > MaxBallots/o.Count {
 			return wrong("either sizes or starts, and at most 2^32-1 agents")
 		}
 		return o.Size * o.Count, nil
 	}
-	if len(o.Starts) == 0 || o.Starts[0] != 0 || len(o.Starts)-1 > math.MaxInt32 || o.Count != 0 && o.Count != len(o.Starts)-1 {
+	if len(o.Starts) == 0 || o.Starts[0] != 0 || len(o.Starts)-1 > math.MaxInt32 || o.Count != 0 &&
+		o.Count != len(o.Starts)-1 {
 		return wrong("starts begin with 0")
 	}
 	o.Count = len(o.Starts) - 1
@@ -145,19 +152,22 @@ func (g *Groups) reserve(d device.Device) (err error) {
 	}
 	p.args = []device.Arg{
 		{},
-		device.Uint64(0), device.Uint64(uint64(g.n)), device.Uint32(uint32(o.Candidates)), device.Ptr(starts), device.Uint32(uint32(o.Size)),
+		device.Uint64(0), device.Uint64(uint64(g.n)), device.Uint32(uint32(o.Candidates)), device.Ptr(starts),
+		device.Uint32(uint32(o.Size)),
 		device.Uint32(uint32(o.Count)), device.Ptr(p.scratch), device.Uint32(flags),
 	}
 	p.arguments(o.Rule)
-	p.args = append(p.args, device.Ptr(g.winners), device.Ptr(g.leaders), device.Ptr(rows), device.Mapped(p.result, 0, p.result.Size()))
+	p.args = append(p.args, device.Ptr(g.winners), device.Ptr(g.leaders), device.Ptr(rows),
+		device.Mapped(p.result, 0, p.result.Size()))
 	if p.geometry = o.Geometry; p.geometry == (device.Geometry{}) {
 		p.geometry = groupGeometry(d, g.n, o)
 	}
 	return nil
 }
 
-// groupGeometry is the shape of a launch: a thread for each small group, a warp for each large one or where there are many
-// candidates. Unlike the tally of one electorate it gains from more blocks, for which groups of unequal size even out.
+// groupGeometry is the shape of a launch: a thread for each small group, a warp for each large one
+// or where there are many candidates. Unlike the tally of one electorate it gains from more blocks,
+// for which groups of unequal size even out.
 func groupGeometry(d device.Device, n int, o *GroupOptions) device.Geometry {
 	lanes := int64(o.Count)
 	if o.Candidates > kernels.PlaneCandidates || int64(n) > lanes*kernels.TallyLaneBallots {
@@ -182,12 +192,13 @@ func (g *Groups) bytes() int64 {
 	return int64(g.n)
 }
 
-// Cast copies the ballots of the rounds to come to the device: one for each agent, group behind group, a byte each, or two a
-// byte with Packed, in consensus.PackedLen(Len()) bytes. It needs Reserve. Priorities given before go. The slice is the
-// caller's again when Cast returns.
+// Cast copies the ballots of the rounds to come to the device: one for each agent, group behind
+// group, a byte each, or two a byte with Packed, in consensus.PackedLen(Len()) bytes. It needs
+// Reserve. Priorities given before go. The slice is the caller's again when Cast returns.
 func (g *Groups) Cast(ballots []byte) error {
 	if g.ballots == nil || int64(len(ballots)) != g.bytes() {
-		return fmt.Errorf("cast ballots of %d agents in %d bytes, which take %d: %w", g.n, len(ballots), g.bytes(), device.ErrInvalidArgument)
+		return fmt.Errorf("cast ballots of %d agents in %d bytes, which take %d: %w", g.n, len(ballots), g.bytes(),
+			device.ErrInvalidArgument)
 	}
 	if err := g.ballot.catchUp(context.Background(), g.stream); err != nil {
 		return err
@@ -198,8 +209,9 @@ func (g *Groups) Cast(ballots []byte) error {
 	return g.Point(g.ballots, 0)
 }
 
-// Point takes the ballots of the rounds to come from device memory: one for each agent from the byte at off on, which may
-// be any. b must stay open, and whoever writes it has synced his stream by then. Priorities given before go.
+// Point takes the ballots of the rounds to come from device memory: one for each agent from the
+// byte at off on, which may be any. b must stay open, and whoever writes it has synced his stream
+// by then. Priorities given before go.
 func (g *Groups) Point(b device.Buffer, off int64) error {
 	if b == nil {
 		return fmt.Errorf("point at no ballots: %w", device.ErrInvalidArgument)
@@ -214,8 +226,8 @@ func (g *Groups) Point(b device.Buffer, off int64) error {
 	return nil
 }
 
-// PointPriorities takes the agents' priorities from device memory: a uint32 for each ballot from the byte at off on, a
-// multiple of 16. Without priorities the first agent of each group leads it.
+// PointPriorities takes the agents' priorities from device memory: a uint32 for each ballot from
+// the byte at off on, a multiple of 16. Without priorities the first agent of each group leads it.
 func (g *Groups) PointPriorities(b device.Buffer, off int64) error {
 	if b == nil || off%device.RangeAlign != 0 {
 		return fmt.Errorf("point at priorities at %d: %w", off, device.ErrInvalidArgument)
@@ -224,16 +236,18 @@ func (g *Groups) PointPriorities(b device.Buffer, off int64) error {
 		return err
 	}
 	p := &g.ballot
-	p.args[7], p.args[8] = device.Range(b, off, 4*int64(g.n)), device.Uint32(uint32(p.args[8].Bits())|kernels.TallyPriorities)
+	p.args[7], p.args[8] = device.Range(b, off, 4*int64(g.n)),
+		device.Uint32(uint32(p.args[8].Bits())|kernels.TallyPriorities)
 	return nil
 }
 
-// Decide decides every group and closes the round after the last; see Round.Decide. The decisions stay on the device:
-// Winners, Leaders and Counts fetch them, and are of the last round that was closed.
+// Decide decides every group and closes the round after the last; see Round.Decide. The decisions
+// stay on the device: Winners, Leaders and Counts fetch them, and are of the last round that was
+// closed.
 func (g *Groups) Decide(ctx context.Context) (GroupDecision, error) { return g.decide(ctx, next) }
 
-// DecideAs is Decide for a round of this number, which is consensus.ErrRound unless it is above the last. The
-// decisions on the device are void then.
+// DecideAs is Decide for a round of this number, which is consensus.ErrRound unless it is above the
+// last. The decisions on the device are void then.
 func (g *Groups) DecideAs(ctx context.Context, round uint64) (GroupDecision, error) {
 	if round == next {
 		return GroupDecision{}, fmt.Errorf("decide round 0: rounds count from 1: %w", consensus.ErrRound)
@@ -249,10 +263,12 @@ func (g *Groups) decide(ctx context.Context, round uint64) (GroupDecision, error
 	return GroupDecision{Round: p.seen, Groups: g.opts.Count, Decided: int(p.values[kernels.ReplyAbstain])}, nil
 }
 
-// Winners writes the winner of each group to dst, or consensus.None; dst has an element for each group.
+// Winners writes the winner of each group to dst, or consensus.None; dst has an element for each
+// group.
 func (g *Groups) Winners(dst []int32) error { return fetch(g, g.winners, dst, g.opts.Count) }
 
-// Leaders writes the leader of each group to dst, as its position in the group, or -1 where the group is empty.
+// Leaders writes the leader of each group to dst, as its position in the group, or -1 where the
+// group is empty.
 func (g *Groups) Leaders(dst []int32) error {
 	if uint32(g.ballot.args[8].Bits())&kernels.TallyPriorities != 0 {
 		return fetch(g, g.leaders, dst, g.opts.Count)
@@ -277,8 +293,8 @@ func (g *Groups) empty(i int) bool {
 	return g.opts.Starts[i] == g.opts.Starts[i+1]
 }
 
-// Counts writes a row for each group to dst: the votes for each candidate, the abstentions, the invalid ballots. It needs
-// the option Counts; dst has Candidates+2 elements for each group.
+// Counts writes a row for each group to dst: the votes for each candidate, the abstentions, the
+// invalid ballots. It needs the option Counts; dst has Candidates+2 elements for each group.
 func (g *Groups) Counts(dst []uint32) error {
 	if g.table == nil {
 		return fmt.Errorf("counts of groups without the option Counts: %w", device.ErrInvalidArgument)

@@ -23,14 +23,15 @@ type MergeOptions struct {
 	Geometry device.Geometry
 }
 
-// Merger is a consensus.Poll on a device: it merges the partial tallies of shards, round after round, and the merged decision
-// is that of one big tally. A partial comes from a Round of the same device, which stores it where the Merger reads it and
-// nobody waits (Count), or from anywhere as a consensus.Partial (Add). One launch merges them, decides, and closes the round
-// on the Merger's round word. It is used by one goroutine at a time, and so are the Rounds that it counts. Its owner closes
-// it before the device.
+// Merger is a consensus.Poll on a device: it merges the partial tallies of shards, round after
+// round, and the merged decision is that of one big tally. A partial comes from a Round of the same
+// device, which stores it where the Merger reads it and nobody waits (Count), or from anywhere as a
+// consensus.Partial (Add). One launch merges them, decides, and closes the round on the Merger's
+// round word. It is used by one goroutine at a time, and so are the Rounds that it counts. Its
+// owner closes it before the device.
 //
-// For a few shards whose decisions are in host memory a consensus.Poll is quicker; a Merger is for many shards, and for
-// Rounds of the same device.
+// For a few shards whose decisions are in host memory a consensus.Poll is quicker; a Merger is for
+// many shards, and for Rounds of the same device.
 type Merger struct {
 	opts    MergeOptions
 	dev     device.Device
@@ -69,7 +70,10 @@ func NewMerger(d device.Device, opts MergeOptions) (m *Merger, err error) {
 	if err := opts.Rule.Check(); err != nil {
 		return nil, err
 	}
-	m = &Merger{opts: opts, dev: d, stride: kernels.RecordWords(opts.Candidates), heard: make([]bool, opts.Shards), firsts: make([]uint64, opts.Shards)}
+	m = &Merger{
+		opts: opts, dev: d, stride: kernels.RecordWords(opts.Candidates), heard: make([]bool, opts.Shards),
+		firsts: make([]uint64, opts.Shards),
+	}
 	m.placed = make([]bool, opts.Shards)
 	defer func() {
 		if err != nil {
@@ -106,7 +110,8 @@ func NewMerger(d device.Device, opts MergeOptions) (m *Merger, err error) {
 	m.close = append(m.close, m.staged.Close)
 	m.words = device.Of[uint64](m.staged.Bytes())
 	p.args = []device.Arg{
-		device.Ptr(m.records), device.Uint32(uint32(m.stride)), device.Uint32(uint32(opts.Shards)), device.Uint32(uint32(opts.Candidates)),
+		device.Ptr(m.records), device.Uint32(uint32(m.stride)), device.Uint32(uint32(opts.Shards)),
+		device.Uint32(uint32(opts.Candidates)),
 		device.Uint32(0),
 	}
 	p.arguments(opts.Rule)
@@ -117,8 +122,8 @@ func NewMerger(d device.Device, opts MergeOptions) (m *Merger, err error) {
 	return m, nil
 }
 
-// Open begins a round and forgets the one before, whether it was decided or not. A number that is not above that of the open
-// round and of the last closed one is consensus.ErrRound.
+// Open begins a round and forgets the one before, whether it was decided or not. A number that is
+// not above that of the open round and of the last closed one is consensus.ErrRound.
 func (m *Merger) Open(round uint64) error {
 	if err := m.idle(); err != nil {
 		return err
@@ -133,7 +138,8 @@ func (m *Merger) Open(round uint64) error {
 	return nil
 }
 
-// accepts says whether a partial of a shard in a round counts: not a late one and not a repeated one, which are no error.
+// accepts says whether a partial of a shard in a round counts: not a late one and not a repeated
+// one, which are no error.
 func (m *Merger) accepts(shard int, round uint64) (bool, error) {
 	switch {
 	case shard < 0 || shard >= m.opts.Shards:
@@ -144,8 +150,8 @@ func (m *Merger) accepts(shard int, round uint64) (bool, error) {
 	return round == m.round && round > m.ballot.seen && !m.heard[shard], nil
 }
 
-// Add takes a partial and says whether it counts; see consensus.Poll.Add. The partial stays the caller's. Sums that do not
-// fit are found by Decide.
+// Add takes a partial and says whether it counts; see consensus.Poll.Add. The partial stays the
+// caller's. Sums that do not fit are found by Decide.
 func (m *Merger) Add(part consensus.Partial) (counted bool, err error) {
 	if err := m.idle(); err != nil {
 		return false, err
@@ -155,7 +161,8 @@ func (m *Merger) Add(part consensus.Partial) (counted bool, err error) {
 	}
 	t := &part.Tally
 	if len(t.Counts) != m.opts.Candidates {
-		return false, fmt.Errorf("partial of %d candidates of shard %d, for %d: %w", len(t.Counts), part.Shard, m.opts.Candidates, consensus.ErrCandidates)
+		return false, fmt.Errorf("partial of %d candidates of shard %d, for %d: %w", len(t.Counts), part.Shard,
+			m.opts.Candidates, consensus.ErrCandidates)
 	}
 	if err := t.Check(); err != nil {
 		return false, fmt.Errorf("partial of shard %d in round %d: %w", part.Shard, part.Round, err)
@@ -188,13 +195,15 @@ func (m *Merger) take(shard int) {
 	m.left--
 }
 
-// Count lets r count its ballots as the shard's partial of the open round, and closes that round for r. first is the id in
-// the swarm of the shard's first agent. It puts the launch into r's stream and waits for nothing; Decide is ordered behind
-// it. Where r has closed that round before, or a later one, its partial does not count, and Decide is consensus.ErrRound. r
-// is of the same device and has as many candidates. Like Add, it says whether the partial counts.
+// Count lets r count its ballots as the shard's partial of the open round, and closes that round
+// for r. first is the id in the swarm of the shard's first agent. It puts the launch into r's
+// stream and waits for nothing; Decide is ordered behind it. Where r has closed that round before,
+// or a later one, its partial does not count, and Decide is consensus.ErrRound. r is of the same
+// device and has as many candidates. Like Add, it says whether the partial counts.
 func (m *Merger) Count(ctx context.Context, r *Round, shard int, first uint64) (counted bool, err error) {
 	if r == nil || r.dev != m.dev || r.opts.Candidates != m.opts.Candidates || r.ballot.n < 0 {
-		return false, fmt.Errorf("count shard %d: no ballots of a round of this device with %d candidates: %w", shard, m.opts.Candidates, device.ErrInvalidArgument)
+		return false, fmt.Errorf("count shard %d: no ballots of a round of this device with %d candidates: %w", shard,
+			m.opts.Candidates, device.ErrInvalidArgument)
 	}
 	if m.round == 0 {
 		return false, fmt.Errorf("count shard %d before a round is open: %w", shard, consensus.ErrRound)
@@ -217,7 +226,8 @@ func (m *Merger) Count(ctx context.Context, r *Round, shard int, first uint64) (
 	}
 	off := 8 * int64(shard) * int64(m.stride)
 	if !m.placed[shard] || m.firsts[shard] != first {
-		if err := m.records.Write(off+8*int64(kernels.RecordFirst(m.opts.Candidates)), device.Bytes([]uint64{first})); err != nil {
+		if err := m.records.Write(off+8*int64(kernels.RecordFirst(m.opts.Candidates)),
+			device.Bytes([]uint64{first})); err != nil {
 			return false, err
 		}
 		m.firsts[shard], m.placed[shard] = first, true
@@ -243,10 +253,11 @@ func (m *Merger) Count(ctx context.Context, r *Round, shard int, first uint64) (
 // Missing is the number of shards that the open round has not heard.
 func (m *Merger) Missing() int { return m.left }
 
-// Decide merges the partials of the open round, decides and closes it. Callers who want all shards wait until Missing is 0.
-// When nothing is open, the round was decided before, or a shard that was counted has closed it before, it is
-// consensus.ErrRound, and when the sums do not fit consensus.ErrOverflow; the round is not closed then. Cancelling ctx ends
-// the wait, not the launch; see Round.Decide.
+// Decide merges the partials of the open round, decides and closes it. Callers who want all shards
+// wait until Missing is 0. When nothing is open, the round was decided before, or a shard that was
+// counted has closed it before, it is consensus.ErrRound, and when the sums do not fit
+// consensus.ErrOverflow; the round is not closed then. Cancelling ctx ends the wait, not the
+// launch; see Round.Decide.
 func (m *Merger) Decide(ctx context.Context) (consensus.Decision, error) {
 	if err := m.stage(ctx); err != nil {
 		return consensus.Decision{}, err
@@ -293,7 +304,8 @@ func (m *Merger) decide(ctx context.Context, need int) (consensus.Decision, erro
 	return d, nil
 }
 
-// learn takes over what a decision says of the Rounds that were counted: all records have counted, so their launches have closed the round.
+// learn takes over what a decision says of the Rounds that were counted: all records have counted,
+// so their launches have closed the round.
 func (m *Merger) learn() {
 	for _, r := range m.members {
 		if b := &r.of.ballot; b.unsure && b.sequence == r.sequence {
@@ -312,7 +324,8 @@ func (m *Merger) why(err error, need int) error {
 	case flags&kernels.ResultTorn != 0:
 		return fmt.Errorf("decide round %d of %d shards: %w", m.round, need, consensus.ErrSum)
 	case heard < need:
-		return fmt.Errorf("decide round %d: %d of %d shards had closed it before: %w", m.round, need-heard, need, consensus.ErrRound)
+		return fmt.Errorf("decide round %d: %d of %d shards had closed it before: %w", m.round, need-heard, need,
+			consensus.ErrRound)
 	}
 	return err
 }
@@ -323,8 +336,8 @@ func (m *Merger) idle() error { return m.ballot.catchUp(context.Background(), m.
 // Last is the number of the last round that this Merger has closed, 0 before the first.
 func (m *Merger) Last() uint64 { return m.ballot.seen }
 
-// Close waits for a launch under way and releases the memory. A second call does nothing. The Rounds that were counted are
-// closed, or synced, before it.
+// Close waits for a launch under way and releases the memory. A second call does nothing. The
+// Rounds that were counted are closed, or synced, before it.
 func (m *Merger) Close() error {
 	var errs []error
 	for _, fn := range m.close {

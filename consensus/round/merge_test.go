@@ -29,8 +29,8 @@ func merger(t testing.TB, d device.Device, o round.MergeOptions) *round.Merger {
 	return m
 }
 
-// TestMergedShards: rounds of shards of many kinds of ballots and weights, some counted on the device and some that come as
-// partials, merge to the decision of one big tally.
+// TestMergedShards: rounds of shards of many kinds of ballots and weights, some counted on the
+// device and some that come as partials, merge to the decision of one big tally.
 func TestMergedShards(t *testing.T) {
 	const shards, capacity = 6, 3000
 	d, r := opened(t), rand.New(rand.NewPCG(41, 42))
@@ -46,7 +46,8 @@ func TestMergedShards(t *testing.T) {
 		var held []*round.Round
 		for s := range shards {
 			held = append(held, made(t, d, round.Options{
-				Candidates: c.candidates, Rule: rule, Capacity: capacity, Packed: s%2 == 1, Weights: round.Weights(s % 4),
+				Candidates: c.candidates, Rule: rule, Capacity: capacity, Packed: s%2 == 1,
+				Weights: round.Weights(s % 4),
 			}))
 		}
 		number := uint64(0)
@@ -128,13 +129,16 @@ func count(ctx context.Context, m *round.Merger, r *round.Round, shard int, firs
 	return m.Count(ctx, r, shard, first)
 }
 
-// TestMergerIsAPoll does the same random steps on a consensus.Poll and on a Merger: late, early and repeated partials,
-// partials whose sums do not fit, decisions too soon and twice.
+// TestMergerIsAPoll does the same random steps on a consensus.Poll and on a Merger: late, early and
+// repeated partials, partials whose sums do not fit, decisions too soon and twice.
 func TestMergerIsAPoll(t *testing.T) {
 	d := opened(t)
 	rapid.Check(t, func(t *rapid.T) {
 		candidates, shards := rapid.IntRange(1, 6).Draw(t, "candidates"), rapid.IntRange(1, 5).Draw(t, "shards")
-		rule := consensus.Rule{Kind: consensus.Kind(rapid.IntRange(0, 4).Draw(t, "rule")), Of: consensus.Base(rapid.IntRange(0, 1).Draw(t, "of"))}
+		rule := consensus.Rule{
+			Kind: consensus.Kind(rapid.IntRange(0, 4).Draw(t, "rule")),
+			Of:   consensus.Base(rapid.IntRange(0, 1).Draw(t, "of")),
+		}
 		rule.Quorum = consensus.Fraction{Num: 2, Den: 3}
 		m, err := round.NewMerger(d, round.MergeOptions{Candidates: candidates, Shards: shards, Rule: rule})
 		if err != nil {
@@ -148,7 +152,10 @@ func TestMergerIsAPoll(t *testing.T) {
 		}
 		open := uint64(0)
 		same := func(what string, have, need error) {
-			for _, class := range []error{consensus.ErrRound, consensus.ErrShard, consensus.ErrCandidates, consensus.ErrSum} {
+			for _, class := range []error{
+				consensus.ErrRound, consensus.ErrShard, consensus.ErrCandidates,
+				consensus.ErrSum,
+			} {
 				if errors.Is(have, class) != errors.Is(need, class) || (have == nil) != (need == nil) {
 					t.Fatalf("%s: %v, want %v", what, have, need)
 				}
@@ -171,7 +178,10 @@ func TestMergerIsAPoll(t *testing.T) {
 					t.Fatalf("got %+v, want %+v", have, need)
 				}
 			default:
-				part := consensus.Partial{Shard: rapid.IntRange(-1, shards).Draw(t, "shard"), Round: rapid.Uint64Range(0, open+1).Draw(t, "of")}
+				part := consensus.Partial{
+					Shard: rapid.IntRange(-1, shards).Draw(t, "shard"),
+					Round: rapid.Uint64Range(0, open+1).Draw(t, "of"),
+				}
 				for range candidates + rapid.IntRange(0, 20).Draw(t, "other")/20 {
 					part.Tally.Counts = append(part.Tally.Counts, rapid.Uint64Max(1<<60).Draw(t, "count"))
 					part.Tally.Total += part.Tally.Counts[len(part.Tally.Counts)-1]
@@ -179,7 +189,10 @@ func TestMergerIsAPoll(t *testing.T) {
 				part.Tally.Abstentions = rapid.Uint64Max(9).Draw(t, "abstentions")
 				part.Tally.Total += part.Tally.Abstentions - uint64(rapid.IntRange(0, 20).Draw(t, "torn")/20)
 				if rapid.Bool().Draw(t, "led") {
-					part.Tally.Leader = consensus.Leader{Agent: rapid.Uint64().Draw(t, "agent"), Priority: rapid.Uint32Max(2).Draw(t, "priority"), Elected: true}
+					part.Tally.Leader = consensus.Leader{
+						Agent:    rapid.Uint64().Draw(t, "agent"),
+						Priority: rapid.Uint32Max(2).Draw(t, "priority"), Elected: true,
+					}
 				}
 				need, e := p.Add(part)
 				have, err := m.Add(part)
@@ -203,14 +216,18 @@ func TestMergeRefusals(t *testing.T) {
 	}{
 		"no shards":     {round.MergeOptions{Candidates: 2}, consensus.ErrShard},
 		"no candidates": {round.MergeOptions{Shards: 2}, consensus.ErrCandidates},
-		"no rule":       {round.MergeOptions{Candidates: 2, Shards: 2, Rule: consensus.Rule{Kind: 9}}, consensus.ErrRule},
+		"no rule": {
+			round.MergeOptions{Candidates: 2, Shards: 2, Rule: consensus.Rule{Kind: 9}},
+			consensus.ErrRule,
+		},
 	} {
 		if m, err := round.NewMerger(d, c.o); !errors.Is(err, c.want) || m != nil {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
 	}
 	m := merger(t, d, round.MergeOptions{Candidates: 2, Shards: 2})
-	held, other := made(t, d, round.Options{Candidates: 2, Capacity: 4}), made(t, d, round.Options{Candidates: 3, Capacity: 4})
+	held, other := made(t, d, round.Options{Candidates: 2, Capacity: 4}),
+		made(t, d, round.Options{Candidates: 3, Capacity: 4})
 	if err := errors.Join(held.Cast([]byte{1, 1, 0}), other.Cast([]byte{1})); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +249,8 @@ func TestMergeRefusals(t *testing.T) {
 		t.Errorf("no such shard: %v", err)
 	}
 
-	// A shard that has closed the round by itself is no partial of it, and nothing is closed without it.
+	// A shard that has closed the round by itself is no partial of it, and nothing is closed
+	// without it.
 	if _, err := held.DecideAs(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +279,10 @@ func TestMergeRefusals(t *testing.T) {
 	}
 	for s := range 2 {
 		if s == 1 {
-			if ok, err := m.Add(consensus.Partial{Shard: s, Round: 5, Tally: consensus.Tally{Counts: []uint64{4, 0}, Total: 4}}); !ok || err != nil {
+			if ok, err := m.Add(consensus.Partial{
+				Shard: s, Round: 5,
+				Tally: consensus.Tally{Counts: []uint64{4, 0}, Total: 4},
+			}); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
 		} else if ok, err := m.Count(t.Context(), held, s, 1<<50); !ok || err != nil {

@@ -19,7 +19,8 @@ const (
 	MaxResident = time.Second
 )
 
-// resident is a kernel that stays on the device between the rounds of one electorate; see kernels.TallyResidentParams.
+// resident is a kernel that stays on the device between the rounds of one electorate; see
+// kernels.TallyResidentParams.
 type resident struct {
 	kernel device.Kernel
 	stream device.Stream
@@ -37,17 +38,19 @@ func (o *Options) checkResident() error {
 		return nil
 	}
 	if o.Resident < MinResident || o.Resident > MaxResident {
-		return fmt.Errorf("round: a kernel resident for %v, which is not within %v..%v: %w", o.Resident, MinResident, MaxResident, device.ErrInvalidArgument)
+		return fmt.Errorf("round: a kernel resident for %v, which is not within %v..%v: %w", o.Resident, MinResident,
+			MaxResident, device.ErrInvalidArgument)
 	}
 	if o.Packed || o.Weights != Unweighted || o.Candidates > kernels.PlaneCandidates {
-		return fmt.Errorf("round: a resident kernel for %d candidates, packed %v, weights %d: at most %d in ballots of a byte without weights: %w",
+		return fmt.Errorf("round: a resident kernel for %d candidates, packed %v, weights %d: at most %d in ballots "+
+			"of a byte without weights: %w",
 			o.Candidates, o.Packed, o.Weights, kernels.PlaneCandidates, device.ErrInvalidArgument)
 	}
 	return nil
 }
 
-// reside makes what a resident kernel needs. No kernel stays on the host device, whose launches cost nothing, and on chips
-// without clusters of blocks, where one block alone would count.
+// reside makes what a resident kernel needs. No kernel stays on the host device, whose launches
+// cost nothing, and on chips without clusters of blocks, where one block alone would count.
 func (r *Round) reside(d device.Device) (err error) {
 	if r.opts.Resident == 0 || d.Properties().ComputeMajor < 9 {
 		return nil
@@ -79,8 +82,9 @@ func (s *resident) ring(number uint32, seen uint64, steps uint32) {
 	}
 }
 
-// leave ends the resident kernel and waits for that. While a round is under way that nobody waits for any more, there is no
-// ring: it would take the place of the one that the kernel may still wait for. The kernel then ends when its life is over.
+// leave ends the resident kernel and waits for that. While a round is under way that nobody waits
+// for any more, there is no ring: it would take the place of the one that the kernel may still wait
+// for. The kernel then ends when its life is over.
 func (r *Round) leave() error {
 	s := r.resident
 	if s == nil || !s.up {
@@ -99,7 +103,8 @@ func (r *Round) enter() error {
 	s, p := r.resident, &r.ballot
 	a := p.args
 	s.args = append(s.args[:0], a[:p.at]...)
-	s.args = append(s.args, device.Mapped(s.bell, 0, s.bell.Size()), device.Uint32(uint32(s.life.Microseconds())), device.Uint32(p.sequence))
+	s.args = append(s.args, device.Mapped(s.bell, 0, s.bell.Size()), device.Uint32(uint32(s.life.Microseconds())),
+		device.Uint32(p.sequence))
 	s.args = append(s.args, a[p.at+4:]...)
 	start := time.Now()
 	g := device.Geometry{Grid: kernels.ResidentBlocks, Block: threads}
@@ -110,7 +115,8 @@ func (r *Round) enter() error {
 	return nil
 }
 
-// ask closes a round through the resident kernel. served is false when it must be closed by a launch.
+// ask closes a round through the resident kernel. served is false when it must be closed by a
+// launch.
 func (r *Round) ask(ctx context.Context, round uint64) (served bool, err error) {
 	s, p := r.resident, &r.ballot
 	if s == nil || p.n < 0 {

@@ -13,8 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// TestResident closes rounds over ballots that change in place between them: one after the other, after pauses that are longer than
-// the kernel stays, with numbers that jump, after a wait that was given up, and beside other work of the device.
+// TestResident closes rounds over ballots that change in place between them: one after the other,
+// after pauses that are longer than the kernel stays, with numbers that jump, after a wait that was
+// given up, and beside other work of the device.
 func TestResident(t *testing.T) {
 	const n, candidates = 100_003, 7
 	d, r := opened(t), rand.New(rand.NewPCG(3, 4))
@@ -59,7 +60,8 @@ func TestResident(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		need := plain(t, consensus.Rule{}, candidates, number, func(t *consensus.Tally) error { return t.Cast(data) }, n, nil)
+		need := plain(t, consensus.Rule{}, candidates, number, func(t *consensus.Tally) error { return t.Cast(data) },
+			n, nil)
 		if !reflect.DeepEqual(have, need) {
 			t.Fatalf("round %d: got %+v, want %+v", i, have, need)
 		}

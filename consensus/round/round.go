@@ -1,5 +1,6 @@
-// Package round holds rounds of votes on a device: agents' ballots in device memory, one launch that counts them, finds the
-// leader, decides and closes the round, and the decision in host memory. What a decision means is in consensus.
+// Package round holds rounds of votes on a device: agents' ballots in device memory, one launch
+// that counts them, finds the leader, decides and closes the round, and the decision in host
+// memory. What a decision means is in consensus.
 package round
 
 import (
@@ -25,15 +26,17 @@ type Options struct {
 	Packed bool
 	// Weights is what weights the ballots have; zero: none, and each weighs 1.
 	Weights Weights
-	// Capacity is how many ballots Cast can take: so much device memory is reserved, and four bytes a ballot more at the
-	// first Prioritize, and the size of a weight at the first Weigh. 0: ballots are only pointed at, with Point.
+	// Capacity is how many ballots Cast can take: so much device memory is reserved, and four bytes
+	// a ballot more at the first Prioritize, and the size of a weight at the first Weigh. 0:
+	// ballots are only pointed at, with Point.
 	Capacity int
-	// Resident is how long a kernel stays on the device after its launch and closes rounds that Decide asks for through a
-	// doorbell in host memory: MinResident..MaxResident, or 0, the default, for a launch a round. It saves a round the time
-	// of its launch, about 4 us, and occupies 16 multiprocessors for all the time that the Round is in use and up to
-	// Resident longer; whatever waits for the whole device, as the release of memory to the driver, waits that long.
-	// For up to 16 candidates in ballots of a byte without weights. The host
-	// device and chips before compute capability 9 have no use for it and ignore it.
+	// Resident is how long a kernel stays on the device after its launch and closes rounds that
+	// Decide asks for through a doorbell in host memory: MinResident..MaxResident, or 0, the
+	// default, for a launch a round. It saves a round the time of its launch, about 4 us, and
+	// occupies 16 multiprocessors for all the time that the Round is in use and up to Resident
+	// longer; whatever waits for the whole device, as the release of memory to the driver, waits
+	// that long. For up to 16 candidates in ballots of a byte without weights. The host device and
+	// chips before compute capability 9 have no use for it and ignore it.
 	Resident time.Duration
 	// Geometry is the shape of the launch; zero: chosen for the device and the number of ballots.
 	Geometry device.Geometry
@@ -42,8 +45,8 @@ type Options struct {
 // MaxBallots is how many ballots a round has at most.
 const MaxBallots = math.MaxUint32
 
-// Round is a series of rounds over one electorate. It is used by one goroutine at a time. Its owner closes it before
-// the device.
+// Round is a series of rounds over one electorate. It is used by one goroutine at a time. Its owner
+// closes it before the device.
 type Round struct {
 	opts    Options
 	dev     device.Device
@@ -59,7 +62,8 @@ type Round struct {
 	close    []func() error
 }
 
-// poll is the part of a launch that Round and Groups have in common: the argument list, the round word and the result.
+// poll is the part of a launch that Round and Groups have in common: the argument list, the round
+// word and the result.
 type poll struct {
 	scratch, word device.Buffer
 	result        device.HostBuffer
@@ -121,7 +125,9 @@ func New(d device.Device, opts Options) (r *Round, err error) {
 		}
 	}
 	r.ballot.args = []device.Arg{
-		{}, device.Uint64(0), device.Uint64(0), device.Uint32(uint32(opts.Candidates)), device.Ptr(r.ballot.scratch), device.Uint32(0),
+		{},
+		device.Uint64(0), device.Uint64(0), device.Uint32(uint32(opts.Candidates)), device.Ptr(r.ballot.scratch),
+		device.Uint32(0),
 	}
 	r.ballot.arguments(opts.Rule)
 	r.ballot.args = append(r.ballot.args, device.Mapped(r.ballot.result, 0, r.ballot.result.Size()))
@@ -163,12 +169,15 @@ func (p *poll) open(d device.Device, counts int, closers *[]func() error) (err e
 
 // arguments appends the arguments from rule to word.
 func (p *poll) arguments(r consensus.Rule) {
-	p.args = append(p.args, device.Uint32(uint32(r.Kind)), device.Uint32(uint32(r.Of)), device.Uint32(r.Quorum.Num), device.Uint32(r.Quorum.Den))
+	p.args = append(p.args, device.Uint32(uint32(r.Kind)), device.Uint32(uint32(r.Of)), device.Uint32(r.Quorum.Num),
+		device.Uint32(r.Quorum.Den))
 	p.at = len(p.args)
-	p.args = append(p.args, device.Uint64(0), device.Uint64(0), device.Uint32(0), device.Ptr(p.scratch), device.Ptr(p.word))
+	p.args = append(p.args, device.Uint64(0), device.Uint64(0), device.Uint32(0), device.Ptr(p.scratch),
+		device.Ptr(p.word))
 }
 
-// hold launches one round and waits for its result. It fails with consensus.ErrRound when the round was not closed.
+// hold launches one round and waits for its result. It fails with consensus.ErrRound when the round
+// was not closed.
 func (p *poll) hold(ctx context.Context, s device.Stream, k device.Kernel, round uint64) error {
 	if p.n < 0 {
 		return fmt.Errorf("decide round %d without ballots: %w", round, device.ErrInvalidArgument)
@@ -180,7 +189,8 @@ func (p *poll) hold(ctx context.Context, s device.Stream, k device.Kernel, round
 		round = p.seen + 1
 	}
 	p.sequence++
-	p.args[p.at], p.args[p.at+1], p.args[p.at+2] = device.Uint64(p.seen), device.Uint64(round), device.Uint32(p.sequence)
+	p.args[p.at], p.args[p.at+1], p.args[p.at+2] = device.Uint64(p.seen), device.Uint64(round),
+		device.Uint32(p.sequence)
 	if err := s.Launch(k, p.geometry, p.args...); err != nil {
 		return fmt.Errorf("decide round %d: %w", round, err)
 	}
@@ -197,8 +207,9 @@ func (p *poll) hold(ctx context.Context, s device.Stream, k device.Kernel, round
 	return nil
 }
 
-// await waits until all words of the reply carry the launch's sequence number, and takes their values. The words come in
-// one or a few transfers, so those behind the first are there within a moment.
+// await waits until all words of the reply carry the launch's sequence number, and takes their
+// values. The words come in one or a few transfers, so those behind the first are there within a
+// moment.
 func (p *poll) await(ctx context.Context, s device.Stream) error {
 	if err := s.Await(ctx, p.result, 0, p.sequence); err != nil || p.record {
 		return err
@@ -219,7 +230,8 @@ func (p *poll) await(ctx context.Context, s device.Stream) error {
 	return nil
 }
 
-// patience is how often a word of a reply is looked at before the launch is waited for: about 0.1 ms.
+// patience is how often a word of a reply is looked at before the launch is waited for: about 0.1
+// ms.
 const patience = 100_000
 
 // take takes one word's value, if it is of the launch under way.
@@ -267,12 +279,14 @@ func (r *Round) bytes(n int) int64 {
 	return int64(n)
 }
 
-// Cast copies the ballots of the rounds to come to the device, a byte each, in place of those before: agent i has ballot
-// i. More than Capacity, or a Round of packed ballots, is device.ErrInvalidArgument. Priorities and weights given before
-// go; see Prioritize and Weigh. The slice is the caller's again when Cast returns.
+// Cast copies the ballots of the rounds to come to the device, a byte each, in place of those
+// before: agent i has ballot i. More than Capacity, or a Round of packed ballots, is
+// device.ErrInvalidArgument. Priorities and weights given before go; see Prioritize and Weigh. The
+// slice is the caller's again when Cast returns.
 func (r *Round) Cast(ballots []byte) error {
 	if r.opts.Packed {
-		return fmt.Errorf("cast %d ballots of a byte in a round of packed ones: %w", len(ballots), device.ErrInvalidArgument)
+		return fmt.Errorf("cast %d ballots of a byte in a round of packed ones: %w", len(ballots),
+			device.ErrInvalidArgument)
 	}
 	return r.cast(ballots, len(ballots))
 }
@@ -302,9 +316,10 @@ func (r *Round) cast(data []byte, n int) error {
 	return r.Point(b, 0, n)
 }
 
-// Point takes the ballots of the rounds to come from device memory, in place of those before: n of them, the first in
-// the byte at off of b, which may be any. They are read when a round is decided, by a stream of this Round; whoever
-// writes them has synced his own by then. b must stay open. Priorities and weights given before go.
+// Point takes the ballots of the rounds to come from device memory, in place of those before: n of
+// them, the first in the byte at off of b, which may be any. They are read when a round is decided,
+// by a stream of this Round; whoever writes them has synced his own by then. b must stay open.
+// Priorities and weights given before go.
 func (r *Round) Point(b device.Buffer, off int64, n int) error {
 	if b == nil || n < 0 || n > MaxBallots {
 		return fmt.Errorf("point at %d ballots: %w", n, device.ErrInvalidArgument)
@@ -323,8 +338,8 @@ func (r *Round) Point(b device.Buffer, off int64, n int) error {
 	return nil
 }
 
-// Prioritize copies the agents' priorities to the device, one for each ballot. The agent with the highest leads, of several
-// the one with the smallest index. Without priorities agent 0 leads.
+// Prioritize copies the agents' priorities to the device, one for each ballot. The agent with the
+// highest leads, of several the one with the smallest index. Without priorities agent 0 leads.
 func (r *Round) Prioritize(priorities []uint32) error {
 	if len(priorities) != r.ballot.n || r.opts.Capacity < len(priorities) {
 		return fmt.Errorf("%d priorities for %d ballots: %w", len(priorities), r.ballot.n, device.ErrInvalidArgument)
@@ -345,7 +360,8 @@ func (r *Round) Prioritize(priorities []uint32) error {
 	return r.PointPriorities(r.ranks, 0)
 }
 
-// PointPriorities takes the priorities from device memory: a uint32 for each ballot from the byte at off on, a multiple of
+// PointPriorities takes the priorities from device memory: a uint32 for each ballot from the byte
+// at off on, a multiple of
 // 16. b must stay open.
 func (r *Round) PointPriorities(b device.Buffer, off int64) error {
 	n := 4 * int64(max(r.ballot.n, 0))
@@ -368,7 +384,8 @@ func (r *Round) rank(priorities device.Arg, flags uint32) {
 	p.args[4], p.args[5] = priorities, device.Uint32(flags)
 	p.geometry = r.opts.Geometry
 	if p.geometry == (device.Geometry{}) {
-		p.geometry = geometry(r.dev, r.bytes(p.n)+(r.opts.Weights.bytes()+4*int64(flags&kernels.TallyPriorities))*int64(p.n))
+		p.geometry = geometry(r.dev, r.bytes(p.n)+
+			(r.opts.Weights.bytes()+4*int64(flags&kernels.TallyPriorities))*int64(p.n))
 	}
 }
 
@@ -376,18 +393,23 @@ const (
 	threads = 512 // a block
 	// inFlight is what a thread reads at once: four loads of 16 bytes.
 	inFlight = 64
-	// perCore blocks run on a multiprocessor at once. Two of 512 threads with four loads in flight read at full rate on an
-	// H200; more blocks were slower, and more have to be merged.
+	// perCore blocks run on a multiprocessor at once. Two of 512 threads with four loads in flight
+	// read at full rate on an H200; more blocks were slower, and more have to be merged.
 	perCore = 2
-	// quarters is how much of inFlight a thread gets where there is little to read: more blocks, which wait less.
+	// quarters is how much of inFlight a thread gets where there is little to read: more blocks,
+	// which wait less.
 	quarters = 1
 )
 
-// geometry is the shape of a launch that reads so many bytes: as many threads as have something to read.
+// geometry is the shape of a launch that reads so many bytes: as many threads as have something to
+// read.
 func geometry(d device.Device, bytes int64) device.Geometry {
 	const share = threads * inFlight * quarters / 4
 	blocks := (bytes + share - 1) / share
-	return device.Geometry{Grid: int(min(max(blocks, 1), int64(perCore*d.Properties().Multiprocessors))), Block: threads}
+	return device.Geometry{
+		Grid:  int(min(max(blocks, 1), int64(perCore*d.Properties().Multiprocessors))),
+		Block: threads,
+	}
 }
 
 // idle waits for a launch whose Decide was given up, before something that it reads is overwritten.
@@ -398,13 +420,14 @@ func (r *Round) idle() error {
 	return r.ballot.catchUp(context.Background(), r.stream)
 }
 
-// Decide counts the ballots, finds the leader, decides by the rule, and closes the round after the last. It is one launch
-// and one wait: the result arrives in host memory. Cancelling ctx ends the wait, not the launch: the round may
-// be closed all the same, and the next Decide then closes a later one.
+// Decide counts the ballots, finds the leader, decides by the rule, and closes the round after the
+// last. It is one launch and one wait: the result arrives in host memory. Cancelling ctx ends the
+// wait, not the launch: the round may be closed all the same, and the next Decide then closes a
+// later one.
 func (r *Round) Decide(ctx context.Context) (consensus.Decision, error) { return r.decide(ctx, next) }
 
-// DecideAs is Decide for a round of this number. Numbers only grow: one that is not above the last round's is
-// consensus.ErrRound, and the decision is void.
+// DecideAs is Decide for a round of this number. Numbers only grow: one that is not above the last
+// round's is consensus.ErrRound, and the decision is void.
 func (r *Round) DecideAs(ctx context.Context, round uint64) (consensus.Decision, error) {
 	if round == next {
 		return consensus.Decision{}, fmt.Errorf("decide round 0: rounds count from 1: %w", consensus.ErrRound)
@@ -434,18 +457,26 @@ func (p *poll) decision(candidates int) consensus.Decision {
 	var winner uint32
 	if p.record {
 		w := p.words
-		d.Total, d.Abstentions, d.Invalid, d.BadWeights = w[kernels.ResultTotal], w[kernels.ResultAbstain], w[kernels.ResultInvalid], w[kernels.ResultBad]
+		d.Total, d.Abstentions, d.Invalid, d.BadWeights = w[kernels.ResultTotal], w[kernels.ResultAbstain],
+			w[kernels.ResultInvalid], w[kernels.ResultBad]
 		copy(d.Counts, w[kernels.ResultCounts:])
 		winner = uint32(w[kernels.ResultWinner])
-		leader = consensus.Leader{Agent: w[kernels.ResultWinner] >> 32, Priority: uint32(w[kernels.ResultPriority]), Elected: true}
+		leader = consensus.Leader{
+			Agent: w[kernels.ResultWinner] >> 32, Priority: uint32(w[kernels.ResultPriority]),
+			Elected: true,
+		}
 	} else {
 		v := p.values
-		d.Total, d.Abstentions, d.Invalid = uint64(p.n), uint64(v[kernels.ReplyAbstain]), uint64(v[kernels.ReplyInvalid])
+		d.Total, d.Abstentions, d.Invalid = uint64(p.n), uint64(v[kernels.ReplyAbstain]),
+			uint64(v[kernels.ReplyInvalid])
 		for c := range d.Counts {
 			d.Counts[c] = uint64(v[kernels.ReplyCounts+c])
 		}
 		winner = v[kernels.ReplyWinner]
-		leader = consensus.Leader{Agent: uint64(v[kernels.ReplyLeader]), Priority: v[kernels.ReplyPriority], Elected: true}
+		leader = consensus.Leader{
+			Agent: uint64(v[kernels.ReplyLeader]), Priority: v[kernels.ReplyPriority],
+			Elected: true,
+		}
 	}
 	d.QuorumMet = p.flags()&kernels.ResultMet != 0
 	if winner != kernels.NoDecision {

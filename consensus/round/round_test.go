@@ -27,7 +27,10 @@ func TestMain(m *testing.M) {
 // opened opens the device under test. At its end nothing may be open on it.
 func opened(t testing.TB) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels"})
+	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
+		Logger:   slog.New(slog.DiscardHandler),
+		CacheDir: os.TempDir() + "/exoswarm-kernels",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +72,9 @@ func randomBallots(r *rand.Rand, n, candidates int) []byte {
 }
 
 // plain is the decision by the pure-Go tally.
-func plain(t testing.TB, rule consensus.Rule, candidates int, number uint64, cast func(*consensus.Tally) error, n int, priorities []uint32) consensus.Decision {
+func plain(t testing.TB, rule consensus.Rule, candidates int, number uint64, cast func(*consensus.Tally) error, n int,
+	priorities []uint32,
+) consensus.Decision {
 	t.Helper()
 	tally, err := consensus.NewTally(candidates)
 	if err == nil {
@@ -112,7 +117,10 @@ func TestRounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := made(t, d, round.Options{Candidates: c.candidates, Rule: rule, Packed: c.packed, Capacity: capacity, Resident: c.resident})
+		held := made(t, d, round.Options{
+			Candidates: c.candidates, Rule: rule, Packed: c.packed, Capacity: capacity,
+			Resident: c.resident,
+		})
 		for number := uint64(1); number <= 40; number++ {
 			n := []int{0, 1, 33, 1000, capacity, r.IntN(capacity)}[r.IntN(6)]
 			ballots := randomBallots(r, n, c.candidates)
@@ -176,7 +184,8 @@ func TestRandomRounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			have, err := held.Decide(t.Context())
-			need := plain(t, consensus.Rule{}, candidates, uint64(i+1), func(t *consensus.Tally) error { return t.Cast(memory[off : off+n]) }, n, nil)
+			need := plain(t, consensus.Rule{}, candidates, uint64(i+1),
+				func(t *consensus.Tally) error { return t.Cast(memory[off : off+n]) }, n, nil)
 			if err != nil || !reflect.DeepEqual(have, need) {
 				t.Fatalf("%d ballots at %d: got %+v, want %+v (%v)", n, off, have, need, err)
 			}
@@ -203,7 +212,8 @@ func TestNumbers(t *testing.T) {
 		stale bool
 	}{{5, false}, {5, true}, {4, true}, {0, true}, {6, false}, {1 << 50, false}, {7, true}} {
 		got, err := held.DecideAs(ctx, c.round)
-		if c.stale != errors.Is(err, consensus.ErrRound) || !c.stale && (err != nil || got.Round != c.round || got.Winner != 1) {
+		if c.stale != errors.Is(err, consensus.ErrRound) || !c.stale &&
+			(err != nil || got.Round != c.round || got.Winner != 1) {
 			t.Errorf("%+v: %+v, %v", c, got, err)
 		}
 	}
@@ -216,7 +226,8 @@ func TestNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := held.Decide(ctx)
-	if err != nil || got.Round <= 1<<50 || got.Round > 1<<50+2 || got.Round != held.Last() || got.Winner != 0 || got.Total != 1 {
+	if err != nil || got.Round <= 1<<50 || got.Round > 1<<50+2 || got.Round != held.Last() || got.Winner != 0 ||
+		got.Total != 1 {
 		t.Errorf("after a wait that was given up: %+v, %v", got, err)
 	}
 }
@@ -263,10 +274,13 @@ func TestRefusals(t *testing.T) {
 		o    round.Options
 		want error
 	}{
-		"no candidates":      {round.Options{}, consensus.ErrCandidates},
-		"too many":           {round.Options{Candidates: 257}, consensus.ErrCandidates},
-		"too many packed":    {round.Options{Candidates: 17, Packed: true}, consensus.ErrCandidates},
-		"no fraction":        {round.Options{Candidates: 2, Rule: consensus.Rule{Kind: consensus.Quorum}}, consensus.ErrRule},
+		"no candidates":   {round.Options{}, consensus.ErrCandidates},
+		"too many":        {round.Options{Candidates: 257}, consensus.ErrCandidates},
+		"too many packed": {round.Options{Candidates: 17, Packed: true}, consensus.ErrCandidates},
+		"no fraction": {
+			round.Options{Candidates: 2, Rule: consensus.Rule{Kind: consensus.Quorum}},
+			consensus.ErrRule,
+		},
 		"a negative reserve": {round.Options{Candidates: 2, Capacity: -1}, device.ErrInvalidArgument},
 		"too many ballots":   {round.Options{Candidates: 2, Capacity: 1 << 32}, device.ErrInvalidArgument},
 	} {
@@ -279,7 +293,8 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	held, packed := made(t, d, round.Options{Candidates: 2, Capacity: 3}), made(t, d, round.Options{Candidates: 2, Capacity: 3, Packed: true})
+	held, packed := made(t, d, round.Options{Candidates: 2, Capacity: 3}),
+		made(t, d, round.Options{Candidates: 2, Capacity: 3, Packed: true})
 	for what, err := range map[string]error{
 		"priorities first":      held.Prioritize([]uint32{1}),
 		"pointed at first":      held.PointPriorities(b, 0),
@@ -303,7 +318,8 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"not aligned": held.PointPriorities(b, 4), "too few": held.PointPriorities(b, 32), "none": held.PointPriorities(nil, 0),
+		"not aligned": held.PointPriorities(b, 4), "too few": held.PointPriorities(b, 32),
+		"none":           held.PointPriorities(nil, 0),
 		"another number": held.Prioritize(make([]uint32, 3)),
 	} {
 		if !errors.Is(err, device.ErrInvalidArgument) {
@@ -318,7 +334,10 @@ func TestGroups(t *testing.T) {
 	rule := consensus.Rule{Kind: consensus.Majority}
 	for i := range 60 {
 		candidates := []int{2, 5, 8, 16, 40, 256}[i%6]
-		o := round.GroupOptions{Candidates: candidates, Rule: rule, Counts: i%3 != 0, Reserve: true, Packed: i%12 >= 6 && candidates <= consensus.MaxPacked}
+		o := round.GroupOptions{
+			Candidates: candidates, Rule: rule, Counts: i%3 != 0, Reserve: true,
+			Packed: i%12 >= 6 && candidates <= consensus.MaxPacked,
+		}
 		starts := []uint32{0}
 		if i%2 == 0 {
 			o.Size, o.Count = 1+r.IntN(300), r.IntN(200)
@@ -386,7 +405,8 @@ func TestGroups(t *testing.T) {
 			if priorities != nil {
 				mine = priorities[lo:hi]
 			}
-			need := plain(t, rule, candidates, 1, func(t *consensus.Tally) error { return t.Cast(ballots[lo:hi]) }, int(hi-lo), mine)
+			need := plain(t, rule, candidates, 1, func(t *consensus.Tally) error { return t.Cast(ballots[lo:hi]) },
+				int(hi-lo), mine)
 			leader := int32(-1)
 			if need.Leader.Elected {
 				leader = int32(need.Leader.Agent)
@@ -417,13 +437,15 @@ func TestGroups(t *testing.T) {
 	for what, o := range map[string]round.GroupOptions{
 		"neither": {Candidates: 2}, "both": {Candidates: 2, Size: 1, Count: 1, Starts: []uint32{0, 1}},
 		"falling": {Candidates: 2, Starts: []uint32{0, 2, 1}}, "later": {Candidates: 2, Starts: []uint32{1, 2}},
-		"many": {Candidates: 2, Size: 1 << 20, Count: 1 << 20}, "other count": {Candidates: 2, Count: 3, Starts: []uint32{0, 2}},
+		"many":        {Candidates: 2, Size: 1 << 20, Count: 1 << 20},
+		"other count": {Candidates: 2, Count: 3, Starts: []uint32{0, 2}},
 	} {
 		if _, err := round.NewGroups(d, o); !errors.Is(err, device.ErrInvalidArgument) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := round.NewGroups(d, round.GroupOptions{Size: 1, Candidates: 17, Packed: true}); !errors.Is(err, consensus.ErrCandidates) {
+	if _, err := round.NewGroups(d, round.GroupOptions{Size: 1, Candidates: 17, Packed: true}); !errors.Is(err,
+		consensus.ErrCandidates) {
 		t.Errorf("too many for packed ballots: %v", err)
 	}
 	if _, err := round.NewGroups(d, round.GroupOptions{Size: 1}); !errors.Is(err, consensus.ErrCandidates) {

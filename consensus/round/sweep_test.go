@@ -17,7 +17,10 @@ import (
 func sweepBallots(r *rand.Rand, character string, n, candidates int) []byte {
 	data := make([]byte, n)
 	one := byte(r.IntN(candidates))
-	hostile := []byte{0xFF, 0xFE, 0xF0, 0x0F, 0xF8, 0x80, 0x7F, 0x08, 0x10, 0x1F, byte(candidates), byte(candidates - 1), 0xEF, 0xE0, 0}
+	hostile := []byte{
+		0xFF, 0xFE, 0xF0, 0x0F, 0xF8, 0x80, 0x7F, 0x08, 0x10, 0x1F, byte(candidates),
+		byte(candidates - 1), 0xEF, 0xE0, 0,
+	}
 	for i := 0; i < n; {
 		word := r.Uint64()
 		for k := 0; k < 4 && i < n; k, i = k+1, i+1 {
@@ -37,8 +40,9 @@ func sweepBallots(r *rand.Rand, character string, n, candidates int) []byte {
 	return data
 }
 
-// TestSweep decides electorates of the sizes at which something could go wrong, of all characters, with the first ballot at
-// every alignment, and looks at the bytes around them. Sizes beyond a million are for GPUs, and not for -short.
+// TestSweep decides electorates of the sizes at which something could go wrong, of all characters,
+// with the first ballot at every alignment, and looks at the bytes around them. Sizes beyond a
+// million are for GPUs, and not for -short.
 func TestSweep(t *testing.T) {
 	d := opened(t)
 	sizes := []int{0, 1, 31, 32, 33, 1023, 1024, 1025}
@@ -85,7 +89,9 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-func sweep(t *testing.T, d device.Device, held *round.Round, r *rand.Rand, character string, n, candidates int, packed bool, kind round.Weights) {
+func sweep(t *testing.T, d device.Device, held *round.Round, r *rand.Rand, character string, n, candidates int,
+	packed bool, kind round.Weights,
+) {
 	t.Helper()
 	const guard = 64 // before and behind, and as many more as the alignment shifts
 	size := n

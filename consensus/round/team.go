@@ -14,15 +14,17 @@ import (
 type TeamOptions struct {
 	// Candidates is the number of candidates, 1..256, of every shard.
 	Candidates int
-	// Shards is how many each device has, by rank, none or more; one at least in all. They are numbered from 0, those of rank 0 first.
+	// Shards is how many each device has, by rank, none or more; one at least in all. They are
+	// numbered from 0, those of rank 0 first.
 	Shards []int
 	// Rule decides; the zero value is plurality.
 	Rule consensus.Rule
 }
 
-// Team is a Merger over several devices: a shard is counted on its own device, the records are gathered, and a launch on the first
-// device decides. It is the launch of a Merger over the same records, and so the decision is a Merger's. It is used by one goroutine
-// at a time, and so are the Rounds that it counts. Its owner closes it before the collective and the devices.
+// Team is a Merger over several devices: a shard is counted on its own device, the records are
+// gathered, and a launch on the first device decides. It is the launch of a Merger over the same
+// records, and so the decision is a Merger's. It is used by one goroutine at a time, and so are the
+// Rounds that it counts. Its owner closes it before the collective and the devices.
 type Team struct {
 	all     device.Collective
 	mergers []*Merger // by rank, each with room for the records of all: slots of them a rank
@@ -32,7 +34,8 @@ type Team struct {
 	torn    bool  // work of a gather that failed may be under way
 }
 
-// NewTeam makes a team with no open round over the devices of c, which stays the caller's. The last closed round has the number 0.
+// NewTeam makes a team with no open round over the devices of c, which stays the caller's. The last
+// closed round has the number 0.
 func NewTeam(c device.Collective, opts TeamOptions) (t *Team, err error) {
 	devices := c.Devices()
 	if len(opts.Shards) != len(devices) || slices.Min(opts.Shards) < 0 {
@@ -47,7 +50,10 @@ func NewTeam(c device.Collective, opts TeamOptions) (t *Team, err error) {
 	}()
 	for rank, d := range devices {
 		t.firsts = append(t.firsts, t.firsts[rank]+opts.Shards[rank])
-		m, err := NewMerger(d, MergeOptions{Candidates: opts.Candidates, Shards: len(devices) * t.slots, Rule: opts.Rule})
+		m, err := NewMerger(d, MergeOptions{
+			Candidates: opts.Candidates, Shards: len(devices) * t.slots,
+			Rule: opts.Rule,
+		})
 		if err != nil {
 			return t, err
 		}
@@ -57,7 +63,8 @@ func NewTeam(c device.Collective, opts TeamOptions) (t *Team, err error) {
 	return t, nil
 }
 
-// slot is a shard's rank and its number there: a rank's records stand together, since they are gathered.
+// slot is a shard's rank and its number there: a rank's records stand together, since they are
+// gathered.
 func (t *Team) slot(shard int) (rank, slot int, err error) {
 	if shard < 0 || shard >= t.firsts[len(t.firsts)-1] {
 		return 0, 0, fmt.Errorf("partial of shard %d of %d: %w", shard, t.firsts[len(t.firsts)-1], consensus.ErrShard)
@@ -120,7 +127,8 @@ func (t *Team) Add(part consensus.Partial) (counted bool, err error) {
 	return counted, err
 }
 
-// Count lets r, which is of the shard's device, count its ballots as the shard's partial of the open round; see Merger.Count.
+// Count lets r, which is of the shard's device, count its ballots as the shard's partial of the
+// open round; see Merger.Count.
 func (t *Team) Count(ctx context.Context, r *Round, shard int, first uint64) (counted bool, err error) {
 	rank, slot, err := t.slot(shard)
 	if err == nil {

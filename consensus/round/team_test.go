@@ -81,8 +81,8 @@ func rankOf(shards []int, shard int) (rank int) {
 	return rank
 }
 
-// TestTeam: rounds of shards on several devices, some counted there and some that come as partials, have the decisions of a Merger of
-// one device for the same parts.
+// TestTeam: rounds of shards on several devices, some counted there and some that come as partials,
+// have the decisions of a Merger of one device for the same parts.
 func TestTeam(t *testing.T) {
 	const capacity = 3000
 	c, r := collective(t), rand.New(rand.NewPCG(43, 44))
@@ -105,7 +105,8 @@ func TestTeam(t *testing.T) {
 		m := team(t, c, round.TeamOptions{Candidates: k.candidates, Shards: shards, Rule: rule})
 		var held []*round.Round
 		for s := range total {
-			held = append(held, made(t, c.Devices()[rankOf(shards, s)], round.Options{Candidates: k.candidates, Rule: rule, Capacity: capacity, Weights: round.Weights(s % 4)}))
+			held = append(held, made(t, c.Devices()[rankOf(shards, s)],
+				round.Options{Candidates: k.candidates, Rule: rule, Capacity: capacity, Weights: round.Weights(s % 4)}))
 		}
 		number := uint64(0)
 		for range 20 {
@@ -162,8 +163,8 @@ func TestTeam(t *testing.T) {
 	}
 }
 
-// TestTeamIsAPoll does the same random steps on a consensus.Poll and on a Team: late, early and repeated partials, partials whose sums do
-// not fit, decisions too soon and twice.
+// TestTeamIsAPoll does the same random steps on a consensus.Poll and on a Team: late, early and
+// repeated partials, partials whose sums do not fit, decisions too soon and twice.
 func TestTeamIsAPoll(t *testing.T) {
 	c := collective(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -174,7 +175,10 @@ func TestTeamIsAPoll(t *testing.T) {
 			total += n
 		}
 		candidates := rapid.IntRange(1, 6).Draw(t, "candidates")
-		rule := consensus.Rule{Kind: consensus.Kind(rapid.IntRange(0, 4).Draw(t, "rule")), Of: consensus.Base(rapid.IntRange(0, 1).Draw(t, "of"))}
+		rule := consensus.Rule{
+			Kind: consensus.Kind(rapid.IntRange(0, 4).Draw(t, "rule")),
+			Of:   consensus.Base(rapid.IntRange(0, 1).Draw(t, "of")),
+		}
 		rule.Quorum = consensus.Fraction{Num: 2, Den: 3}
 		m, err := round.NewTeam(c, round.TeamOptions{Candidates: candidates, Shards: shards, Rule: rule})
 		if err != nil {
@@ -188,7 +192,10 @@ func TestTeamIsAPoll(t *testing.T) {
 		}
 		open := uint64(0)
 		same := func(what string, have, need error) {
-			for _, class := range []error{consensus.ErrRound, consensus.ErrShard, consensus.ErrCandidates, consensus.ErrSum} {
+			for _, class := range []error{
+				consensus.ErrRound, consensus.ErrShard, consensus.ErrCandidates,
+				consensus.ErrSum,
+			} {
 				if errors.Is(have, class) != errors.Is(need, class) || (have == nil) != (need == nil) {
 					t.Fatalf("%s: %v, want %v", what, have, need)
 				}
@@ -211,14 +218,20 @@ func TestTeamIsAPoll(t *testing.T) {
 					t.Fatalf("got %+v, want %+v", have, need)
 				}
 			default:
-				part := consensus.Partial{Shard: rapid.IntRange(-1, total).Draw(t, "shard"), Round: rapid.Uint64Range(0, open+1).Draw(t, "of")}
+				part := consensus.Partial{
+					Shard: rapid.IntRange(-1, total).Draw(t, "shard"),
+					Round: rapid.Uint64Range(0, open+1).Draw(t, "of"),
+				}
 				for range candidates {
 					part.Tally.Counts = append(part.Tally.Counts, rapid.Uint64Max(1<<56).Draw(t, "count"))
 					part.Tally.Total += part.Tally.Counts[len(part.Tally.Counts)-1]
 				}
 				part.Tally.Total -= uint64(rapid.IntRange(0, 20).Draw(t, "torn") / 20)
 				if rapid.Bool().Draw(t, "led") {
-					part.Tally.Leader = consensus.Leader{Agent: rapid.Uint64().Draw(t, "agent"), Priority: rapid.Uint32Max(2).Draw(t, "priority"), Elected: true}
+					part.Tally.Leader = consensus.Leader{
+						Agent:    rapid.Uint64().Draw(t, "agent"),
+						Priority: rapid.Uint32Max(2).Draw(t, "priority"), Elected: true,
+					}
 				}
 				need, e := p.Add(part)
 				have, err := m.Add(part)
@@ -234,7 +247,8 @@ func TestTeamIsAPoll(t *testing.T) {
 	})
 }
 
-// TestTeamFaults: a gather that fails, or whose context is over, leaves the round open; the next Decide closes it.
+// TestTeamFaults: a gather that fails, or whose context is over, leaves the round open; the next
+// Decide closes it.
 func TestTeamFaults(t *testing.T) {
 	one, two := faults.New(opened(t)), faults.New(opened(t))
 	c, err := relay.New([]device.Device{one, two}, "a test")
@@ -286,7 +300,10 @@ func TestTeamOverflow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for s := range 2 {
-		if _, err := m.Add(consensus.Partial{Shard: s, Round: 1, Tally: consensus.Tally{Counts: []uint64{math.MaxUint64}, Total: math.MaxUint64}}); err != nil {
+		if _, err := m.Add(consensus.Partial{
+			Shard: s, Round: 1,
+			Tally: consensus.Tally{Counts: []uint64{math.MaxUint64}, Total: math.MaxUint64},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -294,20 +311,23 @@ func TestTeamOverflow(t *testing.T) {
 		t.Errorf("%v, last round %d", err, m.Last())
 	}
 	for what, o := range map[string]round.TeamOptions{
-		"too few devices": {Candidates: 1, Shards: shards[1:]}, "no shards": {Candidates: 1, Shards: make([]int, len(shards))},
-		"less than none": {Candidates: 1, Shards: append([]int{-1}, shards[1:]...)},
+		"too few devices": {Candidates: 1, Shards: shards[1:]},
+		"no shards":       {Candidates: 1, Shards: make([]int, len(shards))},
+		"less than none":  {Candidates: 1, Shards: append([]int{-1}, shards[1:]...)},
 	} {
 		if _, err := round.NewTeam(c, o); !errors.Is(err, consensus.ErrShard) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := round.NewTeam(c, round.TeamOptions{Candidates: 0, Shards: shards}); !errors.Is(err, consensus.ErrCandidates) {
+	if _, err := round.NewTeam(c, round.TeamOptions{Candidates: 0, Shards: shards}); !errors.Is(err,
+		consensus.ErrCandidates) {
 		t.Error(err)
 	}
 }
 
-// BenchmarkTeam is a round over shards on all devices, a million ballots each: by a Team, and by partials through the host to a
-// consensus.Poll, and to a Merger on the first device. Every decision is compared.
+// BenchmarkTeam is a round over shards on all devices, a million ballots each: by a Team, and by
+// partials through the host to a consensus.Poll, and to a Merger on the first device. Every
+// decision is compared.
 func BenchmarkTeam(b *testing.B) {
 	const candidates, ballots, perDevice = 5, 1_000_000, 4
 	c := collective(b)

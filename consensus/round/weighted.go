@@ -16,8 +16,9 @@ const (
 	Unweighted Weights = 0
 	Weights8   Weights = kernels.WeightU8  // a byte each, 0..255
 	Weights32  Weights = kernels.WeightU32 // 32 bits each
-	// Fractions are float32 each, which count as consensus.Fixed makes them: sums are in units of 1/65536. A ballot whose
-	// weight is no number, below zero, or 65536 and more is for nobody and weighs 0; Decision.BadWeights counts it.
+	// Fractions are float32 each, which count as consensus.Fixed makes them: sums are in units of
+	// 1/65536. A ballot whose weight is no number, below zero, or 65536 and more is for nobody and
+	// weighs 0; Decision.BadWeights counts it.
 	Fractions Weights = kernels.WeightF32
 )
 
@@ -31,7 +32,8 @@ func (r *Round) weighedArgs() {
 	}
 }
 
-// checkWeights refuses a decision about ballots without the weights that they are to have. No ballots need none.
+// checkWeights refuses a decision about ballots without the weights that they are to have. No
+// ballots need none.
 func (r *Round) checkWeights() error {
 	if r.opts.Weights != Unweighted && !r.weighed && r.ballot.n > 0 {
 		return fmt.Errorf("decide %d ballots before they are weighed: %w", r.ballot.n, device.ErrInvalidArgument)
@@ -39,8 +41,9 @@ func (r *Round) checkWeights() error {
 	return nil
 }
 
-// Weigh8 copies the weights of the ballots to the device, one for each, in a Round of Weights8. They go with the ballots:
-// after Cast or Point, weights are given anew. Rounds of packed ballots take one for each ballot too.
+// Weigh8 copies the weights of the ballots to the device, one for each, in a Round of Weights8.
+// They go with the ballots: after Cast or Point, weights are given anew. Rounds of packed ballots
+// take one for each ballot too.
 func (r *Round) Weigh8(weights []uint8) error { return weigh(r, Weights8, weights) }
 
 // Weigh is Weigh8 in a Round of Weights32.
@@ -51,7 +54,8 @@ func (r *Round) WeighFractions(weights []float32) error { return weigh(r, Fracti
 
 func weigh[T uint8 | uint32 | float32](r *Round, kind Weights, weights []T) error {
 	if r.opts.Weights != kind || len(weights) != r.ballot.n || r.opts.Capacity < len(weights) {
-		return fmt.Errorf("%d weights of kind %d for %d ballots of a round of kind %d: %w", len(weights), kind, max(r.ballot.n, 0),
+		return fmt.Errorf("%d weights of kind %d for %d ballots of a round of kind %d: %w", len(weights), kind,
+			max(r.ballot.n, 0),
 			r.opts.Weights, device.ErrInvalidArgument)
 	}
 	if r.weights == nil {
@@ -70,12 +74,14 @@ func weigh[T uint8 | uint32 | float32](r *Round, kind Weights, weights []T) erro
 	return r.PointWeights(r.weights, 0)
 }
 
-// PointWeights takes the weights from device memory: one of the Round's kind for each ballot from the byte at off on, a
-// multiple of 16. b must stay open, and whoever writes it has synced his stream by the time of the decision. A Round without
-// weights, or ballots that were not given yet, is device.ErrInvalidArgument.
+// PointWeights takes the weights from device memory: one of the Round's kind for each ballot from
+// the byte at off on, a multiple of 16. b must stay open, and whoever writes it has synced his
+// stream by the time of the decision. A Round without weights, or ballots that were not given yet,
+// is device.ErrInvalidArgument.
 func (r *Round) PointWeights(b device.Buffer, off int64) error {
 	if b == nil || r.opts.Weights == Unweighted || r.ballot.n < 0 || off%device.RangeAlign != 0 {
-		return fmt.Errorf("point at weights of kind %d at %d for %d ballots: %w", r.opts.Weights, off, max(r.ballot.n, 0), device.ErrInvalidArgument)
+		return fmt.Errorf("point at weights of kind %d at %d for %d ballots: %w", r.opts.Weights, off,
+			max(r.ballot.n, 0), device.ErrInvalidArgument)
 	}
 	n := r.opts.Weights.bytes() * int64(r.ballot.n)
 	if err := device.CheckRange("point at weights", off, n, b.Size()); err != nil {
@@ -87,8 +93,8 @@ func (r *Round) PointWeights(b device.Buffer, off int64) error {
 	return nil
 }
 
-// Partial is a decision as the part of a larger round that one shard has counted. first is the id of the shard's first
-// agent in the swarm, which its leader's index is counted from.
+// Partial is a decision as the part of a larger round that one shard has counted. first is the id
+// of the shard's first agent in the swarm, which its leader's index is counted from.
 func Partial(shard int, first uint64, d consensus.Decision) consensus.Partial {
 	t := d.Tally()
 	if t.Leader.Elected {

@@ -52,7 +52,8 @@ func weightsOf(r *rand.Rand, kind round.Weights, n int) weighing {
 	}
 }
 
-// TestWeightedRounds decides random electorates with weights of every kind, as the pure-Go tally does.
+// TestWeightedRounds decides random electorates with weights of every kind, as the pure-Go tally
+// does.
 func TestWeightedRounds(t *testing.T) {
 	const capacity = 20_001
 	d, r := opened(t), rand.New(rand.NewPCG(31, 32))
@@ -76,7 +77,10 @@ func TestWeightedRounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := made(t, d, round.Options{Candidates: c.candidates, Rule: rule, Packed: c.packed, Weights: c.weights, Capacity: capacity})
+		held := made(t, d, round.Options{
+			Candidates: c.candidates, Rule: rule, Packed: c.packed, Weights: c.weights,
+			Capacity: capacity,
+		})
 		for number := uint64(1); number <= 30; number++ {
 			n := []int{0, 1, 33, 1000, capacity, r.IntN(capacity)}[r.IntN(6)]
 			ballots := randomBallots(r, n, c.candidates)
@@ -103,7 +107,8 @@ func TestWeightedRounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			have, err := held.Decide(t.Context())
-			need := plain(t, rule, c.candidates, number, func(t *consensus.Tally) error { return w.cast(t, ballots) }, n, priorities)
+			need := plain(t, rule, c.candidates, number, func(t *consensus.Tally) error { return w.cast(t, ballots) },
+				n, priorities)
 			if err != nil || !reflect.DeepEqual(have, need) {
 				t.Fatalf("%+v, %d ballots: got %+v, want %+v (%v)", c, n, have, need, err)
 			}
@@ -122,7 +127,10 @@ func TestRandomWeightedRounds(t *testing.T) {
 	kinds := []round.Weights{round.Weights8, round.Weights32, round.Fractions}
 	for i, candidates := range []int{3, 11, 200} {
 		for _, kind := range kinds {
-			rule := consensus.Rule{Kind: []consensus.Kind{consensus.Majority, consensus.Weighted, consensus.Plurality}[i]}
+			rule := consensus.Rule{Kind: []consensus.Kind{
+				consensus.Majority, consensus.Weighted,
+				consensus.Plurality,
+			}[i]}
 			held := made(t, d, round.Options{Candidates: candidates, Weights: kind, Rule: rule})
 			b, err := d.Alloc(size, "test")
 			if err != nil {
@@ -143,7 +151,8 @@ func TestRandomWeightedRounds(t *testing.T) {
 				}
 				n := r.IntN(1 << r.IntN(9))
 				off, at := r.IntN(size-n), 16*r.IntN((size-n)/16+1)
-				if err := errors.Join(held.Point(b, int64(off), n), held.PointWeights(m, int64(at*len(w.data)/size))); err != nil {
+				if err := errors.Join(held.Point(b, int64(off), n),
+					held.PointWeights(m, int64(at*len(w.data)/size))); err != nil {
 					t.Fatal(err)
 				}
 				have, err := held.Decide(t.Context())
@@ -153,7 +162,8 @@ func TestRandomWeightedRounds(t *testing.T) {
 				need := plain(t, rule, candidates, uint64(i+1),
 					func(t *consensus.Tally) error { return castRange(t, kind, shifted, w.data, at, n) }, n, nil)
 				if err != nil || !reflect.DeepEqual(have, need) {
-					t.Fatalf("%d ballots at %d, weights %d at %d: got %+v, want %+v (%v)", n, off, kind, at, have, need, err)
+					t.Fatalf("%d ballots at %d, weights %d at %d: got %+v, want %+v (%v)", n, off, kind, at, have, need,
+						err)
 				}
 			}
 			if err := errors.Join(b.Close(), m.Close()); err != nil {
@@ -176,7 +186,8 @@ func castRange(t *consensus.Tally, kind round.Weights, ballots, weights []byte, 
 
 func TestWeightRefusals(t *testing.T) {
 	d := opened(t)
-	if r, err := round.New(d, round.Options{Candidates: 2, Weights: 4}); !errors.Is(err, device.ErrInvalidArgument) || r != nil {
+	if r, err := round.New(d, round.Options{Candidates: 2, Weights: 4}); !errors.Is(err, device.ErrInvalidArgument) ||
+		r != nil {
 		t.Errorf("weights of no kind: %v", err)
 	}
 	b, err := d.Alloc(100, "test")

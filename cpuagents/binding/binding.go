@@ -1,4 +1,5 @@
-// Package binding reads what an operator binds to a tenant on the command line of an agent: a folder, a host, a stream, a secret.
+// Package binding reads what an operator binds to a tenant on the command line of an agent: a
+// folder, a host, a stream, a secret.
 //
 //	TEXT                   for jobs without a tenant
 //	tenant=TENANT,TEXT     for the jobs of a tenant
@@ -32,7 +33,8 @@ func Check(tenant string) error {
 	return jobs.CheckID("tenant", tenant)
 }
 
-// Holds reports whether a binding to a tenant is for a job of another, which may be empty or jobs.DefaultTenant for none.
+// Holds reports whether a binding to a tenant is for a job of another, which may be empty or
+// jobs.DefaultTenant for none.
 func Holds(bound, tenant string) bool {
 	if tenant == jobs.DefaultTenant {
 		tenant = ""

@@ -1,6 +1,7 @@
-// Package egress lets a CPU agent reach the hosts that its operator named, and nothing else. Names are checked for every
-// request, those of redirects too; addresses are checked where the connection is made, after the name has been resolved, so that a
-// name that resolves to something else the next time gains nothing.
+// Package egress lets a CPU agent reach the hosts that its operator named, and nothing else. Names
+// are checked for every request, those of redirects too; addresses are checked where the connection
+// is made, after the name has been resolved, so that a name that resolves to something else the
+// next time gains nothing.
 package egress
 
 import (
@@ -24,7 +25,8 @@ import (
 var (
 	// ErrHost: the host or port is not on the operator's list.
 	ErrHost = errors.New("this agent may not reach it: its operator allows it with --egress")
-	// ErrAddress: the host's address is private or special, and no network of the operator's list holds it.
+	// ErrAddress: the host's address is private or special, and no network of the operator's list
+	// holds it.
 	ErrAddress = errors.New("its address is not a public one: its operator allows it with --egress NETWORK")
 	// ErrURL: the URL is not one that is fetched.
 	ErrURL = errors.New("use http://HOST/PATH or https://HOST/PATH, without a user in it")
@@ -42,7 +44,8 @@ func Refused(err error) bool {
 	return false
 }
 
-// maxRedirects is what browsers and curl are asked for at most in practice, and few enough to end a loop soon.
+// maxRedirects is what browsers and curl are asked for at most in practice, and few enough to end a
+// loop soon.
 const maxRedirects = 5
 
 // rule is one entry of the list.
@@ -51,7 +54,8 @@ type rule struct {
 	port uint16 // 0: the scheme's own
 }
 
-// Guard checks and makes connections. The zero value allows nothing. Its methods may be called from several goroutines.
+// Guard checks and makes connections. The zero value allows nothing. Its methods may be called from
+// several goroutines.
 type Guard struct {
 	rules    []rule
 	networks []netip.Prefix
@@ -65,13 +69,15 @@ type bound struct {
 	guard  *Guard // with the entry alone
 }
 
-// New returns a guard that allows these: HOST or HOST:PORT, where HOST may be *.NAME for everything below NAME, and without a port
-// only the scheme's own is meant; NETWORK as 10.1.0.0/16 or [fd00::]/8 for hosts named by an address there on any port, and for names on the
-// list that resolve to it. Names that resolve to private or special addresses are refused otherwise. Link-local, multicast and unspecified
-// addresses cannot be allowed, nor those where clouds keep the credentials of a machine.
+// New returns a guard that allows these: HOST or HOST:PORT, where HOST may be *.NAME for everything
+// below NAME, and without a port only the scheme's own is meant; NETWORK as 10.1.0.0/16 or
+// [fd00::]/8 for hosts named by an address there on any port, and for names on the list that
+// resolve to it. Names that resolve to private or special addresses are refused otherwise.
+// Link-local, multicast and unspecified addresses cannot be allowed, nor those where clouds keep
+// the credentials of a machine.
 //
-// tenant=TENANT,host=ENTRY is for the jobs of a tenant, tenant=*,host=ENTRY for all; the others are for jobs without a tenant. The guard itself is
-// that of jobs without one.
+// tenant=TENANT,host=ENTRY is for the jobs of a tenant, tenant=*,host=ENTRY for all; the others are
+// for jobs without a tenant. The guard itself is that of jobs without one.
 func New(allow []string) (*Guard, error) {
 	var all []bound
 	for _, text := range allow {
@@ -113,7 +119,8 @@ func (g *Guard) add(text string) error {
 			return errors.New("write the network in IPv4")
 		}
 		if p = p.Masked(); p.Bits() == 0 {
-			return errors.New("a network of all addresses allows nothing that is not allowed already but what is private: name those networks")
+			return errors.New("a network of all addresses allows nothing that is not allowed already but what is " +
+				"private: name those networks")
 		}
 		g.networks = append(g.networks, p)
 		return nil
@@ -137,7 +144,8 @@ func (g *Guard) add(text string) error {
 	return nil
 }
 
-// canonical is a host as it is compared: lower case, without a dot at its end, an address in its one form.
+// canonical is a host as it is compared: lower case, without a dot at its end, an address in its
+// one form.
 func canonical(host string) (string, error) {
 	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 	if a, err := netip.ParseAddr(host); err == nil {
@@ -167,7 +175,8 @@ func canonical(host string) (string, error) {
 	return host, nil
 }
 
-// Check says whether a URL may be fetched as far as its text says. The error wraps one of this package's.
+// Check says whether a URL may be fetched as far as its text says. The error wraps one of this
+// package's.
 func (g *Guard) Check(u *url.URL) error {
 	if u == nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Opaque != "" {
 		return ErrURL
@@ -194,7 +203,8 @@ func (g *Guard) Check(u *url.URL) error {
 	return fmt.Errorf("%s port %d: %w", host, port, ErrHost)
 }
 
-// allows says whether a host stands on the list with this port, or without one where that is a usual one.
+// allows says whether a host stands on the list with this port, or without one where that is a
+// usual one.
 func (g *Guard) allows(host string, port uint16, usual bool) bool {
 	for _, r := range g.rules {
 		below, wild := strings.CutPrefix(r.host, "*")
@@ -205,7 +215,8 @@ func (g *Guard) allows(host string, port uint16, usual bool) bool {
 	return false
 }
 
-// named says whether an address stands on the list by itself: then the ports of its rules hold, not every port.
+// named says whether an address stands on the list by itself: then the ports of its rules hold, not
+// every port.
 func (g *Guard) named(a netip.Addr) bool {
 	for _, r := range g.rules {
 		if r.host == a.String() {
@@ -224,11 +235,13 @@ func (g *Guard) inside(a netip.Addr) bool {
 	return false
 }
 
-// special are the networks that are not the public Internet's (IANA's registries for special purposes), beside those that
-// package netip knows by name.
+// special are the networks that are not the public Internet's (IANA's registries for special
+// purposes), beside those that package netip knows by name.
 var special = prefixes(
-	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-	"::/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16", "fec0::/10",
+	"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
+	"203.0.113.0/24", "240.0.0.0/4",
+	"::/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16",
+	"fec0::/10",
 )
 
 func prefixes(texts ...string) (all []netip.Prefix) {
@@ -238,10 +251,12 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// metadata are the addresses beside the link-local ones where clouds keep the credentials of a machine, and the broadcast.
+// metadata are the addresses beside the link-local ones where clouds keep the credentials of a
+// machine, and the broadcast.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"), // Azure's wire server, an address that looks public
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"), netip.MustParseAddr("255.255.255.255"),
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
+	netip.MustParseAddr("255.255.255.255"),
 }
 
 var (
@@ -286,7 +301,8 @@ func (g *Guard) CheckAddress(ap netip.AddrPort) error {
 	return nil
 }
 
-// control runs between the making of a socket and its connection, with the address that is connected to.
+// control runs between the making of a socket and its connection, with the address that is
+// connected to.
 func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 	if network != "tcp4" && network != "tcp6" {
 		return fmt.Errorf("network %s: %w", network, ErrAddress)
@@ -298,9 +314,10 @@ func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 	return g.CheckAddress(ap)
 }
 
-// Client returns a client all of whose connections are checked. It follows redirects where follow says so, each checked as a
-// request of its own; never from https to http. On a redirect to another host the headers in private are left out. It uses no
-// proxy, unpacks nothing, and keeps no cookies. What it waits for is bounded by the context of a request alone.
+// Client returns a client all of whose connections are checked. It follows redirects where follow
+// says so, each checked as a request of its own; never from https to http. On a redirect to another
+// host the headers in private are left out. It uses no proxy, unpacks nothing, and keeps no
+// cookies. What it waits for is bounded by the context of a request alone.
 func (g *Guard) Client(follow bool, private ...string) *http.Client {
 	dial := &net.Dialer{Timeout: 10 * time.Second, Control: g.control, Resolver: g.resolver}
 	transport := &http.Transport{

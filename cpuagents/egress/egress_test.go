@@ -30,23 +30,31 @@ func guard(t testing.TB, allow ...string) *Guard {
 
 func TestAllowList(t *testing.T) {
 	for _, text := range []string{
-		"", "*", "*.", "a b", "http://x", "x/y", "user@x", "x:0", "x:99999", "x:y", "fe80::1%eth0", "2130706433", "0x7f.1", "127.1", "a..b", "ümlaut.de",
+		"", "*", "*.", "a b", "http://x", "x/y", "user@x", "x:0", "x:99999", "x:y", "fe80::1%eth0", "2130706433",
+		"0x7f.1", "127.1", "a..b", "ümlaut.de",
 		"0.0.0.0/0", "::/0", "::ffff:10.0.0.0/104", "*.10.0.0.1", strings.Repeat("a", 64) + ".de",
 	} {
 		if _, err := New([]string{text}); err == nil {
 			t.Errorf("%q is an entry", text)
 		}
 	}
-	g := guard(t, "Example.com.", "*.data.example", "api.example:8443", "10.1.0.0/16", "[fd00::]/8", "127.0.0.1:9000", "::ffff:192.168.1.1")
+	g := guard(t, "Example.com.", "*.data.example", "api.example:8443", "10.1.0.0/16", "[fd00::]/8", "127.0.0.1:9000",
+		"::ffff:192.168.1.1")
 	for text, want := range map[string]bool{
 		"http://example.com/": true, "https://EXAMPLE.com:443/x?y": true, "https://example.com.:443/": true,
-		"https://example.com:8443/": false, "http://example.com:443/": false, "http://www.example.com/": false, "http://notexample.com/": false,
-		"https://a.data.example/": true, "https://a.b.data.example/": true, "https://data.example/": false, "https://xdata.example/": false,
+		"https://example.com:8443/": false, "http://example.com:443/": false, "http://www.example.com/": false,
+		"http://notexample.com/":  false,
+		"https://a.data.example/": true, "https://a.b.data.example/": true, "https://data.example/": false,
+		"https://xdata.example/":    false,
 		"https://api.example:8443/": true, "https://api.example/": false,
-		"http://10.1.2.3/": true, "http://10.1.2.3:1234/": true, "http://10.2.0.1/": false, "http://[fd12::1]:99/": true, "http://[fc00::1]/": false,
-		"http://127.0.0.1:9000/": true, "http://127.0.0.1/": false, "http://[::ffff:127.0.0.1]:9000/": true, "http://192.168.1.1/": true,
-		"ftp://example.com/": false, "file:///etc/passwd": false, "http:///x": false, "http://u:p@example.com/": false, "//example.com/": false,
-		"http://example.com@evil.example/": false, "http://example.com%00.evil.example/": false, "http://2130706433/": false, "http://0x7f000001/": false,
+		"http://10.1.2.3/": true, "http://10.1.2.3:1234/": true, "http://10.2.0.1/": false,
+		"http://[fd12::1]:99/": true, "http://[fc00::1]/": false,
+		"http://127.0.0.1:9000/": true, "http://127.0.0.1/": false, "http://[::ffff:127.0.0.1]:9000/": true,
+		"http://192.168.1.1/": true,
+		"ftp://example.com/":  false, "file:///etc/passwd": false, "http:///x": false, "http://u:p@example.com/": false,
+		"//example.com/":                   false,
+		"http://example.com@evil.example/": false, "http://example.com%00.evil.example/": false,
+		"http://2130706433/": false, "http://0x7f000001/": false,
 		"http://[fd00::1%25eth0]/": false, "http://example.com:0/": false, "unix:example.com": false,
 	} {
 		u, err := url.Parse(text)
@@ -66,17 +74,26 @@ func TestAllowList(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	g := guard(t, "10.1.0.0/16", "168.63.0.0/16", "[fd00::]/8", "100.96.0.0/11", "127.0.0.1:9000", "169.254.0.0/16", "[fe80::]/10", "192.168.7.7")
+	g := guard(t, "10.1.0.0/16", "168.63.0.0/16", "[fd00::]/8", "100.96.0.0/11", "127.0.0.1:9000", "169.254.0.0/16",
+		"[fe80::]/10", "192.168.7.7")
 	for text, want := range map[string]bool{
 		"8.8.8.8:443": true, "[2606:4700::1111]:443": true, "[::ffff:8.8.8.8]:443": true, "[64:ff9b::808:808]:80": true,
-		"10.1.9.9:5432": true, "[::ffff:10.1.9.9]:1": true, "[64:ff9b::a01:909]:1": true, "[2002:a01:909::1]:1": true, "[fd00:ec2::253]:80": true, "[fd00:ec2::254]:80": false,
+		"10.1.9.9:5432": true, "[::ffff:10.1.9.9]:1": true, "[64:ff9b::a01:909]:1": true, "[2002:a01:909::1]:1": true,
+		"[fd00:ec2::253]:80": true, "[fd00:ec2::254]:80": false,
 		"127.0.0.1:9000": true, "127.0.0.1:80": false, "192.168.7.7:80": true, "192.168.7.7:22": false,
-		"10.2.0.1:80": false, "[::ffff:10.2.0.1]:80": false, "[64:ff9b::a02:1]:80": false, "[2002:a02:1::]:80": false, "[64:ff9b:1::1]:80": false,
-		"[::7f00:1]:9000": false, "[::]:80": false, "0.0.0.0:80": false, "0.1.2.3:80": false, "[::1]:9000": false, "127.0.0.2:9000": false,
-		"169.254.169.254:80": false, "[::ffff:169.254.169.254]:80": false, "[64:ff9b::a9fe:a9fe]:80": false, "[2002:a9fe:a9fe::]:80": false,
-		"[fe80::1]:80": false, "[fe80::1%25eth0]:80": false, "[fd00::1%eth0]:80": false, "224.0.0.1:80": false, "[ff02::1]:80": false, "255.255.255.255:80": false,
-		"100.100.100.200:80": false, "168.63.129.16:80": false, "[::ffff:168.63.129.16]:32526": false, "100.64.0.1:80": false, "192.0.0.192:80": false, "198.18.0.1:80": false, "240.0.0.1:80": false, "172.16.0.1:80": false,
-		"[2001::1]:80": false, "[2001:db8::1]:80": false, "[fec0::1]:80": false, "[100::1]:80": false, "[fc00::1]:80": false,
+		"10.2.0.1:80": false, "[::ffff:10.2.0.1]:80": false, "[64:ff9b::a02:1]:80": false, "[2002:a02:1::]:80": false,
+		"[64:ff9b:1::1]:80": false,
+		"[::7f00:1]:9000":   false, "[::]:80": false, "0.0.0.0:80": false, "0.1.2.3:80": false, "[::1]:9000": false,
+		"127.0.0.2:9000":     false,
+		"169.254.169.254:80": false, "[::ffff:169.254.169.254]:80": false, "[64:ff9b::a9fe:a9fe]:80": false,
+		"[2002:a9fe:a9fe::]:80": false,
+		"[fe80::1]:80":          false, "[fe80::1%25eth0]:80": false, "[fd00::1%eth0]:80": false, "224.0.0.1:80": false,
+		"[ff02::1]:80": false, "255.255.255.255:80": false,
+		"100.100.100.200:80": false, "168.63.129.16:80": false, "[::ffff:168.63.129.16]:32526": false,
+		"100.64.0.1:80": false, "192.0.0.192:80": false, "198.18.0.1:80": false, "240.0.0.1:80": false,
+		"172.16.0.1:80": false,
+		"[2001::1]:80":  false, "[2001:db8::1]:80": false, "[fec0::1]:80": false, "[100::1]:80": false,
+		"[fc00::1]:80": false,
 	} {
 		ap, err := netip.ParseAddrPort(text)
 		if err != nil {
@@ -116,7 +133,10 @@ func resolver(t *testing.T, answer [4]byte) *net.Resolver {
 			}
 			m.Response, m.Additionals = true, nil
 			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
-				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 0}, Body: &dnsmessage.AResource{A: answer}}}
+				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{
+					Name: q.Name, Class: q.Class,
+					TTL: 0,
+				}, Body: &dnsmessage.AResource{A: answer}}}
 			}
 			if out, err := m.Pack(); err == nil {
 				_, _ = conn.WriteTo(out, from)
@@ -153,9 +173,13 @@ func get(t *testing.T, g *Guard, follow bool, target string, private ...string) 
 	return string(data), resp.StatusCode, err
 }
 
-// TestResolved: a name on the list gains nothing from resolving to the machine itself, unless that is on the list too.
+// TestResolved: a name on the list gains nothing from resolving to the machine itself, unless that
+// is on the list too.
 func TestResolved(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = io.WriteString(w, "inside")
+	}))
 	defer srv.Close()
 	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
 	if err != nil {
@@ -187,7 +211,8 @@ func TestResolved(t *testing.T) {
 	}
 }
 
-// TestRedirects: each redirect is checked as a request of its own, and what is private stays with the host it was for.
+// TestRedirects: each redirect is checked as a request of its own, and what is private stays with
+// the host it was for.
 func TestRedirects(t *testing.T) {
 	seen := make(chan string, 10)
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +244,8 @@ func TestRedirects(t *testing.T) {
 		t.Errorf("%q %v", body, err)
 	}
 	for _, u := range []string{
-		other.URL, "http://169.254.169.254/latest/meta-data/", "http://[::ffff:169.254.169.254]/", "http://[::1]/", "file:///etc/passwd", "http://u:p@" + srv.Listener.Addr().String() + "/",
+		other.URL, "http://169.254.169.254/latest/meta-data/", "http://[::ffff:169.254.169.254]/", "http://[::1]/",
+		"file:///etc/passwd", "http://u:p@" + srv.Listener.Addr().String() + "/",
 		"http://0.0.0.0/", "http://localhost/", "gopher://x/",
 	} {
 		if body, _, err := get(t, one, true, to(u)); err == nil {
@@ -242,7 +268,10 @@ func TestRedirects(t *testing.T) {
 // FuzzCheck: no text of a URL panics the check, and what it allows is a host of the list.
 func FuzzCheck(f *testing.F) {
 	g := guard(f, "example.com", "*.data.example", "10.1.0.0/16")
-	for _, s := range []string{"http://example.com", "http://[::ffff:a01:1]/", "http://10.1.1.1:1", "http://a.data.example./", "http://example.com\\@x"} {
+	for _, s := range []string{
+		"http://example.com", "http://[::ffff:a01:1]/", "http://10.1.1.1:1",
+		"http://a.data.example./", "http://example.com\\@x",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -252,7 +281,8 @@ func FuzzCheck(f *testing.F) {
 		}
 		h := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 		a, aerr := netip.ParseAddr(h)
-		if h != "example.com" && !strings.HasSuffix(h, ".data.example") && (aerr != nil || !netip.MustParsePrefix("10.1.0.0/16").Contains(a.Unmap())) {
+		if h != "example.com" && !strings.HasSuffix(h, ".data.example") &&
+			(aerr != nil || !netip.MustParsePrefix("10.1.0.0/16").Contains(a.Unmap())) {
 			t.Fatalf("%q is allowed", text)
 		}
 	})

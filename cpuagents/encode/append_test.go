@@ -37,10 +37,14 @@ func TestAppendNumber(t *testing.T) {
 			t.Fatalf("%v became %v: %v", f, got, err)
 		}
 	}
-	for _, v := range []float64{0, 1, -1, 1e-6, 9.99e-7, 1e21, 1e20, math.MaxFloat64, math.SmallestNonzeroFloat64, math.MaxFloat32} {
+	for _, v := range []float64{
+		0, 1, -1, 1e-6, 9.99e-7, 1e21, 1e20, math.MaxFloat64, math.SmallestNonzeroFloat64,
+		math.MaxFloat32,
+	} {
 		check(t, v)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		check(t, rapid.Float64().Filter(func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }).Draw(t, "v"))
+		check(t, rapid.Float64().Filter(func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }).Draw(t,
+			"v"))
 	})
 }

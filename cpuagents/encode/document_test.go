@@ -31,7 +31,8 @@ func TestDocuments(t *testing.T) {
 		if !bytes.Equal(docs[0], docs[1]) || bytes.Equal(docs[1], docs[2]) || p.MediaType() == "" {
 			t.Errorf("%s: documents of %d, %d and %d bytes", f, len(docs[0]), len(docs[1]), len(docs[2]))
 		}
-		rows, bad, err := rowstest.Parse(t, f, docs[0], rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}})
+		rows, bad, err := rowstest.Parse(t, f, docs[0],
+			rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}})
 		if err != nil || len(rows) != 90 || len(bad) > 0 {
 			t.Fatal(f, len(rows), bad, err)
 		}

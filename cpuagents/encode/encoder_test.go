@@ -107,7 +107,10 @@ func TestDroppedOutput(t *testing.T) {
 		d.Decision[i], d.Score[i], d.Counts[2*i], d.Counts[2*i+1], d.Value[i] = batch.NoDecision, 0, 0, 0, float64(i)
 	}
 	write := func(f rows.Format) []byte {
-		p := NewDocument(f, Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
+		p := NewDocument(f, Layout{
+			Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"},
+			Drops: true,
+		})
 		for i := range d.Len() {
 			if err := p.Add(d, i); err != nil {
 				t.Fatal(err)
@@ -126,7 +129,8 @@ func TestDroppedOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, decided := line["decision"]
-		if got, _ := line["dropped"].(string); got != why || decided != (why == "") || line["row"] == nil || line["value"] == nil {
+		if got, _ := line["dropped"].(string); got != why || decided != (why == "") || line["row"] == nil ||
+			line["value"] == nil {
 			t.Errorf("%s", lines[i])
 		}
 	}
@@ -134,7 +138,8 @@ func TestDroppedOutput(t *testing.T) {
 	if err != nil || len(records) != 4 {
 		t.Fatal(records, err)
 	}
-	if last := len(records[0]) - 1; records[0][last] != "dropped" || records[1][last] != "" || records[1][5] == "" || records[2][last] != "late" || records[2][5] != "" || records[3][last] != "duplicate" {
+	if last := len(records[0]) - 1; records[0][last] != "dropped" || records[1][last] != "" || records[1][5] == "" ||
+		records[2][last] != "late" || records[2][5] != "" || records[3][last] != "duplicate" {
 		t.Errorf("%q", records)
 	}
 	r, err := ipc.NewFileReader(bytes.NewReader(write("arrow")))
@@ -149,11 +154,13 @@ func TestDroppedOutput(t *testing.T) {
 	last := int(rec.NumCols()) - 1
 	for i, why := range []string{"", "late", "duplicate"} {
 		decision := rec.Column(5).(*array.String).Value(i)
-		if got := rec.Column(last).(*array.String).Value(i); got != why || why != "" && decision != NoDecision || rec.ColumnName(last) != "dropped" {
+		if got := rec.Column(last).(*array.String).Value(i); got != why || why != "" && decision != NoDecision ||
+			rec.ColumnName(last) != "dropped" {
 			t.Errorf("row %d: %s %q, decision %s", i, rec.ColumnName(last), got, decision)
 		}
 	}
-	if _, _, err := rowstest.Parse(t, "parquet", write("parquet"), rows.ColumnSpec{Timestamp: "row", Features: []string{"value"}}); err != nil {
+	if _, _, err := rowstest.Parse(t, "parquet", write("parquet"),
+		rows.ColumnSpec{Timestamp: "row", Features: []string{"value"}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -164,7 +171,10 @@ func TestCSVOutput(t *testing.T) {
 	if err != nil || len(records) != 9 {
 		t.Fatal(len(records), err)
 	}
-	if d := cmp.Diff([]string{"series", "row", "timestamp", "value", "score", "decision", "round", "counts.normal", `counts.odd, "very"`, "leader"}, records[0]); d != "" {
+	if d := cmp.Diff([]string{
+		"series", "row", "timestamp", "value", "score", "decision", "round", "counts.normal",
+		`counts.odd, "very"`, "leader",
+	}, records[0]); d != "" {
 		t.Error(d)
 	}
 	if records[1][0] != fixture.Series[0] || records[5][0] != "b\uFFFD" || records[1][1] != "1" {

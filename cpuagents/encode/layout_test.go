@@ -14,7 +14,10 @@ import (
 // TestFeatureColumns: every feature stands under its name in every format, and one that is called
 // like another column of the output does not hide it.
 func TestFeatureColumns(t *testing.T) {
-	l := Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"load", "Score", "counts.normal", `errors "%", all`}}
+	l := Layout{
+		Series: fixture.Series, Candidates: fixture.Candidates,
+		Features: []string{"load", "Score", "counts.normal", `errors "%", all`},
+	}
 	names := []string{"load", "features.Score", "features.counts.normal", `errors "%", all`}
 	if got := l.FeatureColumns(); !slices.Equal(got, names) {
 		t.Fatalf("columns %q, want %q", got, names)

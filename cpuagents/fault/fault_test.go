@@ -34,7 +34,8 @@ func TestIO(t *testing.T) {
 		{Input("row %d", 7), jobs.CodeInput, "row 7"},
 	} {
 		var e *jobs.Error
-		if err := IO("open", "a.csv", c.err); !errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.text) {
+		if err := IO("open", "a.csv", c.err); !errors.As(err, &e) || e.Code != c.code ||
+			!strings.Contains(err.Error(), c.text) {
 			t.Errorf("IO of %v: got %v, want class %s and %q", c.err, err, c.code, c.text)
 		}
 	}

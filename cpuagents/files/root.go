@@ -18,7 +18,8 @@ func ParseRoots(list []string) (map[Root]string, error) {
 	bad := func(text string) error {
 		return jobs.Errorf(
 			jobs.CodeInvalid,
-			"--root %q: write NAME=DIR, or tenant=TENANT,name=NAME,path=DIR for the jobs of a tenant, with a name of letters, digits, '-' and '_'",
+			"--root %q: write NAME=DIR, or tenant=TENANT,name=NAME,path=DIR for the jobs of a tenant, with a name "+
+				"of letters, digits, '-' and '_'",
 			text,
 		)
 	}

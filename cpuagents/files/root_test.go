@@ -20,17 +20,25 @@ import (
 // TestParseRoots: a folder is written NAME=DIR, or with a tenant, and everything else is refused
 // with the text that was given.
 func TestParseRoots(t *testing.T) {
-	got, err := ParseRoots([]string{"in=/data/in", "out=/data=x/o,ut", "tenant=acme,name=in,path=/data/acme", "tenant=*,name=all,path=/data/a,b"})
-	want := map[Root]string{{"", "in"}: "/data/in", {"", "out"}: "/data=x/o,ut", {"acme", "in"}: "/data/acme", {"*", "all"}: "/data/a,b"}
+	got, err := ParseRoots([]string{
+		"in=/data/in", "out=/data=x/o,ut", "tenant=acme,name=in,path=/data/acme",
+		"tenant=*,name=all,path=/data/a,b",
+	})
+	want := map[Root]string{
+		{"", "in"}: "/data/in", {"", "out"}: "/data=x/o,ut", {"acme", "in"}: "/data/acme",
+		{"*", "all"}: "/data/a,b",
+	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for _, text := range []string{
-		"", "in", "in=", "=/data", "a b=/data", "a/b=/data", "tenant=acme,in=/data", "tenant=acme,name=in", "tenant=acme,name=in,path=", "tenant=acme,name=,path=/data", "tenant=acme,in,path=/data",
+		"", "in", "in=", "=/data", "a b=/data", "a/b=/data", "tenant=acme,in=/data", "tenant=acme,name=in",
+		"tenant=acme,name=in,path=", "tenant=acme,name=,path=/data", "tenant=acme,in,path=/data",
 		"tenant=a b,name=in,path=/data", "tenant=acme,name=a b,path=/data",
 	} {
 		var e *jobs.Error
-		if roots, err := ParseRoots([]string{"in=/data", text}); !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), fmt.Sprintf("--root %q", text)) || roots != nil {
+		if roots, err := ParseRoots([]string{"in=/data", text}); !errors.As(err, &e) || e.Code != jobs.CodeInvalid ||
+			!strings.Contains(err.Error(), fmt.Sprintf("--root %q", text)) || roots != nil {
 			t.Errorf("%q: %v, %v", text, roots, err)
 		}
 	}
@@ -40,7 +48,10 @@ func TestParseRoots(t *testing.T) {
 // another.
 func TestRootsOfTenants(t *testing.T) {
 	roots := map[Root]string{}
-	for root, text := range map[Root]string{{"", "in"}: "own", {"acme", "in"}: "acme's", {"*", "in"}: "all's", {"*", "shared"}: "shared", {"", "own"}: "own"} {
+	for root, text := range map[Root]string{
+		{"", "in"}: "own", {"acme", "in"}: "acme's", {"*", "in"}: "all's",
+		{"*", "shared"}: "shared", {"", "own"}: "own",
+	} {
 		roots[root] = t.TempDir()
 		fixture.Write(t, filepath.Join(roots[root], "x"), text)
 	}
@@ -77,7 +88,8 @@ func TestRootsOfTenants(t *testing.T) {
 			t.Errorf("%s of %q: %s, want %s", c.uri, c.tenant, got, c.want)
 		}
 	}
-	if _, err := New(Options{Roots: map[Root]string{{"", "in"}: filepath.Join(t.TempDir(), "none")}}); !fixture.IsInput(err) || !strings.Contains(err.Error(), "open folder") {
+	if _, err := New(Options{Roots: map[Root]string{{"", "in"}: filepath.Join(t.TempDir(),
+		"none")}}); !fixture.IsInput(err) || !strings.Contains(err.Error(), "open folder") {
 		t.Error(err)
 	}
 	if plain, err := New(Options{}); err != nil || plain.scratch != os.TempDir() || plain.unpacked != 64<<30 {
@@ -115,10 +127,14 @@ func TestURIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for uri, want := range map[string]string{
-		"object:x": "this agent has no object store", "object:": "this agent has no object store", "": "a source or sink is file:ROOT/PATH or object:NAME", "http://x/": "a source or sink is", "file": "knows no folder", "file:in": "knows no folder",
-		"file:in/.": "it is not a regular file", "file:in/pipe": "open pipe: it is not a regular file", "file:in/y": "there is no such file",
+		"object:x": "this agent has no object store", "object:": "this agent has no object store", "": "a source or " +
+			"sink is file:ROOT/PATH or object:NAME", "http://x/": "a source or sink is", "file": "knows no folder",
+		"file:in":   "knows no folder",
+		"file:in/.": "it is not a regular file", "file:in/pipe": "open pipe: it is not a regular file",
+		"file:in/y": "there is no such file",
 	} {
-		if r, err := f.Open(t.Context(), uri); err == nil || !fixture.IsInput(err) || !strings.Contains(err.Error(), want) {
+		if r, err := f.Open(t.Context(), uri); err == nil || !fixture.IsInput(err) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v, want %s", uri, r, err, want)
 		}
 	}
@@ -177,7 +193,8 @@ func TestObjectFiles(t *testing.T) {
 		t.Errorf("%q, %v, %d files in scratch", text, err, left())
 	}
 	_ = r.Close()
-	if _, err := f.Open(t.Context(), "object:none"); !fixture.IsInput(err) || !strings.Contains(err.Error(), "object:none: there is no such object") {
+	if _, err := f.Open(t.Context(), "object:none"); !fixture.IsInput(err) ||
+		!strings.Contains(err.Error(), "object:none: there is no such object") {
 		t.Error(err)
 	}
 	for _, name := range []string{"away", "cut"} {
@@ -217,7 +234,8 @@ func TestObjectFiles(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Open(t.Context(), "object:a"); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "create a temporary file in") {
+	if _, err := f.Open(t.Context(), "object:a"); !errors.Is(err, jobs.ErrUnfit) ||
+		!strings.Contains(err.Error(), "create a temporary file in") {
 		t.Error(err)
 	}
 	if _, err := f.Create(t.Context(), "object:a"); !errors.Is(err, jobs.ErrUnfit) {
@@ -232,7 +250,8 @@ func TestSpoolFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	if n, err := (writeOnly{full, "/scratch"}).Write([]byte("x")); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "write a temporary file in /scratch") || n != 0 {
+	if n, err := (writeOnly{full, "/scratch"}).Write([]byte("x")); !errors.Is(err, jobs.ErrUnfit) ||
+		!strings.Contains(err.Error(), "write a temporary file in /scratch") || n != 0 {
 		t.Error(n, err)
 	}
 	f, err := New(Options{Scratch: t.TempDir()})
@@ -283,7 +302,8 @@ func TestPartsOfAttempts(t *testing.T) {
 	if all, err := os.ReadDir(filepath.Join(dir, "sub")); err != nil || len(all) != len(keep) {
 		t.Errorf("behind abort: %d files, %v", len(all), err)
 	}
-	if _, err := f.Create(t.Context(), "file:out/none/d"); !fixture.IsInput(err) || !strings.Contains(err.Error(), "write none/d") {
+	if _, err := f.Create(t.Context(), "file:out/none/d"); !fixture.IsInput(err) ||
+		!strings.Contains(err.Error(), "write none/d") {
 		t.Error(err)
 	}
 	// Its place cannot be taken.
@@ -292,7 +312,8 @@ func TestPartsOfAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	fixture.Write(t, filepath.Join(dir, "taken", "x"), "")
-	if err := o.Commit(); err == nil || errors.Is(err, jobs.ErrFenced) || !strings.Contains(err.Error(), "write taken") {
+	if err := o.Commit(); err == nil || errors.Is(err, jobs.ErrFenced) ||
+		!strings.Contains(err.Error(), "write taken") {
 		t.Error(err)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".taken.*")); err != nil || len(left) != 0 {
@@ -330,8 +351,10 @@ func TestLinks(t *testing.T) {
 	}
 	defer root.Close()
 	for name, want := range map[string]string{
-		"new": "new", "old": "old", "to0": "sub/new", "to38": "sub/new", "to39": "too many symbolic links", "to40": "too many symbolic links", "sub/up": "old",
-		"abs": "out of the agent's folder", "out": "escapes", "folder": "it is a folder: name a file", "sub": "it is a folder: name a file", "pipe": "it is not a regular file, and is not replaced",
+		"new": "new", "old": "old", "to0": "sub/new", "to38": "sub/new", "to39": "too many symbolic links",
+		"to40": "too many symbolic links", "sub/up": "old",
+		"abs": "out of the agent's folder", "out": "escapes", "folder": "it is a folder: name a file",
+		"sub": "it is a folder: name a file", "pipe": "it is not a regular file, and is not replaced",
 	} {
 		got, err := target(root, name)
 		if err != nil {
@@ -349,7 +372,10 @@ func TestLinks(t *testing.T) {
 // of rejects; a file by itself whatever its name, and nothing else.
 func TestWalkFiles(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"a.csv", ".b.csv", "c.csv.rejects.ndjson", "d.ndjson", "e.csv.gz", "f.parquet", "sub/g.arrow", "h.txt", "i", ".sub/j.csv"} {
+	for _, name := range []string{
+		"a.csv", ".b.csv", "c.csv.rejects.ndjson", "d.ndjson", "e.csv.gz", "f.parquet",
+		"sub/g.arrow", "h.txt", "i", ".sub/j.csv",
+	} {
 		fixture.Write(t, filepath.Join(dir, name), "")
 	}
 	if err := os.Symlink("a.csv", filepath.Join(dir, "k.csv")); err != nil {
@@ -366,8 +392,12 @@ func TestWalkFiles(t *testing.T) {
 	if want := ".sub/j.csv csv, a.csv csv, d.ndjson ndjson, e.csv.gz csv.gz, f.parquet parquet, sub/g.arrow arrow"; err != nil || strings.Join(got, ", ") != want {
 		t.Errorf("%s, %v", strings.Join(got, ", "), err)
 	}
-	for name, want := range map[string]string{"h.txt": "csv", "i": "csv", "f.parquet": "parquet", ".b.csv": "csv", "c.csv.rejects.ndjson": "ndjson", "e.csv.gz": "csv.gz"} {
-		if f, err := Walk(filepath.Join(dir, name)); err != nil || len(f) != 1 || f[0].Name != name || string(f[0].Format) != want || f[0].Path != filepath.Join(dir, name) {
+	for name, want := range map[string]string{
+		"h.txt": "csv", "i": "csv", "f.parquet": "parquet", ".b.csv": "csv",
+		"c.csv.rejects.ndjson": "ndjson", "e.csv.gz": "csv.gz",
+	} {
+		if f, err := Walk(filepath.Join(dir, name)); err != nil || len(f) != 1 || f[0].Name != name ||
+			string(f[0].Format) != want || f[0].Path != filepath.Join(dir, name) {
 			t.Errorf("%s: %v, %v", name, f, err)
 		}
 	}
@@ -377,9 +407,11 @@ func TestWalkFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"bad": "x.parquet.gz: format", "bad/x.parquet.gz": "x.parquet.gz: format", "none": "no .csv, .ndjson", "none/pipe.csv": "it is neither a file nor a folder", "nothing": "there is no such file or folder",
+		"bad": "x.parquet.gz: format", "bad/x.parquet.gz": "x.parquet.gz: format", "none": "no .csv, .ndjson",
+		"none/pipe.csv": "it is neither a file nor a folder", "nothing": "there is no such file or folder",
 	} {
-		if f, err := Walk(filepath.Join(dir, name)); err == nil || !fixture.IsInput(err) || !strings.Contains(err.Error(), want) || len(f) != 0 {
+		if f, err := Walk(filepath.Join(dir, name)); err == nil || !fixture.IsInput(err) ||
+			!strings.Contains(err.Error(), want) || len(f) != 0 {
 			t.Errorf("%s: %v, %v, want %s", name, f, err, want)
 		}
 	}

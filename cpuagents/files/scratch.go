@@ -48,7 +48,10 @@ func ScratchError(what, name string, err error) error {
 	if fault.Classified(err) {
 		return err
 	}
-	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, os.ErrPermission, os.ErrNotExist} {
+	for _, e := range []error{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, os.ErrPermission,
+		os.ErrNotExist,
+	} {
 		if errors.Is(err, e) {
 			return unfit{fault.IO(what, name, err)}
 		}

@@ -113,7 +113,8 @@ func (s *spill) fill(first *entry) error {
 		}
 		if line = first.append(line[:0]); s.written+int64(len(line)) > s.files.unpacked {
 			return fault.Input(
-				"%s: its rows take more than %s of temporary files, which is what this agent allows: unpack the source before, or raise --max-unpacked",
+				"%s: its rows take more than %s of temporary files, which is what this agent allows: unpack the "+
+					"source before, or raise --max-unpacked",
 				s.hold.Name(), memory.Text(s.files.unpacked),
 			)
 		}

@@ -24,7 +24,10 @@ import (
 func TestSpill(t *testing.T) {
 	var table []fixture.Row
 	for i := range spillStep + 1000 {
-		s := fixture.Row{Time: fmt.Sprintf("2026-01-02 03:%02d:%02d", i/60%60, i%60), Values: []fixture.Cell{float64(i), -float64(i)}}
+		s := fixture.Row{
+			Time:   fmt.Sprintf("2026-01-02 03:%02d:%02d", i/60%60, i%60),
+			Values: []fixture.Cell{float64(i), -float64(i)},
+		}
 		if i%7 == 0 {
 			s.Values[1] = nil
 		}
@@ -38,7 +41,8 @@ func TestSpill(t *testing.T) {
 			want, wantRejects, wantErr := rowstest.Parse(t, rows.Format(c.Format), c.Data, spec)
 			memories := []*inputmem.Memory{inputmem.WithParts(0, 64<<20)}
 			if name == "whole" {
-				memories = append(memories, inputmem.WithParts(1<<30, 1<<30), inputmem.WithParts(300<<10, 64<<20), inputmem.WithParts(1<<20, 64<<20))
+				memories = append(memories, inputmem.WithParts(1<<30, 1<<30), inputmem.WithParts(300<<10, 64<<20),
+					inputmem.WithParts(1<<20, 64<<20))
 			}
 			for _, m := range memories {
 				files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: m, state: &scratchState{}}
@@ -48,8 +52,10 @@ func TestSpill(t *testing.T) {
 				if err == nil {
 					got, rejects, err = rowstest.All(t, r)
 				}
-				if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(rejects, wantRejects) || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-					t.Errorf("%s, %s, %d beside others: %d rows, %d rejects, %v; want %d, %d, %v", w.Name, name, m.Limit(), len(got), len(rejects), err, len(want), len(wantRejects), wantErr)
+				if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(rejects, wantRejects) ||
+					fmt.Sprint(err) != fmt.Sprint(wantErr) {
+					t.Errorf("%s, %s, %d beside others: %d rows, %d rejects, %v; want %d, %d, %v", w.Name, name,
+						m.Limit(), len(got), len(rejects), err, len(want), len(wantRejects), wantErr)
 				}
 				if used := m.Used(); used != 0 {
 					t.Errorf("%s, %s: %d bytes are still taken", w.Name, name, used)
@@ -76,7 +82,9 @@ func TestSpillWaits(t *testing.T) {
 		if err == nil {
 			_, _, err = rowstest.All(t, r)
 		}
-		if strings.HasPrefix(string(rows.Format(c.Format)), "csv") || strings.HasPrefix(string(rows.Format(c.Format)), "ndjson") && !strings.HasSuffix(string(rows.Format(c.Format)), "zst") {
+		if strings.HasPrefix(string(rows.Format(c.Format)), "csv") ||
+			strings.HasPrefix(string(rows.Format(c.Format)), "ndjson") &&
+				!strings.HasSuffix(string(rows.Format(c.Format)), "zst") {
 			continue // they need none
 		}
 		if !errors.Is(err, jobs.ErrDrain) {
@@ -101,18 +109,24 @@ func TestTooMuchMemory(t *testing.T) {
 	if err := big.Close(); err != nil {
 		t.Fatal(err)
 	}
-	footer := binary.LittleEndian.AppendUint32(append([]byte{0x19, 0xfc, 0xa0, 0x8d, 0x06}, make([]byte, 100_001)...), 100_006) // a list of 100,000 empty structures
+	// a list of 100,000 empty structures
+	footer := binary.LittleEndian.AppendUint32(append([]byte{0x19, 0xfc, 0xa0, 0x8d, 0x06}, make([]byte, 100_001)...),
+		100_006)
 	parquet := append([]byte("PAR1"), append(footer, "PAR1"...)...)
 	for name, c := range map[string]fixture.File{
 		"window": {Format: "csv.zst", Data: packed.Bytes()},
 		"footer": {Format: "parquet", Data: parquet},
 	} {
-		files := &Files{scratch: t.TempDir(), unpacked: fixture.Plenty, memory: inputmem.WithParts(1<<20, 4<<20), state: &scratchState{}}
+		files := &Files{
+			scratch: t.TempDir(), unpacked: fixture.Plenty, memory: inputmem.WithParts(1<<20, 4<<20),
+			state: &scratchState{},
+		}
 		r, err := files.Read(t.Context(), "s", fixture.TempFile(t, c.Data), rows.Format(c.Format), rowstest.OneFeature)
 		if err == nil {
 			_, _, err = rowstest.All(t, r)
 		}
-		if !fixture.IsInput(err) || !strings.Contains(err.Error(), "raise the agent's --memory") || !strings.Contains(err.Error(), "4 MiB") {
+		if !fixture.IsInput(err) || !strings.Contains(err.Error(), "raise the agent's --memory") ||
+			!strings.Contains(err.Error(), "4 MiB") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

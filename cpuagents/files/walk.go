@@ -53,7 +53,8 @@ func Walk(p string) (files []Found, err error) {
 	})
 	if err == nil && len(files) == 0 {
 		err = fault.Input(
-			"input %s: no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind it, in this folder or below it",
+			"input %s: no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or "+
+				".zst behind it, in this folder or below it",
 			p,
 		)
 	}

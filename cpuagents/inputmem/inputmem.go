@@ -43,7 +43,8 @@ func New(limit int64, concurrency int) (*Memory, error) {
 		least := (restMemory + leastInput + int64(concurrency)*jobMemory) / 7 * 8
 		return nil, jobs.Errorf(
 			jobs.CodeInput,
-			"%s of memory are too few for %d jobs at a time: they need %s: raise --memory or the container's limit, or lower --concurrency",
+			"%s of memory are too few for %d jobs at a time: they need %s: raise --memory or the container's limit, "+
+				"or lower --concurrency",
 			memory.Text(limit), concurrency, memory.Text(least+1<<20),
 		)
 	}

@@ -89,7 +89,8 @@ func ParseTokens(list []string) (map[string][]string, error) {
 		if !ok || jobs.CheckID("name", name) != nil || ref == "" {
 			return nil, jobs.Errorf(
 				jobs.CodeInvalid,
-				"--push-token %q: write NAME=env:SECRET or NAME=file:SECRET, with a name of letters, digits, '-' and '_'",
+				"--push-token %q: write NAME=env:SECRET or NAME=file:SECRET, with a name of letters, digits, '-' "+
+					"and '_'",
 				name,
 			)
 		}
@@ -170,7 +171,8 @@ func Listen(o Options) (_ *Server, err error) {
 		// push too.
 		if !o.Memory.Reserve(most) {
 			return nil, bad(
-				"bodies of %s take up to %s of the %s that sources have, and too little is left for jobs: raise --memory or lower --push-max-body",
+				"bodies of %s take up to %s of the %s that sources have, and too little is left for jobs: raise "+
+					"--memory or lower --push-max-body",
 				memory.Text(o.MaxBody), memory.Text(most), memory.Text(o.Memory.Limit()),
 			)
 		}
@@ -186,7 +188,8 @@ func Listen(o Options) (_ *Server, err error) {
 	}
 	p := &Server{
 		most: most,
-		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxRequests), parsers: make(chan struct{}, maxParsers),
+		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxRequests),
+		parsers: make(chan struct{}, maxParsers),
 		counts: prometheus.NewCounterVec(
 			prometheus.CounterOpts{
 				Namespace: "exoswarm",
@@ -214,7 +217,8 @@ func Listen(o Options) (_ *Server, err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/push/{name}", p.serve)
 	p.server = &http.Server{
-		Handler: mux, TLSConfig: secure, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: o.Timeout, WriteTimeout: 3 * o.Timeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: mux, TLSConfig: secure, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: o.Timeout,
+		WriteTimeout: 3 * o.Timeout, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // what strangers send is no error of ours
 	}
 	if secure != nil {

@@ -109,11 +109,14 @@ func ndjsonRows(values ...int) string {
 }
 
 // pushSource opens what a job reads of an endpoint.
-func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name string, spec source.PushSpec, columns ...rows.ColumnSpec) rows.Reader {
+func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name string, spec source.PushSpec,
+	columns ...rows.ColumnSpec,
+) rows.Reader {
 	t.Helper()
 	columns = append(columns, rowstest.OneFeature)
 	from := source.Resources{Queue: q, Files: filestest.Scratch(t)}
-	r, err := from.OpenRemote(ctx, q.Log(id, 1, jobs.In), id, 0, source.Series{Name: "s", URI: "push:" + name, Push: &spec}, columns[0])
+	r, err := from.OpenRemote(ctx, q.Log(id, 1, jobs.In), id, 0,
+		source.Series{Name: "s", URI: "push:" + name, Push: &spec}, columns[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +156,11 @@ func TestPush(t *testing.T) {
 	}{
 		{ndjsonRows(1) + "\n \n" + ndjsonRows(2), nil, "202 2 false "},
 		{csv, []string{"Content-Type", "text/csv; charset=utf-8"}, "202 5 false "},
-		{string(fixture.Gzip(t, []byte(ndjsonRows(8)))), []string{"Content-Encoding", "gzip", "Idempotency-Key", "k"}, "202 1 false "},
+		{
+			string(fixture.Gzip(t, []byte(ndjsonRows(8)))),
+			[]string{"Content-Encoding", "gzip", "Idempotency-Key", "k"},
+			"202 1 false ",
+		},
 		{ndjsonRows(9), []string{"Idempotency-Key", "k"}, "202 1 true "},
 		{string(fixture.Zstd(t, []byte(ndjsonRows(10)))), []string{"Content-Encoding", "zstd"}, "202 1 false "},
 	} {
@@ -161,12 +168,14 @@ func TestPush(t *testing.T) {
 			t.Fatalf("%d: %s", i, got)
 		}
 	}
-	if got := post(t, client, strings.TrimSuffix(url, "press")+"other", strings.NewReader(ndjsonRows(9)), "Idempotency-Key", "k").String(); got != "202 1 false " {
+	if got := post(t, client, strings.TrimSuffix(url, "press")+"other", strings.NewReader(ndjsonRows(9)),
+		"Idempotency-Key", "k").String(); got != "202 1 false " {
 		t.Error("a key of another name: " + got)
 	}
 	r := pushSource(fixture.Within(t), t, q, "formats", "press", source.PushSpec{Rows: 9, BatchSeconds: 60})
 	got, err := pushed(r, 100)
-	if cerr := r.Close(); err != nil || cerr != nil || strings.Join(got, " ") != "1:1 2:2 3:3.5 4:4 5:16 6! 7! 8:8 9:10" {
+	if cerr := r.Close(); err != nil || cerr != nil ||
+		strings.Join(got, " ") != "1:1 2:2 3:3.5 4:4 5:16 6! 7! 8:8 9:10" {
 		t.Error(got, err, cerr)
 	}
 	families, err := registry.Gather()
@@ -181,7 +190,10 @@ func TestPushTables(t *testing.T) {
 	q := fixture.Queue(t)
 	base := endpoint(t, q, nil)
 	for i, w := range fixture.Files(t, fixture.HardTable()) {
-		media := map[string]string{"csv": "text/csv", "ndjson": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}[w.Format]
+		media := map[string]string{
+			"csv": "text/csv", "ndjson": "application/x-ndjson",
+			"arrow": "application/vnd.apache.arrow.stream",
+		}[w.Format]
 		if media == "" {
 			continue
 		}
@@ -194,7 +206,8 @@ func TestPushTables(t *testing.T) {
 		if a.status != http.StatusAccepted {
 			t.Fatal(w.Name, a)
 		}
-		r := pushSource(fixture.Within(t), t, q, name, name, source.PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60}, rowstest.TwoFeatures)
+		r := pushSource(fixture.Within(t), t, q, name, name, source.PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60},
+			rowstest.TwoFeatures)
 		var got []rows.Row
 		bad := 0
 		for {
@@ -232,28 +245,61 @@ func TestPushRefuses(t *testing.T) {
 		status     int
 		want       string
 	}{
-		"json":       {"a", ndjsonRows(1, 2) + "{\"x\":\n", nil, 400, "line 3: it is not valid JSON"},
-		"list":       {"a", ndjsonRows(1) + "[1]\n", nil, 400, "line 2: it is not a JSON object"},
-		"utf-8":      {"a", "{\"\xff\":1}", nil, 400, "line 1: it is not valid UTF-8"},
-		"fields":     {"a", "a,b\n1,2\n1,2,3\n", []string{"Content-Type", "text/csv"}, 400, "line 3: it has 3 fields, the header has 2"},
-		"quote":      {"a", "a,b\n1,2\n1,\"2\n", []string{"Content-Type", "text/csv"}, 400, "line 3: a quote"},
-		"header":     {"a", "a,a\n1,2\n", []string{"Content-Type", "text/csv"}, 400, "line 1: the header names a column \"a\" twice"},
-		"no header":  {"a", "", []string{"Content-Type", "text/csv"}, 400, "must begin with a header"},
-		"no rows":    {"a", "a,b\n", []string{"Content-Type", "text/csv"}, 400, "it has no row"},
-		"empty":      {"a", "", nil, 400, "it has no row"},
-		"cut arrow":  {"a", string(arrow[:len(arrow)/2]), []string{"Content-Type", "application/vnd.apache.arrow.stream"}, 400, "cut off"},
-		"no arrow":   {"a", ndjsonRows(1), []string{"Content-Type", "application/vnd.apache.arrow.file"}, 400, "is it an Arrow IPC"},
-		"cut gzip":   {"a", string(fixture.Gzip(t, []byte(ndjsonRows(1, 2, 3)))[:20]), []string{"Content-Encoding", "gzip"}, 400, "its gzip stream is damaged"},
-		"no zstd":    {"a", ndjsonRows(1), []string{"Content-Encoding", "zstd"}, 400, "its zstd stream is damaged"},
-		"bomb":       {"a", string(fixture.Gzip(t, bytes.Repeat([]byte("\n"), 1<<20))), []string{"Content-Encoding", "gzip"}, 413, "unpacks to more"},
-		"grows":      {"a", strings.Repeat("c", 60000) + "\n" + strings.Repeat("1\n", 100), []string{"Content-Type", "text/csv"}, 413, "more than 262144 bytes as JSON"},
-		"many rows":  {"a", strings.Repeat("{}\n", 1001), nil, 413, "more than 1000 rows"},
-		"long":       {"a", long, nil, 413, "longer than 65536 bytes"},
-		"type":       {"a", ndjsonRows(1), []string{"Content-Type", "text/plain"}, 415, "use application/x-ndjson"},
-		"parquet":    {"a", ndjsonRows(1), []string{"Content-Type", "application/vnd.apache.parquet"}, 415, "use application/x-ndjson"},
-		"coding":     {"a", ndjsonRows(1), []string{"Content-Encoding", "br"}, 415, "use gzip"},
-		"key":        {"a", ndjsonRows(1), []string{"Idempotency-Key", "a b"}, 400, "printable ASCII"},
-		"long key":   {"a", ndjsonRows(1), []string{"Idempotency-Key", strings.Repeat("k", 129)}, 400, "printable ASCII"},
+		"json":  {"a", ndjsonRows(1, 2) + "{\"x\":\n", nil, 400, "line 3: it is not valid JSON"},
+		"list":  {"a", ndjsonRows(1) + "[1]\n", nil, 400, "line 2: it is not a JSON object"},
+		"utf-8": {"a", "{\"\xff\":1}", nil, 400, "line 1: it is not valid UTF-8"},
+		"fields": {"a", "a,b\n1,2\n1,2,3\n", []string{"Content-Type", "text/csv"}, 400, "line 3: it has 3 " +
+			"fields, the header has 2"},
+		"quote": {"a", "a,b\n1,2\n1,\"2\n", []string{"Content-Type", "text/csv"}, 400, "line 3: a quote"},
+		"header": {"a", "a,a\n1,2\n", []string{"Content-Type", "text/csv"}, 400, "line 1: the header names a " +
+			"column \"a\" twice"},
+		"no header": {"a", "", []string{"Content-Type", "text/csv"}, 400, "must begin with a header"},
+		"no rows":   {"a", "a,b\n", []string{"Content-Type", "text/csv"}, 400, "it has no row"},
+		"empty":     {"a", "", nil, 400, "it has no row"},
+		"cut arrow": {
+			"a", string(arrow[:len(arrow)/2]),
+			[]string{"Content-Type", "application/vnd.apache.arrow.stream"},
+			400, "cut off",
+		},
+		"no arrow": {
+			"a", ndjsonRows(1),
+			[]string{"Content-Type", "application/vnd.apache.arrow.file"},
+			400,
+			"is it an Arrow IPC",
+		},
+		"cut gzip": {
+			"a", string(fixture.Gzip(t, []byte(ndjsonRows(1, 2, 3)))[:20]),
+			[]string{"Content-Encoding", "gzip"},
+			400, "its gzip stream is damaged",
+		},
+		"no zstd": {"a", ndjsonRows(1), []string{"Content-Encoding", "zstd"}, 400, "its zstd stream is damaged"},
+		"bomb": {
+			"a", string(fixture.Gzip(t, bytes.Repeat([]byte("\n"), 1<<20))),
+			[]string{"Content-Encoding", "gzip"},
+			413, "unpacks to more",
+		},
+		"grows": {
+			"a", strings.Repeat("c", 60000) + "\n" + strings.Repeat("1\n", 100),
+			[]string{"Content-Type", "text/csv"},
+			413, "more than 262144 bytes as JSON",
+		},
+		"many rows": {"a", strings.Repeat("{}\n", 1001), nil, 413, "more than 1000 rows"},
+		"long":      {"a", long, nil, 413, "longer than 65536 bytes"},
+		"type":      {"a", ndjsonRows(1), []string{"Content-Type", "text/plain"}, 415, "use application/x-ndjson"},
+		"parquet": {
+			"a", ndjsonRows(1),
+			[]string{"Content-Type", "application/vnd.apache.parquet"},
+			415,
+			"use application/x-ndjson",
+		},
+		"coding": {"a", ndjsonRows(1), []string{"Content-Encoding", "br"}, 415, "use gzip"},
+		"key":    {"a", ndjsonRows(1), []string{"Idempotency-Key", "a b"}, 400, "printable ASCII"},
+		"long key": {
+			"a", ndjsonRows(1),
+			[]string{"Idempotency-Key", strings.Repeat("k", 129)},
+			400,
+			"printable ASCII",
+		},
 		"name":       {"a.b", ndjsonRows(1), nil, 404, "use 1 to 64 letters"},
 		"wild name":  {"*", ndjsonRows(1), nil, 404, "use 1 to 64 letters"},
 		"other host": {"a", ndjsonRows(1), []string{"Host", "evil.example"}, 403, "without tokens"},
@@ -304,8 +350,10 @@ func TestPushTokens(t *testing.T) {
 		{"a", "Bearer firs", 401},
 		{"a.b", "Bearer first", 401},
 	} {
-		a := post(t, http.DefaultClient, base+c.name, strings.NewReader(ndjsonRows(1)), "Authorization", c.auth, "Host", "agents.example")
-		if a.status != c.status || a.status == 401 && (a.header.Get("WWW-Authenticate") != "Bearer" || strings.Contains(a.Error, "first")) {
+		a := post(t, http.DefaultClient, base+c.name, strings.NewReader(ndjsonRows(1)), "Authorization", c.auth, "Host",
+			"agents.example")
+		if a.status != c.status || a.status == 401 &&
+			(a.header.Get("WWW-Authenticate") != "Bearer" || strings.Contains(a.Error, "first")) {
 			t.Errorf("%+v: %v", c, a)
 		}
 	}
@@ -324,7 +372,10 @@ func TestPushListens(t *testing.T) {
 		t.Fatal(err)
 	}
 	cert := filepath.Join(dir, "cert.pem")
-	for name, b := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, "key.pem": {Type: "PRIVATE KEY", Bytes: key}} {
+	for name, b := range map[string]*pem.Block{
+		"cert.pem": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
+		"key.pem":  {Type: "PRIVATE KEY", Bytes: key},
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(b), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -362,8 +413,12 @@ func TestPushListens(t *testing.T) {
 	})
 	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
-	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}, DisableKeepAlives: true}}
-	if a := post(t, secure, strings.Replace(base, "http:", "https:", 1)+"a", strings.NewReader(ndjsonRows(1)), "Authorization", "Bearer first"); a.status != 202 {
+	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		RootCAs:    roots,
+		ServerName: "example.com",
+	}, DisableKeepAlives: true}}
+	if a := post(t, secure, strings.Replace(base, "http:", "https:", 1)+"a", strings.NewReader(ndjsonRows(1)),
+		"Authorization", "Bearer first"); a.status != 202 {
 		t.Error(a)
 	}
 }
@@ -380,7 +435,10 @@ func TestPushTrouble(t *testing.T) {
 		status int
 		after  string
 	}{
-		{fmt.Errorf("x: %w", jobs.ErrFull), 429, "5"}, {fmt.Errorf("x: %w", jobs.ErrUnavailable), 503, "5"}, {context.DeadlineExceeded, 503, "5"}, {errors.New("hunter2"), 500, ""},
+		{fmt.Errorf("x: %w", jobs.ErrFull), 429, "5"},
+		{fmt.Errorf("x: %w", jobs.ErrUnavailable), 503, "5"},
+		{context.DeadlineExceeded, 503, "5"},
+		{errors.New("hunter2"), 500, ""},
 	} {
 		a := post(t, http.DefaultClient, endpoint(t, troubled{c.err}, nil)+"a", strings.NewReader(ndjsonRows(1)))
 		if a.status != c.status || a.header.Get("Retry-After") != c.after || strings.Contains(a.Error, "hunter2") {
@@ -466,7 +524,8 @@ func TestPushMany(t *testing.T) {
 			go func() {
 				defer all.Done()
 				for {
-					a := post(t, http.DefaultClient, bases[try]+"a", strings.NewReader(body.String()), "Idempotency-Key", fmt.Sprint("c", c))
+					a := post(t, http.DefaultClient, bases[try]+"a", strings.NewReader(body.String()),
+						"Idempotency-Key", fmt.Sprint("c", c))
 					if a.status != 429 && a.status != 503 {
 						answers[c][try] = a
 						return
@@ -477,7 +536,8 @@ func TestPushMany(t *testing.T) {
 	}
 	all.Wait()
 	for c, a := range answers {
-		if a[0].status != 202 || a[1].status != 202 || a[0].Rows != count(c) || a[1].Rows != count(c) || a[0].Again && a[1].Again {
+		if a[0].status != 202 || a[1].status != 202 || a[0].Rows != count(c) || a[1].Rows != count(c) || a[0].Again &&
+			a[1].Again {
 			t.Errorf("%d: %v %v", c, a[0], a[1])
 		}
 	}
@@ -519,7 +579,11 @@ func BenchmarkPushBody(b *testing.B) {
 		table = append(table, table...)
 	}
 	table = table[:4096]
-	for _, w := range []fixture.File{{Format: "ndjson", Data: fixture.NDJSON(table)}, {Format: "csv", Data: fixture.CSV(table)}, {Format: "arrow", Data: fixture.Arrow(b, fixture.Record(table), false)}} {
+	for _, w := range []fixture.File{
+		{Format: "ndjson", Data: fixture.NDJSON(table)},
+		{Format: "csv", Data: fixture.CSV(table)},
+		{Format: "arrow", Data: fixture.Arrow(b, fixture.Record(table), false)},
+	} {
 		b.Run(w.Format, func(b *testing.B) {
 			b.SetBytes(int64(len(w.Data)))
 			for b.Loop() {
@@ -570,7 +634,10 @@ func BenchmarkPush(b *testing.B) {
 func FuzzPushBody(f *testing.F) {
 	formats, codings := []rows.Format{"ndjson", "csv", "arrow"}, []string{"", "gzip", "zstd"}
 	table := fixture.HardTable()
-	for i, data := range [][]byte{fixture.NDJSON(table), fixture.CSV(table), fixture.Arrow(f, fixture.Record(table), false), fixture.Arrow(f, fixture.Record(table), true)} {
+	for i, data := range [][]byte{
+		fixture.NDJSON(table), fixture.CSV(table),
+		fixture.Arrow(f, fixture.Record(table), false), fixture.Arrow(f, fixture.Record(table), true),
+	} {
 		kind := uint8(min(i, 2))
 		f.Add(kind, data)
 		f.Add(kind+3, fixture.Gzip(f, data))
@@ -613,7 +680,10 @@ func TestPushLeavesMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Listen(Options{Memory: m, Queue: fixture.Queue(t), Logger: slog.New(slog.DiscardHandler), Addr: "127.0.0.1:0", MaxBody: m.Limit() / 4, MaxRows: 1})
+	p, err := Listen(Options{
+		Memory: m, Queue: fixture.Queue(t), Logger: slog.New(slog.DiscardHandler),
+		Addr: "127.0.0.1:0", MaxBody: m.Limit() / 4, MaxRows: 1,
+	})
 	if err == nil {
 		p.Close(t.Context())
 	}

@@ -113,7 +113,8 @@ func OpenPostgres(
 		guard = &egress.Guard{}
 	}
 	cfg.DialFunc = guard.DialContext
-	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard resolves
+	// the guard resolves
+	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
 	cfg.ConnectTimeout = 30 * time.Second
 	cfg.MaxProtocolMessageBodyLen = sqlValue // a row is held as a whole
 	if readOnly {

@@ -26,7 +26,8 @@ const googleStore = "https://storage.googleapis.com"
 func (o *Store) openGCS(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
 	if spec.Region != "" || spec.AccessKey != "" || spec.SecretKey != "" || spec.SessionToken != "" {
 		return errors.New(
-			"region, access_key, secret_key and session_token are for s3://: leave them out, and name the key of a service account (account)",
+			"region, access_key, secret_key and session_token are for s3://: leave them out, and name the key of a " +
+				"service account (account)",
 		)
 	}
 	first := googleStore
@@ -47,7 +48,8 @@ func (o *Store) openGCS(bucket string, spec StoreSpec, most int64, guard *egress
 		key, err := google.JWTConfigFromJSON([]byte(v.Reveal()), storage.ScopeReadWrite)
 		if err != nil || storeURL(key.TokenURL, guard) != nil { // the error may have a part of the key in it
 			return errors.New(
-				"account: use the key of a service account, in JSON, whose token_uri is in --egress (oauth2.googleapis.com)",
+				"account: use the key of a service account, in JSON, whose token_uri is in --egress " +
+					"(oauth2.googleapis.com)",
 			)
 		}
 		// Tokens are asked for by the same client, so that they go nowhere else.

@@ -11,7 +11,8 @@ import (
 // TestGCSPut: a part is there whole under its name, with its type, in place of one before.
 func TestGCSPut(t *testing.T) {
 	g := fakestore.NewGCS(t)
-	o, err := OpenStore("a store", "gs://bucket/out/", StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}, MaxListBytes, fixture.Loopback(t), nil)
+	o, err := OpenStore("a store", "gs://bucket/out/", StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}, MaxListBytes,
+		fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,14 +21,16 @@ func TestGCSPut(t *testing.T) {
 		if err := o.Put(fixture.Within(t), "part-1.csv", "text/csv", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := g.GetObject("bucket", "out/part-1.csv"); err != nil || string(got.Content) != text || got.ContentType != "text/csv" {
+		if got, err := g.GetObject("bucket", "out/part-1.csv"); err != nil || string(got.Content) != text ||
+			got.ContentType != "text/csv" {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 	g.Mu.Lock()
 	g.Busy = 1
 	g.Mu.Unlock()
-	if err := o.Put(fixture.Within(t), "x", "text/csv", []byte("x")); !jobs.Retryable(err) && jobs.AsError(err).Code != jobs.CodeIO {
+	if err := o.Put(fixture.Within(t), "x", "text/csv", []byte("x")); !jobs.Retryable(err) &&
+		jobs.AsError(err).Code != jobs.CodeIO {
 		t.Errorf("a store that is busy: %v", err)
 	}
 	g.Check(t)

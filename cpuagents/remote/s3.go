@@ -83,8 +83,10 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 	}
 	c := &s3Client{Client: guard.Client(false), most: most}
 	options := s3.Options{
-		Region: region, HTTPClient: c, Credentials: aws.AnonymousCredentials{}, Retryer: aws.NopRetryer{}, Logger: logging.Nop{},
-		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenSupported, DisableLogOutputChecksumValidationSkipped: true,
+		Region: region, HTTPClient: c, Credentials: aws.AnonymousCredentials{}, Retryer: aws.NopRetryer{},
+		Logger:                     logging.Nop{},
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenSupported,
+		DisableLogOutputChecksumValidationSkipped: true,
 	}
 	first := "https://" + bucket + ".s3." + region + ".amazonaws.com/"
 	if spec.Endpoint != "" {
@@ -99,7 +101,8 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 	}
 	if (spec.AccessKey == "") != (spec.SecretKey == "") || spec.SessionToken != "" && spec.AccessKey == "" {
 		return nil, errors.New(
-			"access_key and secret_key go together, session_token with both: name secrets of the agent, or none for a public bucket",
+			"access_key and secret_key go together, session_token with both: name secrets of the agent, or none for " +
+				"a public bucket",
 		)
 	}
 	if spec.AccessKey != "" {

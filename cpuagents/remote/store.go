@@ -55,8 +55,9 @@ type Store struct {
 	where  string // for messages
 	bucket *blob.Bucket
 	prefix string
-	tag    func(o *blob.ListObject) string           // the version of an object
-	pin    func(as func(any) bool, tag string) error // makes a read fail for another version; nil where the size is compared alone
+	tag    func(o *blob.ListObject) string // the version of an object
+	// makes a read fail for another version; nil where the size is compared alone
+	pin    func(as func(any) bool, tag string) error
 	status func(err error) (status int, code string) // the answer of a store that refuses; 0 for none
 	idle   func()                                    // closes idle connections
 }
@@ -252,7 +253,10 @@ func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (e
 			err = fault.Input("put %s: %v", o.where, errNoAnswer)
 		}
 	}()
-	if err := o.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{ContentType: mediaType, DisableContentTypeDetection: true}); err != nil {
+	if err := o.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{
+		ContentType:                 mediaType,
+		DisableContentTypeDetection: true,
+	}); err != nil {
 		return o.class("put", o.where+": "+fault.Quote(name), err)
 	}
 	return nil

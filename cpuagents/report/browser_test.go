@@ -44,9 +44,12 @@ func opened(t *testing.T, bin string, report []byte, charts int) drawnPage {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--disable-background-networking", "--user-data-dir="+filepath.Join(dir, "profile"), "--enable-logging=stderr", "--v=0",
-		fmt.Sprintf("--window-size=1200,%d", 800+500*min(charts, 20)), "--virtual-time-budget=20000", "--run-all-compositor-stages-before-draw", "--dump-dom", "file://"+file)
+	cmd := exec.CommandContext(ctx, bin, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--no-first-run",
+		"--disable-background-networking", "--user-data-dir="+filepath.Join(dir, "profile"), "--enable-logging=stderr",
+		"--v=0",
+		fmt.Sprintf("--window-size=1200,%d", 800+500*min(charts, 20)), "--virtual-time-budget=20000",
+		"--run-all-compositor-stages-before-draw", "--dump-dom", "file://"+file)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := cmd.Run(); err != nil {
@@ -65,13 +68,17 @@ func (p drawnPage) count(pattern string) int {
 	return len(regexp.MustCompile(pattern).FindAllString(p.dom, -1))
 }
 
-// written is the report of series, each of so many rows, of which the last of every loud one is anomalous.
+// written is the report of series, each of so many rows, of which the last of every loud one is
+// anomalous.
 func written(t *testing.T, series, rows int, loud func(i int) bool, labels ...Label) []byte {
 	t.Helper()
 	var in, out bytes.Buffer
 	var all []cpuagents.SeriesSummary
 	for s := range series {
-		sum := cpuagents.SeriesSummary{Name: fmt.Sprintf("series-%05d.csv", s), Observations: uint64(rows), Decisions: uint64(rows)}
+		sum := cpuagents.SeriesSummary{
+			Name: fmt.Sprintf("series-%05d.csv", s), Observations: uint64(rows),
+			Decisions: uint64(rows),
+		}
 		for i := range rows {
 			decision := "normal"
 			if loud(s) && i == rows-1 {
@@ -95,7 +102,8 @@ func written(t *testing.T, series, rows int, loud func(i int) bool, labels ...La
 	return out.Bytes()
 }
 
-// TestBrowser draws reports in a real browser: every chart is drawn, whatever its series has, and the console stays empty.
+// TestBrowser draws reports in a real browser: every chart is drawn, whatever its series has, and
+// the console stays empty.
 func TestBrowser(t *testing.T) {
 	bin := browser(t)
 	quiet := func(int) bool { return false }
@@ -135,8 +143,8 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// TestBrowserLabels: a real browser lays a band over each labelled interval, within the chart and as wide as the interval, and says
-// which were found. A label without a series is on every chart.
+// TestBrowserLabels: a real browser lays a band over each labelled interval, within the chart and
+// as wide as the interval, and says which were found. A label without a series is on every chart.
 func TestBrowserLabels(t *testing.T) {
 	bin := browser(t)
 	const rows, start = 50, 1_700_000_000
@@ -157,12 +165,14 @@ func TestBrowserLabels(t *testing.T) {
 	for pattern, want := range map[string]int{
 		`<div class="band found" style="left: [0-9.]+px; width: [0-9.]+px;"><span>found</span>`:   1,
 		`<div class="band missed" style="left: [0-9.]+px; width: [0-9.]+px;"><span>missed</span>`: 3,
-		`<div class="band missed" hidden=""`:                                                      1, // outside the chart
-		`width: 3px;"><span>missed`:                                                               2, // an instant can be seen
-		`labelled incidents \(1 of 3 found\)`:                                                     1,
-		`labelled incidents \(0 of 2 found\)`:                                                     1,
-		`<td>found</td><td>` + at(45) + `</td><td>` + at(49) + `</td><td>&lt;b&gt;the last row`:   1,
-		`1 of 4 labelled incidents found, 0 alarms outside`:                                       1,
+		// outside the chart
+		`<div class="band missed" hidden=""`: 1,
+		// an instant can be seen
+		`width: 3px;"><span>missed`:           2,
+		`labelled incidents \(1 of 3 found\)`: 1,
+		`labelled incidents \(0 of 2 found\)`: 1,
+		`<td>found</td><td>` + at(45) + `</td><td>` + at(49) + `</td><td>&lt;b&gt;the last row`: 1,
+		`1 of 4 labelled incidents found, 0 alarms outside`:                                     1,
 	} {
 		if n := p.count(pattern); n != want {
 			t.Errorf("%d of %s on the page, want %d", n, pattern, want)

@@ -12,7 +12,8 @@ import (
 // package looks up methods by name, so that the linker keeps every exported method of every type of
 // the command (internal/size).
 //
-// Text passes through html.EscapeString. Data passes through json.Marshal, which escapes <, > and &.
+// Text passes through html.EscapeString. Data passes through json.Marshal, which escapes <, > and
+// &.
 func fill(w io.Writer, h Header, features []string, series int, drawn []*chart) error {
 	data, err := json.Marshal(drawn)
 	if err != nil {
@@ -69,7 +70,8 @@ func key(h Header, features []string, series, drawn int) string {
 	for i, name := range features {
 		fmt.Fprintf(&b, `<i class="f%d"></i> %s `, i, html.EscapeString(name))
 	}
-	fmt.Fprintf(&b, `<i class="s"></i> score, 0 to 1 <i class="a"></i> %s &nbsp; drag to zoom, double-click to reset`, html.EscapeString(h.Anomaly))
+	fmt.Fprintf(&b, `<i class="s"></i> score, 0 to 1 <i class="a"></i> %s &nbsp; drag to zoom, double-click to reset`,
+		html.EscapeString(h.Anomaly))
 	if h.Labels != nil {
 		b.WriteString("\n" + `<i class="l"></i> labelled and found <i class="m"></i> labelled and missed`)
 	}

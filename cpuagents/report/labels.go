@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// Label is an incident that a person has marked: an interval of one series, or of every series. Both ends belong to it.
+// Label is an incident that a person has marked: an interval of one series, or of every series.
+// Both ends belong to it.
 type Label struct {
 	Series string `json:"series,omitempty"` // empty: every series
 	What   string `json:"what,omitempty"`
@@ -28,8 +29,8 @@ func (l *Label) holds(series string, at int64) bool {
 	return (l.Series == "" || l.Series == series) && l.begin <= at && at <= l.end
 }
 
-// ParseLabels reads a JSON list of labels. Times have the forms of the timestamps of rows; UTC where they name no zone.
-// An error says the line and the number of the label.
+// ParseLabels reads a JSON list of labels. Times have the forms of the timestamps of rows; UTC
+// where they name no zone. An error says the line and the number of the label.
 func ParseLabels(data []byte) ([]Label, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	line := func(offset int64) int { return 1 + bytes.Count(data[:min(int(offset), len(data))], []byte("\n")) }
@@ -127,8 +128,9 @@ func (o *Outcome) String() string {
 	return fmt.Sprintf("%d of %d labelled incidents found, %d alarm%s outside", o.Found, o.Labels, o.Outside, s)
 }
 
-// Compare reads decisions, NDJSON as a stream job writes it, and returns what they have found. An alarm is a row whose
-// decision is anomaly. A label is found when an alarm of its series lies within it.
+// Compare reads decisions, NDJSON as a stream job writes it, and returns what they have found. An
+// alarm is a row whose decision is anomaly. A label is found when an alarm of its series lies
+// within it.
 func Compare(labels []Label, anomaly string, decisions io.Reader) (*Outcome, error) {
 	o := &Outcome{Labels: len(labels)}
 	for _, l := range labels {
@@ -208,7 +210,10 @@ func (o *Outcome) bands(series string) []band {
 	}
 	for _, i := range o.Each {
 		if i.Series == "" || i.Series == series {
-			all = append(all, band{Begin: seconds(i.begin), End: seconds(i.end), What: i.What, From: i.Begin, To: i.End, Found: i.Found})
+			all = append(all, band{
+				Begin: seconds(i.begin), End: seconds(i.end), What: i.What, From: i.Begin, To: i.End,
+				Found: i.Found,
+			})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b band) int {

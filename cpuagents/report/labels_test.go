@@ -9,10 +9,11 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 )
 
-// TestCompare: both ends belong to a label, a label of a series takes no alarm of another, and an alarm is outside when no
-// label of its series holds it.
+// TestCompare: both ends belong to a label, a label of a series takes no alarm of another, and an
+// alarm is outside when no label of its series holds it.
 func TestCompare(t *testing.T) {
-	const a, all = `{"series":"a","begin":"2026-01-01 10:00:00","end":"2026-01-01 11:00:00"}`, `{"begin":"2026-01-01 10:00:00","end":"2026-01-01 11:00:00"}`
+	const a, all = `{"series":"a","begin":"2026-01-01 10:00:00","end":"2026-01-01 11:00:00"}`,
+		`{"begin":"2026-01-01 10:00:00","end":"2026-01-01 11:00:00"}`
 	for _, c := range []struct {
 		name   string
 		labels string
@@ -30,10 +31,13 @@ func TestCompare(t *testing.T) {
 		{"another series", a, "b/2026-01-01 10:30:00/anomalous", "[0] 0 1"},
 		{"a series below", a, "a/a/2026-01-01 10:30:00/anomalous", "[0] 0 1"},
 		{"every series", all, "b/2026-01-01 10:30:00/anomalous a/2026-01-01 10:30:00/anomalous", "[2] 1 0"},
-		{"several alarms", a, "a/2026-01-01 10:00:00/anomalous a/2026-01-01 10:20:00/anomalous a/2026-01-01 11:20:00/anomalous", "[2] 1 1"},
+		{"several alarms", a, "a/2026-01-01 10:00:00/anomalous a/2026-01-01 10:20:00/anomalous a/2026-01-01 " +
+			"11:20:00/anomalous", "[2] 1 1"},
 		{"labels that overlap", a + "," + all, "a/2026-01-01 10:30:00/anomalous", "[1 1] 2 0"},
-		{"an instant", `{"series":"a","begin":"2026-01-01","end":"2026-01-01"}`, "a/2026-01-01 00:00:00/anomalous a/2026-01-01 00:00:01/anomalous", "[1] 1 1"},
-		{"found and missed", a + `,{"series":"b","begin":"2026-01-02","end":"2026-01-03"}`, "a/2026-01-01 10:30:00/anomalous b/2026-01-04/anomalous", "[1 0] 1 1"},
+		{"an instant", `{"series":"a","begin":"2026-01-01","end":"2026-01-01"}`, "a/2026-01-01 00:00:00/anomalous " +
+			"a/2026-01-01 00:00:01/anomalous", "[1] 1 1"},
+		{"found and missed", a + `,{"series":"b","begin":"2026-01-02","end":"2026-01-03"}`, "a/2026-01-01 " +
+			"10:30:00/anomalous b/2026-01-04/anomalous", "[1 0] 1 1"},
 		{"dropped", a, "a/2026-01-01 10:30:00/dropped", "[0] 0 0"},
 	} {
 		labels, err := ParseLabels([]byte("[" + c.labels + "]"))
@@ -49,10 +53,12 @@ func TestCompare(t *testing.T) {
 			at := strings.LastIndexByte(row, '/')
 			series, time, _ := cutLast(row[:at])
 			if row[at+1:] == "dropped" { // "anomalous" is no decision here
-				fmt.Fprintf(&in, `{"series":%q,"row":1,"timestamp":%q,"value":"anomalous","dropped":"late"}`+"\n", series, time)
+				fmt.Fprintf(&in, `{"series":%q,"row":1,"timestamp":%q,"value":"anomalous","dropped":"late"}`+"\n",
+					series, time)
 				continue
 			}
-			fmt.Fprintf(&in, `{"series":%q,"row":1,"timestamp":%q,"score":1,"decision":%q}`+"\n", series, time, row[at+1:])
+			fmt.Fprintf(&in, `{"series":%q,"row":1,"timestamp":%q,"score":1,"decision":%q}`+"\n", series, time,
+				row[at+1:])
 		}
 		o, err := Compare(labels, "anomalous", &in)
 		if err != nil {
@@ -85,7 +91,8 @@ func TestEscapedAnomaly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := `{"series":"a","timestamp":"2026-01-01","decision":"<up"}` + "\n" + `{"series":"a","timestamp":"2026-01-02","decision":"\u003cup"}` + "\n"
+	in := `{"series":"a","timestamp":"2026-01-01","decision":"<up"}` + "\n" +
+		`{"series":"a","timestamp":"2026-01-02","decision":"\u003cup"}` + "\n"
 	o, err := Compare(labels, "<up", strings.NewReader(in))
 	if err != nil || o.Each[0].Alarms != 2 {
 		t.Errorf("%+v %v", o, err)
@@ -103,13 +110,16 @@ func TestBadLabels(t *testing.T) {
 		"[\n{,}]":  "line 2: invalid character",
 		"[\n\n{}":  "line 3: label 1: begin is missing",
 		"[\n 7\n]": "line 2: label 1: it is a number, not an object",
-		`[{"begin":"2026-01-01","end":"2026-01-02"}`:                                                   "line 1: the list ends too early",
-		`[{"begin":"2026-01-01","end":"2026-01-02"}] x`:                                                "line 1: text behind the end",
-		"[{\"begin\":\"2026-01-01\",\"end\":\"2026-01-02\"},\n {\"begin\":\"2026-01-01\"}]":            "line 2: label 2: end is missing",
-		"[{\"begin\":\"2026-01-01\",\"end\":\"2026-01-02\"},\n {\"begin\":\"soon\",\"end\":\"2026\"}]": "line 2: label 2: begin: its timestamp \"soon\" is not a time",
-		`[{"begin":5,"end":"2026-01-01"}]`:                                                             "line 1: label 1: begin is a number, not a text",
-		`[{"begin":"2026-01-02","end":"2026-01-01"}]`:                                                  "line 1: label 1: end 2026-01-01 is before begin 2026-01-02",
-		`[{"begin":"2026-01-01","finish":"2026-01-01"}]`:                                               `line 1: label 1: unknown field "finish"`,
+		`[{"begin":"2026-01-01","end":"2026-01-02"}`:                                        "line 1: the list ends too early",
+		`[{"begin":"2026-01-01","end":"2026-01-02"}] x`:                                     "line 1: text behind the end",
+		"[{\"begin\":\"2026-01-01\",\"end\":\"2026-01-02\"},\n {\"begin\":\"2026-01-01\"}]": "line 2: label 2: end is missing",
+		"[{\"begin\":\"2026-01-01\",\"end\":\"2026-01-02\"},\n {\"begin\":\"soon\",\"end\":\"2026\"}]": "line 2: " +
+			"label 2: begin: its timestamp \"soon\" is not a time",
+		`[{"begin":5,"end":"2026-01-01"}]`: "line 1: " +
+			"label 1: begin is a number, not a text",
+		`[{"begin":"2026-01-02","end":"2026-01-01"}]`: "line 1: " +
+			"label 1: end 2026-01-01 is before begin 2026-01-02",
+		`[{"begin":"2026-01-01","finish":"2026-01-01"}]`: `line 1: label 1: unknown field "finish"`,
 	} {
 		if _, err := ParseLabels([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -117,7 +127,8 @@ func TestBadLabels(t *testing.T) {
 	}
 }
 
-// TestLabelledAreDrawn: of more series than a page draws, one with a label of its own is drawn though it has no alarm.
+// TestLabelledAreDrawn: of more series than a page draws, one with a label of its own is drawn
+// though it has no alarm.
 func TestLabelledAreDrawn(t *testing.T) {
 	all := make([]cpuagents.SeriesSummary, maxSeries+50)
 	for i := range all {
@@ -125,7 +136,10 @@ func TestLabelledAreDrawn(t *testing.T) {
 	}
 	quiet := &all[maxSeries+20]
 	quiet.Anomalies = 0
-	for name, labels := range map[string]*Outcome{"": nil, quiet.Name: {Each: []Incident{{Label: Label{Series: quiet.Name}}}}} {
+	for name, labels := range map[string]*Outcome{
+		"":         nil,
+		quiet.Name: {Each: []Incident{{Label: Label{Series: quiet.Name}}}},
+	} {
 		drawn := choose(all, labels)
 		has := false
 		for _, s := range drawn {

@@ -1,5 +1,5 @@
-// Package report makes a run's report: one HTML file that opens offline, with a chart a series of its values, scores and
-// anomalies.
+// Package report makes a run's report: one HTML file that opens offline, with a chart a series of
+// its values, scores and anomalies.
 package report
 
 import (
@@ -33,8 +33,8 @@ var pageJS string
 //go:embed page.css
 var pageCSS string
 
-// Limits that keep the page small enough for a browser, whatever the run: the series with the most anomalies are drawn, each
-// with at most two points for every pixel of a wide chart.
+// Limits that keep the page small enough for a browser, whatever the run: the series with the most
+// anomalies are drawn, each with at most two points for every pixel of a wide chart.
 const (
 	maxSeries    = 200
 	maxBuckets   = 750
@@ -65,8 +65,8 @@ type line struct {
 	values []float64 // of the features; NaN where there is none
 }
 
-// chart is one series as the page's script reads it: columns of equal length, x in unix seconds. No column is nil: the script
-// reads their lengths.
+// chart is one series as the page's script reads it: columns of equal length, x in unix seconds. No
+// column is nil: the script reads their lengths.
 type chart struct {
 	Name      string       `json:"name"`
 	Rows      uint64       `json:"rows"`
@@ -79,14 +79,18 @@ type chart struct {
 }
 
 func newChart(s cpuagents.SeriesSummary, features int) *chart {
-	c := &chart{Name: s.Name, Rows: s.Decisions, Count: s.Anomalies, X: []float64{}, Score: []float64{}, Anomalies: []mark{}, Values: make([][]*float64, features)}
+	c := &chart{
+		Name: s.Name, Rows: s.Decisions, Count: s.Anomalies, X: []float64{}, Score: []float64{},
+		Anomalies: []mark{}, Values: make([][]*float64, features),
+	}
 	for f := range c.Values {
 		c.Values[f] = []*float64{}
 	}
 	return c
 }
 
-// Len, Less and Swap implement sort.Interface: observations that came late, and were applied, are drawn where they belong.
+// Len, Less and Swap implement sort.Interface: observations that came late, and were applied, are
+// drawn where they belong.
 func (c *chart) Len() int { return len(c.X) }
 
 // Less implements sort.Interface.
@@ -109,8 +113,8 @@ type mark struct {
 	Row       uint64     `json:"row"`
 }
 
-// Write reads decisions, NDJSON with the series one after the other as a stream job writes them, and writes the page. It
-// holds the points that are drawn, not the rows.
+// Write reads decisions, NDJSON with the series one after the other as a stream job writes them,
+// and writes the page. It holds the points that are drawn, not the rows.
 func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.SeriesSummary) error {
 	drawn := choose(series, h.Labels)
 	features := h.Features[:min(len(h.Features), maxFeatures)]
@@ -158,7 +162,8 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 	return fill(w, h, features, len(series), order)
 }
 
-// choose returns the series to draw, in the order of the output: those with labels of their own before the others.
+// choose returns the series to draw, in the order of the output: those with labels of their own
+// before the others.
 func choose(series []cpuagents.SeriesSummary, labels *Outcome) []cpuagents.SeriesSummary {
 	if len(series) <= maxSeries {
 		return series
@@ -212,8 +217,8 @@ func number(v float64) *float64 {
 	return &v
 }
 
-// bucket gathers size rows into two points, at the times of its first and last row: of each feature the lowest and the highest
-// value in the order of their rows, so that no spike is lost.
+// bucket gathers size rows into two points, at the times of its first and last row: of each feature
+// the lowest and the highest value in the order of their rows, so that no spike is lost.
 type bucket struct {
 	c           *chart
 	size        uint64

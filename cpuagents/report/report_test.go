@@ -24,7 +24,8 @@ func data(t *testing.T, page string) (charts []chart) {
 	return charts
 }
 
-// TestNoSpikeIsLost: a long series is thinned out, and its extremes, highest score and anomalies are all there.
+// TestNoSpikeIsLost: a long series is thinned out, and its extremes, highest score and anomalies
+// are all there.
 func TestNoSpikeIsLost(t *testing.T) {
 	var in bytes.Buffer
 	const n = 50_000
@@ -36,13 +37,15 @@ func TestNoSpikeIsLost(t *testing.T) {
 		case 40_001:
 			v = -99
 		}
-		fmt.Fprintf(&in, `{"series":"a</script>","row":%d,"timestamp":"%d","value":%g,"score":%g,"decision":"%s"}`+"\n", i+1, i, v, s, d)
+		fmt.Fprintf(&in, `{"series":"a</script>","row":%d,"timestamp":"%d","value":%g,"score":%g,"decision":"%s"}`+"\n",
+			i+1, i, v, s, d)
 	}
 	fmt.Fprintln(&in, `{"series":"short","row":1,"timestamp":"5","value":1,"score":0,"decision":"normal"}`)
 	var out bytes.Buffer
 	series := []cpuagents.SeriesSummary{{Name: "a</script>", Decisions: n, Anomalies: 1}, {Name: "short", Decisions: 1}}
 	h := Header{Title: "<b>title", Anomaly: "<i>anomalous", Features: []string{"value", "{{page.js}}", "<u>\"unit"}}
-	if err := Write(&out, h, strings.NewReader(strings.ReplaceAll(in.String(), `"anomalous"`, `"<i>anomalous"`)), series); err != nil {
+	if err := Write(&out, h, strings.NewReader(strings.ReplaceAll(in.String(), `"anomalous"`, `"<i>anomalous"`)),
+		series); err != nil {
 		t.Fatal(err)
 	}
 	page := out.String()
@@ -51,7 +54,8 @@ func TestNoSpikeIsLost(t *testing.T) {
 			t.Errorf("the page has %q as HTML", raw)
 		}
 	}
-	if !strings.Contains(page, `FEATURES = ["value","{{page.js}}","\u003cu\u003e\"unit"]`) || strings.Count(page, pageJS) != 1 {
+	if !strings.Contains(page, `FEATURES = ["value","{{page.js}}","\u003cu\u003e\"unit"]`) ||
+		strings.Count(page, pageJS) != 1 {
 		t.Error("the names of features are not the data of the page's script")
 	}
 	charts := data(t, page)
@@ -74,11 +78,13 @@ func TestNoSpikeIsLost(t *testing.T) {
 	}
 }
 
-// TestLate: what was dropped is not drawn, and what came late and was applied is drawn where it belongs.
+// TestLate: what was dropped is not drawn, and what came late and was applied is drawn where it
+// belongs.
 func TestLate(t *testing.T) {
 	var in bytes.Buffer
 	for i, at := range []int{5, 9, 7, 8} {
-		fmt.Fprintf(&in, `{"series":"s","row":%d,"timestamp":"%d","value":%d,"score":0,"decision":"normal"}`+"\n", i+1, at, at)
+		fmt.Fprintf(&in, `{"series":"s","row":%d,"timestamp":"%d","value":%d,"score":0,"decision":"normal"}`+"\n", i+1,
+			at, at)
 	}
 	fmt.Fprintln(&in, `{"series":"s","row":5,"timestamp":"6","value":6,"dropped":"late"}`)
 	var out bytes.Buffer

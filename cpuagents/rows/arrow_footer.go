@@ -60,7 +60,8 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 	}
 	if err != nil {
 		return nil, fault.Input(
-			"%s: the footer is not that of a table of flat columns (%v): write it without dictionaries, views and nested columns",
+			"%s: the footer is not that of a table of flat columns (%v): write it without dictionaries, views and "+
+				"nested columns",
 			name, err,
 		)
 	}

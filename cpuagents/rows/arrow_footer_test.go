@@ -24,7 +24,8 @@ func TestArrowFooter(t *testing.T) {
 		t.Errorf("%v: %d rows of %d", err, len(got), len(want))
 	}
 	for cut := range len(late) { // damage is an error, not a panic
-		if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: late[:cut]}, spec, fixture.Plenty); err == nil {
+		if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: late[:cut]}, spec,
+			fixture.Plenty); err == nil {
 			t.Fatalf("the first %d bytes are read", cut)
 		}
 		if cut > len(late)-600 {

@@ -262,7 +262,8 @@ func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) (total int64, e
 		}
 		total += size
 		if v.Byte(packed, 0) == arrowZstd {
-			if err := zstdWindows(body[off+8:off+n], func(n int64) error { window = max(window, n); return nil }); err != nil {
+			if err := zstdWindows(body[off+8:off+n],
+				func(n int64) error { window = max(window, n); return nil }); err != nil {
 				return 0, err
 			}
 		}

@@ -82,7 +82,10 @@ func (p arrowPart) withBody(t *testing.T, n int64) arrowPart {
 
 func pairRows(n int) (rows []fixture.Row) {
 	for i := range n {
-		rows = append(rows, fixture.Row{Time: fmt.Sprint(1700000000 + i), Values: []fixture.Cell{float64(i), -float64(i)}})
+		rows = append(rows, fixture.Row{
+			Time:   fmt.Sprint(1700000000 + i),
+			Values: []fixture.Cell{float64(i), -float64(i)},
+		})
 	}
 	return rows
 }
@@ -114,34 +117,50 @@ func TestArrowMessages(t *testing.T) {
 		rows int
 		want string // of the error; empty for none
 	}{
-		"whole":             {arrowStream(parts...), 10, ""},
-		"an end mark":       {append(arrowStream(parts...), mark...), 10, ""},
-		"behind an end":     {append(append(arrowStream(schema, first), mark...), arrowStream(second)...), 5, ""},
-		"no batch":          {arrowStream(schema), 0, ""},
-		"a file's mark":     {append([]byte("ARROW1\x00\x00"), arrowStream(parts...)...), 10, ""},
-		"a mark inside":     {append(arrowStream(schema), append([]byte("ARROW1\x00\x00"), arrowStream(first)...)...), 0, "no Arrow message where one must start"},
-		"a mark alone":      {[]byte("ARROW1\x00\x00"), 0, "cut off"},
-		"a mark, cut":       {append([]byte("ARROW1\x00\x00"), arrowStream(schema)[:7]...), 0, "cut off"},
-		"nothing":           {nil, 0, "cut off"},
-		"seven bytes":       {arrowStream(schema)[:7], 0, "cut off"},
-		"seven bytes more":  {arrowStream(parts...)[:head+7], 0, "cut off"},
-		"no metadata":       {arrowStream(schema)[:8], 0, "cut off"},
-		"no schema":         {arrowStream(first, second), 0, "of type 3 where type 1 must be"},
-		"two schemas":       {arrowStream(schema, schema, first), 0, "of type 1 where type 3 must be"},
-		"no message":        {append(slices.Repeat([]byte{'x'}, 8), arrowStream(parts...)...), 0, "no Arrow message where one must start"},
-		"no second message": {append(arrowStream(schema), slices.Repeat([]byte{0}, 8)...), 0, "no Arrow message where one must start"},
+		"whole":         {arrowStream(parts...), 10, ""},
+		"an end mark":   {append(arrowStream(parts...), mark...), 10, ""},
+		"behind an end": {append(append(arrowStream(schema, first), mark...), arrowStream(second)...), 5, ""},
+		"no batch":      {arrowStream(schema), 0, ""},
+		"a file's mark": {append([]byte("ARROW1\x00\x00"), arrowStream(parts...)...), 10, ""},
+		"a mark inside": {
+			append(arrowStream(schema), append([]byte("ARROW1\x00\x00"), arrowStream(first)...)...),
+			0, "no Arrow message where one must start",
+		},
+		"a mark alone":     {[]byte("ARROW1\x00\x00"), 0, "cut off"},
+		"a mark, cut":      {append([]byte("ARROW1\x00\x00"), arrowStream(schema)[:7]...), 0, "cut off"},
+		"nothing":          {nil, 0, "cut off"},
+		"seven bytes":      {arrowStream(schema)[:7], 0, "cut off"},
+		"seven bytes more": {arrowStream(parts...)[:head+7], 0, "cut off"},
+		"no metadata":      {arrowStream(schema)[:8], 0, "cut off"},
+		"no schema":        {arrowStream(first, second), 0, "of type 3 where type 1 must be"},
+		"two schemas":      {arrowStream(schema, schema, first), 0, "of type 1 where type 3 must be"},
+		"no message": {
+			append(slices.Repeat([]byte{'x'}, 8), arrowStream(parts...)...), 0,
+			"no Arrow message where one must start",
+		},
+		"no second message": {
+			append(arrowStream(schema), slices.Repeat([]byte{0}, 8)...), 0,
+			"no Arrow message where one must start",
+		},
 		"an end at once":    {mark, 0, "metadata of 0 bytes; 8 to 4194304 are allowed"},
 		"metadata of 7":     {length(arrowStream(parts...), 7), 0, "metadata of 7 bytes"},
 		"metadata of 8":     {length(arrowStream(parts...), 8), 0, "not a table of flat columns"},
 		"the most metadata": {length(arrowStream(parts...), maxArrowMetadata), 0, "cut off"},
-		"too much metadata": {length(arrowStream(parts...), maxArrowMetadata+1), 0, "metadata of 4194305 bytes; 8 to 4194304 are allowed"},
-		"the most body":     {arrowStream(schema, first.withBody(t, maxArrowBody)), 0, "cut off"},
-		"too much body":     {arrowStream(schema, first.withBody(t, maxArrowBody+1)), 0, "a record batch of 67108865 bytes; 67108864 are allowed"},
-		"a negative body":   {arrowStream(schema, first.withBody(t, -1)), 0, "a record batch of -1 bytes"},
-		"a body too short":  {arrowStream(schema, first.withBody(t, int64(len(first.body)-8))), 0, "the file is damaged: a buffer of"},
+		"too much metadata": {length(arrowStream(parts...), maxArrowMetadata+1), 0, "metadata of 4194305 bytes; 8 " +
+			"to 4194304 are allowed"},
+		"the most body": {arrowStream(schema, first.withBody(t, maxArrowBody)), 0, "cut off"},
+		"too much body": {arrowStream(schema, first.withBody(t, maxArrowBody+1)), 0, "a record batch of " +
+			"67108865 bytes; 67108864 are allowed"},
+		"a negative body": {arrowStream(schema, first.withBody(t, -1)), 0, "a record batch of -1 bytes"},
+		"a body too short": {
+			arrowStream(schema, first.withBody(t, int64(len(first.body)-8))), 0,
+			"the file is damaged: a buffer of",
+		},
 	} {
 		rows, err := readArrow(t, c.data)
-		if rows != c.rows || (err == nil) != (c.want == "") || err != nil && (!fixture.IsInput(err) || !strings.Contains(strings.Replace(err.Error(), "an Arrow record", "a record", 1), c.want)) {
+		if rows != c.rows || (err == nil) != (c.want == "") || err != nil &&
+			(!fixture.IsInput(err) || !strings.Contains(strings.Replace(err.Error(), "an Arrow record", "a record", 1),
+				c.want)) {
 			t.Errorf("%s: %d rows, %v; want %d, %q", name, rows, err, c.rows, c.want)
 		}
 	}
@@ -151,7 +170,8 @@ func TestArrowMessages(t *testing.T) {
 	// A body that is cut anywhere.
 	whole := arrowStream(schema, first)
 	for n := head + 1; n < len(whole); n++ {
-		if rows, err := readArrow(t, whole[:n]); rows != 0 || !fixture.IsInput(err) || !strings.Contains(err.Error(), "cut off") {
+		if rows, err := readArrow(t, whole[:n]); rows != 0 || !fixture.IsInput(err) ||
+			!strings.Contains(err.Error(), "cut off") {
 			t.Errorf("cut at %d of %d: %d rows, %v", n, len(whole), rows, err)
 		}
 	}
@@ -160,7 +180,8 @@ func TestArrowMessages(t *testing.T) {
 	v := flatbuf.New(lie)
 	pos, _ := v.Root()
 	binary.LittleEndian.PutUint64(v.Structs(v.Sub(pos, 2), 1, 16)[16:], 4)
-	if rows, err := readArrow(t, arrowStream(schema, arrowPart{lie, first.body})); rows != 0 || !fixture.IsInput(err) || !strings.Contains(err.Error(), "mismatch number of rows") {
+	if rows, err := readArrow(t, arrowStream(schema, arrowPart{lie, first.body})); rows != 0 || !fixture.IsInput(err) ||
+		!strings.Contains(err.Error(), "mismatch number of rows") {
 		t.Errorf("a short column: %d rows, %v", rows, err)
 	}
 }
@@ -195,7 +216,8 @@ func TestArrowDisk(t *testing.T) {
 		if err == nil {
 			_, _, err = drainRows(t, r)
 		}
-		if err == nil || !strings.Contains(err.Error(), broken.Error()) || fixture.IsInput(err) || strings.Contains(err.Error(), "cut off") {
+		if err == nil || !strings.Contains(err.Error(), broken.Error()) || fixture.IsInput(err) ||
+			strings.Contains(err.Error(), "cut off") {
 			t.Errorf("after %d bytes of %d: %v", n, len(data), err)
 		}
 		if src.closed != 1 {
@@ -228,7 +250,8 @@ func TestArrowMemory(t *testing.T) {
 			v := flatbuf.New(p.meta)
 			pos, _ := v.Root()
 			unpacked, err := checkBuffers(v, v.Sub(pos, 2), p.body)
-			if want := base + 8*int64(len(p.meta)) + int64(len(p.body)) + unpacked; err != nil || h.Bytes() != want || (unpacked > 0) != (opts != nil) {
+			if want := base + 8*int64(len(p.meta)) + int64(len(p.body)) + unpacked; err != nil || h.Bytes() != want ||
+				(unpacked > 0) != (opts != nil) {
 				t.Errorf("%s: batch %d takes %d bytes, want %d, %v", name, i, h.Bytes(), want, err)
 			}
 		}
@@ -252,7 +275,11 @@ func TestArrowMemory(t *testing.T) {
 			}
 			h.Release()
 		}
-		for what, at := range map[string]int64{"the schema": base - 1, "metadata": base + 8*int64(len(parts[1].meta)) - 1, "a body": base + 8*int64(len(parts[1].meta)) + int64(len(parts[1].body)) - 1} {
+		for what, at := range map[string]int64{
+			"the schema": base - 1,
+			"metadata":   base + 8*int64(len(parts[1].meta)) - 1,
+			"a body":     base + 8*int64(len(parts[1].meta)) + int64(len(parts[1].body)) - 1,
+		} {
 			h := inputmem.WithParts(0, at).Hold(t.Context(), "s")
 			r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 			if (err == nil) != (what != "the schema") {
@@ -315,7 +342,8 @@ func TestArrowBuffers(t *testing.T) {
 		for _, i := range []int{0, len(buffers)/16 - 1} { // the first and the last one
 			clear(buffers)
 			set(buffers, i, c.off, c.n)
-			if total, err := checkBuffers(v, batch, body); (err == nil) != c.ok || total != 0 || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("a buffer of %d bytes at %d in a body of 64", c.n, c.off)) {
+			if total, err := checkBuffers(v, batch, body); (err == nil) != c.ok || total != 0 || err != nil &&
+				!strings.Contains(err.Error(), fmt.Sprintf("a buffer of %d bytes at %d in a body of 64", c.n, c.off)) {
 				t.Errorf("buffer %d of %d bytes at %d: %d, %v", i, c.n, c.off, total, err)
 			}
 		}
@@ -369,10 +397,12 @@ func TestArrowBuffers(t *testing.T) {
 			var body []byte
 			for i, w := range windows {
 				set(buffers, i, int64(len(body)), 8+12)
-				body = append(append(binary.LittleEndian.AppendUint64(body, 7), frame(uint32(w))...), make([]byte, 4)...)
+				body = append(append(binary.LittleEndian.AppendUint64(body, 7), frame(uint32(w))...),
+					make([]byte, 4)...)
 			}
 			got, err := checkBuffers(v, batch, body)
-			if total := 2*7 + 4*(window+1<<20); (err == nil) != want || want && got != total || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("window of %d bytes; 8388608 are allowed", window)) {
+			if total := 2*7 + 4*(window+1<<20); (err == nil) != want || want && got != total || err != nil &&
+				!strings.Contains(err.Error(), fmt.Sprintf("window of %d bytes; 8388608 are allowed", window)) {
 				t.Errorf("a window of %d bytes: %d, want %d, %v", window, got, total, err)
 			}
 			// A frame that is cut in its head is damaged.
@@ -388,7 +418,10 @@ func TestArrowBuffers(t *testing.T) {
 // the file.
 func TestArrowSchemas(t *testing.T) {
 	md := arrow.NewMetadata([]string{"k", "l"}, []string{"v", strings.Repeat("w", 100)})
-	fields := []arrow.Field{{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64, Nullable: true, Metadata: md}, {Name: "value", Type: arrow.PrimitiveTypes.Float64}}
+	fields := []arrow.Field{
+		{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64, Nullable: true, Metadata: md},
+		{Name: "value", Type: arrow.PrimitiveTypes.Float64},
+	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, &md))
 	defer b.Release()
 	b.Field(0).(*array.Int64Builder).AppendValues([]int64{1700000000, 0, 1700000002}, []bool{true, false, true})
@@ -406,7 +439,8 @@ func TestArrowSchemas(t *testing.T) {
 		}
 		lie := slices.Clone(data)
 		binary.LittleEndian.PutUint32(lie[at:], 63)
-		if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: lie}, valueSpec, fixture.Plenty); !fixture.IsInput(err) {
+		if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: lie}, valueSpec,
+			fixture.Plenty); !fixture.IsInput(err) {
 			t.Errorf("a number of 63 bits: %v", err)
 		}
 		tried++
@@ -428,8 +462,14 @@ func TestArrowTypes(t *testing.T) {
 	stamp := column(arrow.PrimitiveTypes.Int64, func(b array.Builder) { b.(*array.Int64Builder).Append(1700000000) })
 	value := column(arrow.PrimitiveTypes.Float64, func(b array.Builder) { b.(*array.Float64Builder).Append(1.5) })
 	read := func(ts, v arrow.Array) ([]Row, []Reject, error) {
-		s := arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: ts.DataType(), Nullable: true}, {Name: "value", Type: v.DataType(), Nullable: true}}, nil)
-		return readWriting(t, fixture.File{Format: "arrow", Data: fixture.Arrow(t, array.NewRecordBatch(s, []arrow.Array{ts, v}, 1), false)}, valueSpec, fixture.Plenty)
+		s := arrow.NewSchema([]arrow.Field{
+			{Name: "timestamp", Type: ts.DataType(), Nullable: true},
+			{Name: "value", Type: v.DataType(), Nullable: true},
+		}, nil)
+		return readWriting(t, fixture.File{
+			Format: "arrow",
+			Data:   fixture.Arrow(t, array.NewRecordBatch(s, []arrow.Array{ts, v}, 1), false),
+		}, valueSpec, fixture.Plenty)
 	}
 	for _, c := range []struct {
 		arr    arrow.Array
@@ -437,43 +477,109 @@ func TestArrowTypes(t *testing.T) {
 		value  float64
 		time   string // empty: it is none
 	}{
-		{column(arrow.PrimitiveTypes.Int8, func(b array.Builder) { b.(*array.Int8Builder).Append(100) }), true, 100, "100"},
-		{column(arrow.PrimitiveTypes.Int16, func(b array.Builder) { b.(*array.Int16Builder).Append(30000) }), true, 30000, "30000"},
-		{column(arrow.PrimitiveTypes.Int32, func(b array.Builder) { b.(*array.Int32Builder).Append(1700000000) }), true, 1700000000, "1700000000"},
-		{column(arrow.PrimitiveTypes.Int64, func(b array.Builder) { b.(*array.Int64Builder).Append(1700000000123) }), true, 1700000000123, "1700000000123"},
-		{column(arrow.PrimitiveTypes.Uint8, func(b array.Builder) { b.(*array.Uint8Builder).Append(200) }), true, 200, "200"},
-		{column(arrow.PrimitiveTypes.Uint16, func(b array.Builder) { b.(*array.Uint16Builder).Append(60000) }), true, 60000, "60000"},
-		{column(arrow.PrimitiveTypes.Uint32, func(b array.Builder) { b.(*array.Uint32Builder).Append(4000000000) }), true, 4000000000, "4000000000"},
-		{column(arrow.PrimitiveTypes.Uint64, func(b array.Builder) { b.(*array.Uint64Builder).Append(1700000000123) }), true, 1700000000123, "1700000000123"},
+		{
+			column(arrow.PrimitiveTypes.Int8, func(b array.Builder) { b.(*array.Int8Builder).Append(100) }), true, 100,
+			"100",
+		},
+		{
+			column(arrow.PrimitiveTypes.Int16, func(b array.Builder) { b.(*array.Int16Builder).Append(30000) }), true,
+			30000, "30000",
+		},
+		{
+			column(arrow.PrimitiveTypes.Int32, func(b array.Builder) { b.(*array.Int32Builder).Append(1700000000) }),
+			true,
+			1700000000, "1700000000",
+		},
+		{
+			column(arrow.PrimitiveTypes.Int64, func(b array.Builder) { b.(*array.Int64Builder).Append(1700000000123) }),
+			true, 1700000000123, "1700000000123",
+		},
+		{
+			column(arrow.PrimitiveTypes.Uint8, func(b array.Builder) { b.(*array.Uint8Builder).Append(200) }), true,
+			200,
+			"200",
+		},
+		{
+			column(arrow.PrimitiveTypes.Uint16, func(b array.Builder) { b.(*array.Uint16Builder).Append(60000) }), true,
+			60000, "60000",
+		},
+		{
+			column(arrow.PrimitiveTypes.Uint32, func(b array.Builder) { b.(*array.Uint32Builder).Append(4000000000) }),
+			true, 4000000000, "4000000000",
+		},
+		{
+			column(arrow.PrimitiveTypes.Uint64, func(b array.Builder) { b.(*array.Uint64Builder).Append(1700000000123) }),
+			true, 1700000000123, "1700000000123",
+		},
 		{column(arrow.FixedWidthTypes.Float16, func(b array.Builder) { b.(*array.Float16Builder).Append(float16.New(2.5)) }), true, 2.5, "2.5"},
-		{column(arrow.PrimitiveTypes.Float32, func(b array.Builder) { b.(*array.Float32Builder).Append(16777216) }), true, 16777216, "16777216"},
+		{
+			column(arrow.PrimitiveTypes.Float32, func(b array.Builder) { b.(*array.Float32Builder).Append(16777216) }),
+			true, 16777216, "16777216",
+		},
 		{column(arrow.PrimitiveTypes.Float64, func(b array.Builder) { b.(*array.Float64Builder).Append(1700000000.25) }), true, 1700000000.25, "1700000000.25"},
-		{column(arrow.BinaryTypes.String, func(b array.Builder) { b.(*array.StringBuilder).Append("2026-01-02") }), false, 0, "2026-01-02"},
+		{
+			column(arrow.BinaryTypes.String, func(b array.Builder) { b.(*array.StringBuilder).Append("2026-01-02") }),
+			false, 0, "2026-01-02",
+		},
 		{column(arrow.BinaryTypes.LargeString, func(b array.Builder) { b.(*array.LargeStringBuilder).Append("2026-01-02") }), false, 0, "2026-01-02"},
-		{column(arrow.FixedWidthTypes.Date32, func(b array.Builder) { b.(*array.Date32Builder).Append(1) }), false, 0, "1970-01-02T00:00:00Z"},
-		{column(arrow.FixedWidthTypes.Date64, func(b array.Builder) { b.(*array.Date64Builder).Append(86400_001) }), false, 0, "1970-01-02T00:00:00.001Z"},
-		{column(arrow.FixedWidthTypes.Timestamp_s, func(b array.Builder) { b.(*array.TimestampBuilder).Append(-1) }), false, 0, "1969-12-31T23:59:59Z"},
-		{column(arrow.FixedWidthTypes.Timestamp_us, func(b array.Builder) { b.(*array.TimestampBuilder).Append(1) }), false, 0, "1970-01-01T00:00:00.000001Z"},
-		{column(arrow.FixedWidthTypes.Timestamp_ns, func(b array.Builder) { b.(*array.TimestampBuilder).Append(1) }), false, 0, "1970-01-01T00:00:00.000000001Z"},
-		{column(arrow.FixedWidthTypes.Boolean, func(b array.Builder) { b.(*array.BooleanBuilder).Append(true) }), false, 0, ""},
-		{column(arrow.BinaryTypes.Binary, func(b array.Builder) { b.(*array.BinaryBuilder).Append([]byte("x")) }), false, 0, ""},
-		{column(arrow.FixedWidthTypes.Time32s, func(b array.Builder) { b.(*array.Time32Builder).Append(1) }), false, 0, ""},
-		{column(arrow.FixedWidthTypes.Duration_s, func(b array.Builder) { b.(*array.DurationBuilder).Append(1) }), false, 0, ""},
-		{column(&arrow.FixedSizeBinaryType{ByteWidth: 2}, func(b array.Builder) { b.(*array.FixedSizeBinaryBuilder).Append([]byte("xy")) }), false, 0, ""},
+		{
+			column(arrow.FixedWidthTypes.Date32, func(b array.Builder) { b.(*array.Date32Builder).Append(1) }), false,
+			0,
+			"1970-01-02T00:00:00Z",
+		},
+		{
+			column(arrow.FixedWidthTypes.Date64, func(b array.Builder) { b.(*array.Date64Builder).Append(86400_001) }),
+			false, 0, "1970-01-02T00:00:00.001Z",
+		},
+		{
+			column(arrow.FixedWidthTypes.Timestamp_s, func(b array.Builder) { b.(*array.TimestampBuilder).Append(-1) }),
+			false, 0, "1969-12-31T23:59:59Z",
+		},
+		{
+			column(arrow.FixedWidthTypes.Timestamp_us, func(b array.Builder) { b.(*array.TimestampBuilder).Append(1) }),
+			false, 0, "1970-01-01T00:00:00.000001Z",
+		},
+		{
+			column(arrow.FixedWidthTypes.Timestamp_ns, func(b array.Builder) { b.(*array.TimestampBuilder).Append(1) }),
+			false, 0, "1970-01-01T00:00:00.000000001Z",
+		},
+		{
+			column(arrow.FixedWidthTypes.Boolean, func(b array.Builder) { b.(*array.BooleanBuilder).Append(true) }),
+			false,
+			0, "",
+		},
+		{
+			column(arrow.BinaryTypes.Binary, func(b array.Builder) { b.(*array.BinaryBuilder).Append([]byte("x")) }),
+			false, 0, "",
+		},
+		{
+			column(arrow.FixedWidthTypes.Time32s, func(b array.Builder) { b.(*array.Time32Builder).Append(1) }), false,
+			0,
+			"",
+		},
+		{
+			column(arrow.FixedWidthTypes.Duration_s, func(b array.Builder) { b.(*array.DurationBuilder).Append(1) }),
+			false, 0, "",
+		},
+		{column(&arrow.FixedSizeBinaryType{ByteWidth: 2},
+			func(b array.Builder) { b.(*array.FixedSizeBinaryBuilder).Append([]byte("xy")) }), false, 0, ""},
 	} {
 		name := c.arr.DataType().String()
 		rows, rejects, err := read(stamp, c.arr)
 		switch {
 		case c.number && (err != nil || len(rows) != 1 || rows[0].Values[0] != c.value):
 			t.Errorf("%s as a number: %v %v %v", name, rows, rejects, err)
-		case !c.number && (!fixture.IsInput(err) || !strings.Contains(err.Error(), `column "value" is `) || !strings.Contains(err.Error(), wantNumber)):
+		case !c.number && (!fixture.IsInput(err) || !strings.Contains(err.Error(), `column "value" is `) ||
+			!strings.Contains(err.Error(), wantNumber)):
 			t.Errorf("%s as a number: %v", name, err)
 		}
 		rows, rejects, err = read(c.arr, value)
 		switch {
-		case c.time != "" && (err != nil || len(rows) == 1 && rows[0].Timestamp != c.time || len(rows)+len(rejects) != 1):
+		case c.time != "" && (err != nil || len(rows) == 1 && rows[0].Timestamp != c.time ||
+			len(rows)+len(rejects) != 1):
 			t.Errorf("%s as a time: %v %v %v", name, rows, rejects, err)
-		case c.time == "" && (!fixture.IsInput(err) || !strings.Contains(err.Error(), `column "timestamp" is `) || !strings.Contains(err.Error(), wantTime)):
+		case c.time == "" && (!fixture.IsInput(err) || !strings.Contains(err.Error(), `column "timestamp" is `) ||
+			!strings.Contains(err.Error(), wantTime)):
 			t.Errorf("%s as a time: %v", name, err)
 		}
 	}
@@ -485,7 +591,8 @@ func TestArrowBlocks(t *testing.T) {
 		rec := fixture.Record(pairRows(n))
 		var out bytes.Buffer
 		w := ipc.NewWriter(&out, ipc.WithSchema(rec.Schema()))
-		if err := errors.Join(w.Write(rec), w.Write(rec.NewSlice(0, 0)), w.Write(rec.NewSlice(int64(n-1), int64(n))), w.Close()); err != nil {
+		if err := errors.Join(w.Write(rec), w.Write(rec.NewSlice(0, 0)), w.Write(rec.NewSlice(int64(n-1), int64(n))),
+			w.Close()); err != nil {
 			t.Fatal(err)
 		}
 		rows, rejects, err := readWriting(t, fixture.File{Format: "arrow", Data: out.Bytes()}, pairSpec, fixture.Plenty)
@@ -506,13 +613,21 @@ func TestTimeText(t *testing.T) {
 		v, per int64
 		want   string
 	}{
-		{0, 1, "1970-01-01T00:00:00Z"}, {1, 1e3, "1970-01-01T00:00:00.001Z"}, {-1, 1e9, "1969-12-31T23:59:59.999999999Z"}, {1500, 1e3, "1970-01-01T00:00:01.5Z"}, {-1500, 1e3, "1969-12-31T23:59:58.5Z"}, {1_000_001, 1e6, "1970-01-01T00:00:01.000001Z"},
+		{0, 1, "1970-01-01T00:00:00Z"},
+		{1, 1e3, "1970-01-01T00:00:00.001Z"},
+		{-1, 1e9, "1969-12-31T23:59:59.999999999Z"},
+		{1500, 1e3, "1970-01-01T00:00:01.5Z"},
+		{-1500, 1e3, "1969-12-31T23:59:58.5Z"},
+		{1_000_001, 1e6, "1970-01-01T00:00:01.000001Z"},
 	} {
 		if got := timeText(c.v, c.per); got != c.want {
 			t.Errorf("%d/%d: %s, want %s", c.v, c.per, got, c.want)
 		}
 	}
-	for n, want := range map[int]int{0: 0, maxTimestamp: maxTimestamp, maxTimestamp + 1: maxTimestamp + 1, maxTimestamp + 2: maxTimestamp + 1} {
+	for n, want := range map[int]int{
+		0: 0, maxTimestamp: maxTimestamp, maxTimestamp + 1: maxTimestamp + 1,
+		maxTimestamp + 2: maxTimestamp + 1,
+	} {
 		if got := copyTime(strings.Repeat("9", n)); len(got) != want {
 			t.Errorf("a text of %d bytes is copied as %d", n, len(got))
 		}

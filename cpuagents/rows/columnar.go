@@ -158,7 +158,8 @@ func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 		}
 		if found < 0 && len(names) == 1 && strings.ContainsAny(names[0], ";\t|") {
 			return nil, fault.Input(
-				"%s: the whole first line is one column, %q: fields must be separated by commas, and numbers have a point: convert the file",
+				"%s: the whole first line is one column, %q: fields must be separated by commas, and numbers have a "+
+					"point: convert the file",
 				file, names[0],
 			)
 		}

@@ -66,7 +66,8 @@ func TestCompactDamage(t *testing.T) {
 	huge := binary.AppendUvarint(nil, 1<<62)
 	over := bytes.Repeat([]byte{0xff}, 11) // no number of 64 bits
 	for name, b := range map[string][]byte{
-		"text": append([]byte{0x18}, huge...), "list": append([]byte{0x19, 0xf3}, huge...), "map": append(append([]byte{0x1b}, huge...), 0x33, 0),
+		"text": append([]byte{0x18}, huge...), "list": append([]byte{0x19, 0xf3}, huge...),
+		"map":             append(append([]byte{0x1b}, huge...), 0x33, 0),
 		"overlong number": append([]byte{0x16}, over...), "overlong field": append([]byte{0x03}, over...),
 		// The length is refused before an element is looked at, of a type that there is not.
 		"list of unknown": {0x19, 0x4f, 0, 0, 0}, "map of unknown": {0x1b, 4, 0xff, 0, 0, 0},
@@ -75,7 +76,10 @@ func TestCompactDamage(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, b := range map[string][]byte{"14": {0x1e, 0}, "15": {0x1f, 0}, "0 in a list": {0x19, 0x10, 0}, "15 in a map": {0x1b, 1, 0x3f, 0, 0}, "14 as a key": {0x1b, 1, 0xe3, 0, 0}} {
+	for name, b := range map[string][]byte{
+		"14": {0x1e, 0}, "15": {0x1f, 0}, "0 in a list": {0x19, 0x10, 0},
+		"15 in a map": {0x1b, 1, 0x3f, 0, 0}, "14 as a key": {0x1b, 1, 0xe3, 0, 0},
+	} {
 		if _, err := checkCompact(b); err == nil || !strings.Contains(err.Error(), "unknown type") {
 			t.Errorf("type %s: %v", name, err)
 		}
@@ -98,7 +102,11 @@ func TestCompactDamage(t *testing.T) {
 	}
 	for depth, want := range map[int]bool{maxCompactDepth + 1: true, maxCompactDepth + 2: false} {
 		wrap := func(head ...byte) []byte { return append(bytes.Repeat(head, depth-1), 0) }
-		for name, b := range map[string][]byte{"structs": nested(depth), "lists": append(append([]byte{0x19}, wrap(0x19)[:depth-2]...), 0x03, 0), "maps": append(append([]byte{0x1b}, bytes.Repeat([]byte{1, 0x3b, 9}, depth-2)...), 0, 0)} {
+		for name, b := range map[string][]byte{
+			"structs": nested(depth),
+			"lists":   append(append([]byte{0x19}, wrap(0x19)[:depth-2]...), 0x03, 0),
+			"maps":    append(append([]byte{0x1b}, bytes.Repeat([]byte{1, 0x3b, 9}, depth-2)...), 0, 0),
+		} {
 			_, err := checkCompact(b)
 			if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "deeper than 16") {
 				t.Errorf("%d %s: %v", depth, name, err)

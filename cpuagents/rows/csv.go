@@ -140,7 +140,11 @@ func (r *csvReader) advise(records []string) string {
 		d = &dialect.CSV{}
 	}
 	clock := r.clock
-	return d.Advise(records, r.spec.columns(), func(text string) bool { _, err := clock.Parse(text); return err == nil }).String()
+	return d.Advise(records, r.spec.columns(), func(text string) bool {
+		_,
+			err := clock.Parse(text)
+		return err == nil
+	}).String()
 }
 
 func quoteAll(names []string) string {

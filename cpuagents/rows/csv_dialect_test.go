@@ -34,12 +34,21 @@ func TestDialects(t *testing.T) {
 	}{
 		"european": {
 			withDialect(dialect.CSV{Delimiter: ";", Decimal: ",", Time: dialect.Forms{"02.01.2006 15:04"}}),
-			"\xef\xbb\xbftimestamp;value\r\n31.01.2026 10:00;1,5\r\n31.01.2026 10:01;2.5\r\n2026-01-31 10:02:00;3\r\n31.01.2026 10:03;\"-4,25\"\r\n",
+			"\xef\xbb\xbftimestamp;value\r\n31.01.2026 10:00;1,5\r\n31.01.2026 10:01;2.5\r\n2026-01-31 " +
+				"10:02:00;3\r\n31.01.2026 10:03;\"-4,25\"\r\n",
 			[]float64{1.5, -4.25},
-			[]string{`2/3: column "value": "2.5" has a point, and csv.decimal is a comma`, `3/4: its timestamp "2026-01-31 10:02:00" does not have the form of csv.time, 02.01.2006 15:04`},
+			[]string{
+				`2/3: column "value": "2.5" has a point, and csv.decimal is a comma`,
+				`3/4: its timestamp "2026-01-31 10:02:00" does not have the form of csv.time, 02.01.2006 15:04`,
+			},
 		},
-		"decimal commas in quotes": {withDialect(dialect.CSV{Decimal: ","}), "timestamp,value\n1,\"1,5\"\n2,3\n", []float64{1.5, 3}, nil},
-		"tabs":                     {withDialect(dialect.CSV{Delimiter: "tab"}), "timestamp\tvalue\n1\t1\n2\t\"2\"\n3\t\"a\tb\"\n", []float64{1, 2}, []string{`3/4: column "value": "a\tb" is not a number`}},
+		"decimal commas in quotes": {
+			withDialect(dialect.CSV{Decimal: ","}), "timestamp,value\n1,\"1,5\"\n2,3\n",
+			[]float64{1.5, 3},
+			nil,
+		},
+		"tabs": {withDialect(dialect.CSV{Delimiter: "tab"}), "timestamp\tvalue\n1\t1\n2\t\"2\"\n" +
+			"3\t\"a\tb\"\n", []float64{1, 2}, []string{`3/4: column "value": "a\tb" is not a number`}},
 		"names": {
 			withDialect(dialect.CSV{Header: &no, Names: []string{"timestamp", "note", "value"}}),
 			"\n1,\"two\nlines\",1\n2,x,2\n3,y\n",
@@ -52,8 +61,13 @@ func TestDialects(t *testing.T) {
 			[]float64{7, 8},
 			nil,
 		},
-		"milliseconds": {withDialect(dialect.CSV{Time: dialect.Forms{"unix_ms"}}), "timestamp,value\n1000,1\n2000,2\n", []float64{1, 2}, nil},
-		"two forms":    {withDialect(dialect.CSV{Time: dialect.Forms{"%d.%m.%Y", "rfc3339"}}), "timestamp,value\n01.02.2026,1\n2026-02-02T00:00:00Z,2\n", []float64{1, 2}, nil},
+		"milliseconds": {
+			withDialect(dialect.CSV{Time: dialect.Forms{"unix_ms"}}), "timestamp,value\n1000,1\n2000,2\n",
+			[]float64{1, 2},
+			nil,
+		},
+		"two forms": {withDialect(dialect.CSV{Time: dialect.Forms{"%d.%m.%Y", "rfc3339"}}), "timestamp,value\n" +
+			"01.02.2026,1\n2026-02-02T00:00:00Z,2\n", []float64{1, 2}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values, rejects := readAll(t, c.text, c.spec)
@@ -77,10 +91,15 @@ func TestDialectTimestamps(t *testing.T) {
 		{dialect.CSV{}, "2026-07-01 12:00:00", "2026-07-01 12:00:00"},
 		{dialect.CSV{Zone: "Europe/Berlin"}, "2026-07-01 12:00:00", "2026-07-01T10:00:00Z"},
 		{dialect.CSV{Zone: "Europe/Berlin"}, "1782907200", "2026-07-01T12:00:00Z"},
-		{dialect.CSV{Zone: "Europe/Berlin", Time: dialect.Forms{"02.01.2006 15:04:05"}}, "01.07.2026 12:00:00.5", "2026-07-01T10:00:00.5Z"},
+		{
+			dialect.CSV{Zone: "Europe/Berlin", Time: dialect.Forms{"02.01.2006 15:04:05"}},
+			"01.07.2026 12:00:00.5",
+			"2026-07-01T10:00:00.5Z",
+		},
 		{dialect.CSV{Time: dialect.Forms{"unix_ms"}}, "1500", "1970-01-01T00:00:01.5Z"},
 	} {
-		r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp,value\n"+c.text+",1\n")), withDialect(c.of), nil)
+		r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp,value\n"+c.text+",1\n")),
+			withDialect(c.of), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,14 +117,16 @@ func TestDialectTimestamps(t *testing.T) {
 // TestDialectAdvice: a file of another dialect is refused with what to set, and read when that is
 // set.
 func TestDialectAdvice(t *testing.T) {
-	_, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp;value\n31.01.2026 10:00;1,5\n")), valueSpec, nil)
+	_, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp;value\n31.01.2026 10:00;1,5\n")),
+		valueSpec, nil)
 	want := `a.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": ` +
 		`set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`
 	var e *jobs.Error
 	if !errors.As(err, &e) || e.Code != jobs.CodeInput || e.Message != want {
 		t.Fatalf("got  %v\nwant %s", err, want)
 	}
-	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp;value\n31.01.2026 10:00;1,5\n2026-01-31 10:00:00;1\n31.01.2026 10:02;1\n")), withDialect(dialect.CSV{Delimiter: ";"}), nil)
+	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp;value\n31.01.2026 10:00;1,5\n"+
+		"2026-01-31 10:00:00;1\n31.01.2026 10:02;1\n")), withDialect(dialect.CSV{Delimiter: ";"}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +185,10 @@ func twins(t *testing.T, text string, d dialect.CSV) {
 func TestTwins(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		d := dialect.CSV{Delimiter: []string{"", ";", "tab", "|", " "}[r.IntN(5)], Decimal: []string{"", ","}[r.IntN(2)]}
+		d := dialect.CSV{
+			Delimiter: []string{"", ";", "tab", "|", " "}[r.IntN(5)],
+			Decimal:   []string{"", ","}[r.IntN(2)],
+		}
 		var b bytes.Buffer
 		w := csv.NewWriter(&b)
 		w.Comma, w.UseCRLF = d.Comma(), r.IntN(2) == 0

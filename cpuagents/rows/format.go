@@ -42,8 +42,10 @@ func FormatOf(name string, other Format) (f Format, known bool) {
 
 // mediaTypes has the formats by media type.
 var mediaTypes = map[string]Format{
-	"text/csv": "csv", "application/csv": "csv", "application/x-ndjson": "ndjson", "application/ndjson": "ndjson", "application/jsonl": "ndjson",
-	"application/vnd.apache.parquet": "parquet", "application/vnd.apache.arrow.stream": "arrow", "application/vnd.apache.arrow.file": "arrow",
+	"text/csv": "csv", "application/csv": "csv", "application/x-ndjson": "ndjson", "application/ndjson": "ndjson",
+	"application/jsonl":              "ndjson",
+	"application/vnd.apache.parquet": "parquet", "application/vnd.apache.arrow.stream": "arrow",
+	"application/vnd.apache.arrow.file": "arrow",
 }
 
 // FormatOfMedia returns the format of a media type without parameters. It is empty for a type that
@@ -71,7 +73,8 @@ func OutputFormat(name string) (Format, error) {
 	if ext := path.Ext(stem); !known && ext != "" && ext != stem {
 		return "", jobs.Errorf(
 			jobs.CodeInput,
-			"extension %s stands for no format: use .ndjson, .jsonl, .csv, .parquet, .pq, .arrow, .arrows or .feather, with .gz or .zst behind all but Parquet",
+			"extension %s stands for no format: use .ndjson, .jsonl, .csv, .parquet, .pq, .arrow, .arrows or "+
+				".feather, with .gz or .zst behind all but Parquet",
 			ext,
 		)
 	}

@@ -100,7 +100,8 @@ func TestFormatsAgree(t *testing.T) {
 			t.Errorf("%s: rejects %v", w.Name, rejects)
 		}
 		for _, r := range rejects {
-			if r.Reason == "" || r.Series != "s" || (r.Line != 0) != (Format(w.Format)[0] == 'c' || Format(w.Format)[0] == 'n') {
+			if r.Reason == "" || r.Series != "s" ||
+				(r.Line != 0) != (Format(w.Format)[0] == 'c' || Format(w.Format)[0] == 'n') {
 				t.Errorf("%s: %+v", w.Name, r)
 			}
 		}
@@ -143,7 +144,8 @@ func TestFormatsAgreeOnManyRows(t *testing.T) {
 // TestEmptyTables: no rows are no fault of a file that says what it is.
 func TestEmptyTables(t *testing.T) {
 	for _, w := range fixture.Files(t, nil) {
-		if rows, rejects, err := readWriting(t, w, pairSpec, fixture.Plenty); err != nil || len(rows)+len(rejects) != 0 {
+		if rows, rejects, err := readWriting(t, w, pairSpec, fixture.Plenty); err != nil ||
+			len(rows)+len(rejects) != 0 {
 			t.Errorf("%s: %v %v %v", w.Name, rows, rejects, err)
 		}
 	}
@@ -161,7 +163,8 @@ func TestTypedColumns(t *testing.T) {
 		return b.NewArray()
 	}
 	stamp := func(u arrow.TimeUnit, v int64) arrow.Array {
-		return column(&arrow.TimestampType{Unit: u, TimeZone: "Europe/Berlin"}, func(b array.Builder) { b.(*array.TimestampBuilder).Append(arrow.Timestamp(v)) })
+		return column(&arrow.TimestampType{Unit: u, TimeZone: "Europe/Berlin"},
+			func(b array.Builder) { b.(*array.TimestampBuilder).Append(arrow.Timestamp(v)) })
 	}
 	times := map[string]struct {
 		arr  arrow.Array
@@ -172,29 +175,46 @@ func TestTypedColumns(t *testing.T) {
 		"us":     {stamp(arrow.Microsecond, at.UnixMicro()), "2026-03-04T05:06:07Z"},
 		"ns":     {stamp(arrow.Nanosecond, at.UnixNano()+9), "2026-03-04T05:06:07.000000009Z"},
 		"before": {stamp(arrow.Millisecond, -1), "1969-12-31T23:59:59.999Z"},
-		"date":   {column(arrow.FixedWidthTypes.Date32, func(b array.Builder) { b.(*array.Date32Builder).Append(20516) }), "2026-03-04T00:00:00Z"},
-		"int":    {column(arrow.PrimitiveTypes.Int64, func(b array.Builder) { b.(*array.Int64Builder).Append(at.UnixNano()) }), "1772600767000000000"},
-		"int32":  {column(arrow.PrimitiveTypes.Int32, func(b array.Builder) { b.(*array.Int32Builder).Append(1772600767) }), "1772600767"},
-		"float":  {column(arrow.PrimitiveTypes.Float64, func(b array.Builder) { b.(*array.Float64Builder).Append(1772600767.5) }), "1772600767.5"},
+		"date": {column(arrow.FixedWidthTypes.Date32,
+			func(b array.Builder) { b.(*array.Date32Builder).Append(20516) }), "2026-03-04T00:00:00Z"},
+		"int": {column(arrow.PrimitiveTypes.Int64,
+			func(b array.Builder) { b.(*array.Int64Builder).Append(at.UnixNano()) }), "1772600767000000000"},
+		"int32": {column(arrow.PrimitiveTypes.Int32,
+			func(b array.Builder) { b.(*array.Int32Builder).Append(1772600767) }), "1772600767"},
+		"float": {column(arrow.PrimitiveTypes.Float64,
+			func(b array.Builder) { b.(*array.Float64Builder).Append(1772600767.5) }), "1772600767.5"},
 	}
 	numbers := map[string]struct {
 		arr   arrow.Array
 		value float64
 	}{
-		"int8":   {column(arrow.PrimitiveTypes.Int8, func(b array.Builder) { b.(*array.Int8Builder).Append(-8) }), -8},
-		"uint16": {column(arrow.PrimitiveTypes.Uint16, func(b array.Builder) { b.(*array.Uint16Builder).Append(65535) }), 65535},
-		"int32":  {column(arrow.PrimitiveTypes.Int32, func(b array.Builder) { b.(*array.Int32Builder).Append(math.MinInt32) }), math.MinInt32},
-		"uint32": {column(arrow.PrimitiveTypes.Uint32, func(b array.Builder) { b.(*array.Uint32Builder).Append(math.MaxUint32) }), math.MaxUint32},
-		"int64":  {column(arrow.PrimitiveTypes.Int64, func(b array.Builder) { b.(*array.Int64Builder).Append(-1 << 40) }), -1 << 40},
-		"uint64": {column(arrow.PrimitiveTypes.Uint64, func(b array.Builder) { b.(*array.Uint64Builder).Append(math.MaxUint64) }), math.MaxUint64},
-		"float":  {column(arrow.PrimitiveTypes.Float32, func(b array.Builder) { b.(*array.Float32Builder).Append(0.1) }), float64(float32(0.1))},
+		"int8": {column(arrow.PrimitiveTypes.Int8, func(b array.Builder) { b.(*array.Int8Builder).Append(-8) }), -8},
+		"uint16": {column(arrow.PrimitiveTypes.Uint16,
+			func(b array.Builder) { b.(*array.Uint16Builder).Append(65535) }), 65535},
+		"int32": {column(arrow.PrimitiveTypes.Int32,
+			func(b array.Builder) { b.(*array.Int32Builder).Append(math.MinInt32) }), math.MinInt32},
+		"uint32": {column(arrow.PrimitiveTypes.Uint32,
+			func(b array.Builder) { b.(*array.Uint32Builder).Append(math.MaxUint32) }), math.MaxUint32},
+		"int64": {column(arrow.PrimitiveTypes.Int64,
+			func(b array.Builder) { b.(*array.Int64Builder).Append(-1 << 40) }), -1 << 40},
+		"uint64": {column(arrow.PrimitiveTypes.Uint64,
+			func(b array.Builder) { b.(*array.Uint64Builder).Append(math.MaxUint64) }), math.MaxUint64},
+		"float": {column(arrow.PrimitiveTypes.Float32,
+			func(b array.Builder) { b.(*array.Float32Builder).Append(0.1) }), float64(float32(0.1))},
 	}
 	check := func(name string, ts, v arrow.Array, text string, value float64) {
-		s := arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: ts.DataType(), Nullable: true}, {Name: "value", Type: v.DataType(), Nullable: true}}, nil)
+		s := arrow.NewSchema([]arrow.Field{
+			{Name: "timestamp", Type: ts.DataType(), Nullable: true},
+			{Name: "value", Type: v.DataType(), Nullable: true},
+		}, nil)
 		rec := array.NewRecordBatch(s, []arrow.Array{ts, v}, int64(ts.Len()))
-		for _, w := range []fixture.File{{Name: "arrow", Format: "arrow", Data: fixture.Arrow(t, rec, true)}, {Name: "parquet", Format: "parquet", Data: fixture.Parquet(t, rec)}} {
+		for _, w := range []fixture.File{
+			{Name: "arrow", Format: "arrow", Data: fixture.Arrow(t, rec, true)},
+			{Name: "parquet", Format: "parquet", Data: fixture.Parquet(t, rec)},
+		} {
 			rows, rejects, err := readWriting(t, w, valueSpec, fixture.Plenty)
-			if err != nil || len(rows) != 1 || len(rejects) != 1 || rows[0].Timestamp != text || rows[0].Values[0] != value {
+			if err != nil || len(rows) != 1 || len(rejects) != 1 || rows[0].Timestamp != text ||
+				rows[0].Values[0] != value {
 				t.Errorf("%s in %s: %+v %+v %v", name, w.Name, rows, rejects, err)
 			}
 		}
@@ -224,13 +244,25 @@ func TestBadColumns(t *testing.T) {
 		rec  arrow.RecordBatch
 		want string
 	}{
-		"missing": {table(stamp, arrow.Field{Name: "v", Type: value.Type}), `s: no column "value"; the file has "timestamp", "v": name the columns in the swarm spec (timestamp, features)`},
-		"twice":   {table(stamp, value, value), `s: column "value" appears twice: rename one of them`},
-		"text":    {table(stamp, arrow.Field{Name: "value", Type: arrow.BinaryTypes.String}), `s: column "value" is `},
-		"boolean": {table(arrow.Field{Name: "timestamp", Type: arrow.FixedWidthTypes.Boolean}, value), `s: column "timestamp" is `},
-		"decimal": {table(stamp, arrow.Field{Name: "value", Type: &arrow.Decimal128Type{Precision: 9, Scale: 2}}), `s: column "value" is `},
+		"missing": {
+			table(stamp, arrow.Field{Name: "v", Type: value.Type}),
+			`s: no column "value"; the file has "timestamp", "v": name the columns in the swarm spec (timestamp, features)`,
+		},
+		"twice": {table(stamp, value, value), `s: column "value" appears twice: rename one of them`},
+		"text":  {table(stamp, arrow.Field{Name: "value", Type: arrow.BinaryTypes.String}), `s: column "value" is `},
+		"boolean": {
+			table(arrow.Field{Name: "timestamp", Type: arrow.FixedWidthTypes.Boolean}, value),
+			`s: column "timestamp" is `,
+		},
+		"decimal": {
+			table(stamp, arrow.Field{Name: "value", Type: &arrow.Decimal128Type{Precision: 9, Scale: 2}}),
+			`s: column "value" is `,
+		},
 	} {
-		for _, w := range []fixture.File{{Name: "arrow", Format: "arrow", Data: fixture.Arrow(t, c.rec, false)}, {Name: "parquet", Format: "parquet", Data: fixture.Parquet(t, c.rec)}} {
+		for _, w := range []fixture.File{
+			{Name: "arrow", Format: "arrow", Data: fixture.Arrow(t, c.rec, false)},
+			{Name: "parquet", Format: "parquet", Data: fixture.Parquet(t, c.rec)},
+		} {
 			_, _, err := readWriting(t, w, valueSpec, fixture.Plenty)
 			if !fixture.IsInput(err) || !strings.HasPrefix(err.Error(), c.want) {
 				t.Errorf("%s in %s: %v", name, w.Name, err)
@@ -238,7 +270,8 @@ func TestBadColumns(t *testing.T) {
 		}
 	}
 	list := table(stamp, arrow.Field{Name: "value", Type: arrow.ListOf(arrow.PrimitiveTypes.Float64)})
-	if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: fixture.Arrow(t, list, false)}, valueSpec, fixture.Plenty); !fixture.IsInput(err) || !strings.Contains(err.Error(), "without dictionaries") {
+	if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: fixture.Arrow(t, list, false)}, valueSpec,
+		fixture.Plenty); !fixture.IsInput(err) || !strings.Contains(err.Error(), "without dictionaries") {
 		t.Error(err)
 	}
 }
@@ -308,7 +341,8 @@ func TestCutOff(t *testing.T) {
 	}
 	for _, w := range all {
 		for n := 0; n < len(w.Data); n += 1 + len(w.Data)/150 {
-			rows, _, err := readWriting(t, fixture.File{Name: w.Name, Format: w.Format, Data: w.Data[:n]}, pairSpec, fixture.Plenty)
+			rows, _, err := readWriting(t, fixture.File{Name: w.Name, Format: w.Format, Data: w.Data[:n]}, pairSpec,
+				fixture.Plenty)
 			if err != nil && !fixture.IsInput(err) {
 				t.Errorf("%s cut at %d of %d: %v", w.Name, n, len(w.Data), err)
 			}
@@ -318,7 +352,8 @@ func TestCutOff(t *testing.T) {
 			if Format(w.Format) == "csv" {
 				continue // its last number may be cut in its middle
 			}
-			if len(rows) > len(full) || len(rows) > 0 && !cmp.Equal(full[:len(rows)], rows, cmp.AllowUnexported(Row{})) {
+			if len(rows) > len(full) || len(rows) > 0 &&
+				!cmp.Equal(full[:len(rows)], rows, cmp.AllowUnexported(Row{})) {
 				t.Errorf("%s cut at %d: %+v", w.Name, n, rows)
 			}
 		}
@@ -334,7 +369,8 @@ func TestDamage(t *testing.T) {
 			for i := 0; i < len(w.Data); i += step {
 				data := slices.Clone(w.Data)
 				data[i] ^= mask
-				if _, _, err := readWriting(t, fixture.File{Name: w.Name, Format: w.Format, Data: data}, pairSpec, fixture.Plenty); err != nil && !fixture.IsInput(err) {
+				if _, _, err := readWriting(t, fixture.File{Name: w.Name, Format: w.Format, Data: data}, pairSpec,
+					fixture.Plenty); err != nil && !fixture.IsInput(err) {
 					t.Errorf("%s, byte %d of %d by %#x: %v", w.Name, i, len(w.Data), mask, err)
 				}
 			}
@@ -347,8 +383,10 @@ func TestBombs(t *testing.T) {
 	big := append([]byte("at,a,b\n"), bytes.Repeat([]byte("1,1,1\n"), 1<<20)...)
 	long := append([]byte("at,a,b\n"), bytes.Repeat([]byte{'7'}, 64<<20)...)
 	for name, w := range map[string]fixture.File{
-		"gzip": {Name: "", Format: "csv.gz", Data: fixture.Gzip(t, big)}, "zstd": {Name: "", Format: "csv.zst", Data: fixture.Zstd(t, big)},
-		"gzip of one line": {Name: "", Format: "ndjson.gz", Data: fixture.Gzip(t, long)}, "zstd of one line": {Name: "", Format: "csv.zst", Data: fixture.Zstd(t, long)},
+		"gzip":             {Name: "", Format: "csv.gz", Data: fixture.Gzip(t, big)},
+		"zstd":             {Name: "", Format: "csv.zst", Data: fixture.Zstd(t, big)},
+		"gzip of one line": {Name: "", Format: "ndjson.gz", Data: fixture.Gzip(t, long)},
+		"zstd of one line": {Name: "", Format: "csv.zst", Data: fixture.Zstd(t, long)},
 	} {
 		_, _, err := readWriting(t, w, pairSpec, 1<<20)
 		if !fixture.IsInput(err) || !strings.Contains(err.Error(), "--max-unpacked") {
@@ -373,7 +411,8 @@ func TestBombs(t *testing.T) {
 		}
 		for at := 0; at+8 <= len(data); at += step {
 			for _, v := range []uint64{1 << 62, 1 << 31} {
-				if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: lie(data, at, v)}, pairSpec, fixture.Plenty); err != nil && !fixture.IsInput(err) {
+				if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: lie(data, at, v)}, pairSpec,
+					fixture.Plenty); err != nil && !fixture.IsInput(err) {
 					t.Errorf("word at %d as %#x: %v", at, v, err)
 				}
 			}
@@ -383,7 +422,8 @@ func TestBombs(t *testing.T) {
 	footer := []byte{0x29, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0}
 	file := append([]byte("PAR1"), footer...)
 	file = append(binary.LittleEndian.AppendUint32(file, uint32(len(footer))), "PAR1"...)
-	if _, _, err := readWriting(t, fixture.File{Format: "parquet", Data: file}, pairSpec, fixture.Plenty); !fixture.IsInput(err) || !strings.Contains(err.Error(), "footer is damaged") {
+	if _, _, err := readWriting(t, fixture.File{Format: "parquet", Data: file}, pairSpec,
+		fixture.Plenty); !fixture.IsInput(err) || !strings.Contains(err.Error(), "footer is damaged") {
 		t.Error(err)
 	}
 }
@@ -391,8 +431,10 @@ func TestBombs(t *testing.T) {
 // TestArrowTimes: the text of a time in a column of every type that may hold one.
 func TestArrowTimes(t *testing.T) {
 	mem := memory.DefaultAllocator
-	whole, natural, date, date64, float := array.NewInt64Builder(mem), array.NewUint64Builder(mem), array.NewDate32Builder(mem), array.NewDate64Builder(mem), array.NewFloat64Builder(mem)
-	text, large, stamp := array.NewStringBuilder(mem), array.NewLargeStringBuilder(mem), array.NewTimestampBuilder(mem, &arrow.TimestampType{Unit: arrow.Millisecond})
+	whole, natural, date, date64, float := array.NewInt64Builder(mem), array.NewUint64Builder(mem),
+		array.NewDate32Builder(mem), array.NewDate64Builder(mem), array.NewFloat64Builder(mem)
+	text, large, stamp := array.NewStringBuilder(mem), array.NewLargeStringBuilder(mem),
+		array.NewTimestampBuilder(mem, &arrow.TimestampType{Unit: arrow.Millisecond})
 	whole.Append(-1790000000)
 	natural.Append(math.MaxUint64)
 	date.Append(20000)
@@ -402,7 +444,8 @@ func TestArrowTimes(t *testing.T) {
 	large.Append(strings.Repeat("9", 500))
 	stamp.Append(1500)
 	for want, b := range map[string]array.Builder{
-		"-1790000000": whole, "18446744073709551615": natural, "2024-10-04T00:00:00Z": date, "2024-10-04T00:00:00.001Z": date64, "1500000000": float,
+		"-1790000000": whole, "18446744073709551615": natural, "2024-10-04T00:00:00Z": date,
+		"2024-10-04T00:00:00.001Z": date64, "1500000000": float,
 		"2026-01-01": text, strings.Repeat("9", maxTimestamp+1): large, "1970-01-01T00:00:01.5Z": stamp,
 	} {
 		if got := ArrowTime(b.NewArray(), 0); got != want {
@@ -418,12 +461,20 @@ func TestHugePages(t *testing.T) {
 	stamps, values := array.NewInt64Builder(memory.DefaultAllocator), array.NewFloat64Builder(memory.DefaultAllocator)
 	stamps.AppendValues(make([]int64, rows), nil)
 	values.AppendValues(make([]float64, rows), nil)
-	schema := arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64}, {Name: "value", Type: arrow.PrimitiveTypes.Float64}}, nil)
+	schema := arrow.NewSchema([]arrow.Field{
+		{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64},
+		{Name: "value", Type: arrow.PrimitiveTypes.Float64},
+	}, nil)
 	rec := array.NewRecordBatch(schema, []arrow.Array{stamps.NewArray(), values.NewArray()}, rows)
-	for _, codec := range []compress.Compression{compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Zstd} {
+	for _, codec := range []compress.Compression{
+		compress.Codecs.Uncompressed, compress.Codecs.Snappy,
+		compress.Codecs.Zstd,
+	} {
 		var out bytes.Buffer
-		w, err := pqarrow.NewFileWriter(schema, &out, parquet.NewWriterProperties(parquet.WithDictionaryDefault(false), parquet.WithDataPageSize(2*maxParquetPage),
-			parquet.WithBatchSize(rows), parquet.WithCompression(codec)), pqarrow.DefaultWriterProps())
+		w, err := pqarrow.NewFileWriter(schema, &out,
+			parquet.NewWriterProperties(parquet.WithDictionaryDefault(false),
+				parquet.WithDataPageSize(2*maxParquetPage),
+				parquet.WithBatchSize(rows), parquet.WithCompression(codec)), pqarrow.DefaultWriterProps())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -433,7 +484,8 @@ func TestHugePages(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := Open("s", fixture.TempFile(t, out.Bytes()), "parquet", ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, fixture.Plenty, nil)
+		r, err := Open("s", fixture.TempFile(t, out.Bytes()), "parquet",
+			ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, fixture.Plenty, nil)
 		if err == nil {
 			_, _, err = r.Next()
 			_ = r.Close()
@@ -469,14 +521,18 @@ func TestPageBombs(t *testing.T) {
 
 func TestFormatOf(t *testing.T) {
 	for name, want := range map[string]Format{
-		"a.csv": "csv", "A.CSV": "csv", "x/y.ndjson": "ndjson", "a.jsonl.gz": "ndjson.gz", "a.parquet": "parquet", "a.pq": "parquet",
+		"a.csv": "csv", "A.CSV": "csv", "x/y.ndjson": "ndjson", "a.jsonl.gz": "ndjson.gz", "a.parquet": "parquet",
+		"a.pq":    "parquet",
 		"a.arrow": "arrow", "a.feather.zst": "arrow.zst", "a.csv.gzip": "csv.gz", "file:in0/a.b.arrows": "arrow",
 	} {
 		if f, known := FormatOf(name, "x"); f != want || !known {
 			t.Errorf("%s: %s %v", name, f, known)
 		}
 	}
-	for name, want := range map[string]Format{"a": "x", "a.txt": "x", "a.gz": "x.gz", "object:input-1": "x", ".csv.d/a": "x"} {
+	for name, want := range map[string]Format{
+		"a": "x", "a.txt": "x", "a.gz": "x.gz", "object:input-1": "x",
+		".csv.d/a": "x",
+	} {
 		if f, known := FormatOf(name, "x"); f != want || known {
 			t.Errorf("%s: %s %v", name, f, known)
 		}
@@ -496,7 +552,8 @@ func fuzzFormat(f *testing.F, format Format) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, _, err := readWriting(t, fixture.File{Format: string(format), Data: data}, pairSpec, 16<<20); err != nil && !fixture.IsInput(err) {
+		if _, _, err := readWriting(t, fixture.File{Format: string(format), Data: data}, pairSpec,
+			16<<20); err != nil && !fixture.IsInput(err) {
 			t.Fatal(err)
 		}
 	})
@@ -518,7 +575,10 @@ func FuzzCompact(f *testing.F) {
 func BenchmarkFormats(b *testing.B) {
 	var rows []fixture.Row
 	for i := range 100_000 {
-		rows = append(rows, fixture.Row{Time: strconv.Itoa(1700000000 + i), Values: []fixture.Cell{float64(i) * 1.1, float64(i)}})
+		rows = append(rows, fixture.Row{
+			Time:   strconv.Itoa(1700000000 + i),
+			Values: []fixture.Cell{float64(i) * 1.1, float64(i)},
+		})
 	}
 	rec := fixture.Record(rows)
 	var stream bytes.Buffer
@@ -527,7 +587,8 @@ func BenchmarkFormats(b *testing.B) {
 		b.Fatal(err)
 	}
 	var pq bytes.Buffer
-	p, err := pqarrow.NewFileWriter(rec.Schema(), &pq, parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy)), pqarrow.DefaultWriterProps())
+	p, err := pqarrow.NewFileWriter(rec.Schema(), &pq,
+		parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy)), pqarrow.DefaultWriterProps())
 	if err != nil {
 		b.Fatal(err)
 	}

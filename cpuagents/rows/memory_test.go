@@ -96,7 +96,10 @@ func TestPageBomb(t *testing.T) {
 	for name, codec := range map[string]struct {
 		of     compress.Compression
 		packed []byte
-	}{"zstd": {compress.Codecs.Zstd, enc.EncodeAll(large, nil)}, "snappy": {compress.Codecs.Snappy, snappy.Encode(nil, large)}} {
+	}{
+		"zstd":   {compress.Codecs.Zstd, enc.EncodeAll(large, nil)},
+		"snappy": {compress.Codecs.Snappy, snappy.Encode(nil, large)},
+	} {
 		c, err := compress.GetCodec(codec.of)
 		if err != nil {
 			t.Fatal(err)

@@ -44,10 +44,16 @@ func TestParquetFooter(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"nothing": {nil, "0 bytes are no Parquet file"}, "11 bytes": {withFooter(nil, 0, "PAR1")[1:], "11 bytes are no Parquet file"}, "12 bytes": {withFooter(nil, 0, "PAR1"), "its footer is damaged"},
-		"encrypted": {withFooter([]byte{0}, 1, "PARE"), "is encrypted: decrypt it first"}, "another end": {withFooter([]byte{0}, 1, "PAR2"), "does not end as a Parquet file does"},
-		"as long as the file": {withFooter([]byte{0x1f, 0}, 2, "PAR1"), "its footer is damaged: a value of unknown type"}, "longer": {withFooter([]byte{0x1f, 0}, 3, "PAR1"), "says that it has 3 bytes, of a file of 14; 16777216 are allowed"},
-		"shorter": {withFooter([]byte{0x1f, 0x18, 9}, 2, "PAR1"), "its footer is damaged: a length points behind its end"},
+		"nothing":     {nil, "0 bytes are no Parquet file"},
+		"11 bytes":    {withFooter(nil, 0, "PAR1")[1:], "11 bytes are no Parquet file"},
+		"12 bytes":    {withFooter(nil, 0, "PAR1"), "its footer is damaged"},
+		"encrypted":   {withFooter([]byte{0}, 1, "PARE"), "is encrypted: decrypt it first"},
+		"another end": {withFooter([]byte{0}, 1, "PAR2"), "does not end as a Parquet file does"},
+		"as long as the file": {withFooter([]byte{0x1f, 0}, 2, "PAR1"), "its footer is damaged: a value of unknown " +
+			"type"}, "longer": {withFooter([]byte{0x1f, 0}, 3, "PAR1"), "says that it has 3 bytes, of a file of 14; " +
+			"16777216 are allowed"},
+		"shorter": {withFooter([]byte{0x1f, 0x18, 9}, 2, "PAR1"), "its footer is damaged: a length points behind " +
+			"its end"},
 	} {
 		if err := open(fixture.TempFile(t, c.data)); !fixture.IsInput(err) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
@@ -81,7 +87,10 @@ func TestParquetMemory(t *testing.T) {
 	}
 	buffers := blockBytes(2) + 3*64<<10
 	whole := buffers + 2*n + 512*structs
-	for limit, want := range map[int64]bool{whole: true, whole - 1: false, buffers + 2*n: false, buffers + 2*n - 1: false, buffers: false, buffers - 1: false} {
+	for limit, want := range map[int64]bool{
+		whole: true, whole - 1: false, buffers + 2*n: false,
+		buffers + 2*n - 1: false, buffers: false, buffers - 1: false,
+	} {
 		h := inputmem.WithParts(limit, limit).Hold(t.Context(), "s")
 		r, err := newParquetReader("s", fixture.TempFile(t, data), pairSpec, h)
 		if (err == nil) != want || err != nil && !inputmem.IsMemory(err) {
@@ -120,16 +129,31 @@ func TestParquetEncodings(t *testing.T) {
 		opts []parquet.WriterProperty
 		want string
 	}{
-		"plain": {of("a", parquet.Encodings.Plain), ""}, "split": {of("a", parquet.Encodings.ByteStreamSplit), ""}, "dictionary": {nil, ""},
-		"delta text":   {of("at", parquet.Encodings.DeltaByteArray), "its pages are written with DELTA_BYTE_ARRAY: write the file with plain or dictionary encoding"},
-		"delta length": {of("at", parquet.Encodings.DeltaLengthByteArray), "its pages are written with DELTA_LENGTH_BYTE_ARRAY"},
-		"brotli":       {[]parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Brotli)}, `is packed with BROTLI: write the file with snappy, gzip, zstd or none`},
-		"lz4":          {[]parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Lz4Raw)}, `is packed with LZ4_RAW`},
-		"a column":     {[]parquet.WriterProperty{parquet.WithCompressionFor("b", compress.Codecs.Brotli)}, `column "b" is packed with BROTLI`},
-		"not wanted":   {[]parquet.WriterProperty{parquet.WithCompressionFor("note", compress.Codecs.Brotli)}, ""},
+		"plain": {of("a", parquet.Encodings.Plain), ""}, "split": {of("a", parquet.Encodings.ByteStreamSplit), ""},
+		"dictionary": {nil, ""},
+		"delta text": {of("at", parquet.Encodings.DeltaByteArray), "its pages are written with DELTA_BYTE_ARRAY: " +
+			"write the file with plain or dictionary encoding"},
+		"delta length": {of("at", parquet.Encodings.DeltaLengthByteArray), "its pages are written with " +
+			"DELTA_LENGTH_BYTE_ARRAY"},
+		"brotli": {
+			[]parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Brotli)},
+			`is packed with BROTLI: write the file with snappy, gzip, zstd or none`,
+		},
+		"lz4": {
+			[]parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Lz4Raw)},
+			`is packed with LZ4_RAW`,
+		},
+		"a column": {
+			[]parquet.WriterProperty{parquet.WithCompressionFor("b", compress.Codecs.Brotli)},
+			`column "b" is packed with BROTLI`,
+		},
+		"not wanted": {[]parquet.WriterProperty{parquet.WithCompressionFor("note", compress.Codecs.Brotli)}, ""},
 	} {
-		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: fixture.Parquet(t, rec, c.opts...)}, pairSpec, fixture.Plenty)
-		if (err == nil) != (c.want == "") || err != nil && (!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) || err == nil && (len(rows) != 20 || len(rejects) != 0) {
+		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: fixture.Parquet(t, rec, c.opts...)},
+			pairSpec, fixture.Plenty)
+		if (err == nil) != (c.want == "") || err != nil &&
+			(!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) || err == nil &&
+			(len(rows) != 20 || len(rejects) != 0) {
 			t.Errorf("%s: %d rows, %v, want %s", name, len(rows), err, c.want)
 		}
 	}
@@ -138,14 +162,24 @@ func TestParquetEncodings(t *testing.T) {
 // TestParquetGroups: row groups of any size, none at all too, and blocks that end with them and
 // within them.
 func TestParquetGroups(t *testing.T) {
-	for _, sizes := range [][]int{{1}, {0, 3}, {3, 0, 0, 2}, {blockRows - 1, 1}, {blockRows, 1}, {blockRows + 1, 1}, {2 * blockRows}, {2*blockRows + 1, blockRows}} {
+	for _, sizes := range [][]int{
+		{1},
+		{0, 3},
+		{3, 0, 0, 2},
+		{blockRows - 1, 1},
+		{blockRows, 1},
+		{blockRows + 1, 1},
+		{2 * blockRows},
+		{2*blockRows + 1, blockRows},
+	} {
 		total := 0
 		for _, n := range sizes {
 			total += n
 		}
 		rec := fixture.Record(pairRows(total))
 		var out bytes.Buffer
-		w, err := pqarrow.NewFileWriter(rec.Schema(), &out, parquet.NewWriterProperties(parquet.WithMaxRowGroupLength(1<<20)), pqarrow.DefaultWriterProps())
+		w, err := pqarrow.NewFileWriter(rec.Schema(), &out,
+			parquet.NewWriterProperties(parquet.WithMaxRowGroupLength(1<<20)), pqarrow.DefaultWriterProps())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +196,8 @@ func TestParquetGroups(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: out.Bytes()}, pairSpec, fixture.Plenty)
+		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: out.Bytes()}, pairSpec,
+			fixture.Plenty)
 		if err != nil || len(rejects) != 0 || len(rows) != total {
 			t.Fatalf("groups of %v: %d rows, %d rejects, %v", sizes, len(rows), len(rejects), err)
 		}
@@ -179,7 +214,8 @@ func TestParquetGroups(t *testing.T) {
 func TestParquetNested(t *testing.T) {
 	number := arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Float64, Nullable: true}
 	file := func(field arrow.Field) []byte {
-		b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: arrow.BinaryTypes.String}, field}, nil))
+		b := array.NewRecordBuilder(memory.DefaultAllocator,
+			arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: arrow.BinaryTypes.String}, field}, nil))
 		defer b.Release()
 		b.Field(0).(*array.StringBuilder).Append("1700000000")
 		b.Field(1).AppendEmptyValue()
@@ -190,12 +226,22 @@ func TestParquetNested(t *testing.T) {
 		column string
 		want   string
 	}{
-		"list":     {arrow.Field{Name: "v", Type: arrow.ListOf(number.Type)}, "v.list.element", "is nested, not a number"},
-		"optional": {arrow.Field{Name: "v", Type: arrow.StructOf(number), Nullable: true}, "v.x", "is nested, not a number"},
+		"list": {
+			arrow.Field{Name: "v", Type: arrow.ListOf(number.Type)},
+			"v.list.element",
+			"is nested, not a number",
+		},
+		"optional": {
+			arrow.Field{Name: "v", Type: arrow.StructOf(number), Nullable: true},
+			"v.x",
+			"is nested, not a number",
+		},
 		"required": {arrow.Field{Name: "v", Type: arrow.StructOf(number)}, "v.x", ""},
 	} {
-		_, _, err := readWriting(t, fixture.File{Format: "parquet", Data: file(c.field)}, ColumnSpec{Timestamp: "timestamp", Features: []string{c.column}}, fixture.Plenty)
-		if (err == nil) != (c.want == "") || err != nil && (!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) {
+		_, _, err := readWriting(t, fixture.File{Format: "parquet", Data: file(c.field)},
+			ColumnSpec{Timestamp: "timestamp", Features: []string{c.column}}, fixture.Plenty)
+		if (err == nil) != (c.want == "") || err != nil &&
+			(!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
@@ -241,7 +287,8 @@ func TestParquetKinds(t *testing.T) {
 		if c.logical == nil {
 			node, err = schema.NewPrimitiveNode("x", parquet.Repetitions.Required, c.physical, -1, int32(size))
 		} else {
-			node, err = schema.NewPrimitiveNodeLogical("x", parquet.Repetitions.Required, c.logical, c.physical, size, -1)
+			node, err = schema.NewPrimitiveNodeLogical("x", parquet.Repetitions.Required, c.logical, c.physical, size,
+				-1)
 		}
 		if err != nil {
 			t.Fatal(c.physical, c.logical, err)
@@ -253,25 +300,32 @@ func TestParquetKinds(t *testing.T) {
 		if got := kind(col, true); got != c.time {
 			t.Errorf("%s as a time: %d, want %d", typeName(col), got, c.time)
 		}
-		if name := typeName(col); !strings.HasPrefix(name, c.physical.String()) || strings.Contains(name, "(") != (c.logical != nil) {
+		if name := typeName(col); !strings.HasPrefix(name, c.physical.String()) ||
+			strings.Contains(name, "(") != (c.logical != nil) {
 			t.Errorf("%v %v is named %s", c.physical, c.logical, name)
 		}
 	}
-	c := chunk{ints: []int32{-1, 7}, longs: []int64{-1, 1500}, float: []float32{0, 0.5}, double: []float64{0, 0.25}, texts: []parquet.ByteArray{nil, []byte("x")}, int96: make([]parquet.Int96, 2)}
+	c := chunk{
+		ints: []int32{-1, 7}, longs: []int64{-1, 1500}, float: []float32{0, 0.5}, double: []float64{0, 0.25},
+		texts: []parquet.ByteArray{nil, []byte("x")}, int96: make([]parquet.Int96, 2),
+	}
 	c.int96[1].SetNanoSeconds(1e9)
 	binary.LittleEndian.PutUint32(c.int96[1][8:], 2440588) // the Julian day of 1970-01-01
 	for k, want := range map[valueKind]struct {
 		number float64
 		time   string
 	}{
-		kindInt32: {-1, "-1"}, kindUint32: {math.MaxUint32, "4294967295"}, kindInt64: {-1, "-1"}, kindUint64: {math.MaxUint64, "18446744073709551615"}, kindFloat: {0, "0"}, kindDouble: {0, "0"},
+		kindInt32: {-1, "-1"}, kindUint32: {math.MaxUint32, "4294967295"}, kindInt64: {-1, "-1"},
+		kindUint64: {math.MaxUint64, "18446744073709551615"}, kindFloat: {0, "0"}, kindDouble: {0, "0"},
 	} {
 		if c.kind = k; c.number(0) != want.number || c.time(0) != want.time {
 			t.Errorf("kind %d: %v, %s", k, c.number(0), c.time(0))
 		}
 	}
 	for k, want := range map[valueKind]string{
-		kindText: "x", kindDate: "1970-01-08T00:00:00Z", kindMillis: "1970-01-01T00:00:01.5Z", kindMicros: "1970-01-01T00:00:00.0015Z", kindNanos: "1970-01-01T00:00:00.0000015Z", kindInt96: "1970-01-01T00:00:01Z",
+		kindText: "x", kindDate: "1970-01-08T00:00:00Z", kindMillis: "1970-01-01T00:00:01.5Z",
+		kindMicros: "1970-01-01T00:00:00.0015Z", kindNanos: "1970-01-01T00:00:00.0000015Z",
+		kindInt96: "1970-01-01T00:00:01Z",
 		kindFloat: "0.5", kindDouble: "0.25", kindInt32: "7",
 	} {
 		if c.kind = k; c.time(1) != want {
@@ -309,7 +363,8 @@ func doubles(n int32, levels []byte, values ...float64) pqfile.Page {
 	for _, v := range values {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 	}
-	return pqfile.NewDataPageV1(memory.NewBufferBytes(b), n, parquet.Encodings.Plain, parquet.Encodings.RLE, parquet.Encodings.RLE, int32(len(b)))
+	return pqfile.NewDataPageV1(memory.NewBufferBytes(b), n, parquet.Encodings.Plain, parquet.Encodings.RLE,
+		parquet.Encodings.RLE, int32(len(b)))
 }
 
 func doubleChunk(t *testing.T, optional bool, source *givenPages) *chunk {
@@ -324,15 +379,20 @@ func doubleChunk(t *testing.T, optional bool, source *givenPages) *chunk {
 	}
 	descr := schema.NewColumn(node, level, 0)
 	guard := &pageGuard{PageReader: source, name: "s"}
-	return &chunk{descr: descr, guard: guard, kind: kindDouble, col: pqfile.NewColumnReader( //nolint:staticcheck // the reader under test gets its pages from here
-		descr, guard, memory.DefaultAllocator, &sync.Pool{New: func() any { return memory.NewResizableBuffer(memory.DefaultAllocator) }})}
+	return &chunk{
+		descr: descr, guard: guard, kind: kindDouble,
+		col: pqfile.NewColumnReader( //nolint:staticcheck // the reader under test gets its pages from here
+			descr, guard, memory.DefaultAllocator,
+			&sync.Pool{New: func() any { return memory.NewResizableBuffer(memory.DefaultAllocator) }}),
+	}
 }
 
 // TestParquetPages: the rows of pages come in their order with their nulls, and pages that have
 // fewer rows or values than they say are damaged.
 func TestParquetPages(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the Arrow library converts pointers into empty pages, which the race detector's checkptr reports: not with -short")
+		t.Skip("the Arrow library converts pointers into empty pages, which the race detector's checkptr reports: " +
+			"not with -short")
 	}
 	broken := errors.New("input/output error")
 	page := func(pages ...pqfile.Page) *givenPages { return &givenPages{pages: pages} }
@@ -344,19 +404,30 @@ func TestParquetPages(t *testing.T) {
 		want     []float64
 		err      string
 	}{
-		"one page":      {false, page(doubles(3, nil, 1, 2, 3)), 3, []float64{1, 2, 3}, ""},
-		"two pages":     {false, page(doubles(1, nil, 1), doubles(2, nil, 2, 3)), 3, []float64{1, 2, 3}, ""},
-		"not all":       {false, page(doubles(3, nil, 1, 2, 3)), 2, []float64{1, 2}, ""},
-		"nulls":         {true, page(doubles(4, []byte{1, 0, 1, 0}, 1, 3)), 4, []float64{1, nan, 3, nan}, ""},
-		"first null":    {true, page(doubles(2, []byte{0, 1}, 2), doubles(1, []byte{0})), 3, []float64{nan, 2, nan}, ""},
+		"one page":  {false, page(doubles(3, nil, 1, 2, 3)), 3, []float64{1, 2, 3}, ""},
+		"two pages": {false, page(doubles(1, nil, 1), doubles(2, nil, 2, 3)), 3, []float64{1, 2, 3}, ""},
+		"not all":   {false, page(doubles(3, nil, 1, 2, 3)), 2, []float64{1, 2}, ""},
+		"nulls":     {true, page(doubles(4, []byte{1, 0, 1, 0}, 1, 3)), 4, []float64{1, nan, 3, nan}, ""},
+		"first null": {
+			true, page(doubles(2, []byte{0, 1}, 2), doubles(1, []byte{0})), 3,
+			[]float64{nan, 2, nan},
+			"",
+		},
 		"only nulls":    {true, page(doubles(2, []byte{0, 0})), 2, []float64{nan, nan}, ""},
 		"no page":       {false, page(), 3, nil, "it has 3 rows fewer than its row group"},
 		"too few pages": {false, page(doubles(1, nil, 1)), 3, nil, "it has 2 rows fewer than its row group"},
-		"a disk":        {false, &givenPages{pages: []pqfile.Page{doubles(1, nil, 1)}, err: broken}, 3, nil, broken.Error()},
-		"too few rows":  {false, page(doubles(3, nil, 1, 2)), 3, nil, "eof exception"},
-		"no rows":       {false, page(doubles(3, nil)), 3, nil, "eof exception"},
-		"negative":      {false, page(doubles(-1, nil, 1)), 1, nil, "a page of -1 rows"},
-		"encoding":      {false, page(pqfile.NewDataPageV1(memory.NewBufferBytes(make([]byte, 8)), 1, parquet.Encodings.DeltaBinaryPacked, parquet.Encodings.RLE, parquet.Encodings.RLE, 8)), 1, nil, "its pages are written with DELTA_BINARY_PACKED"},
+		"a disk": {
+			false, &givenPages{pages: []pqfile.Page{doubles(1, nil, 1)}, err: broken}, 3, nil,
+			broken.Error(),
+		},
+		"too few rows": {false, page(doubles(3, nil, 1, 2)), 3, nil, "eof exception"},
+		"no rows":      {false, page(doubles(3, nil)), 3, nil, "eof exception"},
+		"negative":     {false, page(doubles(-1, nil, 1)), 1, nil, "a page of -1 rows"},
+		"encoding": {
+			false, page(pqfile.NewDataPageV1(memory.NewBufferBytes(make([]byte, 8)), 1,
+				parquet.Encodings.DeltaBinaryPacked, parquet.Encodings.RLE, parquet.Encodings.RLE, 8)), 1, nil,
+			"its pages are written with DELTA_BINARY_PACKED",
+		},
 	} {
 		ch := doubleChunk(t, c.optional, c.source)
 		b := &block{}
@@ -428,7 +499,10 @@ func TestParquetDictionaries(t *testing.T) {
 		}
 	}
 	h := inputmem.WithParts(24, 24).Hold(t.Context(), "s")
-	g := &pageGuard{PageReader: &givenPages{pages: []pqfile.Page{dictionary(1, 8), dictionary(1, 8)}}, name: "s", hold: h}
+	g := &pageGuard{
+		PageReader: &givenPages{pages: []pqfile.Page{dictionary(1, 8), dictionary(1, 8)}}, name: "s",
+		hold: h,
+	}
 	if !g.Next() || g.Next() || !inputmem.IsMemory(g.Err()) || h.Bytes() != 24 {
 		t.Errorf("a second dictionary: %v, %d bytes", g.Err(), h.Bytes())
 	}

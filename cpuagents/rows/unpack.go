@@ -50,7 +50,8 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputme
 	default:
 		var z *zstd.Decoder
 		// The decoder uses no other goroutine, since many packed files are read at a time.
-		if z, err = zstd.NewReader(&zstdFrames{r: raw, window: zstdMemory(name, h)}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow)); err == nil {
+		if z, err = zstd.NewReader(&zstdFrames{r: raw, window: zstdMemory(name, h)}, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow)); err == nil {
 			u.from = z
 			u.closers = append(u.closers, func() error { z.Close(); return nil })
 		}

@@ -20,14 +20,18 @@ import (
 func TestUnpack(t *testing.T) {
 	text := []byte(strings.Repeat("0123456789", 1000))
 	for pack, data := range map[string][]byte{"gz": fixture.Gzip(t, text), "zst": fixture.Zstd(t, text), "": text} {
-		for limit, want := range map[int64]bool{int64(len(text)): true, int64(len(text)) + 1: true, int64(len(text)) - 1: pack == "", 0: pack == ""} {
+		for limit, want := range map[int64]bool{
+			int64(len(text)): true, int64(len(text)) + 1: true,
+			int64(len(text)) - 1: pack == "", 0: pack == "",
+		} {
 			src := &failingReader{Reader: bytes.NewReader(data), err: io.EOF}
 			r, err := unpack("s", src, pack, limit, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := io.ReadAll(r)
-			if (err == nil) != want || want && !bytes.Equal(got, text) || err != nil && (!fixture.IsInput(err) || !strings.Contains(err.Error(), "--max-unpacked")) {
+			if (err == nil) != want || want && !bytes.Equal(got, text) || err != nil &&
+				(!fixture.IsInput(err) || !strings.Contains(err.Error(), "--max-unpacked")) {
 				t.Errorf("%q up to %d: %d bytes, %v", pack, limit, len(got), err)
 			}
 			if err := r.Close(); err != nil || src.closed != 1 {
@@ -45,11 +49,25 @@ func TestUnpack(t *testing.T) {
 			want string
 			code jobs.Code
 		}{
-			"nothing": {strings.NewReader(""), "its " + pack + " stream is cut off", jobs.CodeInput}, "text": {bytes.NewReader(text), "its " + pack + " stream is damaged", jobs.CodeInput}, "cut": {bytes.NewReader(data[:len(data)-3]), "its " + pack + " stream is cut off", jobs.CodeInput},
-			"damaged":       {bytes.NewReader(append(bytes.Clone(data[:len(data)-6]), 1, 2, 3, 4, 5, 6)), "its " + pack + " stream is damaged", jobs.CodeInput},
-			"disk":          {&failingReader{Reader: bytes.NewReader(data[:len(data)-3]), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
-			"disk at once":  {&failingReader{Reader: bytes.NewReader(nil), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
-			"disk at start": {&failingReader{Reader: bytes.NewReader(data[:2]), err: syscall.EIO}, "read s: input/output error", jobs.CodeIO},
+			"nothing": {strings.NewReader(""), "its " + pack + " stream is cut off", jobs.CodeInput},
+			"text":    {bytes.NewReader(text), "its " + pack + " stream is damaged", jobs.CodeInput},
+			"cut":     {bytes.NewReader(data[:len(data)-3]), "its " + pack + " stream is cut off", jobs.CodeInput},
+			"damaged": {
+				bytes.NewReader(append(bytes.Clone(data[:len(data)-6]), 1, 2, 3, 4, 5, 6)),
+				"its " + pack + " stream is damaged", jobs.CodeInput,
+			},
+			"disk": {
+				&failingReader{Reader: bytes.NewReader(data[:len(data)-3]), err: syscall.EIO},
+				"read s: input/output error", jobs.CodeIO,
+			},
+			"disk at once": {
+				&failingReader{Reader: bytes.NewReader(nil), err: syscall.EIO},
+				"read s: input/output error", jobs.CodeIO,
+			},
+			"disk at start": {
+				&failingReader{Reader: bytes.NewReader(data[:2]), err: syscall.EIO},
+				"read s: input/output error", jobs.CodeIO,
+			},
 		} {
 			src := &failingReader{Reader: c.src, err: io.EOF}
 			r, err := unpack("s", src, pack, fixture.Plenty, nil)
@@ -57,7 +75,8 @@ func TestUnpack(t *testing.T) {
 				_, err = io.ReadAll(r)
 				_ = r.Close()
 			}
-			if e := (*jobs.Error)(nil); !errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) {
+			if e := (*jobs.Error)(nil); !errors.As(err, &e) || e.Code != c.code ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s of %s: %v", name, pack, err)
 			}
 			if src.closed != 1 {
@@ -73,12 +92,21 @@ func TestZstdMemory(t *testing.T) {
 	const rest = 1 << 20
 	h := inputmem.WithParts(1<<40, 1<<40).Hold(t.Context(), "s")
 	take := zstdMemory("s", h)
-	for _, c := range []struct{ window, held int64 }{{0, rest}, {5, rest + 5}, {5, rest + 5}, {4, rest + 5}, {6, rest + 6}, {128 << 20, rest + 128<<20}, {1, rest + 128<<20}} {
+	for _, c := range []struct{ window, held int64 }{
+		{0, rest},
+		{5, rest + 5},
+		{5, rest + 5},
+		{4, rest + 5},
+		{6, rest + 6},
+		{128 << 20, rest + 128<<20},
+		{1, rest + 128<<20},
+	} {
 		if err := take(c.window); err != nil || h.Bytes() != c.held {
 			t.Errorf("a window of %d: %d bytes are held, want %d, %v", c.window, h.Bytes(), c.held, err)
 		}
 	}
-	if err := take(128<<20 + 1); !fixture.IsInput(err) || !strings.Contains(err.Error(), "128 MiB are allowed") || h.Bytes() != rest+128<<20 {
+	if err := take(128<<20 + 1); !fixture.IsInput(err) || !strings.Contains(err.Error(), "128 MiB are allowed") ||
+		h.Bytes() != rest+128<<20 {
 		t.Errorf("%v, %d bytes are held", err, h.Bytes())
 	}
 	if err := zstdMemory("s", inputmem.WithParts(100, 100).Hold(t.Context(), "s"))(0); !inputmem.IsMemory(err) {
@@ -100,7 +128,8 @@ func TestZstdMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for at, want := range map[int64]bool{limit: true, limit - 1: false} {
-			r, err := unpack("s", io.NopCloser(bytes.NewReader(packed.Bytes())), "zst", fixture.Plenty, inputmem.WithParts(at, at).Hold(t.Context(), "s"))
+			r, err := unpack("s", io.NopCloser(bytes.NewReader(packed.Bytes())), "zst", fixture.Plenty,
+				inputmem.WithParts(at, at).Hold(t.Context(), "s"))
 			if err == nil {
 				_, err = io.Copy(io.Discard, r)
 				_ = r.Close()

@@ -24,18 +24,26 @@ func TestRefusals(t *testing.T) {
 	t.Setenv(Prefix+"EMPTY", "")
 	t.Setenv(Prefix+"LARGE", exact+"x")
 	t.Setenv(Prefix+"EXACT", exact)
-	for name, text := range map[string]string{"exact": exact, "line": exact[1:] + "\n", "one": "x", "ends": "x\r\n\r\n"} {
+	for name, text := range map[string]string{
+		"exact": exact, "line": exact[1:] + "\n", "one": "x",
+		"ends": "x\r\n\r\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for ref, want := range map[string]string{
 		"env:EXACT": exact, "file:exact": exact, "file:line": exact[1:], "file:one": "x", "file:ends": "x",
-		"env:EMPTY": "set EXOSWARM_SECRET_EMPTY, at most 65536 bytes", "env:LARGE": "set EXOSWARM_SECRET_LARGE, at most 65536 bytes", "env:NONE": "set EXOSWARM_SECRET_NONE, at most 65536 bytes",
+		"env:EMPTY": "set EXOSWARM_SECRET_EMPTY, at most 65536 bytes", "env:LARGE": "set EXOSWARM_SECRET_LARGE, at " +
+			"most 65536 bytes", "env:NONE": "set EXOSWARM_SECRET_NONE, at most 65536 bytes",
 		"file:nothing": "put a file of that name into its folder", "file:dir": "its file must be a regular one",
-		"file:big": "its file must have 1 to 65536 bytes", "file:empty": "its file must have 1 to 65536 bytes", "file:link": "its file cannot be read",
-		"env:": ErrReference.Error(), "env:A/B": ErrReference.Error(), "file:a/b": ErrReference.Error(), "file:.x": ErrReference.Error(), "exec:id": ErrReference.Error(), ":x": ErrReference.Error(), "x": ErrReference.Error(),
-		"file:" + strings.Repeat("a", 129): ErrReference.Error(), "file:" + strings.Repeat("a", 128): "put a file of that name into its folder",
+		"file:big": "its file must have 1 to 65536 bytes", "file:empty": "its file must have 1 to 65536 bytes",
+		"file:link": "its file cannot be read",
+		"env:":      ErrReference.Error(), "env:A/B": ErrReference.Error(), "file:a/b": ErrReference.Error(),
+		"file:.x": ErrReference.Error(), "exec:id": ErrReference.Error(), ":x": ErrReference.Error(),
+		"x":                                ErrReference.Error(),
+		"file:" + strings.Repeat("a", 129): ErrReference.Error(), "file:" + strings.Repeat("a", 128): "put a file " +
+			"of that name into its folder",
 	} {
 		got := get(s, ref)
 		if !strings.HasSuffix(got, want) || len(want) > 1000 && got != want || len(want) < 4 && got != want {
@@ -55,7 +63,8 @@ func TestRefusals(t *testing.T) {
 	if err := errors.Join(without.Close(), without.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := Open(filepath.Join(dir, "nothing")); err == nil || !strings.Contains(err.Error(), "folder of secrets") {
+	if _, err := Open(filepath.Join(dir, "nothing")); err == nil ||
+		!strings.Contains(err.Error(), "folder of secrets") {
 		t.Error(err)
 	}
 }
@@ -103,14 +112,21 @@ func TestTenants(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ tenant, ref, want string }{
-		{"", "env:A", "own"}, {"default", "env:A", "own"}, {"acme", "env:A", "acme's"}, {"", "file:token", "hunter2"}, {"default", "file:token", "hunter2"}, {"acme", "file:token", "acme's file"},
+		{"", "env:A", "own"},
+		{"default", "env:A", "own"},
+		{"acme", "env:A", "acme's"},
+		{"", "file:token", "hunter2"},
+		{"default", "file:token", "hunter2"},
+		{"acme", "file:token", "acme's file"},
 	} {
 		if got := get(s.For(c.tenant), c.ref); got != c.want {
 			t.Errorf("%s of tenant %q: %q, want %q", c.ref, c.tenant, got, c.want)
 		}
 	}
 	for _, c := range []struct{ tenant, ref, want string }{
-		{"other", "env:A", "set EXOSWARM_SECRET_other__A"}, {"other", "file:token", "put a file"}, {"x__y", "env:A", "has __ in it"},
+		{"other", "env:A", "set EXOSWARM_SECRET_other__A"},
+		{"other", "file:token", "put a file"},
+		{"x__y", "env:A", "has __ in it"},
 	} {
 		if v, err := s.For(c.tenant).Get(c.ref); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s of tenant %q: %q, %v", c.ref, c.tenant, v.Reveal(), err)
@@ -134,7 +150,10 @@ func TestBind(t *testing.T) {
 	t.Setenv(Prefix+"A", "own")
 	t.Setenv(Prefix+"acme__A", "acme's")
 	t.Setenv(Prefix+"FREE", "free")
-	if err := s.Bind([]string{"name=A,host=API.example", "name=A,host=*.data.example", "tenant=acme,name=A,host=acme.example"}); err != nil {
+	if err := s.Bind([]string{
+		"name=A,host=API.example", "name=A,host=*.data.example",
+		"tenant=acme,name=A,host=acme.example",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -157,7 +176,8 @@ func TestBind(t *testing.T) {
 		{"acme", "x.acme.example", ""},
 	} {
 		v, err := s.For(c.tenant).At(c.host).Get("env:A")
-		if v.Reveal() != c.want || (err == nil) != (c.want != "") || err != nil && (!errors.Is(err, ErrHost) || !strings.Contains(err.Error(), "env:A")) {
+		if v.Reveal() != c.want || (err == nil) != (c.want != "") || err != nil &&
+			(!errors.Is(err, ErrHost) || !strings.Contains(err.Error(), "env:A")) {
 			t.Errorf("for %q at %q: %q, %v", c.tenant, c.host, v.Reveal(), err)
 		}
 	}
@@ -170,11 +190,13 @@ func TestBind(t *testing.T) {
 	if _, used, err := s.For("").At("evil.example").Expand("Bearer {env:A}"); !errors.Is(err, ErrHost) || !used {
 		t.Errorf("expanded: %v, %v", used, err)
 	}
-	if v, used, err := s.For("").At("api.example").Expand("Bearer {env:A}"); err != nil || !used || v.Reveal() != "Bearer own" {
+	if v, used, err := s.For("").At("api.example").Expand("Bearer {env:A}"); err != nil || !used ||
+		v.Reveal() != "Bearer own" {
 		t.Errorf("expanded: %q, %v, %v", v.Reveal(), used, err)
 	}
 	for _, text := range []string{
-		"", "A", "name=A", "host=x", "A,host=x", "name=,host=x", "name=A,host=", "name=a/b,host=x", "tenant=acme", "tenant=acme,A,host=x", "tenant=acme,name=A", "tenant=,name=A,host=x", "tenant=a b,name=A,host=x",
+		"", "A", "name=A", "host=x", "A,host=x", "name=,host=x", "name=A,host=", "name=a/b,host=x", "tenant=acme",
+		"tenant=acme,A,host=x", "tenant=acme,name=A", "tenant=,name=A,host=x", "tenant=a b,name=A,host=x",
 		"tenant=*,name=A,host=x",
 	} {
 		var fresh Store

@@ -1,5 +1,5 @@
-// Package secret holds values that a job may use and must not see: a job names them, an operator sets them, and they appear in
-// no job, log or error.
+// Package secret holds values that a job may use and must not see: a job names them, an operator
+// sets them, and they appear in no job, log or error.
 package secret
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Prefix is what the names of environment variables begin with that a job may refer to: env:TOKEN is EXOSWARM_SECRET_TOKEN.
-// Without it a job could send any variable of the agent away.
+// Prefix is what the names of environment variables begin with that a job may refer to: env:TOKEN
+// is EXOSWARM_SECRET_TOKEN. Without it a job could send any variable of the agent away.
 const Prefix = "EXOSWARM_SECRET_"
 
 // maxSize bounds a secret in bytes.
@@ -69,8 +69,9 @@ type bound struct{ tenant, name string }
 // ErrHost is returned for a secret that is bound to other hosts.
 var ErrHost = errors.New("its operator has bound the secret to other hosts (--secret)")
 
-// Bind reads name=NAME,host=HOST and tenant=TENANT,name=NAME,host=HOST: the secret goes to that host alone, or those, where several are given. HOST may
-// be *.DOMAIN. It is called before the store is used.
+// Bind reads name=NAME,host=HOST and tenant=TENANT,name=NAME,host=HOST: the secret goes to that
+// host alone, or those, where several are given. HOST may be *.DOMAIN. It is called before the
+// store is used.
 func (s *Store) Bind(list []string) error {
 	for _, text := range list {
 		tenant, rest, ok := binding.Cut(text)
@@ -88,8 +89,9 @@ func (s *Store) Bind(list []string) error {
 	return nil
 }
 
-// For returns the secrets that the jobs of a tenant may refer to: env:NAME is EXOSWARM_SECRET_TENANT__NAME for them, and file:NAME lies in the folder
-// TENANT. Only the original is closed.
+// For returns the secrets that the jobs of a tenant may refer to: env:NAME is
+// EXOSWARM_SECRET_TENANT__NAME for them, and file:NAME lies in the folder TENANT. Only the original
+// is closed.
 func (s *Store) For(tenant string) *Store {
 	own := Store{ofJob: true}
 	if s != nil {
@@ -123,7 +125,8 @@ func (s *Store) sendable(n string) error {
 	return ErrHost
 }
 
-// Open returns a store whose files are those of a folder; without one, only the environment has secrets. The caller closes it.
+// Open returns a store whose files are those of a folder; without one, only the environment has
+// secrets. The caller closes it.
 func Open(dir string) (*Store, error) {
 	if dir == "" {
 		return &Store{}, nil
@@ -145,8 +148,8 @@ func (s *Store) Close() error {
 
 var name = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 
-// Get returns the secret that ref names: env:NAME or file:NAME. Line ends at the end of a file are no part of it. Every call looks
-// again, so that a secret can be changed while the agent runs.
+// Get returns the secret that ref names: env:NAME or file:NAME. Line ends at the end of a file are
+// no part of it. Every call looks again, so that a secret can be changed while the agent runs.
 func (s *Store) Get(ref string) (Value, error) {
 	kind, n, _ := strings.Cut(ref, ":")
 	if !name.MatchString(n) {
@@ -159,8 +162,10 @@ func (s *Store) Get(ref string) (Value, error) {
 	case "env":
 		variable := Prefix + n
 		if s.tenant != "" {
-			if strings.Contains(s.tenant, "__") { // it could be the end of another tenant's name and the beginning of a secret's
-				return Value{}, fmt.Errorf("%s: %w: the tenant's name has __ in it: put the secret into the folder of --secrets", ref, ErrMissing)
+			// it could be the end of another tenant's name and the beginning of a secret's
+			if strings.Contains(s.tenant, "__") {
+				return Value{}, fmt.Errorf("%s: %w: the tenant's name has __ in it: put the secret into the folder "+
+					"of --secrets", ref, ErrMissing)
 			}
 			variable = Prefix + s.tenant + "__" + n
 		}
@@ -211,7 +216,8 @@ func (s *Store) file(ref, n string) (Value, error) {
 
 var reference = regexp.MustCompile(`\{((?:env|file):[^{}]*)\}`)
 
-// Expand replaces every {env:NAME} and {file:NAME} in text by its secret. used says whether there was one.
+// Expand replaces every {env:NAME} and {file:NAME} in text by its secret. used says whether there
+// was one.
 func (s *Store) Expand(text string) (v Value, used bool, err error) {
 	out := reference.ReplaceAllStringFunc(text, func(m string) string {
 		used = true

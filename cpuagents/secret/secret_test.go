@@ -19,7 +19,10 @@ func store(t *testing.T) (*Store, string) {
 	if err := os.Mkdir(sub, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"secrets/token": "hunter2\r\n", "secrets/empty": "\n", "outside": "hunter2", "secrets/big": strings.Repeat("x", maxSize+1)} {
+	for name, text := range map[string]string{
+		"secrets/token": "hunter2\r\n", "secrets/empty": "\n",
+		"outside": "hunter2", "secrets/big": strings.Repeat("x", maxSize+1),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +51,8 @@ func TestGet(t *testing.T) {
 		}
 	}
 	for _, ref := range []string{
-		"", "A", "env:", "env:PLAIN", "env:B", "env:A=B", "file:", "file:nothing", "file:../outside", "file:link", "file:dir", "file:empty",
+		"", "A", "env:", "env:PLAIN", "env:B", "env:A=B", "file:", "file:nothing", "file:../outside", "file:link",
+		"file:dir", "file:empty",
 		"file:big", "file:/etc/passwd", "file:.", "file:..", "exec:id", "file:a\x00b",
 	} {
 		v, err := s.Get(ref)
@@ -93,7 +97,8 @@ func TestHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := log.String() + string(data) + fmt.Sprint(v, &v, []Value{v}) + fmt.Sprintf("%s %v %+v %#v %q %x %d", v, v, v, v, v, v, v) + fmt.Errorf("%w %v", errors.New("x"), v).Error()
+	all := log.String() + string(data) + fmt.Sprint(v, &v, []Value{v}) +
+		fmt.Sprintf("%s %v %+v %#v %q %x %d", v, v, v, v, v, v, v) + fmt.Errorf("%w %v", errors.New("x"), v).Error()
 	if strings.Contains(all, "hunter2") || strings.Contains(all, fmt.Sprintf("%x", "hunter2")) {
 		t.Error(all)
 	}

@@ -18,7 +18,10 @@ func TestGCSSink(t *testing.T) {
 	g.Busy = 3
 	sinkSuite(t, q, s, place{
 		spec: func(id string) Spec {
-			return Spec{URI: "gs://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001, Object: &remote.StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}}
+			return Spec{
+				URI: "gs://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001,
+				Object: &remote.StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"},
+			}
 		},
 		read: func(id string) string {
 			all, err := g.ListObjectsWithOptionsPaginated("bucket", fakestorage.ListOptions{Prefix: "out/" + id + "/"})

@@ -156,7 +156,10 @@ func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, e
 		anomaly:   uint32(len(l.Candidates) - 1),
 		anomalies: spec.Anomalies,
 	}
-	if b.limits, err = (remote.Limits{Timeout: spec.Timeout, Tries: spec.Tries, Backoff: spec.Backoff}).WithDefaults(); err != nil {
+	if b.limits, err = (remote.Limits{
+		Timeout: spec.Timeout, Tries: spec.Tries,
+		Backoff: spec.Backoff,
+	}).WithDefaults(); err != nil {
 		return nil, b.bad("%v", err)
 	}
 	doc := encode.NewDocument(cmp.Or(spec.Format, "ndjson"), l)
@@ -182,6 +185,7 @@ func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, e
 		return newTable(b, key, l, s)
 	}
 	return nil, b.bad(
-		"write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE",
+		"write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, " +
+			"sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE",
 	)
 }

@@ -58,7 +58,10 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 	all := fixture.Batches()
 	attempt := func(id string, forgets int) (Sink, error) {
 		t.Helper()
-		tp, err := s.New(id, 0, p.spec(id), encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+		tp, err := s.New(id, 0, p.spec(id), encode.Layout{
+			Series: fixture.Series, Candidates: fixture.Candidates,
+			Features: []string{"value"},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +147,10 @@ func resources(t *testing.T) (s Resources, q *natsq.Conn, js jetstream.JetStream
 		t.Fatal(err)
 	}
 	files, dir := filestest.Database(t)
-	return Resources{Queue: q, Files: files, Egress: fixture.Loopback(t), AllowStream: func(string) error { return nil }}, q, js, filepath.Join(dir, "root")
+	return Resources{
+		Queue: q, Files: files, Egress: fixture.Loopback(t),
+		AllowStream: func(string) error { return nil },
+	}, q, js, filepath.Join(dir, "root")
 }
 
 // folderText is every file below a folder, by name.
@@ -194,7 +200,10 @@ func TestObjectSink(t *testing.T) {
 		spec: func(id string) Spec {
 			return Spec{
 				URI: "s3://bucket/out/" + id + "/", Format: "parquet", PartRows: 50, Backoff: 0.001,
-				Object: &remote.StoreSpec{Endpoint: srv.URL, Region: "eu-west-1", AccessKey: "env:ID", SecretKey: "env:KEY", SessionToken: "env:TOKEN"},
+				Object: &remote.StoreSpec{
+					Endpoint: srv.URL, Region: "eu-west-1", AccessKey: "env:ID",
+					SecretKey: "env:KEY", SessionToken: "env:TOKEN",
+				},
 			}
 		},
 		read: func(id string) string {
@@ -222,7 +231,8 @@ func TestObjectSink(t *testing.T) {
 // TestSubjectSink: messages of a stream, each once also when the stream has forgotten their ids.
 func TestSubjectSink(t *testing.T) {
 	s, q, js, _ := resources(t)
-	stream, err := js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100_000_000})
+	stream, err := js.CreateStream(fixture.Within(t),
+		jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100_000_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,10 +270,14 @@ func TestSubjectSink(t *testing.T) {
 			}
 		}
 	}
-	sinkSuite(t, q, s, place{spec: func(id string) Spec { return Spec{URI: "nats:out/alarms." + id} }, read: read, wait: forget})
+	sinkSuite(t, q, s, place{
+		spec: func(id string) Spec { return Spec{URI: "nats:out/alarms." + id} }, read: read,
+		wait: forget,
+	})
 	// A batch that is longer than a message is several.
 	long := []string{strings.Repeat("n", 1000), "b"}
-	tp, err := s.New("long", 0, Spec{URI: "nats:out/alarms.long"}, encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
+	tp, err := s.New("long", 0, Spec{URI: "nats:out/alarms.long"},
+		encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +294,8 @@ func TestSubjectSink(t *testing.T) {
 		t.Errorf("%.100s", got)
 	}
 	big := fixture.Decisions(0, 1000)
-	tp, err = s.New("big", 0, Spec{URI: "nats:out/alarms.big", Anomalies: true}, encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
+	tp, err = s.New("big", 0, Spec{URI: "nats:out/alarms.big", Anomalies: true},
+		encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +314,8 @@ func TestSubjectSink(t *testing.T) {
 			anomalies++
 		}
 	}
-	if got := read("big"); strings.Count(got, `"series"`) != 3*anomalies || !strings.Contains(got, "0/3/1\n") || strings.Contains(got, `"decision":"normal"`) {
+	if got := read("big"); strings.Count(got, `"series"`) != 3*anomalies || !strings.Contains(got, "0/3/1\n") ||
+		strings.Contains(got, `"decision":"normal"`) {
 		t.Errorf("%d of %d", strings.Count(got, `"series"`), 3*anomalies)
 	}
 }
@@ -307,7 +323,8 @@ func TestSubjectSink(t *testing.T) {
 // tableText is a table without the column of the job.
 func tableText(t *testing.T, db *sql.DB, table string) string {
 	t.Helper()
-	rows, err := db.QueryContext(fixture.Within(t), `SELECT "series", "row", "timestamp", "value", "score", "decision", "round", "leader", "counts.odd, ""very""" FROM "`+table+`" ORDER BY "series", "round", "row"`)
+	rows, err := db.QueryContext(fixture.Within(t),
+		`SELECT "series", "row", "timestamp", "value", "score", "decision", "round", "leader", "counts.odd, ""very""" FROM "`+table+`" ORDER BY "series", "round", "row"`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +370,10 @@ func tableSuite(t *testing.T, q *natsq.Conn, s Resources, db *sql.DB, spec Spec,
 		bad := spec
 		bad.URI = uri + "?table=t"
 		change(&bad)
-		tp, err := s.New("bad", 0, bad, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+		tp, err := s.New("bad", 0, bad, encode.Layout{
+			Series: fixture.Series, Candidates: fixture.Candidates,
+			Features: []string{"value"},
+		})
 		if err == nil {
 			if err = tp.Open(fixture.Within(t), nil); err == nil {
 				err = tp.Send(fixture.Within(t), 1, fixture.Batches()[0])
@@ -379,8 +399,12 @@ func TestSQLiteSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	tableSuite(t, q, s, db, Spec{URI: "sqlite:db/out.db", Backoff: 0.001, Tries: 20}, "")
-	for _, uri := range []string{"sqlite:db/../outside.db?table=t", "sqlite:db/link.db?table=t", "sqlite:x/a.db?table=t", "sqlite:db/out.db?table=main.t", "sqlite:db/none/out.db?table=t"} {
-		tp, err := s.New("bad", 0, Spec{URI: uri}, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+	for _, uri := range []string{
+		"sqlite:db/../outside.db?table=t", "sqlite:db/link.db?table=t",
+		"sqlite:x/a.db?table=t", "sqlite:db/out.db?table=main.t", "sqlite:db/none/out.db?table=t",
+	} {
+		tp, err := s.New("bad", 0, Spec{URI: uri},
+			encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err == nil {
 			tp.Close()
 			t.Error(uri)
@@ -396,7 +420,9 @@ func TestPostgresSink(t *testing.T) {
 	db := postgrestest.Open(t, uri)
 	defer db.Close()
 	for _, do := range []string{
-		"CREATE TABLE other (x integer)", "CREATE ROLE writer LOGIN PASSWORD 'hunter2'", "CREATE TABLE given (job text, series text, row bigint, timestamp text, value float8, score real, decision text, round bigint, leader bigint, \"counts.normal\" bigint, \"counts.odd, \"\"very\"\"\" bigint)",
+		"CREATE TABLE other (x integer)", "CREATE ROLE writer LOGIN PASSWORD 'hunter2'", "CREATE TABLE given (job " +
+			"text, series text, row bigint, timestamp text, value float8, score real, decision text, round bigint, " +
+			"leader bigint, \"counts.normal\" bigint, \"counts.odd, \"\"very\"\"\" bigint)",
 	} {
 		if _, err := db.ExecContext(fixture.Within(t), do); err != nil {
 			t.Fatal(do, err)
@@ -404,11 +430,15 @@ func TestPostgresSink(t *testing.T) {
 	}
 	spec := Spec{URI: uri, Password: "env:PG", TLS: "disable", Backoff: 0.001, Tries: 20}
 	tableSuite(t, q, s, db, spec, "public.")
-	if _, err := db.ExecContext(fixture.Within(t), "GRANT INSERT ON given TO writer; GRANT SELECT, INSERT, UPDATE ON "+positionTable+" TO writer"); err != nil {
+	if _, err := db.ExecContext(fixture.Within(t), "GRANT INSERT ON given TO writer; GRANT SELECT, INSERT, UPDATE "+
+		"ON "+positionTable+" TO writer"); err != nil {
 		t.Fatal(err)
 	}
 	spec.URI = strings.Replace(uri, "postgres@", "writer@", 1) + "?table=given"
-	tp, err := s.New("given", 0, spec, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+	tp, err := s.New("given", 0, spec, encode.Layout{
+		Series: fixture.Series, Candidates: fixture.Candidates,
+		Features: []string{"value"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +454,8 @@ func TestPostgresSink(t *testing.T) {
 	if tableText(t, db, "given") != tableText(t, db, "t_whole") {
 		t.Error("other rows")
 	}
-	if _, err := db.ExecContext(fixture.Within(t), "INSERT INTO t_whole DEFAULT VALUES"); err != nil { // it can be written at all
+	// it can be written at all
+	if _, err := db.ExecContext(fixture.Within(t), "INSERT INTO t_whole DEFAULT VALUES"); err != nil {
 		t.Error(err)
 	}
 }
@@ -432,7 +463,8 @@ func TestPostgresSink(t *testing.T) {
 // TestSinkRefuses: what a job may not write to, and what is no sink.
 func TestSinkRefuses(t *testing.T) {
 	s, q, js, _ := resources(t)
-	if _, err := js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}}); err != nil {
+	if _, err := js.CreateStream(fixture.Within(t),
+		jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, spec := range []Spec{
@@ -463,7 +495,10 @@ func TestSinkRefuses(t *testing.T) {
 		{URI: "postgres://u@h/db"},
 		{URI: "postgres://u@10.0.0.1/db?table=t", Backoff: 0.001},
 	} {
-		tp, err := s.New("bad", 0, spec, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
+		tp, err := s.New("bad", 0, spec, encode.Layout{
+			Series: fixture.Series, Candidates: fixture.Candidates,
+			Features: []string{"value"},
+		})
 		if err == nil {
 			if err = tp.Open(fixture.Within(t), q.Log("bad", 1, jobs.Out)); err == nil {
 				if err = tp.Send(fixture.Within(t), 1, fixture.Batches()[0]); err == nil {

@@ -70,7 +70,8 @@ func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, e
 		low := strings.ToLower(name)
 		if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
 			return nil, b.bad(
-				"feature %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the others by more than the case of its letters",
+				"feature %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the "+
+					"others by more than the case of its letters",
 				fault.Quote(l.Features[i]), fault.Quote(name), longestName,
 			)
 		}
@@ -148,7 +149,8 @@ func (t *tableSink) create(ctx context.Context) error {
 	}
 	for _, make := range [][2]string{
 		{t.name, "CREATE TABLE IF NOT EXISTS " + t.table + " (" + strings.Join(defs, ", ") + ")"},
-		{positionTable, "CREATE TABLE IF NOT EXISTS " + positionTable + " (sink text PRIMARY KEY, batch bigint NOT NULL)"},
+		{positionTable, "CREATE TABLE IF NOT EXISTS " + positionTable + " (sink text PRIMARY KEY, batch bigint NOT " +
+			"NULL)"},
 	} {
 		look := "SELECT count(*) FROM sqlite_schema WHERE type IN ('table', 'view') AND lower(name) = lower(?)"
 		name := make[0]

@@ -21,7 +21,8 @@ func TestDroppedTable(t *testing.T) {
 	d := fixture.Decisions(0, 3)
 	d.Dropped = []uint8{batch.Applied, batch.DroppedLate, batch.DroppedDuplicate}
 	d.Decision[1], d.Decision[2] = batch.NoDecision, batch.NoDecision
-	tp, err := s.New("dropping", 0, Spec{URI: "sqlite:db/dropped.db?table=decisions"}, encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
+	tp, err := s.New("dropping", 0, Spec{URI: "sqlite:db/dropped.db?table=decisions"},
+		encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,8 @@ func TestDroppedTable(t *testing.T) {
 	}
 	defer db.Close()
 	var got string
-	if err := db.QueryRowContext(fixture.Within(t), `SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER BY row)`).Scan(&got); err != nil {
+	if err := db.QueryRowContext(fixture.Within(t),
+		`SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER BY row)`).Scan(&got); err != nil {
 		t.Fatal(err)
 	}
 	if got != "- 00000, late 11111, duplicate 11111" {
@@ -93,7 +95,8 @@ func TestFeatureColumnsOfTables(t *testing.T) {
 		}
 		got = append(got, fmt.Sprint(load.Float64, score.Float64, score.Valid))
 	}
-	if want := []string{"1 2 true", "3 4 true", "5 0 false", "6 0 false"}; rows.Err() != nil || !slices.Equal(got, want) {
+	if want := []string{"1 2 true", "3 4 true", "5 0 false", "6 0 false"}; rows.Err() != nil ||
+		!slices.Equal(got, want) {
 		t.Errorf("%v: %q, want %q", rows.Err(), got, want)
 	}
 	l.Features = []string{"load", "LOAD"}

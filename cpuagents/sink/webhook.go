@@ -101,8 +101,9 @@ func NewWebhook(
 		}
 	}
 	return &webhook{
-		job: job, spec: spec, limits: bounds, client: guard.Client(false), secrets: secrets, limit: rate.NewLimiter(rate.Limit(bounds.Rate), 1),
-		enc: encode.NewNDJSON(l), anomaly: uint32(len(l.Candidates) - 1),
+		job: job, spec: spec, limits: bounds, client: guard.Client(false), secrets: secrets,
+		limit: rate.NewLimiter(rate.Limit(bounds.Rate), 1),
+		enc:   encode.NewNDJSON(l), anomaly: uint32(len(l.Candidates) - 1),
 	}, nil
 }
 

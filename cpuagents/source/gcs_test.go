@@ -103,7 +103,10 @@ func TestGCSHostile(t *testing.T) {
 			w.WriteHeader(429)
 			_, _ = w.Write([]byte(`{"error":{"code":429,"message":"slow down","errors":[{"reason":"rateLimitExceeded"}]}}`))
 		}, jobs.CodeIO, `answers 429 "rateLimitExceeded"`},
-		"no JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, jobs.CodeIO, "list gs://bucket/in/"},
+		"no JSON": {
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, jobs.CodeIO,
+			"list gs://bucket/in/",
+		},
 		"away": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "http://169.254.169.254/latest/meta-data/")
 			w.WriteHeader(http.StatusTemporaryRedirect)
@@ -120,7 +123,11 @@ func TestGCSHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(c.answer)
 			defer s.Close()
-			f, err := newObjectWatcher("gs://bucket/in/", "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: s.URL}, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, fixture.Loopback(t), nil)
+			f, err := newObjectWatcher("gs://bucket/in/", "",
+				&ObjectSpec{
+					StoreSpec: remote.StoreSpec{Endpoint: s.URL},
+					WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001},
+				}, fixture.Loopback(t), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,21 +155,31 @@ func TestGCSRefuses(t *testing.T) {
 		spec remote.StoreSpec
 		want string
 	}{
-		"no bucket":  {"gs://", at, "write gs://BUCKET/PREFIX"},
-		"capitals":   {"gs://UPPER/x", at, "write gs://"},
-		"query":      {"gs://bucket/x?generation=hunter2", at, "write gs://"},
-		"host":       {"gs://bucket/x", remote.StoreSpec{}, "egress"},
-		"private":    {"gs://bucket/x", remote.StoreSpec{Endpoint: "http://10.0.0.1/"}, "egress"},
-		"region":     {"gs://bucket/x", with(func(s *remote.StoreSpec) { s.Region = "eu" }), "are for s3://"},
-		"access key": {"gs://bucket/x", with(func(s *remote.StoreSpec) { s.AccessKey, s.SecretKey = "env:KEY", "env:KEY" }), "are for s3://"},
+		"no bucket": {"gs://", at, "write gs://BUCKET/PREFIX"},
+		"capitals":  {"gs://UPPER/x", at, "write gs://"},
+		"query":     {"gs://bucket/x?generation=hunter2", at, "write gs://"},
+		"host":      {"gs://bucket/x", remote.StoreSpec{}, "egress"},
+		"private":   {"gs://bucket/x", remote.StoreSpec{Endpoint: "http://10.0.0.1/"}, "egress"},
+		"region":    {"gs://bucket/x", with(func(s *remote.StoreSpec) { s.Region = "eu" }), "are for s3://"},
+		"access key": {"gs://bucket/x", with(func(s *remote.StoreSpec) {
+			s.AccessKey, s.SecretKey = "env:KEY",
+				"env:KEY"
+		}), "are for s3://"},
 		"no account": {"gs://bucket/x", with(func(s *remote.StoreSpec) { s.Account = "env:NONE" }), "NONE"},
-		"no JSON":    {"gs://bucket/x", with(func(s *remote.StoreSpec) { s.Account = "env:KEY" }), "use the key of a service account"},
+		"no JSON": {
+			"gs://bucket/x", with(func(s *remote.StoreSpec) { s.Account = "env:KEY" }),
+			"use the key of a service account",
+		},
 		"token away": {"gs://bucket/x", with(func(s *remote.StoreSpec) { s.Account = "env:AWAY" }), "token_uri"},
-		"s3":         {"s3://bucket/x", with(func(s *remote.StoreSpec) { s.Account = "env:KEY" }), "account is for gs://"},
+		"s3": {
+			"s3://bucket/x", with(func(s *remote.StoreSpec) { s.Account = "env:KEY" }),
+			"account is for gs://",
+		},
 	} {
 		_, err := newObjectWatcher(c.uri, "", &ObjectSpec{StoreSpec: c.spec}, fixture.Loopback(t), nil)
 		var e *jobs.Error
-		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
+		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -180,7 +197,11 @@ func TestGCSWaitEnds(t *testing.T) {
 	}))
 	defer s.Close()
 	defer close(block)
-	f, err := newObjectWatcher("gs://bucket/", "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: s.URL}, Timeout: 3600, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}, fixture.Loopback(t), nil)
+	f, err := newObjectWatcher("gs://bucket/", "",
+		&ObjectSpec{
+			StoreSpec: remote.StoreSpec{Endpoint: s.URL}, Timeout: 3600,
+			WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001},
+		}, fixture.Loopback(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

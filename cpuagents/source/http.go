@@ -80,7 +80,8 @@ func (s HTTPSpec) check() (remote.Limits, error) {
 		errs = append(
 			errs,
 			fmt.Errorf(
-				"cursor_param %q with cursor_from %q: use a parameter with timestamp or header:NAME, or link without one",
+				"cursor_param %q with cursor_from %q: use a parameter with timestamp or header:NAME, or link "+
+					"without one",
 				s.CursorParam, s.CursorFrom,
 			),
 		)

@@ -41,7 +41,10 @@ func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src f
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &documentReader{ctx: ctx, name: "s", spec: rowstest.OneFeature, files: filestest.Scratch(t), journal: j, src: src}
+	return &documentReader{
+		ctx: ctx, name: "s", spec: rowstest.OneFeature, files: filestest.Scratch(t), journal: j,
+		src: src,
+	}
 }
 
 // told is what a source told: its rows as NUMBER:VALUE, and - where it paused.
@@ -82,7 +85,8 @@ func TestHTTPSource(t *testing.T) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("p"))
 		w.Header().Add("Link", `</link?p=0>; rel="first"`)
 		if n < 4 {
-			w.Header().Add("Link", fmt.Sprintf(`<https://x/>; rel=last, </link?p=%d>; foo=bar; rel="prefetch next"`, n+2))
+			w.Header().Add("Link", fmt.Sprintf(`<https://x/>; rel=last, </link?p=%d>; foo=bar; rel="prefetch next"`,
+				n+2))
 		}
 		fixture.Page(w, n, n+2)
 	})
@@ -118,13 +122,21 @@ func TestHTTPSource(t *testing.T) {
 		spec HTTPSpec
 		want string
 	}{
-		"once":      {"/once", HTTPSpec{}, "1:0 2:1 3:2"},
-		"cursor":    {"/cursor", HTTPSpec{CursorParam: "after", CursorFrom: "header:X-Next"}, "1:0 2:1 - 3:2 4:3 - 5:4 6:5 - 7:6 8:7"},
-		"link":      {"/link", HTTPSpec{CursorFrom: "link"}, "1:0 2:1 - 3:2 4:3 - 5:4 6:5"},
-		"timestamp": {"/since", HTTPSpec{CursorParam: "since", CursorFrom: "timestamp", Polls: 3}, "1:0 2:1 3:2 - 4:3 5:4 - 6:5 7:6"},
-		"tag":       {"/tag", HTTPSpec{Polls: 5}, "1:0 2:1 - 3:2 - 4:3"},
-		"json":      {"/json", HTTPSpec{}, "1:5 2!"},
-		"empty":     {"/empty", HTTPSpec{Polls: 2}, ""},
+		"once": {"/once", HTTPSpec{}, "1:0 2:1 3:2"},
+		"cursor": {
+			"/cursor",
+			HTTPSpec{CursorParam: "after", CursorFrom: "header:X-Next"},
+			"1:0 2:1 - 3:2 4:3 - 5:4 6:5 - 7:6 8:7",
+		},
+		"link": {"/link", HTTPSpec{CursorFrom: "link"}, "1:0 2:1 - 3:2 4:3 - 5:4 6:5"},
+		"timestamp": {
+			"/since",
+			HTTPSpec{CursorParam: "since", CursorFrom: "timestamp", Polls: 3},
+			"1:0 2:1 3:2 - 4:3 5:4 - 6:5 7:6",
+		},
+		"tag":   {"/tag", HTTPSpec{Polls: 5}, "1:0 2:1 - 3:2 - 4:3"},
+		"json":  {"/json", HTTPSpec{}, "1:5 2!"},
+		"empty": {"/empty", HTTPSpec{Polls: 2}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := newHTTPFetcher(srv.URL+c.path, "", quick(c.spec), fixture.Loopback(t), nil)
@@ -165,7 +177,8 @@ func TestHTTPResume(t *testing.T) {
 	}))
 	defer srv.Close()
 	open := func(id string) *documentReader {
-		f, err := newHTTPFetcher(srv.URL, "csv", quick(HTTPSpec{CursorParam: "after", CursorFrom: "header:X-Next"}), fixture.Loopback(t), nil)
+		f, err := newHTTPFetcher(srv.URL, "csv", quick(HTTPSpec{CursorParam: "after", CursorFrom: "header:X-Next"}),
+			fixture.Loopback(t), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +208,8 @@ func TestHTTPResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, kind := range []string{entryBegin, entryPiece} {
-			if err := log.Append(ctx, last.Seq+uint64(i), jobs.Entry{Kind: kind, Ref: last.Ref + 1, Data: []byte("timestamp,value\n0,666\n")}); err != nil {
+			if err := log.Append(ctx, last.Seq+uint64(i),
+				jobs.Entry{Kind: kind, Ref: last.Ref + 1, Data: []byte("timestamp,value\n0,666\n")}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -212,7 +226,9 @@ func TestHTTPResume(t *testing.T) {
 				t.Fatal(err)
 			}
 			stored := (stop-1)/11*11 + 11 // with the end of the document
-			if !cmp.Equal(before, again[:stop]) || !cmp.Equal(whole[:stored], again[:stored]) || again[stored] != fmt.Sprintf("%d:%d", (stop-1)/11*10+11, 7000+(stop-1)/11*10+10) || len(again) != len(whole) {
+			if !cmp.Equal(before, again[:stop]) || !cmp.Equal(whole[:stored], again[:stored]) ||
+				again[stored] != fmt.Sprintf("%d:%d", (stop-1)/11*10+11, 7000+(stop-1)/11*10+10) ||
+				len(again) != len(whole) {
 				t.Fatalf("stopped after %d: %v, then %v", stop, before, again)
 			}
 		}
@@ -253,7 +269,8 @@ func TestHTTPFailures(t *testing.T) {
 		case r.URL.Path == "/slow":
 			<-block
 		case r.URL.Path == "/away":
-			http.Redirect(w, r, "http://169.254.169.254/latest/meta-data/?"+r.Header.Get("Authorization"), http.StatusFound)
+			http.Redirect(w, r, "http://169.254.169.254/latest/meta-data/?"+r.Header.Get("Authorization"),
+				http.StatusFound)
 		default:
 			fixture.Page(w, 0, 2)
 		}
@@ -272,8 +289,9 @@ func TestHTTPFailures(t *testing.T) {
 		"/down":    {HTTPSpec{Tries: 4}, jobs.CodeIO, true, 4, "it answers 500"},
 		"/gone":    {HTTPSpec{}, jobs.CodeInput, false, 1, "it answers 404 Not Found"},
 		"/endless": {HTTPSpec{MaxBytes: 10000}, jobs.CodeInput, false, 1, "longer than 10000 bytes"},
-		"/slow":    {HTTPSpec{Timeout: 0.1, Tries: 2}, jobs.CodeIO, true, -1, "deadline"}, // its time may be over before it is asked,
-		"/away":    {HTTPSpec{}, jobs.CodeInvalid, false, 1, "--egress"},
+		// its time may be over before it is asked,
+		"/slow": {HTTPSpec{Timeout: 0.1, Tries: 2}, jobs.CodeIO, true, -1, "deadline"},
+		"/away": {HTTPSpec{}, jobs.CodeInvalid, false, 1, "--egress"},
 	} {
 		t.Run(name[1:], func(t *testing.T) {
 			spec := quick(c.spec)
@@ -299,7 +317,8 @@ func TestHTTPFailures(t *testing.T) {
 				return
 			}
 			var e *jobs.Error
-			if !errors.As(err, &e) || e.Code != c.code || jobs.Retryable(err) != c.again || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
+			if !errors.As(err, &e) || e.Code != c.code || jobs.Retryable(err) != c.again ||
+				!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%v (retryable: %v)", err, jobs.Retryable(err))
 			}
 		})
@@ -334,16 +353,23 @@ func TestHTTPWaitEnds(t *testing.T) {
 
 func TestHTTPSpec(t *testing.T) {
 	for name, s := range map[string]HTTPSpec{
-		"polls": {Polls: -1}, "every": {Every: 1e9}, "bytes": {MaxBytes: 2 << 30}, "timeout": {Timeout: -1}, "rate": {Rate: 1e9}, "tries": {Tries: 99}, "backoff": {Backoff: 61},
-		"cursor": {CursorFrom: "timestamp"}, "parameter": {CursorParam: "x"}, "link": {CursorFrom: "link", CursorParam: "x"}, "header": {CursorFrom: "header:", CursorParam: "x"},
-		"host": {Headers: map[string]string{"host": "x"}}, "name": {Headers: map[string]string{"a b": "x"}}, "no name": {Headers: map[string]string{"": "x"}},
+		"polls": {Polls: -1}, "every": {Every: 1e9}, "bytes": {MaxBytes: 2 << 30}, "timeout": {Timeout: -1},
+		"rate": {Rate: 1e9}, "tries": {Tries: 99}, "backoff": {Backoff: 61},
+		"cursor": {CursorFrom: "timestamp"}, "parameter": {CursorParam: "x"},
+		"link": {CursorFrom: "link", CursorParam: "x"}, "header": {CursorFrom: "header:", CursorParam: "x"},
+		"host": {Headers: map[string]string{"host": "x"}}, "name": {Headers: map[string]string{"a b": "x"}},
+		"no name": {Headers: map[string]string{"": "x"}},
 	} {
 		if _, err := newHTTPFetcher("http://127.0.0.1/", "csv", &s, fixture.Loopback(t), nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	for _, uri := range []string{"http://10.0.0.1/", "https://u:hunter2@127.0.0.1/", "http://127.0.0.1:0/", "http://", "https://example.com/?hunter2", "http://[::1]/\x7f"} {
-		if _, err := newHTTPFetcher(uri, "csv", nil, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+	for _, uri := range []string{
+		"http://10.0.0.1/", "https://u:hunter2@127.0.0.1/", "http://127.0.0.1:0/", "http://",
+		"https://example.com/?hunter2", "http://[::1]/\x7f",
+	} {
+		if _, err := newHTTPFetcher(uri, "csv", nil, fixture.Loopback(t), nil); err == nil ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
@@ -351,8 +377,10 @@ func TestHTTPSpec(t *testing.T) {
 
 func TestNextLink(t *testing.T) {
 	for v, want := range map[string]string{
-		`<a>; rel="next"`: "a", `<a>; rel=next`: "a", `<a>; rel="prev", <b?x=1,2>; rel="next"`: "b?x=1,2", `<a>; REL="last next"`: "a",
-		`<a>; rel="prev"`: "", `a; rel="next"`: "", `<a`: "", "": "", `<>; rel=next`: "", `<a>`: "", `<a>; title="next"`: "",
+		`<a>; rel="next"`: "a", `<a>; rel=next`: "a", `<a>; rel="prev", <b?x=1,2>; rel="next"`: "b?x=1,2",
+		`<a>; REL="last next"`: "a",
+		`<a>; rel="prev"`:      "", `a; rel="next"`: "", `<a`: "", "": "", `<>; rel=next`: "", `<a>`: "",
+		`<a>; title="next"`: "",
 	} {
 		if got := nextLink([]string{v}); got != want {
 			t.Errorf("%s: %q", v, got)

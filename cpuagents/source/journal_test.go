@@ -40,7 +40,8 @@ func TestJournalFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := j.add(ctx, doc, position{Format: "csv"}); !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "store document 1") {
+		if err := j.add(ctx, doc, position{Format: "csv"}); !errors.Is(err, jobs.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "store document 1") {
 			t.Errorf("entry %d: %v", fails, err)
 		}
 		j.close()
@@ -59,7 +60,8 @@ func TestJournalFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		at, ok, err := second.next(ctx, out)
-		if got := fixture.ReadAll(t, out); err != nil || !ok || at.Name != "two" || len(got) != 2*journalPiece+5 || strings.Trim(got, "x") != "" || second.number != j.number || second.reader != nil {
+		if got := fixture.ReadAll(t, out); err != nil || !ok || at.Name != "two" || len(got) != 2*journalPiece+5 ||
+			strings.Trim(got, "x") != "" || second.number != j.number || second.reader != nil {
 			t.Errorf("entry %d: %+v, %v, %v, %d bytes, number %d", fails, at, ok, err, len(got), second.number)
 		}
 		// Both go on; the second is faster.
@@ -99,7 +101,8 @@ func TestJournalDamage(t *testing.T) {
 	if err := log.Create(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := log.Append(ctx, 0, jobs.Entry{Kind: entryBegin, Ref: 1}, jobs.Entry{Kind: entryDocument, Ref: 1, Data: []byte("{")}); err != nil {
+	if err := log.Append(ctx, 0, jobs.Entry{Kind: entryBegin, Ref: 1},
+		jobs.Entry{Kind: entryDocument, Ref: 1, Data: []byte("{")}); err != nil {
 		t.Fatal(err)
 	}
 	doc := fixture.TempFile(t, []byte("text"))
@@ -116,7 +119,8 @@ func TestJournalDamage(t *testing.T) {
 	}
 	closed := fixture.TempFile(t, nil)
 	_ = closed.Close()
-	if err := (&journal{log: log, after: 2}).add(ctx, closed, position{}); err == nil || !strings.Contains(err.Error(), "read back") {
+	if err := (&journal{log: log, after: 2}).add(ctx, closed, position{}); err == nil ||
+		!strings.Contains(err.Error(), "read back") {
 		t.Error(err)
 	}
 	if err := files.Rewind(closed); err == nil || !strings.Contains(err.Error(), "empty") {

@@ -87,13 +87,15 @@ func TestObjects(t *testing.T) {
 					put(key, 9, 10+h.n)
 				}
 			}
-			r := remoteOf(ctx, t, fixture.Queue(t), "objects", over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
+			r := remoteOf(ctx, t, fixture.Queue(t), "objects",
+				over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
 			got, err := toldFiles(r, 1000)
 			if cerr := r.Close(); err != nil || cerr != nil {
 				t.Fatal(got, err, cerr)
 			}
 			want := []string{
-				"1:0", "2:1", "-", "3:2", "4:3", "-", "in/big.csv 0 it has 2196 bytes; max_bytes allows 1000", "5:4", "6:5", "-", "in/gone.csv 0 it vanished before it was read",
+				"1:0", "2:1", "-", "3:2", "4:3", "-", "in/big.csv 0 it has 2196 bytes; max_bytes allows 1000", "5:4",
+				"6:5", "-", "in/gone.csv 0 it vanished before it was read",
 				"7:8", "-", "in/b.csv 0 " + whyChanged, "8:9", "9:10", "-",
 			}
 			if d := cmp.Diff(want, got); d != "" {
@@ -112,7 +114,8 @@ func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *watcher {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "the agent's own")
 	srv := httptest.NewServer(s)
 	t.Cleanup(srv.Close)
-	spec.Endpoint, spec.Region, spec.AccessKey, spec.SecretKey, spec.SessionToken = srv.URL, "eu-west-1", "env:ID", "env:KEY", "env:TOKEN"
+	spec.Endpoint, spec.Region, spec.AccessKey, spec.SecretKey, spec.SessionToken = srv.URL, "eu-west-1", "env:ID",
+		"env:KEY", "env:TOKEN"
 	spec.Every, spec.Backoff = 0.1, 0.001
 	f, err := newObjectWatcher("s3://bucket/in/", "", &spec, fixture.Loopback(t), nil)
 	if err != nil {
@@ -167,10 +170,13 @@ func TestS3Hostile(t *testing.T) {
 		code jobs.Code
 		want string
 	}{
-		"denied":   {status(403), nil, jobs.CodeInput, "answers 403"},
-		"missing":  {status(404), nil, jobs.CodeInput, "answers 404"},
-		"down":     {status(500), nil, jobs.CodeIO, "answers 500"},
-		"no time":  {text("<ListBucketResult><Contents><Key>in/a.csv</Key></Contents></ListBucketResult>"), nil, jobs.CodeInput, "not that of an object store"},
+		"denied":  {status(403), nil, jobs.CodeInput, "answers 403"},
+		"missing": {status(404), nil, jobs.CodeInput, "answers 404"},
+		"down":    {status(500), nil, jobs.CodeIO, "answers 500"},
+		"no time": {
+			text("<ListBucketResult><Contents><Key>in/a.csv</Key></Contents></ListBucketResult>"), nil,
+			jobs.CodeInput, "not that of an object store",
+		},
 		"disorder": {text("<ListBucketResult><Contents><Key>in/b.csv</Key><LastModified>2026-01-02T03:04:05Z</LastModified></Contents><Contents><Key>in/a.csv</Key><LastModified>2026-01-02T03:04:05Z</LastModified></Contents></ListBucketResult>"), nil, jobs.CodeInput, "not in the order"},
 		"no XML":   {text("hello"), nil, jobs.CodeInput, "not that of an object store"},
 		"nothing":  {text(""), nil, jobs.CodeInput, "not that of an object store"},
@@ -191,25 +197,36 @@ func TestS3Hostile(t *testing.T) {
 		}, nil, jobs.CodeInput, "check region"},
 		"gone":  {nil, func(w http.ResponseWriter, _ string) bool { return status(404)(w) }, "", "it vanished"},
 		"other": {nil, func(w http.ResponseWriter, _ string) bool { return status(412)(w) }, "", whyGrowing},
-		"long":  {nil, func(w http.ResponseWriter, _ string) bool { return text(strings.Repeat("1,1\n", 1000))(w) }, "", whyGrowing},
-		"short": {nil, func(w http.ResponseWriter, _ string) bool { return text("timestamp,value\n")(w) }, "", whyGrowing},
+		"long": {
+			nil, func(w http.ResponseWriter, _ string) bool { return text(strings.Repeat("1,1\n", 1000))(w) }, "",
+			whyGrowing,
+		},
+		"short": {
+			nil, func(w http.ResponseWriter, _ string) bool { return text("timestamp,value\n")(w) }, "",
+			whyGrowing,
+		},
 		"cut": {nil, func(w http.ResponseWriter, _ string) bool {
 			w.Header().Set("Content-Length", "20")
 			return text("timestamp,value\n")(w)
 		}, jobs.CodeIO, "get"},
-		"no key": {nil, func(w http.ResponseWriter, _ string) bool { return status(403)(w) }, jobs.CodeInput, "answers 403"},
+		"no key": {
+			nil, func(w http.ResponseWriter, _ string) bool { return status(403)(w) }, jobs.CodeInput,
+			"answers 403",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &fakestore.S3{List: c.list, Get: c.get}
 			s.Put("in/a.csv", 0, 1)
-			r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "hostile", s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
+			r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "hostile",
+				s3Of(t, s, ObjectSpec{WatchSpec: WatchSpec{Tries: 2}}))
 			defer r.Close()
 			got, err := toldFiles(r, 100)
 			var e *jobs.Error
 			switch {
 			case c.code == "" && (err != nil || !strings.Contains(strings.Join(got, " "), c.want)):
 				t.Error(got, err)
-			case c.code != "" && (!errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2")):
+			case c.code != "" && (!errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) ||
+				strings.Contains(err.Error(), "hunter2")):
 				t.Errorf("%v %v", got, err)
 			}
 			for _, b := range s.Bad {
@@ -222,16 +239,32 @@ func TestS3Hostile(t *testing.T) {
 // TestS3Refuses: what is no bucket, and what the operator does not allow.
 func TestS3Refuses(t *testing.T) {
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
-	for _, uri := range []string{"s3://", "s3://a/b", "s3://UPPER/x", "s3://a..b/x", "s3://a@b.c/x", "s3://bucket:80/", "s3://bucket/x?versionId=hunter2", "s3://bucket/" + strings.Repeat("x", 1025)} {
-		if _, err := newObjectWatcher(uri, "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1"}}, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+	for _, uri := range []string{
+		"s3://", "s3://a/b", "s3://UPPER/x", "s3://a..b/x", "s3://a@b.c/x", "s3://bucket:80/",
+		"s3://bucket/x?versionId=hunter2", "s3://bucket/" + strings.Repeat("x", 1025),
+	} {
+		if _, err := newObjectWatcher(uri, "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1"}},
+			fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", uri, err)
 		}
 	}
 	for name, spec := range map[string]ObjectSpec{
-		"host": {}, "endpoint": {StoreSpec: remote.StoreSpec{Endpoint: "http://10.0.0.1/"}}, "metadata": {StoreSpec: remote.StoreSpec{Endpoint: "http://169.254.169.254/"}}, "scheme": {StoreSpec: remote.StoreSpec{Endpoint: "file:///etc"}}, "query": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/?a"}},
-		"region": {StoreSpec: remote.StoreSpec{Region: "x.evil.example/"}}, "half": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:KEY"}}, "token": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/", SessionToken: "env:KEY"}},
-		"secret": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:NONE", SecretKey: "env:KEY"}}, "renamed": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Renamed: true}},
-		"timeout": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, Timeout: -1}, "polls": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Polls: -1}},
+		"host": {}, "endpoint": {StoreSpec: remote.StoreSpec{Endpoint: "http://10.0.0.1/"}},
+		"metadata": {StoreSpec: remote.StoreSpec{Endpoint: "http://169.254.169.254/"}},
+		"scheme":   {StoreSpec: remote.StoreSpec{Endpoint: "file:///etc"}},
+		"query":    {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/?a"}},
+		"region":   {StoreSpec: remote.StoreSpec{Region: "x.evil.example/"}},
+		"half":     {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/", AccessKey: "env:KEY"}},
+		"token":    {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/", SessionToken: "env:KEY"}},
+		"secret": {StoreSpec: remote.StoreSpec{
+			Endpoint: "http://127.0.0.1/", AccessKey: "env:NONE",
+			SecretKey: "env:KEY",
+		}}, "renamed": {
+			StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"},
+			WatchSpec: WatchSpec{Renamed: true},
+		},
+		"timeout": {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, Timeout: -1},
+		"polls":   {StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1/"}, WatchSpec: WatchSpec{Polls: -1}},
 	} {
 		_, err := newObjectWatcher("s3://bucket/x", "", &spec, fixture.Loopback(t), nil)
 		var e *jobs.Error
@@ -254,7 +287,10 @@ func TestS3WaitEnds(t *testing.T) {
 	defer s.Close()
 	defer close(block)
 	spec := func(timeout float64) *ObjectSpec {
-		return &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: s.URL}, Timeout: timeout, WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001}}
+		return &ObjectSpec{
+			StoreSpec: remote.StoreSpec{Endpoint: s.URL}, Timeout: timeout,
+			WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001},
+		}
 	}
 	doc := fixture.TempFile(t, nil)
 	defer doc.Close()

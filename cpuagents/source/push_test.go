@@ -11,7 +11,10 @@ import (
 
 // TestPushSourceRefuses: what has no end, and what is no name.
 func TestPushSourceRefuses(t *testing.T) {
-	for uri, spec := range map[string]PushSpec{"push:": {Rows: 1}, "push:a.b": {Rows: 1}, "push:*": {Rows: 1}, "push:a": {}, "push:b": {Rows: 2e9}, "push:c": {For: -1}, "push:d": {Rows: 1, BatchSeconds: 61}} {
+	for uri, spec := range map[string]PushSpec{
+		"push:": {Rows: 1}, "push:a.b": {Rows: 1}, "push:*": {Rows: 1},
+		"push:a": {}, "push:b": {Rows: 2e9}, "push:c": {For: -1}, "push:d": {Rows: 1, BatchSeconds: 61},
+	} {
 		if _, err := newPushFetcher(uri, "", &spec, Resources{}); err == nil {
 			t.Errorf("%q: no error", uri)
 		}
@@ -38,7 +41,8 @@ func TestPushResume(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	put := func(v int) {
 		t.Helper()
-		if _, err := q.Push(ctx, "a", "", [][]byte{fmt.Appendf(nil, "{\"timestamp\":%d,\"value\":%d}\n", v, v)}); err != nil {
+		if _, err := q.Push(ctx, "a", "", [][]byte{fmt.Appendf(nil, "{\"timestamp\":%d,\"value\":%d}\n", v,
+			v)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,7 +37,10 @@ type Resources struct {
 // IsRemote reports whether a source is read document by document, with a journal on the queue.
 // Other sources are files.
 func IsRemote(uri string) bool {
-	for _, p := range []string{"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:", "push:", SubmitterURI} {
+	for _, p := range []string{
+		"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:",
+		"push:", SubmitterURI,
+	} {
 		if strings.HasPrefix(uri, p) {
 			return true
 		}

@@ -122,7 +122,10 @@ func newSQLFetcher(
 		return nil, bad("it needs sql with a query, a cursor and a start")
 	}
 	f.spec = *spec
-	if f.limits, err = (remote.Limits{Polls: spec.Polls, Every: spec.Every, Timeout: spec.Timeout, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).WithDefaults(); err != nil {
+	if f.limits, err = (remote.Limits{
+		Polls: spec.Polls, Every: spec.Every, Timeout: spec.Timeout,
+		MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff,
+	}).WithDefaults(); err != nil {
 		return nil, bad("%v", err)
 	}
 	if f.spec.PageRows == 0 {
@@ -136,7 +139,8 @@ func newSQLFetcher(
 		!strings.Contains(spec.Query, "$1") ||
 		len(spec.Query) > 64<<10 {
 		return nil, bad(
-			"its query must be one SELECT without a semicolon, of at most 64 KiB, with $1 where the last value of the cursor stands",
+			"its query must be one SELECT without a semicolon, of at most 64 KiB, with $1 where the last value of " +
+				"the cursor stands",
 		)
 	}
 	if f.start, err = cursorOf(spec.Start); err != nil || spec.Cursor == "" {

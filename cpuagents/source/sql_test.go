@@ -19,7 +19,10 @@ import (
 const goodQuery = "SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id"
 
 func quickSQL(query string) *SQLSpec {
-	return &SQLSpec{Query: query, Cursor: "id", Start: 0.0, PageRows: 2, Every: 0.1, Backoff: 0.001, Tries: 2, Timeout: 20}
+	return &SQLSpec{
+		Query: query, Cursor: "id", Start: 0.0, PageRows: 2, Every: 0.1, Backoff: 0.001, Tries: 2,
+		Timeout: 20,
+	}
 }
 
 // TestSQLite: every row is read once, page by page, and an attempt after another reads the same
@@ -61,11 +64,16 @@ func TestSQLite(t *testing.T) {
 
 // TestSQLiteRefuses: a query reads what it is for, and nothing else of the machine.
 func TestSQLiteRefuses(t *testing.T) {
-	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)", "INSERT INTO t VALUES (1,'2026-01-01',1)")
+	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)", "INSERT INTO t "+
+		"VALUES (1,'2026-01-01',1)")
 	for name, c := range map[string]struct{ uri, query string }{
-		"outside": {"sqlite:db/../outside.db", goodQuery}, "link": {"sqlite:db/link.db", goodQuery}, "no root": {"sqlite:x/a.db", goodQuery}, "missing": {"sqlite:db/no.db", goodQuery},
-		"two": {"sqlite:db/a.db", goodQuery + "; DROP TABLE t"}, "attach": {"sqlite:db/a.db", "ATTACH '" + dir + "/outside.db' AS o"}, "no cursor": {"sqlite:db/a.db", "SELECT 1"},
-		"pragma": {"sqlite:db/a.db", "PRAGMA query_only = 0 /* $1 */"}, "vacuum": {"sqlite:db/a.db", "VACUUM INTO '" + dir + "/copy.db' -- $1"}, "empty": {"sqlite:db/a.db", ""},
+		"outside": {"sqlite:db/../outside.db", goodQuery}, "link": {"sqlite:db/link.db", goodQuery},
+		"no root": {"sqlite:x/a.db", goodQuery}, "missing": {"sqlite:db/no.db", goodQuery},
+		"two":       {"sqlite:db/a.db", goodQuery + "; DROP TABLE t"},
+		"attach":    {"sqlite:db/a.db", "ATTACH '" + dir + "/outside.db' AS o"},
+		"no cursor": {"sqlite:db/a.db", "SELECT 1"},
+		"pragma":    {"sqlite:db/a.db", "PRAGMA query_only = 0 /* $1 */"},
+		"vacuum":    {"sqlite:db/a.db", "VACUUM INTO '" + dir + "/copy.db' -- $1"}, "empty": {"sqlite:db/a.db", ""},
 	} {
 		if f, err := newSQLFetcher(c.uri, quickSQL(c.query), rowstest.OneFeature, files, nil, nil); err == nil {
 			_ = f.close()
@@ -73,9 +81,11 @@ func TestSQLiteRefuses(t *testing.T) {
 		}
 	}
 	for name, query := range map[string]string{
-		"no table": "SELECT id, at AS timestamp, value FROM u WHERE id > $1", "no column": "SELECT id, value FROM t WHERE id > $1",
-		"big": "SELECT id, hex(zeroblob(100000000)) AS timestamp, value FROM t WHERE id > $1", "not SQL": "SELECT $1 FROM WHERE",
-		"write": "WITH x AS (SELECT $1) DELETE FROM t RETURNING id, at AS timestamp, value",
+		"no table":  "SELECT id, at AS timestamp, value FROM u WHERE id > $1",
+		"no column": "SELECT id, value FROM t WHERE id > $1",
+		"big":       "SELECT id, hex(zeroblob(100000000)) AS timestamp, value FROM t WHERE id > $1",
+		"not SQL":   "SELECT $1 FROM WHERE",
+		"write":     "WITH x AS (SELECT $1) DELETE FROM t RETURNING id, at AS timestamp, value",
 	} {
 		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(query), rowstest.OneFeature, files, nil, nil)
 		if err != nil {
@@ -102,9 +112,11 @@ func TestPostgresRefuses(t *testing.T) {
 		return s
 	}
 	for _, uri := range []string{
-		"postgres://h:5432/db", "postgres://u:hunter2@h/db", "postgres://u@h:5432/", "postgres:///db", "postgres://u@/db", "postgres://u@h/db?sslmode=disable", "postgres://u@h:0x/db",
+		"postgres://h:5432/db", "postgres://u:hunter2@h/db", "postgres://u@h:5432/", "postgres:///db",
+		"postgres://u@/db", "postgres://u@h/db?sslmode=disable", "postgres://u@h:0x/db",
 	} {
-		if f, err := newSQLFetcher(uri, spec(), rowstest.OneFeature, nil, fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if f, err := newSQLFetcher(uri, spec(), rowstest.OneFeature, nil, fixture.Loopback(t), nil); err == nil ||
+			strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v %v", uri, f, err)
 		}
 	}
@@ -117,7 +129,8 @@ func TestPostgresRefuses(t *testing.T) {
 	defer doc.Close()
 	_, err = f.fetch(fixture.Within(t), position{}, "", doc)
 	var e *jobs.Error
-	if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), "--egress") || strings.Contains(err.Error(), "hunter2") {
+	if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), "--egress") ||
+		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("%v", err)
 	}
 }
@@ -154,7 +167,8 @@ func TestPostgresSource(t *testing.T) {
 		}
 	}
 	refused, err := newSQLFetcher(uri, func() *SQLSpec {
-		s := quickSQL("WITH x AS (DELETE FROM given RETURNING *) SELECT round AS id, timestamp, value FROM x WHERE round > $1")
+		s := quickSQL("WITH x AS (DELETE FROM given RETURNING *) SELECT round AS id, timestamp, value FROM x WHERE " +
+			"round > $1")
 		s.Password, s.TLS = "env:PG", "disable"
 		return s
 	}(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
@@ -164,7 +178,8 @@ func TestPostgresSource(t *testing.T) {
 	defer refused.close()
 	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
-	if _, err := refused.fetch(fixture.Within(t), position{}, "", doc); !fixture.IsInput(err) || !strings.Contains(err.Error(), "25006") {
+	if _, err := refused.fetch(fixture.Within(t), position{}, "", doc); !fixture.IsInput(err) ||
+		!strings.Contains(err.Error(), "25006") {
 		t.Errorf("a source that writes: %v", err)
 	}
 }

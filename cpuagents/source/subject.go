@@ -88,7 +88,8 @@ func newSubjectFetcher(
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(uri, "nats:"), "/")
 	if !ok || stream == "" || strings.ContainsAny(stream, " .*>\\\t\r\n\x00") {
 		return nil, bad(
-			"write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject: what no stream keeps cannot be read again after a failure",
+			"write nats:STREAM/SUBJECT, with the JetStream stream that keeps the subject: what no stream keeps " +
+				"cannot be read again after a failure",
 		)
 	}
 	for part := range strings.SplitSeq(subject, ".") {
@@ -113,7 +114,10 @@ func newSubjectFetcher(
 		New:      spec.New,
 		Owner:    s.Owner,
 	}
-	return (&subjectFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: s.Queue, sub: sub}).checked(
+	return (&subjectFetcher{
+		where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: s.Queue,
+		sub: sub,
+	}).checked(
 		"messages",
 	)
 }
@@ -136,7 +140,10 @@ func newPushFetcher(uri string, format rows.Format, spec *PushSpec, s Resources)
 		return nil, bad("the name is too long")
 	}
 	f := &subjectFetcher{
-		where: uri, format: "ndjson", spec: SubjectSpec{Messages: spec.Rows, For: spec.For, BatchSeconds: spec.BatchSeconds}, queue: s.Queue,
+		where: uri, format: "ndjson", spec: SubjectSpec{
+			Messages: spec.Rows, For: spec.For,
+			BatchSeconds: spec.BatchSeconds,
+		}, queue: s.Queue,
 		sub: jobs.Subscription{Push: name, Consumer: "push-" + name, Keep: true, Owner: s.Owner},
 	}
 	return f.checked("rows")
@@ -221,7 +228,8 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 		defer cancel()
 	}
 	w := files.ScratchWriter(doc)
-	for n, size := 0, 0; n < f.spec.BatchMessages && size < batchBytes && (f.spec.Messages == 0 || st.Count < f.spec.Messages); {
+	for n, size := 0, 0; n < f.spec.BatchMessages && size < batchBytes &&
+		(f.spec.Messages == 0 || st.Count < f.spec.Messages); {
 		m, err := f.in.Next(wait)
 		if ctx.Err() == nil && errors.Is(err, errOver) {
 			break

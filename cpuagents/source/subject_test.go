@@ -36,7 +36,8 @@ func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "s", Subjects: []string{"a.>"}, Retention: retention})
+	stream, err := js.CreateStream(fixture.Within(t),
+		jetstream.StreamConfig{Name: "s", Subjects: []string{"a.>"}, Retention: retention})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,8 @@ func (p *topic) put(subject, data string) {
 
 func (p *topic) open(ctx context.Context, id string, format rows.Format, spec SubjectSpec) *documentReader {
 	p.t.Helper()
-	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own", Resources{Queue: p.q, AllowStream: func(string) error { return nil }})
+	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own",
+		Resources{Queue: p.q, AllowStream: func(string) error { return nil }})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -83,8 +85,9 @@ func TestSubject(t *testing.T) {
 	p := newTopic(t, jetstream.LimitsPolicy)
 	p.publish(1, 2)
 	p.put("a.b", "")
-	p.put("a.c", `{"timestamp":2,"value":3}`+"\n"+`{"timestamp":2,"value":4}`+"\n") // two rows, and the time of the one before
-	p.put("a.b.c", `{"timestamp":9,"value":666}`)                                   // another subject
+	// two rows, and the time of the one before
+	p.put("a.c", `{"timestamp":2,"value":3}`+"\n"+`{"timestamp":2,"value":4}`+"\n")
+	p.put("a.b.c", `{"timestamp":9,"value":666}`) // another subject
 	p.put("a.b", `{"timestamp":1,"value":5}`)
 	p.put("a.b", "{\x00")
 	p.put("a.b", `{"timestamp":3,"value":`+strings.Repeat(" ", 700<<10)+`6}`)
@@ -120,7 +123,10 @@ func TestSubject(t *testing.T) {
 // TestSubjectResume: an attempt that ends anywhere, before its messages are acknowledged or after,
 // is followed by one that goes on, whatever the stream does with what was acknowledged.
 func TestSubjectResume(t *testing.T) {
-	for name, retention := range map[string]jetstream.RetentionPolicy{"limits": jetstream.LimitsPolicy, "queue": jetstream.WorkQueuePolicy} {
+	for name, retention := range map[string]jetstream.RetentionPolicy{
+		"limits": jetstream.LimitsPolicy,
+		"queue":  jetstream.WorkQueuePolicy,
+	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTopic(t, retention)
 			p.publish(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
@@ -151,7 +157,10 @@ func TestSubjectResume(t *testing.T) {
 						break
 					}
 					// An attempt that took messages and stored none of them.
-					in, err := p.q.Subscribe(ctx, jobs.Subscription{Stream: "s", Subject: "a.*", Consumer: spec.Consumer, Keep: true, Ahead: 2})
+					in, err := p.q.Subscribe(ctx, jobs.Subscription{
+						Stream: "s", Subject: "a.*",
+						Consumer: spec.Consumer, Keep: true, Ahead: 2,
+					})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -185,7 +194,10 @@ func TestSubjectNext(t *testing.T) {
 	spec := SubjectSpec{Messages: 2, New: true}
 	// An attempt ends before anything is published, one with a message that it has not stored.
 	for i := range 2 {
-		in, err := p.q.Subscribe(ctx, jobs.Subscription{Stream: "s", Subject: "a.*", Consumer: "own", New: true, Ahead: 1000})
+		in, err := p.q.Subscribe(ctx, jobs.Subscription{
+			Stream: "s", Subject: "a.*", Consumer: "own", New: true,
+			Ahead: 1000,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,25 +271,34 @@ func TestSubjectRefuses(t *testing.T) {
 	p := newTopic(t, jetstream.InterestPolicy)
 	ends := SubjectSpec{Messages: 1}
 	for uri, spec := range map[string]SubjectSpec{
-		"nats:a.b": ends, "nats:/a.b": ends, "nats:s/": ends, "nats:s/a..b": ends, "nats:s/a b": ends, "nats:s.t/a": ends, "nats:s/a\r\nPUB": ends,
-		"nats:s/a1": {}, "nats:s/a2": {Messages: 2e9}, "nats:s/a3": {For: -1}, "nats:s/a4": {Messages: 1, BatchMessages: -1}, "nats:s/a5": {Messages: 1, BatchSeconds: 61}, "nats:s/a6": {Messages: 1, Consumer: "a.b"},
+		"nats:a.b": ends, "nats:/a.b": ends, "nats:s/": ends, "nats:s/a..b": ends, "nats:s/a b": ends,
+		"nats:s.t/a": ends, "nats:s/a\r\nPUB": ends,
+		"nats:s/a1": {}, "nats:s/a2": {Messages: 2e9}, "nats:s/a3": {For: -1},
+		"nats:s/a4": {Messages: 1, BatchMessages: -1}, "nats:s/a5": {Messages: 1, BatchSeconds: 61},
+		"nats:s/a6": {Messages: 1, Consumer: "a.b"},
 	} {
-		if _, err := newSubjectFetcher(uri, "", &spec, "own", Resources{Queue: p.q, AllowStream: func(string) error { return nil }}); err == nil {
+		if _, err := newSubjectFetcher(uri, "", &spec, "own",
+			Resources{Queue: p.q, AllowStream: func(string) error { return nil }}); err == nil {
 			t.Errorf("%q: no error", uri)
 		}
 	}
-	if _, err := p.js.CreateStream(fixture.Within(t), jetstream.StreamConfig{Name: "l", Subjects: []string{"l"}}); err != nil {
+	if _, err := p.js.CreateStream(fixture.Within(t),
+		jetstream.StreamConfig{Name: "l", Subjects: []string{"l"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.js.CreateConsumer(fixture.Within(t), "l", jetstream.ConsumerConfig{Durable: "other", FilterSubject: "l"}); err != nil {
+	if _, err := p.js.CreateConsumer(fixture.Within(t), "l",
+		jetstream.ConsumerConfig{Durable: "other", FilterSubject: "l"}); err != nil {
 		t.Fatal(err)
 	}
 	for uri, want := range map[string]string{
-		"nats:none/a": "there is no stream none", "nats:s/a.b": "interest", "nats:EXO_JOBS_CPU/>": "belongs to the queue", "nats:KV_EXO_LEASES/>": "belongs to the queue", "nats:OBJ_EXO_OBJECTS/>": "belongs to the queue",
-		"nats:l/m": "correct the source",
+		"nats:none/a": "there is no stream none", "nats:s/a.b": "interest",
+		"nats:EXO_JOBS_CPU/>": "belongs to the queue", "nats:KV_EXO_LEASES/>": "belongs to the queue",
+		"nats:OBJ_EXO_OBJECTS/>": "belongs to the queue",
+		"nats:l/m":               "correct the source",
 	} {
 		spec := ends
-		f, err := newSubjectFetcher(uri, "", &spec, "own", Resources{Queue: p.q, AllowStream: func(string) error { return nil }})
+		f, err := newSubjectFetcher(uri, "", &spec, "own",
+			Resources{Queue: p.q, AllowStream: func(string) error { return nil }})
 		if err != nil {
 			t.Fatal(uri, err)
 		}

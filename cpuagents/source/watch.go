@@ -116,7 +116,10 @@ func newWatcher(where string, format rows.Format, spec *WatchSpec) (*watcher, er
 		spec = &WatchSpec{}
 	}
 	f := &watcher{where: where, format: format, spec: *spec, whole: spec.Renamed, seen: map[fingerprint]fingerprint{}}
-	bounds, err := (remote.Limits{Polls: spec.Polls, Every: spec.Every, MaxBytes: spec.MaxBytes, Tries: spec.Tries, Backoff: spec.Backoff}).WithDefaults()
+	bounds, err := (remote.Limits{
+		Polls: spec.Polls, Every: spec.Every, MaxBytes: spec.MaxBytes, Tries: spec.Tries,
+		Backoff: spec.Backoff,
+	}).WithDefaults()
 	f.limits = bounds
 	if f.spec.MaxFiles == 0 {
 		f.spec.MaxFiles = 10_000

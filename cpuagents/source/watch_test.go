@@ -38,7 +38,10 @@ func newSpool(t testing.TB) *spool {
 		t.Fatal(err)
 	}
 	var err error
-	if s.files, err = files.New(files.Options{Roots: map[files.Root]string{{Name: "r"}: filepath.Join(base, "root")}, Scratch: base}); err != nil {
+	if s.files, err = files.New(files.Options{
+		Roots:   map[files.Root]string{{Name: "r"}: filepath.Join(base, "root")},
+		Scratch: base,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.files.Close() })
@@ -56,7 +59,8 @@ func (s *spool) write(name string, at, from, to int) {
 func (s *spool) put(name string, at int, text string) {
 	s.t.Helper()
 	p := filepath.Join(s.dir, name)
-	if err := errors.Join(os.WriteFile(p, []byte(text), 0o644), os.Chtimes(p, time.Time{}, time.Unix(int64(at), 0))); err != nil {
+	if err := errors.Join(os.WriteFile(p, []byte(text), 0o644),
+		os.Chtimes(p, time.Time{}, time.Unix(int64(at), 0))); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -185,7 +189,8 @@ func TestWatchRenamed(t *testing.T) {
 			}
 		}
 	}}
-	if got := strings.Join(s.told("renamed", s.watch(WatchSpec{Polls: 2, Renamed: true}, h)), " "); got != "1:0 - 2:1" || h.n != 2 {
+	if got := strings.Join(s.told("renamed", s.watch(WatchSpec{Polls: 2, Renamed: true}, h)),
+		" "); got != "1:0 - 2:1" || h.n != 2 {
 		t.Error(got, h.n)
 	}
 }
@@ -204,9 +209,12 @@ func TestWatchSkips(t *testing.T) {
 	s.write("x\xff\n.csv", 8, 20, 21)
 	s.write("swap.csv", 9, 0, 1)
 	if err := errors.Join(
-		os.Symlink("../../out.csv", path("l1.csv")), os.Symlink("/etc/passwd", path("l2.csv")), os.Symlink("none.csv", path("l3.csv")),
-		os.Symlink("l4.csv", path("l4.csv")), syscall.Mkfifo(path("pipe.csv"), 0o644), os.Mkdir(path("folder.csv"), 0o755), os.Mkdir(filepath.Join(s.dir, "../other"), 0o755),
-		os.Symlink("../other", path("l5.csv")), os.WriteFile(path("../other/in.csv"), []byte("timestamp,value\n30,30\n"), 0o644), os.Symlink("../other/in.csv", path("z.csv")),
+		os.Symlink("../../out.csv", path("l1.csv")), os.Symlink("/etc/passwd", path("l2.csv")),
+		os.Symlink("none.csv", path("l3.csv")),
+		os.Symlink("l4.csv", path("l4.csv")), syscall.Mkfifo(path("pipe.csv"), 0o644),
+		os.Mkdir(path("folder.csv"), 0o755), os.Mkdir(filepath.Join(s.dir, "../other"), 0o755),
+		os.Symlink("../other", path("l5.csv")), os.WriteFile(path("../other/in.csv"),
+			[]byte("timestamp,value\n30,30\n"), 0o644), os.Symlink("../other/in.csv", path("z.csv")),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +239,8 @@ func TestWatchSkips(t *testing.T) {
 	const link = " 0 it is a link to nothing, or out of the root"
 	want := []string{
 		"l1.csv" + link, "l2.csv" + link, "l3.csv" + link, "l4.csv" + link, "pipe.csv 0 it is not a regular file",
-		"1:0", "-", "big.csv 0 it has 596 bytes; max_bytes allows 200", `p.parquet.gz 0 format "parquet.gz": a Parquet file packs its own pages: unpack it first`,
+		"1:0", "-", "big.csv 0 it has 596 bytes; max_bytes allows 200",
+		`p.parquet.gz 0 format "parquet.gz": a Parquet file packs its own pages: unpack it first`,
 		"gone.csv 0 it vanished before it was read", "grows.csv 0 " + whyGrowing, "2:11", "-", "3:20", "-",
 		"swap.csv 0 it cannot be opened: path escapes from parent", "4:30",
 	}
@@ -248,7 +257,8 @@ func TestWatchManySkips(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := s.told("many", s.watch(WatchSpec{}, nil)); len(got) != 2*maxSkips+3 || strings.Contains(strings.Join(got, ""), "-") {
+	if got := s.told("many", s.watch(WatchSpec{}, nil)); len(got) != 2*maxSkips+3 ||
+		strings.Contains(strings.Join(got, ""), "-") {
 		t.Error(len(got))
 	}
 	r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "most", s.watch(WatchSpec{MaxFiles: 10}, nil))
@@ -308,7 +318,8 @@ func TestWatchResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(after, " "); !cmp.Equal(before, after[:3]) || strings.Contains(got, ":500") || !strings.Contains(got, whyChanged) || !strings.Contains(got, ":31") {
+	if got := strings.Join(after, " "); !cmp.Equal(before, after[:3]) || strings.Contains(got, ":500") ||
+		!strings.Contains(got, whyChanged) || !strings.Contains(got, ":31") {
 		t.Error(got)
 	}
 }
@@ -320,12 +331,18 @@ func TestWatchRefuses(t *testing.T) {
 	if err := os.Symlink("../..", filepath.Join(s.dir, "up")); err != nil {
 		t.Fatal(err)
 	}
-	for _, uri := range []string{"watch:x/in", "watch:r", "watch:", "watch:r/..", "watch:r/in/../../", "watch:r//etc", "watch:r/none", "watch:r/in/a.csv", "watch:r/in/up", "watch:r/\x00"} {
+	for _, uri := range []string{
+		"watch:x/in", "watch:r", "watch:", "watch:r/..", "watch:r/in/../../", "watch:r//etc",
+		"watch:r/none", "watch:r/in/a.csv", "watch:r/in/up", "watch:r/\x00",
+	} {
 		if f, err := newFolderWatcher(uri, "", nil, s.files); err == nil {
 			t.Errorf("%q: %v", uri, f)
 		}
 	}
-	for name, spec := range map[string]WatchSpec{"polls": {Polls: -1}, "every": {Every: 0.01}, "bytes": {MaxBytes: -1}, "files": {MaxFiles: 100_001}, "tries": {Tries: 21}, "backoff": {Backoff: -1}} {
+	for name, spec := range map[string]WatchSpec{
+		"polls": {Polls: -1}, "every": {Every: 0.01}, "bytes": {MaxBytes: -1},
+		"files": {MaxFiles: 100_001}, "tries": {Tries: 21}, "backoff": {Backoff: -1},
+	} {
 		if _, err := newFolderWatcher("watch:r/in", "", &spec, s.files); err == nil {
 			t.Errorf("%s: no error", name)
 		}

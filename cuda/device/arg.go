@@ -40,7 +40,8 @@ type Param struct {
 	Kind Kind
 }
 
-// Arg is one argument of a launch; make it with Ptr, Range, Mapped, Uint32, Int32, Uint64 or Float32.
+// Arg is one argument of a launch; make it with Ptr, Range, Mapped, Uint32, Int32, Uint64 or
+// Float32.
 type Arg struct {
 	kind Kind
 	bits uint64
@@ -60,13 +61,15 @@ func Ptr(b Buffer) Arg { return Arg{kind: KindBuffer, mem: b, n: -1} }
 // RangeAlign is what the offset of a Range must be a multiple of: the widest access of a thread.
 const RangeAlign = 16
 
-// Range passes n bytes of a buffer from off on, off a multiple of RangeAlign. The kernel sees the address of the byte at
-// off. The host device stops a kernel that leaves the range; a CUDA device cannot see it.
+// Range passes n bytes of a buffer from off on, off a multiple of RangeAlign. The kernel sees the
+// address of the byte at off. The host device stops a kernel that leaves the range; a CUDA device
+// cannot see it.
 func Range(b Buffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: b, off: off, n: n} }
 
-// Mapped passes n bytes of host memory from off on, off a multiple of RangeAlign, which the kernel reads and writes over
-// the bus: right for a word that says that something is done, and for data of which a launch needs little. Additions to it are atomic
-// among the threads of the device, and not beside the host.
+// Mapped passes n bytes of host memory from off on, off a multiple of RangeAlign, which the kernel
+// reads and writes over the bus: right for a word that says that something is done, and for data of
+// which a launch needs little. Additions to it are atomic among the threads of the device, and not
+// beside the host.
 func Mapped(h HostBuffer, off, n int64) Arg { return Arg{kind: KindBuffer, mem: h, off: off, n: n} }
 
 // Uint32 passes an unsigned 32-bit integer.
@@ -90,8 +93,8 @@ func (a Arg) Bits() uint64 { return a.bits }
 // Memory is the Buffer or the HostBuffer of a KindBuffer argument, nil otherwise.
 func (a Arg) Memory() Sized { return a.mem }
 
-// Span is the part of the buffer that the argument passes, in bytes. It lies inside the buffer once CheckArgs has
-// accepted the argument.
+// Span is the part of the buffer that the argument passes, in bytes. It lies inside the buffer once
+// CheckArgs has accepted the argument.
 func (a Arg) Span() (off, n int64) {
 	if a.mem == nil {
 		return 0, 0
@@ -102,15 +105,17 @@ func (a Arg) Span() (off, n int64) {
 	return a.off, a.n
 }
 
-// CheckArgs compares the arguments of a launch with a kernel's signature and returns ErrInvalidArgument that names the
-// first one that does not fit.
+// CheckArgs compares the arguments of a launch with a kernel's signature and returns
+// ErrInvalidArgument that names the first one that does not fit.
 func CheckArgs(kernel string, sig []Param, args []Arg) error {
 	if len(args) != len(sig) {
-		return fmt.Errorf("launch %s: %d arguments for %d parameters: %w", kernel, len(args), len(sig), ErrInvalidArgument)
+		return fmt.Errorf("launch %s: %d arguments for %d parameters: %w", kernel, len(args), len(sig),
+			ErrInvalidArgument)
 	}
 	for i, p := range sig {
 		if args[i].kind != p.Kind {
-			return fmt.Errorf("launch %s: argument %d (%s) is %v, want %v: %w", kernel, i, p.Name, args[i].kind, p.Kind, ErrInvalidArgument)
+			return fmt.Errorf("launch %s: argument %d (%s) is %v, want %v: %w", kernel, i, p.Name, args[i].kind, p.Kind,
+				ErrInvalidArgument)
 		}
 		if p.Kind != KindBuffer {
 			continue
@@ -122,7 +127,8 @@ func CheckArgs(kernel string, sig []Param, args []Arg) error {
 			continue // the whole buffer
 		}
 		if off, n := args[i].off, args[i].n; off%RangeAlign != 0 {
-			return fmt.Errorf("launch %s: argument %d (%s) starts at %d, not a multiple of %d: %w", kernel, i, p.Name, off, RangeAlign, ErrInvalidArgument)
+			return fmt.Errorf("launch %s: argument %d (%s) starts at %d, not a multiple of %d: %w", kernel, i, p.Name,
+				off, RangeAlign, ErrInvalidArgument)
 		} else if err := CheckRange("launch "+kernel+": "+p.Name, off, n, args[i].mem.Size()); err != nil {
 			return err
 		}
@@ -130,10 +136,13 @@ func CheckArgs(kernel string, sig []Param, args []Arg) error {
 	return nil
 }
 
-// CheckGeometry returns ErrInvalidArgument unless g is the shape of a launch that a device of these properties can run.
+// CheckGeometry returns ErrInvalidArgument unless g is the shape of a launch that a device of these
+// properties can run.
 func CheckGeometry(kernel string, g Geometry, p *Properties) error {
-	if g.Grid < 1 || g.Grid > math.MaxInt32 || g.Block < 1 || g.Block > p.MaxThreadsPerBlock || g.Shared < 0 || g.Shared > maxShared {
-		return fmt.Errorf("launch %s: %d blocks of %d threads with %d bytes of shared memory, at most %d threads a block: %w",
+	if g.Grid < 1 || g.Grid > math.MaxInt32 || g.Block < 1 || g.Block > p.MaxThreadsPerBlock || g.Shared < 0 ||
+		g.Shared > maxShared {
+		return fmt.Errorf("launch %s: %d blocks of %d threads with %d bytes of shared memory, at most %d threads a "+
+			"block: %w",
 			kernel, g.Grid, g.Block, g.Shared, p.MaxThreadsPerBlock, ErrInvalidArgument)
 	}
 	if g.GridY < 0 || g.GridZ < 0 || g.BlockY < 0 || g.BlockZ < 0 || max(g.GridY, g.GridZ) > 65_535 || g.BlockZ > 64 ||
@@ -156,10 +165,12 @@ func CheckFlat(kernel string, g Geometry, p *Properties) error {
 // maxShared is more than any chip has; what a chip really has it says itself.
 const maxShared = 1 << 20
 
-// CheckRange returns ErrInvalidArgument unless off and n describe a range inside a buffer of size bytes.
+// CheckRange returns ErrInvalidArgument unless off and n describe a range inside a buffer of size
+// bytes.
 func CheckRange(what string, off, n, size int64) error {
 	if off < 0 || n < 0 || off > size || n > size-off {
-		return fmt.Errorf("%s: range [%d, %d+%d) is outside a buffer of %d bytes: %w", what, off, off, n, size, ErrInvalidArgument)
+		return fmt.Errorf("%s: range [%d, %d+%d) is outside a buffer of %d bytes: %w", what, off, off, n, size,
+			ErrInvalidArgument)
 	}
 	return nil
 }

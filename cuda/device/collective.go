@@ -6,33 +6,38 @@ import (
 	"math"
 )
 
-// Collective is an operation over the memories of several devices of one process, of which each has a rank: its index in
-// Devices. A call is made once for all ranks, with a Place for each, and its work is put into the streams of the places: it
-// begins when what they hold is done, and what they are given later begins behind it. It returns when all of it is done, or
-// with an error, and the bytes of every rank that the call may write are then undefined. Cancelling ctx ends the wait, not the
-// work. After any error there may be work under way: the streams are to be synced before that memory is used, before the next
-// call and before Close. An error of a device is that device's; one of the connection between them is ErrSticky: the Collective
-// answers every further call with it and is to be closed and opened again. A Collective is used by one goroutine at a time.
-// Its owner closes it before the devices.
+// Collective is an operation over the memories of several devices of one process, of which each has
+// a rank: its index in Devices. A call is made once for all ranks, with a Place for each, and its
+// work is put into the streams of the places: it begins when what they hold is done, and what they
+// are given later begins behind it. It returns when all of it is done, or with an error, and the
+// bytes of every rank that the call may write are then undefined. Cancelling ctx ends the wait, not
+// the work. After any error there may be work under way: the streams are to be synced before that
+// memory is used, before the next call and before Close. An error of a device is that device's; one
+// of the connection between them is ErrSticky: the Collective answers every further call with it
+// and is to be closed and opened again. A Collective is used by one goroutine at a time. Its owner
+// closes it before the devices.
 type Collective interface {
 	// Devices are the ranks. The slice is not changed.
 	Devices() []Device
 	// Route says how the bytes go.
 	Route() Route
-	// Sum adds n elements of each rank up, in place: element i of every rank becomes the sum of the elements i of all. Sums
-	// wrap around at the size of an element, so the bits depend neither on the order of the ranks nor on the way. The element
-	// is KindUint32, or KindUint64; signed integers in two's complement are the same. A place has n elements from its
-	// offset on.
+	// Sum adds n elements of each rank up, in place: element i of every rank becomes the sum of the
+	// elements i of all. Sums wrap around at the size of an element, so the bits depend neither on
+	// the order of the ranks nor on the way. The element is KindUint32, or KindUint64; signed
+	// integers in two's complement are the same. A place has n elements from its offset on.
 	Sum(ctx context.Context, element Kind, n int64, places []Place) error
-	// Gather gives every rank the bytes of all, in the order of ranks and unchanged: a place has len(places) times n bytes from
-	// its offset on, of which those from the rank times n on are the rank's own and stay, and the others are written.
+	// Gather gives every rank the bytes of all, in the order of ranks and unchanged: a place has
+	// len(places) times n bytes from its offset on, of which those from the rank times n on are the
+	// rank's own and stay, and the others are written.
 	Gather(ctx context.Context, n int64, places []Place) error
-	// Close waits for nothing that does not end, and releases what is held on the devices. A second call does nothing.
+	// Close waits for nothing that does not end, and releases what is held on the devices. A second
+	// call does nothing.
 	Close() error
 }
 
-// Place is a rank's part of a collective call: memory of its device from the byte at Off on, a multiple of RangeAlign, and
-// the stream of its device in whose order the work stands. No two places share bytes.
+// Place is a rank's part of a collective call: memory of its device from the byte at Off on, a
+// multiple of RangeAlign, and the stream of its device in whose order the work stands. No two
+// places share bytes.
 type Place struct {
 	Stream Stream
 	Buffer Buffer
@@ -58,8 +63,8 @@ func ElementBytes(k Kind) int64 {
 	return 0
 }
 
-// CheckCollective returns ErrInvalidArgument unless there is a place for each of the ranks, with memory for copies times n
-// bytes.
+// CheckCollective returns ErrInvalidArgument unless there is a place for each of the ranks, with
+// memory for copies times n bytes.
 func CheckCollective(op string, ranks int, n, copies int64, places []Place) error {
 	if len(places) != ranks {
 		return fmt.Errorf("%s: %d places for %d devices: %w", op, len(places), ranks, ErrInvalidArgument)
@@ -72,7 +77,8 @@ func CheckCollective(op string, ranks int, n, copies int64, places []Place) erro
 			return fmt.Errorf("%s: rank %d has no stream or no memory: %w", op, rank, ErrInvalidArgument)
 		}
 		if p.Off%RangeAlign != 0 {
-			return fmt.Errorf("%s: rank %d starts at %d, not a multiple of %d: %w", op, rank, p.Off, RangeAlign, ErrInvalidArgument)
+			return fmt.Errorf("%s: rank %d starts at %d, not a multiple of %d: %w", op, rank, p.Off, RangeAlign,
+				ErrInvalidArgument)
 		}
 		if err := CheckRange(fmt.Sprintf("%s: rank %d", op, rank), p.Off, n*copies, p.Buffer.Size()); err != nil {
 			return err
@@ -95,7 +101,8 @@ func CheckSum(ranks int, element Kind, n int64, places []Place) (bytes int64, er
 	return n * size, CheckCollective("sum", ranks, n*size, 1, places)
 }
 
-// CheckRanks returns ErrInvalidArgument unless these devices can be the ranks of a Collective: one or more, no one twice.
+// CheckRanks returns ErrInvalidArgument unless these devices can be the ranks of a Collective: one
+// or more, no one twice.
 func CheckRanks(devices []Device) error {
 	if len(devices) == 0 {
 		return fmt.Errorf("collective of no devices: %w", ErrInvalidArgument)
@@ -106,7 +113,8 @@ func CheckRanks(devices []Device) error {
 		}
 		for other := range rank {
 			if devices[other] == d {
-				return fmt.Errorf("collective: %s is rank %d and %d: %w", d.Properties().Name, other, rank, ErrInvalidArgument)
+				return fmt.Errorf("collective: %s is rank %d and %d: %w", d.Properties().Name, other, rank,
+					ErrInvalidArgument)
 			}
 		}
 	}

@@ -18,12 +18,13 @@ var (
 // attribute says how a kernel is launched, and nothing about its parameters.
 const attribute = `__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)`
 
-// scalars are the C types of the kinds that are no buffer. On the platforms of CUDA that this project has, long has 64
-// bits.
+// scalars are the C types of the kinds that are no buffer. On the platforms of CUDA that this
+// project has, long has 64 bits.
 var scalars = map[string]Kind{
 	"unsigned": KindUint32, "unsigned int": KindUint32, "uint32_t": KindUint32,
 	"int": KindInt32, "signed int": KindInt32, "int32_t": KindInt32,
-	"unsigned long long": KindUint64, "unsigned long long int": KindUint64, "unsigned long": KindUint64, "uint64_t": KindUint64, "size_t": KindUint64,
+	"unsigned long long": KindUint64, "unsigned long long int": KindUint64, "unsigned long": KindUint64,
+	"uint64_t": KindUint64, "size_t": KindUint64,
 	"float": KindFloat32,
 }
 
@@ -43,9 +44,10 @@ func (e *SourceError) Error() string {
 // Unwrap gives the class.
 func (e *SourceError) Unwrap() error { return ErrInvalidArgument }
 
-// ParseKernel reads the signature of a kernel out of its CUDA C++ source, and returns the source with the kernel declared
-// extern "C", which gives its symbol the plain name; lines keep their numbers. A kernel that is a template, or that has a
-// parameter of a type that no Kind stands for, is ErrInvalidArgument.
+// ParseKernel reads the signature of a kernel out of its CUDA C++ source, and returns the source
+// with the kernel declared extern "C", which gives its symbol the plain name; lines keep their
+// numbers. A kernel that is a template, or that has a parameter of a type that no Kind stands for,
+// is ErrInvalidArgument.
 func ParseKernel(name, source string) (params []Param, code string, err error) {
 	bad := func(format string, args ...any) ([]Param, string, error) {
 		return nil, "", fmt.Errorf("kernel %q: %s: %w", name, fmt.Sprintf(format, args...), ErrInvalidArgument)
@@ -57,7 +59,8 @@ func ParseKernel(name, source string) (params []Param, code string, err error) {
 	plain := comments.ReplaceAllStringFunc(source, func(c string) string {
 		return string(slices.Repeat([]byte{' '}, len(c)))
 	})
-	head := regexp.MustCompile(`(extern\s*"C"\s*)?__global__\s+(?:(?:static|inline|` + attribute + `)\s+)*void\s+(?:` + attribute + `\s*)*` + name + `\s*\(([^)]*)\)`)
+	head := regexp.MustCompile(`(extern\s*"C"\s*)?__global__\s+(?:(?:static|inline|` + attribute + `)\s+)*void\s+(?:` +
+		attribute + `\s*)*` + name + `\s*\(([^)]*)\)`)
 	m := head.FindStringSubmatchIndex(plain)
 	if m == nil {
 		return bad("its source has no __global__ void %s(...)", name)
@@ -69,7 +72,8 @@ func ParseKernel(name, source string) (params []Param, code string, err error) {
 		for i, text := range strings.Split(list, ",") {
 			p, ok := parseParam(text)
 			if !ok {
-				return bad("parameter %d, %q, is neither a pointer nor a 32- or 64-bit integer nor a float", i, strings.Join(strings.Fields(text), " "))
+				return bad("parameter %d, %q, is neither a pointer nor a 32- or 64-bit integer nor a float", i,
+					strings.Join(strings.Fields(text), " "))
 			}
 			params = append(params, p)
 		}
@@ -93,7 +97,8 @@ func parseParam(text string) (Param, bool) {
 		return Param{Name: fields[len(fields)-1], Kind: KindBuffer}, len(fields) > 1
 	}
 	if at := strings.LastIndex(text, "*"); at >= 0 {
-		return Param{Name: strings.TrimSpace(qualifiers.ReplaceAllString(text[at+1:], "")), Kind: KindBuffer}, strings.Count(text, "*") == 1
+		return Param{Name: strings.TrimSpace(qualifiers.ReplaceAllString(text[at+1:], "")), Kind: KindBuffer},
+			strings.Count(text, "*") == 1
 	}
 	words := strings.Fields(qualifiers.ReplaceAllString(text, " "))
 	if kind, ok := scalars[strings.Join(words, " ")]; ok { // no name
@@ -106,14 +111,17 @@ func parseParam(text string) (Param, bool) {
 	return Param{Name: words[len(words)-1], Kind: kind}, ok
 }
 
-// CheckDeclared returns ErrInvalidArgument unless what a caller says of a kernel's parameters is what its source says.
+// CheckDeclared returns ErrInvalidArgument unless what a caller says of a kernel's parameters is
+// what its source says.
 func CheckDeclared(name string, declared, source []Param) error {
 	if len(declared) != len(source) {
-		return fmt.Errorf("kernel %q: %d parameters are declared, its source has %d: %w", name, len(declared), len(source), ErrInvalidArgument)
+		return fmt.Errorf("kernel %q: %d parameters are declared, its source has %d: %w", name, len(declared),
+			len(source), ErrInvalidArgument)
 	}
 	for i := range declared {
 		if declared[i].Kind != source[i].Kind {
-			return fmt.Errorf("kernel %q: parameter %d is declared %v, its source has %v %s: %w", name, i, declared[i].Kind, source[i].Kind, source[i].Name, ErrInvalidArgument)
+			return fmt.Errorf("kernel %q: parameter %d is declared %v, its source has %v %s: %w", name, i,
+				declared[i].Kind, source[i].Kind, source[i].Name, ErrInvalidArgument)
 		}
 	}
 	return nil
@@ -127,8 +135,9 @@ func (k Kind) Bytes() int {
 	return 4
 }
 
-// TableBlock is the number of threads of a block for a launch of n threads where nothing better is known: small blocks
-// spread little work over all multiprocessors, large ones need fewer of them to be scheduled.
+// TableBlock is the number of threads of a block for a launch of n threads where nothing better is
+// known: small blocks spread little work over all multiprocessors, large ones need fewer of them to
+// be scheduled.
 func TableBlock(n int64) int {
 	switch {
 	case n < 10_000:
@@ -139,7 +148,8 @@ func TableBlock(n int64) int {
 	return 512
 }
 
-// Cover is a launch with at least one thread for each of n elements, n >= 1, in blocks of the given size.
+// Cover is a launch with at least one thread for each of n elements, n >= 1, in blocks of the given
+// size.
 func Cover(n int64, block int) Geometry {
 	return Geometry{Grid: int((n + int64(block) - 1) / int64(block)), Block: block}
 }

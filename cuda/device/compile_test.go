@@ -9,16 +9,32 @@ import (
 
 func TestParseKernel(t *testing.T) {
 	for _, c := range []struct{ source, want, code string }{
-		{"__global__ void k(const float *a, float* b, int n) {}", "[{a buffer} {b buffer} {n int32}]", `extern "C" __global__ void k(`},
+		{
+			"__global__ void k(const float *a, float* b, int n) {}", "[{a buffer} {b buffer} {n int32}]",
+			`extern "C" __global__ void k(`,
+		},
 		{"extern \"C\" __global__ void k(unsigned int n)\n{}", "[{n uint32}]", `extern "C" __global__ void k(`},
 		{"extern \"C\" {\n__global__ void k() {}\n}", "[]", "{\n__global__ void k("},
 		{"extern \"C\" { int x; }\n__global__ void k(void) {}", "[]", `extern "C" __global__ void k(`},
-		{"// __global__ void k(double d)\n__global__ void __launch_bounds__(256, 2) k(const unsigned long long * __restrict__ p, /* the * count */ size_t n, float x)", "[{p buffer} {n uint64} {x float32}]", `extern "C" __global__ void __launch_bounds__`},
-		{"__global__ void kk(int a) {}\n__global__ __launch_bounds__(64) void k(unsigned a, uint64_t, float v[])", "[{a uint32} { uint64} {v buffer}]", "}\nextern \"C\" __global__"},
-		{"__global__\nvoid\nk(\n  float\n  *x,\n  const int n\n)\n{}", "[{x buffer} {n int32}]", `extern "C" __global__`},
+		{
+			"// __global__ void k(double d)\n__global__ void __launch_bounds__(256, 2) k(const unsigned long long * " +
+				"__restrict__ p, /* the * count */ size_t n, float x)", "[{p buffer} {n uint64} {x float32}]",
+			`extern "C" __global__ void __launch_bounds__`,
+		},
+		{
+			"__global__ void kk(int a) {}\n__global__ __launch_bounds__(64) void k(unsigned a, uint64_t, float v[])",
+			"[{a uint32} { uint64} {v buffer}]", "}\nextern \"C\" __global__",
+		},
+		{
+			"__global__\nvoid\nk(\n  float\n  *x,\n  const int n\n)\n{}", "[{x buffer} {n int32}]",
+			`extern "C" __global__`,
+		},
 	} {
 		params, code, err := ParseKernel("k", c.source)
-		if err != nil || fmt.Sprint(params) != c.want || !strings.Contains(code, c.code) || strings.Count(code, "extern") != max(1, strings.Count(c.source, "extern \"C\" __")+strings.Count(c.source, "extern \"C\" {")) && !strings.Contains(c.source, "int x;") {
+		if err != nil || fmt.Sprint(params) != c.want || !strings.Contains(code, c.code) ||
+			strings.Count(code, "extern") != max(1,
+				strings.Count(c.source, "extern \"C\" __")+strings.Count(c.source, "extern \"C\" {")) &&
+				!strings.Contains(c.source, "int x;") {
 			t.Errorf("%q: %v %q %v", c.source, params, code, err)
 		}
 		if strings.Count(code, "\n") != strings.Count(c.source, "\n") {
@@ -26,8 +42,10 @@ func TestParseKernel(t *testing.T) {
 		}
 	}
 	for _, source := range []string{
-		"", "void k(int n) {}", "__global__ void other(int n) {}", "__global__ void k(double d) {}", "__global__ void k(float **p) {}",
-		"__global__ void k(float4 v) {}", "template <typename T> __global__ void k(T *p) {}", "__global__ void k(int n", "__global__ void k(,) {}",
+		"", "void k(int n) {}", "__global__ void other(int n) {}", "__global__ void k(double d) {}",
+		"__global__ void k(float **p) {}",
+		"__global__ void k(float4 v) {}", "template <typename T> __global__ void k(T *p) {}", "__global__ void k(int n",
+		"__global__ void k(,) {}",
 	} {
 		if _, _, err := ParseKernel("k", source); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("%q: %v", source, err)
@@ -63,7 +81,11 @@ func TestCheckDeclared(t *testing.T) {
 	if err := CheckDeclared("k", []Param{{"x", KindBuffer}, {"y", KindInt32}}, source); err != nil {
 		t.Error(err)
 	}
-	for _, declared := range [][]Param{nil, source[:1], {{"a", KindBuffer}, {"n", KindUint32}}, {{"n", KindInt32}, {"a", KindBuffer}}} {
+	for _, declared := range [][]Param{
+		nil, source[:1],
+		{{"a", KindBuffer}, {"n", KindUint32}},
+		{{"n", KindInt32}, {"a", KindBuffer}},
+	} {
 		if err := CheckDeclared("k", declared, source); !errors.Is(err, ErrInvalidArgument) {
 			t.Error(declared, err)
 		}

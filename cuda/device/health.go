@@ -13,7 +13,9 @@ type State int
 const (
 	OK       State = iota // it does its work
 	Degraded              // it does its work, slower than it should or with a warning that someone should look at
-	Failed                // it does not do its work: it must be opened again, or its process started again, or be replaced
+	// it does not do its work: it must be opened again, or its process started again, or be
+	// replaced
+	Failed
 )
 
 // String is what status pages show.
@@ -29,7 +31,8 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", int(s))
 }
 
-// Claim says that a range of a buffer has a checksum that its owner knows. Off is a multiple of RangeAlign.
+// Claim says that a range of a buffer has a checksum that its owner knows. Off is a multiple of
+// RangeAlign.
 type Claim struct {
 	// Name is what a failed claim is reported as: "page 4711".
 	Name       string
@@ -43,7 +46,8 @@ type Health struct {
 	State State
 	// Reasons say why the state is not OK, one sentence each.
 	Reasons []string
-	// InUse is the memory of open buffers with what rounding adds, Cached what is kept for the next Alloc, in bytes.
+	// InUse is the memory of open buffers with what rounding adds, Cached what is kept for the next
+	// Alloc, in bytes.
 	InUse, Cached int64
 	// Claims is the number of claims that were compared.
 	Claims int
@@ -51,7 +55,8 @@ type Health struct {
 	Sensors *Sensors
 }
 
-// Sensors are what the management library of a GPU measures. A value that the chip does not have is -1.
+// Sensors are what the management library of a GPU measures. A value that the chip does not have is
+// -1.
 type Sensors struct {
 	Temperature       int   // degrees Celsius
 	PowerMilliwatts   int   // of the board
@@ -72,8 +77,8 @@ func (h *Health) Note(s State, format string, args ...any) {
 	h.Reasons = append(h.Reasons, fmt.Sprintf(format, args...))
 }
 
-// CheckClaims compares the claims and notes those that are false. A claim that cannot be checked is false too, unless ctx
-// ended.
+// CheckClaims compares the claims and notes those that are false. A claim that cannot be checked is
+// false too, unless ctx ended.
 func (h *Health) CheckClaims(ctx context.Context, d Device, claims []Claim) {
 	for _, c := range claims {
 		sum, err := Checksum(ctx, d, c.Buffer, c.Off, c.Bytes)
@@ -90,8 +95,8 @@ func (h *Health) CheckClaims(ctx context.Context, d Device, claims []Claim) {
 	}
 }
 
-// Checksum sums n bytes of a buffer from off on, a multiple of RangeAlign, on the device, by the kernel of that name. It
-// is not ordered with the work of any stream.
+// Checksum sums n bytes of a buffer from off on, a multiple of RangeAlign, on the device, by the
+// kernel of that name. It is not ordered with the work of any stream.
 func Checksum(ctx context.Context, d Device, b Buffer, off, n int64) (sum uint64, err error) {
 	fail := func(err error) (uint64, error) {
 		return 0, fmt.Errorf("checksum of %d bytes at %d: %w", n, off, err)

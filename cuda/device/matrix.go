@@ -33,8 +33,8 @@ func (e Elem) String() string {
 	return fmt.Sprintf("elem(%d)", uint8(e))
 }
 
-// Matrix is a part of a buffer: Rows rows of Cols elements, one after the other. Transposed says that its transpose is
-// meant, for which nothing is moved.
+// Matrix is a part of a buffer: Rows rows of Cols elements, one after the other. Transposed says
+// that its transpose is meant, for which nothing is moved.
 type Matrix struct {
 	Buffer     Buffer
 	Off        int64 // bytes, a multiple of RangeAlign
@@ -88,7 +88,8 @@ func (m Matrix) check(name string) error {
 	return CheckRange("gemm: "+name, m.Off, m.Bytes(), m.Buffer.Size())
 }
 
-// CheckGemm returns ErrInvalidArgument unless c = alpha*a*b + beta*c is possible, and the sizes: a is m x k, b is k x n.
+// CheckGemm returns ErrInvalidArgument unless c = alpha*a*b + beta*c is possible, and the sizes: a
+// is m x k, b is k x n.
 func CheckGemm(a, b, c Matrix) (m, n, k int, err error) {
 	for name, x := range map[string]Matrix{"a": a, "b": b, "c": c} {
 		if err := x.check(name); err != nil {
@@ -98,10 +99,12 @@ func CheckGemm(a, b, c Matrix) (m, n, k int, err error) {
 	m, k = a.Size()
 	kb, n := b.Size()
 	if mc, nc := c.Size(); kb != k || mc != m || nc != n {
-		return 0, 0, 0, fmt.Errorf("gemm: %d x %d times %d x %d into %d x %d: %w", m, k, kb, n, mc, nc, ErrInvalidArgument)
+		return 0, 0, 0, fmt.Errorf("gemm: %d x %d times %d x %d into %d x %d: %w", m, k, kb, n, mc, nc,
+			ErrInvalidArgument)
 	}
 	if c.Transposed || a.Elem != b.Elem || c.Elem != a.Elem && c.Elem != F32 {
-		return 0, 0, 0, fmt.Errorf("gemm: %v times %v into %v (transposed: %v): %w", a.Elem, b.Elem, c.Elem, c.Transposed, ErrInvalidArgument)
+		return 0, 0, 0, fmt.Errorf("gemm: %v times %v into %v (transposed: %v): %w", a.Elem, b.Elem, c.Elem,
+			c.Transposed, ErrInvalidArgument)
 	}
 	for _, x := range []Matrix{a, b} {
 		if x.Buffer == c.Buffer && x.Off < c.Off+c.Bytes() && c.Off < x.Off+x.Bytes() {

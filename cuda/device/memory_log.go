@@ -5,10 +5,11 @@ import (
 	"log/slog"
 )
 
-// MemoryEvent logs, at debug level, that a buffer was allocated or freed. Devices call it for each, so that the events of a process pair up
-// but for those of buffers that are open.
+// MemoryEvent logs, at debug level, that a buffer was allocated or freed. Devices call it for each,
+// so that the events of a process pair up but for those of buffers that are open.
 func MemoryEvent(log *slog.Logger, event, name, purpose string, bytes int64) {
 	if log.Enabled(context.Background(), slog.LevelDebug) {
-		log.LogAttrs(context.Background(), slog.LevelDebug, "device memory", slog.String("event", event), slog.String("device", name), slog.Int64("bytes", bytes), slog.String("purpose", purpose))
+		log.LogAttrs(context.Background(), slog.LevelDebug, "device memory", slog.String("event", event),
+			slog.String("device", name), slog.Int64("bytes", bytes), slog.String("purpose", purpose))
 	}
 }

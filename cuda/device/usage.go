@@ -40,8 +40,8 @@ func (u UsageBy) List() []Usage {
 	return list
 }
 
-// Leaks are the errors that the Close of a device returns for what is still open: memory by purpose, and the kinds of the
-// other handles.
+// Leaks are the errors that the Close of a device returns for what is still open: memory by
+// purpose, and the kinds of the other handles.
 func Leaks(name string, usage []Usage, kinds []string) []error {
 	var errs []error
 	slices.Sort(kinds)
@@ -55,10 +55,12 @@ func Leaks(name string, usage []Usage, kinds []string) []error {
 	}
 	for _, u := range usage {
 		if u.Buffers > 0 {
-			errs = append(errs, fmt.Errorf("close %s: %d buffers of %d bytes for %s: %w", name, u.Buffers, u.Bytes, u.Purpose, ErrLeak))
+			errs = append(errs, fmt.Errorf("close %s: %d buffers of %d bytes for %s: %w", name, u.Buffers, u.Bytes,
+				u.Purpose, ErrLeak))
 		}
 		if u.HostBuffers > 0 {
-			errs = append(errs, fmt.Errorf("close %s: %d host buffers of %d bytes for %s: %w", name, u.HostBuffers, u.HostBytes, u.Purpose, ErrLeak))
+			errs = append(errs, fmt.Errorf("close %s: %d host buffers of %d bytes for %s: %w", name, u.HostBuffers,
+				u.HostBytes, u.Purpose, ErrLeak))
 		}
 	}
 	return errs

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// View is a Buffer as elements of one type; offsets and lengths are elements. Its Close is the Buffer's, and what holds
-// for a Buffer holds for it.
+// View is a Buffer as elements of one type; offsets and lengths are elements. Its Close is the
+// Buffer's, and what holds for a Buffer holds for it.
 type View[T Scalar] struct {
 	Buffer
 }

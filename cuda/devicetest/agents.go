@@ -14,14 +14,20 @@ import (
 
 // AgentKernels are the kernels of agent-addressed swarms, which RandomAgents knows.
 var AgentKernels = []string{
-	"gru_tick_h8_f32", "gru_tick_h16_f32", "gru_tick_h32_f32", "gru_tick_h8_bf16", "gru_tick_h16_bf16", "gru_tick_h32_bf16",
-	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16", "gru_step_h32_bf16",
+	"gru_tick_h8_f32", "gru_tick_h16_f32", "gru_tick_h32_f32", "gru_tick_h8_bf16", "gru_tick_h16_bf16",
+	"gru_tick_h32_bf16",
+	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16",
+	"gru_step_h32_bf16",
 	"leaky_tick", "leaky_step", "step_decide", "agent_sums",
 }
 
 func init() {
 	for _, name := range AgentKernels {
-		cases[name] = testCase{compiled: true, make: func(r *rand.Rand, n int) []param { return launchOf(RandomAgents(r, name, n)) }}
+		cases[name] = testCase{compiled: true, make: func(r *rand.Rand,
+			n int,
+		) []param {
+			return launchOf(RandomAgents(r, name, n))
+		}}
 	}
 }
 
@@ -37,9 +43,10 @@ type agentCase struct {
 	pages                     []byte
 }
 
-// RandomAgents is a launch over a swarm of about n agents, fewer where a step takes the host long: groups of all sizes in
-// several pages, the last of them not full, with agents that have never stepped. Sparse launches have agents that there are
-// not, and inputs that are huge, NaN and infinite. Want of a result is what it was before the launch.
+// RandomAgents is a launch over a swarm of about n agents, fewer where a step takes the host long:
+// groups of all sizes in several pages, the last of them not full, with agents that have never
+// stepped. Sparse launches have agents that there are not, and inputs that are huge, NaN and
+// infinite. Want of a result is what it was before the launch.
 func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	c := &agentCase{r: r, candidates: 2 + r.IntN(kernels.AgentMostCandidates-1), elem: kernels.F32}
 	leaky := strings.HasPrefix(kernel, "leaky")
@@ -73,7 +80,12 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	}
 	host := changed(other)
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
-	head := []Param{changed(arena), {Arg: device.Uint64(uint64(c.layout.PageBytes))}, constant(device.Bytes(frames)), constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words))}
+	head := []Param{
+		changed(arena),
+		{Arg: device.Uint64(uint64(c.layout.PageBytes))},
+		constant(device.Bytes(frames)),
+		constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words)),
+	}
 	if sums {
 		return append(head, c.sums()...)
 	}
@@ -81,14 +93,16 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	for i := kernels.AgentSum; i < len(scratch); i++ { // of launches before
 		scratch[i] = r.Uint64()
 	}
-	kept, result, sequence := changed(device.Bytes(scratch)), changed(make([]byte, 8*kernels.AgentResultWords)), Param{Arg: device.Uint32(1 + r.Uint32N(1<<31))}
+	kept, result, sequence := changed(device.Bytes(scratch)), changed(make([]byte, 8*kernels.AgentResultWords)),
+		Param{Arg: device.Uint32(1 + r.Uint32N(1<<31))}
 	if !sparse {
 		first, count := 0, len(frames)
 		if r.IntN(2) == 0 { // some of the pages, or none
 			first = r.IntN(len(frames))
 			count = r.IntN(len(frames) - first + 1)
 		}
-		return append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count), word(1+r.IntN(2)*r.IntN(4)), word(r.IntN(kernels.AgentTickPublish+1)),
+		return append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count),
+			word(1+r.IntN(2)*r.IntN(4)), word(r.IntN(kernels.AgentTickPublish+1)),
 			changed(make([]byte, c.groups)), kept, sequence, result)
 	}
 	all := c.groups * c.layout.Agents
@@ -101,7 +115,8 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	}
 	recorded := constant(device.Bytes(of))
 	if kernel != "step_decide" {
-		return append(head, constant(device.Bytes(c.table)), word(c.groups), constant(device.Bytes(agents)), constant(device.Bytes(inputs)),
+		return append(head, constant(device.Bytes(c.table)), word(c.groups), constant(device.Bytes(agents)),
+			constant(device.Bytes(inputs)),
 			word(n), changed(votes), kept, host, recorded)
 	}
 	stamps := make([]uint32, c.groups)
@@ -147,13 +162,14 @@ func (c *agentCase) sums() []Param {
 		bf16 = 1
 	}
 	return []Param{
-		word(c.groups), word(variable), word(width), word(bf16), constant(device.Bytes(order)), word(r.IntN(2)), constant(device.Bytes(runs)),
+		word(c.groups), word(variable), word(width), word(bf16), constant(device.Bytes(order)), word(r.IntN(2)),
+		constant(device.Bytes(runs)),
 		word(len(runs) / 2), changed(device.Bytes(before)), changed(make([]byte, 2*len(runs))),
 	}
 }
 
-// scatter puts the pages into frames of two arenas in any order, with frames between them that hold nothing; of those of ticks there is
-// one arena.
+// scatter puts the pages into frames of two arenas in any order, with frames between them that hold
+// nothing; of those of ticks there is one arena.
 func (c *agentCase) scatter(two bool) (arena, host []byte, frames []uint32) {
 	size := c.layout.PageBytes
 	pages := len(c.pages) / size
@@ -198,9 +214,11 @@ func (c *agentCase) swarm(n int) {
 		}
 	}
 	c.words = make([]uint32, kernels.AgentWords)
-	c.words[kernels.AgentCandidates], c.words[kernels.AgentRule], c.words[kernels.AgentQuorum] = uint32(c.candidates), r.Uint32N(5), r.Uint32N(1<<16+1)
+	c.words[kernels.AgentCandidates], c.words[kernels.AgentRule], c.words[kernels.AgentQuorum] = uint32(c.candidates),
+		r.Uint32N(5), r.Uint32N(1<<16+1)
 	c.words[kernels.AgentFeatures] = 1 + r.Uint32N(kernels.AgentLeakyFeatures)
-	c.words[kernels.AgentDecay], c.words[kernels.AgentThreshold], c.words[kernels.AgentTraceRate] = math.Float32bits(0.9), math.Float32bits(1), math.Float32bits(0.01)
+	c.words[kernels.AgentDecay], c.words[kernels.AgentThreshold],
+		c.words[kernels.AgentTraceRate] = math.Float32bits(0.9), math.Float32bits(1), math.Float32bits(0.01)
 	if c.class > 0 {
 		c.words[kernels.AgentFeatures] = 1 + r.Uint32N(uint32(c.class))
 		c.gruTable()
@@ -313,8 +331,8 @@ func (c *agentCase) observations(n int) (agents []uint32, inputs []float32) {
 	return agents, inputs
 }
 
-// testReciprocals asks for the reciprocal of every mantissa, with the exponents at both ends of what is promised and two that the
-// logistic function has, and requires 1/x to the bit.
+// testReciprocals asks for the reciprocal of every mantissa, with the exponents at both ends of
+// what is promised and two that the logistic function has, and requires 1/x to the bit.
 func testReciprocals(t *testing.T, open Opener) {
 	d := opened(t, open)
 	if !compiles(d) {

@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// bufferSizes are the edges of bytes, words, warps, alignment and of what a driver hands out at a time.
+// bufferSizes are the edges of bytes, words, warps, alignment and of what a driver hands out at a
+// time.
 var bufferSizes = []int64{0, 1, 3, 4, 7, 255, 256, 257, 4096, 65_537, 2<<20 - 1, 2 << 20, 5<<20 + 3}
 
 func testRanges(t *testing.T, open Opener) {
@@ -43,7 +44,16 @@ func testRanges(t *testing.T, open Opener) {
 		}
 		want(t, "write too much", b.Write(0, make([]byte, size+1)), device.ErrInvalidArgument)
 		want(t, "write nothing past the end", b.Write(size+1, nil), device.ErrInvalidArgument)
-		for _, r := range [][2]int64{{0, -1}, {1, -1}, {0, size + 1}, {1, size}, {1, math.MaxInt64}, {size, math.MaxInt64}, {math.MaxInt64, math.MaxInt64}, {0, math.MinInt64}} {
+		for _, r := range [][2]int64{
+			{0, -1},
+			{1, -1},
+			{0, size + 1},
+			{1, size},
+			{1, math.MaxInt64},
+			{size, math.MaxInt64},
+			{math.MaxInt64, math.MaxInt64},
+			{0, math.MinInt64},
+		} {
 			want(t, "fill out of range", b.Fill(r[0], r[1], 0), device.ErrInvalidArgument)
 		}
 		if got := download(t, b); !bytes.Equal(got, data) {
@@ -131,6 +141,7 @@ func testClosedBuffer(t *testing.T, open Opener) {
 		t.Errorf("size %d after close", b.Size())
 	}
 	s := newStream(t, d)
-	err = s.Launch(findKernel(t, d, "fill_u32"), device.Geometry{Grid: 1, Block: 32}, device.Ptr(b), device.Uint64(1), device.Uint32(1))
+	err = s.Launch(findKernel(t, d, "fill_u32"), device.Geometry{Grid: 1, Block: 32}, device.Ptr(b), device.Uint64(1),
+		device.Uint32(1))
 	want(t, "launch", err, device.ErrClosed)
 }

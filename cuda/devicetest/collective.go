@@ -11,11 +11,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// CollectiveOpener opens a collective over fresh devices, two or more. The suite closes it, and then its devices.
+// CollectiveOpener opens a collective over fresh devices, two or more. The suite closes it, and
+// then its devices.
 type CollectiveOpener func(t testing.TB) device.Collective
 
-// RunCollective holds the collectives that open makes to the contract. Sums and bytes are compared with those that the host
-// makes of the same numbers.
+// RunCollective holds the collectives that open makes to the contract. Sums and bytes are compared
+// with those that the host makes of the same numbers.
 func RunCollective(t *testing.T, open CollectiveOpener) {
 	t.Run("sum", func(t *testing.T) { testSum(t, open) })
 	t.Run("gather", func(t *testing.T) { testGather(t, open) })
@@ -51,7 +52,8 @@ func collected(t testing.TB, open CollectiveOpener) (device.Collective, []device
 	return c, streams
 }
 
-// places are buffers of so many bytes, with guards of poison in front of and behind the part that a call may write.
+// places are buffers of so many bytes, with guards of poison in front of and behind the part that a
+// call may write.
 func places(t testing.TB, c device.Collective, streams []device.Stream, n int64) []device.Place {
 	t.Helper()
 	var all []device.Place
@@ -75,7 +77,8 @@ func holds(t testing.TB, what string, p device.Place, need []byte) {
 		for got[at] == whole[at] {
 			at++
 		}
-		t.Fatalf("%s: byte %d of %d, %d behind the start of the place, is %#x, want %#x", what, at, len(got), int64(at)-p.Off, got[at], whole[at])
+		t.Fatalf("%s: byte %d of %d, %d behind the start of the place, is %#x, want %#x", what, at, len(got),
+			int64(at)-p.Off, got[at], whole[at])
 	}
 }
 
@@ -100,7 +103,9 @@ func testSum(t *testing.T, open CollectiveOpener) {
 }
 
 // sumOf compares one sum of random elements, which wrap around.
-func sumOf[T uint32 | uint64](t *testing.T, c device.Collective, streams []device.Stream, n int, kind device.Kind, draw func() T) {
+func sumOf[T uint32 | uint64](t *testing.T, c device.Collective, streams []device.Stream, n int, kind device.Kind,
+	draw func() T,
+) {
 	t.Helper()
 	size := device.ElementBytes(kind)
 	need := make([]T, n)
@@ -143,7 +148,8 @@ func testGather(t *testing.T, open CollectiveOpener) {
 	}
 }
 
-// testCollectiveOrder: a call begins when what the streams hold is done, and what they are given later begins behind it.
+// testCollectiveOrder: a call begins when what the streams hold is done, and what they are given
+// later begins behind it.
 func testCollectiveOrder(t *testing.T, open CollectiveOpener) {
 	c, streams := collected(t, open)
 	const n = 1 << 16
@@ -156,7 +162,8 @@ func testCollectiveOrder(t *testing.T, open CollectiveOpener) {
 			value := 1000*round + uint32(rank)
 			total += value
 			k := findKernel(t, c.Devices()[rank], "fill_u32")
-			launch(t, p.Stream, k, k.Cover(n), device.Range(p.Buffer, p.Off, 4*n), device.Uint64(n), device.Uint32(value))
+			launch(t, p.Stream, k, k.Cover(n), device.Range(p.Buffer, p.Off, 4*n), device.Uint64(n),
+				device.Uint32(value))
 		}
 		if err := c.Sum(call(t), device.KindUint32, n, all); err != nil {
 			t.Fatal(err)
@@ -221,16 +228,22 @@ func testCollectiveArguments(t *testing.T, open CollectiveOpener) {
 	}
 	room := all[1].Buffer.Size()
 	for what, p := range map[string][]device.Place{
-		"a place too few":        all[1:],
-		"a place too many":       append(changed(func([]device.Place) {}), all[0]),
-		"no stream":              changed(func(p []device.Place) { p[1].Stream = nil }),
-		"no memory":              changed(func(p []device.Place) { p[0].Buffer = nil }),
-		"an odd offset":          changed(func(p []device.Place) { p[1].Off = 8 }),
-		"behind the end":         changed(func(p []device.Place) { p[1].Off = room / 16 * 16 }),
-		"below the start":        changed(func(p []device.Place) { p[1].Off = -16 }),
-		"memory of another rank": changed(func(p []device.Place) { p[0].Buffer, p[1].Buffer = p[1].Buffer, p[0].Buffer }),
-		"a stream of another":    changed(func(p []device.Place) { p[0].Stream, p[1].Stream = p[1].Stream, p[0].Stream }),
-		"the same memory twice":  changed(func(p []device.Place) { p[1].Buffer, p[1].Off = p[0].Buffer, p[0].Off }),
+		"a place too few":  all[1:],
+		"a place too many": append(changed(func([]device.Place) {}), all[0]),
+		"no stream":        changed(func(p []device.Place) { p[1].Stream = nil }),
+		"no memory":        changed(func(p []device.Place) { p[0].Buffer = nil }),
+		"an odd offset":    changed(func(p []device.Place) { p[1].Off = 8 }),
+		"behind the end":   changed(func(p []device.Place) { p[1].Off = room / 16 * 16 }),
+		"below the start":  changed(func(p []device.Place) { p[1].Off = -16 }),
+		"memory of another rank": changed(func(p []device.Place) {
+			p[0].Buffer, p[1].Buffer = p[1].Buffer,
+				p[0].Buffer
+		}),
+		"a stream of another": changed(func(p []device.Place) {
+			p[0].Stream, p[1].Stream = p[1].Stream,
+				p[0].Stream
+		}),
+		"the same memory twice": changed(func(p []device.Place) { p[1].Buffer, p[1].Off = p[0].Buffer, p[0].Off }),
 	} {
 		want(t, "sum: "+what, c.Sum(ctx, device.KindUint64, 8, p), device.ErrInvalidArgument)
 		want(t, "gather: "+what, c.Gather(ctx, 64, p), device.ErrInvalidArgument)
@@ -272,8 +285,9 @@ func testClosedCollective(t *testing.T, open CollectiveOpener) {
 	want(t, "gather", c.Gather(call(t), 8, all), device.ErrClosed)
 }
 
-// BenchCollective measures sums and gathers of growing sizes and reports the bytes of a rank in a second: of a sum its
-// elements, of a gather what it receives. Every size is compared with the host's result once.
+// BenchCollective measures sums and gathers of growing sizes and reports the bytes of a rank in a
+// second: of a sum its elements, of a gather what it receives. Every size is compared with the
+// host's result once.
 func BenchCollective(b *testing.B, open CollectiveOpener) {
 	c, streams := collected(b, open)
 	ranks := len(streams)
@@ -299,7 +313,8 @@ func BenchCollective(b *testing.B, open CollectiveOpener) {
 		for _, p := range all {
 			for from := range ranks {
 				got := make([]byte, min(n, 1<<16))
-				if err := p.Buffer.Read(int64(from)*n, got); err != nil || !bytes.Equal(got, randomBytes(uint64(from), len(got))) {
+				if err := p.Buffer.Read(int64(from)*n, got); err != nil ||
+					!bytes.Equal(got, randomBytes(uint64(from), len(got))) {
 					b.Fatalf("gather: other bytes (%v)", err)
 				}
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// allocHost allocates n bytes of host memory, filled with poison, and closes them at the end of the test.
+// allocHost allocates n bytes of host memory, filled with poison, and closes them at the end of the
+// test.
 func allocHost(t testing.TB, d device.Device, n int64) device.HostBuffer {
 	t.Helper()
 	h, err := d.AllocHost(n, "devicetest")
@@ -78,7 +79,8 @@ func testHostBuffer(t *testing.T, open Opener) {
 	want(t, "download to closed memory", s.Download(h, 0, b, 0, 1), device.ErrClosed)
 }
 
-// testStreamCopies compares device and host buffers with Go slices under the same random copies and fills on a stream.
+// testStreamCopies compares device and host buffers with Go slices under the same random copies and
+// fills on a stream.
 func testStreamCopies(t *testing.T, open Opener) {
 	const size = 70_001
 	d := opened(t, open)
@@ -115,7 +117,8 @@ func testStreamCopies(t *testing.T, open Opener) {
 			copy(hostModel[off:off+n], models[i][from:])
 		case 2:
 			if i == j && n > 0 && off < from+n && from < off+n {
-				want(t, "overlap", s.Copy(buffers[i], int64(off), buffers[j], int64(from), int64(n)), device.ErrInvalidArgument)
+				want(t, "overlap", s.Copy(buffers[i], int64(off), buffers[j], int64(from), int64(n)),
+					device.ErrInvalidArgument)
 				continue
 			}
 			err = s.Copy(buffers[i], int64(off), buffers[j], int64(from), int64(n))
@@ -190,7 +193,8 @@ func testCopyArguments(t *testing.T, open Opener) {
 	want(t, "buffer copy of closed memory", b.Copy(0, closed, 0, 1), device.ErrClosed)
 	want(t, "buffer copy to closed memory", closed.Copy(0, b, 0, 1), device.ErrClosed)
 	want(t, "overlap", b.Copy(10, b, 0, 11), device.ErrInvalidArgument)
-	if err := errors.Join(b.Copy(size, a, size, 0), s.Copy(b, size, a, size, 0), s.Upload(b, size, h, size, 0), s.Fill(b, size, 0, 1)); err != nil {
+	if err := errors.Join(b.Copy(size, a, size, 0), s.Copy(b, size, a, size, 0), s.Upload(b, size, h, size, 0),
+		s.Fill(b, size, 0, 1)); err != nil {
 		t.Errorf("nothing at the end: %v", err)
 	}
 	wait(t, s)
@@ -238,7 +242,8 @@ func testPeerCopies(t *testing.T, open Opener) {
 		t.Fatal(err)
 	}
 	expect("on one device", c, 5, data[:size-5])
-	if err := errors.Join(c.Fill(0, size, poison), c.Write(0, data[:1000]), c.Copy(2000, c, 0, 1000), c.Fill(0, 1000, poison)); err != nil {
+	if err := errors.Join(c.Fill(0, size, poison), c.Write(0, data[:1000]), c.Copy(2000, c, 0, 1000),
+		c.Fill(0, 1000, poison)); err != nil {
 		t.Fatal(err)
 	}
 	expect("in one buffer", c, 2000, data[:1000])

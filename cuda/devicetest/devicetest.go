@@ -1,6 +1,6 @@
-// Package devicetest is the conformance suite of cuda/device: what the contract promises, asked of every device in the
-// same words. The host device is the reference of kernel results: integers equal, floats within the bound that their
-// case states, which is zero for the kernels of the set.
+// Package devicetest is the conformance suite of cuda/device: what the contract promises, asked of
+// every device in the same words. The host device is the reference of kernel results: integers
+// equal, floats within the bound that their case states, which is zero for the kernels of the set.
 //
 // To add a kernel to the set, add its case to cases.go; a kernel without one fails the suite.
 package devicetest
@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host"
 )
 
-// Opener opens a fresh device under test with a limit of so many bytes of device memory, 0 for none. The suite closes
-// what it opens.
+// Opener opens a fresh device under test with a limit of so many bytes of device memory, 0 for
+// none. The suite closes what it opens.
 type Opener func(t testing.TB, memoryLimit int64) device.Device
 
 // Run holds the devices that open makes to the contract.
@@ -112,8 +112,8 @@ func alloc(t testing.TB, d device.Device, n int64) device.Buffer {
 	return b
 }
 
-// poison is what memory holds before a kernel writes it: as a float a small negative number, so that an element that
-// was not written is seen.
+// poison is what memory holds before a kernel writes it: as a float a small negative number, so
+// that an element that was not written is seen.
 const poison = 0xA5
 
 // upload allocates a buffer that holds data.
@@ -202,7 +202,8 @@ func randomBytes(seed uint64, n int) []byte {
 func testProperties(t *testing.T, open Opener) {
 	d := opened(t, open)
 	p := d.Properties()
-	if p.Name == "" || p.Requested == "" || p.Model == "" || p.Multiprocessors < 1 || p.MemoryBytes < 1 || p.MaxThreadsPerBlock < 1 {
+	if p.Name == "" || p.Requested == "" || p.Model == "" || p.Multiprocessors < 1 || p.MemoryBytes < 1 ||
+		p.MaxThreadsPerBlock < 1 {
 		t.Errorf("incomplete: %+v", p)
 	}
 	free, total, err := d.Memory()

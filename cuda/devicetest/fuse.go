@@ -27,10 +27,12 @@ func (f Fuse) String() string { return f.Kernel + " " + f.about }
 var FuseKernels = []string{
 	"fuse_sorted_f32", "fuse_sorted_f32_wide", "fuse_sorted_bf16", "fuse_sorted_bf16_wide",
 	"fuse_unsorted_f32", "fuse_unsorted_f32_wide", "fuse_unsorted_bf16", "fuse_unsorted_bf16_wide", "fuse_means",
-	"fuse_count", "fuse_starts", "fuse_place", "fuse_walk_f32", "fuse_walk_f32_wide", "fuse_walk_bf16", "fuse_walk_bf16_wide",
+	"fuse_count", "fuse_starts", "fuse_place", "fuse_walk_f32", "fuse_walk_f32_wide", "fuse_walk_bf16",
+	"fuse_walk_bf16_wide",
 }
 
-// fuseDims are numbers of columns that a kernel is for: whole teams, teams with idle lanes, several vectors a lane.
+// fuseDims are numbers of columns that a kernel is for: whole teams, teams with idle lanes, several
+// vectors a lane.
 func fuseDims(kernel string) []int {
 	bf16, wide := strings.Contains(kernel, "bf16"), strings.Contains(kernel, "wide")
 	switch {
@@ -51,7 +53,10 @@ const fuseValues = 200_000
 func RandomFuse(r *rand.Rand, kernel string, n int) Fuse {
 	dims := fuseDims(kernel)
 	dim := dims[r.IntN(len(dims))]
-	f := fuseCase{r: r, dim: dim, agents: min(n, fuseValues/dim), nodes: 1 + r.IntN(1<<r.IntN(16)), bf16: strings.Contains(kernel, "bf16"), sequence: r.Uint32()}
+	f := fuseCase{
+		r: r, dim: dim, agents: min(n, fuseValues/dim), nodes: 1 + r.IntN(1<<r.IntN(16)),
+		bf16: strings.Contains(kernel, "bf16"), sequence: r.Uint32(),
+	}
 	f.nodes = min(f.nodes, 1+fuseValues/dim)
 	about := fmt.Sprintf("of %d agents, %d nodes", f.agents, f.nodes)
 	switch {
@@ -66,9 +71,11 @@ func RandomFuse(r *rand.Rand, kernel string, n int) Fuse {
 	case kernel == "fuse_means":
 		return Fuse{kernel, f.means(), fmt.Sprintf("of %d nodes of %d", f.nodes, dim)}
 	case strings.HasPrefix(kernel, "fuse_unsorted"):
-		return Fuse{kernel, f.unsorted(), fmt.Sprintf("of %d agents, %d nodes of %d, flags %#x", f.agents, f.nodes, dim, f.flags)}
+		return Fuse{kernel, f.unsorted(), fmt.Sprintf("of %d agents, %d nodes of %d, flags %#x", f.agents, f.nodes, dim,
+			f.flags)}
 	}
-	return Fuse{kernel, f.sorted(), fmt.Sprintf("of %d rows, %d nodes of %d, flags %#x", f.agents, f.nodes, dim, f.flags)}
+	return Fuse{kernel, f.sorted(), fmt.Sprintf("of %d rows, %d nodes of %d, flags %#x", f.agents, f.nodes, dim,
+		f.flags)}
 }
 
 // fuseCase makes a case.
@@ -84,7 +91,8 @@ type fuseCase struct {
 	words              [kernels.FuseWords]uint64
 }
 
-// embed makes the rows by value; one in 40 has a value that is not finite. It returns them as they stand in memory.
+// embed makes the rows by value; one in 40 has a value that is not finite. It returns them as they
+// stand in memory.
 func (f *fuseCase) embed(value func() float32, hostile bool) []byte {
 	f.rows = make([]float32, f.agents*f.dim)
 	var mem []byte
@@ -164,7 +172,8 @@ func (f *fuseCase) take(sums []float32, tally []uint64, agent int) {
 	f.words[kernels.FuseWeight] += uint64(w)
 }
 
-// ends are the parameters scratch, sequence and result. Earlier launches may have left totals in the scratch memory.
+// ends are the parameters scratch, sequence and result. Earlier launches may have left totals in
+// the scratch memory.
 func (f *fuseCase) ends(old [kernels.FuseWords]uint64) []Param {
 	old[kernels.FuseTicket] = 0
 	for i := range f.words {
@@ -309,7 +318,8 @@ func (f *fuseCase) sorted() []Param {
 	return append(params, f.ends(f.earlier())...)
 }
 
-// members are of some character: uniform, skewed, sorted, few heavy nodes; with absent and invalid ones.
+// members are of some character: uniform, skewed, sorted, few heavy nodes; with absent and invalid
+// ones.
 func (f *fuseCase) members() []uint32 {
 	members, character, heavy := make([]uint32, f.agents), f.r.IntN(4), f.r.IntN(f.nodes)
 	for i := range members {
@@ -363,7 +373,8 @@ func (f *fuseCase) unsorted() []Param {
 		}
 	}
 	params := []Param{
-		constant(rows), constant(device.Bytes(members)), weights, count(f.agents), count(low), count(high), count(f.nodes), count(f.dim),
+		constant(rows), constant(device.Bytes(members)), weights, count(f.agents), count(low), count(high),
+		count(f.nodes), count(f.dim),
 		{Arg: device.Uint32(f.flags)},
 		{Mem: sums, Want: device.Bytes(f.sums)},
 		{Mem: tallies, Want: device.Bytes(f.tallies)},
@@ -382,7 +393,10 @@ func (f *fuseCase) means() []Param {
 			means[d] = f.sums[d] / (float32(f.tallies[2*m+1]) / 65536)
 		}
 	}
-	return []Param{constant(sums), constant(device.Bytes(f.tallies)), count(f.nodes), count(f.dim), {Mem: output(len(sums)).mem, Want: device.Bytes(means)}}
+	return []Param{
+		constant(sums), constant(device.Bytes(f.tallies)), count(f.nodes), count(f.dim),
+		{Mem: output(len(sums)).mem, Want: device.Bytes(means)},
+	}
 }
 
 // fuseCaseOf is the entry of a fusion kernel among the cases.
@@ -394,7 +408,10 @@ func fuseCaseOf(kernel string) testCase {
 		}
 		SettleFuse(kernel, was, after)
 	}
-	return testCase{compiled: true, settle: settle, make: func(r *rand.Rand, n int) []param { return launchOf(RandomFuse(r, kernel, n).Params) }}
+	return testCase{
+		compiled: true, settle: settle,
+		make: func(r *rand.Rand, n int) []param { return launchOf(RandomFuse(r, kernel, n).Params) },
+	}
 }
 
 // launchOf is a launch as cases have it.
@@ -409,7 +426,8 @@ func launchOf(params []Param) (all []param) {
 	return all
 }
 
-// testFusions compares random launches with plain loops: members of all kinds, rows of all lengths, runs, flags and shapes.
+// testFusions compares random launches with plain loops: members of all kinds, rows of all lengths,
+// runs, flags and shapes.
 func testFusions(t *testing.T, open Opener) {
 	d := opened(t, open)
 	if !compiles(d) {
@@ -425,7 +443,10 @@ func testFusions(t *testing.T, open Opener) {
 		t.Run(kernel, func(t *testing.T) {
 			for range launches / len(FuseKernels) {
 				f := RandomFuse(r, kernel, sizes[r.IntN(len(sizes))])
-				g := device.Geometry{Grid: grids[r.IntN(len(grids))], Block: []int{1, 7, 31, 32, 33, 64, 100, 128, 256}[r.IntN(9)]}
+				g := device.Geometry{
+					Grid:  grids[r.IntN(len(grids))],
+					Block: []int{1, 7, 31, 32, 33, 64, 100, 128, 256}[r.IntN(9)],
+				}
 				got := runCase(t, d, kernel, g, launchOf(f.Params))
 				f.Settle(got)
 				for i, p := range f.Params {

@@ -10,8 +10,9 @@ import (
 
 func init() { cases["fuse_fold"] = testCase{compiled: true, make: foldCase} }
 
-// foldCase is the nodes of a few ranks, about size values in all: sums of every magnitude, also such as are infinite only together, now and
-// then one that is infinite, and now and then a weight that does not fit.
+// foldCase is the nodes of a few ranks, about size values in all: sums of every magnitude, also
+// such as are infinite only together, now and then one that is infinite, and now and then a weight
+// that does not fit.
 func foldCase(r *rand.Rand, size int) []param {
 	dim := 8 * (1 + r.IntN(1<<r.IntN(7)))
 	ranks, nodes := 1+r.IntN(8), 1+size/(8*dim)

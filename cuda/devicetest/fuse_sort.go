@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Settle brings what a launch may do in any order into the order in which the wanted memory has it: after is the memory of the
-// parameters after the launch. What no order explains is left as it is.
+// Settle brings what a launch may do in any order into the order in which the wanted memory has it:
+// after is the memory of the parameters after the launch. What no order explains is left as it is.
 func (f Fuse) Settle(after [][]byte) {
 	var before [][]byte
 	for _, p := range f.Params {
@@ -29,7 +29,8 @@ func SettleFuse(kernel string, before, after [][]byte) {
 	}
 }
 
-// settleNumbers gives the agents of a node the numbers 0, 1 and so on, if those are the ones they have.
+// settleNumbers gives the agents of a node the numbers 0, 1 and so on, if those are the ones they
+// have.
 func settleNumbers(members []uint32, mem []byte) {
 	numbers, have := words32(mem), map[uint32][]uint32{}
 	for i, id := range members {
@@ -53,7 +54,8 @@ func settleNumbers(members []uint32, mem []byte) {
 	}
 }
 
-// settleStarts puts the nodes' stretches of places in the order of the nodes, if together they are all places, each once.
+// settleStarts puts the nodes' stretches of places in the order of the nodes, if together they are
+// all places, each once.
 func settleStarts(counts []uint32, mem []byte) {
 	starts := words32(mem)
 	nodes := len(starts) - 1
@@ -81,7 +83,8 @@ func settleStarts(counts []uint32, mem []byte) {
 // words32 is memory as words, which are a copy of it.
 func words32(mem []byte) []uint32 { return slices.Clone(device.Of[uint32](bytes.Clone(mem))) }
 
-// count is a launch over members of all kinds; the numbers wanted are those in the order of the agents.
+// count is a launch over members of all kinds; the numbers wanted are those in the order of the
+// agents.
 func (f *fuseCase) count() []Param {
 	members, counts, numbers := f.members(), make([]uint32, f.nodes+1), make([]uint32, f.agents)
 	for i := range numbers {
@@ -120,7 +123,8 @@ func (f *fuseCase) starts() []Param {
 	return []Param{count(f.nodes), {Mem: device.Bytes(counts), Want: device.Bytes(starts)}}
 }
 
-// places is the agents by node, the nodes in some order, and the first place of each; the last: how many places there are.
+// places is the agents by node, the nodes in some order, and the first place of each; the last: how
+// many places there are.
 func (f *fuseCase) places(members []uint32) (order, starts, numbers []uint32) {
 	starts, numbers = make([]uint32, f.nodes+1), make([]uint32, f.agents)
 	agents := make([][]uint32, f.nodes)
@@ -148,7 +152,8 @@ func (f *fuseCase) place() []Param {
 	before := bytes.Repeat([]byte{0xA5}, 4*f.agents)
 	want := append(bytes.Clone(device.Bytes(order)), before[4*len(order):]...)
 	return []Param{
-		constant(device.Bytes(members)), count(f.agents), count(f.nodes), constant(device.Bytes(starts)), constant(device.Bytes(numbers)),
+		constant(device.Bytes(members)), count(f.agents), count(f.nodes), constant(device.Bytes(starts)),
+		constant(device.Bytes(numbers)),
 		{Mem: before, Want: want},
 	}
 }

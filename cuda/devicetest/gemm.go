@@ -12,7 +12,16 @@ import (
 )
 
 // gemmSizes are m, n and k: around a tile of 128 and its slices of 8, thin ones, and empty ones.
-var gemmSizes = [][3]int{{1, 1, 1}, {2, 3, 0}, {0, 4, 5}, {7, 129, 5}, {128, 128, 64}, {130, 257, 17}, {300, 5, 70}, {64, 64, 513}}
+var gemmSizes = [][3]int{
+	{1, 1, 1},
+	{2, 3, 0},
+	{0, 4, 5},
+	{7, 129, 5},
+	{128, 128, 64},
+	{130, 257, 17},
+	{300, 5, 70},
+	{64, 64, 513},
+}
 
 // testGemm multiplies matrices of all forms and compares with a product in float64.
 func testGemm(t *testing.T, open Opener) {
@@ -90,7 +99,9 @@ type product struct {
 	size    [3]int
 }
 
-func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factors, result device.Elem, ta, tb, wide bool) *product {
+func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factors, result device.Elem, ta, tb,
+	wide bool,
+) *product {
 	t.Helper()
 	make2 := func(rows, cols int, e device.Elem, transposed bool) operand {
 		if transposed {
@@ -118,7 +129,10 @@ func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factor
 		x.m.Buffer = b
 		return x
 	}
-	return &product{a: make2(size[0], size[2], factors, ta), b: make2(size[2], size[1], factors, tb), c: make2(size[0], size[1], result, false), size: size}
+	return &product{
+		a: make2(size[0], size[2], factors, ta), b: make2(size[2], size[1], factors, tb),
+		c: make2(size[0], size[1], result, false), size: size,
+	}
 }
 
 // at is the byte of element i in memory.
@@ -149,8 +163,8 @@ func (x operand) value(i, j int) float64 {
 	return x.values[i*x.m.Cols+j]
 }
 
-// compare computes the product here, compares, and takes what the device has as the next content of c. The bound follows
-// from k roundings of fp32, and one of the result's type.
+// compare computes the product here, compares, and takes what the device has as the next content of
+// c. The bound follows from k roundings of fp32, and one of the result's type.
 func (p *product) compare(t *testing.T, alpha, beta float32) error {
 	t.Helper()
 	mem := download(t, p.c.m.Buffer)

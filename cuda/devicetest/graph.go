@@ -24,7 +24,8 @@ func newEvent(t testing.TB, d device.Device) device.Event {
 	return e
 }
 
-// testEventOrder hands a buffer back and forth between two streams, which only events keep in order.
+// testEventOrder hands a buffer back and forth between two streams, which only events keep in
+// order.
 func testEventOrder(t *testing.T, open Opener) {
 	const n, rounds = 50_000, 60
 	d := opened(t, open)
@@ -96,7 +97,13 @@ func testEvents(t *testing.T, open Opener) {
 	if zero, err := first.Since(first); err != nil || zero != 0 {
 		t.Errorf("%v since itself: %v", zero, err)
 	}
-	for _, pair := range [][2]device.Event{{first, never}, {never, first}, {first, foreign}, {foreign, first}, {first, nil}} {
+	for _, pair := range [][2]device.Event{
+		{first, never},
+		{never, first},
+		{first, foreign},
+		{foreign, first},
+		{first, nil},
+	} {
 		_, err := pair[0].Since(pair[1])
 		want(t, "since", err, device.ErrInvalidArgument)
 	}
@@ -140,7 +147,8 @@ func testGraph(t *testing.T, open Opener) {
 		return errors.Join(
 			s.Upload(a, 0, in, 0, 4*n),
 			s.Copy(b, 0, a, 0, 4*n),
-			s.Launch(add, device.Geometry{Grid: 3, Block: 64}, device.Ptr(a), device.Ptr(b), device.Ptr(b), device.Uint64(n)),
+			s.Launch(add, device.Geometry{Grid: 3, Block: 64}, device.Ptr(a), device.Ptr(b), device.Ptr(b),
+				device.Uint64(n)),
 			s.Fill(a, 0, 4*n, 0),
 			s.Download(out, 0, b, 0, 4*n))
 	})
@@ -283,7 +291,8 @@ func testAwait(t *testing.T, open Opener) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for round := uint32(1); round < 50; round++ {
-		launch(t, s, fill, device.Geometry{Grid: 1, Block: 1}, device.Mapped(h, 16, 4), device.Uint64(1), device.Uint32(round))
+		launch(t, s, fill, device.Geometry{Grid: 1, Block: 1}, device.Mapped(h, 16, 4), device.Uint64(1),
+			device.Uint32(round))
 		if err := s.Await(ctx, h, 16, round); err != nil {
 			t.Fatal(err)
 		}
@@ -297,9 +306,11 @@ func testAwait(t *testing.T, open Opener) {
 	want(t, "a word outside", s.Await(ctx, h, 64, 1), device.ErrInvalidArgument)
 	want(t, "no memory", s.Await(ctx, nil, 0, 1), device.ErrInvalidArgument)
 	for what, arg := range map[string]device.Arg{
-		"past": device.Mapped(h, 0, 65), "across": device.Mapped(h, 8, 4), "before": device.Mapped(h, -16, 4), "nil": device.Mapped(nil, 0, 4),
+		"past": device.Mapped(h, 0, 65), "across": device.Mapped(h, 8, 4), "before": device.Mapped(h, -16, 4),
+		"nil": device.Mapped(nil, 0, 4),
 	} {
-		want(t, what, s.Launch(fill, device.Geometry{Grid: 1, Block: 1}, arg, device.Uint64(1), device.Uint32(1)), device.ErrInvalidArgument)
+		want(t, what, s.Launch(fill, device.Geometry{Grid: 1, Block: 1}, arg, device.Uint64(1), device.Uint32(1)),
+			device.ErrInvalidArgument)
 	}
 	short, stop := context.WithTimeout(ctx, time.Nanosecond)
 	defer stop()

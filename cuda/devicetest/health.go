@@ -33,12 +33,14 @@ func testHealth(t *testing.T, open Opener) {
 	claims = append(claims, device.Claim{Name: "page 4", Buffer: b, Off: 1 << 20, Bytes: 1})
 	h = d.Health(ctx, claims...)
 	all := strings.Join(h.Reasons, "; ")
-	if h.State != device.Failed || !strings.Contains(all, "page 1") || !strings.Contains(all, "page 2") || strings.Contains(all, "page 3") || !strings.Contains(all, "page 4") {
+	if h.State != device.Failed || !strings.Contains(all, "page 1") || !strings.Contains(all, "page 2") ||
+		strings.Contains(all, "page 3") || !strings.Contains(all, "page 4") {
 		t.Errorf("changed memory: %v %s", h.State, all)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if h := d.Health(ended, claims...); h.State == device.OK || strings.Contains(strings.Join(h.Reasons, ""), "other bytes") && h.Claims == len(claims) {
+	if h := d.Health(ended, claims...); h.State == device.OK ||
+		strings.Contains(strings.Join(h.Reasons, ""), "other bytes") && h.Claims == len(claims) {
 		t.Errorf("with a context that is over: %+v", h)
 	}
 	lost := open(t, 0)

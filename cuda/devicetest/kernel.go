@@ -36,7 +36,8 @@ func testSet(t *testing.T, open Opener) {
 	want(t, "an unknown kernel", err, device.ErrNotSupported)
 }
 
-// blocks and grids are the launch shapes that every case runs at: around a warp, around the usual sizes, the largest.
+// blocks and grids are the launch shapes that every case runs at: around a warp, around the usual
+// sizes, the largest.
 var (
 	blocks = []int{1, 31, 32, 33, 64, 100, 128, 256, 512, 1000, 1024}
 	grids  = []int{1, 2, 7, 133}
@@ -52,7 +53,8 @@ type param struct {
 
 // testCase makes the parameters of one launch over n elements.
 type testCase struct {
-	// bound is the largest |got-want| of a float32 output relative to |want|; 0: the bits are equal.
+	// bound is the largest |got-want| of a float32 output relative to |want|; 0: the bits are
+	// equal.
 	bound float64
 	// compiled says that only a device that runs the kernel's own code can do it.
 	compiled bool
@@ -61,8 +63,8 @@ type testCase struct {
 	make   func(r *rand.Rand, n int) []param
 }
 
-// testCases runs each case on the device and on the host reference and compares the outputs, the inputs, and the bytes
-// around every buffer.
+// testCases runs each case on the device and on the host reference and compares the outputs, the
+// inputs, and the bytes around every buffer.
 func testCases(t *testing.T, open Opener) {
 	dev, ref := opened(t, open), reference(t)
 	for _, name := range kernels.Names() {
@@ -109,8 +111,8 @@ func testCases(t *testing.T, open Opener) {
 	}
 }
 
-// compiles says whether the device runs the kernels that it is given. A driver that is made of host memory for tests does
-// not; it knows a few by their names.
+// compiles says whether the device runs the kernels that it is given. A driver that is made of host
+// memory for tests does not; it knows a few by their names.
 func compiles(d device.Device) bool { return d.Properties().Model != "fake" }
 
 // caseGuard is the number of bytes before and behind each buffer that a kernel must leave alone.
@@ -130,7 +132,8 @@ func runCase(t *testing.T, d device.Device, name string, g device.Geometry, para
 		if p.mem == nil {
 			continue
 		}
-		// A multiple of 16 keeps the guard's start aligned; the part behind the data belongs to the guard.
+		// A multiple of 16 keeps the guard's start aligned; the part behind the data belongs to the
+		// guard.
 		b, err := d.Alloc(int64(len(p.mem)+2*caseGuard), "case")
 		if err != nil {
 			t.Fatal(err)
@@ -152,7 +155,8 @@ func runCase(t *testing.T, d device.Device, name string, g device.Geometry, para
 		whole := download(t, b)
 		end := len(whole) - caseGuard
 		if n := countOther(whole[:caseGuard]) + countOther(whole[end:]); n > 0 {
-			t.Fatalf("%s, grid %d, block %d: %d bytes around parameter %d were overwritten", name, g.Grid, g.Block, n, i)
+			t.Fatalf("%s, grid %d, block %d: %d bytes around parameter %d were overwritten", name, g.Grid, g.Block, n,
+				i)
 		}
 		out[i] = whole[caseGuard:end]
 		if !params[i].out && !bytes.Equal(out[i], params[i].mem) {
@@ -216,7 +220,8 @@ func testCover(t *testing.T, open Opener) {
 	}
 }
 
-// fillSource is a kernel of the set as a user would write it, whose name and signature every device knows.
+// fillSource is a kernel of the set as a user would write it, whose name and signature every device
+// knows.
 const fillSource = `// Fills n words.
 __global__ void fill_u32(unsigned int *out, unsigned long long n, unsigned int value)
 {
@@ -229,7 +234,11 @@ __global__ void fill_u32(unsigned int *out, unsigned long long n, unsigned int v
 // testCompile compiles a kernel from source, or is refused in words that help.
 func testCompile(t *testing.T, open Opener) {
 	d := opened(t, open)
-	fits := []device.Param{{Name: "out", Kind: device.KindBuffer}, {Name: "n", Kind: device.KindUint64}, {Name: "value", Kind: device.KindUint32}}
+	fits := []device.Param{
+		{Name: "out", Kind: device.KindBuffer},
+		{Name: "n", Kind: device.KindUint64},
+		{Name: "value", Kind: device.KindUint32},
+	}
 	for what, call := range map[string]func() error{
 		"no such kernel":   func() error { _, err := d.Compile("other", fillSource); return err },
 		"no name":          func() error { _, err := d.Compile("", fillSource); return err },
@@ -257,7 +266,8 @@ func testCompile(t *testing.T, open Opener) {
 	}
 	s := newStream(t, d)
 	b := alloc(t, d, 4*1000)
-	want(t, "a wrong argument", s.Launch(k, k.Cover(1000), device.Ptr(b), device.Uint32(1000), device.Uint32(7)), device.ErrInvalidArgument)
+	want(t, "a wrong argument", s.Launch(k, k.Cover(1000), device.Ptr(b), device.Uint32(1000), device.Uint32(7)),
+		device.ErrInvalidArgument)
 	launch(t, s, k, k.Cover(1000), device.Ptr(b), device.Uint64(1000), device.Uint32(7))
 	wait(t, s)
 	for i, v := range device.Of[uint32](download(t, b)) {
@@ -275,7 +285,8 @@ func testCompile(t *testing.T, open Opener) {
 	}
 }
 
-// testCompileExact compiles a kernel whose result tells a fused multiplication and addition from two operations.
+// testCompileExact compiles a kernel whose result tells a fused multiplication and addition from
+// two operations.
 func testCompileExact(t *testing.T, open Opener) {
 	d := opened(t, open)
 	const source = `__global__ void fused(float *v, float a, float b) { v[0] = a * a + b; }`
@@ -299,9 +310,11 @@ func testCompileExact(t *testing.T, open Opener) {
 	b := alloc(t, d, 4)
 	const a = 1 + 0x1p-12 // a * a has a last bit that float32 has no place for
 	for what, k := range map[string]device.Kernel{"exact": exact, "fused": fused} {
-		launch(t, s, k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(b), device.Float32(a), device.Float32(-1-0x1p-11))
+		launch(t, s, k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(b), device.Float32(a),
+			device.Float32(-1-0x1p-11))
 		wait(t, s)
-		if got := device.Of[float32](download(t, b))[0]; what == "exact" && got != 0 || what == "fused" && got != 0 && got != 0x1p-24 {
+		if got := device.Of[float32](download(t, b))[0]; what == "exact" && got != 0 || what == "fused" && got != 0 &&
+			got != 0x1p-24 {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
@@ -355,7 +368,8 @@ func testArguments(t *testing.T, open Opener) {
 	}
 	want(t, "no kernel", s.Launch(nil, g, good...), device.ErrInvalidArgument)
 	want(t, "a kernel of another kind of device", s.Launch(otherKernel{}, g, good...), device.ErrInvalidArgument)
-	want(t, "a kernel of another device", s.Launch(findKernel(t, opened(t, open), "fill_u32"), g, good...), device.ErrInvalidArgument)
+	want(t, "a kernel of another device", s.Launch(findKernel(t, opened(t, open), "fill_u32"), g, good...),
+		device.ErrInvalidArgument)
 	wait(t, s)
 	if n := countOther(download(t, b)); n != 0 {
 		t.Errorf("a refused launch wrote %d bytes", n)

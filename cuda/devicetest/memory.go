@@ -77,7 +77,8 @@ func testUsage(t *testing.T, open Opener) {
 		t.Fatal(err)
 	}
 	u := d.Usage()
-	if len(u) != 2 || u[0] != (device.Usage{Purpose: "alpha", Buffers: 1, Bytes: 5}) || u[1] != (device.Usage{Purpose: "pages", Buffers: 3, Bytes: 3000}) {
+	if len(u) != 2 || u[0] != (device.Usage{Purpose: "alpha", Buffers: 1, Bytes: 5}) ||
+		u[1] != (device.Usage{Purpose: "pages", Buffers: 3, Bytes: 3000}) {
 		t.Errorf("usage %v", u)
 	}
 	for _, b := range append(pages, staging) {
@@ -102,7 +103,8 @@ func testLeak(t *testing.T, open Opener) {
 	}
 	err = d.Close()
 	want(t, "close with open handles", err, device.ErrLeak)
-	if err != nil && (!strings.Contains(err.Error(), "lost pages") || !strings.Contains(err.Error(), "123") || !strings.Contains(err.Error(), "stream")) {
+	if err != nil && (!strings.Contains(err.Error(), "lost pages") || !strings.Contains(err.Error(), "123") ||
+		!strings.Contains(err.Error(), "stream")) {
 		t.Errorf("the report does not name what was lost: %v", err)
 	}
 	if err := d.Close(); err != nil {
@@ -133,7 +135,8 @@ func testClosedDevice(t *testing.T, open Opener) {
 	}
 }
 
-// testReopen opens and uses devices one after the other and two at once; handles of one are refused by the other.
+// testReopen opens and uses devices one after the other and two at once; handles of one are refused
+// by the other.
 func testReopen(t *testing.T, open Opener) {
 	for range 3 {
 		d := open(t, 0)
@@ -154,6 +157,7 @@ func testReopen(t *testing.T, open Opener) {
 	}
 	foreign := alloc(t, two, 64)
 	s := newStream(t, one)
-	err := s.Launch(findKernel(t, one, "fill_u32"), device.Geometry{Grid: 1, Block: 32}, device.Ptr(foreign), device.Uint64(1), device.Uint32(1))
+	err := s.Launch(findKernel(t, one, "fill_u32"), device.Geometry{Grid: 1, Block: 32}, device.Ptr(foreign),
+		device.Uint64(1), device.Uint32(1))
 	want(t, "a buffer of another device", err, device.ErrInvalidArgument)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// MemoryLog tests that a device logs every allocation and every freeing with its size, at debug level alone, and that a buffer that is left
-// open is an error of Close.
+// MemoryLog tests that a device logs every allocation and every freeing with its size, at debug
+// level alone, and that a buffer that is left open is an error of Close.
 func MemoryLog(t *testing.T, open func(log *slog.Logger) device.Device) {
 	events := func(level slog.Level, use func(d device.Device)) (alloc, free int64, lines int) {
 		var text bytes.Buffer
@@ -58,7 +58,8 @@ func MemoryLog(t *testing.T, open func(log *slog.Logger) device.Device) {
 			}
 		}
 	}
-	if alloc, free, lines := events(slog.LevelDebug, use(100, false)); alloc != 104_950 || free != alloc || lines != 200 {
+	if alloc, free, lines := events(slog.LevelDebug, use(100, false)); alloc != 104_950 || free != alloc ||
+		lines != 200 {
 		t.Errorf("%d bytes allocated and %d freed in %d lines", alloc, free, lines)
 	}
 	if alloc, _, _ := events(slog.LevelDebug, use(3, true)); alloc != 3003 {

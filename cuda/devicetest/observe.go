@@ -30,13 +30,15 @@ type Cell struct {
 	Feature func(r *rand.Rand) float32
 }
 
-// ObserveAgents are the group sizes that RunObserve takes: around a warp, around a block, and past the largest block.
+// ObserveAgents are the group sizes that RunObserve takes: around a warp, around a block, and past
+// the largest block.
 var ObserveAgents = []int{1, 31, 32, 33, 64, 256, 300, 1024, 1500}
 
-// RunObserve runs the observe kernel of a cell on the device under test and on the host device, and requires the same
-// bits: every output and every byte of every page, after each of several batches, at groups of each size of
-// ObserveAgents, in slots at the start, the middle and the end of several pages, with several runs a batch, at each block
-// size. It also requires that a batch cut into single observations leaves the same bits.
+// RunObserve runs the observe kernel of a cell on the device under test and on the host device, and
+// requires the same bits: every output and every byte of every page, after each of several batches,
+// at groups of each size of ObserveAgents, in slots at the start, the middle and the end of several
+// pages, with several runs a batch, at each block size. It also requires that a batch cut into
+// single observations leaves the same bits.
 func RunObserve(t *testing.T, open Opener, cell func(agents int) Cell) {
 	dev, ref := opened(t, open), reference(t)
 	for _, agents := range ObserveAgents {
@@ -112,8 +114,9 @@ func observeLayout(t *testing.T, vars []kernels.Var, agents int) kernels.Layout 
 	return kernels.Layout{}
 }
 
-// randomObservation makes one run for each of some groups, the first and the last of all among them, of 1 to 9
-// observations. clock is the last time of each group; now and then two observations of a group have the same one, and some come late.
+// randomObservation makes one run for each of some groups, the first and the last of all among
+// them, of 1 to 9 observations. clock is the last time of each group; now and then two observations
+// of a group have the same one, and some come late.
 func randomObservation(r *rand.Rand, c Cell, l kernels.Layout, clock []int64) Observation {
 	var o Observation
 	groups := r.Perm(len(clock))[:min(len(clock), 12)]
@@ -124,7 +127,10 @@ func randomObservation(r *rand.Rand, c Cell, l kernels.Layout, clock []int64) Ob
 	}
 	for _, g := range groups {
 		count := 1 + r.IntN(9)
-		o.Runs = append(o.Runs, kernels.Run{Frame: uint32(g / l.Slots), Slot: uint32(g % l.Slots), First: uint32(len(o.Times)), Count: uint32(count), Group: uint32(g)})
+		o.Runs = append(o.Runs, kernels.Run{
+			Frame: uint32(g / l.Slots), Slot: uint32(g % l.Slots),
+			First: uint32(len(o.Times)), Count: uint32(count), Group: uint32(g),
+		})
 		for range count {
 			if clock[g] == 0 {
 				clock[g] = 1_700_000_000_000_000_000 + r.Int64N(1e12)
@@ -173,7 +179,10 @@ type observer struct {
 
 func newObserver(t *testing.T, d device.Device, c Cell, l kernels.Layout, inHost bool) *observer {
 	t.Helper()
-	o := &observer{inHost: inHost, dev: d, cell: c, layout: l, kernel: findKernel(t, d, c.Kernel), stream: newStream(t, d)}
+	o := &observer{
+		inHost: inHost, dev: d, cell: c, layout: l, kernel: findKernel(t, d, c.Kernel),
+		stream: newStream(t, d),
+	}
 	o.pages = upload(t, d, make([]byte, observeFrames*l.PageBytes))
 	var err error
 	if o.host, err = d.AllocHost(int64(observeFrames*l.PageBytes), "frames in host memory"); err != nil {
@@ -222,7 +231,10 @@ func (o *observer) launch(t *testing.T, b Observation, threads int) [][]byte {
 		words = r.Words(words)
 	}
 	sizes := []int{4 * n, 4 * n, 4 * n * o.cell.Candidates, 4 * n, 8 * n}
-	args := []device.Arg{device.Ptr(o.pages), device.Uint64(uint64(o.layout.PageBytes)), device.Ptr(o.table), device.Ptr(o.par), device.Ptr(o.wts)}
+	args := []device.Arg{
+		device.Ptr(o.pages), device.Uint64(uint64(o.layout.PageBytes)), device.Ptr(o.table),
+		device.Ptr(o.par), device.Ptr(o.wts),
+	}
 	var buffers []device.Buffer
 	take := func(size int64, data []byte) {
 		b, err := o.dev.Alloc(size+2*caseGuard, "observe")
@@ -262,8 +274,8 @@ func (o *observer) launch(t *testing.T, b Observation, threads int) [][]byte {
 	return out
 }
 
-// observeSingly launches each observation of a batch by itself, in an order that keeps that of each group, and returns
-// the outputs in the batch's order.
+// observeSingly launches each observation of a batch by itself, in an order that keeps that of each
+// group, and returns the outputs in the batch's order.
 func (o *observer) observeSingly(t *testing.T, b Observation, threads int) [][]byte {
 	t.Helper()
 	var out [][]byte

@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// testPieces scatters pieces of random sizes up, adds a fill before and behind in the stream's order, and gathers them.
+// testPieces scatters pieces of random sizes up, adds a fill before and behind in the stream's
+// order, and gathers them.
 func testPieces(t *testing.T, open Opener) {
 	const size, count = 1 << 20, 60
 	d := opened(t, open)
@@ -38,7 +39,10 @@ func testPieces(t *testing.T, open Opener) {
 			if round > 4 && i%3 == 0 {
 				b, m = two, 1
 			}
-			pieces = append(pieces, device.Piece{Buffer: b, Off: int64(place * part), Host: in, HostOff: int64(i * part), Bytes: int64(n)})
+			pieces = append(pieces, device.Piece{
+				Buffer: b, Off: int64(place * part), Host: in,
+				HostOff: int64(i * part), Bytes: int64(n),
+			})
 			copy(model[m][place*part:place*part+n], in.Bytes()[i*part:])
 			copy(host[i*part:], in.Bytes()[i*part:i*part+n])
 		}
@@ -49,7 +53,8 @@ func testPieces(t *testing.T, open Opener) {
 		for i := range out.Bytes() {
 			out.Bytes()[i] = poison
 		}
-		err := errors.Join(s.Fill(one, 0, size, byte(round)), s.Fill(two, 0, size, byte(round+100)), s.UploadAll(pieces), s.DownloadAll(back))
+		err := errors.Join(s.Fill(one, 0, size, byte(round)), s.Fill(two, 0, size, byte(round+100)),
+			s.UploadAll(pieces), s.DownloadAll(back))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +77,10 @@ func testPieces(t *testing.T, open Opener) {
 		}
 	}
 	g, err := s.Capture(func() error {
-		return s.UploadAll([]device.Piece{{Buffer: one, Host: in, Bytes: 100}, {Buffer: two, Off: 5, Host: in, HostOff: 7, Bytes: 100}})
+		return s.UploadAll([]device.Piece{
+			{Buffer: one, Host: in, Bytes: 100},
+			{Buffer: two, Off: 5, Host: in, HostOff: 7, Bytes: 100},
+		})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +92,8 @@ func testPieces(t *testing.T, open Opener) {
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}
-	if !bytes.Equal(download(t, one)[:100], in.Bytes()[:100]) || !bytes.Equal(download(t, two)[5:105], in.Bytes()[7:107]) {
+	if !bytes.Equal(download(t, one)[:100], in.Bytes()[:100]) ||
+		!bytes.Equal(download(t, two)[5:105], in.Bytes()[7:107]) {
 		t.Error("a captured upload of pieces has other bytes")
 	}
 	if err := errors.Join(s.UploadAll(nil), s.DownloadAll([]device.Piece{{Buffer: one, Host: out}})); err != nil {
@@ -96,8 +105,10 @@ func testPieces(t *testing.T, open Opener) {
 	}
 	foreign := alloc(t, opened(t, open), 8)
 	for what, bad := range map[string]device.Piece{
-		"no memory": {}, "no host memory": {Buffer: one, Bytes: 1}, "past the end": {Buffer: one, Off: size - 7, Host: in, Bytes: 8},
-		"past the host": {Buffer: one, Host: in, HostOff: size, Bytes: 1}, "negative": {Buffer: one, Host: in, Bytes: -1},
+		"no memory": {}, "no host memory": {Buffer: one, Bytes: 1},
+		"past the end":   {Buffer: one, Off: size - 7, Host: in, Bytes: 8},
+		"past the host":  {Buffer: one, Host: in, HostOff: size, Bytes: 1},
+		"negative":       {Buffer: one, Host: in, Bytes: -1},
 		"another device": {Buffer: foreign, Host: in, Bytes: 8},
 	} {
 		want(t, what, s.UploadAll([]device.Piece{good, bad}), device.ErrInvalidArgument)

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// Scale is a number of rounds from the environment, or n where it is not set: a GPU runs the suite longer than CI does.
+// Scale is a number of rounds from the environment, or n where it is not set: a GPU runs the suite
+// longer than CI does.
 func Scale(t testing.TB, name string, n int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -29,8 +30,9 @@ func Scale(t testing.TB, name string, n int) int {
 // churnSize is a size between 1 byte and 4 MiB, each magnitude as likely as the others.
 func churnSize(r *rand.Rand) int64 { return int64(math.Exp2(r.Float64() * 22)) }
 
-// testChurn allocates and closes buffers of random sizes and purposes, EXOSWARM_ALLOCATIONS of them, and compares the
-// accounting with a model, and some of the contents. In the end all memory is back.
+// testChurn allocates and closes buffers of random sizes and purposes, EXOSWARM_ALLOCATIONS of
+// them, and compares the accounting with a model, and some of the contents. In the end all memory
+// is back.
 func testChurn(t *testing.T, open Opener) {
 	rounds := Scale(t, "EXOSWARM_ALLOCATIONS", 5000)
 	d := opened(t, open)
@@ -122,8 +124,8 @@ func testChurn(t *testing.T, open Opener) {
 	}
 }
 
-// testStreamMemory uses and gives up memory of one size on two streams, without a wait between, and looks at what the
-// streams have seen in it.
+// testStreamMemory uses and gives up memory of one size on two streams, without a wait between, and
+// looks at what the streams have seen in it.
 func testStreamMemory(t *testing.T, open Opener) {
 	const n, rounds = 300_000, 40
 	d := opened(t, open)
@@ -136,7 +138,8 @@ func testStreamMemory(t *testing.T, open Opener) {
 				t.Fatal(err)
 			}
 			v := byte(1 + 2*round + i)
-			if err := errors.Join(s.Fill(b, 0, n, v), s.Download(out, int64(2*round+i)*n, b, 0, n), s.Release(b)); err != nil {
+			if err := errors.Join(s.Fill(b, 0, n, v), s.Download(out, int64(2*round+i)*n, b, 0, n),
+				s.Release(b)); err != nil {
 				t.Fatal(err)
 			}
 			if round%8 == 3 { // memory for anyone, while the streams are at work

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// testOrder runs a long chain of launches each of which needs the one before: a doubles in a ring of buffers.
+// testOrder runs a long chain of launches each of which needs the one before: a doubles in a ring
+// of buffers.
 func testOrder(t *testing.T, open Opener) {
 	const n, rounds = 10_000, 24 * 200
 	d := opened(t, open)
@@ -45,7 +46,8 @@ func testSyncContext(t *testing.T, open Opener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for i := range 50 {
-		launch(t, s, fill, device.Geometry{Grid: 4, Block: 64}, device.Ptr(b), device.Uint64(1<<20), device.Uint32(uint32(i)))
+		launch(t, s, fill, device.Geometry{Grid: 4, Block: 64}, device.Ptr(b), device.Uint64(1<<20),
+			device.Uint32(uint32(i)))
 	}
 	if err := s.Sync(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled wait: %v", err)
@@ -85,7 +87,8 @@ func testClosedStream(t *testing.T, open Opener) {
 	want(t, "sync", s.Sync(context.Background()), device.ErrClosed)
 }
 
-// testConcurrent has many goroutines copy and launch on one device at once, each with its own stream and buffers.
+// testConcurrent has many goroutines copy and launch on one device at once, each with its own
+// stream and buffers.
 func testConcurrent(t *testing.T, open Opener) {
 	const goroutines, rounds, n = 64, 10, 5_000
 	d := opened(t, open)
@@ -109,7 +112,8 @@ func testConcurrent(t *testing.T, open Opener) {
 	}
 }
 
-// copyAndLaunch writes, overwrites half by a kernel, sums on the device and compares, with handles of its own.
+// copyAndLaunch writes, overwrites half by a kernel, sums on the device and compares, with handles
+// of its own.
 func copyAndLaunch(d device.Device, fill, sum device.Kernel, seed, n int) (err error) {
 	data := randomBytes(uint64(seed), 4*n)
 	words, err := d.Alloc(int64(len(data)), "concurrent")
@@ -130,8 +134,10 @@ func copyAndLaunch(d device.Device, fill, sum device.Kernel, seed, n int) (err e
 
 	half := n / 2
 	err = errors.Join(words.Write(0, data), total.Fill(0, 8, 0),
-		s.Launch(fill, device.Geometry{Grid: 4, Block: 128}, device.Ptr(words), device.Uint64(uint64(half)), device.Uint32(uint32(seed))),
-		s.Launch(sum, device.Geometry{Grid: 5, Block: 96}, device.Ptr(words), device.Uint64(uint64(len(data))), device.Ptr(total)))
+		s.Launch(fill, device.Geometry{Grid: 4, Block: 128}, device.Ptr(words), device.Uint64(uint64(half)),
+			device.Uint32(uint32(seed))),
+		s.Launch(sum, device.Geometry{Grid: 5, Block: 96}, device.Ptr(words), device.Uint64(uint64(len(data))),
+			device.Ptr(total)))
 	if err != nil {
 		return err
 	}

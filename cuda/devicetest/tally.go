@@ -105,7 +105,8 @@ func RandomTally(r *rand.Rand, kernel string, n int) Tally {
 	return t
 }
 
-// group cuts n ballots into uniform groups, the last of which may be cut short, or into groups of many sizes.
+// group cuts n ballots into uniform groups, the last of which may be cut short, or into groups of
+// many sizes.
 func (t *Tally) group(r *rand.Rand, n int) {
 	if r.IntN(2) == 0 {
 		t.Size = 1 + n/50_000 + r.IntN(1<<(1+r.IntN(12))) // not so many that the expected rows fill the memory
@@ -191,7 +192,8 @@ func (t *Tally) Params() []Param {
 	if t.grouped() {
 		params = append(params, same(device.Bytes(t.Starts)), u32(uint32(t.Size)), u32(uint32(t.GroupCount)))
 	}
-	params = append(params, same(device.Bytes(t.Priorities)), u32(flags), u32(uint32(t.Rule.Kind)), u32(uint32(t.Rule.Of)),
+	params = append(params, same(device.Bytes(t.Priorities)), u32(flags), u32(uint32(t.Rule.Kind)),
+		u32(uint32(t.Rule.Of)),
 		u32(t.Rule.Quorum.Num), u32(t.Rule.Quorum.Den))
 	if t.resident() { // one ring; the second does not come before the life is over
 		ring := t.reply([]uint32{uint32(t.Seen), uint32(t.Seen >> 32), uint32(t.Round - t.Seen), 0})
@@ -232,11 +234,13 @@ func (t *Tally) result(won bool, word uint64) []uint64 {
 	}
 	if t.Record {
 		return append([]uint64{
-			uint64(flags)<<32 | uint64(t.Sequence), d.Leader.Agent<<32 | uint64(winner), uint64(d.Leader.Priority), word, d.Total, d.Abstentions, d.Invalid, 0,
+			uint64(flags)<<32 | uint64(t.Sequence), d.Leader.Agent<<32 | uint64(winner), uint64(d.Leader.Priority),
+			word, d.Total, d.Abstentions, d.Invalid, 0,
 		}, d.Counts...)
 	}
 	values := []uint32{
-		flags, winner, uint32(d.Leader.Agent), d.Leader.Priority, uint32(word), uint32(word >> 32), uint32(d.Abstentions), uint32(d.Invalid),
+		flags, winner, uint32(d.Leader.Agent), d.Leader.Priority, uint32(word), uint32(word >> 32),
+		uint32(d.Abstentions), uint32(d.Invalid),
 	}
 	for _, votes := range d.Counts {
 		values = append(values, uint32(votes))
@@ -287,13 +291,17 @@ func (t *Tally) groupResults(won bool, word uint64) []Param {
 	}
 	return []Param{
 		fresh(device.Bytes(winners)), fresh(device.Bytes(leaders)), fresh(device.Bytes(rows)),
-		fresh(device.Bytes(t.reply([]uint32{flags, kernels.NoDecision, 0, 0, uint32(word), uint32(word >> 32), decided, 0}))),
+		fresh(device.Bytes(t.reply([]uint32{
+			flags, kernels.NoDecision, 0, 0, uint32(word), uint32(word >> 32), decided,
+			0,
+		}))),
 	}
 }
 
 // String names the launch in a failure.
 func (t Tally) String() string {
-	return fmt.Sprintf("%s of %d ballots at %d, %d candidates, %v, priorities %v, %d groups of %d", t.Kernel, len(t.Ballots), t.Offset,
+	return fmt.Sprintf("%s of %d ballots at %d, %d candidates, %v, priorities %v, %d groups of %d", t.Kernel,
+		len(t.Ballots), t.Offset,
 		t.Candidates, t.Rule, t.Priorities != nil, t.GroupCount, t.Size)
 }
 
@@ -324,8 +332,8 @@ var tallyKernels = []string{
 	"tally_groups_u4_5", "tally_groups_u4_8", "tally_groups_u4_16", "tally_resident_u8_8", "tally_resident_u8_16",
 }
 
-// testTallies compares random launches with the plainest way to count: all the kinds of ballots, candidates, rules,
-// alignments, stale rounds, and launch shapes.
+// testTallies compares random launches with the plainest way to count: all the kinds of ballots,
+// candidates, rules, alignments, stale rounds, and launch shapes.
 func testTallies(t *testing.T, open Opener) {
 	d := opened(t, open)
 	if !compiles(d) {

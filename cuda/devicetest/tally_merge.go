@@ -24,12 +24,13 @@ type Merge struct {
 	overflow, torn, complete bool
 }
 
-// RandomMerge is a launch over up to n/8 records: whole ones, of other rounds, of shards that lost their election, near the
-// end of 64 bits, or with one that is not the sum of its parts.
+// RandomMerge is a launch over up to n/8 records: whole ones, of other rounds, of shards that lost
+// their election, near the end of 64 bits, or with one that is not the sum of its parts.
 func RandomMerge(r *rand.Rand, n int) *Merge {
 	base := RandomTally(r, "tally_u8_256", 0)
 	m := &Merge{
-		Shards: min(r.IntN(n/8+2), 3000), Candidates: base.Candidates, Rule: base.Rule, Word: base.Word, Seen: base.Seen, Round: base.Round,
+		Shards: min(r.IntN(n/8+2), 3000), Candidates: base.Candidates, Rule: base.Rule, Word: base.Word,
+		Seen: base.Seen, Round: base.Round,
 		Sequence: base.Sequence,
 	}
 	if r.IntN(3) == 0 {
@@ -85,7 +86,8 @@ func RandomMerge(r *rand.Rand, n int) *Merge {
 		}
 		record := m.Records[s*m.Stride:][:m.Stride]
 		copy(record, []uint64{
-			flags<<32 | uint64(r.Uint32()), agent<<32 | uint64(r.Uint32()), uint64(t.Leader.Priority) | uint64(r.Uint32())<<32, round,
+			flags<<32 | uint64(r.Uint32()), agent<<32 | uint64(r.Uint32()),
+			uint64(t.Leader.Priority) | uint64(r.Uint32())<<32, round,
 			t.Total, t.Abstentions, t.Invalid, t.BadWeights,
 		})
 		copy(record[kernels.ResultCounts:], t.Counts)
@@ -104,7 +106,8 @@ func (m *Merge) Name() string { return "tally_merge" }
 
 // String names the launch in a failure.
 func (m *Merge) String() string {
-	return fmt.Sprintf("merge of %d records of %d words, %d count and %d are needed, %d candidates, %v, overflow %v, torn %v", m.Shards, m.Stride,
+	return fmt.Sprintf("merge of %d records of %d words, %d count and %d are needed, %d candidates, %v, overflow %v,"+
+		" torn %v", m.Shards, m.Stride,
 		m.Heard, m.Need, m.Candidates, m.Rule, m.overflow, m.torn)
 }
 
@@ -135,7 +138,8 @@ func (m *Merge) Params() []Param {
 		flags |= kernels.ResultHasLeader
 	}
 	result := append([]uint64{
-		flags<<32 | uint64(m.Sequence), uint64(winner), uint64(m.Heard)<<32 | uint64(d.Leader.Priority), word, d.Total, d.Abstentions,
+		flags<<32 | uint64(m.Sequence), uint64(winner), uint64(m.Heard)<<32 | uint64(d.Leader.Priority), word, d.Total,
+		d.Abstentions,
 		d.Invalid, d.BadWeights,
 	}, d.Counts...)
 	same := func(mem []byte) Param {
@@ -147,8 +151,10 @@ func (m *Merge) Params() []Param {
 	u32 := func(v uint32) Param { return Param{Arg: device.Uint32(v)} }
 	u64 := func(v uint64) Param { return Param{Arg: device.Uint64(v)} }
 	return []Param{
-		same(device.Bytes(m.Records)), u32(uint32(m.Stride)), u32(uint32(m.Shards)), u32(uint32(m.Candidates)), u32(m.Need),
-		u32(uint32(m.Rule.Kind)), u32(uint32(m.Rule.Of)), u32(m.Rule.Quorum.Num), u32(m.Rule.Quorum.Den), u64(m.Seen), u64(m.Round),
+		same(device.Bytes(m.Records)), u32(uint32(m.Stride)), u32(uint32(m.Shards)), u32(uint32(m.Candidates)),
+		u32(m.Need),
+		u32(uint32(m.Rule.Kind)), u32(uint32(m.Rule.Of)), u32(m.Rule.Quorum.Num), u32(m.Rule.Quorum.Den), u64(m.Seen),
+		u64(m.Round),
 		u32(m.Sequence), same(make([]byte, 8*kernels.WeightedScratch)),
 		{Mem: device.Bytes([]uint64{m.Word}), Want: device.Bytes([]uint64{word})},
 		fresh(device.Bytes(append(result, d.Leader.Agent))),

@@ -32,9 +32,12 @@ func unweighted(kernel string) string {
 
 // hostileFloats are weights at which a conversion could go wrong.
 var hostileFloats = []float32{
-	0, float32(math.Copysign(0, -1)), 1, 0.5 / consensus.One, 1.5 / consensus.One, 2.5 / consensus.One, math.SmallestNonzeroFloat32,
-	-math.SmallestNonzeroFloat32, -1, -1e-9, 65535, math.Nextafter32(65536, 0), 65536, math.Nextafter32(65536, 1e9), math.MaxFloat32,
-	-math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.Float32frombits(0xFFC00001), 255, 256, 0.1,
+	0, float32(math.Copysign(0, -1)), 1, 0.5 / consensus.One, 1.5 / consensus.One, 2.5 / consensus.One,
+	math.SmallestNonzeroFloat32,
+	-math.SmallestNonzeroFloat32, -1, -1e-9, 65535, math.Nextafter32(65536, 0), 65536, math.Nextafter32(65536, 1e9),
+	math.MaxFloat32,
+	-math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()),
+	math.Float32frombits(0xFFC00001), 255, 256, 0.1,
 	math.Nextafter32(128, 0), 128, math.Nextafter32(128, 256),
 }
 
@@ -49,9 +52,13 @@ func smallFloat(r *rand.Rand) float32 {
 	return math.Float32frombits(r.Uint32N(math.Float32bits(128)))
 }
 
-// RandomWeighted is a launch over n ballots with weights: small, large, all equal, zero, or for floats any bits or any below 128.
+// RandomWeighted is a launch over n ballots with weights: small, large, all equal, zero, or for
+// floats any bits or any below 128.
 func RandomWeighted(r *rand.Rand, kernel string, n int) WeightedTally {
-	t := WeightedTally{Tally: RandomTally(r, unweighted(kernel), n), Weighted: kernel, Kind: kernels.WeightedKernels()[kernel]}
+	t := WeightedTally{
+		Tally: RandomTally(r, unweighted(kernel), n), Weighted: kernel,
+		Kind: kernels.WeightedKernels()[kernel],
+	}
 	t.Record = false // its results always are
 	character := r.IntN(5)
 	switch t.Kind {
@@ -72,7 +79,10 @@ func RandomWeighted(r *rand.Rand, kernel string, n int) WeightedTally {
 	default:
 		t.Floats = make([]float32, n)
 		for i := range t.Floats {
-			t.Floats[i] = []float32{r.Float32(), r.Float32() * 65536, 1, math.Float32frombits(r.Uint32()), smallFloat(r)}[character]
+			t.Floats[i] = []float32{
+				r.Float32(), r.Float32() * 65536, 1, math.Float32frombits(r.Uint32()),
+				smallFloat(r),
+			}[character]
 			if character == 1 && r.IntN(10) == 0 {
 				t.Floats[i] = hostileFloats[r.IntN(len(hostileFloats))]
 			}
@@ -140,7 +150,8 @@ func (t *WeightedTally) Params() []Param {
 		}
 	}
 	params[result] = fresh(device.Bytes(append([]uint64{
-		flags<<32 | uint64(t.Sequence), d.Leader.Agent<<32 | uint64(winner), uint64(d.Leader.Priority), word, d.Total, d.Abstentions,
+		flags<<32 | uint64(t.Sequence), d.Leader.Agent<<32 | uint64(winner), uint64(d.Leader.Priority), word, d.Total,
+		d.Abstentions,
 		d.Invalid, d.BadWeights,
 	}, d.Counts...)))
 	weights := t.weights
@@ -183,10 +194,15 @@ func asCase(l Launch) []param {
 
 // launchCase is the entry among the cases of a kernel whose launches say what must come of them.
 func launchCase(kernel string) testCase {
-	return testCase{compiled: true, make: func(r *rand.Rand, n int) []param { return asCase(randomLaunches[kernel](r, n)) }}
+	return testCase{compiled: true, make: func(r *rand.Rand,
+		n int,
+	) []param {
+		return asCase(randomLaunches[kernel](r, n))
+	}}
 }
 
-// randomLaunches make a launch over n ballots, or partials, of each kernel that this file and its neighbours test.
+// randomLaunches make a launch over n ballots, or partials, of each kernel that this file and its
+// neighbours test.
 var randomLaunches = map[string]func(r *rand.Rand, n int) Launch{
 	"tally_merge": func(r *rand.Rand, n int) Launch { return RandomMerge(r, n) },
 }
@@ -198,7 +214,8 @@ func init() {
 	}
 }
 
-// RandomLaunch is a random launch of a kernel over n ballots, or groups of them, or partials; nil for a kernel that has none.
+// RandomLaunch is a random launch of a kernel over n ballots, or groups of them, or partials; nil
+// for a kernel that has none.
 func RandomLaunch(r *rand.Rand, kernel string, n int) Launch {
 	if make, ok := randomLaunches[kernel]; ok {
 		return make(r, n)
@@ -227,7 +244,8 @@ func checkLaunch(t *testing.T, d device.Device, l Launch, g device.Geometry) {
 	}
 }
 
-// testLaunches compares random launches of the kernels of randomLaunches with the plainest way to say what they do.
+// testLaunches compares random launches of the kernels of randomLaunches with the plainest way to
+// say what they do.
 func testLaunches(t *testing.T, open Opener) {
 	d := opened(t, open)
 	if !compiles(d) {
@@ -242,7 +260,8 @@ func testLaunches(t *testing.T, open Opener) {
 	for kernel, random := range randomLaunches {
 		t.Run(kernel, func(t *testing.T) {
 			for range each {
-				checkLaunch(t, d, random(r, sizes[r.IntN(len(sizes))]), device.Geometry{Grid: grids[r.IntN(len(grids))], Block: blocks[r.IntN(len(blocks))]})
+				checkLaunch(t, d, random(r, sizes[r.IntN(len(sizes))]),
+					device.Geometry{Grid: grids[r.IntN(len(grids))], Block: blocks[r.IntN(len(blocks))]})
 			}
 			for range 2 {
 				checkLaunch(t, d, random(r, 999_999+r.IntN(3)), device.Geometry{Grid: 264, Block: 256})

@@ -20,7 +20,8 @@ func testViews(t *testing.T, open Opener) {
 		t.Errorf("%v of %d: %v", got, v.Len(), err)
 	}
 	part := make([]float64, 2)
-	if err := errors.Join(v.Set(3, []float64{7, 8}), v.Get(2, part), v.Get(5, nil)); err != nil || part[0] != math.Pi || part[1] != 7 {
+	if err := errors.Join(v.Set(3, []float64{7, 8}), v.Get(2, part), v.Get(5, nil)); err != nil || part[0] != math.Pi ||
+		part[1] != 7 {
 		t.Errorf("%v: %v", part, err)
 	}
 	for _, i := range []int64{-1, 4, 5, 6, math.MaxInt64, math.MaxInt64 / 8, 1 << 61, math.MinInt64} {

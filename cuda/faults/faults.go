@@ -1,4 +1,5 @@
-// Package faults is a device that works, and of which chosen calls fail: for tests of those who use one.
+// Package faults is a device that works, and of which chosen calls fail: for tests of those who use
+// one.
 package faults
 
 import (
@@ -26,8 +27,9 @@ const (
 // String is what errors name.
 func (o Op) String() string { return [...]string{"alloc", "pin", "launch", "copy", "wait"}[o] }
 
-// Device is a real device of which chosen calls fail, before they reach it. A sticky fault and a lost device break it: every further call of
-// a kind fails with the same error, and Health says so. Buffers are the device's own, so their Read, Write and Fill fail only in what they are there for.
+// Device is a real device of which chosen calls fail, before they reach it. A sticky fault and a
+// lost device break it: every further call of a kind fails with the same error, and Health says so.
+// Buffers are the device's own, so their Read, Write and Fill fail only in what they are there for.
 // Its methods may be called from several goroutines.
 type Device struct {
 	device.Device
@@ -56,7 +58,8 @@ func (f *Device) Fail(op Op, skip, n int, err error) {
 	f.faults = append(f.faults, fault{op: op, first: first, last: first + n - 1, err: err})
 }
 
-// Room has every Alloc of more than so many bytes fail with device.ErrOutOfMemory from now on; 0 ends that.
+// Room has every Alloc of more than so many bytes fail with device.ErrOutOfMemory from now on; 0
+// ends that.
 func (f *Device) Room(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,7 +70,10 @@ func (f *Device) Room(bytes int64) {
 		}
 	}
 	if f.faults = kept; bytes > 0 {
-		f.faults = append(f.faults, fault{op: Alloc, last: int(^uint(0) >> 1), bytes: bytes + 1, err: device.ErrOutOfMemory})
+		f.faults = append(f.faults, fault{
+			op: Alloc, last: int(^uint(0) >> 1), bytes: bytes + 1,
+			err: device.ErrOutOfMemory,
+		})
 	}
 }
 

@@ -38,7 +38,8 @@ func openAgents(b *Block, groups int) *agentSwarm {
 	layout, words := Mem[uint32](b, 3), Mem[uint32](b, 4)
 	return &agentSwarm{
 		arena: Mem[byte](b, 0), pageBytes: b.Uint64(1), frames: Mem[uint32](b, 2), offsets: layout[2:], words: words,
-		agents: int(layout[0]), slots: int(layout[1]), groups: int(b.Uint32(groups)), candidates: int(words[kernels.AgentCandidates]),
+		agents: int(layout[0]), slots: int(layout[1]), groups: int(b.Uint32(groups)),
+		candidates: int(words[kernels.AgentCandidates]),
 	}
 }
 
@@ -117,7 +118,8 @@ func agentTick(b *Block, open func(*agentSwarm, []uint32) agentCell) {
 		result[kernels.AgentResultTally+c] = scratch[kernels.AgentSum+c]
 		scratch[kernels.AgentSum+c] = 0
 	}
-	result[kernels.AgentStepped], result[kernels.AgentOutside], result[kernels.AgentRefused] = uint64(groups)*uint64(s.agents)*uint64(steps), 0, 0
+	result[kernels.AgentStepped], result[kernels.AgentOutside],
+		result[kernels.AgentRefused] = uint64(groups)*uint64(s.agents)*uint64(steps), 0, 0
 	atomic.StoreUint64(&result[kernels.AgentDone], uint64(b.Uint32(13)))
 }
 
@@ -272,7 +274,8 @@ func (c *agentLeaky) hold(page, at int, inputs []float32) {
 
 func (c *agentLeaky) step(page, at int) int {
 	input := c.s.floats(page, kernels.AgentVarInput, 2*at, 2)
-	potential, trace := &c.s.floats(page, kernels.AgentVarPotential, at, 1)[0], &c.s.floats(page, kernels.AgentVarTrace, at, 1)[0]
+	potential, trace := &c.s.floats(page, kernels.AgentVarPotential, at, 1)[0],
+		&c.s.floats(page, kernels.AgentVarTrace, at, 1)[0]
 	v, spike, vote := fma32(c.decay, *potential, fma32(input[0], input[1], input[0])), float32(0), 0
 	if v > c.threshold {
 		v, spike, vote = v-c.threshold, 1, 1

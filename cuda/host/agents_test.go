@@ -14,8 +14,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// TestAgentKernelsOnTheCPU runs the CUDA text of the kernels of agent-addressed swarms, compiled for the CPU, beside their Go
-// twins: pages, votes, decisions, tallies and counters must be the same bits, whatever the swarm and the launch shape.
+// TestAgentKernelsOnTheCPU runs the CUDA text of the kernels of agent-addressed swarms, compiled
+// for the CPU, beside their Go twins: pages, votes, decisions, tallies and counters must be the
+// same bits, whatever the swarm and the launch shape.
 func TestAgentKernelsOnTheCPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -36,7 +37,8 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 			checkAgents(t, dev, kernel, program, r, n)
 		}
 	}
-	// The sums of chips without tensor cores for bytes, which exchange each of theirs between lanes.
+	// The sums of chips without tensor cores for bytes, which exchange each of theirs between
+	// lanes.
 	for _, kernel := range []string{"gru_tick_h8_f32", "gru_step_h16_bf16"} {
 		checkAgents(t, dev, kernel, compileAgents(t, kernel), rand.New(rand.NewPCG(33, 34)), 40)
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// align is the alignment of device memory: what cuMemAlloc promises, so that a kernel may rely on it everywhere.
+	// align is the alignment of device memory: what cuMemAlloc promises, so that a kernel may rely
+	// on it everywhere.
 	align = 256
 	// guard is the number of bytes on either side of a buffer that Close looks at.
 	guard     = 256
@@ -109,7 +110,8 @@ func (b *buffer) free(whole []byte) error {
 	b.dev.mu.Unlock()
 	device.MemoryEvent(b.dev.log, "free", b.dev.props.Name, b.purpose, b.size)
 	if !intact(whole[:guard]) || !intact(whole[guard+b.size:]) {
-		return fmt.Errorf("close a buffer of %d bytes for %s: bytes outside it were overwritten: %w", b.size, b.purpose, device.ErrSticky)
+		return fmt.Errorf("close a buffer of %d bytes for %s: bytes outside it were overwritten: %w", b.size, b.purpose,
+			device.ErrSticky)
 	}
 	return nil
 }

@@ -33,7 +33,10 @@ func bindCustom(t testing.TB, of customtest.Cell, agents, features int, v cells.
 // customEmulator compiles the kernel of a custom cell for the CPU.
 func customEmulator(t *testing.T, c *cells.Cell) string {
 	t.Helper()
-	return emulatorOf(t, kernels.Source{Name: c.Kernel, File: c.Kernel + ".cu", Code: c.Source + "\nusing exoswarm_frame::Run;\n"})
+	return emulatorOf(t, kernels.Source{
+		Name: c.Kernel, File: c.Kernel + ".cu",
+		Code: c.Source + "\nusing exoswarm_frame::Run;\n",
+	})
 }
 
 // customBatch is observations of several groups of one page, some of them hostile.
@@ -75,8 +78,8 @@ func (s *swarm) values(name string) (out []byte) {
 	return out
 }
 
-// TestCustomEqualsBuiltIn runs built-in cells, written as custom ones and compiled for the CPU, beside the built-in ones: the
-// same outputs and the same state, to the bit.
+// TestCustomEqualsBuiltIn runs built-in cells, written as custom ones and compiled for the CPU,
+// beside the built-in ones: the same outputs and the same state, to the bit.
 func TestCustomEqualsBuiltIn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -84,7 +87,12 @@ func TestCustomEqualsBuiltIn(t *testing.T) {
 	for name, own := range map[string]customtest.Cell{"leaky": customtest.Leaky(20), "lif": customtest.Lif(20)} {
 		t.Run(name, func(t *testing.T) {
 			program, loud := "", 0
-			for i, size := range []struct{ agents, threads, features int }{{5, 1, 64}, {7, 7, 1}, {33, 12, 3}, {70, 32, 1}} {
+			for i, size := range []struct{ agents, threads, features int }{
+				{5, 1, 64},
+				{7, 7, 1},
+				{33, 12, 3},
+				{70, 32, 1},
+			} {
 				rule := cells.Voting{Rule: kernels.Rule(i % 5), Quorum: 0.6}
 				b := bindCustom(t, own, size.agents, size.features, rule)
 				if program == "" {
@@ -96,7 +104,8 @@ func TestCustomEqualsBuiltIn(t *testing.T) {
 				rng := rand.New(rand.NewPCG(uint64(size.agents), 3))
 				for batch := range 2 {
 					runs, times, x := customBatch(rng, custom.layout.Slots, size.features, true)
-					want, got := builtIn.observe(runs, times, x), custom.emulate(t, program, size.threads, runs, times, x)
+					want, got := builtIn.observe(runs, times, x),
+						custom.emulate(t, program, size.threads, runs, times, x)
 					if !got.equal(want) {
 						t.Errorf("%+v, batch %d: other outputs than the built-in cell's", size, batch)
 					}
@@ -119,7 +128,8 @@ func TestCustomEqualsBuiltIn(t *testing.T) {
 	}
 }
 
-// TestCustomEqualsTwin runs a cell with variables of every type beside its Go twin, in one batch and in single observations.
+// TestCustomEqualsTwin runs a cell with variables of every type beside its Go twin, in one batch
+// and in single observations.
 func TestCustomEqualsTwin(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -129,7 +139,8 @@ func TestCustomEqualsTwin(t *testing.T) {
 		agents, threads, features int
 		rule                      kernels.Rule
 	}{{1, 32, 1, kernels.RuleWeighted}, {40, 7, 2, kernels.RuleWeighted}, {33, 64, 1, kernels.RuleQuorum}} {
-		b := bindCustom(t, customtest.Oscillator(), size.agents, size.features, cells.Voting{Rule: size.rule, Quorum: 0.5})
+		b := bindCustom(t, customtest.Oscillator(), size.agents, size.features,
+			cells.Voting{Rule: size.rule, Quorum: 0.5})
 		if program == "" {
 			program = customEmulator(t, b.Cell)
 		}
@@ -148,7 +159,10 @@ func TestCustomEqualsTwin(t *testing.T) {
 			for _, r := range runs {
 				for n := int(r.First); n < int(r.First+r.Count); n++ {
 					want := twins[r.Slot].Observe(times[n], x[n*size.features:][:size.features])
-					have := customtest.Outcome{Score: got.scores[n], Decision: got.decisions[n], Leader: got.leaders[n], Counts: [4]uint32(got.counts[4*n:]), Round: got.rounds[n]}
+					have := customtest.Outcome{
+						Score: got.scores[n], Decision: got.decisions[n], Leader: got.leaders[n],
+						Counts: [4]uint32(got.counts[4*n:]), Round: got.rounds[n],
+					}
 					if have != want {
 						t.Fatalf("%+v, batch %d, observation %d: %+v, the twin has %+v", size, batch, n, have, want)
 					}
@@ -159,19 +173,22 @@ func TestCustomEqualsTwin(t *testing.T) {
 		if size.agents > 1 && len(decided) < 3 {
 			t.Errorf("%+v: decided only %v", size, decided)
 		}
-		places, turns, sums := device.Of[float32](slices.Clone(s.values("place"))), s.values("turns"), device.Of[uint64](slices.Clone(s.values("sum")))
+		places, turns, sums := device.Of[float32](slices.Clone(s.values("place"))), s.values("turns"),
+			device.Of[uint64](slices.Clone(s.values("sum")))
 		for slot, g := range twins {
 			for i, a := range g.Agents {
 				k := slot*size.agents + i
 				if places[k] != a.Place || turns[k] != a.Turns || sums[k] != a.Sum {
-					t.Fatalf("%+v, slot %d, agent %d: %v %d %d, the twin has %+v", size, slot, i, places[k], turns[k], sums[k], a)
+					t.Fatalf("%+v, slot %d, agent %d: %v %d %d, the twin has %+v", size, slot, i, places[k], turns[k],
+						sums[k], a)
 				}
 			}
 		}
 	}
 }
 
-// TestCustomExample: the example finds the swing in its data, rows 420 to 539, and not the two outliers.
+// TestCustomExample: the example finds the swing in its data, rows 420 to 539, and not the two
+// outliers.
 func TestCustomExample(t *testing.T) {
 	const folder = "../../examples/custom-cell"
 	text, err := os.ReadFile(folder + "/swarm.yaml")
@@ -222,7 +239,8 @@ func TestCustomExample(t *testing.T) {
 		}
 		highest[inside] = max(highest[inside], out.scores[n])
 	}
-	t.Logf("swinging in %d rows, %v; highest score %.3f, elsewhere %.3f", len(swinging), swinging, highest[1], highest[0])
+	t.Logf("swinging in %d rows, %v; highest score %.3f, elsewhere %.3f", len(swinging), swinging, highest[1],
+		highest[0])
 	if len(swinging) < 40 || swinging[0] < 420 || swinging[len(swinging)-1] >= 600 || highest[1] <= highest[0] {
 		t.Errorf("swinging in rows %v, highest score %.3f, elsewhere %.3f", swinging, highest[1], highest[0])
 	}

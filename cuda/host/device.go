@@ -1,6 +1,7 @@
-// Package host is the host device: the contract of cuda/device in pure Go on all cores. It is a real backend, the
-// default where there is no GPU and the fallback of a degraded one, and the oracle that the CUDA device is compared
-// with: each kernel of cuda/kernels has its twin here, registered under the same name.
+// Package host is the host device: the contract of cuda/device in pure Go on all cores. It is a
+// real backend, the default where there is no GPU and the fallback of a degraded one, and the
+// oracle that the CUDA device is compared with: each kernel of cuda/kernels has its twin here,
+// registered under the same name.
 package host
 
 import (
@@ -20,7 +21,8 @@ import (
 
 // Options configure Open. The zero value is a device with all cores and all memory of the machine.
 type Options struct {
-	// MemoryLimit is the most bytes that Alloc and AllocHost hand out together at a time; 0: the machine's memory.
+	// MemoryLimit is the most bytes that Alloc and AllocHost hand out together at a time; 0: the
+	// machine's memory.
 	MemoryLimit int64
 	// Workers is the number of cores that a launch uses; 0: GOMAXPROCS.
 	Workers int
@@ -37,8 +39,8 @@ type Device struct {
 	log   *slog.Logger
 	pool  *pool
 
-	// broken holds the first error of a kernel that panicked; from then on the device refuses work, as a CUDA context
-	// does after a fault.
+	// broken holds the first error of a kernel that panicked; from then on the device refuses work,
+	// as a CUDA context does after a fault.
 	broken atomic.Pointer[error]
 
 	mu      sync.Mutex
@@ -54,7 +56,8 @@ var _ device.Device = (*Device)(nil)
 // Open starts a host device. The caller closes it.
 func Open(opts Options) (*Device, error) {
 	if opts.MemoryLimit < 0 || opts.Workers < 0 {
-		return nil, fmt.Errorf("open host: memory limit %d, %d workers: %w", opts.MemoryLimit, opts.Workers, device.ErrInvalidArgument)
+		return nil, fmt.Errorf("open host: memory limit %d, %d workers: %w", opts.MemoryLimit, opts.Workers,
+			device.ErrInvalidArgument)
 	}
 	if opts.Workers == 0 {
 		opts.Workers = runtime.GOMAXPROCS(0)
@@ -117,7 +120,8 @@ func (d *Device) Alloc(n int64, purpose string) (device.Buffer, error) {
 		return nil, fmt.Errorf("alloc %d bytes for %s on host: %w", n, purpose, device.ErrClosed)
 	}
 	if n > d.limit-d.used {
-		return nil, fmt.Errorf("alloc %d bytes for %s on host: %d of %d in use: %w", n, purpose, d.used, d.limit, device.ErrOutOfMemory)
+		return nil, fmt.Errorf("alloc %d bytes for %s on host: %d of %d in use: %w", n, purpose, d.used, d.limit,
+			device.ErrOutOfMemory)
 	}
 	b := &buffer{dev: d, purpose: purpose, size: n}
 	b.whole, b.mem = guarded(n)
@@ -165,7 +169,8 @@ func (d *Device) Compile(name, source string, params ...device.Param) (device.Ke
 	if d.closed {
 		return nil, fmt.Errorf("compile %s on host: %w", name, device.ErrClosed)
 	}
-	return nil, fmt.Errorf("compile %s: the host device runs the kernels of the set and compiles none; open cuda:N for others: %w", name, device.ErrNotSupported)
+	return nil, fmt.Errorf("compile %s: the host device runs the kernels of the set and compiles none; open cuda:N "+
+		"for others: %w", name, device.ErrNotSupported)
 }
 
 // CompileExact refuses, as Compile does.
@@ -213,7 +218,8 @@ func (d *Device) forget(h io.Closer) {
 	delete(d.handles, h)
 }
 
-// Close waits for the work of every stream, ends the workers and releases all memory. What was still open is ErrLeak.
+// Close waits for the work of every stream, ends the workers and releases all memory. What was
+// still open is ErrLeak.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {

@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// emulator compiles a cell's CUDA source for the CPU and returns the program; see testdata/emulate.cpp.
+// emulator compiles a cell's CUDA source for the CPU and returns the program; see
+// testdata/emulate.cpp.
 func emulator(t *testing.T, kernel string) string {
 	t.Helper()
 	source, ok := kernels.Lookup(kernel)
@@ -30,7 +31,9 @@ func emulatorOf(t *testing.T, source kernels.Source) string {
 }
 
 // emulate is observe on the emulated kernel with the given number of threads a block.
-func (s *swarm) emulate(t *testing.T, program string, threads int, runs []kernels.Run, times []int64, features []float32) columns {
+func (s *swarm) emulate(t *testing.T, program string, threads int, runs []kernels.Run, times []int64,
+	features []float32,
+) columns {
 	t.Helper()
 	n, c := len(times), len(s.bound.Cell.Candidates)
 	out := columns{make([]float32, n), make([]uint32, n), make([]uint32, n*c), make([]uint32, n), make([]uint64, n)}
@@ -42,7 +45,8 @@ func (s *swarm) emulate(t *testing.T, program string, threads int, runs []kernel
 		flat = r.Words(flat)
 	}
 	buffers := [][]byte{
-		s.page, device.Bytes(s.layout.Table()), device.Bytes(s.bound.ParamBlock()), device.Bytes(s.table), device.Bytes(flat),
+		s.page, device.Bytes(s.layout.Table()), device.Bytes(s.bound.ParamBlock()), device.Bytes(s.table),
+		device.Bytes(flat),
 		device.Bytes(times), device.Bytes(features), device.Bytes(out.scores), device.Bytes(out.decisions),
 		device.Bytes(out.counts), device.Bytes(out.leaders), device.Bytes(out.rounds),
 	}
@@ -75,8 +79,9 @@ func (s *swarm) emulate(t *testing.T, program string, threads int, runs []kernel
 	return out
 }
 
-// TestKernelsEqualTwins runs the CUDA text of every cell, compiled for the CPU, beside its Go twin: outputs and pages must
-// be the same to the bit, whatever the number of agents, of threads, and of features.
+// TestKernelsEqualTwins runs the CUDA text of every cell, compiled for the CPU, beside its Go twin:
+// outputs and pages must be the same to the bit, whatever the number of agents, of threads, and of
+// features.
 func TestKernelsEqualTwins(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -93,7 +98,8 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 		{1, 32, 1}, {5, 1, 64}, {7, 7, 1}, {33, 40, 3}, {40, 7, 2}, {70, 32, 1}, {15, 8, 1},
 	} {
 		rule := kernels.Rule(i % 5)
-		b := bind(t, cell, map[string]float64{"warmup": 20}, size.agents, size.features, cells.Voting{Rule: rule, Quorum: 0.6})
+		b := bind(t, cell, map[string]float64{"warmup": 20}, size.agents, size.features,
+			cells.Voting{Rule: rule, Quorum: 0.6})
 		b.Drop, b.Own = kernels.Drop(i%4), cell == "gru" && i%2 == 0
 		rng := rand.New(rand.NewPCG(uint64(size.agents), 1))
 		const pageBytes = 1 << 18
@@ -104,7 +110,10 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 			var x []float32
 			for _, slot := range rng.Perm(min(twin.layout.Slots, 3))[:2] {
 				n := 30 + rng.IntN(30)
-				runs = append(runs, kernels.Run{Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n), Group: uint32(slot) + 1<<20})
+				runs = append(runs, kernels.Run{
+					Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n),
+					Group: uint32(slot) + 1<<20,
+				})
 				for _, e := range randomEvents(rng, n, 1, size.features) {
 					times, x = append(times, e.time-int64(rng.IntN(2))*2e18), append(x, e.features...)
 					if rng.IntN(4) == 0 && len(times) > 1 {

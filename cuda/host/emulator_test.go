@@ -18,9 +18,9 @@ var (
 	Exact     = []string{"-ffp-contract=off"}
 )
 
-// CompileEmulation compiles a kernel's CUDA text for the CPU with a program of testdata, and returns
-// the path of the result. It skips the test where there is no g++. The results are kept across runs
-// (internal/testcache), because the compiler takes most of the time of these tests.
+// CompileEmulation compiles a kernel's CUDA text for the CPU with a program of testdata, and
+// returns the path of the result. It skips the test where there is no g++. The results are kept
+// across runs (internal/testcache), because the compiler takes most of the time of these tests.
 func CompileEmulation(t testing.TB, program string, source kernels.Source, options ...string) string {
 	t.Helper()
 	compiler, err := exec.LookPath("g++")
@@ -28,8 +28,14 @@ func CompileEmulation(t testing.TB, program string, source kernels.Source, optio
 		t.Skip("no g++ to compile the kernels for the CPU with")
 	}
 	program = filepath.Join("testdata", program)
-	args := append([]string{"-std=c++17", "-O1", "-pthread", "-Wno-unknown-pragmas", "-Werror", "-DKERNEL=" + source.Name}, options...)
-	parts := append([]string{"emulation", testcache.Version(t, compiler), testcache.Read(t, os.DirFS("."), program), source.Code}, args...)
+	args := append([]string{
+		"-std=c++17", "-O1", "-pthread", "-Wno-unknown-pragmas", "-Werror",
+		"-DKERNEL=" + source.Name,
+	}, options...)
+	parts := append([]string{
+		"emulation", testcache.Version(t, compiler), testcache.Read(t, os.DirFS("."), program),
+		source.Code,
+	}, args...)
 	return testcache.File(t, func(path string) error {
 		text := path + ".cu"
 		if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {

@@ -77,7 +77,8 @@ func (s *stream) Record(ev device.Event) error {
 	return err
 }
 
-// Wait queues a wait for the event's present mark. That mark was queued before, so waits cannot form a circle.
+// Wait queues a wait for the event's present mark. That mark was queued before, so waits cannot
+// form a circle.
 func (s *stream) Wait(ev device.Event) error {
 	e, ok := ev.(*event)
 	if !ok {

@@ -18,9 +18,10 @@ func init() {
 
 // The functions of this file are those of cuda/kernels/fma.cuh, to the same bits.
 
-// fma32 is a*b + c rounded once to the nearest float32, ties to even. The product of two float32 is exact in float64. Its sum
-// with c is rounded to 53 bits first, which goes wrong only where that lands on a tie of the second rounding that the exact
-// sum is not: such a sum is rounded to odd instead, which no second rounding mistakes for a tie.
+// fma32 is a*b + c rounded once to the nearest float32, ties to even. The product of two float32 is
+// exact in float64. Its sum with c is rounded to 53 bits first, which goes wrong only where that
+// lands on a tie of the second rounding that the exact sum is not: such a sum is rounded to odd
+// instead, which no second rounding mistakes for a tie.
 func fma32(a, b, c float32) float32 {
 	p, d := float64(a)*float64(b), float64(c)
 	s := p + d
@@ -55,7 +56,8 @@ func fmaSat(a, b, c float32) float32 {
 	}
 }
 
-// logistic32 are the coefficients of the logistic function for arguments in some unit; see kernels.Logistic.
+// logistic32 are the coefficients of the logistic function for arguments in some unit; see
+// kernels.Logistic.
 type logistic32 [5]float32
 
 // of is the logistic function to 3e-5 for |x| < 2^31.

@@ -24,14 +24,16 @@ func exactFMA(a, b, c float32) float32 {
 func checkFMA(t *testing.T, a, b, c float32) {
 	t.Helper()
 	if got, want := fma32(a, b, c), exactFMA(a, b, c); math.Float32bits(got) != math.Float32bits(want) {
-		t.Fatalf("fma32(%#x, %#x, %#x) = %#x, want %#x", math.Float32bits(a), math.Float32bits(b), math.Float32bits(c), math.Float32bits(got), math.Float32bits(want))
+		t.Fatalf("fma32(%#x, %#x, %#x) = %#x, want %#x", math.Float32bits(a), math.Float32bits(b), math.Float32bits(c),
+			math.Float32bits(got), math.Float32bits(want))
 	}
 }
 
 func isFinite(v float32) bool { return v-v == 0 }
 
-// TestFMA compares fma32 with exact arithmetic: on random bits, on sums near each other in size, on sums that lie a hair
-// beside a tie of float32, which rounding twice gets wrong, and on results below the normal range.
+// TestFMA compares fma32 with exact arithmetic: on random bits, on sums near each other in size, on
+// sums that lie a hair beside a tie of float32, which rounding twice gets wrong, and on results
+// below the normal range.
 func TestFMA(t *testing.T) {
 	r := rand.New(rand.NewPCG(41, 42))
 	twice := 0 // how often rounding twice would have been wrong
@@ -68,7 +70,13 @@ func TestFMA(t *testing.T) {
 		t.Errorf("%d cases in which rounding twice is wrong: the test proves nothing", twice)
 	}
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
-	for _, v := range [][4]float32{{inf, 1, 1, inf}, {inf, 0, 1, nan}, {1, nan, 1, nan}, {1, inf, -inf, nan}, {math.MaxFloat32, 2, 0, inf}} {
+	for _, v := range [][4]float32{
+		{inf, 1, 1, inf},
+		{inf, 0, 1, nan},
+		{1, nan, 1, nan},
+		{1, inf, -inf, nan},
+		{math.MaxFloat32, 2, 0, inf},
+	} {
 		got, want := fma32(v[0], v[1], v[2]), v[3]
 		if got != want && !(math.IsNaN(float64(got)) && math.IsNaN(float64(want))) {
 			t.Errorf("fma32(%v, %v, %v) = %v, want %v", v[0], v[1], v[2], got, want)
@@ -87,8 +95,8 @@ func FuzzFMA(f *testing.F) {
 	})
 }
 
-// TestLogistic holds the logistic function, and tanh by way of it, to the error that they state, over all of their range, and to [0, 1]; in other units
-// it is the same to the bit.
+// TestLogistic holds the logistic function, and tanh by way of it, to the error that they state,
+// over all of their range, and to [0, 1]; in other units it is the same to the bit.
 func TestLogistic(t *testing.T) {
 	worst := 0.0
 	one := logistic32(kernels.Logistic(0))

@@ -5,26 +5,28 @@ import (
 )
 
 const (
-	// largest bounds a raw feature, so that no distance, and no multiple of one that the front forms, overflows.
+	// largest bounds a raw feature, so that no distance, and no multiple of one that the front
+	// forms, overflows.
 	largest = 1e36
 	// eager is how many observations shape a new group's level and spread without being clipped.
 	eager = 20
 	// settling is how many observations pass before a feature counts as anything but level.
 	settling = 5
-	// jolt is the least rate of level and spread under a clipped observation: a lone glitch moves them by half a spread,
-	// while a lasting change of scale multiplies the spread by 1.6 each time.
+	// jolt is the least rate of level and spread under a clipped observation: a lone glitch moves
+	// them by half a spread, while a lasting change of scale multiplies the spread by 1.6 each
+	// time.
 	jolt = 1.0 / 64
 )
 
-// front is what all agents of a group see of an observation: its features in units of their running spread. Level and
-// spread are robust: a feature further than clip spreads away counts as that far.
+// front is what all agents of a group see of an observation: its features in units of their running
+// spread. Level and spread are robust: a feature further than clip spreads away counts as that far.
 type front struct {
 	level, spread, last []float32 // [I]
 	now                 []float32 // [I]: the current observation in spreads
 }
 
-// see takes the features of one observation. first says that the group has seen none, n is how many it has seen with this
-// one, rate the rate of level and spread, at least 1/n.
+// see takes the features of one observation. first says that the group has seen none, n is how many
+// it has seen with this one, rate the rate of level and spread, at least 1/n.
 func (f *front) see(x []float32, round uint64, rate, clip float32) {
 	for i, v := range x {
 		v = finite(v, f.level[i])
@@ -64,8 +66,8 @@ func finite(v, level float32) float32 {
 	return clamp32(v, largest)
 }
 
-// project is an agent's view of a vector of features: the sum of their products with its direction, the components of
-// which stand A elements apart.
+// project is an agent's view of a vector of features: the sum of their products with its direction,
+// the components of which stand A elements apart.
 func project(direction []float32, A int, x []float32) float32 {
 	sum := float32(0)
 	for f, v := range x {
@@ -74,8 +76,9 @@ func project(direction []float32, A int, x []float32) float32 {
 	return sum
 }
 
-// habits are a group's memory of what is usual at a time of the day, and of what the hour of the week adds to that, in
-// spreads. A stream whose times say nothing finds all its observations in a few slots, whose habit is then its level.
+// habits are a group's memory of what is usual at a time of the day, and of what the hour of the
+// week adds to that, in spreads. A stream whose times say nothing finds all its observations in a
+// few slots, whose habit is then its level.
 type habits struct {
 	day, week         []float32 // [I*slots]
 	daySeen, weekSeen []uint32  // [slots]
@@ -84,7 +87,8 @@ type habits struct {
 	dayNow, weekNow   []float32 // [I]
 }
 
-// habitClip bounds what one observation adds to a habit, in spreads: habits are of the bulk, not of outliers.
+// habitClip bounds what one observation adds to a habit, in spreads: habits are of the bulk, not of
+// outliers.
 const habitClip = 3
 
 // recall finds the habits of time t, in unix nanoseconds.
@@ -106,7 +110,8 @@ func slotOf(t, width, n int64) int {
 	return int(t / width)
 }
 
-// learn moves the recalled habits towards the observation in spreads: fast in a slot that is new, then at the rate.
+// learn moves the recalled habits towards the observation in spreads: fast in a slot that is new,
+// then at the rate.
 func (h *habits) learn(now []float32, rate float32) {
 	day := max32(1/(float32(h.daySeen[h.daySlot])+1), rate)
 	week := max32(1/(float32(h.weekSeen[h.weekSlot])+2), float32(2*rate))

@@ -39,7 +39,8 @@ func widened[E embedding](row []E, memory []float32) []float32 {
 	return memory
 }
 
-// wholeRow says that a row has no NaN and no infinity: all of these, and no others, have an exponent of ones.
+// wholeRow says that a row has no NaN and no infinity: all of these, and no others, have an
+// exponent of ones.
 func wholeRow(row []float32) bool {
 	const exponent = 0x7f800000
 	for _, v := range row {
@@ -74,7 +75,8 @@ func fuseWeight(weights []uint32, flags uint32, agent int) uint32 {
 // fuseTotals are the words of a fusion that a block has counted.
 type fuseTotals [kernels.FuseWords]uint64
 
-// finish adds a block's totals to the scratch memory; the last block of a fusion takes them out and stores the result.
+// finish adds a block's totals to the scratch memory; the last block of a fusion takes them out and
+// stores the result.
 func (t *fuseTotals) finish(b *Block, flags uint32, scratch []uint64, sequence uint32, result int) {
 	for i := kernels.FuseTicket + 1; i < kernels.FuseWords; i++ {
 		atomic.AddUint64(&scratch[i], t[i])
@@ -113,7 +115,8 @@ func (t *fuseTotals) outside(id uint32) {
 func fuseSorted[E embedding](b *Block) {
 	order, weights, runs := Mem[uint32](b, 1), Mem[uint32](b, 2), Mem[uint32](b, 3)
 	count, dim, flags := b.Uint32(4), uint64(b.Uint32(5)), b.Uint32(6)
-	sums, tallies, partSums, partTallies := Mem[float32](b, 7), Mem[uint64](b, 8), Mem[float32](b, 9), Mem[uint64](b, 10)
+	sums, tallies, partSums, partTallies := Mem[float32](b, 7), Mem[uint64](b, 8), Mem[float32](b, 9),
+		Mem[uint64](b, 10)
 	parts := flags&kernels.FuseParts != 0
 	var totals fuseTotals
 	total, memory := make([]float32, dim), make([]float32, dim)
@@ -174,8 +177,9 @@ func fuseSorted[E embedding](b *Block) {
 	totals.finish(b, flags, Mem[uint64](b, 11), b.Uint32(12), 13)
 }
 
-// fuseUnsorted is the twin of fuse_unsorted.cuh. Each block owns a share of the nodes and looks for their agents among all
-// members: reading numbers is cheap beside adding rows, and no two blocks meet in a sum.
+// fuseUnsorted is the twin of fuse_unsorted.cuh. Each block owns a share of the nodes and looks for
+// their agents among all members: reading numbers is cheap beside adding rows, and no two blocks
+// meet in a sum.
 func fuseUnsorted[E embedding](b *Block) {
 	rows, members, weights := Mem[E](b, 0), Mem[uint32](b, 1), Mem[uint32](b, 2)
 	agents, low, high, nodes := uint64(b.Uint32(3)), b.Uint32(4), b.Uint32(5), b.Uint32(6)
@@ -197,7 +201,8 @@ func fuseUnsorted[E embedding](b *Block) {
 		if id-mine >= span { // also below mine: the difference is then huge
 			continue
 		}
-		totals.add(sums[uint64(id)*dim:][:dim], tallies[2*uint64(id):][:2], widened(rows[uint64(i)*dim:][:dim], memory), fuseWeight(weights, flags, i))
+		totals.add(sums[uint64(id)*dim:][:dim], tallies[2*uint64(id):][:2], widened(rows[uint64(i)*dim:][:dim], memory),
+			fuseWeight(weights, flags, i))
 	}
 	totals.finish(b, flags, Mem[uint64](b, 11), b.Uint32(12), 13)
 }
@@ -253,8 +258,8 @@ func fusePlace(b *Block) {
 	}
 }
 
-// fuseWalk is the twin of fuse_walk.cuh. Each block goes from the first node that starts in its share of the places to the end of the
-// last one, so no two blocks meet in a sum.
+// fuseWalk is the twin of fuse_walk.cuh. Each block goes from the first node that starts in its
+// share of the places to the end of the last one, so no two blocks meet in a sum.
 func fuseWalk[E embedding](b *Block) {
 	rows, members, weights, order := Mem[E](b, 0), Mem[uint32](b, 1), Mem[uint32](b, 2), Mem[uint32](b, 3)
 	nodes, dim, flags := b.Uint32(6), uint64(b.Uint32(7)), b.Uint32(8)
@@ -272,7 +277,8 @@ func fuseWalk[E embedding](b *Block) {
 	for ; k < places && (k < end || order[k]&kernels.FuseHead == 0); k++ {
 		agent := uint64(order[k] &^ kernels.FuseHead)
 		id := uint64(members[agent])
-		totals.add(sums[id*dim:][:dim], tallies[2*id:][:2], widened(rows[agent*dim:][:dim], memory), fuseWeight(weights, flags, int(agent)))
+		totals.add(sums[id*dim:][:dim], tallies[2*id:][:2], widened(rows[agent*dim:][:dim], memory),
+			fuseWeight(weights, flags, int(agent)))
 	}
 	totals.finish(b, flags, Mem[uint64](b, 11), b.Uint32(12), 13)
 }

@@ -17,9 +17,10 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// TestFuseKernelsOnTheCPU runs the CUDA text of the fusion kernels, compiled for the CPU: sums, tallies and totals must be
-// those of plain loops, whatever the members and the launch shape. Tiles and shares are made small, so that few agents fill several
-// and nodes share slots of the hash table.
+// TestFuseKernelsOnTheCPU runs the CUDA text of the fusion kernels, compiled for the CPU: sums,
+// tallies and totals must be those of plain loops, whatever the members and the launch shape. Tiles
+// and shares are made small, so that few agents fill several and nodes share slots of the hash
+// table.
 func TestFuseKernelsOnTheCPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -32,11 +33,13 @@ func TestFuseKernelsOnTheCPU(t *testing.T) {
 	for _, kernel := range devicetest.FuseKernels {
 		source, _ := kernels.Lookup(kernel)
 		source.Code = small.Replace(source.Code)
-		if code := source.Code; strings.Count(code, "FUSE_TILE 128\n")+strings.Count(code, "FUSE_SLOTS 256\n")+strings.Count(code, "FUSE_SHARE 8\n") != 3 {
+		if code := source.Code; strings.Count(code, "FUSE_TILE 128\n")+strings.Count(code, "FUSE_SLOTS 256\n")+
+			strings.Count(code, "FUSE_SHARE 8\n") != 3 {
 			t.Fatal("the tile or the share is not small")
 		}
 		args := fmt.Sprintf("-DARGS=%d", len(source.Params))
-		program := host.CompileEmulation(t, "emulate_fuse.cpp", source, slices.Concat(host.Exact, host.Sanitized, []string{args})...)
+		program := host.CompileEmulation(t, "emulate_fuse.cpp", source,
+			slices.Concat(host.Exact, host.Sanitized, []string{args})...)
 		r := rand.New(rand.NewPCG(23, 24))
 		for range testlong.Of(8, 3) {
 			f := devicetest.RandomFuse(r, kernel, []int{0, 1, 17, 33, 129, 300, 1025}[r.IntN(7)])
@@ -58,8 +61,11 @@ func emulateFuse(t *testing.T, program string, f devicetest.Fuse, threads, block
 	return equalMemory(after, f.Params)
 }
 
-// emulateLaunch runs a program of testdata/emulate_fuse.cpp and returns what is in the memory of each parameter then.
-func emulateLaunch(t *testing.T, program string, params []devicetest.Param, threads, blocks int) (after [][]byte, err error) {
+// emulateLaunch runs a program of testdata/emulate_fuse.cpp and returns what is in the memory of
+// each parameter then.
+func emulateLaunch(t *testing.T, program string, params []devicetest.Param, threads, blocks int) (after [][]byte,
+	err error,
+) {
 	t.Helper()
 	var file []byte
 	word := func(v uint64) { file = binary.LittleEndian.AppendUint64(file, v) }

@@ -20,8 +20,8 @@ func storeF32(v float32) float32 { return v }
 func loadBF16(v uint16) float32  { return device.FromBF16(v) }
 func storeBF16(v float32) uint16 { return device.ToBF16(v) }
 
-// gemm is the twin of the kernels of gemm.cuh: each block makes its share of the elements. It is the plain form that they
-// are compared with; Stream.Gemm goes by gonum.
+// gemm is the twin of the kernels of gemm.cuh: each block makes its share of the elements. It is
+// the plain form that they are compared with; Stream.Gemm goes by gonum.
 func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old func(O) float32) twin {
 	return func(blk *Block) {
 		a, b, c := Mem[E](blk, 0), Mem[E](blk, 1), Mem[O](blk, 2)
@@ -45,8 +45,8 @@ func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old f
 	}
 }
 
-// Gemm queues a product, which gonum computes on all cores. Matrices of bf16 are widened for it, and the result is rounded
-// once.
+// Gemm queues a product, which gonum computes on all cores. Matrices of bf16 are widened for it,
+// and the result is rounded once.
 func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.Matrix) error {
 	m, n, k, err := device.CheckGemm(a, b, c)
 	if err != nil {

@@ -24,9 +24,10 @@ func (r gruRow) units(h []float32) float32 {
 
 func (r gruRow) input(H int, x float32) float32 { return r[H+1] + float32(r[H]*x) }
 
-// gruStep is the Go twin of Gru::step: every agent is a gated recurrent unit (Cho et al. 2014, in the form in which the reset
-// gate acts on the units' part of the sum) with weights that all agents of a group share, and reads its next view out of it by a readout
-// of its own, which learns by normalised least mean squares. Its ratio is its error over its usual one.
+// gruStep is the Go twin of Gru::step: every agent is a gated recurrent unit (Cho et al. 2014, in
+// the form in which the reset gate acts on the units' part of the sum) with weights that all agents
+// of a group share, and reads its next view out of it by a readout of its own, which learns by
+// normalised least mean squares. Its ratio is its error over its usual one.
 func gruStep(o *observation, g *ratioGroup, inverse, rate float32) {
 	A, H := o.agents, int(o.words[kernels.GruHidden])
 	learn := o.float(kernels.GruLearn)

@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// agentGRU is the twin of gru_agents.cuh: torch.nn.GRUCell with weights that all agents share, and a readout.
+// agentGRU is the twin of gru_agents.cuh: torch.nn.GRUCell with weights that all agents share, and
+// a readout.
 type agentGRU struct {
 	s                 *agentSwarm
 	class             int
@@ -29,13 +30,17 @@ func fix(bits uint32) fixed {
 	return fixed{256*high + low, high, low}
 }
 
-// fixValue is a value by 2^bits, rounded to nearest: the last bits of a float32 that is 1.5 * 2^23 and more are an integer.
+// fixValue is a value by 2^bits, rounded to nearest: the last bits of a float32 that is 1.5 * 2^23
+// and more are an integer.
 func fixValue(v float32, bits int) fixed {
 	return fix(math.Float32bits(fma32(v, float32(int(1)<<bits), 3<<22)))
 }
 
 func newAgentGRU(s *agentSwarm, table []uint32, class int, elem kernels.Elem) agentCell {
-	c := &agentGRU{s: s, class: class, elem: elem, row: make([]float32, 2*class), y: make([]float32, class), a: make([]fixed, 2*class)}
+	c := &agentGRU{
+		s: s, class: class, elem: elem, row: make([]float32, 2*class), y: make([]float32, class),
+		a: make([]fixed, 2*class),
+	}
 	for i := range c.logistic {
 		c.logistic[i] = math.Float32frombits(table[kernels.AgentTableLogistic+i])
 	}
@@ -53,7 +58,8 @@ func newAgentGRU(s *agentSwarm, table []uint32, class int, elem kernels.Elem) ag
 	return c
 }
 
-// load and store copy what stands in an agent's row from an element on: its units from 0, its inputs from class.
+// load and store copy what stands in an agent's row from an element on: its units from 0, its
+// inputs from class.
 func (c *agentGRU) load(to []float32, page, at, from int) {
 	if c.elem == kernels.F32 {
 		copy(to, c.s.floats(page, kernels.AgentVarRow, 2*at*c.class+from, len(to)))

@@ -79,7 +79,8 @@ func TestEveryBlockRunsOnce(t *testing.T) {
 	}
 }
 
-// A twin that leaves its buffer breaks the device, as an illegal address breaks a CUDA context; the process goes on.
+// A twin that leaves its buffer breaks the device, as an illegal address breaks a CUDA context; the
+// process goes on.
 func TestPanicIsSticky(t *testing.T) {
 	d := open(t, Options{Workers: 3})
 	mem, err := d.Alloc(64, "test")
@@ -124,7 +125,10 @@ func TestSyncHonoursContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	release := make(chan struct{})
-	k := &kernel{dev: d, name: "wait", sig: []device.Param{{Name: "mem", Kind: device.KindBuffer}}, fn: func(*Block) { <-release }}
+	k := &kernel{
+		dev: d, name: "wait", sig: []device.Param{{Name: "mem", Kind: device.KindBuffer}},
+		fn: func(*Block) { <-release },
+	}
 	if err := s.Launch(k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(mem)); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,8 @@ import (
 // pageSize is the alignment of host buffers: what pinned memory has on a GPU.
 const pageSize = 4096
 
-// hostBuffer is plain memory of the process, which is what pinned memory is to a device that is the process.
+// hostBuffer is plain memory of the process, which is what pinned memory is to a device that is the
+// process.
 type hostBuffer struct {
 	dev     *Device
 	purpose string
@@ -34,7 +35,8 @@ func (d *Device) AllocHost(n int64, purpose string) (device.HostBuffer, error) {
 	}
 	available, _ := systemMemory()
 	if available = min(available, d.limit-d.used); n > available {
-		return nil, fmt.Errorf("alloc %d bytes of host memory for %s on host: %d are available: %w", n, purpose, available, device.ErrOutOfMemory)
+		return nil, fmt.Errorf("alloc %d bytes of host memory for %s on host: %d are available: %w", n, purpose,
+			available, device.ErrOutOfMemory)
 	}
 	d.used += n
 	raw := make([]byte, n+pageSize)

@@ -53,7 +53,8 @@ func (s *swarm) check(t *testing.T, what string, out columns) {
 	}
 }
 
-// floats are the float32 words of the page. Words of integer variables read as tiny numbers and do no harm here.
+// floats are the float32 words of the page. Words of integer variables read as tiny numbers and do
+// no harm here.
 func (s *swarm) floats() []float32 {
 	o := openObservation(&Block{args: []argument{
 		{mem: s.page},
@@ -112,8 +113,8 @@ func TestHostileSeries(t *testing.T) {
 	}
 }
 
-// TestScaleRecovers: a stream whose values suddenly live at another scale is in its normal range again within a few hundred
-// observations.
+// TestScaleRecovers: a stream whose values suddenly live at another scale is in its normal range
+// again within a few hundred observations.
 func TestScaleRecovers(t *testing.T) {
 	s := newSwarm(t, bind(t, "predictor", nil, 32, 1, cells.Weighted), 1<<16)
 	rng := rand.New(rand.NewPCG(1, 1))

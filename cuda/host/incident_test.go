@@ -8,7 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// TestIncident: an anomalous decision has a score of the alarm or more, and after one none comes before a normal one.
+// TestIncident: an anomalous decision has a score of the alarm or more, and after one none comes
+// before a normal one.
 func TestIncident(t *testing.T) {
 	const alarm = 0.37
 	for trial := range 8 {
@@ -17,7 +18,8 @@ func TestIncident(t *testing.T) {
 		if trial%2 == 1 {
 			voting = cells.Voting{Rule: kernels.RulePlurality}
 		}
-		b := bind(t, "predictor", map[string]float64{"alarm": alarm, "warmup": 25, "share": 0.2 + 0.1*float64(trial)}, 24, 1+trial%3, voting)
+		b := bind(t, "predictor", map[string]float64{"alarm": alarm, "warmup": 25, "share": 0.2 + 0.1*float64(trial)},
+			24, 1+trial%3, voting)
 		events := randomEvents(rng, 3000, 1, b.Features)
 		out := newSwarm(t, b, 1<<18).play(events, nil)
 		incidents, inside := 0, false
@@ -28,7 +30,8 @@ func TestIncident(t *testing.T) {
 					t.Errorf("trial %d, observation %d: anomalous inside an incident", trial, i)
 				}
 				if out.scores[i] < alarm-1e-6 {
-					t.Errorf("trial %d, observation %d: anomalous with score %v, below the alarm of %v", trial, i, out.scores[i], alarm)
+					t.Errorf("trial %d, observation %d: anomalous with score %v, below the alarm of %v", trial, i,
+						out.scores[i], alarm)
 				}
 				inside = true
 			case kernels.VoteNormal:
@@ -36,7 +39,8 @@ func TestIncident(t *testing.T) {
 			}
 		}
 		if incidents < 2 {
-			t.Errorf("trial %d: %d incidents among %d observations: the test reaches nothing", trial, incidents, len(events))
+			t.Errorf("trial %d: %d incidents among %d observations: the test reaches nothing", trial, incidents,
+				len(events))
 		}
 	}
 }

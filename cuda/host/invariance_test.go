@@ -20,8 +20,8 @@ type arrival struct {
 	features []float32
 }
 
-// randomEvents are n observations of random groups: a daily curve with noise, level shifts and spikes, at times that
-// mostly advance.
+// randomEvents are n observations of random groups: a daily curve with noise, level shifts and
+// spikes, at times that mostly advance.
 func randomEvents(rng *rand.Rand, n, slots, features int) []arrival {
 	events, at, level := make([]arrival, n), int64(1_400_000_000e9), 0.0
 	for i := range events {
@@ -41,7 +41,8 @@ func randomEvents(rng *rand.Rand, n, slots, features int) []arrival {
 	return events
 }
 
-// play feeds the events to the swarm in batches that end at the cuts, and returns every arrival's outputs by its index.
+// play feeds the events to the swarm in batches that end at the cuts, and returns every arrival's
+// outputs by its index.
 func (s *swarm) play(events []arrival, cuts []int) columns {
 	n, c := len(events), len(s.bound.Cell.Candidates)
 	all := columns{make([]float32, n), make([]uint32, n), make([]uint32, n*c), make([]uint32, n), make([]uint64, n)}
@@ -59,13 +60,17 @@ func (s *swarm) play(events []arrival, cuts []int) columns {
 				}
 			}
 			if len(times) > first {
-				runs = append(runs, kernels.Run{Slot: uint32(slot), First: uint32(first), Count: uint32(len(times) - first)})
+				runs = append(runs, kernels.Run{
+					Slot: uint32(slot), First: uint32(first),
+					Count: uint32(len(times) - first),
+				})
 			}
 		}
 		if len(times) > 0 {
 			got := s.observe(runs, times, features)
 			for k, i := range index {
-				all.scores[i], all.decisions[i], all.leaders[i], all.rounds[i] = got.scores[k], got.decisions[k], got.leaders[k], got.rounds[k]
+				all.scores[i], all.decisions[i], all.leaders[i], all.rounds[i] = got.scores[k], got.decisions[k],
+					got.leaders[k], got.rounds[k]
 				copy(all.counts[i*c:], got.counts[k*c:][:c])
 			}
 		}
@@ -80,8 +85,8 @@ func (c columns) equal(d columns) bool {
 		slices.Equal(c.counts, d.counts) && slices.Equal(c.leaders, d.leaders) && slices.Equal(c.rounds, d.rounds)
 }
 
-// TestBatchesDoNotMatter cuts the same input into random batches, down to one observation each: outputs and pages must be
-// the same to the bit.
+// TestBatchesDoNotMatter cuts the same input into random batches, down to one observation each:
+// outputs and pages must be the same to the bit.
 func TestBatchesDoNotMatter(t *testing.T) {
 	for _, cell := range cells.Names() {
 		for _, features := range []int{1, 3} {

@@ -7,8 +7,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Block is what one block of a launch sees on the host device: its place in the grid and the launch's arguments.
-// The block's threads do not exist as such: a Go twin loops over 0..Threads-1 itself.
+// Block is what one block of a launch sees on the host device: its place in the grid and the
+// launch's arguments. The block's threads do not exist as such: a Go twin loops over 0..Threads-1
+// itself.
 type Block struct {
 	// Index is 0..Grid-1.
 	Index, Grid, Threads int
@@ -35,15 +36,17 @@ func (b *Block) Int32(i int) int32 { return int32(uint32(b.args[i].bits)) }
 // Float32 is scalar argument i.
 func (b *Block) Float32(i int) float32 { return math.Float32frombits(uint32(b.args[i].bits)) }
 
-// Part is the share [lo, hi) of this block in 0..n-1 when the launch cuts it evenly, in order, over its blocks. A twin
-// may cut otherwise than its kernel does wherever the result does not depend on it.
+// Part is the share [lo, hi) of this block in 0..n-1 when the launch cuts it evenly, in order, over
+// its blocks. A twin may cut otherwise than its kernel does wherever the result does not depend on
+// it.
 func (b *Block) Part(n uint64) (lo, hi uint64) {
 	grid, i := uint64(b.Grid), uint64(b.Index)
 	size, rest := n/grid, n%grid
 	return i*size + min(i, rest), (i+1)*size + min(i+1, rest)
 }
 
-// twin is the Go twin of a kernel: it does the work of one block. Blocks run at once on all cores, in any order.
+// twin is the Go twin of a kernel: it does the work of one block. Blocks run at once on all cores,
+// in any order.
 type twin func(b *Block)
 
 // twins is filled by init functions of this package only, one beside each Go twin.

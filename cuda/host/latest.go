@@ -2,14 +2,16 @@ package host
 
 import "github.com/exoswarm/exoswarm/cuda/kernels"
 
-// latest is the time of the latest observation that a group has applied, while its run is stepped, as in latest.cuh.
+// latest is the time of the latest observation that a group has applied, while its run is stepped,
+// as in latest.cuh.
 type latest struct {
 	drop kernels.Drop
 	word *uint64 // in the page; nil: nothing is dropped
 	time int64
 }
 
-// latest opens that of the run's group. variable is the number of kernels.VarLatest, drop its word of the parameter block.
+// latest opens that of the run's group. variable is the number of kernels.VarLatest, drop its word
+// of the parameter block.
 func (o *observation) latest(variable, drop int) latest {
 	l := latest{drop: kernels.Drop(o.words[drop])}
 	if l.drop != 0 {

@@ -10,8 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// TestLatest holds every cell under every policy to one that is given only what is not dropped: the same outputs and the same pages, but for
-// the latest time, which is that of the observations it was given. What is dropped is answered with the reason.
+// TestLatest holds every cell under every policy to one that is given only what is not dropped: the
+// same outputs and the same pages, but for the latest time, which is that of the observations it
+// was given. What is dropped is answered with the reason.
 func TestLatest(t *testing.T) {
 	for _, cell := range cells.Names() {
 		for drop := range kernels.Drop(4) {
@@ -61,14 +62,17 @@ func latestEqualsFiltered(t *testing.T, cell string, drop kernels.Drop) {
 	for i, decision := range want {
 		counts := got.counts[3*i:][:3]
 		if decision != 0 {
-			if got.decisions[i] != decision || got.scores[i] != 0 || got.leaders[i] != 0 || got.rounds[i] != seen || !allZero(counts) {
-				t.Fatalf("observation %d: decision %#x, score %v, leader %d, round %d, counts %v; want %#x in round %d", i,
+			if got.decisions[i] != decision || got.scores[i] != 0 || got.leaders[i] != 0 || got.rounds[i] != seen ||
+				!allZero(counts) {
+				t.Fatalf("observation %d: decision %#x, score %v, leader %d, round %d, counts %v; want %#x in round "+
+					"%d", i,
 					got.decisions[i], got.scores[i], got.leaders[i], got.rounds[i], counts, decision, seen)
 			}
 			continue
 		}
 		seen++
-		if got.decisions[i] != kept.decisions[at] || got.scores[i] != kept.scores[at] || got.leaders[i] != kept.leaders[at] || got.rounds[i] != seen {
+		if got.decisions[i] != kept.decisions[at] || got.scores[i] != kept.scores[at] ||
+			got.leaders[i] != kept.leaders[at] || got.rounds[i] != seen {
 			t.Fatalf("observation %d is not what it is without those that are dropped", i)
 		}
 		at++

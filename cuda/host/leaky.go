@@ -6,8 +6,9 @@ func init() {
 	register("leaky_observe", func(b *Block) { observeByRatio(b, kernels.LeakyVarLatest, leakyStep) })
 }
 
-// leakyStep is the Go twin of Leaky::step: every agent integrates its view of the features with a leak of its own. Its ratio is
-// how far, in its usual distances, the present view lies from the integral.
+// leakyStep is the Go twin of Leaky::step: every agent integrates its view of the features with a
+// leak of its own. Its ratio is how far, in its usual distances, the present view lies from the
+// integral.
 func leakyStep(o *observation, g *ratioGroup, inverse, rate float32) {
 	potential, usually := o.each(kernels.LeakyVarPotential, 0), o.each(kernels.LeakyVarUsual, 0)
 	A := o.agents

@@ -6,13 +6,14 @@ func init() {
 	register("lif_observe", func(b *Block) { observeByRatio(b, kernels.LifVarLatest, lifStep) })
 }
 
-// rateFloor is the least usual spike rate, in spikes an observation: a neuron that never spikes is not called unusual for the
-// first trace of a spike long ago.
+// rateFloor is the least usual spike rate, in spikes an observation: a neuron that never spikes is
+// not called unusual for the first trace of a spike long ago.
 const rateFloor = 0.05
 
-// lifStep is the Go twin of Lif::step: every agent is a leaky integrate-and-fire neuron. Its current is the size of its view of
-// the features; where the potential passes the threshold it spikes, several times when it passes it by far, and every spike
-// raises the threshold for a while. Its ratio is its spike rate over its usual one.
+// lifStep is the Go twin of Lif::step: every agent is a leaky integrate-and-fire neuron. Its
+// current is the size of its view of the features; where the potential passes the threshold it
+// spikes, several times when it passes it by far, and every spike raises the threshold for a while.
+// Its ratio is its spike rate over its usual one.
 func lifStep(o *observation, g *ratioGroup, inverse, rate float32) {
 	potential, adaptation := o.each(kernels.LifVarPotential, 0), o.each(kernels.LifVarAdaptation, 0)
 	trace, usually := o.each(kernels.LifVarTrace, 0), o.each(kernels.LifVarUsual, 0)

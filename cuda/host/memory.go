@@ -6,14 +6,16 @@ import (
 	"strings"
 )
 
-// unknownMemory stands for the machine's memory where the system does not tell it: enough to work with, little enough
-// to fail with ErrOutOfMemory before the process is killed.
+// unknownMemory stands for the machine's memory where the system does not tell it: enough to work
+// with, little enough to fail with ErrOutOfMemory before the process is killed.
 const unknownMemory = 4 << 30
 
-// Memory is the machine's memory in bytes, what is available without swapping and all of it; 4 GiB where the system does not tell.
+// Memory is the machine's memory in bytes, what is available without swapping and all of it; 4 GiB
+// where the system does not tell.
 func Memory() (available, total int64) { return systemMemory() }
 
-// systemMemory is the machine's memory in bytes, available without swapping and in all, as /proc/meminfo has it.
+// systemMemory is the machine's memory in bytes, available without swapping and in all, as
+// /proc/meminfo has it.
 func systemMemory() (available, total int64) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -28,7 +28,9 @@ func loadStreams(t testing.TB) []nab.Stream {
 }
 
 // detect scores every stream with a group of its own, all with the same spec.
-func detect(t testing.TB, streams []nab.Stream, values map[string]float64, agents int) (scores [][]float32, alarms int) {
+func detect(t testing.TB, streams []nab.Stream, values map[string]float64, agents int) (scores [][]float32,
+	alarms int,
+) {
 	b := bind(t, "predictor", values, agents, 1, cells.Weighted)
 	for _, s := range streams {
 		x := make([]float32, len(s.Values))
@@ -46,8 +48,9 @@ func detect(t testing.TB, streams []nab.Stream, values map[string]float64, agent
 	return scores, alarms
 }
 
-// TestLearningFindsAnomalies is the proof that the neural part decides: on real labelled streams the predictor beats the
-// random cut forest (52.0) and the windowed Gaussian (36.7), and itself with learning switched off.
+// TestLearningFindsAnomalies is the proof that the neural part decides: on real labelled streams
+// the predictor beats the random cut forest (52.0) and the windowed Gaussian (36.7), and itself
+// with learning switched off.
 func TestLearningFindsAnomalies(t *testing.T) {
 	streams := loadStreams(t)
 	agents := testlong.Of(256, 48)
@@ -60,7 +63,8 @@ func TestLearningFindsAnomalies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%v: standard score %.2f at threshold %.3f, %.1f anomalous decisions a stream", values, r.Score, r.Threshold, float64(alarms)/float64(len(streams)))
+		t.Logf("%v: standard score %.2f at threshold %.3f, %.1f anomalous decisions a stream", values, r.Score,
+			r.Threshold, float64(alarms)/float64(len(streams)))
 		return r.Score
 	}
 	on, off := score(nil), score(map[string]float64{"learn": 0})
@@ -80,7 +84,8 @@ func BenchmarkPredictor(b *testing.B) {
 
 func BenchmarkLeaky(b *testing.B) { benchmarkCell(b, "leaky", 64, 16) }
 
-// benchmarkCell times runs of one length; ns/agent-step is what one agent costs for one observation on one core.
+// benchmarkCell times runs of one length; ns/agent-step is what one agent costs for one observation
+// on one core.
 func benchmarkCell(b *testing.B, cell string, agents, run int) {
 	s := newSwarm(b, bind(b, cell, nil, agents, 1, cells.Weighted), 1<<20)
 	times, x := make([]int64, run), make([]float32, run)

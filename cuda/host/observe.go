@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// observation opens the arguments of an observe kernel (kernels.ObserveParams) for one block: the block's run, the page of
-// the run's group in the element types of state, and the outputs.
+// observation opens the arguments of an observe kernel (kernels.ObserveParams) for one block: the
+// block's run, the page of the run's group in the element types of state, and the outputs.
 type observation struct {
 	run      kernels.Run
 	agents   int
@@ -68,20 +68,22 @@ func openObservation(b *Block) observation {
 // float is word i of the parameter block as a float32.
 func (o *observation) float(i int) float32 { return math.Float32frombits(o.words[i]) }
 
-// group is the index, in elements of 4 bytes, of component c of a group variable; of 8 bytes for a U64.
+// group is the index, in elements of 4 bytes, of component c of a group variable; of 8 bytes for a
+// U64.
 func (o *observation) group(v, c int) int {
 	return int(o.offsets[v])/4 + c*o.slots + int(o.run.Slot)
 }
 
 func (o *observation) group64(v int) int { return int(o.offsets[v])/8 + int(o.run.Slot) }
 
-// agent is the index, in elements of 4 bytes, of component c of an agent variable for the group's first agent; the others
-// follow it.
+// agent is the index, in elements of 4 bytes, of component c of an agent variable for the group's
+// first agent; the others follow it.
 func (o *observation) agent(v, c int) int {
 	return int(o.offsets[v])/4 + (c*o.slots+int(o.run.Slot))*o.agents
 }
 
-// loadGroup and storeGroup copy a group variable of float32 between the page and a slice as long as it is wide.
+// loadGroup and storeGroup copy a group variable of float32 between the page and a slice as long as
+// it is wide.
 func (o *observation) loadGroup(v int, to []float32) {
 	for c := range to {
 		to[c] = o.f32[o.group(v, c)]

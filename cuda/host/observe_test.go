@@ -52,7 +52,10 @@ func newSwarm(t testing.TB, b *cells.Bound, pageBytes int) *swarm {
 // observe runs one batch: runs over times and features. It returns the outputs.
 func (s *swarm) observe(runs []kernels.Run, times []int64, features []float32) columns {
 	n := len(times)
-	out := columns{make([]float32, n), make([]uint32, n), make([]uint32, n*len(s.bound.Cell.Candidates)), make([]uint32, n), make([]uint64, n)}
+	out := columns{
+		make([]float32, n), make([]uint32, n), make([]uint32, n*len(s.bound.Cell.Candidates)),
+		make([]uint32, n), make([]uint64, n),
+	}
 	flat := make([]uint32, 0, 4*len(runs))
 	for _, r := range runs {
 		flat = r.Words(flat)

@@ -9,8 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// pool is the cores of the host device: workers that live as long as it does and take blocks of the launches offered to
-// them. The stream that launches works along, so a pool of n has n-1 goroutines of its own.
+// pool is the cores of the host device: workers that live as long as it does and take blocks of the
+// launches offered to them. The stream that launches works along, so a pool of n has n-1 goroutines
+// of its own.
 type pool struct {
 	offers  chan *grid
 	workers int
@@ -18,7 +19,8 @@ type pool struct {
 }
 
 func newPool(workers int) *pool {
-	// The queue holds a full set of offers for a few launches at once, so that a stream rarely waits to make them.
+	// The queue holds a full set of offers for a few launches at once, so that a stream rarely
+	// waits to make them.
 	p := &pool{offers: make(chan *grid, 4*workers), workers: workers}
 	for range workers - 1 {
 		p.wg.Go(func() {
@@ -36,11 +38,12 @@ func (p *pool) close() {
 	p.wg.Wait()
 }
 
-// run does all blocks of a launch and returns when they are done, with the failure of the first that broke.
+// run does all blocks of a launch and returns when they are done, with the failure of the first
+// that broke.
 func (p *pool) run(g *grid) *failure {
 	g.finished = make(chan struct{})
-	// Several chunks a worker even out blocks of unequal length; large chunks keep the shared counter off the hot path
-	// when blocks are tiny.
+	// Several chunks a worker even out blocks of unequal length; large chunks keep the shared
+	// counter off the hot path when blocks are tiny.
 	g.chunk = min(max(int64(g.blocks)/int64(p.workers*16), 1), 1024)
 	for range min(p.workers-1, g.blocks-1) {
 		select {
@@ -73,7 +76,8 @@ type failure struct {
 	stack []byte
 }
 
-// work takes blocks until none is left. An offer that arrives after the launch is over finds none and returns.
+// work takes blocks until none is left. An offer that arrives after the launch is over finds none
+// and returns.
 func (g *grid) work() {
 	total := int64(g.blocks)
 	for {
@@ -99,7 +103,8 @@ func (g *grid) blocksOf(first, end int64) {
 		if r := recover(); r != nil {
 			err := fmt.Errorf("kernel %s: block %d of %d: %v: %w", g.kernel, b.Index, g.blocks, r, device.ErrSticky)
 			if cause, ok := r.(error); ok {
-				err = fmt.Errorf("kernel %s: block %d of %d: %w: %w", g.kernel, b.Index, g.blocks, cause, device.ErrSticky)
+				err = fmt.Errorf("kernel %s: block %d of %d: %w: %w", g.kernel, b.Index, g.blocks, cause,
+					device.ErrSticky)
 			}
 			g.failure.CompareAndSwap(nil, &failure{err: err, stack: debug.Stack()})
 		}

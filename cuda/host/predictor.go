@@ -13,10 +13,11 @@ const (
 	readout = kernels.PredictorReadout
 	kinds   = kernels.PredictorKinds
 
-	// reach3 bounds what a readout takes in, in spreads: outliers are for the error, not for the prediction.
+	// reach3 bounds what a readout takes in, in spreads: outliers are for the error, not for the
+	// prediction.
 	reach3 = 3
-	// errorFloor and driftFloor are the least usual error and drift, in spreads of the group: a stream that is predicted to
-	// the last digit must not call rounding a surprise.
+	// errorFloor and driftFloor are the least usual error and drift, in spreads of the group: a
+	// stream that is predicted to the last digit must not call rounding a surprise.
 	errorFloor = 0.01
 	driftFloor = 0.005
 	// A gradient and a usual error take in at most this many usual errors of one observation.
@@ -24,10 +25,11 @@ const (
 	usualClip    = 8
 	// ridge keeps the normalised step finite when all inputs of a readout are near zero.
 	ridge = 0.1
-	// largestReadout bounds the squared norm of a readout; one that left it would start again from nothing.
+	// largestReadout bounds the squared norm of a readout; one that left it would start again from
+	// nothing.
 	largestReadout = 1e4
-	// An agent's weight is weightBase for one that predicts no better than its own level, and grows by weightGain for one
-	// that predicts perfectly: eight times as much.
+	// An agent's weight is weightBase for one that predicts no better than its own level, and grows
+	// by weightGain for one that predicts perfectly: eight times as much.
 	weightBase = kernels.MaxVoteWeight / 8
 	weightGain = kernels.MaxVoteWeight - weightBase
 	// heldPart is what is left of a score during hold-off.
@@ -46,7 +48,8 @@ type predictorAgent struct {
 	unrest     float32
 }
 
-// predictorGroup is the state of one group while its run is stepped. Instances are pooled: a step allocates nothing.
+// predictorGroup is the state of one group while its run is stepped. Instances are pooled: a step
+// allocates nothing.
 type predictorGroup struct {
 	front   front
 	habits  habits
@@ -113,9 +116,10 @@ func predictorObserve(b *Block) {
 	g.store(&o)
 }
 
-// observe steps the group by observation n of the batch. An incident opens when the group is as surprised as the alarm and more
-// than the level held from before, and the vote is anomalous. It lasts until the vote is normal. Where no incident may open, ballots
-// for anomalous count as suspicious.
+// observe steps the group by observation n of the batch. An incident opens when the group is as
+// surprised as the alarm and more than the level held from before, and the vote is anomalous. It
+// lasts until the vote is normal. Where no incident may open, ballots for anomalous count as
+// suspicious.
 func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float32) {
 	seen := *round
 	inverse := 1 / float32(seen+1)
@@ -209,7 +213,8 @@ func (g *predictorGroup) nats(bins [kinds]uint32) float32 {
 	return sum / kinds
 }
 
-// step moves every agent of the group by one observation: recurrent units, prediction, error, surprise, learning.
+// step moves every agent of the group by one observation: recurrent units, prediction, error,
+// surprise, learning.
 func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 	var (
 		learn  = o.float(kernels.PredictorLearn)
@@ -289,8 +294,8 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 	}
 }
 
-// voteWeight is what an agent's vote counts: the more, the smaller its usual error is beside what it would err without a
-// readout. It is in [weightBase, MaxVoteWeight].
+// voteWeight is what an agent's vote counts: the more, the smaller its usual error is beside what
+// it would err without a readout. It is in [weightBase, MaxVoteWeight].
 func voteWeight(usual, naive float32) uint32 {
 	skill := 1 - usual/(naive+2*errorFloor)
 	skill = max32(0, min32(1, skill))
@@ -333,7 +338,8 @@ func (g *predictorGroup) store(o *observation) {
 	})
 }
 
-// each visits every component of the agents' state: the page's elements, one an agent, and where they live in the scratch.
+// each visits every component of the agents' state: the page's elements, one an agent, and where
+// they live in the scratch.
 func (g *predictorGroup) each(o *observation, visit func(state []float32, at func(*predictorAgent) *float32)) {
 	component := func(v, c int, at func(*predictorAgent) *float32) {
 		visit(o.f32[o.agent(v, c):][:len(g.agents)], at)

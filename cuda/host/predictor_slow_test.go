@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// slowGroup is the predictor as its description reads, without pages, bins of weight or pools: what the fast twin must
-// equal to the bit. Sums over agents are made by sorting.
+// slowGroup is the predictor as its description reads, without pages, bins of weight or pools: what
+// the fast twin must equal to the bit. Sums over agents are made by sorting.
 type slowGroup struct {
 	b       *cells.Bound
 	words   []uint32
@@ -39,10 +39,14 @@ func newSlowGroup(b *cells.Bound) *slowGroup {
 	g := &slowGroup{
 		b: b, words: b.ParamBlock(), table: b.Weights(testSeed),
 		level: make([]float32, b.Features), spread: make([]float32, b.Features), last: make([]float32, b.Features),
-		day: map[[2]int]float32{}, week: map[[2]int]float32{}, visits: map[string]int{}, agents: make([]slowAgent, b.Agents),
+		day: map[[2]int]float32{}, week: map[[2]int]float32{}, visits: map[string]int{},
+		agents: make([]slowAgent, b.Agents),
 	}
 	for i := range g.agents {
-		g.agents[i] = slowAgent{h: make([]float32, kernels.PredictorHidden), w: make([]float32, kernels.PredictorReadout)}
+		g.agents[i] = slowAgent{
+			h: make([]float32, kernels.PredictorHidden),
+			w: make([]float32, kernels.PredictorReadout),
+		}
 	}
 	return g
 }
@@ -65,7 +69,8 @@ func toward(old, target, rate float32) float32 {
 	return old + times(rate, target-old)
 }
 
-// times is a product that is rounded before it meets a sum, whatever the processor could do at once.
+// times is a product that is rounded before it meets a sum, whatever the processor could do at
+// once.
 func times(a, b float32) float32 { return float32(a * b) }
 
 func limited(x, limit float32) float32 { return max(-limit, min(limit, x)) }
@@ -102,7 +107,8 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	// The habits.
 	const nanosecondsDay = 86_400_000_000_000
 	mod := func(a, b int64) int64 { return (a%b + b) % b }
-	daySlot, weekSlot := int(mod(t, nanosecondsDay)/(nanosecondsDay/48)), int(mod(t, 7*nanosecondsDay)/(nanosecondsDay/24))
+	daySlot, weekSlot := int(mod(t, nanosecondsDay)/(nanosecondsDay/48)),
+		int(mod(t, 7*nanosecondsDay)/(nanosecondsDay/24))
 	day, week := make([]float32, len(x)), make([]float32, len(x))
 	for f := range x {
 		day[f], week[f] = g.day[[2]int{f, daySlot}], g.week[[2]int{f, weekSlot}]
@@ -152,7 +158,8 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		}
 	}
 
-	// The group's surprise of each kind: walk down from the most surprised agent until a share of the weight has been passed.
+	// The group's surprise of each kind: walk down from the most surprised agent until a share of
+	// the weight has been passed.
 	var bins [3]uint32
 	for kind := range bins {
 		slices.SortFunc(ballots, func(a, b ballot) int { return int(b.bins[kind]) - int(a.bins[kind]) })
@@ -308,24 +315,28 @@ func TestPredictorEqualsSlowTwin(t *testing.T) {
 			voting = cells.Voting{Rule: kernels.RulePlurality}
 		}
 		b := bind(t, "predictor", map[string]float64{
-			"warmup": 25, "memory": float64(100 + rng.IntN(500)), "learn": rng.Float64() * 0.5, "share": 0.1 + 0.8*rng.Float64(),
-			"clip": 2 + 40*rng.Float64(), "history": 20 + 500*rng.Float64(), "alarm": 0.3,
+			"warmup": 25, "memory": float64(100 + rng.IntN(500)), "learn": rng.Float64() * 0.5,
+			"share": 0.1 + 0.8*rng.Float64(),
+			"clip":  2 + 40*rng.Float64(), "history": 20 + 500*rng.Float64(), "alarm": 0.3,
 		}, agents, features, voting)
 		events := randomEvents(rng, 900, 1, features)
 		fast, slow := newSwarm(t, b, 1<<18).play(events, nil), newSlowGroup(b)
 		alarms := 0
 		for i, e := range events {
 			score, decision, counts, leader := slow.observe(e.time, e.features)
-			if score != fast.scores[i] || decision != fast.decisions[i] || leader != fast.leaders[i] || !slices.Equal(counts, fast.counts[i*3:][:3]) {
+			if score != fast.scores[i] || decision != fast.decisions[i] || leader != fast.leaders[i] ||
+				!slices.Equal(counts, fast.counts[i*3:][:3]) {
 				t.Fatalf("trial %d, observation %d: fast %v %d %d %v, slow %v %d %d %v", trial, i,
-					fast.scores[i], fast.decisions[i], fast.leaders[i], fast.counts[i*3:][:3], score, decision, leader, counts)
+					fast.scores[i], fast.decisions[i], fast.leaders[i], fast.counts[i*3:][:3], score, decision, leader,
+					counts)
 			}
 			if decision == kernels.VoteAnomalous {
 				alarms++
 			}
 		}
 		if alarms == 0 {
-			t.Errorf("trial %d: no anomalous decision among %d: the comparison does not reach the alarm", trial, len(events))
+			t.Errorf("trial %d: no anomalous decision among %d: the comparison does not reach the alarm", trial,
+				len(events))
 		}
 	}
 }

@@ -6,9 +6,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// ratioGroup is what leaky, lif and gru keep of a group while its run is stepped, pooled like predictorGroup. Their agents vote
-// by a ratio, how unusual an observation is to them; all three have the words of leaky first in their parameter block, and
-// round, level and spread first in their state.
+// ratioGroup is what leaky, lif and gru keep of a group while its run is stepped, pooled like
+// predictorGroup. Their agents vote by a ratio, how unusual an observation is to them; all three
+// have the words of leaky first in their parameter block, and round, level and spread first in
+// their state.
 type ratioGroup struct {
 	front   front
 	byBin   [kernels.SurpriseBins]uint32
@@ -18,11 +19,12 @@ type ratioGroup struct {
 
 var ratioPool = sync.Pool{New: func() any { return new(ratioGroup) }}
 
-// ratioStep moves every agent of a group by the observation in g.front.now and fills g.bins. inverse is one over the number of
-// observations with this one, rate that of what is usual.
+// ratioStep moves every agent of a group by the observation in g.front.now and fills g.bins.
+// inverse is one over the number of observations with this one, rate that of what is usual.
 type ratioStep func(o *observation, g *ratioGroup, inverse, rate float32)
 
-// observeByRatio steps one group through its run; it is the twin of observe_by_ratio. latestVar is the number of kernels.VarLatest.
+// observeByRatio steps one group through its run; it is the twin of observe_by_ratio. latestVar is
+// the number of kernels.VarLatest.
 func observeByRatio(b *Block, latestVar int, step ratioStep) {
 	o := openObservation(b)
 	if o.run.Count == 0 {
@@ -32,7 +34,10 @@ func observeByRatio(b *Block, latestVar int, step ratioStep) {
 	g := ratioPool.Get().(*ratioGroup)
 	defer ratioPool.Put(g)
 	if len(g.front.now) != features {
-		g.front = front{level: make([]float32, features), spread: make([]float32, features), now: make([]float32, features)}
+		g.front = front{
+			level: make([]float32, features), spread: make([]float32, features),
+			now: make([]float32, features),
+		}
 	}
 	if len(g.bins) != o.agents {
 		g.bins = make([]uint32, o.agents)
@@ -47,7 +52,8 @@ func observeByRatio(b *Block, latestVar int, step ratioStep) {
 			continue
 		}
 		inverse := 1 / float32(seen+1)
-		g.front.see(o.features[int(n)*features:][:features], seen, max32(inverse, o.float(kernels.LeakyFrontRate)), o.float(kernels.LeakyClip))
+		g.front.see(o.features[int(n)*features:][:features], seen, max32(inverse, o.float(kernels.LeakyFrontRate)),
+			o.float(kernels.LeakyClip))
 		step(&o, g, inverse, max32(inverse, o.float(kernels.LeakyHistoryRate)))
 		g.vote(&o, int(n), round, seen)
 	}

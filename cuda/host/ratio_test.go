@@ -10,9 +10,10 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// exactAgents is a group of lif or gru in float64, as the description of the cell reads: no rounding to float32, no bins, no
-// pages. Before every observation it takes over the state of the group under test, so that rounding does not add up and a
-// spike more or less does not part the two for good.
+// exactAgents is a group of lif or gru in float64, as the description of the cell reads: no
+// rounding to float32, no bins, no pages. Before every observation it takes over the state of the
+// group under test, so that rounding does not add up and a spike more or less does not part the two
+// for good.
 type exactAgents struct {
 	b      *cells.Bound
 	words  []uint32
@@ -154,8 +155,9 @@ func (g *exactAgents) gru(now []float64) (ratios []float64, close []bool) {
 	return ratios, close
 }
 
-// TestRatioCellsEqualFloat64 compares every observation of random series with the cell in float64: the state afterwards within
-// rounding, and the votes, but for agents whose ratio lies within rounding of a threshold or whose spike does.
+// TestRatioCellsEqualFloat64 compares every observation of random series with the cell in float64:
+// the state afterwards within rounding, and the votes, but for agents whose ratio lies within
+// rounding of a threshold or whose spike does.
 func TestRatioCellsEqualFloat64(t *testing.T) {
 	for _, c := range []struct {
 		cell             string
@@ -175,7 +177,10 @@ func TestRatioCellsEqualFloat64(t *testing.T) {
 			}
 			b := bind(t, c.cell, values, c.agents, c.features, cells.Voting{Rule: kernels.RulePlurality})
 			s := newSwarm(t, b, 1<<18)
-			g := &exactAgents{b: b, words: b.ParamBlock(), table: b.Weights(testSeed), level: make([]float64, c.features), spread: make([]float64, c.features)}
+			g := &exactAgents{
+				b: b, words: b.ParamBlock(), table: b.Weights(testSeed),
+				level: make([]float64, c.features), spread: make([]float64, c.features),
+			}
 			after := &exactAgents{b: b, level: make([]float64, c.features), spread: make([]float64, c.features)}
 			vars, step := s.layout.Vars, g.lif
 			if c.cell == "gru" {
@@ -194,7 +199,8 @@ func TestRatioCellsEqualFloat64(t *testing.T) {
 						for k := range want {
 							got := after.agents[v][a][k]
 							if !close[a] && math.Abs(got-want[k]) > 1e-4*(1+math.Abs(want[k])) {
-								t.Fatalf("observation %d, agent %d: %s[%d] is %v, in float64 %v", n, a, vars[v].Name, k, got, want[k])
+								t.Fatalf("observation %d, agent %d: %s[%d] is %v, in float64 %v", n, a, vars[v].Name, k,
+									got, want[k])
 							}
 							compared++
 						}
@@ -223,7 +229,8 @@ func TestRatioCellsEqualFloat64(t *testing.T) {
 				}
 				for candidate, votes := range out.counts {
 					if int(votes) < least[candidate] || int(votes) > most[candidate] {
-						t.Fatalf("observation %d: %d votes for %d, in float64 %d to %d", n, votes, candidate, least[candidate], most[candidate])
+						t.Fatalf("observation %d: %d votes for %d, in float64 %d to %d", n, votes, candidate,
+							least[candidate], most[candidate])
 					}
 				}
 				loud += int(out.counts[kernels.VoteAnomalous])

@@ -12,8 +12,8 @@ import (
 // depth is how many operations a stream holds before Launch waits: about what a CUDA stream holds.
 const depth = 1024
 
-// stream is one goroutine that does what is put into its queue. The device owns it in its list of handles; the
-// goroutine ends when the queue is closed and empty.
+// stream is one goroutine that does what is put into its queue. The device owns it in its list of
+// handles; the goroutine ends when the queue is closed and empty.
 type stream struct {
 	dev *Device
 
@@ -56,7 +56,8 @@ func (s *stream) run() {
 	}
 }
 
-// put queues a step, or records it while the stream captures, together with the memory that it uses.
+// put queues a step, or records it while the stream captures, together with the memory that it
+// uses.
 func (s *stream) put(op string, work step, mem ...device.Sized) error {
 	if err := s.health(op); err != nil {
 		return err
@@ -164,7 +165,8 @@ func (s *stream) Sync(ctx context.Context) error {
 	}
 }
 
-// Await waits for the work that stores the word, and looks at it: the cores of the host gain nothing from looking earlier.
+// Await waits for the work that stores the word, and looks at it: the cores of the host gain
+// nothing from looking earlier.
 func (s *stream) Await(ctx context.Context, flag device.HostBuffer, off int64, want uint32) error {
 	if err := device.CheckWord("await", flag, off); err != nil {
 		return s.note(err)
@@ -177,7 +179,8 @@ func (s *stream) Await(ctx context.Context, flag device.HostBuffer, off int64, w
 		return err
 	}
 	if got := device.Of[uint32](mem)[0]; got != want {
-		return fmt.Errorf("await: the work is done and the word at %d is %d, not %d: %w", off, got, want, device.ErrInvalidArgument)
+		return fmt.Errorf("await: the work is done and the word at %d is %d, not %d: %w", off, got, want,
+			device.ErrInvalidArgument)
 	}
 	return nil
 }
@@ -191,8 +194,8 @@ func (s *stream) health(op string) error {
 	return err
 }
 
-// Close waits for what is queued and ends the goroutine. An error of that work which no earlier call has returned is
-// returned here.
+// Close waits for what is queued and ends the goroutine. An error of that work which no earlier
+// call has returned is returned here.
 func (s *stream) Close() error {
 	s.mu.Lock()
 	if s.recording != nil {

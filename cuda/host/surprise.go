@@ -19,7 +19,8 @@ func surpriseRatio(bin uint32) float32 {
 	return math.Float32frombits((bin + lowest) << (23 - 5))
 }
 
-// groupSurprise is the highest bin that agents of at least a share (16.16) of the total weight reach.
+// groupSurprise is the highest bin that agents of at least a share (16.16) of the total weight
+// reach.
 func groupSurprise(byBin *[kernels.SurpriseBins]uint32, total, share uint32) uint32 {
 	reached := uint32(0)
 	for bin := kernels.SurpriseBins - 1; bin > 0; bin-- {
@@ -31,12 +32,12 @@ func groupSurprise(byBin *[kernels.SurpriseBins]uint32, total, share uint32) uin
 	return 0
 }
 
-// history is the distribution of a group's past surprise, and what a surprise means against it: its score in nats, about
-// the negative log of the probability of one as large.
+// history is the distribution of a group's past surprise, and what a surprise means against it: its
+// score in nats, about the negative log of the probability of one as large.
 //
-// Inside the bulk the score is the rank. The tail, which has too few observations for ranks, is taken as exponential in the
-// log of the surprise (a Pareto tail; Hill 1975, and Siffer et al., KDD'17, for its use on streams), with a mean excess
-// shrunk towards an expectation.
+// Inside the bulk the score is the rank. The tail, which has too few observations for ranks, is
+// taken as exponential in the log of the surprise (a Pareto tail; Hill 1975, and Siffer et al.,
+// KDD'17, for its use on streams), with a mean excess shrunk towards an expectation.
 type history struct {
 	atLeast []uint32 // [HistoryBins]: how many past surprises were in this bin or above
 
@@ -79,7 +80,8 @@ func (h *history) fit() {
 	}
 	const halfBin = math.Ln2 / (2 * kernels.HistoryFine)
 	h.edge = uint32(lo+1) * (kernels.SurpriseFine / kernels.HistoryFine)
-	h.excess = (float32(h.shape.expected*h.shape.trust) + float32(float32(sum)*halfBin)) / (h.shape.trust + float32(tail))
+	h.excess = (float32(h.shape.expected*h.shape.trust) + float32(float32(sum)*halfBin)) / (h.shape.trust +
+		float32(tail))
 	h.logTail = log32((h.total + 1) / (float32(tail) + 1))
 }
 

@@ -40,8 +40,8 @@ func askOf(b *Block, rule int) ask {
 	}
 }
 
-// tallyBallots is the twin of tally_u8.cu and tally_u4.cu: each block counts its share as consensus does, and the last one
-// decides.
+// tallyBallots is the twin of tally_u8.cu and tally_u4.cu: each block counts its share as consensus
+// does, and the last one decides.
 func tallyBallots(b *Block, packed bool, a ask) {
 	ballots, first, n, flags := Mem[uint8](b, 0), b.Uint64(1), b.Uint64(2), b.Uint32(5)
 	scratch := Mem[uint64](b, 13)
@@ -72,15 +72,19 @@ func tallyBallots(b *Block, packed bool, a ask) {
 		raise(&scratch[kernels.TallyLeader], leaderKey(part.Leader))
 	}
 	if lastBlock(b, scratch) {
-		sum := consensus.Tally{Counts: part.Counts, Total: n, Abstentions: scratch[kernels.TallyAbstain], Leader: leaderOf(scratch[kernels.TallyLeader])}
+		sum := consensus.Tally{
+			Counts: part.Counts, Total: n, Abstentions: scratch[kernels.TallyAbstain],
+			Leader: leaderOf(scratch[kernels.TallyLeader]),
+		}
 		copy(sum.Counts, scratch[kernels.TallySlots:])
 		clear(scratch)
 		a.finish(sum, n, flags, flags&kernels.TallyRecord != 0, Mem[uint64](b, 14), Mem[uint64](b, 15))
 	}
 }
 
-// tallyResident is the twin of tally_resident_u8.cu. Its life is over at the first look at a doorbell that has not rung:
-// the host's launches cost nothing that staying would save. One block works.
+// tallyResident is the twin of tally_resident_u8.cu. Its life is over at the first look at a
+// doorbell that has not rung: the host's launches cost nothing that staying would save. One block
+// works.
 func tallyResident(b *Block) {
 	if b.Index > 0 {
 		return
@@ -88,7 +92,8 @@ func tallyResident(b *Block) {
 	ballots, n, flags, bell := Mem[uint8](b, 0)[b.Uint64(1):], b.Uint64(2), b.Uint32(5), Mem[uint64](b, 10)
 	a := ask{
 		rule: consensus.Rule{
-			Kind: consensus.Kind(b.Uint32(6)), Of: consensus.Base(b.Uint32(7)), Quorum: consensus.Fraction{Num: b.Uint32(8), Den: b.Uint32(9)},
+			Kind: consensus.Kind(b.Uint32(6)), Of: consensus.Base(b.Uint32(7)),
+			Quorum: consensus.Fraction{Num: b.Uint32(8), Den: b.Uint32(9)},
 		},
 		sequence: b.Uint32(12),
 	}
@@ -161,8 +166,8 @@ func (a ask) elect(word *uint64) (won bool, now uint64) {
 	return won, atomic.LoadUint64(word)
 }
 
-// finish decides a tally whose invalid ballots are what its other sums leave, closes the round, and stores a record or
-// replies. Without priorities all agents are equal, and the first leads.
+// finish decides a tally whose invalid ballots are what its other sums leave, closes the round, and
+// stores a record or replies. Without priorities all agents are equal, and the first leads.
 func (a ask) finish(t consensus.Tally, agents uint64, flags uint32, record bool, word, result []uint64) {
 	t.Invalid = t.Total - t.Abstentions
 	for _, votes := range t.Counts {
@@ -202,8 +207,10 @@ func (a ask) finish(t consensus.Tally, agents uint64, flags uint32, record bool,
 		return
 	}
 	values := []uint32{
-		kernels.ReplyFlags: said, kernels.ReplyWinner: winner, kernels.ReplyLeader: uint32(d.Leader.Agent), kernels.ReplyPriority: d.Leader.Priority,
-		kernels.ReplyRound: uint32(now), kernels.ReplyRoundHigh: uint32(now >> 32), kernels.ReplyAbstain: uint32(d.Abstentions),
+		kernels.ReplyFlags: said, kernels.ReplyWinner: winner, kernels.ReplyLeader: uint32(d.Leader.Agent),
+		kernels.ReplyPriority: d.Leader.Priority,
+		kernels.ReplyRound:    uint32(now), kernels.ReplyRoundHigh: uint32(now >> 32),
+		kernels.ReplyAbstain: uint32(d.Abstentions),
 		kernels.ReplyInvalid: uint32(d.Invalid),
 	}
 	a.reply(result, values)

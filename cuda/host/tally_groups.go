@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// tallyGroups is the twin of tally_groups_u8.cu and tally_groups_u4.cu: each block decides its share of the groups.
+// tallyGroups is the twin of tally_groups_u8.cu and tally_groups_u4.cu: each block decides its
+// share of the groups.
 func tallyGroups(b *Block, packed bool) {
 	candidates, starts, size, groups := b.Uint32(3), Mem[uint32](b, 4), b.Uint32(5), b.Uint32(6)
 	n, flags, a := b.Uint64(2), b.Uint32(8), askOf(b, 9)
@@ -75,8 +76,9 @@ func tallyGroups(b *Block, packed bool) {
 		elected = kernels.ResultElected
 	}
 	a.reply(result, []uint32{
-		kernels.ReplyFlags: elected, kernels.ReplyWinner: kernels.NoDecision, kernels.ReplyRound: uint32(now), kernels.ReplyRoundHigh: uint32(now >> 32),
-		kernels.ReplyAbstain: uint32(scratch[kernels.TallyAbstain]), kernels.ReplyInvalid: 0,
+		kernels.ReplyFlags: elected, kernels.ReplyWinner: kernels.NoDecision, kernels.ReplyRound: uint32(now),
+		kernels.ReplyRoundHigh: uint32(now >> 32),
+		kernels.ReplyAbstain:   uint32(scratch[kernels.TallyAbstain]), kernels.ReplyInvalid: 0,
 	})
 	scratch[kernels.TallyAbstain] = 0
 }

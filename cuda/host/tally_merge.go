@@ -78,7 +78,10 @@ func readRecord(r []uint64, round uint64) (t consensus.Tally, ok bool) {
 		Invalid: r[kernels.ResultInvalid], BadWeights: r[kernels.ResultBad],
 	}
 	if flags&kernels.ResultHasLeader != 0 {
-		t.Leader = consensus.Leader{Agent: r[last] + r[kernels.ResultWinner]>>32, Priority: uint32(r[kernels.ResultPriority]), Elected: true}
+		t.Leader = consensus.Leader{
+			Agent:    r[last] + r[kernels.ResultWinner]>>32,
+			Priority: uint32(r[kernels.ResultPriority]), Elected: true,
+		}
 	}
 	return t, true
 }

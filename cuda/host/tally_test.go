@@ -18,22 +18,26 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// TestTallyKernelsOnTheCPU runs the CUDA text of the tally kernels, compiled for the CPU: counts, decisions, rounds and
-// scratch memory must be those of the plainest way to count, whatever the ballots and the launch shape.
+// TestTallyKernelsOnTheCPU runs the CUDA text of the tally kernels, compiled for the CPU: counts,
+// decisions, rounds and scratch memory must be those of the plainest way to count, whatever the
+// ballots and the launch shape.
 func TestTallyKernelsOnTheCPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
 	}
 	for _, kernel := range kernels.Names() {
 		source, _ := kernels.Lookup(kernel)
-		if !strings.HasPrefix(kernel, "tally_") || !source.WholeWarps || kernels.WeightedKernels()[kernel] != 0 { // which TestWideKernelsOnTheCPU runs
+		// which TestWideKernelsOnTheCPU runs
+		if !strings.HasPrefix(kernel, "tally_") || !source.WholeWarps || kernels.WeightedKernels()[kernel] != 0 {
 			continue
 		}
 		params := fmt.Sprintf("-DPARAMS=%d", len(source.Params))
-		program := host.CompileEmulation(t, "emulate_tally.cpp", source, slices.Concat(host.Sanitized, []string{params})...)
+		program := host.CompileEmulation(t, "emulate_tally.cpp", source,
+			slices.Concat(host.Sanitized, []string{params})...)
 		r := rand.New(rand.NewPCG(13, 14))
 		for range testlong.Of(8, 2) { // emulated threads are slow
-			c := devicetest.RandomTally(r, kernel, []int{0, 1, 17, 31, 64, 300, 1025, 5000, 40_000}[r.IntN(testlong.Of(9, 7))])
+			c := devicetest.RandomTally(r, kernel,
+				[]int{0, 1, 17, 31, 64, 300, 1025, 5000, 40_000}[r.IntN(testlong.Of(9, 7))])
 			threads, blocks := 32*(1+r.IntN(2)), max(source.Grid, 1+r.IntN(3))
 			emulateTally(t, program, &c, threads, blocks)
 		}
@@ -74,7 +78,8 @@ func emulateTally(t *testing.T, program string, c devicetest.Launch, threads, bl
 	if !bytes.Equal(have, want) {
 		for i := range want {
 			if have[i] != want[i] {
-				t.Fatalf("%v, %d threads, %d blocks: byte %d of %d is %#x, want %#x", c, threads, blocks, i, len(want), have[i], want[i])
+				t.Fatalf("%v, %d threads, %d blocks: byte %d of %d is %#x, want %#x", c, threads, blocks, i, len(want),
+					have[i], want[i])
 			}
 		}
 	}

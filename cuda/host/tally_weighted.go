@@ -16,8 +16,8 @@ func init() {
 	}
 }
 
-// tallyWeighted is the twin of tally_weighted.cu and tally_weighted_rows.cu: each block weighs its share as consensus does,
-// and the last one decides.
+// tallyWeighted is the twin of tally_weighted.cu and tally_weighted_rows.cu: each block weighs its
+// share as consensus does, and the last one decides.
 func tallyWeighted(b *Block, packed bool, kind int) {
 	ballots, n, flags := Mem[uint8](b, 0)[b.Uint64(1):], b.Uint64(2), b.Uint32(5)
 	scratch := Mem[uint64](b, 13)

@@ -13,9 +13,10 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// TestWideKernelsOnTheCPU is TestTallyKernelsOnTheCPU for the other tally kernels. Those with weights are compiled with sums
-// that are moved on after few ballots, which otherwise takes more ballots than a test has; with less ballots than that they
-// are moved at the end, as in the kernels that are not compiled so.
+// TestWideKernelsOnTheCPU is TestTallyKernelsOnTheCPU for the other tally kernels. Those with
+// weights are compiled with sums that are moved on after few ballots, which otherwise takes more
+// ballots than a test has; with less ballots than that they are moved at the end, as in the kernels
+// that are not compiled so.
 func TestWideKernelsOnTheCPU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -26,7 +27,8 @@ func TestWideKernelsOnTheCPU(t *testing.T) {
 			t.Parallel()
 			source, _ := kernels.Lookup(kernel)
 			program := host.CompileEmulation(t, "emulate_tally.cpp", source, slices.Concat(host.Sanitized, []string{
-				fmt.Sprintf("-DPARAMS=%d", len(source.Params)), "-DREGISTER_BALLOTS=64u", "-DROW_BALLOTS=64u", "-DCARRY_ROUNDS=2",
+				fmt.Sprintf("-DPARAMS=%d", len(source.Params)), "-DREGISTER_BALLOTS=64u", "-DROW_BALLOTS=64u",
+				"-DCARRY_ROUNDS=2",
 			})...)
 			r := rand.New(rand.NewPCG(23, 24))
 			cases, blocks := testlong.Of(12, 3), []int{32, 64, 96, 128}
@@ -35,7 +37,8 @@ func TestWideKernelsOnTheCPU(t *testing.T) {
 				blocks = []int{1, 7, 31, 32, 33, 64, 100} // it has no whole warps
 			}
 			for range cases {
-				l := devicetest.RandomLaunch(r, kernel, []int{0, 1, 17, 31, 64, 300, 1025, 5000, 20_000}[r.IntN(testlong.Of(9, 7))])
+				l := devicetest.RandomLaunch(r, kernel,
+					[]int{0, 1, 17, 31, 64, 300, 1025, 5000, 20_000}[r.IntN(testlong.Of(9, 7))])
 				emulateTally(t, program, l, blocks[r.IntN(len(blocks))], 1+r.IntN(3))
 			}
 		})

@@ -6,8 +6,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// tally is one round's ballots: the votes of the agents of one group. All sums are of integers, so the order of the agents
-// does not matter.
+// tally is one round's ballots: the votes of the agents of one group. All sums are of integers, so
+// the order of the agents does not matter.
 type tally struct {
 	counts   [kernels.VoteCandidates]uint32
 	priority uint32 // of the leader
@@ -34,9 +34,10 @@ func (t *tally) decide(rule kernels.Rule, quorum uint32) uint32 {
 	return decision(t.counts[:], rule, quorum)
 }
 
-// decision is the outcome of a vote under a rule, as consensus.Decide has it where nobody abstains or those who do are not
-// counted: the candidate with the most votes, the smallest index of several, or NoDecision when the rule asks for more than it
-// got, or nobody has a vote. quorum is a fraction in 16.16 fixed point; 0, which is no quorum, asks for one vote.
+// decision is the outcome of a vote under a rule, as consensus.Decide has it where nobody abstains
+// or those who do are not counted: the candidate with the most votes, the smallest index of
+// several, or NoDecision when the rule asks for more than it got, or nobody has a vote. quorum is a
+// fraction in 16.16 fixed point; 0, which is no quorum, asks for one vote.
 func decision(counts []uint32, rule kernels.Rule, quorum uint32) uint32 {
 	winner, total := 0, uint64(0)
 	for c, n := range counts {
@@ -61,7 +62,8 @@ func decision(counts []uint32, rule kernels.Rule, quorum uint32) uint32 {
 	return uint32(winner)
 }
 
-// electRound advances a group's round by one compare-and-swap, which whoever publishes the round's leader must win.
+// electRound advances a group's round by one compare-and-swap, which whoever publishes the round's
+// leader must win.
 func electRound(round *uint64, seen uint64) uint64 {
 	atomic.CompareAndSwapUint64(round, seen, seen+1)
 	return seen + 1

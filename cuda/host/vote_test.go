@@ -38,8 +38,9 @@ func consensusOf(t *testing.T, rule kernels.Rule, quorum uint32, counts []uint32
 	return uint32(d.Winner)
 }
 
-// TestCellsVoteIsConsensus compares the decisions of the cells, of the Go twin and of the kernels' text compiled for the CPU,
-// with those of consensus: all rules, ties, no votes, the largest counts, quorums from the least to all.
+// TestCellsVoteIsConsensus compares the decisions of the cells, of the Go twin and of the kernels'
+// text compiled for the CPU, with those of consensus: all rules, ties, no votes, the largest
+// counts, quorums from the least to all.
 func TestCellsVoteIsConsensus(t *testing.T) {
 	r := rand.New(rand.NewPCG(51, 52))
 	const cases = 50_000
@@ -73,7 +74,8 @@ func TestCellsVoteIsConsensus(t *testing.T) {
 	}
 	dir := t.TempDir()
 	program, input := filepath.Join(dir, "decide"), filepath.Join(dir, "tallies")
-	if out, err := exec.Command(compiler, "-std=c++17", "-O1", "-w", fmt.Sprintf("-DFILE_UNDER_TEST=%q", file), "-o", program,
+	if out, err := exec.Command(compiler, "-std=c++17", "-O1", "-w", fmt.Sprintf("-DFILE_UNDER_TEST=%q", file), "-o",
+		program,
 		"testdata/decide.cpp").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -89,8 +91,9 @@ func TestCellsVoteIsConsensus(t *testing.T) {
 	}
 }
 
-// TestObserveDecidesByConsensus: the decision that an observe kernel emits is that of consensus over the votes that it emits
-// with it, and under the rules that do not weigh every agent has one vote.
+// TestObserveDecidesByConsensus: the decision that an observe kernel emits is that of consensus
+// over the votes that it emits with it, and under the rules that do not weigh every agent has one
+// vote.
 func TestObserveDecidesByConsensus(t *testing.T) {
 	const agents, observations = 33, 400
 	for _, cell := range cells.Names() {
@@ -109,7 +112,8 @@ func TestObserveDecidesByConsensus(t *testing.T) {
 			for n, decision := range out.decisions {
 				counts := out.counts[n*width : (n+1)*width]
 				if need := consensusOf(t, rule, uint32(math.Round(0.9*(1<<16))), counts); decision != need {
-					t.Fatalf("%s, rule %d, observation %d, votes %v: decided %#x, want %#x", cell, rule, n, counts, decision, need)
+					t.Fatalf("%s, rule %d, observation %d, votes %v: decided %#x, want %#x", cell, rule, n, counts,
+						decision, need)
 				}
 				sum := uint32(0)
 				for _, c := range counts {

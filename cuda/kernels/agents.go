@@ -7,11 +7,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// Agent-addressed swarms: an observation is for one agent, which has inputs of its own, holds the last of them, and votes for
-// one of AgentCandidates at most; all agents share the cell's weights. Results are the same bits on every device, for
-// every launch shape: sums are of integers, and what is float32 is fused multiply-adds in a fixed order.
+// Agent-addressed swarms: an observation is for one agent, which has inputs of its own, holds the
+// last of them, and votes for one of AgentCandidates at most; all agents share the cell's weights.
+// Results are the same bits on every device, for every launch shape: sums are of integers, and what
+// is float32 is fused multiply-adds in a fixed order.
 
-// Words of the parameter block of agent-addressed cells. F is a float32 by its bits, the others are uint32.
+// Words of the parameter block of agent-addressed cells. F is a float32 by its bits, the others are
+// uint32.
 const (
 	AgentCandidates = iota // C, 2..AgentMostCandidates
 	AgentRule              // Rule of a group
@@ -40,20 +42,26 @@ const (
 	AgentMostHidden     = 32
 	AgentNoVote         = 255   // in place of a candidate: refused, or a rule that was not met
 	AgentInput          = 65536 // inputs of leaky beyond it, of either sign, count as it
-	AgentLeakyFeatures  = 2     // the most features of leaky: the current, and the gain above one that it is multiplied by
-	AgentSpan           = 1024  // agents of a gru that a block steps between two decisions of groups, if groups are small
-	AgentSpanLeaky      = 4096  // the same of leaky, where a step is short and blocks have AgentLeakyBlock threads
-	AgentSpanGroups     = 128   // and the most groups
-	AgentLeakyBlock     = 256
-	AgentGRUBlocks      = 4 // blocks of 128 threads of the gru kernels that a multiprocessor has room for, with 128 registers a thread
+	// the most features of leaky: the current, and the gain above one that it is multiplied by
+	AgentLeakyFeatures = 2
+	// agents of a gru that a block steps between two decisions of groups, if groups are small
+	AgentSpan       = 1024
+	AgentSpanLeaky  = 4096 // the same of leaky, where a step is short and blocks have AgentLeakyBlock threads
+	AgentSpanGroups = 128  // and the most groups
+	AgentLeakyBlock = 256
+	// blocks of 128 threads of the gru kernels that a multiprocessor has room for, with 128
+	// registers a thread
+	AgentGRUBlocks = 4
 )
 
-// AgentHostBit is the bit of an entry of frames that says of a launch of StepParams and DecideParams that the frame is one in host memory.
-// Ticks know frames on the device only, and so do launches of AgentSumsParams, to which it says that the page is nowhere.
+// AgentHostBit is the bit of an entry of frames that says of a launch of StepParams and
+// DecideParams that the frame is one in host memory. Ticks know frames on the device only, and so
+// do launches of AgentSumsParams, to which it says that the page is nowhere.
 const AgentHostBit = 31
 
-// AgentHeaded in place of a number of observations says that it stands in the head of StepParams and DecideParams, and the sequence number behind
-// it: a launch that is recorded and replayed has the same arguments each time.
+// AgentHeaded in place of a number of observations says that it stands in the head of StepParams
+// and DecideParams, and the sequence number behind it: a launch that is recorded and replayed has
+// the same arguments each time.
 const AgentHeaded = 1<<32 - 1
 
 // What a tick does with the votes that it counts, when a swarm is stepped in several launches.
@@ -63,14 +71,15 @@ const (
 	AgentTickPublish        // and makes the sum the tally of the swarm: the last launch of a tick
 )
 
-// Words of 64 bits of the scratch memory of a swarm, zeros at first. It is not written by the host after that, but for
-// AgentTally where pages are.
+// Words of 64 bits of the scratch memory of a swarm, zeros at first. It is not written by the host
+// after that, but for AgentTally where pages are.
 const (
-	AgentTicket  = iota                             // blocks that are done
-	AgentStepped                                    // observations that stepped their agents
-	AgentOutside                                    // refused: there is no such agent
-	AgentRefused                                    // refused: a feature is NaN or infinite
-	AgentSum                                        // [AgentMostCandidates] votes in a tick under way, over its launches
+	AgentTicket  = iota // blocks that are done
+	AgentStepped        // observations that stepped their agents
+	AgentOutside        // refused: there is no such agent
+	AgentRefused        // refused: a feature is NaN or infinite
+	// [AgentMostCandidates] votes in a tick under way, over its launches
+	AgentSum
 	AgentTally   = AgentSum + AgentMostCandidates   // [AgentMostCandidates] the votes of all agents now
 	AgentScratch = AgentTally + AgentMostCandidates // how many there are
 )
@@ -82,8 +91,8 @@ const (
 	AgentResultWords = AgentResultTally + AgentMostCandidates
 )
 
-// AgentHidden is the class of a gru of so many units, 1..AgentMostHidden: its units and inputs are padded to it with zeros, which
-// change no bit of the others.
+// AgentHidden is the class of a gru of so many units, 1..AgentMostHidden: its units and inputs are
+// padded to it with zeros, which change no bit of the others.
 func AgentHidden(hidden int) int {
 	for class := 8; class < AgentMostHidden; class *= 2 {
 		if hidden <= class {
@@ -93,7 +102,8 @@ func AgentHidden(hidden int) int {
 	return AgentMostHidden
 }
 
-// AgentGRUVars lists the state of the agent-addressed gru of class H with state of elem, F32 or BF16.
+// AgentGRUVars lists the state of the agent-addressed gru of class H with state of elem, F32 or
+// BF16.
 func AgentGRUVars(class, candidates int, elem Elem) []Var {
 	return []Var{
 		AgentVarRound:  {Name: "round", Elem: U64, Width: 1, Group: true},
@@ -115,7 +125,8 @@ func AgentLeakyVars() []Var {
 	}
 }
 
-// AgentGRUName is the kernel tick or step of the gru of a class with state of elem, as in gru_tick_h8_f32.
+// AgentGRUName is the kernel tick or step of the gru of a class with state of elem, as in
+// gru_tick_h8_f32.
 func AgentGRUName(what string, class int, elem Elem) string {
 	of := "f32"
 	if elem == BF16 {
@@ -124,9 +135,11 @@ func AgentGRUName(what string, class int, elem Elem) string {
 	return fmt.Sprintf("gru_%s_h%d_%s", what, class, of)
 }
 
-// TickParams is the signature of the kernels that step all agents of some pages of a swarm a number of times, driven by the inputs that they
-// hold, and count the last votes of their groups and of the swarm. State is read and written once, whatever the number; it is that of as many
-// launches of one step. The result has the tally only of a launch that publishes it. One launch at a time works on a swarm.
+// TickParams is the signature of the kernels that step all agents of some pages of a swarm a number
+// of times, driven by the inputs that they hold, and count the last votes of their groups and of
+// the swarm. State is read and written once, whatever the number; it is that of as many launches of
+// one step. The result has the tally only of a launch that publishes it. One launch at a time works
+// on a swarm.
 var TickParams = append(agentParams[:len(agentParams):len(agentParams)],
 	device.Param{Name: "first", Kind: device.KindUint32},     // of the pages
 	device.Param{Name: "count", Kind: device.KindUint32},     // of the pages, all of which the swarm has
@@ -138,16 +151,20 @@ var TickParams = append(agentParams[:len(agentParams):len(agentParams)],
 	device.Param{Name: "result", Kind: device.KindBuffer},    // out uint64[AgentResultWords]
 )
 
-// StepParams is the signature of the kernels that step the agents addressed, no agent more than once in a launch. Groups have their
-// decisions by step_decide, which is put into the stream behind it.
+// StepParams is the signature of the kernels that step the agents addressed, no agent more than
+// once in a launch. Groups have their decisions by step_decide, which is put into the stream behind
+// it.
 var StepParams = append(agentParams[:len(agentParams):len(agentParams)],
 	device.Param{Name: "agents", Kind: device.KindBuffer}, // uint32[n]
 	device.Param{Name: "inputs", Kind: device.KindBuffer}, // float32[n][I]
 	device.Param{Name: "n", Kind: device.KindUint32},
-	device.Param{Name: "votes", Kind: device.KindBuffer}, // out uint8[n]: a candidate, or AgentNoVote of what is refused
+	// out uint8[n]: a candidate, or AgentNoVote of what is refused
+	device.Param{Name: "votes", Kind: device.KindBuffer},
 	device.Param{Name: "scratch", Kind: device.KindBuffer},
-	device.Param{Name: "host", Kind: device.KindBuffer}, // frames in host memory, of page_bytes each; any memory if no entry says AgentHostBit
-	device.Param{Name: "head", Kind: device.KindBuffer}, // uint32[2]: n and sequence where n is AgentHeaded; else any memory
+	// frames in host memory, of page_bytes each; any memory if no entry says AgentHostBit
+	device.Param{Name: "host", Kind: device.KindBuffer},
+	// uint32[2]: n and sequence where n is AgentHeaded; else any memory
+	device.Param{Name: "head", Kind: device.KindBuffer},
 )
 
 // DecideParams is the signature of step_decide.
@@ -161,8 +178,10 @@ var DecideParams = []device.Param{
 	{Name: "agents", Kind: device.KindBuffer}, // those of the step
 	{Name: "votes", Kind: device.KindBuffer},  // which it has stored
 	{Name: "n", Kind: device.KindUint32},
-	{Name: "stamps", Kind: device.KindBuffer},    // in and out uint32[groups]: the last sequence number that touched each
-	{Name: "decisions", Kind: device.KindBuffer}, // out uint8[n]: what the group of the agent decides now, or AgentNoVote
+	// in and out uint32[groups]: the last sequence number that touched each
+	{Name: "stamps", Kind: device.KindBuffer},
+	// out uint8[n]: what the group of the agent decides now, or AgentNoVote
+	{Name: "decisions", Kind: device.KindBuffer},
 	{Name: "scratch", Kind: device.KindBuffer},
 	{Name: "sequence", Kind: device.KindUint32}, // not 0, and in no stamp
 	{Name: "result", Kind: device.KindBuffer},
@@ -170,16 +189,20 @@ var DecideParams = []device.Param{
 	{Name: "head", Kind: device.KindBuffer},
 }
 
-// AgentSumsParams is the signature of agent_sums: to each of n sums it adds the embeddings of a run of agents, in the order of the run, one by one in
-// float32. An embedding is the first width elements that a variable has of an agent, all of a leaky's potential and the first half of a gru's row.
-// Left out are agents of a page whose entry has AgentHostBit, agents that have never stepped, and embeddings with a NaN or an infinity.
+// AgentSumsParams is the signature of agent_sums: to each of n sums it adds the embeddings of a run
+// of agents, in the order of the run, one by one in float32. An embedding is the first width
+// elements that a variable has of an agent, all of a leaky's potential and the first half of a
+// gru's row. Left out are agents of a page whose entry has AgentHostBit, agents that have never
+// stepped, and embeddings with a NaN or an infinity.
 var AgentSumsParams = append(DecideParams[:6:6],
 	device.Param{Name: "variable", Kind: device.KindUint32}, // of the layout
 	device.Param{Name: "width", Kind: device.KindUint32},    // 1 of leaky, 8, 16 or 32 of gru
 	device.Param{Name: "bf16", Kind: device.KindUint32},     // 1: elements are bf16; 0: float32
 	device.Param{Name: "order", Kind: device.KindBuffer},    // uint32: agents, where ordered
-	device.Param{Name: "ordered", Kind: device.KindUint32},  // 1: the agents of a run stand in order; 0: they have consecutive ids
-	device.Param{Name: "runs", Kind: device.KindBuffer},     // uint32[n][2]: first place in order, or first agent, and how many; there are all of these
+	// 1: the agents of a run stand in order; 0: they have consecutive ids
+	device.Param{Name: "ordered", Kind: device.KindUint32},
+	// uint32[n][2]: first place in order, or first agent, and how many; there are all of these
+	device.Param{Name: "runs", Kind: device.KindBuffer},
 	device.Param{Name: "n", Kind: device.KindUint32},
 	device.Param{Name: "sums", Kind: device.KindBuffer},   // in and out float32[n][width]
 	device.Param{Name: "counts", Kind: device.KindBuffer}, // out uint32[n]: agents that were added
@@ -188,7 +211,8 @@ var AgentSumsParams = append(DecideParams[:6:6],
 var agentParams = []device.Param{
 	{Name: "pages", Kind: device.KindBuffer}, // frames of page_bytes each
 	{Name: "page_bytes", Kind: device.KindUint64},
-	{Name: "frames", Kind: device.KindBuffer},  // uint32 by page of the swarm: its frame, of pages that the launch has to do with
+	// uint32 by page of the swarm: its frame, of pages that the launch has to do with
+	{Name: "frames", Kind: device.KindBuffer},
 	{Name: "layout", Kind: device.KindBuffer},  // uint32: Layout.Table
 	{Name: "params", Kind: device.KindBuffer},  // uint32[AgentWords]
 	{Name: "weights", Kind: device.KindBuffer}, // uint32[AgentGRUTable]; of leaky not looked at
@@ -204,17 +228,21 @@ func init() {
 					of = "BF16"
 				}
 				s := agentSource(name, file, params)
-				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s", class, of, AgentGRUBlocks, strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
+				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s", class, of,
+					AgentGRUBlocks, strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
 				s.MaxBlock = 128
 				register(s)
 			}
 		}
 	}
-	register(Source{Name: "reciprocal_f32", File: "reciprocal_f32.cu", Code: code("reciprocal_f32.cu"), Params: []device.Param{
-		{Name: "x", Kind: device.KindBuffer},   // float32[n] from 2^-100 to 2^125
-		{Name: "out", Kind: device.KindBuffer}, // out float32[n]
-		{Name: "n", Kind: device.KindUint64},
-	}})
+	register(Source{
+		Name: "reciprocal_f32", File: "reciprocal_f32.cu", Code: code("reciprocal_f32.cu"),
+		Params: []device.Param{
+			{Name: "x", Kind: device.KindBuffer},   // float32[n] from 2^-100 to 2^125
+			{Name: "out", Kind: device.KindBuffer}, // out float32[n]
+			{Name: "n", Kind: device.KindUint64},
+		},
+	})
 	register(agentSource("leaky_tick", "leaky_tick.cu", TickParams))
 	register(agentSource("leaky_step", "leaky_step.cu", StepParams))
 	register(agentSource("step_decide", "step_decide.cu", DecideParams))
@@ -225,7 +253,8 @@ func agentSource(name, file string, params []device.Param) Source {
 	return Source{Name: name, File: file, Code: code(file), Params: params, MaxBlock: 256, WholeWarps: true}
 }
 
-// AgentSpans is how many spans of so many agents a tick of so many pages has: the most blocks that have something to do.
+// AgentSpans is how many spans of so many agents a tick of so many pages has: the most blocks that
+// have something to do.
 func AgentSpans(l Layout, pages, span int) int {
 	size := min(((span-1)/l.Agents+4)&^3, AgentSpanGroups)
 	return pages * ((l.Slots + size - 1) / size)

@@ -10,7 +10,8 @@ import (
 // TestAgentWordsAreCurrent holds agents_words.cuh to the Go constants that it repeats.
 func TestAgentWordsAreCurrent(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("// The numbers of the agent-addressed kernels, from the Go constants of this package that say what each is.\n" +
+	b.WriteString("// The numbers of the agent-addressed kernels, from the Go constants of this package that say " +
+		"what each is.\n" +
 		"// Written by: go test ./cuda/kernels -run TestAgentWordsAreCurrent -update\n#pragma once\n\n")
 	for _, w := range []struct {
 		name  string

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Words of a custom cell's parameter block. Behind them stand the parameters that its step sees, a float32 each, in the order of
-// Custom.Params. F is a float32 by its bits, the others are uint32.
+// Words of a custom cell's parameter block. Behind them stand the parameters that its step sees, a
+// float32 each, in the order of Custom.Params. F is a float32 by its bits, the others are uint32.
 const (
 	CustomFeatures  = iota // I: features an observation
 	CustomRule             // Rule
@@ -30,7 +30,8 @@ const (
 	CustomVarAgents        // the first of the cell's own
 )
 
-// SeedWords is the length of the seed in weights: four parts of 16 bits, lowest first, each a whole number. A custom cell has no others.
+// SeedWords is the length of the seed in weights: four parts of 16 bits, lowest first, each a whole
+// number. A custom cell has no others.
 const SeedWords = 4
 
 // CustomKernel is the name of a custom cell's observe kernel.
@@ -72,20 +73,25 @@ func CustomVars(features int, agent []Var) []Var {
 
 // published are the functions of the frame that a step may call.
 var published = []string{
-	"Observation", "Ballot", "abstain", "add", "sub", "mul", "quo", "min32", "max32", "clamp32", "abs32", "tanh32", "log32", "project",
+	"Observation", "Ballot", "abstain", "add", "sub", "mul", "quo", "min32", "max32", "clamp32", "abs32", "tanh32",
+	"log32", "project",
 }
 
 // cType is how a step sees an element; bf16 is widened.
-var cType = map[Elem]string{F32: "float", U32: "unsigned", U64: "unsigned long long", U8: "unsigned char", BF16: "float"}
+var cType = map[Elem]string{
+	F32: "float", U32: "unsigned", U64: "unsigned long long", U8: "unsigned char",
+	BF16: "float",
+}
 
 var defined = regexp.MustCompile(`(?m)^#define ([A-Za-z_0-9]+)`)
 
 // customFrame is custom.cuh with its includes; constant after start.
 var customFrame = code("custom.cuh")
 
-// Source is the text of the cell's kernel, CustomKernel with ObserveParams: the frame, the structs of the step, the kernel, and last
-// the step itself, so that nothing in it changes what stands before. Compilers number the lines of the step as its author does, in
-// a file called step. An error says what in the step is refused, and in which line.
+// Source is the text of the cell's kernel, CustomKernel with ObserveParams: the frame, the structs
+// of the step, the kernel, and last the step itself, so that nothing in it changes what stands
+// before. Compilers number the lines of the step as its author does, in a file called step. An
+// error says what in the step is refused, and in which line.
 func (c Custom) Source() (string, error) {
 	step, err := checkStep(c.Step)
 	if err != nil {
@@ -168,21 +174,24 @@ struct exoswarm_step {
 	for i, p := range c.Params {
 		fmt.Fprintf(b, "    p.%s = exoswarm_frame::param(words, %d);\n", p, i)
 	}
-	b.WriteString("    return p;\n  }\n  __device__ static __forceinline__ void load(const exoswarm_frame::State &s, unsigned i, Agent &a) {\n")
+	b.WriteString("    return p;\n  }\n  __device__ static __forceinline__ void load(const exoswarm_frame::State &s," +
+		" unsigned i, Agent &a) {\n")
 	c.each(b, func(v Var, at, field string) string {
 		if v.Elem == BF16 {
 			return fmt.Sprintf("%s = exoswarm_frame::of_bf16(*%s);", field, at)
 		}
 		return fmt.Sprintf("%s = *%s;", field, at)
 	})
-	b.WriteString("  }\n  __device__ static __forceinline__ void store(const exoswarm_frame::State &s, unsigned i, const Agent &a) {\n")
+	b.WriteString("  }\n  __device__ static __forceinline__ void store(const exoswarm_frame::State &s, unsigned i, " +
+		"const Agent &a) {\n")
 	c.each(b, func(v Var, at, field string) string {
 		if v.Elem == BF16 {
 			return fmt.Sprintf("*%s = exoswarm_frame::to_bf16(%s);", at, field)
 		}
 		return fmt.Sprintf("*%s = %s;", at, field)
 	})
-	b.WriteString("  }\n  __device__ static __forceinline__ Ballot step(Agent &a, const Params &p, const Observation &x) { return exoswarm_cell::step(a, p, x); }\n};\n} // namespace exoswarm_cell\n")
+	b.WriteString("  }\n  __device__ static __forceinline__ Ballot step(Agent &a, const Params &p, const " +
+		"Observation &x) { return exoswarm_cell::step(a, p, x); }\n};\n} // namespace exoswarm_cell\n")
 }
 
 // each writes a statement for every variable, or a loop over its elements.
@@ -217,7 +226,8 @@ var keywords = strings.Fields(`alignas alignof and and_eq asm auto bitand bitor 
 func CustomName(name string) error {
 	switch {
 	case !customName.MatchString(name) || strings.Contains(name, "__"):
-		return fmt.Errorf("name %.80q: use 1 to 63 letters, digits and '_', a letter first and no two '_' together", name)
+		return fmt.Errorf("name %.80q: use 1 to 63 letters, digits and '_', a letter first and no two '_' together",
+			name)
 	case slices.Contains(keywords, name) || slices.Contains(reserved, name) || whyBanned(name) != "":
 		return fmt.Errorf("name %q: it has a meaning of its own in a step: choose another", name)
 	}

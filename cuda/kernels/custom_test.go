@@ -9,14 +9,18 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-const plainStep = StepSignature + " {\n  a.v += x.features[0]; // a comment with \"quotes\", } and \\\n  return {0};\n}\n"
+const plainStep = StepSignature + " {\n  a.v += x.features[0]; // a comment with \"quotes\", } and \\\n  return " +
+	"{0};\n}\n"
 
 func custom(step string) Custom {
-	return Custom{Vars: []Var{{Name: "v", Elem: F32, Width: 1}, {Name: "w", Elem: BF16, Width: 3}}, Params: []string{"half", "rate"}, Candidates: 3, Step: step}
+	return Custom{
+		Vars:   []Var{{Name: "v", Elem: F32, Width: 1}, {Name: "w", Elem: BF16, Width: 3}},
+		Params: []string{"half", "rate"}, Candidates: 3, Step: step,
+	}
 }
 
-// TestCustomSource: the text is that of an observe kernel, in which the step stands last, under its own line numbers, and nothing of the
-// frame's macros is left.
+// TestCustomSource: the text is that of an observe kernel, in which the step stands last, under its
+// own line numbers, and nothing of the frame's macros is left.
 func TestCustomSource(t *testing.T) {
 	text, err := custom(plainStep).Source()
 	if err != nil {
@@ -27,7 +31,8 @@ func TestCustomSource(t *testing.T) {
 		t.Errorf("%v, %v: %v", params, code == text, err)
 	}
 	frame, step, found := strings.Cut(text, "#line 1 \"step\"\n")
-	if !found || !strings.HasPrefix(step, StepSignature+" {\n  a.v += x.features[0];  ") || strings.Contains(step, "quotes") {
+	if !found || !strings.HasPrefix(step, StepSignature+" {\n  a.v += x.features[0];  ") ||
+		strings.Contains(step, "quotes") {
 		t.Errorf("the step is\n%s", step)
 	}
 	live := map[string]bool{}
@@ -42,7 +47,10 @@ func TestCustomSource(t *testing.T) {
 	if len(live) < 50 || strings.Contains(text, "#include") || strings.Contains(text, "#pragma once") {
 		t.Errorf("%d macros, or directives that are not resolved", len(live))
 	}
-	for _, part := range []string{"  float v;\n  float w[3];\n", "  float half;\n  float rate;\n", "candidates = 3", "#define CUSTOM_CANDIDATES 3\n", "element<unsigned short>(s, 4, c, i)"} {
+	for _, part := range []string{
+		"  float v;\n  float w[3];\n", "  float half;\n  float rate;\n", "candidates = 3",
+		"#define CUSTOM_CANDIDATES 3\n", "element<unsigned short>(s, 4, c, i)",
+	} {
 		if !strings.Contains(frame, part) {
 			t.Errorf("no %q in the frame", part)
 		}
@@ -101,9 +109,11 @@ func TestStepsThatAreRefused(t *testing.T) {
 
 func TestStepsThatAreTaken(t *testing.T) {
 	for _, step := range []string{
-		plainStep, strings.ReplaceAll(plainStep, "\n", "\r\n"), "__device__ inline Ballot step ( Agent&a,const Params & p ,\n const Observation&x ){ return {0}; }",
+		plainStep, strings.ReplaceAll(plainStep, "\n", "\r\n"), "__device__ inline Ballot step ( Agent&a,const " +
+			"Params & p ,\n const Observation&x ){ return {0}; }",
 		StepSignature + " { a.v = 1e5f + 0x1p-3f + .5e-3f; int news = 1, renew = 2; return {news < renew ? 0u : 1u}; }",
-		"template <class T> struct V { T v; };\nusing W = V<V<float>>;\n" + plainStep, "/**//***/ /* é } */ // é }\n" + plainStep,
+		"template <class T> struct V { T v; };\nusing W = V<V<float>>;\n" + plainStep,
+		"/**//***/ /* é } */ // é }\n" + plainStep,
 	} {
 		if _, err := custom(step).Source(); err != nil {
 			t.Errorf("%q: %v", step, err)
@@ -117,17 +127,23 @@ func TestCustomName(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, name := range []string{"", "1a", "_a", "a__b", "a b", "é", "float", "index", "uniform", "exoswarm_x", "new", "free", "asm", strings.Repeat("x", 64), "a;b", "a\n"} {
+	for _, name := range []string{
+		"", "1a", "_a", "a__b", "a b", "é", "float", "index", "uniform", "exoswarm_x", "new",
+		"free", "asm", strings.Repeat("x", 64), "a;b", "a\n",
+	} {
 		if err := CustomName(name); err == nil {
 			t.Errorf("%q is taken", name)
 		}
 	}
 }
 
-// FuzzStep: whatever the step is, it is refused, or the frame before it is the same as of any other step, what stands in its place is its
-// text without comments, and its braces close inside of it.
+// FuzzStep: whatever the step is, it is refused, or the frame before it is the same as of any other
+// step, what stands in its place is its text without comments, and its braces close inside of it.
 func FuzzStep(f *testing.F) {
-	for _, step := range []string{plainStep, "}" + plainStep + "{", "/*" + plainStep, plainStep + "#if 0", plainStep + "//\\", plainStep + "\"/*\"", "%:" + plainStep, plainStep + "??>", plainStep + "}} void f() {{"} {
+	for _, step := range []string{
+		plainStep, "}" + plainStep + "{", "/*" + plainStep, plainStep + "#if 0",
+		plainStep + "//\\", plainStep + "\"/*\"", "%:" + plainStep, plainStep + "??>", plainStep + "}} void f() {{",
+	} {
 		f.Add(step)
 	}
 	frame, _, _ := strings.Cut(mustSource(f, plainStep), "#line 1 \"step\"\n")
@@ -141,7 +157,8 @@ func FuzzStep(f *testing.F) {
 		}
 		before, rest, _ := strings.Cut(text, "#line 1 \"step\"\n")
 		inside, end := strings.CutSuffix(rest, "\n}\n")
-		if before != frame || !end || strings.ContainsAny(inside, "#\"'\\") || strings.Contains(inside, "/*") || strings.Contains(inside, "//") {
+		if before != frame || !end || strings.ContainsAny(inside, "#\"'\\") || strings.Contains(inside, "/*") ||
+			strings.Contains(inside, "//") {
 			t.Fatalf("%q became %q", step, rest)
 		}
 		if given := strings.ReplaceAll(step, "\r\n", "\n"); strings.Count(given, "\n") != strings.Count(inside, "\n") {

@@ -2,8 +2,9 @@ package kernels
 
 import "github.com/exoswarm/exoswarm/cuda/device"
 
-// Words of 64 bits of a fusion's scratch memory, zero before the first launch and after the last one of a fusion. The
-// result has the same words but for the first: the sequence number, which is stored last.
+// Words of 64 bits of a fusion's scratch memory, zero before the first launch and after the last
+// one of a fusion. The result has the same words but for the first: the sequence number, which is
+// stored last.
 const (
 	FuseTicket  = iota // how many blocks are done; in the result the sequence number
 	FuseFused          // agents accumulated
@@ -34,8 +35,9 @@ const (
 	FuseRunBytes = 16
 )
 
-// A block of fuse_unsorted groups FuseTile agents at a time, by a hash table of FuseSlots slots, which is half full at most:
-// 40 KiB of shared memory with the rest of a tile, so that several blocks run at once.
+// A block of fuse_unsorted groups FuseTile agents at a time, by a hash table of FuseSlots slots,
+// which is half full at most: 40 KiB of shared memory with the rest of a tile, so that several
+// blocks run at once.
 const (
 	FuseTile   = 2048
 	FuseSlots  = 4096
@@ -44,10 +46,11 @@ const (
 
 // Where nodes are many, the agents are sorted by their node before they are added.
 const (
-	// FuseShare is how many places a team takes at a time: a node is added to once, and once more for each share that it
-	// reaches into, which is one node in FuseShare places more than needed.
+	// FuseShare is how many places a team takes at a time: a node is added to once, and once more
+	// for each share that it reaches into, which is one node in FuseShare places more than needed.
 	FuseShare = 64
-	// FuseHead in an entry of an order says that the agent is the first of its node. It is more than the largest agent.
+	// FuseHead in an entry of an order says that the agent is the first of its node. It is more
+	// than the largest agent.
 	FuseHead = 1 << 31
 )
 
@@ -60,8 +63,9 @@ const (
 	NoNode = ^uint32(0)
 )
 
-// FuseSortedParams is the signature of the kernels fuse_sorted_*: each run of rows is summed one by one and goes
-// to its target. No two runs of a launch have the same target. Any launch shape gives the same bits.
+// FuseSortedParams is the signature of the kernels fuse_sorted_*: each run of rows is summed one by
+// one and goes to its target. No two runs of a launch have the same target. Any launch shape gives
+// the same bits.
 var FuseSortedParams = []device.Param{
 	{Name: "rows", Kind: device.KindBuffer},    // [agents][dim] of float or bf16; with FuseParts float[][dim]
 	{Name: "order", Kind: device.KindBuffer},   // uint32[] with FuseOrder, else not looked at
@@ -70,17 +74,18 @@ var FuseSortedParams = []device.Param{
 	{Name: "count", Kind: device.KindUint32},   // runs
 	{Name: "dim", Kind: device.KindUint32},     // a multiple of 8 up to 512
 	{Name: "flags", Kind: device.KindUint32},
-	{Name: "sums", Kind: device.KindBuffer},         // in and out float[nodes][dim]
-	{Name: "tallies", Kind: device.KindBuffer},      // in and out uint64[nodes][FuseTallyPair]
-	{Name: "part_sums", Kind: device.KindBuffer},    // out float[parts][dim]; with FuseParts rows may be the same memory
+	{Name: "sums", Kind: device.KindBuffer},    // in and out float[nodes][dim]
+	{Name: "tallies", Kind: device.KindBuffer}, // in and out uint64[nodes][FuseTallyPair]
+	// out float[parts][dim]; with FuseParts rows may be the same memory
+	{Name: "part_sums", Kind: device.KindBuffer},
 	{Name: "part_tallies", Kind: device.KindBuffer}, // out, with FuseParts in and out uint64[parts][FuseTallyPair]
 	{Name: "scratch", Kind: device.KindBuffer},      // in and out uint64[FuseWords]
 	{Name: "sequence", Kind: device.KindUint32},
 	{Name: "result", Kind: device.KindBuffer}, // out uint64[FuseWords] with FuseLast
 }
 
-// FuseUnsortedParams is the signature of the kernels fuse_unsorted_*: agents whose node is in low..high-1 are
-// added to it by atomics, in any order; subnormal operands and sums may count as 0.
+// FuseUnsortedParams is the signature of the kernels fuse_unsorted_*: agents whose node is in
+// low..high-1 are added to it by atomics, in any order; subnormal operands and sums may count as 0.
 var FuseUnsortedParams = []device.Param{
 	{Name: "rows", Kind: device.KindBuffer},    // [agents][dim] of float or bf16
 	{Name: "members", Kind: device.KindBuffer}, // uint32[agents]
@@ -98,8 +103,9 @@ var FuseUnsortedParams = []device.Param{
 	{Name: "result", Kind: device.KindBuffer},
 }
 
-// FuseCountParams is the signature of fuse_count: the agents of each node are counted and numbered from 0 in any order, members
-// that are no node are added to the totals. It is the first of four launches, in this order, over the same memory.
+// FuseCountParams is the signature of fuse_count: the agents of each node are counted and numbered
+// from 0 in any order, members that are no node are added to the totals. It is the first of four
+// launches, in this order, over the same memory.
 var FuseCountParams = []device.Param{
 	{Name: "members", Kind: device.KindBuffer}, // uint32[agents]
 	{Name: "agents", Kind: device.KindUint32},  // <= FuseHead
@@ -109,14 +115,15 @@ var FuseCountParams = []device.Param{
 	{Name: "scratch", Kind: device.KindBuffer}, // in and out uint64[FuseWords]
 }
 
-// FuseStartsParams is the signature of fuse_starts: each count becomes the first of as many places, which no other node has. The places
-// of all nodes are 0..counts[nodes]-1.
+// FuseStartsParams is the signature of fuse_starts: each count becomes the first of as many places,
+// which no other node has. The places of all nodes are 0..counts[nodes]-1.
 var FuseStartsParams = []device.Param{
 	{Name: "nodes", Kind: device.KindUint32},
 	{Name: "counts", Kind: device.KindBuffer}, // in and out uint32[nodes+1], the last 0 before
 }
 
-// FusePlaceParams is the signature of fuse_place: an agent stands at the place that is its number behind its node's first.
+// FusePlaceParams is the signature of fuse_place: an agent stands at the place that is its number
+// behind its node's first.
 var FusePlaceParams = []device.Param{
 	{Name: "members", Kind: device.KindBuffer},
 	{Name: "agents", Kind: device.KindUint32},
@@ -126,8 +133,8 @@ var FusePlaceParams = []device.Param{
 	{Name: "order", Kind: device.KindBuffer}, // out uint32[starts[nodes]]: agents, with FuseHead
 }
 
-// FuseWalkParams is the signature of the kernels fuse_walk_*: the agents at all places are added to their nodes, by atomics and
-// under the terms of fuse_unsorted_*.
+// FuseWalkParams is the signature of the kernels fuse_walk_*: the agents at all places are added to
+// their nodes, by atomics and under the terms of fuse_unsorted_*.
 var FuseWalkParams = []device.Param{
 	{Name: "rows", Kind: device.KindBuffer},
 	{Name: "members", Kind: device.KindBuffer},
@@ -145,7 +152,8 @@ var FuseWalkParams = []device.Param{
 	{Name: "result", Kind: device.KindBuffer},
 }
 
-// FuseMeansParams is the signature of fuse_means: each sum divided by its node's weight, 0 where that is.
+// FuseMeansParams is the signature of fuse_means: each sum divided by its node's weight, 0 where
+// that is.
 var FuseMeansParams = []device.Param{
 	{Name: "sums", Kind: device.KindBuffer},
 	{Name: "tallies", Kind: device.KindBuffer},
@@ -154,8 +162,8 @@ var FuseMeansParams = []device.Param{
 	{Name: "means", Kind: device.KindBuffer}, // out float[nodes][dim]
 }
 
-// FuseName is the kernel for rows of dim values: those of more than a warp's 32 vectors of 16 bytes have one of their own. kind is
-// "fuse_sorted", "fuse_unsorted" or "fuse_walk".
+// FuseName is the kernel for rows of dim values: those of more than a warp's 32 vectors of 16 bytes
+// have one of their own. kind is "fuse_sorted", "fuse_unsorted" or "fuse_walk".
 func FuseName(kind string, elem device.Elem, dim int) string {
 	name := kind + "_" + elem.String()
 	if int64(dim)*elem.Bytes() > 32*16 {
@@ -165,16 +173,28 @@ func FuseName(kind string, elem device.Elem, dim int) string {
 }
 
 func init() {
-	for kind, params := range map[string][]device.Param{"fuse_sorted": FuseSortedParams, "fuse_unsorted": FuseUnsortedParams, "fuse_walk": FuseWalkParams} {
+	for kind, params := range map[string][]device.Param{
+		"fuse_sorted":   FuseSortedParams,
+		"fuse_unsorted": FuseUnsortedParams, "fuse_walk": FuseWalkParams,
+	} {
 		for _, elem := range []device.Elem{device.F32, device.BF16} {
 			for _, dim := range []int{8, 512} {
 				name := FuseName(kind, elem, dim)
-				register(Source{Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: params, MaxBlock: FuseMaxBlock})
+				register(Source{
+					Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: params,
+					MaxBlock: FuseMaxBlock,
+				})
 			}
 		}
 	}
-	for name, params := range map[string][]device.Param{"fuse_count": FuseCountParams, "fuse_starts": FuseStartsParams, "fuse_place": FusePlaceParams} {
-		register(Source{Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: params, MaxBlock: FuseMaxBlock})
+	for name, params := range map[string][]device.Param{
+		"fuse_count": FuseCountParams, "fuse_starts": FuseStartsParams,
+		"fuse_place": FusePlaceParams,
+	} {
+		register(Source{
+			Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: params,
+			MaxBlock: FuseMaxBlock,
+		})
 	}
 	register(Source{Name: "fuse_means", File: "fuse_means.cu", Code: code("fuse_means.cu"), Params: FuseMeansParams})
 }

@@ -8,8 +8,9 @@ const (
 	FoldOverflow             // agents or weights of a node do not fit 64 bits
 )
 
-// FuseFoldParams is the signature of fuse_fold: the nodes of all ranks are added up in float64, in the order of the ranks, and rounded once. A
-// part is float[nodes][dim] and, behind it, uint64[nodes][FuseTallyPair]. Any launch shape gives the same bits.
+// FuseFoldParams is the signature of fuse_fold: the nodes of all ranks are added up in float64, in
+// the order of the ranks, and rounded once. A part is float[nodes][dim] and, behind it,
+// uint64[nodes][FuseTallyPair]. Any launch shape gives the same bits.
 var FuseFoldParams = []device.Param{
 	{Name: "parts", Kind: device.KindBuffer},   // [ranks], each of so many vectors of 16 bytes
 	{Name: "vectors", Kind: device.KindUint32}, // of a part: nodes * (dim/4 + 1)

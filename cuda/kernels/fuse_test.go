@@ -10,7 +10,8 @@ import (
 // TestFuseWordsAreCurrent holds fuse_words.cuh to the Go constants that it repeats.
 func TestFuseWordsAreCurrent(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("// The numbers of the fusion kernels, from the Go constants of this package that say what each is.\n" +
+	b.WriteString("// The numbers of the fusion kernels, from the Go constants of this package that say what each " +
+		"is.\n" +
 		"// Written by: go test ./cuda/kernels -run TestFuseWordsAreCurrent -update\n")
 	for _, w := range []struct {
 		name  string
@@ -38,7 +39,8 @@ func TestFuseWordsAreCurrent(t *testing.T) {
 	} {
 		fmt.Fprintf(&b, "#define %s %d\n", w.name, w.value)
 	}
-	fmt.Fprintf(&b, "#define FUSE_NO_SLOT %#x\n#define FUSE_HEAD %#xu\n#define NO_NODE %#xu\n", FuseNoSlot, uint32(FuseHead), NoNode)
+	fmt.Fprintf(&b, "#define FUSE_NO_SLOT %#x\n#define FUSE_HEAD %#xu\n#define NO_NODE %#xu\n", FuseNoSlot,
+		uint32(FuseHead), NoNode)
 	if *update {
 		if err := os.WriteFile("fuse_words.cuh", []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)

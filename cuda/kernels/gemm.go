@@ -2,7 +2,8 @@ package kernels
 
 import "github.com/exoswarm/exoswarm/cuda/device"
 
-// GemmBlock is the block of the tiled product, and its largest; GemmTile is the edge of the tile that such a block makes.
+// GemmBlock is the block of the tiled product, and its largest; GemmTile is the edge of the tile
+// that such a block makes.
 const (
 	GemmBlock = 256
 	GemmTile  = 128
@@ -27,7 +28,10 @@ var gemmParams = []device.Param{
 
 func init() {
 	for _, name := range []string{"gemm_f32", "gemm_bf16", "gemm_bf16_f32"} {
-		register(Source{Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: gemmParams, FMA: true, MaxBlock: GemmBlock})
+		register(Source{
+			Name: name, File: name + ".cu", Code: code(name + ".cu"), Params: gemmParams, FMA: true,
+			MaxBlock: GemmBlock,
+		})
 	}
 }
 
@@ -57,7 +61,8 @@ func GemmArgs(alpha float32, a, b device.Matrix, beta float32, c device.Matrix) 
 	bRow, bCol := steps(b)
 	cRow, _ := steps(c)
 	return []device.Arg{
-		device.Range(a.Buffer, a.Off, a.Bytes()), device.Range(b.Buffer, b.Off, b.Bytes()), device.Range(c.Buffer, c.Off, c.Bytes()),
+		device.Range(a.Buffer, a.Off, a.Bytes()), device.Range(b.Buffer, b.Off, b.Bytes()),
+		device.Range(c.Buffer, c.Off, c.Bytes()),
 		device.Uint32(uint32(m)), device.Uint32(uint32(n)), device.Uint32(uint32(k)),
 		aRow, aCol, bRow, bCol, cRow, device.Float32(alpha), device.Float32(beta),
 	}

@@ -2,20 +2,25 @@ package kernels
 
 import "math"
 
-// The gru of agent-addressed swarms multiplies fixed point numbers of 16 bits, which are two signed bytes, 256 high + low: units by 2^14,
-// inputs by 2^11, weights by 2^w, where those of inputs are taken eightfold so that all products have one scale. Of the four products of bytes
-// that of the low ones is left out. A sum is its bias and the others over 256, in int32, by 2^(w+6).
+// The gru of agent-addressed swarms multiplies fixed point numbers of 16 bits, which are two signed
+// bytes, 256 high + low: units by 2^14, inputs by 2^11, weights by 2^w, where those of inputs are
+// taken eightfold so that all products have one scale. Of the four products of bytes that of the
+// low ones is left out. A sum is its bias and the others over 256, in int32, by 2^(w+6).
 //
-// No sum overflows, whatever the state is: a byte is in [-128, 127], the high one of a weight of a gate at most 125 and of the readout 63, so
-// 64 products are at most 64 (256*128*125 + 128*(125+128)) < 2^28, and with a bias of 2^29 the float of a sum, and of the two of n
-// added, has a fourth power below 2^123, of which there is a reciprocal. 32 products of the readout are at most 32 (256*128*63 + 128*(63+128)) < 2^26, so with a
-// bias of 2^26 a sum is less than 2^27 and one that is multiplied by 16 still an int32.
+// No sum overflows, whatever the state is: a byte is in [-128, 127], the high one of a weight of a
+// gate at most 125 and of the readout 63, so 64 products are at most 64 (256*128*125 +
+// 128*(125+128)) < 2^28, and with a bias of 2^29 the float of a sum, and of the two of n added, has
+// a fourth power below 2^123, of which there is a reciprocal. 32 products of the readout are at
+// most 32 (256*128*63 + 128*(63+128)) < 2^26, so with a bias of 2^26 a sum is less than 2^27 and
+// one that is multiplied by 16 still an int32.
 const (
-	AgentUnitBits            = 14
-	AgentInputBits           = 11
-	AgentGRUInput    float32 = 15.875 // inputs of a gru beyond it, of either sign, count as it: a bf16, and in fixed point less than 2^15 - 128
-	AgentWeight              = 128    // the largest weight of a gru, of either sign
-	AgentGateWeight          = 32000  // the largest of the gates in fixed point, and the one of the readout
+	AgentUnitBits  = 14
+	AgentInputBits = 11
+	// inputs of a gru beyond it, of either sign, count as it: a bf16, and in fixed point less than
+	// 2^15 - 128
+	AgentGRUInput    float32 = 15.875
+	AgentWeight              = 128   // the largest weight of a gru, of either sign
+	AgentGateWeight          = 32000 // the largest of the gates in fixed point, and the one of the readout
 	AgentVoteWeight          = 16000
 	AgentGateBias            = 1 << 29 // the same of biases
 	AgentVoteBias            = 1 << 26
@@ -32,8 +37,9 @@ const (
 // AgentTableReadoutBias is where the biases of the readout are, int32[AgentMostCandidates].
 func AgentTableReadoutBias(class int) int { return AgentTableBias + 4*class }
 
-// AgentTableWeights is where the weights of the gates r, z and n are, int16 [3][H][2][H]: of a unit those of the units, then those of the inputs. Those
-// of n are doubled, as its biases are, since tanh(x) is made of the logistic function of 2x.
+// AgentTableWeights is where the weights of the gates r, z and n are, int16 [3][H][2][H]: of a unit
+// those of the units, then those of the inputs. Those of n are doubled, as its biases are, since
+// tanh(x) is made of the logistic function of 2x.
 func AgentTableWeights(class int) int { return AgentTableReadoutBias(class) + AgentMostCandidates }
 
 // AgentTableReadout is where the weights of the readout are, int16 [AgentMostCandidates][H].
@@ -42,8 +48,8 @@ func AgentTableReadout(class int) int { return AgentTableWeights(class) + 3*clas
 // AgentGRUTable is the length of a table.
 func AgentGRUTable(class int) int { return AgentTableReadout(class) + AgentMostCandidates*class/2 }
 
-// Coefficients of the logistic function, x (A0 + A1 q + A2 q^2) / (q^2 + B1 q + B0) + 1/2 with q = x^2, as float32: a minimax fit to
-// tanh over [0, 5.2], where it passes 1.
+// Coefficients of the logistic function, x (A0 + A1 q + A2 q^2) / (q^2 + B1 q + B0) + 1/2 with q =
+// x^2, as float32: a minimax fit to tanh over [0, 5.2], where it passes 1.
 const (
 	LogisticA0 float32 = 321.46945
 	LogisticA1 float32 = 8.122616
@@ -52,9 +58,12 @@ const (
 	LogisticB1 float32 = 139.45882
 )
 
-// Logistic are the coefficients of the logistic function of x / 2^e, in the order A0, A1, A2, B0, B1: powers of two apart from those of x, so that it is the
-// same to the bit.
+// Logistic are the coefficients of the logistic function of x / 2^e, in the order A0, A1, A2, B0,
+// B1: powers of two apart from those of x, so that it is the same to the bit.
 func Logistic(e int) [5]float32 {
 	by := func(c float32, e int) float32 { return float32(math.Ldexp(float64(c), e)) }
-	return [5]float32{by(LogisticA0, 3*e), by(LogisticA1, e), by(LogisticA2, -e), by(LogisticB0, 4*e), by(LogisticB1, 2*e)}
+	return [5]float32{
+		by(LogisticA0, 3*e), by(LogisticA1, e), by(LogisticA2, -e), by(LogisticB0, 4*e),
+		by(LogisticB1, 2*e),
+	}
 }

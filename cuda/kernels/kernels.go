@@ -1,5 +1,5 @@
-// Package kernels is the kernel set as data: the CUDA C++ source of every built-in kernel, embedded, and its signature.
-// The Go twin of each kernel stands in cuda/host under the same name.
+// Package kernels is the kernel set as data: the CUDA C++ source of every built-in kernel,
+// embedded, and its signature. The Go twin of each kernel stands in cuda/host under the same name.
 package kernels
 
 import (
@@ -15,11 +15,12 @@ type Source struct {
 	Name string
 	// Params is its signature, in order.
 	Params []device.Param
-	// File is the .cu file below this package that holds it; Code is that file's text with its includes resolved.
+	// File is the .cu file below this package that holds it; Code is that file's text with its
+	// includes resolved.
 	File string
 	Code string
-	// FMA permits the compiler to fuse a multiplication and an addition. Without it the kernel rounds after every
-	// operation, as its Go twin does, so their float results are the same bits.
+	// FMA permits the compiler to fuse a multiplication and an addition. Without it the kernel
+	// rounds after every operation, as its Go twin does, so their float results are the same bits.
 	FMA bool
 	// MaxBlock is the largest block that the kernel can be launched with; 0: MaxThreads.
 	MaxBlock int
@@ -33,17 +34,20 @@ type Source struct {
 func (s Source) Fits(g device.Geometry) error {
 	switch {
 	case s.MaxBlock > 0 && g.Block > s.MaxBlock:
-		return fmt.Errorf("launch %s: blocks of %d threads, at most %d: %w", s.Name, g.Block, s.MaxBlock, device.ErrInvalidArgument)
+		return fmt.Errorf("launch %s: blocks of %d threads, at most %d: %w", s.Name, g.Block, s.MaxBlock,
+			device.ErrInvalidArgument)
 	case s.WholeWarps && g.Block%32 != 0:
-		return fmt.Errorf("launch %s: blocks of %d threads, which is no multiple of 32: %w", s.Name, g.Block, device.ErrInvalidArgument)
+		return fmt.Errorf("launch %s: blocks of %d threads, which is no multiple of 32: %w", s.Name, g.Block,
+			device.ErrInvalidArgument)
 	case s.Grid > 0 && g.Grid != s.Grid:
 		return fmt.Errorf("launch %s: %d blocks, always %d: %w", s.Name, g.Grid, s.Grid, device.ErrInvalidArgument)
 	}
 	return nil
 }
 
-// Options are the compiler options that the kernel needs for its meaning, the same words for NVRTC and nvcc. Fast
-// math is in no kernel of the set: division, square root and subnormals follow IEEE 754.
+// Options are the compiler options that the kernel needs for its meaning, the same words for NVRTC
+// and nvcc. Fast math is in no kernel of the set: division, square root and subnormals follow IEEE
+// 754.
 func (s Source) Options() []string {
 	if s.FMA {
 		return []string{"--fmad=true"}
@@ -51,13 +55,14 @@ func (s Source) Options() []string {
 	return []string{"--fmad=false"}
 }
 
-// registry is filled by init functions of this package only, one beside each .cu file, so it is constant after start.
+// registry is filled by init functions of this package only, one beside each .cu file, so it is
+// constant after start.
 var registry = map[string]Source{}
 
 func register(s Source) { registry[s.Name] = s }
 
-// MaxThreads is the largest block on every chip; the host device has the same bound, so that a launch which works there
-// is a legal launch everywhere.
+// MaxThreads is the largest block on every chip; the host device has the same bound, so that a
+// launch which works there is a legal launch everywhere.
 const MaxThreads = 1024
 
 // Lookup returns the kernel of that name.

@@ -32,27 +32,30 @@ func (e Elem) Bytes() int {
 	return 4
 }
 
-// Var is one state variable of a cell. An agent variable has Width elements an agent, a group variable Width elements
-// a group.
+// Var is one state variable of a cell. An agent variable has Width elements an agent, a group
+// variable Width elements a group.
 type Var struct {
 	Name  string
 	Elem  Elem
 	Width int
 	Group bool
-	// Together says that the elements of one agent, or of one group, stand behind one another: for variables of agents that are
-	// addressed one by one, of which a random one then is one stretch of memory and not Width of them.
+	// Together says that the elements of one agent, or of one group, stand behind one another: for
+	// variables of agents that are addressed one by one, of which a random one then is one stretch
+	// of memory and not Width of them.
 	Together bool
 }
 
-// varAlign is the alignment of each variable inside a page: one coalesced access of a warp of 8-byte elements.
+// varAlign is the alignment of each variable inside a page: one coalesced access of a warp of
+// 8-byte elements.
 const varAlign = 256
 
-// Layout places the state of whole groups in a page of fixed size, variable-major: element c of variable v of agent a
-// in the group at slot s stands at byte
+// Layout places the state of whole groups in a page of fixed size, variable-major: element c of
+// variable v of agent a in the group at slot s stands at byte
 //
 //	Offsets[v] + ((c*Slots + s)*Agents + a) * Elem.Bytes()
 //
-// and that of a group variable at Offsets[v] + (c*Slots + s) * Elem.Bytes(). Where the variable is Together, they stand at
+// and that of a group variable at Offsets[v] + (c*Slots + s) * Elem.Bytes(). Where the variable is
+// Together, they stand at
 //
 //	Offsets[v] + ((s*Agents + a)*Width + c) * Elem.Bytes()
 //
@@ -66,11 +69,12 @@ type Layout struct {
 	Offsets   []uint32 // by variable, multiples of 256
 }
 
-// NewLayout fits as many groups as possible into a page. A group never spans two pages, so a page that cannot hold one is
-// an error that says how large it must be.
+// NewLayout fits as many groups as possible into a page. A group never spans two pages, so a page
+// that cannot hold one is an error that says how large it must be.
 func NewLayout(vars []Var, agents, pageBytes int) (Layout, error) {
 	if agents < 1 || pageBytes < varAlign {
-		return Layout{}, fmt.Errorf("layout: %d agents a group in pages of %d bytes: %w", agents, pageBytes, device.ErrInvalidArgument)
+		return Layout{}, fmt.Errorf("layout: %d agents a group in pages of %d bytes: %w", agents, pageBytes,
+			device.ErrInvalidArgument)
 	}
 	perGroup := 0
 	for _, v := range vars {
@@ -87,7 +91,8 @@ func NewLayout(vars []Var, agents, pageBytes int) (Layout, error) {
 			return l, nil
 		}
 		if slots == 1 {
-			return Layout{}, fmt.Errorf("layout: a group of %d agents needs a page of %d bytes, page_size is %d: %w", agents, end, pageBytes, device.ErrInvalidArgument)
+			return Layout{}, fmt.Errorf("layout: a group of %d agents needs a page of %d bytes, page_size is %d: %w",
+				agents, end, pageBytes, device.ErrInvalidArgument)
 		}
 	}
 	panic("unreachable: the loop ends at one slot")

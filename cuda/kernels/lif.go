@@ -1,6 +1,7 @@
 package kernels
 
-// Words of the lif cell's parameter block: those of leaky, by the same numbers, and then these. F is a float32 by its bits.
+// Words of the lif cell's parameter block: those of leaky, by the same numbers, and then these. F
+// is a float32 by its bits.
 const (
 	LifAdapt      = LeakyWords + iota // F: what a spike adds to the threshold, whose rest is 1
 	LifAdaptDecay                     // F: rate at which that fades
@@ -21,7 +22,8 @@ const (
 // LifWeights is the number of components of the weights table.
 func LifWeights(features int) int { return LifProject + features }
 
-// Variables of the lif cell's state, as indices of LifVars. The first three are those of every cell that votes by a ratio.
+// Variables of the lif cell's state, as indices of LifVars. The first three are those of every cell
+// that votes by a ratio.
 const (
 	LifVarRound      = iota // group u64: observations seen
 	LifVarLevel             // group [I]: running level of each feature

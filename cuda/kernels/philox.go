@@ -1,8 +1,9 @@
 package kernels
 
-// Philox is the counter-based generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
-// 1, 2, 3", SC'11): ten rounds that turn a 128-bit counter into 128 random bits under a 64-bit key. It has no state, so the
-// numbers of an agent depend on its key and counter alone, and are the same on every device.
+// Philox is the counter-based generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
+// numbers: as easy as 1, 2, 3", SC'11): ten rounds that turn a 128-bit counter into 128 random bits
+// under a 64-bit key. It has no state, so the numbers of an agent depend on its key and counter
+// alone, and are the same on every device.
 func Philox(key [2]uint32, counter [4]uint32) [4]uint32 {
 	const (
 		m0, m1 = 0xD2511F53, 0xCD9E8D57 // the paper's multipliers

@@ -25,16 +25,17 @@ const (
 	PredictorWords
 )
 
-// PredictorHidden is the number of recurrent units of an agent; PredictorReadout the inputs of its readout: the units, the
-// last value, and the habits of the time of day and of the hour of the week.
+// PredictorHidden is the number of recurrent units of an agent; PredictorReadout the inputs of its
+// readout: the units, the last value, and the habits of the time of day and of the hour of the
+// week.
 const (
 	PredictorHidden  = 4
 	PredictorReadout = PredictorHidden + 3
 	PredictorInputs  = 4 // of a recurrent unit: one, the last value, the two habits
 )
 
-// Components of the predictor's weights table, component-major [PredictorWeights(I)][A]. The projection of the features
-// follows as the last I components.
+// Components of the predictor's weights table, component-major [PredictorWeights(I)][A]. The
+// projection of the features follows as the last I components.
 const (
 	PredictorIn        = 0                                                    // [hidden][inputs]
 	PredictorRecurrent = PredictorIn + PredictorHidden*PredictorInputs        // [hidden][hidden]
@@ -48,7 +49,8 @@ const (
 // PredictorWeights is the number of components of the weights table.
 func PredictorWeights(features int) int { return PredictorProject + features }
 
-// Kinds of surprise. Every agent watches for all of them; each has a history of its own, and the score is their mean.
+// Kinds of surprise. Every agent watches for all of them; each has a history of its own, and the
+// score is their mean.
 const (
 	PredictorInstant  = iota // the error, over the usual error
 	PredictorLasting         // the short mean of the error, over the usual one
@@ -64,25 +66,26 @@ const (
 
 // Variables of the predictor's state, as indices of PredictorVars.
 const (
-	PredictorVarRound      = iota // group u64: observations seen
-	PredictorVarLevel             // group [I]: running level of each feature
-	PredictorVarSpread            // group [I]: running mean distance from it, scaled to a normal's deviation
-	PredictorVarLast              // group [I]: last observation in spreads
-	PredictorVarDay               // group [I*DaySlots]: habit of the time of day
-	PredictorVarWeek              // group [I*WeekSlots]: what the hour of the week adds to it
-	PredictorVarDaySeen           // group [DaySlots]: observations of a slot
-	PredictorVarWeekSeen          // group [WeekSlots]
-	PredictorVarHistory           // group [kinds*HistoryBins]: how many past surprises of a kind reached a bin
-	PredictorVarHold              // group: level in nats that the next alarm must exceed, negative while an incident lasts
-	PredictorVarHidden            // agent [hidden]
-	PredictorVarReadout           // agent [readout]
-	PredictorVarMean              // agent: its level of the value, at its own rate
-	PredictorVarError             // agent: mean |error|
-	PredictorVarDrift             // agent: short mean of the error
-	PredictorVarDriftUsual        // agent: mean |short mean|
-	PredictorVarNaive             // agent: mean |value - level|, what it would err without a readout
-	PredictorVarUnrest            // agent: short mean of |error|
-	PredictorVarLatest            // VarLatest, where it is
+	PredictorVarRound    = iota // group u64: observations seen
+	PredictorVarLevel           // group [I]: running level of each feature
+	PredictorVarSpread          // group [I]: running mean distance from it, scaled to a normal's deviation
+	PredictorVarLast            // group [I]: last observation in spreads
+	PredictorVarDay             // group [I*DaySlots]: habit of the time of day
+	PredictorVarWeek            // group [I*WeekSlots]: what the hour of the week adds to it
+	PredictorVarDaySeen         // group [DaySlots]: observations of a slot
+	PredictorVarWeekSeen        // group [WeekSlots]
+	PredictorVarHistory         // group [kinds*HistoryBins]: how many past surprises of a kind reached a bin
+	// group: level in nats that the next alarm must exceed, negative while an incident lasts
+	PredictorVarHold
+	PredictorVarHidden     // agent [hidden]
+	PredictorVarReadout    // agent [readout]
+	PredictorVarMean       // agent: its level of the value, at its own rate
+	PredictorVarError      // agent: mean |error|
+	PredictorVarDrift      // agent: short mean of the error
+	PredictorVarDriftUsual // agent: mean |short mean|
+	PredictorVarNaive      // agent: mean |value - level|, what it would err without a readout
+	PredictorVarUnrest     // agent: short mean of |error|
+	PredictorVarLatest     // VarLatest, where it is
 )
 
 // PredictorVars lists the state of the predictor cell for observations of I features.

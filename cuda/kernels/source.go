@@ -11,8 +11,9 @@ var files embed.FS
 
 var includeLine = regexp.MustCompile(`(?m)^#include "([a-z0-9_]+\.cuh)"[^\n]*\n`)
 
-// code is a file of this package with every include replaced by the included file, each once. The result needs no file
-// system, which the run-time compiler has none of. A missing file is a fault of this package and panics at start.
+// code is a file of this package with every include replaced by the included file, each once. The
+// result needs no file system, which the run-time compiler has none of. A missing file is a fault
+// of this package and panics at start.
 func code(file string) string {
 	seen := map[string]bool{}
 	var resolve func(name string) string

@@ -23,7 +23,8 @@ func TestSourcesAreWhole(t *testing.T) {
 	}
 }
 
-// TestSourcesCompile compiles every kernel for the chips that the project supports, where nvcc exists.
+// TestSourcesCompile compiles every kernel for the chips that the project supports, where nvcc
+// exists.
 func TestSourcesCompile(t *testing.T) {
 	nvcc, err := exec.LookPath("nvcc")
 	if err != nil {

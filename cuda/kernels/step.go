@@ -16,18 +16,25 @@ var ErrStep = errors.New("invalid step")
 var banned = map[string]string{
 	"asm": "assembly", "__asm": "assembly", "__asm__": "assembly",
 	"__global__": "a kernel of its own", "__host__": "a function of the host",
-	"__shared__": "memory that agents share", "__constant__": "memory that agents share", "__managed__": "memory that agents share",
-	"__grid_constant__": "a kernel of its own", "extern": "what stands elsewhere", "static": "memory that outlives the step",
+	"__shared__": "memory that agents share", "__constant__": "memory that agents share",
+	"__managed__":       "memory that agents share",
+	"__grid_constant__": "a kernel of its own", "extern": "what stands elsewhere",
+	"static":       "memory that outlives the step",
 	"thread_local": "memory that outlives the step",
-	"new":          "the heap", "delete": "the heap", "malloc": "the heap", "free": "the heap", "alloca": "the heap", "operator": "an operator of its own",
-	"__trap": "an end of the kernel", "__brkpt": "an end of the kernel", "__nanosleep": "a pause",
+	"new":          "the heap", "delete": "the heap", "malloc": "the heap", "free": "the heap", "alloca": "the heap",
+	"operator": "an operator of its own",
+	"__trap":   "an end of the kernel", "__brkpt": "an end of the kernel", "__nanosleep": "a pause",
 }
 
-// bannedPrefixes are those of words that wait for other agents, which never come, and of the frame's own names.
+// bannedPrefixes are those of words that wait for other agents, which never come, and of the
+// frame's own names.
 var bannedPrefixes = map[string]string{
-	"__sync": "a wait for other agents", "__shfl": "an exchange with other agents", "__reduce": "an exchange with other agents", "__match": "an exchange with other agents",
-	"__ballot": "an exchange with other agents", "__any": "an exchange with other agents", "__all": "an exchange with other agents", "__barrier": "a wait for other agents",
-	"exoswarm": "a name of the frame", "__nvvm": "an instruction of the chip", "__nv_": "an instruction of the chip", "__builtin": "an instruction of the compiler",
+	"__sync": "a wait for other agents", "__shfl": "an exchange with other agents",
+	"__reduce": "an exchange with other agents", "__match": "an exchange with other agents",
+	"__ballot": "an exchange with other agents", "__any": "an exchange with other agents",
+	"__all": "an exchange with other agents", "__barrier": "a wait for other agents",
+	"exoswarm": "a name of the frame", "__nvvm": "an instruction of the chip", "__nv_": "an instruction of the chip",
+	"__builtin": "an instruction of the compiler",
 }
 
 var (
@@ -37,13 +44,15 @@ var (
 	digraph   = regexp.MustCompile(`<%|%>|<:|:>|%:|\?\?`)
 )
 
-// checkStep returns the step with its comments made spaces, line for line and byte for byte, and refuses what could leave the place that
-// it is put in: text of which this function and a compiler could see different braces (macros, strings, spliced lines,
-// digraphs), and braces that close more than they open. What it also refuses, the words of banned, spares users mistakes and is no
+// checkStep returns the step with its comments made spaces, line for line and byte for byte, and
+// refuses what could leave the place that it is put in: text of which this function and a compiler
+// could see different braces (macros, strings, spliced lines, digraphs), and braces that close more
+// than they open. What it also refuses, the words of banned, spares users mistakes and is no
 // protection: compiled code does what it likes.
 func checkStep(text string) (string, error) {
 	bad := func(at int, format string, args ...any) (string, error) {
-		return "", fmt.Errorf("%w: line %d: %s", ErrStep, 1+strings.Count(text[:at], "\n"), fmt.Sprintf(format, args...))
+		return "", fmt.Errorf("%w: line %d: %s", ErrStep, 1+strings.Count(text[:at], "\n"),
+			fmt.Sprintf(format, args...))
 	}
 	if len(text) > MaxStepBytes {
 		return "", fmt.Errorf("%w: %d bytes, at most %d", ErrStep, len(text), MaxStepBytes)
@@ -60,7 +69,8 @@ func checkStep(text string) (string, error) {
 	for i := 0; i < len(code); i++ {
 		switch c := code[i]; {
 		case c == '#':
-			return bad(i, "#: a step has no directives: write constexpr for #define, and put what it needs into the step")
+			return bad(i, "#: a step has no directives: write constexpr for #define, and put what it needs into the "+
+				"step")
 		case c == '"' || c == '\'':
 			return bad(i, "%c: a step has no strings and characters, nor ' inside of numbers", c)
 		case c == '\\' || c == '@' || c == '$' || c == '`' || c >= 0x7f || c < ' ' && c != '\n' && c != '\t':
@@ -106,7 +116,8 @@ func whyBanned(word string) string {
 	return banned[word]
 }
 
-// blankComments makes every byte of a comment a space, but for the ends of lines. problem is empty, or what is wrong at the byte at.
+// blankComments makes every byte of a comment a space, but for the ends of lines. problem is empty,
+// or what is wrong at the byte at.
 func blankComments(text string) (code string, at int, problem string) {
 	out := slices.Clone([]byte(text))
 	for i := 0; i < len(text); {

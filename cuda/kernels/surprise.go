@@ -1,9 +1,10 @@
 package kernels
 
-// A surprise is a ratio: an agent's error over its usual error. Everything that is reduced over agents or kept as history
-// is the ratio's bin, an integer, so that the order of a reduction cannot matter. Bins are logarithmic: SurpriseFine of
-// them to the octave, from 2^SurpriseMinOctave up. Inside an octave they are evenly spaced, so that a bin is just the
-// leading bits of the ratio's float32 pattern.
+// A surprise is a ratio: an agent's error over its usual error. Everything that is reduced over
+// agents or kept as history is the ratio's bin, an integer, so that the order of a reduction cannot
+// matter. Bins are logarithmic: SurpriseFine of them to the octave, from 2^SurpriseMinOctave up.
+// Inside an octave they are evenly spaced, so that a bin is just the leading bits of the ratio's
+// float32 pattern.
 const (
 	SurpriseFine      = 32
 	SurpriseMinOctave = -6
@@ -18,5 +19,6 @@ const (
 // ScoreHalf is the surprise in nats at which a score is one half: score = nats/(nats+ScoreHalf).
 const ScoreHalf = 10
 
-// MaxFeatures is the most features that an observation may have: what a block keeps of them in shared memory.
+// MaxFeatures is the most features that an observation may have: what a block keeps of them in
+// shared memory.
 const MaxFeatures = 64

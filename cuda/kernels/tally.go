@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// Words of 64 bits of a tally's scratch memory. All of it is zero before the first launch and after each, so one
-// allocation serves every round of a stream.
+// Words of 64 bits of a tally's scratch memory. All of it is zero before the first launch and after
+// each, so one allocation serves every round of a stream.
 const (
 	TallyTicket     = iota // how many blocks are done
 	TallyLeader            // the largest leader key: priority in the high half, ^agent in the low one
@@ -19,8 +19,8 @@ const (
 	PlaneCandidates = 16  // most candidates that bit planes count; more need a histogram
 )
 
-// Words of 64 bits of a tally's result. The first is stored last: who sees the launch's sequence number there sees the
-// rest too. Its low half is the sequence number, its high half the flags.
+// Words of 64 bits of a tally's result. The first is stored last: who sees the launch's sequence
+// number there sees the rest too. Its low half is the sequence number, its high half the flags.
 const (
 	ResultDone       = iota // sequence, and flags << 32
 	ResultWinner            // NoDecision or the index, and leader << 32
@@ -40,9 +40,9 @@ const (
 	TallyLaneBallots = 256  // largest group that one thread of tally_groups_u8 counts alone
 )
 
-// Words of 64 bits of a reply, which is the result of the kernels tally_u8, tally_u4 and tally_groups_u8: each has the launch's sequence
-// number in its low half and a value in its high one, and they may arrive in any order. The reply is whole when all words
-// have the number.
+// Words of 64 bits of a reply, which is the result of the kernels tally_u8, tally_u4 and
+// tally_groups_u8: each has the launch's sequence number in its low half and a value in its high
+// one, and they may arrive in any order. The reply is whole when all words have the number.
 const (
 	ReplyFlags     = iota // ResultMet, ResultElected, ResultHasLeader
 	ReplyWinner           // NoDecision or the index
@@ -57,8 +57,9 @@ const (
 	ResidentBlocks = 16   // the grid of a resident kernel, which is one cluster: the largest that the chips have
 )
 
-// Words of 64 bits of a doorbell, which are made like those of a reply: the number of the ring in the low half, a value in
-// the high one. The kernel hears the ring when all words have the number that comes next.
+// Words of 64 bits of a doorbell, which are made like those of a reply: the number of the ring in
+// the low half, a value in the high one. The kernel hears the ring when all words have the number
+// that comes next.
 const (
 	DoorbellSeen     = iota // the round word as the caller knows it, its low half
 	DoorbellSeenHigh        // and its high one
@@ -73,8 +74,9 @@ func ReplyWords(candidates int) int { return ReplyCounts + candidates }
 // ResultWords is the length of a result for so many candidates.
 func ResultWords(candidates int) int { return ResultCounts + candidates }
 
-// TallyParams is the signature of the kernels that TallyName names. One launch counts the ballots, finds the leader, decides, closes
-// the round and stores the reply. Any launch shape of whole warps gives the same result.
+// TallyParams is the signature of the kernels that TallyName names. One launch counts the ballots,
+// finds the leader, decides, closes the round and stores the reply. Any launch shape of whole warps
+// gives the same result.
 var TallyParams = []device.Param{
 	{Name: "ballots", Kind: device.KindBuffer},    // a byte a ballot, or half of one: the even ballot is the low half
 	{Name: "first", Kind: device.KindUint64},      // the byte that the first ballot is in
@@ -94,9 +96,10 @@ var TallyParams = []device.Param{
 	{Name: "result", Kind: device.KindBuffer},   // out uint64[ReplyWords(candidates)]
 }
 
-// TallyResidentParams is the signature of tally_resident_u8_8 and _16, which stay on the device and close a round at each
-// ring of the doorbell. Rings have the numbers sequence+1, sequence+2 and so on, and so have the replies. A ring after the
-// kernel's life is not heard: the launch then ends, and the word of the round is as it was.
+// TallyResidentParams is the signature of tally_resident_u8_8 and _16, which stay on the device and
+// close a round at each ring of the doorbell. Rings have the numbers sequence+1, sequence+2 and so
+// on, and so have the replies. A ring after the kernel's life is not heard: the launch then ends,
+// and the word of the round is as it was.
 var TallyResidentParams = []device.Param{
 	{Name: "ballots", Kind: device.KindBuffer},
 	{Name: "first", Kind: device.KindUint64},
@@ -115,15 +118,16 @@ var TallyResidentParams = []device.Param{
 	{Name: "result", Kind: device.KindBuffer}, // out uint64[ReplyWords(candidates)] of host memory
 }
 
-// TallyGroupsParams is the signature of the kernels that TallyGroupsName names: one decision for each of many groups of ballots that stand one
-// behind the other, and one round for all of them.
+// TallyGroupsParams is the signature of the kernels that TallyGroupsName names: one decision for
+// each of many groups of ballots that stand one behind the other, and one round for all of them.
 var TallyGroupsParams = []device.Param{
 	{Name: "ballots", Kind: device.KindBuffer},
 	{Name: "first", Kind: device.KindUint64}, // the byte of the first ballot
 	{Name: "n", Kind: device.KindUint64},     // ballots, < 2^32
 	{Name: "candidates", Kind: device.KindUint32},
-	{Name: "starts", Kind: device.KindBuffer}, // uint32[groups+1], rising: group g has the ballots starts[g]..starts[g+1]-1
-	{Name: "size", Kind: device.KindUint32},   // not 0: every group has so many ballots, and starts is not looked at
+	// uint32[groups+1], rising: group g has the ballots starts[g]..starts[g+1]-1
+	{Name: "starts", Kind: device.KindBuffer},
+	{Name: "size", Kind: device.KindUint32}, // not 0: every group has so many ballots, and starts is not looked at
 	{Name: "groups", Kind: device.KindUint32},
 	{Name: "priorities", Kind: device.KindBuffer}, // uint32[n] with TallyPriorities
 	{Name: "flags", Kind: device.KindUint32},
@@ -137,13 +141,16 @@ var TallyGroupsParams = []device.Param{
 	{Name: "scratch", Kind: device.KindBuffer},
 	{Name: "word", Kind: device.KindBuffer},
 	{Name: "winners", Kind: device.KindBuffer}, // out uint32[groups]: the index or NoDecision
-	{Name: "leaders", Kind: device.KindBuffer}, // out uint32[groups] with TallyPriorities: position in the group, ^0 of an empty one
-	{Name: "rows", Kind: device.KindBuffer},    // out uint32[groups][candidates+2] with TallyRows: counts, abstentions, invalid
-	{Name: "result", Kind: device.KindBuffer},  // out uint64[ReplyCounts]
+	// out uint32[groups] with TallyPriorities: position in the group, ^0 of an empty one
+	{Name: "leaders", Kind: device.KindBuffer},
+	// out uint32[groups][candidates+2] with TallyRows: counts, abstentions, invalid
+	{Name: "rows", Kind: device.KindBuffer},
+	{Name: "result", Kind: device.KindBuffer}, // out uint64[ReplyCounts]
 }
 
-// TallyName is the kernel that tallies ballots for so many candidates. There is one for a few numbers of candidates, and
-// the least that suffices is meant: fewer counters take fewer registers and operations.
+// TallyName is the kernel that tallies ballots for so many candidates. There is one for a few
+// numbers of candidates, and the least that suffices is meant: fewer counters take fewer registers
+// and operations.
 func TallyName(candidates int, packed bool) string {
 	switch {
 	case packed && candidates <= 8:
@@ -183,7 +190,8 @@ func class(candidates int) string {
 func variant(name, file string, params []device.Param, defines string) Source {
 	text := strings.Replace(code(file), "\nTALLY(", "\n"+name+"(", 1)
 	return Source{
-		Name: name, Params: params, File: file, Code: "#define TALLY " + name + "\n" + defines + text, MaxBlock: TallyThreads, WholeWarps: true,
+		Name: name, Params: params, File: file, Code: "#define TALLY " + name + "\n" + defines + text,
+		MaxBlock: TallyThreads, WholeWarps: true,
 	}
 }
 
@@ -197,7 +205,8 @@ func init() {
 			register(variant(fmt.Sprint("tally_u4_", most), "tally_u4.cu", TallyParams, planes))
 		}
 		if most >= 8 {
-			resident := variant(fmt.Sprint("tally_resident_u8_", most), "tally_resident_u8.cu", TallyResidentParams, planes)
+			resident := variant(fmt.Sprint("tally_resident_u8_", most), "tally_resident_u8.cu", TallyResidentParams,
+				planes)
 			resident.Grid = ResidentBlocks
 			register(resident)
 		}

@@ -10,7 +10,8 @@ import (
 // TestTallyWordsAreCurrent holds tally_words.cuh to the Go constants that it repeats.
 func TestTallyWordsAreCurrent(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("// The numbers of the tally kernels, from the Go constants of this package that say what each is.\n" +
+	b.WriteString("// The numbers of the tally kernels, from the Go constants of this package that say what each " +
+		"is.\n" +
 		"// Written by: go test ./cuda/kernels -run TestTallyWordsAreCurrent -update\n")
 	for _, w := range []struct {
 		name  string

@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// Words of 64 bits behind those of TallyScratch, of a tally whose sums are of weights. They are zero between launches too.
+// Words of 64 bits behind those of TallyScratch, of a tally whose sums are of weights. They are
+// zero between launches too.
 const (
 	TallyWeight     = TallyScratch + iota // the weight of all ballots
 	TallyBad                              // ballots whose weight was none
@@ -17,7 +18,8 @@ const (
 	WeightedScratch                       // length
 )
 
-// ResultBad is the word of a weighted tally's result that other tallies leave 0: ballots whose weight was none.
+// ResultBad is the word of a weighted tally's result that other tallies leave 0: ballots whose
+// weight was none.
 const ResultBad = ResultUnused
 
 // The kinds of weights.
@@ -27,15 +29,18 @@ const (
 	WeightF32            // float32, which count as consensus.Fixed makes them: sums are of 1/65536
 )
 
-// TallyWeightedParams is the signature of the kernels that WeightedName names: that of TallyName's and the weights. Result
-// words from total on are sums of weight, of 64 bits, which n < 2^32 weights of 32 bits never overflow.
-var TallyWeightedParams = append(slices.Clone(TallyParams), device.Param{Name: "weights", Kind: device.KindBuffer}) // n weights
+// TallyWeightedParams is the signature of the kernels that WeightedName names: that of TallyName's
+// and the weights. Result words from total on are sums of weight, of 64 bits, which n < 2^32
+// weights of 32 bits never overflow.
+// n weights
+var TallyWeightedParams = append(slices.Clone(TallyParams), device.Param{Name: "weights", Kind: device.KindBuffer})
 
 // weightNames are the kinds in the names of kernels.
 var weightNames = map[int]string{WeightU8: "w8", WeightU32: "w32", WeightF32: "f32"}
 
-// WeightedName is the kernel that counts ballots with weights of a kind, one of those above, for 1..256 candidates, packed
-// 1..16. Each kernel exists for few numbers of candidates, the least sufficient of which is meant.
+// WeightedName is the kernel that counts ballots with weights of a kind, one of those above, for
+// 1..256 candidates, packed 1..16. Each kernel exists for few numbers of candidates, the least
+// sufficient of which is meant.
 func WeightedName(kind, candidates int, packed bool) string {
 	if packed {
 		return weightedName(kind, class(max(candidates, 8)), packed)
@@ -73,9 +78,11 @@ func init() {
 			if packed {
 				defines, most = fmt.Sprintf("#define WEIGHTS %d\n#define NIBBLES 1\n", kind), PlaneCandidates
 			} else {
-				register(variant(WeightedName(kind, 5, packed), "tally_weighted.cu", TallyWeightedParams, defines+"#define PLANES 5\n"))
+				register(variant(WeightedName(kind, 5, packed), "tally_weighted.cu", TallyWeightedParams,
+					defines+"#define PLANES 5\n"))
 			}
-			register(variant(WeightedName(kind, 8, packed), "tally_weighted.cu", TallyWeightedParams, defines+"#define PLANES 8\n"))
+			register(variant(WeightedName(kind, 8, packed), "tally_weighted.cu", TallyWeightedParams,
+				defines+"#define PLANES 8\n"))
 			register(variant(WeightedName(kind, most, packed), "tally_weighted_rows.cu", TallyWeightedParams, defines))
 		}
 	}

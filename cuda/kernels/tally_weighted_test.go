@@ -10,7 +10,8 @@ import (
 // TestWeightedWordsAreCurrent holds tally_weighted_words.cuh to the Go constants that it repeats.
 func TestWeightedWordsAreCurrent(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("// The numbers of the tally kernels with sums of 64 bits, from the Go constants of this package that say what each is.\n" +
+	b.WriteString("// The numbers of the tally kernels with sums of 64 bits, from the Go constants of this package " +
+		"that say what each is.\n" +
 		"// Written by: go test ./cuda/kernels -run TestWeightedWordsAreCurrent -update\n")
 	for _, w := range []struct {
 		name  string

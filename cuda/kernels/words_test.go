@@ -10,8 +10,8 @@ import (
 
 var update = flag.Bool("update", false, "write words.cuh anew from the constants")
 
-// TestWordsAreCurrent holds words.cuh to the Go constants that it repeats, so that a kernel and its description cannot
-// number their words apart.
+// TestWordsAreCurrent holds words.cuh to the Go constants that it repeats, so that a kernel and its
+// description cannot number their words apart.
 func TestWordsAreCurrent(t *testing.T) {
 	groups := []struct {
 		about string
@@ -20,27 +20,59 @@ func TestWordsAreCurrent(t *testing.T) {
 	}{
 		{
 			"voting",
-			[]string{"RULE_PLURALITY", "RULE_MAJORITY", "RULE_QUORUM", "RULE_WEIGHTED", "RULE_UNANIMOUS", "VOTE_NORMAL", "VOTE_SUSPICIOUS", "VOTE_ANOMALOUS", "VOTE_CANDIDATES", "MAX_VOTE_WEIGHT", "DROP_LATE", "DROP_DUPLICATE", "DROPPED_LATE", "DROPPED_DUPLICATE", "RUN_HOST_BIT", "SEED_WORDS"},
-			[]int{int(RulePlurality), int(RuleMajority), int(RuleQuorum), int(RuleWeighted), int(RuleUnanimous), VoteNormal, VoteSuspicious, VoteAnomalous, VoteCandidates, MaxVoteWeight, int(DropLate), int(DropDuplicate), int(DroppedLate) - 1<<32, int(DroppedDuplicate) - 1<<32, RunHostBit, SeedWords},
+			[]string{
+				"RULE_PLURALITY", "RULE_MAJORITY", "RULE_QUORUM", "RULE_WEIGHTED", "RULE_UNANIMOUS", "VOTE_NORMAL",
+				"VOTE_SUSPICIOUS", "VOTE_ANOMALOUS", "VOTE_CANDIDATES", "MAX_VOTE_WEIGHT", "DROP_LATE",
+				"DROP_DUPLICATE", "DROPPED_LATE", "DROPPED_DUPLICATE", "RUN_HOST_BIT", "SEED_WORDS",
+			},
+			[]int{
+				int(RulePlurality), int(RuleMajority), int(RuleQuorum), int(RuleWeighted), int(RuleUnanimous),
+				VoteNormal, VoteSuspicious, VoteAnomalous, VoteCandidates, MaxVoteWeight, int(DropLate),
+				int(DropDuplicate), int(DroppedLate) - 1<<32, int(DroppedDuplicate) - 1<<32, RunHostBit, SeedWords,
+			},
 		},
 		{
 			"surprise",
-			[]string{"SURPRISE_FINE", "SURPRISE_MIN_OCTAVE", "SURPRISE_BINS", "HISTORY_FINE", "HISTORY_BINS", "SCORE_HALF", "DAY_SLOTS", "WEEK_SLOTS", "MAX_FEATURES"},
-			[]int{SurpriseFine, SurpriseMinOctave, SurpriseBins, HistoryFine, HistoryBins, ScoreHalf, DaySlots, WeekSlots, MaxFeatures},
+			[]string{
+				"SURPRISE_FINE", "SURPRISE_MIN_OCTAVE", "SURPRISE_BINS", "HISTORY_FINE", "HISTORY_BINS",
+				"SCORE_HALF", "DAY_SLOTS", "WEEK_SLOTS", "MAX_FEATURES",
+			},
+			[]int{
+				SurpriseFine, SurpriseMinOctave, SurpriseBins, HistoryFine, HistoryBins, ScoreHalf, DaySlots,
+				WeekSlots, MaxFeatures,
+			},
 		},
 		{
 			"leaky: words of the parameter block",
-			[]string{"LEAKY_FEATURES", "LEAKY_RULE", "LEAKY_QUORUM", "LEAKY_FRONT_RATE", "LEAKY_CLIP", "LEAKY_HISTORY_RATE", "LEAKY_SHARE", "LEAKY_ANOMALOUS", "LEAKY_SUSPICIOUS", "LEAKY_WARMUP", "LEAKY_DROP"},
-			[]int{LeakyFeatures, LeakyRule, LeakyQuorum, LeakyFrontRate, LeakyClip, LeakyHistoryRate, LeakyShare, LeakyAnomalous, LeakySuspicious, LeakyWarmup, LeakyDrop},
+			[]string{
+				"LEAKY_FEATURES", "LEAKY_RULE", "LEAKY_QUORUM", "LEAKY_FRONT_RATE", "LEAKY_CLIP",
+				"LEAKY_HISTORY_RATE", "LEAKY_SHARE", "LEAKY_ANOMALOUS", "LEAKY_SUSPICIOUS", "LEAKY_WARMUP",
+				"LEAKY_DROP",
+			},
+			[]int{
+				LeakyFeatures, LeakyRule, LeakyQuorum, LeakyFrontRate, LeakyClip, LeakyHistoryRate, LeakyShare,
+				LeakyAnomalous, LeakySuspicious, LeakyWarmup, LeakyDrop,
+			},
 		},
 		{"leaky: components of the weights", []string{"LEAKY_RATE", "LEAKY_PROJECT"}, []int{LeakyRate, LeakyProject}},
 		{
 			"leaky: variables of the state",
-			[]string{"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL", "LEAKY_VAR_LATEST"},
+			[]string{
+				"LEAKY_VAR_ROUND", "LEAKY_VAR_LEVEL", "LEAKY_VAR_SPREAD", "LEAKY_VAR_POTENTIAL", "LEAKY_VAR_USUAL",
+				"LEAKY_VAR_LATEST",
+			},
 			[]int{LeakyVarRound, LeakyVarLevel, LeakyVarSpread, LeakyVarPotential, LeakyVarUsual, LeakyVarLatest},
 		},
-		{"lif: words of the parameter block, behind those of leaky", []string{"LIF_ADAPT", "LIF_ADAPT_DECAY", "LIF_BURST"}, []int{LifAdapt, LifAdaptDecay, LifBurst}},
-		{"lif: components of the weights", []string{"LIF_GAIN", "LIF_LEAK", "LIF_TRACE", "LIF_PROJECT"}, []int{LifGain, LifLeak, LifTrace, LifProject}},
+		{
+			"lif: words of the parameter block, behind those of leaky",
+			[]string{"LIF_ADAPT", "LIF_ADAPT_DECAY", "LIF_BURST"},
+			[]int{LifAdapt, LifAdaptDecay, LifBurst},
+		},
+		{
+			"lif: components of the weights",
+			[]string{"LIF_GAIN", "LIF_LEAK", "LIF_TRACE", "LIF_PROJECT"},
+			[]int{LifGain, LifLeak, LifTrace, LifProject},
+		},
 		{
 			"lif: variables of the state, behind round, level and spread",
 			[]string{"LIF_VAR_POTENTIAL", "LIF_VAR_ADAPTATION", "LIF_VAR_TRACE", "LIF_VAR_USUAL", "LIF_VAR_LATEST"},
@@ -48,10 +80,20 @@ func TestWordsAreCurrent(t *testing.T) {
 		},
 		{
 			"gru: words of the parameter block, behind those of leaky, and sizes",
-			[]string{"GRU_HIDDEN", "GRU_LEARN", "GRU_OWN", "GRU_UNITS_REACH", "GRU_INPUT_REACH", "GRU_UPDATE_REACH", "GRU_BIAS_REACH", "GRU_MOST_HIDDEN", "GRU_UPDATE", "GRU_RESET", "GRU_NEW", "GRU_GATES"},
-			[]int{GruHidden, GruLearn, GruOwn, GruUnitsReach, GruInputReach, GruUpdateReach, GruBiasReach, GruMostHidden, GruUpdate, GruReset, GruNew, GruGates},
+			[]string{
+				"GRU_HIDDEN", "GRU_LEARN", "GRU_OWN", "GRU_UNITS_REACH", "GRU_INPUT_REACH", "GRU_UPDATE_REACH",
+				"GRU_BIAS_REACH", "GRU_MOST_HIDDEN", "GRU_UPDATE", "GRU_RESET", "GRU_NEW", "GRU_GATES",
+			},
+			[]int{
+				GruHidden, GruLearn, GruOwn, GruUnitsReach, GruInputReach, GruUpdateReach, GruBiasReach,
+				GruMostHidden, GruUpdate, GruReset, GruNew, GruGates,
+			},
 		},
-		{"gru: components of the weights", []string{"GRU_GAIN", "GRU_OFFSET", "GRU_PROJECT"}, []int{GruGain, GruOffset, GruProject}},
+		{
+			"gru: components of the weights",
+			[]string{"GRU_GAIN", "GRU_OFFSET", "GRU_PROJECT"},
+			[]int{GruGain, GruOffset, GruProject},
+		},
 		{
 			"gru: variables of the state, behind round, level and spread",
 			[]string{"GRU_VAR_HIDDEN", "GRU_VAR_READOUT", "GRU_VAR_LAST", "GRU_VAR_USUAL", "GRU_VAR_WEIGHTS"},
@@ -59,13 +101,30 @@ func TestWordsAreCurrent(t *testing.T) {
 		},
 		{
 			"predictor: words of the parameter block",
-			[]string{"PREDICTOR_FEATURES", "PREDICTOR_RULE", "PREDICTOR_QUORUM", "PREDICTOR_LEARN", "PREDICTOR_FRONT_RATE", "PREDICTOR_CLIP", "PREDICTOR_HISTORY_RATE", "PREDICTOR_HABIT_RATE", "PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE", "PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_MARGIN", "PREDICTOR_ALARM", "PREDICTOR_SUSPECT", "PREDICTOR_WARMUP", "PREDICTOR_DROP"},
-			[]int{PredictorFeatures, PredictorRule, PredictorQuorum, PredictorLearn, PredictorFrontRate, PredictorClip, PredictorHistoryRate, PredictorHabitRate, PredictorShare, PredictorMemory, PredictorTailShare, PredictorTailShape, PredictorTailTrust, PredictorRankMix, PredictorHold, PredictorMargin, PredictorAlarm, PredictorSuspect, PredictorWarmup, PredictorDrop},
+			[]string{
+				"PREDICTOR_FEATURES", "PREDICTOR_RULE", "PREDICTOR_QUORUM", "PREDICTOR_LEARN",
+				"PREDICTOR_FRONT_RATE", "PREDICTOR_CLIP", "PREDICTOR_HISTORY_RATE", "PREDICTOR_HABIT_RATE",
+				"PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE",
+				"PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_MARGIN", "PREDICTOR_ALARM",
+				"PREDICTOR_SUSPECT", "PREDICTOR_WARMUP", "PREDICTOR_DROP",
+			},
+			[]int{
+				PredictorFeatures, PredictorRule, PredictorQuorum, PredictorLearn, PredictorFrontRate, PredictorClip,
+				PredictorHistoryRate, PredictorHabitRate, PredictorShare, PredictorMemory, PredictorTailShare,
+				PredictorTailShape, PredictorTailTrust, PredictorRankMix, PredictorHold, PredictorMargin,
+				PredictorAlarm, PredictorSuspect, PredictorWarmup, PredictorDrop,
+			},
 		},
 		{
 			"predictor: sizes and components of the weights",
-			[]string{"PREDICTOR_HIDDEN", "PREDICTOR_READOUT", "PREDICTOR_INPUTS", "PREDICTOR_IN", "PREDICTOR_RECURRENT", "PREDICTOR_LEAK", "PREDICTOR_SLOW", "PREDICTOR_FAST", "PREDICTOR_UNREST", "PREDICTOR_PROJECT"},
-			[]int{PredictorHidden, PredictorReadout, PredictorInputs, PredictorIn, PredictorRecurrent, PredictorLeak, PredictorSlow, PredictorFast, PredictorUnrest, PredictorProject},
+			[]string{
+				"PREDICTOR_HIDDEN", "PREDICTOR_READOUT", "PREDICTOR_INPUTS", "PREDICTOR_IN", "PREDICTOR_RECURRENT",
+				"PREDICTOR_LEAK", "PREDICTOR_SLOW", "PREDICTOR_FAST", "PREDICTOR_UNREST", "PREDICTOR_PROJECT",
+			},
+			[]int{
+				PredictorHidden, PredictorReadout, PredictorInputs, PredictorIn, PredictorRecurrent, PredictorLeak,
+				PredictorSlow, PredictorFast, PredictorUnrest, PredictorProject,
+			},
 		},
 		{
 			"predictor: kinds of surprise",
@@ -74,12 +133,24 @@ func TestWordsAreCurrent(t *testing.T) {
 		},
 		{
 			"predictor: variables of the state",
-			[]string{"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST", "PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN", "PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_HIDDEN", "PREDICTOR_VAR_READOUT", "PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL", "PREDICTOR_VAR_NAIVE", "PREDICTOR_VAR_UNREST", "PREDICTOR_VAR_LATEST"},
-			[]int{PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay, PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold, PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift, PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest, PredictorVarLatest},
+			[]string{
+				"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST",
+				"PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN",
+				"PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_HIDDEN", "PREDICTOR_VAR_READOUT",
+				"PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL",
+				"PREDICTOR_VAR_NAIVE", "PREDICTOR_VAR_UNREST", "PREDICTOR_VAR_LATEST",
+			},
+			[]int{
+				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay,
+				PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold,
+				PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift,
+				PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest, PredictorVarLatest,
+			},
 		},
 	}
 	var b strings.Builder
-	b.WriteString("// The numbers of words, components and variables, from the Go constants of this package that say what each is.\n" +
+	b.WriteString("// The numbers of words, components and variables, from the Go constants of this package that " +
+		"say what each is.\n" +
 		"// Written by: go test ./cuda/kernels -run TestWordsAreCurrent -update\n")
 	for _, g := range groups {
 		fmt.Fprintf(&b, "\n// %s\n", g.about)

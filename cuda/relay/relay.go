@@ -1,5 +1,5 @@
-// Package relay is the collective of any devices: their bytes meet in host memory. It is the obvious twin of faster ways, and
-// what is used where there is none.
+// Package relay is the collective of any devices: their bytes meet in host memory. It is the
+// obvious twin of faster ways, and what is used where there is none.
 package relay
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// stagingBytes is the pinned memory of a rank: enough that the start of a copy, some 10 us, is lost in the copy, and little beside
-// what pages take.
+// stagingBytes is the pinned memory of a rank: enough that the start of a copy, some 10 us, is lost
+// in the copy, and little beside what pages take.
 const stagingBytes = 4 << 20
 
 // Relay is a device.Collective through host memory. Make it with New.
@@ -24,7 +24,8 @@ type Relay struct {
 
 var _ device.Collective = (*Relay)(nil)
 
-// New makes a collective of these devices, with 4 MiB of pinned host memory a device. reason is what its Route says.
+// New makes a collective of these devices, with 4 MiB of pinned host memory a device. reason is
+// what its Route says.
 func New(devices []device.Device, reason string) (*Relay, error) {
 	if err := device.CheckRanks(devices); err != nil {
 		return nil, err
@@ -102,7 +103,8 @@ func (r *Relay) Gather(ctx context.Context, n int64, places []device.Place) erro
 	share := stagingBytes / ranks / device.RangeAlign * device.RangeAlign
 	err := r.each(ctx, n, share, func(off, size int64) error {
 		for rank, p := range places {
-			if err := p.Stream.Download(r.staging[rank], int64(rank)*share, p.Buffer, p.Off+int64(rank)*n+off, size); err != nil {
+			if err := p.Stream.Download(r.staging[rank], int64(rank)*share, p.Buffer, p.Off+int64(rank)*n+off,
+				size); err != nil {
 				return err
 			}
 		}
@@ -116,7 +118,10 @@ func (r *Relay) Gather(ctx context.Context, n int64, places []device.Place) erro
 					continue
 				}
 				copy(r.staging[rank].Bytes()[from*share:][:size], r.staging[from].Bytes()[from*share:][:size])
-				pieces = append(pieces, device.Piece{Buffer: p.Buffer, Off: p.Off + from*n + off, Host: r.staging[rank], HostOff: from * share, Bytes: size})
+				pieces = append(pieces, device.Piece{
+					Buffer: p.Buffer, Off: p.Off + from*n + off, Host: r.staging[rank],
+					HostOff: from * share, Bytes: size,
+				})
 			}
 			if err := p.Stream.UploadAll(pieces); err != nil {
 				return err

@@ -46,7 +46,8 @@ func TestConformance(t *testing.T) {
 
 func BenchmarkCollective(b *testing.B) { devicetest.BenchCollective(b, over(2)) }
 
-// TestRefusals: what can be no rank, and no memory for the staging of the last one, leave nothing behind.
+// TestRefusals: what can be no rank, and no memory for the staging of the last one, leave nothing
+// behind.
 func TestRefusals(t *testing.T) {
 	all := hosts(t, 2)
 	last := faults.New(all[1])
@@ -57,7 +58,10 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}()
-	for what, ranks := range map[string][]device.Device{"none": nil, "nil": {all[0], nil}, "twice": {all[0], all[1], all[0]}} {
+	for what, ranks := range map[string][]device.Device{
+		"none": nil, "nil": {all[0], nil},
+		"twice": {all[0], all[1], all[0]},
+	} {
 		if _, err := relay.New(ranks, ""); !errors.Is(err, device.ErrInvalidArgument) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -68,7 +72,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestFaults: a copy or a wait that fails on one device fails the call with its class, and the next call is right.
+// TestFaults: a copy or a wait that fails on one device fails the call with its class, and the next
+// call is right.
 func TestFaults(t *testing.T) {
 	all := hosts(t, 2)
 	sick := faults.New(all[1])

@@ -1,5 +1,5 @@
-// Package telemetry is the example swarm and its data: two weeks of six series of a service and its machine room, with
-// labelled incidents. Command generate makes them.
+// Package telemetry is the example swarm and its data: two weeks of six series of a service and its
+// machine room, with labelled incidents. Command generate makes them.
 package telemetry
 
 import "embed"

@@ -61,9 +61,9 @@ type Agents struct {
 	decide     device.Kernel
 	sums       device.Kernel // of embeddings
 
-	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the layout,
-	// parameters and weights of the cell, the tally with the counters of launches, and by group the
-	// sequence number of the launch that touched it last, and its decision.
+	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the
+	// layout, parameters and weights of the cell, the tally with the counters of launches, and by
+	// group the sequence number of the launch that touched it last, and its decision.
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 
 	result           device.HostBuffer // that kernels write

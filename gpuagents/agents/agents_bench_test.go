@@ -22,13 +22,17 @@ var (
 	deviceName = flag.String("device", "host", "the device of the benchmarks and tests of agents: host, cuda:N, auto")
 	benchGrid  = flag.Int("grid", 0, "blocks of a launch; 0: what the package chooses")
 	benchBlock = flag.Int("block", 0, "threads of a block; 0: what the package chooses")
-	benchTicks = flag.Int("ticks", 1, "ticks of a launch of BenchmarkAgentsTick, which prints the times and bytes of all of them together")
+	benchTicks = flag.Int("ticks", 1, "ticks of a launch of BenchmarkAgentsTick, which prints the times and bytes "+
+		"of all of them together")
 	benchScale = flag.Int("scale", 0, "agents of a benchmark are divided by it; 0: 1, and 1000 on the host device")
 )
 
 func openNamed(t testing.TB, name string) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), name, cuda.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels"})
+	d, err := cuda.Open(t.Context(), name, cuda.Options{
+		Logger:   slog.New(slog.DiscardHandler),
+		CacheDir: os.TempDir() + "/exoswarm-kernels",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,14 +94,16 @@ func fillPages(t testing.TB, a *Agents) {
 	}
 }
 
-// sampled is the first agents of a, two pages of them, in the state they are in, on the host device.
+// sampled is the first agents of a, two pages of them, in the state they are in, on the host
+// device.
 func sampled(t testing.TB, a *Agents) *Agents {
 	t.Helper()
 	n := min(int64(2*a.layout.Slots*a.layout.Agents), a.n)
 	h := makeAgents(t, openNamed(t, "host"), a.cell, n, Options{PageBytes: a.layout.PageBytes})
 	pages := pagesOf(t, a, h.pages)
 	for p := range h.pages {
-		if err := h.memory.Write(t.Context(), uint64(p), pages[p*h.layout.PageBytes:][:h.layout.PageBytes]); err != nil {
+		if err := h.memory.Write(t.Context(), uint64(p),
+			pages[p*h.layout.PageBytes:][:h.layout.PageBytes]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,8 +144,8 @@ func scaled(d device.Device, n int64) int64 {
 	return max(n/scale/64, 1) * 64
 }
 
-// measured runs launch b.N times, after a warm-up, and reports the wall time until its result is in host memory, the time on the
-// device by events, and GB/s of so many bytes by the latter.
+// measured runs launch b.N times, after a warm-up, and reports the wall time until its result is in
+// host memory, the time on the device by events, and GB/s of so many bytes by the latter.
 func measured(b *testing.B, a *Agents, size int64, wait func(i int), launch func(i int) error) {
 	b.Helper()
 	ctx := context.Background()
@@ -183,8 +189,9 @@ func measured(b *testing.B, a *Agents, size int64, wait func(i int), launch func
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkAgentsTick is a dense tick, votes, decisions and tally included. Bytes are those that torch_bench.py counts: state read and written
-// once, and a vote only of leaky. Run it with -benchtime 30x.
+// BenchmarkAgentsTick is a dense tick, votes, decisions and tally included. Bytes are those that
+// torch_bench.py counts: state read and written once, and a vote only of leaky. Run it with
+// -benchtime 30x.
 func BenchmarkAgentsTick(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, c := range []struct {
@@ -204,7 +211,8 @@ func BenchmarkAgentsTick(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			n := scaled(d, c.agents)
-			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n, Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
+			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n,
+				Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -227,8 +235,8 @@ func BenchmarkAgentsTick(b *testing.B) {
 	}
 }
 
-// BenchmarkAgentsObserve steps 1M random agents of 100M, with votes and the decisions of their groups of 64; inputs and ids are on the device.
-// Bytes are those that torch_bench.py counts.
+// BenchmarkAgentsObserve steps 1M random agents of 100M, with votes and the decisions of their
+// groups of 64; inputs and ids are on the device. Bytes are those that torch_bench.py counts.
 func BenchmarkAgentsObserve(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, c := range []struct {
@@ -243,7 +251,8 @@ func BenchmarkAgentsObserve(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			all, n := scaled(d, 100_000_000), scaled(d, 1_000_000)
-			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), all, Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
+			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), all,
+				Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -293,9 +302,10 @@ func BenchmarkAgentsObserve(b *testing.B) {
 	}
 }
 
-// BenchmarkAgentsCall is Observe from ids and inputs in Go to votes and decisions in Go, of n random agents of 10M: through memory of the device
-// (copied), and read and written by the kernels where it is on the host (mapped). Device is Step alone, of few
-// observations a graph, and launches the same by two launches. Run it with -benchtime 300x.
+// BenchmarkAgentsCall is Observe from ids and inputs in Go to votes and decisions in Go, of n
+// random agents of 10M: through memory of the device (copied), and read and written by the kernels
+// where it is on the host (mapped). Device is Step alone, of few observations a graph, and launches
+// the same by two launches. Run it with -benchtime 300x.
 func BenchmarkAgentsCall(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	const features = 8

@@ -62,8 +62,10 @@ func halves(t testing.TB, a *Agents, half int) (out []float64) {
 	return out
 }
 
-// exactGRUBound is what a unit may be away from it after a step. A product is off by 2^-w at most, where 2^w is the scale of the table (the product of the low bytes, which is left
-// out), and by half a unit of each factor: sums of 64 with weights of N(0, 1/H) are off by 1e-3, the largest unit of these tests by 1.2e-3.
+// exactGRUBound is what a unit may be away from it after a step. A product is off by 2^-w at most,
+// where 2^w is the scale of the table (the product of the low bytes, which is left out), and by
+// half a unit of each factor: sums of 64 with weights of N(0, 1/H) are off by 1e-3, the largest
+// unit of these tests by 1.2e-3.
 const exactGRUBound = 2e-3
 
 // exactGRU is torch.nn.GRUCell and the readout in float64, by its definition.
@@ -104,11 +106,15 @@ func randomWeights(r *rand.Rand, H, I, C int) cells.GRUWeights {
 		}
 		return v
 	}
-	return cells.GRUWeights{InputHidden: draw(3 * H * I), HiddenHidden: draw(3 * H * H), InputBias: draw(3 * H), HiddenBias: draw(3 * H), Readout: draw(C * H), ReadoutBias: draw(C)}
+	return cells.GRUWeights{
+		InputHidden: draw(3 * H * I), HiddenHidden: draw(3 * H * H), InputBias: draw(3 * H),
+		HiddenBias: draw(3 * H), Readout: draw(C * H), ReadoutBias: draw(C),
+	}
 }
 
-// TestAgentsEqualFloat64 compares observations and ticks with the definition of the network in float64, each step from the state
-// before it: units within the error of the activations, votes where they do not hang on it.
+// TestAgentsEqualFloat64 compares observations and ticks with the definition of the network in
+// float64, each step from the state before it: units within the error of the activations, votes
+// where they do not hang on it.
 func TestAgentsEqualFloat64(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	for _, c := range []struct{ hidden, features, candidates, bf16 int }{
@@ -116,7 +122,8 @@ func TestAgentsEqualFloat64(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(c.hidden), 51))
-			cell := address(t, "gru", map[string]float64{"hidden": float64(c.hidden), "bf16": float64(c.bf16)}, 7, c.features, c.candidates)
+			cell := address(t, "gru", map[string]float64{"hidden": float64(c.hidden), "bf16": float64(c.bf16)}, 7,
+				c.features, c.candidates)
 			w := randomWeights(r, c.hidden, c.features, c.candidates)
 			table, err := cell.Table(w)
 			if err != nil {
@@ -241,7 +248,8 @@ func checkVotes(t *testing.T, a *Agents, r Report, decided func(group int) (byte
 	}
 }
 
-// TestAgentsDecide: counts, decisions, tallies and rounds are those of the agents' votes, after observations and after ticks.
+// TestAgentsDecide: counts, decisions, tallies and rounds are those of the agents' votes, after
+// observations and after ticks.
 func TestAgentsDecide(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	for _, cell := range []*cells.Addressed{address(t, "gru", nil, 33, 4, 3), address(t, "leaky", nil, 10, 2, 2)} {
@@ -285,13 +293,15 @@ func TestAgentsDecide(t *testing.T) {
 				checkVotes(t, a, out.Report, func(g int) (byte, bool) { v, ok := by[g]; return v, ok })
 			}
 			if !slices.Equal(device.Of[uint64](column(t, a, kernels.AgentVarRound)), rounds) {
-				t.Fatalf("step %d: rounds %v, want %v", step, device.Of[uint64](column(t, a, kernels.AgentVarRound)), rounds)
+				t.Fatalf("step %d: rounds %v, want %v", step, device.Of[uint64](column(t, a, kernels.AgentVarRound)),
+					rounds)
 			}
 		}
 	}
 }
 
-// TestObservationsCut: several observations of an agent take effect in their order, and all of them alike in one batch and one by one.
+// TestObservationsCut: several observations of an agent take effect in their order, and all of them
+// alike in one batch and one by one.
 func TestObservationsCut(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	cell := address(t, "gru", nil, 5, 3, 4)
@@ -360,7 +370,8 @@ func TestObservationsRefused(t *testing.T) {
 
 // TestLeakySpikes follows one agent through current, gain, threshold and rest.
 func TestLeakySpikes(t *testing.T) {
-	a := makeAgents(t, openNamed(t, *deviceName), address(t, "leaky", map[string]float64{"decay": 0.5, "threshold": 1, "trace": 4}, 2, 2, 2), 2, Options{})
+	a := makeAgents(t, openNamed(t, *deviceName), address(t, "leaky",
+		map[string]float64{"decay": 0.5, "threshold": 1, "trace": 4}, 2, 2, 2), 2, Options{})
 	v, trace := 0.0, 0.0
 	for step := range 12 {
 		if step == 0 {
@@ -396,7 +407,14 @@ func TestAgentsRefuse(t *testing.T) {
 	for _, c := range []struct {
 		n int64
 		o Options
-	}{{0, Options{}}, {-4, Options{}}, {6, Options{}}, {1 << 33, Options{}}, {4, Options{PageBytes: 5000}}, {4, Options{Weights: make([]uint32, 3)}}} {
+	}{
+		{0, Options{}},
+		{-4, Options{}},
+		{6, Options{}},
+		{1 << 33, Options{}},
+		{4, Options{PageBytes: 5000}},
+		{4, Options{Weights: make([]uint32, 3)}},
+	} {
 		if _, err := New(d, cell, c.n, c.o); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%d agents, %+v: %v, want ErrAgents", c.n, c.o, err)
 		}
@@ -426,8 +444,9 @@ func TestAgentsRefuse(t *testing.T) {
 	}
 }
 
-// TestSplit: of observations of several entries no launch has an agent twice, those of an agent keep their order, a group has those of an entry
-// behind those of the entries before, as many launches as need be, and each observation has a place of its own in its launch.
+// TestSplit: of observations of several entries no launch has an agent twice, those of an agent
+// keep their order, a group has those of an entry behind those of the entries before, as many
+// launches as need be, and each observation has a place of its own in its launch.
 func TestSplit(t *testing.T) {
 	const size = 2
 	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, size, 1, 2), 200, Options{})
@@ -464,7 +483,8 @@ func TestSplit(t *testing.T) {
 				launchOf[place] = k
 			}
 		}
-		// By group: its launches, which one entry has, up to as many as its agent has that it has the most of.
+		// By group: its launches, which one entry has, up to as many as its agent has that it has
+		// the most of.
 		type turn struct {
 			group uint32
 			entry int
@@ -484,7 +504,8 @@ func TestSplit(t *testing.T) {
 				continue
 			}
 			if before, ok := last[id]; ok && before >= k {
-				t.Fatalf("seed %d: observation %d of agent %d is in launch %d, the one before in %d", seed, i, id, k, before)
+				t.Fatalf("seed %d: observation %d of agent %d is in launch %d, the one before in %d", seed, i, id, k,
+					before)
 			}
 			last[id] = k
 			at := turn{id / size, entry[i]}
@@ -502,7 +523,8 @@ func TestSplit(t *testing.T) {
 			}
 			for k := range launches {
 				if k < first || k >= first+most[at] {
-					t.Fatalf("seed %d: group %d has an observation of entry %d in launch %d, not in %d of them from %d on", seed, at.group, at.entry, k, most[at], first)
+					t.Fatalf("seed %d: group %d has an observation of entry %d in launch %d, not in %d of them from "+
+						"%d on", seed, at.group, at.entry, k, most[at], first)
 				}
 			}
 		}
@@ -512,7 +534,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestAgentsCancelled: a wait that is given up harms nothing: the work is done, and what it uses is released behind it.
+// TestAgentsCancelled: a wait that is given up harms nothing: the work is done, and what it uses is
+// released behind it.
 func TestAgentsCancelled(t *testing.T) {
 	a := makeAgents(t, openNamed(t, *deviceName), address(t, "gru", nil, 8, 8, 3), 8*500, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -547,7 +570,10 @@ func TestDivisor(t *testing.T) {
 			n = int(r.Uint32() | 1)
 		}
 		d := divideBy(n)
-		for _, i := range []uint32{0, 1, uint32(n) - 1, uint32(n), uint32(n) + 1, 2*uint32(n) - 1, math.MaxUint32, math.MaxUint32 / uint32(n) * uint32(n), math.MaxUint32/uint32(n)*uint32(n) - 1, r.Uint32(), r.Uint32()} {
+		for _, i := range []uint32{
+			0, 1, uint32(n) - 1, uint32(n), uint32(n) + 1, 2*uint32(n) - 1, math.MaxUint32,
+			math.MaxUint32 / uint32(n) * uint32(n), math.MaxUint32/uint32(n)*uint32(n) - 1, r.Uint32(), r.Uint32(),
+		} {
 			if got := d.of(i); got != i/uint32(n) {
 				t.Fatalf("%d / %d is %d", i, n, got)
 			}

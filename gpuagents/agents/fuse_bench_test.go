@@ -13,10 +13,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-var benchAgents = flag.Int64("fuse-agents", 0, "agents of the benchmarks of votes and fusions; 0: as many as their names say, scaled")
+var benchAgents = flag.Int64("fuse-agents", 0, "agents of the benchmarks of votes and fusions; 0: as many as their "+
+	"names say, scaled")
 
-// BenchmarkAgentsFuse is a vote and fusions of all agents, from the Go call to nodes in host memory: median and slowest, and GB/s of the bytes of embeddings
-// and votes. Groups are of 64, and by group there are up to 1,000 nodes. Run it with -benchtime 30x.
+// BenchmarkAgentsFuse is a vote and fusions of all agents, from the Go call to nodes in host
+// memory: median and slowest, and GB/s of the bytes of embeddings and votes. Groups are of 64, and
+// by group there are up to 1,000 nodes. Run it with -benchtime 30x.
 func BenchmarkAgentsFuse(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	ctx := context.Background()
@@ -36,7 +38,8 @@ func BenchmarkAgentsFuse(b *testing.B) {
 			n = max(64, *benchAgents/64*64)
 		}
 		b.Run(c.name, func(b *testing.B) {
-			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n, Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
+			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n,
+				Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -73,7 +76,11 @@ func BenchmarkAgentsFuse(b *testing.B) {
 					return err
 				})
 			})
-			for _, f := range []jobs.Fuse{{By: jobs.ByAll}, {By: jobs.ByGroup, Nodes: min(1000, a.groups)}, {By: jobs.ByVote}} {
+			for _, f := range []jobs.Fuse{
+				{By: jobs.ByAll},
+				{By: jobs.ByGroup, Nodes: min(1000, a.groups)},
+				{By: jobs.ByVote},
+			} {
 				b.Run(fmt.Sprint("fuse-by-", f.By), func(b *testing.B) {
 					timed(b, n*c.bytes, func() error {
 						_, err := a.Fuse(ctx, f.By, f.Nodes)

@@ -283,7 +283,9 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 func (a *Agents) ObserveParts(
 	ctx context.Context, parts *staging.Splitter, ids []uint32, inputs []float32, launches []uint32,
 ) (votes, decisions []byte, halved int, err error) {
-	var order []int // observations by group, in their order within a group; nil: there was memory for all at once so far
+	// observations by group, in their order within a group; nil: there was memory for all at once
+	// so far
+	var order []int
 	var partIDs, partLaunches []uint32
 	var partInputs []float32
 	features, size := a.cell.Features, uint32(a.cell.Agents)

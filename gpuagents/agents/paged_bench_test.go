@@ -16,15 +16,21 @@ import (
 )
 
 var (
-	pagedPages = flag.Int("paged-pages", 0, "pages of the swarms of the benchmarks of paging; 0: 12,288, and 96 on the host device")
+	pagedPages = flag.Int("paged-pages", 0, "pages of the swarms of the benchmarks of paging; 0: 12,288, and 96 on "+
+		"the host device")
 	pagedBytes = flag.Int("paged-bytes", 2<<20, "the size of those pages")
-	pagedBatch = flag.Int("paged-batch", 65536, "observations of a batch of BenchmarkPagedZipf and BenchmarkPagedGroups")
-	pagedWarm  = flag.Int("paged-warm", 10, "batches of BenchmarkPagedZipf and BenchmarkPagedGroups before those that are measured, in which pages change places")
-	pagedFar   = flag.Bool("paged-far", false, "the pages that BenchmarkPagedZipf observes most are in host memory at first")
-	pagedTicks = flag.Int("paged-ticks", 1, "ticks of an entry of BenchmarkPagedTick, which a page makes one after the other while it is on the device")
+	pagedBatch = flag.Int("paged-batch", 65536, "observations of a batch of BenchmarkPagedZipf and "+
+		"BenchmarkPagedGroups")
+	pagedWarm = flag.Int("paged-warm", 10, "batches of BenchmarkPagedZipf and BenchmarkPagedGroups before those "+
+		"that are measured, in which pages change places")
+	pagedFar = flag.Bool("paged-far", false, "the pages that BenchmarkPagedZipf observes most are in host memory "+
+		"at first")
+	pagedTicks = flag.Int("paged-ticks", 1, "ticks of an entry of BenchmarkPagedTick, which a page makes one after "+
+		"the other while it is on the device")
 )
 
-// pagedAgents is a swarm of gru of so many frames for its pages, in a random state, or of a frame for each.
+// pagedAgents is a swarm of gru of so many frames for its pages, in a random state, or of a frame
+// for each.
 func pagedAgents(b *testing.B, d device.Device, parts int) *Agents {
 	b.Helper()
 	pages := *pagedPages
@@ -51,9 +57,10 @@ func pagedAgents(b *testing.B, d device.Device, parts int) *Agents {
 	return a
 }
 
-// BenchmarkPagedTick is ticks of a swarm with frames for a third of its pages. GB/s are of the pages that come, as many as go, and beside it
-// those of copies of as many bytes both ways at once without anything else: the ratio of the two is what is asked for, and `swarm` is
-// all pages over the time of a tick, of which a third need not move.
+// BenchmarkPagedTick is ticks of a swarm with frames for a third of its pages. GB/s are of the
+// pages that come, as many as go, and beside it those of copies of as many bytes both ways at once
+// without anything else: the ratio of the two is what is asked for, and `swarm` is all pages over
+// the time of a tick, of which a third need not move.
 func BenchmarkPagedTick(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	a := pagedAgents(b, d, 3)
@@ -85,7 +92,8 @@ func BenchmarkPagedTick(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// rawCopies copies so many pages to the device and as many from it, at once, and returns GB/s each way.
+// rawCopies copies so many pages to the device and as many from it, at once, and returns GB/s each
+// way.
 func rawCopies(b *testing.B, d device.Device, pageBytes, pages int) float64 {
 	b.Helper()
 	const frames = 128
@@ -137,7 +145,8 @@ func observedThere(a *Agents, ids []uint32) float64 {
 	return float64(n) / float64(len(ids))
 }
 
-// stepRepeats times the launches of observations but for the first one, of a swarm with a frame for each page, once more.
+// stepRepeats times the launches of observations but for the first one, of a swarm with a frame for
+// each page, once more.
 func stepRepeats(b *testing.B, a *Agents, o *Observations) float64 {
 	b.Helper()
 	again := *o
@@ -149,11 +158,14 @@ func stepRepeats(b *testing.B, a *Agents, o *Observations) float64 {
 	return time.Since(start).Seconds()
 }
 
-// BenchmarkPagedZipf is batches of observations of random agents of groups that are addressed with a frequency of 1/rank, the groups that are
-// addressed most beside one another: by a swarm with frames for a quarter of its pages, and by one that has a frame for each. on-device is the part
-// of the observations whose page was there, of the first and the last tenth of the batches; gpu-pages and cpu-pages are the pages that were held in
-// either memory in a batch, moved-MB what was copied up and down. Of a swarm with a frame for each page it says how many launches a batch had, and what
-// part of the time loading took, and the launches after the first: those of agents with several observations in a batch.
+// BenchmarkPagedZipf is batches of observations of random agents of groups that are addressed with
+// a frequency of 1/rank, the groups that are addressed most beside one another: by a swarm with
+// frames for a quarter of its pages, and by one that has a frame for each. on-device is the part of
+// the observations whose page was there, of the first and the last tenth of the batches; gpu-pages
+// and cpu-pages are the pages that were held in either memory in a batch, moved-MB what was copied
+// up and down. Of a swarm with a frame for each page it says how many launches a batch had, and
+// what part of the time loading took, and the launches after the first: those of agents with
+// several observations in a batch.
 func BenchmarkPagedZipf(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	var rates [2]float64
@@ -225,7 +237,8 @@ func BenchmarkPagedZipf(b *testing.B) {
 			for tier, name := range []string{"gpu-pages", "cpu-pages"} {
 				b.ReportMetric(float64(after.Memory[tier].Hits-before.Memory[tier].Hits)/float64(b.N), name)
 			}
-			up, down := after.Memory[onDevice].In-before.Memory[onDevice].In, after.Memory[onDevice].Out-before.Memory[onDevice].Out
+			up, down := after.Memory[onDevice].In-before.Memory[onDevice].In,
+				after.Memory[onDevice].Out-before.Memory[onDevice].Out
 			b.ReportMetric(float64(up+down)*float64(a.layout.PageBytes)/1e6/float64(b.N), "moved-MB")
 		} else {
 			b.ReportMetric(median(launches), "launches")
@@ -238,7 +251,8 @@ func BenchmarkPagedZipf(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if !slices.Equal(last[0].Votes, last[1].Votes) || !slices.Equal(last[0].Decisions, last[1].Decisions) || !slices.Equal(last[0].Tally, last[1].Tally) {
+	if !slices.Equal(last[0].Votes, last[1].Votes) || !slices.Equal(last[0].Decisions, last[1].Decisions) ||
+		!slices.Equal(last[0].Tally, last[1].Tally) {
 		b.Fatal("a swarm with few frames answers something else")
 	}
 	b.ReportMetric(rates[0], "obs/s")

@@ -17,14 +17,19 @@ import (
 )
 
 var (
-	prefetchParts   = flag.Int("prefetch-parts", 4, "how many times more pages than frames the swarms of BenchmarkPrefetch have")
-	prefetchHost    = flag.Int("prefetch-host", 24, "frames in host memory of these")
-	prefetchSweep   = flag.Bool("prefetch-sweep", false, "the ticks of BenchmarkPrefetch that go forth are announced to the pager as sweeps, those of the swarm that fetches ahead")
-	prefetchControl = flag.Bool("prefetch-control", false, "neither swarm of BenchmarkPrefetch fetches ahead: the ratio is that of two equal ones")
-	prefetchThink   = flag.Duration("prefetch-think", 0, "how long the source of BenchmarkPrefetch waits before each batch")
+	prefetchParts = flag.Int("prefetch-parts", 4, "how many times more pages than frames the swarms of "+
+		"BenchmarkPrefetch have")
+	prefetchHost  = flag.Int("prefetch-host", 24, "frames in host memory of these")
+	prefetchSweep = flag.Bool("prefetch-sweep", false, "the ticks of BenchmarkPrefetch that go forth are "+
+		"announced to the pager as sweeps, those of the swarm that fetches ahead")
+	prefetchControl = flag.Bool("prefetch-control", false, "neither swarm of BenchmarkPrefetch fetches ahead: the "+
+		"ratio is that of two equal ones")
+	prefetchThink = flag.Duration("prefetch-think", 0, "how long the source of BenchmarkPrefetch waits before "+
+		"each batch")
 )
 
-// prefetchAgents is a swarm like that of pagedAgents over a store in files, whose pages are there and not in memory.
+// prefetchAgents is a swarm like that of pagedAgents over a store in files, whose pages are there
+// and not in memory.
 func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	b.Helper()
 	d := openNamed(b, *deviceName)
@@ -37,7 +42,8 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	if err != nil {
 		b.Fatal(err)
 	}
-	budget := pages.NewBudget(int64(total / *prefetchParts)*int64(*pagedBytes), int64(*prefetchHost)*int64(*pagedBytes)).WithPrefetch(prefetch)
+	budget := pages.NewBudget(int64(total / *prefetchParts)*int64(*pagedBytes),
+		int64(*prefetchHost)*int64(*pagedBytes)).WithPrefetch(prefetch)
 	a, err := newAgents(d, budget, cell, int64(total*layout.Slots*layout.Agents), Options{PageBytes: *pagedBytes})
 	if err != nil {
 		b.Fatal(err)
@@ -69,8 +75,9 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	return a
 }
 
-// BenchmarkPrefetch is ticks and observations of two swarms over a store in files, one that fetches pages ahead and one that
-// does not, in turn: batch by batch, and either first as often. ratio is the median of the times without over those with it.
+// BenchmarkPrefetch is ticks and observations of two swarms over a store in files, one that fetches
+// pages ahead and one that does not, in turn: batch by batch, and either first as often. ratio is
+// the median of the times without over those with it.
 func BenchmarkPrefetch(b *testing.B) {
 	for _, load := range []string{"tick", "zipf", "sequential"} {
 		b.Run(load, func(b *testing.B) { benchmarkPrefetch(b, load) })

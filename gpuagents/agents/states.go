@@ -105,7 +105,8 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 		data[k] = make([]byte, len(ids)*of.Width*of.Elem.Bytes())
 	}
 	for first, n := 0, 0; first < len(ids); first += n {
-		for n = 1; first+n < len(ids) && ids[first+n] == ids[first]+uint32(n) && a.page(ids[first+n]) == a.page(ids[first]); n++ {
+		for n = 1; first+n < len(ids) && ids[first+n] == ids[first]+uint32(n) &&
+			a.page(ids[first+n]) == a.page(ids[first]); n++ {
 		}
 		page, at := a.page(ids[first]), int(ids[first])%size
 		parts = append(parts, a.part(page, kernels.AgentVarVote, at, out.Vote[first:][:n]))

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestPriority: leaders are spread over the agents, by seed and by round, and no two priorities of a round are equal.
+// TestPriority: leaders are spread over the agents, by seed and by round, and no two priorities of
+// a round are equal.
 func TestPriority(t *testing.T) {
 	for _, n := range []int64{1, 2, 7, 1000, math.MaxUint32} {
 		for round := range uint64(50) {
@@ -30,7 +31,8 @@ func TestPriority(t *testing.T) {
 			t.Errorf("agent %d leads %d of 10,000 rounds", agent, n)
 		}
 	}
-	if a, b := Leading(1, 1, 1<<30), Leading(1, 1, 1<<30); a != b || a == Leading(2, 1, 1<<30) || a == Leading(1, 2, 1<<30) {
+	if a, b := Leading(1, 1, 1<<30), Leading(1, 1, 1<<30); a != b || a == Leading(2, 1, 1<<30) ||
+		a == Leading(1, 2, 1<<30) {
 		t.Error("the leader is no function of seed and round")
 	}
 	// docs/protocol.md says so: the leader of round 1 of a million agents with seed 42.

@@ -7,8 +7,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Addressed is a cell whose agents are addressed one by one, with its parameters, its sizes and its rule fixed: an observation
-// is for one agent, all agents share the weights, and each votes for one of Candidates. It does not change.
+// Addressed is a cell whose agents are addressed one by one, with its parameters, its sizes and its
+// rule fixed: an observation is for one agent, all agents share the weights, and each votes for one
+// of Candidates. It does not change.
 type Addressed struct {
 	*Bound
 	// Candidates is how many an agent votes between.
@@ -22,25 +23,31 @@ var (
 		Doc:  "torch.nn.GRUCell with weights that all agents share, and a readout of which the largest is the vote",
 		Params: []Param{
 			{Name: "hidden", Default: 8, Min: 1, Max: kernels.AgentMostHidden, Integer: true, Doc: "units of an agent"},
-			{Name: "bf16", Default: 0, Min: 0, Max: 1, Integer: true, Doc: "1: units and inputs are kept in bf16, half the memory; 0: in float32"},
+			{Name: "bf16", Default: 0, Min: 0, Max: 1, Integer: true, Doc: "1: units and inputs are kept in bf16, " +
+				"half the memory; 0: in float32"},
 		},
 	}
 	leakyAddressed = &Cell{
 		Name: "leaky",
-		Doc:  "leaky integrate-and-fire: a potential that a current drives, which an agent's gain multiplies; votes are 0 quiet and 1 spike",
+		Doc: "leaky integrate-and-fire: a potential that a current drives, which an agent's gain multiplies; votes " +
+			"are 0 quiet and 1 spike",
 		Params: []Param{
 			{Name: "decay", Default: 0.9, Min: 0, Max: 0.9999, Doc: "what is left of the potential after a step"},
-			{Name: "threshold", Default: 1, Min: 1e-6, Max: 1e6, Doc: "potential above which an agent spikes; a spike takes so much off it"},
+			{Name: "threshold", Default: 1, Min: 1e-6, Max: 1e6, Doc: "potential above which an agent spikes; a " +
+				"spike takes so much off it"},
 			{Name: "trace", Default: 100, Min: 1, Max: 1e6, Doc: "steps over which an agent averages its spikes"},
 		},
 	}
 )
 
-// Address binds a cell, gru or leaky, whose agents are addressed one by one. values are parameters by name, those left out have
-// their defaults; agents is the size of a group, features the width of an agent's inputs. gru takes as many features as its
-// units, padded to 8, 16 or 32, and 2..16 candidates. leaky takes one feature, its current, or two: the second is the gain
-// above one that multiplies it; it has two candidates. All that is wrong is in one error, an ErrParameter.
-func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed, error) {
+// Address binds a cell, gru or leaky, whose agents are addressed one by one. values are parameters
+// by name, those left out have their defaults; agents is the size of a group, features the width of
+// an agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2..16
+// candidates. leaky takes one feature, its current, or two: the second is the gain above one that
+// multiplies it; it has two candidates. All that is wrong is in one error, an ErrParameter.
+func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
+	error,
+) {
 	var c *Cell
 	switch cell {
 	case "gru":
@@ -48,7 +55,8 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 	case "leaky":
 		c = leakyAddressed
 	default:
-		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru and leaky can", ErrParameter, cell)
+		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru and leaky can",
+			ErrParameter, cell)
 	}
 	b, err := c.Bind(values, agents, features, voting)
 	wrong := []error{err}
@@ -62,10 +70,12 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 		}
 	}
 	if c == gruAddressed && (candidates < 2 || candidates > kernels.AgentMostCandidates) {
-		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want 2 to %d", ErrParameter, cell, candidates, kernels.AgentMostCandidates))
+		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want 2 to %d", ErrParameter, cell, candidates,
+			kernels.AgentMostCandidates))
 	}
 	if c == leakyAddressed && candidates != 2 {
-		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want 2: quiet and spike", ErrParameter, cell, candidates))
+		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want 2: quiet and spike", ErrParameter, cell,
+			candidates))
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
@@ -92,8 +102,8 @@ func (a *Addressed) Kernels() (tick, step string) {
 	return kernels.AgentGRUName("tick", a.class(), a.elem()), kernels.AgentGRUName("step", a.class(), a.elem())
 }
 
-// Shape is how the kernels are launched best: blocks a multiprocessor, the threads of those of a tick, and the agents of its spans. Others have
-// 128 threads.
+// Shape is how the kernels are launched best: blocks a multiprocessor, the threads of those of a
+// tick, and the agents of its spans. Others have 128 threads.
 func (a *Addressed) Shape() (blocks, threads, span int) {
 	if a.isGRU() {
 		return kernels.AgentGRUBlocks, 128, kernels.AgentSpan
@@ -123,7 +133,8 @@ func (a *Addressed) ParamBlock() []uint32 {
 	w[kernels.AgentCandidates], w[kernels.AgentFeatures] = uint32(a.Candidates), uint32(a.Features)
 	w[kernels.AgentRule], w[kernels.AgentQuorum] = uint32(a.Voting.Rule), fixed(a.Voting.Quorum)
 	if !a.isGRU() {
-		w[kernels.AgentDecay], w[kernels.AgentThreshold], w[kernels.AgentTraceRate] = a.word("decay"), a.word("threshold"), a.rate("trace")
+		w[kernels.AgentDecay], w[kernels.AgentThreshold], w[kernels.AgentTraceRate] = a.word("decay"),
+			a.word("threshold"), a.rate("trace")
 	}
 	return w
 }

@@ -1,6 +1,6 @@
-// Package cells describes the cells: their parameters, their state, their fixed random weights and their kernel.
-// What a cell computes stands in its kernel, twice: cuda/kernels for CUDA and cuda/host for the host device. A custom cell's
-// stands in its spec, once.
+// Package cells describes the cells: their parameters, their state, their fixed random weights and
+// their kernel. What a cell computes stands in its kernel, twice: cuda/kernels for CUDA and
+// cuda/host for the host device. A custom cell's stands in its spec, once.
 package cells
 
 import (
@@ -18,7 +18,8 @@ import (
 var (
 	// ErrParameter is a parameter that the cell does not have, or a value that it does not take.
 	ErrParameter = errors.New("invalid cell parameter")
-	// ErrState is a state variable that a custom cell cannot have. What is wrong with its step is a kernels.ErrStep.
+	// ErrState is a state variable that a custom cell cannot have. What is wrong with its step is a
+	// kernels.ErrStep.
 	ErrState = errors.New("invalid cell state")
 	// ErrEmbedding is an embedding that a custom cell cannot have.
 	ErrEmbedding = errors.New("invalid cell embedding")
@@ -52,7 +53,8 @@ type Cell struct {
 	Agents int
 	// Kernel is the observe kernel's name.
 	Kernel string
-	// Source is the text of that kernel where it is none of the set: that of a custom cell. Else empty.
+	// Source is the text of that kernel where it is none of the set: that of a custom cell. Else
+	// empty.
 	Source string
 
 	embedding []string // the variables that are an agent's knowledge, see Bound.Embedding
@@ -99,16 +101,18 @@ type Bound struct {
 	Agents   int // agents a group
 	Features int // features an observation
 	Voting   Voting
-	// Drop is what becomes of observations that come late or twice; 0: all are applied. Agents that are addressed have no times.
+	// Drop is what becomes of observations that come late or twice; 0: all are applied. Agents that
+	// are addressed have no times.
 	Drop kernels.Drop
-	// Own says that each group has recurrent weights of its own, which are drawn with its first observation and kept in its state; gru only.
+	// Own says that each group has recurrent weights of its own, which are drawn with its first
+	// observation and kept in its state; gru only.
 	Own bool
 
 	values map[string]float64
 }
 
-// Bind fixes the parameters of a cell; those that values leaves out take their defaults. It reports everything that is
-// wrong with its arguments in one error, an ErrParameter.
+// Bind fixes the parameters of a cell; those that values leaves out take their defaults. It reports
+// everything that is wrong with its arguments in one error, an ErrParameter.
 func (c *Cell) Bind(values map[string]float64, agents, features int, voting Voting) (*Bound, error) {
 	b := &Bound{Cell: c, Agents: agents, Features: features, Voting: voting, values: map[string]float64{}}
 	for _, p := range c.Params {
@@ -123,16 +127,19 @@ func (c *Cell) Bind(values map[string]float64, agents, features int, voting Voti
 		b.values[name] = values[name]
 	}
 	if agents < 1 || agents > MaxAgents {
-		wrong = append(wrong, fmt.Errorf("%w: %s: %d agents a group, want 1 to %d", ErrParameter, c.Name, agents, MaxAgents))
+		wrong = append(wrong, fmt.Errorf("%w: %s: %d agents a group, want 1 to %d", ErrParameter, c.Name, agents,
+			MaxAgents))
 	}
 	if features < 1 || features > MaxFeatures {
-		wrong = append(wrong, fmt.Errorf("%w: %s: %d features, want 1 to %d", ErrParameter, c.Name, features, MaxFeatures))
+		wrong = append(wrong, fmt.Errorf("%w: %s: %d features, want 1 to %d", ErrParameter, c.Name, features,
+			MaxFeatures))
 	}
 	switch {
 	case voting.Rule > kernels.RuleUnanimous:
 		wrong = append(wrong, fmt.Errorf("%w: %s: no voting rule %d", ErrParameter, c.Name, voting.Rule))
 	case voting.Rule == kernels.RuleQuorum && !(voting.Quorum > 0 && voting.Quorum <= 1):
-		wrong = append(wrong, fmt.Errorf("%w: %s: quorum %v, want above 0 and at most 1", ErrParameter, c.Name, voting.Quorum))
+		wrong = append(wrong, fmt.Errorf("%w: %s: quorum %v, want above 0 and at most 1", ErrParameter, c.Name,
+			voting.Quorum))
 	}
 	if len(wrong) > 0 {
 		return nil, errors.Join(wrong...)
@@ -169,7 +176,8 @@ func (b *Bound) Layout(pageBytes int) (kernels.Layout, error) {
 	return kernels.NewLayout(b.vars(), b.Agents, pageBytes)
 }
 
-// vars are the state variables: those of the cell, and what tells observations that come late or twice.
+// vars are the state variables: those of the cell, and what tells observations that come late or
+// twice.
 func (b *Bound) vars() []kernels.Var {
 	vars := b.Cell.vars(b)
 	if b.Drop != 0 {
@@ -184,10 +192,11 @@ func (b *Bound) Value(name string) float64 { return b.values[name] }
 // ParamBlock is the parameter block that the kernel reads.
 func (b *Bound) ParamBlock() []uint32 { return b.Cell.block(b) }
 
-// Weights is the table of fixed random weights for a swarm's seed, component-major [W][Agents], behind what all agents share
-// where a cell has such. An agent's weights depend
-// on the seed and its index inside its group alone: groups share the table, so a series means the same whichever group
-// watches it, unless Own is set. Only multiplication and addition are used: the table is the same on every machine.
+// Weights is the table of fixed random weights for a swarm's seed, component-major [W][Agents],
+// behind what all agents share where a cell has such. An agent's weights depend on the seed and its
+// index inside its group alone: groups share the table, so a series means the same whichever group
+// watches it, unless Own is set. Only multiplication and addition are used: the table is the same
+// on every machine.
 func (b *Bound) Weights(seed uint64) []float32 { return b.Cell.weights(b, seed) }
 
 // StateBytes is the size of one agent's state and of one group's, without padding.

@@ -53,14 +53,21 @@ func TestBindRefuses(t *testing.T) {
 	}
 }
 
-// TestDescriptions holds every cell to its own words: defaults inside the ranges, blocks and tables of the stated sizes.
+// TestDescriptions holds every cell to its own words: defaults inside the ranges, blocks and tables
+// of the stated sizes.
 func TestDescriptions(t *testing.T) {
-	words := map[string]int{"predictor": kernels.PredictorWords, "leaky": kernels.LeakyWords, "lif": kernels.LifWords, "gru": kernels.GruWords}
+	words := map[string]int{
+		"predictor": kernels.PredictorWords, "leaky": kernels.LeakyWords, "lif": kernels.LifWords,
+		"gru": kernels.GruWords,
+	}
 	weights := map[string]func(features, agents int) int{
 		"predictor": func(features, agents int) int { return kernels.PredictorWeights(features) * agents },
 		"leaky":     func(features, agents int) int { return kernels.LeakyWeights(features) * agents },
 		"lif":       func(features, agents int) int { return kernels.LifWeights(features) * agents },
-		"gru":       func(features, agents int) int { return kernels.GruShared(8) + kernels.GruWeights(features, agents) },
+		"gru": func(features, agents int) int {
+			return kernels.GruShared(8) +
+				kernels.GruWeights(features, agents)
+		},
 	}
 	for _, name := range Names() {
 		c, _ := Lookup(name)
@@ -89,7 +96,8 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// TestWeightsAreTheAgents: an agent's weights depend on the seed and its index, not on how many agents there are.
+// TestWeightsAreTheAgents: an agent's weights depend on the seed and its index, not on how many
+// agents there are.
 func TestWeightsAreTheAgents(t *testing.T) {
 	few, many := mustBind(t, "predictor", nil, 3, 2), mustBind(t, "predictor", nil, 300, 2)
 	a, b := few.Weights(77), many.Weights(77)

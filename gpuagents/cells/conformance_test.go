@@ -11,10 +11,11 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// TestConformance holds the observe kernels of every cell to the host device, bit for bit: outputs and pages, for every size
-// of group, with one feature and with several, where observations that come late or twice are dropped,
-// and where groups have weights of their own. In a binary built with the tag cuda it runs on the first GPU and fails
-// where there is none, unless EXOSWARM_SKIP_GPU=1.
+// TestConformance holds the observe kernels of every cell to the host device, bit for bit: outputs
+// and pages, for every size of group, with one feature and with several, where observations that
+// come late or twice are dropped, and where groups have weights of their own. In a binary built
+// with the tag cuda it runs on the first GPU and fails where there is none, unless
+// EXOSWARM_SKIP_GPU=1.
 func TestConformance(t *testing.T) {
 	name := "host"
 	if cuda.Built {
@@ -35,7 +36,12 @@ func TestConformance(t *testing.T) {
 			features int
 			drop     kernels.Drop
 			own      bool
-		}{{1, 0, false}, {3, 0, false}, {1, kernels.DropLate | kernels.DropDuplicate, false}, {3, kernels.DropLate, true}} {
+		}{
+			{1, 0, false},
+			{3, 0, false},
+			{1, kernels.DropLate | kernels.DropDuplicate, false},
+			{3, kernels.DropLate, true},
+		} {
 			if of.own && cell != "gru" {
 				continue
 			}

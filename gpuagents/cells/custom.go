@@ -14,20 +14,27 @@ import (
 // CustomName is what specs call cells whose step their user writes.
 const CustomName = "custom"
 
-// framed are the parameters of every custom cell: those of the frame that its step is put into, which the step sees too.
+// framed are the parameters of every custom cell: those of the frame that its step is put into,
+// which the step sees too.
 var framed = []Param{
-	{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the input are averaged"},
+	{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the input " +
+		"are averaged"},
 	{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
 	{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the group"},
 	{Name: "half", Default: 1, Min: 1e-6, Max: 1e6, Doc: "surprise of the group that gives a score of 1/2"},
-	{Name: "warmup", Default: 0, Min: 0, Max: 1e6, Integer: true, Doc: "observations of a series before its first score"},
+	{Name: "warmup", Default: 0, Min: 0, Max: 1e6, Integer: true, Doc: "observations of a series before its first " +
+		"score"},
 }
 
-// Custom makes a cell of what its user has written: the types of the state variables of an agent by name (f32, bf16, u32, u8 or
-// u64, and behind it, in brackets, the length of an array), the names of the parameters, the CUDA C++ text of the step, and the
-// candidates, and the variables of its embedding, where those are not all that are float. State and parameters stand in alphabetical order. The error is
-// an ErrState, an ErrEmbedding, an ErrParameter or a kernels.ErrStep; what a compiler has to say of the step is not in it.
-func Custom(state map[string]string, params map[string]float64, step string, candidates []string, embedding ...string) (*Cell, error) {
+// Custom makes a cell of what its user has written: the types of the state variables of an agent by
+// name (f32, bf16, u32, u8 or u64, and behind it, in brackets, the length of an array), the names
+// of the parameters, the CUDA C++ text of the step, and the candidates, and the variables of its
+// embedding, where those are not all that are float. State and parameters stand in alphabetical
+// order. The error is an ErrState, an ErrEmbedding, an ErrParameter or a kernels.ErrStep; what a
+// compiler has to say of the step is not in it.
+func Custom(state map[string]string, params map[string]float64, step string, candidates []string,
+	embedding ...string,
+) (*Cell, error) {
 	vars, err := customVars(state)
 	if err != nil {
 		return nil, err
@@ -36,7 +43,8 @@ func Custom(state map[string]string, params map[string]float64, step string, can
 		return nil, err
 	}
 	if n := len(candidates); n < 2 || n > kernels.MaxCustomCandidates {
-		return nil, fmt.Errorf("%w: %s votes between %d candidates, want 2 to %d", ErrParameter, CustomName, n, kernels.MaxCustomCandidates)
+		return nil, fmt.Errorf("%w: %s votes between %d candidates, want 2 to %d", ErrParameter, CustomName, n,
+			kernels.MaxCustomCandidates)
 	}
 	c := &Cell{
 		Name: CustomName, Doc: "a cell whose step its user has written", Candidates: candidates, Agents: 256,
@@ -57,7 +65,10 @@ func Custom(state map[string]string, params map[string]float64, step string, can
 			return nil, fmt.Errorf("%w: %w", ErrParameter, err)
 		}
 		of.Params = append(of.Params, name)
-		c.Params = append(c.Params, Param{Name: name, Default: params[name], Min: -math.MaxFloat32, Max: math.MaxFloat32, Doc: "of the step"})
+		c.Params = append(c.Params, Param{
+			Name: name, Default: params[name], Min: -math.MaxFloat32,
+			Max: math.MaxFloat32, Doc: "of the step",
+		})
 	}
 	if n := len(of.Params) - len(framed); n > kernels.MaxCustomParams {
 		return nil, fmt.Errorf("%w: %d parameters, want %d at most", ErrParameter, n, kernels.MaxCustomParams)
@@ -67,7 +78,10 @@ func Custom(state map[string]string, params map[string]float64, step string, can
 }
 
 // elems are the element types by their names in a spec.
-var elems = map[string]kernels.Elem{"f32": kernels.F32, "bf16": kernels.BF16, "u32": kernels.U32, "u8": kernels.U8, "u64": kernels.U64}
+var elems = map[string]kernels.Elem{
+	"f32": kernels.F32, "bf16": kernels.BF16, "u32": kernels.U32, "u8": kernels.U8,
+	"u64": kernels.U64,
+}
 
 var customType = regexp.MustCompile(`^([a-z0-9]+)(?:\[([0-9]{1,4})\])?$`)
 
@@ -85,7 +99,8 @@ func customVars(state map[string]string) (vars []kernels.Var, err error) {
 		}
 		m, width := customType.FindStringSubmatch(state[name]), 1
 		if m == nil || elems[m[1]] == 0 {
-			return bad("%s: type %.80q, want f32, bf16, u32, u8 or u64, and a length behind it for an array: f32[4]", name, state[name])
+			return bad("%s: type %.80q, want f32, bf16, u32, u8 or u64, and a length behind it for an array: f32[4]",
+				name, state[name])
 		}
 		if m[2] != "" {
 			width, _ = strconv.Atoi(m[2])

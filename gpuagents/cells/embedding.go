@@ -7,8 +7,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Embedding names the state variables that are an agent's knowledge, as indices of the layout's variables, in their order: an embedding is their elements
-// behind one another, in float32. width is how many those are; 0: the cell has none.
+// Embedding names the state variables that are an agent's knowledge, as indices of the layout's
+// variables, in their order: an embedding is their elements behind one another, in float32. width
+// is how many those are; 0: the cell has none.
 func (b *Bound) Embedding() (vars []int, width int) {
 	all := b.Cell.vars(b)
 	for _, name := range b.Cell.embedding {
@@ -18,7 +19,8 @@ func (b *Bound) Embedding() (vars []int, width int) {
 	return vars, width
 }
 
-// customEmbedding is that of a custom cell: the variables of those names, or all that are float. The error is an ErrEmbedding.
+// customEmbedding is that of a custom cell: the variables of those names, or all that are float.
+// The error is an ErrEmbedding.
 func customEmbedding(vars []kernels.Var, names []string) ([]string, error) {
 	var float []string
 	for _, v := range vars {
@@ -32,7 +34,8 @@ func customEmbedding(vars []kernels.Var, names []string) ([]string, error) {
 	for i, name := range names {
 		switch {
 		case !slices.Contains(float, name):
-			return nil, fmt.Errorf("%w: %q is no variable of f32 or bf16; those there are: %q", ErrEmbedding, name, float)
+			return nil, fmt.Errorf("%w: %q is no variable of f32 or bf16; those there are: %q", ErrEmbedding, name,
+				float)
 		case slices.Contains(names[:i], name):
 			return nil, fmt.Errorf("%w: %q is named twice", ErrEmbedding, name)
 		}

@@ -8,10 +8,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// TestEmbedding: embeddings are float variables of agents, in the order in which the cell names them.
+// TestEmbedding: embeddings are float variables of agents, in the order in which the cell names
+// them.
 func TestEmbedding(t *testing.T) {
 	custom := func(names ...string) *Cell {
-		c, err := Custom(map[string]string{"w": "f32[3]", "n": "u8", "b": "bf16", "round": "u64"}, nil, kernels.StepSignature+" { return {0}; }", []string{"a", "b"}, names...)
+		c, err := Custom(map[string]string{"w": "f32[3]", "n": "u8", "b": "bf16", "round": "u64"}, nil,
+			kernels.StepSignature+" { return {0}; }", []string{"a", "b"}, names...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +58,8 @@ func TestEmbedding(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]string{{"n"}, {"x"}, {"w", "w"}, {"level"}} {
-		if _, err := Custom(map[string]string{"w": "f32", "n": "u8"}, nil, kernels.StepSignature+" { return {0}; }", []string{"a", "b"}, bad...); !errors.Is(err, ErrEmbedding) {
+		if _, err := Custom(map[string]string{"w": "f32", "n": "u8"}, nil, kernels.StepSignature+" { return {0}; }",
+			[]string{"a", "b"}, bad...); !errors.Is(err, ErrEmbedding) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -2,10 +2,12 @@ package cells
 
 import "github.com/exoswarm/exoswarm/cuda/kernels"
 
-// leaky is the smallest cell: a leaky integrator an agent. It learns nothing, has no history of its group and no hold-off.
+// leaky is the smallest cell: a leaky integrator an agent. It learns nothing, has no history of its
+// group and no hold-off.
 var leaky = &Cell{
-	Name:       "leaky",
-	Doc:        "leaky integrators: votes by how far the input is from each agent's running mean, in its usual distances",
+	Name: "leaky",
+	Doc: "leaky integrators: votes by how far the input is from each agent's running mean, in its usual " +
+		"distances",
 	Candidates: []string{"normal", "suspicious", "anomalous"},
 	Agents:     64,
 	Kernel:     "leaky_observe",
@@ -13,13 +15,19 @@ var leaky = &Cell{
 	Params: []Param{
 		{Name: "tau_min", Default: 2, Min: 1, Max: 1e6, Doc: "shortest time constant of a potential, in observations"},
 		{Name: "tau_max", Default: 200, Min: 1, Max: 1e6, Doc: "longest"},
-		{Name: "suspicious", Default: 4, Min: 0.1, Max: 500, Doc: "usual distances from which an agent votes suspicious"},
-		{Name: "anomalous", Default: 8, Min: 0.1, Max: 500, Doc: "usual distances from which it votes anomalous; the score is 1/2 there"},
-		{Name: "history", Default: 1000, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its usual distance"},
-		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the input are averaged"},
+		{Name: "suspicious", Default: 4, Min: 0.1, Max: 500, Doc: "usual distances from which an agent votes " +
+			"suspicious"},
+		{Name: "anomalous", Default: 8, Min: 0.1, Max: 500, Doc: "usual distances from which it votes anomalous; " +
+			"the score is 1/2 there"},
+		{Name: "history", Default: 1000, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its " +
+			"usual distance"},
+		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the " +
+			"input are averaged"},
 		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
-		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the group"},
-		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its first score"},
+		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents that must be as surprised as the " +
+			"group"},
+		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
+			"first score"},
 	},
 	vars:    func(b *Bound) []kernels.Var { return kernels.LeakyVars(b.Features) },
 	block:   leakyBlock,
@@ -28,8 +36,8 @@ var leaky = &Cell{
 
 func leakyBlock(b *Bound) []uint32 { return ratioBlock(b, kernels.LeakyWords) }
 
-// ratioBlock is a parameter block that begins with the words of leaky, as that of every cell does whose agents vote by a
-// ratio.
+// ratioBlock is a parameter block that begins with the words of leaky, as that of every cell does
+// whose agents vote by a ratio.
 func ratioBlock(b *Bound, words int) []uint32 {
 	w := make([]uint32, words)
 	w[kernels.LeakyFeatures] = uint32(b.Features)

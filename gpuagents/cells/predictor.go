@@ -6,38 +6,52 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// predictor is the cell that finds anomalies in series: every agent predicts the next value from what it remembers, and
-// votes by how unlike its usual error the present one is.
+// predictor is the cell that finds anomalies in series: every agent predicts the next value from
+// what it remembers, and votes by how unlike its usual error the present one is.
 var predictor = &Cell{
-	Name:       "predictor",
-	Doc:        "finds anomalies in series: agents learn to predict the next value and vote by how unlikely their error is",
+	Name: "predictor",
+	Doc: "finds anomalies in series: agents learn to predict the next value and vote by how unlikely their " +
+		"error is",
 	Candidates: []string{"normal", "suspicious", "anomalous"},
 	Agents:     256,
 	Kernel:     "predictor_observe",
 	embedding:  []string{"hidden"},
 	Params: []Param{
-		{Name: "learn", Default: 0.03, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 switches learning off"},
+		{Name: "learn", Default: 0.03, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +
+			"switches learning off"},
 		{Name: "alarm", Default: 0.37, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
 		{Name: "suspect", Default: 0.31, Min: 0.01, Max: 0.99, Doc: "score from which agents vote suspicious"},
-		{Name: "hold_off", Default: 300, Min: 1, Max: 1e6, Doc: "observations in which the level that a further alarm must exceed falls to 1/e"},
+		{Name: "hold_off", Default: 300, Min: 1, Max: 1e6, Doc: "observations in which the level that a further " +
+			"alarm must exceed falls to 1/e"},
 		{Name: "margin", Default: 0.12, Min: 0, Max: 1, Doc: "part by which that level starts above the alarm"},
-		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its first score"},
-		{Name: "history", Default: 350, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its usual error"},
-		{Name: "memory", Default: 14000, Min: 100, Max: 1 << 22, Integer: true, Doc: "observations after which half of the history of surprise is forgotten"},
-		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the input are averaged"},
-		{Name: "habit", Default: 35, Min: 2, Max: 1e6, Doc: "visits over which the habit of a time of the day is averaged; half as many for an hour of the week"},
+		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
+			"first score"},
+		{Name: "history", Default: 350, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its " +
+			"usual error"},
+		{Name: "memory", Default: 14000, Min: 100, Max: 1 << 22, Integer: true, Doc: "observations after which half " +
+			"of the history of surprise is forgotten"},
+		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the " +
+			"input are averaged"},
+		{Name: "habit", Default: 35, Min: 2, Max: 1e6, Doc: "visits over which the habit of a time of the day is " +
+			"averaged; half as many for an hour of the week"},
 		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
-		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents' weight that must be as surprised as the group"},
-		{Name: "fast_min", Default: 2.5, Min: 1, Max: 1e4, Doc: "shortest time constant of a lasting error, in observations"},
+		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents' weight that must be as surprised " +
+			"as the group"},
+		{Name: "fast_min", Default: 2.5, Min: 1, Max: 1e4, Doc: "shortest time constant of a lasting error, in " +
+			"observations"},
 		{Name: "fast_max", Default: 20, Min: 1, Max: 1e4, Doc: "longest"},
-		{Name: "unrest_min", Default: 12, Min: 1, Max: 1e4, Doc: "shortest time constant of unrest, the mean size of the errors, in observations"},
+		{Name: "unrest_min", Default: 12, Min: 1, Max: 1e4, Doc: "shortest time constant of unrest, the mean size " +
+			"of the errors, in observations"},
 		{Name: "unrest_max", Default: 60, Min: 1, Max: 1e4, Doc: "longest"},
-		{Name: "slow_min", Default: 20, Min: 1, Max: 1e6, Doc: "shortest time constant of an agent's level, in observations"},
+		{Name: "slow_min", Default: 20, Min: 1, Max: 1e6, Doc: "shortest time constant of an agent's level, in " +
+			"observations"},
 		{Name: "slow_max", Default: 500, Min: 1, Max: 1e6, Doc: "longest"},
 		{Name: "tail", Default: 0.05, Min: 0.001, Max: 0.5, Doc: "part of the history that is its tail"},
 		{Name: "tail_shape", Default: 0.07, Min: 0.01, Max: 10, Doc: "expected mean log excess in the tail"},
-		{Name: "tail_trust", Default: 150, Min: 0, Max: 1e6, Doc: "observations in the tail that weigh as much as the expectation"},
-		{Name: "rank", Default: 0.3, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, not from the size"},
+		{Name: "tail_trust", Default: 150, Min: 0, Max: 1e6, Doc: "observations in the tail that weigh as much as " +
+			"the expectation"},
+		{Name: "rank", Default: 0.3, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, " +
+			"not from the size"},
 	},
 	vars:    func(b *Bound) []kernels.Var { return kernels.PredictorVars(b.Features) },
 	block:   predictorBlock,
@@ -69,7 +83,8 @@ func predictorBlock(b *Bound) []uint32 {
 	return w
 }
 
-// Deviations of the random weights: recurrence is kept well below the edge of chaos, so that a unit forgets.
+// Deviations of the random weights: recurrence is kept well below the edge of chaos, so that a unit
+// forgets.
 const (
 	inputDeviation     = 0.5
 	recurrentDeviation = 0.3
@@ -95,7 +110,8 @@ func predictorTable(b *Bound, seed uint64) []float32 {
 		slow := r.rate(b.values["slow_min"], max(b.values["slow_min"], b.values["slow_max"]))
 		set(kernels.PredictorSlow, min(slow, fast/driftSpan))
 		set(kernels.PredictorFast, fast)
-		set(kernels.PredictorUnrest, r.rate(b.values["unrest_min"], max(b.values["unrest_min"], b.values["unrest_max"])))
+		set(kernels.PredictorUnrest, r.rate(b.values["unrest_min"],
+			max(b.values["unrest_min"], b.values["unrest_max"])))
 		projection(r, b.Features, func(f int, v float32) { set(kernels.PredictorProject+f, v) })
 	}
 	return table

@@ -6,8 +6,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// source draws the random numbers of one agent: Philox under the swarm's seed, with the agent's index and the position of
-// the draw as counter.
+// source draws the random numbers of one agent: Philox under the swarm's seed, with the agent's
+// index and the position of the draw as counter.
 type source struct {
 	key   [2]uint32
 	agent uint32
@@ -40,8 +40,8 @@ func (s *source) rate(low, high float64) float32 {
 	return float32(1 / octaves(low, s.uniform()*span(low, high)))
 }
 
-// octaves is low·2^x, straight between whole octaves; span is its inverse at high. Both use exact operations only, where
-// an exponential differs between machines in its last digit.
+// octaves is low·2^x, straight between whole octaves; span is its inverse at high. Both use exact
+// operations only, where an exponential differs between machines in its last digit.
 func octaves(low, x float64) float64 {
 	whole := math.Floor(x)
 	return math.Ldexp(low, int(whole)) * (1 + (x - whole))

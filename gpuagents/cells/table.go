@@ -8,8 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Weights is the table of random weights for a swarm's seed: those of torch.nn.GRUCell's and torch.nn.Linear's first
-// initialisation in their range, uniform within one over the root of the units. leaky has none.
+// Weights is the table of random weights for a swarm's seed: those of torch.nn.GRUCell's and
+// torch.nn.Linear's first initialisation in their range, uniform within one over the root of the
+// units. leaky has none.
 func (a *Addressed) Weights(seed uint64) []uint32 {
 	if !a.isGRU() {
 		return nil
@@ -24,21 +25,25 @@ func (a *Addressed) Weights(seed uint64) []uint32 {
 		return v
 	}
 	return a.table(GRUWeights{
-		InputHidden: draw(3 * H * I), HiddenHidden: draw(3 * H * H), InputBias: draw(3 * H), HiddenBias: draw(3 * H), Readout: draw(C * H), ReadoutBias: draw(C),
+		InputHidden: draw(3 * H * I), HiddenHidden: draw(3 * H * H), InputBias: draw(3 * H), HiddenBias: draw(3 * H),
+		Readout: draw(C * H), ReadoutBias: draw(C),
 	})
 }
 
-// GRUWeights are those of a trained network, as PyTorch has them: of torch.nn.GRUCell(I, H) weight_ih, [3H][I], weight_hh, [3H][H],
-// bias_ih and bias_hh, [3H], with the gates in the order r, z, n; of torch.nn.Linear(H, C) weight, [C][H], and bias, [C].
+// GRUWeights are those of a trained network, as PyTorch has them: of torch.nn.GRUCell(I, H)
+// weight_ih, [3H][I], weight_hh, [3H][H], bias_ih and bias_hh, [3H], with the gates in the order r,
+// z, n; of torch.nn.Linear(H, C) weight, [C][H], and bias, [C].
 type GRUWeights struct {
 	InputHidden, HiddenHidden []float32
 	InputBias, HiddenBias     []float32
 	Readout, ReadoutBias      []float32
 }
 
-// Table makes the weights table of trained weights. They have the sizes of the cell, and are finite and at most 128. The cell computes with
-// them as multiples of a power of two, one for its gates and one for the readout, of which the largest weight has 15 or 16 bits: weights of
-// inputs count eightfold and those of n twice. The scale is coarser where a bias is more than 500 times the largest weight.
+// Table makes the weights table of trained weights. They have the sizes of the cell, and are finite
+// and at most 128. The cell computes with them as multiples of a power of two, one for its gates
+// and one for the readout, of which the largest weight has 15 or 16 bits: weights of inputs count
+// eightfold and those of n twice. The scale is coarser where a bias is more than 500 times the
+// largest weight.
 func (a *Addressed) Table(w GRUWeights) ([]uint32, error) {
 	if !a.isGRU() {
 		return nil, fmt.Errorf("%w: %s has no weights", ErrParameter, a.Cell.Name)
@@ -57,18 +62,21 @@ func (a *Addressed) Table(w GRUWeights) ([]uint32, error) {
 		{"ReadoutBias", w.ReadoutBias, C},
 	} {
 		if len(part.have) != part.want {
-			return nil, fmt.Errorf("%w: gru: %s has %d values, want %d for %d units, %d features, %d candidates", ErrParameter, part.name, len(part.have), part.want, H, I, C)
+			return nil, fmt.Errorf("%w: gru: %s has %d values, want %d for %d units, %d features, %d candidates",
+				ErrParameter, part.name, len(part.have), part.want, H, I, C)
 		}
 		for i, v := range part.have {
 			if !(v >= -kernels.AgentWeight && v <= kernels.AgentWeight) {
-				return nil, fmt.Errorf("%w: gru: %s[%d] is %v, want %d at most", ErrParameter, part.name, i, v, kernels.AgentWeight)
+				return nil, fmt.Errorf("%w: gru: %s[%d] is %v, want %d at most", ErrParameter, part.name, i, v,
+					kernels.AgentWeight)
 			}
 		}
 	}
 	return a.table(w), nil
 }
 
-// table brings weights into fixed point and into the order of the kernels, padded to the class; see kernels.AgentGRUTable.
+// table brings weights into fixed point and into the order of the kernels, padded to the class; see
+// kernels.AgentGRUTable.
 func (a *Addressed) table(w GRUWeights) []uint32 {
 	H, I, C, P := a.hidden(), a.Features, a.Candidates, a.class()
 	gates, bias := make([]float64, 6*P*P), make([]float64, 4*P)
@@ -121,7 +129,8 @@ func (a *Addressed) table(w GRUWeights) []uint32 {
 // biasBits is what a bias has more than a weight: a product over 256.
 const biasBits = kernels.AgentUnitBits - 8
 
-// scaleOf is the power of two that weights and biases are multiplied by: the largest for which none is above its most, and AgentMostScale at most.
+// scaleOf is the power of two that weights and biases are multiplied by: the largest for which none
+// is above its most, and AgentMostScale at most.
 func scaleOf(weights []float64, mostWeight float64, bias []float64, mostBias float64) int {
 	scale := kernels.AgentMostScale
 	for _, v := range weights {

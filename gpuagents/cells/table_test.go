@@ -20,14 +20,18 @@ func drawn(next func() float32, H, I, C int) GRUWeights {
 		}
 		return v
 	}
-	return GRUWeights{InputHidden: draw(3 * H * I), HiddenHidden: draw(3 * H * H), InputBias: draw(3 * H), HiddenBias: draw(3 * H), Readout: draw(C * H), ReadoutBias: draw(C)}
+	return GRUWeights{
+		InputHidden: draw(3 * H * I), HiddenHidden: draw(3 * H * H), InputBias: draw(3 * H),
+		HiddenBias: draw(3 * H), Readout: draw(C * H), ReadoutBias: draw(C),
+	}
 }
 
 func int16s(words []uint32) []int16 { return device.Of[int16](device.Bytes(words)) }
 
 func int32s(words []uint32) []int32 { return device.Of[int32](device.Bytes(words)) }
 
-// TestTable: weights stand where the kernels read them, padding is zeros, and what does not fit is refused.
+// TestTable: weights stand where the kernels read them, padding is zeros, and what does not fit is
+// refused.
 func TestTable(t *testing.T) {
 	const H, I, C, P = 3, 2, 4, 8
 	a, err := Address("gru", map[string]float64{"hidden": H}, 8, I, C, Voting{})
@@ -40,7 +44,8 @@ func TestTable(t *testing.T) {
 	if err != nil || len(table) != kernels.AgentGRUTable(P) {
 		t.Fatalf("%d words: %v", len(table), err)
 	}
-	// The largest weight of the inputs of n is 18, which counts eightfold and twice: 288 by 2^6 is below 32000. The largest of the readout is 75.
+	// The largest weight of the inputs of n is 18, which counts eightfold and twice: 288 by 2^6 is
+	// below 32000. The largest of the readout is 75.
 	const gates, readout = 64, 128
 	numbers := func(by float32, v ...float32) []int16 {
 		to := make([]int16, P)
@@ -68,7 +73,11 @@ func TestTable(t *testing.T) {
 		}
 	}
 	bias := int32s(table[kernels.AgentTableBias:])[4:8]
-	if want := []int32{64 * gates * int32(w.InputBias[1]+w.HiddenBias[1]), 64 * gates * int32(w.InputBias[4]+w.HiddenBias[4]), 128 * gates * int32(w.InputBias[7]), 128 * gates * int32(w.HiddenBias[7])}; !slices.Equal(bias, want) {
+	if want := []int32{
+		64 * gates * int32(w.InputBias[1]+w.HiddenBias[1]),
+		64 * gates * int32(w.InputBias[4]+w.HiddenBias[4]), 128 * gates * int32(w.InputBias[7]),
+		128 * gates * int32(w.HiddenBias[7]),
+	}; !slices.Equal(bias, want) {
 		t.Errorf("biases %v, want %v", bias, want)
 	}
 	if have := int32s(table[kernels.AgentTableReadoutBias(P):])[C-1:][:2]; have[0] != 64*readout*int32(w.ReadoutBias[C-1]) || have[1] != kernels.AgentNoCandidate {
@@ -81,12 +90,14 @@ func TestTable(t *testing.T) {
 		}
 	}
 	w.Readout = w.Readout[1:]
-	if _, err := a.Table(w); !errors.Is(err, ErrParameter) || !strings.Contains(err.Error(), "Readout has 11 values, want 12") {
+	if _, err := a.Table(w); !errors.Is(err, ErrParameter) ||
+		!strings.Contains(err.Error(), "Readout has 11 values, want 12") {
 		t.Errorf("too few weights: %v", err)
 	}
 }
 
-// TestTableScales: whatever the weights and the biases are, numbers are in the range in which no sum overflows, and as large as that allows.
+// TestTableScales: whatever the weights and the biases are, numbers are in the range in which no
+// sum overflows, and as large as that allows.
 func TestTableScales(t *testing.T) {
 	r := rand.New(rand.NewPCG(91, 92))
 	for range 300 {
@@ -116,15 +127,18 @@ func TestTableScales(t *testing.T) {
 				largestBias = max(largestBias, int(v), -int(v))
 			}
 			if largest > weight || largestBias > bias {
-				t.Fatalf("%s: weights up to %d and biases up to %d, want %d and %d", name, largest, largestBias, weight, bias)
+				t.Fatalf("%s: weights up to %d and biases up to %d, want %d and %d", name, largest, largestBias, weight,
+					bias)
 			}
 			if most > 0.5 && largest < weight/2-1 && largestBias < bias/2-1 {
 				t.Fatalf("%s: weights up to %d and biases up to %d: bits are left unused", name, largest, largestBias)
 			}
 		}
-		within("gates", int16s(table[kernels.AgentTableWeights(P):kernels.AgentTableReadout(P)]), kernels.AgentGateWeight,
+		within("gates", int16s(table[kernels.AgentTableWeights(P):kernels.AgentTableReadout(P)]),
+			kernels.AgentGateWeight,
 			int32s(table[kernels.AgentTableBias:])[:4*P], kernels.AgentGateBias)
-		within("readout", int16s(table[kernels.AgentTableReadout(P):]), kernels.AgentVoteWeight, int32s(table[kernels.AgentTableReadoutBias(P):])[:C], kernels.AgentVoteBias)
+		within("readout", int16s(table[kernels.AgentTableReadout(P):]), kernels.AgentVoteWeight,
+			int32s(table[kernels.AgentTableReadoutBias(P):])[:C], kernels.AgentVoteBias)
 	}
 }
 

@@ -42,8 +42,8 @@ func ClassOf(err error) string {
 	return ""
 }
 
-// Mark wraps an error of the package device in ErrDevice. It returns other errors, such as those of a
-// store, as they are.
+// Mark wraps an error of the package device in ErrDevice. It returns other errors, such as those of
+// a store, as they are.
 func Mark(err error) error {
 	if err == nil || errors.Is(err, ErrDevice) {
 		return err

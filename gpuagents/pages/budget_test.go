@@ -17,7 +17,8 @@ func TestNoBudget(t *testing.T) {
 	if NewBudget(0, 5) != nil {
 		t.Error("no bytes on the device are a budget")
 	}
-	b := NewBudget(0, 5).WithSharedMemory(true).WithAges(1, 2).WithArrival(func(func()) { t.Error("something was kept") })
+	b := NewBudget(0, 5).WithSharedMemory(true).WithAges(1,
+		2).WithArrival(func(func()) { t.Error("something was kept") })
 	if b != nil || b.Room() != math.MaxInt64 {
 		t.Errorf("%v, room for %d bytes", b, b.Room())
 	}
@@ -151,7 +152,8 @@ func TestAllocationHalves(t *testing.T) {
 	}
 }
 
-// TestAllocationTakesHost: an allocation takes as many frames in host memory as it needs and there are, once.
+// TestAllocationTakesHost: an allocation takes as many frames in host memory as it needs and there
+// are, once.
 func TestAllocationTakesHost(t *testing.T) {
 	const page = 10
 	for _, c := range []struct {

@@ -22,7 +22,8 @@ func (e MemoryError) Error() string {
 	tables := ""
 	if e.whole {
 		return fmt.Sprintf(
-			"residency: gpu keeps all its pages on the device: they and its tables take %d bytes; %d are free there, %d too few: "+
+			"residency: gpu keeps all its pages on the device: they and its tables take %d bytes; %d are free there,"+
+				" %d too few: "+
 				"use fewer agents, an agent process with more device memory, or leave residency out",
 			e.bytes+e.tables,
 			e.device,

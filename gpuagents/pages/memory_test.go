@@ -54,8 +54,8 @@ func openMemory(t *testing.T, d device.Device, b *Budget) *Memory {
 // contentOf is what a test writes to a page.
 func contentOf(page int) []byte { return bytes.Repeat([]byte{byte(page + 1)}, testPage) }
 
-// TestMemory: with a frame for each page and with fewer, pages have what was written, others are zeros,
-// and a sweep that reads makes no page.
+// TestMemory: with a frame for each page and with fewer, pages have what was written, others are
+// zeros, and a sweep that reads makes no page.
 func TestMemory(t *testing.T) {
 	d := openHost(t)
 	for name, b := range map[string]*Budget{
@@ -95,18 +95,20 @@ func TestMemory(t *testing.T) {
 			if err != nil || len(seen) != testPages || !slices.IsSorted(seen) {
 				t.Errorf("a sweep of pages %v: %v", seen, err)
 			}
-			if n := len(slices.DeleteFunc(slices.Clone(m.Made()), func(made bool) bool { return !made })); n != testPages/2 {
+			if n := len(slices.DeleteFunc(slices.Clone(m.Made()),
+				func(made bool) bool { return !made })); n != testPages/2 {
 				t.Errorf("%d pages after a sweep that reads", n)
 			}
-			if err := m.Reset(t.Context()); err != nil || slices.Contains(m.Made(), true) || slices.Contains(m.Dirty(), true) {
+			if err := m.Reset(t.Context()); err != nil || slices.Contains(m.Made(), true) ||
+				slices.Contains(m.Dirty(), true) {
 				t.Errorf("a reset leaves pages: %v", err)
 			}
 		})
 	}
 }
 
-// TestEach: all pages of a set are on the device while f runs, a set is a page at least, and an error or
-// the end of the context ends the sweep.
+// TestEach: all pages of a set are on the device while f runs, a set is a page at least, and an
+// error or the end of the context ends the sweep.
 func TestEach(t *testing.T) {
 	m := openMemory(t, openHost(t), NewBudget(4*testPage, 100*testPage))
 	for range 2 { // forwards and backwards
@@ -175,8 +177,8 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestAudit: claims hold as long as a page stays as it is, and a page that is damaged on the device is
-// named.
+// TestAudit: claims hold as long as a page stays as it is, and a page that is damaged on the device
+// is named.
 func TestAudit(t *testing.T) {
 	m := openMemory(t, openHost(t), nil)
 	if n, err := m.Audit(t.Context(), 1); n != 0 || err != nil || m.Claimed() {

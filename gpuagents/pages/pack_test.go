@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestPackPage: a page that was packed is the same bytes, whatever of it is zeros, and takes little more than what is not.
+// TestPackPage: a page that was packed is the same bytes, whatever of it is zeros, and takes little
+// more than what is not.
 func TestPackPage(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, size := range []int{4096, 64 << 10, 2 << 20} {

@@ -124,7 +124,10 @@ func (m *Memory) Each(ctx context.Context, sets []Set, how Access, f func(i int)
 	}
 	for i, s := range sets {
 		if !m.whole && how != SweepRead {
-			if err := m.create(ctx, s.Pages, func(page uint64) error { return m.pinResident(ctx, []uint64{page}) }); err != nil {
+			if err := m.create(ctx, s.Pages, func(page uint64) error {
+				return m.pinResident(ctx,
+					[]uint64{page})
+			}); err != nil {
 				return fault.Mark(err)
 			}
 		}

@@ -20,8 +20,10 @@ func agentsOf(s jobs.Swarm, perGroup, k int) uint64 {
 func Ticked(s jobs.Swarm, perGroup, candidates, count int, of []jobs.Ticked) (jobs.Ticked, error) {
 	all := jobs.Ticked{Version: jobs.Version, Tally: make([]uint64, candidates), Decided: make([]uint64, candidates)}
 	for k, t := range of {
-		if want := uint64(count) * agentsOf(s, perGroup, k); t.Stepped != want || len(t.Tally) != candidates || len(t.Decided) != candidates {
-			return all, fmt.Errorf("shard %d: %d steps of agents, want %d, and %d and %d candidates of %d: %w", k, t.Stepped, want, len(t.Tally), len(t.Decided), candidates, ErrAnswer)
+		if want := uint64(count) * agentsOf(s, perGroup, k); t.Stepped != want || len(t.Tally) != candidates ||
+			len(t.Decided) != candidates {
+			return all, fmt.Errorf("shard %d: %d steps of agents, want %d, and %d and %d candidates of %d: %w", k,
+				t.Stepped, want, len(t.Tally), len(t.Decided), candidates, ErrAnswer)
 		}
 		all.Stepped += t.Stepped
 		all.Undecided += t.Undecided
@@ -35,7 +37,8 @@ func Ticked(s jobs.Swarm, perGroup, candidates, count int, of []jobs.Ticked) (jo
 
 // kinds of rules by their names in a job.
 var kinds = map[string]consensus.Kind{
-	"": consensus.Plurality, jobs.RulePlurality: consensus.Plurality, jobs.RuleMajority: consensus.Majority, jobs.RuleQuorum: consensus.Quorum,
+	"": consensus.Plurality, jobs.RulePlurality: consensus.Plurality, jobs.RuleMajority: consensus.Majority,
+	jobs.RuleQuorum:    consensus.Quorum,
 	jobs.RuleUnanimous: consensus.Unanimous,
 }
 
@@ -51,8 +54,9 @@ func Rule(v jobs.Vote) (r consensus.Rule, err error) {
 	return r, err
 }
 
-// Voted is the decision of all agents of the swarm by the tallies of its shards, under the rule of the whole; what a shard has decided by itself is not
-// looked at. The leader is the one of the shards' leaders that beats the others.
+// Voted is the decision of all agents of the swarm by the tallies of its shards, under the rule of
+// the whole; what a shard has decided by itself is not looked at. The leader is the one of the
+// shards' leaders that beats the others.
 func Voted(s jobs.Swarm, perGroup, candidates int, want jobs.Vote, of []jobs.Voted) (jobs.Voted, error) {
 	var all jobs.Voted
 	rule, err := Rule(want)
@@ -93,15 +97,19 @@ func Decided(d consensus.Decision) jobs.Voted {
 	return v
 }
 
-// Fused is the means of all agents of the swarm by the sums of its shards, which are added up as a fusion.Merger does: in float64, in the order of
-// shards. The quotient is rounded once. A sum that is not finite is a fusion.ErrValue.
+// Fused is the means of all agents of the swarm by the sums of its shards, which are added up as a
+// fusion.Merger does: in float64, in the order of shards. The quotient is rounded once. A sum that
+// is not finite is a fusion.ErrValue.
 func Fused(s jobs.Swarm, perGroup, candidates int, want jobs.Fuse, of []*batch.FusedSums) (*batch.FusedNodes, error) {
 	n := map[string]int{jobs.ByAll: 1, jobs.ByVote: candidates, jobs.ByGroup: want.Nodes}[want.By]
 	if want.By == jobs.ByGroup && n == 0 {
 		n = s.Groups
 	}
 	width := of[0].Width
-	total := fusion.Total{Dim: width, Sums: make([]float64, n*width), Weights: make([]uint64, n), Counts: make([]uint64, n)}
+	total := fusion.Total{
+		Dim: width, Sums: make([]float64, n*width), Weights: make([]uint64, n),
+		Counts: make([]uint64, n),
+	}
 	for k, f := range of {
 		if f.Width != width {
 			return nil, fmt.Errorf("shard %d: sums of %d values, others have %d: %w", k, f.Width, width, ErrAnswer)
@@ -109,7 +117,8 @@ func Fused(s jobs.Swarm, perGroup, candidates int, want jobs.Fuse, of []*batch.F
 		most := agentsOf(s, perGroup, k)
 		for i, node := range f.Node {
 			if int64(node) >= int64(n) || i > 0 && node <= f.Node[i-1] || f.Count[i] > most {
-				return nil, fmt.Errorf("shard %d: node %d of %d, with %d agents of %d: %w", k, node, n, f.Count[i], most, ErrAnswer)
+				return nil, fmt.Errorf("shard %d: node %d of %d, with %d agents of %d: %w", k, node, n, f.Count[i],
+					most, ErrAnswer)
 			}
 			total.Counts[node] += f.Count[i]
 			total.Weights[node] += f.Count[i] * consensus.One

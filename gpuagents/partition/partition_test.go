@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// TestRefused: what is no answer of a shard to what was asked is said, and in no sum. That right ones merge is tested where shards are (TestShards).
+// TestRefused: what is no answer of a shard to what was asked is said, and in no sum. That right
+// ones merge is tested where shards are (TestShards).
 func TestRefused(t *testing.T) {
 	s := jobs.Swarm{Groups: 4, Shards: 2} // of 10 agents: 20 a shard
 	if _, err := Agents(s, 10, []uint32{0, 40}); !errors.Is(err, ErrID) {
@@ -27,18 +28,26 @@ func TestRefused(t *testing.T) {
 			t.Errorf("decisions of %v: %v", of, err)
 		}
 	}
-	a, b := &batch.AgentStates{Agent: []uint32{0}, Vote: []uint8{1}, Width: 1, State: []float32{1}}, &batch.AgentStates{Agent: []uint32{39, 20}, Vote: []uint8{1, 1}, Width: 2, State: []float32{1, 2, 3, 4}}
+	a, b := &batch.AgentStates{Agent: []uint32{0}, Vote: []uint8{1}, Width: 1, State: []float32{1}},
+		&batch.AgentStates{Agent: []uint32{39, 20}, Vote: []uint8{1, 1}, Width: 2, State: []float32{1, 2, 3, 4}}
 	if _, err := split.AgentStates([]*batch.AgentStates{a, b}); !errors.Is(err, ErrAnswer) {
 		t.Error(err)
 	}
 	good := jobs.Ticked{Stepped: 60, Tally: []uint64{20, 0}, Decided: []uint64{2, 0}}
-	for _, bad := range []jobs.Ticked{{Stepped: 120, Tally: good.Tally, Decided: good.Decided}, {Stepped: 60, Tally: []uint64{1}, Decided: good.Decided}} {
+	for _, bad := range []jobs.Ticked{
+		{Stepped: 120, Tally: good.Tally, Decided: good.Decided},
+		{Stepped: 60, Tally: []uint64{1}, Decided: good.Decided},
+	} {
 		if _, err := Ticked(s, 10, 2, 3, []jobs.Ticked{good, bad}); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	vote, voted := jobs.Vote{Version: 1, Round: 7}, jobs.Voted{Round: 7, Counts: []uint64{3, 4}, Abstentions: 13}
-	for _, bad := range []jobs.Voted{{Round: 6, Counts: voted.Counts, Abstentions: 13}, {Round: 7, Counts: []uint64{20, 20}}, {Round: 7, Counts: []uint64{20}}} {
+	for _, bad := range []jobs.Voted{
+		{Round: 6, Counts: voted.Counts, Abstentions: 13},
+		{Round: 7, Counts: []uint64{20, 20}},
+		{Round: 7, Counts: []uint64{20}},
+	} {
 		if _, err := Voted(s, 10, 2, vote, []jobs.Voted{voted, bad}); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%+v: %v", bad, err)
 		}
@@ -51,13 +60,19 @@ func TestRefused(t *testing.T) {
 		return f
 	}
 	fuse := jobs.Fuse{Version: 1, By: jobs.ByGroup, Nodes: 3}
-	for _, bad := range []*batch.FusedSums{sums(3, 1, 1, 2), sums(2, 21, 1, 2), sums(2, 1, 1, 3), {Node: []uint32{2, 2}, Count: []uint64{1, 1}, Sum: make([]float32, 4), Width: 2}} {
+	for _, bad := range []*batch.FusedSums{
+		sums(3, 1, 1, 2), sums(2, 21, 1, 2), sums(2, 1, 1, 3),
+		{Node: []uint32{2, 2}, Count: []uint64{1, 1}, Sum: make([]float32, 4), Width: 2},
+	} {
 		if _, err := Fused(s, 10, 2, fuse, []*batch.FusedSums{sums(0, 1, 1, 2), bad}); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	for _, bad := range []float64{math.NaN(), math.Inf(-1)} {
-		if _, err := Fused(s, 10, 2, fuse, []*batch.FusedSums{sums(0, 1, float32(bad), 2), sums(2, 1, 1, 2)}); !errors.Is(err, fusion.ErrValue) {
+		if _, err := Fused(s, 10, 2, fuse, []*batch.FusedSums{
+			sums(0, 1, float32(bad), 2),
+			sums(2, 1, 1, 2),
+		}); !errors.Is(err, fusion.ErrValue) {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}

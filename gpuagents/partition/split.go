@@ -1,5 +1,6 @@
-// Package partition is a swarm of several shards seen as one: it splits what is asked of agents or groups by the shard that has them, and merges what
-// the shards answer. Of a swarm of one shard, what comes out is what went in. It does no I/O; its values belong to one goroutine at a time.
+// Package partition is a swarm of several shards seen as one: it splits what is asked of agents or
+// groups by the shard that has them, and merges what the shards answer. Of a swarm of one shard,
+// what comes out is what went in. It does no I/O; its values belong to one goroutine at a time.
 package partition
 
 import (
@@ -60,7 +61,8 @@ func (p *Split) IDs(k int) []uint32 {
 	return own
 }
 
-// Observations are those of shard k, of one for each id of the list. They share memory with o where they are all of it.
+// Observations are those of shard k, of one for each id of the list. They share memory with o where
+// they are all of it.
 func (p *Split) Observations(o *batch.AgentObservations, k int) *batch.AgentObservations {
 	own := &batch.AgentObservations{Agent: p.IDs(k), Width: o.Width}
 	if len(own.Agent) == len(p.ids) {
@@ -87,7 +89,8 @@ func (p *Split) check(k int, ids []uint32) error {
 	return nil
 }
 
-// Decisions are those of all shards, in the order of the list. The decisions of a shard without ids are not looked at.
+// Decisions are those of all shards, in the order of the list. The decisions of a shard without ids
+// are not looked at.
 func (p *Split) Decisions(of []*batch.AgentDecisions) (*batch.AgentDecisions, error) {
 	all := &batch.AgentDecisions{Agent: p.ids, Vote: make([]uint8, len(p.ids)), Decision: make([]uint8, len(p.ids))}
 	for k, places := range p.places {
@@ -118,7 +121,8 @@ func (p *Split) AgentStates(of []*batch.AgentStates) (*batch.AgentStates, error)
 			all.Width, all.State = of[k].Width, make([]float32, len(p.ids)*of[k].Width)
 		}
 		if of[k].Width != all.Width {
-			return nil, fmt.Errorf("shard %d: states of %d values, others have %d: %w", k, of[k].Width, all.Width, ErrAnswer)
+			return nil, fmt.Errorf("shard %d: states of %d values, others have %d: %w", k, of[k].Width, all.Width,
+				ErrAnswer)
 		}
 		for i, at := range places {
 			all.Vote[at] = of[k].Vote[i]
@@ -142,7 +146,8 @@ func (p *Split) GroupStates(of []*batch.GroupStates) (*batch.GroupStates, error)
 			all.Candidates, all.Counts = of[k].Candidates, make([]uint32, len(p.ids)*of[k].Candidates)
 		}
 		if of[k].Candidates != all.Candidates {
-			return nil, fmt.Errorf("shard %d: groups of %d candidates, others have %d: %w", k, of[k].Candidates, all.Candidates, ErrAnswer)
+			return nil, fmt.Errorf("shard %d: groups of %d candidates, others have %d: %w", k, of[k].Candidates,
+				all.Candidates, ErrAnswer)
 		}
 		for i, at := range places {
 			all.Decision[at], all.Round[at] = of[k].Decision[i], of[k].Round[i]

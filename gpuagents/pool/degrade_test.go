@@ -67,16 +67,18 @@ func TestDegradation(t *testing.T) {
 				t.Fatalf("%s:%d: %v", file, i+1, err)
 			}
 			failed, of := d.share(now)
-			if got, want := fmt.Sprintf("%v %d/%d", d.level, failed, of), strings.Join(words[len(words)-2:], " "); got != want {
+			if got, want := fmt.Sprintf("%v %d/%d", d.level, failed, of),
+				strings.Join(words[len(words)-2:], " "); got != want {
 				t.Errorf("%s:%d: %s: %s, want %s", file, i+1, strings.Join(words[:len(words)-2], " "), got, want)
 			}
 		}
 	}
 }
 
-// TestDegradationProperties: random events. The level is at least what the share of the window calls for, which a list of all operations
-// says too; it goes down by one at a time, never sooner than the quiet time after a failure or another change, and from the host only
-// to a device whose last probe was sound.
+// TestDegradationProperties: random events. The level is at least what the share of the window
+// calls for, which a list of all operations says too; it goes down by one at a time, never sooner
+// than the quiet time after a failure or another change, and from the host only to a device whose
+// last probe was sound.
 func TestDegradationProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Patience{}.withDefaults()
@@ -124,7 +126,8 @@ func TestDegradationProperties(t *testing.T) {
 			}
 			if d.lower(now) {
 				if d.level != up-1 || now.Sub(last) < p.Quiet || up == OnHost && !sound {
-					t.Fatalf("from %v to %v, %v after the last failure or change, sound %v", up, d.level, now.Sub(last), sound)
+					t.Fatalf("from %v to %v, %v after the last failure or change, sound %v", up, d.level, now.Sub(last),
+						sound)
 				}
 				all, last, sound = nil, now, false
 			}
@@ -135,7 +138,8 @@ func TestDegradationProperties(t *testing.T) {
 // TestDegradationMonotone: an operation that fails instead of ending well makes no level better.
 func TestDegradationMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b, now := &degradation{Patience: Patience{}.withDefaults()}, &degradation{Patience: Patience{}.withDefaults()}, epoch
+		a, b, now := &degradation{Patience: Patience{}.withDefaults()},
+			&degradation{Patience: Patience{}.withDefaults()}, epoch
 		for range rapid.IntRange(1, 3000).Draw(t, "operations") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "ms")) * time.Millisecond)
 			kind := rapid.IntRange(0, 60).Draw(t, "kind") // of 61: one fails in both, one in b alone

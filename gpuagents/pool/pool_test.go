@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// poolOf is a pool over one real device that stands in for several, with so many bytes for pages each. Nothing runs on them.
+// poolOf is a pool over one real device that stands in for several, with so many bytes for pages
+// each. Nothing runs on them.
 func poolOf(d device.Device, bytes ...int64) *Pool {
 	o := Options{Logger: slog.New(slog.DiscardHandler)}
 	for _, n := range bytes {
@@ -21,8 +22,8 @@ func poolOf(d device.Device, bytes ...int64) *Pool {
 	return New(o)
 }
 
-// TestChooseProperty: shards come, take memory and go while levels change. The device is always the one that the rule names, found
-// here by looking for one that no other beats.
+// TestChooseProperty: shards come, take memory and go while levels change. The device is always the
+// one that the rule names, found here by looking for one that no other beats.
 func TestChooseProperty(t *testing.T) {
 	d := openHost(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -39,7 +40,8 @@ func TestChooseProperty(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch step := rapid.IntRange(0, 9).Draw(t, "step"); {
 			case step < 2:
-				f.devices[rapid.IntRange(0, len(bytes)-1).Draw(t, "device")].state.level = Level(rapid.IntRange(0, 3).Draw(t, "level"))
+				f.devices[rapid.IntRange(0, len(bytes)-1).Draw(t, "device")].state.level = Level(rapid.IntRange(0,
+					3).Draw(t, "level"))
 			case step < 4 && len(all) > 0: // arrives
 				if s := all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]; !s.took {
 					s.share, _ = s.budget.Allocate(0, int(s.need/page), page) // what has no room takes nothing
@@ -70,7 +72,8 @@ func TestChooseProperty(t *testing.T) {
 						}
 						a, b := ds.state.level == OnHost, other.state.level == OnHost
 						tie := a == b && room[i] == room[j]
-						beaten = beaten || a && !b || a == b && room[j] > room[i] || tie && shards[j] < shards[i] || tie && shards[j] == shards[i] && j < i
+						beaten = beaten || a && !b || a == b && room[j] > room[i] || tie && shards[j] < shards[i] ||
+							tie && shards[j] == shards[i] && j < i
 					}
 					if !beaten {
 						want = i
@@ -128,7 +131,8 @@ func TestPoolHealth(t *testing.T) {
 		}
 	}
 	err := f.Health()
-	if !errors.Is(err, ErrEmergency) || !strings.Contains(err.Error(), "one: ") || !strings.Contains(err.Error(), "two: ") {
+	if !errors.Is(err, ErrEmergency) || !strings.Contains(err.Error(), "one: ") ||
+		!strings.Contains(err.Error(), "two: ") {
 		t.Error(err)
 	}
 	if _, err := f.Take(t.Context(), func() int64 { return 0 }); !errors.Is(err, ErrEmergency) {

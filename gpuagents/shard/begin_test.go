@@ -140,7 +140,8 @@ func TestBegin(t *testing.T) {
 	}
 	k, s := openSnapshotter(t, d, unreadable{store}, workText, &good)
 	out := &ledger{}
-	if _, told, err := startFromSnapshot(t.Context(), k, s, 0, &writer{out: out}, log); told || err == nil || len(out.all) != 0 {
+	if _, told, err := startFromSnapshot(t.Context(), k, s, 0, &writer{out: out}, log); told || err == nil ||
+		len(out.all) != 0 {
 		t.Errorf("a store that fails: told %v: %v", told, err)
 	}
 }

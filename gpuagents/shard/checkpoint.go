@@ -87,7 +87,10 @@ func (a *Server) openCheckpoint(
 	}
 	of, m := st.Info(), st.Memory()
 	k := &checkpoint{
-		open:           func() (pages.Store, error) { return a.o.Checkpoints.Open(s.Key(), shard, m.PageBytes(), m.Count()) },
+		open: func() (pages.Store, error) {
+			return a.o.Checkpoints.Open(s.Key(), shard, m.PageBytes(),
+				m.Count())
+		},
 		drop:           func() error { return a.o.Checkpoints.Remove(s.Key(), shard) },
 		saved:          func(err error, took time.Duration) { a.o.Metrics.saved(of.Cell, err, took) },
 		readFailed:     func() int { return a.readFailures.add(ID{s.Key(), shard}) },

@@ -243,14 +243,16 @@ func TestCheckpointFails(t *testing.T) {
 		t.Error("no page is dirty behind a checkpoint that failed")
 	}
 	s.opened.commit = fmt.Errorf("%w: gone", fault.ErrDevice)
-	if err := s.save(t.Context(), p); !errors.Is(err, fault.ErrDevice) || !strings.HasPrefix(err.Error(), "checkpoint: ") ||
+	if err := s.save(t.Context(), p); !errors.Is(err, fault.ErrDevice) ||
+		!strings.HasPrefix(err.Error(), "checkpoint: ") ||
 		s.stored != 0 || len(s.saves) != 1 {
 		t.Errorf("a device that fails: %v; stored is entry %d, told %v", err, s.stored, s.saves)
 	}
 	s.opened.commit = nil
 	if err := s.save(t.Context(), p); err != nil || s.stored != 3 || len(s.saves) != 2 || s.saves[1] != nil ||
 		s.failedReads != 0 || slices.Contains(p.Memory().Dirty(), true) {
-		t.Errorf("in order again: %v; stored is entry %d, told %v, %d failedReads", err, s.stored, s.saves, s.failedReads)
+		t.Errorf("in order again: %v; stored is entry %d, told %v, %d failedReads", err, s.stored, s.saves,
+			s.failedReads)
 	}
 }
 

@@ -8,13 +8,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// TestEncodeAll: answers are encoded each in its place, and those before one that cannot be are not lost.
+// TestEncodeAll: answers are encoded each in its place, and those before one that cannot be are not
+// lost.
 func TestEncodeAll(t *testing.T) {
 	var of []pendingAnswer
 	for i := range 300 {
-		of = append(of, pendingAnswer{ref: uint64(i + 1), answer: state.Answer{Kind: jobs.EntryDecide, Body: &batch.AgentDecisions{
-			Agent: []uint32{uint32(i)}, Vote: []byte{1}, Decision: []byte{2},
-		}}})
+		of = append(of, pendingAnswer{
+			ref: uint64(i + 1),
+			answer: state.Answer{Kind: jobs.EntryDecide, Body: &batch.AgentDecisions{
+				Agent: []uint32{uint32(i)}, Vote: []byte{1}, Decision: []byte{2},
+			}},
+		})
 	}
 	of[7].answer = state.Answer{Kind: jobs.EntryTicked, Data: []byte("ticked")}
 	check := func(n int) {
@@ -30,7 +34,8 @@ func TestEncodeAll(t *testing.T) {
 			if i == 7 {
 				continue
 			}
-			if d, err := batch.DecodeAgentDecisions(e.Data); err != nil || d.Agent[0] != uint32(i) || e.Kind != jobs.EntryDecide {
+			if d, err := batch.DecodeAgentDecisions(e.Data); err != nil || d.Agent[0] != uint32(i) ||
+				e.Kind != jobs.EntryDecide {
 				t.Fatalf("answer %d is of agent %v: %v", i, d.Agent, err)
 			}
 		}

@@ -438,12 +438,17 @@ func (r *recording) Apply(_ context.Context, e jobs.Entry) (state.Answer, error)
 	return state.Answer{}, jobs.Errorf(jobs.CodeInvalid, "kind %q", e.Kind)
 }
 
-// TestReplaySkips: entries that change nothing and have their answers are not applied again, and others are.
+// TestReplaySkips: entries that change nothing and have their answers are not applied again, and
+// others are.
 func TestReplaySkips(t *testing.T) {
 	r := &recording{}
 	of := &loop{server: &Server{}, state: r, rounds: &state.Rounds{}, replayed: 9}
-	for i, kind := range []string{jobs.EntryVote, jobs.EntryFuse, jobs.EntryQuery, jobs.EntrySnapshot, jobs.EntryReset, jobs.EntryTick} {
-		if err := of.applyOne(t.Context(), &logEntry{Entry: jobs.Entry{Seq: uint64(i + 1), Kind: kind}}, new([]state.Answer)); err != nil {
+	for i, kind := range []string{
+		jobs.EntryVote, jobs.EntryFuse, jobs.EntryQuery, jobs.EntrySnapshot, jobs.EntryReset,
+		jobs.EntryTick,
+	} {
+		if err := of.applyOne(t.Context(), &logEntry{Entry: jobs.Entry{Seq: uint64(i + 1), Kind: kind}},
+			new([]state.Answer)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -61,8 +61,8 @@ const gruText = "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\n
 	"features: [a, b]\nseed: 3\ncell: {kind: gru, params: {hidden: 5}}\n" +
 	"vote: {candidates: [a, b, c], rule: majority}\n"
 
-// openWhole opens the state of a swarm of one shard; the caller closes it. pageBytes is 0 for that of the
-// text.
+// openWhole opens the state of a swarm of one shard; the caller closes it. pageBytes is 0 for that
+// of the text.
 func openWhole(t testing.TB, d device.Device, b *pages.Budget, text string, pageBytes int) state.State {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
@@ -103,7 +103,8 @@ func openSnapshotter(
 		t.Fatal(err)
 	}
 	s := jobs.Swarm{
-		Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: spec.Groups(), Shards: spec.Shards, From: from,
+		Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: spec.Groups(), Shards: spec.Shards,
+		From: from,
 	}
 	has := state.RangeOf(s, 0)
 	st, err := state.New(d, nil, spec, has)

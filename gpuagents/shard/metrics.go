@@ -65,7 +65,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}),
 		lag: gauge(
 			"lag_entries",
-			"Entries in the logs of open shards that are not applied yet, those of a replay too, summed over the shards.",
+			"Entries in the logs of open shards that are not applied yet, those of a replay too, summed over the "+
+				"shards.",
 		),
 		replaying: gauge("replaying_shards", "Shards that apply entries again which an earlier process has answered."),
 		replayAt: gauge(
@@ -79,7 +80,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		busy: map[string]*busy{},
 		busySeconds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "exoswarm", Subsystem: "gpuagent", Name: "device_busy_seconds_total",
-			Help: "Time in which a shard had a batch, ticks or a query on the device: from the upload to the end of the read back as the shard's loop sees them, with what the host does in between; shards that have at the same time count once.",
+			Help: "Time in which a shard had a batch, ticks or a query on the device: from the upload to the end of " +
+				"the read back as the shard's loop sees them, with what the host does in between; shards that have " +
+				"at the same time count once.",
 		},
 			[]string{"device"}),
 		batch: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -105,7 +108,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
 		dropped: counter(
 			"dropped_observations_total",
-			"Observations that have changed nothing, as the swarm's spec says, by the reason: late or duplicate; those of a replay too.",
+			"Observations that have changed nothing, as the swarm's spec says, by the reason: late or duplicate; "+
+				"those of a replay too.",
 			"reason",
 		),
 		rejected: counter(
@@ -114,7 +118,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		checkpoints: counter("checkpoints_total", "Checkpoints, by their outcome: stored or failed.", "outcome"),
 		apply: histogram(
 			"apply_seconds",
-			"How long the state takes to apply an entry and have its answer, without the log: observations, with those of the entries that they are merged with, ticks, queries.",
+			"How long the state takes to apply an entry and have its answer, without the log: observations, with "+
+				"those of the entries that they are merged with, ticks, queries.",
 		),
 		checkpoint: histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
 		claims: counter(
@@ -122,7 +127,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		),
 		violations: counter(
 			"residency_violations_total",
-			"Comparisons that found pages of a swarm with residency: gpu elsewhere or with other bytes. The shard then starts again from its checkpoint.",
+			"Comparisons that found pages of a swarm with residency: gpu elsewhere or with other bytes. The shard "+
+				"then starts again from its checkpoint.",
 		),
 	}
 	for _, c := range []prometheus.Collector{

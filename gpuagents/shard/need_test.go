@@ -53,7 +53,8 @@ var needTexts = map[string]string{
 	"gru":            "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
 }
 
-// TestNeed: what is kept for a shard is what it then takes, of both kinds of state and of all cells.
+// TestNeed: what is kept for a shard is what it then takes, of both kinds of state and of all
+// cells.
 func TestNeed(t *testing.T) {
 	d := openHost(t)
 	for name, text := range needTexts {

@@ -16,8 +16,8 @@ func (s *OpenShard) askedNow() bool {
 	}
 }
 
-// TestOpenings: of shards that are open the one that is idle the longest is parked for another. One that has something to do is not, and where all
-// have, another is opened beside them.
+// TestOpenings: of shards that are open the one that is idle the longest is parked for another. One
+// that has something to do is not, and where all have, another is opened beside them.
 func TestOpenings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := NewOpenShards(3)

@@ -19,8 +19,8 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-// TestEntryBatches: what comes while the loop is busy is one batch as far as its kind and the size allow, a refused entry in its place, and nothing is lost
-// or overtaken.
+// TestEntryBatches: what comes while the loop is busy is one batch as far as its kind and the size
+// allow, a refused entry in its place, and nothing is lost or overtaken.
 func TestEntryBatches(t *testing.T) {
 	s := openWhole(t, openHost(t), nil, gruText, 0)
 	defer func() {
@@ -60,7 +60,8 @@ func TestEntryBatches(t *testing.T) {
 				have = append(have, i.Seq)
 			}
 			if !slices.Equal(have, seqs) || got.rows != rows || got.full != full {
-				t.Fatalf("entries %v with %d rows, full %v; want %v with %d, %v", have, got.rows, got.full, seqs, rows, full)
+				t.Fatalf("entries %v with %d rows, full %v; want %v with %d, %v", have, got.rows, got.full, seqs, rows,
+					full)
 			}
 			if rows > 0 {
 				answers, err := got.merged.Observe(ctx)
@@ -110,8 +111,8 @@ func TestEntryBatches(t *testing.T) {
 	}
 }
 
-// TestInFlight: the bytes in flight are within the bound, except for those of a single large entry. A wait ends
-// when bytes are free again, and when its context ends.
+// TestInFlight: the bytes in flight are within the bound, except for those of a single large entry.
+// A wait ends when bytes are free again, and when its context ends.
 func TestInFlight(t *testing.T) {
 	r := newInFlight()
 	if err := r.acquire(patient(t), 2*inFlightBytes); err != nil {
@@ -149,7 +150,8 @@ func TestInFlight(t *testing.T) {
 			r.release(each)
 		}
 	}
-	if query := (jobs.Entry{Kind: jobs.EntryQuery}); weightOf(query) != jobs.MaxMessage || weightOf(jobs.Entry{Kind: jobs.EntryObserve}) != inFlightBytes/inFlightEntries {
+	if query := (jobs.Entry{Kind: jobs.EntryQuery}); weightOf(query) != jobs.MaxMessage ||
+		weightOf(jobs.Entry{Kind: jobs.EntryObserve}) != inFlightBytes/inFlightEntries {
 		t.Error("entries weigh something else")
 	}
 }

@@ -55,7 +55,10 @@ func TestRestore(t *testing.T) {
 		{name: "whole", resumes: true},
 		{name: "of the first entry", entry: 1, resumes: true},
 		{
-			name: "of the last entry", change: func(_ *testing.T, b *start) { b.in.all, b.answered = b.in.all[:at], at },
+			name: "of the last entry", change: func(_ *testing.T, b *start) {
+				b.in.all, b.answered = b.in.all[:at],
+					at
+			},
 			resumes: true,
 		},
 		{name: "at the base", change: func(_ *testing.T, b *start) { b.s.base = at }, resumes: true},
@@ -109,7 +112,11 @@ func TestRestore(t *testing.T) {
 			reason: "the log has another entry there",
 		},
 		{
-			name: "another entry in the log", change: func(_ *testing.T, b *start) { b.in.all[at-1].Data = []byte("x") },
+			name: "another entry in the log", change: func(_ *testing.T,
+				b *start,
+			) {
+				b.in.all[at-1].Data = []byte("x")
+			},
 			reason: "the log has another entry there",
 		},
 		{name: "no JSON", change: func(t *testing.T, b *start) {
@@ -261,7 +268,8 @@ func TestDiscard(t *testing.T) {
 			s.discard(errors.New("the reason"))
 			if s.drops != 1 || s.failedReads != 0 || before.closes != closed+map[bool]int{true: 1}[had] ||
 				!strings.Contains(s.log.String(), "the reason") {
-				t.Errorf("removed %d times, closed %d times, %d failedReads:\n%s", s.drops, before.closes, s.failedReads,
+				t.Errorf("removed %d times, closed %d times, %d failedReads:\n%s", s.drops, before.closes,
+					s.failedReads,
 					&s.log)
 			}
 			if (s.store != nil) != c.store || c.store && len(s.store.Pages()) != 0 || !c.store && s.openFail == nil &&

@@ -39,8 +39,8 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		case !permanent(err): // it may succeed another time
 			return fault.Mark(err)
 		case outOfMemory(err) && (w.answered > 0 || on.OnHost()):
-			// An agent with room has served it, or will. The error is without its class, because the
-			// device has not failed.
+			// An agent with room has served it, or will. The error is without its class, because
+			// the device has not failed.
 			return errors.New(err.Error() + ": waiting for room, or for an agent that has it")
 		}
 		if record := (*jobs.Error)(nil); !errors.As(err, &record) {
@@ -132,7 +132,8 @@ func (a *Server) permit(spec *swarm.Spec) error {
 	}
 	return jobs.Errorf(
 		jobs.CodeInvalid,
-		"swarm %s has a custom cell, and this agent, %s, runs none: code of a spec runs with all rights of the agent, so its operator must allow it: start the GPU agents of the cluster with --allow-custom-cells",
+		"swarm %s has a custom cell, and this agent, %s, runs none: code of a spec runs with all rights of the "+
+			"agent, so its operator must allow it: start the GPU agents of the cluster with --allow-custom-cells",
 		spec.Name, a.o.Name,
 	)
 }

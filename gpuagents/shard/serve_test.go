@@ -99,8 +99,9 @@ func TestWorkRefuses(t *testing.T) {
 			told: "too few on the device",
 		},
 		{
-			name: "no room, served", change: func(p *testServer) { p.on.budget = pages.NewBudget(1000, 0) }, answered: 1,
-			err: waits,
+			name: "no room, served", change: func(p *testServer) { p.on.budget = pages.NewBudget(1000, 0) },
+			answered: 1,
+			err:      waits,
 		},
 		{name: "no room on the host", change: func(p *testServer) {
 			p.on.budget = pages.NewBudget(1000, 0)

@@ -31,7 +31,8 @@ func TestSizing(t *testing.T) {
 			var n, rows, want int
 			var took, rest time.Duration
 			var tookText, restText, fullText string
-			if _, err := fmt.Sscanf(line, "%d x %d rows took %s then idle %s %s most %d", &n, &rows, &tookText, &restText, &fullText, &want); err != nil {
+			if _, err := fmt.Sscanf(line, "%d x %d rows took %s then idle %s %s most %d", &n, &rows, &tookText,
+				&restText, &fullText, &want); err != nil {
 				t.Fatalf("%s:%d: %v", file, i+1, err)
 			}
 			if took, err = time.ParseDuration(tookText); err == nil {
@@ -51,8 +52,9 @@ func TestSizing(t *testing.T) {
 	}
 }
 
-// TestSizingProperties: random batches. The size is within its clamps, as far as the bound allows; it grows only where it ended a batch and the
-// device was used for less than 70 % of the window, or back to the least one; and after a batch that took too long, one of the new size takes no longer
+// TestSizingProperties: random batches. The size is within its clamps, as far as the bound allows;
+// it grows only where it ended a batch and the device was used for less than 70 % of the window, or
+// back to the least one; and after a batch that took too long, one of the new size takes no longer
 // than the bound at its rate.
 func TestSizingProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -71,7 +73,8 @@ func TestSizingProperties(t *testing.T) {
 			switch {
 			case s.most < 1 || s.most > mostBatch:
 				t.Fatalf("it is %d", s.most)
-			case late && s.most > 1 && time.Duration(float64(took)/float64(max(rows, 1))*float64(s.most)) > bound+time.Microsecond:
+			case late && s.most > 1 && time.Duration(float64(took)/float64(max(rows, 1))*float64(s.most)) > bound+
+				time.Microsecond:
 				t.Fatalf("%d rows took %v, and it is %d", rows, took, s.most)
 			case s.most > before && s.most > leastBatch && (share >= 0.70 || !full):
 				t.Fatalf("from %d to %d, used for %v, full %v", before, s.most, share, full)

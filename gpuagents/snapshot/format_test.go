@@ -20,7 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 )
 
-// TestNumPy reads a snapshot with the lines that docs/formats/snapshot.md gives, and compares every element.
+// TestNumPy reads a snapshot with the lines that docs/formats/snapshot.md gives, and compares every
+// element.
 func TestNumPy(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "formats", "snapshot.md"))
 	if err != nil {
@@ -43,7 +44,8 @@ func TestNumPy(t *testing.T) {
 		t.Fatal(err)
 	}
 	code := "folder = " + fmt.Sprintf("%q", filepath.Join(dir, "s")) + "\n" + string(lines[1]) +
-		"print(json.dumps({k: [str(a.dtype), list(a.shape), np.ascontiguousarray(a).tobytes().hex()] for k, a in state.items()}))\n"
+		"print(json.dumps({k: [str(a.dtype), list(a.shape), np.ascontiguousarray(a).tobytes().hex()] for k, a in " +
+		"state.items()}))\n"
 	out, err := exec.CommandContext(t.Context(), "python3", "-c", code).Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, code)
@@ -75,7 +77,8 @@ func TestHeader(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"", "\x93NUMPY", "\x93NUMPY\x02\x00", "\x93NUMPY\x01\x00\x03\x00{}\n",
-		strings.Replace(string(h), "False", "True ", 1), strings.Replace(string(h), "(65", "(+5", 1), strings.Replace(string(h), "65, 3", "-5, 3", 1),
+		strings.Replace(string(h), "False", "True ", 1), strings.Replace(string(h), "(65", "(+5", 1),
+		strings.Replace(string(h), "65, 3", "-5, 3", 1),
 		strings.Replace(string(h), "65, 3", "065,3", 1), strings.Replace(string(h), "} ", "}x", 1), string(h[:100]),
 	} {
 		if _, err := snapshot.ReadHeader(strings.NewReader(bad)); !errors.Is(err, snapshot.ErrCorrupt) {
@@ -107,9 +110,13 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// FuzzManifest: whatever a manifest is, it is refused, or says the same when it is written again, and its numbers lead nowhere else.
+// FuzzManifest: whatever a manifest is, it is refused, or says the same when it is written again,
+// and its numbers lead nowhere else.
 func FuzzManifest(f *testing.F) {
-	p := newPages(f, []kernels.Var{{Name: "round", Elem: kernels.U64, Width: 1, Group: true}, {Name: "row", Elem: kernels.BF16, Width: 3}}, 5, 13, 768)
+	p := newPages(f, []kernels.Var{
+		{Name: "round", Elem: kernels.U64, Width: 1, Group: true},
+		{Name: "row", Elem: kernels.BF16, Width: 3},
+	}, 5, 13, 768)
 	store := open(f, f.TempDir())
 	if _, _, err := snapshot.SaveFiles(f.Context(), store, head("s"), &p.Pages, fewBytes/2); err != nil {
 		f.Fatal(err)
@@ -140,7 +147,8 @@ func FuzzManifest(f *testing.F) {
 		if bad == string(good) {
 			f.Fatalf("there is no %s in\n%s", change[0], good)
 		}
-		if _, err := snapshot.ParseManifest([]byte(bad)); !errors.Is(err, snapshot.ErrCorrupt) && !errors.Is(err, snapshot.ErrMismatch) {
+		if _, err := snapshot.ParseManifest([]byte(bad)); !errors.Is(err, snapshot.ErrCorrupt) &&
+			!errors.Is(err, snapshot.ErrMismatch) {
 			f.Errorf("%s: %v", change[1], err)
 		}
 		f.Add([]byte(bad))

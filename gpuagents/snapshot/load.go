@@ -13,9 +13,11 @@ import (
 	"sync/atomic"
 )
 
-// Load copies the groups of a snapshot into pages, by their numbers in the swarm. Those that the pages have beyond the snapshot's stay as
-// they are, which is such as have seen nothing, or what another part of a set has written; those of the snapshot that they have no room for are left out. Variables must be the same, in the same order: if not, it is an ErrMismatch and no page
-// has changed. After any other error the pages are undefined.
+// Load copies the groups of a snapshot into pages, by their numbers in the swarm. Those that the
+// pages have beyond the snapshot's stay as they are, which is such as have seen nothing, or what
+// another part of a set has written; those of the snapshot that they have no room for are left out.
+// Variables must be the same, in the same order: if not, it is an ErrMismatch and no page has
+// changed. After any other error the pages are undefined.
 func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
 	if err := m.Fits(p); err != nil {
 		return fmt.Errorf("snapshot %s: %w", m.Name, err)
@@ -40,23 +42,26 @@ func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
 // Fits says with an ErrMismatch what of the variables is not that of pages.
 func (m *Manifest) Fits(p *Pages) error {
 	if m.PerGroup != p.Layout.Agents {
-		return fmt.Errorf("%w: its groups have %d agents, those of the swarm %d", ErrMismatch, m.PerGroup, p.Layout.Agents)
+		return fmt.Errorf("%w: its groups have %d agents, those of the swarm %d", ErrMismatch, m.PerGroup,
+			p.Layout.Agents)
 	}
 	if len(m.Variables) != len(p.Layout.Vars) {
-		return fmt.Errorf("%w: it has %d state variables, the swarm %d", ErrMismatch, len(m.Variables), len(p.Layout.Vars))
+		return fmt.Errorf("%w: it has %d state variables, the swarm %d", ErrMismatch, len(m.Variables),
+			len(p.Layout.Vars))
 	}
 	for i, has := range m.Variables {
 		want := variable(p.Layout.Vars[i])
 		if has.Name != want.Name || has.DType != want.DType || has.Per != want.Per || has.Width != want.Width {
-			return fmt.Errorf("%w: its state variable %d is %s, %d %s a %s, that of the swarm %s, %d %s a %s", ErrMismatch,
+			return fmt.Errorf("%w: its state variable %d is %s, %d %s a %s, that of the swarm %s, %d %s a %s",
+				ErrMismatch,
 				i, has.Name, has.Width, has.DType, has.Per, want.Name, want.Width, want.DType, want.Per)
 		}
 	}
 	return nil
 }
 
-// Verify reads every file of a snapshot and compares it with the manifest. progress, which may be nil, is told of bytes as they are read, by several
-// goroutines.
+// Verify reads every file of a snapshot and compares it with the manifest. progress, which may be
+// nil, is told of bytes as they are read, by several goroutines.
 func Verify(ctx context.Context, store Store, m *Manifest, progress func(bytes int64)) error {
 	var done atomic.Int64
 	files := len(m.Variables) * m.parts()
@@ -174,7 +179,8 @@ func (r *loader) open(ctx context.Context, v, k int) (*fileReader, error) {
 	f.buf = bufio.NewReaderSize(f.in, bufferBytes)
 	a, err := readHeader(counted{f})
 	if want := r.m.array(v, k); err == nil && a != want {
-		err = fmt.Errorf("%w: it has [%d, %d] of %s, want [%d, %d] of %s", ErrCorrupt, a.rows, a.width, a.descr, want.rows, want.width, want.descr)
+		err = fmt.Errorf("%w: it has [%d, %d] of %s, want [%d, %d] of %s", ErrCorrupt, a.rows, a.width, a.descr,
+			want.rows, want.width, want.descr)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", file.Name, err), f.close())

@@ -17,7 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// The versions of the format that this code writes and reads: of a whole swarm, and of one shard of several.
+// The versions of the format that this code writes and reads: of a whole swarm, and of one shard of
+// several.
 const (
 	Version      = 1
 	ShardVersion = 2
@@ -26,28 +27,33 @@ const (
 // format is what a manifest begins with.
 const format = "exoswarm-snapshot"
 
-// ManifestName is the object of a snapshot that says what it is. A snapshot without it does not exist.
+// ManifestName is the object of a snapshot that says what it is. A snapshot without it does not
+// exist.
 const ManifestName = "manifest.json"
 
 // Limits of a manifest.
 const (
-	// maxManifest bounds it in bytes: some 200 for each file of 64 MiB, so that 20 TB of state stay below it.
+	// maxManifest bounds it in bytes: some 200 for each file of 64 MiB, so that 20 TB of state stay
+	// below it.
 	maxManifest  = 64 << 20
 	maxVariables = 64
 	maxWidth     = 1 << 16
 	maxPerGroup  = 1 << 16
 )
 
-// FileBytes is about how much a file holds: as many groups go into one as have so much of the largest variable, one at least. It is large beside
-// what opening and syncing a file takes, and small enough that a state of a gigabyte keeps all writers busy.
+// FileBytes is about how much a file holds: as many groups go into one as have so much of the
+// largest variable, one at least. It is large beside what opening and syncing a file takes, and
+// small enough that a state of a gigabyte keeps all writers busy.
 const FileBytes = 64 << 20
 
-// Manifest says what a snapshot is. It has no time and no place of its writer: whoever writes the same state writes the same bytes.
+// Manifest says what a snapshot is. It has no time and no place of its writer: whoever writes the
+// same state writes the same bytes.
 type Manifest struct {
 	Format  string `json:"format"`
 	Version int    `json:"v"`
 	Name    string `json:"name"`
-	// Swarm is whose state it is, and Entry the position of its log up to which that is, which is that of the entry that asked for it.
+	// Swarm is whose state it is, and Entry the position of its log up to which that is, which is
+	// that of the entry that asked for it.
 	Swarm Origin `json:"swarm"`
 	Entry uint64 `json:"entry"`
 	// Round is the last round in which its agents have voted, up to Entry; 0: they have not.
@@ -58,8 +64,8 @@ type Manifest struct {
 	Cell string          `json:"cell"`
 	Seed uint64          `json:"seed"`
 	Spec json.RawMessage `json:"spec"`
-	// Agents is the number of all here, Groups times PerGroup. File k of a variable has the groups from k times PerFile on, PerFile of
-	// them or as many as are left.
+	// Agents is the number of all here, Groups times PerGroup. File k of a variable has the groups
+	// from k times PerFile on, PerFile of them or as many as are left.
 	Agents    int64      `json:"agents"`
 	Groups    int        `json:"groups"`
 	PerGroup  int        `json:"agents_per_group"`
@@ -103,7 +109,8 @@ func (m *Manifest) First() int {
 	return m.Shard.First
 }
 
-// Variable is one state variable: rows of Width elements, a row for each agent, or each group, in their order.
+// Variable is one state variable: rows of Width elements, a row for each agent, or each group, in
+// their order.
 type Variable struct {
 	Name  string `json:"name"`
 	DType string `json:"dtype"` // float32, uint32, uint64, uint8 or bfloat16, which stands in files of uint16
@@ -194,8 +201,8 @@ var (
 	sumPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// ParseManifest reads a manifest. Whatever the bytes are, the answer is one of which all parts agree with each other, or an ErrCorrupt, or an
-// ErrMismatch for one of another version.
+// ParseManifest reads a manifest. Whatever the bytes are, the answer is one of which all parts
+// agree with each other, or an ErrCorrupt, or an ErrMismatch for one of another version.
 func ParseManifest(data []byte) (*Manifest, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", ErrCorrupt, ManifestName, fmt.Sprintf(format, args...))
@@ -211,7 +218,8 @@ func ParseManifest(data []byte) (*Manifest, error) {
 		return nil, bad("its format is %.100q, not %q", head.Format, format)
 	}
 	if head.Version != Version && head.Version != ShardVersion {
-		return nil, fmt.Errorf("%w: it is of version %d of the format, this program reads %d and %d: update the older side", ErrMismatch, head.Version, Version, ShardVersion)
+		return nil, fmt.Errorf("%w: it is of version %d of the format, this program reads %d and %d: update the "+
+			"older side", ErrMismatch, head.Version, Version, ShardVersion)
 	}
 	m := &Manifest{}
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -233,7 +241,8 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 		}
 	}
 	switch {
-	case m.Groups < 1 || m.Groups > jobs.MaxGroups || m.PerGroup < 1 || m.PerGroup > maxPerGroup || m.Agents != int64(m.Groups)*int64(m.PerGroup):
+	case m.Groups < 1 || m.Groups > jobs.MaxGroups || m.PerGroup < 1 || m.PerGroup > maxPerGroup ||
+		m.Agents != int64(m.Groups)*int64(m.PerGroup):
 		return bad("%d agents in %d groups of %d", m.Agents, m.Groups, m.PerGroup)
 	case m.PerFile < 1 || m.PerFile > m.Groups:
 		return bad("%d groups a file of %d", m.PerFile, m.Groups)
@@ -242,7 +251,8 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 	case (m.Version == ShardVersion) != (m.Shard != nil):
 		return bad("version %d is of a shard, and version %d of a whole swarm", ShardVersion, Version)
 	case m.Shard != nil && !m.Shard.has(m.Groups):
-		return bad("%d groups of shard %d of %d, from %d on, of %d", m.Groups, m.Shard.Number, m.Shard.Of, m.Shard.First, m.Shard.Groups)
+		return bad("%d groups of shard %d of %d, from %d on, of %d", m.Groups, m.Shard.Number, m.Shard.Of,
+			m.Shard.First, m.Shard.Groups)
 	case len(m.Variables) < 1 || len(m.Variables) > maxVariables:
 		return bad("%d variables", len(m.Variables))
 	}
@@ -252,7 +262,8 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 			return bad("variable %.100q is no name, or is there twice", of.Name)
 		}
 		seen[of.Name] = true
-		if _, ok := elemOf(of.DType); !ok || of.Per != "agent" && of.Per != "group" || of.Width < 1 || of.Width > maxWidth {
+		if _, ok := elemOf(of.DType); !ok || of.Per != "agent" && of.Per != "group" || of.Width < 1 ||
+			of.Width > maxWidth {
 			return bad("variable %s: %d elements of type %.100q a %.100q", of.Name, of.Width, of.DType, of.Per)
 		}
 		if len(of.Files) != m.parts() {
@@ -262,7 +273,8 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 			want := m.file(v, k)
 			want.SHA256 = f.SHA256
 			if f != want || !sumPattern.MatchString(f.SHA256) {
-				return bad("file %d of variable %s is %.100q of %d rows and %d bytes, want %q of %d and %d, and a SHA-256", k, of.Name, f.Name, f.Rows, f.Bytes, want.Name, want.Rows, want.Bytes)
+				return bad("file %d of variable %s is %.100q of %d rows and %d bytes, want %q of %d and %d, and a "+
+					"SHA-256", k, of.Name, f.Name, f.Rows, f.Bytes, want.Name, want.Rows, want.Bytes)
 			}
 		}
 	}
@@ -271,14 +283,16 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 
 // has says whether a shard has so many groups.
 func (s *Shard) has(groups int) bool {
-	if s.Of < 2 || s.Of > jobs.MaxShards || s.Number < 0 || s.Number >= s.Of || s.Groups < s.Of || s.Groups > jobs.MaxGroups {
+	if s.Of < 2 || s.Of > jobs.MaxShards || s.Number < 0 || s.Number >= s.Of || s.Groups < s.Of ||
+		s.Groups > jobs.MaxGroups {
 		return false
 	}
 	first, end := jobs.Swarm{Groups: s.Groups, Shards: s.Of}.ShardGroups(s.Number)
 	return s.First == first && groups == end-first
 }
 
-// ReadManifest reads the manifest of a snapshot and its SHA-256, which stands for all of the snapshot.
+// ReadManifest reads the manifest of a snapshot and its SHA-256, which stands for all of the
+// snapshot.
 func ReadManifest(ctx context.Context, store Store, name string) (m *Manifest, digest string, err error) {
 	if err := jobs.CheckID("snapshot", name); err != nil {
 		return nil, "", err

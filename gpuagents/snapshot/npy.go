@@ -16,7 +16,8 @@ const npyMagic = "\x93NUMPY\x01\x00"
 // npyAlign is what the data of a file is aligned to, as NumPy does it, so that it may be mapped.
 const npyAlign = 64
 
-// array is what a .npy header says: rows of width elements, little-endian, one row behind the other.
+// array is what a .npy header says: rows of width elements, little-endian, one row behind the
+// other.
 type array struct {
 	descr       string
 	rows, width int64
@@ -53,8 +54,8 @@ func (a array) header() []byte {
 	return append(b, '\n')
 }
 
-// readHeader reads a header of the form that header writes, with any padding, and no byte behind it. Whatever the bytes are, the
-// answer is an array or an ErrCorrupt, or the error of r.
+// readHeader reads a header of the form that header writes, with any padding, and no byte behind
+// it. Whatever the bytes are, the answer is an array or an ErrCorrupt, or the error of r.
 func readHeader(r io.Reader) (a array, err error) {
 	head := make([]byte, len(npyMagic)+2)
 	if _, err := io.ReadFull(r, head); err != nil {

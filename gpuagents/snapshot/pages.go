@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Pages is the state in memory: whole groups in pages of a layout, the first Slots of them in page 0. First is the number in the swarm of the first group. Read and Write are called by the
+// Pages is the state in memory: whole groups in pages of a layout, the first Slots of them in page
+// 0. First is the number in the swarm of the first group. Read and Write are called by the
 // goroutine that calls Save or Load, one call at a time; Write is not needed by Save.
 type Pages struct {
 	Layout kernels.Layout
@@ -32,8 +33,9 @@ func (p *Pages) visit(groups slots, f func(page uint64, s slots, group int) erro
 	return nil
 }
 
-// workers is how many files of a variable are written or read at once. Eight keep disks and SHA-256 (1.5 GB/s a core with its instructions) busy; large
-// pages get fewer, so that what is in hand stays below workBytes.
+// workers is how many files of a variable are written or read at once. Eight keep disks and SHA-256
+// (1.5 GB/s a core with its instructions) busy; large pages get fewer, so that what is in hand
+// stays below workBytes.
 const (
 	maxWorkers = 8
 	workBytes  = 512 << 20
@@ -62,8 +64,8 @@ func (d *desk) do(ctx context.Context, f func() error) error {
 	}
 }
 
-// share has n workers do parts 0..parts-1, each part by one of them, while this goroutine makes their calls. The first error ends all of them and
-// is returned.
+// share has n workers do parts 0..parts-1, each part by one of them, while this goroutine makes
+// their calls. The first error ends all of them and is returned.
 func share(ctx context.Context, n, parts int, work func(ctx context.Context, d *desk) func(part int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -19,8 +19,9 @@ func rowsPerGroup(v kernels.Var, agents int) int {
 // rowBytes is the length of a row of a variable.
 func rowBytes(v kernels.Var) int { return v.Width * v.Elem.Bytes() }
 
-// place is where some slots of a variable stand in a page: columns of n bytes from byte at on, stride bytes apart. Of a variable whose rows stand
-// behind one another there is one column, of all elements.
+// place is where some slots of a variable stand in a page: columns of n bytes from byte at on,
+// stride bytes apart. Of a variable whose rows stand behind one another there is one column, of all
+// elements.
 type place struct{ at, n, columns, stride int }
 
 func placeOf(l *kernels.Layout, v int, s slots) place {
@@ -33,8 +34,8 @@ func placeOf(l *kernels.Layout, v int, s slots) place {
 	return place{int(l.Offsets[v]) + s.first*size, s.n * size, columns, l.Slots * size}
 }
 
-// extract copies the rows of a variable out of a page, one behind the other; insert is its inverse. rows has their length and, as page has,
-// the alignment of eight bytes.
+// extract copies the rows of a variable out of a page, one behind the other; insert is its inverse.
+// rows has their length and, as page has, the alignment of eight bytes.
 func extract(l *kernels.Layout, v int, s slots, page, rows []byte) { move(l, v, s, page, rows, false) }
 
 func insert(l *kernels.Layout, v int, s slots, page, rows []byte) { move(l, v, s, page, rows, true) }
@@ -61,7 +62,8 @@ func move(l *kernels.Layout, v int, s slots, page, rows []byte, back bool) {
 	}
 }
 
-// blockRows are moved at a time: their columns stay in the first cache, and every line of memory is touched once.
+// blockRows are moved at a time: their columns stay in the first cache, and every line of memory is
+// touched once.
 const blockRows = 64
 
 func transpose[T any](p place, page, rows []T, bytes int, back bool) {

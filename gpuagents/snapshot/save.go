@@ -11,9 +11,11 @@ import (
 	"hash"
 )
 
-// Save writes a snapshot and returns its manifest and the digest of that. m has Name, Swarm, Entry, Cell, Seed and Spec, and Shard of one of several; the rest is filled in. When
-// a snapshot of that name, swarm and entry is there already, that is the answer: states of one entry are the same. Another one is an ErrExists.
-// Several may save the same state at once, a process and the one that takes over from it.
+// Save writes a snapshot and returns its manifest and the digest of that. m has Name, Swarm, Entry,
+// Cell, Seed and Spec, and Shard of one of several; the rest is filled in. When a snapshot of that
+// name, swarm and entry is there already, that is the answer: states of one entry are the same.
+// Another one is an ErrExists. Several may save the same state at once, a process and the one that
+// takes over from it.
 func Save(ctx context.Context, store Store, m Manifest, p *Pages) (*Manifest, string, error) {
 	return save(ctx, store, m, p, FileBytes)
 }
@@ -21,10 +23,12 @@ func Save(ctx context.Context, store Store, m Manifest, p *Pages) (*Manifest, st
 func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int) (*Manifest, string, error) {
 	there, digest, err := ReadManifest(ctx, store, m.Name)
 	switch {
-	case err == nil && there.Entry == m.Entry && there.Swarm.same(m.Swarm) && there.Groups == p.Groups && there.First() == p.First:
+	case err == nil && there.Entry == m.Entry && there.Swarm.same(m.Swarm) && there.Groups == p.Groups &&
+		there.First() == p.First:
 		return there, digest, nil
 	case err == nil:
-		return nil, "", fmt.Errorf("snapshot %s: %w: of entry %d of swarm %s", m.Name, ErrExists, there.Entry, there.Swarm.ID)
+		return nil, "", fmt.Errorf("snapshot %s: %w: of entry %d of swarm %s", m.Name, ErrExists, there.Entry,
+			there.Swarm.ID)
 	case errors.Is(err, ErrCorrupt) || errors.Is(err, ErrMismatch):
 		return nil, "", fmt.Errorf("snapshot %s: %w, and cannot be read: %w", m.Name, ErrExists, err)
 	case !errors.Is(err, ErrNotFound):
@@ -35,10 +39,11 @@ func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int)
 	}
 	m.Groups = p.Groups
 	m.plan(&p.Layout, fileBytes)
-	err = share(ctx, workers(p.Layout.PageBytes, m.parts()), m.parts(), func(ctx context.Context, d *desk) func(int) error {
-		w := &saver{desk: d, store: store, m: &m, pages: p, page: make([]byte, p.Layout.PageBytes)}
-		return func(k int) error { return w.part(ctx, k) }
-	})
+	err = share(ctx, workers(p.Layout.PageBytes, m.parts()), m.parts(),
+		func(ctx context.Context, d *desk) func(int) error {
+			w := &saver{desk: d, store: store, m: &m, pages: p, page: make([]byte, p.Layout.PageBytes)}
+			return func(k int) error { return w.part(ctx, k) }
+		})
 	if err != nil {
 		return nil, "", fmt.Errorf("snapshot %s: %w", m.Name, err)
 	}

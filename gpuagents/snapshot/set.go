@@ -10,18 +10,22 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// A snapshot of a swarm of several shards is a set: each shard writes one of its own, by the name of PartName, which is a snapshot as any other but for
-// Manifest.Shard. The set is complete when all are.
+// A snapshot of a swarm of several shards is a set: each shard writes one of its own, by the name
+// of PartName, which is a snapshot as any other but for Manifest.Shard. The set is complete when
+// all are.
 
-// PartName is what the snapshot of a shard is called that is part of the set called name. It is an id where name is one of 56 characters or fewer.
+// PartName is what the snapshot of a shard is called that is part of the set called name. It is an
+// id where name is one of 56 characters or fewer.
 func PartName(name string, shard int) string { return fmt.Sprintf("%s-shard%d", name, shard) }
 
-// SetDigest stands for a set whose parts have these digests, in the order of shards: the SHA-256 of them, a line each.
+// SetDigest stands for a set whose parts have these digests, in the order of shards: the SHA-256 of
+// them, a line each.
 func SetDigest(parts []string) string { return sum([]byte(strings.Join(parts, "\n") + "\n")) }
 
-// ReadSet reads the manifests of what is called name: that of a snapshot, or those of a set, in the order of shards. digest stands for all of it. An ErrNotFound
-// says that there is none, or a set of which one is missing; parts of different swarms, or of one swarm with different numbers of shards, are an
-// ErrMismatch.
+// ReadSet reads the manifests of what is called name: that of a snapshot, or those of a set, in the
+// order of shards. digest stands for all of it. An ErrNotFound says that there is none, or a set of
+// which one is missing; parts of different swarms, or of one swarm with different numbers of
+// shards, are an ErrMismatch.
 func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, digest string, err error) {
 	whole, digest, err := ReadManifest(ctx, store, name)
 	if err == nil {
@@ -47,7 +51,8 @@ func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, 
 			return nil, "", err
 		}
 		if !first.beside(m, k) {
-			return nil, "", fmt.Errorf("snapshot %s: %w: %s is not of shard %d of %d of the swarm that %s is of", name, ErrMismatch, m.Name, k, first.Shard.Of, first.Name)
+			return nil, "", fmt.Errorf("snapshot %s: %w: %s is not of shard %d of %d of the swarm that %s is of", name,
+				ErrMismatch, m.Name, k, first.Shard.Of, first.Name)
 		}
 		parts, digests = append(parts, m), append(digests, one)
 	}
@@ -56,7 +61,8 @@ func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, 
 
 // beside says whether o is shard k of the swarm of m, a shard too.
 func (m *Manifest) beside(o *Manifest, k int) bool {
-	return o.Shard != nil && o.Shard.Number == k && o.Shard.Of == m.Shard.Of && o.Shard.Groups == m.Shard.Groups && o.PerGroup == m.PerGroup &&
+	return o.Shard != nil && o.Shard.Number == k && o.Shard.Of == m.Shard.Of && o.Shard.Groups == m.Shard.Groups &&
+		o.PerGroup == m.PerGroup &&
 		o.Swarm.same(m.Swarm) && slices.EqualFunc(m.Variables, o.Variables, Variable.like)
 }
 

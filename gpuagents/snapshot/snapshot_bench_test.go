@@ -20,7 +20,10 @@ func benchState(b *testing.B, name string) *inMemory {
 	case "gru":
 		vars, groups = kernels.AgentGRUVars(8, 5, kernels.F32), 160_000
 	case "columns": // as cells by group have them
-		vars, groups = []kernels.Var{{Name: "weights", Elem: kernels.F32, Width: 12}, {Name: "mean", Elem: kernels.F32, Width: 4}}, 160_000
+		vars, groups = []kernels.Var{
+			{Name: "weights", Elem: kernels.F32, Width: 12},
+			{Name: "mean", Elem: kernels.F32, Width: 4},
+		}, 160_000
 	}
 	p := newPages(b, vars, agents, groups, 2<<20)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -33,8 +36,10 @@ func benchState(b *testing.B, name string) *inMemory {
 	return p
 }
 
-// BenchmarkSave writes snapshots to a new folder below EXOSWARM_SNAPSHOT_DIR, or the temporary folder, and BenchmarkRaw the same bytes to files of the same size one after the
-// other, each synced. BenchmarkLoad and BenchmarkRawRead read them, from the page cache unless the machine has less memory than that.
+// BenchmarkSave writes snapshots to a new folder below EXOSWARM_SNAPSHOT_DIR, or the temporary
+// folder, and BenchmarkRaw the same bytes to files of the same size one after the other, each
+// synced. BenchmarkLoad and BenchmarkRawRead read them, from the page cache unless the machine has
+// less memory than that.
 func BenchmarkSave(b *testing.B) {
 	for _, name := range []string{"leaky", "gru", "columns"} {
 		b.Run(name, func(b *testing.B) {

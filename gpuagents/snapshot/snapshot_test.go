@@ -52,7 +52,8 @@ func newPages(t testing.TB, vars []kernels.Var, agents, groups, pageBytes int) *
 	return p
 }
 
-// element is where the layout's description puts element c of a row of a variable: row is an agent of the swarm, or a group.
+// element is where the layout's description puts element c of a row of a variable: row is an agent
+// of the swarm, or a group.
 func (p *inMemory) element(v, row, c int) []byte {
 	l, of := p.Layout, p.Layout.Vars[v]
 	a, agents := row%l.Agents, l.Agents
@@ -102,7 +103,8 @@ func (p *inMemory) randomize(r *rand.Rand) {
 func randomVars(r *rand.Rand) (vars []kernels.Var) {
 	for i := range 1 + r.IntN(5) {
 		vars = append(vars, kernels.Var{
-			Name: fmt.Sprint("v", i), Elem: kernels.Elem(1 + r.IntN(5)), Width: 1 + r.IntN(6), Group: r.IntN(3) == 0, Together: r.IntN(2) == 0,
+			Name: fmt.Sprint("v", i), Elem: kernels.Elem(1 + r.IntN(5)), Width: 1 + r.IntN(6), Group: r.IntN(3) == 0,
+			Together: r.IntN(2) == 0,
 		})
 	}
 	return vars
@@ -125,13 +127,15 @@ func open(t testing.TB, dir string) bucket.Bucket {
 // head is the part of a manifest that the owner of the state gives.
 func head(name string) snapshot.Manifest {
 	return snapshot.Manifest{
-		Name: name, Swarm: snapshot.Origin{ID: "neurons", Name: "neurons", Created: time.Unix(1_700_000_000, 5).UTC()}, Entry: 7,
-		Cell: "leaky", Seed: 1<<63 + 1, Spec: []byte(`{"name":"neurons"}`),
+		Name: name, Swarm: snapshot.Origin{ID: "neurons", Name: "neurons", Created: time.Unix(1_700_000_000, 5).UTC()},
+		Entry: 7,
+		Cell:  "leaky", Seed: 1<<63 + 1, Spec: []byte(`{"name":"neurons"}`),
 	}
 }
 
-// TestRoundTrip: random states of random variables, in groups, pages and files of random sizes. The files have the state in the order of agents; pages
-// of another size that are loaded from them have it again; more groups than there were have seen nothing, and fewer are the first ones.
+// TestRoundTrip: random states of random variables, in groups, pages and files of random sizes. The
+// files have the state in the order of agents; pages of another size that are loaded from them have
+// it again; more groups than there were have seen nothing, and fewer are the first ones.
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -146,7 +150,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatal(seed, err)
 		}
 		read, sum, err := snapshot.ReadManifest(t.Context(), store, "s")
-		if err != nil || sum != digest || read.Bytes() != m.Bytes() || read.Seed != 1<<63+1 || read.Agents != int64(groups*agents) {
+		if err != nil || sum != digest || read.Bytes() != m.Bytes() || read.Seed != 1<<63+1 ||
+			read.Agents != int64(groups*agents) {
 			t.Fatalf("seed %d: %v, %s and %s\n%s", seed, err, sum, digest, cmp.Diff(m, read))
 		}
 		if err := snapshot.Verify(t.Context(), store, read, nil); err != nil {
@@ -190,7 +195,8 @@ func content(t *testing.T, store snapshot.Store, m *snapshot.Manifest, v int) (a
 		r := bytes.NewReader(data)
 		a, err := snapshot.ReadHeader(r)
 		_, rows, width := a.Told()
-		if err != nil || rows != f.Rows || width != int64(m.Variables[v].Width) || (len(data)-r.Len())%64 != 0 || hex.EncodeToString(sum[:]) != f.SHA256 || int64(len(data)) != f.Bytes {
+		if err != nil || rows != f.Rows || width != int64(m.Variables[v].Width) || (len(data)-r.Len())%64 != 0 ||
+			hex.EncodeToString(sum[:]) != f.SHA256 || int64(len(data)) != f.Bytes {
 			t.Fatalf("%s: %v, [%d, %d] behind %d bytes", f.Name, err, rows, width, len(data)-r.Len())
 		}
 		next += rows
@@ -216,7 +222,9 @@ func object(t testing.TB, store snapshot.Store, name string) []byte {
 func few(t *testing.T, pageBytes int) *inMemory {
 	t.Helper()
 	p := newPages(t, []kernels.Var{
-		{Name: "round", Elem: kernels.U64, Width: 1, Group: true}, {Name: "row", Elem: kernels.F32, Width: 3, Together: true}, {Name: "trace", Elem: kernels.BF16, Width: 2},
+		{Name: "round", Elem: kernels.U64, Width: 1, Group: true},
+		{Name: "row", Elem: kernels.F32, Width: 3, Together: true},
+		{Name: "trace", Elem: kernels.BF16, Width: 2},
 	}, 5, 13, pageBytes)
 	p.randomize(rand.New(rand.NewPCG(1, 1)))
 	return p
@@ -328,8 +336,8 @@ func pagesFail(p *inMemory, f faults) *snapshot.Pages {
 	return &q
 }
 
-// TestFaults fails each call of store and pages in turn. A snapshot that was not completed does not exist, and the next attempt makes it over what is left; one that
-// could not be read says so.
+// TestFaults fails each call of store and pages in turn. A snapshot that was not completed does not
+// exist, and the next attempt makes it over what is left; one that could not be read says so.
 func TestFaults(t *testing.T) {
 	p := few(t, 768)
 	whole := open(t, t.TempDir())
@@ -397,7 +405,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFlips changes each byte of each file in turn, cuts files off, adds to them and removes them: it is found.
+// TestFlips changes each byte of each file in turn, cuts files off, adds to them and removes them:
+// it is found.
 func TestFlips(t *testing.T) {
 	p, dir := few(t, 768), t.TempDir()
 	store := open(t, dir)
@@ -469,7 +478,8 @@ func TestFlips(t *testing.T) {
 	}
 }
 
-// TestExists: a snapshot is written once. The same entry of the same swarm finds it, another one is told that it is there.
+// TestExists: a snapshot is written once. The same entry of the same swarm finds it, another one is
+// told that it is there.
 func TestExists(t *testing.T) {
 	p, dir := few(t, 768), t.TempDir()
 	store := open(t, dir)
@@ -479,7 +489,8 @@ func TestExists(t *testing.T) {
 	}
 	unread := p.Pages
 	unread.Read = func(uint64, []byte) error { return errFault }
-	if m, again, err := snapshot.Save(t.Context(), store, head("s"), &unread); err != nil || again != digest || m.Entry != 7 {
+	if m, again, err := snapshot.Save(t.Context(), store, head("s"), &unread); err != nil || again != digest ||
+		m.Entry != 7 {
 		t.Errorf("the same once more: %s, %v", again, err)
 	}
 	for what, change := range map[string]func(m *snapshot.Manifest){
@@ -500,7 +511,8 @@ func TestExists(t *testing.T) {
 		t.Errorf("something else of that name: %v", err)
 	}
 	for _, name := range []string{"", "..", "a/b", "a b"} {
-		if _, _, err := snapshot.Save(t.Context(), store, head(name), &p.Pages); err == nil || errors.Is(err, snapshot.ErrNotFound) {
+		if _, _, err := snapshot.Save(t.Context(), store, head(name), &p.Pages); err == nil ||
+			errors.Is(err, snapshot.ErrNotFound) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -525,13 +537,15 @@ func TestMismatch(t *testing.T) {
 		vars, agents := change(slices.Clone(p.Layout.Vars))
 		q := newPages(t, vars, agents, 13, 1024)
 		q.Write = func(uint64, []byte) error { t.Error("a page is written"); return nil }
-		if err := snapshot.Load(t.Context(), store, m, &q.Pages); !errors.Is(err, snapshot.ErrMismatch) || !bytes.Contains([]byte(err.Error()), []byte(says)) {
+		if err := snapshot.Load(t.Context(), store, m, &q.Pages); !errors.Is(err, snapshot.ErrMismatch) ||
+			!bytes.Contains([]byte(err.Error()), []byte(says)) {
 			t.Errorf("got %v, want %s", err, says)
 		}
 	}
 }
 
-// TestCancelled: saving and loading end with their context, with its cause, and leave no snapshot and no file that was begun.
+// TestCancelled: saving and loading end with their context, with its cause, and leave no snapshot
+// and no file that was begun.
 func TestCancelled(t *testing.T) {
 	p, dir := few(t, 768), t.TempDir()
 	store := open(t, dir)

@@ -1,6 +1,7 @@
-// Package snapshot writes the state of a swarm into a store of named objects and reads it again: one .npy file for each state
-// variable and run of groups, and a manifest that is written last. docs/formats/snapshot.md describes the format. A snapshot
-// does not depend on the pages that it was taken from, nor on the device, and two of one state are the same bytes.
+// Package snapshot writes the state of a swarm into a store of named objects and reads it again:
+// one .npy file for each state variable and run of groups, and a manifest that is written last.
+// docs/formats/snapshot.md describes the format. A snapshot does not depend on the pages that it
+// was taken from, nor on the device, and two of one state are the same bytes.
 package snapshot
 
 import (
@@ -8,15 +9,18 @@ import (
 	"io"
 )
 
-// Store keeps objects by name, a path of two parts with '/' between. Methods may be called from several goroutines.
+// Store keeps objects by name, a path of two parts with '/' between. Methods may be called from
+// several goroutines.
 type Store interface {
-	// Create begins an object. It is there, whole and durable, when Commit has returned nil, in place of one of that name, and else not
-	// at all. The caller ends it with Commit or Abort, and may end ctx, which makes what follows fail.
+	// Create begins an object. It is there, whole and durable, when Commit has returned nil, in
+	// place of one of that name, and else not at all. The caller ends it with Commit or Abort, and
+	// may end ctx, which makes what follows fail.
 	Create(ctx context.Context, name string) (Object, error)
-	// Open reads an object from its start; it fails with fs.ErrNotExist when there is none. The caller closes the reader before ctx ends.
+	// Open reads an object from its start; it fails with fs.ErrNotExist when there is none. The
+	// caller closes the reader before ctx ends.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// Sweep removes what processes that were killed have left of objects below a folder. It leaves one that is being written alone, also by
-	// another process.
+	// Sweep removes what processes that were killed have left of objects below a folder. It leaves
+	// one that is being written alone, also by another process.
 	Sweep(ctx context.Context, folder string) error
 	// Folders lists the first parts of the names, in any order.
 	Folders(ctx context.Context) ([]string, error)

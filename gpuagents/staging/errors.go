@@ -12,8 +12,8 @@ import (
 // fault.ErrDevice.
 var ErrNoMemory = fmt.Errorf("%w: no room for a batch", fault.ErrDevice)
 
-// AllocError marks an error of an allocation for a batch: as an ErrNoMemory where the device is out of
-// memory, and as a fault.ErrDevice else. It returns nil for nil.
+// AllocError marks an error of an allocation for a batch: as an ErrNoMemory where the device is out
+// of memory, and as a fault.ErrDevice else. It returns nil for nil.
 func AllocError(err error) error {
 	switch {
 	case err == nil:

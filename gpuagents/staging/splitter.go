@@ -6,8 +6,8 @@ import "errors"
 // failure then costs a part of the batch, and the buffers have a fourth of their size.
 const reducedLaunches = 4
 
-// Splitter splits batches that are too large for the memory of a device. The zero value splits a batch
-// only when the device has no memory for it. One goroutine uses it at a time.
+// Splitter splits batches that are too large for the memory of a device. The zero value splits a
+// batch only when the device has no memory for it. One goroutine uses it at a time.
 type Splitter struct {
 	// Reduced splits each batch into several launches.
 	Reduced bool
@@ -15,11 +15,11 @@ type Splitter struct {
 	fits int // observations that there was memory for lately; 0: all
 }
 
-// Each processes n observations by calls of f, which gets the first observation and the most that it may
-// process, and returns the first observation that it has not processed. That may be behind from+most
-// where f cannot cut there. When f returns an ErrNoMemory, Each calls trim, which releases memory, and
-// retries f with half the observations until that is one. It returns the number of such retries. After
-// a batch without retries the next one may be twice as large.
+// Each processes n observations by calls of f, which gets the first observation and the most that
+// it may process, and returns the first observation that it has not processed. That may be behind
+// from+most where f cannot cut there. When f returns an ErrNoMemory, Each calls trim, which
+// releases memory, and retries f with half the observations until that is one. It returns the
+// number of such retries. After a batch without retries the next one may be twice as large.
 func (p *Splitter) Each(n int, f func(from, most int) (end int, err error), trim func() error) (halved int, err error) {
 	for from := 0; from < n; {
 		most := n

@@ -42,7 +42,8 @@ func allStates(t testing.TB, s *agentState) *batch.AgentStates {
 	return states
 }
 
-// plainFuse is a fuse of agents that were queried: one Nodes.Accumulate, in which those that have never stepped weigh nothing.
+// plainFuse is a fuse of agents that were queried: one Nodes.Accumulate, in which those that have
+// never stepped weigh nothing.
 func plainFuse(t testing.TB, a *agents.Agents, states *batch.AgentStates, f jobs.Fuse) fusion.Nodes {
 	t.Helper()
 	_, width := a.StateVars() // of a leaky its potential, without the trace
@@ -50,7 +51,10 @@ func plainFuse(t testing.TB, a *agents.Agents, states *batch.AgentStates, f jobs
 	if f.By == jobs.ByGroup && f.Nodes == 0 {
 		count = a.Groups()
 	}
-	nodes := fusion.Nodes{Dim: width, Sums: make([]float32, count*width), Weights: make([]uint64, count), Counts: make([]uint64, count)}
+	nodes := fusion.Nodes{
+		Dim: width, Sums: make([]float32, count*width), Weights: make([]uint64, count),
+		Counts: make([]uint64, count),
+	}
 	members, weights := make([]uint32, a.Len()), make([]uint32, a.Len())
 	var rows []float32
 	for i, id := range states.Agent {
@@ -78,17 +82,24 @@ func plainFuse(t testing.TB, a *agents.Agents, states *batch.AgentStates, f jobs
 
 // sameNodes says that nodes are the same to the bit.
 func sameNodes(a, b fusion.Nodes) bool {
-	return a.Dim == b.Dim && slices.Equal(device.Bytes(a.Sums), device.Bytes(b.Sums)) && slices.Equal(a.Counts, b.Counts) && slices.Equal(a.Weights, b.Weights)
+	return a.Dim == b.Dim && slices.Equal(device.Bytes(a.Sums), device.Bytes(b.Sums)) &&
+		slices.Equal(a.Counts, b.Counts) && slices.Equal(a.Weights, b.Weights)
 }
 
 // fuses are those of a swarm of so many groups.
 func fuses(groups int) []jobs.Fuse {
 	return []jobs.Fuse{
-		{By: jobs.ByAll}, {By: jobs.ByVote}, {By: jobs.ByGroup}, {By: jobs.ByGroup, Nodes: 1}, {By: jobs.ByGroup, Nodes: 7}, {By: jobs.ByGroup, Nodes: groups - 1},
+		{By: jobs.ByAll},
+		{By: jobs.ByVote},
+		{By: jobs.ByGroup},
+		{By: jobs.ByGroup, Nodes: 1},
+		{By: jobs.ByGroup, Nodes: 7},
+		{By: jobs.ByGroup, Nodes: groups - 1},
 	}
 }
 
-// checkFuses compares all fusions of a swarm, in windows of several sizes, with plain ones, and the answers to the entries.
+// checkFuses compares all fusions of a swarm, in windows of several sizes, with plain ones, and the
+// answers to the entries.
 func checkFuses(t testing.TB, s *agentState) {
 	t.Helper()
 	a, states := s.agents, allStates(t, s)
@@ -104,7 +115,10 @@ func checkFuses(t testing.TB, s *agentState) {
 			}
 		}
 		f.Version = jobs.Version
-		data, err := s.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryFuse, Data: fmt.Appendf(nil, `{"v":1,"by":%q,"nodes":%d}`, f.By, f.Nodes)})
+		data, err := s.Apply(t.Context(), jobs.Entry{
+			Kind: jobs.EntryFuse,
+			Data: fmt.Appendf(nil, `{"v":1,"by":%q,"nodes":%d}`, f.By, f.Nodes),
+		})
 		if err != nil || data.Kind != jobs.EntryFused {
 			t.Fatal(data.Kind, err)
 		}
@@ -116,14 +130,15 @@ func checkFuses(t testing.TB, s *agentState) {
 		if err := want.Means(mean); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(answer.Count, want.Counts) || !bytes.Equal(device.Bytes(answer.Mean), device.Bytes(mean)) || len(answer.Node) != want.Len() || int(answer.Node[want.Len()-1]) != want.Len()-1 {
+		if !slices.Equal(answer.Count, want.Counts) || !bytes.Equal(device.Bytes(answer.Mean), device.Bytes(mean)) ||
+			len(answer.Node) != want.Len() || int(answer.Node[want.Len()-1]) != want.Len()-1 {
 			t.Fatalf("%+v: %+v, want %v and %v", f, answer, want.Counts, mean)
 		}
 	}
 }
 
-// checkRounds compares votes under all rules with those of agents that were queried, counted with package consensus, and leaders with a look
-// at all priorities.
+// checkRounds compares votes under all rules with those of agents that were queried, counted with
+// package consensus, and leaders with a look at all priorities.
 func checkRounds(t testing.TB, s *agentState, round uint64) {
 	t.Helper()
 	a, states := s.agents, allStates(t, s)
@@ -170,13 +185,18 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 				t.Fatal(err)
 			}
 			expect := jobs.Voted{
-				Version: jobs.Version, Round: round, Counts: d.Counts, Abstentions: d.Abstentions, QuorumMet: d.QuorumMet,
-				Leader: jobs.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
+				Version: jobs.Version, Round: round, Counts: d.Counts, Abstentions: d.Abstentions,
+				QuorumMet: d.QuorumMet,
+				Leader:    jobs.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
 			}
 			if d.Winner != consensus.None {
 				expect.Winner = &d.Winner
 			}
-			answer, err := s.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryVote, Data: fmt.Appendf(nil, `{"v":1,"round":%d,"rule":%q,"quorum":%q,"of":%q,"priority":%q}`, round, v.Rule, v.Quorum, v.Of, v.Priority)})
+			answer, err := s.Apply(t.Context(), jobs.Entry{
+				Kind: jobs.EntryVote,
+				Data: fmt.Appendf(nil, `{"v":1,"round":%d,"rule":%q,"quorum":%q,"of":%q,"priority":%q}`, round, v.Rule,
+					v.Quorum, v.Of, v.Priority),
+			})
 			if err != nil || answer.Kind != jobs.EntryVoted {
 				t.Fatal(answer.Kind, err)
 			}
@@ -195,9 +215,10 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 var votedTexts = map[string]string{
 	"gru h7": pagedTexts["gru"], "leaky": pagedTexts["leaky"],
 	"gru h16 bf16": strings.Replace(pagedTexts["gru"], "hidden: 7", "hidden: 12, bf16: 1", 1),
-	"gru h32":      strings.Replace(strings.Replace(pagedTexts["gru"], "hidden: 7", "hidden: 32", 1), "agents_per_group: 15", "agents_per_group: 5", 1),
-	"gru h8 bf16":  strings.Replace(pagedTexts["gru"], "hidden: 7", "hidden: 8, bf16: 1", 1),
-	"single":       strings.Replace(pagedTexts["leaky"], "agents_per_group: 10", "agents_per_group: 1", 1),
+	"gru h32": strings.Replace(strings.Replace(pagedTexts["gru"], "hidden: 7", "hidden: 32", 1),
+		"agents_per_group: 15", "agents_per_group: 5", 1),
+	"gru h8 bf16": strings.Replace(pagedTexts["gru"], "hidden: 7", "hidden: 8, bf16: 1", 1),
+	"single":      strings.Replace(pagedTexts["leaky"], "agents_per_group: 10", "agents_per_group: 1", 1),
 }
 
 // stir brings some entries into a swarm: some of its agents, or all, have stepped then.
@@ -211,8 +232,9 @@ func stir(t testing.TB, r *rand.Rand, s *agentState, entries int) {
 	}
 }
 
-// TestVotesAndFuses: votes and fusions are those of agents that were queried, to the bit, before and after steps, with a frame for each page
-// and with few, on pages that are nowhere too; and they change neither pages nor marks.
+// TestVotesAndFuses: votes and fusions are those of agents that were queried, to the bit, before
+// and after steps, with a frame for each page and with few, on pages that are nowhere too; and they
+// change neither pages nor marks.
 func TestVotesAndFuses(t *testing.T) {
 	for name, text := range votedTexts {
 		for _, frames := range []int{0, 2, 5} {
@@ -230,7 +252,10 @@ func TestVotesAndFuses(t *testing.T) {
 				if slices.Contains(s.memory.Made(), true) {
 					t.Error("a page was made")
 				}
-				o := &batch.AgentObservations{Agent: []uint32{3, uint32(s.agents.Len()) / 2}, Features: make([]float32, 2*s.agents.Cell().Features), Width: s.agents.Cell().Features}
+				o := &batch.AgentObservations{
+					Agent:    []uint32{3, uint32(s.agents.Len()) / 2},
+					Features: make([]float32, 2*s.agents.Cell().Features), Width: s.agents.Cell().Features,
+				}
 				for i := range o.Features {
 					o.Features[i] = 0.5
 				}
@@ -250,7 +275,8 @@ func TestVotesAndFuses(t *testing.T) {
 	}
 }
 
-// TestFuseNotFinite: an embedding with a NaN or an infinity is in no node; those with subnormals and sums beyond float32 are.
+// TestFuseNotFinite: an embedding with a NaN or an infinity is in no node; those with subnormals
+// and sums beyond float32 are.
 func TestFuseNotFinite(t *testing.T) {
 	for _, cell := range []string{"gru h7", "leaky", "gru h8 bf16"} {
 		s := openPaged(t, openNamed(t, *deviceName), nil, votedTexts[cell]).(*agentState)
@@ -265,8 +291,12 @@ func TestFuseNotFinite(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range a.Layout().Slots * a.Layout().Agents {
-				v := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-40, math.MaxFloat32, -1, 3}[r.IntN(7)]
-				if to := content[int(a.Layout().Offsets[vars[0]])+i*of.Width*of.Elem.Bytes():]; of.Elem == kernels.BF16 {
+				v := []float32{
+					float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-40, math.MaxFloat32,
+					-1, 3,
+				}[r.IntN(7)]
+				if to := content[int(a.Layout().Offsets[vars[0]])+
+					i*of.Width*of.Elem.Bytes():]; of.Elem == kernels.BF16 {
 					device.Of[uint16](to[:2])[0] = device.ToBF16(v)
 				} else {
 					device.Of[float32](to[:4])[0] = v
@@ -311,7 +341,8 @@ func TestFuseLong(t *testing.T) {
 	checkFuses(t, s)
 }
 
-// TestVotesAfterRestore: what a swarm whose pages are in a store votes and knows is the same in the next process.
+// TestVotesAfterRestore: what a swarm whose pages are in a store votes and knows is the same in the
+// next process.
 func TestVotesAfterRestore(t *testing.T) {
 	for name, text := range votedTexts {
 		t.Run(name, func(t *testing.T) {
@@ -324,7 +355,8 @@ func TestVotesAfterRestore(t *testing.T) {
 			}
 			var answers [2][]Answer
 			for process := range answers {
-				s, store := openPaged(t, d, pages.NewBudget(int64(3+4*process)*testPage, 0), text).(*agentState), disk.open(t)
+				s, store := openPaged(t, d, pages.NewBudget(int64(3+4*process)*testPage, 0), text).(*agentState),
+					disk.open(t)
 				ok(s.Memory().Open(ctx, store))
 				ok(s.Restored(ctx))
 				if process == 0 {
@@ -336,7 +368,9 @@ func TestVotesAfterRestore(t *testing.T) {
 					f.Version = jobs.Version
 					answers[process] = append(answers[process], mustApply(t, s, jobs.EntryFuse, f))
 				}
-				answers[process] = append(answers[process], mustApply(t, s, jobs.EntryVote, jobs.Vote{Version: jobs.Version, Round: 4, Priority: jobs.PrioritySeeded}))
+				answers[process] = append(answers[process],
+					mustApply(t, s, jobs.EntryVote,
+						jobs.Vote{Version: jobs.Version, Round: 4, Priority: jobs.PrioritySeeded}))
 				ok(errors.Join(s.Close(), store.Close()))
 			}
 			if diff := cmp.Diff(answers[0], answers[1], cmp.AllowUnexported(Answer{})); diff != "" {
@@ -346,8 +380,8 @@ func TestVotesAfterRestore(t *testing.T) {
 	}
 }
 
-// TestFuseHalves: a fusion for which there is too little room goes in smaller windows, and one for which there is none is an error of the
-// device that has changed nothing.
+// TestFuseHalves: a fusion for which there is too little room goes in smaller windows, and one for
+// which there is none is an error of the device that has changed nothing.
 func TestFuseHalves(t *testing.T) {
 	d := faults.New(openHost(t))
 	s := openPaged(t, d, nil, pagedTexts["gru"]).(*agentState)
@@ -377,27 +411,36 @@ func TestFuseHalves(t *testing.T) {
 	}
 }
 
-// TestVoteFuseRefuse: what a stranger may ask is refused with a sentence; a drain ends a fusion with its reason, and no vote.
+// TestVoteFuseRefuse: what a stranger may ask is refused with a sentence; a drain ends a fusion
+// with its reason, and no vote.
 func TestVoteFuseRefuse(t *testing.T) {
 	s := openAgentState(t, openHost(t), gruText)
 	for _, c := range []struct{ kind, data, says string }{
-		{jobs.EntryVote, `{"v":1,"round":1,"rule":"quorum","quorum":"3/2"}`, `vote: quorum "3/2": use a share above 0 and at most 1`},
+		{
+			jobs.EntryVote, `{"v":1,"round":1,"rule":"quorum","quorum":"3/2"}`,
+			`vote: quorum "3/2": use a share above 0 and at most 1`,
+		},
 		{jobs.EntryFuse, `{"v":1,"by":"agent"}`, `fuse: by "agent": use group, vote or all`},
-		{jobs.EntryFuse, `{"v":1,"by":"group","nodes":101}`, "fuse: nodes 101: the swarm has 100 groups: use at most as many"},
+		{jobs.EntryFuse, `{"v":1,"by":"group","nodes":101}`, "fuse: nodes 101: the swarm has 100 groups: use at " +
+			"most as many"},
 	} {
 		_, err := s.Apply(t.Context(), jobs.Entry{Kind: c.kind, Data: []byte(c.data)})
 		var refused *jobs.Error
-		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.HasPrefix(refused.Message, c.says) {
+		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
+			!strings.HasPrefix(refused.Message, c.says) {
 			t.Errorf("%s: got %v, want %s", c.data, err, c.says)
 		}
 	}
-	wide := openAgentState(t, openHost(t), strings.NewReplacer("3300", "33000", "agents_per_group: 33", "agents_per_group: 1", "hidden: 5", "hidden: 32").Replace(gruText))
+	wide := openAgentState(t, openHost(t), strings.NewReplacer("3300", "33000", "agents_per_group: 33",
+		"agents_per_group: 1", "hidden: 5", "hidden: 32").Replace(gruText))
 	most := jobs.MaxState / (4 + 8 + 4*32)
 	_, err := wide.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"group"}`)})
-	if want := fmt.Sprintf("fuse: 33000 nodes: ask for at most %d of this swarm", most); err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := fmt.Sprintf("fuse: 33000 nodes: ask for at most %d of this swarm", most); err == nil ||
+		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if n := len(mustApply(t, wide, jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: jobs.ByGroup, Nodes: most}).Data); n > jobs.MaxMessage-4096 {
+	if n := len(mustApply(t, wide, jobs.EntryFuse,
+		jobs.Fuse{Version: jobs.Version, By: jobs.ByGroup, Nodes: most}).Data); n > jobs.MaxMessage-4096 {
 		t.Errorf("an answer of %d bytes", n)
 	}
 	for _, f := range []jobs.Fuse{{By: jobs.ByGroup, Nodes: 101}, {By: "x"}, {By: jobs.ByAll, Nodes: 1}} {
@@ -410,7 +453,8 @@ func TestVoteFuseRefuse(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
-	if _, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err, jobs.ErrDrain) {
+	if _, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err,
+		jobs.ErrDrain) {
 		t.Error(err)
 	}
 	if _, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryVote, Data: []byte(`{"v":1,"round":1}`)}); err != nil {
@@ -430,9 +474,11 @@ func (s *counted) Put(ctx context.Context, tier int, page uint64, content []byte
 	return s.Store.Put(ctx, tier, page, content, kind)
 }
 
-// TestFusePutsNothing: pages that pass the device for a fusion go without being written, and the next checkpoint has none to write.
+// TestFusePutsNothing: pages that pass the device for a fusion go without being written, and the
+// next checkpoint has none to write.
 func TestFusePutsNothing(t *testing.T) {
-	s, store := openPaged(t, openNamed(t, *deviceName), pages.NewBudget(3*testPage, 0), pagedTexts["gru"]).(*agentState), &counted{Store: newDisk().open(t)}
+	s, store := openPaged(t, openNamed(t, *deviceName), pages.NewBudget(3*testPage, 0),
+		pagedTexts["gru"]).(*agentState), &counted{Store: newDisk().open(t)}
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {

@@ -23,7 +23,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-const gruText = "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\npage_size: 64KiB\nfeatures: [a, b]\nseed: 3\n" +
+const gruText = "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\npage_size: 64KiB\nfeatures: [a, b]\n" +
+	"seed: 3\n" +
 	"cell: {kind: gru, params: {hidden: 5}}\nvote: {candidates: [a, b, c], rule: majority}\n"
 
 func openAgentState(t *testing.T, d device.Device, text string) *agentState {
@@ -81,12 +82,14 @@ func randomAgents(r *rand.Rand, agents, n, features int) *batch.AgentObservation
 	return o
 }
 
-// TestAgentState compares the answers to a log with what Agents say of themselves, and what is queried with their memory.
+// TestAgentState compares the answers to a log with what Agents say of themselves, and what is
+// queried with their memory.
 func TestAgentState(t *testing.T) {
 	for name, text := range map[string]string{
-		"gru":   gruText,
-		"bf16":  strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
-		"leaky": "name: x\naddressed: agent\nagents: 3000\nagents_per_group: 10\npage_size: 64KiB\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
+		"gru":  gruText,
+		"bf16": strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
+		"leaky": "name: x\naddressed: agent\nagents: 3000\nagents_per_group: 10\npage_size: 64KiB\ncell: {kind: " +
+			"leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := openHost(t)
@@ -104,7 +107,8 @@ func TestAgentState(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if d := cmp.Diff(&batch.AgentDecisions{Agent: o.Agent, Vote: want.Votes, Decision: want.Decisions}, got); d != "" {
+				if d := cmp.Diff(&batch.AgentDecisions{Agent: o.Agent, Vote: want.Votes, Decision: want.Decisions},
+					got); d != "" {
 					t.Fatal(d)
 				}
 				a = mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: ticks})
@@ -120,7 +124,10 @@ func TestAgentState(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				expect := jobs.Ticked{Version: jobs.Version, Stepped: report.Stepped, Tally: report.Tally, Decided: make([]uint64, twin.Cell().Candidates)}
+				expect := jobs.Ticked{
+					Version: jobs.Version, Stepped: report.Stepped, Tally: report.Tally,
+					Decided: make([]uint64, twin.Cell().Candidates),
+				}
 				all := make([]uint32, twin.Groups())
 				for g, d := range decisions {
 					all[g] = uint32(g)
@@ -133,13 +140,15 @@ func TestAgentState(t *testing.T) {
 				if d := cmp.Diff(expect, ticked); d != "" {
 					t.Fatal(d)
 				}
-				groups, err := batch.DecodeGroupStates(mustApply(t, s, jobs.EntryQuery, jobs.Query{Version: jobs.Version, Groups: all}).Data)
+				groups, err := batch.DecodeGroupStates(mustApply(t, s, jobs.EntryQuery,
+					jobs.Query{Version: jobs.Version, Groups: all}).Data)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if d := cmp.Diff(&batch.GroupStates{
 					Group: all, Decision: decisions, Round: device.Of[uint64](column(t, twin, kernels.AgentVarRound)),
-					Counts: device.Of[uint32](column(t, twin, kernels.AgentVarCounts)), Candidates: twin.Cell().Candidates,
+					Counts:     device.Of[uint32](column(t, twin, kernels.AgentVarCounts)),
+					Candidates: twin.Cell().Candidates,
 				}, groups); d != "" {
 					t.Fatal(d)
 				}
@@ -149,7 +158,8 @@ func TestAgentState(t *testing.T) {
 	}
 }
 
-// checkStates queries runs of ids and single ones, in no order, and compares with the memory of the twin.
+// checkStates queries runs of ids and single ones, in no order, and compares with the memory of the
+// twin.
 func checkStates(t *testing.T, s *agentState, twin *agents.Agents) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -161,7 +171,8 @@ func checkStates(t *testing.T, s *agentState, twin *agents.Agents) {
 		}
 	}
 	ids = append(ids, uint32(twin.Len()-1), 0, 0)
-	got, err := batch.DecodeAgentStates(mustApply(t, s, jobs.EntryQuery, jobs.Query{Version: jobs.Version, Agents: ids}).Data)
+	got, err := batch.DecodeAgentStates(mustApply(t, s, jobs.EntryQuery,
+		jobs.Query{Version: jobs.Version, Agents: ids}).Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +196,8 @@ func checkStates(t *testing.T, s *agentState, twin *agents.Agents) {
 	}
 }
 
-// TestAgentStateRefuses: what a stranger may write is refused with a sentence, and neither a page nor a mark of one changes.
+// TestAgentStateRefuses: what a stranger may write is refused with a sentence, and neither a page
+// nor a mark of one changes.
 func TestAgentStateRefuses(t *testing.T) {
 	s := openAgentState(t, openHost(t), gruText)
 	o := func(change func(o *batch.AgentObservations)) []byte {
@@ -201,11 +213,26 @@ func TestAgentStateRefuses(t *testing.T) {
 		kind, says string
 		data       []byte
 	}{
-		{jobs.EntryObserve, "observation 1 is for agent 3300 of 3300", o(func(o *batch.AgentObservations) { o.Agent[1] = 3300 })},
-		{jobs.EntryObserve, "observation 0 is for agent 4294967295", o(func(o *batch.AgentObservations) { o.Agent[0] = math.MaxUint32 })},
-		{jobs.EntryObserve, "observation 1: feature 0 is NaN", o(func(o *batch.AgentObservations) { o.Features[2] = float32(math.NaN()) })},
-		{jobs.EntryObserve, "observation 0: feature 1 is -Inf", o(func(o *batch.AgentObservations) { o.Features[1] = float32(math.Inf(-1)) })},
-		{jobs.EntryObserve, "observations have 4 features, the swarm takes 2", o(func(o *batch.AgentObservations) { o.Agent, o.Width = o.Agent[:1], 4 })},
+		{
+			jobs.EntryObserve, "observation 1 is for agent 3300 of 3300",
+			o(func(o *batch.AgentObservations) { o.Agent[1] = 3300 }),
+		},
+		{
+			jobs.EntryObserve, "observation 0 is for agent 4294967295",
+			o(func(o *batch.AgentObservations) { o.Agent[0] = math.MaxUint32 }),
+		},
+		{
+			jobs.EntryObserve, "observation 1: feature 0 is NaN",
+			o(func(o *batch.AgentObservations) { o.Features[2] = float32(math.NaN()) }),
+		},
+		{
+			jobs.EntryObserve, "observation 0: feature 1 is -Inf",
+			o(func(o *batch.AgentObservations) { o.Features[1] = float32(math.Inf(-1)) }),
+		},
+		{
+			jobs.EntryObserve, "observations have 4 features, the swarm takes 2",
+			o(func(o *batch.AgentObservations) { o.Agent, o.Width = o.Agent[:1], 4 }),
+		},
 		{jobs.EntryObserve, "65537 observations: send at most 65536", o(func(o *batch.AgentObservations) {
 			o.Agent, o.Features = many, make([]float32, 2*len(many))
 		})},
@@ -215,19 +242,24 @@ func TestAgentStateRefuses(t *testing.T) {
 		{jobs.EntryTick, "tick: count 0", []byte(`{"v":1}`)},
 		{jobs.EntryQuery, "query: agent 3300 of 3300", []byte(`{"v":1,"agents":[3299,3300]}`)},
 		{jobs.EntryQuery, "query: group 100 of 100", []byte(`{"v":1,"groups":[100]}`)},
-		{jobs.EntryQuery, "query: 65536 agents: ask for at most 39321 of this swarm at a time", encoded(t, jobs.Query{Version: 1, Agents: many[1:]})},
+		{
+			jobs.EntryQuery, "query: 65536 agents: ask for at most 39321 of this swarm at a time",
+			encoded(t, jobs.Query{Version: 1, Agents: many[1:]}),
+		},
 		{jobs.EntryDecide, `kind "decide": this swarm does not take it`, nil},
 	} {
 		_, err := s.Apply(t.Context(), jobs.Entry{Kind: c.kind, Data: c.data})
 		var refused *jobs.Error
-		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.HasPrefix(refused.Message, c.says) {
+		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
+			!strings.HasPrefix(refused.Message, c.says) {
 			t.Errorf("%s: got %v, want %s", c.kind, err, c.says)
 		}
 		if slices.Contains(s.memory.Dirty(), true) || !bytes.Equal(want, pagesOf(t, s.agents)) {
 			t.Fatalf("%s: %s: it changed something", c.kind, c.says)
 		}
 	}
-	if a := mustApply(t, s, jobs.EntryObserve, &batch.AgentObservations{Width: 2}); a.Observations != 0 || a.Kind != jobs.EntryDecide {
+	if a := mustApply(t, s, jobs.EntryObserve, &batch.AgentObservations{Width: 2}); a.Observations != 0 ||
+		a.Kind != jobs.EntryDecide {
 		t.Errorf("no observations: %+v", a)
 	}
 }
@@ -245,7 +277,8 @@ func TestLargestQuery(t *testing.T) {
 	}
 }
 
-// TestAgentStateRestored: agents whose pages were written from others' go on as those do, with the tally.
+// TestAgentStateRestored: agents whose pages were written from others' go on as those do, with the
+// tally.
 func TestAgentStateRestored(t *testing.T) {
 	d := openHost(t)
 	a, b := openAgentState(t, d, gruText), openAgentState(t, d, gruText)
@@ -276,7 +309,8 @@ func TestAgentStateRestored(t *testing.T) {
 		}
 		copied++
 		content := make([]byte, a.memory.PageBytes())
-		if err := errors.Join(a.memory.Read(t.Context(), uint64(page), content), b.memory.Write(t.Context(), uint64(page), content)); err != nil {
+		if err := errors.Join(a.memory.Read(t.Context(), uint64(page), content),
+			b.memory.Write(t.Context(), uint64(page), content)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -309,7 +343,8 @@ func TestAgentStateRestored(t *testing.T) {
 	}
 }
 
-// TestTickCancelled: ticks end between two launches when the agent drains, with its reason, and are no refusal.
+// TestTickCancelled: ticks end between two launches when the agent drains, with its reason, and are
+// no refusal.
 func TestTickCancelled(t *testing.T) {
 	s := openAgentState(t, openHost(t), gruText)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -320,7 +355,8 @@ func TestTickCancelled(t *testing.T) {
 	}
 }
 
-// TestNewAgentState: a record that does not fit its spec is laid to the record, a device that is too small is not.
+// TestNewAgentState: a record that does not fit its spec is laid to the record, a device that is
+// too small is not.
 func TestNewAgentState(t *testing.T) {
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{MemoryLimit: 1 << 20})
 	if err != nil {

@@ -142,7 +142,8 @@ func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 	var votes, decisions []byte
 	halved := 0
 	if len(m.ids) > 0 {
-		if votes, decisions, halved, err = m.s.agents.ObserveParts(ctx, &m.s.splitter, m.ids, m.inputs, launches); err != nil {
+		if votes, decisions, halved, err = m.s.agents.ObserveParts(ctx, &m.s.splitter, m.ids, m.inputs,
+			launches); err != nil {
 			return nil, err
 		}
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// crowded are observations of few groups: each of several entries has some of the same, often with an agent that has several.
+// crowded are observations of few groups: each of several entries has some of the same, often with
+// an agent that has several.
 func crowded(r *rand.Rand, p State) jobs.Entry {
 	var v interface{ Encode() ([]byte, error) }
 	switch p := p.(type) {
@@ -58,11 +59,15 @@ func together(ctx context.Context, p State, all []jobs.Entry) ([]Answer, error) 
 	return answers, err
 }
 
-// TestMerged: entries that are applied together have the answers, and leave the pages, of one at a time: of groups that several of them address, with a
-// frame for each page and with few, in parts, and where the device has too little memory for all at once.
+// TestMerged: entries that are applied together have the answers, and leave the pages, of one at a
+// time: of groups that several of them address, with a frame for each page and with few, in parts,
+// and where the device has too little memory for all at once.
 func TestMerged(t *testing.T) {
 	for name, text := range pagedTexts {
-		for memory, frames := range map[string][2]int64{"resident": {20, 20}, "few frames": {4, 96}, "two frames": {2, 140}} {
+		for memory, frames := range map[string][2]int64{
+			"resident": {20, 20}, "few frames": {4, 96},
+			"two frames": {2, 140},
+		} {
 			t.Run(name+", "+memory, func(t *testing.T) {
 				d := openHost(t)
 				open := func(b *pages.Budget) State {
@@ -102,7 +107,8 @@ func TestMerged(t *testing.T) {
 				}
 				if s, ok := p.(*agentState); ok {
 					tick := jobs.Tick{Version: jobs.Version, Count: 1}
-					if d := cmp.Diff(mustApply(t, twin, jobs.EntryTick, tick), mustApply(t, s, jobs.EntryTick, tick), cmp.AllowUnexported(Answer{})); d != "" {
+					if d := cmp.Diff(mustApply(t, twin, jobs.EntryTick, tick), mustApply(t, s, jobs.EntryTick, tick),
+						cmp.AllowUnexported(Answer{})); d != "" {
 						t.Error(d)
 					}
 				}
@@ -111,7 +117,8 @@ func TestMerged(t *testing.T) {
 	}
 }
 
-// TestMergedHalved: a batch that the device has no memory for is cut, and its answers are those of one entry at a time.
+// TestMergedHalved: a batch that the device has no memory for is cut, and its answers are those of
+// one entry at a time.
 func TestMergedHalved(t *testing.T) {
 	for name, text := range pagedTexts {
 		t.Run(name, func(t *testing.T) {
@@ -164,8 +171,12 @@ func TestMergeKeepsMessages(t *testing.T) {
 	behind := one.Agent[2:9]
 	m := s.NewBatch()
 	m.Add(Observations{Agents: one})
-	m.Add(Observations{Agents: &batch.AgentObservations{Agent: []uint32{7, 8}, Features: []float32{1, 2, 3, 4}, Width: 2}})
-	if _, err := m.Observe(t.Context()); err != nil || slices.Max(behind) != 0 || !slices.Equal(one.Agent, []uint32{0, 0}) {
+	m.Add(Observations{Agents: &batch.AgentObservations{
+		Agent: []uint32{7, 8}, Features: []float32{1, 2, 3, 4},
+		Width: 2,
+	}})
+	if _, err := m.Observe(t.Context()); err != nil || slices.Max(behind) != 0 ||
+		!slices.Equal(one.Agent, []uint32{0, 0}) {
 		t.Fatal(one.Agent, behind, err)
 	}
 }

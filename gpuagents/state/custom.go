@@ -29,7 +29,9 @@ func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel
 	case errors.Is(err, device.ErrNotSupported):
 		return nil, jobs.Errorf(
 			jobs.CodeDevice,
-			"custom cells are compiled when they are served, and %s cannot do that: serve the swarm with gpuagent --device cuda:0 --allow-custom-cells, built with the tag cuda, on a machine with a GPU and NVRTC (libnvrtc of a CUDA toolkit): %v",
+			"custom cells are compiled when they are served, and %s cannot do that: serve the swarm with gpuagent "+
+				"--device cuda:0 --allow-custom-cells, built with the tag cuda, on a machine with a GPU and NVRTC "+
+				"(libnvrtc of a CUDA toolkit): %v",
 			dev.Properties().Name, err,
 		)
 	case err != nil:

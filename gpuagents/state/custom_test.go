@@ -21,8 +21,9 @@ import (
 func customSpec(t testing.TB, of customtest.Cell, agents int, rule string) *swarm.Spec {
 	t.Helper()
 	spec := swarm.Spec{
-		Name: "x", Cell: swarm.Cell{Kind: "custom", Params: of.Params, State: of.State, Step: of.Step}, AgentsPerGroup: agents,
-		Vote: swarm.Vote{Candidates: of.Candidates, Rule: rule}, PageSize: 1 << 20, Seed: 0xFEDCBA9876543210,
+		Name: "x", Cell: swarm.Cell{Kind: "custom", Params: of.Params, State: of.State, Step: of.Step},
+		AgentsPerGroup: agents,
+		Vote:           swarm.Vote{Candidates: of.Candidates, Rule: rule}, PageSize: 1 << 20, Seed: 0xFEDCBA9876543210,
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
@@ -35,13 +36,15 @@ func customSpec(t testing.TB, of customtest.Cell, agents int, rule string) *swar
 	return read
 }
 
-// openCustom opens a swarm with a custom cell where the device can, and checks the refusal where it cannot.
+// openCustom opens a swarm with a custom cell where the device can, and checks the refusal where it
+// cannot.
 func openCustom(t *testing.T, d device.Device, spec *swarm.Spec, groups int) *groupState {
 	t.Helper()
 	s, err := newGroupState(d, nil, spec, groups)
 	if d.Properties().ComputeMajor == 0 {
 		var refused *jobs.Error
-		if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(err.Error(), "gpuagent --device cuda:0 --allow-custom-cells") {
+		if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(err.Error(), "gpuagent "+
+			"--device cuda:0 --allow-custom-cells") {
 			t.Fatalf("the host device says %v", err)
 		}
 		t.Skip("the host device compiles nothing, and says so: ", err)
@@ -57,7 +60,8 @@ func openCustom(t *testing.T, d device.Device, spec *swarm.Spec, groups int) *gr
 	return s
 }
 
-// TestCustomLeaky: leaky, written as a custom cell, decides as the built-in one on the same device, to the bit.
+// TestCustomLeaky: leaky, written as a custom cell, decides as the built-in one on the same device,
+// to the bit.
 func TestCustomLeaky(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	for _, agents := range []int{7, 256, 1500} {
@@ -93,7 +97,8 @@ func TestCustomLeaky(t *testing.T) {
 	}
 }
 
-// TestCustomOscillator: a cell with state of every type decides as its Go twin says, however its input is cut.
+// TestCustomOscillator: a cell with state of every type decides as its Go twin says, however its
+// input is cut.
 func TestCustomOscillator(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	for _, rule := range []string{"weighted", "plurality"} {
@@ -120,7 +125,8 @@ func TestCustomOscillator(t *testing.T) {
 					for n, g := range o.Group {
 						want := twins[g].Observe(o.Time[n], o.Features[n:n+1])
 						have := customtest.Outcome{
-							Score: got.Score[n], Decision: got.Decision[n], Leader: uint32(got.Leader[n] - uint64(g)*uint64(agents)),
+							Score: got.Score[n], Decision: got.Decision[n],
+							Leader: uint32(got.Leader[n] - uint64(g)*uint64(agents)),
 							Counts: [4]uint32(got.Counts[4*n:]), Round: got.Round[n],
 						}
 						if have != want {
@@ -133,7 +139,8 @@ func TestCustomOscillator(t *testing.T) {
 	}
 }
 
-// TestCustomDoesNotCompile: a step that is no CUDA C++ is refused with the compiler's words, and nothing is left behind.
+// TestCustomDoesNotCompile: a step that is no CUDA C++ is refused with the compiler's words, and
+// nothing is left behind.
 func TestCustomDoesNotCompile(t *testing.T) {
 	d := openNamed(t, *deviceName)
 	of := customtest.Leaky(20)
@@ -145,7 +152,8 @@ func TestCustomDoesNotCompile(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid {
 		t.Fatal(err)
 	}
-	for _, part := range []string{fmt.Sprintf("step(%d): error", line), `"plus"`, fmt.Sprintf("line %d of the step: a.potential = plus(", line)} {
+	for _, part := range []string{fmt.Sprintf("step(%d): error", line), `"plus"`, fmt.Sprintf("line %d of the step: "+
+		"a.potential = plus(", line)} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("no %s in: %v", part, err)
 		}
@@ -192,12 +200,16 @@ func TestQuoteStep(t *testing.T) {
 	if got := quoteStep(log, "a\n  b = x;\r\nc"); got != log+"\nline 2 of the step: b = x;" {
 		t.Errorf("%q", got)
 	}
-	for _, log := range []string{"", "step(9): error: e", "step(0): error: e", "step(99999999999999999999): error: e", "frame.cu(1): error: e"} {
+	for _, log := range []string{
+		"", "step(9): error: e", "step(0): error: e", "step(99999999999999999999): error: e",
+		"frame.cu(1): error: e",
+	} {
 		if got := quoteStep(log, "a\nb"); got != log {
 			t.Errorf("%q became %q", log, got)
 		}
 	}
-	if got := quoteStep("step(1): error: "+strings.Repeat("é", maxLog), "a"); len(got) > maxLog+100 || !strings.HasSuffix(got, "…\nline 1 of the step: a") {
+	if got := quoteStep("step(1): error: "+strings.Repeat("é", maxLog), "a"); len(got) > maxLog+100 ||
+		!strings.HasSuffix(got, "…\nline 1 of the step: a") {
 		t.Errorf("%d bytes: %q", len(got), got[len(got)-40:])
 	}
 }

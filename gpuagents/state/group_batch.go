@@ -25,7 +25,8 @@ func (s *groupState) plan(groups []uint32) (moved bool) {
 		case r < 0:
 			s.seen[g] = int32(len(s.runs))
 			s.runs = append(s.runs, kernels.Run{
-				Frame: g / uint32(s.layout.Slots), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1, Group: g,
+				Frame: g / uint32(s.layout.Slots), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1,
+				Group: g,
 			})
 		default:
 			if i > 0 && groups[i-1] != g {
@@ -124,7 +125,8 @@ func (s *groupState) launch(first, end int) error {
 	args := []device.Arg{
 		device.Ptr(
 			s.memory.Arena(),
-		), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.layoutTable), device.Ptr(s.params), device.Ptr(s.weights),
+		), device.Uint64(uint64(s.layout.PageBytes)), device.Ptr(s.layoutTable), device.Ptr(s.params),
+		device.Ptr(s.weights),
 		device.Range(s.staging[ioRuns].Memory, 0, int64(4*len(words))),
 	}
 	for i := ioTimes; i < len(s.staging); i++ {

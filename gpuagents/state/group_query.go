@@ -21,12 +21,14 @@ func (s *groupState) question(ctx context.Context, e jobs.Entry) (Answer, error)
 	case jobs.EntryVote:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid,
-			"vote: agents of a swarm whose groups are addressed vote within an observation, and keep no vote: the answer to each observation has its group's decision",
+			"vote: agents of a swarm whose groups are addressed vote within an observation, and keep no vote: the "+
+				"answer to each observation has its group's decision",
 		)
 	case jobs.EntryTick:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid,
-			"tick: agents of a swarm whose groups are addressed step by observations: only swarms that are addressed by agent tick",
+			"tick: agents of a swarm whose groups are addressed step by observations: only swarms that are "+
+				"addressed by agent tick",
 		)
 	}
 	return Answer{}, unknownKind(e)

@@ -50,14 +50,20 @@ func someIDs(r *rand.Rand, all, most int) []uint32 {
 func groupQuestion(r *rand.Rand, groups, agents int) jobs.Entry {
 	switch r.IntN(4) {
 	case 0:
-		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`, idList(someIDs(r, groups, 60)))}
+		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`,
+			idList(someIDs(r, groups, 60)))}
 	case 1:
-		return jobs.Entry{Kind: jobs.EntryFuse, Data: []byte([]string{`{"v":1,"by":"all"}`, `{"v":1,"by":"group"}`, `{"v":1,"by":"group","nodes":3}`}[r.IntN(3)])}
+		return jobs.Entry{Kind: jobs.EntryFuse, Data: []byte([]string{
+			`{"v":1,"by":"all"}`, `{"v":1,"by":"group"}`,
+			`{"v":1,"by":"group","nodes":3}`,
+		}[r.IntN(3)])}
 	}
-	return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`, idList(someIDs(r, groups*agents, 400)))}
+	return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`,
+		idList(someIDs(r, groups*agents, 400)))}
 }
 
-// plainVariable reads a variable of agents, or of groups, element by element, from all pages of a swarm.
+// plainVariable reads a variable of agents, or of groups, element by element, from all pages of a
+// swarm.
 func plainVariable(s *groupState, pages []byte, v int, ids []uint32) batch.Variable {
 	l, of := s.layout, s.layout.Vars[v]
 	size := of.Elem.Bytes()
@@ -112,7 +118,9 @@ func plainVariable(s *groupState, pages []byte, v int, ids []uint32) batch.Varia
 }
 
 // plainVariables are all variables of agents, or of groups, and the embeddings of agents.
-func plainVariables(s *groupState, pages []byte, ids []uint32, groups bool) (vars []batch.Variable, embedding []float32, width int) {
+func plainVariables(s *groupState, pages []byte, ids []uint32, groups bool) (vars []batch.Variable, embedding []float32,
+	width int,
+) {
 	for v, of := range s.layout.Vars {
 		if of.Group == groups {
 			vars = append(vars, plainVariable(s, pages, v, ids))
@@ -133,7 +141,8 @@ func plainVariables(s *groupState, pages []byte, ids []uint32, groups bool) (var
 	return vars, embedding, width
 }
 
-// plainGroupFuse is a fusion as one Nodes.Accumulate of all agents by id, of whom those of groups that have seen nothing weigh nothing.
+// plainGroupFuse is a fusion as one Nodes.Accumulate of all agents by id, of whom those of groups
+// that have seen nothing weigh nothing.
 func plainGroupFuse(t testing.TB, s *groupState, pages []byte, n int) fusion.Nodes {
 	t.Helper()
 	ids := make([]uint32, s.groups*s.layout.Agents)
@@ -147,7 +156,10 @@ func plainGroupFuse(t testing.TB, s *groupState, pages []byte, n int) fusion.Nod
 		}
 	}
 	_, embedding, width := plainVariables(s, pages, ids, false)
-	nodes := fusion.Nodes{Dim: width, Sums: make([]float32, n*width), Weights: make([]uint64, n), Counts: make([]uint64, n)}
+	nodes := fusion.Nodes{
+		Dim: width, Sums: make([]float32, n*width), Weights: make([]uint64, n),
+		Counts: make([]uint64, n),
+	}
 	if _, err := nodes.Accumulate(members, embedding, weights); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +169,8 @@ func plainGroupFuse(t testing.TB, s *groupState, pages []byte, n int) fusion.Nod
 	return nodes
 }
 
-// checkQuestions asks a swarm at random and compares the answers with the plain ones of its pages, which no question changes.
+// checkQuestions asks a swarm at random and compares the answers with the plain ones of its pages,
+// which no question changes.
 func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 	t.Helper()
 	pages, dirty, made := contents(t, s.memory), slices.Clone(s.memory.Dirty()), slices.Clone(s.memory.Made())
@@ -182,7 +195,8 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 			t.Fatalf("agents %v: %s", ids, cmp.Diff(want, got))
 		}
 		ids = someIDs(r, s.groups, 60)
-		groups, err := batch.DecodeGroupVariables(ask(jobs.EntryQuery, fmt.Sprintf(`{"v":1,"groups":%s}`, idList(ids))).Data)
+		groups, err := batch.DecodeGroupVariables(ask(jobs.EntryQuery,
+			fmt.Sprintf(`{"v":1,"groups":%s}`, idList(ids))).Data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +206,10 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 			t.Fatalf("groups %v: %s", ids, cmp.Diff(every, groups))
 		}
 	}
-	for text, n := range map[string]int{`"by":"all"`: 1, `"by":"group"`: s.groups, `"by":"group","nodes":7`: 7, fmt.Sprintf(`"by":"group","nodes":%d`, s.groups-1): s.groups - 1} {
+	for text, n := range map[string]int{
+		`"by":"all"`: 1, `"by":"group"`: s.groups, `"by":"group","nodes":7`: 7,
+		fmt.Sprintf(`"by":"group","nodes":%d`, s.groups-1): s.groups - 1,
+	} {
 		want := plainGroupFuse(t, s, pages, n)
 		for _, bytes := range []int{1, 100_000, fuseWindow} {
 			if got, err := s.fuseAll(t.Context(), n, bytes); err != nil || !sameNodes(want, got) {
@@ -208,11 +225,13 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 		if err := want.Means(mean); err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Node) != n || !slices.Equal(got.Count, want.Counts) || !bytes.Equal(device.Bytes(got.Mean), device.Bytes(mean)) {
+		if len(got.Node) != n || !slices.Equal(got.Count, want.Counts) ||
+			!bytes.Equal(device.Bytes(got.Mean), device.Bytes(mean)) {
 			t.Fatalf("%s: %+v, want %v and %v", text, got, want.Counts, mean)
 		}
 	}
-	if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(dirty, s.memory.Dirty()) || !slices.Equal(made, s.memory.Made()) {
+	if !bytes.Equal(pages, contents(t, s.memory)) || !slices.Equal(dirty, s.memory.Dirty()) ||
+		!slices.Equal(made, s.memory.Made()) {
 		t.Fatal("a question has changed pages, or marked or made some")
 	}
 }
@@ -228,15 +247,17 @@ var questionTexts = map[string]string{
 	"predictor": "name: x\nagents_per_group: 21\npage_size: 64KiB\n",
 	"lif":       "name: x\nagents_per_group: 170\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
 	"leaky":     "name: x\nagents_per_group: 150\npage_size: 64KiB\ncell: {kind: leaky}\n",
-	"gru":       "name: x\nagents_per_group: 33\npage_size: 64KiB\ncell: {kind: gru, params: {hidden: 5}}\nfeatures: [a, b]\n",
-	"own":       "name: x\nagents_per_group: 33\npage_size: 64KiB\ncell: {kind: gru, weights: group, params: {hidden: 5}}\nfeatures: [a, b]\nobservations: {late: drop, duplicate: drop}\n",
+	"gru": "name: x\nagents_per_group: 33\npage_size: 64KiB\ncell: {kind: gru, params: {hidden: 5}}\n" +
+		"features: [a, b]\n",
+	"own": "name: x\nagents_per_group: 33\npage_size: 64KiB\ncell: {kind: gru, weights: group, params: " +
+		"{hidden: 5}}\nfeatures: [a, b]\nobservations: {late: drop, duplicate: drop}\n",
 }
 
 // questionGroups are on 4 to 6 pages; some of them see nothing.
 const questionGroups = 110
 
-// TestGroupsQueryFuse: of every cell, with a frame for each page and with two, what is answered is what stands in the pages. The swarm that a snapshot makes
-// answers the same.
+// TestGroupsQueryFuse: of every cell, with a frame for each page and with two, what is answered is
+// what stands in the pages. The swarm that a snapshot makes answers the same.
 func TestGroupsQueryFuse(t *testing.T) {
 	for name, text := range questionTexts {
 		for budgeted, b := range map[string]*pages.Budget{"resident": nil, "paged": pages.NewBudget(2*64<<10, 1<<30)} {
@@ -277,13 +298,17 @@ func TestGroupsQueryFuse(t *testing.T) {
 	}
 }
 
-// customState is the state of a swarm with a custom cell without its kernel, which the host device has no compiler for, in pages of random bytes. Some groups have
-// seen nothing, and of an agent here and there a value is not finite.
+// customState is the state of a swarm with a custom cell without its kernel, which the host device
+// has no compiler for, in pages of random bytes. Some groups have seen nothing, and of an agent
+// here and there a value is not finite.
 func customState(t *testing.T, d device.Device, types map[string]string, embedding []string) *groupState {
 	t.Helper()
 	of := customtest.Leaky(20)
 	spec := swarm.Spec{
-		Name: "x", Cell: swarm.Cell{Kind: "custom", State: types, Embedding: embedding, Step: of.Step, Params: of.Params}, AgentsPerGroup: 37,
+		Name: "x", Cell: swarm.Cell{
+			Kind: "custom", State: types, Embedding: embedding, Step: of.Step,
+			Params: of.Params,
+		}, AgentsPerGroup: 37,
 		Features: []string{"a", "b"}, Vote: swarm.Vote{Candidates: of.Candidates, Rule: "weighted"}, PageSize: 64 << 10,
 	}
 	b, err := spec.Bind()
@@ -338,7 +363,8 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 	return s
 }
 
-// TestGroupsQueryCustom: variables of all types are answered, and embeddings are those that a spec names, in its order.
+// TestGroupsQueryCustom: variables of all types are answered, and embeddings are those that a spec
+// names, in its order.
 func TestGroupsQueryCustom(t *testing.T) {
 	types := map[string]string{"a": "f32[3]", "b": "bf16[2]", "c": "u8[5]", "d": "u64", "e": "u32[2]", "f": "bf16"}
 	d := openHost(t)
@@ -351,7 +377,8 @@ func TestGroupsQueryCustom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := batch.DecodeAgentVariables(a.Data); err != nil || got.Width != 0 || len(got.Vars) != 1 || len(got.Vars[0].Values.([]uint8)) != 10 {
+	if got, err := batch.DecodeAgentVariables(a.Data); err != nil || got.Width != 0 || len(got.Vars) != 1 ||
+		len(got.Vars[0].Values.([]uint8)) != 10 {
 		t.Errorf("%+v %v", got, err)
 	}
 	refuses(t, s, jobs.EntryFuse, `{"v":1,"by":"all"}`, "the cell keeps no float variable")
@@ -367,7 +394,8 @@ func refuses(t *testing.T, p State, kind, data, want string) {
 	}
 }
 
-// TestGroupsRefuse: what cannot be answered is refused, and changes nothing. What can be is less than a message takes.
+// TestGroupsRefuse: what cannot be answered is refused, and changes nothing. What can be is less
+// than a message takes.
 func TestGroupsRefuse(t *testing.T) {
 	s := openGroupState(t, openHost(t), questionTexts["leaky"], questionGroups)
 	many := func(n int) string { return idList(make([]uint32, n)) }
@@ -376,7 +404,8 @@ func TestGroupsRefuse(t *testing.T) {
 		{jobs.EntryQuery, `{"v":1,"groups":[0,110]}`, "query: group 110 of 110"},
 		{jobs.EntryQuery, `{"v":1,"agents":[4294967296]}`, "query: "},
 		{jobs.EntryQuery, `{"v":1}`, "it names 0 agents and 0 groups"},
-		{jobs.EntryQuery, `{"v":1,"agents":` + many(49153) + `}`, "query: 49153 agents: ask for at most 49152 of this swarm at a time"},
+		{jobs.EntryQuery, `{"v":1,"agents":` + many(49153) + `}`, "query: 49153 agents: ask for at most 49152 of " +
+			"this swarm at a time"},
 		{jobs.EntryQuery, `{"v":1,"groups":` + many(49153) + `}`, "query: 49153 groups: ask for at most 49152"},
 		{jobs.EntryFuse, `{"v":1,"by":"vote"}`, "keep no vote: fuse by group or all"},
 		{jobs.EntryFuse, `{"v":1,"by":"group","nodes":111}`, "fuse: nodes 111: the swarm has 110 groups"},
@@ -392,7 +421,8 @@ func TestGroupsRefuse(t *testing.T) {
 	}
 	c := customState(t, openHost(t), types, nil)
 	row := 4 + 2*4*4*kernels.MaxCustomVars
-	refuses(t, c, jobs.EntryQuery, `{"v":1,"agents":`+many(jobs.MaxState/row+1)+`}`, fmt.Sprintf("ask for at most %d of", jobs.MaxState/row))
+	refuses(t, c, jobs.EntryQuery, `{"v":1,"agents":`+many(jobs.MaxState/row+1)+`}`,
+		fmt.Sprintf("ask for at most %d of", jobs.MaxState/row))
 	for data, of := range map[string]*groupState{
 		`{"v":1,"agents":` + many(49152) + `}`:             s,
 		`{"v":1,"groups":` + many(49152) + `}`:             s,
@@ -405,7 +435,8 @@ func TestGroupsRefuse(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
-	if _, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err, jobs.ErrDrain) {
+	if _, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err,
+		jobs.ErrDrain) {
 		t.Errorf("a fusion that a drain ends: %v", err)
 	}
 }

@@ -28,8 +28,11 @@ type sharded struct {
 	each []*Snapshotter
 }
 
-// openSharded makes a swarm of so many shards, and of as many agents as the text says or, if it is not 0, agents.
-func openSharded(t testing.TB, d device.Device, store snapshot.Store, text string, shards int, agents int64, from *jobs.SnapshotRef) *sharded {
+// openSharded makes a swarm of so many shards, and of as many agents as the text says or, if it is
+// not 0, agents.
+func openSharded(t testing.TB, d device.Device, store snapshot.Store, text string, shards int, agents int64,
+	from *jobs.SnapshotRef,
+) *sharded {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text+fmt.Sprintf("shards: %d\n", shards)))
 	if err != nil {
@@ -73,7 +76,8 @@ func (s *sharded) tick(t testing.TB, count int) jobs.Ticked {
 	t.Helper()
 	var all []jobs.Ticked
 	for _, one := range s.each {
-		got, err := jobs.DecodeTicked(mustApply(t, one, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: count}).Data)
+		got, err := jobs.DecodeTicked(mustApply(t, one, jobs.EntryTick,
+			jobs.Tick{Version: jobs.Version, Count: count}).Data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +138,8 @@ func (s *sharded) states(t testing.TB, ids []uint32) *batch.AgentStates {
 		if !split.Has(k) {
 			continue
 		}
-		if all[k], err = batch.DecodeAgentStates(mustApply(t, one, jobs.EntryQuery, jobs.Query{Version: jobs.Version, Agents: split.IDs(k)}).Data); err != nil {
+		if all[k], err = batch.DecodeAgentStates(mustApply(t, one, jobs.EntryQuery,
+			jobs.Query{Version: jobs.Version, Agents: split.IDs(k)}).Data); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,7 +163,8 @@ func (s *sharded) groups(t testing.TB) *batch.GroupStates {
 	}
 	all := make([]*batch.GroupStates, len(s.each))
 	for k, one := range s.each {
-		if all[k], err = batch.DecodeGroupStates(mustApply(t, one, jobs.EntryQuery, jobs.Query{Version: jobs.Version, Groups: split.IDs(k)}).Data); err != nil {
+		if all[k], err = batch.DecodeGroupStates(mustApply(t, one, jobs.EntryQuery,
+			jobs.Query{Version: jobs.Version, Groups: split.IDs(k)}).Data); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -209,11 +215,13 @@ func (s *sharded) same(t testing.TB, o *sharded, round uint64) {
 	}
 }
 
-// TestShards: swarms of several shards are, decide and answer as one of one shard that was asked the same, whatever the cuts. Their nodes are those of a
-// fusion.Merger of their shards; nodes that have groups of one shard alone are to the bit those of one shard.
+// TestShards: swarms of several shards are, decide and answer as one of one shard that was asked
+// the same, whatever the cuts. Their nodes are those of a fusion.Merger of their shards; nodes that
+// have groups of one shard alone are to the bit those of one shard.
 func TestShards(t *testing.T) {
 	for name, text := range map[string]string{
-		"gru": gruText, "bf16": strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1), "leaky": keptTexts["leaky by agent"],
+		"gru": gruText, "bf16": strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
+		"leaky": keptTexts["leaky by agent"],
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -256,7 +264,8 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// sameFuse compares a fusion with that of one shard, and with a merger of plain fusions of the agents of each shard.
+// sameFuse compares a fusion with that of one shard, and with a merger of plain fusions of the
+// agents of each shard.
 func (s *sharded) sameFuse(t testing.TB, twin *sharded, f jobs.Fuse) {
 	t.Helper()
 	got := s.fuse(t, f)
@@ -265,7 +274,8 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f jobs.Fuse) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(got.Count, one.Count) || !slices.Equal(got.Node, one.Node) {
-		t.Fatalf("%d shards: %+v: counts %v of nodes %v, want %v of %v", len(s.each), f, got.Count, got.Node, one.Count, one.Node)
+		t.Fatalf("%d shards: %+v: counts %v of nodes %v, want %v of %v", len(s.each), f, got.Count, got.Node, one.Count,
+			one.Node)
 	}
 	nodes, width := len(one.Node), one.Width
 	states := allStates(t, twin.each[0].State.(*agentState))
@@ -294,9 +304,13 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f jobs.Fuse) {
 			case jobs.ByGroup:
 				node = uint32(id / s.spec.AgentsPerGroup * nodes / s.of.Groups)
 			}
-			members, weights, rows = append(members, node), append(weights, weight), append(append(rows, states.State[id*states.Width:][:width]...), make([]float32, dim-width)...)
+			members, weights, rows = append(members, node), append(weights, weight),
+				append(append(rows, states.State[id*states.Width:][:width]...), make([]float32, dim-width)...)
 		}
-		part := fusion.Nodes{Dim: dim, Sums: make([]float32, nodes*dim), Weights: make([]uint64, nodes), Counts: make([]uint64, nodes)}
+		part := fusion.Nodes{
+			Dim: dim, Sums: make([]float32, nodes*dim), Weights: make([]uint64, nodes),
+			Counts: make([]uint64, nodes),
+		}
 		if _, err := part.Accumulate(members, rows, weights); err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +336,8 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f jobs.Fuse) {
 			t.Fatalf("%d shards: %+v: node %d: %v, want %v", len(s.each), f, i/width, got.Mean[i], want)
 		}
 		if shardsOf[i/width] == 1 && math.Float32bits(got.Mean[i]) != math.Float32bits(one.Mean[i]) {
-			t.Fatalf("%d shards: %+v: node %d of one shard: %v, of one alone %v", len(s.each), f, i/width, got.Mean[i], one.Mean[i])
+			t.Fatalf("%d shards: %+v: node %d of one shard: %v, of one alone %v", len(s.each), f, i/width, got.Mean[i],
+				one.Mean[i])
 		}
 		if math.Abs(float64(got.Mean[i]-one.Mean[i])) > 1e-5 {
 			t.Fatalf("%d shards: %+v: node %d: %v, of one shard %v", len(s.each), f, i/width, got.Mean[i], one.Mean[i])
@@ -340,17 +355,37 @@ func TestShardRefuses(t *testing.T) {
 		v     any
 		says  string
 	}{
-		{1, jobs.EntryObserve, &batch.AgentObservations{Agent: []uint32{1089, 1088}, Features: make([]float32, 4), Width: 2}, "observation 1 is for agent 1088: shard 1 of 3 has agents 1089 to 2177: write to the log of shard 0"},
-		{1, jobs.EntryObserve, &batch.AgentObservations{Agent: []uint32{2178}, Features: make([]float32, 2), Width: 2}, "observation 0 is for agent 2178: shard 1 of 3 has agents 1089 to 2177: write to the log of shard 2"},
-		{2, jobs.EntryObserve, &batch.AgentObservations{Agent: []uint32{3300}, Features: make([]float32, 2), Width: 2}, "observation 0 is for agent 3300 of 3300"},
-		{0, jobs.EntryQuery, jobs.Query{Version: 1, Agents: []uint32{0, 3299}}, "query: agent 3299: shard 0 of 3 has agents 0 to 1088: write to the log of shard 2"},
-		{2, jobs.EntryQuery, jobs.Query{Version: 1, Groups: []uint32{99, 33}}, "query: group 33: shard 2 of 3 has groups 66 to 99: write to the log of shard 1"},
+		{1, jobs.EntryObserve, &batch.AgentObservations{
+			Agent: []uint32{1089, 1088}, Features: make([]float32, 4),
+			Width: 2,
+		}, "observation 1 is for agent 1088: shard 1 of 3 has agents 1089 to 2177: write to the log of " +
+			"shard 0"},
+		{
+			1, jobs.EntryObserve, &batch.AgentObservations{
+				Agent: []uint32{2178}, Features: make([]float32, 2),
+				Width: 2,
+			},
+			"observation 0 is for agent 2178: shard 1 of 3 has agents 1089 to 2177: write to the log of shard 2",
+		},
+		{
+			2, jobs.EntryObserve, &batch.AgentObservations{
+				Agent: []uint32{3300}, Features: make([]float32, 2),
+				Width: 2,
+			},
+			"observation 0 is for agent 3300 of 3300",
+		},
+		{0, jobs.EntryQuery, jobs.Query{Version: 1, Agents: []uint32{0, 3299}}, "query: agent 3299: shard 0 of 3 " +
+			"has agents 0 to 1088: write to the log of shard 2"},
+		{2, jobs.EntryQuery, jobs.Query{Version: 1, Groups: []uint32{99, 33}}, "query: group 33: shard 2 of 3 has " +
+			"groups 66 to 99: write to the log of shard 1"},
 		{2, jobs.EntryQuery, jobs.Query{Version: 1, Groups: []uint32{100}}, "query: group 100 of 100"},
-		{2, jobs.EntryFuse, jobs.Fuse{Version: 1, By: jobs.ByGroup, Nodes: 101}, "fuse: nodes 101: the swarm has 100 groups"},
+		{2, jobs.EntryFuse, jobs.Fuse{Version: 1, By: jobs.ByGroup, Nodes: 101}, "fuse: nodes 101: the swarm has " +
+			"100 groups"},
 	} {
 		_, err := s.each[c.shard].Apply(t.Context(), jobs.Entry{Kind: c.kind, Data: encoded(t, c.v)})
 		var refused *jobs.Error
-		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.HasPrefix(refused.Message, c.says) {
+		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
+			!strings.HasPrefix(refused.Message, c.says) {
 			t.Errorf("shard %d, %s: %v, want %s", c.shard, c.kind, err, c.says)
 		}
 	}
@@ -371,7 +406,8 @@ func TestShardRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(d, nil, spec, GroupRange{Shards: 2, Groups: 1, All: 2}); err == nil || !strings.Contains(err.Error(), "its record has 2 shards: a swarm whose groups are addressed has one") {
+	if _, err := New(d, nil, spec, GroupRange{Shards: 2, Groups: 1, All: 2}); err == nil ||
+		!strings.Contains(err.Error(), "its record has 2 shards: a swarm whose groups are addressed has one") {
 		t.Error(err)
 	}
 	a, b := s.each[0].Info().Digest, s.each[1].Info().Digest
@@ -380,8 +416,8 @@ func TestShardRefuses(t *testing.T) {
 	}
 }
 
-// TestShardsKept: snapshots of swarms of one and of several shards go on in swarms of one and of several, also of more and of fewer groups; what is missing, or is
-// of another swarm, is said.
+// TestShardsKept: snapshots of swarms of one and of several shards go on in swarms of one and of
+// several, also of more and of fewer groups; what is missing, or is of another swarm, is said.
 func TestShardsKept(t *testing.T) {
 	for name, text := range map[string]string{"gru": gruText, "leaky": keptTexts["leaky by agent"]} {
 		t.Run(name, func(t *testing.T) {
@@ -437,7 +473,8 @@ func TestShardsKept(t *testing.T) {
 						if agents == 0 {
 							n.same(t, s, uint64(100*to))
 						}
-						if agents > 0 && agents > twin.spec.Agents && n.states(t, []uint32{uint32(agents - 1)}).Vote[0] != batch.NoVote {
+						if agents > 0 && agents > twin.spec.Agents &&
+							n.states(t, []uint32{uint32(agents - 1)}).Vote[0] != batch.NoVote {
 							t.Error("an agent that was added has stepped")
 						}
 					}
@@ -453,7 +490,8 @@ func TestShardsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, one := range a.each {
-				if err := errors.Join(one.Reset(t.Context()), one.Load(t.Context(), jobs.SnapshotRef{Name: "of7", SHA256: digest})); err != nil {
+				if err := errors.Join(one.Reset(t.Context()),
+					one.Load(t.Context(), jobs.SnapshotRef{Name: "of7", SHA256: digest})); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -498,12 +536,16 @@ func (s *sharded) keptRefused(t *testing.T, store snapshot.Store, name string, d
 			take(t, one.each[0], "whole-shard0", 20)
 		}
 		var refused *jobs.Error
-		if err := s.each[c.shard].Load(t.Context(), c.from); !errors.As(err, &refused) || !strings.Contains(refused.Message, want) {
+		if err := s.each[c.shard].Load(t.Context(), c.from); !errors.As(err, &refused) ||
+			!strings.Contains(refused.Message, want) {
 			t.Errorf("%s: %v, want %s", c.from.Name, err, want)
 		}
 	}
 	long := strings.Repeat("a", 58)
-	_, err := s.each[0].Apply(t.Context(), jobs.Entry{Seq: 1, Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"` + long + `"}`)})
+	_, err := s.each[0].Apply(t.Context(), jobs.Entry{
+		Seq: 1, Kind: jobs.EntrySnapshot,
+		Data: []byte(`{"v":1,"name":"` + long + `"}`),
+	})
 	if err == nil || !strings.Contains(err.Error(), "choose a shorter name") {
 		t.Error(err)
 	}

@@ -84,7 +84,8 @@ func newGroupState(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups 
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
-	if s.memory, err = pages.NewMemory(dev, b, groups, s.layout.PageBytes, (groups+s.layout.Slots-1)/s.layout.Slots); err != nil {
+	if s.memory, err = pages.NewMemory(dev, b, groups, s.layout.PageBytes,
+		(groups+s.layout.Slots-1)/s.layout.Slots); err != nil {
 		if refused := (*jobs.Error)(nil); errors.As(err, &refused) {
 			return nil, err
 		}

@@ -128,19 +128,29 @@ func observations(r *rand.Rand, groups, n, width int) *batch.Observations {
 
 func cut(o *batch.Observations, from, to int) *batch.Observations {
 	return &batch.Observations{
-		Group: o.Group[from:to], Row: o.Row[from:to], Time: o.Time[from:to], Read: o.Read[from:to], Timestamp: o.Timestamp[from:to],
-		Value: o.Value[from:to], Features: o.Features[from*o.Width : to*o.Width], Width: o.Width,
+		Group: o.Group[from:to], Row: o.Row[from:to], Time: o.Time[from:to], Read: o.Read[from:to],
+		Timestamp: o.Timestamp[from:to],
+		Value:     o.Value[from:to], Features: o.Features[from*o.Width : to*o.Width], Width: o.Width,
 	}
 }
 
-// TestCutInvariance: however the input is cut into batches, the decisions and the agents' state are the same, byte for byte.
+// TestCutInvariance: however the input is cut into batches, the decisions and the agents' state are
+// the same, byte for byte.
 func TestCutInvariance(t *testing.T) {
 	for _, c := range []struct {
 		agents, features int
 		cell, columns    string
-	}{{8, 1, "gru, weights: group", "a"}, {33, 1, "predictor", "a"}, {16, 2, "leaky", "a, b"}, {8, 3, "predictor", "a, b, c"}, {33, 1, "lif", "a"}, {9, 2, "gru", "a, b"}} {
+	}{
+		{8, 1, "gru, weights: group", "a"},
+		{33, 1, "predictor", "a"},
+		{16, 2, "leaky", "a, b"},
+		{8, 3, "predictor", "a, b, c"},
+		{33, 1, "lif", "a"},
+		{9, 2, "gru", "a, b"},
+	} {
 		agents := c.agents
-		text := fmt.Sprintf("name: x\nagents_per_group: %d\npage_size: 64KiB\ncell: {kind: %s}\nfeatures: [%s]\n", agents, c.cell, c.columns)
+		text := fmt.Sprintf("name: x\nagents_per_group: %d\npage_size: 64KiB\ncell: {kind: %s}\nfeatures: [%s]\n",
+			agents, c.cell, c.columns)
 		d := openHost(t)
 		const groups, n = 20, 3000
 		all := observations(rand.New(rand.NewPCG(1, 1)), groups, n, c.features)
@@ -180,7 +190,8 @@ func TestCutInvariance(t *testing.T) {
 			if round != all.Row[i] {
 				t.Fatalf("observation %d of group %d is round %d, want %d", i, all.Group[i], round, all.Row[i])
 			}
-			if first := uint64(all.Group[i]) * uint64(agents); want.Leader[i] < first || want.Leader[i] >= first+uint64(agents) {
+			if first := uint64(all.Group[i]) * uint64(agents); want.Leader[i] < first ||
+				want.Leader[i] >= first+uint64(agents) {
 				t.Fatalf("leader %d is no agent of group %d", want.Leader[i], all.Group[i])
 			}
 		}

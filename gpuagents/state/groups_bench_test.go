@@ -17,8 +17,10 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// BenchmarkPagedGroups is batches of observations of groups that are addressed with a frequency of 1/rank, those that are addressed most beside one
-// another: by a swarm of each cell with frames for a quarter of its pages, and by one that has a frame for each. What it says is what BenchmarkPagedZipf does.
+// BenchmarkPagedGroups is batches of observations of groups that are addressed with a frequency of
+// 1/rank, those that are addressed most beside one another: by a swarm of each cell with frames for
+// a quarter of its pages, and by one that has a frame for each. What it says is what
+// BenchmarkPagedZipf does.
 func BenchmarkPagedGroups(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	for _, cell := range cells.Names() {
@@ -110,7 +112,8 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 		rates[k] = float64(*pagedBatch) / median(took)
 		if parts > 1 {
 			after := s.memory.Pager().Stats()
-			up, down := after.Memory[onDevice].In-before.Memory[onDevice].In, after.Memory[onDevice].Out-before.Memory[onDevice].Out
+			up, down := after.Memory[onDevice].In-before.Memory[onDevice].In,
+				after.Memory[onDevice].Out-before.Memory[onDevice].Out
 			b.ReportMetric(float64(up+down)*float64(*pagedBytes)/1e6/float64(b.N), "moved-MB")
 			b.ReportMetric(there[0], "first-on-device")
 			b.ReportMetric(there[len(there)-1], "last-on-device")
@@ -119,7 +122,8 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 			b.Fatal(err)
 		}
 	}
-	if !slices.Equal(last[0].Score, last[1].Score) || !slices.Equal(last[0].Decision, last[1].Decision) || !slices.Equal(last[0].Counts, last[1].Counts) {
+	if !slices.Equal(last[0].Score, last[1].Score) || !slices.Equal(last[0].Decision, last[1].Decision) ||
+		!slices.Equal(last[0].Counts, last[1].Counts) {
 		b.Fatal("a swarm with few frames answers something else")
 	}
 	b.ReportMetric(rates[0], "obs/s")

@@ -10,12 +10,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// TestDropped: whatever the policy, and however the input is cut and merged, what is dropped is that which a walk over the observations of each group
-// says, and the others have the decisions that they have without it.
+// TestDropped: whatever the policy, and however the input is cut and merged, what is dropped is
+// that which a walk over the observations of each group says, and the others have the decisions
+// that they have without it.
 func TestDropped(t *testing.T) {
 	const groups, n = 20, 3000
 	d := openHost(t)
-	for _, policy := range []struct{ late, duplicate string }{{"drop", "drop"}, {"drop", "apply"}, {"apply", "drop"}, {"reject", "drop"}, {"apply", "apply"}} {
+	for _, policy := range []struct{ late, duplicate string }{
+		{"drop", "drop"},
+		{"drop", "apply"},
+		{"apply", "drop"},
+		{"reject", "drop"},
+		{"apply", "apply"},
+	} {
 		text := "name: x\nagents_per_group: 8\npage_size: 64KiB\ncell: {kind: leaky}\n"
 		drops := text + "observations: {late: " + policy.late + ", duplicate: " + policy.duplicate + "}\n"
 		r := rand.New(rand.NewPCG(4, 4))
@@ -42,7 +49,8 @@ func TestDropped(t *testing.T) {
 				if !any || at > last {
 					latest[g] = at
 				}
-				applied.Group, applied.Time, applied.Features = append(applied.Group, g), append(applied.Time, at), append(applied.Features, all.Features[i])
+				applied.Group, applied.Time, applied.Features = append(applied.Group, g), append(applied.Time, at),
+					append(applied.Features, all.Features[i])
 			}
 			want, wantRounds = append(want, why), append(wantRounds, rounds[g])
 		}
@@ -77,17 +85,21 @@ func TestDropped(t *testing.T) {
 						why = dec.Dropped[i]
 					}
 					if why != want[at] || dec.Round[i] != wantRounds[at] {
-						t.Fatalf("%+v: observation %d: %d in round %d, want %d in round %d", policy, at, why, dec.Round[i], want[at], wantRounds[at])
+						t.Fatalf("%+v: observation %d: %d in round %d, want %d in round %d", policy, at, why,
+							dec.Round[i], want[at], wantRounds[at])
 					}
 					switch {
 					case why == batch.Applied:
-						if dec.Decision[i] != plain.Decision[k] || dec.Score[i] != plain.Score[k] || dec.Round[i] != plain.Round[k] || dec.Leader[i] != plain.Leader[k] ||
+						if dec.Decision[i] != plain.Decision[k] || dec.Score[i] != plain.Score[k] ||
+							dec.Round[i] != plain.Round[k] || dec.Leader[i] != plain.Leader[k] ||
 							!slices.Equal(dec.Counts[3*i:3*i+3], plain.Counts[3*k:3*k+3]) {
-							t.Fatalf("%+v: observation %d has another decision than without those that are dropped", policy, at)
+							t.Fatalf("%+v: observation %d has another decision than without those that are dropped",
+								policy, at)
 						}
 						k++
 					case dec.Decision[i] != batch.NoDecision || dec.Score[i] != 0:
-						t.Fatalf("%+v: observation %d was dropped with decision %d and score %v", policy, at, dec.Decision[i], dec.Score[i])
+						t.Fatalf("%+v: observation %d was dropped with decision %d and score %v", policy, at,
+							dec.Decision[i], dec.Score[i])
 					}
 					at++
 				}
@@ -105,12 +117,14 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestOwnWeights: groups with weights of their own make something else of the same series each, and the same whatever the size of pages.
+// TestOwnWeights: groups with weights of their own make something else of the same series each, and
+// the same whatever the size of pages.
 func TestOwnWeights(t *testing.T) {
 	d := openHost(t)
 	o := observations(rand.New(rand.NewPCG(7, 7)), 1, 600, 1)
 	scores := func(page string, group uint32, weights string) []float32 {
-		s := openGroupState(t, d, "name: x\nagents_per_group: 16\npage_size: "+page+"\ncell: {kind: gru, weights: "+weights+"}\n", 90)
+		s := openGroupState(t, d, "name: x\nagents_per_group: 16\npage_size: "+page+"\ncell: {kind: gru, weights: "+
+			weights+"}\n", 90)
 		for i := range o.Group {
 			o.Group[i] = group
 		}

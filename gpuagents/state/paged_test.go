@@ -27,8 +27,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// testPage is the page size of the swarms of these tests, below what a spec may ask for: what agents do there takes time.
-// onDevice is the index of the device among the tiers of memory of a pager.
+// testPage is the page size of the swarms of these tests, below what a spec may ask for: what
+// agents do there takes time. onDevice is the index of the device among the tiers of memory of a
+// pager.
 const onDevice = 0
 
 const testPage = 4 << 10
@@ -37,9 +38,11 @@ const testPage = 4 << 10
 var pagedTexts = map[string]string{
 	"gru": "name: x\naddressed: agent\nagents: 540\nagents_per_group: 15\nfeatures: [a, b]\nseed: 3\n" +
 		"cell: {kind: gru, params: {hidden: 7}}\nvote: {candidates: [a, b, c], rule: majority}\n",
-	"leaky": "name: x\naddressed: agent\nagents: 2000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
-	"lif":   "name: x\nagents_per_group: 90\ncell: {kind: lif}\nfeatures: [a]\n",
-	"own":   "name: x\nagents_per_group: 20\ncell: {kind: gru, weights: group, params: {hidden: 4}}\nfeatures: [a]\nobservations: {duplicate: drop}\n",
+	"leaky": "name: x\naddressed: agent\nagents: 2000\nagents_per_group: 10\ncell: {kind: leaky}\nvote: {rule: " +
+		"quorum, quorum: 0.3}\n",
+	"lif": "name: x\nagents_per_group: 90\ncell: {kind: lif}\nfeatures: [a]\n",
+	"own": "name: x\nagents_per_group: 20\ncell: {kind: gru, weights: group, params: {hidden: 4}}\nfeatures: [a]\n" +
+		"observations: {duplicate: drop}\n",
 }
 
 // pagedGroups are those of a swarm whose groups are addressed.
@@ -76,7 +79,10 @@ func (d *disk) open(t testing.TB) *pagestore.Store {
 	t.Helper()
 	s, err := pagestore.Open(pagestore.Options{
 		FS: d.fs, Tables: tabletest.Backend{FS: d.fs}, PageSize: testPage,
-		Tiers: []pagestore.Tier{{Name: "disk", Dir: "/disk", Capacity: d.capacity, SegmentBytes: 64 << 10, DiskReserve: -1}},
+		Tiers: []pagestore.Tier{{
+			Name: "disk", Dir: "/disk", Capacity: d.capacity, SegmentBytes: 64 << 10,
+			DiskReserve: -1,
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +125,8 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) jobs.Entry {
 	}
 	switch n := int(s.agents.Len()); r.IntN(8) {
 	case 0:
-		return jobs.Entry{Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`, []int{2, 3, agents.TickSteps + 1}[r.IntN(3)])}
+		return jobs.Entry{Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`,
+			[]int{2, 3, agents.TickSteps + 1}[r.IntN(3)])}
 	case 1:
 		return jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
 	case 2:
@@ -127,13 +134,19 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) jobs.Entry {
 		if r.IntN(2) == 0 { // in runs
 			slices.Sort(ids)
 		}
-		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`, strings.ReplaceAll(fmt.Sprint(ids), " ", ","))}
+		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`,
+			strings.ReplaceAll(fmt.Sprint(ids), " ", ","))}
 	case 3:
-		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`, strings.ReplaceAll(fmt.Sprint(some(s.agents.Groups(), 60)), " ", ","))}
+		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`,
+			strings.ReplaceAll(fmt.Sprint(some(s.agents.Groups(), 60)), " ", ","))}
 	case 4:
-		return jobs.Entry{Kind: jobs.EntryVote, Data: fmt.Appendf(nil, `{"v":1,"round":%d,"rule":"majority","priority":"seeded"}`, 1+r.IntN(9))}
+		return jobs.Entry{Kind: jobs.EntryVote, Data: fmt.Appendf(nil,
+			`{"v":1,"round":%d,"rule":"majority","priority":"seeded"}`, 1+r.IntN(9))}
 	case 5:
-		return jobs.Entry{Kind: jobs.EntryFuse, Data: []byte([]string{`{"v":1,"by":"all"}`, `{"v":1,"by":"vote"}`, `{"v":1,"by":"group"}`, `{"v":1,"by":"group","nodes":3}`}[r.IntN(4)])}
+		return jobs.Entry{Kind: jobs.EntryFuse, Data: []byte([]string{
+			`{"v":1,"by":"all"}`, `{"v":1,"by":"vote"}`,
+			`{"v":1,"by":"group"}`, `{"v":1,"by":"group","nodes":3}`,
+		}[r.IntN(4)])}
 	default:
 		o := randomAgents(r, n, 1+r.IntN(300), s.agents.Cell().Features)
 		if r.IntN(3) == 0 {
@@ -145,7 +158,8 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) jobs.Entry {
 	}
 }
 
-// pair is a swarm with few frames and one that has a frame for each page; what they answer must be the same.
+// pair is a swarm with few frames and one that has a frame for each page; what they answer must be
+// the same.
 type pair struct {
 	paged, whole State
 }
@@ -175,8 +189,9 @@ func (p pair) check(t testing.TB) {
 	}
 }
 
-// TestPagedEqualsResident applies random entries to swarms with 2 to 9 frames for 11 to 14 pages, the others in host memory, and to
-// ones that have a frame for each page: answers, pages and marks are the same bits.
+// TestPagedEqualsResident applies random entries to swarms with 2 to 9 frames for 11 to 14 pages,
+// the others in host memory, and to ones that have a frame for each page: answers, pages and marks
+// are the same bits.
 func TestPagedEqualsResident(t *testing.T) {
 	for name, text := range pagedTexts {
 		t.Run(name, func(t *testing.T) {
@@ -184,13 +199,17 @@ func TestPagedEqualsResident(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 				frames, entries := rapid.IntRange(2, 9).Draw(rt, "frames"), rapid.IntRange(1, 6).Draw(rt, "entries")
-				p := pair{openPaged(t, d, pages.NewBudget(int64(frames)*testPage+1, 1<<30), text), openPaged(t, d, nil, text)}
+				p := pair{
+					openPaged(t, d, pages.NewBudget(int64(frames)*testPage+1, 1<<30), text),
+					openPaged(t, d, nil, text),
+				}
 				defer func() {
 					if err := errors.Join(p.paged.Close(), p.whole.Close()); err != nil {
 						rt.Error(err)
 					}
 				}()
-				if n := len(p.paged.Memory().Made()); n < 11 || n > 14 || p.paged.Memory().Resident() || !p.whole.Memory().Resident() {
+				if n := len(p.paged.Memory().Made()); n < 11 || n > 14 || p.paged.Memory().Resident() ||
+					!p.whole.Memory().Resident() {
 					t.Fatalf("%d pages", n)
 				}
 				for range entries {
@@ -202,15 +221,17 @@ func TestPagedEqualsResident(t *testing.T) {
 	}
 }
 
-// TestPagedOverStore is TestPagedEqualsResident over a store, with and without host memory and prefetch, with checkpoints, processes that end in
-// order and others that do not: those go on from the last checkpoint, whatever was written to the store since then.
+// TestPagedOverStore is TestPagedEqualsResident over a store, with and without host memory and
+// prefetch, with checkpoints, processes that end in order and others that do not: those go on from
+// the last checkpoint, whatever was written to the store since then.
 func TestPagedOverStore(t *testing.T) {
 	for name, text := range pagedTexts {
 		for seed := range uint64(6) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				d, disk, r := openNamed(t, *deviceName), newDisk(), rand.New(rand.NewPCG(seed, 2))
 				room := func() *pages.Budget {
-					return pages.NewBudget(int64(2+r.IntN(4))*testPage, int64(r.IntN(3))*testPage*2).WithPrefetch(seed%2 == 0)
+					return pages.NewBudget(int64(2+r.IntN(4))*testPage,
+						int64(r.IntN(3))*testPage*2).WithPrefetch(seed%2 == 0)
 				}
 				p := pair{openPaged(t, d, room(), text), openPaged(t, d, nil, text)}
 				store := disk.open(t)
@@ -280,10 +301,11 @@ func (s draining) Put(ctx context.Context, tier int, page uint64, content []byte
 	return s.Store.Put(ctx, tier, page, content, kind)
 }
 
-// TestTickTorn: ticks of pages that come and go end between two of them when the agent drains. The state is of no use then, and is
-// not stepped until the agents are such as have seen nothing.
+// TestTickTorn: ticks of pages that come and go end between two of them when the agent drains. The
+// state is of no use then, and is not stepped until the agents are such as have seen nothing.
 func TestTickTorn(t *testing.T) {
-	s, store := openPaged(t, openHost(t), pages.NewBudget(4*testPage, 0), pagedTexts["gru"]).(*agentState), newDisk().open(t)
+	s, store := openPaged(t, openHost(t), pages.NewBudget(4*testPage, 0), pagedTexts["gru"]).(*agentState),
+		newDisk().open(t)
 	defer func() {
 		if err := errors.Join(s.Close(), store.Close()); err != nil {
 			t.Error(err)
@@ -297,7 +319,10 @@ func TestTickTorn(t *testing.T) {
 	if !errors.Is(err, jobs.ErrDrain) {
 		t.Fatal(err)
 	}
-	for _, e := range []jobs.Entry{{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}, randomEntry(t, rand.New(rand.NewPCG(1, 1)), s)} {
+	for _, e := range []jobs.Entry{
+		{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)},
+		randomEntry(t, rand.New(rand.NewPCG(1, 1)), s),
+	} {
 		if e.Kind == jobs.EntryQuery {
 			continue
 		}
@@ -315,12 +340,14 @@ func TestTickTorn(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if b := mustApply(t, fresh, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}); !bytes.Equal(a.Data, b.Data) {
+	if b := mustApply(t, fresh, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}); !bytes.Equal(a.Data,
+		b.Data) {
 		t.Errorf("a tick after a reset: %s, want %s", a.Data, b.Data)
 	}
 }
 
-// TestRoom: shards share the memory for pages, get what is left, and what does not fit is refused with what is missing.
+// TestRoom: shards share the memory for pages, get what is left, and what does not fit is refused
+// with what is missing.
 func TestRoom(t *testing.T) {
 	d, ctx := openHost(t), t.Context()
 	b := pages.NewBudget(6*testPage, 12*testPage)
@@ -334,7 +361,8 @@ func TestRoom(t *testing.T) {
 	}
 	spec.PageSize = testPage
 	_, err = newWhole(d, b, spec, spec.Groups())
-	if refused := (*jobs.Error)(nil); !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(refused.Message, "8192 too few on the device: raise") {
+	if refused := (*jobs.Error)(nil); !errors.As(err, &refused) || refused.Code != jobs.CodeDevice ||
+		!strings.Contains(refused.Message, "8192 too few on the device: raise") {
 		t.Errorf("no frames left: %v", err)
 	}
 	if err := errors.Join(first.Memory().Open(ctx, nil), first.Close(), first.Close()); err != nil {
@@ -348,7 +376,8 @@ func TestRoom(t *testing.T) {
 		}
 	}()
 	room := pages.MemoryError{}
-	if err := second.Memory().Open(ctx, nil); !errors.As(err, &room) || !strings.Contains(err.Error(), "too few in host memory: raise the memory for pages, give the agent process a data folder") {
+	if err := second.Memory().Open(ctx, nil); !errors.As(err, &room) || !strings.Contains(err.Error(), "too few in "+
+		"host memory: raise the memory for pages, give the agent process a data folder") {
 		t.Errorf("no memory for the rest: %v", err)
 	}
 	if _, err := second.Apply(ctx, randomEntry(t, rand.New(rand.NewPCG(1, 1)), second)); !errors.As(err, &room) {
@@ -367,12 +396,14 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestStoreFull: pages that find no room in the store fail the entry that needs their frames, and are not the device's fault.
+// TestStoreFull: pages that find no room in the store fail the entry that needs their frames, and
+// are not the device's fault.
 func TestStoreFull(t *testing.T) {
 	disk := newDisk()
 	disk.capacity = 3 << 20
 	store := disk.open(t)
-	s := openPaged(t, openHost(t), pages.NewBudget(2*testPage, 0), strings.Replace(pagedTexts["gru"], "agents: 540", "agents: 54000", 1))
+	s := openPaged(t, openHost(t), pages.NewBudget(2*testPage, 0),
+		strings.Replace(pagedTexts["gru"], "agents: 540", "agents: 54000", 1))
 	defer func() {
 		if err := errors.Join(s.Close(), store.Close()); err != nil {
 			t.Error(err)
@@ -387,7 +418,8 @@ func TestStoreFull(t *testing.T) {
 	}
 }
 
-// inPages are observations for agents of some pages, so many for each page and for as many agents, in the order of the pages.
+// inPages are observations for agents of some pages, so many for each page and for as many agents,
+// in the order of the pages.
 func inPages(s *agentState, each func(page int) int) (ids []uint32, inputs []float32) {
 	a := s.agents
 	size := a.Layout().Slots * a.Layout().Agents
@@ -405,7 +437,8 @@ func inPages(s *agentState, each func(page int) int) (ids []uint32, inputs []flo
 	return ids, inputs
 }
 
-// observePages brings observations into a swarm with few frames and into one with all, whose answers are the same.
+// observePages brings observations into a swarm with few frames and into one with all, whose
+// answers are the same.
 func observePages(t *testing.T, paged, whole *agentState, each func(page int) int) agents.Outcome {
 	t.Helper()
 	ids, inputs := inPages(paged, each)
@@ -422,7 +455,8 @@ func observePages(t *testing.T, paged, whole *agentState, each func(page int) in
 	return out[0]
 }
 
-// placed are a swarm of few frames on the device, with all of its pages in memory, and one that has a frame for each.
+// placed are a swarm of few frames on the device, with all of its pages in memory, and one that has
+// a frame for each.
 func placed(t *testing.T, frames int) (paged, whole *agentState) {
 	t.Helper()
 	d := openNamed(t, *deviceName)
@@ -449,8 +483,9 @@ func brought(s State, reason string) (n uint64) {
 	return n
 }
 
-// TestObservedInPlace: an observation of each page steps agents where their pages are, in one launch, and brings none of them to the device. A
-// page that is observed very often is brought up first.
+// TestObservedInPlace: an observation of each page steps agents where their pages are, in one
+// launch, and brings none of them to the device. A page that is observed very often is brought up
+// first.
 func TestObservedInPlace(t *testing.T) {
 	paged, whole := placed(t, 4)
 	before := brought(paged, "demand")
@@ -465,7 +500,8 @@ func TestObservedInPlace(t *testing.T) {
 		}
 	}
 	if n := brought(paged, "demand") - before; n != 0 || on > 4 {
-		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, paged.agents.Memory().Count())
+		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on,
+			paged.agents.Memory().Count())
 	}
 	cold := slices.Index(paged.memory.OnDevice(), false)
 	observePages(t, paged, whole, func(page int) int {
@@ -474,15 +510,20 @@ func TestObservedInPlace(t *testing.T) {
 		}
 		return 1
 	})
-	if n := brought(paged, "demand") - before; n > 1 || !paged.memory.OnDevice()[cold] { // it may have come in the background before
-		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, testPage/512, paged.memory.OnDevice()[cold])
+	// it may have come in the background before
+	if n := brought(paged, "demand") - before; n > 1 || !paged.memory.OnDevice()[cold] {
+		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, testPage/512,
+			paged.memory.OnDevice()[cold])
 	}
 }
 
 // TestGroupsInPlace is TestObservedInPlace of groups that are addressed.
 func TestGroupsInPlace(t *testing.T) {
 	d := openNamed(t, *deviceName)
-	p := pair{openPaged(t, d, pages.NewBudget(4*testPage, 1<<30), pagedTexts["lif"]), openPaged(t, d, nil, pagedTexts["lif"])}
+	p := pair{
+		openPaged(t, d, pages.NewBudget(4*testPage, 1<<30), pagedTexts["lif"]),
+		openPaged(t, d, nil, pagedTexts["lif"]),
+	}
 	t.Cleanup(func() {
 		if err := errors.Join(p.paged.Close(), p.whole.Close()); err != nil {
 			t.Error(err)
@@ -517,7 +558,8 @@ func TestGroupsInPlace(t *testing.T) {
 		}
 	}
 	if n := brought(paged, "demand") - before; n != 0 || on > 4 {
-		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on, len(paged.memory.Made()))
+		t.Errorf("%d pages were brought to the device, %d of %d pages were observed there", n, on,
+			len(paged.memory.Made()))
 	}
 	cold, many := slices.Index(paged.memory.OnDevice(), false), testPage/paged.memory.ObservationBytes()+1
 	observe(func(page int) int {
@@ -526,12 +568,15 @@ func TestGroupsInPlace(t *testing.T) {
 		}
 		return 1
 	})
-	if n := brought(paged, "demand") - before; many < 2 || n > 1 || !paged.memory.OnDevice()[cold] { // it may have come in the background before
-		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, many, paged.memory.OnDevice()[cold])
+	// it may have come in the background before
+	if n := brought(paged, "demand") - before; many < 2 || n > 1 || !paged.memory.OnDevice()[cold] {
+		t.Errorf("%d pages were brought up for %d observations of one, which is there: %v", n, many,
+			paged.memory.OnDevice()[cold])
 	}
 }
 
-// TestPagesFollowObservations: pages in host memory that are observed more often than those on the device come to be there.
+// TestPagesFollowObservations: pages in host memory that are observed more often than those on the
+// device come to be there.
 func TestPagesFollowObservations(t *testing.T) {
 	paged, whole := placed(t, 4)
 	observePages(t, paged, whole, func(int) int { return 1 })
@@ -563,8 +608,8 @@ func TestPagesFollowObservations(t *testing.T) {
 	}
 }
 
-// TestManyOfOneAgent: more observations of one agent than launches that are put into the stream at once take effect in their order, and
-// are all counted, as are those that are refused.
+// TestManyOfOneAgent: more observations of one agent than launches that are put into the stream at
+// once take effect in their order, and are all counted, as are those that are refused.
 func TestManyOfOneAgent(t *testing.T) {
 	paged, whole := placed(t, 4)
 	const n = 2*32 + 5 // more than agents.Agents puts into the stream before it waits
@@ -589,7 +634,8 @@ func TestManyOfOneAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if one.Votes[0] != out.Votes[i] || one.Decisions[0] != out.Decisions[i] {
-			t.Errorf("observation %d: vote %d and decision %d together, %d and %d alone", i, out.Votes[i], out.Decisions[i], one.Votes[0], one.Decisions[0])
+			t.Errorf("observation %d: vote %d and decision %d together, %d and %d alone", i, out.Votes[i],
+				out.Decisions[i], one.Votes[0], one.Decisions[0])
 		}
 		if i == n-1 && !slices.Equal(one.Tally, out.Tally) {
 			t.Errorf("tally %v together, %v alone", out.Tally, one.Tally)

@@ -27,7 +27,8 @@ func (r *Rounds) take(round uint64) (uint64, error) {
 	case round <= r.last:
 		return 0, jobs.Errorf(
 			jobs.CodeRound,
-			"vote: round %d is over: the last round of this swarm was %d: use %d or more, or leave the round out for the next one",
+			"vote: round %d is over: the last round of this swarm was %d: use %d or more, or leave the round out "+
+				"for the next one",
 			round, r.last, r.last+1,
 		)
 	}

@@ -24,22 +24,27 @@ const keptGroups = 82
 
 // keptTexts are swarms of both populations, and of all cells.
 var keptTexts = map[string]string{
-	"gru by agent":   gruText,
-	"bf16":           strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
-	"leaky by agent": "name: x\naddressed: agent\nagents: 3000\nagents_per_group: 10\npage_size: 64KiB\ncell: {kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
-	"predictor":      "name: x\nagents_per_group: 48\npage_size: 64KiB\n",
-	"lif":            "name: x\nagents_per_group: 7\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
-	"leaky":          "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: leaky}\n",
-	"gru":            "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
+	"gru by agent": gruText,
+	"bf16":         strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
+	"leaky by agent": "name: x\naddressed: agent\nagents: 3000\nagents_per_group: 10\npage_size: 64KiB\ncell: " +
+		"{kind: leaky}\nvote: {rule: quorum, quorum: 0.3}\n",
+	"predictor": "name: x\nagents_per_group: 48\npage_size: 64KiB\n",
+	"lif":       "name: x\nagents_per_group: 7\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
+	"leaky":     "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: leaky}\n",
+	"gru":       "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: gru}\n",
 }
 
-func openSnapshotter(t *testing.T, d device.Device, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *Snapshotter {
+func openSnapshotter(t *testing.T, d device.Device, store snapshot.Store, text string, groups int,
+	from *jobs.SnapshotRef,
+) *Snapshotter {
 	t.Helper()
 	return openSnapshotterIn(t, d, nil, store, text, groups, from)
 }
 
 // openSnapshotterIn is openSnapshotter with pages of what b has.
-func openSnapshotterIn(t *testing.T, d device.Device, b *pages.Budget, store snapshot.Store, text string, groups int, from *jobs.SnapshotRef) *Snapshotter {
+func openSnapshotterIn(t *testing.T, d device.Device, b *pages.Budget, store snapshot.Store, text string, groups int,
+	from *jobs.SnapshotRef,
+) *Snapshotter {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -52,13 +57,18 @@ func openSnapshotterIn(t *testing.T, d device.Device, b *pages.Budget, store sna
 }
 
 // openShard is a shard of a swarm with so many groups.
-func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.Store, spec *swarm.Spec, groups, shard int, from *jobs.SnapshotRef) *Snapshotter {
+func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.Store, spec *swarm.Spec, groups,
+	shard int, from *jobs.SnapshotRef,
+) *Snapshotter {
 	t.Helper()
 	data, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := jobs.Swarm{Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: groups, Shards: spec.Shards, From: from}
+	s := jobs.Swarm{
+		Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: groups, Shards: spec.Shards,
+		From: from,
+	}
 	has := RangeOf(s, shard)
 	p, err := New(d, b, spec, has)
 	if err != nil {
@@ -122,7 +132,10 @@ func applyAll(t *testing.T, p State, all []jobs.Entry) (answers []Answer) {
 
 func take(t *testing.T, k *Snapshotter, name string, seq uint64) jobs.Snapshotted {
 	t.Helper()
-	a, err := k.Apply(t.Context(), jobs.Entry{Seq: seq, Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"` + name + `"}`)})
+	a, err := k.Apply(t.Context(), jobs.Entry{
+		Seq: seq, Kind: jobs.EntrySnapshot,
+		Data: []byte(`{"v":1,"name":"` + name + `"}`),
+	})
 	if err != nil || a.Kind != jobs.EntrySnapshotted {
 		t.Fatal(a.Kind, err)
 	}
@@ -133,8 +146,9 @@ func take(t *testing.T, k *Snapshotter, name string, seq uint64) jobs.Snapshotte
 	return s
 }
 
-// TestKept: of every kind of swarm a snapshot goes on as the swarm does, answer by answer and bit for bit, in pages of another size, among more
-// groups, among fewer, and over a second snapshot, which is the same but for its swarm.
+// TestKept: of every kind of swarm a snapshot goes on as the swarm does, answer by answer and bit
+// for bit, in pages of another size, among more groups, among fewer, and over a second snapshot,
+// which is the same but for its swarm.
 func TestKept(t *testing.T) {
 	for name, text := range keptTexts {
 		t.Run(name, func(t *testing.T) {
@@ -148,9 +162,11 @@ func TestKept(t *testing.T) {
 			}
 			from := &jobs.SnapshotRef{Name: "one", SHA256: s.SHA256}
 			others := map[string]*Snapshotter{
-				"other pages": openSnapshotter(t, d, store, strings.Replace(text, "64KiB", "132KiB", 1), keptGroups+10, from),
-				"more":        openSnapshotter(t, d, store, strings.NewReplacer("3300", "4290", "3000", "5000").Replace(text), 3*keptGroups, from),
-				"fewer":       openSnapshotter(t, d, store, strings.Replace(text, "3300", "3036", 1), keptGroups, from),
+				"other pages": openSnapshotter(t, d, store, strings.Replace(text, "64KiB", "132KiB", 1), keptGroups+10,
+					from),
+				"more": openSnapshotter(t, d, store,
+					strings.NewReplacer("3300", "4290", "3000", "5000").Replace(text), 3*keptGroups, from),
+				"fewer": openSnapshotter(t, d, store, strings.Replace(text, "3300", "3036", 1), keptGroups, from),
 			}
 			for what, o := range others {
 				if err := o.Load(t.Context(), *from); err != nil {
@@ -195,7 +211,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// tallies compares what is beside the pages, which the next tick would count anew: one agent steps with inputs of zeros.
+// tallies compares what is beside the pages, which the next tick would count anew: one agent steps
+// with inputs of zeros.
 func tallies(t *testing.T, s *agentState, others map[string]*Snapshotter) {
 	t.Helper()
 	inputs := make([]float32, s.agents.Cell().Features)
@@ -227,12 +244,14 @@ func variables(t *testing.T, store snapshot.Store, name string) string {
 	return fmt.Sprintf("%+v", m.Variables)
 }
 
-// TestReset: after a reset agents answer as new ones do, and the next checkpoint has no pages of before.
+// TestReset: after a reset agents answer as new ones do, and the next checkpoint has no pages of
+// before.
 func TestReset(t *testing.T) {
 	for name, text := range keptTexts {
 		t.Run(name, func(t *testing.T) {
 			d := openHost(t)
-			k, fresh := openSnapshotter(t, d, nil, text, keptGroups, nil), openSnapshotter(t, d, nil, text, keptGroups, nil)
+			k, fresh := openSnapshotter(t, d, nil, text, keptGroups, nil),
+				openSnapshotter(t, d, nil, text, keptGroups, nil)
 			r := rand.New(rand.NewPCG(5, 6))
 			applyAll(t, k, entriesFor(k, r, 2))
 			a, err := k.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryReset, Data: []byte(`{"v":1}`)})
@@ -266,7 +285,8 @@ func (f failing) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return f.Store.Open(ctx, name)
 }
 
-// TestKeptRefused: what cannot be kept or continued is answered with a sentence, what the device or a drain breaks off is not.
+// TestKeptRefused: what cannot be kept or continued is answered with a sentence, what the device or
+// a drain breaks off is not.
 func TestKeptRefused(t *testing.T) {
 	d, store := openHost(t), openStore(t)
 	k := openSnapshotter(t, d, store, gruText, 0, nil)
@@ -282,7 +302,8 @@ func TestKeptRefused(t *testing.T) {
 		_, err := k.Apply(t.Context(), jobs.Entry{Seq: seq, Kind: jobs.EntrySnapshot, Data: []byte(data)})
 		return err
 	}
-	refused("another entry", snap(k, 2, `{"v":1,"name":"one"}`), jobs.CodeInvalid, "exists already: of entry 1 of swarm kept: choose another name")
+	refused("another entry", snap(k, 2, `{"v":1,"name":"one"}`), jobs.CodeInvalid, "exists already: of entry 1 of "+
+		"swarm kept: choose another name")
 	refused("path", snap(k, 2, `{"v":1,"name":"../one"}`), jobs.CodeInvalid, "use 1 to 64 letters")
 	refused("field", snap(k, 2, `{"v":1,"name":"a","to":"/"}`), jobs.CodeInvalid, `unknown field "to"`)
 	_, err := k.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryReset, Data: []byte(`{"v":1,"seed":3}`)})
@@ -291,8 +312,10 @@ func TestKeptRefused(t *testing.T) {
 		t.Errorf("the same entry once more: %+v, before %+v", again, s)
 	}
 	full := openSnapshotter(t, d, failing{store}, gruText, 0, nil)
-	refused("full disk", snap(full, 2, `{"v":1,"name":"two"}`), jobs.CodeIO, "no space left on device: see that the place has room")
-	refused("no store", snap(openSnapshotter(t, d, nil, gruText, 0, nil), 2, `{"v":1,"name":"two"}`), jobs.CodeInvalid, "start all of them with --snapshots")
+	refused("full disk", snap(full, 2, `{"v":1,"name":"two"}`), jobs.CodeIO, "no space left on device: see that the "+
+		"place has room")
+	refused("no store", snap(openSnapshotter(t, d, nil, gruText, 0, nil), 2, `{"v":1,"name":"two"}`), jobs.CodeInvalid,
+		"start all of them with --snapshots")
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
@@ -307,15 +330,26 @@ func TestKeptRefused(t *testing.T) {
 		from jobs.SnapshotRef
 		code jobs.Code
 	}{
-		"its parameter hidden of the cell is 5, that of the swarm 6":   {strings.Replace(gruText, "hidden: 5", "hidden: 6", 1), from, jobs.CodeInvalid},
-		"its cell kind is gru, that of the swarm leaky":                {"name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\ncell: {kind: leaky}\n", from, jobs.CodeInvalid},
-		"its addressed is agent, that of the swarm group":              {keptTexts["gru"], from, jobs.CodeInvalid},
-		"its agents_per_group is 33, that of the swarm 30":             {strings.Replace(gruText, "group: 33", "group: 30", 1), from, jobs.CodeInvalid},
-		"is 3, that of the swarm 4":                                    {strings.Replace(gruText, "seed: 3", "seed: 4", 1), from, jobs.CodeInvalid},
-		`its features are ["a" "b"], those of the swarm ["a"]`:         {strings.Replace(gruText, "[a, b]\n", "[a]\n", 1), from, jobs.CodeInvalid},
-		`its candidates are ["a" "b" "c"], those of the swarm`:         {strings.Replace(gruText, "[a, b, c]", "[a, b]", 1), from, jobs.CodeInvalid},
-		"snapshot none: snapshot not found: exoswarm snapshot list":    {gruText, jobs.SnapshotRef{Name: "none", SHA256: s.SHA256}, jobs.CodeInvalid},
-		"the swarm was made from " + strings.Repeat("0", 64) + ": put": {gruText, jobs.SnapshotRef{Name: "one", SHA256: strings.Repeat("0", 64)}, jobs.CodeInvalid},
+		"its parameter hidden of the cell is 5, that of the swarm 6": {strings.Replace(gruText, "hidden: 5",
+			"hidden: 6", 1), from, jobs.CodeInvalid},
+		"its cell kind is gru, that of the swarm leaky": {"name: x\naddressed: agent\nagents: 3300\n" +
+			"agents_per_group: 33\ncell: {kind: leaky}\n", from, jobs.CodeInvalid},
+		"its addressed is agent, that of the swarm group": {keptTexts["gru"], from, jobs.CodeInvalid},
+		"its agents_per_group is 33, that of the swarm 30": {strings.Replace(gruText, "group: 33",
+			"group: 30", 1), from, jobs.CodeInvalid},
+		"is 3, that of the swarm 4": {strings.Replace(gruText, "seed: 3", "seed: 4",
+			1), from, jobs.CodeInvalid},
+		`its features are ["a" "b"], those of the swarm ["a"]`: {strings.Replace(gruText, "[a, b]\n", "[a]\n",
+			1), from, jobs.CodeInvalid},
+		`its candidates are ["a" "b" "c"], those of the swarm`: {strings.Replace(gruText, "[a, b, c]", "[a, b]",
+			1), from, jobs.CodeInvalid},
+		"snapshot none: snapshot not found: exoswarm snapshot list": {
+			gruText,
+			jobs.SnapshotRef{Name: "none", SHA256: s.SHA256},
+			jobs.CodeInvalid,
+		},
+		"the swarm was made from " + strings.Repeat("0", 64) +
+			": put": {gruText, jobs.SnapshotRef{Name: "one", SHA256: strings.Repeat("0", 64)}, jobs.CodeInvalid},
 	} {
 		refused(says, openSnapshotter(t, d, store, c.text, 8, &c.from).Load(t.Context(), c.from), c.code, says)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestPieces: swarms whose batches are cut, because they are reduced or because there is no room for more, answer as others do and have
-// the same pages.
+// TestPieces: swarms whose batches are cut, because they are reduced or because there is no room
+// for more, answer as others do and have the same pages.
 func TestPieces(t *testing.T) {
 	for name, text := range pagedTexts {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +31,8 @@ func TestPieces(t *testing.T) {
 			for i := range 150 {
 				p.paged.Reduce(i%20 >= 10)
 				e := randomEntry(t, r, p.whole)
-				if i%3 == 0 && (e.Kind == jobs.EntryFuse || e.Kind == jobs.EntryObserve && len(e.Data) > 2200) { // more than a few observations, so that two halves are not the floor
+				// more than a few observations, so that two halves are not the floor
+				if i%3 == 0 && (e.Kind == jobs.EntryFuse || e.Kind == jobs.EntryObserve && len(e.Data) > 2200) {
 					first := r.IntN(5)
 					if s, ok := p.paged.(*agentState); ok && e.Kind == jobs.EntryObserve { // which allocates once
 						first = 0
@@ -61,13 +62,15 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestPiecesFloor: a batch for which there is no room at all is an error of the device, and has changed nothing.
+// TestPiecesFloor: a batch for which there is no room at all is an error of the device, and has
+// changed nothing.
 func TestPiecesFloor(t *testing.T) {
 	d := faults.New(openHost(t))
 	s := openGroupState(t, d, "name: x\nagents_per_group: 4\n", 3)
 	d.Fail(faults.Alloc, 0, 1000, device.ErrOutOfMemory)
 	obs := observations(rand.New(rand.NewPCG(1, 1)), 3, 50, 1)
-	if _, halved, err := s.observe(t.Context(), obs); !errors.Is(err, fault.ErrDevice) || fault.ClassOf(err) != fault.ClassMemory || halved == 0 {
+	if _, halved, err := s.observe(t.Context(), obs); !errors.Is(err, fault.ErrDevice) ||
+		fault.ClassOf(err) != fault.ClassMemory || halved == 0 {
 		t.Fatalf("halved %d times: %v", halved, err)
 	}
 	if s.memory.Made()[0] {
@@ -75,7 +78,8 @@ func TestPiecesFloor(t *testing.T) {
 	}
 }
 
-// TestFewerFrames: a shard for whose pages the device has less room than the budget says takes fewer frames, and gives the others back.
+// TestFewerFrames: a shard for whose pages the device has less room than the budget says takes
+// fewer frames, and gives the others back.
 func TestFewerFrames(t *testing.T) {
 	d := faults.New(openHost(t))
 	d.Room(5 * testPage)

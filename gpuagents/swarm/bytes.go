@@ -2,8 +2,8 @@ package swarm
 
 import "github.com/exoswarm/exoswarm/cuda/kernels"
 
-// PageBytes returns how many bytes the pages of so many groups take; 0 for a specification that cannot be
-// laid out in pages.
+// PageBytes returns how many bytes the pages of so many groups take; 0 for a specification that
+// cannot be laid out in pages.
 func (s *Spec) PageBytes(groups int) int64 {
 	var layout kernels.Layout
 	if s.ByAgent() {

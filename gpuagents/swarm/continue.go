@@ -7,8 +7,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// Continues returns an error that names the first field in which agents of this spec are not such as those of another one, so that they could not
-// go on from their state. How many they are, over how many shards, their rule, their pages and checkpoints may differ: no state depends on those.
+// Continues returns an error that names the first field in which agents of this spec are not such
+// as those of another one, so that they could not go on from their state. How many they are, over
+// how many shards, their rule, their pages and checkpoints may differ: no state depends on those.
 func (s *Spec) Continues(from *Spec) error {
 	for _, f := range []struct {
 		field      string
@@ -17,7 +18,10 @@ func (s *Spec) Continues(from *Spec) error {
 		{"addressed", s.Addressed, from.Addressed},
 		{"cell kind", s.Cell.Kind, from.Cell.Kind},
 		{"agents_per_group", s.AgentsPerGroup, from.AgentsPerGroup},
-		{"policy of late observations, which has them have a latest time or not,", s.Observations.Drops(), from.Observations.Drops()},
+		{
+			"policy of late observations, which has them have a latest time or not,", s.Observations.Drops(),
+			from.Observations.Drops(),
+		},
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
 		{"seed, which chooses the weights,", s.Seed, from.Seed},
 	} {

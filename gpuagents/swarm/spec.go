@@ -1,4 +1,5 @@
-// Package swarm is the spec of a swarm: what a user writes in YAML and an agent process reads as JSON.
+// Package swarm is the spec of a swarm: what a user writes in YAML and an agent process reads as
+// JSON.
 package swarm
 
 import (
@@ -24,23 +25,29 @@ type Spec struct {
 	Name string `yaml:"name" json:"name"`
 	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
-	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent it is gru (the default) or leaky, with the parameters of cells.Address.
+	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent
+	// it is gru (the default) or leaky, with the parameters of cells.Address.
 	Cell Cell `yaml:"cell" json:"cell"`
-	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. By group it is 0.
+	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. By group it
+	// is 0.
 	Agents int64 `yaml:"agents" json:"agents,omitempty"`
-	// GroupCount is how many groups a swarm has that is made to last and addresses groups, 1 to jobs.MaxGroups. Of a run the input says, and of a swarm by
-	// agent Agents.
+	// GroupCount is how many groups a swarm has that is made to last and addresses groups, 1 to
+	// jobs.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
 	GroupCount int `yaml:"groups" json:"groups,omitempty"`
-	// Shards is how many logs the agents are split over, each with groups that follow one another, 1 to jobs.MaxShards and no more than groups, by agent only;
-	// default 1. Each is served by one agent process at a time, on one device. See jobs.Swarm.ShardGroups.
+	// Shards is how many logs the agents are split over, each with groups that follow one another,
+	// 1 to jobs.MaxShards and no more than groups, by agent only; default 1. Each is served by one
+	// agent process at a time, on one device. See jobs.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
-	// Timestamp is the column that says when a row was observed; default "timestamp". By agent there is none.
+	// Timestamp is the column that says when a row was observed; default "timestamp". By agent
+	// there is none.
 	Timestamp string `yaml:"timestamp" json:"timestamp"`
-	// Features are the columns that the agents see, 1 to 64; default one, "value". By agent the cell takes fewer.
+	// Features are the columns that the agents see, 1 to 64; default one, "value". By agent the
+	// cell takes fewer.
 	Features []string `yaml:"features" json:"features"`
-	// Observations says what becomes of those that come late or twice. By agent there is none: they have no time.
+	// Observations says what becomes of those that come late or twice. By agent there is none: they
+	// have no time.
 	Observations Observations `yaml:"observations" json:"observations,omitzero"`
 	// CSV is how the CSV files of its observations are written. Agents never read it.
 	CSV dialect.CSV `yaml:"csv" json:"csv,omitzero"`
@@ -48,17 +55,20 @@ type Spec struct {
 	Vote Vote `yaml:"vote" json:"vote"`
 	// Seed chooses the agents' fixed random weights.
 	Seed uint64 `yaml:"seed" json:"seed"`
-	// PageSize is the size of a page of state in bytes, a multiple of 4 KiB from 64 KiB to 1 GiB; default 2 MiB. A page holds
-	// at least one group.
+	// PageSize is the size of a page of state in bytes, a multiple of 4 KiB from 64 KiB to 1 GiB;
+	// default 2 MiB. A page holds at least one group.
 	PageSize strictyaml.Size `yaml:"page_size" json:"page_size"`
-	// Residency says where the pages of state are: ResidencyGPU keeps all of them in the memory of the device, and an agent process without room for
-	// all refuses the swarm. Empty, the default: pages that are not needed leave the device for others.
+	// Residency says where the pages of state are: ResidencyGPU keeps all of them in the memory of
+	// the device, and an agent process without room for all refuses the swarm. Empty, the default:
+	// pages that are not needed leave the device for others.
 	Residency string `yaml:"residency" json:"residency,omitempty"`
 	// Checkpoint is how often the agents' state is stored. It changes no output.
 	Checkpoint Checkpoint `yaml:"checkpoint" json:"checkpoint"`
-	// Replicas is on how many servers each log is kept, 1, 3 or 5; 0, the default, is as many as the process that makes the logs is told for all.
+	// Replicas is on how many servers each log is kept, 1, 3 or 5; 0, the default, is as many as
+	// the process that makes the logs is told for all.
 	Replicas int `yaml:"replicas" json:"replicas,omitempty"`
-	// Durability is jobs.Synced, jobs.Fast or, by default, empty: see jobs.Consistency. Fast is for one replica.
+	// Durability is jobs.Synced, jobs.Fast or, by default, empty: see jobs.Consistency. Fast is for
+	// one replica.
 	Durability string `yaml:"durability" json:"durability,omitempty"`
 }
 
@@ -67,9 +77,9 @@ func (s *Spec) Consistency() jobs.Consistency {
 	return jobs.Consistency{Replicas: s.Replicas, Durability: s.Durability}
 }
 
-// Checkpoint says when an agent process stores the state of a shard: at the interval, and after so many entries of the log
-// since the last time, whichever comes first. Checkpoints take a twentieth of the process's time at most, so those of a
-// large swarm come less often.
+// Checkpoint says when an agent process stores the state of a shard: at the interval, and after so
+// many entries of the log since the last time, whichever comes first. Checkpoints take a twentieth
+// of the process's time at most, so those of a large swarm come less often.
 type Checkpoint struct {
 	// Interval is 100ms to 1h; default 5s. In JSON it is a number of nanoseconds.
 	Interval strictyaml.Duration `yaml:"interval" json:"interval"`
@@ -77,12 +87,14 @@ type Checkpoint struct {
 	Entries int `yaml:"entries" json:"entries"`
 }
 
-// Observations says what a group does with one whose time is not after the latest that it has applied. What is dropped changes nothing, and is
-// answered with the reason. By default agents apply whatever they are given.
+// Observations says what a group does with one whose time is not after the latest that it has
+// applied. What is dropped changes nothing, and is answered with the reason. By default agents
+// apply whatever they are given.
 type Observations struct {
 	// Late is of one before the latest: Apply, Drop or, by default, Reject.
 	Late string `yaml:"late" json:"late,omitempty"`
-	// Duplicate is of one at the same time as the latest, whatever its features: Apply, the default, or Drop.
+	// Duplicate is of one at the same time as the latest, whatever its features: Apply, the
+	// default, or Drop.
 	Duplicate string `yaml:"duplicate" json:"duplicate,omitempty"`
 }
 
@@ -96,38 +108,45 @@ const (
 const (
 	Apply = "apply"
 	Drop  = "drop"
-	// Reject has the reader of a source reject a row that goes back behind the one before it, so that agents are given none; those that they are given
-	// all the same, as by whoever writes the log, are applied.
+	// Reject has the reader of a source reject a row that goes back behind the one before it, so
+	// that agents are given none; those that they are given all the same, as by whoever writes the
+	// log, are applied.
 	Reject = "reject"
 )
 
 // Cell chooses a cell and its parameters.
 type Cell struct {
 	Kind string `yaml:"kind" json:"kind"` // default "predictor"
-	// Params by name; those left out have the cell's default. Those of the kind custom that the frame has not are its step's own.
+	// Params by name; those left out have the cell's default. Those of the kind custom that the
+	// frame has not are its step's own.
 	Params map[string]float64 `yaml:"params" json:"params,omitempty"`
-	// Weights says whose the recurrent weights of a gru by group are: WeightsShared, the default, of all groups, or WeightsGroup, each its own.
+	// Weights says whose the recurrent weights of a gru by group are: WeightsShared, the default,
+	// of all groups, or WeightsGroup, each its own.
 	Weights string `yaml:"weights" json:"weights,omitempty"`
-	// State is that of an agent of the kind custom, and of no other: the type of each variable by its name, see cells.Custom.
+	// State is that of an agent of the kind custom, and of no other: the type of each variable by
+	// its name, see cells.Custom.
 	State map[string]string `yaml:"state" json:"state,omitempty"`
-	// Embedding are the variables of State that are an agent's knowledge, in their order, of the kind custom and of no other; all that are f32 or bf16
-	// when there are none. Embeddings are answers to questions: no state depends on them.
+	// Embedding are the variables of State that are an agent's knowledge, in their order, of the
+	// kind custom and of no other; all that are f32 or bf16 when there are none. Embeddings are
+	// answers to questions: no state depends on them.
 	Embedding []string `yaml:"embedding" json:"embedding,omitempty"`
 	// Step is the CUDA C++ text of the step of the kind custom, and of no other.
 	Step string `yaml:"step" json:"step,omitempty"`
-	// StepFile names a file below the spec's folder that Step is read from. What is parsed has its text, and no name.
+	// StepFile names a file below the spec's folder that Step is read from. What is parsed has its
+	// text, and no name.
 	StepFile string `yaml:"step_file" json:"-"`
 }
 
 // Vote says between what the agents choose, and what makes a decision.
 type Vote struct {
-	// Candidates in order. They name what the cell votes for, so their number is the cell's; default the cell's names. By agent
-	// gru votes for any 2 to 16, and leaky is quiet or spikes.
+	// Candidates in order. They name what the cell votes for, so their number is the cell's;
+	// default the cell's names. By agent gru votes for any 2 to 16, and leaky is quiet or spikes.
 	Candidates []string `yaml:"candidates" json:"candidates"`
-	// Rule is plurality, majority, quorum, weighted or unanimous; default weighted. By agent all votes weigh the same, and the default is
-	// plurality.
+	// Rule is plurality, majority, quorum, weighted or unanimous; default weighted. By agent all
+	// votes weigh the same, and the default is plurality.
 	Rule string `yaml:"rule" json:"rule"`
-	// Quorum is the share of all weight that the winner needs under the rule quorum, above 0 and at most 1.
+	// Quorum is the share of all weight that the winner needs under the rule quorum, above 0 and at
+	// most 1.
 	Quorum float64 `yaml:"quorum" json:"quorum,omitempty"`
 }
 
@@ -138,7 +157,8 @@ const ResidencyGPU = "gpu"
 const (
 	// ByGroup: all agents of a group step by an observation of the series that they watch.
 	ByGroup = "group"
-	// ByAgent: an agent has inputs of its own, which it holds, and ticks step all of them: a simulation.
+	// ByAgent: an agent has inputs of its own, which it holds, and ticks step all of them: a
+	// simulation.
 	ByAgent = "agent"
 )
 
@@ -155,8 +175,9 @@ const (
 	maxEntries  = 1_000_000
 )
 
-// Parse reads a spec from YAML, fills in the defaults and validates it. file is the name that errors begin with; every
-// error says the line, what is wrong and what is valid. A spec that names other files is refused: ParseIn reads them.
+// Parse reads a spec from YAML, fills in the defaults and validates it. file is the name that
+// errors begin with; every error says the line, what is wrong and what is valid. A spec that names
+// other files is refused: ParseIn reads them.
 func Parse(file string, data []byte) (*Spec, error) { return ParseIn(nil, file, data) }
 
 // ParseIn is Parse for a spec that may name files of its folder.
@@ -249,7 +270,8 @@ func (s *Spec) Groups() int {
 	return int(s.Agents / int64(s.AgentsPerGroup))
 }
 
-// OfRun says that the swarm is that of a run: its input says how many groups it has, and its job is who writes its log.
+// OfRun says that the swarm is that of a run: its input says how many groups it has, and its job is
+// who writes its log.
 func (s *Spec) OfRun() bool { return s.Groups() == 0 }
 
 // candidates are the names that the cell gives what it votes for; nil: it has none.
@@ -283,13 +305,15 @@ func (s *Spec) validate() (path []string, err error) {
 		known = addressable
 	}
 	if !slices.Contains(known, s.Cell.Kind) {
-		return []string{"cell", "kind"}, fmt.Errorf("cell kind %q: did you mean %q? There are %v", s.Cell.Kind, strictyaml.Nearest(s.Cell.Kind, known), known)
+		return []string{"cell", "kind"}, fmt.Errorf("cell kind %q: did you mean %q? There are %v", s.Cell.Kind,
+			strictyaml.Nearest(s.Cell.Kind, known), known)
 	}
 	switch w := s.Cell.Weights; {
 	case w != "" && w != WeightsShared && w != WeightsGroup:
 		return []string{"cell", "weights"}, fmt.Errorf("weights %q: use shared or group", w)
 	case w == WeightsGroup && (s.Cell.Kind != "gru" || s.ByAgent()):
-		return []string{"cell", "weights"}, errors.New("weights group: only a gru whose groups are addressed has some for each group: write shared, or leave it out")
+		return []string{"cell", "weights"}, errors.New("weights group: only a gru whose groups are addressed has " +
+			"some for each group: write shared, or leave it out")
 	}
 	if path, err := s.validateStep(); err != nil {
 		return path, err
@@ -298,7 +322,8 @@ func (s *Spec) validate() (path []string, err error) {
 		return []string{"replicas"}, err
 	}
 	if s.AgentsPerGroup < 1 || s.AgentsPerGroup > MaxAgentsPerGroup {
-		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: use 1 to %d", s.AgentsPerGroup, MaxAgentsPerGroup)
+		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: use 1 to %d", s.AgentsPerGroup,
+			MaxAgentsPerGroup)
 	}
 	if path, err := s.validateAgents(); err != nil {
 		return path, err
@@ -326,14 +351,17 @@ func (s *Spec) validate() (path []string, err error) {
 	}
 	switch own := s.candidates(); {
 	case own == nil && (len(s.Vote.Candidates) < 2 || len(s.Vote.Candidates) > kernels.AgentMostCandidates):
-		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: name 2 to %d", len(s.Vote.Candidates), kernels.AgentMostCandidates)
+		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: name 2 to %d", len(s.Vote.Candidates),
+			kernels.AgentMostCandidates)
 	case own != nil && len(s.Vote.Candidates) != len(own):
-		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: the cell %s votes between %d: %v", len(s.Vote.Candidates), s.Cell.Kind, len(own), own)
+		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: the cell %s votes between %d: %v",
+			len(s.Vote.Candidates), s.Cell.Kind, len(own), own)
 	}
 	names := map[string]bool{"none": true} // what an undecided round is called
 	for _, c := range s.Vote.Candidates {
 		if c == "" || names[c] {
-			return []string{"vote", "candidates"}, fmt.Errorf("candidate %q is empty, named twice, or the reserved name none", c)
+			return []string{"vote", "candidates"}, fmt.Errorf("candidate %q is empty, named twice, or the reserved "+
+				"name none", c)
 		}
 		names[c] = true
 	}
@@ -347,7 +375,8 @@ func (s *Spec) validate() (path []string, err error) {
 		return []string{"residency"}, fmt.Errorf("residency %q: use gpu, or leave it out", s.Residency)
 	}
 	if d := time.Duration(s.Checkpoint.Interval); d < minInterval || d > maxInterval {
-		return []string{"checkpoint", "interval"}, fmt.Errorf("checkpoint interval %v: use a duration from 100ms to 1h, such as 5s", d)
+		return []string{"checkpoint", "interval"}, fmt.Errorf("checkpoint interval %v: use a duration from 100ms to "+
+			"1h, such as 5s", d)
 	}
 	if n := s.Checkpoint.Entries; n < 1 || n > maxEntries {
 		return []string{"checkpoint", "entries"}, fmt.Errorf("checkpoint entries %d: use 1 to %d", n, maxEntries)
@@ -376,7 +405,8 @@ func (s *Spec) validate() (path []string, err error) {
 	return nil, nil
 }
 
-// AgentColumn and GroupColumn are the columns of an observation's agent, or group, which no feature of a swarm that is made to last may be called by.
+// AgentColumn and GroupColumn are the columns of an observation's agent, or group, which no feature
+// of a swarm that is made to last may be called by.
 const (
 	AgentColumn = "agent"
 	GroupColumn = "group"
@@ -386,30 +416,39 @@ const (
 func (s *Spec) validateAgents() (path []string, err error) {
 	if !s.ByAgent() {
 		if s.Agents != 0 {
-			return []string{"agents"}, fmt.Errorf("agents %d: the input says how many there are unless the swarm is addressed by agent: write addressed: agent, or leave it out", s.Agents)
+			return []string{"agents"}, fmt.Errorf("agents %d: the input says how many there are unless the swarm is "+
+				"addressed by agent: write addressed: agent, or leave it out", s.Agents)
 		}
 		if s.GroupCount < 0 || s.GroupCount > jobs.MaxGroups {
-			return []string{"groups"}, fmt.Errorf("groups %d: use 1 to %d, or leave it out for a run", s.GroupCount, jobs.MaxGroups)
+			return []string{"groups"}, fmt.Errorf("groups %d: use 1 to %d, or leave it out for a run", s.GroupCount,
+				jobs.MaxGroups)
 		}
 		if s.Shards != 0 {
-			return []string{"shards"}, fmt.Errorf("shards %d: a swarm whose groups are addressed has one: write addressed: agent, or leave it out", s.Shards)
+			return []string{"shards"}, fmt.Errorf("shards %d: a swarm whose groups are addressed has one: write "+
+				"addressed: agent, or leave it out", s.Shards)
 		}
 		return nil, nil
 	}
 	per := int64(s.AgentsPerGroup)
 	switch {
 	case s.Agents < 1 || s.Agents > math.MaxUint32 || s.Agents%per != 0:
-		return []string{"agents"}, fmt.Errorf("agents %d: use a multiple of agents_per_group, %d, below 2^32", s.Agents, per)
+		return []string{"agents"}, fmt.Errorf("agents %d: use a multiple of agents_per_group, %d, below 2^32", s.Agents,
+			per)
 	case s.Agents/per > jobs.MaxGroups:
-		return []string{"agents"}, fmt.Errorf("agents %d: they are %d groups of %d, at most %d: use larger groups", s.Agents, s.Agents/per, per, jobs.MaxGroups)
+		return []string{"agents"}, fmt.Errorf("agents %d: they are %d groups of %d, at most %d: use larger groups",
+			s.Agents, s.Agents/per, per, jobs.MaxGroups)
 	case s.GroupCount != 0:
-		return []string{"groups"}, fmt.Errorf("groups %d: agents over agents_per_group says how many there are: leave it out", s.GroupCount)
+		return []string{"groups"}, fmt.Errorf("groups %d: agents over agents_per_group says how many there are: "+
+			"leave it out", s.GroupCount)
 	case s.Shards < 1 || s.Shards > jobs.MaxShards || s.Shards > s.Groups():
-		return []string{"shards"}, fmt.Errorf("shards %d: use 1 to %d, and no more than groups, of which there are %d", s.Shards, jobs.MaxShards, s.Groups())
+		return []string{"shards"}, fmt.Errorf("shards %d: use 1 to %d, and no more than groups, of which there are "+
+			"%d", s.Shards, jobs.MaxShards, s.Groups())
 	case s.Timestamp != "":
-		return []string{"timestamp"}, fmt.Errorf("timestamp %q: observations of agents have none: leave it out", s.Timestamp)
+		return []string{"timestamp"}, fmt.Errorf("timestamp %q: observations of agents have none: leave it out",
+			s.Timestamp)
 	case s.Vote.Rule == "weighted":
-		return []string{"vote", "rule"}, fmt.Errorf("rule weighted: votes of agents that are addressed weigh the same: use plurality")
+		return []string{"vote", "rule"}, fmt.Errorf("rule weighted: votes of agents that are addressed weigh the " +
+			"same: use plurality")
 	}
 	return nil, nil
 }
@@ -419,7 +458,8 @@ func (s *Spec) validateObservations() (path []string, err error) {
 	o := s.Observations
 	switch {
 	case s.ByAgent() && o != Observations{}:
-		return []string{"observations"}, errors.New("observations: those of agents have no time, none is late: leave it out")
+		return []string{"observations"}, errors.New("observations: those of agents have no time, none is late: " +
+			"leave it out")
 	case s.ByAgent():
 	case o.Late != Reject && o.Late != Apply && o.Late != Drop:
 		return []string{"observations", "late"}, fmt.Errorf("late %q: use reject, apply or drop", o.Late)
@@ -453,13 +493,16 @@ func (s *Spec) voting() (cells.Voting, error) {
 	rule, ok := rules[s.Vote.Rule]
 	if !ok {
 		names := slices.Sorted(maps.Keys(rules))
-		return cells.Voting{}, fmt.Errorf("rule %q: did you mean %q? There are %v", s.Vote.Rule, strictyaml.Nearest(s.Vote.Rule, names), names)
+		return cells.Voting{}, fmt.Errorf("rule %q: did you mean %q? There are %v", s.Vote.Rule,
+			strictyaml.Nearest(s.Vote.Rule, names), names)
 	}
 	switch {
 	case s.Vote.Rule == "quorum" && !(s.Vote.Quorum > 0 && s.Vote.Quorum <= 1):
-		return cells.Voting{}, fmt.Errorf("quorum %v: the rule quorum needs a share above 0 and at most 1", s.Vote.Quorum)
+		return cells.Voting{}, fmt.Errorf("quorum %v: the rule quorum needs a share above 0 and at most 1",
+			s.Vote.Quorum)
 	case s.Vote.Rule != "quorum" && s.Vote.Quorum != 0:
-		return cells.Voting{}, fmt.Errorf("quorum %v: only the rule quorum takes one, the rule is %s", s.Vote.Quorum, s.Vote.Rule)
+		return cells.Voting{}, fmt.Errorf("quorum %v: only the rule quorum takes one, the rule is %s", s.Vote.Quorum,
+			s.Vote.Rule)
 	}
 	return cells.Voting{Rule: rule, Quorum: s.Vote.Quorum}, nil
 }
@@ -482,7 +525,8 @@ func (s *Spec) Bind() (*cells.Bound, error) {
 	cell, ok := cells.Lookup(s.Cell.Kind)
 	switch {
 	case s.Custom():
-		if cell, err = cells.Custom(s.Cell.State, s.Cell.Params, s.Cell.Step, s.Vote.Candidates, s.Cell.Embedding...); err != nil {
+		if cell, err = cells.Custom(s.Cell.State, s.Cell.Params, s.Cell.Step, s.Vote.Candidates,
+			s.Cell.Embedding...); err != nil {
 			return nil, err
 		}
 	case !ok:
@@ -494,7 +538,8 @@ func (s *Spec) Bind() (*cells.Bound, error) {
 	}
 	b.Drop, b.Own = s.Observations.drop(), s.Cell.Weights == WeightsGroup
 	if _, own := s.Cell.State[kernels.VarLatest.Name]; own && b.Drop != 0 {
-		return nil, fmt.Errorf("%w: %s: the time of a group's latest observation is called so, where observations are dropped: choose another name", cells.ErrState, kernels.VarLatest.Name)
+		return nil, fmt.Errorf("%w: %s: the time of a group's latest observation is called so, where observations "+
+			"are dropped: choose another name", cells.ErrState, kernels.VarLatest.Name)
 	}
 	return b, nil
 }

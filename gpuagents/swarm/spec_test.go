@@ -21,10 +21,12 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Spec{
-		Name: "x", Addressed: ByGroup, Cell: Cell{Kind: "predictor"}, AgentsPerGroup: 256, Timestamp: "timestamp", Features: []string{"value"},
+		Name: "x", Addressed: ByGroup, Cell: Cell{Kind: "predictor"}, AgentsPerGroup: 256, Timestamp: "timestamp",
+		Features:     []string{"value"},
 		Observations: Observations{Late: Reject, Duplicate: Apply},
-		Vote:         Vote{Candidates: []string{"normal", "suspicious", "anomalous"}, Rule: "weighted"}, PageSize: 2 << 20,
-		Checkpoint: Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024},
+		Vote:         Vote{Candidates: []string{"normal", "suspicious", "anomalous"}, Rule: "weighted"},
+		PageSize:     2 << 20,
+		Checkpoint:   Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
@@ -77,10 +79,17 @@ func byAgent(lines string) string { return "name: x\naddressed: agent\nagents: 5
 // TestByAgent: what a spec that addresses agents leaves out, and that its JSON is the same spec.
 func TestByAgent(t *testing.T) {
 	for text, want := range map[string]*Spec{
-		byAgent("vote: {candidates: [a, b]}"): {Cell: Cell{Kind: "gru"}, Vote: Vote{Candidates: []string{"a", "b"}, Rule: "plurality"}},
-		byAgent("cell: {kind: leaky}"):        {Cell: Cell{Kind: "leaky"}, Vote: Vote{Candidates: []string{"quiet", "spike"}, Rule: "plurality"}},
+		byAgent("vote: {candidates: [a, b]}"): {
+			Cell: Cell{Kind: "gru"},
+			Vote: Vote{Candidates: []string{"a", "b"}, Rule: "plurality"},
+		},
+		byAgent("cell: {kind: leaky}"): {
+			Cell: Cell{Kind: "leaky"},
+			Vote: Vote{Candidates: []string{"quiet", "spike"}, Rule: "plurality"},
+		},
 	} {
-		want.Name, want.Addressed, want.Agents, want.AgentsPerGroup, want.Features, want.PageSize = "x", ByAgent, 512, 256, []string{"value"}, 2<<20
+		want.Name, want.Addressed, want.Agents, want.AgentsPerGroup, want.Features, want.PageSize = "x", ByAgent, 512,
+			256, []string{"value"}, 2<<20
 		want.Shards = 1
 		want.Checkpoint = Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024}
 		got, err := Parse("a.yaml", []byte(text))
@@ -108,61 +117,86 @@ func TestByAgent(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		byAgent("shards: 3\ncell: {kind: leaky}"):           "a.yaml:4: shards 3: use 1 to 64, and no more than groups, of which there are 2",
-		byAgent("shards: -1\ncell: {kind: leaky}"):          "a.yaml:4: shards -1: use 1 to 64",
-		"name: x\nshards: 2":                                "a.yaml:2: shards 2: a swarm whose groups are addressed has one",
-		"nam: x":                                            `a.yaml:1: unknown key "nam": did you mean "name"?`,
-		"cell: {kind: predictor}":                           `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
-		"name: a b":                                         `a.yaml:1: name "a b": use 1 to 64 letters`,
-		"name: x\ncell: {kind: predicter}":                  `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are [custom gru leaky lif predictor]`,
-		"name: x\ncell:\n  params: {lern: 1}":               `a.yaml:3: invalid cell parameter: predictor has no parameter "lern"`,
-		"name: x\ncell: {kind: gru, params: {hidden: 65}}":  "a.yaml:2: invalid cell parameter: gru: hidden = 65, want 4 to 64",
-		"name: x\ncell: {kind: gru, params: {hidden: 4.5}}": "a.yaml:2: invalid cell parameter: gru: hidden = 4.5, want a whole number",
-		"name: x\ncell: {kind: lif, params: {adapt: -1}}":   "a.yaml:2: invalid cell parameter: lif: adapt = -1, want 0 to 100",
-		"name: x\nagents_per_group: -1":                     "a.yaml:2: agents_per_group -1: use 1 to 4096",
-		"name: x\nagents_per_group: 5000":                   "a.yaml:2: agents_per_group 5000: use 1 to 4096",
-		"name: x\nfeatures: [a, a]":                         `a.yaml:2: feature column "a" is empty or named twice`,
-		"name: x\nfeatures: [timestamp]":                    `a.yaml:2: feature column "timestamp" is empty or named twice`,
-		"name: x\nvote: {candidates: [a, b]}":               "a.yaml:2: 2 candidates: the cell predictor votes between 3: [normal suspicious anomalous]",
-		"name: x\nvote: {candidates: [a, b, none]}":         `a.yaml:2: candidate "none" is empty, named twice, or the reserved name none`,
-		"name: x\nvote: {rule: weigted}":                    `a.yaml:2: rule "weigted": did you mean "weighted"? There are [majority plurality quorum unanimous weighted]`,
-		"name: x\nvote: {rule: quorum}":                     "a.yaml:2: quorum 0: the rule quorum needs a share above 0 and at most 1",
-		"name: x\nvote: {rule: majority, quorum: .5}":       "a.yaml:2: quorum 0.5: only the rule quorum takes one, the rule is majority",
-		"name: x\npage_size: 1000":                          "a.yaml:2: page_size 1000: use a multiple of 4 KiB from 64KiB to 1GiB",
-		"name: x\ncheckpoint: {interval: 10ms}":             "a.yaml:2: checkpoint interval 10ms: use a duration from 100ms to 1h, such as 5s",
+		byAgent("shards: 3\ncell: {kind: leaky}"): "a.yaml:4: shards 3: use 1 to 64, and no more than " +
+			"groups, of which there are 2",
+		byAgent("shards: -1\ncell: {kind: leaky}"): "a.yaml:4: shards -1: use 1 to 64",
+		"name: x\nshards: 2": "a.yaml:2: shards 2: a swarm whose groups are " +
+			"addressed has one",
+		"nam: x":                              `a.yaml:1: unknown key "nam": did you mean "name"?`,
+		"cell: {kind: predictor}":             `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
+		"name: a b":                           `a.yaml:1: name "a b": use 1 to 64 letters`,
+		"name: x\ncell: {kind: predicter}":    `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are [custom gru leaky lif predictor]`,
+		"name: x\ncell:\n  params: {lern: 1}": `a.yaml:3: invalid cell parameter: predictor has no parameter "lern"`,
+		"name: x\ncell: {kind: gru, params: {hidden: 65}}": "a.yaml:2: invalid cell parameter: gru: hidden = 65, " +
+			"want 4 to 64",
+		"name: x\ncell: {kind: gru, params: {hidden: 4.5}}": "a.yaml:2: invalid cell parameter: gru: hidden = 4.5, " +
+			"want a whole number",
+		"name: x\ncell: {kind: lif, params: {adapt: -1}}": "a.yaml:2: invalid cell parameter: lif: adapt = -1, " +
+			"want 0 to 100",
+		"name: x\nagents_per_group: -1":   "a.yaml:2: agents_per_group -1: use 1 to 4096",
+		"name: x\nagents_per_group: 5000": "a.yaml:2: agents_per_group 5000: use 1 to 4096",
+		"name: x\nfeatures: [a, a]":       `a.yaml:2: feature column "a" is empty or named twice`,
+		"name: x\nfeatures: [timestamp]":  `a.yaml:2: feature column "timestamp" is empty or named twice`,
+		"name: x\nvote: {candidates: [a, b]}": "a.yaml:2: 2 candidates: the cell predictor votes " +
+			"between 3: [normal suspicious anomalous]",
+		"name: x\nvote: {candidates: [a, b, none]}": `a.yaml:2: candidate "none" is empty, named twice, or the reserved name none`,
+		"name: x\nvote: {rule: weigted}":            `a.yaml:2: rule "weigted": did you mean "weighted"? There are [majority plurality quorum unanimous weighted]`,
+		"name: x\nvote: {rule: quorum}": "a.yaml:2: quorum 0: the rule quorum needs a share " +
+			"above 0 and at most 1",
+		"name: x\nvote: {rule: majority, quorum: .5}": "a.yaml:2: quorum 0.5: only the rule quorum takes one, " +
+			"the rule is majority",
+		"name: x\npage_size: 1000": "a.yaml:2: page_size 1000: use a multiple of 4 KiB " +
+			"from 64KiB to 1GiB",
+		"name: x\ncheckpoint: {interval: 10ms}": "a.yaml:2: checkpoint interval 10ms: use a duration " +
+			"from 100ms to 1h, such as 5s",
 		"name: x\ncheckpoint: {interval: 5}":                `a.yaml: line 2: duration "5": write a number with ms, s, m or h, as in 5s`,
 		"name: x\ncheckpoint:\n  entries: -2":               "a.yaml:3: checkpoint entries -2: use 1 to 1000000",
 		"name: x\nseed: -1":                                 "a.yaml: line 2: cannot unmarshal",
 		"name: x\nagents_per_group: 4096\npage_size: 64KiB": "a.yaml:3: layout: a group of 4096 agents needs a page of",
 
-		"name: x\ngroups: -1":                            "a.yaml:2: groups -1: use 1 to 134217728, or leave it out for a run",
-		"name: x\ngroups: 134217729":                     "a.yaml:2: groups 134217729: use 1 to",
-		"name: x\ngroups: 4\nfeatures: [group]":          `a.yaml:3: feature column "group" is empty or named twice`,
-		byAgent("groups: 2\nvote: {candidates: [a, b]}"): "a.yaml:4: groups 2: agents over agents_per_group says how many there are: leave it out",
+		"name: x\ngroups: -1": "a.yaml:2: groups -1: use 1 to 134217728, or leave it out " +
+			"for a run",
+		"name: x\ngroups: 134217729":            "a.yaml:2: groups 134217729: use 1 to",
+		"name: x\ngroups: 4\nfeatures: [group]": `a.yaml:3: feature column "group" is empty or named twice`,
+		byAgent("groups: 2\nvote: {candidates: [a, b]}"): "a.yaml:4: groups 2: agents over agents_per_group says " +
+			"how many there are: leave it out",
 
 		"name: x\nobservations: {late: never}":        `a.yaml:2: late "never": use reject, apply or drop`,
 		"name: x\nobservations:\n  duplicate: reject": `a.yaml:3: duplicate "reject": use apply or drop`,
-		byAgent("observations: {late: drop}"):         "a.yaml:4: observations: those of agents have no time, none is late: leave it out",
-		"name: x\ncell: {kind: gru, weights: own}":    `a.yaml:2: weights "own": use shared or group`,
-		"name: x\ncell: {kind: lif, weights: group}":  "a.yaml:2: weights group: only a gru whose groups are addressed has some for each group",
-		byAgent("cell: {kind: gru, weights: group}"):  "a.yaml:4: weights group: only a gru whose groups are addressed has some for each group",
+		byAgent("observations: {late: drop}"): "a.yaml:4: observations: those of agents have no time, none " +
+			"is late: leave it out",
+		"name: x\ncell: {kind: gru, weights: own}": `a.yaml:2: weights "own": use shared or group`,
+		"name: x\ncell: {kind: lif, weights: group}": "a.yaml:2: weights group: only a gru whose groups are " +
+			"addressed has some for each group",
+		byAgent("cell: {kind: gru, weights: group}"): "a.yaml:4: weights group: only a gru whose groups are " +
+			"addressed has some for each group",
 		"name: x\npage_size: 64KiB\nagents_per_group: 40\ncell: {kind: gru, weights: group, params: {hidden: 64}}": "a.yaml:2: layout: a group of 40 agents needs a page of",
-		"name: x\naddressed: agents":                                                        `a.yaml:2: addressed "agents": use group or agent`,
-		"name: x\nagents: 5":                                                                "a.yaml:2: agents 5: the input says how many there are",
-		byAgent("cell: {kind: lif}"):                                                        `a.yaml:4: cell kind "lif": did you mean "gru"? There are [gru leaky]`,
-		"name: x\naddressed: agent\nvote: {candidates: [a, b]}":                             "a.yaml: agents 0: use a multiple of agents_per_group, 256, below 2^32",
-		"name: x\naddressed: agent\nagents: 300":                                            "a.yaml:3: agents 300: use a multiple of agents_per_group, 256, below 2^32",
-		"name: x\naddressed: agent\nagents: 4294967296":                                     "a.yaml:3: agents 4294967296: use a multiple of",
-		"name: x\naddressed: agent\nagents: 4294967294\nagents_per_group: 1":                "a.yaml:3: agents 4294967294: they are 4294967294 groups of 1, at most 134217728: use larger groups",
-		byAgent("timestamp: t"):                                                             `a.yaml:4: timestamp "t": observations of agents have none: leave it out`,
-		byAgent("features: [agent]"):                                                        `a.yaml:4: feature column "agent" is empty or named twice`,
-		byAgent("vote: {rule: weighted, candidates: [a, b]}"):                               "a.yaml:4: rule weighted: votes of agents that are addressed weigh the same: use plurality",
-		byAgent("vote: {candidates: [a]}"):                                                  "a.yaml:4: 1 candidates: name 2 to 16",
-		byAgent("seed: 4"):                                                                  "a.yaml: 0 candidates: name 2 to 16",
-		byAgent("cell: {kind: leaky}\nvote: {candidates: [a, b, c]}"):                       "a.yaml:5: 3 candidates: the cell leaky votes between 2: [quiet spike]",
-		byAgent("vote: {candidates: [a, b]}\ncell: {params: {hidden: 33}}"):                 "a.yaml:5: invalid cell parameter: gru: hidden = 33, want 1 to 32",
-		byAgent("vote: {candidates: [a, b]}\nfeatures: [a, b, c, d, e, f, g, h, i]"):        "a.yaml: invalid cell parameter: gru: 9 features, want 1 to 8",
-		byAgent("cell: {kind: leaky}\nagents_per_group: 4096\npage_size: 64KiB"):            "a.yaml:3: agents 512: use a multiple of agents_per_group, 4096",
+		"name: x\naddressed: agents": `a.yaml:2: addressed "agents": use group or agent`,
+		"name: x\nagents: 5": "a.yaml:2: agents 5: " +
+			"the input says how many there are",
+		byAgent("cell: {kind: lif}"): `a.yaml:4: cell kind "lif": did you mean "gru"? There are [gru leaky]`,
+		"name: x\naddressed: agent\nvote: {candidates: [a, b]}": "a.yaml: agents 0: use " +
+			"a multiple of agents_per_group, 256, below 2^32",
+		"name: x\naddressed: agent\nagents: 300": "a.yaml:3: agents 300: " +
+			"use a multiple of agents_per_group, 256, below 2^32",
+		"name: x\naddressed: agent\nagents: 4294967296": "a.yaml:3: agents " +
+			"4294967296: use a multiple of",
+		"name: x\naddressed: agent\nagents: 4294967294\nagents_per_group: 1": "a.yaml:3: agents " +
+			"4294967294: they are 4294967294 groups of 1, at most 134217728: use larger groups",
+		byAgent("timestamp: t"):      `a.yaml:4: timestamp "t": observations of agents have none: leave it out`,
+		byAgent("features: [agent]"): `a.yaml:4: feature column "agent" is empty or named twice`,
+		byAgent("vote: {rule: weighted, candidates: [a, b]}"): "a.yaml:4: rule " +
+			"weighted: votes of agents that are addressed weigh the same: use plurality",
+		byAgent("vote: {candidates: [a]}"): "a.yaml:4: 1 candidates: name 2 to 16",
+		byAgent("seed: 4"):                 "a.yaml: 0 candidates: name 2 to 16",
+		byAgent("cell: {kind: leaky}\nvote: {candidates: [a, b, c]}"): "a.yaml:5: 3 " +
+			"candidates: the cell leaky votes between 2: [quiet spike]",
+		byAgent("vote: {candidates: [a, b]}\ncell: {params: {hidden: 33}}"): "a.yaml:5: invalid " +
+			"cell parameter: gru: hidden = 33, want 1 to 32",
+		byAgent("vote: {candidates: [a, b]}\nfeatures: [a, b, c, d, e, f, g, h, i]"): "a.yaml: invalid cell " +
+			"parameter: gru: 9 features, want 1 to 8",
+		byAgent("cell: {kind: leaky}\nagents_per_group: 4096\npage_size: 64KiB"): "a.yaml:3: agents 512: " +
+			"use a multiple of agents_per_group, 4096",
 		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell parameter: gru has no parameter "learn"`,
 	} {
 		_, err := Parse("a.yaml", []byte(text))
@@ -192,13 +226,15 @@ func TestContinues(t *testing.T) {
 		}
 		return s
 	}
-	plain, own, late, twice := parse("shared}"), parse("group}"), parse("shared}\nobservations: {late: drop}"), parse("shared}\nobservations: {duplicate: drop}")
+	plain, own, late, twice := parse("shared}"), parse("group}"), parse("shared}\nobservations: {late: drop}"),
+		parse("shared}\nobservations: {duplicate: drop}")
 	for _, c := range []struct {
 		a, b *Spec
 		want string
 	}{
 		{plain, own, "its weights of groups, of their own or not, is true, that of the swarm false"},
-		{late, plain, "its policy of late observations, which has them have a latest time or not, is false, that of the swarm true"},
+		{late, plain, "its policy of late observations, which has them have a latest time or not, is false, that of " +
+			"the swarm true"},
 		{late, twice, ""},
 		{plain, plain, ""},
 		{own, own, ""},

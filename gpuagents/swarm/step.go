@@ -21,7 +21,8 @@ func (s *Spec) readStep(folder fs.FS) (path []string, err error) {
 	case s.Cell.Step != "":
 		return path, fmt.Errorf("step_file %q: the step stands in the spec too: write one of the two", name)
 	case folder == nil:
-		return path, fmt.Errorf("step_file %q: only a spec that is read from a folder can name files of it: write the text under step", name)
+		return path, fmt.Errorf("step_file %q: only a spec that is read from a folder can name files of it: write "+
+			"the text under step", name)
 	}
 	f, err := folder.Open(name)
 	if err != nil {
@@ -43,13 +44,17 @@ func (s *Spec) readStep(folder fs.FS) (path []string, err error) {
 func (s *Spec) validateStep() (path []string, err error) {
 	switch {
 	case s.Custom() && s.Cell.Step == "":
-		return []string{"cell"}, fmt.Errorf("cell kind %s: its step is missing: write step: | and %s { ... }, or step_file: NAME", cells.CustomName, kernels.StepSignature)
+		return []string{"cell"}, fmt.Errorf("cell kind %s: its step is missing: write step: | and %s { ... }, or "+
+			"step_file: NAME", cells.CustomName, kernels.StepSignature)
 	case !s.Custom() && s.Cell.Step != "":
-		return []string{"cell", "step"}, fmt.Errorf("step: the cell %s has its own: use the kind %s", s.Cell.Kind, cells.CustomName)
+		return []string{"cell", "step"}, fmt.Errorf("step: the cell %s has its own: use the kind %s", s.Cell.Kind,
+			cells.CustomName)
 	case !s.Custom() && len(s.Cell.State) > 0:
-		return []string{"cell", "state"}, fmt.Errorf("state: the cell %s has its own: use the kind %s", s.Cell.Kind, cells.CustomName)
+		return []string{"cell", "state"}, fmt.Errorf("state: the cell %s has its own: use the kind %s", s.Cell.Kind,
+			cells.CustomName)
 	case !s.Custom() && len(s.Cell.Embedding) > 0:
-		return []string{"cell", "embedding"}, fmt.Errorf("embedding: the cell %s has its own: use the kind %s", s.Cell.Kind, cells.CustomName)
+		return []string{"cell", "embedding"}, fmt.Errorf("embedding: the cell %s has its own: use the kind %s",
+			s.Cell.Kind, cells.CustomName)
 	}
 	return nil, nil
 }

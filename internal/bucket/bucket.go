@@ -1,4 +1,5 @@
-// Package bucket opens a place for named objects: a folder, or a bucket of an object store that speaks S3 or Google's protocol.
+// Package bucket opens a place for named objects: a folder, or a bucket of an object store that
+// speaks S3 or Google's protocol.
 package bucket
 
 import (
@@ -25,13 +26,16 @@ type Bucket interface {
 	Close() error
 }
 
-// Open opens a place by its URL: a path or file:///PATH of a folder, which is made if it is missing, or s3://BUCKET/PREFIX with what gocloud.dev's s3blob
-// takes in its query, such as region and endpoint; credentials come from where AWS's own tools have them. gs://BUCKET/PREFIX is one of Google's, with the
-// application default credentials or anonymous=true in its query, and endpoint for another store of that protocol.
+// Open opens a place by its URL: a path or file:///PATH of a folder, which is made if it is
+// missing, or s3://BUCKET/PREFIX with what gocloud.dev's s3blob takes in its query, such as region
+// and endpoint; credentials come from where AWS's own tools have them. gs://BUCKET/PREFIX is one of
+// Google's, with the application default credentials or anonymous=true in its query, and endpoint
+// for another store of that protocol.
 func Open(ctx context.Context, place string) (Bucket, error) {
 	if !strings.Contains(place, "://") {
 		if place == "" {
-			return nil, fmt.Errorf("%w: it is empty: name a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", ErrInvalid)
+			return nil, fmt.Errorf("%w: it is empty: name a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+				ErrInvalid)
 		}
 		return openFolder(place)
 	}
@@ -43,7 +47,8 @@ func Open(ctx context.Context, place string) (Bucket, error) {
 	case u.Scheme == "file" && (u.Host == "" || u.Host == "localhost") && filepath.IsAbs(u.Path) && u.RawQuery == "":
 		return openFolder(u.Path)
 	case u.Scheme != "s3" && u.Scheme != "gs" || u.Host == "":
-		return nil, fmt.Errorf("%w: %s: name a folder, file:///FOLDER, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", ErrInvalid, u.Redacted())
+		return nil, fmt.Errorf("%w: %s: name a folder, file:///FOLDER, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+			ErrInvalid, u.Redacted())
 	}
 	prefix := strings.Trim(u.Path, "/")
 	u.Path = ""

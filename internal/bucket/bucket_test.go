@@ -24,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) { leak.Check(m) }
 
-// buckets are one of each kind; that of an object store is one in memory behind the same interface, below a prefix.
+// buckets are one of each kind; that of an object store is one in memory behind the same interface,
+// below a prefix.
 func buckets(t *testing.T) map[string]Bucket {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,7 +37,10 @@ func buckets(t *testing.T) map[string]Bucket {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]Bucket{"folder": plain, "file URL": byURL, "object store": remote{b: blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")}, "Google's": googles(t)}
+	all := map[string]Bucket{
+		"folder": plain, "file URL": byURL,
+		"object store": remote{b: blob.PrefixedBucket(memblob.OpenBucket(nil), "below/")}, "Google's": googles(t),
+	}
 	t.Cleanup(func() {
 		for name, b := range all {
 			if err := b.Close(); err != nil {
@@ -51,9 +55,16 @@ func buckets(t *testing.T) map[string]Bucket {
 func googles(t *testing.T) Bucket {
 	t.Helper()
 	var handler http.Handler
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request,
+	) {
+		handler.ServeHTTP(w, r)
+	}))
 	t.Cleanup(front.Close)
-	s, err := fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, ExternalURL: front.URL, PublicHost: strings.TrimPrefix(front.URL, "http://")})
+	s, err := fakestorage.NewServerWithOptions(fakestorage.Options{
+		NoListener: true, ExternalURL: front.URL,
+		PublicHost: strings.TrimPrefix(front.URL, "http://"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +100,8 @@ func get(t *testing.T, b Bucket, name string) (string, error) {
 	return string(text), errors.Join(err, in.Close())
 }
 
-// TestBuckets: an object is there when it is committed and not before, in place of an earlier one, and not at all when it was given up.
+// TestBuckets: an object is there when it is committed and not before, in place of an earlier one,
+// and not at all when it was given up.
 func TestBuckets(t *testing.T) {
 	for kind, b := range buckets(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -142,7 +154,8 @@ func TestBuckets(t *testing.T) {
 				t.Fatal(err)
 			}
 			names, err := b.Folders(t.Context())
-			names = slices.DeleteFunc(names, func(n string) bool { return n == "c" || n == "made" }) // folders without an object
+			// folders without an object
+			names = slices.DeleteFunc(names, func(n string) bool { return n == "c" || n == "made" })
 			slices.Sort(names)
 			if err != nil || !slices.Equal(names, []string{"a", "b"}) {
 				t.Errorf("%q: %v", names, err)
@@ -166,15 +179,18 @@ func TestSnapshots(t *testing.T) {
 				Write: func(_ uint64, content []byte) error { copy(page, content); return nil },
 			}
 			page[l.Offsets[0]] = 42
-			m, digest, err := snapshot.Save(t.Context(), b, snapshot.Manifest{Name: "kept", Swarm: snapshot.Origin{ID: "x"}, Entry: 1, Spec: []byte("{}")}, p)
+			m, digest, err := snapshot.Save(t.Context(), b,
+				snapshot.Manifest{Name: "kept", Swarm: snapshot.Origin{ID: "x"}, Entry: 1, Spec: []byte("{}")}, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if read, again, err := snapshot.ReadManifest(t.Context(), b, "kept"); err != nil || again != digest || read.Bytes() != m.Bytes() {
+			if read, again, err := snapshot.ReadManifest(t.Context(), b, "kept"); err != nil || again != digest ||
+				read.Bytes() != m.Bytes() {
 				t.Fatal(read, again, err)
 			}
 			clear(page)
-			if err := errors.Join(snapshot.Verify(t.Context(), b, m, nil), snapshot.Load(t.Context(), b, m, p)); err != nil || page[l.Offsets[0]] != 42 {
+			if err := errors.Join(snapshot.Verify(t.Context(), b, m, nil),
+				snapshot.Load(t.Context(), b, m, p)); err != nil || page[l.Offsets[0]] != 42 {
 				t.Fatal(err)
 			}
 		})
@@ -238,7 +254,9 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for place, says := range map[string]string{
-		"": "name a folder, s3://", "gs://": "or gs://BUCKET", "gs://bucket/x?color=red": "unknown query parameter", "gs://bucket?endpoint=nowhere": "endpoint", "ftp://x/y": "name a folder, file:///FOLDER, s3://", "s3://": "name a folder", "file://host/x": "name a folder",
+		"": "name a folder, s3://", "gs://": "or gs://BUCKET", "gs://bucket/x?color=red": "unknown query parameter",
+		"gs://bucket?endpoint=nowhere": "endpoint", "ftp://x/y": "name a folder, file:///FOLDER, s3://",
+		"s3://": "name a folder", "file://host/x": "name a folder",
 		"://": "missing protocol", file: "not a directory", "s3://bucket/prefix?color=red": "unknown query parameter",
 	} {
 		b, err := Open(t.Context(), place)

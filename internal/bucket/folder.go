@@ -15,8 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 )
 
-// folder is a bucket on this machine's file systems. An object is written beside its place, synced, renamed, and its folder synced: the file driver of
-// gocloud.dev syncs neither, and sums up every byte a second time.
+// folder is a bucket on this machine's file systems. An object is written beside its place, synced,
+// renamed, and its folder synced: the file driver of gocloud.dev syncs neither, and sums up every
+// byte a second time.
 type folder struct{ root *os.Root }
 
 // partial ends the names of objects that are being written.
@@ -40,12 +41,16 @@ func (d folder) Create(ctx context.Context, name string) (snapshot.Object, error
 		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
 	for {
-		o := &object{ended: func() error { return context.Cause(ctx) }, in: d, name: name, beside: name + "." + rand.Text() + partial}
+		o := &object{
+			ended: func() error { return context.Cause(ctx) }, in: d, name: name,
+			beside: name + "." + rand.Text() + partial,
+		}
 		var err error
 		if o.f, err = d.root.OpenFile(o.beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil {
 			return nil, err
 		}
-		// The lock says that it is being written, and ends with the process. A sweep that was faster has it, and removes the file.
+		// The lock says that it is being written, and ends with the process. A sweep that was
+		// faster has it, and removes the file.
 		err = lock(o.f)
 		if err == nil {
 			return o, nil
@@ -132,7 +137,8 @@ func (d folder) Sweep(_ context.Context, dir string) error {
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), partial) {
-			if rerr := d.sweep(path.Join(dir, e.Name())); !errors.Is(rerr, fs.ErrNotExist) && !errors.Is(rerr, errLocked) {
+			if rerr := d.sweep(path.Join(dir, e.Name())); !errors.Is(rerr, fs.ErrNotExist) &&
+				!errors.Is(rerr, errLocked) {
 				err = errors.Join(err, rerr)
 			}
 		}

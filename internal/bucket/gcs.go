@@ -12,7 +12,8 @@ import (
 	"google.golang.org/api/option"
 )
 
-// openGCS opens a bucket of Google's store. The opener of gocloud.dev is not used because it prints what it does not find to the standard output.
+// openGCS opens a bucket of Google's store. The opener of gocloud.dev is not used because it prints
+// what it does not find to the standard output.
 func openGCS(ctx context.Context, u *url.URL) (remote, error) {
 	options := []option.ClientOption{storage.WithJSONReads()}
 	for k, v := range u.Query() {

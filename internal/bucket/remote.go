@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 )
 
-// remote is a bucket of an object store. An object there is whole or not at all by the store's own promise; what becomes of the parts of uploads that
-// nobody has ended is a rule of the bucket's.
+// remote is a bucket of an object store. An object there is whole or not at all by the store's own
+// promise; what becomes of the parts of uploads that nobody has ended is a rule of the bucket's.
 type remote struct {
 	b      *blob.Bucket
 	client io.Closer // of the store, where the bucket does not close it; nil otherwise

@@ -16,9 +16,10 @@ import (
 	"github.com/exoswarm/exoswarm/internal/keyring"
 )
 
-// An encrypted object is a header (magic, id of the key, salt) and chunks of 64 KiB, each sealed with AES-256-GCM under a key that is derived
-// from the operator's by the salt and the object's name. The nonce is the chunk's number; the additional data says whether it is the
-// last, so that an object that was cut is noticed. docs/formats/snapshot.md has the format.
+// An encrypted object is a header (magic, id of the key, salt) and chunks of 64 KiB, each sealed
+// with AES-256-GCM under a key that is derived from the operator's by the salt and the object's
+// name. The nonce is the chunk's number; the additional data says whether it is the last, so that
+// an object that was cut is noticed. docs/formats/snapshot.md has the format.
 const (
 	sealMagic = "EXOSEAL1"
 	saltLen   = 32
@@ -30,8 +31,9 @@ const (
 // ErrKey is an object that is encrypted with a key that is not there, or that was changed.
 var ErrKey = errors.New("encrypted object cannot be read")
 
-// Seal returns a bucket whose objects are encrypted with the current key of a ring and read with whichever key of it they have; those that are
-// not encrypted are read as they are. Without a ring, which is nil, objects are written as they are, and encrypted ones are an ErrKey.
+// Seal returns a bucket whose objects are encrypted with the current key of a ring and read with
+// whichever key of it they have; those that are not encrypted are read as they are. Without a ring,
+// which is nil, objects are written as they are, and encrypted ones are an ErrKey.
 func Seal(b Bucket, ring *keyring.Ring) Bucket { return sealed{b, ring} }
 
 type sealed struct {
@@ -93,7 +95,8 @@ func (s sealed) Create(ctx context.Context, name string) (snapshot.Object, error
 	return &sealedObject{Object: o, aead: c, plain: make([]byte, 0, chunkLen)}, nil
 }
 
-// sealedObject is an object that is being written. Full chunks are held back until more comes, since the last one is sealed as such.
+// sealedObject is an object that is being written. Full chunks are held back until more comes,
+// since the last one is sealed as such.
 type sealedObject struct {
 	snapshot.Object
 	aead  cipher.AEAD
@@ -221,7 +224,8 @@ func (r *sealedReader) next() error {
 		return fmt.Errorf("%s: %w: chunk %d was changed, or the object was cut", r.name, ErrKey, r.at)
 	}
 	r.at++
-	// What is decrypted lies in the first bytes of the buffer until it is read; the byte behind it is kept where the next chunk begins.
+	// What is decrypted lies in the first bytes of the buffer until it is read; the byte behind it
+	// is kept where the next chunk begins.
 	next := make([]byte, 0, whole+1)
 	if !r.end {
 		next = append(next, rest)

@@ -54,8 +54,8 @@ func readSealed(t *testing.T, b Bucket, name string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// TestSeal: objects of every length come back, are not to be read on the medium, and are read with a former key; one without the key, one that
-// was changed, cut or given another's name is refused.
+// TestSeal: objects of every length come back, are not to be read on the medium, and are read with
+// a former key; one without the key, one that was changed, cut or given another's name is refused.
 func TestSeal(t *testing.T) {
 	one, two := strings.Repeat("11", 32), strings.Repeat("22", 32)
 	dir := t.TempDir()
@@ -64,7 +64,8 @@ func TestSeal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	first, rotated, none, other := Seal(plain, ring(t, one)), Seal(plain, ring(t, two, one)), Seal(plain, nil), Seal(plain, ring(t, two))
+	first, rotated, none, other := Seal(plain, ring(t, one)), Seal(plain, ring(t, two, one)), Seal(plain, nil),
+		Seal(plain, ring(t, two))
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{0, 1, 47, 48, 49, chunkLen - 1, chunkLen, chunkLen + 1, 2 * chunkLen, 5*chunkLen + 123} {
 		content := make([]byte, n)
@@ -104,7 +105,8 @@ func TestSeal(t *testing.T) {
 		damage("under another name", stored, "renamed")
 		if n > chunkLen {
 			damage("cut behind a chunk", stored[:headLen+chunkLen+tagLen], "o")
-			damage("without its first chunk", append(bytes.Clone(stored[:headLen]), stored[headLen+chunkLen+tagLen:]...), "o")
+			damage("without its first chunk", append(bytes.Clone(stored[:headLen]),
+				stored[headLen+chunkLen+tagLen:]...), "o")
 		}
 	}
 	putSealed(t, none, "s/p", []byte("as it is"))

@@ -8,9 +8,10 @@ import (
 	"github.com/exoswarm/exoswarm/internal/redact"
 )
 
-// hideArguments overwrites the passwords and tokens of URLs on the command line, so that ps and /proc/PID/cmdline do not show
-// them while the process runs. The strings of os.Args lie in the memory that the kernel shows, so they are copied first.
-// It must run before anything else keeps a part of os.Args.
+// hideArguments overwrites the passwords and tokens of URLs on the command line, so that ps and
+// /proc/PID/cmdline do not show them while the process runs. The strings of os.Args lie in the
+// memory that the kernel shows, so they are copied first. It must run before anything else keeps a
+// part of os.Args.
 func hideArguments() {
 	for i, arg := range os.Args {
 		if i == 0 || redact.Secrets(arg) == arg {

@@ -1,5 +1,5 @@
-// Package command is what the commands share: flags with environment variables behind them, logging, signals, and exit
-// codes.
+// Package command is what the commands share: flags with environment variables behind them,
+// logging, signals, and exit codes.
 package command
 
 import (
@@ -35,8 +35,8 @@ func Usage(format string, args ...any) error {
 	return jobs.Errorf(jobs.CodeInput, format, args...)
 }
 
-// Main runs a command and ends the process with its exit code. The first SIGINT or SIGTERM cancels the command's context;
-// a second one ends the process at once.
+// Main runs a command and ends the process with its exit code. The first SIGINT or SIGTERM cancels
+// the command's context; a second one ends the process at once.
 func Main(root *cobra.Command) {
 	hideArguments()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -51,7 +51,8 @@ func Main(root *cobra.Command) {
 	os.Exit(Run(ctx, root, os.Stderr))
 }
 
-// Run executes a command and returns its exit code. An error is one sentence on stderr, or a line of the log with --log-format json.
+// Run executes a command and returns its exit code. An error is one sentence on stderr, or a line
+// of the log with --log-format json.
 func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage("%v", err) })
@@ -71,17 +72,19 @@ func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), sentence(err))
 	}
 	var e *jobs.Error
-	if errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid || e.Code == jobs.CodeRound) || strings.HasPrefix(err.Error(), "unknown command") || isFlagError(err) {
+	if errors.As(err, &e) && (e.Code == jobs.CodeInput || e.Code == jobs.CodeInvalid || e.Code == jobs.CodeRound) ||
+		strings.HasPrefix(err.Error(), "unknown command") || isFlagError(err) {
 		return ExitUsage
 	}
 	return ExitFailure
 }
 
-// maxSentence bounds what a terminal is shown of an error, in bytes. Names in it may have megabytes.
+// maxSentence bounds what a terminal is shown of an error, in bytes. Names in it may have
+// megabytes.
 const maxSentence = 4096
 
-// sentence is an error as it is shown: without secrets, and without commands to the terminal. Jobs, servers and other tenants
-// choose parts of its text.
+// sentence is an error as it is shown: without secrets, and without commands to the terminal. Jobs,
+// servers and other tenants choose parts of its text.
 func sentence(err error) string {
 	return redact.Lines(redact.Short(redact.Secrets(err.Error()), maxSentence))
 }
@@ -89,11 +92,12 @@ func sentence(err error) string {
 // isFlagError finds what cobra reports before a command runs.
 func isFlagError(err error) bool {
 	text := err.Error()
-	return strings.HasPrefix(text, "required flag") || strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "unknown argument")
+	return strings.HasPrefix(text, "required flag") || strings.HasPrefix(text, "accepts ") ||
+		strings.HasPrefix(text, "unknown argument")
 }
 
-// Environment gives each flag that is not on the command line the value of EXOSWARM_NAME, where NAME is the flag's name in
-// capitals with _ for -.
+// Environment gives each flag that is not on the command line the value of EXOSWARM_NAME, where
+// NAME is the flag's name in capitals with _ for -.
 func Environment(flags *pflag.FlagSet) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -120,8 +124,8 @@ func SetDefault(flags *pflag.FlagSet, name, value string) {
 	_ = f.Value.Set(value)
 }
 
-// Logger makes the logger that the flags ask for, and makes it the process's default: what a library writes to package log or to slog has
-// the chosen format too.
+// Logger makes the logger that the flags ask for, and makes it the process's default: what a
+// library writes to package log or to slog has the chosen format too.
 func Logger(cmd *cobra.Command) (*slog.Logger, error) {
 	log, err := newLogger(cmd)
 	if err == nil {

@@ -12,16 +12,21 @@ import (
 	"strings"
 )
 
-// gpuPackages begin the names of all functions that a CPU agent must not hold: the device layer with its kernels, and the
-// driver's binding.
-var gpuPackages = []string{"github.com/exoswarm/exoswarm/cuda/", "github.com/exoswarm/exoswarm/gpuagents.", "gorgonia.org/cu."}
+// gpuPackages begin the names of all functions that a CPU agent must not hold: the device layer
+// with its kernels, and the driver's binding.
+var gpuPackages = []string{
+	"github.com/exoswarm/exoswarm/cuda/", "github.com/exoswarm/exoswarm/gpuagents.",
+	"gorgonia.org/cu.",
+}
 
 // gpuLibraries begin the names of the files of NVIDIA's libraries.
 var gpuLibraries = []string{"libcuda.", "libcudart.", "libnvidia-", "libnvrtc.", "libcublas.", "libnccl."}
 
-// GPUFree says whether a process can reach GPU code: it reads the names of the functions in the program and the libraries that the
-// program asks for, and on Linux the libraries and devices that the process has open now. proc is the process's folder, as in /proc/self.
-// The error wraps ErrGPUCode and names what it found; errors.ErrUnsupported: the program is no ELF file, so that nothing was looked at.
+// GPUFree says whether a process can reach GPU code: it reads the names of the functions in the
+// program and the libraries that the program asks for, and on Linux the libraries and devices that
+// the process has open now. proc is the process's folder, as in /proc/self. The error wraps
+// ErrGPUCode and names what it found; errors.ErrUnsupported: the program is no ELF file, so that
+// nothing was looked at.
 func GPUFree(program, proc string) error {
 	f, err := elf.Open(program)
 	if err != nil {
@@ -53,9 +58,11 @@ func GPUFree(program, proc string) error {
 }
 
 // ErrGPUCode is returned for a program that holds GPU code where none may be.
-var ErrGPUCode = errors.New("this program must not reach a GPU and does; build it from cmd/cpuagent without the tag cuda, and start it without LD_PRELOAD")
+var ErrGPUCode = errors.New("this program must not reach a GPU and does; build it from cmd/cpuagent without the tag " +
+	"cuda, and start it without LD_PRELOAD")
 
-// gpuFunctions finds packages in the table of functions, which every Go program has, also without symbols.
+// gpuFunctions finds packages in the table of functions, which every Go program has, also without
+// symbols.
 func gpuFunctions(f *elf.File) (found []string, err error) {
 	section := f.Section(".gopclntab")
 	if section == nil {
@@ -76,8 +83,8 @@ func gpuFunctions(f *elf.File) (found []string, err error) {
 	return found, nil
 }
 
-// gpuMappings lists the libraries and device files of NVIDIA that a process has open; a system without such a folder has
-// none that we could see.
+// gpuMappings lists the libraries and device files of NVIDIA that a process has open; a system
+// without such a folder has none that we could see.
 func gpuMappings(proc string) (found []string) {
 	maps, _ := os.ReadFile(filepath.Join(proc, "maps"))
 	for line := range strings.Lines(string(maps)) {
@@ -87,7 +94,8 @@ func gpuMappings(proc string) (found []string) {
 	}
 	files, _ := os.ReadDir(filepath.Join(proc, "fd"))
 	for _, fd := range files {
-		if to, err := os.Readlink(filepath.Join(proc, "fd", fd.Name())); err == nil && strings.HasPrefix(to, "/dev/nvidia") {
+		if to, err := os.Readlink(filepath.Join(proc, "fd", fd.Name())); err == nil &&
+			strings.HasPrefix(to, "/dev/nvidia") {
 			found = append(found, "the device "+to)
 		}
 	}

@@ -23,7 +23,8 @@ func build(t *testing.T, pkg string, flags ...string) string {
 	return program
 }
 
-// TestGPUFree looks at the real programs: cpuagent holds no GPU code, with symbols or without, and gpuagent does.
+// TestGPUFree looks at the real programs: cpuagent holds no GPU code, with symbols or without, and
+// gpuagent does.
 func TestGPUFree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds three programs")
@@ -48,7 +49,8 @@ func TestGPUFreeProcess(t *testing.T) {
 	}
 	proc := func(maps, open string) string {
 		dir := t.TempDir()
-		if err := errors.Join(os.WriteFile(filepath.Join(dir, "maps"), []byte(maps), 0o600), os.Mkdir(filepath.Join(dir, "fd"), 0o700),
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "maps"), []byte(maps), 0o600),
+			os.Mkdir(filepath.Join(dir, "fd"), 0o700),
 			os.Symlink(open, filepath.Join(dir, "fd", "3"))); err != nil {
 			t.Fatal(err)
 		}
@@ -56,14 +58,16 @@ func TestGPUFreeProcess(t *testing.T) {
 	}
 	const libc = "7f00-7f10 r-xp 00000000 08:01 42   /usr/lib/libc.so.6\n"
 	for name, c := range map[string]struct{ proc, found string }{
-		"nothing":      {proc: proc(libc, "/dev/null")},
-		"no folder":    {proc: filepath.Join(t.TempDir(), "absent")},
-		"library":      {proc: proc(libc+"7f20-7f30 r-xp 00000000 08:01 43   /usr/lib/libcuda.so.580.159\n", "/dev/null"), found: "libcuda.so.580.159"},
+		"nothing":   {proc: proc(libc, "/dev/null")},
+		"no folder": {proc: filepath.Join(t.TempDir(), "absent")},
+		"library": {proc: proc(libc+"7f20-7f30 r-xp 00000000 08:01 43   /usr/lib/libcuda.so.580.159\n",
+			"/dev/null"), found: "libcuda.so.580.159"},
 		"device":       {proc: proc(libc, "/dev/nvidia0"), found: "/dev/nvidia0"},
 		"similar name": {proc: proc("7f20-7f30 r-xp 00000000 08:01 43   /usr/lib/libcudasomething.so\n", "/dev/nvme0")},
 	} {
 		err := command.GPUFree(self, c.proc)
-		if (c.found == "") != (err == nil) || err != nil && (!errors.Is(err, command.ErrGPUCode) || !strings.Contains(err.Error(), c.found)) {
+		if (c.found == "") != (err == nil) || err != nil &&
+			(!errors.Is(err, command.ErrGPUCode) || !strings.Contains(err.Error(), c.found)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

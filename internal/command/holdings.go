@@ -11,16 +11,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Holdings are what a process has open, read from its folder in /proc at each scrape. A GPU agent has device handles, and no listener but
-// that of its metrics; a CPU agent has no device handle and maps no library of NVIDIA's. Alerts watch that this stays so.
+// Holdings are what a process has open, read from its folder in /proc at each scrape. A GPU agent
+// has device handles, and no listener but that of its metrics; a CPU agent has no device handle and
+// maps no library of NVIDIA's. Alerts watch that this stays so.
 type Holdings struct{ proc string }
 
 // NewHoldings reads the holdings of the process of a folder, as in /proc/self.
 func NewHoldings(proc string) Holdings { return Holdings{proc} }
 
 var (
-	openDesc = prometheus.NewDesc("exoswarm_process_open", "What the process has open, by kind: gpu (device files of NVIDIA), listener (TCP), socket (listeners included), file, other.", []string{"kind"}, nil)
-	mapsDesc = prometheus.NewDesc("exoswarm_process_gpu_libraries", "GPU libraries mapped into the process. On a CPU agent anything but 0 is a breach of its isolation.", nil, nil)
+	openDesc = prometheus.NewDesc("exoswarm_process_open", "What the process has open, by kind: gpu (device files "+
+		"of NVIDIA), listener (TCP), socket (listeners included), file, other.", []string{"kind"}, nil)
+	mapsDesc = prometheus.NewDesc("exoswarm_process_gpu_libraries", "GPU libraries mapped into the process. On a "+
+		"CPU agent anything but 0 is a breach of its isolation.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -66,7 +69,8 @@ func (h Holdings) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(mapsDesc, prometheus.GaugeValue, float64(libraries))
 }
 
-// listening are the sockets of the process's network namespace that accept TCP connections, named as in /proc/self/fd.
+// listening are the sockets of the process's network namespace that accept TCP connections, named
+// as in /proc/self/fd.
 func (h Holdings) listening() map[string]bool {
 	const listen = "0A" // the state, in the fourth column; the inode is in the tenth
 	found := map[string]bool{}
@@ -85,7 +89,8 @@ func (h Holdings) listening() map[string]bool {
 	return found
 }
 
-// GPUFree is a check of /readyz for a CPU agent: it fails while the process maps a GPU library or has a device file of NVIDIA open.
+// GPUFree is a check of /readyz for a CPU agent: it fails while the process maps a GPU library or
+// has a device file of NVIDIA open.
 func (h Holdings) GPUFree(context.Context) error {
 	if found := gpuMappings(h.proc); len(found) > 0 {
 		return fmt.Errorf("%w: %s", ErrGPUCode, strings.Join(found, ", "))

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// gather reads the metrics of holdings: those of things that are open by kind, and the number of libraries as "libraries".
+// gather reads the metrics of holdings: those of things that are open by kind, and the number of
+// libraries as "libraries".
 func gather(t *testing.T, h command.Holdings) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -35,7 +36,8 @@ func gather(t *testing.T, h command.Holdings) map[string]float64 {
 	return v
 }
 
-// TestHoldings: a listener, a file, and a library of NVIDIA's that this process maps show in its metrics, and the library in the check too.
+// TestHoldings: a listener, a file, and a library of NVIDIA's that this process maps show in its
+// metrics, and the library in the check too.
 func TestHoldings(t *testing.T) {
 	h := command.NewHoldings("/proc/self")
 	before := gather(t, h)
@@ -76,7 +78,8 @@ func TestHoldings(t *testing.T) {
 		t.Errorf("after it is unmapped: %v", err)
 	}
 	proc := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(proc, "fd"), 0o700), os.Symlink("/dev/nvidia0", filepath.Join(proc, "fd", "3"))); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(proc, "fd"), 0o700),
+		os.Symlink("/dev/nvidia0", filepath.Join(proc, "fd", "3"))); err != nil {
 		t.Fatal(err)
 	}
 	if v := gather(t, command.NewHoldings(proc)); v["gpu"] != 1 {

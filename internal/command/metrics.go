@@ -21,13 +21,16 @@ import (
 
 // MetricsFlag adds --metrics.
 func MetricsFlag(f *pflag.FlagSet) {
-	f.String("metrics", "", "HOST:PORT to serve /metrics (Prometheus), /livez, /readyz and /healthz on, to whoever asks; empty for none of them")
+	f.String("metrics", "", "HOST:PORT to serve /metrics (Prometheus), /livez, /readyz and /healthz on, to whoever "+
+		"asks; empty for none of them")
 }
 
-// checkPatience bounds all checks of a request: a probe of the default second or two gets its answer in time.
+// checkPatience bounds all checks of a request: a probe of the default second or two gets its
+// answer in time.
 const checkPatience = 2 * time.Second
 
-// Check is a condition without which the process does no work. It returns nil, or one sentence that says why not.
+// Check is a condition without which the process does no work. It returns nil, or one sentence that
+// says why not.
 type Check func(ctx context.Context) error
 
 // Metrics is the registry of a process, served over HTTP where --metrics says so.
@@ -41,11 +44,13 @@ type Metrics struct {
 	checks map[string]Check
 }
 
-// NewMetrics makes the registry, with the metrics of the build, the runtime and the process in it, and serves it. /livez answers 200 as long
-// as the process answers at all; /readyz and /healthz answer 200, or 503 and the reasons of the checks that fail.
+// NewMetrics makes the registry, with the metrics of the build, the runtime and the process in it,
+// and serves it. /livez answers 200 as long as the process answers at all; /readyz and /healthz
+// answer 200, or 503 and the reasons of the checks that fail.
 func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	m := &Metrics{Registry: prometheus.NewRegistry(), checks: map[string]Check{}}
-	m.MustRegister(newBuildInfo(cmd.Root().Name()), NewHoldings("/proc/self"), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	m.MustRegister(newBuildInfo(cmd.Root().Name()), NewHoldings("/proc/self"), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	addr, _ := cmd.Flags().GetString("metrics")
 	if addr == "" {
 		return m, nil
@@ -56,7 +61,8 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	}
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{Registry: m.Registry, ErrorLog: errorLog}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry,
+		promhttp.HandlerOpts{Registry: m.Registry, ErrorLog: errorLog}))
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		if err := m.Ready(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -68,7 +74,10 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	mux.HandleFunc("GET /healthz", ready)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	m.addr, m.ended = l.Addr().String(), make(chan struct{})
-	m.server = &http.Server{Handler: mux, ErrorLog: errorLog, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
+	m.server = &http.Server{
+		Handler: mux, ErrorLog: errorLog, ReadHeaderTimeout: 5 * time.Second,
+		WriteTimeout: 30 * time.Second,
+	}
 	go func() {
 		defer close(m.ended)
 		if err := m.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -86,7 +95,8 @@ func (m *Metrics) Require(name string, check Check) {
 	m.checks[name] = check
 }
 
-// Ready returns nil when every check passes within 2 s, and otherwise the reasons of those that do not, a line each.
+// Ready returns nil when every check passes within 2 s, and otherwise the reasons of those that do
+// not, a line each.
 func (m *Metrics) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()

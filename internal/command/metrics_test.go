@@ -59,7 +59,8 @@ func TestMetrics(t *testing.T) {
 	m.Require("devices", func(context.Context) error { return errors.New("replaced below") })
 	m.Require("devices", healthy)
 	url := "http://" + m.Addr()
-	if code, body := get(t, url+"/metrics"); code != 200 || !strings.Contains(body, "go_goroutines") || !strings.Contains(body, "go_build_info") || !strings.Contains(body, `exoswarm_build_info{go_version="go1.`) {
+	if code, body := get(t, url+"/metrics"); code != 200 || !strings.Contains(body, "go_goroutines") ||
+		!strings.Contains(body, "go_build_info") || !strings.Contains(body, `exoswarm_build_info{go_version="go1.`) {
 		t.Errorf("%d: %s", code, body)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/livez"} {
@@ -68,7 +69,8 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	sick.Store(true)
-	m.Require("queue", func(ctx context.Context) error { <-ctx.Done(); return errors.New("no answer") }) // a check that hangs
+	// a check that hangs
+	m.Require("queue", func(ctx context.Context) error { <-ctx.Done(); return errors.New("no answer") })
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if code, body := get(t, url+path); code != 503 || body != "devices: the device is lost\nqueue: no answer\n" {
 			t.Errorf("%s: %d: %s", path, code, body)

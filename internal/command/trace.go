@@ -20,7 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// flushPatience is how long the last spans of a process may take on their way: a collector that is away must not hold up a drain.
+// flushPatience is how long the last spans of a process may take on their way: a collector that is
+// away must not hold up a drain.
 const flushPatience = 5 * time.Second
 
 // Tracing exports the spans of a process where the standard OTEL_* variables say so.
@@ -30,10 +31,10 @@ type Tracing struct {
 	once     sync.Once
 }
 
-// NewTracing reads the environment. Spans go to a collector, as OTLP over HTTP, when OTEL_EXPORTER_OTLP_ENDPOINT,
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_TRACES_EXPORTER=otlp is set; otherwise, and with OTEL_SDK_DISABLED=true or
-// OTEL_TRACES_EXPORTER=none, there are none. service and instance name the process unless OTEL_SERVICE_NAME or
-// OTEL_RESOURCE_ATTRIBUTES do.
+// NewTracing reads the environment. Spans go to a collector, as OTLP over HTTP, when
+// OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_TRACES_EXPORTER=otlp is
+// set; otherwise, and with OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none, there are none.
+// service and instance name the process unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES do.
 func NewTracing(ctx context.Context, service, instance string, log *slog.Logger) (*Tracing, error) {
 	t := &Tracing{log: log}
 	if on, err := tracingWanted(os.Getenv); !on {
@@ -43,11 +44,14 @@ func NewTracing(ctx context.Context, service, instance string, log *slog.Logger)
 	if err != nil {
 		return nil, Usage("the OTEL_EXPORTER_OTLP_* variables: %v", err)
 	}
-	named, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.instance.id", instance)), resource.WithFromEnv())
+	named, err := resource.New(ctx, resource.WithTelemetrySDK(),
+		resource.WithAttributes(attribute.String("service.name", service),
+			attribute.String("service.instance.id", instance)), resource.WithFromEnv())
 	if err != nil {
 		return nil, Usage("OTEL_RESOURCE_ATTRIBUTES: %v", err)
 	}
-	// The library tells of what it could not export, and of variables that it does not understand, through this one handler.
+	// The library tells of what it could not export, and of variables that it does not understand,
+	// through this one handler.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("tracing", "error", err) }))
 	t.provider = sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(named))
 	return t, nil
@@ -69,7 +73,8 @@ func tracingWanted(env func(string) string) (bool, error) {
 	default:
 		return false, Usage("OTEL_TRACES_EXPORTER=%q: use otlp or none", exporter)
 	}
-	if p := cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); p != "http/protobuf" {
+	if p := cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env("OTEL_EXPORTER_OTLP_PROTOCOL"),
+		"http/protobuf"); p != "http/protobuf" {
 		return false, Usage("OTEL_EXPORTER_OTLP_PROTOCOL=%q: use http/protobuf, which collectors take on port 4318", p)
 	}
 	return true, nil
@@ -83,7 +88,8 @@ func (t *Tracing) Provider() trace.TracerProvider {
 	return t.provider
 }
 
-// Context returns ctx within the trace that the environment names by TRACEPARENT and TRACESTATE, if there is one.
+// Context returns ctx within the trace that the environment names by TRACEPARENT and TRACESTATE, if
+// there is one.
 func (t *Tracing) Context(ctx context.Context) context.Context {
 	if t.provider == nil {
 		return ctx

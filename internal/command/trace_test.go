@@ -16,7 +16,10 @@ import (
 func TestTracing(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	clear := func() {
-		for _, v := range []string{"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} {
+		for _, v := range []string{
+			"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT",
+			"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+		} {
 			t.Setenv(v, "")
 		}
 	}
@@ -32,7 +35,10 @@ func TestTracing(t *testing.T) {
 		{env: map[string]string{"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}},
 		{env: map[string]string{"OTEL_SDK_DISABLED": "True", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}},
 		{env: map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, want: "use otlp or none"},
-		{env: map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, want: "use http/protobuf"},
+		{
+			env:  map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+			want: "use http/protobuf",
+		},
 	} {
 		clear()
 		for k, v := range c.env {
@@ -54,7 +60,8 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// TestTracingEnd: the end of a process exports what is left, and a collector that does not answer cannot keep it.
+// TestTracingEnd: the end of a process exports what is left, and a collector that does not answer
+// cannot keep it.
 func TestTracingEnd(t *testing.T) {
 	spans := otlptest.Start(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", spans.URL)

@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Group makes a command that only has commands below it. Alone it shows its help, and is an error: what to do is missing.
+// Group makes a command that only has commands below it. Alone it shows its help, and is an error:
+// what to do is missing.
 func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, _ []string) error {
 		fmt.Fprint(cmd.ErrOrStderr(), cmd.UsageString())
@@ -20,13 +21,15 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 
 // fixedValues are what flags of a fixed set of values complete to.
 var fixedValues = map[string][]string{
-	"progress": {"auto", "plain", "json", "none"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
-	"pool": {"cpu", "gpu"}, "lane": {"high", "normal", "low"}, "on-failed-parent": {"fail", "skip", "run"},
-	"rule": {"plurality", "majority", "quorum", "unanimous"}, "of": {"cast", "all"}, "priority": {"uniform", "seeded"}, "by": {"group", "vote", "all"},
+	"progress": {"auto", "plain", "json", "none"}, "log-level": {"debug", "info", "warn", "error"},
+	"log-format": {"text", "json"},
+	"pool":       {"cpu", "gpu"}, "lane": {"high", "normal", "low"}, "on-failed-parent": {"fail", "skip", "run"},
+	"rule": {"plurality", "majority", "quorum", "unanimous"}, "of": {"cast", "all"}, "priority": {"uniform", "seeded"},
+	"by": {"group", "vote", "all"},
 }
 
-// tend completes a tree of commands: those with commands below them name the nearest when one is not known, and flags of few values
-// complete to them.
+// tend completes a tree of commands: those with commands below them name the nearest when one is
+// not known, and flags of few values complete to them.
 func tend(cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		cmd.SuggestionsMinimumDistance = 2
@@ -38,7 +41,9 @@ func tend(cmd *cobra.Command) {
 			values = formats
 		}
 		if values != nil {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // registered before: the command's own stays
+			// registered before: the command's own stays
+			_ = cmd.RegisterFlagCompletionFunc(f.Name,
+				cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
 	})
 	for _, c := range cmd.Commands() {

@@ -8,11 +8,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestTree: commands that are not known are answered with the nearest, those that are missing are errors of usage, flags complete their
-// values, and every program says its version.
+// TestTree: commands that are not known are answered with the nearest, those that are missing are
+// errors of usage, flags complete their values, and every program says its version.
 func TestTree(t *testing.T) {
 	tree := func() *cobra.Command {
-		leaf := &cobra.Command{Use: "run", RunE: func(cmd *cobra.Command, _ []string) error { return CheckOutput(cmd.Flags()) }}
+		leaf := &cobra.Command{Use: "run", RunE: func(cmd *cobra.Command,
+			_ []string,
+		) error {
+			return CheckOutput(cmd.Flags())
+		}}
 		leaf.Flags().String("progress", "auto", "")
 		OutputFlag(leaf.Flags(), "table", "yaml")
 		return Group("exotest", "A tree", leaf, Group("job", "Jobs", &cobra.Command{Use: "watch", RunE: leaf.RunE}))

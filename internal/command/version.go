@@ -8,10 +8,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker: -ldflags "-X github.com/exoswarm/exoswarm/internal/command.version=v1.2.3".
+// version is set by the linker: -ldflags "-X
+// github.com/exoswarm/exoswarm/internal/command.version=v1.2.3".
 var version string
 
-// Version is that of this build: what the linker set, else that of the module, else the revision that it was built from.
+// Version is that of this build: what the linker set, else that of the module, else the revision
+// that it was built from.
 func Version() (number, revision string) {
 	number, revision = version, "unknown"
 	info, ok := debug.ReadBuildInfo()

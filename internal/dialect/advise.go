@@ -28,15 +28,21 @@ func (a *Advice) add(found, set string) { a.found, a.set = append(a.found, found
 // delimiters are those that are looked for, the more likely first.
 var delimiters = []rune{',', ';', '\t', '|'}
 
-// common are the forms of timestamps that are looked for. Those that read a text differently are both named.
+// common are the forms of timestamps that are looked for. Those that read a text differently are
+// both named.
 var common = []string{
-	"02.01.2006 15:04:05", "02.01.2006 15:04", "02.01.2006", "02.01.06 15:04:05", "02.01.06 15:04", "02-01-2006 15:04:05", "02-01-2006 15:04", "02/01/2006 15:04:05", "02/01/2006 15:04",
-	"01/02/2006 15:04", "02/01/2006", "01/02/2006", "01/02/2006 03:04:05 PM", "1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM", "2.1.2006 15:04", "2006/01/02 15:04", "2006-01-02T15:04", "20060102T150405Z0700", "20060102 150405", "02 Jan 2006 15:04:05",
-	"2006-01-02T15:04:05-0700", "2006-01-02 15:04:05 -0700", "2006-01-02 15.04.05", "Jan 2, 2006 15:04:05", time.ANSIC, time.RFC1123Z,
+	"02.01.2006 15:04:05", "02.01.2006 15:04", "02.01.2006", "02.01.06 15:04:05", "02.01.06 15:04",
+	"02-01-2006 15:04:05", "02-01-2006 15:04", "02/01/2006 15:04:05", "02/01/2006 15:04",
+	"01/02/2006 15:04", "02/01/2006", "01/02/2006", "01/02/2006 03:04:05 PM", "1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM",
+	"2.1.2006 15:04", "2006/01/02 15:04", "2006-01-02T15:04", "20060102T150405Z0700", "20060102 150405",
+	"02 Jan 2006 15:04:05",
+	"2006-01-02T15:04:05-0700", "2006-01-02 15:04:05 -0700", "2006-01-02 15.04.05", "Jan 2, 2006 15:04:05", time.ANSIC,
+	time.RFC1123Z,
 }
 
-// Advise looks at the first records of a file whose rows d does not read, and says what to set. columns are the timestamp and the
-// features. It changes nothing: a dialect is never guessed. isTime reports whether the dialect reads a timestamp.
+// Advise looks at the first records of a file whose rows d does not read, and says what to set.
+// columns are the timestamp and the features. It changes nothing: a dialect is never guessed.
+// isTime reports whether the dialect reads a timestamp.
 func (d *CSV) Advise(records []string, columns []string, isTime func(string) bool) (a Advice) {
 	if len(records) == 0 || len(columns) == 0 {
 		return a
@@ -45,7 +51,8 @@ func (d *CSV) Advise(records []string, columns []string, isTime func(string) boo
 	names := fields(records[0], comma)
 	if !hasAll(names, columns) || len(names) < 2 {
 		for _, other := range delimiters {
-			if as := fields(records[0], other); other != comma && len(as) > len(names) && (hasAll(as, columns) || len(names) == 1) {
+			if as := fields(records[0], other); other != comma && len(as) > len(names) &&
+				(hasAll(as, columns) || len(names) == 1) {
 				comma, names = other, as
 			}
 		}
@@ -63,7 +70,8 @@ func (d *CSV) Advise(records []string, columns []string, isTime func(string) boo
 	if d.HasHeader() {
 		if !hasAll(names, columns) {
 			if looksLikeData(names, d, isTime) {
-				a.add("its first line holds values", "csv.header: false with csv.names, or with columns called by their numbers")
+				a.add("its first line holds values", "csv.header: false with csv.names, or with columns called by "+
+					"their numbers")
 			}
 			return a
 		}
@@ -100,7 +108,8 @@ func (d *CSV) adviseNumbers(a *Advice, numbers []string) {
 		if isNumber(text) {
 			point = point || strings.Contains(text, ".")
 		} else {
-			comma = comma || strings.Count(text, ",") == 1 && !strings.Contains(text, ".") && isNumber(strings.Replace(text, ",", ".", 1))
+			comma = comma || strings.Count(text, ",") == 1 && !strings.Contains(text, ".") &&
+				isNumber(strings.Replace(text, ",", ".", 1))
 		}
 	}
 	switch {
@@ -119,7 +128,8 @@ func (d *CSV) adviseTimes(a *Advice, times []string, isTime func(string) bool) {
 	var read []time.Time
 	for _, layout := range common {
 		first, _ := time.Parse(layout, times[0])
-		if slices.ContainsFunc(times, func(t string) bool { _, err := time.Parse(layout, t); return err != nil }) || slices.ContainsFunc(read, first.Equal) {
+		if slices.ContainsFunc(times, func(t string) bool { _, err := time.Parse(layout, t); return err != nil }) ||
+			slices.ContainsFunc(read, first.Equal) {
 			continue
 		}
 		fit, read = append(fit, strconv.Quote(layout)), append(read, first)

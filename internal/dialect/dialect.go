@@ -1,4 +1,5 @@
-// Package dialect says how CSV files are written: the delimiter, the decimal separator, the header, and the form of timestamps.
+// Package dialect says how CSV files are written: the delimiter, the decimal separator, the header,
+// and the form of timestamps.
 package dialect
 
 import (
@@ -11,18 +12,20 @@ import (
 	_ "time/tzdata" // a container may have none, and a zone must mean the same everywhere
 )
 
-// CSV is the dialect of a CSV file. The zero value is RFC 4180: commas, decimal points, a header, and the default forms of timestamps.
+// CSV is the dialect of a CSV file. The zero value is RFC 4180: commas, decimal points, a header,
+// and the default forms of timestamps.
 type CSV struct {
 	// Delimiter separates the fields: one ASCII character, or tab; default a comma.
 	Delimiter string `yaml:"delimiter" json:"delimiter,omitempty"`
 	// Decimal is the decimal separator of numbers: a point, the default, or a comma.
 	Decimal string `yaml:"decimal" json:"decimal,omitempty"`
-	// Header reports whether the first record names the columns; default true. Without a header and Names, columns are called by their
-	// numbers, from 1.
+	// Header reports whether the first record names the columns; default true. Without a header and
+	// Names, columns are called by their numbers, from 1.
 	Header *bool `yaml:"header" json:"header,omitempty"`
 	// Names are the names of the columns of a file without a header, in their order.
 	Names []string `yaml:"names" json:"names,omitempty"`
-	// Time are the forms that a timestamp may have, up to 8; the default forms when empty. See ParseForm.
+	// Time are the forms that a timestamp may have, up to 8; the default forms when empty. See
+	// ParseForm.
 	Time Forms `yaml:"time" json:"time,omitempty"`
 	// Zone is the time zone of timestamps without one, such as Europe/Berlin; default UTC.
 	Zone string `yaml:"zone" json:"zone,omitempty"`
@@ -48,7 +51,8 @@ const (
 
 // IsZero reports whether d is the plain dialect.
 func (d *CSV) IsZero() bool {
-	return d == nil || d.Delimiter == "" && d.Decimal == "" && d.Header == nil && len(d.Names) == 0 && len(d.Time) == 0 && d.Zone == ""
+	return d == nil || d.Delimiter == "" && d.Decimal == "" && d.Header == nil && len(d.Names) == 0 &&
+		len(d.Time) == 0 && d.Zone == ""
 }
 
 // Comma returns the delimiter. The dialect is valid.
@@ -70,7 +74,8 @@ func (d *CSV) DecimalComma() bool { return d != nil && d.Decimal == "," }
 // HasHeader reports whether the first record names the columns.
 func (d *CSV) HasHeader() bool { return d == nil || d.Header == nil || *d.Header }
 
-// Columns returns the names of the columns of a file without a header whose first record has width fields.
+// Columns returns the names of the columns of a file without a header whose first record has width
+// fields.
 func (d *CSV) Columns(width int) []string {
 	if len(d.Names) > 0 {
 		return d.Names
@@ -82,7 +87,8 @@ func (d *CSV) Columns(width int) []string {
 	return names
 }
 
-// Number returns a number as strconv.ParseFloat reads it, or why it is not written as the dialect says. Its text is not checked further.
+// Number returns a number as strconv.ParseFloat reads it, or why it is not written as the dialect
+// says. Its text is not checked further.
 func (d *CSV) Number(text string) (number, problem string) {
 	if !d.DecimalComma() {
 		return text, ""
@@ -132,7 +138,8 @@ func (d *CSV) Validate() (key string, err error) {
 	}
 	switch {
 	case len(d.Names) > 0 && d.HasHeader():
-		return "names", errors.New("csv.names: they are for files without a header: write header: false, or leave names out")
+		return "names", errors.New("csv.names: they are for files without a header: write header: false, or leave " +
+			"names out")
 	case len(d.Names) > maxNames:
 		return "names", fmt.Errorf("csv.names: %d names: use at most %d", len(d.Names), maxNames)
 	}
@@ -179,7 +186,8 @@ func (d *CSV) Override(with CSV) {
 	}
 }
 
-// Set sets one key of the dialect from its text, as a flag has it. Names and forms that are set twice add up.
+// Set sets one key of the dialect from its text, as a flag has it. Names and forms that are set
+// twice add up.
 func (d *CSV) Set(setting string) error {
 	key, value, ok := strings.Cut(setting, "=")
 	switch {

@@ -42,7 +42,10 @@ func TestForms(t *testing.T) {
 			}
 		}
 	}
-	for _, form := range []string{"", "x", "15:04", "02.01. 15:04", "02.01.2006 03:04", "2006-01-02 15:04:05 MST", "%Q", "%d.%m.%Y %", "%d.%m.2026", "%H:%M", "%d.%m.%Y %f", "dd.mm.yyyy"} {
+	for _, form := range []string{
+		"", "x", "15:04", "02.01. 15:04", "02.01.2006 03:04", "2006-01-02 15:04:05 MST", "%Q",
+		"%d.%m.%Y %", "%d.%m.2026", "%H:%M", "%d.%m.%Y %f", "dd.mm.yyyy",
+	} {
 		if f, err := ParseForm(form); err == nil {
 			t.Errorf("%q is the form %+v", form, f)
 		}
@@ -69,7 +72,8 @@ func TestClocksGoBack(t *testing.T) {
 	if got, err := forms[0].Parse("29.03.2026 02:30", zone, 0); !NoTime(err) {
 		t.Errorf("29 March, 02:30: %v, %v", time.Unix(0, got), err)
 	}
-	if got, err := forms[0].Parse("29.03.2026 03:30", zone, 0); err != nil || got != time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC).UnixNano() {
+	if got, err := forms[0].Parse("29.03.2026 03:30", zone, 0); err != nil ||
+		got != time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC).UnixNano() {
 		t.Errorf("29 March, 03:30: %v, %v", time.Unix(0, got), err)
 	}
 }
@@ -77,11 +81,22 @@ func TestClocksGoBack(t *testing.T) {
 func TestValidate(t *testing.T) {
 	no := false
 	for key, bad := range map[string][]CSV{
-		"delimiter": {{Delimiter: ";;"}, {Delimiter: `"`}, {Delimiter: "a"}, {Delimiter: "\n"}, {Delimiter: "é"}, {Delimiter: "."}},
-		"decimal":   {{Decimal: ";"}},
-		"names":     {{Names: []string{"a"}}, {Header: &no, Names: []string{"a", "a"}}, {Header: &no, Names: []string{""}}},
-		"time":      {{Time: Forms{"x"}}, {Time: make(Forms, 9)}},
-		"zone":      {{Zone: "Mars/X"}, {Zone: "Local"}},
+		"delimiter": {
+			{Delimiter: ";;"},
+			{Delimiter: `"`},
+			{Delimiter: "a"},
+			{Delimiter: "\n"},
+			{Delimiter: "é"},
+			{Delimiter: "."},
+		},
+		"decimal": {{Decimal: ";"}},
+		"names": {
+			{Names: []string{"a"}},
+			{Header: &no, Names: []string{"a", "a"}},
+			{Header: &no, Names: []string{""}},
+		},
+		"time": {{Time: Forms{"x"}}, {Time: make(Forms, 9)}},
+		"zone": {{Zone: "Mars/X"}, {Zone: "Local"}},
 	} {
 		for _, d := range bad {
 			if at, err := d.Validate(); err == nil || at != key || !strings.Contains(err.Error(), "csv."+key) {
@@ -89,7 +104,13 @@ func TestValidate(t *testing.T) {
 			}
 		}
 	}
-	for _, d := range []CSV{{}, {Delimiter: ";", Decimal: ","}, {Delimiter: "tab"}, {Header: &no, Names: []string{"at", "v"}}, {Decimal: ","}} {
+	for _, d := range []CSV{
+		{},
+		{Delimiter: ";", Decimal: ","},
+		{Delimiter: "tab"},
+		{Header: &no, Names: []string{"at", "v"}},
+		{Decimal: ","},
+	} {
 		if at, err := d.Validate(); err != nil {
 			t.Errorf("%+v: %s, %v", d, at, err)
 		}
@@ -104,14 +125,42 @@ func TestAdvise(t *testing.T) {
 		records []string
 		want    string
 	}{
-		{CSV{}, []string{"timestamp;value", "2026-01-01 00:00:00;1.5"}, `the file is separated by ";": set csv.delimiter: ";"`},
-		{CSV{}, []string{"timestamp\tvalue", "2026-01-01 00:00:00\t1"}, `the file is separated by tabs: set csv.delimiter: tab`},
-		{CSV{}, []string{"timestamp;value", "31.01.2026 10:00;1,5"}, `the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`},
-		{CSV{}, []string{"timestamp,value", `2026-01-01 00:00:00,"1,5"`}, `its numbers have decimal commas: set csv.decimal: ","`},
-		{CSV{Decimal: ","}, []string{"timestamp,value", `2026-01-01 00:00:00,1.5`}, `its numbers have decimal points: set csv.decimal: "."`},
-		{CSV{}, []string{"timestamp,value", "03/02/2026 10:00,1"}, `its timestamps are like "03/02/2026 10:00": set csv.time: "02/01/2006 15:04" or "01/02/2006 15:04"`},
+		{
+			CSV{},
+			[]string{"timestamp;value", "2026-01-01 00:00:00;1.5"},
+			`the file is separated by ";": set csv.delimiter: ";"`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp\tvalue", "2026-01-01 00:00:00\t1"},
+			`the file is separated by tabs: set csv.delimiter: tab`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp;value", "31.01.2026 10:00;1,5"},
+			`the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp,value", `2026-01-01 00:00:00,"1,5"`},
+			`its numbers have decimal commas: set csv.decimal: ","`,
+		},
+		{
+			CSV{Decimal: ","},
+			[]string{"timestamp,value", `2026-01-01 00:00:00,1.5`},
+			`its numbers have decimal points: set csv.decimal: "."`,
+		},
+		{
+			CSV{},
+			[]string{"timestamp,value", "03/02/2026 10:00,1"},
+			`its timestamps are like "03/02/2026 10:00": set csv.time: "02/01/2006 15:04" or "01/02/2006 15:04"`,
+		},
 		{CSV{}, []string{"timestamp,value", "03/02/2026 10:00,1", "31/02/2026 10:00,1", "21/02/2026 10:00,1"}, ``},
-		{CSV{}, []string{"2026-01-01 00:00:00,5", "2026-01-01 00:01:00,6"}, `its first line holds values: set csv.header: false with csv.names, or with columns called by their numbers`},
+		{
+			CSV{},
+			[]string{"2026-01-01 00:00:00,5", "2026-01-01 00:01:00,6"},
+			`its first line holds values: set csv.header: false with csv.names, or with columns called by their numbers`,
+		},
 		{CSV{}, []string{"timestamp,value", "2026-01-01 00:00:00,x"}, ``},
 		{CSV{}, []string{"a,b", "c,d"}, ``},
 		{CSV{}, nil, ``},

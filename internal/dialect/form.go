@@ -24,13 +24,16 @@ var named = map[string]Form{
 
 // directives are those of strptime and what package time calls them.
 var directives = map[byte]string{
-	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'z': "-0700", 'j': "002",
-	'b': "Jan", 'h': "Jan", 'B': "January", 'a': "Mon", 'A': "Monday", 'T': "15:04:05", 'F': "2006-01-02", 'R': "15:04", 'D': "01/02/06",
+	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM",
+	'z': "-0700", 'j': "002",
+	'b': "Jan", 'h': "Jan", 'B': "January", 'a': "Mon", 'A': "Monday", 'T': "15:04:05", 'F': "2006-01-02", 'R': "15:04",
+	'D': "01/02/06",
 }
 
-// ParseForm reads the form of a timestamp: rfc3339, unix_s (or unix), unix_ms, unix_us, unix_ns, a layout of Go such as
-// "02.01.2006 15:04:05", or one of strptime such as "%d.%m.%Y %H:%M:%S". A form has a day, and either 24 hours or AM and PM. Fractions of
-// a second are read behind the seconds of every form.
+// ParseForm reads the form of a timestamp: rfc3339, unix_s (or unix), unix_ms, unix_us, unix_ns, a
+// layout of Go such as "02.01.2006 15:04:05", or one of strptime such as "%d.%m.%Y %H:%M:%S". A
+// form has a day, and either 24 hours or AM and PM. Fractions of a second are read behind the
+// seconds of every form.
 func ParseForm(text string) (Form, error) {
 	if f, ok := named[strings.ToLower(text)]; ok {
 		return f, nil
@@ -44,12 +47,17 @@ func ParseForm(text string) (Form, error) {
 	}
 	f := Form{layout: layout, zoned: strings.Contains(layout, "Z07") || strings.Contains(layout, "-07")}
 	if strings.Contains(layout, "MST") {
-		return Form{}, errors.New("abbreviations of zones are ambiguous: use -0700 or Z07:00, or name a zone in csv.zone")
+		return Form{}, errors.New("abbreviations of zones are ambiguous: use -0700 or Z07:00, or name a zone in " +
+			"csv.zone")
 	}
 	// A layout that is none, or has no year, reads something else than it wrote.
-	for _, at := range []time.Time{time.Date(2017, 11, 22, 21, 38, 49, 0, time.UTC), time.Date(2038, 2, 3, 4, 5, 6, 0, time.UTC)} {
+	for _, at := range []time.Time{
+		time.Date(2017, 11, 22, 21, 38, 49, 0, time.UTC),
+		time.Date(2038, 2, 3, 4, 5, 6, 0, time.UTC),
+	} {
 		back, err := time.Parse(layout, at.Format(layout))
-		if err != nil || back.Year() != at.Year() || back.YearDay() != at.YearDay() || back.Hour() != 0 && back.Hour() != at.Hour() {
+		if err != nil || back.Year() != at.Year() || back.YearDay() != at.YearDay() || back.Hour() != 0 &&
+			back.Hour() != at.Hour() {
 			return Form{}, errors.New(`it has no year, month and day, or hours without AM and PM: write "02.01.2006 15:04:05" (the second of January 2006, as Go does), "%d.%m.%Y %H:%M:%S", rfc3339, or unix_s, unix_ms, unix_us or unix_ns`)
 		}
 	}
@@ -66,10 +74,12 @@ func fromStrptime(text string) (string, error) {
 			if c >= '0' && c <= '9' {
 				return "", fmt.Errorf("the digit %c stands between directives: leave it out", c)
 			}
-			if rest := text[i:]; strings.HasPrefix(rest, "Jan") || strings.HasPrefix(rest, "Mon") || strings.HasPrefix(rest, "PM") || strings.HasPrefix(rest, "pm") || strings.HasPrefix(rest, "MST") {
+			if rest := text[i:]; strings.HasPrefix(rest, "Jan") || strings.HasPrefix(rest, "Mon") ||
+				strings.HasPrefix(rest, "PM") || strings.HasPrefix(rest, "pm") || strings.HasPrefix(rest, "MST") {
 				return "", fmt.Errorf("%.3q stands between directives: leave it out", rest)
 			}
-			if fraction := strings.HasPrefix(text[i:], ".%f") || strings.HasPrefix(text[i:], ",%f"); fraction && strings.HasSuffix(b.String(), "05") {
+			if fraction := strings.HasPrefix(text[i:], ".%f") || strings.HasPrefix(text[i:], ",%f"); fraction &&
+				strings.HasSuffix(b.String(), "05") {
 				i += 2 // package time reads a fraction behind every second
 				continue
 			}
@@ -85,7 +95,8 @@ func fromStrptime(text string) (string, error) {
 			case text[i] == 'f':
 				return "", errors.New(`%f is read behind %S alone: write "%S.%f"`)
 			case !ok:
-				return "", fmt.Errorf("%%%c is unknown: use %%Y %%y %%m %%d %%e %%j %%b %%B %%a %%A %%H %%I %%p %%M %%S %%f %%z %%T %%F %%R %%D", text[i])
+				return "", fmt.Errorf("%%%c is unknown: use %%Y %%y %%m %%d %%e %%j %%b %%B %%a %%A %%H %%I %%p %%M "+
+					"%%S %%f %%z %%T %%F %%R %%D", text[i])
 			}
 			b.WriteString(d)
 		}
@@ -103,8 +114,9 @@ var (
 // NoTime reports whether err says that a text has the form and is no time all the same.
 func NoTime(err error) bool { return errors.Is(err, errYears) || errors.Is(err, errNoSuch) }
 
-// Parse returns the unix nanoseconds of a timestamp. One without a zone is in zone. Where the clocks go back an hour comes twice: its
-// second time is meant when the first is before after, the time of the row before.
+// Parse returns the unix nanoseconds of a timestamp. One without a zone is in zone. Where the
+// clocks go back an hour comes twice: its second time is meant when the first is before after, the
+// time of the row before.
 func (f Form) Parse(text string, zone *time.Location, after int64) (int64, error) {
 	if f.layout == "" {
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -137,7 +149,8 @@ func (f Form) Parse(text string, zone *time.Location, after int64) (int64, error
 
 // inZone returns the time at which clocks of a zone show what wall shows in UTC.
 func inZone(wall time.Time, zone *time.Location, after int64) (int64, error) {
-	at := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), zone)
+	at := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(),
+		zone)
 	first, found := int64(0), false
 	start, end := at.ZoneBounds()
 	beside := []time.Time{at}

@@ -12,11 +12,12 @@ import (
 
 var root = flag.String("root", "../..", "check the documents below this folder")
 
-// exempt are files that do not pass yet; with -v the test prints their faults. A file that passes must leave
-// the list, and a new file must not enter it.
+// exempt are files that do not pass yet; with -v the test prints their faults. A file that passes
+// must leave the list, and a new file must not enter it.
 var exempt []string
 
-// TestDocuments checks every Markdown file of the repository. With -v it prints the length of sentences by file.
+// TestDocuments checks every Markdown file of the repository. With -v it prints the length of
+// sentences by file.
 func TestDocuments(t *testing.T) {
 	err := filepath.WalkDir(*root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -41,7 +42,8 @@ func TestDocuments(t *testing.T) {
 		}
 		path = filepath.ToSlash(path)
 		s := measure(parse(string(text)))
-		t.Logf("%-45s %4d sentences, %5.1f words, %5.1f %% above %d", path, s.Sentences, s.mean(), s.long(), longSentence)
+		t.Logf("%-45s %4d sentences, %5.1f words, %5.1f %% above %d", path, s.Sentences, s.mean(), s.long(),
+			longSentence)
 		faults := check(path, string(text))
 		if slices.Contains(exempt, path) {
 			if len(faults) == 0 {
@@ -79,10 +81,12 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// TestMeasure promises that headings, tables and code count for nothing, and that a code span is one word.
+// TestMeasure promises that headings, tables and code count for nothing, and that a code span is
+// one word.
 func TestMeasure(t *testing.T) {
 	text := "# A heading of five words\n\nTwo words.\nThen `three of them` more.\n\n" +
-		"    code is not counted. Not here.\n\n```\nNor here. At all.\n```\n\n| a cell | is not |\n|---|---|\n\n- one item\n  of it\n- [two words](http://a.b/c)\n"
+		"    code is not counted. Not here.\n\n```\nNor here. At all.\n```\n\n| a cell | is not |\n|---|---|\n\n- " +
+		"one item\n  of it\n- [two words](http://a.b/c)\n"
 	if got, want := measure(parse(text)), (statistics{Sentences: 4, Words: 11}); got != want {
 		t.Errorf("measure = %+v, want %+v", got, want)
 	}
@@ -94,7 +98,8 @@ func TestMeasure(t *testing.T) {
 
 // TestRules promises that each rule finds its fault and lets the repaired text pass.
 func TestRules(t *testing.T) {
-	const rfc = "# RFC 0001: a\n\nStatus: implemented\nDate: 2026-01-02\n\n## Problem\nA.\n\n## Options\nB.\n\n## Decision\nC.\n\n## Measurements\nD.\n"
+	const rfc = "# RFC 0001: a\n\nStatus: implemented\nDate: 2026-01-02\n\n## Problem\nA.\n\n## Options\nB.\n\n## " +
+		"Decision\nC.\n\n## Measurements\nD.\n"
 	wide := strings.Repeat("a", maxColumns+1)
 	word := strings.TrimSpace(strings.Repeat("word ", longSentence+1))
 	for _, c := range []struct {
@@ -109,7 +114,10 @@ func TestRules(t *testing.T) {
 		{"a bar in code divides no cell", "a.md", "|`" + strings.Repeat("a|", maxCell/2+1) + "`|", "a cell of 304"},
 		{"long sentence", "a.md", strings.ReplaceAll(word, " ", "\n"), "above 35 words"},
 		{"few long sentences", "a.md", strings.Repeat("Short one.\n", 20) + strings.ReplaceAll(word, " ", "\n"), ""},
-		{"long on average", "a.md", strings.ReplaceAll(strings.TrimSpace(strings.Repeat("Word ", 20)), " ", "\n"), "words a sentence"},
+		{
+			"long on average", "a.md", strings.ReplaceAll(strings.TrimSpace(strings.Repeat("Word ", 20)), " ", "\n"),
+			"words a sentence",
+		},
 		{"banned", "a.md", "It begins\nanew.", `"anew"`},
 		{"banned in a table", "a.md", "| it says what is |", "says what"},
 		{"banned in code", "a.md", "It prints `anew`.", ""},
@@ -119,7 +127,10 @@ func TestRules(t *testing.T) {
 		{"rfc with another status", "docs/rfcs/0001-a.md", strings.Replace(rfc, "implemented", "done", 1), "Status"},
 		{"rfc without date", "docs/rfcs/0001-a.md", strings.Replace(rfc, "Date", "When", 1), "Date"},
 		{"rfc without options", "docs/rfcs/0001-a.md", strings.Replace(rfc, "Options", "Choices", 1), `"Options"`},
-		{"rfc in another order", "docs/rfcs/0001-a.md", strings.NewReplacer("Options", "Decision", "Decision", "Options").Replace(rfc), "order"},
+		{
+			"rfc in another order", "docs/rfcs/0001-a.md",
+			strings.NewReplacer("Options", "Decision", "Decision", "Options").Replace(rfc), "order",
+		},
 		{"rfc too long", "docs/rfcs/0001-a.md", rfc + strings.Repeat("A.\n\n", maxRFCWords), "words: at most"},
 		{"not an rfc", "docs/a.md", "A.", ""},
 	} {

@@ -20,8 +20,8 @@ type line struct {
 	code   bool
 }
 
-// A block is the text of a heading, a paragraph or a list item, in one line and without markup. The text of a code
-// span is replaced by "code", so that a command is one word and never a phrase.
+// A block is the text of a heading, a paragraph or a list item, in one line and without markup. The
+// text of a code span is replaced by "code", so that a command is one word and never a phrase.
 type block struct {
 	number  int // of its first line
 	text    string
@@ -35,8 +35,8 @@ var (
 	rfcHeader = regexp.MustCompile(`^(Status|Date|Superseded by): `)
 )
 
-// parse splits a Markdown file. Fences, and lines indented by four spaces after a heading or an empty line, outside of a
-// list, are code.
+// parse splits a Markdown file. Fences, and lines indented by four spaces after a heading or an
+// empty line, outside of a list, are code.
 func parse(text string) document {
 	var d document
 	var current *block
@@ -73,7 +73,10 @@ func parse(text string) document {
 		case strings.HasPrefix(raw, "#"):
 			end()
 			list = false
-			d.blocks = append(d.blocks, block{number: l.number, text: plain(strings.TrimLeft(raw, "# ")), heading: true})
+			d.blocks = append(d.blocks, block{
+				number: l.number, text: plain(strings.TrimLeft(raw, "# ")),
+				heading: true,
+			})
 			empty = true
 			d.lines = append(d.lines, l)
 			continue
@@ -123,9 +126,9 @@ func cells(text string) []string {
 // abbreviations end with a full stop that does not end a sentence.
 var abbreviations = []string{"e.g.", "i.e.", "etc.", "vs.", "al.", "cf.", "approx.", "No.", "Fig."}
 
-// sentences splits the text of a block. A sentence ends with a full stop, a question mark or an exclamation mark,
-// and closing brackets or quotes, in front of a word that does not begin with a lower-case letter; and with its block.
-// A colon or a semicolon ends none.
+// sentences splits the text of a block. A sentence ends with a full stop, a question mark or an
+// exclamation mark, and closing brackets or quotes, in front of a word that does not begin with a
+// lower-case letter; and with its block. A colon or a semicolon ends none.
 func sentences(text string) []string {
 	var out []string
 	words := strings.Fields(text)

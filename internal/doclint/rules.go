@@ -1,5 +1,6 @@
-// Package doclint checks the Markdown files of the repository: the width of lines, the length of sentences, phrases that
-// are never good English, and the form of RFCs. The check is a test, so it needs no tool; CONTRIBUTING.md has the rules.
+// Package doclint checks the Markdown files of the repository: the width of lines, the length of
+// sentences, phrases that are never good English, and the form of RFCs. The check is a test, so it
+// needs no tool; CONTRIBUTING.md has the rules.
 package doclint
 
 import (
@@ -9,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a document. The published documents of comparable projects have means of 19.5 to 20.7 words a sentence,
-// with 7 to 8.5 % above 35.
+// Limits of a document. The published documents of comparable projects have means of 19.5 to 20.7
+// words a sentence, with 7 to 8.5 % above 35.
 const (
 	maxColumns     = 120  // of a line; tables, code and lines with a link are exempt
 	maxCell        = 300  // characters of a cell of a table
@@ -43,14 +44,16 @@ var banned = []phrase{
 	ban(`to be had`, "available"),
 	ban(`to and fro`, "back and forth"),
 	ban(`by hand of`, "with"),
-	ban(`what (is|are|was) (not )?(there|its|theirs|left|good|missing|kept|done|known|announced|decoded|promised)`, "the noun"),
+	ban(`what (is|are|was) (not )?(there|its|theirs|left|good|missing|kept|done|known|announced|decoded|promised)`,
+		"the noun"),
 	ban(`is none of`, "is not one of"),
 	ban(`(it|this|that|which|one|he) is no\b`, "is not a"),
 	ban(`as (long|many|much|often) as one likes`, "any number of"),
 	ban(`as it were`, "nothing"),
 	ban(`therefor|thereof|whereof|therein|wherein|thereby|hereby|whereby`, "a second sentence"),
 	ban(`(looks|looked|looking) after`, "maintains, manages"),
-	ban(`(who|which) (wants?|asks|has|have|is|misses|ends|loses|writes|knows) [^.?]{0,40}, (is|has|may|must|gets)`, "the noun"),
+	ban(`(who|which) (wants?|asks|has|have|is|misses|ends|loses|writes|knows) [^.?]{0,40}, (is|has|may|must|gets)`,
+		"the noun"),
 	ban(`nobody may|nobody knows|nobody serves`, "a passive, or the noun"),
 	ban(`of whatever`, "any"),
 }
@@ -105,8 +108,8 @@ func measure(d document) statistics {
 	return s
 }
 
-// check returns the faults of a document, each with its line where it has one. The path, with slashes and below the
-// root of the repository, tells an RFC from other documents.
+// check returns the faults of a document, each with its line where it has one. The path, with
+// slashes and below the root of the repository, tells an RFC from other documents.
 func check(path, text string) []string {
 	d := parse(text)
 	var faults []string
@@ -199,7 +202,8 @@ func checkRFC(path string, d document) []string {
 		}
 	}
 	if !status {
-		faults = append(faults, path+":1: no line \"Status: proposed\", accepted, implemented or \"superseded by RFC NNNN\"")
+		faults = append(faults, path+":1: no line \"Status: proposed\", accepted, implemented or \"superseded by "+
+			"RFC NNNN\"")
 	}
 	if !date {
 		faults = append(faults, path+":1: no line \"Date: YYYY-MM-DD\"")
@@ -209,7 +213,8 @@ func checkRFC(path string, d document) []string {
 			path, rfcSections[next], strings.Join(rfcSections, ", ")))
 	}
 	if words > maxRFCWords {
-		faults = append(faults, fmt.Sprintf("%s:1: %d words: at most %d; figures go to docs/performance.md", path, words, maxRFCWords))
+		faults = append(faults, fmt.Sprintf("%s:1: %d words: at most %d; figures go to docs/performance.md", path,
+			words, maxRFCWords))
 	}
 	return faults
 }

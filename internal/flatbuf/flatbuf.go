@@ -1,6 +1,7 @@
-// Package flatbuf checks FlatBuffers metadata of a stranger before a library that trusts it sees it. The check follows every
-// offset once, bounds every length by the bytes that are there, and admits only the tables and fields that its caller
-// describes. The encoding is that of the FlatBuffers internals page.
+// Package flatbuf checks FlatBuffers metadata of a stranger before a library that trusts it sees
+// it. The check follows every offset once, bounds every length by the bytes that are there, and
+// admits only the tables and fields that its caller describes. The encoding is that of the
+// FlatBuffers internals page.
 package flatbuf
 
 import (
@@ -27,7 +28,8 @@ type Table struct {
 const (
 	maxDepth  = 8
 	maxTables = 4096
-	// maxShared is how often a byte may be part of a text or list: a library makes a copy of what several tables refer to for each of them.
+	// maxShared is how often a byte may be part of a text or list: a library makes a copy of what
+	// several tables refer to for each of them.
 	maxShared = 4
 )
 
@@ -78,7 +80,8 @@ func (v *Verifier) Structs(pos int64, slot, size int) []byte {
 	return v.b[at+4 : at+4+n*int64(size)]
 }
 
-// at returns where the field in a slot stands, or 0 when it is absent, and how many bytes its table has from there.
+// at returns where the field in a slot stands, or 0 when it is absent, and how many bytes its table
+// has from there.
 func (v *Verifier) at(pos int64, slot int) (where, room int64, err error) {
 	if pos < 4 || pos+4 > int64(len(v.b)) {
 		return 0, 0, errShort

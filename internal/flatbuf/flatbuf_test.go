@@ -9,10 +9,11 @@ import (
 // sharing is a table with a vector of n references to one table, whose text has size bytes.
 func sharing(n, size int) []byte {
 	le := binary.LittleEndian
-	b := le.AppendUint32(nil, 12)                 // 0: the root table stands at 12
-	b = append(b, 6, 0, 8, 0, 4, 0, 0, 0)         // 4: the layout of both tables: 6 bytes, tables of 8, field 0 at 4
-	b = le.AppendUint32(le.AppendUint32(b, 8), 4) // 12: the root: its layout is 8 bytes before, its vector 4 behind the field
-	b = le.AppendUint32(b, uint32(n))             // 20
+	b := le.AppendUint32(nil, 12)         // 0: the root table stands at 12
+	b = append(b, 6, 0, 8, 0, 4, 0, 0, 0) // 4: the layout of both tables: 6 bytes, tables of 8, field 0 at 4
+	// 12: the root: its layout is 8 bytes before, its vector 4 behind the field
+	b = le.AppendUint32(le.AppendUint32(b, 8), 4)
+	b = le.AppendUint32(b, uint32(n)) // 20
 	for i := range n {
 		b = le.AppendUint32(b, uint32(4*(n-i))) // to the table behind the vector
 	}
@@ -22,7 +23,8 @@ func sharing(n, size int) []byte {
 	return append(b, make([]byte, size)...)
 }
 
-// TestShared admits a text that two tables share, and refuses one that a library would copy a thousand times.
+// TestShared admits a text that two tables share, and refuses one that a library would copy a
+// thousand times.
 func TestShared(t *testing.T) {
 	elem := &Table{Name: "Element", Slots: []Shape{{Size: 1, Vector: true}}}
 	list := &Table{Name: "List", Slots: []Shape{{Vector: true, Table: elem}}}

@@ -1,4 +1,5 @@
-// Package keyring reads the keys that encrypt data at rest from a file that an operator keeps. A key is never printed, logged or part of an error.
+// Package keyring reads the keys that encrypt data at rest from a file that an operator keeps. A
+// key is never printed, logged or part of an error.
 package keyring
 
 import (
@@ -19,21 +20,24 @@ const KeyBytes = 32
 // ErrInvalid is a file that cannot be used as a key file.
 var ErrInvalid = errors.New("invalid key file")
 
-// Ring is a key to encrypt with and those that data may still be encrypted with. A nil Ring encrypts nothing.
+// Ring is a key to encrypt with and those that data may still be encrypted with. A nil Ring
+// encrypts nothing.
 type Ring struct {
 	keys [][]byte // the first encrypts
 }
 
-// Read reads a key file: a key a line, as 64 hexadecimal digits. The first encrypts; the others are former keys that only decrypt, which is how
-// keys are rotated. Empty lines and those that begin with # are skipped. Only the file's owner may have any access to it (mode 0600 or
-// 0400), or the file is refused.
+// Read reads a key file: a key a line, as 64 hexadecimal digits. The first encrypts; the others are
+// former keys that only decrypt, which is how keys are rotated. Empty lines and those that begin
+// with # are skipped. Only the file's owner may have any access to it (mode 0600 or 0400), or the
+// file is refused.
 func Read(path string) (*Ring, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%w: %s has mode %v: only its owner may have access to it (chmod 600)", ErrInvalid, path, mode)
+		return nil, fmt.Errorf("%w: %s has mode %v: only its owner may have access to it (chmod 600)", ErrInvalid, path,
+			mode)
 	}
 	text, err := os.ReadFile(filepath.Clean(path))
 	if err != nil {
@@ -49,7 +53,8 @@ func Read(path string) (*Ring, error) {
 		}
 		key, err := hex.DecodeString(line)
 		if err != nil || len(key) != KeyBytes { // without err, which quotes what it could not read
-			return nil, fmt.Errorf("%w: line %d of %s is no key of %d hexadecimal digits: make one with openssl rand -hex %d", ErrInvalid, n, path, 2*KeyBytes, KeyBytes)
+			return nil, fmt.Errorf("%w: line %d of %s is no key of %d hexadecimal digits: make one with openssl "+
+				"rand -hex %d", ErrInvalid, n, path, 2*KeyBytes, KeyBytes)
 		}
 		r.keys = append(r.keys, key)
 	}
@@ -75,7 +80,8 @@ func (r *Ring) Former() [][]byte {
 	return r.keys[1:]
 }
 
-// ID tells keys apart without a hint at what they are: the first eight bytes of a hash over the key and a text of its own.
+// ID tells keys apart without a hint at what they are: the first eight bytes of a hash over the key
+// and a text of its own.
 func ID(key []byte) [8]byte {
 	sum := sha256.Sum256(append([]byte("exoswarm key id\x00"), key...))
 	return [8]byte(sum[:8])

@@ -59,7 +59,8 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: the error shows the key: %v", name, err)
 		}
 	}
-	if _, err := keyring.Read(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) || !errors.Is(err, keyring.ErrInvalid) {
+	if _, err := keyring.Read(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) ||
+		!errors.Is(err, keyring.ErrInvalid) {
 		t.Errorf("no file: %v", err)
 	}
 }

@@ -1,5 +1,6 @@
-// Command latencychart draws latency against the number of ballots, both axes logarithmic, as an SVG that needs nothing
-// beside it. Its input are files with a JSON object a line: {"name": ..., "n": ..., "us": ...}; a name is a line of the chart.
+// Command latencychart draws latency against the number of ballots, both axes logarithmic, as an
+// SVG that needs nothing beside it. Its input are files with a JSON object a line: {"name": ...,
+// "n": ..., "us": ...}; a name is a line of the chart.
 package main
 
 import (
@@ -16,7 +17,8 @@ import (
 	"strings"
 )
 
-// point is one measurement; the last of a name and a number counts, so that files may be appended to.
+// point is one measurement; the last of a name and a number counts, so that files may be appended
+// to.
 type point struct {
 	Name string  `json:"name"`
 	N    float64 `json:"n"`
@@ -31,7 +33,8 @@ type line struct {
 
 func main() {
 	out := flag.String("o", "", "file to write; empty: standard output")
-	title := flag.String("title", "A round of votes: wall time until the decision is in host memory", "title of the chart")
+	title := flag.String("title", "A round of votes: wall time until the decision is in host memory",
+		"title of the chart")
 	flag.Parse()
 	if err := run(*out, *title, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "latencychart:", err)
@@ -78,7 +81,8 @@ func read(lines []line, file string, r io.Reader) ([]line, error) {
 			return nil, fmt.Errorf("%s, line %d: %w", file, at, err)
 		}
 		if p.Name == "" || !(p.N >= 1) || !(p.US > 0) {
-			return nil, fmt.Errorf("%s, line %d: want a name, n >= 1 and us > 0, got %q, %v and %v", file, at, p.Name, p.N, p.US)
+			return nil, fmt.Errorf("%s, line %d: want a name, n >= 1 and us > 0, got %q, %v and %v", file, at, p.Name,
+				p.N, p.US)
 		}
 		i := slices.IndexFunc(lines, func(l line) bool { return l.name == p.Name })
 		if i < 0 {
@@ -110,7 +114,8 @@ const (
 	left, right, top, bottom = 70.0, 30.0, 50.0, 150.0
 )
 
-// colours of the lines, told apart by the colour-blind too (M. Okabe, K. Ito, Color Universal Design, 2008).
+// colours of the lines, told apart by the colour-blind too (M. Okabe, K. Ito, Color Universal
+// Design, 2008).
 var colours = []string{"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"}
 
 // draw is the chart. No measurement is an error.
@@ -125,7 +130,8 @@ func draw(title string, lines []line) (string, error) {
 	if math.IsInf(x0, 1) {
 		return "", fmt.Errorf("no measurements to draw")
 	}
-	x0, x1, y0, y1 = math.Floor(x0), max(math.Ceil(x1), math.Floor(x0)+1), math.Floor(y0), max(math.Ceil(y1), math.Floor(y0)+1)
+	x0, x1, y0, y1 = math.Floor(x0), max(math.Ceil(x1), math.Floor(x0)+1), math.Floor(y0),
+		max(math.Ceil(y1), math.Floor(y0)+1)
 	px := func(n float64) float64 { return left + (math.Log10(n)-x0)/(x1-x0)*(width-left-right) }
 	py := func(us float64) float64 { return height - bottom - (math.Log10(us)-y0)/(y1-y0)*(height-top-bottom) }
 	var b strings.Builder
@@ -134,25 +140,30 @@ func draw(title string, lines []line) (string, error) {
 	fmt.Fprintf(&b, `<text x="%g" y="28" font-size="16">%s</text>`+"\n", left, html.EscapeString(title))
 	for d := x0; d <= x1; d++ {
 		x := px(math.Pow(10, d))
-		fmt.Fprintf(&b, `<path d="M%.1f %gV%g" stroke="#ddd"/><text x="%.1f" y="%g" text-anchor="middle">1e%g</text>`+"\n", x, top, height-bottom, x, height-bottom+18, d)
+		fmt.Fprintf(&b, `<path d="M%.1f %gV%g" stroke="#ddd"/><text x="%.1f" y="%g" text-anchor="middle">1e%g</text>`+
+			"\n", x, top, height-bottom, x, height-bottom+18, d)
 	}
 	for d := y0; d <= y1; d++ {
 		y := py(math.Pow(10, d))
-		fmt.Fprintf(&b, `<path d="M%g %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%g µs</text>`+"\n", left, y, width-right, left-6, y+4, math.Pow(10, d))
+		fmt.Fprintf(&b, `<path d="M%g %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%g µs</text>`+
+			"\n", left, y, width-right, left-6, y+4, math.Pow(10, d))
 	}
-	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">ballots</text>`+"\n", (left+width-right)/2, height-bottom+36)
+	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">ballots</text>`+"\n", (left+width-right)/2,
+		height-bottom+36)
 	for i, l := range lines {
 		colour := colours[i%len(colours)]
 		var path strings.Builder
 		for k, p := range l.points {
 			path.WriteString([]string{"L", "M"}[btoi(k == 0)])
 			fmt.Fprintf(&path, "%.1f %.1f", px(p.N), py(p.US))
-			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s: %g ballots, %g µs</title></circle>`+"\n",
+			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s: %g ballots, %g µs</title></circle>`+
+				"\n",
 				px(p.N), py(p.US), colour, html.EscapeString(l.name), p.N, p.US)
 		}
 		fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", path.String(), colour)
 		x, y := left+float64(i%2)*(width-left-right)/2, height-bottom+62+20*float64(i/2)
-		fmt.Fprintf(&b, `<path d="M%g %gh24" stroke="%s" stroke-width="3"/><text x="%g" y="%g">%s</text>`+"\n", x, y-4, colour, x+32, y, html.EscapeString(l.name))
+		fmt.Fprintf(&b, `<path d="M%g %gh24" stroke="%s" stroke-width="3"/><text x="%g" y="%g">%s</text>`+"\n", x, y-4,
+			colour, x+32, y, html.EscapeString(l.name))
 	}
 	b.WriteString("</svg>\n")
 	return b.String(), nil

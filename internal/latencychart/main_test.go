@@ -14,7 +14,8 @@ func TestChart(t *testing.T) {
 	dir := t.TempDir()
 	ours, others, out := filepath.Join(dir, "ours"), filepath.Join(dir, "others"), filepath.Join(dir, "chart.svg")
 	for path, text := range map[string]string{
-		ours:   `{"name": "a <b>", "n": 1000, "us": 99}` + "\n\n" + `{"name": "a <b>", "n": 100000000, "us": 30, "p99": 40}` + "\n" + `{"name": "a <b>", "n": 1000, "us": 9.5}`,
+		ours: `{"name": "a <b>", "n": 1000, "us": 99}` + "\n\n" +
+			`{"name": "a <b>", "n": 100000000, "us": 30, "p99": 40}` + "\n" + `{"name": "a <b>", "n": 1000, "us": 9.5}`,
 		others: `{"name": "c", "n": 1000, "us": 5}` + "\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -53,7 +54,8 @@ func TestChart(t *testing.T) {
 		t.Error("a chart of no files")
 	}
 	for _, bad := range []string{"{", `{"name": "x", "n": 0, "us": 1}`, `{"name": "x", "n": 1}`, `{"n": 1, "us": 1}`} {
-		if _, err := read(nil, "file", strings.NewReader("\n"+bad)); err == nil || !strings.Contains(err.Error(), "file, line 2") {
+		if _, err := read(nil, "file", strings.NewReader("\n"+bad)); err == nil ||
+			!strings.Contains(err.Error(), "file, line 2") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

@@ -17,12 +17,34 @@ func TestDetect(t *testing.T) {
 		files fstest.MapFS
 		want  memory.Limit
 	}{
-		"machine":        {fstest.MapFS{"proc/meminfo": file(info)}, memory.Limit{Bytes: 16 << 30}},
-		"no limit":       {fstest.MapFS{"proc/meminfo": file(info), "proc/self/cgroup": file("0::/a\n"), "sys/fs/cgroup/a/memory.max": file("max\n")}, memory.Limit{Bytes: 16 << 30}},
-		"own":            {fstest.MapFS{"proc/meminfo": file(info), "proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("1073741824\n")}, memory.Limit{Bytes: 1 << 30, Container: true}},
-		"parent":         {fstest.MapFS{"proc/meminfo": file(info), "proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("max\n"), "sys/fs/cgroup/a/memory.max": file("2147483648\n")}, memory.Limit{Bytes: 2 << 30, Container: true}},
-		"path of a host": {fstest.MapFS{"proc/meminfo": file(info), "proc/self/cgroup": file("0::/kubepods/x\n"), "sys/fs/cgroup/memory.max": file("1073741824\n")}, memory.Limit{Bytes: 1 << 30, Container: true}},
-		"version 1":      {fstest.MapFS{"proc/meminfo": file(info), "proc/self/cgroup": file("5:cpu,memory:/d\n3:pids:/\n"), "sys/fs/cgroup/memory/d/memory.limit_in_bytes": file("536870912\n")}, memory.Limit{Bytes: 512 << 20, Container: true}},
+		"machine": {fstest.MapFS{"proc/meminfo": file(info)}, memory.Limit{Bytes: 16 << 30}},
+		"no limit": {fstest.MapFS{
+			"proc/meminfo": file(info), "proc/self/cgroup": file("0::/a\n"),
+			"sys/fs/cgroup/a/memory.max": file("max\n"),
+		}, memory.Limit{Bytes: 16 << 30}},
+		"own": {fstest.MapFS{
+			"proc/meminfo": file(info), "proc/self/cgroup": file("0::/a/b\n"),
+			"sys/fs/cgroup/a/b/memory.max": file("1073741824\n"),
+		}, memory.Limit{Bytes: 1 << 30, Container: true}},
+		"parent": {
+			fstest.MapFS{
+				"proc/meminfo": file(info), "proc/self/cgroup": file("0::/a/b\n"),
+				"sys/fs/cgroup/a/b/memory.max": file("max\n"), "sys/fs/cgroup/a/memory.max": file("2147483648\n"),
+			},
+			memory.Limit{Bytes: 2 << 30, Container: true},
+		},
+		"path of a host": {fstest.MapFS{
+			"proc/meminfo": file(info), "proc/self/cgroup": file("0::/kubepods/x\n"),
+			"sys/fs/cgroup/memory.max": file("1073741824\n"),
+		}, memory.Limit{Bytes: 1 << 30, Container: true}},
+		"version 1": {
+			fstest.MapFS{
+				"proc/meminfo":     file(info),
+				"proc/self/cgroup": file("5:cpu,memory:/d\n3:pids:/\n"),
+				"sys/fs/cgroup/memory/d/memory.limit_in_bytes": file("536870912\n"),
+			},
+			memory.Limit{Bytes: 512 << 20, Container: true},
+		},
 		"version 1, none": {fstest.MapFS{
 			"proc/meminfo": file(info), "proc/self/cgroup": file("5:memory:/\n"),
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"),
@@ -76,7 +98,10 @@ func TestBudget(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1 << 20: "1 MiB", 3 << 29: "1.5 GiB", 1000 << 20: "0.977 GiB"} {
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1 << 20: "1 MiB", 3 << 29: "1.5 GiB",
+		1000 << 20: "0.977 GiB",
+	} {
 		if got := memory.Text(n); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)
 		}

@@ -23,7 +23,8 @@ type binary struct {
 	dir   string
 }
 
-// switches is the file that is added to a package. Environment variables say which mutant is on, and where to write those that were reached.
+// switches is the file that is added to a package. Environment variables say which mutant is on,
+// and where to write those that were reached.
 const switches = `package %s
 
 import (
@@ -123,7 +124,8 @@ func build(ctx context.Context, p *pkg, sites []*site, next func() *site, dir st
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			return nil, err
 		}
-		out, err := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay", file, "-o", b.path, "./"+p.dir).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay", file, "-o",
+			b.path, "./"+p.dir).CombinedOutput()
 		if err == nil {
 			b.sites = sites
 			return b, nil
@@ -158,7 +160,8 @@ func build(ctx context.Context, p *pkg, sites []*site, next func() *site, dir st
 // lines returns how many line breaks a site spans.
 func (s *site) lines() int { return strings.Count(string(s.pkg.text[s.file][s.start:s.end]), "\n") }
 
-// rewrite puts the mutants into the sources, whose lines stay where they are. The number of a mutant is its place in sites, from 1.
+// rewrite puts the mutants into the sources, whose lines stay where they are. The number of a
+// mutant is its place in sites, from 1.
 func (p *pkg) rewrite(sites []*site) map[string]string {
 	type wrap struct {
 		*site

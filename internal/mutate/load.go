@@ -70,7 +70,8 @@ func load(ctx context.Context, dir string) (*pkg, error) {
 		parsed = append(parsed, f)
 	}
 	p.info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}}
-	conf := types.Config{Importer: importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
+	conf := types.Config{Importer: importer.ForCompiler(p.fset, "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
 	if p.types, err = conf.Check(last.ImportPath, p.fset, parsed, p.info); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,10 @@
-// Command mutate measures whether tests notice changes. It makes a seeded sample of small changes (mutants) to the code that guards, fences,
-// commits and limits, runs the tests of the changed package against each, and lists the changes that no test notices (survivors).
+// Command mutate measures whether tests notice changes. It makes a seeded sample of small changes
+// (mutants) to the code that guards, fences, commits and limits, runs the tests of the changed
+// package against each, and lists the changes that no test notices (survivors).
 //
-// All mutants of a package are compiled into one test binary, each behind a switch that an environment variable turns on. A first pass runs every
-// test by itself and records which switches it reaches. A mutant then runs only against tests that reach it, the quickest first. Sources are
+// All mutants of a package are compiled into one test binary, each behind a switch that an
+// environment variable turns on. A first pass runs every test by itself and records which switches
+// it reaches. A mutant then runs only against tests that reach it, the quickest first. Sources are
 // changed by an overlay; the working tree is not touched.
 //
 //	go run ./internal/mutate -n 200 -seed 1
@@ -54,8 +56,10 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.budget, "budget", 3*time.Minute, "time for one mutant, after which it counts as a survivor")
 	flag.DurationVar(&o.slowest, "slowest", 20*time.Minute, "tests that take longer are left out")
 	flag.StringVar(&o.tests, "tests", "^(Test|Example|Fuzz)", "run only tests whose names match this expression")
-	match := flag.String("match", "", "run only those mutants of the sample whose file, function and change match this expression")
-	equivalent := flag.String("equivalent", "internal/mutate/equivalent.txt", "mutants that change no behaviour, each with its reason")
+	match := flag.String("match", "", "run only those mutants of the sample whose file, function and change match "+
+		"this expression")
+	equivalent := flag.String("equivalent", "internal/mutate/equivalent.txt", "mutants that change no behaviour, "+
+		"each with its reason")
 	flag.Parse()
 	if err := os.Setenv(testlong.Env, "1"); err != nil { // a test that does not run kills nothing
 		return err
@@ -94,7 +98,8 @@ func run(ctx context.Context) error {
 	}
 	fmt.Printf("total: %s, seed %d\n", total, o.seed)
 	if total.share() < o.threshold {
-		return fmt.Errorf("%.1f %% of the mutants were killed, below the threshold of %.0f %%: add tests for the survivors", 100*total.share(), 100*o.threshold)
+		return fmt.Errorf("%.1f %% of the mutants were killed, below the threshold of %.0f %%: add tests for the "+
+			"survivors", 100*total.share(), 100*o.threshold)
 	}
 	return nil
 }
@@ -116,7 +121,8 @@ func (s *score) add(o score) {
 func (s score) share() float64 { return float64(s.killed) / float64(max(1, s.killed+s.survived)) }
 
 func (s score) String() string {
-	return fmt.Sprintf("%d of %d mutants killed (%.1f %%), %d of them by a timeout; %d survivors, %d of them reached by no test; %d equivalent",
+	return fmt.Sprintf("%d of %d mutants killed (%.1f %%), %d of them by a timeout; %d survivors, %d of them "+
+		"reached by no test; %d equivalent",
 		s.killed, s.killed+s.survived, 100*s.share(), s.timeouts, s.survived, s.unreached, s.equivalent)
 }
 
@@ -132,7 +138,8 @@ func measure(ctx context.Context, a area, o options, known map[string]string, di
 		all = append(all, pkgs[i].sites...)
 	}
 	s := score{}
-	// A site is taken at most once. What does not compile, or is known to be equivalent, makes room for the next.
+	// A site is taken at most once. What does not compile, or is known to be equivalent, makes room
+	// for the next.
 	shuffle(all, o.seed)
 	sample, rest := []*site{}, []*site{}
 	for _, m := range all {
@@ -186,7 +193,8 @@ func of(all []*site, p *pkg) (mine []*site) {
 	return mine
 }
 
-// readEquivalent reads the mutants that no test can notice. A line is "file function: change # reason".
+// readEquivalent reads the mutants that no test can notice. A line is "file function: change #
+// reason".
 func readEquivalent(path string) (map[string]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

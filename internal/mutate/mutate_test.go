@@ -58,8 +58,8 @@ func TestTake(*testing.T) { _ = Take(1, false); _ = Take(4, false) }
 `
 )
 
-// TestMutants: the mutants of a package are found and compiled together; tests that look at everything kill all that they reach, tests that
-// look at nothing kill none.
+// TestMutants: the mutants of a package are found and compiled together; tests that look at
+// everything kill all that they reach, tests that look at nothing kill none.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles packages: not with -short")
@@ -69,7 +69,10 @@ func TestMutants(t *testing.T) {
 		all  bool
 	}{"thorough": {thorough, true}, "lax": {lax, false}} {
 		dir := t.TempDir()
-		for file, text := range map[string]string{"go.mod": "module example.org/limit\n\ngo 1.24\n", "limit/limit.go": fixture, "limit/limit_test.go": c.test} {
+		for file, text := range map[string]string{
+			"go.mod":         "module example.org/limit\n\ngo 1.24\n",
+			"limit/limit.go": fixture, "limit/limit_test.go": c.test,
+		} {
 			path := filepath.Join(dir, file)
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
@@ -88,8 +91,10 @@ func TestMutants(t *testing.T) {
 			found = append(found, s.key())
 		}
 		for _, want := range []string{
-			"limit/limit.go Take: negate closed || n < 0", "limit/limit.go Take: take as false closed", "limit/limit.go Take: n < 0 as <=", "limit/limit.go Take: n > 3 as >=",
-			"limit/limit.go Take: 3 + 1", "limit/limit.go Take: 3 - 1", "limit/limit.go Take: return nil for ErrFull", `limit/limit.go Take: return nil for errors.New("refused")`,
+			"limit/limit.go Take: negate closed || n < 0", "limit/limit.go Take: take as false closed",
+			"limit/limit.go Take: n < 0 as <=", "limit/limit.go Take: n > 3 as >=",
+			"limit/limit.go Take: 3 + 1", "limit/limit.go Take: 3 - 1", "limit/limit.go Take: return nil for ErrFull",
+			`limit/limit.go Take: return nil for errors.New("refused")`,
 			"limit/limit.go Never: leave out n++", "limit/limit.go Never: 1 + 1",
 		} {
 			if !strings.Contains("\n"+strings.Join(found, "\n")+"\n", "\n"+want+"\n") {
@@ -110,7 +115,8 @@ func TestMutants(t *testing.T) {
 				never++
 			}
 		}
-		if s.killed+s.survived != len(b.sites) || c.all && (s.survived != never || s.unreached != never) || !c.all && s.killed > 0 {
+		if s.killed+s.survived != len(b.sites) || c.all && (s.survived != never || s.unreached != never) || !c.all &&
+			s.killed > 0 {
 			t.Errorf("%s: %s; %d of them are in code that is not reached", name, s, never)
 		}
 	}

@@ -112,7 +112,8 @@ func (x *finder) block(n ast.Node) {
 	})
 }
 
-// unguarded matches calls that tell what happens and guard nothing, or whose lack only leaks until the process ends.
+// unguarded matches calls that tell what happens and guard nothing, or whose lack only leaks until
+// the process ends.
 var unguarded = regexp.MustCompile(`(?i)^(_ = )?([\w.]*\b(log|logger|metrics|span|trace|tracer)\b|cancel\w*\(|stop\(|idle\(|.*\.(Stop|Lock|Unlock|RLock|RUnlock|SetAttributes|SetStatus|End|Done|Add|Wait)\(|panic\(|close\(done\))`)
 
 // statements makes mutants that leave a statement out.
@@ -161,8 +162,9 @@ func (x *finder) isBool(e ast.Expr) bool {
 	return ok && b.Info()&types.IsBoolean != 0
 }
 
-// condition makes mutants of a condition: negated, each of its terms left out, and its bounds moved. A check whether a callee failed is only
-// negated: to leave it out is no mutant of the code that guards but of that which passes on.
+// condition makes mutants of a condition: negated, each of its terms left out, and its bounds
+// moved. A check whether a callee failed is only negated: to leave it out is no mutant of the code
+// that guards but of that which passes on.
 func (x *finder) condition(e ast.Expr) {
 	if !x.isBool(e) {
 		return
@@ -232,7 +234,8 @@ func pure(e ast.Expr) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			f, is := n.Fun.(*ast.Ident)
-			ok = ok && is && (f.Name == "len" || f.Name == "cap" || f.Name == "int" || f.Name == "int64" || f.Name == "uint64" || f.Name == "uint32" || f.Name == "min" || f.Name == "max")
+			ok = ok && is && (f.Name == "len" || f.Name == "cap" || f.Name == "int" || f.Name == "int64" ||
+				f.Name == "uint64" || f.Name == "uint32" || f.Name == "min" || f.Name == "max")
 		case *ast.UnaryExpr:
 			ok = ok && n.Op != token.ARROW
 		case *ast.FuncLit:
@@ -243,7 +246,8 @@ func pure(e ast.Expr) bool {
 	return ok
 }
 
-// returned makes mutants of results: an error that this code makes becomes nil, a truth its opposite.
+// returned makes mutants of results: an error that this code makes becomes nil, a truth its
+// opposite.
 func (x *finder) returned(n *ast.ReturnStmt) {
 	list := x.results[len(x.results)-1]
 	if list == nil {
@@ -275,12 +279,14 @@ func (x *finder) makes(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.CallExpr:
 		f := x.text(e.Fun)
-		return regexp.MustCompile(`(?i)(errorf|errors\.New|refus|bad|wrong|damaged|fault|inputError)`).MatchString(f) && !regexp.MustCompile(`%w`).MatchString(x.text(e)) ||
+		return regexp.MustCompile(`(?i)(errorf|errors\.New|refus|bad|wrong|damaged|fault|inputError)`).MatchString(f) &&
+			!regexp.MustCompile(`%w`).MatchString(x.text(e)) ||
 			regexp.MustCompile(`(?i)errorf`).MatchString(f) && regexp.MustCompile(`\bErr[A-Z]`).MatchString(x.raw(e))
 	case *ast.SelectorExpr:
 		return strings.HasPrefix(e.Sel.Name, "Err")
 	case *ast.Ident:
-		return strings.HasPrefix(e.Name, "Err") || strings.HasPrefix(e.Name, "err") && len(e.Name) > 3 && e.Name[3] >= 'A' && e.Name[3] <= 'Z'
+		return strings.HasPrefix(e.Name, "Err") || strings.HasPrefix(e.Name, "err") && len(e.Name) > 3 &&
+			e.Name[3] >= 'A' && e.Name[3] <= 'Z'
 	}
 	return false
 }
@@ -300,7 +306,8 @@ func (x *finder) call(n *ast.CallExpr) {
 	x.add(n, "skip "+x.text(n), "mutantSkip(%d, func() error { return ", " })")
 }
 
-// constant makes mutants of an integer constant, and reports whether e is any constant. Only the whole of a constant expression is changed.
+// constant makes mutants of an integer constant, and reports whether e is any constant. Only the
+// whole of a constant expression is changed.
 func (x *finder) constant(e ast.Expr) bool {
 	tv, ok := x.p.info.Types[e]
 	if !ok || tv.Value == nil {

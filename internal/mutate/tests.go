@@ -25,12 +25,15 @@ type unit struct {
 const (
 	// slow is how long a test takes whose subtests run by themselves.
 	slow = 2 * time.Second
-	// patience is added to three times a test's usual time: other work on the machine is no reason to kill a mutant.
+	// patience is added to three times a test's usual time: other work on the machine is no reason
+	// to kill a mutant.
 	patience = 5 * time.Second
 )
 
 // exec runs a unit with a mutant on; 0 for none.
-func (b *binary) exec(ctx context.Context, u string, mutant int, limit time.Duration, trace string, verbose bool) (out []byte, took time.Duration, timeout bool, err error) {
+func (b *binary) exec(ctx context.Context, u string, mutant int, limit time.Duration, trace string,
+	verbose bool,
+) (out []byte, took time.Duration, timeout bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+10*time.Second) // the binary ends itself before
 	defer cancel()
 	tmp, err := os.MkdirTemp(b.dir, "tmp")
@@ -56,7 +59,8 @@ func (b *binary) exec(ctx context.Context, u string, mutant int, limit time.Dura
 
 var subtest = regexp.MustCompile(`(?m)^    --- PASS: (\S+) \(`)
 
-// record runs every test once without a mutant, and returns what each reaches. A test that fails is left out.
+// record runs every test once without a mutant, and returns what each reaches. A test that fails is
+// left out.
 func (b *binary) record(ctx context.Context, o options) ([]unit, error) {
 	list := exec.CommandContext(ctx, b.path, "-test.list", o.tests)
 	list.Dir = b.p.dir

@@ -1,6 +1,7 @@
-// Package nab measures anomaly detectors on the labelled streams of the Numenta Anomaly Benchmark (NAB v1.1), which tests
-// find beside the repository and which are never part of it. It reads the streams and scores a detector's output by the
-// benchmark's rules (Lavin and Ahmad, arXiv 1510.03336).
+// Package nab measures anomaly detectors on the labelled streams of the Numenta Anomaly Benchmark
+// (NAB v1.1), which tests find beside the repository and which are never part of it. It reads the
+// streams and scores a detector's output by the benchmark's rules (Lavin and Ahmad, arXiv
+// 1510.03336).
 package nab
 
 import (
@@ -28,19 +29,21 @@ var ErrNoData = errors.New("no NAB streams")
 type Stream struct {
 	// Name is the file below the data folder, with forward slashes.
 	Name string
-	// Times are unix nanoseconds, the file's timestamps read as UTC. They need not be regular or increasing.
+	// Times are unix nanoseconds, the file's timestamps read as UTC. They need not be regular or
+	// increasing.
 	Times []int64
 	// Values are as in the file.
 	Values []float64
-	// Windows are the labelled anomalies: first and last row of each, in order, apart from each other.
+	// Windows are the labelled anomalies: first and last row of each, in order, apart from each
+	// other.
 	Windows []Window
 }
 
 // Window is a labelled anomaly: rows First to Last, both inside.
 type Window struct{ First, Last int }
 
-// Dir finds the folder with data/ and windows.json: $EXOSWARM_NAB, or shared/nab beside the repository.
-// It returns ErrNoData when there is none.
+// Dir finds the folder with data/ and windows.json: $EXOSWARM_NAB, or shared/nab beside the
+// repository. It returns ErrNoData when there is none.
 func Dir() (string, error) {
 	if dir := os.Getenv(Env); dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "windows.json")); err != nil {
@@ -79,7 +82,8 @@ func Load(dir string) ([]Stream, error) {
 	return streams, nil
 }
 
-// readStream reads one file of timestamp,value rows under a header; edges are the first and last timestamps of windows.
+// readStream reads one file of timestamp,value rows under a header; edges are the first and last
+// timestamps of windows.
 func readStream(path string, edges [][2]string) (Stream, error) {
 	f, err := os.Open(path)
 	if err != nil {

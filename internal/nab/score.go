@@ -20,14 +20,15 @@ var (
 type Result struct {
 	// Score is 100 for a perfect detector and 0 for one that never fires; it has no lower bound.
 	Score float64
-	// Threshold is the one at which the score is reached: a row fires when its anomaly score is at least that.
+	// Threshold is the one at which the score is reached: a row fires when its anomaly score is at
+	// least that.
 	Threshold float64
 	// Windows is the number of labelled windows that counted.
 	Windows int
 }
 
-// Score grades anomaly scores in [0,1], one slice a stream and one score a row. One threshold serves all streams: the best
-// one, as the benchmark has it.
+// Score grades anomaly scores in [0,1], one slice a stream and one score a row. One threshold
+// serves all streams: the best one, as the benchmark has it.
 func Score(p Profile, streams []Stream, scores [][]float32) (Result, error) {
 	points, total, err := grade(streams, scores)
 	if err != nil {
@@ -80,7 +81,8 @@ func ScoreAt(p Profile, streams []Stream, scores [][]float32, threshold float64)
 			sum += part[q.window] - old
 		}
 	}
-	return Result{Score: 100 * (sum - null) / (p.Found*float64(total) - null), Threshold: threshold, Windows: total}, nil
+	return Result{Score: 100 * (sum - null) / (p.Found*float64(total) - null), Threshold: threshold, Windows: total},
+		nil
 }
 
 // point is one row behind the probation of its stream.
@@ -90,8 +92,8 @@ type point struct {
 	value  float64 // of a detection here, before the profile's weight
 }
 
-// grade lists the rows that count, by falling score, with the number of windows that hold one. The first 15 % of a stream,
-// 750 rows at most, are probation and do not count.
+// grade lists the rows that count, by falling score, with the number of windows that hold one. The
+// first 15 % of a stream, 750 rows at most, are probation and do not count.
 func grade(streams []Stream, scores [][]float32) ([]point, int, error) {
 	if len(scores) != len(streams) {
 		return nil, 0, fmt.Errorf("nab: scores of %d streams for %d", len(scores), len(streams))
@@ -154,8 +156,8 @@ func worth(row, w int, windows []Window) float64 {
 	return decay(float64(row-before.Last) / float64(before.Last-before.First))
 }
 
-// decay is the value of a detection at relative position y: 0 at a window's right edge, negative behind it. At its left
-// edge, -1, it is the largest, which worth scales to 1.
+// decay is the value of a detection at relative position y: 0 at a window's right edge, negative
+// behind it. At its left edge, -1, it is the largest, which worth scales to 1.
 func decay(y float64) float64 {
 	if y > 3 {
 		return -1

@@ -32,8 +32,8 @@ func load(t *testing.T) (string, []Stream) {
 	return dir, streams
 }
 
-// TestScoreEqualsScript holds Score to the scorer that comes with the data: random scores, and scores that find some
-// windows, must get the same grade in all profiles.
+// TestScoreEqualsScript holds Score to the scorer that comes with the data: random scores, and
+// scores that find some windows, must get the same grade in all profiles.
 func TestScoreEqualsScript(t *testing.T) {
 	dir, streams := load(t)
 	python, err := exec.LookPath("python3")
@@ -59,11 +59,15 @@ func TestScoreEqualsScript(t *testing.T) {
 				}
 				writeScores(t, filepath.Join(out, filepath.FromSlash(s.Name)), scores[i])
 			}
-			text, err := exec.Command(python, script, out, "--windows", filepath.Join(dir, "windows.json"), "--data", filepath.Join(dir, "data")).CombinedOutput()
+			text, err := exec.Command(python, script, out, "--windows", filepath.Join(dir, "windows.json"), "--data",
+				filepath.Join(dir, "data")).CombinedOutput()
 			if err != nil {
 				t.Fatalf("score.py: %v\n%s", err, text)
 			}
-			for profile, p := range map[string]Profile{"standard": Standard, "reward_low_FP": RewardLowFP, "reward_low_FN": RewardLowFN} {
+			for profile, p := range map[string]Profile{
+				"standard": Standard, "reward_low_FP": RewardLowFP,
+				"reward_low_FN": RewardLowFN,
+			} {
 				m := regexp.MustCompile(profile + ` +(-?[0-9.]+) +threshold ([0-9.e+-]+) +windows ([0-9]+)`).FindSubmatch(text)
 				if m == nil {
 					t.Fatalf("score.py does not print %s:\n%s", profile, text)
@@ -73,7 +77,8 @@ func TestScoreEqualsScript(t *testing.T) {
 					t.Fatal(err)
 				}
 				want, _ := strconv.ParseFloat(string(m[1]), 64)
-				if math.Abs(got.Score-want) > 1e-6 || fmt.Sprintf("%.6g", got.Threshold) != string(m[2]) || strconv.Itoa(got.Windows) != string(m[3]) {
+				if math.Abs(got.Score-want) > 1e-6 || fmt.Sprintf("%.6g", got.Threshold) != string(m[2]) ||
+					strconv.Itoa(got.Windows) != string(m[3]) {
 					t.Errorf("%s: got %+v, score.py prints %s", profile, got, m[0])
 				}
 				at, err := ScoreAt(p, streams, scores, got.Threshold)
@@ -149,7 +154,10 @@ func TestScoreByHand(t *testing.T) {
 			t.Errorf("%s: %v (%v), want %v", c.name, got.Score, err, c.want)
 		}
 	}
-	for _, bad := range [][]float32{make([]float32, 99), append(make([]float32, 99), 1.5), append(make([]float32, 99), float32(math.NaN()))} {
+	for _, bad := range [][]float32{
+		make([]float32, 99), append(make([]float32, 99), 1.5),
+		append(make([]float32, 99), float32(math.NaN())),
+	} {
 		if _, err := Score(Standard, s, [][]float32{bad}); err == nil {
 			t.Errorf("%d scores, the last %v: no error", len(bad), bad[len(bad)-1])
 		}

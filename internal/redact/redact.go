@@ -1,5 +1,6 @@
-// Package redact makes text safe to show: without the secrets of URLs, without commands to a terminal, and of bounded length.
-// Errors, log lines and tables pass through it, because users, servers and other tenants choose parts of them.
+// Package redact makes text safe to show: without the secrets of URLs, without commands to a
+// terminal, and of bounded length. Errors, log lines and tables pass through it, because users,
+// servers and other tenants choose parts of them.
 package redact
 
 import (
@@ -13,8 +14,8 @@ import (
 // Hidden stands where a secret was.
 const Hidden = "[secret]"
 
-// login matches the scheme of a URL and everything up to the last @ of the word. A password that is not escaped may hold any
-// character but a space, so a path with an @ is cut too.
+// login matches the scheme of a URL and everything up to the last @ of the word. A password that is
+// not escaped may hold any character but a space, so a path with an @ is cut too.
 var login = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s"'<>]*@`)
 
 // Secrets returns text without the users, passwords and tokens of the URLs in it.
@@ -25,8 +26,8 @@ func Secrets(text string) string {
 	return login.ReplaceAllString(text, "$1")
 }
 
-// URLs returns a list of server URLs, with commas between them, without users, passwords and tokens. A part that is neither a
-// URL nor HOST:PORT may be half of a password, so it is hidden.
+// URLs returns a list of server URLs, with commas between them, without users, passwords and
+// tokens. A part that is neither a URL nor HOST:PORT may be half of a password, so it is hidden.
 func URLs(list string) string {
 	parts := strings.Split(list, ",")
 	for i, text := range parts {
@@ -60,11 +61,12 @@ func isHost(text string) bool {
 		host = h
 	}
 	host = strings.Trim(host, "[]")
-	return net.ParseIP(host) != nil || strings.Trim(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == ""
+	return net.ParseIP(host) != nil || strings.Trim(host,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == ""
 }
 
-// Words returns text without the secrets of URLs and without these words. Words of less than four bytes stay: they are parts
-// of other words.
+// Words returns text without the secrets of URLs and without these words. Words of less than four
+// bytes stay: they are parts of other words.
 func Words(text string, secrets ...string) string {
 	for _, s := range secrets {
 		if len(s) >= 4 {
@@ -76,7 +78,8 @@ func Words(text string, secrets ...string) string {
 
 // Unsafe reports whether a rune commands a terminal or changes the direction of what follows.
 func Unsafe(r rune) bool {
-	return unicode.IsControl(r) || r == utf8.RuneError || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f || r == 0x061c
+	return unicode.IsControl(r) || r == utf8.RuneError || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 ||
+		r == 0x200e || r == 0x200f || r == 0x061c
 }
 
 // Line returns text as one line: unsafe runes become spaces.

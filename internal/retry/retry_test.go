@@ -76,11 +76,16 @@ func TestPauses(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(errTest) })
 		calls := 0
-		err := Policy{Tries: 9, Base: time.Hour}.Do(ctx, func() (time.Duration, error) { calls++; return time.Hour, errors.New("busy") })
+		err := Policy{Tries: 9, Base: time.Hour}.Do(ctx,
+			func() (time.Duration, error) { calls++; return time.Hour, errors.New("busy") })
 		if err != errTest || calls != 1 || time.Since(begun) != time.Second { //nolint:errorlint // the cause itself
-			t.Errorf("%d calls and %v after %v, want the cause of the context after a second", calls, err, time.Since(begun))
+			t.Errorf("%d calls and %v after %v, want the cause of the context after a second", calls, err,
+				time.Since(begun))
 		}
-		if err := (Policy{Tries: 9}).Do(ctx, func() (time.Duration, error) { return 0, Permanent(errors.New("bad")) }); err != errTest { //nolint:errorlint // the cause itself
+		if err := (Policy{Tries: 9}).Do(ctx, func() (time.Duration, error) {
+			return 0,
+				Permanent(errors.New("bad"))
+		}); err != errTest { //nolint:errorlint // the cause itself
 			t.Errorf("after the end of the context: %v", err)
 		}
 		if err := Sleep(ctx, 0); err != nil {

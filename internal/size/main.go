@@ -66,10 +66,12 @@ func check(command string, budget float64, out, version string) error {
 	mb := float64(info.Size()) / 1e6
 	fmt.Printf("%-10s %6.1f MB of %.0f\n", command, mb, budget)
 	if mb > budget {
-		err = fmt.Errorf("%s has %.1f MB, its budget is %.0f: go version -m -json lists its modules", command, mb, budget)
+		err = fmt.Errorf("%s has %.1f MB, its budget is %.0f: go version -m -json lists its modules", command, mb,
+			budget)
 	}
 	if users := reflectMethods(printed); len(users) > 0 {
-		err = errors.Join(err, fmt.Errorf("%s: methods are looked up by name in %s: the linker keeps the methods of all types",
+		err = errors.Join(err, fmt.Errorf("%s: methods are looked up by name in %s: the linker keeps the methods of "+
+			"all types",
 			command, strings.Join(users, ", ")))
 	}
 	return err

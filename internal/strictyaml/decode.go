@@ -1,5 +1,5 @@
-// Package strictyaml decodes YAML into structs and refuses what the structs do not know, with the line and the nearest
-// name that they do.
+// Package strictyaml decodes YAML into structs and refuses what the structs do not know, with the
+// line and the nearest name that they do.
 package strictyaml
 
 import (
@@ -16,9 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode reads the one document in data into out, a pointer to a struct with yaml tags. file is the name that errors
-// begin with. A key that out has no field for, a duplicate key, a value of the wrong type, an empty document and a second
-// document are errors.
+// Decode reads the one document in data into out, a pointer to a struct with yaml tags. file is the
+// name that errors begin with. A key that out has no field for, a duplicate key, a value of the
+// wrong type, an empty document and a second document are errors.
 func Decode(file string, data []byte, out any) error {
 	dec := yaml.NewDecoder(strings.NewReader(string(data)))
 	var doc yaml.Node
@@ -84,7 +84,8 @@ func check(n *yaml.Node, t reflect.Type, path string) error {
 		ft, ok := fields[key.Value]
 		if !ok {
 			return fmt.Errorf("%d: unknown key %q: did you mean %q? Valid keys%s: %s",
-				key.Line, path+key.Value, path+Nearest(key.Value, names(fields)), under(path), strings.Join(names(fields), ", "))
+				key.Line, path+key.Value, path+Nearest(key.Value, names(fields)), under(path),
+				strings.Join(names(fields), ", "))
 		}
 		if seen[key.Value] {
 			return fmt.Errorf("%d: key %q is given twice", key.Line, path+key.Value)
@@ -113,8 +114,8 @@ func names[V any](m map[string]V) []string {
 	return out
 }
 
-// Nearest returns the valid name with the smallest edit distance to name, the first in order among equals; empty when
-// there are none.
+// Nearest returns the valid name with the smallest edit distance to name, the first in order among
+// equals; empty when there are none.
 func Nearest(name string, valid []string) string {
 	best, at := "", -1
 	for _, v := range valid {
@@ -125,8 +126,8 @@ func Nearest(name string, valid []string) string {
 	return best
 }
 
-// Line finds the line of a key, given as names from the outside in, for errors that are found after decoding. 0 when it is
-// not there.
+// Line finds the line of a key, given as names from the outside in, for errors that are found after
+// decoding. 0 when it is not there.
 func Line(data []byte, path ...string) int {
 	var doc yaml.Node
 	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
@@ -160,7 +161,8 @@ func (s *Size) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Duration is a time that YAML writes with a unit: 500ms, 5s, 1m30s. JSON has it as a number of nanoseconds.
+// Duration is a time that YAML writes with a unit: 500ms, 5s, 1m30s. JSON has it as a number of
+// nanoseconds.
 type Duration time.Duration
 
 // UnmarshalYAML reads the form that Duration documents.

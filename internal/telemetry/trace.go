@@ -11,7 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// maxState is the longest tracestate that is taken, in bytes: what the specification asks everybody to carry.
+// maxState is the longest tracestate that is taken, in bytes: what the specification asks everybody
+// to carry.
 const maxState = 512
 
 // Of returns the trace context of ctx, the zero Trace when there is none.
@@ -26,8 +27,8 @@ func Of(ctx context.Context) (t jobs.Trace) {
 	return t
 }
 
-// With returns ctx with the sender's trace context, whose spans are children of the sender's. What is no trace context is
-// ignored: then it is ctx; so is a tracestate that is too long.
+// With returns ctx with the sender's trace context, whose spans are children of the sender's. What
+// is no trace context is ignored: then it is ctx; so is a tracestate that is too long.
 func With(ctx context.Context, t jobs.Trace) context.Context {
 	if t.Parent == "" {
 		return ctx

@@ -11,10 +11,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// FuzzTrace: a stranger's trace context is taken on as it is, or ignored, and what is passed on is bounded.
+// FuzzTrace: a stranger's trace context is taken on as it is, or ignored, and what is passed on is
+// bounded.
 func FuzzTrace(f *testing.F) {
 	f.Add("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", "a=b,c@d=e")
-	f.Add("cc-0123456789abcdef0123456789abcdef-0123456789abcdef-01-what-the-future-will-be", strings.Repeat("a=b,", 200))
+	f.Add("cc-0123456789abcdef0123456789abcdef-0123456789abcdef-01-what-the-future-will-be",
+		strings.Repeat("a=b,", 200))
 	f.Add("ff-0123456789abcdef0123456789abcdef-0123456789abcdef-01", "=")
 	f.Add("00-00000000000000000000000000000000-0000000000000000-00", ",,,")
 	var long []string // each member valid, all together too long
@@ -32,7 +34,8 @@ func FuzzTrace(f *testing.F) {
 			}
 			return
 		}
-		if !s.IsRemote() || len(out.Parent) != 55 || len(out.State) > 512 || len(s.TraceState().String()) > 512 || !strings.Contains(out.Parent, s.TraceID().String()) {
+		if !s.IsRemote() || len(out.Parent) != 55 || len(out.State) > 512 || len(s.TraceState().String()) > 512 ||
+			!strings.Contains(out.Parent, s.TraceID().String()) {
 			t.Fatalf("%+v", out)
 		}
 		if again := telemetry.Of(telemetry.With(t.Context(), out)); again != out {

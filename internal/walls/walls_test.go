@@ -1,5 +1,5 @@
-// Package walls tests which packages may reach which: the import walls of docs/architecture.md. Run it with -count=1: a
-// cached result does not see a new violation.
+// Package walls tests which packages may reach which: the import walls of docs/architecture.md. Run
+// it with -count=1: a cached result does not see a new violation.
 package walls
 
 import (
@@ -29,14 +29,34 @@ type wall struct {
 }
 
 var walls = []wall{
-	{of: "cmd/exoswarm", banned: []string{module + "/cuda", module + "/cuda/internal/driver", "gorgonia.org/cu"}, reason: "operators run it where there is no GPU and no C library"},
-	{of: "cmd/cpuagent", banned: []string{module + "/cuda/...", "gorgonia.org/cu"}, reason: "a CPU agent holds no GPU code"},
-	{of: "cpuagents/...", banned: []string{module + "/cuda/...", module + "/gpuagents/..."}, reason: "the two kinds of agent talk through the queue alone"},
-	{of: "gpuagents/...", banned: []string{module + "/cpuagents/...", module + "/jobs/natsq/...", "github.com/nats-io/..."}, reason: "the two kinds of agent talk through the queue alone, and the queue is handed in"},
-	{of: "gpuagents/...", direct: true, banned: []string{"os", "os/exec", "net", "net/http", "syscall", "io/ioutil"}, reason: "a GPU agent does no I/O of its own"},
-	{of: "jobs", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the protocol imports the standard library only"},
-	{of: "cmd/gpuagent", banned: []string{module + "/cpuagents/...", module + "/jobs/natsq/server", "github.com/nats-io/nats-server/...", "modernc.org/...", "github.com/jackc/...", "github.com/go-sql-driver/..."}, reason: "sources, sinks and servers are the business of other processes"},
-	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the contract imports the standard library only"},
+	{
+		of: "cmd/exoswarm", banned: []string{module + "/cuda", module + "/cuda/internal/driver", "gorgonia.org/cu"},
+		reason: "operators run it where there is no GPU and no C library",
+	},
+	{
+		of: "cmd/cpuagent", banned: []string{module + "/cuda/...", "gorgonia.org/cu"},
+		reason: "a CPU agent holds no GPU code",
+	},
+	{of: "cpuagents/...", banned: []string{module + "/cuda/...", module + "/gpuagents/..."}, reason: "the two kinds " +
+		"of agent talk through the queue alone"},
+	{of: "gpuagents/...", banned: []string{
+		module + "/cpuagents/...", module + "/jobs/natsq/...",
+		"github.com/nats-io/...",
+	}, reason: "the two kinds of agent talk through the queue alone, and the queue is " +
+		"handed in"},
+	{
+		of: "gpuagents/...", direct: true, banned: []string{"os", "os/exec", "net", "net/http", "syscall", "io/ioutil"},
+		reason: "a GPU agent does no I/O of its own",
+	},
+	{of: "jobs", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the protocol " +
+		"imports the standard library only"},
+	{of: "cmd/gpuagent", banned: []string{
+		module + "/cpuagents/...", module + "/jobs/natsq/server",
+		"github.com/nats-io/nats-server/...", "modernc.org/...", "github.com/jackc/...",
+		"github.com/go-sql-driver/...",
+	}, reason: "sources, sinks and servers are the business of other processes"},
+	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the " +
+		"contract imports the standard library only"},
 	{of: "cuda/host", banned: []string{"gorgonia.org/..."}, reason: "the host device is pure Go"},
 }
 
@@ -45,14 +65,17 @@ var onlyImporter = map[string][]string{
 	"github.com/nats-io/nats.go":        {"jobs/natsq"},
 	"github.com/nats-io/nats-server/v2": {"jobs/natsq/server"},
 	"gorgonia.org/cu":                   {"cuda/internal/driver"},
-	// Snapshots are the one thing that a GPU agent writes to an object store, by way of this package alone (README.md, the table of processes).
+	// Snapshots are the one thing that a GPU agent writes to an object store, by way of this
+	// package alone (README.md, the table of processes).
 	"gocloud.dev": {"internal/bucket", "cpuagents/remote"},
 }
 
 // optional packages are walled as soon as they exist.
 var optional = []wall{
-	{of: "consensus", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the meaning of a vote imports the standard library only"},
-	{of: "tiers", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the page table and its contract import the standard library only"},
+	{of: "consensus", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the meaning " +
+		"of a vote imports the standard library only"},
+	{of: "tiers", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the page table " +
+		"and its contract import the standard library only"},
 }
 
 // pkg is what go list says of a package.
@@ -135,8 +158,8 @@ func TestWalls(t *testing.T) {
 // listens are the packages that may accept connections in a process of an agent.
 var listens = []string{"internal/command/metrics.go", "cpuagents/push/server.go", "jobs/natsq/server/server.go"}
 
-// TestListeners: no other file of the product opens a listener. That the processes have no more than these at run time is tested by
-// TestProcessHealth in cmd/exoswarm.
+// TestListeners: no other file of the product opens a listener. That the processes have no more
+// than these at run time is tested by TestProcessHealth in cmd/exoswarm.
 func TestListeners(t *testing.T) {
 	call := regexp.MustCompile(`\b(net|tls)\.Listen\w*\(|\bListenConfig\{|\.ListenAndServe`)
 	if err := filepath.WalkDir("../..", func(file string, d fs.DirEntry, err error) error {
@@ -144,7 +167,8 @@ func TestListeners(t *testing.T) {
 			return err
 		}
 		name := strings.TrimPrefix(filepath.ToSlash(file), "../../")
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "../.." || name == "vendor" || name == "examples" || name == "internal/telemetry/otlptest" || name == "cpuagents/internal/postgrestest") {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "../.." || name == "vendor" ||
+			name == "examples" || name == "internal/telemetry/otlptest" || name == "cpuagents/internal/postgrestest") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || slices.Contains(listens, name) {

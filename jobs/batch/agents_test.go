@@ -15,17 +15,61 @@ type kind struct {
 
 func kinds() []kind {
 	return []kind{
-		{"observations", &AgentObservations{Agent: []uint32{7, 0, 7}, Features: []float32{1, 2, 3, 4, 5, 6}, Width: 2}, func(b []byte) (any, error) { return DecodeAgentObservations(b) }},
-		{"decisions", &AgentDecisions{Agent: []uint32{7, 0}, Vote: []uint8{1, NoVote}, Decision: []uint8{NoVote, 15}}, func(b []byte) (any, error) { return DecodeAgentDecisions(b) }},
-		{"states", &AgentStates{Agent: []uint32{9}, Vote: []uint8{3}, State: []float32{1, -2, 0.5}, Width: 3}, func(b []byte) (any, error) { return DecodeAgentStates(b) }},
-		{"groups", &GroupStates{Group: []uint32{9, 1}, Decision: []uint8{3, NoVote}, Round: []uint64{1, 1 << 40}, Counts: []uint32{1, 2, 3, 4}, Candidates: 2}, func(b []byte) (any, error) { return DecodeGroupStates(b) }},
-		{"nodes", &FusedNodes{Node: []uint32{0, 1}, Count: []uint64{3, 1 << 40}, Mean: []float32{1, 2, -3, 0.5}, Width: 2}, func(b []byte) (any, error) { return DecodeFusedNodes(b) }},
-		{"variables of agents", &AgentVariables{Agent: []uint32{9, 1}, Embedding: []float32{1, -2}, Width: 1, Vars: []Variable{
-			{"agent", 2, []float32{1, 2, -3, 0.5}}, {"bits", 1, []uint32{3, 1 << 31}}, {"seen", 1, []uint64{1 << 40, 2}}, {"latest", 1, []int64{-1, 1 << 40}}, {"kind", 3, []uint8{1, 2, 3, 4, 5, 255}},
-		}}, func(b []byte) (any, error) { return DecodeAgentVariables(b) }},
-		{"variables of agents without an embedding", &AgentVariables{Agent: []uint32{9}, Vars: []Variable{{"kind", 1, []uint8{1}}}}, func(b []byte) (any, error) { return DecodeAgentVariables(b) }},
-		{"variables of groups", &GroupVariables{Group: []uint32{9, 1}, Vars: []Variable{{"round", 1, []uint64{1, 1 << 40}}, {"level", 2, []float32{1, 2, 3, 4}}}}, func(b []byte) (any, error) { return DecodeGroupVariables(b) }},
-		{"sums", &FusedSums{Node: []uint32{3, 7}, Count: []uint64{3, 1 << 40}, Sum: []float32{1, 2, -3, 0.5}, Width: 2}, func(b []byte) (any, error) { return DecodeFusedSums(b) }},
+		{
+			"observations", &AgentObservations{
+				Agent: []uint32{7, 0, 7}, Features: []float32{1, 2, 3, 4, 5, 6},
+				Width: 2,
+			},
+			func(b []byte) (any, error) { return DecodeAgentObservations(b) },
+		},
+		{
+			"decisions", &AgentDecisions{
+				Agent: []uint32{7, 0}, Vote: []uint8{1, NoVote},
+				Decision: []uint8{NoVote, 15},
+			},
+			func(b []byte) (any, error) { return DecodeAgentDecisions(b) },
+		},
+		{
+			"states", &AgentStates{Agent: []uint32{9}, Vote: []uint8{3}, State: []float32{1, -2, 0.5}, Width: 3},
+			func(b []byte) (any, error) { return DecodeAgentStates(b) },
+		},
+		{"groups", &GroupStates{
+			Group: []uint32{9, 1}, Decision: []uint8{3, NoVote}, Round: []uint64{1, 1 << 40},
+			Counts: []uint32{1, 2, 3, 4}, Candidates: 2,
+		}, func(b []byte) (any, error) { return DecodeGroupStates(b) }},
+		{"nodes", &FusedNodes{
+			Node: []uint32{0, 1}, Count: []uint64{3, 1 << 40}, Mean: []float32{1, 2, -3, 0.5},
+			Width: 2,
+		}, func(b []byte) (any, error) { return DecodeFusedNodes(b) }},
+		{"variables of agents", &AgentVariables{
+			Agent: []uint32{9, 1}, Embedding: []float32{1, -2}, Width: 1,
+			Vars: []Variable{
+				{"agent", 2, []float32{1, 2, -3, 0.5}},
+				{"bits", 1, []uint32{3, 1 << 31}},
+				{"seen", 1, []uint64{1 << 40, 2}},
+				{"latest", 1, []int64{-1, 1 << 40}},
+				{"kind", 3, []uint8{1, 2, 3, 4, 5, 255}},
+			},
+		}, func(b []byte) (any, error) { return DecodeAgentVariables(b) }},
+		{
+			"variables of agents without an embedding",
+			&AgentVariables{Agent: []uint32{9}, Vars: []Variable{{"kind", 1, []uint8{1}}}},
+			func(b []byte) (any, error) { return DecodeAgentVariables(b) },
+		},
+		{
+			"variables of groups", &GroupVariables{
+				Group: []uint32{9, 1},
+				Vars:  []Variable{{"round", 1, []uint64{1, 1 << 40}}, {"level", 2, []float32{1, 2, 3, 4}}},
+			},
+			func(b []byte) (any, error) { return DecodeGroupVariables(b) },
+		},
+		{
+			"sums", &FusedSums{
+				Node: []uint32{3, 7}, Count: []uint64{3, 1 << 40}, Sum: []float32{1, 2, -3, 0.5},
+				Width: 2,
+			},
+			func(b []byte) (any, error) { return DecodeFusedSums(b) },
+		},
 	}
 }
 
@@ -53,9 +97,12 @@ func TestAgentsRoundTrip(t *testing.T) {
 		&AgentDecisions{Agent: []uint32{1}, Vote: []uint8{1}},
 		&AgentStates{Agent: []uint32{1}, Vote: []uint8{1}, Width: 1},
 		&GroupStates{Group: []uint32{1}, Decision: []uint8{1}, Counts: []uint32{1}, Candidates: 1},
-		&FusedNodes{Node: []uint32{1}, Count: []uint64{1}, Mean: []float32{1}, Width: 2}, &FusedNodes{Node: []uint32{1}, Mean: []float32{1}, Width: 1},
-		&AgentVariables{Agent: []uint32{1}, Width: 1}, &AgentVariables{Agent: []uint32{1}, Vars: []Variable{{"x", 2, []uint8{1}}}},
-		&GroupVariables{Group: []uint32{1}, Vars: []Variable{{"x", 1, []int{1}}}}, &GroupVariables{Group: []uint32{}, Vars: []Variable{{"x", 0, []uint8{}}}},
+		&FusedNodes{Node: []uint32{1}, Count: []uint64{1}, Mean: []float32{1}, Width: 2},
+		&FusedNodes{Node: []uint32{1}, Mean: []float32{1}, Width: 1},
+		&AgentVariables{Agent: []uint32{1}, Width: 1},
+		&AgentVariables{Agent: []uint32{1}, Vars: []Variable{{"x", 2, []uint8{1}}}},
+		&GroupVariables{Group: []uint32{1}, Vars: []Variable{{"x", 1, []int{1}}}},
+		&GroupVariables{Group: []uint32{}, Vars: []Variable{{"x", 0, []uint8{}}}},
 		&FusedSums{Node: []uint32{1}, Count: []uint64{1}, Sum: []float32{1}, Width: 2},
 	} {
 		if _, err := ragged.Encode(); err == nil {
@@ -64,7 +111,8 @@ func TestAgentsRoundTrip(t *testing.T) {
 	}
 }
 
-// FuzzDecodeAgents: whatever arrives, a decoder answers with columns that agree in length or with an invalid-class error.
+// FuzzDecodeAgents: whatever arrives, a decoder answers with columns that agree in length or with
+// an invalid-class error.
 func FuzzDecodeAgents(f *testing.F) {
 	for _, k := range kinds() {
 		data, err := k.batch.Encode()
@@ -84,23 +132,28 @@ func FuzzDecodeAgents(f *testing.F) {
 			t.Fatal("observations:", err)
 		}
 		d, err := DecodeAgentDecisions(data)
-		if err == nil && (len(d.Vote) != len(d.Agent) || len(d.Decision) != len(d.Agent)) || err != nil && !isInvalid(err) {
+		if err == nil && (len(d.Vote) != len(d.Agent) || len(d.Decision) != len(d.Agent)) || err != nil &&
+			!isInvalid(err) {
 			t.Fatal("decisions:", err)
 		}
 		s, err := DecodeAgentStates(data)
-		if err == nil && (len(s.Vote) != len(s.Agent) || len(s.State) != len(s.Agent)*s.Width) || err != nil && !isInvalid(err) {
+		if err == nil && (len(s.Vote) != len(s.Agent) || len(s.State) != len(s.Agent)*s.Width) || err != nil &&
+			!isInvalid(err) {
 			t.Fatal("states:", err)
 		}
 		g, err := DecodeGroupStates(data)
-		if err == nil && (len(g.Decision) != len(g.Group) || len(g.Round) != len(g.Group) || len(g.Counts) != len(g.Group)*g.Candidates) || err != nil && !isInvalid(err) {
+		if err == nil && (len(g.Decision) != len(g.Group) || len(g.Round) != len(g.Group) ||
+			len(g.Counts) != len(g.Group)*g.Candidates) || err != nil && !isInvalid(err) {
 			t.Fatal("groups:", err)
 		}
 		n, err := DecodeFusedNodes(data)
-		if err == nil && (len(n.Count) != len(n.Node) || len(n.Mean) != len(n.Node)*n.Width) || err != nil && !isInvalid(err) {
+		if err == nil && (len(n.Count) != len(n.Node) || len(n.Mean) != len(n.Node)*n.Width) || err != nil &&
+			!isInvalid(err) {
 			t.Fatal("nodes:", err)
 		}
 		v, err := DecodeAgentVariables(data)
-		if err == nil && (len(v.Embedding) != len(v.Agent)*v.Width || !fits(v.Vars, len(v.Agent))) || err != nil && !isInvalid(err) {
+		if err == nil && (len(v.Embedding) != len(v.Agent)*v.Width || !fits(v.Vars, len(v.Agent))) || err != nil &&
+			!isInvalid(err) {
 			t.Fatal("variables of agents:", err)
 		}
 		w, err := DecodeGroupVariables(data)
@@ -108,7 +161,8 @@ func FuzzDecodeAgents(f *testing.F) {
 			t.Fatal("variables of groups:", err)
 		}
 		sums, err := DecodeFusedSums(data)
-		if err == nil && (len(sums.Count) != len(sums.Node) || len(sums.Sum) != len(sums.Node)*sums.Width) || err != nil && !isInvalid(err) {
+		if err == nil && (len(sums.Count) != len(sums.Node) || len(sums.Sum) != len(sums.Node)*sums.Width) ||
+			err != nil && !isInvalid(err) {
 			t.Fatal("sums:", err)
 		}
 	})

@@ -60,7 +60,8 @@ func text(v []string) arrow.ArrayData {
 		data = append(data, s...)
 	}
 	o := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(offsets))), 4*len(offsets))
-	return array.NewData(arrow.BinaryTypes.String, len(v), []*memory.Buffer{nil, memory.NewBufferBytes(o), memory.NewBufferBytes(data)}, nil, 0, 0)
+	return array.NewData(arrow.BinaryTypes.String, len(v),
+		[]*memory.Buffer{nil, memory.NewBufferBytes(o), memory.NewBufferBytes(data)}, nil, 0, 0)
 }
 
 func raw[T number](v []T) []byte {
@@ -83,8 +84,8 @@ func (r *record) fail(format string, args ...any) {
 	}
 }
 
-// decode reads the one record batch of a stream and hands it to fill. The Arrow library panics on some malformed
-// messages; here that is an error like any other.
+// decode reads the one record batch of a stream and hands it to fill. The Arrow library panics on
+// some malformed messages; here that is an error like any other.
 func decode(kind string, data []byte, fill func(*record)) (err error) {
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "batch of "+kind+": "+format, args...)
@@ -106,7 +107,8 @@ func decode(kind string, data []byte, fill func(*record)) (err error) {
 		return bad("its schema says %q", got)
 	}
 	if v, _ := meta.GetValue(metaVersion); v != strconv.Itoa(jobs.Version) {
-		return jobs.Errorf(jobs.CodeVersion, "batch of %s: its version is %q, this agent speaks %d", kind, v, jobs.Version)
+		return jobs.Errorf(jobs.CodeVersion, "batch of %s: its version is %q, this agent speaks %d", kind, v,
+			jobs.Version)
 	}
 	if !rd.Next() {
 		return bad("it holds no record batch: %v", rd.Err())

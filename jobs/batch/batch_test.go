@@ -50,8 +50,9 @@ func TestObservationsRoundTrip(t *testing.T) {
 
 func TestDecisionsRoundTrip(t *testing.T) {
 	want := &Decisions{
-		Group: []uint32{3, 0}, Row: []uint64{1, 2}, Read: []int64{-5, math.MaxInt64}, Timestamp: []string{"2026-01-01", "é"},
-		Value: []float64{1.5, math.Copysign(0, -1)}, Score: []float32{0, 1}, Decision: []uint32{2, NoDecision},
+		Group: []uint32{3, 0}, Row: []uint64{1, 2}, Read: []int64{-5, math.MaxInt64},
+		Timestamp: []string{"2026-01-01", "é"},
+		Value:     []float64{1.5, math.Copysign(0, -1)}, Score: []float32{0, 1}, Decision: []uint32{2, NoDecision},
 		Counts: []uint32{1, 2, 3, 4, 5, 6}, Candidates: 3, Leader: []uint64{0, math.MaxUint64}, Round: []uint64{1, 9},
 	}
 	data, err := want.Encode()
@@ -70,11 +71,12 @@ func TestDecisionsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestValues: all features of a row travel in full precision, and a batch with the first alone, as earlier versions made
-// them, is read.
+// TestValues: all features of a row travel in full precision, and a batch with the first alone, as
+// earlier versions made them, is read.
 func TestValues(t *testing.T) {
 	o := &Observations{
-		Group: []uint32{1, 2}, Row: []uint64{1, 1}, Time: []int64{1, 2}, Read: []int64{1, 2}, Width: 2, Features: []float32{1, 2, 3, 4},
+		Group: []uint32{1, 2}, Row: []uint64{1, 1}, Time: []int64{1, 2}, Read: []int64{1, 2}, Width: 2,
+		Features:  []float32{1, 2, 3, 4},
 		Timestamp: []string{"a", "b"}, Value: []float64{1, 0.1, 3, math.Pi},
 	}
 	data, err := o.Encode()
@@ -86,8 +88,9 @@ func TestValues(t *testing.T) {
 		t.Fatal(err, cmp.Diff(o, got))
 	}
 	d := &Decisions{
-		Group: o.Group, Row: o.Row, Read: o.Read, Timestamp: o.Timestamp, Value: got.Value, Score: []float32{0, 1}, Decision: []uint32{0, 0},
-		Counts: []uint32{1, 2}, Candidates: 1, Leader: []uint64{0, 0}, Round: []uint64{1, 1},
+		Group: o.Group, Row: o.Row, Read: o.Read, Timestamp: o.Timestamp, Value: got.Value, Score: []float32{0, 1},
+		Decision: []uint32{0, 0},
+		Counts:   []uint32{1, 2}, Candidates: 1, Leader: []uint64{0, 0}, Round: []uint64{1, 1},
 	}
 	for _, c := range []struct {
 		value  []float64
@@ -119,16 +122,22 @@ func isInvalid(err error) bool {
 }
 
 func TestEncodeRefusesRaggedColumns(t *testing.T) {
-	o := &Observations{Group: []uint32{1, 2}, Row: []uint64{1}, Time: []int64{1, 2}, Read: []int64{1, 2}, Width: 1, Features: []float32{1, 2}, Timestamp: []string{"", ""}, Value: []float64{1, 2}}
+	o := &Observations{
+		Group: []uint32{1, 2}, Row: []uint64{1}, Time: []int64{1, 2}, Read: []int64{1, 2}, Width: 1,
+		Features: []float32{1, 2}, Timestamp: []string{"", ""}, Value: []float64{1, 2},
+	}
 	if _, err := o.Encode(); err == nil {
 		t.Fatal("encoded a batch with a short column")
 	}
 }
 
-// FuzzDecode: whatever arrives, a decoder answers with a batch whose columns agree in length or with an invalid-class
-// error; it never panics.
+// FuzzDecode: whatever arrives, a decoder answers with a batch whose columns agree in length or
+// with an invalid-class error; it never panics.
 func FuzzDecode(f *testing.F) {
-	o := &Observations{Group: []uint32{1}, Row: []uint64{1}, Time: []int64{1}, Read: []int64{1}, Width: 2, Features: []float32{1, 2}, Timestamp: []string{"t"}, Value: []float64{1}}
+	o := &Observations{
+		Group: []uint32{1}, Row: []uint64{1}, Time: []int64{1}, Read: []int64{1}, Width: 2,
+		Features: []float32{1, 2}, Timestamp: []string{"t"}, Value: []float64{1},
+	}
 	data, err := o.Encode()
 	if err != nil {
 		f.Fatal(err)
@@ -149,7 +158,8 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		n := o.Len()
-		if len(o.Row) != n || len(o.Time) != n || len(o.Read) != n || len(o.Timestamp) != n || len(o.Value) != n && len(o.Value) != n*o.Width || len(o.Features) != n*o.Width {
+		if len(o.Row) != n || len(o.Time) != n || len(o.Read) != n || len(o.Timestamp) != n || len(o.Value) != n &&
+			len(o.Value) != n*o.Width || len(o.Features) != n*o.Width {
 			t.Fatal("columns of different length")
 		}
 		for _, s := range o.Timestamp {
@@ -161,7 +171,8 @@ func FuzzDecode(f *testing.F) {
 // FuzzDecodeDecisions is FuzzDecode for decisions.
 func FuzzDecodeDecisions(f *testing.F) {
 	d := &Decisions{
-		Group: []uint32{1}, Row: []uint64{1}, Read: []int64{1}, Timestamp: []string{"t"}, Value: []float64{1}, Score: []float32{0.5},
+		Group: []uint32{1}, Row: []uint64{1}, Read: []int64{1}, Timestamp: []string{"t"}, Value: []float64{1},
+		Score:    []float32{0.5},
 		Decision: []uint32{NoDecision}, Counts: []uint32{1, 2}, Candidates: 2, Leader: []uint64{1}, Round: []uint64{1},
 	}
 	data, err := d.Encode()
@@ -183,7 +194,8 @@ func FuzzDecodeDecisions(f *testing.F) {
 			return
 		}
 		n := d.Len()
-		if len(d.Row) != n || len(d.Read) != n || len(d.Timestamp) != n || len(d.Value) != n || len(d.Score) != n || len(d.Decision) != n || len(d.Leader) != n ||
+		if len(d.Row) != n || len(d.Read) != n || len(d.Timestamp) != n || len(d.Value) != n || len(d.Score) != n ||
+			len(d.Decision) != n || len(d.Leader) != n ||
 			len(d.Round) != n || len(d.Counts) != n*d.Candidates {
 			t.Fatal("columns of different length")
 		}

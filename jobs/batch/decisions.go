@@ -16,11 +16,13 @@ const (
 	DroppedDuplicate       // it was of the same time as that one
 )
 
-// Reasons is how outputs and metrics call what became of an observation: nothing, where it was applied.
+// Reasons is how outputs and metrics call what became of an observation: nothing, where it was
+// applied.
 var Reasons = [...]string{Applied: "", DroppedLate: "late", DroppedDuplicate: "duplicate"}
 
-// Decisions is a batch of decisions, one a row, in the order of the observations that they answer. Slices that come from
-// DecodeDecisions share memory with the message they were decoded from and must not be changed.
+// Decisions is a batch of decisions, one a row, in the order of the observations that they answer.
+// Slices that come from DecodeDecisions share memory with the message they were decoded from and
+// must not be changed.
 type Decisions struct {
 	// Copied from the observation; Value has all features of a row, or the first alone.
 	Group     []uint32
@@ -36,15 +38,17 @@ type Decisions struct {
 	Candidates int
 	Leader     []uint64 // agent id inside the swarm
 	Round      []uint64 // of the group, from 1
-	// Dropped says which observations have changed nothing, of a swarm whose spec drops some; nil of others. Their decision is NoDecision, their score
-	// and counts are 0, and their round is that of the group's last decision.
+	// Dropped says which observations have changed nothing, of a swarm whose spec drops some; nil
+	// of others. Their decision is NoDecision, their score and counts are 0, and their round is
+	// that of the group's last decision.
 	Dropped []uint8
 }
 
 // Len is the number of decisions.
 func (d *Decisions) Len() int { return len(d.Group) }
 
-// Feature returns feature number f of row i. It reports false where the batch has the first feature alone.
+// Feature returns feature number f of row i. It reports false where the batch has the first feature
+// alone.
 func (d *Decisions) Feature(i, f int) (v float64, ok bool) {
 	w := width(d.Value, d.Len())
 	if f >= w {
@@ -57,7 +61,8 @@ func (d *Decisions) Feature(i, f int) (v float64, ok bool) {
 func (d *Decisions) Encode() ([]byte, error) {
 	n := d.Len()
 	if d.Candidates < 1 || len(d.Counts) != n*d.Candidates {
-		return nil, fmt.Errorf("encode decisions: %d counts for %d rows of %d candidates", len(d.Counts), n, d.Candidates)
+		return nil, fmt.Errorf("encode decisions: %d counts for %d rows of %d candidates", len(d.Counts), n,
+			d.Candidates)
 	}
 	values := width(d.Value, n)
 	if values < 0 {
@@ -95,8 +100,8 @@ func (d *Decisions) Encode() ([]byte, error) {
 	return encode(schema("decisions", fields), n, columns)
 }
 
-// DecodeDecisions reads a batch. A message that is not one, whatever is in it, gives a jobs.Error of class
-// jobs.CodeInvalid.
+// DecodeDecisions reads a batch. A message that is not one, whatever is in it, gives a jobs.Error
+// of class jobs.CodeInvalid.
 func DecodeDecisions(data []byte) (*Decisions, error) {
 	d := &Decisions{}
 	err := decode("decisions", data, func(r *record) {

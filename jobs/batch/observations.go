@@ -1,4 +1,5 @@
-// Package batch is the columnar form of observations and decisions, as Arrow IPC streams of one record batch.
+// Package batch is the columnar form of observations and decisions, as Arrow IPC streams of one
+// record batch.
 package batch
 
 import (
@@ -11,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Observations is a batch of observations, one a row. Slices that come from Decode share memory with the message they
-// were decoded from and must not be changed.
+// Observations is a batch of observations, one a row. Slices that come from Decode share memory
+// with the message they were decoded from and must not be changed.
 type Observations struct {
 	Group []uint32 // the group that the observation is for
 	Row   []uint64 // its number in its source, from 1
@@ -21,8 +22,9 @@ type Observations struct {
 	// Features are what the agents see: Width values a row, row by row.
 	Features []float32
 	Width    int
-	// Timestamp and Value travel through to the decision unchanged: the timestamp as the source wrote it, and the features in
-	// full precision, Width values a row. Batches of earlier versions have the first feature alone, one value a row.
+	// Timestamp and Value travel through to the decision unchanged: the timestamp as the source
+	// wrote it, and the features in full precision, Width values a row. Batches of earlier versions
+	// have the first feature alone, one value a row.
 	Timestamp []string
 	Value     []float64
 }
@@ -79,7 +81,8 @@ func observationFields(width, values int) []arrow.Field {
 // Encode writes the batch as an Arrow IPC stream.
 func (o *Observations) Encode() ([]byte, error) {
 	if o.Width < 1 || len(o.Features) != o.Len()*o.Width {
-		return nil, fmt.Errorf("encode observations: %d features for %d rows of width %d", len(o.Features), o.Len(), o.Width)
+		return nil, fmt.Errorf("encode observations: %d features for %d rows of width %d", len(o.Features), o.Len(),
+			o.Width)
 	}
 	n := o.Len()
 	values := width(o.Value, n)
@@ -133,8 +136,8 @@ func valuesOf(r *record) []float64 {
 	return column[float64](r, colValue)
 }
 
-// DecodeObservations reads a batch. A message that is not one, whatever is in it, gives a jobs.Error of class
-// jobs.CodeInvalid.
+// DecodeObservations reads a batch. A message that is not one, whatever is in it, gives a
+// jobs.Error of class jobs.CodeInvalid.
 func DecodeObservations(data []byte) (*Observations, error) {
 	o := &Observations{}
 	err := decode("observations", data, func(r *record) {

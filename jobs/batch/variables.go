@@ -12,11 +12,13 @@ import (
 type Variable struct {
 	Name  string
 	Width int
-	// Values is a []float32, []uint32, []uint64, []int64 or []uint8, by what the cell keeps; of bf16 it is a []float32.
+	// Values is a []float32, []uint32, []uint64, []int64 or []uint8, by what the cell keeps; of
+	// bf16 it is a []float32.
 	Values any
 }
 
-// AgentVariables are what agents of a swarm whose groups are addressed are, in the order in which they were asked for.
+// AgentVariables are what agents of a swarm whose groups are addressed are, in the order in which
+// they were asked for.
 type AgentVariables struct {
 	Agent []uint32
 	// Embedding is Width values a row, row by row. A cell that has none has a Width of 0.
@@ -25,7 +27,8 @@ type AgentVariables struct {
 	Vars      []Variable
 }
 
-// GroupVariables are what the groups of such a swarm are, in the order in which they were asked for: the round among Vars.
+// GroupVariables are what the groups of such a swarm are, in the order in which they were asked
+// for: the round among Vars.
 type GroupVariables struct {
 	Group []uint32
 	Vars  []Variable
@@ -41,12 +44,15 @@ const (
 func (a *AgentVariables) Encode() ([]byte, error) {
 	n := len(a.Agent)
 	if len(a.Embedding) != n*a.Width {
-		return nil, fmt.Errorf("encode variables of agents: %d values for %d embeddings of %d", len(a.Embedding), n, a.Width)
+		return nil, fmt.Errorf("encode variables of agents: %d values for %d embeddings of %d", len(a.Embedding), n,
+			a.Width)
 	}
-	fields, columns := []arrow.Field{{Name: colAgent, Type: arrow.PrimitiveTypes.Uint32}}, []arrow.ArrayData{fixed(arrow.PrimitiveTypes.Uint32, a.Agent)}
+	fields, columns := []arrow.Field{{Name: colAgent, Type: arrow.PrimitiveTypes.Uint32}},
+		[]arrow.ArrayData{fixed(arrow.PrimitiveTypes.Uint32, a.Agent)}
 	if a.Width > 0 {
 		t := arrow.FixedSizeListOfNonNullable(int32(a.Width), arrow.PrimitiveTypes.Float32)
-		fields, columns = append(fields, arrow.Field{Name: colEmbedding, Type: t}), append(columns, list(t, arrow.PrimitiveTypes.Float32, n, a.Embedding))
+		fields, columns = append(fields, arrow.Field{Name: colEmbedding, Type: t}),
+			append(columns, list(t, arrow.PrimitiveTypes.Float32, n, a.Embedding))
 	}
 	return encodeVariables("agent-variables", n, fields, columns, a.Vars)
 }
@@ -65,7 +71,8 @@ func DecodeAgentVariables(data []byte) (*AgentVariables, error) {
 
 // Encode writes the batch as an Arrow IPC stream.
 func (g *GroupVariables) Encode() ([]byte, error) {
-	return encodeVariables("group-variables", len(g.Group), []arrow.Field{{Name: colGroup, Type: arrow.PrimitiveTypes.Uint32}},
+	return encodeVariables("group-variables", len(g.Group),
+		[]arrow.Field{{Name: colGroup, Type: arrow.PrimitiveTypes.Uint32}},
 		[]arrow.ArrayData{fixed(arrow.PrimitiveTypes.Uint32, g.Group)}, g.Vars)
 }
 
@@ -78,7 +85,9 @@ func DecodeGroupVariables(data []byte) (*GroupVariables, error) {
 }
 
 // encodeVariables writes columns and, behind them, those of variables of n rows.
-func encodeVariables(kind string, n int, fields []arrow.Field, columns []arrow.ArrayData, vars []Variable) ([]byte, error) {
+func encodeVariables(kind string, n int, fields []arrow.Field, columns []arrow.ArrayData, vars []Variable) ([]byte,
+	error,
+) {
 	for _, v := range vars {
 		var elem arrow.DataType
 		var data func(t arrow.DataType) arrow.ArrayData
@@ -103,7 +112,8 @@ func encodeVariables(kind string, n int, fields []arrow.Field, columns []arrow.A
 			return nil, fmt.Errorf("encode %s: variable %q is a %T", kind, v.Name, v.Values)
 		}
 		if v.Width < 1 || have != n*v.Width {
-			return nil, fmt.Errorf("encode %s: variable %q has %d values for %d rows of %d", kind, v.Name, have, n, v.Width)
+			return nil, fmt.Errorf("encode %s: variable %q has %d values for %d rows of %d", kind, v.Name, have, n,
+				v.Width)
 		}
 		t := arrow.FixedSizeListOfNonNullable(int32(v.Width), elem)
 		fields, columns = append(fields, arrow.Field{Name: colVariable + v.Name, Type: t}), append(columns, data(t))

@@ -8,11 +8,12 @@ import (
 	"github.com/exoswarm/exoswarm/internal/flatbuf"
 )
 
-// A message of a stranger is checked here before the Arrow library sees it: that library trusts the lengths inside the
-// FlatBuffers metadata and allocates what they say, so that a message of a kilobyte can ask for terabytes, which ends
-// the process and cannot be recovered. The check follows every offset once, bounds every length by the bytes that are
-// there, and admits only what a batch is made of: one schema and one uncompressed record batch of flat columns and
-// lists of fixed size. The encodings are those of the FlatBuffers internals page and of Arrow's Message.fbs and
+// A message of a stranger is checked here before the Arrow library sees it: that library trusts the
+// lengths inside the FlatBuffers metadata and allocates what they say, so that a message of a
+// kilobyte can ask for terabytes, which ends the process and cannot be recovered. The check follows
+// every offset once, bounds every length by the bytes that are there, and admits only what a batch
+// is made of: one schema and one uncompressed record batch of flat columns and lists of fixed size.
+// The encodings are those of the FlatBuffers internals page and of Arrow's Message.fbs and
 // Schema.fbs, format version 1.5.
 
 var (
@@ -26,10 +27,19 @@ var (
 		5:  {Name: "Utf8"},
 		16: {Name: "FixedSizeList", Slots: []flatbuf.Shape{{Size: 4}}},
 	}}
-	schemaTable = &flatbuf.Table{Name: "Schema", Slots: []flatbuf.Shape{{Size: 2}, {Vector: true, Table: field}, metadata, {Size: 8, Vector: true}}}
-	// Slot 3 would be the compression: without a shape it is refused, so that no message unpacks to more than it is.
-	recordBatch = &flatbuf.Table{Name: "RecordBatch", Slots: []flatbuf.Shape{{Size: 8}, {Size: 16, Vector: true}, {Size: 16, Vector: true}}}
-	message     = &flatbuf.Table{
+	schemaTable = &flatbuf.Table{Name: "Schema", Slots: []flatbuf.Shape{
+		{Size: 2},
+		{Vector: true, Table: field},
+		metadata,
+		{Size: 8, Vector: true},
+	}}
+	// Slot 3 would be the compression: without a shape it is refused, so that no message unpacks to
+	// more than it is.
+	recordBatch = &flatbuf.Table{
+		Name:  "RecordBatch",
+		Slots: []flatbuf.Shape{{Size: 8}, {Size: 16, Vector: true}, {Size: 16, Vector: true}},
+	}
+	message = &flatbuf.Table{
 		Name: "Message", Slots: []flatbuf.Shape{{Size: 2}, {Size: 1}, {Union: true}, {Size: 8}, metadata},
 		Choose: map[byte]*flatbuf.Table{1: schemaTable, 3: recordBatch},
 	}
@@ -39,7 +49,8 @@ func init() { // Field contains Fields
 	field.Slots = []flatbuf.Shape{str, {Size: 1}, {Size: 1}, {Union: true}, {}, {Vector: true, Table: field}, metadata}
 }
 
-// verify checks a whole stream: a schema, one record batch, and the end mark or the end of the bytes.
+// verify checks a whole stream: a schema, one record batch, and the end mark or the end of the
+// bytes.
 func verify(data []byte) error {
 	want := []byte{1, 3} // the header types of Schema and RecordBatch
 	for _, kind := range want {

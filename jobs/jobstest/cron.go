@@ -13,7 +13,10 @@ import (
 
 // yearly makes a schedule of kind "a" whose only time within a year is the first minute of it.
 func yearly(name string) jobs.Schedule {
-	return jobs.Schedule{Version: jobs.Version, Name: name, Cron: "0 0 1 1 *", Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "a", Spec: json.RawMessage("1")}}
+	return jobs.Schedule{
+		Version: jobs.Version, Name: name, Cron: "0 0 1 1 *",
+		Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "a", Spec: json.RawMessage("1")},
+	}
 }
 
 // testSchedules: schedules are added, listed, paused, resumed and removed.
@@ -35,7 +38,8 @@ func testSchedules(t *testing.T, q Queue) {
 		}
 		return all[0]
 	}
-	if st := one(); st.Name != s.Name || !st.Last.IsZero() || st.Next.UTC().Format("01-02T15:04") != "12-31T23:00" || st.Error != "" || st.From.IsZero() {
+	if st := one(); st.Name != s.Name || !st.Last.IsZero() || st.Next.UTC().Format("01-02T15:04") != "12-31T23:00" ||
+		st.Error != "" || st.From.IsZero() {
 		t.Errorf("%+v", st)
 	}
 	for _, on := range []bool{true, true, false, false} {
@@ -77,8 +81,8 @@ func testSchedules(t *testing.T, q Queue) {
 	}
 }
 
-// testMissed: a time at which nobody ran is made up for once, by one of several workers, or skipped, as the schedule says; one that is paused
-// does nothing.
+// testMissed: a time at which nobody ran is made up for once, by one of several workers, or
+// skipped, as the schedule says; one that is paused does nothing.
 func testMissed(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	once, skip, paused := yearly("once"), yearly("skip"), yearly("paused")
@@ -105,7 +109,8 @@ func testMissed(t *testing.T, q Queue) {
 	}
 	made := paused.Run(year)
 	result(t, c, made)
-	// By then every worker that follows the one has followed the others; a new one finds nothing left to do.
+	// By then every worker that follows the one has followed the others; a new one finds nothing
+	// left to do.
 	defer q.Work(t, q.Connect(t), handlers)()
 	late := yearly("late")
 	late.Missed, late.From = jobs.OnceMissed, time.Now().AddDate(-3, 0, 0)

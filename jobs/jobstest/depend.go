@@ -25,7 +25,8 @@ func after(parents ...jobs.Job) jobs.Job {
 	return j
 }
 
-// testParents: a job begins when those that it waits for are over, and until then it can be found and says for whom it waits.
+// testParents: a job begins when those that it waits for are over, and until then it can be found
+// and says for whom it waits.
 func testParents(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	a := after()
@@ -48,7 +49,11 @@ func testParents(t *testing.T, q Queue) {
 		t.Fatalf("a job without parents waits for %v, %v", missing, err)
 	}
 	var listed []string
-	if err := c.Jobs(within(t), jobs.PoolCPU, func(j jobs.Job) bool { listed = append(listed, j.ID); return true }); err != nil {
+	if err := c.Jobs(within(t), jobs.PoolCPU, func(j jobs.Job) bool {
+		listed = append(listed,
+			j.ID)
+		return true
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{a.ID, left.ID, right.ID, last.ID}; !slices.Equal(listed, want) {
@@ -69,7 +74,8 @@ func testParents(t *testing.T, q Queue) {
 	}
 }
 
-// testParentsTogether: a graph is submitted as one, in any order, for both pools, with delayed jobs in it, all or none.
+// testParentsTogether: a graph is submitted as one, in any order, for both pools, with delayed jobs
+// in it, all or none.
 func testParentsTogether(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	a, b := after(), after()
@@ -80,7 +86,8 @@ func testParentsTogether(t *testing.T, q Queue) {
 	gpu.Pool = jobs.PoolGPU
 	queued := after()
 	submit(t, c, queued)
-	if err := c.SubmitBatch(within(t), []jobs.Job{d, a, b, queued}); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), queued.ID) {
+	if err := c.SubmitBatch(within(t), []jobs.Job{d, a, b, queued}); !errors.Is(err, jobs.ErrExists) ||
+		!strings.Contains(err.Error(), queued.ID) {
 		t.Fatalf("a graph with a job that is queued: %v", err)
 	}
 	for _, j := range []jobs.Job{a, b, d} {
@@ -93,7 +100,9 @@ func testParentsTogether(t *testing.T, q Queue) {
 	}
 	var mu sync.Mutex
 	var order []string
-	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"a": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
+	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"a": func(_ context.Context, j jobs.Job, _ func(any)) (any,
+		error,
+	) {
 		mu.Lock()
 		defer mu.Unlock()
 		order = append(order, j.ID)
@@ -157,7 +166,8 @@ func testParentsRefused(t *testing.T, q Queue) {
 	}
 	refused("too many parents", "more than 64 jobs", many)
 
-	// A circle over two submissions: the parent is withdrawn and would come back as its child's child.
+	// A circle over two submissions: the parent is withdrawn and would come back as its child's
+	// child.
 	p := after()
 	submit(t, c, p)
 	child := after(p)
@@ -169,7 +179,8 @@ func testParentsRefused(t *testing.T, q Queue) {
 	refused("a circle over time", "job "+child.ID+" waits for it already", p)
 }
 
-// testParentsOver: parents that are over when their child comes, and one that nobody knows any more.
+// testParentsOver: parents that are over when their child comes, and one that nobody knows any
+// more.
 func testParentsOver(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	var r recorder
@@ -193,7 +204,8 @@ func testParentsOver(t *testing.T, q Queue) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Submit(ctx, after(a, b)); err == nil || !strings.Contains(err.Error(), "waits for "+b.ID+", of which nothing is known") {
+	if err := c.Submit(ctx, after(a, b)); err == nil ||
+		!strings.Contains(err.Error(), "waits for "+b.ID+", of which nothing is known") {
 		t.Fatalf("a child of a job that nobody knows any more: %v", err)
 	}
 }
@@ -206,13 +218,19 @@ func testParentsFail(t *testing.T, q Queue) {
 	skips.OnFailedParent, runs.OnFailedParent = jobs.SkipChild, jobs.RunChild
 	failsToo, skipsToo, runsToo := after(skips), after(fails), after(skips, fails)
 	skipsToo.OnFailedParent, runsToo.OnFailedParent = jobs.SkipChild, jobs.RunChild
-	if err := c.SubmitBatch(within(t), []jobs.Job{bad, good, fails, skips, runs, failsToo, skipsToo, runsToo}); err != nil {
+	if err := c.SubmitBatch(within(t), []jobs.Job{
+		bad, good, fails, skips, runs, failsToo, skipsToo,
+		runsToo,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	var r recorder
-	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"a": r.handle, "bad": func(context.Context, jobs.Job, func(any)) (any, error) {
-		return nil, jobs.Errorf(jobs.CodeInput, "no good")
-	}})()
+	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{
+		"a": r.handle,
+		"bad": func(context.Context, jobs.Job, func(any)) (any, error) {
+			return nil, jobs.Errorf(jobs.CodeInput, "no good")
+		},
+	})()
 	for _, w := range []struct {
 		j      jobs.Job
 		status jobs.Status
@@ -225,7 +243,8 @@ func testParentsFail(t *testing.T, q Queue) {
 		{skipsToo, jobs.Skipped, jobs.CodeSkipped, fails},
 	} {
 		r := result(t, c, w.j)
-		if r.Status != w.status || r.Error == nil || r.Error.Code != w.code || !strings.Contains(r.Error.Message, w.parent.ID) || r.Attempts != 0 {
+		if r.Status != w.status || r.Error == nil || r.Error.Code != w.code ||
+			!strings.Contains(r.Error.Message, w.parent.ID) || r.Attempts != 0 {
 			t.Errorf("%+v, want %s with code %s that names %s", r, w.status, w.code, w.parent.ID)
 		}
 	}
@@ -255,12 +274,14 @@ func testParentsWithdrawn(t *testing.T, q Queue) {
 		t.Fatal(err)
 	}
 	defer q.Work(t, q.Connect(t), nil)()
-	if r := result(t, c, child); r.Status != jobs.Failed || r.Error.Code != jobs.CodeParent || !strings.Contains(r.Error.Message, p.ID+" is gone") {
+	if r := result(t, c, child); r.Status != jobs.Failed || r.Error.Code != jobs.CodeParent ||
+		!strings.Contains(r.Error.Message, p.ID+" is gone") {
 		t.Fatalf("%+v", r)
 	}
 }
 
-// testParentsRedriven: a failed job and the child that it failed are both tried again, the child after it.
+// testParentsRedriven: a failed job and the child that it failed are both tried again, the child
+// after it.
 func testParentsRedriven(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	p := job("a", nil)
@@ -296,7 +317,8 @@ func testParentsRedriven(t *testing.T, q Queue) {
 	}
 }
 
-// testChildCancelled: a waiting job is cancelled with what waits for it, without a worker, and withdrawn as if it had never been.
+// testChildCancelled: a waiting job is cancelled with what waits for it, without a worker, and
+// withdrawn as if it had never been.
 func testChildCancelled(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	p := after()
@@ -318,7 +340,8 @@ func testChildCancelled(t *testing.T, q Queue) {
 	if r := result(t, c, child); r.Status != jobs.Failed || r.Error.Code != jobs.CodeCanceled {
 		t.Fatalf("%+v", r)
 	}
-	if r := result(t, c, grandchild); r.Status != jobs.Failed || r.Error.Code != jobs.CodeParent || !strings.Contains(r.Error.Message, child.ID) {
+	if r := result(t, c, grandchild); r.Status != jobs.Failed || r.Error.Code != jobs.CodeParent ||
+		!strings.Contains(r.Error.Message, child.ID) {
 		t.Fatalf("%+v", r)
 	}
 	if _, err := c.Find(within(t), p.ID); err != nil {
@@ -326,7 +349,8 @@ func testChildCancelled(t *testing.T, q Queue) {
 	}
 }
 
-// testChildLate: a job whose deadline passes while it waits fails with that, though its parent is not over.
+// testChildLate: a job whose deadline passes while it waits fails with that, though its parent is
+// not over.
 func testChildLate(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"wait": waiter, "a": double})()
@@ -343,29 +367,34 @@ func testChildLate(t *testing.T, q Queue) {
 	result(t, c, p)
 }
 
-// testGraphs: random graphs end as a walk over them says, every job runs once or not at all, and none before its parents are over.
+// testGraphs: random graphs end as a walk over them says, every job runs once or not at all, and
+// none before its parents are over.
 func testGraphs(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	var mu sync.Mutex
 	runs := map[string]int{}
 	over := map[string]bool{}
-	defer q.Start(t, q.Connect(t), Workload{Concurrency: 8, Handlers: map[string]jobs.Handler{"g": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		runs[j.ID]++
-		for _, p := range j.After {
-			// Those that did not run have their result from elsewhere; the others have left their handler.
-			if runs[p] > 0 && !over[p] {
-				t.Errorf("job %s began before %s ended", j.ID, p)
+	defer q.Start(t, q.Connect(t), Workload{
+		Concurrency: 8,
+		Handlers: map[string]jobs.Handler{"g": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			runs[j.ID]++
+			for _, p := range j.After {
+				// Those that did not run have their result from elsewhere; the others have left
+				// their handler.
+				if runs[p] > 0 && !over[p] {
+					t.Errorf("job %s began before %s ended", j.ID, p)
+				}
 			}
-		}
-		over[j.ID] = true
-		var fail bool
-		if err := json.Unmarshal(j.Spec, &fail); err != nil || fail {
-			return nil, jobs.Errorf(jobs.CodeInput, "as told")
-		}
-		return nil, nil
-	}}})()
+			over[j.ID] = true
+			var fail bool
+			if err := json.Unmarshal(j.Spec, &fail); err != nil || fail {
+				return nil, jobs.Errorf(jobs.CodeInput, "as told")
+			}
+			return nil, nil
+		}},
+	})()
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(2, 12).Draw(rt, "jobs")
 		all := make([]jobs.Job, n)
@@ -380,7 +409,10 @@ func testGraphs(t *testing.T, q Queue) {
 				}
 			}
 			if len(j.After) > 0 {
-				j.OnFailedParent = rapid.SampledFrom([]jobs.ParentPolicy{"", jobs.FailChild, jobs.SkipChild, jobs.RunChild}).Draw(rt, "policy")
+				j.OnFailedParent = rapid.SampledFrom([]jobs.ParentPolicy{
+					"", jobs.FailChild, jobs.SkipChild,
+					jobs.RunChild,
+				}).Draw(rt, "policy")
 			}
 			all[i] = j
 			want[j.ID] = jobs.Done
@@ -388,7 +420,8 @@ func testGraphs(t *testing.T, q Queue) {
 			if fail {
 				want[j.ID] = jobs.Failed
 			}
-			if j.OnFailedParent != jobs.RunChild && slices.ContainsFunc(j.After, func(p string) bool { return want[p] != jobs.Done }) {
+			if j.OnFailedParent != jobs.RunChild &&
+				slices.ContainsFunc(j.After, func(p string) bool { return want[p] != jobs.Done }) {
 				began[j.ID] = false
 				if want[j.ID] = jobs.Failed; j.OnFailedParent == jobs.SkipChild {
 					want[j.ID] = jobs.Skipped

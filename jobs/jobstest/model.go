@@ -24,9 +24,10 @@ const (
 	cancelled
 )
 
-// testModel does random sequences of calls on the queue and on a model of it, a map from id to state, and compares what
-// both say. There is a worker only while the sequence says that all queued jobs are to be done, so that the answer to every
-// call is known. (A pause would not do: it reaches a worker some time after the call.)
+// testModel does random sequences of calls on the queue and on a model of it, a map from id to
+// state, and compares what both say. There is a worker only while the sequence says that all queued
+// jobs are to be done, so that the answer to every call is known. (A pause would not do: it reaches
+// a worker some time after the call.)
 func testModel(t *testing.T, q Queue) {
 	c, wc := q.Connect(t), q.Connect(t)
 	// A number below 5 is doubled; another fails for good.
@@ -71,7 +72,8 @@ func testModel(t *testing.T, q Queue) {
 				if a.ID == b.ID || model[a.ID] != absent || model[b.ID] != absent {
 					want = jobs.ErrExists
 				}
-				// A batch does not see that a job is delayed; the delayed one is dropped when it is due.
+				// A batch does not see that a job is delayed; the delayed one is dropped when it is
+				// due.
 				if model[a.ID] == delayed || model[b.ID] == delayed {
 					return
 				}
@@ -185,7 +187,8 @@ func settle(t *testing.T, c Client, want map[string]bool) {
 	}
 }
 
-// quiesce waits until nothing is queued that a worker could still finish, which is when every acknowledgement has come in.
+// quiesce waits until nothing is queued that a worker could still finish, which is when every
+// acknowledgement has come in.
 func quiesce(t *testing.T, c Client) {
 	t.Helper()
 	ctx := within(t)

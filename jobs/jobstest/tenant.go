@@ -62,8 +62,8 @@ func (c *crowd) together(tenant string) int {
 	return c.most[tenant]
 }
 
-// testConcurrency: of a tenant with a limit no more jobs run together than it says, on two workers, alone and in batches; those of
-// others go on; all are done.
+// testConcurrency: of a tenant with a limit no more jobs run together than it says, on two workers,
+// alone and in batches; those of others go on; all are done.
 func testConcurrency(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	limit(t, c, jobs.EveryTenant, jobs.Limits{Concurrency: ptr(2)})
@@ -96,7 +96,8 @@ func testConcurrency(t *testing.T, q Queue) {
 	}
 }
 
-// testConcurrencyHeld: while a tenant is at its limit others are served, and so is it when it is below.
+// testConcurrencyHeld: while a tenant is at its limit others are served, and so is it when it is
+// below.
 func testConcurrencyHeld(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	limit(t, c, "one", jobs.Limits{Concurrency: ptr(1)})
@@ -166,13 +167,14 @@ func testRate(t *testing.T, q Queue) {
 	for i, at := range r.times {
 		// The clock of the queue may run by a little other than ours.
 		if least := time.Duration(float64(i+1-burst) / rate * 0.98 * float64(time.Second)); at.Sub(begin) < least {
-			t.Fatalf("job %d began after %v, at %v a second with a burst of %d not before %v", i+1, at.Sub(begin), rate, burst, least)
+			t.Fatalf("job %d began after %v, at %v a second with a burst of %d not before %v", i+1, at.Sub(begin), rate,
+				burst, least)
 		}
 	}
 }
 
-// testQueued: a tenant that has as many jobs in the queue as it may is refused, alone and in batches, and others are not; when some are
-// done it has room.
+// testQueued: a tenant that has as many jobs in the queue as it may is refused, alone and in
+// batches, and others are not; when some are done it has room.
 func testQueued(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	limit(t, c, "small", jobs.Limits{Queued: ptr(5)})
@@ -183,7 +185,8 @@ func testQueued(t *testing.T, q Queue) {
 		small(i, &two[i])
 	}
 	small(0, &one)
-	if err := c.SubmitBatch(within(t), two); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) <= 0 || !strings.Contains(err.Error(), "tenant small has 3 jobs in the queue of pool cpu and may have 5") {
+	if err := c.SubmitBatch(within(t), two); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) <= 0 ||
+		!strings.Contains(err.Error(), "tenant small has 3 jobs in the queue of pool cpu and may have 5") {
 		t.Fatalf("3 jobs and 3 where 5 may be: %v", err)
 	}
 	if err := c.SubmitBatch(within(t), two[:2]); err != nil {
@@ -249,10 +252,12 @@ func testLimits(t *testing.T, q Queue) {
 	limit(t, c, "b", jobs.Limits{Concurrency: ptr(3), Queued: ptr(0)})
 	limit(t, c, jobs.EveryTenant, jobs.Limits{Weight: ptr(0.5)})
 	all, err := c.Tenants(within(t))
-	if err != nil || len(all) != 2 || all[0].Tenant != jobs.EveryTenant || *all[0].Weight != 0.5 || all[1].Tenant != "b" {
+	if err != nil || len(all) != 2 || all[0].Tenant != jobs.EveryTenant || *all[0].Weight != 0.5 ||
+		all[1].Tenant != "b" {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if b := all[1]; *b.Rate != 2.5 || *b.Concurrency != 3 || *b.Queued != 0 || b.Weight != nil || b.Burst != nil || b.Error != "" {
+	if b := all[1]; *b.Rate != 2.5 || *b.Concurrency != 3 || *b.Queued != 0 || b.Weight != nil || b.Burst != nil ||
+		b.Error != "" {
 		t.Errorf("%+v", b)
 	}
 	for want, l := range map[string]jobs.Limits{
@@ -262,7 +267,8 @@ func testLimits(t *testing.T, q Queue) {
 		"concurrency 10001: use 1 to 10000":       {Concurrency: ptr(10001)},
 		"queued -3: use 1 to 100000, or 0 for no": {Queued: ptr(-3)},
 	} {
-		if err := c.LimitTenant(within(t), "b", l); jobs.AsError(err).Code != jobs.CodeInvalid || !strings.Contains(err.Error(), want) {
+		if err := c.LimitTenant(within(t), "b", l); jobs.AsError(err).Code != jobs.CodeInvalid ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -33,8 +33,8 @@ func (r *recorder) order() []string {
 	return append([]string(nil), r.ids...)
 }
 
-// paused runs fn while the pool is paused, then starts a worker that does one job at a time, resumes, and waits for the
-// jobs that fn returned.
+// paused runs fn while the pool is paused, then starts a worker that does one job at a time,
+// resumes, and waits for the jobs that fn returned.
 func paused(t *testing.T, q Queue, c Client, fn func() []jobs.Job) (order []string) {
 	t.Helper()
 	if err := c.Pause(within(t), jobs.PoolCPU, ""); err != nil {
@@ -42,7 +42,10 @@ func paused(t *testing.T, q Queue, c Client, fn func() []jobs.Job) (order []stri
 	}
 	all := fn()
 	var r recorder
-	defer q.Start(t, q.Connect(t), Workload{Handlers: map[string]jobs.Handler{"a": r.handle, "b": r.handle}, Concurrency: 1})()
+	defer q.Start(t, q.Connect(t), Workload{
+		Handlers:    map[string]jobs.Handler{"a": r.handle, "b": r.handle},
+		Concurrency: 1,
+	})()
 	if err := c.Resume(within(t), jobs.PoolCPU, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +68,8 @@ func bulk(t *testing.T, c Client, n int, change func(i int, j *jobs.Job)) []jobs
 	return all
 }
 
-// testLanes: the urgent lane goes first, in the order of submission, and the others get a turn now and then.
+// testLanes: the urgent lane goes first, in the order of submission, and the others get a turn now
+// and then.
 func testLanes(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	lane := map[string]jobs.Lane{}
@@ -103,7 +107,8 @@ func testLanes(t *testing.T, q Queue) {
 	}
 }
 
-// testTenants: a tenant with a few jobs does not wait behind one with many, nor a kind behind another.
+// testTenants: a tenant with a few jobs does not wait behind one with many, nor a kind behind
+// another.
 func testTenants(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	rare := map[string]bool{}
@@ -134,7 +139,8 @@ func testBulk(t *testing.T, q Queue) {
 	all := bulk(t, c, jobs.MaxBatch, func(_ int, j *jobs.Job) { j.Kind = "double" })
 	// One that exists keeps all others out.
 	more := []jobs.Job{job("double", 1), all[17], job("double", 2)}
-	if err := c.SubmitBatch(within(t), more); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), all[17].ID) {
+	if err := c.SubmitBatch(within(t), more); !errors.Is(err, jobs.ErrExists) ||
+		!strings.Contains(err.Error(), all[17].ID) {
 		t.Fatalf("a batch with a job that is queued: %v", err)
 	}
 	if _, err := c.Find(within(t), more[0].ID); !errors.Is(err, jobs.ErrNotFound) {
@@ -160,7 +166,8 @@ func testBulk(t *testing.T, q Queue) {
 	}
 }
 
-// testPause: a paused kind waits, for workers that started before and after, while others go on; so does a paused pool.
+// testPause: a paused kind waits, for workers that started before and after, while others go on; so
+// does a paused pool.
 func testPause(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	var r recorder
@@ -231,7 +238,8 @@ func testDeadline(t *testing.T, q Queue) {
 
 func noLetters(t *testing.T, c Client) {
 	t.Helper()
-	if err := c.DeadLetters(within(t), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool { t.Errorf("dead letter: %+v", d); return true }); err != nil {
+	if err := c.DeadLetters(within(t), jobs.DeadFilter{},
+		func(d jobs.DeadLetter) bool { t.Errorf("dead letter: %+v", d); return true }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -295,7 +303,11 @@ func letters(t *testing.T, c Client, f jobs.DeadFilter, n int) (all []jobs.DeadL
 	ctx := within(t)
 	for {
 		all = nil
-		if err := c.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool { all = append(all, d); return true }); err != nil {
+		if err := c.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool {
+			all = append(all,
+				d)
+			return true
+		}); err != nil {
 			t.Fatalf("%d of %d dead letters: %v", len(all), n, err)
 		}
 		if len(all) == n {
@@ -314,10 +326,13 @@ func broken(context.Context, jobs.Job, func(any)) (any, error) {
 	return nil, jobs.Errorf(jobs.CodeDevice, "broken")
 }
 
-// testDeadLetters: a job that fails for good is kept with its reason, and may be tried again under its id.
+// testDeadLetters: a job that fails for good is kept with its reason, and may be tried again under
+// its id.
 func testDeadLetters(t *testing.T, q Queue) {
 	c := q.Connect(t)
-	stop := q.Work(t, q.Connect(t), map[string]jobs.Handler{"double": func(context.Context, jobs.Job, func(any)) (any, error) {
+	stop := q.Work(t, q.Connect(t), map[string]jobs.Handler{"double": func(context.Context, jobs.Job, func(any)) (any,
+		error,
+	) {
 		return nil, jobs.Errorf(jobs.CodeDevice, "broken\nwith a second line")
 	}})
 	j := job("double", 21)
@@ -375,7 +390,9 @@ func testPurgeDead(t *testing.T, q Queue) {
 // testLargeSpec: a spec that no message holds arrives as it was sent.
 func testLargeSpec(t *testing.T, q Queue) {
 	c := q.Connect(t)
-	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"length": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
+	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"length": func(_ context.Context, j jobs.Job,
+		_ func(any),
+	) (any, error) {
 		var s string
 		err := json.Unmarshal(j.Spec, &s)
 		return len(s), err
@@ -426,10 +443,14 @@ func testBatches(t *testing.T, q Queue) {
 		}
 	})
 	b := counter{seen: map[string]int{}}
-	defer q.Start(t, q.Connect(t), Workload{Batches: map[string]jobs.BatchHandler{"a": b.handle}, MaxBatch: 30, Linger: 50 * time.Millisecond, Concurrency: 1})()
+	defer q.Start(t, q.Connect(t), Workload{
+		Batches: map[string]jobs.BatchHandler{"a": b.handle}, MaxBatch: 30,
+		Linger: 50 * time.Millisecond, Concurrency: 1,
+	})()
 	for i, j := range all {
 		r := result(t, c, j)
-		if i == 40 && (r.Status != jobs.Failed || r.Error.Code != jobs.CodeInvalid) || i != 40 && string(r.Output) != fmt.Sprint(2*i) {
+		if i == 40 && (r.Status != jobs.Failed || r.Error.Code != jobs.CodeInvalid) || i != 40 &&
+			string(r.Output) != fmt.Sprint(2*i) {
 			t.Fatalf("job %d: %+v", i, r)
 		}
 	}
@@ -460,7 +481,10 @@ func testPoison(t *testing.T, q Queue) {
 		}
 	})
 	b := counter{seen: map[string]int{}}
-	defer q.Start(t, q.Connect(t), Workload{Batches: map[string]jobs.BatchHandler{"a": b.handle}, MaxBatch: n, Linger: 50 * time.Millisecond})()
+	defer q.Start(t, q.Connect(t), Workload{
+		Batches: map[string]jobs.BatchHandler{"a": b.handle}, MaxBatch: n,
+		Linger: 50 * time.Millisecond,
+	})()
 	for i, j := range all {
 		if r := result(t, c, j); (i == 99) != (r.Status == jobs.Failed) {
 			t.Fatalf("job %d: %+v", i, r)
@@ -483,7 +507,9 @@ func testBatchRetry(t *testing.T, q Queue) {
 	var mu sync.Mutex
 	failed := false
 	b := counter{seen: map[string]int{}}
-	defer q.Start(t, q.Connect(t), Workload{Batches: map[string]jobs.BatchHandler{"a": func(ctx context.Context, batch []jobs.Job, p func(int, any)) ([]jobs.Outcome, error) {
+	defer q.Start(t, q.Connect(t), Workload{Batches: map[string]jobs.BatchHandler{"a": func(ctx context.Context,
+		batch []jobs.Job, p func(int, any),
+	) ([]jobs.Outcome, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !failed {

@@ -1,5 +1,6 @@
-// Package schema holds the JSON Schemas of the protocol and checks messages against them, so that whoever sent one that is not
-// valid learns which field is wrong, what it holds, and what to write instead.
+// Package schema holds the JSON Schemas of the protocol and checks messages against them, so that
+// whoever sent one that is not valid learns which field is wrong, what it holds, and what to write
+// instead.
 package schema
 
 import (
@@ -55,7 +56,8 @@ func Text(n Name) []byte {
 	return data
 }
 
-// compiled is made once, at the first use; the schemas are part of the program, so a failure is a defect of it.
+// compiled is made once, at the first use; the schemas are part of the program, so a failure is a
+// defect of it.
 var compiled = sync.OnceValues(func() (map[Name]*jsonschema.Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
@@ -104,8 +106,8 @@ func (e *Error) Error() string {
 // Unwrap makes it an error of class jobs.CodeInvalid.
 func (e *Error) Unwrap() error { return &jobs.Error{Code: jobs.CodeInvalid, Message: e.Error()} }
 
-// Validate returns an *Error unless data is a message of the schema. It first bounds size and depth, so a message of a
-// stranger costs no more than its length.
+// Validate returns an *Error unless data is a message of the schema. It first bounds size and
+// depth, so a message of a stranger costs no more than its length.
 func Validate(n Name, data []byte) error {
 	all, err := compiled()
 	if err != nil {
@@ -136,8 +138,8 @@ func Validate(n Name, data []byte) error {
 // kindStream is the kind of job that CPU agents do without a handler of their own.
 const kindStream = "stream"
 
-// CheckSpec returns an *Error when the spec of a job of a built-in kind is not valid. Specs of other kinds, and those that are objects, are
-// their handlers' business.
+// CheckSpec returns an *Error when the spec of a job of a built-in kind is not valid. Specs of
+// other kinds, and those that are objects, are their handlers' business.
 func CheckSpec(j jobs.Job) error {
 	if j.Pool != jobs.PoolCPU || j.Kind != kindStream || j.SpecRef != nil {
 		return nil
@@ -163,7 +165,8 @@ func CheckSchedule(s jobs.Schedule) error {
 	return err
 }
 
-// checkCSV checks what the schema cannot say of the dialect of a stream's CSV files: forms of timestamps, zones, and what excludes each other.
+// checkCSV checks what the schema cannot say of the dialect of a stream's CSV files: forms of
+// timestamps, zones, and what excludes each other.
 func checkCSV(spec json.RawMessage) error {
 	var s struct {
 		Columns struct {

@@ -38,11 +38,15 @@ func TestCheckSpec(t *testing.T) {
 		{`"timestamp":"t"`, `"timestamp":"t","csv":{"zone":"Mars/X"}`, "/spec/columns/csv/zone"},
 	} {
 		var e *Error
-		if err := CheckSpec(job(strings.Replace(good, c.old, c.with, 1))); !errors.As(err, &e) || e.Field != c.field || e.Cure == "" {
+		if err := CheckSpec(job(strings.Replace(good, c.old, c.with, 1))); !errors.As(err, &e) || e.Field != c.field ||
+			e.Cure == "" {
 			t.Errorf("%s: %v", c.with, err)
 		}
 	}
-	for _, j := range []jobs.Job{{Pool: jobs.PoolCPU, Kind: "words", Spec: json.RawMessage(`{}`)}, {Pool: jobs.PoolGPU, Kind: "stream", Spec: json.RawMessage(`{}`)}} {
+	for _, j := range []jobs.Job{
+		{Pool: jobs.PoolCPU, Kind: "words", Spec: json.RawMessage(`{}`)},
+		{Pool: jobs.PoolGPU, Kind: "stream", Spec: json.RawMessage(`{}`)},
+	} {
 		if err := CheckSpec(j); err != nil {
 			t.Error(err)
 		}
@@ -52,7 +56,10 @@ func TestCheckSpec(t *testing.T) {
 // TestCheckSpecDialects: every delimiter that a dialect takes passes the schema.
 func TestCheckSpecDialects(t *testing.T) {
 	for c := range 128 {
-		d := dialect.CSV{Delimiter: string(rune(c)), Decimal: ",", Time: dialect.Forms{"02.01.2006"}, Zone: "Europe/Berlin"}
+		d := dialect.CSV{
+			Delimiter: string(rune(c)), Decimal: ",", Time: dialect.Forms{"02.01.2006"},
+			Zone: "Europe/Berlin",
+		}
 		text, err := json.Marshal(d)
 		if err != nil {
 			t.Fatal(err)
@@ -67,19 +74,38 @@ func TestCheckSpecDialects(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]*Error{
-		`{"pool":"cpu","kind":"k","spec":1,"lane":"urgent"}`:     {Field: "/lane", Value: `"urgent"`, Cure: `use "high", "normal" or "low"`},
-		`{"pool":"tpu","kind":"k","spec":1}`:                     {Field: "/pool", Value: `"tpu"`, Cure: `use "cpu" or "gpu"`},
-		`{"pool":"cpu","kind":"a.b","spec":1}`:                   {Field: "/kind", Value: `"a.b"`, Cure: "use 1 to 64 letters"},
-		`{"pool":"cpu","kind":"k","spec":1,"max_attempts":1000}`: {Field: "/max_attempts", Value: "1000", Cure: "use 1 to 100"},
-		`{"pool":"cpu","kind":"k","spec":1,"deadline":"soon"}`:   {Field: "/deadline", Value: `"soon"`, Cure: "a time such as"},
-		`{"pool":"cpu","kind":"k","spec":1,"prioritty":1}`:       {Cure: "the fields are after, deadline, id, kind"},
-		`{"pool":"cpu","kind":"k","spec":1,"after":["a b"]}`:     {Field: "/after/0", Value: `"a b"`, Cure: "use 1 to 64 letters"},
+		`{"pool":"cpu","kind":"k","spec":1,"lane":"urgent"}`: {
+			Field: "/lane", Value: `"urgent"`,
+			Cure: `use "high", "normal" or "low"`,
+		},
+		`{"pool":"tpu","kind":"k","spec":1}`: {
+			Field: "/pool", Value: `"tpu"`,
+			Cure: `use "cpu" or "gpu"`,
+		},
+		`{"pool":"cpu","kind":"a.b","spec":1}`: {
+			Field: "/kind", Value: `"a.b"`,
+			Cure: "use 1 to 64 letters",
+		},
+		`{"pool":"cpu","kind":"k","spec":1,"max_attempts":1000}`: {
+			Field: "/max_attempts", Value: "1000",
+			Cure: "use 1 to 100",
+		},
+		`{"pool":"cpu","kind":"k","spec":1,"deadline":"soon"}`: {
+			Field: "/deadline", Value: `"soon"`,
+			Cure: "a time such as",
+		},
+		`{"pool":"cpu","kind":"k","spec":1,"prioritty":1}`: {Cure: "the fields are after, deadline, id, kind"},
+		`{"pool":"cpu","kind":"k","spec":1,"after":["a b"]}`: {
+			Field: "/after/0", Value: `"a b"`,
+			Cure: "use 1 to 64 letters",
+		},
 		`{"kind":"k"}`: {Cure: "the fields are"},
 		`[`:            {},
 	} {
 		var e *Error
 		err := Validate(Submission, []byte(text))
-		if !errors.As(err, &e) || e.Field != want.Field || e.Value != want.Value || !strings.HasPrefix(e.Cure, want.Cure) || jobs.AsError(err).Code != jobs.CodeInvalid {
+		if !errors.As(err, &e) || e.Field != want.Field || e.Value != want.Value ||
+			!strings.HasPrefix(e.Cure, want.Cure) || jobs.AsError(err).Code != jobs.CodeInvalid {
 			t.Errorf("%s: %+v", text, err)
 		}
 	}
@@ -91,15 +117,19 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestAgrees: the schema and the decoder that workers use say the same of every message, save for what no schema can say: an
-// order of two times.
+// TestAgrees: the schema and the decoder that workers use say the same of every message, save for
+// what no schema can say: an order of two times.
 func TestAgrees(t *testing.T) {
 	values := map[string][]string{
 		"v": {"1", "1", "1", "2", `"1"`}, "id": {`"a"`, `"a"`, `"a b"`, `""`, "3"}, "pool": {`"cpu"`, `"gpu"`, `"tpu"`},
 		"kind": {`"k"`, `"k"`, `"k.k"`, "null"}, "spec": {"1", `{"a":[]}`}, "lane": {`"high"`, `"low"`, `"x"`},
-		"tenant": {`"t"`, `"t t"`}, "max_attempts": {"0", "1", "100", "101", "-1", "1.5"}, "result_ttl_s": {"1", "604800", "604801", `"1"`},
-		"deadline": {`"2027-01-01T00:00:00Z"`, `"now"`}, "not_before": {`"2026-01-01T00:00:00Z"`, "5"},
-		"spec_ref": {`{"name":"n","sha256":"` + strings.Repeat("a", 64) + `","size":1}`, `{"name":"","sha256":"","size":-1}`}, "extra": {"1"},
+		"tenant": {`"t"`, `"t t"`}, "max_attempts": {"0", "1", "100", "101", "-1", "1.5"},
+		"result_ttl_s": {"1", "604800", "604801", `"1"`},
+		"deadline":     {`"2027-01-01T00:00:00Z"`, `"now"`}, "not_before": {`"2026-01-01T00:00:00Z"`, "5"},
+		"spec_ref": {
+			`{"name":"n","sha256":"` + strings.Repeat("a", 64) + `","size":1}`,
+			`{"name":"","sha256":"","size":-1}`,
+		}, "extra": {"1"},
 	}
 	var names []string
 	for n := range values {

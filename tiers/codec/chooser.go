@@ -6,14 +6,15 @@ import "sync/atomic"
 const (
 	// hopelessAfter tries in a row that did not pay, a class is left raw.
 	hopelessAfter = 4
-	// retryEvery pages of a class that is left raw, one is tried again, since state changes its nature as it learns.
-	// The cost of a wrong guess is at most 1/64 of the compressor's time, about 1 % of a disk write.
+	// retryEvery pages of a class that is left raw, one is tried again, since state changes its
+	// nature as it learns. The cost of a wrong guess is at most 1/64 of the compressor's time,
+	// about 1 % of a disk write.
 	retryEvery = 64
 )
 
-// Chooser remembers for each of 256 classes of page whether compression pays there, so that hopeless pages are not
-// tried again and again. A class is whatever the caller says: pages of one state variable, of one swarm. All methods
-// may be called at once; the zero Chooser is ready.
+// Chooser remembers for each of 256 classes of page whether compression pays there, so that
+// hopeless pages are not tried again and again. A class is whatever the caller says: pages of one
+// state variable, of one swarm. All methods may be called at once; the zero Chooser is ready.
 type Chooser struct {
 	classes [256]class
 }

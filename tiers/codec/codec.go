@@ -1,8 +1,10 @@
-// Package codec turns pages into fewer bytes and back: raw, LZ4 and Zstandard, each with an optional byte shuffle by
-// element size in front, and a memory of which classes of page are not worth the try.
+// Package codec turns pages into fewer bytes and back: raw, LZ4 and Zstandard, each with an
+// optional byte shuffle by element size in front, and a memory of which classes of page are not
+// worth the try.
 //
-// Dense float state does not shrink under a plain compressor; once its bytes are transposed, so that all sign and
-// exponent bytes lie together, Zstandard takes 15 % off Gaussian values and two thirds off quantised ones.
+// Dense float state does not shrink under a plain compressor; once its bytes are transposed, so
+// that all sign and exponent bytes lie together, Zstandard takes 15 % off Gaussian values and two
+// thirds off quantised ones.
 package codec
 
 import (
@@ -52,7 +54,8 @@ var (
 type Spec struct {
 	// ID is the format to try.
 	ID ID
-	// Level is the Zstandard level, 1 to 22, mapped to the nearest of the library's four; 0 means 3.
+	// Level is the Zstandard level, 1 to 22, mapped to the nearest of the library's four; 0 means
+	// 3.
 	Level int
 }
 
@@ -101,8 +104,8 @@ func (s Spec) level() int {
 	return s.Level
 }
 
-// Coder encodes and decodes pages of one size. It keeps its scratch memory, so a warm Coder allocates nothing; one
-// goroutine uses it at a time.
+// Coder encodes and decodes pages of one size. It keeps its scratch memory, so a warm Coder
+// allocates nothing; one goroutine uses it at a time.
 type Coder struct {
 	pageSize int
 	spec     Spec
@@ -120,9 +123,10 @@ func NewCoder(pageSize int, spec Spec) (*Coder, error) {
 	return &Coder{pageSize: pageSize, spec: spec}, nil
 }
 
-// Encode writes src, a page, into dst and returns how many bytes it took, in which format, and the element size that
-// was shuffled by (1 for none). It gives up and reports Raw with n = 0 and nothing of use in dst when the result would
-// not fit in dst: the caller sizes dst to what pays. elem is the page's element size in bytes; 1 or less shuffles nothing.
+// Encode writes src, a page, into dst and returns how many bytes it took, in which format, and the
+// element size that was shuffled by (1 for none). It gives up and reports Raw with n = 0 and
+// nothing of use in dst when the result would not fit in dst: the caller sizes dst to what pays.
+// elem is the page's element size in bytes; 1 or less shuffles nothing.
 func (c *Coder) Encode(dst, src []byte, elem int) (n int, id ID, shuffle int, err error) {
 	if len(src) != c.pageSize {
 		return 0, Raw, 1, fmt.Errorf("encode: page of %d bytes, want %d", len(src), c.pageSize)
@@ -149,13 +153,14 @@ func (c *Coder) Encode(dst, src []byte, elem int) (n int, id ID, shuffle int, er
 	case Zstd:
 		if c.enc == nil {
 			c.enc, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-				zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(c.spec.level())), zstd.WithWindowSize(window(c.pageSize)))
+				zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(c.spec.level())),
+				zstd.WithWindowSize(window(c.pageSize)))
 			if err != nil {
 				return 0, Raw, 1, fmt.Errorf("open zstd encoder: %w", err)
 			}
 		}
-		// EncodeAll moves to a new array when dst is too small, and may do so for a block that it then replaces by a
-		// shorter one; copy is a no-op when it stayed.
+		// EncodeAll moves to a new array when dst is too small, and may do so for a block that it
+		// then replaces by a shorter one; copy is a no-op when it stayed.
 		if out := c.enc.EncodeAll(src, dst[:0]); len(out) <= len(dst) {
 			n = copy(dst, out)
 		}
@@ -175,7 +180,8 @@ func window(pageSize int) int {
 	return w
 }
 
-// Decode writes the page that src holds into dst, which is one page long. On an error dst may hold anything.
+// Decode writes the page that src holds into dst, which is one page long. On an error dst may hold
+// anything.
 func (c *Coder) Decode(dst, src []byte, id ID, shuffle int) error {
 	if len(dst) != c.pageSize {
 		return fmt.Errorf("decode: page of %d bytes, want %d", len(dst), c.pageSize)
@@ -201,7 +207,8 @@ func (c *Coder) Decode(dst, src []byte, id ID, shuffle int) error {
 		}
 	case Zstd:
 		if c.dec == nil {
-			dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(c.pageSize, 1<<20))))
+			dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
+				zstd.WithDecoderMaxMemory(uint64(max(c.pageSize, 1<<20))))
 			if err != nil {
 				return fmt.Errorf("open zstd decoder: %w", err)
 			}
@@ -251,7 +258,8 @@ func sized(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// Pool is a set of Coders of one kind for many goroutines. It keeps as many as were ever in use at once.
+// Pool is a set of Coders of one kind for many goroutines. It keeps as many as were ever in use at
+// once.
 type Pool struct {
 	pageSize int
 	spec     Spec

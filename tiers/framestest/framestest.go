@@ -1,4 +1,5 @@
-// Package framestest holds every implementation of tiers.Frames to its contract, and every tiers.Copier to its own.
+// Package framestest holds every implementation of tiers.Frames to its contract, and every
+// tiers.Copier to its own.
 package framestest
 
 import (
@@ -13,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Sizes of the tests: few frames, and pages of which some lie in another slab than their neighbours.
+// Sizes of the tests: few frames, and pages of which some lie in another slab than their
+// neighbours.
 const (
 	Count    = 13
 	PageSize = 16 << 10
@@ -51,7 +53,18 @@ func bounds(t *testing.T, f tiers.Frames) {
 	for _, c := range []struct {
 		frame int
 		off   int64
-	}{{-1, 0}, {Count, 0}, {math.MaxInt, 0}, {math.MinInt, 0}, {0, -1}, {0, PageSize - 63}, {0, PageSize}, {0, PageSize + 1}, {0, math.MaxInt64}, {0, math.MinInt64}} {
+	}{
+		{-1, 0},
+		{Count, 0},
+		{math.MaxInt, 0},
+		{math.MinInt, 0},
+		{0, -1},
+		{0, PageSize - 63},
+		{0, PageSize},
+		{0, PageSize + 1},
+		{0, math.MaxInt64},
+		{0, math.MinInt64},
+	} {
 		if err := f.Write(c.frame, c.off, b); !errors.Is(err, tiers.ErrInvalid) {
 			t.Errorf("write 64 bytes at %d of frame %d: %v, want ErrInvalid", c.off, c.frame, err)
 		}
@@ -188,16 +201,19 @@ func staged(t *testing.T, s tiers.Stager) {
 	for frame := range Count {
 		fill(rng, bufs[0])
 		n := rng.IntN(PageSize)
-		if err := errors.Join(s.Write(frame, 0, bufs[0]), s.Read(frame, 0, bufs[1])); err != nil || !bytes.Equal(bufs[0], bufs[1]) {
+		if err := errors.Join(s.Write(frame, 0, bufs[0]), s.Read(frame, 0, bufs[1])); err != nil ||
+			!bytes.Equal(bufs[0], bufs[1]) {
 			t.Errorf("frame %d has other bytes: %v", frame, err)
 		}
-		if err := s.Read(frame, int64(n), bufs[1][:PageSize-n]); err != nil || !bytes.Equal(bufs[0][n:], bufs[1][:PageSize-n]) {
+		if err := s.Read(frame, int64(n), bufs[1][:PageSize-n]); err != nil ||
+			!bytes.Equal(bufs[0][n:], bufs[1][:PageSize-n]) {
 			t.Errorf("frame %d has other bytes from %d on: %v", frame, n, err)
 		}
 	}
 }
 
-// Copier tests the copies between a Copier and another medium that it reaches, both of Count frames of PageSize bytes.
+// Copier tests the copies between a Copier and another medium that it reaches, both of Count frames
+// of PageSize bytes.
 func Copier(t *testing.T, c tiers.Copier, other tiers.Frames) {
 	ctx := t.Context()
 	if !c.Reaches(other) {
@@ -214,7 +230,8 @@ func Copier(t *testing.T, c tiers.Copier, other tiers.Frames) {
 	t.Run("side by side", func(t *testing.T) { sideBySide(t, c, other) })
 }
 
-// randomMoves copies random pages in both directions and compares every frame of both media with plain memory.
+// randomMoves copies random pages in both directions and compares every frame of both media with
+// plain memory.
 func randomMoves(t *testing.T, c tiers.Copier, other tiers.Frames) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	var want [2][Count][]byte
@@ -261,7 +278,8 @@ func randomMoves(t *testing.T, c tiers.Copier, other tiers.Frames) {
 		for i, f := range media {
 			for frame := range Count {
 				if err := f.Read(frame, 0, got); err != nil || !bytes.Equal(got, want[i][frame]) {
-					t.Fatalf("round %d, %d moves in %v: frame %d of %T has other bytes: %v", round, n, in, frame, f, err)
+					t.Fatalf("round %d, %d moves in %v: frame %d of %T has other bytes: %v", round, n, in, frame, f,
+						err)
 				}
 			}
 		}
@@ -277,7 +295,14 @@ func refusedMoves(t *testing.T, c tiers.Copier, other tiers.Frames) {
 		}
 	}
 	good := tiers.Move{From: 1, To: 2}
-	for _, bad := range []tiers.Move{{From: -1}, {To: -1}, {From: Count}, {To: Count}, {From: math.MinInt, To: 1}, {From: 1, To: math.MaxInt}} {
+	for _, bad := range []tiers.Move{
+		{From: -1},
+		{To: -1},
+		{From: Count},
+		{To: Count},
+		{From: math.MinInt, To: 1},
+		{From: 1, To: math.MaxInt},
+	} {
 		for u := range tiers.Urgency(2) {
 			if err := c.CopyIn(t.Context(), other, []tiers.Move{good, bad}, u); !errors.Is(err, tiers.ErrInvalid) {
 				t.Errorf("copy in %v: %v, want ErrInvalid", bad, err)
@@ -303,7 +328,8 @@ func refusedMoves(t *testing.T, c tiers.Copier, other tiers.Frames) {
 	}
 }
 
-// sideBySide copies in and out, in the background and on demand, at once, each goroutine over frames of its own.
+// sideBySide copies in and out, in the background and on demand, at once, each goroutine over
+// frames of its own.
 func sideBySide(t *testing.T, c tiers.Copier, other tiers.Frames) {
 	var wg sync.WaitGroup
 	for g := range 4 {

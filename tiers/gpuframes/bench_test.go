@@ -20,7 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// The benchmarks of a GPU; rates are in GB/s (10^9) of what crosses the bus, latencies are those of Pin:
+// The benchmarks of a GPU; rates are in GB/s (10^9) of what crosses the bus, latencies are those of
+// Pin:
 //
 //	go test -tags cuda ./tiers/gpuframes -run '^$' -bench . -benchtime 2s -device cuda:0
 //	EXOSWARM_BENCH_DIR=/disk go test -tags cuda ./tiers/gpuframes -run '^$' -bench DiskMiss -benchtime 1000x -device cuda:0
@@ -48,12 +49,14 @@ func reportRate(b *testing.B, bytes int64, took []time.Duration) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkCopy moves 256 pages between random frames, one way and both ways at once, by how many are under way.
+// BenchmarkCopy moves 256 pages between random frames, one way and both ways at once, by how many
+// are under way.
 func BenchmarkCopy(b *testing.B) {
 	d := opened(b)
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, depth := range []int{2, 4, 8, 16} {
-		gpu, host := made(b, d, gpuframes.Options{Count: 2 * benchPages, PageSize: benchPage, Depth: depth}, 2*benchPages)
+		gpu, host := made(b, d, gpuframes.Options{Count: 2 * benchPages, PageSize: benchPage, Depth: depth},
+			2*benchPages)
 		for frame := range 2 * benchPages {
 			for i, m := 0, host.Frame(frame); i < len(m); i += 4096 {
 				m[i] = byte(rng.Uint32())
@@ -87,7 +90,8 @@ func BenchmarkCopy(b *testing.B) {
 				}
 			}
 		})
-		b.Run(fmt.Sprintf("down/depth=%d", depth), func(b *testing.B) { reportRate(b, benchPages*benchPage, timed(b, download)) })
+		b.Run(fmt.Sprintf("down/depth=%d", depth),
+			func(b *testing.B) { reportRate(b, benchPages*benchPage, timed(b, download)) })
 		b.Run(fmt.Sprintf("both/depth=%d", depth), func(b *testing.B) {
 			reportRate(b, 2*benchPages*benchPage, timed(b, func() error {
 				var wg sync.WaitGroup
@@ -102,7 +106,9 @@ func BenchmarkCopy(b *testing.B) {
 }
 
 // benchPager is a page manager of a device and pinned memory, with pages in the latter.
-func benchPager(b *testing.B, opts pager.Options, gpuCount, hostCount int, pages uint64) (*pager.Pager, *gpuframes.Device) {
+func benchPager(b *testing.B, opts pager.Options, gpuCount, hostCount int, pages uint64) (*pager.Pager,
+	*gpuframes.Device,
+) {
 	b.Helper()
 	gpu, host := made(b, opened(b), gpuframes.Options{Count: gpuCount, PageSize: benchPage}, hostCount)
 	opts.PageSize = benchPage
@@ -124,7 +130,8 @@ func benchPager(b *testing.B, opts pager.Options, gpuCount, hostCount int, pages
 	return p, gpu
 }
 
-// BenchmarkMigrate moves 256 pages up and down again through the page manager, by how many it moves together.
+// BenchmarkMigrate moves 256 pages up and down again through the page manager, by how many it moves
+// together.
 func BenchmarkMigrate(b *testing.B) {
 	for _, batch := range []int{16, 64, 128} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) { benchmarkMigrate(b, batch) })
@@ -164,8 +171,8 @@ func benchmarkMigrate(b *testing.B, batch int) {
 	b.ReportMetric(rate(down), "down-GB/s")
 }
 
-// BenchmarkDemand pins single pages that lie in pinned memory, while others go up and down in the background: none, a
-// set of 128, and two of them.
+// BenchmarkDemand pins single pages that lie in pinned memory, while others go up and down in the
+// background: none, a set of 128, and two of them.
 func BenchmarkDemand(b *testing.B) {
 	for _, background := range []string{"none", "one set", "two sets"} {
 		b.Run(background, func(b *testing.B) {
@@ -220,15 +227,16 @@ func BenchmarkDemand(b *testing.B) {
 			}
 			after := p.Stats().Memory[0]
 			reportTimes(b, "", took)
-			b.ReportMetric(float64(after.Prefetched-before.Prefetched)*benchPage/float64(b.Elapsed().Nanoseconds()), "background-up-GB/s")
+			b.ReportMetric(float64(after.Prefetched-before.Prefetched)*benchPage/float64(b.Elapsed().Nanoseconds()),
+				"background-up-GB/s")
 			cancel()
 			wg.Wait()
 		})
 	}
 }
 
-// BenchmarkDiskMiss pins single pages that lie on a disk, in EXOSWARM_BENCH_DIR, and reads pages of the same length from
-// a plain file there, in turn.
+// BenchmarkDiskMiss pins single pages that lie on a disk, in EXOSWARM_BENCH_DIR, and reads pages of
+// the same length from a plain file there, in turn.
 func BenchmarkDiskMiss(b *testing.B) {
 	dir := os.Getenv("EXOSWARM_BENCH_DIR")
 	if dir == "" {
@@ -241,7 +249,10 @@ func BenchmarkDiskMiss(b *testing.B) {
 		b.Fatal(err)
 	}
 	store, err := pagestore.Open(pagestore.Options{
-		PageSize: benchPage, Tiers: []pagestore.Tier{{Dir: filepath.Join(dir, "tier"), Capacity: 4 << 30, SegmentBytes: 256 << 20}},
+		PageSize: benchPage, Tiers: []pagestore.Tier{{
+			Dir: filepath.Join(dir, "tier"), Capacity: 4 << 30,
+			SegmentBytes: 256 << 20,
+		}},
 	})
 	if err != nil {
 		b.Fatal(err)

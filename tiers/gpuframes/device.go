@@ -1,9 +1,11 @@
-// Package gpuframes are the frames of a page manager in the memory of a device (Device) and in pinned memory of its host
-// (Pinned). A Device copies pages between the two by itself: many at once, double-buffered on streams of its own, with
-// demands ahead of what moves in the background. It knows device.Device only, so the host device stands in for a GPU.
+// Package gpuframes are the frames of a page manager in the memory of a device (Device) and in
+// pinned memory of its host (Pinned). A Device copies pages between the two by itself: many at
+// once, double-buffered on streams of its own, with demands ahead of what moves in the background.
+// It knows device.Device only, so the host device stands in for a GPU.
 //
-// Who pins a page in a Device gets its buffer and offset from Buffer and may launch on it until the unpin. The work on it
-// must be done by then: sync the stream first, since nothing orders it with the copies that come after.
+// Who pins a page in a Device gets its buffer and offset from Buffer and may launch on it until the
+// unpin. The work on it must be done by then: sync the stream first, since nothing orders it with
+// the copies that come after.
 package gpuframes
 
 import (
@@ -18,8 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Device are frames of device memory. Their methods may be called from several goroutines at once; accesses to one frame
-// are ordered by the callers.
+// Device are frames of device memory. Their methods may be called from several goroutines at once;
+// accesses to one frame are ordered by the callers.
 type Device struct {
 	dev device.Device
 	slabs[device.Buffer]
@@ -28,7 +30,8 @@ type Device struct {
 	mu     sync.RWMutex
 	stages map[*byte]device.HostBuffer // by their first byte
 	closed atomic.Bool
-	// stuck: a copy did not end within the device's watchdog, so it may still write where it was to.
+	// stuck: a copy did not end within the device's watchdog, so it may still write where it was
+	// to.
 	stuck atomic.Bool
 }
 
@@ -70,8 +73,8 @@ func NewDevice(opts Options) (d *Device, err error) {
 // Count implements tiers.Frames.
 func (d *Device) Count() int { return d.count }
 
-// Buffer is the device memory of a frame: n bytes at off of b, n being the page size. It is good for launches while a page
-// is pinned in the frame; the caller neither closes nor keeps it.
+// Buffer is the device memory of a frame: n bytes at off of b, n being the page size. It is good
+// for launches while a page is pinned in the frame; the caller neither closes nor keeps it.
 func (d *Device) Buffer(frame int) (b device.Buffer, off int64) { return d.at(frame) }
 
 // Stage implements tiers.Stager.
@@ -242,10 +245,10 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// yield is how long a background copy lets demands go first between two of its halves: as long as a demand of a dozen
-// pages takes. A steady stream of demands slows it down and does not stop it.
+// yield is how long a background copy lets demands go first between two of its halves: as long as a
+// demand of a dozen pages takes. A steady stream of demands slows it down and does not stop it.
 const yield = time.Millisecond
 
-// calm is how long after a demand the background goes on copying page by page. A process whose demands are further apart
-// loses less than a page's time to what is under way, now and then.
+// calm is how long after a demand the background goes on copying page by page. A process whose
+// demands are further apart loses less than a page's time to what is under way, now and then.
 const calm = 10 * time.Millisecond

@@ -35,7 +35,10 @@ func TestMain(m *testing.M) {
 // opened opens the device under test. At its end nothing may be open on it.
 func opened(t testing.TB) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels"})
+	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
+		Logger:   slog.New(slog.DiscardHandler),
+		CacheDir: os.TempDir() + "/exoswarm-kernels",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,14 +124,19 @@ func TestOptionsAreRefused(t *testing.T) {
 			t.Errorf("pinned, %+v: %v, want ErrInvalid", o, err)
 		}
 	}
-	// More than there is: what was taken before is given back, which the close of the device checks.
-	if _, err := gpuframes.NewDevice(gpuframes.Options{Device: d, Count: 1 << 30, PageSize: 1 << 20, SlabBytes: 1 << 40}); !errors.Is(err, device.ErrOutOfMemory) {
+	// More than there is: what was taken before is given back, which the close of the device
+	// checks.
+	if _, err := gpuframes.NewDevice(gpuframes.Options{
+		Device: d, Count: 1 << 30, PageSize: 1 << 20,
+		SlabBytes: 1 << 40,
+	}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("a petabyte: %v, want ErrOutOfMemory", err)
 	}
 }
 
-// TestLaunchOnPins has goroutines pin random pages in the device and launch a kernel on each where it lies, while pages
-// come and go: every page counts its launches, wherever it has been, and after a checkpoint and a restart too.
+// TestLaunchOnPins has goroutines pin random pages in the device and launch a kernel on each where
+// it lies, while pages come and go: every page counts its launches, wherever it has been, and after
+// a checkpoint and a restart too.
 func TestLaunchOnPins(t *testing.T) {
 	const pageSize, pages, words = 4096, 60, 4096 / 4
 	d := opened(t)
@@ -138,9 +146,12 @@ func TestLaunchOnPins(t *testing.T) {
 	}
 	gpu, host := made(t, d, gpuframes.Options{Count: 12, PageSize: pageSize, SlabBytes: 5 * pageSize}, 16)
 	fs := vfs.NewMem(0)
-	store, err := pagestore.Open(pagestore.Options{FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize, Tiers: []pagestore.Tier{
-		{Dir: "/nvme", Capacity: 16 << 20}, {Dir: "/ssd", Capacity: 16 << 20},
-	}})
+	store, err := pagestore.Open(pagestore.Options{
+		FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize,
+		Tiers: []pagestore.Tier{
+			{Dir: "/nvme", Capacity: 16 << 20}, {Dir: "/ssd", Capacity: 16 << 20},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +229,9 @@ func TestLaunchOnPins(t *testing.T) {
 }
 
 // bump pins a page, checks that every word of it is count, and has a kernel make it one more.
-func bump(ctx context.Context, p *pager.Pager, gpu *gpuframes.Device, s device.Stream, fill device.Kernel, page uint64, count uint32, words int64) error {
+func bump(ctx context.Context, p *pager.Pager, gpu *gpuframes.Device, s device.Stream, fill device.Kernel, page uint64,
+	count uint32, words int64,
+) error {
 	h, err := p.Pin(ctx, page, 0, pager.ForWriting)
 	if err != nil {
 		return err
@@ -232,6 +245,7 @@ func bump(ctx context.Context, p *pager.Pager, gpu *gpuframes.Device, s device.S
 	if v := binary.LittleEndian.Uint32(got); v != count {
 		return fmt.Errorf("it was filled with %d, want %d: %w", v, count, tiers.ErrCorrupt)
 	}
-	err = s.Launch(fill, fill.Cover(words), device.Range(b, off, 4*words), device.Uint64(uint64(words)), device.Uint32(count+1))
+	err = s.Launch(fill, fill.Cover(words), device.Range(b, off, 4*words), device.Uint64(uint64(words)),
+		device.Uint32(count+1))
 	return errors.Join(err, s.Sync(ctx))
 }

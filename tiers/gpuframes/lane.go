@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// direction has the lanes for copies one way. A bus carries both ways at once, so the two do not meet.
+// direction has the lanes for copies one way. A bus carries both ways at once, so the two do not
+// meet.
 type direction struct {
 	lanes  [2]chan *lane // by urgency; a lane is whoever takes it's
 	counts [2]int
@@ -160,9 +161,10 @@ func (d *direction) close() error {
 	return errors.Join(errs...)
 }
 
-// copy copies the pieces: a demand's all at once, those of the background in halves of the depth on the two streams in
-// turn, or page by page while demands come, since what is under way goes before a demand: with four pages there, a demand took
-// 101 us in place of 48 on an H200. When it returns, nothing is under way.
+// copy copies the pieces: a demand's all at once, those of the background in halves of the depth on
+// the two streams in turn, or page by page while demands come, since what is under way goes before
+// a demand: with four pages there, a demand took 101 us in place of 48 on an H200. When it returns,
+// nothing is under way.
 func (l *lane) copy(ctx context.Context, dir int, d *direction, u tiers.Urgency) error {
 	if err := l.open(); err != nil { // A stream that failed before was closed.
 		return err
@@ -230,8 +232,8 @@ func (l *lane) slowly(ctx context.Context, dir int, d *direction, pieces []devic
 	return errors.Join(l.start(dir, 0, pieces), l.sync(0))
 }
 
-// sync waits for one stream, whatever its caller's context says: a copy that is under way writes to a frame. The device's
-// watchdog bounds it. A stream with an error is closed.
+// sync waits for one stream, whatever its caller's context says: a copy that is under way writes to
+// a frame. The device's watchdog bounds it. A stream with an error is closed.
 func (l *lane) sync(turn int) error {
 	s := l.streams[turn]
 	err := s.Sync(context.Background())

@@ -5,8 +5,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Pinned are frames of host memory that a device copies from and to at its full rate. Their methods may be called from
-// several goroutines at once; accesses to one frame are ordered by the callers.
+// Pinned are frames of host memory that a device copies from and to at its full rate. Their methods
+// may be called from several goroutines at once; accesses to one frame are ordered by the callers.
 type Pinned struct {
 	dev device.Device
 	slabs[device.HostBuffer]
@@ -30,8 +30,9 @@ func NewPinned(opts Options) (*Pinned, error) {
 // Count implements tiers.Frames.
 func (p *Pinned) Count() int { return p.count }
 
-// Buffer is the memory of a frame: n bytes at off of h, n being the page size, for kernels that reach it over the bus while a page is
-// pinned in the frame; the caller neither closes nor keeps it.
+// Buffer is the memory of a frame: n bytes at off of h, n being the page size, for kernels that
+// reach it over the bus while a page is pinned in the frame; the caller neither closes nor keeps
+// it.
 func (p *Pinned) Buffer(frame int) (h device.HostBuffer, off int64) { return p.at(frame) }
 
 // Frame implements tiers.Mapped.

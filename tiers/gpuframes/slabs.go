@@ -59,15 +59,18 @@ func (s *slabs[M]) close() error {
 type Options struct {
 	// Device is where they lie, or what reaches them. It outlives them.
 	Device device.Device
-	// Count is the number of frames, PageSize the length of each in bytes, a multiple of device.RangeAlign.
+	// Count is the number of frames, PageSize the length of each in bytes, a multiple of
+	// device.RangeAlign.
 	Count, PageSize int
 	// Purpose is what the device's accounting calls them; empty means "pages".
 	Purpose string
-	// SlabBytes is how much memory is taken at a time; 0 means 1 GiB, which pins in 0.2 s and leaves no large hole.
+	// SlabBytes is how much memory is taken at a time; 0 means 1 GiB, which pins in 0.2 s and
+	// leaves no large hole.
 	SlabBytes int64
-	// Depth is how many pages of a background copy are under way at once in each direction, in two halves; 0 means 8. On an
-	// H200 (2 MiB pages, GB/s up, down, both): 2 gives 51.2, 51.8, 93.3; 4 gives 53.2, 53.4, 95.8; 8 gives 54.2, 54.4,
-	// 97.8; 16 gives 54.6, 54.6, 99.4. While demands come, it is one.
+	// Depth is how many pages of a background copy are under way at once in each direction, in two
+	// halves; 0 means 8. On an H200 (2 MiB pages, GB/s up, down, both): 2 gives 51.2, 51.8, 93.3; 4
+	// gives 53.2, 53.4, 95.8; 8 gives 54.2, 54.4, 97.8; 16 gives 54.6, 54.6, 99.4. While demands
+	// come, it is one.
 	Depth int
 	// Lanes is how many demands copy at once in each direction; 0 means 4.
 	Lanes int
@@ -91,9 +94,11 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Device == nil:
 		return o, fmt.Errorf("frames without a device: %w", tiers.ErrInvalid)
 	case o.Count < 1 || o.PageSize < 1 || o.PageSize%device.RangeAlign != 0:
-		return o, fmt.Errorf("%d frames of %d bytes: want at least one, of a multiple of %d: %w", o.Count, o.PageSize, device.RangeAlign, tiers.ErrInvalid)
+		return o, fmt.Errorf("%d frames of %d bytes: want at least one, of a multiple of %d: %w", o.Count, o.PageSize,
+			device.RangeAlign, tiers.ErrInvalid)
 	case o.SlabBytes < 0 || o.Depth < 1 || o.Lanes < 1:
-		return o, fmt.Errorf("slabs of %d bytes, depth %d, %d lanes: %w", o.SlabBytes, o.Depth, o.Lanes, tiers.ErrInvalid)
+		return o, fmt.Errorf("slabs of %d bytes, depth %d, %d lanes: %w", o.SlabBytes, o.Depth, o.Lanes,
+			tiers.ErrInvalid)
 	}
 	return o, nil
 }

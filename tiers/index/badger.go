@@ -27,14 +27,15 @@ type Badger struct{}
 
 var _ Backend = Badger{}
 
-// Sizes of a table's files and memory. A transaction holds about 13,000 entries with memtables of this size.
+// Sizes of a table's files and memory. A transaction holds about 13,000 entries with memtables of
+// this size.
 const (
 	memTableBytes = 8 << 20
 	memTables     = 2
 )
 
-// badgerOptions keep memory bounded (two memtables, no caches: tables are mapped and not compressed) and every
-// transaction synced.
+// badgerOptions keep memory bounded (two memtables, no caches: tables are mapped and not
+// compressed) and every transaction synced.
 func badgerOptions(path string) badger.Options {
 	return badger.DefaultOptions(path).
 		WithSyncWrites(true).
@@ -53,8 +54,8 @@ func badgerOptions(path string) badger.Options {
 		WithChecksumVerificationMode(options.OnBlockRead)
 }
 
-// Reserve implements Backend: the logs of the memtables, twice as long as these, the value log, and tables that are
-// being merged.
+// Reserve implements Backend: the logs of the memtables, twice as long as these, the value log, and
+// tables that are being merged.
 func (Badger) Reserve(entries int64) int64 {
 	return (memTables+1)*2*memTableBytes + 8<<20 + entries*250
 }
@@ -80,8 +81,8 @@ func (Badger) List(dir string) ([]string, error) {
 // Remove implements Backend.
 func (Badger) Remove(path string) error { return os.RemoveAll(path) }
 
-// Open implements Backend. Badger ends the process on some kinds of damage, or leaves a table out, so its files are read
-// here first.
+// Open implements Backend. Badger ends the process on some kinds of damage, or leaves a table out,
+// so its files are read here first.
 func (Badger) Open(path string, create bool) (Table, error) {
 	if create {
 		if err := os.Mkdir(path, 0o700); err != nil {
@@ -112,7 +113,8 @@ func guard[T any](f func() (T, error)) (v T, err error) {
 	return f()
 }
 
-// checkFiles reads the sorted tables whole, one on each processor, and checks every checksum in them.
+// checkFiles reads the sorted tables whole, one on each processor, and checks every checksum in
+// them.
 func checkFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -137,7 +139,8 @@ func checkFiles(dir string) error {
 	return errors.Join(errs...)
 }
 
-// checkSorted reads one table. Its lengths come first, since Badger ends the process where they lead out of the file.
+// checkSorted reads one table. Its lengths come first, since Badger ends the process where they
+// lead out of the file.
 func checkSorted(path string) error {
 	f, err := z.OpenMmapFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -189,10 +192,12 @@ type batchOfKeys struct {
 	ends  []int // of a key, of its value, and so on
 }
 
-// Load implements Table. Several of BadgerDB's iterators run beside f, each over a range of the keys.
+// Load implements Table. Several of BadgerDB's iterators run beside f, each over a range of the
+// keys.
 func (t *badgerTable) Load(f func(key, value []byte) error) error {
 	bounds := t.bounds(runtime.GOMAXPROCS(0))
-	full, empty, stop := make(chan *batchOfKeys, 2*len(bounds)), make(chan *batchOfKeys, 4*len(bounds)), make(chan struct{})
+	full, empty, stop := make(chan *batchOfKeys, 2*len(bounds)), make(chan *batchOfKeys, 4*len(bounds)),
+		make(chan struct{})
 	for range cap(empty) {
 		empty <- &batchOfKeys{}
 	}
@@ -227,7 +232,8 @@ func (t *badgerTable) Load(f func(key, value []byte) error) error {
 	return errors.Join(append(readErrs, err)...)
 }
 
-// bounds are the keys at which up to n ranges of about as many sorted tables begin; the first is nil, the beginning.
+// bounds are the keys at which up to n ranges of about as many sorted tables begin; the first is
+// nil, the beginning.
 func (t *badgerTable) bounds(n int) [][]byte {
 	var starts [][]byte
 	for _, info := range t.db.Tables() {
@@ -245,7 +251,8 @@ func (t *badgerTable) bounds(n int) [][]byte {
 	return bounds
 }
 
-// read fills empty batches with all keys from one on, in order, up to another where there is one, until stop.
+// read fills empty batches with all keys from one on, in order, up to another where there is one,
+// until stop.
 func (t *badgerTable) read(from, to []byte, full, empty chan *batchOfKeys, stop chan struct{}) error {
 	return t.db.View(func(txn *badger.Txn) error {
 		o := badger.DefaultIteratorOptions

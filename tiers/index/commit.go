@@ -18,7 +18,8 @@ type Commit struct {
 	Voids   []Void
 }
 
-// apply changes the table, when the medium has room: a mapped file that cannot grow ends the process.
+// apply changes the table, when the medium has room: a mapped file that cannot grow ends the
+// process.
 func (x *Index) apply(ops []Op) error {
 	free, err := x.opts.FS.Free(x.dir)
 	if err != nil {
@@ -30,8 +31,8 @@ func (x *Index) apply(ops []Op) error {
 	return x.table.Apply(ops)
 }
 
-// Commit makes changes, an epoch and a note durable together. After an error it is unknown whether a crash would bring
-// back the state before or after; the index is then broken until Renew.
+// Commit makes changes, an epoch and a note durable together. After an error it is unknown whether
+// a crash would bring back the state before or after; the index is then broken until Renew.
 func (x *Index) Commit(c Commit) error {
 	if len(c.Note) > MaxNote {
 		return fmt.Errorf("%d bytes, at most %d: %w", len(c.Note), MaxNote, ErrNote)

@@ -10,19 +10,22 @@ type Entry struct {
 	Segment, Slot uint32
 	Blocks        uint16
 	Tier          uint8
-	// Check is Stamp.Check of the record that holds the content. It tells the last of several records of a page in one epoch
-	// from those before it. It is 0 where the index is of a version that did not keep it.
+	// Check is Stamp.Check of the record that holds the content. It tells the last of several
+	// records of a page in one epoch from those before it. It is 0 where the index is of a version
+	// that did not keep it.
 	Check uint32
 }
 
-// Change is what a commit does to a page: Old is the committed entry, New the one that takes its place.
+// Change is what a commit does to a page: Old is the committed entry, New the one that takes its
+// place.
 type Change struct {
 	Page           uint64
 	Old, New       Entry
 	HadOld, HasNew bool
 }
 
-// Void is a record that does not count though its epoch does: its write failed, or a commit overtook it.
+// Void is a record that does not count though its epoch does: its write failed, or a commit
+// overtook it.
 type Void struct{ Page, Epoch, Seq uint64 }
 
 // sums are over all entries, in any order.
@@ -53,8 +56,8 @@ func (s *sums) add(e Entry, n uint64) {
 
 const minus = ^uint64(0)
 
-// The value of a page's key, in order: the number of the commit that wrote it, the entry as of that commit, and the one
-// before. docs/formats/tiers.md has the fields.
+// The value of a page's key, in order: the number of the commit that wrote it, the entry as of that
+// commit, and the one before. docs/formats/tiers.md has the fields.
 const (
 	placeBytes = 24
 	valueBytes = 8 + 2*placeBytes

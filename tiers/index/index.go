@@ -1,13 +1,15 @@
-// Package index is the small durable table that says which record of which segment holds the current content of every
-// page. The table is in BadgerDB; beside it a superblock, two identical files of one block or more a commit, says which
-// state of it counts.
+// Package index is the small durable table that says which record of which segment holds the
+// current content of every page. The table is in BadgerDB; beside it a superblock, two identical
+// files of one block or more a commit, says which state of it counts.
 //
-// A commit writes its entries to the table in as many synced transactions as they need, each entry together with the
-// one that it takes the place of, and then seals them in the superblock: epoch, note, number of the commit, and two sums
-// over all entries. Until the seal is durable on both copies, the entries that came before are the ones that count. So a
-// commit is atomic whatever its size, and a table that lost, kept or changed anything does not match its seal. The index
-// is then rebuilt from the records of the segments, which the superblock says how to tell from stale ones, and which
-// must give the sealed number and sum of pages: the result is the sealed state, or ErrCorrupt.
+// A commit writes its entries to the table in as many synced transactions as they need, each entry
+// together with the one that it takes the place of, and then seals them in the superblock: epoch,
+// note, number of the commit, and two sums over all entries. Until the seal is durable on both
+// copies, the entries that came before are the ones that count. So a commit is atomic whatever its
+// size, and a table that lost, kept or changed anything does not match its seal. The index is then
+// rebuilt from the records of the segments, which the superblock says how to tell from stale ones,
+// and which must give the sealed number and sum of pages: the result is the sealed state, or
+// ErrCorrupt.
 package index
 
 import (
@@ -21,8 +23,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Options say where an index is. Dirs are the directories that its files may lie in, the preferred ones first: the
-// table goes into the first, and the copies of the superblock apart where there are two.
+// Options say where an index is. Dirs are the directories that its files may lie in, the preferred
+// ones first: the table goes into the first, and the copies of the superblock apart where there are
+// two.
 type Options struct {
 	FS     vfs.FS
 	Tables Backend
@@ -33,10 +36,11 @@ type Options struct {
 type State struct {
 	Epoch uint64
 	Note  []byte
-	// Healed says that a copy of the superblock was damaged or missing and the other one stood in, or that a commit had
-	// been cut short.
+	// Healed says that a copy of the superblock was damaged or missing and the other one stood in,
+	// or that a commit had been cut short.
 	Healed bool
-	// Damaged is not nil when the table is not what the superblock says: Rebuild must succeed before anything else.
+	// Damaged is not nil when the table is not what the superblock says: Rebuild must succeed
+	// before anything else.
 	Damaged error
 }
 
@@ -72,8 +76,8 @@ func newIndex(opts Options) (*Index, error) {
 	return x, x.NewLife()
 }
 
-// NewLife ends the life: records that were written in it and not committed never count. Record headers carry the number
-// that Life returns from now on.
+// NewLife ends the life: records that were written in it and not committed never count. Record
+// headers carry the number that Life returns from now on.
 func (x *Index) NewLife() error {
 	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {
@@ -99,8 +103,9 @@ func Create(opts Options, meta Meta) (*Index, error) {
 	return x, nil
 }
 
-// Open reads the index. reset is called before the entries, and again should the table turn out to be damaged; apply is
-// called for every page. It fails with ErrNone when there is no index, or only the beginning of a first one.
+// Open reads the index. reset is called before the entries, and again should the table turn out to
+// be damaged; apply is called for every page. It fails with ErrNone when there is no index, or only
+// the beginning of a first one.
 func Open(opts Options, reset func(Meta), apply func(Entry)) (*Index, State, error) {
 	x, err := newIndex(opts)
 	if err != nil {
@@ -188,8 +193,8 @@ func (x *Index) Meta() Meta { return x.meta }
 // Broken says that the index takes no commit until Renew has succeeded.
 func (x *Index) Broken() bool { return x.broken }
 
-// Reserve is the most bytes that the index of so many pages and marks takes for a moment, in one directory: two tables
-// while one is renewed, and the superblocks.
+// Reserve is the most bytes that the index of so many pages and marks takes for a moment, in one
+// directory: two tables while one is renewed, and the superblocks.
 func Reserve(t Backend, pages, marks int64) int64 { return 2*t.Reserve(pages) + ledgerReserve(marks) }
 
 // Marks is how many records, pages and lives the superblock tells a rebuild to leave out.

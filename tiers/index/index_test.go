@@ -24,7 +24,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // entry is the entry of a page in an epoch.
 func entry(page, epoch uint64) index.Entry {
-	return index.Entry{Page: page, Epoch: epoch, Segment: uint32(page), Slot: uint32(epoch), Blocks: uint16(page%7 + 1), Tier: uint8(page % 3)}
+	return index.Entry{
+		Page: page, Epoch: epoch, Segment: uint32(page), Slot: uint32(epoch), Blocks: uint16(page%7 + 1),
+		Tier: uint8(page % 3),
+	}
 }
 
 // span yields entries first..last-1 of an epoch.
@@ -38,7 +41,8 @@ func span(first, last, epoch uint64) iter.Seq[index.Entry] {
 	}
 }
 
-// changes yields what an epoch does to pages first..last-1, which the epoch before wrote, unless that is 0.
+// changes yields what an epoch does to pages first..last-1, which the epoch before wrote, unless
+// that is 0.
 func changes(first, last, epoch, before uint64) iter.Seq[index.Change] {
 	return func(yield func(index.Change) bool) {
 		for p := first; p < last; p++ {
@@ -66,7 +70,8 @@ func diskOptions(dir string) index.Options {
 // load opens an index and returns its table.
 func load(opts index.Options) (*index.Index, index.State, map[uint64]index.Entry, error) {
 	table := map[uint64]index.Entry{}
-	x, st, err := index.Open(opts, func(m index.Meta) { table = make(map[uint64]index.Entry, m.Pages) }, func(e index.Entry) { table[e.Page] = e })
+	x, st, err := index.Open(opts, func(m index.Meta) { table = make(map[uint64]index.Entry, m.Pages) },
+		func(e index.Entry) { table[e.Page] = e })
 	return x, st, table, err
 }
 
@@ -90,8 +95,8 @@ func newMem(t *testing.T) *vfs.Mem {
 	return mem
 }
 
-// TestCommitOfManyTransactions cuts the power after every call of commits that take several transactions and replace
-// what the ones before wrote: each comes back whole or not at all.
+// TestCommitOfManyTransactions cuts the power after every call of commits that take several
+// transactions and replace what the ones before wrote: each comes back whole or not at all.
 func TestCommitOfManyTransactions(t *testing.T) {
 	mem := newMem(t)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -192,7 +197,8 @@ func TestSuperblockDamage(t *testing.T) {
 	}
 }
 
-// TestBadgerSplitsCommits commits more than BadgerDB takes in a transaction, and refuses a table that lost some of it.
+// TestBadgerSplitsCommits commits more than BadgerDB takes in a transaction, and refuses a table
+// that lost some of it.
 func TestBadgerSplitsCommits(t *testing.T) {
 	const pages = 120_000
 	dir := t.TempDir()
@@ -201,7 +207,10 @@ func TestBadgerSplitsCommits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for epoch := uint64(1); epoch <= 2; epoch++ {
-		if err := x.Commit(index.Commit{Epoch: epoch, Note: []byte(note(epoch)), Changes: changes(0, pages, epoch, epoch-1)}); err != nil {
+		if err := x.Commit(index.Commit{
+			Epoch: epoch, Note: []byte(note(epoch)),
+			Changes: changes(0, pages, epoch, epoch-1),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -251,8 +260,9 @@ func tables(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestOpenMany compares every entry of an index of EXOSWARM_INDEX_PAGES pages, 100,000 where nothing else is said, after
-// it was opened again. The test of the same name in package pagestore measures it with the table of a store.
+// TestOpenMany compares every entry of an index of EXOSWARM_INDEX_PAGES pages, 100,000 where
+// nothing else is said, after it was opened again. The test of the same name in package pagestore
+// measures it with the table of a store.
 func TestOpenMany(t *testing.T) {
 	pages := uint64(100_000)
 	if s := os.Getenv("EXOSWARM_INDEX_PAGES"); s != "" {
@@ -268,7 +278,8 @@ func TestOpenMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if err := x.Renew(index.Commit{Epoch: 1, Changes: func(func(index.Change) bool) {}}, span(0, pages, 1)); err != nil {
+	if err := x.Renew(index.Commit{Epoch: 1, Changes: func(func(index.Change) bool) {}},
+		span(0, pages, 1)); err != nil {
 		t.Fatal(err)
 	}
 	wrote := time.Since(start)
@@ -281,7 +292,8 @@ func TestOpenMany(t *testing.T) {
 	if err != nil || st.Damaged != nil || uint64(len(table)) != pages {
 		t.Fatalf("%d pages, %v, %v", len(table), err, st.Damaged)
 	}
-	t.Logf("%d pages: written in %v, %d MiB, opened in %v", pages, wrote.Round(time.Millisecond), size>>20, time.Since(start).Round(time.Millisecond))
+	t.Logf("%d pages: written in %v, %d MiB, opened in %v", pages, wrote.Round(time.Millisecond), size>>20,
+		time.Since(start).Round(time.Millisecond))
 	for page, e := range table {
 		if e != entry(page, 1) {
 			t.Fatalf("page %d: %+v", page, e)

@@ -12,17 +12,18 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// growBytes is the step in which files are allocated ahead, so that an append can run out of disk only here, and
-// fdatasync rarely has a new length to write.
+// growBytes is the step in which files are allocated ahead, so that an append can run out of disk
+// only here, and fdatasync rarely has a new length to write.
 const growBytes = 256 << 10
 
-// ledger is the superblock: two identical files of one block a commit, of which either alone is enough. Its last commit
-// says which state of the table counts and what its sums are, and with its marks, which records of the segments count
-// should the table be lost.
+// ledger is the superblock: two identical files of one block a commit, of which either alone is
+// enough. Its last commit says which state of the table counts and what its sums are, and with its
+// marks, which records of the segments count should the table be lost.
 //
-// A commit is atomic: it counts once its last batch is on either copy, and it is acknowledged once it is on both. Every
-// batch carries its generation, its number and a CRC32C, so a torn tail ends the ledger, damage in one copy is made good
-// from the other, and damage that neither can make good is ErrCorrupt.
+// A commit is atomic: it counts once its last batch is on either copy, and it is acknowledged once
+// it is on both. Every batch carries its generation, its number and a CRC32C, so a torn tail ends
+// the ledger, damage in one copy is made good from the other, and damage that neither can make good
+// is ErrCorrupt.
 type ledger struct {
 	fs   vfs.FS
 	dirs []string
@@ -57,8 +58,8 @@ func parseName(name string) (gen uint64, which int, ok bool) {
 	return gen, which, (which == 0 || which == 1) && copyName(gen, which) == name
 }
 
-// createLedger makes the ledger of a new store, without marks. dirs are the directories that copies may lie
-// in, the preferred ones first; the two copies lie apart where there are two.
+// createLedger makes the ledger of a new store, without marks. dirs are the directories that copies
+// may lie in, the preferred ones first; the two copies lie apart where there are two.
 func createLedger(fsys vfs.FS, dirs []string, meta Meta, st seal) (*ledger, error) {
 	x := &ledger{fs: fsys, dirs: slices.Clone(dirs), meta: meta}
 	old, err := x.list()
@@ -107,9 +108,10 @@ func (x *ledger) list() ([]found, error) {
 	return all, nil
 }
 
-// openLedger reads the newest complete generation. reset is called before its marks, and again when a generation turns out
-// incomplete and an older one is read instead; apply is called for every mark of every commit, in order. It fails
-// with ErrNone when there is no index, or only the beginning of a first one.
+// openLedger reads the newest complete generation. reset is called before its marks, and again when
+// a generation turns out incomplete and an older one is read instead; apply is called for every
+// mark of every commit, in order. It fails with ErrNone when there is no index, or only the
+// beginning of a first one.
 func openLedger(fsys vfs.FS, dirs []string, reset func(Meta), apply func(mark)) (*ledger, seal, error) {
 	x := &ledger{fs: fsys, dirs: slices.Clone(dirs)}
 	all, err := x.list()
@@ -124,8 +126,8 @@ func openLedger(fsys vfs.FS, dirs []string, reset func(Meta), apply func(mark)) 
 		}
 		st, clean, err := x.load(all[:n], reset, apply)
 		if err == nil {
-			// A torn tail, a lost copy, or an older generation that a crash left behind: the caller writes a new
-			// generation, which removes them.
+			// A torn tail, a lost copy, or an older generation that a crash left behind: the caller
+			// writes a new generation, which removes them.
 			x.broken = !clean || len(all) > n
 			return x, st, nil
 		}
@@ -140,8 +142,9 @@ func openLedger(fsys vfs.FS, dirs []string, reset func(Meta), apply func(mark)) 
 	return nil, seal{}, ErrNone
 }
 
-// load reads one generation from its copies. It fails with ErrNone when its snapshot is incomplete, as after a crash
-// while it was made. clean means that both copies are there, agree where they were compared, and end in zeros.
+// load reads one generation from its copies. It fails with ErrNone when its snapshot is incomplete,
+// as after a crash while it was made. clean means that both copies are there, agree where they were
+// compared, and end in zeros.
 func (x *ledger) load(copies []found, reset func(Meta), apply func(mark)) (st seal, clean bool, err error) {
 	x.gen, x.seq, x.end, x.snapshot = copies[0].gen, 0, vfs.BlockSize, 0
 	x.copies = [2]*file{}
@@ -192,8 +195,9 @@ func (x *ledger) load(copies []found, reset func(Meta), apply func(mark)) (st se
 // wantsRenewal says that commits have outgrown the snapshot.
 func (x *ledger) wantsRenewal() bool { return x.end > max(4*x.snapshot, growBytes) }
 
-// ledgerReserve is the most bytes that a ledger with so many marks takes for a moment, in one directory: two generations
-// of two copies, the old one up to four times a snapshot and a commit of every mark longer, the new one a snapshot.
+// ledgerReserve is the most bytes that a ledger with so many marks takes for a moment, in one
+// directory: two generations of two copies, the old one up to four times a snapshot and a commit of
+// every mark longer, the new one a snapshot.
 func ledgerReserve(marks int64) int64 { return 8*growBytes + marks*2*(4+1+1)*entryBytes }
 
 // commit makes a seal and marks durable together. After an error it is unknown whether a crash
@@ -263,8 +267,9 @@ func (f *file) write(p []byte, off int64) error {
 	return nil
 }
 
-// renew starts a new generation with a snapshot: the seal and all marks. The old generation counts until
-// the new one is complete on both copies, and is removed then. When a directory fails, both copies go to the others.
+// renew starts a new generation with a snapshot: the seal and all marks. The old generation counts
+// until the new one is complete on both copies, and is removed then. When a directory fails, both
+// copies go to the others.
 func (x *ledger) renew(st seal, marks iter.Seq[mark]) error {
 	old := *x
 	var errs []error
@@ -289,7 +294,8 @@ func (x *ledger) renew(st seal, marks iter.Seq[mark]) error {
 	return errors.Join(errs...)
 }
 
-// placements are the pairs of directories to try for the two copies: the first two, then each alone.
+// placements are the pairs of directories to try for the two copies: the first two, then each
+// alone.
 func placements(dirs []string) [][2]string {
 	var p [][2]string
 	if len(dirs) > 1 {
@@ -309,7 +315,8 @@ func (x *ledger) rotate(dirs [2]string, st seal, marks iter.Seq[mark]) (copies [
 		}
 		for _, c := range copies {
 			if c != nil {
-				// An incomplete generation is ignored by Open, so a file that cannot be removed does no harm.
+				// An incomplete generation is ignored by Open, so a file that cannot be removed
+				// does no harm.
 				_, _ = c.Close(), x.fs.Remove(c.path)
 			}
 		}
@@ -343,8 +350,8 @@ func (x *ledger) rotate(dirs [2]string, st seal, marks iter.Seq[mark]) (copies [
 	return copies, nil
 }
 
-// removeOld deletes the files of all generations but the current one. What cannot be deleted is left: Open prefers the
-// newest complete generation, and the next rotation tries again.
+// removeOld deletes the files of all generations but the current one. What cannot be deleted is
+// left: Open prefers the newest complete generation, and the next rotation tries again.
 func (x *ledger) removeOld() {
 	all, err := x.list()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // tableName is the name of a table by its number.
 func tableName(number uint64) string { return fmt.Sprintf("%016x%s", number, TableExt) }
 
-// openTable opens the table that the seal names and reads it as of the seal. It returns the changes that bring the table
-// itself to that state.
+// openTable opens the table that the seal names and reads it as of the seal. It returns the changes
+// that bring the table itself to that state.
 func (x *Index) openTable(apply func(Entry)) ([]Op, error) {
 	missing := fs.ErrNotExist
 	for _, dir := range x.opts.Dirs {
@@ -40,7 +40,8 @@ func (x *Index) openTable(apply func(Entry)) ([]Op, error) {
 	return x.load(apply)
 }
 
-// load reads the table, calls apply for every entry that counts, and compares the sums with the seal's.
+// load reads the table, calls apply for every entry that counts, and compares the sums with the
+// seal's.
 func (x *Index) load(apply func(Entry)) (repairs []Op, err error) {
 	var got sums
 	var gone []uint64

@@ -17,8 +17,8 @@ const (
 	batchMagic  = 0x42505845 // "EXPB"
 	batchHeader = 128
 	entryBytes  = 32
-	// partEntries is how many entries a part holds at most: 1 MiB, so that recovery needs no more memory than that
-	// for a snapshot of any size.
+	// partEntries is how many entries a part holds at most: 1 MiB, so that recovery needs no more
+	// memory than that for a snapshot of any size.
 	partEntries = 1 << 15
 
 	kindPart   = 1 // marks of the commit that follows
@@ -43,8 +43,8 @@ type markKind uint8
 const (
 	// markGone: records of the page up to the epoch do not count, it was deleted.
 	markGone markKind = iota + 1
-	// markVoid: the record of the page with this epoch and sequence number does not count, its write failed or was
-	// overtaken by a commit.
+	// markVoid: the record of the page with this epoch and sequence number does not count, its
+	// write failed or was overtaken by a commit.
 	markVoid
 	// markLife: records that were written in this life count up to the epoch.
 	markLife
@@ -79,7 +79,8 @@ type seal struct {
 	base uint64
 	// table is the number of the table.
 	table uint64
-	// checked reports whether every entry has its Check. A store of an earlier version has none until it is rebuilt.
+	// checked reports whether every entry has its Check. A store of an earlier version has none
+	// until it is rebuilt.
 	checked bool
 	// healed: the files were not as a clean end leaves them.
 	healed bool
@@ -106,7 +107,8 @@ type batch struct {
 // roundUp rounds to whole blocks.
 func roundUp(n int) int { return (n + vfs.BlockSize - 1) / vfs.BlockSize * vfs.BlockSize }
 
-// size is the length of the batch on the medium: whole blocks, so that no append touches a block of the one before.
+// size is the length of the batch on the medium: whole blocks, so that no append touches a block of
+// the one before.
 func (b *batch) size() int {
 	return roundUp(batchHeader + (len(b.Note)+7)/8*8 + len(b.entries))
 }

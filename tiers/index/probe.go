@@ -6,8 +6,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Probe reads what the superblock in some directories says about their store, without the table and without changing
-// anything. It fails with ErrNone when there is none.
+// Probe reads what the superblock in some directories says about their store, without the table and
+// without changing anything. It fails with ErrNone when there is none.
 func Probe(fsys vfs.FS, dirs []string) (Meta, error) {
 	l, _, err := openLedger(fsys, dirs, func(Meta) {}, func(mark) {})
 	if err != nil {

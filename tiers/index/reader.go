@@ -18,8 +18,8 @@ type reader struct {
 	zeroTail bool
 }
 
-// run applies every complete commit. Entries of the snapshot are applied as they come, since an incomplete snapshot
-// discards all of them; those of later commits once their commit is read.
+// run applies every complete commit. Entries of the snapshot are applied as they come, since an
+// incomplete snapshot discards all of them; those of later commits once their commit is read.
 func (r *reader) run(apply func(mark)) (st seal, err error) {
 	x := r.x
 	var pending []mark
@@ -67,7 +67,8 @@ func (r *reader) run(apply func(mark)) (st seal, err error) {
 	return st, err
 }
 
-// next reads the batch at x.end from the first copy that has it whole, or nil at the end of the log.
+// next reads the batch at x.end from the first copy that has it whole, or nil at the end of the
+// log.
 func (r *reader) next() (*batch, error) {
 	x := r.x
 	var got *batch
@@ -128,8 +129,9 @@ func grow(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// scanTail looks at what follows the last commit. A batch of a later number there means that the log was longer: an
-// append starts only after the one before was durable, so this is damage to both copies and not a torn write.
+// scanTail looks at what follows the last commit. A batch of a later number there means that the
+// log was longer: an append starts only after the one before was durable, so this is damage to both
+// copies and not a torn write.
 func (r *reader) scanTail() (zero bool, err error) {
 	x := r.x
 	zero = true
@@ -153,7 +155,8 @@ func (r *reader) scanTail() (zero bool, err error) {
 			if err != nil {
 				return false, err
 			}
-			// Parts of the commit that was being appended may stand here, whole and in any order, but no second commit.
+			// Parts of the commit that was being appended may stand here, whole and in any order,
+			// but no second commit.
 			if b != nil && b.gen == x.gen && b.seq > x.seq && r.afterCommit(off, b.seq) {
 				return false, fmt.Errorf("batch %d follows damage at batch %d: %w", b.seq, x.seq, tiers.ErrCorrupt)
 			}
@@ -162,9 +165,10 @@ func (r *reader) scanTail() (zero bool, err error) {
 	return zero, nil
 }
 
-// afterCommit says whether a batch at off can only have been written after a commit that should stand at the end of the
-// log was acknowledged. Within one commit all batches but the last hold partEntries, so those of the commit that was
-// being appended lie at multiples of a full part from the end of the log.
+// afterCommit says whether a batch at off can only have been written after a commit that should
+// stand at the end of the log was acknowledged. Within one commit all batches but the last hold
+// partEntries, so those of the commit that was being appended lie at multiples of a full part from
+// the end of the log.
 func (r *reader) afterCommit(off int64, seq uint64) bool {
 	part := int64(roundUp(batchHeader + partEntries*entryBytes))
 	return off-r.x.end != int64(seq-r.x.seq)*part

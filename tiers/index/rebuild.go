@@ -7,15 +7,16 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Stamp is what the header of a record says about when it was written: the life, and a number that grows within it.
+// Stamp is what the header of a record says about when it was written: the life, and a number that
+// grows within it.
 type Stamp struct{ Life, Seq uint64 }
 
-// Check returns what an Entry keeps of a stamp. It is never 0. Two records of one page and epoch have the same check with a
-// probability of one in 2^31.
+// Check returns what an Entry keeps of a stamp. It is never 0. Two records of one page and epoch
+// have the same check with a probability of one in 2^31.
 func (s Stamp) Check() uint32 { return uint32(mix(mix(s.Life+0x9e3779b97f4a7c15)^s.Seq)) | 1 }
 
-// Counts says whether a record was committed and its page not deleted since; of those that count, the one with the
-// largest epoch, and of that with the largest number, is the page's content.
+// Counts says whether a record was committed and its page not deleted since; of those that count,
+// the one with the largest epoch, and of that with the largest number, is the page's content.
 func (x *Index) Counts(page, epoch uint64, s Stamp) bool {
 	if epoch > x.seal.base && epoch > x.lives[s.Life] {
 		return false
@@ -27,9 +28,10 @@ func (x *Index) Counts(page, epoch uint64, s Stamp) bool {
 	return !void
 }
 
-// Rebuild makes the index anew from the entries that the records of the segments gave. They must be the pages that the
-// last commit sealed, each with the record that it sealed, or it fails with ErrCorrupt and changes nothing. A store of an
-// earlier version sealed the epochs of its pages only; its index has checks from then on.
+// Rebuild makes the index anew from the entries that the records of the segments gave. They must be
+// the pages that the last commit sealed, each with the record that it sealed, or it fails with
+// ErrCorrupt and changes nothing. A store of an earlier version sealed the epochs of its pages
+// only; its index has checks from then on.
 func (x *Index) Rebuild(all iter.Seq[Entry]) error {
 	var got sums
 	for e := range all {
@@ -44,7 +46,8 @@ func (x *Index) Rebuild(all iter.Seq[Entry]) error {
 	return x.renew(st, all, nil)
 }
 
-// Forget drops what a rebuild had to know, once no record that does not count is left in any segment.
+// Forget drops what a rebuild had to know, once no record that does not count is left in any
+// segment.
 func (x *Index) Forget() error {
 	if x.broken {
 		return ErrBroken

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Renew makes the whole index anew, with all entries: after a failure, in other directories if need be, or as a commit
-// of its own. c.Changes is what the commit does; all are all entries after it.
+// Renew makes the whole index anew, with all entries: after a failure, in other directories if need
+// be, or as a commit of its own. c.Changes is what the commit does; all are all entries after it.
 func (x *Index) Renew(c Commit, all iter.Seq[Entry]) error {
 	if len(c.Note) > MaxNote {
 		return fmt.Errorf("%d bytes, at most %d: %w", len(c.Note), MaxNote, ErrNote)
@@ -142,7 +142,8 @@ func (x *Index) fill(path, dir string, all iter.Seq[Entry], st seal) (_ Table, s
 	return t, sum, nil
 }
 
-// prune removes the tables that are not the current one. What cannot be removed does no harm: it is not sealed.
+// prune removes the tables that are not the current one. What cannot be removed does no harm: it is
+// not sealed.
 func (x *Index) prune() {
 	for _, dir := range x.opts.Dirs {
 		names, err := x.opts.Tables.List(dir)

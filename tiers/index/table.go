@@ -5,10 +5,11 @@ type Op struct{ Key, Value []byte }
 
 // Table is an ordered store of small keys and values in a place of its own, as BadgerDB is one.
 //
-// Apply runs changes in one synced transaction, or in several, in order, when they are too many for one. Each is all or
-// nothing: what Apply returned for survives a power loss, what was cut short may have happened up to any transaction,
-// and after an error nothing more is applied. Changes that were never acknowledged may vanish. That is all that the
-// index builds on: a table may also come back damaged or older, which the superblock shows.
+// Apply runs changes in one synced transaction, or in several, in order, when they are too many for
+// one. Each is all or nothing: what Apply returned for survives a power loss, what was cut short
+// may have happened up to any transaction, and after an error nothing more is applied. Changes that
+// were never acknowledged may vanish. That is all that the index builds on: a table may also come
+// back damaged or older, which the superblock shows.
 type Table interface {
 	// Load calls f for every key. The slices are good until f returns.
 	Load(f func(key, value []byte) error) error
@@ -18,7 +19,8 @@ type Table interface {
 	Close() error
 }
 
-// Backend makes tables. Badger is the real one; package tabletest has a double whose files a test can crash.
+// Backend makes tables. Badger is the real one; package tabletest has a double whose files a test
+// can crash.
 type Backend interface {
 	// Open opens a table, or makes it where there must be none.
 	Open(path string, create bool) (Table, error)

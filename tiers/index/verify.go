@@ -8,8 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// verify reads both copies whole: every batch must be intact, and nothing may follow the last commit.
-// It returns an error for each copy that is damaged. The store goes on with the other one; renew makes both anew.
+// verify reads both copies whole: every batch must be intact, and nothing may follow the last
+// commit. It returns an error for each copy that is damaged. The store goes on with the other one;
+// renew makes both anew.
 func (x *ledger) verify() error {
 	if x.broken {
 		return nil // There is nothing to check until it is renewed.

@@ -25,23 +25,27 @@ func (p *Pager) window(tier int) uint32 {
 	return units(p.disks[tier-1].MaxIdle)
 }
 
-// Marks of the room in a tier of the store: above full, its oldest pages move down until it is filled to calm.
+// Marks of the room in a tier of the store: above full, its oldest pages move down until it is
+// filled to calm.
 const (
 	full = 0.90
 	calm = 0.85
 )
 
-// sinkBatch is how many pages move between tiers of the store before the moves are settled, which costs a sync of each
-// segment and of the index: at 2 MiB that is 128 MiB, 50 ms of a disk, against 3 ms.
+// sinkBatch is how many pages move between tiers of the store before the moves are settled, which
+// costs a sync of each segment and of the index: at 2 MiB that is 128 MiB, 50 ms of a disk, against
+// 3 ms.
 const sinkBatch = 64
 
-// Filler is a Store that says how full its tiers are. Without it, a tier of the store is filled until it refuses pages.
+// Filler is a Store that says how full its tiers are. Without it, a tier of the store is filled
+// until it refuses pages.
 type Filler interface {
 	// Fill is the part of a tier's capacity that is in use, 0 to 1.
 	Fill(tier int) float64
 }
 
-// ager moves pages between the tiers of the store: down by age and by room, and up when they are read again.
+// ager moves pages between the tiers of the store: down by age and by room, and up when they are
+// read again.
 type ager struct {
 	p     *Pager
 	moves []agerMove
@@ -71,12 +75,16 @@ func (p *Pager) age(ctx context.Context) {
 	if least == 0 && filler == nil {
 		return
 	}
-	// An eighth of the shortest threshold late at most; a look at ten million pages takes a tenth of a second.
+	// An eighth of the shortest threshold late at most; a look at ten million pages takes a tenth
+	// of a second.
 	period := 5 * time.Second
 	if least > 0 {
 		period = min(max(least/8, stampUnit), period)
 	}
-	a := &ager{p: p, ages: make([][64]int, len(p.disks)), cut: make([]uint32, len(p.disks)), quota: make([]int, len(p.disks))}
+	a := &ager{
+		p: p, ages: make([][64]int, len(p.disks)), cut: make([]uint32, len(p.disks)),
+		quota: make([]int, len(p.disks)),
+	}
 	for i := range a.cut {
 		a.cut[i] = noCut
 	}
@@ -180,7 +188,8 @@ func (a *ager) move(ctx context.Context, moves []agerMove, blocked []bool) bool 
 		}
 		switch {
 		case err == nil:
-			// A copy of a page that was committed meanwhile is of no use: it stays where it was, for the next round.
+			// A copy of a page that was committed meanwhile is of no use: it stays where it was,
+			// for the next round.
 			at, werr := p.opts.Store.Where(mv.page)
 			if werr != nil {
 				continue
@@ -196,7 +205,8 @@ func (a *ager) move(ctx context.Context, moves []agerMove, blocked []bool) bool 
 		}
 	}
 	if moved > 0 {
-		// Settle makes moves durable so that the old slots come free. What fails stays pending, for the next one.
+		// Settle makes moves durable so that the old slots come free. What fails stays pending, for
+		// the next one.
 		_ = p.bounded(ctx, func() error { return p.opts.Store.Settle(ctx) })
 	}
 	return ctx.Err() == nil

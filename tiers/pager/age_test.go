@@ -19,7 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// five opens the design's five tiers: two of memory over three of a store. Capacity is in bytes a tier of the store.
+// five opens the design's five tiers: two of memory over three of a store. Capacity is in bytes a
+// tier of the store.
 func five(t *testing.T, fs vfs.FS, capacity int64, opts pager.Options) stack {
 	t.Helper()
 	so := pagestore.Options{FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize}
@@ -65,7 +66,8 @@ func (s stack) moves(from, to string, why pager.Reason) (n uint64) {
 	return n
 }
 
-// TestAging leaves pages alone and finds them one tier lower after each of the design's thresholds, and not before.
+// TestAging leaves pages alone and finds them one tier lower after each of the design's thresholds,
+// and not before.
 func TestAging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -117,7 +119,8 @@ func TestAging(t *testing.T) {
 	})
 }
 
-// TestHeat reads some pages of the lowest tier again soon after they left memory: they climb, and the others do not.
+// TestHeat reads some pages of the lowest tier again soon after they left memory: they climb, and
+// the others do not.
 func TestHeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -153,8 +156,8 @@ func TestHeat(t *testing.T) {
 	})
 }
 
-// TestPromotion uses pages of the second tier again and again: with Promote they move to the first one, where there is
-// room, without being pinned there.
+// TestPromotion uses pages of the second tier again and again: with Promote they move to the first
+// one, where there is room, without being pinned there.
 func TestPromotion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -223,15 +226,16 @@ func TestRoomInTheStore(t *testing.T) {
 	})
 }
 
-// TestStall lets the first directory hang in the middle of a write: the pin that needs the frame goes on with the second
-// one after the time of a stall, the directory is left alone, and it is taken back when it answers again. What the call
-// that hung wrote in the end is never seen.
+// TestStall lets the first directory hang in the middle of a write: the pin that needs the frame
+// goes on with the second one after the time of a stall, the directory is left alone, and it is
+// taken back when it answers again. What the call that hung wrote in the end is never seen.
 func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		var stall atomic.Pointer[chan struct{}]
 		fs := &vfs.Inject{FS: vfs.NewMem(0), Before: func(op vfs.Op) error {
-			if c := stall.Load(); c != nil && op.Kind == vfs.OpWrite && op.Len == 2*vfs.BlockSize && filepath.Dir(op.Name) == "/nvme" {
+			if c := stall.Load(); c != nil && op.Kind == vfs.OpWrite && op.Len == 2*vfs.BlockSize &&
+				filepath.Dir(op.Name) == "/nvme" {
 				<-*c
 			}
 			return nil
@@ -306,8 +310,9 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// TestStallOfReads hangs the directory that has the only copy: the pin ends with ErrUnavailable after the time of a
-// stall or with its context, later ones fail at once, and the page is served when the directory answers again.
+// TestStallOfReads hangs the directory that has the only copy: the pin ends with ErrUnavailable
+// after the time of a stall or with its context, later ones fail at once, and the page is served
+// when the directory answers again.
 func TestStallOfReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -338,7 +343,8 @@ func TestStallOfReads(t *testing.T) {
 		b := make([]byte, pageSize)
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		start := time.Now()
-		if err := s.Read(short, 0, 0, b); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 2*time.Second {
+		if err := s.Read(short, 0, 0, b); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(start) > 2*time.Second {
 			t.Errorf("read with a deadline of 1 s: %v after %v", err, time.Since(start))
 		}
 		cancel()
@@ -386,8 +392,9 @@ func (b *brokenFrames) Write(frame int, off int64, src []byte) error {
 	return b.HostFrames.Write(frame, off, src)
 }
 
-// TestBrokenFrames breaks the device under the first tier: what the store has is served from there, what only the device
-// had is reported lost by its number, nothing is invented, and the tier comes back.
+// TestBrokenFrames breaks the device under the first tier: what the store has is served from there,
+// what only the device had is reported lost by its number, nothing is invented, and the tier comes
+// back.
 func TestBrokenFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -456,7 +463,8 @@ func TestBrokenFrames(t *testing.T) {
 	})
 }
 
-// overtaken is a store of which the first move of every page is overtaken by a commit: it succeeds, and the page is where it was.
+// overtaken is a store of which the first move of every page is overtaken by a commit: it succeeds,
+// and the page is where it was.
 type overtaken struct {
 	*pagestore.Store
 	mu   sync.Mutex
@@ -485,7 +493,8 @@ func TestMoveOvertaken(t *testing.T) {
 		}
 		p, err := pager.Open(pager.Options{
 			Memory: []pager.Memory{{Frames: tiers.NewHostFrames(8, pageSize), MaxIdle: time.Second}},
-			Store:  &overtaken{Store: s.store, seen: map[uint64]bool{}}, Disks: []pager.Disk{{MaxIdle: 10 * time.Second}, {MaxIdle: 10 * time.Second}},
+			Store:  &overtaken{Store: s.store, seen: map[uint64]bool{}},
+			Disks:  []pager.Disk{{MaxIdle: 10 * time.Second}, {MaxIdle: 10 * time.Second}},
 		})
 		if err != nil {
 			t.Fatal(err)

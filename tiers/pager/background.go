@@ -23,12 +23,12 @@ func (p *Pager) keepTime(ctx context.Context) {
 	}
 }
 
-// idleEvery is how many rounds of a keeper pass between two looks for idle pages: 80 ms, a twelfth of the shortest
-// threshold of the design.
+// idleEvery is how many rounds of a keeper pass between two looks for idle pages: 80 ms, a twelfth
+// of the shortest threshold of the design.
 const idleEvery = 16
 
-// keepFree keeps a tier between its watermarks, hands the recorded pins to its policy, and moves idle pages down and warm
-// ones up.
+// keepFree keeps a tier between its watermarks, hands the recorded pins to its policy, and moves
+// idle pages down and warm ones up.
 func (p *Pager) keepFree(ctx context.Context, m *memory) {
 	t := time.NewTimer(tick)
 	defer t.Stop()
@@ -52,7 +52,8 @@ func (p *Pager) keepFree(ctx context.Context, m *memory) {
 				p.promoteWarm(m)
 			}
 		}
-		// The policies' books may take a tenth of a core at most: pins that are not recorded meanwhile are a sample.
+		// The policies' books may take a tenth of a core at most: pins that are not recorded
+		// meanwhile are a sample.
 		t.Reset(max(tick, 10*time.Since(start)))
 	}
 }
@@ -64,8 +65,8 @@ func (m *memory) freeFrames() int {
 	return len(m.free)
 }
 
-// makeRoom evicts pages in batches until the high watermark is free. It does not give way to misses: it makes the room
-// that they need.
+// makeRoom evicts pages in batches until the high watermark is free. It does not give way to
+// misses: it makes the room that they need.
 func (p *Pager) makeRoom(ctx context.Context, m *memory) {
 	for ctx.Err() == nil {
 		n := m.High - m.freeFrames()
@@ -75,7 +76,8 @@ func (p *Pager) makeRoom(ctx context.Context, m *memory) {
 	}
 }
 
-// evictBatch moves up to n pages that the policy gives up down together, and says how many frames that freed.
+// evictBatch moves up to n pages that the policy gives up down together, and says how many frames
+// that freed.
 func (p *Pager) evictBatch(ctx context.Context, m *memory, n int, why Reason) (freed int) {
 	g := p.newGroup()
 	defer p.freeGroup(g)
@@ -149,7 +151,8 @@ func (p *Pager) demoteIdle(ctx context.Context, m *memory) {
 // warm is in how many ticks a page was in use, since it came, to be moved up by itself.
 const warm = 3
 
-// promoteWarm asks for the pages of a tier that were in use again and again, where the tier above has room to spare.
+// promoteWarm asks for the pages of a tier that were in use again and again, where the tier above
+// has room to spare.
 func (p *Pager) promoteWarm(m *memory) {
 	above := p.memory[m.level-1]
 	room := above.freeFrames() - above.High
@@ -234,7 +237,8 @@ func (m *memory) removed(page uint64) {
 	m.policy.Removed(page)
 }
 
-// bounded runs something that may wait for a medium, and stops waiting when ctx ends; it then goes on by itself.
+// bounded runs something that may wait for a medium, and stops waiting when ctx ends; it then goes
+// on by itself.
 func (p *Pager) bounded(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }() // Its owner is the medium, once nobody waits for it any more.

@@ -17,8 +17,8 @@ type Part struct {
 	Bytes []byte
 }
 
-// CreateAll makes pages of zeros in a memory tier. It stops at the first one that cannot be made, whose error it returns
-// with the number of those that were.
+// CreateAll makes pages of zeros in a memory tier. It stops at the first one that cannot be made,
+// whose error it returns with the number of those that were.
 func (p *Pager) CreateAll(ctx context.Context, tier int, pages ...uint64) (made int, err error) {
 	for i, page := range pages {
 		if err := p.Create(ctx, page, tier); err != nil {
@@ -28,8 +28,8 @@ func (p *Pager) CreateAll(ctx context.Context, tier int, pages ...uint64) (made 
 	return len(pages), nil
 }
 
-// ReadAll is Read of many parts. The pages that are in no frame come into the last memory tier together, as many at once
-// as it has room for. It stops at the first error.
+// ReadAll is Read of many parts. The pages that are in no frame come into the last memory tier
+// together, as many at once as it has room for. It stops at the first error.
 func (p *Pager) ReadAll(ctx context.Context, parts []Part) error {
 	return p.eachPart(ctx, parts, ForReading, func(h Pin, part Part) error {
 		m := h.f.memory
@@ -45,7 +45,8 @@ func (p *Pager) WriteAll(ctx context.Context, parts []Part) error {
 	})
 }
 
-// eachPart pins the pages of parts where they are, or in the last memory tier a batch at a time, and calls f for each.
+// eachPart pins the pages of parts where they are, or in the last memory tier a batch at a time,
+// and calls f for each.
 func (p *Pager) eachPart(ctx context.Context, parts []Part, access Access, f func(Pin, Part) error) error {
 	last := p.memory[len(p.memory)-1]
 	for len(parts) > 0 {
@@ -88,10 +89,11 @@ func (p *Pager) eachPart(ctx context.Context, parts []Part, access Access, f fun
 	return nil
 }
 
-// PinAll brings pages into a memory tier, those that are not there together, and holds all of them until UnpinAll: all of
-// pages, in their order, or with an error none. pins is appended to. A page that occurs twice is pinned twice. There are
-// at least as many frames as pages, or it fails with tiers.ErrInvalid; one PinAll of a tier runs at a time, so that two
-// never wait for each other's frames.
+// PinAll brings pages into a memory tier, those that are not there together, and holds all of them
+// until UnpinAll: all of pages, in their order, or with an error none. pins is appended to. A page
+// that occurs twice is pinned twice. There are at least as many frames as pages, or it fails with
+// tiers.ErrInvalid; one PinAll of a tier runs at a time, so that two never wait for each other's
+// frames.
 func (p *Pager) PinAll(ctx context.Context, pages []uint64, tier int, access Access, pins []Pin) ([]Pin, error) {
 	m, err := p.tier(tier)
 	if err != nil {
@@ -100,8 +102,9 @@ func (p *Pager) PinAll(ctx context.Context, pages []uint64, tier int, access Acc
 	return p.pinAll(ctx, pages, m, m, access, pins)
 }
 
-// PinInPlace is PinAll that moves no page which is in memory: each is held in the tier where it is, see Pin.Tier, and those that are in none
-// come into the last one. There are at least as many frames in that as pages, or it fails with tiers.ErrInvalid.
+// PinInPlace is PinAll that moves no page which is in memory: each is held in the tier where it is,
+// see Pin.Tier, and those that are in none come into the last one. There are at least as many
+// frames in that as pages, or it fails with tiers.ErrInvalid.
 func (p *Pager) PinInPlace(ctx context.Context, pages []uint64, access Access, pins []Pin) ([]Pin, error) {
 	m, err := p.tier(len(p.memory) - 1)
 	if err != nil {
@@ -113,7 +116,8 @@ func (p *Pager) PinInPlace(ctx context.Context, pages []uint64, access Access, p
 // pinAll pins pages in a tier, nil for any; those that are not there come into tier m.
 func (p *Pager) pinAll(ctx context.Context, pages []uint64, in, m *memory, access Access, pins []Pin) ([]Pin, error) {
 	if len(pages) > len(m.frames) {
-		return pins, fmt.Errorf("pin %d pages in the %d frames of %s: %w", len(pages), len(m.frames), m.Name, tiers.ErrInvalid)
+		return pins, fmt.Errorf("pin %d pages in the %d frames of %s: %w", len(pages), len(m.frames), m.Name,
+			tiers.ErrInvalid)
 	}
 	from := len(pins)
 	missing := 0
@@ -138,7 +142,8 @@ func (p *Pager) pinAll(ctx context.Context, pages []uint64, in, m *memory, acces
 	return pins, nil
 }
 
-// pinMissing pins the pages whose pin is empty yet, as pinAll does. What it has when it fails is in pins.
+// pinMissing pins the pages whose pin is empty yet, as pinAll does. What it has when it fails is in
+// pins.
 func (p *Pager) pinMissing(ctx context.Context, pages []uint64, in, m *memory, access Access, pins []Pin) error {
 	select {
 	case m.bulk <- struct{}{}:
@@ -169,8 +174,8 @@ func (p *Pager) pinMissing(ctx context.Context, pages []uint64, in, m *memory, a
 	}, func(g *group) {
 		p.bring(ctx, g, m, true)
 	}, func(g *group) error {
-		// Pinned at once, before the frames of the batch after next are wanted: those of the next may take them away again, and they are
-		// pinned below then.
+		// Pinned at once, before the frames of the batch after next are wanted: those of the next
+		// may take them away again, and they are pinned below then.
 		for _, page := range g.pages {
 			for ; pinned < at && pages[pinned] != page; pinned++ {
 			}
@@ -209,12 +214,14 @@ func (p *Pager) pinMissing(ctx context.Context, pages []uint64, in, m *memory, a
 	return nil
 }
 
-// inPairs moves many pages in groups, with two under way at a time, so that the bus does not wait while the pages of one are claimed and settled:
-// that takes 2 us a page, which 38 us of copying hide. fill claims pages for a group and says whether there are more; move moves them, in a goroutine
-// that has ended when inPairs returns; done is called for every group that was filled, in their order, and an error of it is the last thing that happens.
+// inPairs moves many pages in groups, with two under way at a time, so that the bus does not wait
+// while the pages of one are claimed and settled: that takes 2 us a page, which 38 us of copying
+// hide. fill claims pages for a group and says whether there are more; move moves them, in a
+// goroutine that has ended when inPairs returns; done is called for every group that was filled, in
+// their order, and an error of it is the last thing that happens.
 //
-// fill is told how many pages to claim at most. The first group is half as large: copies of the same urgency share the bus, and two that began
-// together would end together.
+// fill is told how many pages to claim at most. The first group is half as large: copies of the
+// same urgency share the bus, and two that began together would end together.
 func (p *Pager) inPairs(fill func(g *group, most int) bool, move func(*group), done func(*group) error) error {
 	var under [2]*group
 	var ended [2]chan struct{}
@@ -263,7 +270,8 @@ func UnpinAll(pins []Pin) {
 	}
 }
 
-// DeleteAll removes pages. It stops at the first error, which it returns with the number of those that are removed.
+// DeleteAll removes pages. It stops at the first error, which it returns with the number of those
+// that are removed.
 func (p *Pager) DeleteAll(ctx context.Context, pages ...uint64) (removed int, err error) {
 	for i, page := range pages {
 		if err := p.Delete(ctx, page); err != nil {
@@ -273,9 +281,10 @@ func (p *Pager) DeleteAll(ctx context.Context, pages ...uint64) (removed int, er
 	return len(pages), nil
 }
 
-// Scan calls f for the pages first..last, both included, that are there, in order, with their content as it is then,
-// which is f's until it returns; it ends with the first error of f or of a read. It brings nothing into a tier: what is
-// in no frame is read past them. Pages that are made or deleted meanwhile may be seen or not.
+// Scan calls f for the pages first..last, both included, that are there, in order, with their
+// content as it is then, which is f's until it returns; it ends with the first error of f or of a
+// read. It brings nothing into a tier: what is in no frame is read past them. Pages that are made
+// or deleted meanwhile may be seen or not.
 func (p *Pager) Scan(ctx context.Context, first, last uint64, f func(page uint64, content []byte) error) error {
 	if last < first {
 		return fmt.Errorf("scan from page %d to %d: %w", first, last, tiers.ErrInvalid)
@@ -343,7 +352,8 @@ func (p *Pager) peek(ctx context.Context, page uint64, buf []byte) error {
 		}
 		copy(buf, b)
 		p.putStage(b)
-		// Written and not yet evicted again, what was read may be old: a page in no frame is in the store as it is.
+		// Written and not yet evicted again, what was read may be old: a page in no frame is in the
+		// store as it is.
 		if p.resident(page) {
 			continue
 		}

@@ -15,8 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// BenchmarkDisk measures checkpoints and misses of the page manager beside raw loops on the same disk, which have one
-// request of a page in flight; the manager has up to four. Use a multiple of 256 pages:
+// BenchmarkDisk measures checkpoints and misses of the page manager beside raw loops on the same
+// disk, which have one request of a page in flight; the manager has up to four. Use a multiple of
+// 256 pages:
 //
 //	EXOSWARM_BENCH_DIR=/disk go test ./tiers/pager -run '^$' -bench Disk -benchtime 512x
 func BenchmarkDisk(b *testing.B) {
@@ -37,7 +38,10 @@ func BenchmarkDisk(b *testing.B) {
 	}
 	defer func() { _ = f.Close() }()
 	s, err := pagestore.Open(pagestore.Options{
-		PageSize: page, Tiers: []pagestore.Tier{{Dir: filepath.Join(dir, "tier"), Capacity: 4 << 30, SegmentBytes: 256 << 20}},
+		PageSize: page, Tiers: []pagestore.Tier{{
+			Dir: filepath.Join(dir, "tier"), Capacity: 4 << 30,
+			SegmentBytes: 256 << 20,
+		}},
 	})
 	if err != nil {
 		b.Fatal(err)

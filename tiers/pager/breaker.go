@@ -9,11 +9,12 @@ import (
 type Breaker struct {
 	// Failures in a row open it; 0 means 3.
 	Failures int
-	// Pause is how long it stays open the first time, doubled with each failed probe up to MaxPause; 0 means 5 s and
-	// 300 s.
+	// Pause is how long it stays open the first time, doubled with each failed probe up to
+	// MaxPause; 0 means 5 s and 300 s.
 	Pause, MaxPause time.Duration
-	// Stall is how long one call may take. One that takes longer opens the breaker at once, and its caller goes on
-	// without it; 0 means 10 s, which no disk that works takes for a page, and a caller can still wait for.
+	// Stall is how long one call may take. One that takes longer opens the breaker at once, and its
+	// caller goes on without it; 0 means 10 s, which no disk that works takes for a page, and a
+	// caller can still wait for.
 	Stall time.Duration
 }
 
@@ -95,8 +96,8 @@ func (b *breaker) trip(now time.Time) {
 	b.openUntil(now)
 }
 
-// openUntil starts a pause, twice as long as the last one; failures that come while one runs do not add to it. The
-// caller holds mu.
+// openUntil starts a pause, twice as long as the last one; failures that come while one runs do not
+// add to it. The caller holds mu.
 func (b *breaker) openUntil(now time.Time) {
 	if now.Before(b.until) {
 		return

@@ -27,9 +27,10 @@ const (
 	callAbandoned
 )
 
-// call is one read, write or move on the medium of a store's tier. A medium that stalls keeps the goroutine that runs
-// the call, and not the one that waits for it: that abandons the call, and whatever the call may still touch stays its
-// own until the medium has answered. A call is also the context of its work, which is over once it is abandoned.
+// call is one read, write or move on the medium of a store's tier. A medium that stalls keeps the
+// goroutine that runs the call, and not the one that waits for it: that abandons the call, and
+// whatever the call may still touch stays its own until the medium has answered. A call is also the
+// context of its work, which is over once it is abandoned.
 type call struct {
 	context.Context
 	kind  callKind
@@ -72,8 +73,8 @@ func (d *disk) leftAlone() error {
 	return fmt.Errorf("%s: %w: %w", d.Name, tiers.ErrUnavailable, tiers.ErrMedium)
 }
 
-// diskWorkers is how many calls run at once on each tier of the store: package pagestore's benchmarks reach the rate of
-// a disk with two, and codecs take a core each.
+// diskWorkers is how many calls run at once on each tier of the store: package pagestore's
+// benchmarks reach the rate of a disk with two, and codecs take a core each.
 const diskWorkers = 4
 
 // serve runs calls of a tier until the Pager is closed.
@@ -159,8 +160,8 @@ func (p *Pager) begin(ctx context.Context, kind callKind, d *disk, page uint64, 
 	return nil, tiers.ErrClosed
 }
 
-// end waits for a call, for the end of its context, or until the medium has stalled for too long, and reports the
-// outcome to the tier's breaker. abandoned says that the call keeps its buffers.
+// end waits for a call, for the end of its context, or until the medium has stalled for too long,
+// and reports the outcome to the tier's breaker. abandoned says that the call keeps its buffers.
 func (p *Pager) end(c *call) (abandoned bool, err error) {
 	d := c.disk
 	seen := d.ended.Load()
@@ -205,17 +206,19 @@ func (p *Pager) end(c *call) (abandoned bool, err error) {
 	}
 	d.failed.Add(1)
 	d.breaker.trip(time.Now())
-	return true, fmt.Errorf("%s did not answer for %v: %w: %w", d.Name, p.opts.Breaker.Stall, tiers.ErrUnavailable, tiers.ErrMedium)
+	return true, fmt.Errorf("%s did not answer for %v: %w: %w", d.Name, p.opts.Breaker.Stall, tiers.ErrUnavailable,
+		tiers.ErrMedium)
 }
 
-// report tells the breaker of a tier how a call on it ended. What concerns one page, or the caller, is no failure of the
-// tier.
+// report tells the breaker of a tier how a call on it ended. What concerns one page, or the caller,
+// is no failure of the tier.
 func (p *Pager) report(d *disk, err error, ctx context.Context) { //nolint:revive // The context is one of what it judges by.
 	if err != nil && ctx.Err() != nil {
 		d.breaker.withdraw()
 		return
 	}
-	fine := err == nil || errors.Is(err, tiers.ErrFull) || errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrLost) ||
+	fine := err == nil || errors.Is(err, tiers.ErrFull) || errors.Is(err, tiers.ErrNotFound) ||
+		errors.Is(err, tiers.ErrLost) ||
 		errors.Is(err, tiers.ErrCorrupt) || errors.Is(err, tiers.ErrClosed)
 	if !fine {
 		d.failed.Add(1)
@@ -223,8 +226,8 @@ func (p *Pager) report(d *disk, err error, ctx context.Context) { //nolint:reviv
 	d.breaker.report(fine, time.Now())
 }
 
-// stage waits for a buffer of one page. There is a fixed number of them, so that what moves at once stays bounded; a
-// caller holds one at a time and frees it without waiting for another.
+// stage waits for a buffer of one page. There is a fixed number of them, so that what moves at once
+// stays bounded; a caller holds one at a time and frees it without waiting for another.
 func (p *Pager) stage(ctx context.Context) ([]byte, error) {
 	var b []byte
 	select {
@@ -247,7 +250,8 @@ func (p *Pager) stage(ctx context.Context) ([]byte, error) {
 	return b, nil
 }
 
-// makeStage makes a buffer at its first use: a Pager that never moves a page through the processor takes no memory for it.
+// makeStage makes a buffer at its first use: a Pager that never moves a page through the processor
+// takes no memory for it.
 func (p *Pager) makeStage() ([]byte, error) {
 	if p.stager != nil {
 		return p.stager.Stage()
@@ -266,8 +270,9 @@ func (p *Pager) putStage(b []byte) {
 // replaceStage makes up for a buffer that an abandoned call keeps.
 func (p *Pager) replaceStage() { p.putStage(make([]byte, p.opts.PageSize)) }
 
-// beginPut copies a frame's page into a buffer and hands it to the first tier of the store from one on whose breaker
-// lets it. The page does not change meanwhile: the caller has claimed it, or keeps writers out.
+// beginPut copies a frame's page into a buffer and hands it to the first tier of the store from one
+// on whose breaker lets it. The page does not change meanwhile: the caller has claimed it, or keeps
+// writers out.
 func (p *Pager) beginPut(ctx context.Context, f *frame, from int) (*call, error) {
 	var errs []error
 	for _, d := range p.disks[min(from, len(p.disks)):] {

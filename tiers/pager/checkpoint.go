@@ -11,10 +11,11 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Checkpoint makes every page durable as it is now, with a note, as one epoch, and returns its number. Only pages that
-// were written since the last one are put. Pins for writing must have been given back: while one is held, Checkpoint
-// fails with tiers.ErrUnavailable and does nothing. Others may pin for writing as soon as their page is saved, which
-// they do themselves if it is not yet; what they write goes into the next epoch.
+// Checkpoint makes every page durable as it is now, with a note, as one epoch, and returns its
+// number. Only pages that were written since the last one are put. Pins for writing must have been
+// given back: while one is held, Checkpoint fails with tiers.ErrUnavailable and does nothing.
+// Others may pin for writing as soon as their page is saved, which they do themselves if it is not
+// yet; what they write goes into the next epoch.
 //
 // After an error the pages are still dirty, and the store is where it was.
 func (p *Pager) Checkpoint(ctx context.Context, note []byte) (epoch uint64, err error) {
@@ -74,7 +75,8 @@ func (p *Pager) mark() ([]uint64, error) {
 	}
 	if len(pinned) > 0 {
 		slices.Sort(pinned)
-		return nil, fmt.Errorf("%d pages are pinned for writing, %d among them: %w", len(pinned), pinned[0], tiers.ErrUnavailable)
+		return nil, fmt.Errorf("%d pages are pinned for writing, %d among them: %w", len(pinned), pinned[0],
+			tiers.ErrUnavailable)
 	}
 	for i := range p.table {
 		for page, f := range p.table[i].pages {
@@ -92,7 +94,8 @@ func (p *Pager) mark() ([]uint64, error) {
 	return marked, nil
 }
 
-// savers is how many pages a checkpoint saves at once: one is read from its frame while another is written.
+// savers is how many pages a checkpoint saves at once: one is read from its frame while another is
+// written.
 const savers = 4
 
 // saveAll saves pages that were marked, and stops at the first error.
@@ -119,8 +122,8 @@ func (p *Pager) saveAll(ctx context.Context, pages []uint64) error {
 	return errors.Join(errs[:]...)
 }
 
-// save puts a page that is marked, unless somebody did or it was evicted meanwhile, and lets writers at it again. Readers go on
-// meanwhile.
+// save puts a page that is marked, unless somebody did or it was evicted meanwhile, and lets
+// writers at it again. Readers go on meanwhile.
 func (p *Pager) save(ctx context.Context, page uint64) error {
 	s := p.shard(page)
 	marked := func() *frame {
@@ -136,7 +139,8 @@ func (p *Pager) save(ctx context.Context, page uint64) error {
 		s.mu.Unlock()
 		return err
 	}
-	// The pin keeps it in place, and moving keeps a second save away; writers wait because saving is set.
+	// The pin keeps it in place, and moving keeps a second save away; writers wait because saving
+	// is set.
 	f.pins.Add(1)
 	s.moving[page] = struct{}{}
 	s.mu.Unlock()
@@ -152,8 +156,9 @@ func (p *Pager) save(ctx context.Context, page uint64) error {
 	return err
 }
 
-// saveClaimed saves the marked pages of a group where they are. A checkpoint waits for them, and the group may wait for frames
-// that are not free before the checkpoint is over: pages written since it began must not leave memory.
+// saveClaimed saves the marked pages of a group where they are. A checkpoint waits for them, and
+// the group may wait for frames that are not free before the checkpoint is over: pages written
+// since it began must not leave memory.
 func (p *Pager) saveClaimed(ctx context.Context, g *group) error {
 	for i, f := range g.from {
 		if f == nil || !f.saving.Load() {
@@ -186,7 +191,8 @@ func (p *Pager) unmark() {
 	}
 }
 
-// redirty makes the next checkpoint put pages again whose sync failed, as far as they are still in a frame.
+// redirty makes the next checkpoint put pages again whose sync failed, as far as they are still in
+// a frame.
 func (p *Pager) redirty(pages []uint64) {
 	for _, page := range pages {
 		s := p.shard(page)

@@ -55,8 +55,8 @@ func (g *group) add(page uint64, from *frame, why Reason) {
 	g.clean = append(g.clean, from != nil && !from.dirty.Load() && !from.saving.Load())
 }
 
-// copyFrames copies the pages of a group that have both frames and no error, those between the same two tiers
-// together.
+// copyFrames copies the pages of a group that have both frames and no error, those between the same
+// two tiers together.
 func (p *Pager) copyFrames(ctx context.Context, g *group, u tiers.Urgency) {
 	for lower := range p.memory {
 		for upper := range p.memory {
@@ -136,7 +136,8 @@ func (m *memory) outcome(ctx context.Context, err error) error {
 	return fmt.Errorf("%s: %w", m.Name, err)
 }
 
-// outcomeOfAccess is outcome for a part of a page, where a range that does not fit is the caller's mistake.
+// outcomeOfAccess is outcome for a part of a page, where a range that does not fit is the caller's
+// mistake.
 func (m *memory) outcomeOfAccess(err error) error {
 	if errors.Is(err, tiers.ErrInvalid) {
 		return err
@@ -147,8 +148,8 @@ func (m *memory) outcomeOfAccess(err error) error {
 // down says whether a tier of frames is left alone at the moment.
 func (m *memory) down() bool { return m.failing.Load() && m.breaker.open(time.Now()) }
 
-// readStore reads the pages of a group that have a frame to go to, no error, and no frame to come from, from the store,
-// as many at once as its tiers take.
+// readStore reads the pages of a group that have a frame to go to, no error, and no frame to come
+// from, from the store, as many at once as its tiers take.
 func (p *Pager) readStore(ctx context.Context, g *group) {
 	for i, page := range g.pages {
 		if g.from[i] == nil && g.to[i] != nil && g.errs[i] == nil {
@@ -169,7 +170,8 @@ func (p *Pager) readStore(ctx context.Context, g *group) {
 	}
 }
 
-// beginGet reads a page into a frame, or into a buffer where the processor does not reach the frame.
+// beginGet reads a page into a frame, or into a buffer where the processor does not reach the
+// frame.
 func (p *Pager) beginGet(ctx context.Context, page uint64, to *frame) (*call, error) {
 	tier, err := p.opts.Store.Where(page)
 	if err != nil {
@@ -196,7 +198,8 @@ func (p *Pager) beginGet(ctx context.Context, page uint64, to *frame) (*call, er
 	return c, nil
 }
 
-// finishGet waits for the read of page i of a group. An abandoned read keeps the frame or the buffer that it fills.
+// finishGet waits for the read of page i of a group. An abandoned read keeps the frame or the
+// buffer that it fills.
 func (p *Pager) finishGet(ctx context.Context, g *group, i int) {
 	c := g.calls[i]
 	g.calls[i] = nil

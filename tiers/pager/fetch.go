@@ -14,7 +14,8 @@ type want struct {
 	why  Reason
 }
 
-// wantQueue is how many wanted pages wait at most; more are forgotten. At 2 MiB and a disk of 2 GB/s it is a second.
+// wantQueue is how many wanted pages wait at most; more are forgotten. At 2 MiB and a disk of 2
+// GB/s it is a second.
 const wantQueue = 1024
 
 // want queues a page. It says whether there was room.
@@ -66,8 +67,8 @@ func (p *Pager) fetch(ctx context.Context) {
 	}
 }
 
-// fetchBatch brings pages into one tier that are not there, not pinned elsewhere and not moving. It says whether every
-// page that it tried found a frame.
+// fetchBatch brings pages into one tier that are not there, not pinned elsewhere and not moving. It
+// says whether every page that it tried found a frame.
 func (p *Pager) fetchBatch(ctx context.Context, wants []want) bool {
 	m := wants[0].m
 	if m.down() {
@@ -124,14 +125,14 @@ func (p *Pager) claimWanted(w want) (f *frame, claimed bool) {
 	return f, true
 }
 
-// recently is how long a page that was asked for is safe from making room for one that is only guessed. It is a few
-// ticks of a swarm and the time in which a bus of 55 GB/s fetches 2,700 pages of 2 MiB: what is older than that and
-// given up by the policy would go for the next miss anyhow.
+// recently is how long a page that was asked for is safe from making room for one that is only
+// guessed. It is a few ticks of a swarm and the time in which a bus of 55 GB/s fetches 2,700 pages
+// of 2 MiB: what is older than that and given up by the policy would go for the next miss anyhow.
 const recently = 100 * time.Millisecond
 
-// spareFrame is a frame for a page that nobody has asked for yet, or nil: one of those that are free above the low
-// watermark, or that of a page that was not in use recently, or that an announced sweep has passed. So a guess never
-// pushes out what is pinned or was recently asked for.
+// spareFrame is a frame for a page that nobody has asked for yet, or nil: one of those that are
+// free above the low watermark, or that of a page that was not in use recently, or that an
+// announced sweep has passed. So a guess never pushes out what is pinned or was recently asked for.
 func (p *Pager) spareFrame(ctx context.Context, w want) *frame {
 	if f := w.m.takeFree(w.m.Low); f != nil {
 		return f
@@ -168,7 +169,8 @@ func (m *memory) sweepState() (first, next uint64, on bool) {
 	return first, next, on
 }
 
-// fetchSweeps fetches the next pages of the sweeps that are announced, a batch or two ahead of the pins.
+// fetchSweeps fetches the next pages of the sweeps that are announced, a batch or two ahead of the
+// pins.
 func (p *Pager) fetchSweeps(ctx context.Context) {
 	for _, m := range p.memory {
 		p.drain(m)
@@ -224,7 +226,8 @@ func (p *Pager) guess(m *memory, page uint64) {
 	}
 }
 
-// guessAll is guess of pages that were asked for together, once all of them are there: none of them is queued.
+// guessAll is guess of pages that were asked for together, once all of them are there: none of them
+// is queued.
 func (p *Pager) guessAll(m *memory, pages []uint64) {
 	for _, page := range pages {
 		p.guess(m, page)

@@ -45,7 +45,8 @@ func (s stack) pin(t *testing.T, page uint64) {
 	h.Unpin()
 }
 
-// TestPrefetchRuns pins pages in order without a word: the most of them are there before they are asked for.
+// TestPrefetchRuns pins pages in order without a word: the most of them are there before they are
+// asked for.
 func TestPrefetchRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, vfs.NewMem(0), frames(64), frames(64))
@@ -99,8 +100,8 @@ func TestPrefetchThrottle(t *testing.T) {
 	})
 }
 
-// TestGuessesEvictNothingRecent fills a tier with pages that were just asked for, one of them pinned, and hints at others:
-// nothing leaves until they are old, and the pinned one not even then.
+// TestGuessesEvictNothingRecent fills a tier with pages that were just asked for, one of them
+// pinned, and hints at others: nothing leaves until they are old, and the pinned one not even then.
 func TestGuessesEvictNothingRecent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -146,7 +147,8 @@ func TestGuessesEvictNothingRecent(t *testing.T) {
 	})
 }
 
-// TestSweepHint announces a sweep over many more pages than fit: almost every page is there in time.
+// TestSweepHint announces a sweep over many more pages than fit: almost every page is there in
+// time.
 func TestSweepHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		top := frames(64)

@@ -8,8 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// WillNeed says that pages will be pinned in a tier soon: they are brought there in the background, behind misses, as far
-// as there is room that nobody uses. It does not wait; what there is no room for in the queue of 1,024 is forgotten.
+// WillNeed says that pages will be pinned in a tier soon: they are brought there in the background,
+// behind misses, as far as there is room that nobody uses. It does not wait; what there is no room
+// for in the queue of 1,024 is forgotten.
 func (p *Pager) WillNeed(tier int, pages ...uint64) error {
 	m, err := p.tier(tier)
 	if err != nil {
@@ -23,8 +24,9 @@ func (p *Pager) WillNeed(tier int, pages ...uint64) error {
 	return nil
 }
 
-// WillSweep says that the pages first..last, both included, will be pinned in a tier once each, in order: those ahead
-// stay or are fetched, and those passed make room. It holds until the last one is pinned or another sweep is announced.
+// WillSweep says that the pages first..last, both included, will be pinned in a tier once each, in
+// order: those ahead stay or are fetched, and those passed make room. It holds until the last one
+// is pinned or another sweep is announced.
 func (p *Pager) WillSweep(tier int, first, last uint64) error {
 	m, err := p.tier(tier)
 	if err != nil {
@@ -43,12 +45,14 @@ func (p *Pager) WillSweep(tier int, first, last uint64) error {
 	return nil
 }
 
-// Guess turns guessing on or off for the pins from now on; it is on at first, unless NoPrefetch. It is off while the caller pins
-// pages ahead of their use by itself, as a sweep does: guesses would only compete with its pins for frames.
+// Guess turns guessing on or off for the pins from now on; it is on at first, unless NoPrefetch. It
+// is off while the caller pins pages ahead of their use by itself, as a sweep does: guesses would
+// only compete with its pins for frames.
 func (p *Pager) Guess(on bool) { p.guessless.Store(!on) }
 
-// DoneWith says that pages will not be needed soon: those that are in a tier and not pinned are moved down now, in
-// batches. An error joins those of the pages that stay for want of a medium that takes them.
+// DoneWith says that pages will not be needed soon: those that are in a tier and not pinned are
+// moved down now, in batches. An error joins those of the pages that stay for want of a medium that
+// takes them.
 func (p *Pager) DoneWith(ctx context.Context, tier int, pages ...uint64) error {
 	m, err := p.tier(tier)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// bring moves the claimed pages of a group into a tier, and ends their claims. Those without an error are in frames
-// g.to then; the others are where they were. wait says that it waits for frames, as a demand does; else each page has
-// its frame already.
+// bring moves the claimed pages of a group into a tier, and ends their claims. Those without an
+// error are in frames g.to then; the others are where they were. wait says that it waits for
+// frames, as a demand does; else each page has its frame already.
 func (p *Pager) bring(ctx context.Context, g *group, m *memory, wait bool) {
 	u := tiers.Background
 	if wait {
@@ -48,7 +48,8 @@ func (p *Pager) bring(ctx context.Context, g *group, m *memory, wait bool) {
 	}
 }
 
-// unreadable says that a page's tier of the store is left alone at the moment, before a frame is emptied for it.
+// unreadable says that a page's tier of the store is left alone at the moment, before a frame is
+// emptied for it.
 func (p *Pager) unreadable(page uint64) error {
 	tier, err := p.opts.Store.Where(page)
 	if err == nil && p.disks[tier].breaker.open(time.Now()) {
@@ -101,8 +102,8 @@ func (p *Pager) discard(f *frame) {
 	}
 }
 
-// take returns a free frame of a tier, for which it evicts a page if need be, and waits when all are pinned. g is what the caller has
-// claimed, or nil.
+// take returns a free frame of a tier, for which it evicts a page if need be, and waits when all
+// are pinned. g is what the caller has claimed, or nil.
 func (p *Pager) take(ctx context.Context, m *memory, g *group) (*frame, error) {
 	for {
 		f, err := p.takeNow(ctx, m)
@@ -132,7 +133,8 @@ func (p *Pager) take(ctx context.Context, m *memory, g *group) (*frame, error) {
 	}
 }
 
-// takeNow returns a free frame of a tier, evicting a page if need be, or nil when no page may go now.
+// takeNow returns a free frame of a tier, evicting a page if need be, or nil when no page may go
+// now.
 func (p *Pager) takeNow(ctx context.Context, m *memory) (*frame, error) {
 	if m.down() {
 		return nil, fmt.Errorf("%s: %w", m.Name, tiers.ErrUnavailable)
@@ -189,8 +191,9 @@ func (m *memory) kickKeeper() {
 	}
 }
 
-// evict moves one page of a tier down that the policy gives up and that may, when not nil, lets go, and returns its
-// frame, which is the caller's. It returns nil when none may go now, and an error when the medium below fails.
+// evict moves one page of a tier down that the policy gives up and that may, when not nil, lets go,
+// and returns its frame, which is the caller's. It returns nil when none may go now, and an error
+// when the medium below fails.
 func (p *Pager) evict(ctx context.Context, m *memory, why Reason, may func(*frame) bool) (*frame, error) {
 	g := p.newGroup()
 	defer p.freeGroup(g)
@@ -212,12 +215,16 @@ func (p *Pager) claimVictims(g *group, m *memory, n int, why Reason, may func(*f
 	p.drain(m)
 	m.policyMu.Lock()
 	defer m.policyMu.Unlock()
-	// The policy has not seen guesses in use, so it would give them up first: they get some time to prove right.
+	// The policy has not seen guesses in use, so it would give them up first: they get some time to
+	// prove right.
 	fresh := p.clock.Load() - int64(untried/tick)
 	spare := func(f *frame) bool { return f.fetched.Load() == 0 || f.touched.Load() <= fresh }
 	for len(g.pages) < n {
 		page, ok := m.policy.Victim(func(page uint64) bool {
-			return p.mayEvict(m, page, func(f *frame) bool { return (spare == nil || spare(f)) && (may == nil || may(f)) })
+			return p.mayEvict(m, page, func(f *frame) bool {
+				return (spare == nil || spare(f)) &&
+					(may == nil || may(f))
+			})
 		})
 		if !ok && spare != nil {
 			spare = nil
@@ -233,8 +240,8 @@ func (p *Pager) claimVictims(g *group, m *memory, n int, why Reason, may func(*f
 	return len(g.pages)
 }
 
-// untried is how long a page that was only guessed is kept before others for its first use: the design's first
-// threshold.
+// untried is how long a page that was only guessed is kept before others for its first use: the
+// design's first threshold.
 const untried = time.Second
 
 // mayEvict says whether a page is at rest, not pinned, and let go by may.
@@ -263,9 +270,9 @@ func (p *Pager) claimFrom(m *memory, page uint64) *frame {
 	return f
 }
 
-// lower moves the claimed pages of a group down and ends their claims: into frames of the next tier where it has some,
-// else into the store, where one that the store holds already is just let go. Frames g.from of pages without an error are
-// the caller's then.
+// lower moves the claimed pages of a group down and ends their claims: into frames of the next tier
+// where it has some, else into the store, where one that the store holds already is just let go.
+// Frames g.from of pages without an error are the caller's then.
 func (p *Pager) lower(ctx context.Context, g *group) {
 	for i, f := range g.from {
 		g.to[i] = p.frameBelow(ctx, f)
@@ -289,8 +296,8 @@ func (p *Pager) lower(ctx context.Context, g *group) {
 	}
 }
 
-// frameBelow is a frame of the next tier for a page that leaves its own, or nil. A page that was in use less recently
-// than what would have to make room there goes past it.
+// frameBelow is a frame of the next tier for a page that leaves its own, or nil. A page that was in
+// use less recently than what would have to make room there goes past it.
 func (p *Pager) frameBelow(ctx context.Context, f *frame) *frame {
 	if f.memory.level+1 >= len(p.memory) {
 		return nil
@@ -347,7 +354,8 @@ func (p *Pager) lowerToStore(ctx context.Context, g *group) {
 	g.index = started[:0]
 }
 
-// errMarking says that a dirty page cannot be put while a checkpoint runs that it does not belong to.
+// errMarking says that a dirty page cannot be put while a checkpoint runs that it does not belong
+// to.
 var errMarking = errors.New("a checkpoint is running")
 
 // leave ends the claim of page i of a group that was moved down, or was not.
@@ -376,7 +384,8 @@ func (p *Pager) leave(g *group, i int) {
 	f.saving.Store(false)
 }
 
-// sink notes that a page is in the store only from now on, in the tier d, or nil where it was before.
+// sink notes that a page is in the store only from now on, in the tier d, or nil where it was
+// before.
 func (p *Pager) sink(page uint64, d *disk, m *memory, why Reason) {
 	level := 0
 	if d != nil {

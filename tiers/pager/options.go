@@ -14,40 +14,44 @@ import (
 type Options struct {
 	// Memory are the tiers of frames, the fastest first; at least one.
 	Memory []Memory
-	// Store keeps pages below them and makes checkpoints. Without one, pages live in memory only, and a full memory
-	// refuses new ones. The caller closes it, after the Pager.
+	// Store keeps pages below them and makes checkpoints. Without one, pages live in memory only,
+	// and a full memory refuses new ones. The caller closes it, after the Pager.
 	Store tiers.Store
 	// PageSize is the length of every page in bytes; 0 means the Store's.
 	PageSize int
 	// Kind is how pages are encoded on disk; nil means no shuffle and class 0.
 	Kind func(page uint64) tiers.Kind
-	// Disks say how pages move between the tiers of the Store, in its order; those that are not given have the zero Disk.
+	// Disks say how pages move between the tiers of the Store, in its order; those that are not
+	// given have the zero Disk.
 	Disks []Disk
-	// Aging sets what the design calls LRU with aging: every MaxIdle that is 0 becomes the threshold of its place, and
-	// every Policy that is nil policy.NewLRU alone.
+	// Aging sets what the design calls LRU with aging: every MaxIdle that is 0 becomes the
+	// threshold of its place, and every Policy that is nil policy.NewLRU alone.
 	Aging bool
 	// Breaker says when a tier is left alone after failures.
 	Breaker Breaker
-	// Batch is how many pages move together in the background; 0 means 16, which at 2 MiB is 0.6 ms of a bus of 55 GB/s.
+	// Batch is how many pages move together in the background; 0 means 16, which at 2 MiB is 0.6 ms
+	// of a bus of 55 GB/s.
 	Batch int
-	// Staging is how many buffers of a page moves between media have that copy through the processor, and so how many of
-	// those are under way at once; 0 means 16.
+	// Staging is how many buffers of a page moves between media have that copy through the
+	// processor, and so how many of those are under way at once; 0 means 16.
 	Staging int
-	// Prefetch bounds what each tier guesses. NoPrefetch turns guessing off: pages then move up by pins and hints alone.
+	// Prefetch bounds what each tier guesses. NoPrefetch turns guessing off: pages then move up by
+	// pins and hints alone.
 	Prefetch   prefetch.Options
 	NoPrefetch bool
 }
 
-// AgingThresholds are after how much idle time a page leaves its tier downwards, from the top tier on: gpu, cpu, nvme and
-// ssd in the design's five.
+// AgingThresholds are after how much idle time a page leaves its tier downwards, from the top tier
+// on: gpu, cpu, nvme and ssd in the design's five.
 var AgingThresholds = [...]time.Duration{time.Second, 10 * time.Second, 60 * time.Second, 300 * time.Second}
 
 // Disk says how pages move out of one tier of the Store.
 type Disk struct {
 	// Name is what errors and statistics call it; empty means "store" and its number.
 	Name string
-	// MaxIdle moves a page to the next tier of the Store in the background that was not in memory for so long; 0 means
-	// never. A page that is read again within so long after it left memory, while it lies in the tier below, moves up.
+	// MaxIdle moves a page to the next tier of the Store in the background that was not in memory
+	// for so long; 0 means never. A page that is read again within so long after it left memory,
+	// while it lies in the tier below, moves up.
 	MaxIdle time.Duration
 }
 
@@ -57,16 +61,17 @@ type Memory struct {
 	Name string
 	// Frames is where its pages lie. The Pager is its only user.
 	Frames tiers.Frames
-	// Low and High are watermarks: with fewer than Low frames free, pages are evicted in the background until High are
-	// free. 0 means a 32nd and a 16th of the frames, at least 1 and 2 where there are 8 or more, and none below.
+	// Low and High are watermarks: with fewer than Low frames free, pages are evicted in the
+	// background until High are free. 0 means a 32nd and a 16th of the frames, at least 1 and 2
+	// where there are 8 or more, and none below.
 	Low, High int
 	// MaxIdle demotes a page in the background that was not pinned for so long; 0 means never.
 	MaxIdle time.Duration
-	// Promote moves pages up into this tier that are in use again and again in the one below, as long as more frames are
-	// free than High.
+	// Promote moves pages up into this tier that are in use again and again in the one below, as
+	// long as more frames are free than High.
 	Promote bool
-	// Policy are the experts that choose what stays; nil means policy.Experts, the adaptive default. A single one makes
-	// it that policy.
+	// Policy are the experts that choose what stays; nil means policy.Experts, the adaptive
+	// default. A single one makes it that policy.
 	Policy []policy.New
 }
 

@@ -61,8 +61,8 @@ func (p *Pager) clear(f *frame) error {
 	return f.memory.Frames.Write(f.number, 0, p.zero)
 }
 
-// Read copies from a page at off into dst, from the frame where it is; a page that is in none is brought into the last
-// memory tier.
+// Read copies from a page at off into dst, from the frame where it is; a page that is in none is
+// brought into the last memory tier.
 func (p *Pager) Read(ctx context.Context, page uint64, off int64, dst []byte) error {
 	h, err := p.pinAnywhere(ctx, page, ForReading)
 	if err != nil {
@@ -107,8 +107,8 @@ func (p *Pager) pinAnywhere(ctx context.Context, page uint64, access Access) (Pi
 	}
 }
 
-// Delete removes a page; it is gone for good with the next Checkpoint. It fails with tiers.ErrUnavailable while the page
-// is pinned.
+// Delete removes a page; it is gone for good with the next Checkpoint. It fails with
+// tiers.ErrUnavailable while the page is pinned.
 func (p *Pager) Delete(ctx context.Context, page uint64) error {
 	if p.closed.Load() {
 		return tiers.ErrClosed
@@ -153,8 +153,8 @@ func (p *Pager) Delete(ctx context.Context, page uint64) error {
 	return nil
 }
 
-// Lost returns the pages that cannot be served at the moment, in ascending order: those whose only content is in a tier
-// of frames that fails, and those that the store reports.
+// Lost returns the pages that cannot be served at the moment, in ascending order: those whose only
+// content is in a tier of frames that fails, and those that the store reports.
 func (p *Pager) Lost() []uint64 {
 	var ids []uint64
 	if s, ok := p.opts.Store.(interface{ Lost() []uint64 }); ok {

@@ -1,16 +1,19 @@
 // Package pager keeps pages in tiers of frames above a durable store, and moves them by policy.
 //
-// A page is in one frame of one memory tier or in none, and in the store when it was checkpointed or evicted. Pin brings
-// it into the tier that the caller names and holds it there; the caller may then use the frame, launch kernels on it
-// included, until Unpin. Pages that are not pinned move down in the background, by watermark and idle time, and what to
-// evict is chosen by package policy.
+// A page is in one frame of one memory tier or in none, and in the store when it was checkpointed
+// or evicted. Pin brings it into the tier that the caller names and holds it there; the caller may
+// then use the frame, launch kernels on it included, until Unpin. Pages that are not pinned move
+// down in the background, by watermark and idle time, and what to evict is chosen by package
+// policy.
 //
 // The promises beside those of the store:
 //   - A pinned page does not move, and its frame is nobody else's.
-//   - A page that was written is in a frame or in the store at any time; when neither medium can hold it, the call that
-//     would have to drop it fails, and nothing is dropped.
-//   - Checkpoint makes one consistent epoch: exactly the writes whose pins were given back before it was called.
-//   - A failing directory is left alone after three failures, others take its pages, and it is probed again by itself.
+//   - A page that was written is in a frame or in the store at any time; when neither medium can hold
+//     it, the call that would have to drop it fails, and nothing is dropped.
+//   - Checkpoint makes one consistent epoch: exactly the writes whose pins were given back before it
+//     was called.
+//   - A failing directory is left alone after three failures, others take its pages, and it is probed
+//     again by itself.
 package pager
 
 import (
@@ -26,8 +29,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/prefetch"
 )
 
-// shards is the number of parts of the page table, each with its own lock: enough that the pins of a few hundred cores
-// seldom meet.
+// shards is the number of parts of the page table, each with its own lock: enough that the pins of
+// a few hundred cores seldom meet.
 const shards = 256
 
 // MaxMemory is how many memory tiers there may be.
@@ -50,10 +53,11 @@ type Pager struct {
 
 	// checkpoint is held by the Checkpoint that runs, and by Delete.
 	checkpoint sync.Mutex
-	// puts is held shared while a dirty page is put, and exclusively while a checkpoint marks its pages.
+	// puts is held shared while a dirty page is put, and exclusively while a checkpoint marks its
+	// pages.
 	puts sync.RWMutex
-	// marking forbids putting pages that are dirty, since a checkpoint has marked its pages and not committed them:
-	// what was written after the mark must not get into its epoch. Guarded by puts.
+	// marking forbids putting pages that are dirty, since a checkpoint has marked its pages and not
+	// committed them: what was written after the mark must not get into its epoch. Guarded by puts.
 	marking bool
 
 	clock  atomic.Int64 // coarse time, in units of tick
@@ -73,8 +77,8 @@ type Pager struct {
 // shard is a part of the page table.
 type shard struct {
 	mu sync.RWMutex
-	// pages are the resident ones. moving has the pages that are on their way, resident or not: whoever wants one waits
-	// on changed.
+	// pages are the resident ones. moving has the pages that are on their way, resident or not:
+	// whoever wants one waits on changed.
 	pages   map[uint64]*frame
 	moving  map[uint64]struct{}
 	changed sync.Cond
@@ -94,13 +98,15 @@ type frame struct {
 	page   atomic.Uint64 // constant while the frame is in the table
 	pins   atomic.Int32
 	writes atomic.Int32 // pins for writing
-	// touched is the clock of the last pin, and heat in how many ticks there were some since the page came.
+	// touched is the clock of the last pin, and heat in how many ticks there were some since the
+	// page came.
 	touched atomic.Int64
 	heat    atomic.Uint32
-	// fetched is one more than the Reason for which the page came though nobody had asked for it, 0 once somebody has.
+	// fetched is one more than the Reason for which the page came though nobody had asked for it, 0
+	// once somebody has.
 	fetched atomic.Uint32
-	// dirty: the store does not hold this content. saving: a checkpoint is to put it before anybody writes it again.
-	// Both change under the shard's lock only, dirty also under the shared one.
+	// dirty: the store does not hold this content. saving: a checkpoint is to put it before anybody
+	// writes it again. Both change under the shard's lock only, dirty also under the shared one.
 	dirty, saving atomic.Bool
 	moving        bool // guarded by the shard's lock
 }
@@ -168,7 +174,10 @@ func Open(opts Options) (*Pager, error) {
 	p.stop = stop
 	if opts.Store != nil {
 		for level := range opts.Store.Tiers() {
-			d := &disk{Disk: opts.Disks[level], level: level, breaker: &breaker{Breaker: opts.Breaker}, calls: make(chan *call, diskWorkers)}
+			d := &disk{
+				Disk: opts.Disks[level], level: level, breaker: &breaker{Breaker: opts.Breaker},
+				calls: make(chan *call, diskWorkers),
+			}
 			p.disks = append(p.disks, d)
 			for range diskWorkers {
 				p.serving.Go(func() { p.serve(d) })
@@ -184,7 +193,8 @@ func Open(opts Options) (*Pager, error) {
 	return p, nil
 }
 
-// zeroPages has a page of zeros for each size that was used. A process opens thousands of Pagers, of a handful of sizes.
+// zeroPages has a page of zeros for each size that was used. A process opens thousands of Pagers,
+// of a handful of sizes.
 var zeroPages sync.Map
 
 // zeroPage returns a page of zeros that must not be written.
@@ -198,7 +208,10 @@ func zeroPage(size int) []byte {
 
 // newMemory is a tier whose frames are all free.
 func newMemory(level int, o Memory, opts Options) *memory {
-	m := &memory{Memory: o, level: level, freed: make(chan struct{}, 1), kick: make(chan struct{}, 1), bulk: make(chan struct{}, 1)}
+	m := &memory{
+		Memory: o, level: level, freed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		bulk: make(chan struct{}, 1),
+	}
 	m.copier, _ = o.Frames.(tiers.Copier)
 	m.mapped, _ = o.Frames.(tiers.Mapped)
 	m.breaker = &breaker{Breaker: opts.Breaker}
@@ -231,8 +244,9 @@ func (p *Pager) tier(n int) (*memory, error) {
 	return p.memory[n], nil
 }
 
-// Close stops the background work and reports pages that are still pinned as tiers.ErrLeak. It does not checkpoint:
-// what was written since the last Checkpoint is dropped, and the store goes on from there. A second call does nothing.
+// Close stops the background work and reports pages that are still pinned as tiers.ErrLeak. It does
+// not checkpoint: what was written since the last Checkpoint is dropped, and the store goes on from
+// there. A second call does nothing.
 func (p *Pager) Close() error {
 	if p.closed.Swap(true) {
 		return nil
@@ -256,7 +270,8 @@ func (p *Pager) Close() error {
 	return errors.Join(errs...)
 }
 
-// waitEnd waits for the goroutines of the Pager. One that a medium holds up is left to it after the time of a stall.
+// waitEnd waits for the goroutines of the Pager. One that a medium holds up is left to it after the
+// time of a stall.
 func (p *Pager) waitEnd() error {
 	done := make(chan struct{})
 	go func() {

@@ -40,15 +40,21 @@ type stack struct {
 // open opens a store of two tiers on a file system, and a pager of memory tiers over it.
 func open(t tester, fs vfs.FS, memory ...pager.Memory) stack {
 	t.Helper()
-	s, err := pagestore.Open(pagestore.Options{FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize, Tiers: []pagestore.Tier{
-		{Dir: "/nvme", Capacity: 16 << 20, SegmentBytes: 256 << 10, Codec: codec.Spec{ID: codec.LZ4}},
-		{Dir: "/ssd", Capacity: 16 << 20, SegmentBytes: 256 << 10},
-	}})
+	s, err := pagestore.Open(pagestore.Options{
+		FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize,
+		Tiers: []pagestore.Tier{
+			{Dir: "/nvme", Capacity: 16 << 20, SegmentBytes: 256 << 10, Codec: codec.Spec{ID: codec.LZ4}},
+			{Dir: "/ssd", Capacity: 16 << 20, SegmentBytes: 256 << 10},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Groups of three, so that a few pages are several groups.
-	p, err := pager.Open(pager.Options{Memory: memory, Store: s, Batch: 3, Breaker: pager.Breaker{Pause: 20 * time.Millisecond}})
+	p, err := pager.Open(pager.Options{
+		Memory: memory, Store: s, Batch: 3,
+		Breaker: pager.Breaker{Pause: 20 * time.Millisecond},
+	})
 	if err != nil {
 		t.Fatal(errors.Join(err, s.Close()))
 	}
@@ -90,7 +96,8 @@ func versionOf(page uint64, b []byte) (uint64, error) {
 	return version, nil
 }
 
-// TestAgainstMap runs random operations against a map, with power losses, over several shapes of memory and policy.
+// TestAgainstMap runs random operations against a map, with power losses, over several shapes of
+// memory and policy.
 func TestAgainstMap(t *testing.T) {
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
@@ -167,7 +174,8 @@ func TestAgainstMap(t *testing.T) {
 					_, ok := now[page]
 					all = all && ok
 				}
-				if all != (err == nil) || (err != nil && !errors.Is(err, tiers.ErrNotFound)) || (err != nil) != (len(pins) == 0) {
+				if all != (err == nil) || (err != nil && !errors.Is(err, tiers.ErrNotFound)) ||
+					(err != nil) != (len(pins) == 0) {
 					t.Fatalf("pin %v: %v, all there: %v, %d pins", pages, err, all, len(pins))
 				}
 				seen := map[int]uint64{}
@@ -193,7 +201,8 @@ func TestAgainstMap(t *testing.T) {
 					if !errors.Is(err, tiers.ErrInvalid) || len(pins) > 0 {
 						t.Fatalf("pin %d pages in place, %d frames: %v, %d pins", len(pages), last, err, len(pins))
 					}
-				case all != (err == nil) || (err != nil && !errors.Is(err, tiers.ErrNotFound)) || (err != nil) != (len(pins) == 0):
+				case all != (err == nil) || (err != nil && !errors.Is(err, tiers.ErrNotFound)) ||
+					(err != nil) != (len(pins) == 0):
 					t.Fatalf("pin %v in place: %v, all there: %v, %d pins", pages, err, all, len(pins))
 				}
 				seen := map[[2]int]uint64{}
@@ -311,9 +320,9 @@ type tester interface {
 	Error(args ...any)
 }
 
-// TestEpochsAreConsistent has writers change pairs of pages together while checkpoints run and a few frames make pages
-// move all the time. Every checkpoint holds both pages of a pair at one version, and no older one than was finished
-// before it began.
+// TestEpochsAreConsistent has writers change pairs of pages together while checkpoints run and a
+// few frames make pages move all the time. Every checkpoint holds both pages of a pair at one
+// version, and no older one than was finished before it began.
 func TestEpochsAreConsistent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -330,8 +339,8 @@ func TestEpochsAreConsistent(t *testing.T) {
 	}
 	var mu sync.Mutex
 	finished := [pairs]uint64{}
-	// gate is held by whoever writes: where the writers leave no moment without a pin, as on a busy machine, a checkpoint
-	// makes one.
+	// gate is held by whoever writes: where the writers leave no moment without a pin, as on a busy
+	// machine, a checkpoint makes one.
 	var gate sync.RWMutex
 	var wg sync.WaitGroup
 	for w := range 3 {
@@ -397,8 +406,9 @@ func (h *heldStore) Put(ctx context.Context, tier int, page uint64, b []byte, ki
 	return h.Store.Put(ctx, tier, page, b, kind)
 }
 
-// TestCheckpointAndMoveDoNotWaitForEachOther: a page that the checkpoint has to save is on its way to a tier whose only frame
-// holds what was written since, and so may not leave before the checkpoint is over.
+// TestCheckpointAndMoveDoNotWaitForEachOther: a page that the checkpoint has to save is on its way
+// to a tier whose only frame holds what was written since, and so may not leave before the
+// checkpoint is over.
 func TestCheckpointAndMoveDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the bubble's clock
@@ -552,7 +562,8 @@ func TestPins(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
 	defer cancel()
-	if _, err := s.Pin(short, 2, 0, pager.ForReading); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, tiers.ErrFull) {
+	if _, err := s.Pin(short, 2, 0, pager.ForReading); !errors.Is(err, context.DeadlineExceeded) ||
+		!errors.Is(err, tiers.ErrFull) {
 		t.Errorf("pin where all frames are pinned: %v, want ErrFull at the deadline", err)
 	}
 	go func() {
@@ -575,8 +586,8 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// TestBreaker breaks the first tier of the store: evictions go to the second one, the first is left alone, and it is
-// taken back when it works again.
+// TestBreaker breaks the first tier of the store: evictions go to the second one, the first is left
+// alone, and it is taken back when it works again.
 func TestBreaker(t *testing.T) { synctest.Test(t, testBreaker) }
 
 func testBreaker(t *testing.T) {
@@ -653,7 +664,8 @@ func TestBackground(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()
-		// Room is made up to the high watermark once, at the latest when all pages are there; those that come behind take of it.
+		// Room is made up to the high watermark once, at the latest when all pages are there; those
+		// that come behind take of it.
 		if m := s.Stats().Memory[0]; m.Free < top.Low || m.Free > top.High {
 			t.Errorf("%d frames free, want between the watermarks %d and %d", m.Free, top.Low, top.High)
 		}
@@ -747,8 +759,9 @@ func BenchmarkMigrate(b *testing.B) {
 	}
 }
 
-// TestWriteDuringCheckpoint writes a page after a checkpoint has marked it and before it is put, and tries to push it
-// out to the store then: the epoch has the page as it was when Checkpoint was called.
+// TestWriteDuringCheckpoint writes a page after a checkpoint has marked it and before it is put,
+// and tries to push it out to the store then: the epoch has the page as it was when Checkpoint was
+// called.
 func TestWriteDuringCheckpoint(t *testing.T) {
 	ctx := context.Background()
 	mem := vfs.NewMem(0)
@@ -816,8 +829,8 @@ func TestWriteDuringCheckpoint(t *testing.T) {
 	expect(after, 2)
 }
 
-// TestPinInPlace pins pages of two tiers and of the store together: those in memory stay where they are and are not moved while they are held,
-// the others come into the last tier.
+// TestPinInPlace pins pages of two tiers and of the store together: those in memory stay where they
+// are and are not moved while they are held, the others come into the last tier.
 func TestPinInPlace(t *testing.T) {
 	ctx := t.Context()
 	s := open(t, vfs.NewMem(0), frames(2), frames(3))
@@ -858,10 +871,12 @@ func TestPinInPlace(t *testing.T) {
 		}
 	}
 	pager.UnpinAll(pins)
-	if pins, err := s.PinInPlace(ctx, []uint64{0, 1, 2, 3}, pager.ForReading, nil); !errors.Is(err, tiers.ErrInvalid) || len(pins) > 0 {
+	if pins, err := s.PinInPlace(ctx, []uint64{0, 1, 2, 3}, pager.ForReading, nil); !errors.Is(err, tiers.ErrInvalid) ||
+		len(pins) > 0 {
 		t.Errorf("more pages than frames in the last tier: %v, %d pins", err, len(pins))
 	}
-	if pins, err := s.PinInPlace(ctx, []uint64{0, 7}, pager.ForReading, nil); !errors.Is(err, tiers.ErrNotFound) || len(pins) > 0 {
+	if pins, err := s.PinInPlace(ctx, []uint64{0, 7}, pager.ForReading, nil); !errors.Is(err, tiers.ErrNotFound) ||
+		len(pins) > 0 {
 		t.Errorf("a page that there is not: %v, %d pins", err, len(pins))
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestInPairs: every group moves once, at most two at a time, and is done with in order; nothing is under way afterwards, and an error ends it.
+// TestInPairs: every group moves once, at most two at a time, and is done with in order; nothing is
+// under way afterwards, and an error ends it.
 func TestInPairs(t *testing.T) {
 	broken := errors.New("broken")
 	for groups := range 6 {

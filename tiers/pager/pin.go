@@ -11,8 +11,8 @@ import (
 // Access is what a pin is for.
 type Access uint8
 
-// The kinds of access. Pins for writing may be held by several at once: the Pager keeps the page in place, and who
-// writes what is between them.
+// The kinds of access. Pins for writing may be held by several at once: the Pager keeps the page in
+// place, and who writes what is between them.
 const (
 	ForReading Access = iota
 	ForWriting
@@ -47,9 +47,9 @@ func (h Pin) Unpin() {
 	}
 }
 
-// Pin brings a page into a memory tier and holds it there until Unpin. A page that is pinned in another tier fails with
-// tiers.ErrUnavailable, since it may not move. When every frame of the tier is pinned, Pin waits for one, or for the end
-// of ctx. A pin for writing marks the page dirty.
+// Pin brings a page into a memory tier and holds it there until Unpin. A page that is pinned in
+// another tier fails with tiers.ErrUnavailable, since it may not move. When every frame of the tier
+// is pinned, Pin waits for one, or for the end of ctx. A pin for writing marks the page dirty.
 func (p *Pager) Pin(ctx context.Context, page uint64, tier int, access Access) (Pin, error) {
 	m, err := p.tier(tier)
 	if err != nil {
@@ -152,9 +152,9 @@ var errPinned = fmt.Errorf("pinned: %w", tiers.ErrUnavailable)
 // errSettle says that a page is where it should be and has to be saved before it is written.
 var errSettle = errors.New("page is being saved")
 
-// claim waits until a page is at rest and marks it as moving, for bring. It returns the frame where it is now, nil when
-// it is in none. A page that is in the tier already is not claimed: errSettle when it is to be saved, and otherwise the
-// caller just tries again.
+// claim waits until a page is at rest and marks it as moving, for bring. It returns the frame where
+// it is now, nil when it is in none. A page that is in the tier already is not claimed: errSettle
+// when it is to be saved, and otherwise the caller just tries again.
 func (p *Pager) claim(ctx context.Context, page uint64, m *memory) (*frame, error) {
 	s := p.shard(page)
 	s.mu.Lock()
@@ -181,7 +181,8 @@ func (s *shard) rest(ctx context.Context, page uint64) error {
 	return s.await(ctx, page, func() bool { return false })
 }
 
-// await is rest that ends too when done says so, which is asked under mu after every change of the shard.
+// await is rest that ends too when done says so, which is asked under mu after every change of the
+// shard.
 func (s *shard) await(ctx context.Context, page uint64, done func() bool) error {
 	if _, moving := s.moving[page]; !moving || done() {
 		return nil
@@ -204,8 +205,9 @@ func (s *shard) await(ctx context.Context, page uint64, done func() bool) error 
 	}
 }
 
-// settle ends the move of a page from a frame, or from nowhere: it is in frame f now, or in none. The marks go along,
-// under the lock, since a checkpoint may have set them meanwhile. The caller holds no lock.
+// settle ends the move of a page from a frame, or from nowhere: it is in frame f now, or in none.
+// The marks go along, under the lock, since a checkpoint may have set them meanwhile. The caller
+// holds no lock.
 func (p *Pager) settle(page uint64, from, f *frame) {
 	s := p.shard(page)
 	s.mu.Lock()

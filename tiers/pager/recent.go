@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// recent remembers of each page of the store in which of its tiers it was last seen, when it was last in use, and
-// whether it was read again soon after it had sunk: what aging goes by. It takes 12 bytes a slot and between 15 and 19 a
-// page: open addressing in a Go slice, a quarter longer at a time.
+// recent remembers of each page of the store in which of its tiers it was last seen, when it was
+// last in use, and whether it was read again soon after it had sunk: what aging goes by. It takes
+// 12 bytes a slot and between 15 and 19 a page: open addressing in a Go slice, a quarter longer at
+// a time.
 type recent struct{ shards [64]recentShard }
 
 type recentShard struct {
@@ -17,7 +18,8 @@ type recentShard struct {
 	n     int
 }
 
-// mark is the tier in 4 bits, hot in one, and the time in 27, in units of stampUnit since Open; time 0 is unknown.
+// mark is the tier in 4 bits, hot in one, and the time in 27, in units of stampUnit since Open;
+// time 0 is unknown.
 type mark uint32
 
 const (
@@ -45,7 +47,8 @@ func (s *recentShard) home(page uint64) int {
 	return int(h)
 }
 
-// find is the slot of a page, or the free one where it belongs. The caller holds mu, and there is a free slot.
+// find is the slot of a page, or the free one where it belongs. The caller holds mu, and there is a
+// free slot.
 func (s *recentShard) find(page uint64) (slot int, here bool) {
 	for slot = s.home(page); s.pages[slot] != 0; slot = s.next(slot) {
 		if s.pages[slot] == page+1 {
@@ -102,7 +105,8 @@ func (r *recent) sink(page uint64, tier int, now uint32) {
 	s.set(page, newMark(tier, hot, now))
 }
 
-// read notes that a page was read from a tier. It is hot when that comes within window after it had sunk.
+// read notes that a page was read from a tier. It is hot when that comes within window after it had
+// sunk.
 func (r *recent) read(page uint64, tier int, now, window uint32) {
 	s := r.shard(page)
 	s.mu.Lock()

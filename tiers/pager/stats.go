@@ -67,7 +67,8 @@ func (h *histogram) read() (out Histogram) {
 	return out
 }
 
-// Histogram counts durations: bucket i those under 1<<i nanoseconds that are not in a bucket before.
+// Histogram counts durations: bucket i those under 1<<i nanoseconds that are not in a bucket
+// before.
 type Histogram [Buckets]uint64
 
 // Count is the number of durations.
@@ -96,15 +97,16 @@ type Stats struct {
 	Store  []StoreStats
 	// Migrations are the moves that there were.
 	Migrations []Migration
-	// Queue is the number of pages waiting to be fetched, Forgotten how many found no place in the queue.
+	// Queue is the number of pages waiting to be fetched, Forgotten how many found no place in the
+	// queue.
 	Queue     int
 	Forgotten uint64
 	// AgeBytes is what the ages of the pages in the store take of memory.
 	AgeBytes int64
 }
 
-// Migration counts the moves from one tier to another for one reason. A page that the store held already when it left
-// memory counts as moved to where it is.
+// Migration counts the moves from one tier to another for one reason. A page that the store held
+// already when it left memory counts as moved to where it is.
 type Migration struct {
 	From, To string
 	Up       bool
@@ -121,18 +123,19 @@ type MemoryStats struct {
 	Frames, Free int
 	// Hits and Misses count pins by whether the page was there.
 	Hits, Misses uint64
-	// In and Out count pages moved into and out of the tier; Idle those of Out that went for their idle time, and
-	// Prefetched those of In that nobody had asked for.
+	// In and Out count pages moved into and out of the tier; Idle those of Out that went for their
+	// idle time, and Prefetched those of In that nobody had asked for.
 	In, Out, Idle, Prefetched uint64
 	// Used and Wasted count the prefetched pages that were asked for, and that left before.
 	Used, Wasted uint64
 	// Guesses are what the predictor's were worth, by their source.
 	Guesses map[string]prefetch.Stats
-	// Errors counts copies that failed, Trips how often the breaker opened, and Open says that it is.
+	// Errors counts copies that failed, Trips how often the breaker opened, and Open says that it
+	// is.
 	Errors, Trips uint64
 	Open          bool
-	// Wait is how long pins took that were not served at once, Copy how long a page took to be copied into the tier from
-	// another memory tier, as a share of its batch.
+	// Wait is how long pins took that were not served at once, Copy how long a page took to be
+	// copied into the tier from another memory tier, as a share of its batch.
 	Wait, Copy Histogram
 }
 
@@ -141,7 +144,8 @@ type StoreStats struct {
 	Name string
 	// Queue is the number of calls that run or wait.
 	Queue int
-	// Errors counts calls that failed or stalled, Trips how often the breaker opened, and Open says that it is.
+	// Errors counts calls that failed or stalled, Trips how often the breaker opened, and Open says
+	// that it is.
 	Errors, Trips uint64
 	Open          bool
 	// Read is how long reads took, Write how long writes and moves into the tier did.
@@ -172,7 +176,8 @@ func (p *Pager) Stats() Stats {
 		for to, b := range names {
 			for why := range reasons {
 				if n := p.moved[from][to][why].Load(); n > 0 {
-					st.Migrations = append(st.Migrations, Migration{From: a, To: b, Up: to < from, Reason: why.String(), Pages: n})
+					st.Migrations = append(st.Migrations,
+						Migration{From: a, To: b, Up: to < from, Reason: why.String(), Pages: n})
 				}
 			}
 		}

@@ -23,12 +23,12 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
-// checkEnv makes the test binary open the store of TestBadgerDamage in a directory: BadgerDB may end its process on
-// damage, which must not go unseen.
+// checkEnv makes the test binary open the store of TestBadgerDamage in a directory: BadgerDB may
+// end its process on damage, which must not go unseen.
 const checkEnv = "EXOSWARM_PAGESTORE_CHECK"
 
-// checkMain opens a store of childMain, compares it with the version that it says it holds, works with it, and prints
-// that version. It says whether this process is to do so.
+// checkMain opens a store of childMain, compares it with the version that it says it holds, works
+// with it, and prints that version. It says whether this process is to do so.
 func checkMain() bool {
 	dir := os.Getenv(checkEnv)
 	if dir == "" {
@@ -105,7 +105,8 @@ func copyTree(from, to string) error {
 	})
 }
 
-// damage does something to a file: flips a bit of what is in it, cuts it, fills its end with zeros, or removes it.
+// damage does something to a file: flips a bit of what is in it, cuts it, fills its end with zeros,
+// or removes it.
 func damage(path string, rng *rand.Rand) (what string, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -135,8 +136,8 @@ func damage(path string, rng *rand.Rand) (what string, err error) {
 	return fmt.Sprint("flip at ", at), os.WriteFile(path, b, 0o600)
 }
 
-// freeze stops a process and waits until every thread of it stands still: the signal alone returns before they do, and a
-// file seen in a directory could be renamed before it is copied.
+// freeze stops a process and waits until every thread of it stands still: the signal alone returns
+// before they do, and a file seen in a directory could be renamed before it is copied.
 func freeze(t *testing.T, p *os.Process) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
@@ -155,15 +156,17 @@ func freeze(t *testing.T, p *os.Process) {
 	}
 }
 
-// TestBadgerDamage stops a working process at random moments, copies its files, damages BadgerDB's among the copies, and
-// opens them: every acknowledged commit is there, byte for byte, whatever was done. EXOSWARM_BADGER_DAMAGE is how often.
+// TestBadgerDamage stops a working process at random moments, copies its files, damages BadgerDB's
+// among the copies, and opens them: every acknowledged commit is there, byte for byte, whatever was
+// done. EXOSWARM_BADGER_DAMAGE is how often.
 func TestBadgerDamage(t *testing.T) {
 	cases := scale(t, "EXOSWARM_BADGER_DAMAGE", 16)
 	dir := filepath.Join(t.TempDir(), "store")
 	rng := rand.New(rand.NewPCG(8, 8))
 	healed := 0
 	for n := 0; n < cases; {
-		// Ended now and then, so that BadgerDB writes sorted tables; they are only made when it is closed or full.
+		// Ended now and then, so that BadgerDB writes sorted tables; they are only made when it is
+		// closed or full.
 		if n%16 == 8 {
 			s, err := pagestore.Open(diskOptions(dir))
 			if err != nil {
@@ -228,8 +231,10 @@ func TestBadgerDamage(t *testing.T) {
 			said, err := check.CombinedOutput()
 			var version uint64
 			var was bool
-			if _, scanErr := fmt.Sscanf(string(said), "ok %d %t", &version, &was); err != nil || scanErr != nil || version < least {
-				t.Errorf("case %d, %s %s: acknowledged %d, the store says %v: %s", n, filepath.Base(victim), what, least, err, said)
+			if _, scanErr := fmt.Sscanf(string(said), "ok %d %t", &version, &was); err != nil || scanErr != nil ||
+				version < least {
+				t.Errorf("case %d, %s %s: acknowledged %d, the store says %v: %s", n, filepath.Base(victim), what,
+					least, err, said)
 			}
 			if was {
 				healed++

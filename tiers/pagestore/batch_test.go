@@ -29,7 +29,8 @@ func idsUpTo(n int) []uint64 {
 	return ids
 }
 
-// versionOf fills every second page of a batch into the store's memory, and returns the others as they are.
+// versionOf fills every second page of a batch into the store's memory, and returns the others as
+// they are.
 func versionOf(pages []uint64, version uint64) func(i int, buf []byte) ([]byte, error) {
 	return func(i int, buf []byte) ([]byte, error) {
 		c := content(pages[i], version)
@@ -49,7 +50,8 @@ func copyAll(dst, src []byte) error {
 	return nil
 }
 
-// TestBatch holds batches to what single calls do, in every codec, with a key and without, and to their order.
+// TestBatch holds batches to what single calls do, in every codec, with a key and without, and to
+// their order.
 func TestBatch(t *testing.T) {
 	for _, key := range [][]byte{nil, []byte("0123456789abcdef")} {
 		opts := memOptions(vfs.NewMem(0))
@@ -62,13 +64,14 @@ func TestBatch(t *testing.T) {
 				slices.Reverse(pages)
 				asked := 0
 				fill := versionOf(pages, version)
-				n, err := s.PutAll(t.Context(), tier, pages, pagestore.Kind{Elem: 4}, func(i int, buf []byte) ([]byte, error) {
-					if i != asked {
-						t.Errorf("content of page %d of the batch is asked for, want %d", i, asked)
-					}
-					asked++
-					return fill(i, buf)
-				})
+				n, err := s.PutAll(t.Context(), tier, pages, pagestore.Kind{Elem: 4},
+					func(i int, buf []byte) ([]byte, error) {
+						if i != asked {
+							t.Errorf("content of page %d of the batch is asked for, want %d", i, asked)
+						}
+						asked++
+						return fill(i, buf)
+					})
 				if n != len(pages) || err != nil || asked != n {
 					t.Fatalf("%d of %d pages put, %d asked for, %v", n, len(pages), asked, err)
 				}
@@ -100,20 +103,29 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestBatchStops fails batches in every way and at every page: what is said to be put is there, the page that failed is
-// as it was, and nothing is handed on behind one that cannot be read.
+// TestBatchStops fails batches in every way and at every page: what is said to be put is there, the
+// page that failed is as it was, and nothing is handed on behind one that cannot be read.
 func TestBatchStops(t *testing.T) {
 	errOwn := errors.New("own")
 	pages := idsUpTo(8)
 	for _, c := range []struct {
 		name string
 		want error
-	}{{"content", errOwn}, {"write", syscall.EIO}, {"space", syscall.ENOSPC}, {"context", context.Canceled}, {"length", tiers.ErrInvalid}, {"read", tiers.ErrNotFound}, {"taking", errOwn}} {
+	}{
+		{"content", errOwn},
+		{"write", syscall.EIO},
+		{"space", syscall.ENOSPC},
+		{"context", context.Canceled},
+		{"length", tiers.ErrInvalid},
+		{"read", tiers.ErrNotFound},
+		{"taking", errOwn},
+	} {
 		for at := range pages {
 			var writes atomic.Int64
 			writes.Store(-1)
 			fs := &vfs.Inject{FS: vfs.NewMem(0), Before: func(op vfs.Op) error {
-				if op.Kind != vfs.OpWrite || filepath.Ext(op.Name) != ".seg" || op.Len < pageSize || writes.Load() < 0 || writes.Add(1) != int64(at+1) {
+				if op.Kind != vfs.OpWrite || filepath.Ext(op.Name) != ".seg" || op.Len < pageSize ||
+					writes.Load() < 0 || writes.Add(1) != int64(at+1) {
 					return nil
 				}
 				if c.name == "write" || c.name == "space" {
@@ -178,8 +190,10 @@ func TestBatchStops(t *testing.T) {
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s at %d: %v, want %v", c.name, at, err, c.want)
 			}
-			// Which page the write that fails belongs to is open, and so is how far the other page was when the context ended.
-			if exact := c.name != "write" && c.name != "space" && c.name != "context"; exact && n != at || n >= len(pages) {
+			// Which page the write that fails belongs to is open, and so is how far the other page
+			// was when the context ended.
+			if exact := c.name != "write" && c.name != "space" && c.name != "context"; exact && n != at ||
+				n >= len(pages) {
 				t.Errorf("%s at %d: %d pages were done", c.name, at, n)
 			}
 			for i, page := range pages {
@@ -202,8 +216,9 @@ func TestBatchStops(t *testing.T) {
 	}
 }
 
-// TestBatchOverlaps holds every write of a page until the next page is asked for, and every page that is handed on until
-// the next one is read: a batch that did one thing after the other would never end. No more than two are under way.
+// TestBatchOverlaps holds every write of a page until the next page is asked for, and every page
+// that is handed on until the next one is read: a batch that did one thing after the other would
+// never end. No more than two are under way.
 func TestBatchOverlaps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -297,7 +312,8 @@ func TestAlignment(t *testing.T) {
 					if !bytes.Equal(room[off:off+pageSize], content(page, version)) {
 						t.Errorf("tier %d: a get into memory %d bytes off returns something else", tier, off)
 					}
-					if bytes.Count(room[:off], []byte{0}) != off || bytes.Count(room[off+pageSize:], []byte{0}) != len(room)-off-pageSize {
+					if bytes.Count(room[:off], []byte{0}) != off ||
+						bytes.Count(room[off+pageSize:], []byte{0}) != len(room)-off-pageSize {
 						t.Errorf("a get into memory %d bytes off writes beside the page", off)
 					}
 				}
@@ -306,8 +322,8 @@ func TestAlignment(t *testing.T) {
 	}
 }
 
-// TestPadding: behind the stored bytes of a record that is shorter than its blocks there is nothing of what went through
-// the same memory before.
+// TestPadding: behind the stored bytes of a record that is shorter than its blocks there is nothing
+// of what went through the same memory before.
 func TestPadding(t *testing.T) {
 	fs := vfs.NewMem(0)
 	s := mustOpen(t, memOptions(fs))

@@ -14,15 +14,16 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Benchmarks of a disk run in one go, so that the disk's own rate and the store's are measured on the same disk in the
-// same minute:
+// Benchmarks of a disk run in one go, so that the disk's own rate and the store's are measured on
+// the same disk in the same minute:
 //
 //	EXOSWARM_BENCH_DIR=/disk go test ./tiers/pagestore -run '^$' -bench Disk -benchtime 500x
 //
-// raw-write and raw-read are what dd with O_DIRECT does: one 2 MiB transfer after the other on a file that is allocated,
-// with one sync at the end of the writes. put and get are one call after the other, likewise one request in flight, of a
-// page and a block of header. checkpoint and get-all are one call for all pages, with up to three such requests in flight;
-// the rows of depth 3 are the raw loop with as many. What is put ends with a commit.
+// raw-write and raw-read are what dd with O_DIRECT does: one 2 MiB transfer after the other on a
+// file that is allocated, with one sync at the end of the writes. put and get are one call after
+// the other, likewise one request in flight, of a page and a block of header. checkpoint and
+// get-all are one call for all pages, with up to three such requests in flight; the rows of depth 3
+// are the raw loop with as many. What is put ends with a commit.
 const benchPage = 2 << 20
 
 // benchPages is how many pages a benchmark goes over: 1 GiB.
@@ -54,7 +55,10 @@ func BenchmarkDisk(b *testing.B) {
 		binary.LittleEndian.PutUint64(page[i:], rng.Uint64())
 	}
 	s, err := pagestore.Open(pagestore.Options{
-		PageSize: benchPage, Tiers: []pagestore.Tier{{Dir: filepath.Join(dir, "tier"), Capacity: 4 << 30, SegmentBytes: 256 << 20}},
+		PageSize: benchPage, Tiers: []pagestore.Tier{{
+			Dir: filepath.Join(dir, "tier"), Capacity: 4 << 30,
+			SegmentBytes: 256 << 20,
+		}},
 	})
 	if err != nil {
 		b.Fatal(err)

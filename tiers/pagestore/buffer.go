@@ -5,8 +5,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// buffer is what a record passes through: the block of its header, and room for its body, which is made when the body
-// cannot pass between the medium and the caller's memory by itself.
+// buffer is what a record passes through: the block of its header, and room for its body, which is
+// made when the body cannot pass between the medium and the caller's memory by itself.
 type buffer struct {
 	head []byte
 	body []byte

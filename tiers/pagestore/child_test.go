@@ -28,13 +28,17 @@ func diskOptions(dir string) pagestore.Options {
 		PageSize: pageSize,
 		Tiers: []pagestore.Tier{
 			{Name: "nvme", Dir: filepath.Join(dir, "nvme"), Capacity: 256 << 20, SegmentBytes: 1 << 20},
-			{Name: "ssd", Dir: filepath.Join(dir, "ssd"), Capacity: 256 << 20, SegmentBytes: 1 << 20, Codec: codec.Spec{ID: codec.LZ4}},
+			{
+				Name: "ssd", Dir: filepath.Join(dir, "ssd"), Capacity: 256 << 20, SegmentBytes: 1 << 20,
+				Codec: codec.Spec{ID: codec.LZ4},
+			},
 		},
 	}
 }
 
-// childMain works on a store until it is killed, when this process is the child of TestKill: each commit writes a few
-// pages of the version that the note says, and is acknowledged on standard output. It says whether it was the child.
+// childMain works on a store until it is killed, when this process is the child of TestKill: each
+// commit writes a few pages of the version that the note says, and is acknowledged on standard
+// output. It says whether it was the child.
 func childMain() bool {
 	dir := os.Getenv(childEnv)
 	if dir == "" {
@@ -99,8 +103,9 @@ func pagesOf(version uint64) []uint64 {
 	return []uint64{rng.Uint64N(40), 40 + rng.Uint64N(40), 80 + rng.Uint64N(40)}
 }
 
-// TestKill kills a real process with SIGKILL at random moments and opens its store: every acknowledged commit is there,
-// byte for byte, and of the one that ran all or nothing. See scale for the full campaign.
+// TestKill kills a real process with SIGKILL at random moments and opens its store: every
+// acknowledged commit is there, byte for byte, and of the one that ran all or nothing. See scale
+// for the full campaign.
 func TestKill(t *testing.T) {
 	kills := scale(t, "EXOSWARM_KILLS", 20)
 	dir := t.TempDir()
@@ -150,8 +155,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killChild runs the child, kills it some time after its first acknowledgement, or after its start when early, and
-// returns the last version that it acknowledged.
+// killChild runs the child, kills it some time after its first acknowledgement, or after its start
+// when early, and returns the last version that it acknowledged.
 func killChild(dir string, after time.Duration, early bool) (acked uint64, err error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+dir)

@@ -14,13 +14,15 @@ import (
 // MaxNote is the longest note in bytes.
 const MaxNote = index.MaxNote
 
-// Commit makes every Put, Delete and Move that returned before it durable, together with a note, as one epoch, and
-// returns the epoch's number. Calls that run beside it go into this epoch or the next.
+// Commit makes every Put, Delete and Move that returned before it durable, together with a note, as
+// one epoch, and returns the epoch's number. Calls that run beside it go into this epoch or the
+// next.
 //
-// After an error nothing is committed and the changes are still pending; whether a crash at this moment would bring
-// back the old epoch or the new one is not known, but it is one of them, whole. When a sync failed, the error is a
-// *tiers.LostError that lists the pages whose bytes are in doubt: they read as lost, and no commit succeeds until each
-// of them was put again or deleted, or Rollback was called.
+// After an error nothing is committed and the changes are still pending; whether a crash at this
+// moment would bring back the old epoch or the new one is not known, but it is one of them, whole.
+// When a sync failed, the error is a *tiers.LostError that lists the pages whose bytes are in
+// doubt: they read as lost, and no commit succeeds until each of them was put again or deleted, or
+// Rollback was called.
 func (s *Store) Commit(ctx context.Context, note []byte) (epoch uint64, err error) {
 	if len(note) > MaxNote {
 		return 0, fmt.Errorf("commit: note of %d bytes, at most %d: %w", len(note), MaxNote, tiers.ErrInvalid)
@@ -32,9 +34,9 @@ func (s *Store) Commit(ctx context.Context, note []byte) (epoch uint64, err erro
 	return s.commit(ctx, note, false)
 }
 
-// Settle makes moves of committed pages durable without a new epoch, so that their old slots come free. What was
-// written or deleted since the last commit stays pending. When a sync fails, pages among that may be lost, which the
-// error lists as that of Commit does.
+// Settle makes moves of committed pages durable without a new epoch, so that their old slots come
+// free. What was written or deleted since the last commit stays pending. When a sync fails, pages
+// among that may be lost, which the error lists as that of Commit does.
 func (s *Store) Settle(ctx context.Context) error {
 	if err := s.enter(ctx, 0); err != nil {
 		return err
@@ -122,7 +124,8 @@ func lostPages(m map[uint64]change) []uint64 {
 	return ids
 }
 
-// makeDurable syncs the segments and then commits the index. committing does not change while it runs.
+// makeDurable syncs the segments and then commits the index. committing does not change while it
+// runs.
 func (s *Store) makeDurable(ctx context.Context, epoch uint64, note []byte) error {
 	syncErr := s.syncDirs()
 	var doubt []uint64
@@ -157,8 +160,8 @@ func (s *Store) makeDurable(ctx context.Context, epoch uint64, note []byte) erro
 	return s.index.Renew(c, s.entries(s.committing))
 }
 
-// sweep removes what is left of stale records from the segments, so that the index need not remember it any more.
-// The caller holds commitMu.
+// sweep removes what is left of stale records from the segments, so that the index need not
+// remember it any more. The caller holds commitMu.
 func (s *Store) sweep() error {
 	all := true
 	for i, d := range s.dirs {
@@ -177,9 +180,9 @@ func (s *Store) sweep() error {
 	return err
 }
 
-// Sync makes the content of every Put and Move that returned before it durable in its segment, so that the caller may
-// drop its own copy: it is lost then only with the crash that loses everything since the last commit. It fails like
-// Commit when a sync fails.
+// Sync makes the content of every Put and Move that returned before it durable in its segment, so
+// that the caller may drop its own copy: it is lost then only with the crash that loses everything
+// since the last commit. It fails like Commit when a sync fails.
 func (s *Store) Sync(ctx context.Context) error {
 	if err := s.enter(ctx, 0); err != nil {
 		return err
@@ -222,9 +225,9 @@ func (s *Store) syncDirs() error {
 	return errors.Join(errs...)
 }
 
-// doubt turns a change whose sync failed into what the caller must know: new content is lost, and a copy of committed
-// content is forgotten, as the old place still counts. The slot stays taken, since nobody knows what is in it.
-// The caller holds mu.
+// doubt turns a change whose sync failed into what the caller must know: new content is lost, and a
+// copy of committed content is forgotten, as the old place still counts. The slot stays taken,
+// since nobody knows what is in it. The caller holds mu.
 func (s *Store) doubt(m map[uint64]change, page uint64, c change) {
 	if !c.holds() {
 		return
@@ -243,7 +246,8 @@ func (s *Store) doubt(m map[uint64]change, page uint64, c change) {
 // abandon puts the changes of a failed commit back.
 func (s *Store) abandon(err error) {
 	// Until the index was reached, nothing of the commit can be durable.
-	tried := !errors.Is(err, tiers.ErrLost) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	tried := !errors.Is(err, tiers.ErrLost) && !errors.Is(err, context.Canceled) &&
+		!errors.Is(err, context.DeadlineExceeded)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for page, c := range s.committing {
@@ -311,8 +315,8 @@ func (s *Store) Rollback(ctx context.Context) error {
 	return nil
 }
 
-// changes yields what the commit that runs does to the index. Only the holder of commitMu changes committed, so it is
-// read here without mu.
+// changes yields what the commit that runs does to the index. Only the holder of commitMu changes
+// committed, so it is read here without mu.
 func (s *Store) changes() iter.Seq[index.Change] {
 	return func(yield func(index.Change) bool) {
 		for page, c := range s.committing {

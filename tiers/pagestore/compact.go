@@ -8,16 +8,17 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// sparse is the part of its slots in use under which Compact empties a segment: moving a page then frees more than it
-// writes.
+// sparse is the part of its slots in use under which Compact empties a segment: moving a page then
+// frees more than it writes.
 const sparse = 0.5
 
 // fewMarks is how much the index may remember of stale records without Compact sweeping them away.
 const fewMarks = 256
 
-// Compact moves pages out of segments of which less than half is in use, and out of those retired after a failed sync,
-// and deletes the files. It returns how many bytes shorter the files are together. Pages whose medium does not read them, or for which
-// there is no room, stay. It may run beside everything else.
+// Compact moves pages out of segments of which less than half is in use, and out of those retired
+// after a failed sync, and deletes the files. It returns how many bytes shorter the files are
+// together. Pages whose medium does not read them, or for which there is no room, stay. It may run
+// beside everything else.
 func (s *Store) Compact(ctx context.Context) (freed int64, err error) {
 	if err := s.enter(ctx, 0); err != nil {
 		return 0, err

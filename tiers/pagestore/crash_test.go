@@ -20,7 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// scale reads how much of a campaign to run: the number in an environment variable, or what CI runs.
+// scale reads how much of a campaign to run: the number in an environment variable, or what CI
+// runs.
 //
 // The full bars are those of make crash.
 func scale(t testing.TB, name string, ci int) int {
@@ -42,8 +43,8 @@ type script struct {
 	now world
 	// last is the world of the last commit.
 	last world
-	// may are the worlds that a crash may bring back: the last one that was acknowledged, and the one that a running
-	// commit is making.
+	// may are the worlds that a crash may bring back: the last one that was acknowledged, and the
+	// one that a running commit is making.
 	may     []world
 	version uint64
 }
@@ -90,7 +91,8 @@ func (sc *script) step() error {
 	return nil
 }
 
-// putAll puts a few pages as one batch, and finds out what of it was put when it fails: those pages are elsewhere.
+// putAll puts a few pages as one batch, and finds out what of it was put when it fails: those pages
+// are elsewhere.
 func (sc *script) putAll() error {
 	pages := make([]uint64, 1+sc.rng.IntN(5))
 	first := sc.rng.Uint64N(10)
@@ -101,14 +103,15 @@ func (sc *script) putAll() error {
 	}
 	from := sc.version + 1
 	sc.version += uint64(len(pages))
-	n, err := sc.s.PutAll(context.Background(), sc.rng.IntN(3), pages, pagestore.Kind{Elem: 4}, func(i int, buf []byte) ([]byte, error) {
-		c := content(pages[i], from+uint64(i))
-		if i%2 == 0 {
-			return c, nil
-		}
-		copy(buf, c)
-		return buf, nil
-	})
+	n, err := sc.s.PutAll(context.Background(), sc.rng.IntN(3), pages, pagestore.Kind{Elem: 4},
+		func(i int, buf []byte) ([]byte, error) {
+			c := content(pages[i], from+uint64(i))
+			if i%2 == 0 {
+				return c, nil
+			}
+			copy(buf, c)
+			return buf, nil
+		})
 	for i, page := range pages {
 		now, _ := sc.s.Stat(page)
 		switch {
@@ -157,8 +160,9 @@ func anyOf(fs vfs.FS, may []world) (_ world, err error) {
 	return world{}, fmt.Errorf("the store holds none of %d worlds: %w", len(may), errors.Join(errs...))
 }
 
-// TestCrashAfterEveryCall cuts the power after every mutating call of random workloads, keeping none, half and all of
-// the unsynced blocks, cuts the recovery of each once more, and looks at what is left. See scale for the full campaign.
+// TestCrashAfterEveryCall cuts the power after every mutating call of random workloads, keeping
+// none, half and all of the unsynced blocks, cuts the recovery of each once more, and looks at what
+// is left. See scale for the full campaign.
 func TestCrashAfterEveryCall(t *testing.T) {
 	runs := scale(t, "EXOSWARM_CRASHES", 1)
 	crashes, rebuilt := 0, 0
@@ -192,12 +196,14 @@ func TestCrashAfterEveryCall(t *testing.T) {
 				}
 				w, err := anyOf(again, sc.may)
 				if err != nil {
-					t.Errorf("seed %d, crash %d after %v %s at %d, keeping %v: %v", seed, crashes, op.Kind, op.Name, op.Off, keep, err)
+					t.Errorf("seed %d, crash %d after %v %s at %d, keeping %v: %v", seed, crashes, op.Kind, op.Name,
+						op.Off, keep, err)
 					return
 				}
 				if crashes%16 == 0 {
 					if err := goesOn(again, w, rng); err != nil {
-						t.Errorf("seed %d, crash %d after %v %s: a recovered store: %v", seed, crashes, op.Kind, op.Name, err)
+						t.Errorf("seed %d, crash %d after %v %s: a recovered store: %v", seed, crashes, op.Kind,
+							op.Name, err)
 					}
 				}
 			}
@@ -283,8 +289,9 @@ func goesOn(fs *vfs.Mem, w world, rng *rand.Rand) error {
 	return err
 }
 
-// TestFlip flips single bits of segments, headers and index: no read ever returns other bytes, every flip in bytes that
-// mean something is noticed, the index loses nothing, and at most one page is lost. See scale for the full campaign.
+// TestFlip flips single bits of segments, headers and index: no read ever returns other bytes,
+// every flip in bytes that mean something is noticed, the index loses nothing, and at most one page
+// is lost. See scale for the full campaign.
 func TestFlip(t *testing.T) {
 	flips := scale(t, "EXOSWARM_FLIPS", 2000)
 	rng := rand.New(rand.NewPCG(9, 9))
@@ -299,8 +306,9 @@ func TestFlip(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The last transaction of the table must be one that counts. A commit also removes from the table what the commit before
-	// deleted, which nobody misses: flips in such a transaction, were it the last, would rightly go unnoticed.
+	// The last transaction of the table must be one that counts. A commit also removes from the
+	// table what the commit before deleted, which nobody misses: flips in such a transaction, were
+	// it the last, would rightly go unnoticed.
 	for range 2 {
 		if err := sc.commit(); err != nil {
 			t.Fatal(err)
@@ -368,7 +376,8 @@ func TestFlip(t *testing.T) {
 				t.Fatalf("flip %d: nobody noticed bit %d of %s, which belongs to a page", i, bit, to.name)
 			}
 		}
-		if strings.Contains(to.name, ".super") || strings.HasSuffix(to.name, ".table") || (strings.HasSuffix(to.name, ".seg") && at < vfs.BlockSize) {
+		if strings.Contains(to.name, ".super") || strings.HasSuffix(to.name, ".table") ||
+			(strings.HasSuffix(to.name, ".seg") && at < vfs.BlockSize) {
 			t.Fatalf("flip %d: nobody noticed bit %d of %s", i, bit, to.name)
 		}
 	}
@@ -416,9 +425,10 @@ func checkFlipped(fs vfs.FS, w world) (noticed bool, err error) {
 	return noticed || len(r.Problems) > 0, nil
 }
 
-// TestFault fails every call of a workload in turn: each Nth call once, or for good on one tier, with EIO or ENOSPC.
-// A failed sync loses what it was to make durable, as in Linux. No call returns other bytes, what a commit
-// acknowledged is there after a power loss, and once the medium works again so does the store.
+// TestFault fails every call of a workload in turn: each Nth call once, or for good on one tier,
+// with EIO or ENOSPC. A failed sync loses what it was to make durable, as in Linux. No call returns
+// other bytes, what a commit acknowledged is there after a power loss, and once the medium works
+// again so does the store.
 func TestFault(t *testing.T) {
 	testlong.Only(t)
 	seeds := scale(t, "EXOSWARM_FAULTS", 1)
@@ -438,10 +448,12 @@ func TestFault(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d faults in %v, 0 acknowledged bytes lost, 0 wrong bytes served", cases, time.Since(start).Round(time.Millisecond))
+	t.Logf("%d faults in %v, 0 acknowledged bytes lost, 0 wrong bytes served", cases,
+		time.Since(start).Round(time.Millisecond))
 }
 
-// runFault runs one workload with one fault from its nth call on, and says whether there was such a call.
+// runFault runs one workload with one fault from its nth call on, and says whether there was such a
+// call.
 func runFault(seed uint64, f fault, n int) (hit bool, err error) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	mem := vfs.NewMem(0)

@@ -37,8 +37,8 @@ func overwrite(t *testing.T, fs vfs.FS, in pagestore.Info, rec []byte) {
 	}
 }
 
-// TestMisplacedWrites puts intact records where they do not belong, as a disk does that writes to the wrong place or
-// forgets a write: each is refused, though every checksum in it is right.
+// TestMisplacedWrites puts intact records where they do not belong, as a disk does that writes to
+// the wrong place or forgets a write: each is refused, though every checksum in it is right.
 func TestMisplacedWrites(t *testing.T) {
 	ctx := context.Background()
 	fs := vfs.NewMem(0)
@@ -70,7 +70,8 @@ func TestMisplacedWrites(t *testing.T) {
 	overwrite(t, fs, one, zero)
 	refused("another page's record", 1)
 
-	// Page 2 is written again and again until it is back in its first slot; the last write is then forgotten.
+	// Page 2 is written again and again until it is back in its first slot; the last write is then
+	// forgotten.
 	if err := put(s, 0, 2, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +92,9 @@ func TestMisplacedWrites(t *testing.T) {
 	refused("an older record of the same page", 2)
 }
 
-// TestSlotsOfAFailedCommitRest makes a commit fail after its index batch may have become durable, goes on working until
-// the tier is full, and cuts the power: the epoch that failed may be back, and then it must be whole.
+// TestSlotsOfAFailedCommitRest makes a commit fail after its index batch may have become durable,
+// goes on working until the tier is full, and cuts the power: the epoch that failed may be back,
+// and then it must be whole.
 func TestSlotsOfAFailedCommitRest(t *testing.T) {
 	ctx := context.Background()
 	mem := vfs.NewMem(0)
@@ -239,8 +241,8 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// TestSweep deletes pages until Compact sweeps the stale records away, works on, loses the index, and finds every page
-// that is there and none that is not.
+// TestSweep deletes pages until Compact sweeps the stale records away, works on, loses the index,
+// and finds every page that is there and none that is not.
 func TestSweep(t *testing.T) {
 	ctx := context.Background()
 	fs := vfs.NewMem(0)
@@ -285,7 +287,8 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range names {
-			if b := slurp(t, fs, filepath.Join(dir, name)); filepath.Ext(name) == ".seg" && bytes.Count(b, []byte("EXPG")) > 2 {
+			if b := slurp(t, fs, filepath.Join(dir, name)); filepath.Ext(name) == ".seg" &&
+				bytes.Count(b, []byte("EXPG")) > 2 {
 				t.Errorf("%s/%s still holds %d records", dir, name, bytes.Count(b, []byte("EXPG")))
 			}
 		}
@@ -311,8 +314,9 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestNewestOfEpochLost: a page is written twice before a commit, and then the index and the newer record are lost. The older
-// record is intact and of the same epoch, and must not take the place of the newer one.
+// TestNewestOfEpochLost: a page is written twice before a commit, and then the index and the newer
+// record are lost. The older record is intact and of the same epoch, and must not take the place of
+// the newer one.
 func TestNewestOfEpochLost(t *testing.T) {
 	ctx := context.Background()
 	fs := vfs.NewMem(0)

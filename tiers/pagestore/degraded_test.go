@@ -22,8 +22,9 @@ func unreadable(fs vfs.FS, dir string) vfs.FS {
 	}}
 }
 
-// TestOpenDegraded opens a store of which one directory cannot be read: its pages are reported by id, the others are
-// served and written as ever, and a later opening with the directory in order has everything again.
+// TestOpenDegraded opens a store of which one directory cannot be read: its pages are reported by
+// id, the others are served and written as ever, and a later opening with the directory in order
+// has everything again.
 func TestOpenDegraded(t *testing.T) {
 	ctx := context.Background()
 	for _, dir := range []string{"/ssd", "/hdd"} {
@@ -106,7 +107,8 @@ func TestOpenDegraded(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutIndex cannot read the directory of the index: the store is not opened, and nothing is made in its place.
+// TestOpenWithoutIndex cannot read the directory of the index: the store is not opened, and nothing
+// is made in its place.
 func TestOpenWithoutIndex(t *testing.T) {
 	fs := vfs.NewMem(0)
 	s := mustOpen(t, memOptions(fs))
@@ -131,8 +133,9 @@ func TestOpenWithoutIndex(t *testing.T) {
 	}
 }
 
-// TestEmptyDirectory opens a store of which one directory is empty, as a disk that is not mounted leaves it, writes there,
-// and opens it again: what is new is not taken for what is missing, nor the other way round.
+// TestEmptyDirectory opens a store of which one directory is empty, as a disk that is not mounted
+// leaves it, writes there, and opens it again: what is new is not taken for what is missing, nor
+// the other way round.
 func TestEmptyDirectory(t *testing.T) {
 	ctx := context.Background()
 	fs := vfs.NewMem(0)

@@ -12,9 +12,12 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Discover returns options for a store that exists, from its directories, in the order of its tiers: the page size, and
-// as the capacity of each tier what its segments take now, one segment more, and what the index may need. That is enough to look at a store and to compact it; who writes to it knows more. A nil fs means the operating system's. It changes
-// nothing. Open fails for want of an index where the directories have none, so Discover fails then with tiers.ErrInvalid.
+// Discover returns options for a store that exists, from its directories, in the order of its
+// tiers: the page size, and as the capacity of each tier what its segments take now, one segment
+// more, and what the index may need. That is enough to look at a store and to compact it; who
+// writes to it knows more. A nil fs means the operating system's. It changes nothing. Open fails
+// for want of an index where the directories have none, so Discover fails then with
+// tiers.ErrInvalid.
 func Discover(fs vfs.FS, dirs []string) (Options, error) {
 	if fs == nil {
 		fs = vfs.OS{}
@@ -46,7 +49,8 @@ func Discover(fs vfs.FS, dirs []string) (Options, error) {
 			files += size
 			longest = max(longest, size)
 		}
-		// Segments as long as those that are there: one more is what compaction needs to move pages into.
+		// Segments as long as those that are there: one more is what compaction needs to move pages
+		// into.
 		o.Tiers = append(o.Tiers, Tier{Dir: dir, Capacity: files + longest, SegmentBytes: longest})
 	}
 	meta, err := index.Probe(fs, there)
@@ -67,8 +71,8 @@ func Discover(fs vfs.FS, dirs []string) (Options, error) {
 	return o, nil
 }
 
-// ParseKey reads a key from the bytes of a file: 16, 24 or 32 bytes as they are, or as many written in hexadecimal, with
-// blanks around them or without.
+// ParseKey reads a key from the bytes of a file: 16, 24 or 32 bytes as they are, or as many written
+// in hexadecimal, with blanks around them or without.
 func ParseKey(b []byte) ([]byte, error) {
 	text := strings.TrimSpace(string(b))
 	if key, err := hex.DecodeString(text); err == nil && (len(key) == 16 || len(key) == 24 || len(key) == 32) {
@@ -78,5 +82,6 @@ func ParseKey(b []byte) ([]byte, error) {
 	case 16, 24, 32:
 		return b, nil
 	}
-	return nil, fmt.Errorf("key file of %d bytes: want 16, 24 or 32 bytes, or twice as many hexadecimal digits: %w", len(b), tiers.ErrInvalid)
+	return nil, fmt.Errorf("key file of %d bytes: want 16, 24 or 32 bytes, or twice as many hexadecimal digits: %w",
+		len(b), tiers.ErrInvalid)
 }

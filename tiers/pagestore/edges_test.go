@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// TestOptionsAtTheirBounds: every limit of the options is taken where it is met exactly, and refused one beyond.
+// TestOptionsAtTheirBounds: every limit of the options is taken where it is met exactly, and
+// refused one beyond.
 func TestOptionsAtTheirBounds(t *testing.T) {
 	least := func(pageSize int) int64 {
 		return pagestore.Options{PageSize: pageSize, Tables: memOptions(vfs.NewMem(0)).Tables}.MinCapacity()
@@ -84,7 +85,8 @@ func TestOptionsAtTheirBounds(t *testing.T) {
 	}
 }
 
-// TestCallsAreRefused: calls for a tier that there is not, with an ended context, of another length than a page, or on a closed store fail without effect.
+// TestCallsAreRefused: calls for a tier that there is not, with an ended context, of another length
+// than a page, or on a closed store fail without effect.
 func TestCallsAreRefused(t *testing.T) {
 	ctx := context.Background()
 	opts := memOptions(vfs.NewMem(0))
@@ -101,7 +103,8 @@ func TestCallsAreRefused(t *testing.T) {
 		page := content(1, 2)
 		_, commit := s.Commit(ctx, []byte("two"))
 		return map[string]error{
-			"put": s.Put(ctx, tier, 1, page, pagestore.Kind{Elem: 4}), "get": s.Get(ctx, 1, page), "move": s.Move(ctx, 1, tier), "delete": s.Delete(ctx, 1),
+			"put": s.Put(ctx, tier, 1, page, pagestore.Kind{Elem: 4}), "get": s.Get(ctx, 1, page),
+			"move": s.Move(ctx, 1, tier), "delete": s.Delete(ctx, 1),
 			"commit": commit, "settle": s.Settle(ctx), "rollback": s.Rollback(ctx),
 		}
 	}

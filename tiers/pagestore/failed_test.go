@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// TestPutDuringAFailedCommit: content that was put while a commit was under way is the page's, whether the commit succeeds or fails, and so is the
-// deletion of a page.
+// TestPutDuringAFailedCommit: content that was put while a commit was under way is the page's,
+// whether the commit succeeds or fails, and so is the deletion of a page.
 func TestPutDuringAFailedCommit(t *testing.T) {
 	ctx := context.Background()
 	for name, fails := range map[string]bool{"succeeds": false, "fails": true} {
@@ -45,7 +45,8 @@ func TestPutDuringAFailedCommit(t *testing.T) {
 			}
 			armed.Store(true)
 			failing.Store(fails)
-			if _, err := s.Commit(ctx, []byte("first")); (err != nil) != fails || fails && !errors.Is(err, syscall.EIO) {
+			if _, err := s.Commit(ctx, []byte("first")); (err != nil) != fails || fails &&
+				!errors.Is(err, syscall.EIO) {
 				t.Fatal(err)
 			}
 			if armed.Load() {
@@ -75,13 +76,15 @@ func TestPutDuringAFailedCommit(t *testing.T) {
 	}
 }
 
-// TestFailuresAreCounted: a read of a damaged record counts against its tier, once a call, and a sync that fails loses what it was to make durable.
+// TestFailuresAreCounted: a read of a damaged record counts against its tier, once a call, and a
+// sync that fails loses what it was to make durable.
 func TestFailuresAreCounted(t *testing.T) {
 	ctx := context.Background()
 	var broken atomic.Bool
 	fs := vfs.NewMem(0)
 	s := mustOpen(t, memOptions(&vfs.Inject{FS: fs, Before: func(op vfs.Op) error {
-		if broken.Load() && filepath.Ext(op.Name) == ".seg" && strings.HasPrefix(op.Name, "/ssd") && (op.Kind == vfs.OpRead || op.Kind == vfs.OpSync) {
+		if broken.Load() && filepath.Ext(op.Name) == ".seg" && strings.HasPrefix(op.Name, "/ssd") &&
+			(op.Kind == vfs.OpRead || op.Kind == vfs.OpSync) {
 			return syscall.EIO
 		}
 		return nil

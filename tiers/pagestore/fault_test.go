@@ -16,8 +16,14 @@ type fault struct {
 }
 
 var faults = []fault{
-	{"EIO once", []vfs.Kind{vfs.OpRead, vfs.OpWrite, vfs.OpSync, vfs.OpCreate, vfs.OpOpen, vfs.OpSyncDir, vfs.OpRemove, vfs.OpAllocate}, syscall.EIO, false},
-	{"EIO for good", []vfs.Kind{vfs.OpRead, vfs.OpWrite, vfs.OpSync, vfs.OpCreate, vfs.OpOpen, vfs.OpSyncDir, vfs.OpRemove, vfs.OpAllocate}, syscall.EIO, true},
+	{"EIO once", []vfs.Kind{
+		vfs.OpRead, vfs.OpWrite, vfs.OpSync, vfs.OpCreate, vfs.OpOpen, vfs.OpSyncDir, vfs.OpRemove,
+		vfs.OpAllocate,
+	}, syscall.EIO, false},
+	{"EIO for good", []vfs.Kind{
+		vfs.OpRead, vfs.OpWrite, vfs.OpSync, vfs.OpCreate, vfs.OpOpen, vfs.OpSyncDir,
+		vfs.OpRemove, vfs.OpAllocate,
+	}, syscall.EIO, true},
 	{"failed sync for good", []vfs.Kind{vfs.OpSync}, syscall.EIO, true},
 	{"ENOSPC once", []vfs.Kind{vfs.OpWrite, vfs.OpCreate, vfs.OpAllocate}, syscall.ENOSPC, false},
 	{"ENOSPC for good", []vfs.Kind{vfs.OpWrite, vfs.OpCreate, vfs.OpAllocate}, syscall.ENOSPC, true},

@@ -15,7 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
-// goldenV1 is a store of format version 1, made by the first program that wrote it. It opens forever.
+// goldenV1 is a store of format version 1, made by the first program that wrote it. It opens
+// forever.
 const goldenV1 = "testdata/v1.tar.gz"
 
 // goldenOptions are those that it was made with.
@@ -25,8 +26,14 @@ func goldenOptions(dir string) pagestore.Options {
 		Key:      bytes.Repeat([]byte("k"), 32),
 		Tiers: []pagestore.Tier{
 			{Dir: filepath.Join(dir, "raw"), Capacity: 256 << 20, SegmentBytes: 64 << 10},
-			{Dir: filepath.Join(dir, "lz4"), Capacity: 256 << 20, SegmentBytes: 64 << 10, Codec: codec.Spec{ID: codec.LZ4}},
-			{Dir: filepath.Join(dir, "zstd"), Capacity: 256 << 20, SegmentBytes: 64 << 10, Codec: codec.Spec{ID: codec.Zstd, Level: 9}},
+			{
+				Dir: filepath.Join(dir, "lz4"), Capacity: 256 << 20, SegmentBytes: 64 << 10,
+				Codec: codec.Spec{ID: codec.LZ4},
+			},
+			{
+				Dir: filepath.Join(dir, "zstd"), Capacity: 256 << 20, SegmentBytes: 64 << 10,
+				Codec: codec.Spec{ID: codec.Zstd, Level: 9},
+			},
 		},
 	}
 }
@@ -40,8 +47,8 @@ func goldenWorld() world {
 	return w
 }
 
-// TestGoldenStore opens the golden store and works with it. EXOSWARM_GOLDEN=write makes it anew, which only a new format
-// version justifies, under a new name.
+// TestGoldenStore opens the golden store and works with it. EXOSWARM_GOLDEN=write makes it anew,
+// which only a new format version justifies, under a new name.
 func TestGoldenStore(t *testing.T) {
 	ctx := context.Background()
 	w := goldenWorld()
@@ -91,7 +98,8 @@ func pack(t *testing.T, dir, name string) {
 	if err := a.AddFS(os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(a.Close(), z.Close(), os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, buf.Bytes(), 0o600)); err != nil {
+	if err := errors.Join(a.Close(), z.Close(), os.MkdirAll(filepath.Dir(name), 0o755),
+		os.WriteFile(name, buf.Bytes(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }

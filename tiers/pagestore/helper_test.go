@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	if childMain() || checkMain() {
 		return
 	}
-	// BadgerDB leaves these behind where its Open fails, as it does on some files that a kill cut short; package index
-	// holds tables that were opened to being closed.
+	// BadgerDB leaves these behind where its Open fails, as it does on some files that a kill cut
+	// short; package index holds tables that were opened to being closed.
 	var badger []goleak.Option
 	for _, name := range []string{"v4.(*DB).updateSize", "v4.(*DB).monitorCache", "v4/y.(*WaterMark).process"} {
 		badger = append(badger, goleak.IgnoreAnyFunction("github.com/dgraph-io/badger/"+name))
@@ -42,7 +42,10 @@ func memOptions(fs vfs.FS) pagestore.Options {
 		FS: fs, Tables: tabletest.Backend{FS: fs}, PageSize: pageSize,
 		Tiers: []pagestore.Tier{
 			{Name: "nvme", Dir: "/nvme", Capacity: room, SegmentBytes: 128 << 10, Codec: codec.Spec{ID: codec.LZ4}},
-			{Name: "ssd", Dir: "/ssd", Capacity: room, SegmentBytes: 128 << 10, Codec: codec.Spec{ID: codec.Zstd, Level: 3}},
+			{
+				Name: "ssd", Dir: "/ssd", Capacity: room, SegmentBytes: 128 << 10,
+				Codec: codec.Spec{ID: codec.Zstd, Level: 3},
+			},
 			{Name: "hdd", Dir: "/hdd", Capacity: room, SegmentBytes: 128 << 10},
 		},
 	}

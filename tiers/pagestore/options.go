@@ -23,19 +23,21 @@ const MaxPageSize = 128 << 20
 type Options struct {
 	// FS is the file system; nil means the operating system's.
 	FS vfs.FS
-	// Tables is what the index keeps its entries in; nil means BadgerDB, which needs the operating system's file system.
+	// Tables is what the index keeps its entries in; nil means BadgerDB, which needs the operating
+	// system's file system.
 	Tables index.Backend
-	// PageSize is the length of every page in bytes, a multiple of vfs.BlockSize up to MaxPageSize. It is fixed when the
-	// store is made; 0 means 2 MiB.
+	// PageSize is the length of every page in bytes, a multiple of vfs.BlockSize up to MaxPageSize.
+	// It is fixed when the store is made; 0 means 2 MiB.
 	PageSize int
-	// Tiers are the directories, the fastest first; at least one. The order is fixed when the store is made, and tiers
-	// may be added behind.
+	// Tiers are the directories, the fastest first; at least one. The order is fixed when the store
+	// is made, and tiers may be added behind.
 	Tiers []Tier
-	// Key encrypts pages at rest with AES-GCM: 16, 24 or 32 bytes, or nil for none. It is fixed when the store is made.
-	// Page ids, epochs and the note are not encrypted.
+	// Key encrypts pages at rest with AES-GCM: 16, 24 or 32 bytes, or nil for none. It is fixed
+	// when the store is made. Page ids, epochs and the note are not encrypted.
 	Key []byte
-	// New says that no store is expected, or none that counts any more: where no index is found one is made, also while a directory
-	// cannot be read. Else Open refuses then, since the index may be there.
+	// New says that no store is expected, or none that counts any more: where no index is found one
+	// is made, also while a directory cannot be read. Else Open refuses then, since the index may
+	// be there.
 	New bool
 }
 
@@ -43,20 +45,22 @@ type Options struct {
 type Tier struct {
 	// Name is what errors and statistics call the tier ("nvme"); empty means its directory.
 	Name string
-	// Dir is where its files go; it is made if need be. No two tiers share one, or lie inside each other.
+	// Dir is where its files go; it is made if need be. No two tiers share one, or lie inside each
+	// other.
 	Dir string
-	// Capacity is the cap in bytes on all files of the tier together. It is never passed. At least Options.MinCapacity.
+	// Capacity is the cap in bytes on all files of the tier together. It is never passed. At least
+	// Options.MinCapacity.
 	Capacity int64
 	// Codec is how pages are encoded; the zero Spec stores them raw.
 	Codec codec.Spec
-	// SegmentBytes is the length of a segment file; 0 means a 64th of Capacity within 16 MiB and 1 GiB, and at least 8
-	// pages where Capacity has room for them.
+	// SegmentBytes is the length of a segment file; 0 means a 64th of Capacity within 16 MiB and 1
+	// GiB, and at least 8 pages where Capacity has room for them.
 	SegmentBytes int64
-	// DiskReserve is how many bytes of the medium stay free for others and for the index: a full disk refuses pages
-	// before it is full. 0 means 64 MiB, below 0 means none.
+	// DiskReserve is how many bytes of the medium stay free for others and for the index: a full
+	// disk refuses pages before it is full. 0 means 64 MiB, below 0 means none.
 	DiskReserve int64
-	// Quota is what the tier shares with tiers of other stores on the same medium, beside its own Capacity; nil for nothing. Files count
-	// from Open until Close, the index does not.
+	// Quota is what the tier shares with tiers of other stores on the same medium, beside its own
+	// Capacity; nil for nothing. Files count from Open until Close, the index does not.
 	Quota *Quota
 }
 
@@ -66,8 +70,8 @@ type Quota = segment.Quota
 // NewQuota is a quota of so many bytes.
 func NewQuota(capacity int64) *Quota { return segment.NewQuota(capacity) }
 
-// MinCapacity is the least capacity in bytes of a tier for pages of a size: one segment of one page, and the index,
-// which takes 115 MiB in BadgerDB.
+// MinCapacity is the least capacity in bytes of a tier for pages of a size: one segment of one
+// page, and the index, which takes 115 MiB in BadgerDB.
 func (o Options) MinCapacity() int64 {
 	o = o.withDefaults()
 	return int64(segment.BlocksFor(o.PageSize)+2)*vfs.BlockSize + index.Reserve(o.Tables, 1, 1)

@@ -13,17 +13,18 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// minSaving is the part of a page that encoding must save to pay: a sixteenth. Below that, decoding costs the reader
-// more than the disk gives back.
+// minSaving is the part of a page that encoding must save to pay: a sixteenth. Below that, decoding
+// costs the reader more than the disk gives back.
 const minSaving = 16
 
 // Kind says what a page holds, for the codec.
 type Kind = tiers.Kind
 
-// Put writes a page's content into a tier, durable with the next Commit. It replaces what was put since the last
-// commit; what is committed stays until then. content is not kept, and must not change before Put returns; aligned as
-// vfs.Buffer is, it goes to the medium without a copy where it is stored raw. Put fails with tiers.ErrFull when the tier
-// has no room, and then the page is as it was.
+// Put writes a page's content into a tier, durable with the next Commit. It replaces what was put
+// since the last commit; what is committed stays until then. content is not kept, and must not
+// change before Put returns; aligned as vfs.Buffer is, it goes to the medium without a copy where
+// it is stored raw. Put fails with tiers.ErrFull when the tier has no room, and then the page is as
+// it was.
 func (s *Store) Put(ctx context.Context, tier int, page uint64, content []byte, kind Kind) error {
 	if err := s.enter(ctx, tier); err != nil {
 		return err
@@ -64,12 +65,15 @@ func (s *Store) startWrite(page uint64) writing {
 	return w
 }
 
-// endWrite makes what was written the page's pending content. A record whose epoch a commit has closed meanwhile is not
-// part of that commit, so it must not look as if it were: it was made void by the commit, and is written again.
+// endWrite makes what was written the page's pending content. A record whose epoch a commit has
+// closed meanwhile is not part of that commit, so it must not look as if it were: it was made void
+// by the commit, and is written again.
 //
-// The end of ctx counts up to here: a caller that gave up on a medium that stalls may have put the page elsewhere since,
-// and what comes late must not take the place of that.
-func (s *Store) endWrite(ctx context.Context, page uint64, w writing, c change, tried bool, err error) (done bool, _ error) {
+// The end of ctx counts up to here: a caller that gave up on a medium that stalls may have put the
+// page elsewhere since, and what comes late must not take the place of that.
+func (s *Store) endWrite(ctx context.Context, page uint64, w writing, c change, tried bool, err error) (done bool,
+	_ error,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.running, w.Seq)
@@ -92,7 +96,8 @@ func (s *Store) endWrite(ctx context.Context, page uint64, w writing, c change, 
 	return true, nil
 }
 
-// write encodes a page into a fresh slot of a tier. tried says that the medium may hold some of the record.
+// write encodes a page into a fresh slot of a tier. tried says that the medium may hold some of the
+// record.
 func (s *Store) write(tier int, page uint64, w writing, content []byte, kind Kind) (_ change, tried bool, err error) {
 	d := s.dirs[tier]
 	buf := s.buffer()
@@ -106,7 +111,9 @@ func (s *Store) write(tier int, page uint64, w writing, content []byte, kind Kin
 }
 
 // place writes a body as a page's record of an epoch into a fresh slot.
-func (s *Store) place(d *tierDir, tier int, page, epoch uint64, h segment.Header, buf *buffer, body []byte) (_ change, tried bool, err error) {
+func (s *Store) place(d *tierDir, tier int, page, epoch uint64, h segment.Header, buf *buffer, body []byte) (_ change,
+	tried bool, err error,
+) {
 	l, err := d.Alloc(h.Blocks())
 	if err != nil {
 		s.fail(tier, err)
@@ -116,7 +123,8 @@ func (s *Store) place(d *tierDir, tier int, page, epoch uint64, h segment.Header
 	if err == nil {
 		var n uint64
 		if n, err = d.Write(l, buf.record(body)); err == nil {
-			return change{entry: pack(tier, l, epoch, index.Stamp{Life: h.Life, Seq: h.Seq}.Check()), write: n}, true, nil
+			return change{entry: pack(tier, l, epoch, index.Stamp{Life: h.Life, Seq: h.Seq}.Check()), write: n}, true,
+				nil
 		}
 	}
 	d.Free(l)
@@ -124,7 +132,8 @@ func (s *Store) place(d *tierDir, tier int, page, epoch uint64, h segment.Header
 	return change{}, true, fmt.Errorf("tier %s: %w", d.name, err)
 }
 
-// copyRecord copies the record of a page at a place into a fresh slot of the same tier, in the same encoding.
+// copyRecord copies the record of a page at a place into a fresh slot of the same tier, in the same
+// encoding.
 func (s *Store) copyRecord(page uint64, e entry) (change, error) {
 	d := s.dirs[e.tier()]
 	buf := s.buffer()
@@ -137,8 +146,8 @@ func (s *Store) copyRecord(page uint64, e entry) (change, error) {
 	return c, err
 }
 
-// fetch reads the record of a page at a place and checks it. body is aligned and as long as that of the record at least;
-// the stored bytes that fetch returns lie in it.
+// fetch reads the record of a page at a place and checks it. body is aligned and as long as that of
+// the record at least; the stored bytes that fetch returns lie in it.
 func (s *Store) fetch(d *tierDir, page uint64, e entry, buf *buffer, body []byte) (segment.Header, []byte, error) {
 	whole := (int(e.loc().Blocks) - 1) * vfs.BlockSize
 	err := d.Read(e.loc(), buf.record(body[:whole]))
@@ -156,12 +165,14 @@ func (s *Store) fetch(d *tierDir, page uint64, e entry, buf *buffer, body []byte
 	return h, stored, nil
 }
 
-// encode makes the stored form of a page, raw when nothing else pays, and the body of the record that holds it: content
-// itself where that is raw, aligned and not to be encrypted, so that nothing is copied, else in buf.
+// encode makes the stored form of a page, raw when nothing else pays, and the body of the record
+// that holds it: content itself where that is raw, aligned and not to be encrypted, so that nothing
+// is copied, else in buf.
 func (s *Store) encode(d *tierDir, buf *buffer, content []byte, kind Kind) (segment.Header, []byte, error) {
 	h := segment.Header{Elem: kind.Elem, Class: kind.Class}
 	if d.spec.ID != codec.Raw && d.chooser.Try(kind.Class) {
-		// What does not save a sixteenth, and at least a block, is given up as soon as the room is used up.
+		// What does not save a sixteenth, and at least a block, is given up as soon as the room is
+		// used up.
 		room := (len(content) - max(len(content)/minSaving, vfs.BlockSize)) / vfs.BlockSize * vfs.BlockSize
 		body := buf.room(s.opts.PageSize)
 		c := d.coders.Get()
@@ -199,8 +210,8 @@ func (s *Store) fail(tier int, err error) {
 	}
 }
 
-// replacePending sets what happens to a page with the next commit and gives back the slot that it takes the place of.
-// The caller holds mu.
+// replacePending sets what happens to a page with the next commit and gives back the slot that it
+// takes the place of. The caller holds mu.
 func (s *Store) replacePending(page uint64, c change) {
 	if old, ok := s.pending[page]; ok {
 		s.drop(old)
@@ -253,9 +264,10 @@ func (s *Store) lookup(page uint64) (entry, error) {
 	return e, nil
 }
 
-// Get reads the newest content of a page, committed or not, into dst, which is one page long. It fails with
-// tiers.ErrNotFound, tiers.ErrLost or tiers.ErrCorrupt, or with the medium's error; dst may then hold anything. A raw page
-// comes from the medium straight into a dst that is aligned as vfs.Buffer is.
+// Get reads the newest content of a page, committed or not, into dst, which is one page long. It
+// fails with tiers.ErrNotFound, tiers.ErrLost or tiers.ErrCorrupt, or with the medium's error; dst
+// may then hold anything. A raw page comes from the medium straight into a dst that is aligned as
+// vfs.Buffer is.
 func (s *Store) Get(ctx context.Context, page uint64, dst []byte) error {
 	if err := s.enter(ctx, 0); err != nil {
 		return err
@@ -271,8 +283,9 @@ func (s *Store) Get(ctx context.Context, page uint64, dst []byte) error {
 	return nil
 }
 
-// read reads the newest content of a page without holding it in place: a slot that was given back and written again
-// while it was read fails its identity or checksum, and then the page is somewhere else by now.
+// read reads the newest content of a page without holding it in place: a slot that was given back
+// and written again while it was read fails its identity or checksum, and then the page is
+// somewhere else by now.
 func (s *Store) read(ctx context.Context, page uint64, dst []byte) (entry, segment.Header, error) {
 	for tries := 0; ; tries++ {
 		e, err := s.lookup(page)
@@ -337,8 +350,8 @@ func (s *Store) Delete(ctx context.Context, page uint64) error {
 	return nil
 }
 
-// Move copies the newest content of a page into another tier. The old place counts until the next Commit or Settle.
-// Moving a page to the tier where it is does nothing.
+// Move copies the newest content of a page into another tier. The old place counts until the next
+// Commit or Settle. Moving a page to the tier where it is does nothing.
 func (s *Store) Move(ctx context.Context, page uint64, tier int) error {
 	if err := s.enter(ctx, tier); err != nil {
 		return err
@@ -350,7 +363,8 @@ func (s *Store) Move(ctx context.Context, page uint64, tier int) error {
 	return s.rewrite(ctx, page, tier)
 }
 
-// rewrite copies a page into a fresh slot of a tier. Within a tier the stored bytes stay as they are.
+// rewrite copies a page into a fresh slot of a tier. Within a tier the stored bytes stay as they
+// are.
 func (s *Store) rewrite(ctx context.Context, page uint64, tier int) error {
 	buf := s.buffer()
 	defer s.freeBuffer(buf)
@@ -362,7 +376,8 @@ func (s *Store) rewrite(ctx context.Context, page uint64, tier int) error {
 	if err != nil {
 		return fmt.Errorf("move page %d: %w", page, err)
 	}
-	// The copy says of when it was written what the original says: whichever is found counts the same.
+	// The copy says of when it was written what the original says: whichever is found counts the
+	// same.
 	w := writing{epoch: e.epoch(), Stamp: index.Stamp{Life: h.Life, Seq: h.Seq}}
 	var c change
 	if e.tier() == tier {
@@ -389,7 +404,8 @@ func (s *Store) rewrite(ctx context.Context, page uint64, tier int) error {
 		// The same write, and not a newer one of this epoch that came back to the slot.
 		c.state = old.state
 	case e.epoch() >= open:
-		// Its epoch was not closed, so a newer write may lie in the same slot by now, and may have been committed.
+		// Its epoch was not closed, so a newer write may lie in the same slot by now, and may have
+		// been committed.
 		s.dirs[tier].Free(c.loc())
 		return nil
 	case changed, running, s.committedEntry(page) != e:
@@ -401,7 +417,8 @@ func (s *Store) rewrite(ctx context.Context, page uint64, tier int) error {
 	return nil
 }
 
-// Where is the tier that Get would read a page from. It fails with tiers.ErrNotFound or tiers.ErrLost.
+// Where is the tier that Get would read a page from. It fails with tiers.ErrNotFound or
+// tiers.ErrLost.
 func (s *Store) Where(page uint64) (tier int, err error) {
 	e, err := s.lookup(page)
 	if err != nil {
@@ -468,8 +485,8 @@ func (s *Store) Pages() []uint64 {
 	return slices.Compact(ids)
 }
 
-// Lost returns the ids of pages that cannot be served, in ascending order: those whose segment is gone, and those
-// whose sync failed since the last commit.
+// Lost returns the ids of pages that cannot be served, in ascending order: those whose segment is
+// gone, and those whose sync failed since the last commit.
 func (s *Store) Lost() []uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

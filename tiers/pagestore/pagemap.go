@@ -8,8 +8,9 @@ import (
 // slotBytes is the size of a slot: the page and its entry.
 const slotBytes = 32
 
-// pageMap finds the committed entry of a page: slotBytes a slot, and between 40 and 51 bytes a page. Open addressing in 256 parts, each a quarter longer when it is full to four
-// fifths, so that it never doubles as a whole. The store's mu guards it.
+// pageMap finds the committed entry of a page: slotBytes a slot, and between 40 and 51 bytes a
+// page. Open addressing in 256 parts, each a quarter longer when it is full to four fifths, so that
+// it never doubles as a whole. The store's mu guards it.
 type pageMap struct {
 	parts [256]pagePart
 	n     int

@@ -18,7 +18,8 @@ func TestPageMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m pageMap
 		want := map[uint64]entry{}
-		pages := rapid.OneOf(rapid.Uint64Range(0, 30), rapid.Uint64(), rapid.Uint64Range(math.MaxUint64-5, math.MaxUint64))
+		pages := rapid.OneOf(rapid.Uint64Range(0, 30), rapid.Uint64(),
+			rapid.Uint64Range(math.MaxUint64-5, math.MaxUint64))
 		for range rapid.IntRange(0, 500).Draw(t, "calls") {
 			page := pages.Draw(t, "page")
 			switch rapid.IntRange(0, 40).Draw(t, "call") {
@@ -29,7 +30,10 @@ func TestPageMap(t *testing.T) {
 				m.remove(page)
 				delete(want, page)
 			default:
-				e := entry{where: rapid.Uint64().Draw(t, "where"), when: rapid.Uint64Min(1).Draw(t, "when"), check: rapid.Uint32().Draw(t, "check")}
+				e := entry{
+					where: rapid.Uint64().Draw(t, "where"), when: rapid.Uint64Min(1).Draw(t, "when"),
+					check: rapid.Uint32().Draw(t, "check"),
+				}
 				m.set(page, e)
 				want[page] = e
 			}
@@ -51,7 +55,8 @@ func TestPageMap(t *testing.T) {
 	})
 }
 
-// TestPageMapMemory holds a page to 42 bytes, with room made in advance and without: with the pager's 20 that is under 64.
+// TestPageMapMemory holds a page to 42 bytes, with room made in advance and without: with the
+// pager's 20 that is under 64.
 func TestPageMapMemory(t *testing.T) {
 	for _, n := range []int{100_000, 150_000, 370_000, 500_000} {
 		for _, ahead := range []bool{false, true} {
@@ -69,8 +74,9 @@ func TestPageMapMemory(t *testing.T) {
 	}
 }
 
-// TestOpenMany measures what opening a store of EXOSWARM_INDEX_PAGES pages, 50,000 where nothing else is said, costs
-// beside its segment files: reading the index into the table of pages. The bar for 10,000,000 is 10 s.
+// TestOpenMany measures what opening a store of EXOSWARM_INDEX_PAGES pages, 50,000 where nothing
+// else is said, costs beside its segment files: reading the index into the table of pages. The bar
+// for 10,000,000 is 10 s.
 func TestOpenMany(t *testing.T) {
 	pages := uint64(50_000)
 	if v := os.Getenv("EXOSWARM_INDEX_PAGES"); v != "" {
@@ -87,7 +93,10 @@ func TestOpenMany(t *testing.T) {
 	}
 	all := func(yield func(index.Entry) bool) {
 		for page := range pages {
-			if !yield(index.Entry{Page: page, Epoch: 1, Segment: uint32(page >> 9), Slot: uint32(page & 511), Blocks: 513}) {
+			if !yield(index.Entry{
+				Page: page, Epoch: 1, Segment: uint32(page >> 9), Slot: uint32(page & 511),
+				Blocks: 513,
+			}) {
 				return
 			}
 		}
@@ -106,7 +115,8 @@ func TestOpenMany(t *testing.T) {
 	if err != nil || st.Damaged != nil || uint64(s.committed.len()) != pages {
 		t.Fatalf("%d pages, %v, %v", s.committed.len(), err, st.Damaged)
 	}
-	t.Logf("%d pages opened in %v, %.1f bytes of memory a page", pages, took.Round(time.Millisecond), float64(s.committed.bytes())/float64(pages))
+	t.Logf("%d pages opened in %v, %.1f bytes of memory a page", pages, took.Round(time.Millisecond),
+		float64(s.committed.bytes())/float64(pages))
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}

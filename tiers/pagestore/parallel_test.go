@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// TestParallel runs writers, readers, movers, commits, compaction and verification at once: every reader sees a version
-// that its writer wrote, not older than the last it had seen.
+// TestParallel runs writers, readers, movers, commits, compaction and verification at once: every
+// reader sees a version that its writer wrote, not older than the last it had seen.
 func TestParallel(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -84,15 +84,22 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// TestPutsThatWereGivenUp hangs writes in the middle, ends their context, puts something else, and lets the writes go on:
-// what was given up is never seen, neither at once nor after a commit nor once the index is rebuilt from the records.
+// TestPutsThatWereGivenUp hangs writes in the middle, ends their context, puts something else, and
+// lets the writes go on: what was given up is never seen, neither at once nor after a commit nor
+// once the index is rebuilt from the records.
 func TestPutsThatWereGivenUp(t *testing.T) {
-	for _, c := range []struct{ commitBetween, another bool }{{false, true}, {true, true}, {false, false}, {true, false}} {
+	for _, c := range []struct{ commitBetween, another bool }{
+		{false, true},
+		{true, true},
+		{false, false},
+		{true, false},
+	} {
 		mem := vfs.NewMem(0)
 		var armed atomic.Bool
 		entered, leave := make(chan struct{}), make(chan struct{})
 		fs := &vfs.Inject{FS: mem, Before: func(op vfs.Op) error {
-			if op.Kind == vfs.OpWrite && filepath.Ext(op.Name) == ".seg" && op.Len > 2*vfs.BlockSize && armed.CompareAndSwap(true, false) {
+			if op.Kind == vfs.OpWrite && filepath.Ext(op.Name) == ".seg" && op.Len > 2*vfs.BlockSize &&
+				armed.CompareAndSwap(true, false) {
 				close(entered)
 				<-leave
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// TestQuota: two stores share 2 MiB of a medium. Their files never take more together, what one gives up the other may have, and all is
-// given back in the end.
+// TestQuota: two stores share 2 MiB of a medium. Their files never take more together, what one
+// gives up the other may have, and all is given back in the end.
 func TestQuota(t *testing.T) {
 	ctx := context.Background()
 	fs := vfs.NewMem(0)
@@ -76,8 +76,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestNew: a store is made beside a directory that cannot be read when the caller says that none is expected there, and is found again with
-// the directory in order.
+// TestNew: a store is made beside a directory that cannot be read when the caller says that none is
+// expected there, and is found again with the directory in order.
 func TestNew(t *testing.T) {
 	fs := vfs.NewMem(0)
 	o := memOptions(unreadable(fs, "/hdd"))

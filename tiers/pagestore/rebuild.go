@@ -13,11 +13,12 @@ type candidate struct {
 	stamp index.Stamp
 }
 
-// rebuild finds the current record of every page from the headers of all records and makes the index anew. The index
-// accepts nothing but the pages and epochs of its last commit.
+// rebuild finds the current record of every page from the headers of all records and makes the
+// index anew. The index accepts nothing but the pages and epochs of its last commit.
 func (s *Store) rebuild() error {
 	found := map[uint64]candidate{}
-	// Copies of one content that were made by moves. The copy of a move that a crash cut short may be incomplete.
+	// Copies of one content that were made by moves. The copy of a move that a crash cut short may
+	// be incomplete.
 	copies := map[uint64][]entry{}
 	for tier, d := range s.dirs {
 		err := d.Scan(func(h segment.Header, l segment.Loc) {

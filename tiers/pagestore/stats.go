@@ -12,8 +12,8 @@ type Stats struct {
 	Lost int
 	// IndexBytes is the length of the index's files.
 	IndexBytes int64
-	// Healed says that Open rebuilt the index, or made good damage to one copy of its superblock or of a segment header,
-	// or a commit cut short.
+	// Healed says that Open rebuilt the index, or made good damage to one copy of its superblock or
+	// of a segment header, or a commit cut short.
 	Healed bool
 	Tiers  []TierStats
 }
@@ -25,7 +25,8 @@ type TierStats struct {
 	// Pages counts committed pages whose record is here, LogicalBytes their length before encoding.
 	Pages        int
 	LogicalBytes int64
-	// Unavailable is why the directory could not be read when the store was opened, empty when it could.
+	// Unavailable is why the directory could not be read when the store was opened, empty when it
+	// could.
 	Unavailable string
 	// Failures counts failed reads, writes and syncs since Open.
 	Failures uint64
@@ -56,7 +57,8 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Usage is what the files of a tier hold, those of no tier nothing. It takes time in proportion to the number of files.
+// Usage is what the files of a tier hold, those of no tier nothing. It takes time in proportion to
+// the number of files.
 func (s *Store) Usage(tier int) segment.Usage {
 	if tier < 0 || tier >= len(s.dirs) {
 		return segment.Usage{}
@@ -64,7 +66,8 @@ func (s *Store) Usage(tier int) segment.Usage {
 	return s.dirs[tier].Usage()
 }
 
-// Unavailable is why a tier's directory could not be read when the store was opened, nil when it could.
+// Unavailable is why a tier's directory could not be read when the store was opened, nil when it
+// could.
 func (s *Store) Unavailable(tier int) error {
 	if tier < 0 || tier >= len(s.dirs) {
 		return nil
@@ -72,7 +75,8 @@ func (s *Store) Unavailable(tier int) error {
 	return s.dirs[tier].Unavailable()
 }
 
-// Fill is the part of a tier's capacity, less what the index may take of it, or of its quota, that records use: 0 to 1.
+// Fill is the part of a tier's capacity, less what the index may take of it, or of its quota, that
+// records use: 0 to 1.
 func (s *Store) Fill(tier int) float64 {
 	if tier < 0 || tier >= len(s.dirs) {
 		return 0

@@ -1,10 +1,11 @@
-// Package pagestore keeps fixed-size pages durably in directories: records in segment files, found through a small
-// index, committed in epochs.
+// Package pagestore keeps fixed-size pages durably in directories: records in segment files, found
+// through a small index, committed in epochs.
 //
-// A page is put into a fresh slot, and everything put since the last commit becomes durable together with a note of the
-// caller's choice (a position in a log, say): Commit syncs the segments, then makes one atomic index commit, and only
-// then gives the old slots back. After kill -9 or power loss, Open returns the pages and the note of the last complete
-// epoch, byte for byte, and nothing of a later one.
+// A page is put into a fresh slot, and everything put since the last commit becomes durable
+// together with a note of the caller's choice (a position in a log, say): Commit syncs the
+// segments, then makes one atomic index commit, and only then gives the old slots back. After kill
+// -9 or power loss, Open returns the pages and the note of the last complete epoch, byte for byte,
+// and nothing of a later one.
 //
 // What it promises, each held by a test of this package:
 //   - A commit that returned survives kill -9 and power loss byte-exact.
@@ -12,8 +13,8 @@
 //   - A read returns the right bytes or an error that names the page; never other bytes.
 //   - A failing or full directory fails its own pages only.
 //   - Two processes cannot open one store.
-//   - A failed fsync is never retried as if it had worked: the segment takes nothing more, the pages whose bytes are in
-//     doubt are reported by id, and the index starts a new generation.
+//   - A failed fsync is never retried as if it had worked: the segment takes nothing more, the pages
+//     whose bytes are in doubt are reported by id, and the index starts a new generation.
 //   - The files of a tier never take more than its capacity.
 package pagestore
 
@@ -39,8 +40,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Store is an open store. All methods may be called from several goroutines at once; calls that write or delete one
-// page are ordered by the caller.
+// Store is an open store. All methods may be called from several goroutines at once; calls that
+// write or delete one page are ordered by the caller.
 type Store struct {
 	opts  Options
 	id    [16]byte
@@ -51,15 +52,16 @@ type Store struct {
 	dirs   []*tierDir
 	bufs   sync.Pool // *buffer
 
-	// commitMu lets one commit, rotation or scrub of the index run at a time. It is taken before mu.
+	// commitMu lets one commit, rotation or scrub of the index run at a time. It is taken before
+	// mu.
 	commitMu sync.Mutex
 	index    *index.Index
 
 	// mu guards what follows. Nothing does I/O under it.
 	mu        sync.RWMutex
 	committed pageMap
-	// damaged are committed pages whose place does not exist: their entries stay, in case the segment comes back, but
-	// they are served as lost and hold no slot.
+	// damaged are committed pages whose place does not exist: their entries stay, in case the
+	// segment comes back, but they are served as lost and hold no slot.
 	damaged map[uint64]struct{}
 	// pending changes go with the next commit; committing ones are with the commit that runs.
 	pending, committing map[uint64]change
@@ -68,17 +70,20 @@ type Store struct {
 	epoch uint64 // committed
 	next  uint64 // of what is written now
 	note  []byte
-	// seq numbers the records that are written in this life of the index, and running are those that are being written.
+	// seq numbers the records that are written in this life of the index, and running are those
+	// that are being written.
 	seq     uint64
 	lifeID  uint64
 	running map[uint64]index.Void
-	// voids are records that must not count in the epoch that comes next, committingVoids in that which is committed.
+	// voids are records that must not count in the epoch that comes next, committingVoids in that
+	// which is committed.
 	voids, committingVoids []index.Void
 
-	// sweepAt is how many marks the index may hold at least before sweep drops them, and marks how many it holds.
+	// sweepAt is how many marks the index may hold at least before sweep drops them, and marks how
+	// many it holds.
 	sweepAt, marks atomic.Int64
-	// pages is about how many pages there are, for indexReserve, which is called under a segment.Dir's lock and so
-	// cannot take mu.
+	// pages is about how many pages there are, for indexReserve, which is called under a
+	// segment.Dir's lock and so cannot take mu.
 	pages atomic.Int64
 
 	// life is held shared by every call and exclusively by Close, which so waits for them.
@@ -100,11 +105,12 @@ type tierDir struct {
 	spec    codec.Spec
 }
 
-// Open opens a store or makes a new one. It fails with tiers.ErrLocked while another process has it open, and with
-// tiers.ErrMismatch when a directory belongs to something else or the key is another. Pages whose segments are gone do
-// not make it fail: Lost lists them, and reading one returns tiers.ErrLost. A directory that cannot be read does not
-// either, as long as another one holds the index: its pages are lost until the store is opened again with the directory
-// in order, and it takes none. The index lies in the first directory, unless that failed before.
+// Open opens a store or makes a new one. It fails with tiers.ErrLocked while another process has it
+// open, and with tiers.ErrMismatch when a directory belongs to something else or the key is
+// another. Pages whose segments are gone do not make it fail: Lost lists them, and reading one
+// returns tiers.ErrLost. A directory that cannot be read does not either, as long as another one
+// holds the index: its pages are lost until the store is opened again with the directory in order,
+// and it takes none. The index lies in the first directory, unless that failed before.
 func Open(opts Options) (s *Store, err error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -194,7 +200,8 @@ func (s *Store) paths() []string {
 	return p
 }
 
-// minMarks is how much the index remembers of stale records before a sweep is worth its writes: 2 MiB.
+// minMarks is how much the index remembers of stale records before a sweep is worth its writes: 2
+// MiB.
 const minMarks = 1 << 16
 
 // openIndex reads the index, or makes that of a new store. damage says why it must be rebuilt.
@@ -202,7 +209,8 @@ func (s *Store) openIndex() (damage, err error) {
 	reset, apply := s.takeIn()
 	x, st, err := index.Open(s.indexOptions(), reset, apply)
 	switch {
-	case errors.Is(err, index.ErrNone) && len(s.unread) > 0 && !s.opts.New: // It may lie there: a new one would hide it.
+	case errors.Is(err, index.ErrNone) && len(s.unread) > 0 && !s.opts.New:
+		// It may lie there: a new one would hide it.
 		return nil, fmt.Errorf("no index in the directories that can be read: %w", s.unreadable())
 	case errors.Is(err, index.ErrNone):
 		return nil, s.create()
@@ -213,7 +221,8 @@ func (s *Store) openIndex() (damage, err error) {
 	meta := x.Meta()
 	s.id = meta.Store
 	if meta.PageSize != s.opts.PageSize {
-		return nil, fmt.Errorf("store has pages of %d bytes, options say %d: %w", meta.PageSize, s.opts.PageSize, tiers.ErrMismatch)
+		return nil, fmt.Errorf("store has pages of %d bytes, options say %d: %w", meta.PageSize, s.opts.PageSize,
+			tiers.ErrMismatch)
 	}
 	check, err := s.openKey()
 	if err == nil && check != meta.KeyCheck {
@@ -259,7 +268,8 @@ func (s *Store) create() error {
 	return err
 }
 
-// openKey sets up encryption and returns what the index keeps to tell keys apart; zero without a key.
+// openKey sets up encryption and returns what the index keeps to tell keys apart; zero without a
+// key.
 func (s *Store) openKey() (check [32]byte, err error) {
 	if len(s.opts.Key) == 0 {
 		return check, nil
@@ -277,8 +287,8 @@ func (s *Store) openKey() (check [32]byte, err error) {
 	return [32]byte(mac.Sum(nil)), nil
 }
 
-// openSegments opens the directories, rebuilds the index from their records when it is damaged, and their accounting
-// from the index.
+// openSegments opens the directories, rebuilds the index from their records when it is damaged, and
+// their accounting from the index.
 func (s *Store) openSegments(damage error) error {
 	for i, t := range s.opts.Tiers {
 		pool, err := codec.NewPool(s.opts.PageSize, t.Codec)
@@ -287,7 +297,8 @@ func (s *Store) openSegments(damage error) error {
 		}
 		opts := segment.Options{
 			FS: s.opts.FS, Path: t.Dir, Store: s.id, Tier: uint8(i), PageSize: s.opts.PageSize,
-			SegmentBytes: t.SegmentBytes, Capacity: t.Capacity, Reserve: s.indexReserve, Quota: t.Quota, DiskReserve: t.DiskReserve,
+			SegmentBytes: t.SegmentBytes, Capacity: t.Capacity, Reserve: s.indexReserve, Quota: t.Quota,
+			DiskReserve: t.DiskReserve,
 		}
 		var d *segment.Dir
 		err = s.unread[i]
@@ -331,8 +342,8 @@ func (s *Store) indexReserve() int64 {
 	return index.Reserve(s.opts.Tables, s.pages.Load(), s.marks.Load())
 }
 
-// Epoch is the last committed epoch, 0 before the first, and Note the note that went with it; the caller must not
-// change it.
+// Epoch is the last committed epoch, 0 before the first, and Note the note that went with it; the
+// caller must not change it.
 func (s *Store) Epoch() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -352,7 +363,8 @@ func (s *Store) PageSize() int { return s.opts.PageSize }
 // Tiers is the number of directories.
 func (s *Store) Tiers() int { return len(s.opts.Tiers) }
 
-// Close releases the store once the calls that run have returned. Changes since the last commit are dropped. A second call does nothing.
+// Close releases the store once the calls that run have returned. Changes since the last commit are
+// dropped. A second call does nothing.
 func (s *Store) Close() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -363,7 +375,8 @@ func (s *Store) Close() error {
 	return s.release()
 }
 
-// enter is what every call on a tier begins with; without an error it holds life, which the caller gives back.
+// enter is what every call on a tier begins with; without an error it holds life, which the caller
+// gives back.
 func (s *Store) enter(ctx context.Context, tier int) error {
 	if tier < 0 || tier >= len(s.dirs) {
 		return fmt.Errorf("tier %d of %d: %w", tier, len(s.dirs), tiers.ErrInvalid)

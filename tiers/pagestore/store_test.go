@@ -203,7 +203,8 @@ func TestEncryption(t *testing.T) {
 	if err := w.compare(mustOpen(t, opts)); err != nil {
 		t.Error(err)
 	}
-	// Page 0 is stored raw in tier 0 when there is no key; with one its words are nowhere on the medium.
+	// Page 0 is stored raw in tier 0 when there is no key; with one its words are nowhere on the
+	// medium.
 	needle := content(0, 0)[64:96]
 	for _, dir := range []string{"/nvme", "/ssd", "/hdd"} {
 		names, err := fs.List(dir)
@@ -284,7 +285,8 @@ func TestCapacityIsNeverPassed(t *testing.T) {
 	}
 }
 
-// TestAgainstMap runs random operations against a map, with reopening, over several shapes of store.
+// TestAgainstMap runs random operations against a map, with reopening, over several shapes of
+// store.
 func TestAgainstMap(t *testing.T) {
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {

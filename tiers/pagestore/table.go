@@ -5,15 +5,16 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/segment"
 )
 
-// entry is where a page's content lies, from which epoch it is and which record of that epoch holds it, in 24 bytes. The zero
-// entry is no place.
+// entry is where a page's content lies, from which epoch it is and which record of that epoch holds
+// it, in 24 bytes. The zero entry is no place.
 type entry struct {
 	where uint64 // tier<<60 | segment<<32 | slot
 	when  uint64 // epoch<<16 | blocks
 	check uint32 // index.Entry.Check
 }
 
-// maxEpoch is the last epoch that an entry can hold; at a thousand checkpoints a second it lasts 8,900 years.
+// maxEpoch is the last epoch that an entry can hold; at a thousand checkpoints a second it lasts
+// 8,900 years.
 const maxEpoch = 1<<48 - 1
 
 // pack makes an entry.
@@ -38,7 +39,8 @@ func (e entry) epoch() uint64 { return e.when >> 16 }
 func (e entry) indexEntry(page uint64) index.Entry {
 	l := e.loc()
 	return index.Entry{
-		Page: page, Epoch: e.epoch(), Segment: l.Segment, Slot: l.Slot, Blocks: l.Blocks, Tier: uint8(e.tier()), Check: e.check,
+		Page: page, Epoch: e.epoch(), Segment: l.Segment, Slot: l.Slot, Blocks: l.Blocks, Tier: uint8(e.tier()),
+		Check: e.check,
 	}
 }
 
@@ -58,8 +60,8 @@ type change struct {
 	state state
 	// write is the number of the segment write that holds the content, for segment.Dir.Durable.
 	write uint64
-	// tried: a commit that failed may have made this change durable after all, so its slot stays out of use until a
-	// later commit has succeeded.
+	// tried: a commit that failed may have made this change durable after all, so its slot stays
+	// out of use until a later commit has succeeded.
 	tried bool
 }
 

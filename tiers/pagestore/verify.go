@@ -19,20 +19,24 @@ type Report struct {
 	Bytes int64
 	// Bad are the pages that cannot be served, in ascending order.
 	Bad []uint64
-	// Problems has an error for every bad page and for every file that is damaged, whether or not a copy makes it good.
+	// Problems has an error for every bad page and for every file that is damaged, whether or not a
+	// copy makes it good.
 	Problems []error
 }
 
-// Verify reads every record of every page and checks it as Get would, the index, and both copies of its superblock and
-// of the segment headers. bytesPerSecond bounds its reading, 0 for no bound: a background scrub runs it slowly, again and again.
-// Damage is reported, not an error; pages that are written meanwhile are checked as they are then.
+// Verify reads every record of every page and checks it as Get would, the index, and both copies of
+// its superblock and of the segment headers. bytesPerSecond bounds its reading, 0 for no bound: a
+// background scrub runs it slowly, again and again. Damage is reported, not an error; pages that
+// are written meanwhile are checked as they are then.
 func (s *Store) Verify(ctx context.Context, bytesPerSecond int64) (Report, error) {
 	return s.VerifyWith(ctx, bytesPerSecond, nil)
 }
 
-// VerifyWith is Verify that calls progress, when not nil, after each page with what was read so far and how many pages
-// there were to read.
-func (s *Store) VerifyWith(ctx context.Context, bytesPerSecond int64, progress func(r *Report, total int)) (Report, error) {
+// VerifyWith is Verify that calls progress, when not nil, after each page with what was read so far
+// and how many pages there were to read.
+func (s *Store) VerifyWith(ctx context.Context, bytesPerSecond int64, progress func(r *Report, total int)) (Report,
+	error,
+) {
 	var r Report
 	if err := s.enter(ctx, 0); err != nil {
 		return r, err

@@ -2,33 +2,37 @@ package policy
 
 import "math"
 
-// Numbers of Adaptive. They were chosen on the table that TestTable prints together with 60 random sequences of loops,
-// zigzags, scans, Zipf draws, drifting sets and stack distances, for the least worst case and not for any one row.
+// Numbers of Adaptive. They were chosen on the table that TestTable prints together with 60 random
+// sequences of loops, zigzags, scans, Zipf draws, drifting sets and stack distances, for the least
+// worst case and not for any one row.
 const (
-	// memory is after how many capacities of accesses a lead counts half. Shorter, and a load that comes back to a
-	// pattern once in 20 capacities is forgotten between; longer, and a change of phase is followed late.
+	// memory is after how many capacities of accesses a lead counts half. Shorter, and a load that
+	// comes back to a pattern once in 20 capacities is forgotten between; longer, and a change of
+	// phase is followed late.
 	memory = 32
-	// switchCost is the part of the pages to be fetched again that a lead in hits must make up for before the tier
-	// follows another expert, and floor is the part of the capacity that counts as to be fetched in any case, so that
-	// chance does not decide between equals.
+	// switchCost is the part of the pages to be fetched again that a lead in hits must make up for
+	// before the tier follows another expert, and floor is the part of the capacity that counts as
+	// to be fetched in any case, so that chance does not decide between equals.
 	switchCost = 0.15
 	floor      = 0.3
-	// Every switch doubles the cost of the next, up to eightfold, and caution fades like a lead does: two experts that
-	// overtake each other in turns are not followed to and fro.
+	// Every switch doubles the cost of the next, up to eightfold, and caution fades like a lead
+	// does: two experts that overtake each other in turns are not followed to and fro.
 	backoff    = 2
 	maxCaution = 8
-	// Until there is evidence, this part of the tier goes by the second expert: a mistake of the first guess then costs
-	// less than a whole capacity.
+	// Until there is evidence, this part of the tier goes by the second expert: a mistake of the
+	// first guess then costs less than a whole capacity.
 	hedge = 0.25
 	// settleAt is the deficit, as a part of the capacity, at which the second expert is given up.
 	settleAt = 0.005
 )
 
-// Adaptive keeps a tier close to the best of several experts without being told the load. Each expert runs as a shadow
-// over page ids; the tier evicts first what the leader's shadow has evicted, and so comes to hold what the leader holds.
-// Another expert takes over when its lead in hits would pay for fetching the pages that it holds and the tier does not.
+// Adaptive keeps a tier close to the best of several experts without being told the load. Each
+// expert runs as a shadow over page ids; the tier evicts first what the leader's shadow has
+// evicted, and so comes to hold what the leader holds. Another expert takes over when its lead in
+// hits would pay for fetching the pages that it holds and the tier does not.
 //
-// The six shadows take about 600 bytes a page of capacity: nothing beside a 2 MiB page. One goroutine uses it at a time.
+// The six shadows take about 600 bytes a page of capacity: nothing beside a 2 MiB page. One
+// goroutine uses it at a time.
 type Adaptive struct {
 	capacity int
 	experts  []*shadow
@@ -71,8 +75,8 @@ func (s *shadow) keep(page uint64) {
 // unlist gives the list up.
 func (s *shadow) unlist() { s.listed, s.spare, s.order = false, newArena(0), list{} }
 
-// NewAdaptive returns an empty policy for a tier of capacity pages that follows one of some experts, the first one to
-// begin with; with a single one it is that policy. nil means Experts.
+// NewAdaptive returns an empty policy for a tier of capacity pages that follows one of some
+// experts, the first one to begin with; with a single one it is that policy. nil means Experts.
 func NewAdaptive(capacity int, experts []New) *Adaptive {
 	if len(experts) == 0 {
 		experts = Experts()
@@ -107,8 +111,9 @@ func (a *Adaptive) evicted(i int, page uint64) {
 	a.experts[i].give(page)
 }
 
-// Access records that a page was used, resident or not. What an announced sweep does was known before and says nothing
-// of what else is used, so the experts do not see it: they go by all the other accesses.
+// Access records that a page was used, resident or not. What an announced sweep does was known
+// before and says nothing of what else is used, so the experts do not see it: they go by all the
+// other accesses.
 func (a *Adaptive) Access(page uint64) {
 	if a.sweep.pass(page) {
 		return
@@ -217,9 +222,9 @@ func (a *Adaptive) Removed(page uint64) {
 	}
 }
 
-// Victim proposes the page to evict next among those that may says yes to. It does not evict it. ok is false when no
-// resident page may go. The first choice is the page that the leader gave up longest ago; a sweep that was announced
-// comes before the leader.
+// Victim proposes the page to evict next among those that may says yes to. It does not evict it. ok
+// is false when no resident page may go. The first choice is the page that the leader gave up
+// longest ago; a sweep that was announced comes before the leader.
 func (a *Adaptive) Victim(may func(uint64) bool) (page uint64, ok bool) {
 	s := a.experts[a.leader]
 	if a.rival >= 0 && float64(s.order.n) <= hedge*float64(a.capacity) {

@@ -1,7 +1,8 @@
 package policy
 
-// ARC is the Adaptive Replacement Cache of Megiddo and Modha (FAST 2003): two lists of pages seen once and more often,
-// each with a ghost of what it evicted, and a target for the first that ghost hits move.
+// ARC is the Adaptive Replacement Cache of Megiddo and Modha (FAST 2003): two lists of pages seen
+// once and more often, each with a ghost of what it evicted, and a target for the first that ghost
+// hits move.
 type ARC struct {
 	arena
 	capacity int
@@ -89,7 +90,8 @@ func (c *ARC) replace(fromFrequentGhost bool) {
 		return
 	}
 	from := uint8(arcFrequent)
-	if n := c.lists[arcRecent].n; n > 0 && (n > c.target || (fromFrequentGhost && n == c.target) || c.lists[arcFrequent].n == 0) {
+	if n := c.lists[arcRecent].n; n > 0 && (n > c.target || (fromFrequentGhost && n == c.target) ||
+		c.lists[arcFrequent].n == 0) {
 		from = arcRecent
 	}
 	i := c.lists[from].head

@@ -1,11 +1,12 @@
 package policy
 
-// LIRS is the policy of Jiang and Zhang (SIGMETRICS 2002): pages whose last two accesses lie close together (LIR) keep
-// 99 % of the room; the others pass through a queue of 1 %. A stack of recency, bounded here to three capacities, finds
-// those that earn a place.
+// LIRS is the policy of Jiang and Zhang (SIGMETRICS 2002): pages whose last two accesses lie close
+// together (LIR) keep 99 % of the room; the others pass through a queue of 1 %. A stack of recency,
+// bounded here to three capacities, finds those that earn a place.
 type LIRS struct {
 	capacity, lir int
-	// stack has LIR pages, and HIR pages resident or not, least recent first; queue has the resident HIR pages.
+	// stack has LIR pages, and HIR pages resident or not, least recent first; queue has the
+	// resident HIR pages.
 	stack, queue arena
 	order, hir   list
 	ghosts       list // of non-resident pages in the stack, by age: nodes of ghost

@@ -1,7 +1,7 @@
 package policy
 
-// arena holds the nodes of several doubly linked lists and finds them by page. Nodes are addressed by index, so lists
-// of millions of pages hold no pointers for the collector to follow.
+// arena holds the nodes of several doubly linked lists and finds them by page. Nodes are addressed
+// by index, so lists of millions of pages hold no pointers for the collector to follow.
 type arena struct {
 	nodes []node
 	free  []int32
@@ -16,7 +16,8 @@ type node struct {
 	freq       uint8
 }
 
-// list is the ends of a list of nodes; the zero list is empty. Node 0 of an arena is nobody, so 0 ends a list.
+// list is the ends of a list of nodes; the zero list is empty. Node 0 of an arena is nobody, so 0
+// ends a list.
 type list struct {
 	head, tail int32
 	n          int

@@ -42,9 +42,9 @@ func (c *LRU) Remove(page uint64) {
 	}
 }
 
-// Aging is the clock-tick approximation of LRU with a memory: every page has eight bits, shifted right every half
-// capacity of accesses, with the top bit set by an access; the page with the smallest number goes, the least recently
-// used first among equals.
+// Aging is the clock-tick approximation of LRU with a memory: every page has eight bits, shifted
+// right every half capacity of accesses, with the top bit set by an access; the page with the
+// smallest number goes, the least recently used first among equals.
 type Aging struct {
 	arena
 	capacity int
@@ -95,7 +95,8 @@ func (c *Aging) Access(page uint64) bool {
 	return false
 }
 
-// shift halves every counter. Pages of two buckets that fall together keep the order of their counters.
+// shift halves every counter. Pages of two buckets that fall together keep the order of their
+// counters.
 func (c *Aging) shift() {
 	for f := 1; f < len(c.buckets); f++ {
 		to := f >> 1

@@ -1,7 +1,8 @@
 package policy
 
-// S3FIFO is the policy of Yang and others (SOSP 2023): a small queue that most pages leave unseen, a main queue with
-// reinsertion, and a ghost that lets those that come back go to the main one directly.
+// S3FIFO is the policy of Yang and others (SOSP 2023): a small queue that most pages leave unseen,
+// a main queue with reinsertion, and a ghost that lets those that come back go to the main one
+// directly.
 type S3FIFO struct {
 	arena
 	capacity, small int
@@ -54,7 +55,8 @@ func (c *S3FIFO) Access(page uint64) bool {
 	return false
 }
 
-// evictSmall empties the head of the small queue: into the main one when it was used again, else into the ghost.
+// evictSmall empties the head of the small queue: into the main one when it was used again, else
+// into the ghost.
 func (c *S3FIFO) evictSmall() {
 	for i := c.lists[s3Small].head; i != 0; i = c.lists[s3Small].head {
 		c.cut(&c.lists[s3Small], i)

@@ -19,8 +19,8 @@ func hits(create New, capacity int, trace []uint64) int {
 	return n
 }
 
-// tierHits runs a trace over a tier of real pages that an Adaptive rules; before, when not nil, is called ahead of each
-// access.
+// tierHits runs a trace over a tier of real pages that an Adaptive rules; before, when not nil, is
+// called ahead of each access.
 func tierHits(a *Adaptive, capacity int, trace []uint64, before func(i int)) int {
 	n := 0
 	resident := map[uint64]bool{}
@@ -128,7 +128,8 @@ type row struct {
 	at    []int
 }
 
-// generated are the loads of shared/traces/README.md that are to be written oneself, and phases of them.
+// generated are the loads of shared/traces/README.md that are to be written oneself, and phases of
+// them.
 func generated(seed uint64) []row {
 	rng := rand.New(rand.NewPCG(seed, seed))
 	draw := func(n int, s float64, count int) []uint64 {
@@ -185,7 +186,8 @@ func generated(seed uint64) []row {
 		}
 		return t
 	}
-	phases := append(append(append(draw(20000, 1.0, 100000), loop(5000, 100000)...), draw(20000, 0.9, 100000)...), scan()[:100000]...)
+	phases := append(append(append(draw(20000, 1.0, 100000), loop(5000, 100000)...), draw(20000, 0.9, 100000)...),
+		scan()[:100000]...)
 	drift := func() []uint64 { // The popular pages change slowly.
 		z := newZipf(20000, 1.0, rng)
 		t := make([]uint64, 300000)

@@ -4,14 +4,14 @@ package policy
 type sweep struct {
 	first, next, last uint64
 	on                bool
-	// slack is how far ahead of next an access may be and still be the sweep's: those of a moment may come in any order,
-	// and one that is far ahead has nothing to do with it.
+	// slack is how far ahead of next an access may be and still be the sweep's: those of a moment
+	// may come in any order, and one that is far ahead has nothing to do with it.
 	slack uint64
 	seen  []uint64 // a bit for each page of first..last that was passed
 }
 
-// Sweep announces that the pages first..last, both included, will be used once each, in order. The announcement holds
-// until the last one was used, or until another takes its place.
+// Sweep announces that the pages first..last, both included, will be used once each, in order. The
+// announcement holds until the last one was used, or until another takes its place.
 func (a *Adaptive) Sweep(first, last uint64) {
 	seen := a.sweep.seen
 	a.sweep = sweep{first: first, next: first, last: last, on: last >= first, slack: max(64, uint64(a.capacity)/8)}
@@ -48,9 +48,9 @@ func (s *sweep) pass(page uint64) bool {
 // ahead says whether a page is still to come.
 func (s *sweep) ahead(page uint64) bool { return s.on && page >= s.next && page <= s.last }
 
-// sweepVictim picks a page while a sweep runs. Every page ahead is a certain hit, so none of them goes while there is
-// another: first what the leader gave up, then the pages that the sweep has just passed, which it will not come back to
-// before the next one, and of those ahead the farthest.
+// sweepVictim picks a page while a sweep runs. Every page ahead is a certain hit, so none of them
+// goes while there is another: first what the leader gave up, then the pages that the sweep has
+// just passed, which it will not come back to before the next one, and of those ahead the farthest.
 func (a *Adaptive) sweepVictim(s *shadow, may func(uint64) bool) (uint64, bool) {
 	for i := s.order.head; i != 0; i = s.spare.nodes[i].next {
 		if page := s.spare.nodes[i].page; !a.sweep.ahead(page) && may(page) {
@@ -78,7 +78,8 @@ func (a *Adaptive) sweepVictim(s *shadow, may func(uint64) bool) (uint64, bool) 
 	return far, found
 }
 
-// Sweeping is the announced sweep: its first page, the next one to come and its last one, and whether there is one.
+// Sweeping is the announced sweep: its first page, the next one to come and its last one, and
+// whether there is one.
 func (a *Adaptive) Sweeping() (first, next, last uint64, on bool) {
 	return a.sweep.first, a.sweep.next, a.sweep.last, a.sweep.on
 }

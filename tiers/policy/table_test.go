@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// traces reads the access traces, whose place EXOSWARM_TRACES names; without it they are looked for beside the repository.
+// traces reads the access traces, whose place EXOSWARM_TRACES names; without it they are looked for
+// beside the repository.
 func traces(t testing.TB) []row {
 	dir := os.Getenv("EXOSWARM_TRACES")
 	if dir == "" {
@@ -67,7 +68,8 @@ func traces(t testing.TB) []row {
 // tolerance is how far from the best expert of a row the adaptive policy may be.
 const tolerance = 0.97
 
-// table runs the experts and Adaptive over rows, prints what they hit, and returns Adaptive's share of the best a row.
+// table runs the experts and Adaptive over rows, prints what they hit, and returns Adaptive's share
+// of the best a row.
 func table(t *testing.T, rows []row) map[string]float64 {
 	t.Helper()
 	names := ""
@@ -119,8 +121,8 @@ func TestTableOfTraces(t *testing.T) {
 	}
 }
 
-// TestMixtures runs random sequences of random loads that no number was chosen for. Short ones with abrupt changes
-// cost more than 3 %: following a change takes evidence, and evidence takes misses.
+// TestMixtures runs random sequences of random loads that no number was chosen for. Short ones with
+// abrupt changes cost more than 3 %: following a change takes evidence, and evidence takes misses.
 func TestMixtures(t *testing.T) {
 	sum, worst, under := 0.0, 1.0, 0
 	rows := mixtures(2026, 30)
@@ -141,16 +143,17 @@ func TestMixtures(t *testing.T) {
 		worst = min(worst, share)
 	}
 	mean := sum / float64(len(rows))
-	t.Logf("%d mixtures: mean %.3f of the best expert of each, worst %.3f, %d under %.2f", len(rows), mean, worst, under, tolerance)
+	t.Logf("%d mixtures: mean %.3f of the best expert of each, worst %.3f, %d under %.2f", len(rows), mean, worst,
+		under, tolerance)
 	if mean < tolerance || worst < 0.85 {
 		t.Error("adaptive lost touch")
 	}
 }
 
-// TestSweep holds a swarm tick with announced sweeps to 95 % of the optimum: pure sweeps at every capacity, and sweeps
-// with sparse accesses between them where half of the pages fit. Where a tenth fits, which pages the sparse accesses want
-// must be learned from a few of them: 90 % there, where the best set that never changes, chosen with hindsight, has 97
-// to 100 %.
+// TestSweep holds a swarm tick with announced sweeps to 95 % of the optimum: pure sweeps at every
+// capacity, and sweeps with sparse accesses between them where half of the pages fit. Where a tenth
+// fits, which pages the sparse accesses want must be learned from a few of them: 90 % there, where
+// the best set that never changes, chosen with hindsight, has 97 to 100 %.
 func TestSweep(t *testing.T) {
 	for _, pages := range []int{5000, 10000} {
 		for _, capacity := range []int{pages / 10, pages / 2, pages * 8 / 10, pages * 95 / 100} {
@@ -172,15 +175,17 @@ func TestSweep(t *testing.T) {
 					want = max(0.90, float64(plain)/float64(best))
 				}
 				if share < want {
-					t.Errorf("%d pages, capacity %d, %d sparse: %.3f of the optimum, want %.2f", pages, capacity, sparse, share, want)
+					t.Errorf("%d pages, capacity %d, %d sparse: %.3f of the optimum, want %.2f", pages, capacity,
+						sparse, share, want)
 				}
 			}
 		}
 	}
 }
 
-// TestSweepInAnyOrder announces a sweep whose accesses come in a little disorder, as those of several goroutines do, with
-// others strewn in that are far ahead: it is followed to its end, and what is strewn in does not drag it along.
+// TestSweepInAnyOrder announces a sweep whose accesses come in a little disorder, as those of
+// several goroutines do, with others strewn in that are far ahead: it is followed to its end, and
+// what is strewn in does not drag it along.
 func TestSweepInAnyOrder(t *testing.T) {
 	const pages, capacity = 4000, 1000
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -234,7 +239,8 @@ func TestSweepInAnyOrder(t *testing.T) {
 	}
 }
 
-// ticks is a swarm that is swept in order and then accessed sparsely, again and again, and where its sweeps begin.
+// ticks is a swarm that is swept in order and then accessed sparsely, again and again, and where
+// its sweeps begin.
 func ticks(pages, sparse, rounds int) (trace []uint64, sweeps map[int]bool) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	z := newZipf(pages, 0.9, rng)
@@ -251,8 +257,8 @@ func ticks(pages, sparse, rounds int) (trace []uint64, sweeps map[int]bool) {
 	return trace, sweeps
 }
 
-// TestExperts holds every expert to its contract on random accesses and removals: never more pages than its capacity,
-// and Contains, hits and evictions that agree.
+// TestExperts holds every expert to its contract on random accesses and removals: never more pages
+// than its capacity, and Contains, hits and evictions that agree.
 func TestExperts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		for _, create := range Experts() {

@@ -2,8 +2,9 @@ package policy
 
 import "math/bits"
 
-// TinyLFU is W-TinyLFU of Einziger, Friedman and Manes (ACM TOS 2017): a window of 1 % that takes every page, and a
-// segmented LRU that a page enters only when a sketch of recent frequencies puts it above the page that would go.
+// TinyLFU is W-TinyLFU of Einziger, Friedman and Manes (ACM TOS 2017): a window of 1 % that takes
+// every page, and a segmented LRU that a page enters only when a sketch of recent frequencies puts
+// it above the page that would go.
 type TinyLFU struct {
 	arena
 	capacity, window, protected int
@@ -61,7 +62,8 @@ func (c *TinyLFU) Access(page uint64) bool {
 	return false
 }
 
-// admit evicts the newcomer to the main part or the page that it would push out, whichever was used less.
+// admit evicts the newcomer to the main part or the page that it would push out, whichever was used
+// less.
 func (c *TinyLFU) admit(candidate int32) {
 	from, victim := uint8(tinyProbation), c.lists[tinyProbation].head
 	if victim == candidate && c.lists[tinyProtected].head != 0 {
@@ -89,7 +91,8 @@ func (c *TinyLFU) Remove(page uint64) {
 	}
 }
 
-// sketch is a count-min sketch of four rows of 4-bit counters, halved after every ten capacities of accesses.
+// sketch is a count-min sketch of four rows of 4-bit counters, halved after every ten capacities of
+// accesses.
 type sketch struct {
 	rows  [4][]uint64 // sixteen counters a word
 	shift uint

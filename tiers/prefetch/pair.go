@@ -20,7 +20,8 @@ type pair struct {
 	trust uint8 // how often the page came, fading when others want the place; 0: free
 }
 
-// pairs remembers successors in a table of fixed size: two places a page, and whoever comes less gives way.
+// pairs remembers successors in a table of fixed size: two places a page, and whoever comes less
+// gives way.
 type pairs struct {
 	table []pair
 	last  uint64
@@ -50,7 +51,8 @@ func (t *pairs) find(page uint64) *pair {
 	return nil
 }
 
-// learn takes in that a page came after the last one. One that a run explains only becomes the last.
+// learn takes in that a page came after the last one. One that a run explains only becomes the
+// last.
 func (t *pairs) learn(page uint64, explained bool) {
 	last, known := t.last, t.known
 	t.last, t.known = page, true

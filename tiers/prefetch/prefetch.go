@@ -1,5 +1,6 @@
-// Package prefetch guesses which pages will be asked for next, from those that were: runs at a constant stride, and pages
-// that followed each other before. It measures how often each kind of guess was right and guesses less while it is not.
+// Package prefetch guesses which pages will be asked for next, from those that were: runs at a
+// constant stride, and pages that followed each other before. It measures how often each kind of
+// guess was right and guesses less while it is not.
 //
 // It only guesses. Whether a guess may take a frame is the page manager's affair.
 package prefetch
@@ -28,9 +29,11 @@ type Guess struct {
 
 // Options bound a Predictor. The zero value has the defaults.
 type Options struct {
-	// Depth is the most pages ahead of a run; 0 means 32, which at 2 MiB a page is 1.2 ms of the bus and 30 ms of a disk.
+	// Depth is the most pages ahead of a run; 0 means 32, which at 2 MiB a page is 1.2 ms of the
+	// bus and 30 ms of a disk.
 	Depth int
-	// Entries is how many pages the correlation remembers the successors of, 56 bytes each; 0 means 16,384.
+	// Entries is how many pages the correlation remembers the successors of, 56 bytes each; 0 means
+	// 16,384.
 	Entries int
 }
 
@@ -38,9 +41,10 @@ type Options struct {
 const (
 	// weight is how much one outcome counts: a change of load shows after about 32 outcomes.
 	weight = 1.0 / 32
-	// full, half and none are the accuracies from which guesses are made to their full depth, to half of it, and at all.
-	// A page that is fetched in vain costs one transfer and one frame for a while, a miss saved is one wait saved: below a
-	// quarter, the transfers in vain cost more of the bus than the waits are worth.
+	// full, half and none are the accuracies from which guesses are made to their full depth, to
+	// half of it, and at all. A page that is fetched in vain costs one transfer and one frame for a
+	// while, a miss saved is one wait saved: below a quarter, the transfers in vain cost more of
+	// the bus than the waits are worth.
 	full, half, none = 0.6, 0.4, 0.25
 	// probeEvery demands, a source that is off makes one guess, so that it can come back.
 	probeEvery = 64
@@ -91,8 +95,9 @@ func New(opts Options) *Predictor {
 	return p
 }
 
-// Demand takes in a page that was asked for and not there, or there only because it was guessed. It appends to out what
-// may come next, the nearest first; a page that is there already is the caller's to skip.
+// Demand takes in a page that was asked for and not there, or there only because it was guessed. It
+// appends to out what may come next, the nearest first; a page that is there already is the
+// caller's to skip.
 func (p *Predictor) Demand(page uint64, out []Guess) []Guess {
 	for i := range p.accounts {
 		p.accounts[i].demands++

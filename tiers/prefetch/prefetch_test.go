@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// play asks for pages in order, with guesses acted on at once and kept for keep further demands. It returns how many
-// demands found their page guessed, and how many guesses were in vain.
+// play asks for pages in order, with guesses acted on at once and kept for keep further demands. It
+// returns how many demands found their page guessed, and how many guesses were in vain.
 func play(p *Predictor, trace []uint64, keep int) (hits, wasted int) {
 	type fetched struct {
 		at     int
@@ -98,8 +98,8 @@ func TestCorrelation(t *testing.T) {
 	}
 }
 
-// TestThrottle has runs that break off where they have been proven: guesses stop, but for probes, and start again when
-// runs go on.
+// TestThrottle has runs that break off where they have been proven: guesses stop, but for probes,
+// and start again when runs go on.
 func TestThrottle(t *testing.T) {
 	p := New(Options{})
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -134,11 +134,13 @@ func TestRandomAccessIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestBounds gives it anything: it guesses no page twice at once, none that was asked for, and no more than the depth.
+// TestBounds gives it anything: it guesses no page twice at once, none that was asked for, and no
+// more than the depth.
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := New(Options{Depth: 8, Entries: 16})
-		pages := rapid.OneOf(rapid.Uint64Range(0, 30), rapid.Uint64Range(math.MaxUint64-30, math.MaxUint64), rapid.Uint64())
+		pages := rapid.OneOf(rapid.Uint64Range(0, 30), rapid.Uint64Range(math.MaxUint64-30, math.MaxUint64),
+			rapid.Uint64())
 		for range rapid.IntRange(0, 300).Draw(t, "demands") {
 			page := pages.Draw(t, "page")
 			out := p.Demand(page, nil)

@@ -25,8 +25,8 @@ type runs struct {
 	clock   uint64
 }
 
-// demand advances the run that a page belongs to, and guesses up to depth pages ahead once it is proven. running says
-// that the page was of a proven run.
+// demand advances the run that a page belongs to, and guesses up to depth pages ahead once it is
+// proven. running says that the page was of a proven run.
 func (r *runs) demand(page uint64, depth int, out []Guess) (_ []Guess, running bool) {
 	r.clock++
 	s := r.find(page)
@@ -34,7 +34,8 @@ func (r *runs) demand(page uint64, depth int, out []Guess) (_ []Guess, running b
 	if s.length < proven {
 		return out, false
 	}
-	// Half of the window is asked for at a time: a guess a page would keep the tier's queue busy for nothing.
+	// Half of the window is asked for at a time: a guess a page would keep the tier's queue busy
+	// for nothing.
 	window := min(2<<min(s.length-proven, 10), depth)
 	left := 0
 	if d := int64(s.ahead-page) / s.stride; d > 0 {
@@ -87,7 +88,8 @@ func (r *runs) find(page uint64) *stream {
 	return oldest
 }
 
-// continues says whether a step of d goes on with the run: by one stride, or over pages that were there anyhow.
+// continues says whether a step of d goes on with the run: by one stride, or over pages that were
+// there anyhow.
 func (s *stream) continues(d int64) bool {
 	n := d / s.stride
 	if n*s.stride != d || n < 1 {

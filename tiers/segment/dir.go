@@ -1,7 +1,7 @@
-// Package segment keeps the records of one tier in one directory of segment files: fixed-size slots of one length a
-// file, written whole with direct I/O, found by segment and slot number. It knows nothing of which record is current:
-// that is the index's business. A slot is written only while no durable index entry points to it, so a torn write can
-// only hit bytes that nobody needs.
+// Package segment keeps the records of one tier in one directory of segment files: fixed-size slots
+// of one length a file, written whole with direct I/O, found by segment and slot number. It knows
+// nothing of which record is current: that is the index's business. A slot is written only while no
+// durable index entry points to it, so a torn write can only hit bytes that nobody needs.
 package segment
 
 import (
@@ -42,12 +42,13 @@ type Options struct {
 	Reserve func() int64
 	// Quota is what other directories on the same medium share with this one; nil for none.
 	Quota *Quota
-	// DiskReserve is how many bytes of the medium stay free: a segment is not made when it would take them.
+	// DiskReserve is how many bytes of the medium stay free: a segment is not made when it would
+	// take them.
 	DiskReserve int64
 }
 
-// Dir is an open directory of segments. All methods may be called from several goroutines at once; reads and writes of
-// different slots run in parallel.
+// Dir is an open directory of segments. All methods may be called from several goroutines at once;
+// reads and writes of different slots run in parallel.
 type Dir struct {
 	opts Options
 
@@ -62,9 +63,9 @@ type Dir struct {
 	down     error // why the directory cannot be used
 }
 
-// Open reads the headers of a directory's segments. Files that a crash left without a valid header are removed: no
-// index entry can point into them, since a segment's header is durable before its first slot is given out.
-// The caller then reports every record that the index holds with Claim.
+// Open reads the headers of a directory's segments. Files that a crash left without a valid header
+// are removed: no index entry can point into them, since a segment's header is durable before its
+// first slot is given out. The caller then reports every record that the index holds with Claim.
 func Open(opts Options) (*Dir, error) {
 	d := &Dir{opts: opts, segments: map[uint32]*segment{}, classes: map[int][]*segment{}, next: 1}
 	names, err := opts.FS.List(opts.Path)
@@ -87,9 +88,13 @@ func Open(opts Options) (*Dir, error) {
 	return d, nil
 }
 
-// Down stands for a directory that cannot be read at the moment, and why: it has no record and takes none.
+// Down stands for a directory that cannot be read at the moment, and why: it has no record and
+// takes none.
 func Down(opts Options, why error) *Dir {
-	return &Dir{opts: opts, segments: map[uint32]*segment{}, classes: map[int][]*segment{}, next: 1, down: fmt.Errorf("%w: %w", tiers.ErrUnavailable, why)}
+	return &Dir{
+		opts: opts, segments: map[uint32]*segment{}, classes: map[int][]*segment{}, next: 1,
+		down: fmt.Errorf("%w: %w", tiers.ErrUnavailable, why),
+	}
 }
 
 // Unavailable is why the directory cannot be used, nil when it can.
@@ -99,7 +104,8 @@ func (d *Dir) Unavailable() error { return d.down }
 type Usage struct {
 	// Segments, Slots and Used count files, slots and slots with a record.
 	Segments, Slots, Used int
-	// FileBytes is the length of all files, SlotBytes that of the slots in use, LiveBytes that of the records in them.
+	// FileBytes is the length of all files, SlotBytes that of the slots in use, LiveBytes that of
+	// the records in them.
 	FileBytes, SlotBytes, LiveBytes int64
 	// Retired counts segments that take no more records after a failed sync.
 	Retired int
@@ -136,7 +142,8 @@ func (d *Dir) Close() error {
 	return errors.Join(errs...)
 }
 
-// VerifyHeaders reads both copies of every segment's header, and joins an error for each that is damaged.
+// VerifyHeaders reads both copies of every segment's header, and joins an error for each that is
+// damaged.
 func (d *Dir) VerifyHeaders() error {
 	if d.down != nil {
 		return d.down

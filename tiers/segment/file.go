@@ -18,7 +18,8 @@ type segment struct {
 	// used has a bit for every slot that holds or is about to hold a record.
 	used []uint64
 	free int
-	// from is where the search for a free slot goes on, so that a fresh segment is written in order.
+	// from is where the search for a free slot goes on, so that a fresh segment is written in
+	// order.
 	from int
 	// written and synced number the writes: those up to synced are durable.
 	written, synced uint64
@@ -74,7 +75,8 @@ func (d *Dir) openSegment(name string, number uint32) (err error) {
 		}
 	}
 	if errors.Is(err, tiers.ErrCorrupt) {
-		// Kept in the table without slots: Claim finds out whether it is missed, and Prune removes it if not.
+		// Kept in the table without slots: Claim finds out whether it is missed, and Prune removes
+		// it if not.
 		d.segments[number] = &segment{fileHeader: fileHeader{number: number}, file: f, retired: true}
 		d.bytes += size
 		return nil
@@ -87,8 +89,9 @@ func (d *Dir) openSegment(name string, number uint32) (err error) {
 	return nil
 }
 
-// readFileHeader reads the header from the first block and its copy from the last one. When one of them is damaged, as
-// a crash while the file was made may leave it, the other one is written over it.
+// readFileHeader reads the header from the first block and its copy from the last one. When one of
+// them is damaged, as a crash while the file was made may leave it, the other one is written over
+// it.
 func (d *Dir) readFileHeader(f vfs.File, size int64) (h fileHeader, err error) {
 	if size < 2*vfs.BlockSize || size%vfs.BlockSize != 0 {
 		return h, fmt.Errorf("file of %d bytes: %w", size, tiers.ErrCorrupt)

@@ -21,7 +21,8 @@ func (d *Dir) find(number uint32) (*segment, error) {
 	return s, nil
 }
 
-// Place is the file of a record and where it begins in it; the file is empty when the segment is gone.
+// Place is the file of a record and where it begins in it; the file is empty when the segment is
+// gone.
 func (d *Dir) Place(l Loc) (file string, offset int64) {
 	s, err := d.find(l.Segment)
 	if err != nil {
@@ -30,8 +31,8 @@ func (d *Dir) Place(l Loc) (file string, offset int64) {
 	return filepath.Join(d.opts.Path, fileName(l.Segment)), s.offset(l.Slot)
 }
 
-// Write writes a sealed record into its slot and returns the number of the write within the segment, for Durable.
-// The parts of rec are whole blocks at aligned addresses.
+// Write writes a sealed record into its slot and returns the number of the write within the
+// segment, for Durable. The parts of rec are whole blocks at aligned addresses.
 func (d *Dir) Write(l Loc, rec [][]byte) (uint64, error) {
 	s, err := d.find(l.Segment)
 	if err != nil {
@@ -58,7 +59,8 @@ func (d *Dir) Read(l Loc, rec [][]byte) error {
 	return nil
 }
 
-// Durable says whether a write, by the number that Write returned, is covered by a sync that succeeded.
+// Durable says whether a write, by the number that Write returned, is covered by a sync that
+// succeeded.
 func (d *Dir) Durable(l Loc, write uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,8 +76,9 @@ func (d *Dir) Retired(number uint32) bool {
 	return s == nil || s.retired
 }
 
-// Sync makes every write that returned before durable. A segment whose sync fails is retired: it keeps what was durable
-// and takes nothing more. All segments are tried; the error joins ErrSync for each that failed.
+// Sync makes every write that returned before durable. A segment whose sync fails is retired: it
+// keeps what was durable and takes nothing more. All segments are tried; the error joins ErrSync
+// for each that failed.
 func (d *Dir) Sync() error {
 	type job struct {
 		s  *segment

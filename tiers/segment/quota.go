@@ -2,8 +2,9 @@ package segment
 
 import "sync"
 
-// Quota is a number of bytes on one medium that several directories share, those of the shards of a process: what one of them does
-// not take another may. A nil one has no end. Its methods may be called from several goroutines.
+// Quota is a number of bytes on one medium that several directories share, those of the shards of a
+// process: what one of them does not take another may. A nil one has no end. Its methods may be
+// called from several goroutines.
 type Quota struct {
 	mu       sync.Mutex
 	capacity int64
@@ -16,15 +17,16 @@ func NewQuota(capacity int64) *Quota { return &Quota{capacity: capacity} }
 // Capacity is how many bytes there are in all.
 func (q *Quota) Capacity() int64 { return q.capacity }
 
-// Used is how many bytes are taken. It may be more than there are: what was on the medium when a directory was opened counts, whatever
-// the capacity is by now.
+// Used is how many bytes are taken. It may be more than there are: what was on the medium when a
+// directory was opened counts, whatever the capacity is by now.
 func (q *Quota) Used() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.used
 }
 
-// Hold takes bytes that are on the medium whether there is room for them or not; Give gives them back.
+// Hold takes bytes that are on the medium whether there is room for them or not; Give gives them
+// back.
 func (q *Quota) Hold(n int64) {
 	if q == nil {
 		return
@@ -61,7 +63,8 @@ func (q *Quota) left(room int64) int64 {
 	return min(room, q.capacity-q.used)
 }
 
-// short says that so much is taken that empty files are better given back than kept for the next records.
+// short says that so much is taken that empty files are better given back than kept for the next
+// records.
 func (q *Quota) short() bool {
 	if q == nil {
 		return false
@@ -71,8 +74,9 @@ func (q *Quota) short() bool {
 	return q.used > q.capacity/4*3
 }
 
-// Fill is the part of the quota that is in use for a directory whose files are so long and whose slots in use take so much of them, 0 to 1:
-// its own free slots are room to it, and those of others are not.
+// Fill is the part of the quota that is in use for a directory whose files are so long and whose
+// slots in use take so much of them, 0 to 1: its own free slots are room to it, and those of others
+// are not.
 func (q *Quota) Fill(u Usage) float64 {
 	if q == nil {
 		return 0

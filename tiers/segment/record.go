@@ -13,11 +13,11 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// The layout of a record: one block of header, then the stored bytes padded with zeros to whole blocks.
-// docs/formats/tiers.md describes every field.
+// The layout of a record: one block of header, then the stored bytes padded with zeros to whole
+// blocks. docs/formats/tiers.md describes every field.
 const (
-	// HeaderBytes is the length of a record's header: a block of its own, so that what follows is aligned for direct I/O
-	// straight into a page frame.
+	// HeaderBytes is the length of a record's header: a block of its own, so that what follows is
+	// aligned for direct I/O straight into a page frame.
 	HeaderBytes = vfs.BlockSize
 
 	recordMagic   = 0x47505845 // "EXPG"
@@ -49,8 +49,8 @@ type Header struct {
 	Class uint8
 	// Sealed says that they are encrypted.
 	Sealed bool
-	// Life and Seq tell when the content was first written: the opening of the store, and a number that grows within
-	// it. They decide which record counts should the index have to be rebuilt.
+	// Life and Seq tell when the content was first written: the opening of the store, and a number
+	// that grows within it. They decide which record counts should the index have to be rebuilt.
 	Life, Seq uint64
 
 	payloadCRC uint32
@@ -73,8 +73,8 @@ func (h Header) bodyBytes() int { return (h.Blocks() - 1) * vfs.BlockSize }
 // BlocksFor is the number of blocks of a record of stored bytes.
 func BlocksFor(stored int) int { return 1 + (stored+vfs.BlockSize-1)/vfs.BlockSize }
 
-// Identity is what a record must match to be the one that is looked for: a record of another store, of another place
-// (a misdirected write), of another page or of another time is refused.
+// Identity is what a record must match to be the one that is looked for: a record of another store,
+// of another place (a misdirected write), of another page or of another time is refused.
 type Identity struct {
 	Store    [16]byte
 	PageSize int
@@ -84,9 +84,10 @@ type Identity struct {
 	Epoch    uint64
 }
 
-// Seal completes a record: head, of HeaderBytes, is filled in, and body holds h.Stored bytes and has room for whole
-// blocks, and for tagBytes behind the stored bytes when aead is not nil. It encrypts and pads body in place and
-// returns its whole blocks; a body of whole blocks that is not encrypted is only read.
+// Seal completes a record: head, of HeaderBytes, is filled in, and body holds h.Stored bytes and
+// has room for whole blocks, and for tagBytes behind the stored bytes when aead is not nil. It
+// encrypts and pads body in place and returns its whole blocks; a body of whole blocks that is not
+// encrypted is only read.
 func Seal(head, body []byte, h Header, id Identity, aead cipher.AEAD) ([]byte, error) {
 	clear(head)
 	le := binary.LittleEndian
@@ -127,7 +128,8 @@ func Seal(head, body []byte, h Header, id Identity, aead cipher.AEAD) ([]byte, e
 	return body, nil
 }
 
-// associated is the part of the header that the cipher authenticates: all that is fixed before encryption.
+// associated is the part of the header that the cipher authenticates: all that is fixed before
+// encryption.
 func associated(head []byte) []byte { return head[4:64] }
 
 // Parse checks a record's header block on its own and returns it, with the identity that it claims.
@@ -163,17 +165,19 @@ func Parse(head []byte) (Header, Identity, error) {
 	return h, id, nil
 }
 
-// Unseal checks that head and body, whole blocks as read from the medium, are the record of an identity, and returns its
-// header and its stored bytes, decrypted in place inside body, which has room for tagBytes behind them when aead is not
-// nil.
+// Unseal checks that head and body, whole blocks as read from the medium, are the record of an
+// identity, and returns its header and its stored bytes, decrypted in place inside body, which has
+// room for tagBytes behind them when aead is not nil.
 func Unseal(head, body []byte, want Identity, aead cipher.AEAD) (Header, []byte, error) {
 	h, got, err := Parse(head)
 	if err != nil {
 		return h, nil, err
 	}
 	if got != want {
-		return h, nil, fmt.Errorf("record of page %d epoch %d (slot %d/%d) where page %d epoch %d (slot %d/%d) should be: %w",
-			got.Page, got.Epoch, got.Segment, got.Slot, want.Page, want.Epoch, want.Segment, want.Slot, tiers.ErrCorrupt)
+		return h, nil, fmt.Errorf("record of page %d epoch %d (slot %d/%d) where page %d epoch %d (slot %d/%d) "+
+			"should be: %w",
+			got.Page, got.Epoch, got.Segment, got.Slot, want.Page, want.Epoch, want.Segment, want.Slot,
+			tiers.ErrCorrupt)
 	}
 	if h.Stored > want.PageSize || h.bodyBytes() > len(body) {
 		return h, nil, fmt.Errorf("record of %d bytes in %d: %w", h.Stored, len(body), tiers.ErrCorrupt)
@@ -201,8 +205,8 @@ func Unseal(head, body []byte, want Identity, aead cipher.AEAD) (Header, []byte,
 	return h, plain, nil
 }
 
-// BodyBuffer is the number of bytes that a buffer for the body of any record of a page size needs: whole blocks, and room
-// for the cipher's tag.
+// BodyBuffer is the number of bytes that a buffer for the body of any record of a page size needs:
+// whole blocks, and room for the cipher's tag.
 func BodyBuffer(pageSize int) int { return BlocksFor(pageSize) * vfs.BlockSize }
 
 // fileHeader is the first block of a segment file.
@@ -235,8 +239,8 @@ func (h fileHeader) encode(b []byte) {
 	le.PutUint32(b[48:], crc32.Checksum(b, castagnoli))
 }
 
-// decodeFileHeader reads a block. Bytes that no header starts with are ErrCorrupt, as after a crash while the file was
-// made.
+// decodeFileHeader reads a block. Bytes that no header starts with are ErrCorrupt, as after a crash
+// while the file was made.
 func decodeFileHeader(b []byte) (h fileHeader, err error) {
 	le := binary.LittleEndian
 	if !bytes.HasPrefix(b, []byte(fileMagic)) {

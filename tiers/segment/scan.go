@@ -14,8 +14,9 @@ import (
 // scanners is how many segments Scan reads at once: it waits for the medium, one block a slot.
 const scanners = 8
 
-// Scan reads the header of every slot and calls f, one call at a time, for every record of this store that is where it
-// says: current, stale and never committed ones alike. Only Open may have come before.
+// Scan reads the header of every slot and calls f, one call at a time, for every record of this
+// store that is where it says: current, stale and never committed ones alike. Only Open may have
+// come before.
 func (d *Dir) Scan(f func(Header, Loc)) error {
 	if d.down != nil {
 		return d.down
@@ -69,7 +70,8 @@ func (d *Dir) scanSegment(s *segment, mu *sync.Mutex, f func(Header, Loc)) error
 		switch {
 		case errors.Is(err, tiers.ErrVersion):
 			return err
-		case err != nil, id.Store != d.opts.Store, id.PageSize != d.opts.PageSize, id.Segment != s.number, id.Slot != slot,
+		case err != nil, id.Store != d.opts.Store, id.PageSize != d.opts.PageSize, id.Segment != s.number,
+			id.Slot != slot,
 			h.Stored > d.opts.PageSize, h.Blocks() > s.blocks:
 			continue
 		}
@@ -80,8 +82,9 @@ func (d *Dir) scanSegment(s *segment, mu *sync.Mutex, f func(Header, Loc)) error
 	return nil
 }
 
-// Sweep overwrites the header of every slot that is free, so that no stale record is left, and makes that durable. It says whether
-// that is all of them: segments that take no writes keep theirs.
+// Sweep overwrites the header of every slot that is free, so that no stale record is left, and
+// makes that durable. It says whether that is all of them: segments that take no writes keep
+// theirs.
 func (d *Dir) Sweep() (all bool, err error) {
 	if d.down != nil {
 		return false, nil

@@ -10,22 +10,24 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Claim marks the slot of a record that the index holds as used. It fails with ErrCorrupt when there is no such slot
-// or it is claimed twice.
+// Claim marks the slot of a record that the index holds as used. It fails with ErrCorrupt when
+// there is no such slot or it is claimed twice.
 func (d *Dir) Claim(l Loc) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.segments[l.Segment]
 	switch {
 	case s == nil:
-		// Its number is not given out again: what the index holds of it must not be found in another file.
+		// Its number is not given out again: what the index holds of it must not be found in
+		// another file.
 		d.next = max(d.next, l.Segment+1)
 		return fmt.Errorf("segment %d is missing: %w", l.Segment, tiers.ErrCorrupt)
 	case s.slots == 0:
 		s.missed = true
 		return fmt.Errorf("segment %d has a damaged header: %w", l.Segment, tiers.ErrCorrupt)
 	case int(l.Slot) >= s.slots || int(l.Blocks) > s.blocks || l.Blocks == 0:
-		return fmt.Errorf("slot %d of %d blocks is not in segment %d: %w", l.Slot, l.Blocks, l.Segment, tiers.ErrCorrupt)
+		return fmt.Errorf("slot %d of %d blocks is not in segment %d: %w", l.Slot, l.Blocks, l.Segment,
+			tiers.ErrCorrupt)
 	case s.used[l.Slot/64]&(1<<(l.Slot%64)) != 0:
 		return fmt.Errorf("slot %d of segment %d is claimed twice: %w", l.Slot, l.Segment, tiers.ErrCorrupt)
 	}
@@ -41,7 +43,8 @@ func (d *Dir) take(s *segment, slot uint32, blocks uint16) {
 	d.live += int64(blocks) * vfs.BlockSize
 }
 
-// Prune ends recovery: it removes the files that hold no claimed record and cannot take one, and lists the free slots.
+// Prune ends recovery: it removes the files that hold no claimed record and cannot take one, and
+// lists the free slots.
 func (d *Dir) Prune() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,8 +76,9 @@ func (d *Dir) unlist(s *segment) {
 	}
 }
 
-// Class is the slot length in blocks for a record of that many: exact up to 8, then in steps of an eighth, and never
-// more than a raw page needs. So at most an eighth of a slot is lost, and raw pages lose nothing.
+// Class is the slot length in blocks for a record of that many: exact up to 8, then in steps of an
+// eighth, and never more than a raw page needs. So at most an eighth of a slot is lost, and raw
+// pages lose nothing.
 func (d *Dir) Class(blocks int) int {
 	if blocks > 8 {
 		step := 1 << (bits.Len(uint(blocks-1)) - 4)
@@ -83,10 +87,12 @@ func (d *Dir) Class(blocks int) int {
 	return min(blocks, BlocksFor(d.opts.PageSize))
 }
 
-// Alloc reserves a slot for a record of that many blocks. It fails with ErrFull when the cap or the disk has no room.
+// Alloc reserves a slot for a record of that many blocks. It fails with ErrFull when the cap or the
+// disk has no room.
 func (d *Dir) Alloc(blocks int) (Loc, error) {
 	if blocks < 1 || blocks > BlocksFor(d.opts.PageSize) {
-		return Loc{}, fmt.Errorf("allocate %d blocks for pages of %d bytes: %w", blocks, d.opts.PageSize, tiers.ErrCorrupt)
+		return Loc{}, fmt.Errorf("allocate %d blocks for pages of %d bytes: %w", blocks, d.opts.PageSize,
+			tiers.ErrCorrupt)
 	}
 	if d.down != nil {
 		return Loc{}, d.down
@@ -143,7 +149,8 @@ func (s *segment) firstFree() uint32 {
 	panic("segment: a listed segment has no free slot")
 }
 
-// addSegment makes a file for a class, within the cap. An empty file of another class makes room when need be.
+// addSegment makes a file for a class, within the cap. An empty file of another class makes room
+// when need be.
 func (d *Dir) addSegment(class int) error {
 	slot := int64(class) * vfs.BlockSize
 	h := fileHeader{
@@ -170,7 +177,8 @@ func (d *Dir) addSegment(class int) error {
 		// The last piece of the cap may be shorter than a whole segment.
 		h.slots = int((room - 2*vfs.BlockSize) / slot)
 		if h.slots < 1 {
-			return fmt.Errorf("%d of %d bytes in use, %d left: %w", d.bytes, d.opts.Capacity, max(room, 0), tiers.ErrFull)
+			return fmt.Errorf("%d of %d bytes in use, %d left: %w", d.bytes, d.opts.Capacity, max(room, 0),
+				tiers.ErrFull)
 		}
 	}
 	free, err := d.opts.FS.Free(d.opts.Path)
@@ -178,10 +186,12 @@ func (d *Dir) addSegment(class int) error {
 		return err
 	}
 	if free < h.length()+d.opts.DiskReserve {
-		return fmt.Errorf("disk has %d bytes free and %d are kept in reserve: %w", free, d.opts.DiskReserve, tiers.ErrFull)
+		return fmt.Errorf("disk has %d bytes free and %d are kept in reserve: %w", free, d.opts.DiskReserve,
+			tiers.ErrFull)
 	}
 	if !d.opts.Quota.take(h.length()) {
-		return fmt.Errorf("another directory has taken the last of %d bytes: %w", d.opts.Quota.Capacity(), tiers.ErrFull)
+		return fmt.Errorf("another directory has taken the last of %d bytes: %w", d.opts.Quota.Capacity(),
+			tiers.ErrFull)
 	}
 	if err := d.createSegment(h); err != nil {
 		d.opts.Quota.Give(h.length())
@@ -190,7 +200,8 @@ func (d *Dir) addSegment(class int) error {
 	return nil
 }
 
-// Trim removes the files without a record when the quota is short, so that other directories have the room.
+// Trim removes the files without a record when the quota is short, so that other directories have
+// the room.
 func (d *Dir) Trim() error {
 	if d.down != nil || !d.opts.Quota.short() {
 		return nil
@@ -221,8 +232,8 @@ func (d *Dir) Free(l Loc) {
 	d.list(s)
 }
 
-// Drain takes the segments of which less than a part is in use, and those retired, out of the offer and returns their
-// numbers. The caller moves what they hold elsewhere and then calls Undrain.
+// Drain takes the segments of which less than a part is in use, and those retired, out of the offer
+// and returns their numbers. The caller moves what they hold elsewhere and then calls Undrain.
 func (d *Dir) Drain(part float64) map[uint32]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -237,7 +248,8 @@ func (d *Dir) Drain(part float64) map[uint32]bool {
 	return numbers
 }
 
-// Undrain removes the drained segments that are empty by now and puts the others back into the offer.
+// Undrain removes the drained segments that are empty by now and puts the others back into the
+// offer.
 func (d *Dir) Undrain() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

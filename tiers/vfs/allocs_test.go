@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// TestPartsAllocate holds transfers of parts to no allocation. The race detector makes sync.Pool forget at random.
+// TestPartsAllocate holds transfers of parts to no allocation. The race detector makes sync.Pool
+// forget at random.
 func TestPartsAllocate(t *testing.T) {
 	file, err := vfs.OS{}.Open(filepath.Join(t.TempDir(), "file"), vfs.Create|vfs.Direct)
 	if err != nil {

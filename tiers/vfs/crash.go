@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Crash clones the file system as a power loss at this moment would leave it. Of what was not synced, every 4 KiB block
-// of every write, every longer length and every creation or deletion of a name survives with probability keep (0 to
-// 1), each on its own: so writes are torn and reordered. The original is not changed and goes on; the clone holds no
-// lock and everything in it is durable.
+// Crash clones the file system as a power loss at this moment would leave it. Of what was not
+// synced, every 4 KiB block of every write, every longer length and every creation or deletion of a
+// name survives with probability keep (0 to 1), each on its own: so writes are torn and reordered.
+// The original is not changed and goes on; the clone holds no lock and everything in it is durable.
 func (m *Mem) Crash(keep float64, rng *rand.Rand) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -50,12 +50,13 @@ type Op struct {
 	Len  int
 }
 
-// Inject is a file system that runs hooks around every call of another one. Hooks run on the caller's goroutine; they
-// may block (a stall), and several may run at once.
+// Inject is a file system that runs hooks around every call of another one. Hooks run on the
+// caller's goroutine; they may block (a stall), and several may run at once.
 type Inject struct {
 	FS FS
-	// Before, when not nil, may fail the call by returning an error: it then does not reach FS, except that the first
-	// half of a failed write does, as a device that fails half way would leave it.
+	// Before, when not nil, may fail the call by returning an error: it then does not reach FS,
+	// except that the first half of a failed write does, as a device that fails half way would
+	// leave it.
 	Before func(Op) error
 	// After, when not nil, runs when a call has succeeded and before its caller learns of it.
 	After func(Op)

@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// Mem is a file system in memory that knows which of its bytes a power loss would spare. Writes become durable with
-// File.Sync, and the names of files with SyncDir; Crash clones what would be left of everything else.
+// Mem is a file system in memory that knows which of its bytes a power loss would spare. Writes
+// become durable with File.Sync, and the names of files with SyncDir; Crash clones what would be
+// left of everything else.
 //
 // It refuses unaligned transfers on files opened with Direct, as a disk would.
 type Mem struct {
@@ -45,7 +46,8 @@ type memWrite struct {
 	data []byte
 }
 
-// NewMem returns an empty file system. A capacity above 0 makes writes beyond that many bytes fail with ENOSPC.
+// NewMem returns an empty file system. A capacity above 0 makes writes beyond that many bytes fail
+// with ENOSPC.
 func NewMem(capacity int64) *Mem {
 	return &Mem{capacity: capacity, dirs: map[string]*memDir{}, locks: map[string]bool{}}
 }
@@ -183,7 +185,8 @@ func (m *Mem) Free(string) (int64, error) {
 	return max(m.capacity-m.used, 0), nil
 }
 
-// FlipBit inverts one bit of a file, in what is read and in what a crash leaves, as decay of the medium would.
+// FlipBit inverts one bit of a file, in what is read and in what a crash leaves, as decay of the
+// medium would.
 func (m *Mem) FlipBit(name string, bit int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,8 +205,9 @@ func (m *Mem) FlipBit(name string, bit int64) error {
 	return nil
 }
 
-// DropUnsynced makes a file forget that its unsynced writes have to become durable, as Linux does when fdatasync fails:
-// they are still read back, a later Sync succeeds, and a crash loses them. A name that is not there is ignored.
+// DropUnsynced makes a file forget that its unsynced writes have to become durable, as Linux does
+// when fdatasync fails: they are still read back, a later Sync succeeds, and a crash loses them. A
+// name that is not there is ignored.
 func (m *Mem) DropUnsynced(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

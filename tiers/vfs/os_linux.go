@@ -10,8 +10,8 @@ import (
 // directFlag opens a file for I/O past the page cache.
 const directFlag = syscall.O_DIRECT
 
-// refusesDirect says whether opening failed because the file system has no O_DIRECT (tmpfs and some FUSE mounts say so
-// with EINVAL).
+// refusesDirect says whether opening failed because the file system has no O_DIRECT (tmpfs and some
+// FUSE mounts say so with EINVAL).
 func refusesDirect(err error) bool { return errors.Is(err, syscall.EINVAL) }
 
 // dataSync is fdatasync(2).
@@ -24,8 +24,8 @@ func dataSync(f *os.File) error {
 	}
 }
 
-// allocate reserves blocks with fallocate(2), so that a later write cannot run out of space, and falls back to a longer
-// file without reservation where the file system has no such call.
+// allocate reserves blocks with fallocate(2), so that a later write cannot run out of space, and
+// falls back to a longer file without reservation where the file system has no such call.
 func allocate(f *os.File, size int64) error {
 	for {
 		err := syscall.Fallocate(int(f.Fd()), 0, 0, size)

@@ -31,7 +31,8 @@ func allocate(f *os.File, size int64) error {
 	return f.Truncate(size)
 }
 
-// lockFile has no portable form: the one-process promise holds on Linux only, where production runs.
+// lockFile has no portable form: the one-process promise holds on Linux only, where production
+// runs.
 func lockFile(*os.File) error { return nil }
 
 // freeBytes knows no bound.

@@ -29,7 +29,10 @@ func fill(blocks int, b byte) []byte {
 
 // TestSame runs one script on the real file system and on the one in memory.
 func TestSame(t *testing.T) {
-	for name, f := range map[string]vfs.FS{"os": vfs.OS{}, "mem": vfs.NewMem(0), "inject": &vfs.Inject{FS: vfs.NewMem(0)}} {
+	for name, f := range map[string]vfs.FS{
+		"os": vfs.OS{}, "mem": vfs.NewMem(0),
+		"inject": &vfs.Inject{FS: vfs.NewMem(0)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "a", "b")
 			if err := f.MkdirAll(dir); err != nil {
@@ -185,7 +188,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestLimits holds Mem to its capacity and to the alignment of direct files, and Inject to half a failed write.
+// TestLimits holds Mem to its capacity and to the alignment of direct files, and Inject to half a
+// failed write.
 func TestLimits(t *testing.T) {
 	m := vfs.NewMem(2 * vfs.BlockSize)
 	if err := m.MkdirAll("/d"); err != nil {
@@ -236,7 +240,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestManyParts transfers more parts at once than one request takes, and parts of which the last ones are short.
+// TestManyParts transfers more parts at once than one request takes, and parts of which the last
+// ones are short.
 func TestManyParts(t *testing.T) {
 	file, err := vfs.OS{}.Open(filepath.Join(t.TempDir(), "file"), vfs.Create|vfs.Direct)
 	if err != nil {

@@ -87,7 +87,8 @@ func NewGCS(t *testing.T) *GCS {
 		t.Fatal(err)
 	}
 	account, err := json.Marshal(map[string]string{
-		"type": "service_account", "client_email": "agent@example.com", "private_key_id": "1", "token_uri": g.URL + "/token",
+		"type": "service_account", "client_email": "agent@example.com", "private_key_id": "1",
+		"token_uri":   g.URL + "/token",
 		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
 	})
 	if err != nil {

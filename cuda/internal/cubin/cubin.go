@@ -1,7 +1,8 @@
-// Package cubin keeps compiled kernels in a directory that several processes may share. An entry is written to a file of
-// its own name and renamed into place, so a reader sees a whole entry or none, and a writer that is killed leaves only a
-// temporary file, which a later Open removes. Each entry carries its length and digest: what does not match is reported
-// as ErrCorrupt and replaced by the next Put, never handed out.
+// Package cubin keeps compiled kernels in a directory that several processes may share. An entry is
+// written to a file of its own name and renamed into place, so a reader sees a whole entry or none,
+// and a writer that is killed leaves only a temporary file, which a later Open removes. Each entry
+// carries its length and digest: what does not match is reported as ErrCorrupt and replaced by the
+// next Put, never handed out.
 package cubin
 
 import (
@@ -30,19 +31,22 @@ const magic = "exocubin1\n"
 // headerSize is the magic, the length as uint64 little-endian, and the SHA-256 of the content.
 const headerSize = len(magic) + 8 + sha256.Size
 
-// maxEntry bounds what Get reads: far over any cubin, far under what a damaged length could ask for.
+// maxEntry bounds what Get reads: far over any cubin, far under what a damaged length could ask
+// for.
 const maxEntry = 64 << 20
 
 // tempAge is how old a temporary file must be before it is taken for a killed writer's.
 const tempAge = time.Hour
 
-// Cache is one directory. Its methods may be called at once, from several processes too. A nil Cache is always empty.
+// Cache is one directory. Its methods may be called at once, from several processes too. A nil
+// Cache is always empty.
 type Cache struct {
 	dir string
 }
 
-// Open makes the directory when it is missing and removes what killed writers left. Compiled kernels run with the rights
-// of the process on the device, so the directory is made for its user only.
+// Open makes the directory when it is missing and removes what killed writers left. Compiled
+// kernels run with the rights of the process on the device, so the directory is made for its user
+// only.
 func Open(dir string) (*Cache, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("kernel cache: %w", err)
@@ -63,7 +67,8 @@ func Open(dir string) (*Cache, error) {
 	return &Cache{dir: dir}, nil
 }
 
-// Key names the entry of everything that decides what the compiler gives: source, options, chip and versions.
+// Key names the entry of everything that decides what the compiler gives: source, options, chip and
+// versions.
 func Key(parts ...string) string {
 	h := sha256.New()
 	var size [8]byte
@@ -82,7 +87,8 @@ const (
 
 func (c *Cache) path(key string) string { return filepath.Join(c.dir, key+entrySuffix) }
 
-// Get returns the content of an entry, which the caller owns, or ErrMissing, ErrCorrupt or the error of the file.
+// Get returns the content of an entry, which the caller owns, or ErrMissing, ErrCorrupt or the
+// error of the file.
 func (c *Cache) Get(key string) ([]byte, error) {
 	if c == nil {
 		return nil, ErrMissing
@@ -111,7 +117,8 @@ func (c *Cache) Get(key string) ([]byte, error) {
 	content := data[headerSize:]
 	sum := sha256.Sum256(content)
 	if length != uint64(len(content)) || !bytes.Equal(sum[:], data[len(magic)+8:headerSize]) {
-		return nil, fmt.Errorf("kernel cache: %s: %d bytes do not match their digest: %w", c.path(key), len(content), ErrCorrupt)
+		return nil, fmt.Errorf("kernel cache: %s: %d bytes do not match their digest: %w", c.path(key), len(content),
+			ErrCorrupt)
 	}
 	return content, nil
 }

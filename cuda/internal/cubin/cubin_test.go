@@ -106,7 +106,8 @@ func TestOldTemporaryFilesGo(t *testing.T) {
 	}
 }
 
-// Processes that write and read the same keys at once, some of them killed in the middle, never see a broken entry.
+// Processes that write and read the same keys at once, some of them killed in the middle, never see
+// a broken entry.
 func TestProcesses(t *testing.T) {
 	if dir := os.Getenv("CUBIN_TEST_DIR"); dir != "" {
 		c := open(t, dir)

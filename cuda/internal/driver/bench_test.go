@@ -66,10 +66,12 @@ func (l *benchLaunch) sync(b *testing.B) {
 
 // handles are the CUDA handles of the launch, and its arguments as 64-bit values.
 func (l *benchLaunch) handles() (ctx, fn, stream uintptr, values []uint64) {
-	return uintptr(unsafe.Pointer(l.d.raw)), uintptr(unsafe.Pointer(l.k.fn)), uintptr(unsafe.Pointer(l.s.raw)), []uint64{uint64(l.b.ptr), 1, 1}
+	return uintptr(unsafe.Pointer(l.d.raw)), uintptr(unsafe.Pointer(l.k.fn)), uintptr(unsafe.Pointer(l.s.raw)),
+		[]uint64{uint64(l.b.ptr), 1, 1}
 }
 
-// The stream takes 1024 launches or so; waiting every 256 keeps its fullness out of the figure of a launch.
+// The stream takes 1024 launches or so; waiting every 256 keeps its fullness out of the figure of a
+// launch.
 const burst = 256
 
 func BenchmarkLaunch(b *testing.B) {
@@ -118,7 +120,8 @@ func BenchmarkLaunchSyncBare(b *testing.B) {
 	b.ReportMetric(float64(t)/float64(b.N), "ns/op")
 }
 
-// BenchmarkAlloc is an allocation and its end: of a cached block, of one from the driver, and in the order of a stream.
+// BenchmarkAlloc is an allocation and its end: of a cached block, of one from the driver, and in
+// the order of a stream.
 func BenchmarkAlloc(b *testing.B) {
 	d := openGPU(b, Options{})
 	defer closeGPU(b, d)
@@ -192,7 +195,8 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// BenchmarkChecksum is the rate at which residency can be verified: bytes read over a buffer far larger than the L2.
+// BenchmarkChecksum is the rate at which residency can be verified: bytes read over a buffer far
+// larger than the L2.
 func BenchmarkChecksum(b *testing.B) {
 	const n = 4 << 30
 	l := newBenchLaunch(b)
@@ -222,7 +226,8 @@ func BenchmarkChecksum(b *testing.B) {
 	}
 	b.SetBytes(n)
 	for b.Loop() {
-		if err := l.s.Launch(k, device.Geometry{Grid: 8 * l.d.props.Multiprocessors, Block: 256}, device.Ptr(data), device.Uint64(n), device.Ptr(sum)); err != nil {
+		if err := l.s.Launch(k, device.Geometry{Grid: 8 * l.d.props.Multiprocessors, Block: 256}, device.Ptr(data),
+			device.Uint64(n), device.Ptr(sum)); err != nil {
 			b.Fatal(err)
 		}
 		l.sync(b)

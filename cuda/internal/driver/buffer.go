@@ -91,14 +91,16 @@ func (b *buffer) transfer(op string, off, n int64, fn func(at C.CUdeviceptr, l l
 // Write copies src into the buffer.
 func (b *buffer) Write(off int64, src []byte) error {
 	return b.transfer("write", off, int64(len(src)), func(at C.CUdeviceptr, l lane) C.CUresult {
-		return C.exo_write(b.dev.raw, l.stream, at, unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)), l.staging.host)
+		return C.exo_write(b.dev.raw, l.stream, at, unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)),
+			l.staging.host)
 	})
 }
 
 // Read copies from the buffer into dst.
 func (b *buffer) Read(off int64, dst []byte) error {
 	return b.transfer("read", off, int64(len(dst)), func(at C.CUdeviceptr, l lane) C.CUresult {
-		return C.exo_read(b.dev.raw, l.stream, unsafe.Pointer(unsafe.SliceData(dst)), at, C.size_t(len(dst)), l.staging.host)
+		return C.exo_read(b.dev.raw, l.stream, unsafe.Pointer(unsafe.SliceData(dst)), at, C.size_t(len(dst)),
+			l.staging.host)
 	})
 }
 

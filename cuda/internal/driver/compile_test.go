@@ -41,7 +41,8 @@ func slowLaunch(t *testing.T, d *Device, last time.Duration) (*stream, *buffer) 
 	return s.(*stream), b.(*buffer)
 }
 
-// A kernel that runs too long is reported within the watchdog's time, and the device is whole again when it has ended.
+// A kernel that runs too long is reported within the watchdog's time, and the device is whole again
+// when it has ended.
 func TestWatchdog(t *testing.T) {
 	d := openGPU(t, Options{Watchdog: 200 * time.Millisecond})
 	defer closeGPU(t, d)
@@ -52,7 +53,8 @@ func TestWatchdog(t *testing.T) {
 	if !errors.Is(err, device.ErrTimeout) || time.Since(start) > 700*time.Millisecond {
 		t.Errorf("after %v: %v", time.Since(start), err)
 	}
-	if h := d.Health(context.Background()); h.State != device.Degraded || !strings.Contains(strings.Join(h.Reasons, "; "), "not ended") {
+	if h := d.Health(context.Background()); h.State != device.Degraded ||
+		!strings.Contains(strings.Join(h.Reasons, "; "), "not ended") {
 		t.Errorf("health with a slow kernel: %+v", h)
 	} else {
 		t.Logf("health: %v: %v", h.State, h.Reasons)
@@ -95,7 +97,10 @@ func TestCompiledSignature(t *testing.T) {
 	ptr, word := device.Param{Name: "p", Kind: device.KindBuffer}, device.Param{Name: "n", Kind: device.KindUint32}
 	const code = `extern "C" __global__ void two(float *p, unsigned int n) { p[0] = n; }`
 	known := d.props.DriverVersion >= 12040
-	for what, params := range map[string][]device.Param{"fits": {ptr, word}, "too few": {ptr}, "too many": {ptr, word, word}, "other sizes": {word, ptr}} {
+	for what, params := range map[string][]device.Param{
+		"fits": {ptr, word}, "too few": {ptr},
+		"too many": {ptr, word, word}, "other sizes": {word, ptr},
+	} {
 		_, err := d.load(kernelSource("two", code, params), false)
 		if (err == nil) != (what == "fits" || !known) || err != nil && !errors.Is(err, device.ErrInvalidArgument) {
 			t.Errorf("%s: %v", what, err)
@@ -122,7 +127,8 @@ func TestCompiledSignature(t *testing.T) {
 func TestCompileWithoutNVRTC(t *testing.T) {
 	d := openGPU(t, Options{NVRTC: []string{}})
 	defer closeGPU(t, d)
-	if _, err := d.Compile("slow", slowCode); !errors.Is(err, device.ErrNotSupported) || !bytes.Contains([]byte(err.Error()), []byte("NVRTC")) {
+	if _, err := d.Compile("slow", slowCode); !errors.Is(err, device.ErrNotSupported) ||
+		!bytes.Contains([]byte(err.Error()), []byte("NVRTC")) {
 		t.Error(err)
 	}
 	runSum(t, d)

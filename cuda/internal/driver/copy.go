@@ -108,11 +108,13 @@ func (s *stream) Copy(dst device.Buffer, dstOff int64, src device.Buffer, srcOff
 	s.dev.befriend(peer)
 	return s.doHeld("copy", n, func() C.CUresult {
 		s.use(&to.closed, &from.closed)
-		return C.exo_copy(s.dev.raw, s.raw, to.ptr+C.CUdeviceptr(dstOff), to.dev.raw, from.ptr+C.CUdeviceptr(srcOff), from.dev.raw, C.size_t(n))
+		return C.exo_copy(s.dev.raw, s.raw, to.ptr+C.CUdeviceptr(dstOff), to.dev.raw, from.ptr+C.CUdeviceptr(srcOff),
+			from.dev.raw, C.size_t(n))
 	})
 }
 
-// befriend opens the direct way between the memories of two GPUs, once for two openings. Both are held open.
+// befriend opens the direct way between the memories of two GPUs, once for two openings. Both are
+// held open.
 func (d *Device) befriend(other *Device) {
 	if d.index == other.index {
 		return
@@ -132,8 +134,8 @@ func (d *Device) befriend(other *Device) {
 	}
 }
 
-// pair holds two devices open, which may be one. They are taken in the order of their generations, so that two goroutines
-// and two Closes cannot wait for each other in a circle.
+// pair holds two devices open, which may be one. They are taken in the order of their generations,
+// so that two goroutines and two Closes cannot wait for each other in a circle.
 func pair(op string, a, b *Device) (unlock func(), err error) {
 	if a == b {
 		return a.life.RUnlock, a.acquire(op)
@@ -202,7 +204,8 @@ func (b *buffer) Copy(off int64, src device.Buffer, srcOff, n int64) error {
 	}
 	l := <-b.dev.lanes
 	defer func() { b.dev.lanes <- l }()
-	r := C.exo_copy(b.dev.raw, l.stream, b.ptr+C.CUdeviceptr(off), b.dev.raw, from.ptr+C.CUdeviceptr(srcOff), from.dev.raw, C.size_t(n))
+	r := C.exo_copy(b.dev.raw, l.stream, b.ptr+C.CUdeviceptr(off), b.dev.raw, from.ptr+C.CUdeviceptr(srcOff),
+		from.dev.raw, C.size_t(n))
 	if r == C.CUDA_SUCCESS {
 		r = C.exo_stream_sync(b.dev.raw, l.stream)
 	}

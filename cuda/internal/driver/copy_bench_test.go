@@ -18,8 +18,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/internal/driver/bare"
 )
 
-// The benchmarks of copies report the median rate in GB/s (10^9) of what moved: bytes read plus bytes written for a copy
-// on the device, else the bytes over the bus. Each compares what has arrived with what was sent.
+// The benchmarks of copies report the median rate in GB/s (10^9) of what moved: bytes read plus
+// bytes written for a copy on the device, else the bytes over the bus. Each compares what has
+// arrived with what was sent.
 
 // medians times b.N runs of fn and returns the sorted times.
 func medians(b *testing.B, fn func() error) []time.Duration {
@@ -115,7 +116,8 @@ func (c *benchCopy) sum(b testing.TB, m device.Buffer) uint64 {
 	}
 	got := make([]uint64, 1)
 	err = errors.Join(out.Fill(0, 8, 0),
-		c.streams[0].Launch(k, device.Geometry{Grid: 1056, Block: 256}, device.Ptr(m), device.Uint64(uint64(m.Size())), device.Ptr(out)),
+		c.streams[0].Launch(k, device.Geometry{Grid: 1056, Block: 256}, device.Ptr(m), device.Uint64(uint64(m.Size())),
+			device.Ptr(out)),
 		c.streams[0].Sync(context.Background()), out.Read(0, device.Bytes(got)))
 	if err != nil {
 		b.Fatal(err)
@@ -188,7 +190,8 @@ func BenchmarkCopyOnDevice(b *testing.B) {
 	c.bare(b, bare.OnDevice, n, 2*n)
 }
 
-// BenchmarkPage moves pages of 2 MiB between random frames: alone, with its latency, and many in a row.
+// BenchmarkPage moves pages of 2 MiB between random frames: alone, with its latency, and many in a
+// row.
 func BenchmarkPage(b *testing.B) {
 	const page, frames = 2 << 20, 256
 	ctx := context.Background()
@@ -226,7 +229,10 @@ func BenchmarkPage(b *testing.B) {
 				c := newBenchCopy(b, page*frames, true)
 				pieces := make([]device.Piece, frames)
 				for i, f := range r.Perm(frames) {
-					pieces[i] = device.Piece{Buffer: c.bufs[0], Off: int64(f) * page, Host: c.hosts[0], HostOff: int64(i) * page, Bytes: page}
+					pieces[i] = device.Piece{
+						Buffer: c.bufs[0], Off: int64(f) * page, Host: c.hosts[0],
+						HostOff: int64(i) * page, Bytes: page,
+					}
 				}
 				took := medians(b, func() error {
 					if up {

@@ -34,7 +34,10 @@ func compileCustom(t *testing.T, of customtest.Cell) error {
 	}
 	src := kernels.Source{Name: c.Kernel, Params: params, File: c.Kernel + ".cu", Code: code}
 	for _, chip := range []string{"sm_70", "sm_90"} {
-		image, cerr := compiler.compile(src, append([]string{"--gpu-architecture=" + chip, "--std=c++17", "--generate-line-info"}, src.Options()...))
+		image, cerr := compiler.compile(src, append([]string{
+			"--gpu-architecture=" + chip, "--std=c++17",
+			"--generate-line-info",
+		}, src.Options()...))
 		if errors.Is(cerr, device.ErrNotSupported) { // a chip that this version has forgotten, or does not know yet
 			continue
 		}
@@ -48,14 +51,18 @@ func compileCustom(t *testing.T, of customtest.Cell) error {
 
 // TestCustomCellsCompile: cells with every type of state are CUDA C++ to NVRTC.
 func TestCustomCellsCompile(t *testing.T) {
-	for name, c := range map[string]customtest.Cell{"leaky": customtest.Leaky(20), "lif": customtest.Lif(20), "oscillator": customtest.Oscillator()} {
+	for name, c := range map[string]customtest.Cell{
+		"leaky": customtest.Leaky(20), "lif": customtest.Lif(20),
+		"oscillator": customtest.Oscillator(),
+	} {
 		if err := compileCustom(t, c); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestCustomCellsThatDoNotCompile: the compiler's words name the lines of the step as its author counts them.
+// TestCustomCellsThatDoNotCompile: the compiler's words name the lines of the step as its author
+// counts them.
 func TestCustomCellsThatDoNotCompile(t *testing.T) {
 	for what, c := range map[string]struct{ body, want string }{
 		"an unknown name":     {"\n  a.v = other;\n  return {0};", `^step\(3\): error:.*"other" is undefined`},
@@ -63,9 +70,12 @@ func TestCustomCellsThatDoNotCompile(t *testing.T) {
 		"no such parameter":   {"\n\n  return {p.unknown > 0 ? 1u : 0u};", `^step\(4\): error:.*"unknown"`},
 		"a macro of ours":     {" return {MAX_FEATURES}; ", `^step\(2\): error:.*"MAX_FEATURES" is undefined`},
 		"a struct of ours":    {" Tally t; return {0}; ", `^step\(2\): error:.*"Tally" is undefined`},
-		"the frame's own":     {" return {0}; }\nstruct Agent { int v; };\n__device__ void more() {", `^step\(3\): error:.*Agent"`},
-		"nothing returned":    {"\n  return 5;", `^step\(3\): error`},
-		"no semicolon":        {"\n  a.v = 1\n  return {0};", `^step\(4\): error: expected a ";"`},
+		"the frame's own": {
+			" return {0}; }\nstruct Agent { int v; };\n__device__ void more() {",
+			`^step\(3\): error:.*Agent"`,
+		},
+		"nothing returned": {"\n  return 5;", `^step\(3\): error`},
+		"no semicolon":     {"\n  a.v = 1\n  return {0};", `^step\(4\): error: expected a ";"`},
 	} {
 		err := compileCustom(t, customtest.Cell{
 			State: map[string]string{"v": "f32"}, Candidates: []string{"a", "b"},

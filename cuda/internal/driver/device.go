@@ -40,8 +40,9 @@ type Device struct {
 	// broken holds the first sticky error; from then on every call answers with it.
 	broken atomic.Pointer[error]
 
-	// life is held for reading during every call into the context, so that Close, which takes it for writing, destroys
-	// the context under nobody. Locks are taken in the order life, a handle's own, mu.
+	// life is held for reading during every call into the context, so that Close, which takes it
+	// for writing, destroys the context under nobody. Locks are taken in the order life, a handle's
+	// own, mu.
 	life   sync.RWMutex
 	closed bool
 	buried bool // the context is destroyed, by Close or after a fault by the next Open
@@ -83,8 +84,8 @@ var _ device.Device = (*Device)(nil)
 // Properties describes the device.
 func (d *Device) Properties() device.Properties { return d.props }
 
-// acquire holds the device open for one call; the caller releases it with d.life.RUnlock. It fails on a closed and on a
-// broken device.
+// acquire holds the device open for one call; the caller releases it with d.life.RUnlock. It fails
+// on a closed and on a broken device.
 func (d *Device) acquire(op string) error {
 	d.life.RLock()
 	if d.closed {
@@ -98,7 +99,8 @@ func (d *Device) acquire(op string) error {
 	return nil
 }
 
-// enter runs fn with the context current on its thread, for calls through gorgonia.org/cu. The device is acquired.
+// enter runs fn with the context current on its thread, for calls through gorgonia.org/cu. The
+// device is acquired.
 func (d *Device) enter(fn func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -150,9 +152,10 @@ func (d *Device) forget(h io.Closer) {
 	delete(d.handles, h)
 }
 
-// Close waits for the work of the device and destroys its context, and with it all memory. What was still open is
-// ErrLeak. A broken device is closed without a word about its state, which its calls have told. Work that the watchdog does
-// not allow is ErrTimeout with ErrRestart: the context and its memory then stay, because destroying it would wait too.
+// Close waits for the work of the device and destroys its context, and with it all memory. What was
+// still open is ErrLeak. A broken device is closed without a word about its state, which its calls
+// have told. Work that the watchdog does not allow is ErrTimeout with ErrRestart: the context and
+// its memory then stay, because destroying it would wait too.
 func (d *Device) Close() error {
 	d.life.Lock()
 	defer d.life.Unlock()
@@ -201,7 +204,8 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// unpin gives all pinned memory back: before the context goes, so that no trace of it stays in the driver.
+// unpin gives all pinned memory back: before the context goes, so that no trace of it stays in the
+// driver.
 func (d *Device) unpin() error {
 	var errs []error
 	for len(d.lanes) > 0 {

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// needGPU fails a test on a machine without a GPU, unless the environment says that this is meant to be.
+// needGPU fails a test on a machine without a GPU, unless the environment says that this is meant
+// to be.
 func needGPU(t testing.TB) {
 	t.Helper()
 	n, err := Init()
@@ -98,7 +99,8 @@ func TestProperties(t *testing.T) {
 	defer closeGPU(t, d)
 	p := d.Properties()
 	t.Logf("%+v", p)
-	if p.Name != "cuda:0" || !strings.HasPrefix(p.UUID, "GPU-") || p.PCIBus == "" || p.ComputeMajor < 7 || p.L2Bytes < 1 || p.DriverVersion < 11000 {
+	if p.Name != "cuda:0" || !strings.HasPrefix(p.UUID, "GPU-") || p.PCIBus == "" || p.ComputeMajor < 7 ||
+		p.L2Bytes < 1 || p.DriverVersion < 11000 {
 		t.Errorf("%+v", p)
 	}
 	if _, err := Open(context.Background(), 999, Options{Logger: quiet()}); !errors.Is(err, device.ErrInvalidArgument) {
@@ -145,7 +147,8 @@ func runSum(t testing.TB, d *Device) {
 	}
 	got := make([]uint64, 1)
 	err = errors.Join(b.Write(0, data), sum.Fill(0, 8, 0),
-		s.Launch(k, device.Geometry{Grid: 3, Block: 64}, device.Ptr(b), device.Uint64(uint64(len(data))), device.Ptr(sum)),
+		s.Launch(k, device.Geometry{Grid: 3, Block: 64}, device.Ptr(b), device.Uint64(uint64(len(data))),
+			device.Ptr(sum)),
 		s.Sync(context.Background()), sum.Read(0, device.Bytes(got)))
 	if err != nil || got[0] != devicetest.Checksum(data) {
 		t.Errorf("sum %x, want %x: %v", got[0], devicetest.Checksum(data), err)
@@ -219,7 +222,8 @@ func TestExhaustMemory(t *testing.T) {
 	}
 }
 
-// Opening and closing, EXOSWARM_CYCLES times, leaves device memory, host memory and file descriptors where they were.
+// Opening and closing, EXOSWARM_CYCLES times, leaves device memory, host memory and file
+// descriptors where they were.
 func TestCycles(t *testing.T) {
 	cache := t.TempDir()
 	watch := openGPU(t, Options{CacheDir: cache})
@@ -242,7 +246,8 @@ func TestCycles(t *testing.T) {
 	host1 = resident(t)
 	t.Logf("%d cycles in %v: device memory %+d KiB, host memory %+d KiB, of it Go's heap %+d KiB, files %+d", cycles,
 		time.Since(start).Round(time.Millisecond), (free0-free1)>>10, (host1-host0)>>10, (heap()-heap0)>>10, fds1-fds0)
-	if cycles >= 300 && filepath.Base(os.Getenv("EXOSWARM_LIBCUDA")) != "libfakecuda.so" { // what the driver itself keeps of a context that is destroyed
+	// what the driver itself keeps of a context that is destroyed
+	if cycles >= 300 && filepath.Base(os.Getenv("EXOSWARM_LIBCUDA")) != "libfakecuda.so" {
 		text, _ := kernels.PTX("checksum")
 		image := append([]byte(text), 0)
 		if err := bare.Cycles(0, image, 20); err != nil {
@@ -254,7 +259,8 @@ func TestCycles(t *testing.T) {
 		}
 		t.Logf("%d bare cycles: host memory %+d KiB", cycles, (resident(t)-before)>>10)
 	}
-	// A cycle that lost a buffer or a stack would show more than these after thousands; contexts share what remains.
+	// A cycle that lost a buffer or a stack would show more than these after thousands; contexts
+	// share what remains.
 	if free1 < free0-(64<<20) || fds1 > fds0 || host1 > host0+(64<<20) {
 		t.Errorf("free memory %d MiB, then %d MiB; resident %d MiB, then %d MiB; files %d, then %d",
 			free0>>20, free1>>20, host0>>20, host1>>20, fds0, fds1)
@@ -296,7 +302,8 @@ func memoryAndFiles(t *testing.T, d *Device) (free int64, files int) {
 	return free, len(list)
 }
 
-// A second device takes its kernels from the cache; a damaged entry is compiled again, said so, and repaired.
+// A second device takes its kernels from the cache; a damaged entry is compiled again, said so, and
+// repaired.
 func TestCache(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
@@ -347,7 +354,8 @@ func TestCompileSet(t *testing.T) {
 		for _, name := range kernels.Names() {
 			src, _ := kernels.Lookup(name)
 			start := time.Now()
-			image, err := n.compile(src, append([]string{"--gpu-architecture=" + chip, "--std=c++17"}, src.Options()...))
+			image, err := n.compile(src, append([]string{"--gpu-architecture=" + chip, "--std=c++17"},
+				src.Options()...))
 			if err != nil || !bytes.HasPrefix(image, []byte("\x7fELF")) {
 				t.Errorf("%s for %s: %d bytes, %v", name, chip, len(image), err)
 			}
@@ -358,9 +366,11 @@ func TestCompileSet(t *testing.T) {
 
 func TestCompileErrors(t *testing.T) {
 	n := needNVRTC(t)
-	src := kernels.Source{Name: "wrong", File: "wrong.cu", Code: "extern \"C\" __global__ void wrong(float *x)\n{\n    x[0] = undeclared_thing;\n}\n"}
+	src := kernels.Source{Name: "wrong", File: "wrong.cu", Code: "extern \"C\" __global__ void wrong(float *x)\n{\n " +
+		"   x[0] = undeclared_thing;\n}\n"}
 	_, err := n.compile(src, []string{"--gpu-architecture=sm_90"})
-	if !errors.Is(err, device.ErrInvalidArgument) || !strings.Contains(err.Error(), "wrong.cu(3)") || !strings.Contains(err.Error(), "line 3 of wrong.cu:     x[0] = undeclared_thing;") {
+	if !errors.Is(err, device.ErrInvalidArgument) || !strings.Contains(err.Error(), "wrong.cu(3)") ||
+		!strings.Contains(err.Error(), "line 3 of wrong.cu:     x[0] = undeclared_thing;") {
 		t.Error(err)
 	}
 	_, err = n.compile(src, []string{"--gpu-architecture=sm_999"})
@@ -396,14 +406,18 @@ func TestNoDriver(t *testing.T) {
 }
 
 func TestClasses(t *testing.T) {
-	known := []error{device.ErrOutOfMemory, device.ErrInvalidArgument, device.ErrSticky, device.ErrLost, device.ErrNotSupported, device.ErrTransient}
+	known := []error{
+		device.ErrOutOfMemory, device.ErrInvalidArgument, device.ErrSticky, device.ErrLost,
+		device.ErrNotSupported, device.ErrTransient,
+	}
 	for code, class := range classes {
 		if !slices.Contains(known, class) {
 			t.Errorf("%d has the class %v", code, class)
 		}
 	}
 	for code, class := range map[int]error{
-		2: device.ErrOutOfMemory, 700: device.ErrSticky, 710: device.ErrSticky, 716: device.ErrSticky, 719: device.ErrSticky,
+		2: device.ErrOutOfMemory, 700: device.ErrSticky, 710: device.ErrSticky, 716: device.ErrSticky,
+		719: device.ErrSticky,
 		214: device.ErrSticky, 1: device.ErrInvalidArgument, 100: device.ErrNotSupported, 12345: device.ErrSticky,
 	} {
 		if err := testCallError(code); !errors.Is(err, class) {

@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// classes maps every CUresult of CUDA 13 to the class of error that a caller acts on. A code that is not in it counts as
-// sticky: the safe answer to an unknown failure is a new context.
+// classes maps every CUresult of CUDA 13 to the class of error that a caller acts on. A code that
+// is not in it counts as sticky: the safe answer to an unknown failure is a new context.
 var classes = map[C.CUresult]error{
 	1: device.ErrInvalidArgument, // INVALID_VALUE
 	2: device.ErrOutOfMemory,     // OUT_OF_MEMORY
@@ -130,7 +130,8 @@ func classOf(r C.CUresult) error {
 	return device.ErrSticky
 }
 
-// callError is what a call of the driver failed with: what was tried, the driver's name of the failure, its class.
+// callError is what a call of the driver failed with: what was tried, the driver's name of the
+// failure, its class.
 func callError(what string, r C.CUresult) error {
 	return fmt.Errorf("%s: %s (%d): %w", what, C.GoString(C.exo_error_name(r)), int(r), classOf(r))
 }
@@ -146,8 +147,8 @@ func codeOf(err error) C.CUresult {
 	return C.CUDA_ERROR_UNKNOWN
 }
 
-// fail turns the result of a driver call into an error, nil for success. A sticky one or a lost device breaks the
-// device: it answers every further call with this error.
+// fail turns the result of a driver call into an error, nil for success. A sticky one or a lost
+// device breaks the device: it answers every further call with this error.
 func (d *Device) fail(r C.CUresult, format string, args ...any) error {
 	if r == C.CUDA_SUCCESS {
 		return nil

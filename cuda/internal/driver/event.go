@@ -77,7 +77,8 @@ func (e *event) end() {
 func (s *stream) Record(ev device.Event) error {
 	e, ok := ev.(*event)
 	if !ok || e == nil || e.dev != s.dev {
-		return s.note(fmt.Errorf("record on %s: an event of another device: %w", s.dev.props.Name, device.ErrInvalidArgument))
+		return s.note(fmt.Errorf("record on %s: an event of another device: %w", s.dev.props.Name,
+			device.ErrInvalidArgument))
 	}
 	if err := s.beginPlain("record"); err != nil {
 		return err
@@ -98,7 +99,8 @@ func (s *stream) Record(ev device.Event) error {
 func (s *stream) Wait(ev device.Event) error {
 	e, ok := ev.(*event)
 	if !ok || e == nil {
-		return s.note(fmt.Errorf("wait on %s: an event of another kind of device: %w", s.dev.props.Name, device.ErrInvalidArgument))
+		return s.note(fmt.Errorf("wait on %s: an event of another kind of device: %w", s.dev.props.Name,
+			device.ErrInvalidArgument))
 	}
 	unlock, err := pair("wait", s.dev, e.dev)
 	if err != nil {

@@ -10,13 +10,14 @@ import (
 	"testing"
 )
 
-// The conformance suite runs on a driver that is made of host memory (testdata/fakecuda.c): it shows on any machine that
-// this package calls the driver rightly.
+// The conformance suite runs on a driver that is made of host memory (testdata/fakecuda.c): it
+// shows on any machine that this package calls the driver rightly.
 func TestFakeDriver(t *testing.T) {
 	if os.Getenv("EXOSWARM_LIBCUDA") != "" {
 		t.Skip("another driver is asked for")
 	}
-	// This binary was built with the sanitizers (make sanitize): the fake driver is too, so that what crosses the border is watched on both sides.
+	// This binary was built with the sanitizers (make sanitize): the fake driver is too, so that
+	// what crosses the border is watched on both sides.
 	sanitized := os.Getenv("EXOSWARM_SANITIZE") != ""
 	dir := t.TempDir()
 	for _, name := range []string{"fakecuda", "fakenvml"} {
@@ -24,7 +25,10 @@ func TestFakeDriver(t *testing.T) {
 		if _, err := os.Stat(source); err != nil {
 			t.Skip("the test binary runs away from its sources: ", err)
 		}
-		args := []string{"-shared", "-fPIC", "-O1", "-Wall", "-o", filepath.Join(dir, "lib"+name+".so"), source, "-lpthread"}
+		args := []string{
+			"-shared", "-fPIC", "-O1", "-Wall", "-o", filepath.Join(dir, "lib"+name+".so"), source,
+			"-lpthread",
+		}
 		if sanitized {
 			args = append([]string{"-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"}, args...)
 		}
@@ -36,11 +40,14 @@ func TestFakeDriver(t *testing.T) {
 		t.Helper()
 		pattern := "^(" + tests + ")$"
 		if sanitized {
-			pattern += "/^(properties|buffer|copy|event|graph|memory)" // the other tests are of kernels, which the C code only starts
+			// the other tests are of kernels, which the C code only starts
+			pattern += "/^(properties|buffer|copy|event|graph|memory)"
 		}
 		cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.v")
-		// The search for leaks of C memory follows pointers into the fake's device memory, which faults; the suite's own search finds leaks of buffers.
-		cmd.Env = append(append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0", "EXOSWARM_LIBCUDA="+filepath.Join(dir, "libfakecuda.so"), "EXOSWARM_SKIP_GPU="), env...)
+		// The search for leaks of C memory follows pointers into the fake's device memory, which
+		// faults; the suite's own search finds leaks of buffers.
+		cmd.Env = append(append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0",
+			"EXOSWARM_LIBCUDA="+filepath.Join(dir, "libfakecuda.so"), "EXOSWARM_SKIP_GPU="), env...)
 		out, err := cmd.CombinedOutput()
 		if err != nil || bytes.Count(out, []byte("\n--- PASS: ")) != n {
 			t.Errorf("%v\n%s", err, out)

@@ -16,8 +16,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/internal/driver/faultlab"
 )
 
-// alone runs the calling test in a process of its own, because a fault of a kernel may take the GPU from its whole
-// process. It returns true in that process; in the other one it reports the child's outcome and the test is over.
+// alone runs the calling test in a process of its own, because a fault of a kernel may take the GPU
+// from its whole process. It returns true in that process; in the other one it reports the child's
+// outcome and the test is over.
 func alone(t *testing.T) bool {
 	t.Helper()
 	const key = "DRIVER_TEST_ALONE"
@@ -53,8 +54,9 @@ var faults = map[string]string{
 	"assert":          "assert(n == v + 1);",
 }
 
-// Each kind of fault in a kernel breaks its device, is told by every call, and leaves the process able to go on: with a
-// new opening of the GPU, or with the word that only a new process can have one.
+// Each kind of fault in a kernel breaks its device, is told by every call, and leaves the process
+// able to go on: with a new opening of the GPU, or with the word that only a new process can have
+// one.
 func TestFaultsAreSticky(t *testing.T) {
 	for name, body := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -63,15 +65,17 @@ func TestFaultsAreSticky(t *testing.T) {
 			}
 			testFault(t, func(t *testing.T, d *Device) *kernel {
 				return loadTest(t, d, "fault", `extern "C" __global__ void fault(unsigned int *out, unsigned long long n, unsigned int v) { `+body+` }`,
-					device.Param{Name: "out", Kind: device.KindBuffer}, device.Param{Name: "n", Kind: device.KindUint64}, device.Param{Name: "v", Kind: device.KindUint32})
+					device.Param{Name: "out", Kind: device.KindBuffer},
+					device.Param{Name: "n", Kind: device.KindUint64}, device.Param{Name: "v", Kind: device.KindUint32})
 			}, 0)
 		})
 	}
 }
 
-// testFault launches a kernel that fails with the scalar n. Every call of its device then says so; so does every call of
-// another opening of the GPU in the process, unless the driver kept it whole. Afterwards the GPU can be opened again, or
-// Open says that the process must be restarted; a new opening refuses the handles of the broken one.
+// testFault launches a kernel that fails with the scalar n. Every call of its device then says so;
+// so does every call of another opening of the GPU in the process, unless the driver kept it whole.
+// Afterwards the GPU can be opened again, or Open says that the process must be restarted; a new
+// opening refuses the handles of the broken one.
 func testFault(t *testing.T, fault func(*testing.T, *Device) *kernel, n uint64) {
 	other := openGPU(t, Options{})
 	d := openGPU(t, Options{})
@@ -155,8 +159,8 @@ func testFault(t *testing.T, fault func(*testing.T, *Device) *kernel, n uint64) 
 	}
 }
 
-// TestFaultLaboratory prints what this driver does after a fault, one experiment a line. It judges nothing: the words are
-// for DESIGN.md and for whoever changes the handling of sticky errors.
+// TestFaultLaboratory prints what this driver does after a fault, one experiment a line. It judges
+// nothing: the words are for DESIGN.md and for whoever changes the handling of sticky errors.
 func TestFaultLaboratory(t *testing.T) {
 	needGPU(t)
 	library := os.Getenv("EXOSWARM_LIBCUDA")

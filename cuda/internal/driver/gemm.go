@@ -18,17 +18,20 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// cublasNames are the sonames of cuBLAS, newest first, then the names of an installation with headers.
+// cublasNames are the sonames of cuBLAS, newest first, then the names of an installation with
+// headers.
 var cublasNames = []string{
 	"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so",
-	"/usr/local/cuda/lib64/libcublas.so.13", "/usr/local/cuda/lib64/libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so",
+	"/usr/local/cuda/lib64/libcublas.so.13", "/usr/local/cuda/lib64/libcublas.so.12",
+	"/usr/local/cuda/lib64/libcublas.so",
 }
 
-// workBytes is the workspace of a stream's products: what the library asks for on a chip of compute capability 9, where
-// less costs large products of bf16 some of their rate.
+// workBytes is the workspace of a stream's products: what the library asks for on a chip of compute
+// capability 9, where less costs large products of bf16 some of their rate.
 const workBytes = 32 << 20
 
-// blas is a device's handle of cuBLAS. It is opened by the first product, which costs hundreds of milliseconds.
+// blas is a device's handle of cuBLAS. It is opened by the first product, which costs hundreds of
+// milliseconds.
 type blas struct {
 	mu     sync.Mutex // the handle is used by one thread at a time
 	tried  bool
@@ -74,11 +77,13 @@ func (d *Device) openBlas() bool {
 	d.blas.tried = true
 	lib := findBlas(d.blasNames)
 	if lib == nil {
-		d.log.Warn("no cuBLAS found: matrix products run on the kernels of the set", "device", d.props.Name, "looked_for", d.blasNames)
+		d.log.Warn("no cuBLAS found: matrix products run on the kernels of the set", "device", d.props.Name,
+			"looked_for", d.blasNames)
 		return false
 	}
 	if status := C.exo_cublas_create(lib, d.raw, &d.blas.handle); status != 0 {
-		d.log.Warn("cuBLAS does not start: matrix products run on the kernels of the set", "device", d.props.Name, "status", int(status))
+		d.log.Warn("cuBLAS does not start: matrix products run on the kernels of the set", "device", d.props.Name,
+			"status", int(status))
 		return false
 	}
 	d.blas.lib = lib
@@ -132,7 +137,10 @@ func (s *stream) gemm(alpha float32, a, b device.Matrix, beta float32, c device.
 		if err != nil {
 			return fmt.Errorf("gemm: %w", err)
 		}
-		at[i] = C.exo_matrix{at: C.uint64_t(mem.ptr) + C.uint64_t(x.Off), step: C.int(max(x.Step(), 1)), transposed: flag(x.Transposed), bf16: flag(x.Elem == device.BF16)}
+		at[i] = C.exo_matrix{
+			at: C.uint64_t(mem.ptr) + C.uint64_t(x.Off), step: C.int(max(x.Step(), 1)),
+			transposed: flag(x.Transposed), bf16: flag(x.Elem == device.BF16),
+		}
 		closed[i] = mem
 	}
 	if m == 0 || n == 0 {
@@ -159,8 +167,10 @@ func (s *stream) gemm(alpha float32, a, b device.Matrix, beta float32, c device.
 	}
 	d := s.dev
 	d.blas.mu.Lock()
-	// The library's matrices stand column by column, which makes ours their transposes: c' = b' * a'.
-	status := C.exo_cublas_gemm(d.blas.lib, d.raw, d.blas.handle, s.raw, work.ptr, C.size_t(work.size), C.int(n), C.int(m), C.int(k),
+	// The library's matrices stand column by column, which makes ours their transposes: c' = b' *
+	// a'.
+	status := C.exo_cublas_gemm(d.blas.lib, d.raw, d.blas.handle, s.raw, work.ptr, C.size_t(work.size), C.int(n),
+		C.int(m), C.int(k),
 		C.float(alpha), at[1], at[0], C.float(beta), at[2])
 	d.blas.mu.Unlock()
 	return s.tell(d.failBlas(status, "gemm of %d x %d x %d", m, n, k))
@@ -173,8 +183,8 @@ func flag(v bool) C.int {
 	return 0
 }
 
-// workspace is the stream's, or within a capture the graph's, whose replays may run beside the stream's work. Without room
-// it is empty, and the library uses its own. s.mu is held.
+// workspace is the stream's, or within a capture the graph's, whose replays may run beside the
+// stream's work. Without room it is empty, and the library uses its own. s.mu is held.
 func (s *stream) workspace() block {
 	at := &s.work
 	if s.recording != nil {

@@ -14,9 +14,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host"
 )
 
-// BenchmarkGemm multiplies square matrices of random elements and reports TFLOP/s by the median of device times between
-// events, which is how the opponent torch_bench.py measures: cublas through the contract, tiled without the library, and
-// the host device on a product that it can do in a moment. Each compares elements with a product in float64.
+// BenchmarkGemm multiplies square matrices of random elements and reports TFLOP/s by the median of
+// device times between events, which is how the opponent torch_bench.py measures: cublas through
+// the contract, tiled without the library, and the host device on a product that it can do in a
+// moment. Each compares elements with a product in float64.
 func BenchmarkGemm(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -26,8 +27,14 @@ func BenchmarkGemm(b *testing.B) {
 	}{
 		{"cublas/f32/4096", device.F32, 4096, func(b *testing.B) device.Device { return openGPU(b, Options{}) }},
 		{"cublas/bf16/8192", device.BF16, 8192, func(b *testing.B) device.Device { return openGPU(b, Options{}) }},
-		{"tiled/f32/4096", device.F32, 4096, func(b *testing.B) device.Device { return openGPU(b, Options{CUBLAS: []string{}}) }},
-		{"tiled/bf16/4096", device.BF16, 4096, func(b *testing.B) device.Device { return openGPU(b, Options{CUBLAS: []string{}}) }},
+		{"tiled/f32/4096", device.F32, 4096, func(b *testing.B) device.Device {
+			return openGPU(b,
+				Options{CUBLAS: []string{}})
+		}},
+		{"tiled/bf16/4096", device.BF16, 4096, func(b *testing.B) device.Device {
+			return openGPU(b,
+				Options{CUBLAS: []string{}})
+		}},
 		{"host/f32/2048", device.F32, 2048, func(b *testing.B) device.Device {
 			d, err := host.Open(host.Options{Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
@@ -98,7 +105,8 @@ func benchGemm(b *testing.B, d device.Device, elem device.Elem, n int) {
 	}
 	var took []int64
 	medians(b, func() error {
-		if err := errors.Join(s.Record(events[0]), s.Gemm(1, m[0], m[1], 0, m[2]), s.Record(events[1]), s.Sync(ctx)); err != nil {
+		if err := errors.Join(s.Record(events[0]), s.Gemm(1, m[0], m[1], 0, m[2]), s.Record(events[1]),
+			s.Sync(ctx)); err != nil {
 			return err
 		}
 		t, err := events[1].Since(events[0])

@@ -161,7 +161,8 @@ func (s *stream) endCapture(wanted bool) (*graph, error) {
 func (s *stream) Replay(dg device.Graph) error {
 	g, ok := dg.(*graph)
 	if !ok || g == nil || g.dev != s.dev {
-		return s.note(fmt.Errorf("replay on %s: a graph of another device: %w", s.dev.props.Name, device.ErrInvalidArgument))
+		return s.note(fmt.Errorf("replay on %s: a graph of another device: %w", s.dev.props.Name,
+			device.ErrInvalidArgument))
 	}
 	if g.closed.Load() {
 		return s.note(fmt.Errorf("replay: graph: %w", device.ErrClosed))

@@ -13,8 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/internal/driver/bare"
 )
 
-// roundCode is a round of votes 0..4: tally counts them, publish hands the counts to the host. There are several of each,
-// and with PDL they may start before the kernel in front of them has ended, for which they wait where they need it.
+// roundCode is a round of votes 0..4: tally counts them, publish hands the counts to the host.
+// There are several of each, and with PDL they may start before the kernel in front of them has
+// ended, for which they wait where they need it.
 const roundCode = `
 #ifdef PDL
 #define WAIT asm volatile("griddepcontrol.wait;" ::: "memory")
@@ -166,7 +167,8 @@ func (v *voting) put(b *testing.B, sh shape) func() error {
 	}
 	ptr := func(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
 	wipe := loadTest(b, v.d, "wipe", code, ptr("counts"))
-	tally := loadTest(b, v.d, sh.tally, code, ptr("votes"), device.Param{Name: "n", Kind: device.KindUint64}, ptr("counts"))
+	tally := loadTest(b, v.d, sh.tally, code, ptr("votes"), device.Param{Name: "n", Kind: device.KindUint64},
+		ptr("counts"))
 	name, threads := "publish", 1
 	if sh.stamped {
 		name, threads = "publish_stamped", 32
@@ -200,7 +202,8 @@ func (v *voting) put(b *testing.B, sh shape) func() error {
 		default:
 			err = launch(wipe, 1, 5, device.Ptr(v.counts))
 		}
-		return errors.Join(err, launch(tally, sh.blocks, 256, device.Ptr(v.votes), device.Uint64(votingBytes), device.Ptr(v.counts)),
+		return errors.Join(err, launch(tally, sh.blocks, 256, device.Ptr(v.votes), device.Uint64(votingBytes),
+			device.Ptr(v.counts)),
 			launch(publish, 1, threads, device.Ptr(v.counts), device.Ptr(v.sequence), device.Mapped(v.out, 0, 64)))
 	}
 }
@@ -233,9 +236,10 @@ func (v *voting) await(ctx context.Context, sh shape) error {
 	return nil
 }
 
-// BenchmarkGraph is a round of three nodes over a million votes, from the call to the counts in host memory, in several
-// ways; bare-us is the same graph from a loop in C, device-us the time between events around it. base is the form of the
-// runs of 2026-11-21; each other changes what its name says, best has what is expected to win.
+// BenchmarkGraph is a round of three nodes over a million votes, from the call to the counts in
+// host memory, in several ways; bare-us is the same graph from a loop in C, device-us the time
+// between events around it. base is the form of the runs of 2026-11-21; each other changes what its
+// name says, best has what is expected to win.
 func BenchmarkGraph(b *testing.B) {
 	ctx := context.Background()
 	v := newVoting(b)

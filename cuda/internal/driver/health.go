@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// throttles are the reasons of NVML that say that a chip is slower than it could be, and how the chip is then. Idle
-// clocks, clocks set by the operator and the display's are none.
+// throttles are the reasons of NVML that say that a chip is slower than it could be, and how the
+// chip is then. Idle clocks, clocks set by the operator and the display's are none.
 var throttles = []struct {
 	bit   int64
 	state device.State
@@ -31,7 +31,8 @@ var throttles = []struct {
 	{0x080, device.Degraded, "external power brake"},
 }
 
-// contextBytes is more than the driver takes for the contexts, the code and the libraries of a process beside its buffers.
+// contextBytes is more than the driver takes for the contexts, the code and the libraries of a
+// process beside its buffers.
 const contextBytes = 4 << 30
 
 // Health asks the device, its memory and NVML.
@@ -44,7 +45,8 @@ func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Heal
 		reserved, cached := d.pool.sizes()
 		h.InUse, h.Cached = reserved-cached, cached
 		for _, since := range d.stuckStreams() {
-			h.Note(device.Degraded, "the work of a stream has not ended for %v", time.Since(since).Round(time.Millisecond))
+			h.Note(device.Degraded, "the work of a stream has not ended for %v",
+				time.Since(since).Round(time.Millisecond))
 		}
 		d.life.RUnlock()
 		if err := d.ping(ctx); err != nil {
@@ -67,13 +69,15 @@ func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Heal
 			}
 		}
 		if own := ownBytes(d.index); s.ProcessBytes > own+contextBytes {
-			h.Note(device.Degraded, "this process has %d MiB of device memory, of which %d MiB are accounted for", s.ProcessBytes>>20, own>>20)
+			h.Note(device.Degraded, "this process has %d MiB of device memory, of which %d MiB are accounted for",
+				s.ProcessBytes>>20, own>>20)
 		}
 	}
 	return h
 }
 
-// ping proves that the device answers: a word goes there and comes back, on a stream that no kernel blocks.
+// ping proves that the device answers: a word goes there and comes back, on a stream that no kernel
+// blocks.
 func (d *Device) ping(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return nil
@@ -117,7 +121,8 @@ func (d *Device) management() *C.exo_nvml {
 	defer C.free(unsafe.Pointer(uuid))
 	var result C.int
 	if d.nvml = C.exo_nvml_open(lib, uuid, &result); d.nvml == nil {
-		d.log.Warn("no NVML: health has no sensors", "device", d.props.Name, "library", name, "nvml_result", int(result))
+		d.log.Warn("no NVML: health has no sensors", "device", d.props.Name, "library", name, "nvml_result",
+			int(result))
 	}
 	return d.nvml
 }

@@ -24,12 +24,14 @@ func TestFakeSensors(t *testing.T) {
 		t.Errorf("link to the host: %+v", p)
 	}
 	h := d.Health(context.Background())
-	want := "&{Temperature:91 PowerMilliwatts:654321 Utilisation:97 MemoryUtilisation:45 ProcessBytes:-1 ECCCorrected:30 ECCUncorrected:2 Throttle:[power limit hardware thermal slowdown] Xids:[63]}"
+	want := "&{Temperature:91 PowerMilliwatts:654321 Utilisation:97 MemoryUtilisation:45 ProcessBytes:-1 " +
+		"ECCCorrected:30 ECCUncorrected:2 Throttle:[power limit hardware thermal slowdown] Xids:[63]}"
 	if got := fmt.Sprintf("%+v", h.Sensors); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if all := strings.Join(h.Reasons, "; "); h.State != device.Degraded ||
-		all != "the driver has reported Xid 63; 2 uncorrectable memory errors since the driver was loaded; the clocks are held down: hardware thermal slowdown" {
+		all != "the driver has reported Xid 63; 2 uncorrectable memory errors since the driver was loaded; the "+
+			"clocks are held down: hardware thermal slowdown" {
 		t.Errorf("%v: %s", h.State, all)
 	}
 	if h := d.Health(context.Background()); len(h.Sensors.Xids) != 0 || len(h.Reasons) != 2 {

@@ -78,8 +78,8 @@ func (b *hostBuffer) Close() error {
 	return b.unpin()
 }
 
-// unpin gives the memory back to the system. A broken context is not asked: it lets go of the memory when it is
-// destroyed. d.life is held.
+// unpin gives the memory back to the system. A broken context is not asked: it lets go of the
+// memory when it is destroyed. d.life is held.
 func (b *hostBuffer) unpin() error {
 	if b.host == nil {
 		return nil

@@ -49,8 +49,10 @@ func (k *kernel) check(g device.Geometry, args []device.Arg) error {
 		return err
 	}
 	if g.Block*max(g.BlockY, 1)*max(g.BlockZ, 1) > k.maxThreads || g.Shared > k.maxShared {
-		return fmt.Errorf("launch %s: blocks of %d threads with %d bytes of shared memory: at most %d threads and %d bytes fit: %w",
-			k.name, g.Block*max(g.BlockY, 1)*max(g.BlockZ, 1), g.Shared, k.maxThreads, k.maxShared, device.ErrInvalidArgument)
+		return fmt.Errorf("launch %s: blocks of %d threads with %d bytes of shared memory: at most %d threads and "+
+			"%d bytes fit: %w",
+			k.name, g.Block*max(g.BlockY, 1)*max(g.BlockZ, 1), g.Shared, k.maxThreads, k.maxShared,
+			device.ErrInvalidArgument)
 	}
 	if err := k.src.Fits(g); err != nil {
 		return err
@@ -58,8 +60,8 @@ func (k *kernel) check(g device.Geometry, args []device.Arg) error {
 	return device.CheckArgs(k.name, k.sig, args)
 }
 
-// Cover takes the block that the driver finds best, or the table's, and a smaller one where few elements would leave
-// multiprocessors without a block.
+// Cover takes the block that the driver finds best, or the table's, and a smaller one where few
+// elements would leave multiprocessors without a block.
 func (k *kernel) Cover(n int64) device.Geometry {
 	block := k.block
 	if block == 0 {
@@ -99,7 +101,8 @@ func (d *Device) compileOwn(src kernels.Source, params []device.Param) (device.K
 	}
 	defer d.life.RUnlock()
 	if d.compiler == nil {
-		return nil, fmt.Errorf("compile %s on %s: no NVRTC on this machine; install libnvrtc of a CUDA toolkit: %w", name, d.props.Name, device.ErrNotSupported)
+		return nil, fmt.Errorf("compile %s on %s: no NVRTC on this machine; install libnvrtc of a CUDA toolkit: %w",
+			name, d.props.Name, device.ErrNotSupported)
 	}
 	d.loading.Lock()
 	defer d.loading.Unlock()
@@ -140,7 +143,8 @@ func (d *Device) Kernel(name string) (device.Kernel, error) {
 	return k, nil
 }
 
-// load brings a source onto the device: from the cache, else from NVRTC, else, for a kernel of the set, from embedded PTX.
+// load brings a source onto the device: from the cache, else from NVRTC, else, for a kernel of the
+// set, from embedded PTX.
 func (d *Device) load(src kernels.Source, own bool) (*kernel, error) {
 	if len(src.Params) > C.EXO_MAX_ARGS {
 		return nil, fmt.Errorf("%d parameters, at most %d: %w", len(src.Params), C.EXO_MAX_ARGS, device.ErrNotSupported)
@@ -189,7 +193,8 @@ func (d *Device) compilerOptions(src kernels.Source) []string {
 	return append([]string{"--gpu-architecture=" + d.chip(), "--std=c++17", "--generate-line-info"}, src.Options()...)
 }
 
-// cacheKey names what the compiler makes of a source: everything that could change it is part of the key.
+// cacheKey names what the compiler makes of a source: everything that could change it is part of
+// the key.
 func (d *Device) cacheKey(src kernels.Source, options []string) string {
 	parts := []string{src.Name, src.Code, fmt.Sprint(d.props.CompilerVersion), fmt.Sprint(d.props.DriverVersion)}
 	return cubin.Key(append(parts, options...)...)
@@ -198,7 +203,8 @@ func (d *Device) cacheKey(src kernels.Source, options []string) string {
 func (d *Device) loadPTX(src kernels.Source) (*kernel, error) {
 	text, ok := kernels.PTX(src.Name)
 	if !ok {
-		return nil, fmt.Errorf("no NVRTC on this machine and no embedded PTX for the kernel: %w", device.ErrNotSupported)
+		return nil, fmt.Errorf("no NVRTC on this machine and no embedded PTX for the kernel: %w",
+			device.ErrNotSupported)
 	}
 	return d.loadImage(src, append([]byte(text), 0))
 }
@@ -236,23 +242,26 @@ func (d *Device) loadImage(src kernels.Source, image []byte) (*kernel, error) {
 	return k, nil
 }
 
-// checkParams compares the signature with the compiled kernel: the sizes of the parameters and their number. Drivers
-// before CUDA 12.4 cannot tell.
+// checkParams compares the signature with the compiled kernel: the sizes of the parameters and
+// their number. Drivers before CUDA 12.4 cannot tell.
 func (d *Device) checkParams(k *kernel) error {
 	for i, p := range k.sig {
 		var size C.size_t
 		switch r := C.exo_param_size(d.raw, k.fn, C.int(i), &size); {
 		case r == C.CUDA_ERROR_INVALID_VALUE:
-			return fmt.Errorf("the compiled kernel has %d parameters, its signature %d: %w", i, len(k.sig), device.ErrInvalidArgument)
+			return fmt.Errorf("the compiled kernel has %d parameters, its signature %d: %w", i, len(k.sig),
+				device.ErrInvalidArgument)
 		case r != C.CUDA_SUCCESS:
 			return nil
 		case int(size) != p.Kind.Bytes():
-			return fmt.Errorf("parameter %d (%s) takes %d bytes in the compiled kernel, a %v has %d: %w", i, p.Name, size, p.Kind, p.Kind.Bytes(), device.ErrInvalidArgument)
+			return fmt.Errorf("parameter %d (%s) takes %d bytes in the compiled kernel, a %v has %d: %w", i, p.Name,
+				size, p.Kind, p.Kind.Bytes(), device.ErrInvalidArgument)
 		}
 	}
 	var size C.size_t
 	if C.exo_param_size(d.raw, k.fn, C.int(len(k.sig)), &size) == C.CUDA_SUCCESS {
-		return fmt.Errorf("the compiled kernel has more parameters than its signature, %d: %w", len(k.sig), device.ErrInvalidArgument)
+		return fmt.Errorf("the compiled kernel has more parameters than its signature, %d: %w", len(k.sig),
+			device.ErrInvalidArgument)
 	}
 	return nil
 }

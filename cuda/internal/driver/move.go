@@ -21,15 +21,18 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// moveLanes is how many copies of one UploadAll or DownloadAll are under way at once where the driver has no batches.
-// Between two copies of 2 MiB in one stream the bus rests for about 2 us of 40, which a second stream does not fill on
-// every driver: see BenchmarkPage in docs/performance.md.
+// moveLanes is how many copies of one UploadAll or DownloadAll are under way at once where the
+// driver has no batches. Between two copies of 2 MiB in one stream the bus rests for about 2 us of
+// 40, which a second stream does not fill on every driver: see BenchmarkPage in
+// docs/performance.md.
 var moveLanes = 2
 
-// batches is whether the driver's own call for many copies is used where there is one; a benchmark compares.
+// batches is whether the driver's own call for many copies is used where there is one; a benchmark
+// compares.
 var batches = true
 
-// sides are the streams beside a stream that its pieces go over, and the events that keep them in its order.
+// sides are the streams beside a stream that its pieces go over, and the events that keep them in
+// its order.
 type sides struct {
 	streams [C.EXO_MAX_LANES]C.CUstream // streams[0] is the stream itself
 	events  [C.EXO_MAX_LANES]C.CUevent
@@ -94,7 +97,8 @@ func (s *stream) DownloadAll(pieces []device.Piece) error {
 	return s.note(s.move("download", false, pieces))
 }
 
-// list is what one call hands to the driver: addresses on the device and on the host, and bytes. The driver has read it when the call returns.
+// list is what one call hands to the driver: addresses on the device and on the host, and bytes.
+// The driver has read it when the call returns.
 type list struct{ on, off, size []C.uint64_t }
 
 var lists = sync.Pool{New: func() any { return new(list) }}
@@ -151,7 +155,8 @@ func (s *stream) move(op string, up bool, pieces []device.Piece) error {
 			lanes = 1 // slower, and right
 		}
 		s.sides.streams[0] = s.raw
-		return C.exo_move(s.dev.raw, &s.sides.streams[0], &s.sides.events[0], C.int(lanes), direction, &on[0], &off[0], &size[0], C.int(len(on)))
+		return C.exo_move(s.dev.raw, &s.sides.streams[0], &s.sides.events[0], C.int(lanes), direction, &on[0], &off[0],
+			&size[0], C.int(len(on)))
 	})
 }
 

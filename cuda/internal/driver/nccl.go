@@ -25,8 +25,8 @@ import (
 // ncclNames are the sonames of NCCL.
 var ncclNames = []string{"libnccl.so.2", "libnccl.so"}
 
-// ncclStaging is the memory of a rank in the primary context: large enough that a call of the library, some 20 us, is short beside
-// moving it, and one in a thousand of what a GPU has.
+// ncclStaging is the memory of a rank in the primary context: large enough that a call of the
+// library, some 20 us, is short beside moving it, and one in a thousand of what a GPU has.
 const ncclStaging = 32 << 20
 
 // librariesOfNCCL holds the opened library; it stays open for the life of the process.
@@ -41,9 +41,10 @@ type nccl struct {
 	version int // 22803 for 2.28.3
 }
 
-// findNCCL opens the first library of the list that is there; nil when none is. It has NCCL use no NVLink multicast, which not all
-// containers have, and where it then hangs or fails; and listen on the loopback interface alone, since all ranks are this
-// process. Variables that the user has set stay: NCCL_NVLS_ENABLE, NCCL_SOCKET_IFNAME.
+// findNCCL opens the first library of the list that is there; nil when none is. It has NCCL use no
+// NVLink multicast, which not all containers have, and where it then hangs or fails; and listen on
+// the loopback interface alone, since all ranks are this process. Variables that the user has set
+// stay: NCCL_NVLS_ENABLE, NCCL_SOCKET_IFNAME.
 func findNCCL(names []string) *nccl {
 	librariesOfNCCL.Lock()
 	defer librariesOfNCCL.Unlock()
@@ -80,10 +81,11 @@ type Collective struct {
 
 var _ device.Collective = (*Collective)(nil)
 
-// OpenNCCL makes a collective of different GPUs, with 32 MiB of memory of each that is not counted against its limit, and what
-// NCCL takes. names are where the library is looked for, in order; nil: the installed ones, or what EXOSWARM_LIBNCCL names. What NCCL
-// cannot serve is ErrNotSupported: other devices, one GPU twice, no library, or one that does not start. It takes
-// seconds; where ctx ends before, what has begun goes on and is then given up.
+// OpenNCCL makes a collective of different GPUs, with 32 MiB of memory of each that is not counted
+// against its limit, and what NCCL takes. names are where the library is looked for, in order; nil:
+// the installed ones, or what EXOSWARM_LIBNCCL names. What NCCL cannot serve is ErrNotSupported:
+// other devices, one GPU twice, no library, or one that does not start. It takes seconds; where ctx
+// ends before, what has begun goes on and is then given up.
 func OpenNCCL(ctx context.Context, devices []device.Device, names []string) (_ *Collective, err error) {
 	if err := device.CheckRanks(devices); err != nil {
 		return nil, err
@@ -109,9 +111,11 @@ func OpenNCCL(ctx context.Context, devices []device.Device, names []string) (_ *
 		names = ncclNames
 	}
 	if c.nccl = findNCCL(names); c.nccl == nil {
-		return nil, fmt.Errorf("NCCL: none of %q can be opened: install it, or set EXOSWARM_LIBNCCL: %w", names, device.ErrNotSupported)
+		return nil, fmt.Errorf("NCCL: none of %q can be opened: install it, or set EXOSWARM_LIBNCCL: %w", names,
+			device.ErrNotSupported)
 	}
-	c.order = slices.SortedFunc(slices.Values(c.gpus), func(a, b *Device) int { return int(int64(a.props.Generation - b.props.Generation)) })
+	c.order = slices.SortedFunc(slices.Values(c.gpus),
+		func(a, b *Device) int { return int(int64(a.props.Generation - b.props.Generation)) })
 	unlock, err := c.acquire("open a collective")
 	if err != nil {
 		return nil, err
@@ -126,7 +130,8 @@ func OpenNCCL(ctx context.Context, devices []device.Device, names []string) (_ *
 		c.ranks[rank].own, c.ranks[rank].comm = gpu.raw, comms[rank]
 	}
 	for rank, gpu := range c.gpus {
-		if err := gpu.fail(C.exo_rank_open(&c.ranks[rank], C.int(gpu.index), ncclStaging), "open rank %d of a collective, with %d bytes", rank, ncclStaging); err != nil {
+		if err := gpu.fail(C.exo_rank_open(&c.ranks[rank], C.int(gpu.index), ncclStaging), "open rank %d of a "+
+			"collective, with %d bytes", rank, ncclStaging); err != nil {
 			return nil, errors.Join(err, c.release(false))
 		}
 	}
@@ -160,7 +165,8 @@ func (n *nccl) init(ctx context.Context, gpus []C.int) ([]unsafe.Pointer, error)
 	case o := <-done:
 		if o.code != 0 { // a library that does not start on this machine is as good as none
 			n.destroy(o.comms)
-			return nil, fmt.Errorf("NCCL %s: start on %d GPUs: %s (%d): NCCL_DEBUG=WARN says more: %w", n, len(gpus), C.GoString(C.exo_nccl_error_name(n.lib, o.code)), int(o.code), device.ErrNotSupported)
+			return nil, fmt.Errorf("NCCL %s: start on %d GPUs: %s (%d): NCCL_DEBUG=WARN says more: %w", n, len(gpus),
+				C.GoString(C.exo_nccl_error_name(n.lib, o.code)), int(o.code), device.ErrNotSupported)
 		}
 		return o.comms, nil
 	case <-ctx.Done():
@@ -216,7 +222,8 @@ func (c *Collective) Sum(ctx context.Context, element device.Kind, n int64, plac
 	}
 	what := fmt.Sprintf("sum of %d elements of %v over %d GPUs", n, element, len(c.gpus))
 	return c.run(ctx, what, bytes, places, func(ranks *C.exo_rank) C.int {
-		return C.exo_nccl_sum(c.nccl.lib, ranks, C.int(len(c.ranks)), C.size_t(n), C.int(device.ElementBytes(element)), ncclStaging)
+		return C.exo_nccl_sum(c.nccl.lib, ranks, C.int(len(c.ranks)), C.size_t(n), C.int(device.ElementBytes(element)),
+			ncclStaging)
 	})
 }
 
@@ -232,7 +239,9 @@ func (c *Collective) Gather(ctx context.Context, n int64, places []device.Place)
 }
 
 // run puts a call into the streams of the places and waits for it.
-func (c *Collective) run(ctx context.Context, what string, n int64, places []device.Place, put func(*C.exo_rank) C.int) error {
+func (c *Collective) run(ctx context.Context, what string, n int64, places []device.Place,
+	put func(*C.exo_rank) C.int,
+) error {
 	switch {
 	case c.closed:
 		return fmt.Errorf("%s: collective: %w", what, device.ErrClosed)
@@ -288,7 +297,8 @@ func (c *Collective) put(what string, streams []*stream, put func(*C.exo_rank) C
 	return c.fail(what, put(&c.ranks[0]))
 }
 
-// fail is the error of a result, which breaks the connection: some ranks may be in a call that others never join.
+// fail is the error of a result, which breaks the connection: some ranks may be in a call that
+// others never join.
 func (c *Collective) fail(what string, code C.int) error {
 	switch {
 	case code == 0:
@@ -296,7 +306,8 @@ func (c *Collective) fail(what string, code C.int) error {
 	case code < 0:
 		c.broken = callError(what, C.CUresult(-code))
 	default:
-		c.broken = fmt.Errorf("%s: NCCL %s: %s (%d): open the collective again: %w", what, c.nccl, C.GoString(C.exo_nccl_error_name(c.nccl.lib, code)), int(code), device.ErrSticky)
+		c.broken = fmt.Errorf("%s: NCCL %s: %s (%d): open the collective again: %w", what, c.nccl,
+			C.GoString(C.exo_nccl_error_name(c.nccl.lib, code)), int(code), device.ErrSticky)
 	}
 	if !errors.Is(c.broken, device.ErrSticky) {
 		c.broken = fmt.Errorf("%w: %w", device.ErrSticky, c.broken)
@@ -315,7 +326,8 @@ func (c *Collective) abort() {
 	}
 }
 
-// wait waits for a rank's stream, and looks at the connection between glances: a rank that has lost its peers waits for ever.
+// wait waits for a rank's stream, and looks at the connection between glances: a rank that has lost
+// its peers waits for ever.
 func (c *Collective) wait(ctx context.Context, what string, s *stream) error {
 	pause, start := spin, time.Now()
 	for {
@@ -343,7 +355,8 @@ func (c *Collective) wait(ctx context.Context, what string, s *stream) error {
 	}
 }
 
-// Close gives communicators and memory back. Work that the watchdog does not allow is aborted. A second call does nothing.
+// Close gives communicators and memory back. Work that the watchdog does not allow is aborted. A
+// second call does nothing.
 func (c *Collective) Close() error {
 	if c.closed {
 		return nil
@@ -379,14 +392,16 @@ func (c *Collective) settle() bool {
 	return true
 }
 
-// release gives everything up; clean says that no work is under way. The devices are held open, if they are open.
+// release gives everything up; clean says that no work is under way. The devices are held open, if
+// they are open.
 func (c *Collective) release(clean bool) error {
 	var errs []error
 	if clean {
 		for rank := range c.ranks {
 			r := &c.ranks[rank]
 			if code := C.exo_nccl_destroy(c.nccl.lib, r.comm); code != 0 {
-				errs = append(errs, fmt.Errorf("close a collective: NCCL %s: %s (%d): %w", c.nccl, C.GoString(C.exo_nccl_error_name(c.nccl.lib, code)), int(code), device.ErrSticky))
+				errs = append(errs, fmt.Errorf("close a collective: NCCL %s: %s (%d): %w", c.nccl,
+					C.GoString(C.exo_nccl_error_name(c.nccl.lib, code)), int(code), device.ErrSticky))
 			}
 			r.comm = nil
 		}

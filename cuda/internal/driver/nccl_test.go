@@ -19,7 +19,8 @@ import (
 
 var ranks = flags.Int("ranks", 2, "GPUs of the collectives of tests and benchmarks")
 
-// openRanks opens the first GPUs, as many as -ranks says, or skips the test on a machine that has fewer.
+// openRanks opens the first GPUs, as many as -ranks says, or skips the test on a machine that has
+// fewer.
 func openRanks(t testing.TB) []device.Device {
 	t.Helper()
 	needGPU(t)
@@ -97,7 +98,8 @@ func TestNCCLRefusals(t *testing.T) {
 	}
 }
 
-// TestNCCLLeak: a device that is closed before its collective says so, and the collective's Close is harmless.
+// TestNCCLLeak: a device that is closed before its collective says so, and the collective's Close
+// is harmless.
 func TestNCCLLeak(t *testing.T) {
 	all := openRanks(t)
 	c, err := OpenNCCL(context.Background(), all, nil)
@@ -128,13 +130,15 @@ func TestFakeNCCL(t *testing.T) {
 		if _, err := os.Stat(source); err != nil {
 			t.Skip("the test binary runs away from its sources: ", err)
 		}
-		if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", filepath.Join(dir, "lib"+name+".so"), source, "-lpthread", "-ldl").CombinedOutput(); err != nil {
+		if out, err := exec.Command("cc", "-shared", "-fPIC", "-O1", "-Wall", "-o",
+			filepath.Join(dir, "lib"+name+".so"), source, "-lpthread", "-ldl").CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
 	for _, n := range []string{"2", "3"} {
 		cmd := exec.Command(os.Args[0], "-test.run=^(TestNCCL|TestRelay|TestNCCLRefusals|TestNCCLLeak|TestFakeNCCLFaults)$", "-test.v", "-ranks="+n)
-		cmd.Env = append(os.Environ(), "FAKE_DEVICES="+n, "EXOSWARM_LIBCUDA="+filepath.Join(dir, "libfakecuda.so"), "EXOSWARM_LIBNCCL="+filepath.Join(dir, "libfakenccl.so"),
+		cmd.Env = append(os.Environ(), "FAKE_DEVICES="+n, "EXOSWARM_LIBCUDA="+filepath.Join(dir, "libfakecuda.so"),
+			"EXOSWARM_LIBNCCL="+filepath.Join(dir, "libfakenccl.so"),
 			"EXOSWARM_SKIP_GPU=", "NCCL_NVLS_ENABLE=", "NCCL_SOCKET_IFNAME=")
 		for i := len(cmd.Env) - 2; i < len(cmd.Env); i++ { // exec keeps the last: take them out
 			name, _, _ := strings.Cut(cmd.Env[i], "=")
@@ -147,8 +151,8 @@ func TestFakeNCCL(t *testing.T) {
 	}
 }
 
-// TestFakeNCCLFaults: a library that does not start is ErrNotSupported; a call that fails, at once or behind the call, is ErrSticky
-// and breaks the collective, and another one works.
+// TestFakeNCCLFaults: a library that does not start is ErrNotSupported; a call that fails, at once
+// or behind the call, is ErrSticky and breaks the collective, and another one works.
 func TestFakeNCCLFaults(t *testing.T) {
 	if filepath.Base(os.Getenv("EXOSWARM_LIBNCCL")) != "libfakenccl.so" {
 		t.Skip("runs inside TestFakeNCCL")

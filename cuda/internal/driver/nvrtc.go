@@ -20,8 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// nvrtcNames are the sonames of NVRTC, newest first, then the names of an installation with headers. 11.2 is the name
-// of every 11.x from 11.2 on.
+// nvrtcNames are the sonames of NVRTC, newest first, then the names of an installation with
+// headers. 11.2 is the name of every 11.x from 11.2 on.
 var nvrtcNames = []string{
 	"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so",
 	"/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so",
@@ -33,7 +33,8 @@ type nvrtc struct {
 	version int // 13000 for 13.0
 }
 
-// opened holds the libraries by the name they were found under: opening one takes a file search and 60 MB of mappings.
+// opened holds the libraries by the name they were found under: opening one takes a file search and
+// 60 MB of mappings.
 var opened struct {
 	sync.Mutex
 	by map[string]*nvrtc
@@ -66,8 +67,9 @@ func findNVRTC(names []string) *nvrtc {
 // nvrtcInvalidOption is what NVRTC answers to an architecture that it does not know.
 const nvrtcInvalidOption = 5
 
-// compile makes a cubin. An error in the source is a *device.SourceError with the compiler's log and the line that it
-// complains about first; an architecture unknown to this NVRTC is ErrNotSupported.
+// compile makes a cubin. An error in the source is a *device.SourceError with the compiler's log
+// and the line that it complains about first; an architecture unknown to this NVRTC is
+// ErrNotSupported.
 func (n *nvrtc) compile(src kernels.Source, options []string) ([]byte, error) {
 	source, file := C.CString(src.Code), C.CString(src.File)
 	defer C.free(unsafe.Pointer(source))
@@ -91,14 +93,16 @@ func (n *nvrtc) compile(src kernels.Source, options []string) ([]byte, error) {
 	if log != nil {
 		text = strings.TrimSpace(C.GoString(log))
 	}
-	what := fmt.Sprintf("compile %s with NVRTC %d.%d for %s: %s", src.File, n.version/1000, n.version%1000/10, options[0], C.GoString(C.exo_nvrtc_error(n.lib, r)))
+	what := fmt.Sprintf("compile %s with NVRTC %d.%d for %s: %s", src.File, n.version/1000, n.version%1000/10,
+		options[0], C.GoString(C.exo_nvrtc_error(n.lib, r)))
 	if r == nvrtcInvalidOption || r == 0 {
 		return nil, fmt.Errorf("%s: %w\n%s", what, device.ErrNotSupported, text)
 	}
 	return nil, &device.SourceError{What: what, Log: text + complaint(src, text)}
 }
 
-// complaint quotes the source line of the log's first error, unless a #line directive has given it to another file.
+// complaint quotes the source line of the log's first error, unless a #line directive has given it
+// to another file.
 func complaint(src kernels.Source, log string) string {
 	m := regexp.MustCompile(`(?m)^(.*)\((\d+)\): (?:catastrophic )?error`).FindStringSubmatch(log)
 	if m == nil || m[1] != src.File {

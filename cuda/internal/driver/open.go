@@ -30,13 +30,14 @@ type Options struct {
 	MemoryLimit int64
 	// CacheDir is the directory of compiled kernels; empty: none.
 	CacheDir string
-	// NVRTC are the names under which the compiler is looked for, in order; nil: the installed ones. An empty list is a
-	// machine without it.
+	// NVRTC are the names under which the compiler is looked for, in order; nil: the installed
+	// ones. An empty list is a machine without it.
 	NVRTC []string
-	// CUBLAS are the names under which cuBLAS is looked for, in order; nil: the installed ones. An empty list is a machine
-	// without it.
+	// CUBLAS are the names under which cuBLAS is looked for, in order; nil: the installed ones. An
+	// empty list is a machine without it.
 	CUBLAS []string
-	// Watchdog is how long a wait for work may last before it ends with ErrTimeout; 0: one minute, less: for ever.
+	// Watchdog is how long a wait for work may last before it ends with ErrTimeout; 0: one minute,
+	// less: for ever.
 	Watchdog time.Duration
 	// Logger; nil: slog.Default.
 	Logger *slog.Logger
@@ -48,9 +49,11 @@ type Options struct {
 func Init() (int, error) {
 	switch r := C.exo_driver_init(); {
 	case r == -1:
-		return 0, fmt.Errorf("no NVIDIA driver: libcuda.so.1 cannot be opened; install the driver or use the device \"host\": %w", device.ErrNotSupported)
+		return 0, fmt.Errorf("no NVIDIA driver: libcuda.so.1 cannot be opened; install the driver or use the device "+
+			"\"host\": %w", device.ErrNotSupported)
 	case r == C.CUDA_ERROR_NO_DEVICE:
-		return 0, callError("the NVIDIA driver sees no device; nvidia-smi and CUDA_VISIBLE_DEVICES say why: cuInit", C.CUresult(r))
+		return 0, callError("the NVIDIA driver sees no device; nvidia-smi and CUDA_VISIBLE_DEVICES say why: cuInit",
+			C.CUresult(r))
 	case r != C.CUDA_SUCCESS:
 		return 0, callError("start the NVIDIA driver: cuInit", C.CUresult(r))
 	}
@@ -61,8 +64,8 @@ func Init() (int, error) {
 	return n, nil
 }
 
-// Open makes a context on the GPU of that index. The caller closes the device. ctx is looked at before the slow steps,
-// each of which takes well under a second.
+// Open makes a context on the GPU of that index. The caller closes the device. ctx is looked at
+// before the slow steps, each of which takes well under a second.
 func Open(ctx context.Context, index int, opts Options) (*Device, error) {
 	name := fmt.Sprintf("cuda:%d", index)
 	if opts.Logger == nil {
@@ -76,7 +79,8 @@ func Open(ctx context.Context, index int, opts Options) (*Device, error) {
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	if index < 0 || index >= count || opts.MemoryLimit < 0 {
-		return nil, fmt.Errorf("open %s: %d devices, memory limit %d: %w", name, count, opts.MemoryLimit, device.ErrInvalidArgument)
+		return nil, fmt.Errorf("open %s: %d devices, memory limit %d: %w", name, count, opts.MemoryLimit,
+			device.ErrInvalidArgument)
 	}
 	chip, err := cu.GetDevice(index)
 	if err != nil {
@@ -86,7 +90,8 @@ func Open(ctx context.Context, index int, opts Options) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
-	props.Name, props.Requested, props.Reason, props.Generation = name, opts.Requested, opts.Reason, device.NextGeneration()
+	props.Name, props.Requested, props.Reason, props.Generation = name, opts.Requested, opts.Reason,
+		device.NextGeneration()
 	d := &Device{
 		props:       props,
 		index:       index,
@@ -153,7 +158,8 @@ func peers(chip cu.Device, index, count int) ([]device.Peer, error) {
 			return nil, callError("cuDeviceCanAccessPeer", r)
 		}
 		p.Direct = v != 0
-		if C.cuDeviceGetP2PAttribute(&v, C.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, C.CUdevice(chip), C.CUdevice(other)) == C.CUDA_SUCCESS {
+		if C.cuDeviceGetP2PAttribute(&v, C.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, C.CUdevice(chip),
+			C.CUdevice(other)) == C.CUDA_SUCCESS {
 			p.Rank = int(v)
 		}
 		all = append(all, p)
@@ -200,8 +206,8 @@ func describe(chip cu.Device, index, count int) (p device.Properties, sharedOpti
 	return p, sharedOptin, nil
 }
 
-// laneCount is the number of streams that copies outside any stream share: one each way keeps both copy engines busy,
-// and two more hide the start of the next.
+// laneCount is the number of streams that copies outside any stream share: one each way keeps both
+// copy engines busy, and two more hide the start of the next.
 const laneCount = 4
 
 // makeContext makes the device's context and its lanes. On an error nothing is left.

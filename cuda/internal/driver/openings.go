@@ -12,15 +12,16 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// openings are the devices of this process that have a context, by GPU. A fault of a kernel breaks every context that
-// the process has on the GPU, not only the one that it ran in, and a broken context may keep a new one from being made.
+// openings are the devices of this process that have a context, by GPU. A fault of a kernel breaks
+// every context that the process has on the GPU, not only the one that it ran in, and a broken
+// context may keep a new one from being made.
 var openings struct {
 	sync.Mutex
 	by map[int]map[*Device]struct{}
 }
 
-// join makes the device's context and enters it among the openings. The contexts that a fault has broken are destroyed
-// first.
+// join makes the device's context and enters it among the openings. The contexts that a fault has
+// broken are destroyed first.
 func (d *Device) join(chip cu.Device) error {
 	openings.Lock()
 	var broken []*Device
@@ -33,7 +34,8 @@ func (d *Device) join(chip cu.Device) error {
 	for _, o := range broken {
 		o.life.Lock() // the calls under way end, and none begins
 		if err := o.bury(); err != nil {
-			d.log.Warn("a broken context is not destroyed", "device", o.props.Name, "generation", o.props.Generation, "err", err)
+			d.log.Warn("a broken context is not destroyed", "device", o.props.Name, "generation", o.props.Generation,
+				"err", err)
 		}
 		o.life.Unlock()
 	}

@@ -35,7 +35,8 @@ func TestPeers(t *testing.T) {
 	defer closeGPU(t, two)
 	for _, d := range []*Device{one, two} {
 		p := d.Properties()
-		t.Logf("%s: %s, PCIe generation %d with %d lanes, peers %+v", p.Name, p.UUID, p.PCIeGeneration, p.PCIeLanes, p.Peers)
+		t.Logf("%s: %s, PCIe generation %d with %d lanes, peers %+v", p.Name, p.UUID, p.PCIeGeneration, p.PCIeLanes,
+			p.Peers)
 		if len(p.Peers) < 1 {
 			t.Errorf("%s has no peers", p.Name)
 		}
@@ -103,8 +104,9 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A fault on one GPU leaves another of the same process as it is, or every call on that one says that it is broken too:
-// driver 580.159 does the latter (DESIGN.md). Nothing hangs, and the process goes on.
+// A fault on one GPU leaves another of the same process as it is, or every call on that one says
+// that it is broken too: driver 580.159 does the latter (DESIGN.md). Nothing hangs, and the process
+// goes on.
 func TestPeerFault(t *testing.T) {
 	needGPU(t)
 	if n, _ := Init(); n < 2 {
@@ -114,7 +116,8 @@ func TestPeerFault(t *testing.T) {
 		return
 	}
 	one, two := openPair(t)
-	k := loadTest(t, one, "fault", `extern "C" __global__ void fault(unsigned int *out) { asm volatile("trap;"); }`, device.Param{Name: "out", Kind: device.KindBuffer})
+	k := loadTest(t, one, "fault", `extern "C" __global__ void fault(unsigned int *out) { asm volatile("trap;"); }`,
+		device.Param{Name: "out", Kind: device.KindBuffer})
 	b, err := one.Alloc(64, "test")
 	if err != nil {
 		t.Fatal(err)

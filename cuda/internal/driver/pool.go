@@ -20,11 +20,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// pool keeps the memory of closed buffers, because cuMemAlloc takes 47 us on an H200 and cuMemFree waits for all work of
-// the device. Blocks come in classes, so that a buffer of about the same size finds one. Every byte from the driver is in a
-// buffer, free or pending, and counts against the limit of the device.
+// pool keeps the memory of closed buffers, because cuMemAlloc takes 47 us on an H200 and cuMemFree
+// waits for all work of the device. Blocks come in classes, so that a buffer of about the same size
+// finds one. Every byte from the driver is in a buffer, free or pending, and counts against the
+// limit of the device.
 //
-// Its lock is taken last: inside it no other lock is taken and the driver is asked only whether an event is done.
+// Its lock is taken last: inside it no other lock is taken and the driver is asked only whether an
+// event is done.
 type pool struct {
 	dev *Device
 
@@ -52,8 +54,9 @@ type released struct {
 const (
 	// smallestBlock is what the driver rounds to.
 	smallestBlock = 512
-	// classesEnd is where classes end: eight of them between two powers of two waste 6 % on average, which is much in
-	// buffers of gigabytes. Those are multiples of bigStep, what the driver rounds large ones to.
+	// classesEnd is where classes end: eight of them between two powers of two waste 6 % on
+	// average, which is much in buffers of gigabytes. Those are multiples of bigStep, what the
+	// driver rounds large ones to.
 	classesEnd = 64 << 20
 	bigStep    = 2 << 20
 )
@@ -77,8 +80,9 @@ func (p *pool) sizes() (reserved, cached int64) {
 	return p.reserved, p.cached
 }
 
-// take returns a block for n bytes that the work of s, nil for none, may use at once. Without room it gives the cache of
-// every opening of the GPU back to the driver and tries once more. The device is acquired.
+// take returns a block for n bytes that the work of s, nil for none, may use at once. Without room
+// it gives the cache of every opening of the GPU back to the driver and tries once more. The device
+// is acquired.
 func (p *pool) take(n int64, s *stream) (block, error) {
 	size := classSize(n)
 	if b, ok := p.reuse(size, s); ok {
@@ -102,7 +106,8 @@ func (p *pool) take(n int64, s *stream) (block, error) {
 		return block{}, err
 	}
 	b, err := p.fetch(size)
-	if exact := (n + smallestBlock - 1) / smallestBlock * smallestBlock; errors.Is(err, device.ErrOutOfMemory) && exact < size && p.reserve(exact) {
+	if exact := (n + smallestBlock - 1) / smallestBlock * smallestBlock; errors.Is(err, device.ErrOutOfMemory) &&
+		exact < size && p.reserve(exact) {
 		return p.fetch(exact) // what a class adds does not fit either
 	}
 	return b, err
@@ -182,7 +187,8 @@ func (p *pool) reserve(size int64) bool {
 	return true
 }
 
-// reserveRest reserves what there is below the limit when a whole class does not fit and n bytes do.
+// reserveRest reserves what there is below the limit when a whole class does not fit and n bytes
+// do.
 func (p *pool) reserveRest(n, size int64) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,7 +196,8 @@ func (p *pool) reserveRest(n, size int64) (int64, error) {
 		size = left
 	}
 	if size < n {
-		return 0, fmt.Errorf("%d of %d in use on %s: %w", p.reserved-p.cached, p.dev.limit, p.dev.props.Name, device.ErrOutOfMemory)
+		return 0, fmt.Errorf("%d of %d in use on %s: %w", p.reserved-p.cached, p.dev.limit, p.dev.props.Name,
+			device.ErrOutOfMemory)
 	}
 	p.reserved += size
 	return size, nil
@@ -311,7 +318,8 @@ func (d *Device) Trim() (int64, error) {
 	return d.pool.trim()
 }
 
-// trimOthers gives back what the other openings of the GPU keep. An opening that is being closed does so itself.
+// trimOthers gives back what the other openings of the GPU keep. An opening that is being closed
+// does so itself.
 func (d *Device) trimOthers() {
 	openings.Lock()
 	var others []*Device
@@ -328,7 +336,8 @@ func (d *Device) trimOthers() {
 		}
 		if !o.closed && o.broken.Load() == nil {
 			if _, err := o.pool.trim(); err != nil {
-				d.log.Warn("another opening keeps its memory", "device", o.props.Name, "generation", o.props.Generation, "err", err)
+				d.log.Warn("another opening keeps its memory", "device", o.props.Name, "generation", o.props.Generation,
+					"err", err)
 			}
 		}
 		o.life.RUnlock()
@@ -355,7 +364,8 @@ func (s *stream) Alloc(n int64, purpose string) (device.Buffer, error) {
 func (s *stream) Release(m device.Buffer) error {
 	b, ok := m.(*buffer)
 	if !ok || b == nil || b.dev != s.dev {
-		return s.note(fmt.Errorf("release on %s: a buffer of another device: %w", s.dev.props.Name, device.ErrInvalidArgument))
+		return s.note(fmt.Errorf("release on %s: a buffer of another device: %w", s.dev.props.Name,
+			device.ErrInvalidArgument))
 	}
 	if err := s.beginPlain("release"); err != nil {
 		return err

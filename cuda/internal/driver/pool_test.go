@@ -17,7 +17,10 @@ func TestClassSize(t *testing.T) {
 			t.Fatalf("%d bytes are in the class %d, that one in %d", n, c, classSize(c))
 		}
 	}
-	for n, c := range map[int64]int64{1: 512, 512: 512, 513: 1024, 1 << 20: 1 << 20, 1<<20 + 1: 9 << 17, 2 << 20: 2 << 20, 64<<20 + 1: 66 << 20, 4 << 30: 4 << 30} {
+	for n, c := range map[int64]int64{
+		1: 512, 512: 512, 513: 1024, 1 << 20: 1 << 20, 1<<20 + 1: 9 << 17,
+		2 << 20: 2 << 20, 64<<20 + 1: 66 << 20, 4 << 30: 4 << 30,
+	} {
 		if got := classSize(n); got != c {
 			t.Errorf("class of %d is %d, want %d", n, got, c)
 		}

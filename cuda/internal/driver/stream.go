@@ -26,12 +26,14 @@ import (
 )
 
 const (
-	// spin is how long a wait polls without a pause: a launch of the hot path is over in less, and a pause costs 70 us.
+	// spin is how long a wait polls without a pause: a launch of the hot path is over in less, and
+	// a pause costs 70 us.
 	spin = 200 * time.Microsecond
-	// glance is how long a wait stays in C at a time, and so how late it may see that its context is over.
+	// glance is how long a wait stays in C at a time, and so how late it may see that its context
+	// is over.
 	glance = 5 * time.Millisecond
-	// maxIdleStreams is how many closed streams a device keeps for the next NewStream, which else takes a call of tens of
-	// microseconds.
+	// maxIdleStreams is how many closed streams a device keeps for the next NewStream, which else
+	// takes a call of tens of microseconds.
 	maxIdleStreams = 64
 )
 
@@ -197,11 +199,16 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 	if s.recording != nil {
 		s.recording.launch(args)
 	}
-	r := C.exo_launch(s.dev.raw, dk.fn, C.exo_shape{C.uint(g.Grid), C.uint(max(g.GridY, 1)), C.uint(max(g.GridZ, 1)), C.uint(g.Block), C.uint(max(g.BlockY, 1)), C.uint(max(g.BlockZ, 1)), C.uint(g.Shared)}, s.raw, &values[0], C.int(len(args)))
+	r := C.exo_launch(s.dev.raw, dk.fn, C.exo_shape{
+		C.uint(g.Grid), C.uint(max(g.GridY, 1)), C.uint(max(g.GridZ, 1)),
+		C.uint(g.Block), C.uint(max(g.BlockY, 1)), C.uint(max(g.BlockZ, 1)), C.uint(g.Shared),
+	}, s.raw, &values[0],
+		C.int(len(args)))
 	if r == C.CUDA_SUCCESS {
 		return nil
 	}
-	return s.tell(s.dev.fail(r, "launch %s, %d blocks of %d threads, %d bytes of shared memory", dk.name, g.Grid, g.Block, g.Shared))
+	return s.tell(s.dev.fail(r, "launch %s, %d blocks of %d threads, %d bytes of shared memory", dk.name, g.Grid,
+		g.Block, g.Shared))
 }
 
 // tell remembers that the owner of the stream has seen an error.
@@ -234,13 +241,15 @@ func (s *stream) Await(ctx context.Context, flag device.HostBuffer, off int64, w
 		r := C.exo_await(s.dev.raw, s.raw, b.at(off), C.uint32_t(want), C.int64_t(spin), C.int64_t(glance), &done)
 		if r == C.CUDA_SUCCESS && done != 0 {
 			got := atomic.LoadUint32((*uint32)(unsafe.Add(b.host, off)))
-			return r, fmt.Errorf("await: the work is done and the word at %d is %d, not %d: %w", off, got, want, device.ErrInvalidArgument)
+			return r, fmt.Errorf("await: the work is done and the word at %d is %d, not %d: %w", off, got, want,
+				device.ErrInvalidArgument)
 		}
 		return r, nil
 	})
 }
 
-// wait polls, a glance at a time, until the result is not CUDA_ERROR_NOT_READY. Only the first one spins.
+// wait polls, a glance at a time, until the result is not CUDA_ERROR_NOT_READY. Only the first one
+// spins.
 func (s *stream) wait(ctx context.Context, op string, poll func(spin time.Duration) (C.CUresult, error)) error {
 	pause := spin
 	var start time.Time // of the second glance: nearly all waits end in the first
@@ -261,7 +270,9 @@ func (s *stream) wait(ctx context.Context, op string, poll func(spin time.Durati
 	}
 }
 
-func (s *stream) pollOnce(op string, spin time.Duration, poll func(spin time.Duration) (C.CUresult, error)) (C.CUresult, error) {
+func (s *stream) pollOnce(op string, spin time.Duration, poll func(spin time.Duration) (C.CUresult, error)) (C.CUresult,
+	error,
+) {
 	if err := s.beginPlain(op); err != nil {
 		return 0, err
 	}
@@ -273,8 +284,8 @@ func (s *stream) pollOnce(op string, spin time.Duration, poll func(spin time.Dur
 	return r, s.tell(s.dev.fail(r, "%s", op))
 }
 
-// Close waits for the work and gives the stream back. An error of that work which no earlier call has returned is
-// returned here.
+// Close waits for the work and gives the stream back. An error of that work which no earlier call
+// has returned is returned here.
 func (s *stream) Close() error {
 	d := s.dev
 	d.life.RLock()

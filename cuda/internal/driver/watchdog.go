@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// defaultWatchdog is far over what a launch of this project takes, and short enough for a supervisor to act on.
+// defaultWatchdog is far over what a launch of this project takes, and short enough for a
+// supervisor to act on.
 const defaultWatchdog = time.Minute
 
 // late is ErrTimeout once a wait that began at start has taken longer than the watchdog allows.
@@ -39,7 +40,8 @@ func (s *stream) late(op string, start time.Time) error {
 	return err
 }
 
-// stuckStreams are the streams whose work is overdue and still not done, each with the time since when. d.life is held.
+// stuckStreams are the streams whose work is overdue and still not done, each with the time since
+// when. d.life is held.
 func (d *Device) stuckStreams() map[*stream]time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,8 +56,8 @@ func (d *Device) stuckStreams() map[*stream]time.Time {
 	return still
 }
 
-// settle waits for the work of all streams, as long as the watchdog allows. Without it, the driver's own wait would never
-// end behind a kernel that does not. d.life is held for writing.
+// settle waits for the work of all streams, as long as the watchdog allows. Without it, the
+// driver's own wait would never end behind a kernel that does not. d.life is held for writing.
 func (d *Device) settle() error {
 	start := time.Now()
 	var raw []C.CUstream

@@ -1,10 +1,12 @@
-// Command generate makes the example data: six series of a service and its machine room over two weeks, a row every five
-// minutes, and incidents.json with the intervals that a person would mark in them. The same seed makes the same files.
+// Command generate makes the example data: six series of a service and its machine room over two
+// weeks, a row every five minutes, and incidents.json with the intervals that a person would mark
+// in them. The same seed makes the same files.
 //
 //	go run ./examples/telemetry/generate --out examples/telemetry --seed 1
 //
-// The incidents were chosen for being visible in a chart, or for being known to whoever runs such a service, before any swarm
-// had seen the data. Some are hard for a method that knows no time of day: values that are usual at other hours.
+// The incidents were chosen for being visible in a chart, or for being known to whoever runs such a
+// service, before any swarm had seen the data. Some are hard for a method that knows no time of
+// day: values that are usual at other hours.
 package main
 
 import (

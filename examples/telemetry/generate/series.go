@@ -20,9 +20,15 @@ var all = []series{
 			return func(row int) float64 { return 12 + 45*daytime(row) + slow() + 2*r.NormFloat64() }
 		},
 		incidents: []incident{
-			{"the server is down", 4, 11 * hours, 50 * minute, func(m moment) float64 { return 0.3 + 0.3*m.r.Float64() }},
+			{
+				"the server is down", 4, 11 * hours, 50 * minute,
+				func(m moment) float64 { return 0.3 + 0.3*m.r.Float64() },
+			},
 			// Hard: the level is that of every afternoon.
-			{"a job runs away in the night", 9, 1*hours + 20*minute, 3 * hours, func(m moment) float64 { return m.usual + 38 }},
+			{
+				"a job runs away in the night", 9, 1*hours + 20*minute, 3 * hours,
+				func(m moment) float64 { return m.usual + 38 },
+			},
 		},
 	},
 	{
@@ -35,7 +41,10 @@ var all = []series{
 		},
 		incidents: []incident{
 			{"a flood of requests", 3, 21 * hours, 25 * minute, func(m moment) float64 { return 4.5 * m.usual }},
-			{"half of the clients cannot connect", 10, 13 * hours, 2 * hours, func(m moment) float64 { return 0.5 * m.usual }},
+			{
+				"half of the clients cannot connect", 10, 13 * hours, 2 * hours,
+				func(m moment) float64 { return 0.5 * m.usual },
+			},
 		},
 	},
 	{
@@ -45,7 +54,10 @@ var all = []series{
 			return func(row int) float64 { return 21 + 1.5*daytime(row-12) + slow() + 0.06*r.NormFloat64() }
 		},
 		incidents: []incident{
-			{"the cooling fails and comes back", 5, 8 * hours, 6 * hours, func(m moment) float64 { return m.usual + 9*rise(m.x, 0.65) }},
+			{
+				"the cooling fails and comes back", 5, 8 * hours, 6 * hours,
+				func(m moment) float64 { return m.usual + 9*rise(m.x, 0.65) },
+			},
 			// Hard: every value is usual; that they are equal is not.
 			{"the sensor repeats one value", 11, 9 * hours, 7 * hours, func(m moment) float64 { return m.before }},
 		},
@@ -64,7 +76,10 @@ var all = []series{
 		incidents: []incident{
 			{"a query without its index", 6, 10 * hours, 150 * minute, func(m moment) float64 { return 3 * m.usual }},
 			// Hard: no row stands out from the one before.
-			{"it gets slower for a day until a restart", 11, 6 * hours, 26 * hours, func(m moment) float64 { return m.usual * (1 + 1.2*m.x) }},
+			{
+				"it gets slower for a day until a restart", 11, 6 * hours, 26 * hours,
+				func(m moment) float64 { return m.usual * (1 + 1.2*m.x) },
+			},
 		},
 	},
 	{
@@ -86,12 +101,19 @@ var all = []series{
 		},
 		incidents: []incident{
 			// Hard: each value is one of the pump that is on.
-			{"the pump does not switch off", 7, 14 * hours, 5 * hours, func(m moment) float64 { return 740 + 12*m.r.NormFloat64() }},
-			{"the pump runs with half its power", 12, 2 * hours, 8 * hours, func(m moment) float64 { return 0.5 * m.usual }},
+			{
+				"the pump does not switch off", 7, 14 * hours, 5 * hours,
+				func(m moment) float64 { return 740 + 12*m.r.NormFloat64() },
+			},
+			{
+				"the pump runs with half its power", 12, 2 * hours, 8 * hours,
+				func(m moment) float64 { return 0.5 * m.usual },
+			},
 		},
 	},
 	{
-		name: "queue_depth", low: 0, high: math.Inf(1), decimals: 0, // a batch at every full hour that drains in half of one
+		// a batch at every full hour that drains in half of one
+		name: "queue_depth", low: 0, high: math.Inf(1), decimals: 0,
 		usual: func(r *rand.Rand) func(int) float64 {
 			batch := 0.0
 			return func(row int) float64 {
@@ -104,7 +126,10 @@ var all = []series{
 			}
 		},
 		incidents: []incident{
-			{"the consumer stops", 8, 15*hours + 10*minute, 4 * hours, func(m moment) float64 { return m.usual + 1500*rise(m.x, 0.75) }},
+			{
+				"the consumer stops", 8, 15*hours + 10*minute, 4 * hours,
+				func(m moment) float64 { return m.usual + 1500*rise(m.x, 0.75) },
+			},
 			// Hard: what is missing leaves values that are usual between batches.
 			{"no batch comes", 12, 9 * hours, 4 * hours, func(m moment) float64 { return 6 * m.r.ExpFloat64() }},
 		},

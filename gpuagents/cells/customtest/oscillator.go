@@ -7,11 +7,18 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Oscillator is a cell with a variable of every type, an array, abstentions, weights and random numbers.
+// Oscillator is a cell with a variable of every type, an array, abstentions, weights and random
+// numbers.
 func Oscillator() Cell {
 	return Cell{
-		State:      map[string]string{"place": "f32", "velocity": "bf16", "past": "f32[3]", "turns": "u8", "sum": "u64", "seen": "u32"},
-		Params:     map[string]float64{"stiffness": 0.3, "damping": 0.97, "noise": 2, "high": 1.5, "half": 2, "share": 0.4, "warmup": 5},
+		State: map[string]string{
+			"place": "f32", "velocity": "bf16", "past": "f32[3]", "turns": "u8", "sum": "u64",
+			"seen": "u32",
+		},
+		Params: map[string]float64{
+			"stiffness": 0.3, "damping": 0.97, "noise": 2, "high": 1.5, "half": 2,
+			"share": 0.4, "warmup": 5,
+		},
 		Step:       OscillatorStep,
 		Candidates: []string{"low", "middle", "turning", "high"},
 	}
@@ -50,7 +57,8 @@ func NewOscillator(agents int, seed uint64, rule kernels.Rule, quorum uint32) *O
 
 // number is number k of an agent in a round, or of all rounds where that is 0.
 func (g *OscillatorTwin) number(k, agent uint32, round uint64) float32 {
-	v := kernels.Philox([2]uint32{uint32(g.seed), uint32(g.seed >> 32)}, [4]uint32{k / 4, agent, uint32(round), uint32(round >> 32)})
+	v := kernels.Philox([2]uint32{uint32(g.seed), uint32(g.seed >> 32)},
+		[4]uint32{k / 4, agent, uint32(round), uint32(round >> 32)})
 	return float32(v[k%4]>>8) / (1 << 24)
 }
 

@@ -1,4 +1,5 @@
-// Package otlptest is a collector of OpenTelemetry spans for tests: it takes what an exporter sends over HTTP.
+// Package otlptest is a collector of OpenTelemetry spans for tests: it takes what an exporter sends
+// over HTTP.
 package otlptest
 
 import (
@@ -85,8 +86,10 @@ func (c *Collector) take(w http.ResponseWriter, r *http.Request) {
 
 func read(service string, s *tracepb.Span) Span {
 	out := Span{
-		Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId),
-		Name: s.Name, Service: service, Kind: s.Kind, Failed: s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR, State: s.TraceState,
+		Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId),
+		Parent: hex.EncodeToString(s.ParentSpanId),
+		Name:   s.Name, Service: service, Kind: s.Kind,
+		Failed: s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR, State: s.TraceState,
 		Text: map[string]string{}, Number: map[string]int64{},
 	}
 	for _, a := range s.Attributes {

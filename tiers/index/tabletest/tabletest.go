@@ -1,6 +1,7 @@
-// Package tabletest has a double of BadgerDB for tests: tables in files of a vfs, so that crashes, faults and flipped
-// bits of the test's file system reach them. It keeps to what index.Table asks and to nothing more: a synced transaction
-// is all or nothing, an unsynced one may vanish, and damage silently ends what is read, as in Badger's own log.
+// Package tabletest has a double of BadgerDB for tests: tables in files of a vfs, so that crashes,
+// faults and flipped bits of the test's file system reach them. It keeps to what index.Table asks
+// and to nothing more: a synced transaction is all or nothing, an unsynced one may vanish, and
+// damage silently ends what is read, as in Badger's own log.
 package tabletest
 
 import (
@@ -14,7 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// maxOps is how many changes a transaction takes; few, so that commits of several transactions are common.
+// maxOps is how many changes a transaction takes; few, so that commits of several transactions are
+// common.
 const maxOps = 3
 
 // Backend keeps tables as files of a file system.
@@ -73,8 +75,8 @@ func (Backend) Reserve(entries int64) int64 { return 256<<10 + entries*128 }
 // Headroom implements index.Backend.
 func (Backend) Headroom() int64 { return 0 }
 
-// A transaction is a header (length, CRC32 of the rest, number, count of changes) and its changes (length of the key,
-// length of the value plus one or 0 for a removal, key, value).
+// A transaction is a header (length, CRC32 of the rest, number, count of changes) and its changes
+// (length of the key, length of the value plus one or 0 for a removal, key, value).
 const headerBytes = 16
 
 // replay reads the transactions up to the end or the first one that is not whole.
@@ -93,7 +95,8 @@ func (t *table) replay(f func(index.Op)) error {
 	t.end, t.seq = 0, 0
 	for rest := b; len(rest) >= headerBytes; rest = b[t.end:] {
 		n := int(le.Uint32(rest))
-		if n < headerBytes || n > len(rest) || crc32.ChecksumIEEE(rest[8:n]) != le.Uint32(rest[4:]) || le.Uint32(rest[8:]) != t.seq {
+		if n < headerBytes || n > len(rest) || crc32.ChecksumIEEE(rest[8:n]) != le.Uint32(rest[4:]) ||
+			le.Uint32(rest[8:]) != t.seq {
 			break
 		}
 		at := rest[headerBytes:n]

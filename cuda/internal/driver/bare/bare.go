@@ -1,7 +1,7 @@
 //go:build cuda
 
-// Package bare launches kernels from a loop in C: what the driver itself takes, to measure the CUDA device against.
-// Benchmarks alone import it.
+// Package bare launches kernels from a loop in C: what the driver itself takes, to measure the CUDA
+// device against. Benchmarks alone import it.
 package bare
 
 /*
@@ -42,8 +42,8 @@ import (
 	"time"
 )
 
-// Launches is how long so many launches of one kernel take in C, with a synchronisation after each if sync is set. The
-// handles are those of CUDA.
+// Launches is how long so many launches of one kernel take in C, with a synchronisation after each
+// if sync is set. The handles are those of CUDA.
 func Launches(ctx, fn, stream uintptr, grid, block int, values []uint64, times int, sync bool) (time.Duration, error) {
 	wait := C.int(0)
 	if sync {

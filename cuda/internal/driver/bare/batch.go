@@ -65,7 +65,8 @@ import (
 	"time"
 )
 
-// Batch is the median time of n scattered copies of a page, given to the driver by one call, measured on the device.
+// Batch is the median time of n scattered copies of a page, given to the driver by one call,
+// measured on the device.
 func Batch(ctx uintptr, up bool, page int64, n, times int) (time.Duration, error) {
 	ms := make([]C.float, times)
 	direction := C.int(0)

@@ -54,7 +54,8 @@ const (
 	OnDevice
 )
 
-// Copies is the median time of a copy of n bytes with memory of the driver's own, measured on the device.
+// Copies is the median time of a copy of n bytes with memory of the driver's own, measured on the
+// device.
 func Copies(ctx uintptr, direction int, n int64, times int) (time.Duration, error) {
 	ms := make([]C.float, times)
 	if C.copies(C.uintptr_t(ctx), C.int(direction), C.size_t(n), C.int(times), &ms[0]) != 0 {

@@ -42,7 +42,8 @@ import (
 	"unsafe"
 )
 
-// Cycles opens and closes a GPU so often, with a module from an image that ends with a zero byte, in C alone.
+// Cycles opens and closes a GPU so often, with a module from an image that ends with a zero byte,
+// in C alone.
 func Cycles(index int, image []byte, times int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

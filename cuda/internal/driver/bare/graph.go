@@ -70,10 +70,12 @@ import (
 	"unsafe"
 )
 
-// Rounds is the median time from the launch of a graph to the moment that C sees the word that its last node counts up.
+// Rounds is the median time from the launch of a graph to the moment that C sees the word that its
+// last node counts up.
 func Rounds(ctx, stream, exec uintptr, word *uint32, times int) (time.Duration, error) {
 	ns := make([]C.int64_t, times)
-	if C.rounds(C.uintptr_t(ctx), C.uintptr_t(stream), C.uintptr_t(exec), (*C.uint32_t)(unsafe.Pointer(word)), C.uint32_t(*word), C.int(times), &ns[0]) != 0 {
+	if C.rounds(C.uintptr_t(ctx), C.uintptr_t(stream), C.uintptr_t(exec), (*C.uint32_t)(unsafe.Pointer(word)),
+		C.uint32_t(*word), C.int(times), &ns[0]) != 0 {
 		return 0, errors.New("bare graph failed")
 	}
 	slices.Sort(ns)
@@ -96,10 +98,11 @@ func Clear(ctx, stream uintptr, at uint64, words int) error {
 	return nil
 }
 
-// LaunchEarly launches a kernel that may start before the one in front of it in the stream has ended, and waits for it
-// itself.
+// LaunchEarly launches a kernel that may start before the one in front of it in the stream has
+// ended, and waits for it itself.
 func LaunchEarly(ctx, fn, stream uintptr, grid, block int, values []uint64) error {
-	if r := C.early(C.uintptr_t(ctx), C.uintptr_t(fn), C.uintptr_t(stream), C.uint(grid), C.uint(block), (*C.uint64_t)(&values[0]), C.int(len(values))); r != 0 {
+	if r := C.early(C.uintptr_t(ctx), C.uintptr_t(fn), C.uintptr_t(stream), C.uint(grid), C.uint(block),
+		(*C.uint64_t)(&values[0]), C.int(len(values))); r != 0 {
 		return fmt.Errorf("cuLaunchKernelEx: %d", int(r))
 	}
 	return nil

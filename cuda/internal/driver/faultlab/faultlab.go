@@ -1,8 +1,8 @@
 //go:build cuda
 
-// Package faultlab finds out what a driver does to a process whose kernel has failed: which contexts break, and what
-// brings the GPU back. It stands beside the CUDA device, not in it: tests alone import it, each experiment in a process
-// of its own, because some leave theirs unusable.
+// Package faultlab finds out what a driver does to a process whose kernel has failed: which
+// contexts break, and what brings the GPU back. It stands beside the CUDA device, not in it: tests
+// alone import it, each experiment in a process of its own, because some leave theirs unusable.
 package faultlab
 
 /*
@@ -38,10 +38,13 @@ var Kinds = []string{"illegal", "misaligned", "trapped", "asserted"}
 //	reload     close the driver library and open it again
 //	namespace  open a second copy of the driver library
 //	hang       no fault: destroy a context in which a kernel runs for three seconds
-var Strategies = []string{"alive", "one", "thread", "wait", "two", "two-late", "reset", "primary", "gpus", "reload", "namespace", "hang"}
+var Strategies = []string{
+	"alive", "one", "thread", "wait", "two", "two-late", "reset", "primary", "gpus", "reload",
+	"namespace", "hang",
+}
 
-// Run does one experiment with the driver of that file name and returns its results as words NAME=CUresult, in the order
-// of the calls.
+// Run does one experiment with the driver of that file name and returns its results as words
+// NAME=CUresult, in the order of the calls.
 func Run(library, kind, strategy string) string {
 	const size = 4096
 	out := (*C.char)(C.calloc(1, size))

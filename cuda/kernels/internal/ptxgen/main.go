@@ -1,5 +1,6 @@
-// Command ptxgen compiles every kernel of the set to PTX with nvcc and writes it below ptx/, for machines without NVRTC.
-// Run it through go generate ./cuda/kernels after a kernel has changed; a test fails until that is done.
+// Command ptxgen compiles every kernel of the set to PTX with nvcc and writes it below ptx/, for
+// machines without NVRTC. Run it through go generate ./cuda/kernels after a kernel has changed; a
+// test fails until that is done.
 package main
 
 import (
@@ -20,7 +21,8 @@ func main() {
 	}
 }
 
-// generate replaces the files in dir. It starts from nothing, so that a kernel that is gone leaves none.
+// generate replaces the files in dir. It starts from nothing, so that a kernel that is gone leaves
+// none.
 func generate(dir string) error {
 	tmp, err := os.MkdirTemp("", "ptxgen")
 	if err != nil {
@@ -54,7 +56,8 @@ func generate(dir string) error {
 }
 
 func compile(tmp string, src kernels.Source) ([]byte, error) {
-	// The file's name would stand in the PTX; a plain one keeps the output the same on every machine.
+	// The file's name would stand in the PTX; a plain one keeps the output the same on every
+	// machine.
 	in, out := filepath.Join(tmp, src.Name+".cu"), filepath.Join(tmp, src.Name+".ptx")
 	if err := os.WriteFile(in, []byte(src.Code), 0o600); err != nil {
 		return nil, err
