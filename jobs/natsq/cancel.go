@@ -2,9 +2,7 @@ package natsq
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -97,36 +95,4 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 	// A worker may get it this moment; then it sees the mark, and if it is faster than that its result is refused.
 	n, err := c.purge(ctx, jobStream(j.Pool), s.job(j.ID))
 	return waiting || n > 0, err
-}
-
-// purge removes what stands on a subject, which may have wildcards, and returns how many messages it was.
-func (c *Conn) purge(ctx context.Context, stream, subject string) (n uint64, err error) {
-	err = c.retry(ctx, "purge "+subject, func(ctx context.Context) error {
-		n, err = c.purgeOnce(ctx, stream, subject, 0)
-		return err
-	})
-	return n, err
-}
-
-// purgeOnce is purge for the messages before a sequence number, 0 for all, without a second try.
-func (c *Conn) purgeOnce(ctx context.Context, stream, subject string, before uint64) (n uint64, err error) {
-	req, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
-	if err != nil {
-		return 0, err
-	}
-	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
-	if err != nil {
-		return 0, err
-	}
-	var resp struct {
-		Error  *jetstream.APIError `json:"error"`
-		Purged uint64              `json:"purged"`
-	}
-	if err := json.Unmarshal(m.Data, &resp); err != nil {
-		return 0, fmt.Errorf("answer of stream %s: %w", stream, err)
-	}
-	if resp.Error != nil {
-		return 0, resp.Error
-	}
-	return resp.Purged, nil
 }

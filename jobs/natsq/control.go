@@ -2,11 +2,9 @@ package natsq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -46,17 +44,6 @@ func (c cancellation) of(forgiven uint64) error {
 		return nil
 	}
 	return c.cause
-}
-
-// mayFollow fails when this login may not follow buckets: who follows one goes on trying whatever happens.
-func (c *Conn) mayFollow(ctx context.Context, bucket string) error {
-	return c.inBucket(ctx, "watch bucket "+bucket, bucket, func(ctx context.Context, kv jetstream.KeyValue) error {
-		watch, err := kv.WatchAll(ctx, jetstream.UpdatesOnly())
-		if err == nil {
-			_ = watch.Stop()
-		}
-		return err
-	})
 }
 
 // watchControl returns when what was there before is known.
@@ -166,60 +153,4 @@ func (w *control) paused(kind string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pauses[pauseKey(w.pool, "")] || w.pauses[pauseKey(w.pool, kind)]
-}
-
-func pauseKey(p jobs.Pool, kind string) string {
-	if kind == "" {
-		return "pause." + string(p)
-	}
-	return "pause." + string(p) + "." + kind
-}
-
-// Pause has the workers of a pool take no new jobs of a kind, or of any when kind is empty; what runs goes on. It holds,
-// for workers that start later too, until Resume. A worker that has asked the server before it hears of the pause takes what that
-// request brings, up to pullPatience later: to give it back would cost the job an attempt.
-func (c *Conn) Pause(ctx context.Context, p jobs.Pool, kind string) error {
-	return c.setPause(ctx, p, kind, true)
-}
-
-// Resume ends a pause of the same pool and kind. What is not paused stays so.
-func (c *Conn) Resume(ctx context.Context, p jobs.Pool, kind string) error {
-	return c.setPause(ctx, p, kind, false)
-}
-
-func (c *Conn) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) error {
-	if p != jobs.PoolCPU && p != jobs.PoolGPU {
-		return jobs.Errorf(jobs.CodeInvalid, "pool %q: use %q or %q", p, jobs.PoolCPU, jobs.PoolGPU)
-	}
-	if kind != "" {
-		if err := jobs.CheckID("kind", kind); err != nil {
-			return err
-		}
-	}
-	return c.retry(ctx, "pause or resume pool "+string(p), func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, controlBucket)
-		if err != nil {
-			return err
-		}
-		if on {
-			_, err = kv.PutString(ctx, pauseKey(p, kind), time.Now().UTC().Format(time.RFC3339))
-			return err
-		}
-		err = kv.Purge(ctx, pauseKey(p, kind))
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return nil
-		}
-		return err
-	})
-}
-
-// pausedKeys reads what is paused now.
-func (c *Conn) pausedKeys(ctx context.Context) (map[string]bool, error) {
-	all := map[string]bool{}
-	err := c.values(ctx, "read what is paused", controlBucket, func(key string, _ *stored) {
-		if strings.HasPrefix(key, "pause.") {
-			all[key] = true
-		}
-	})
-	return all, err
 }

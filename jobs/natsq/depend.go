@@ -266,31 +266,6 @@ func (c *Conn) withdrawWaiting(ctx context.Context, s source, id string) (waitin
 	return true, c.unwait(ctx, m, j.After)
 }
 
-// removeMsg removes one message of a stream. One that is not there is no error.
-func (c *Conn) removeMsg(ctx context.Context, stream string, seq uint64) error {
-	return c.retry(ctx, fmt.Sprintf("remove message %d of %s", seq, stream), func(ctx context.Context) error {
-		s, err := c.js.Stream(ctx, stream)
-		if err != nil {
-			return err
-		}
-		if err = s.DeleteMsg(ctx, seq); err != nil && !transient(err) {
-			// The server's refusal says in words only that there is no such message, so look.
-			if _, gerr := c.getMsg(ctx, stream, map[string]any{"seq": seq}); errors.Is(gerr, jobs.ErrNotFound) {
-				return nil
-			}
-		}
-		return err
-	})
-}
-
-func (c *Conn) nextRetry(ctx context.Context, stream, subject string, seq uint64) (m *stored, err error) {
-	err = c.retry(ctx, "read "+subject, func(ctx context.Context) error {
-		m, err = c.next(ctx, stream, subject, seq)
-		return err
-	})
-	return m, err
-}
-
 // msgID makes the moves of one waiting job one for the server, which remembers them for two minutes.
 func msgID(id string, seq uint64) string {
 	return "wait-" + id + "-" + strconv.FormatUint(seq, 10)

@@ -3,10 +3,6 @@ package natsq
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
@@ -16,54 +12,6 @@ import (
 func (w *Worker) serves(kind string) bool {
 	_, batch := w.Batches[kind]
 	return batch || w.Handlers[kind] != nil
-}
-
-// Served counts, for every kind, the agents of a pool that say that they serve it. It is a hint: it takes up to ten seconds to
-// notice that an agent has died, and workers that do not announce themselves are not in it.
-func (c *Conn) Served(ctx context.Context, p jobs.Pool) (map[string]int, error) {
-	agents, err := c.Agents(ctx)
-	if err != nil {
-		return nil, err
-	}
-	served := map[string]int{}
-	for _, a := range agents {
-		if a.Pool == p {
-			for _, kind := range a.Kinds {
-				served[kind]++
-			}
-		}
-	}
-	return served, nil
-}
-
-// Unserved explains that no agent serves a kind of jobs, and names the kinds that are served. It returns "" when there is one.
-func (c *Conn) Unserved(ctx context.Context, p jobs.Pool, kind string) (string, error) {
-	served, err := c.Served(ctx, p)
-	if err != nil || served[kind] > 0 {
-		return "", err
-	}
-	return unserved(p, kind, served), nil
-}
-
-func unserved(p jobs.Pool, kind string, served map[string]int) string {
-	if len(served) == 0 {
-		return fmt.Sprintf("no agent of kind %s: pool %s has no agent", kind, p)
-	}
-	return fmt.Sprintf("no agent of kind %s: the agents of pool %s serve %s", kind, p, strings.Join(slices.Sorted(maps.Keys(served)), ", "))
-}
-
-// CheckPools refuses jobs for pool gpu while no agent takes jobs of that pool: the GPU agents of this version serve swarms only.
-func (c *Conn) CheckPools(ctx context.Context, batch ...jobs.Job) error {
-	i := slices.IndexFunc(batch, func(j jobs.Job) bool { return j.Pool == jobs.PoolGPU })
-	if i < 0 {
-		return nil
-	}
-	served, err := c.Served(ctx, jobs.PoolGPU)
-	if err != nil || len(served) > 0 {
-		return err
-	}
-	return jobs.Errorf(jobs.CodeInvalid,
-		"job %s: no agent takes jobs of pool gpu: gpuagent serves swarms (exoswarm swarm create); use pool cpu, or start a worker of pool gpu first", batch[i].ID)
 }
 
 // maxExpired bounds how many queued jobs of a source of another kind one look reads.
@@ -120,4 +68,65 @@ func (w *Worker) expireSource(ctx context.Context, s source) error {
 		w.Logger.Warn("a queued job has passed its deadline", "job", id, "kind", s.kind, "deadline", j.Deadline)
 	}
 	return nil
+}
+
+// discover finds the sources of the worker's pool. Usually each has a consumer, made by whoever submitted to it first. A job
+// has none when it was published by hand, or when its kind had no worker for longer than consumerIdle: then the pool has more
+// jobs than the consumers account for, and the subjects of its jobs are listed.
+func (w *Worker) discover(ctx context.Context) error {
+	all, info, err := w.c.consumers(ctx, w.Pool)
+	if err != nil {
+		return err
+	}
+	var known uint64
+	waiting, others := map[string]uint64{}, map[source]bool{}
+	for s, i := range all {
+		known += i.NumPending + uint64(i.NumAckPending)
+		waiting[s.tenant] += i.NumPending
+		if w.serves(s.kind) {
+			w.note(s, true)
+		} else if i.NumPending > 0 {
+			others[s] = true
+		}
+	}
+	w.mu.Lock()
+	w.waiting = waiting
+	w.mu.Unlock()
+	if info.State.Msgs <= known {
+		w.foreign = foreign{sources: others}
+		return nil
+	}
+	for s, i := range all {
+		if !w.serves(s.kind) {
+			continue
+		}
+		if err := w.stranded(ctx, s, i); err != nil {
+			return err
+		}
+	}
+	n := info.State.Msgs - known
+	if n == w.foreign.jobs && time.Since(w.foreign.listed) < relist {
+		return nil
+	}
+	found, err := w.c.sourcesOf(ctx, w.Pool)
+	if err != nil {
+		return err
+	}
+	for s := range found {
+		switch {
+		case !w.serves(s.kind):
+			others[s] = true
+		case all[s] == nil:
+			w.note(s, false)
+		}
+	}
+	w.foreign = foreign{sources: others, jobs: n, listed: time.Now()}
+	return nil
+}
+
+// foreign is what a worker knows of jobs of kinds that it does not serve.
+type foreign struct {
+	sources map[source]bool // sources that have jobs which wait
+	jobs    uint64          // jobs that belong to no consumer
+	listed  time.Time       // when the subjects of those were listed
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -167,4 +169,156 @@ func (c *Conn) batch(ctx context.Context, msgs []*nats.Msg) error {
 		}
 	}
 	return nil
+}
+
+func (c *Conn) lastRetry(ctx context.Context, stream, subject string) (m *stored, err error) {
+	err = c.repeat(ctx, "read "+subject, 0, func(ctx context.Context) error {
+		m, err = c.last(ctx, stream, subject)
+		return err
+	})
+	return m, err
+}
+
+func (c *Conn) nextRetry(ctx context.Context, stream, subject string, seq uint64) (m *stored, err error) {
+	err = c.retry(ctx, "read "+subject, func(ctx context.Context) error {
+		m, err = c.next(ctx, stream, subject, seq)
+		return err
+	})
+	return m, err
+}
+
+// removeMsg removes one message of a stream. One that is not there is no error.
+func (c *Conn) removeMsg(ctx context.Context, stream string, seq uint64) error {
+	return c.retry(ctx, fmt.Sprintf("remove message %d of %s", seq, stream), func(ctx context.Context) error {
+		s, err := c.js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if err = s.DeleteMsg(ctx, seq); err != nil && !transient(err) {
+			// The server's refusal says in words only that there is no such message, so look.
+			if _, gerr := c.getMsg(ctx, stream, map[string]any{"seq": seq}); errors.Is(gerr, jobs.ErrNotFound) {
+				return nil
+			}
+		}
+		return err
+	})
+}
+
+// purge removes what stands on a subject, which may have wildcards, and returns how many messages it was.
+func (c *Conn) purge(ctx context.Context, stream, subject string) (n uint64, err error) {
+	err = c.retry(ctx, "purge "+subject, func(ctx context.Context) error {
+		n, err = c.purgeOnce(ctx, stream, subject, 0)
+		return err
+	})
+	return n, err
+}
+
+// purgeOnce is purge for the messages before a sequence number, 0 for all, without a second try.
+func (c *Conn) purgeOnce(ctx context.Context, stream, subject string, before uint64) (n uint64, err error) {
+	req, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
+	if err != nil {
+		return 0, err
+	}
+	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
+	if err != nil {
+		return 0, err
+	}
+	var resp struct {
+		Error  *jetstream.APIError `json:"error"`
+		Purged uint64              `json:"purged"`
+	}
+	if err := json.Unmarshal(m.Data, &resp); err != nil {
+		return 0, fmt.Errorf("answer of stream %s: %w", stream, err)
+	}
+	if resp.Error != nil {
+		return 0, resp.Error
+	}
+	return resp.Purged, nil
+}
+
+// deleteStream removes a log. One that is not there is no error.
+func (c *Conn) deleteStream(ctx context.Context, name string) error {
+	return c.retry(ctx, "delete log "+name, func(ctx context.Context) error {
+		err := c.js.DeleteStream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+func setHeader(m *nats.Msg, key, value string) {
+	if m.Header == nil {
+		m.Header = nats.Header{}
+	}
+	m.Header[key] = []string{value}
+}
+
+// publishMany stores messages of one stream, each or not whatever becomes of the others, and says of each what publish would. They are
+// jobs.MaxBatch at most. Whoever cannot have a message refused because an earlier try of it was stored names them first; the server
+// remembers every name for two minutes.
+func (c *Conn) publishMany(ctx context.Context, t tries, w *way, what string, msgs []*nats.Msg) []error {
+	together := w.choose(len(msgs))
+	began := time.Now()
+	if together {
+		_, err := c.publishAll(ctx, t, what, msgs)
+		if err == nil {
+			w.took(true, len(msgs), time.Since(began))
+			return make([]error, len(msgs))
+		}
+		var api *jetstream.APIError
+		if !errors.As(err, &api) {
+			errs := make([]error, len(msgs))
+			for i := range errs {
+				errs[i] = err
+			}
+			return errs
+		}
+		// One of them is refused, or an earlier try has stored them all and its answer was lost: by its id each tells.
+	}
+	errs := c.publishEach(ctx, t, what, msgs)
+	if !together && !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		w.took(false, len(msgs), time.Since(began))
+	}
+	return errs
+}
+
+// publishEach stores messages side by side. They are stored in their order, but for those that have to be tried again.
+func (c *Conn) publishEach(ctx context.Context, t tries, what string, msgs []*nats.Msg) []error {
+	errs := make([]error, len(msgs))
+	if len(msgs) == 1 {
+		errs[0] = c.publish(ctx, t, what, msgs[0])
+		return errs
+	}
+	size := 0
+	for _, m := range msgs {
+		size += len(m.Data)
+	}
+	a := c.refused.attempt(ctx)
+	try, cancel := context.WithTimeout(a.ctx, tryFor(0, size))
+	answers := make([]jetstream.PubAckFuture, len(msgs))
+	for i, m := range msgs {
+		answers[i], errs[i] = c.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
+	}
+	for i, f := range answers {
+		if errs[i] != nil {
+			continue
+		}
+		select {
+		case <-f.Ok():
+		case errs[i] = <-f.Err():
+		case <-try.Done():
+			errs[i] = try.Err()
+		}
+	}
+	cancel()
+	a.stop()
+	var again sync.WaitGroup
+	for i, err := range errs {
+		if transient(err) || errors.Is(err, context.Canceled) || errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
+			again.Go(func() { errs[i] = c.publish(ctx, t, what, msgs[i]) }) // under its id: it is stored once
+		}
+	}
+	again.Wait()
+	return errs
 }

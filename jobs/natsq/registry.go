@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -181,4 +182,52 @@ func readAgent(key string, value []byte) (a jobs.Agent) {
 		return jobs.Agent{Name: key, State: "of another version"}
 	}
 	return a
+}
+
+// Served counts, for every kind, the agents of a pool that say that they serve it. It is a hint: it takes up to ten seconds to
+// notice that an agent has died, and workers that do not announce themselves are not in it.
+func (c *Conn) Served(ctx context.Context, p jobs.Pool) (map[string]int, error) {
+	agents, err := c.Agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	served := map[string]int{}
+	for _, a := range agents {
+		if a.Pool == p {
+			for _, kind := range a.Kinds {
+				served[kind]++
+			}
+		}
+	}
+	return served, nil
+}
+
+// Unserved explains that no agent serves a kind of jobs, and names the kinds that are served. It returns "" when there is one.
+func (c *Conn) Unserved(ctx context.Context, p jobs.Pool, kind string) (string, error) {
+	served, err := c.Served(ctx, p)
+	if err != nil || served[kind] > 0 {
+		return "", err
+	}
+	return unserved(p, kind, served), nil
+}
+
+func unserved(p jobs.Pool, kind string, served map[string]int) string {
+	if len(served) == 0 {
+		return fmt.Sprintf("no agent of kind %s: pool %s has no agent", kind, p)
+	}
+	return fmt.Sprintf("no agent of kind %s: the agents of pool %s serve %s", kind, p, strings.Join(slices.Sorted(maps.Keys(served)), ", "))
+}
+
+// CheckPools refuses jobs for pool gpu while no agent takes jobs of that pool: the GPU agents of this version serve swarms only.
+func (c *Conn) CheckPools(ctx context.Context, batch ...jobs.Job) error {
+	i := slices.IndexFunc(batch, func(j jobs.Job) bool { return j.Pool == jobs.PoolGPU })
+	if i < 0 {
+		return nil
+	}
+	served, err := c.Served(ctx, jobs.PoolGPU)
+	if err != nil || len(served) > 0 {
+		return err
+	}
+	return jobs.Errorf(jobs.CodeInvalid,
+		"job %s: no agent takes jobs of pool gpu: gpuagent serves swarms (exoswarm swarm create); use pool cpu, or start a worker of pool gpu first", batch[i].ID)
 }

@@ -138,11 +138,6 @@ func (s *Session) own(ctx context.Context) (uint64, error) {
 	return m.Seq, nil
 }
 
-// isMarker reports whether a message of a bucket says that its key is gone.
-func isMarker(h nats.Header) bool {
-	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
-}
-
 // Acquire implements jobs.Session. It asks the server only where its own table does not say that the lease is held.
 func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 	value, err := json.Marshal(leaseRecord{Version: jobs.Version, Holder: s.holder, Session: s.id})

@@ -34,70 +34,9 @@ func (c *Conn) consumers(ctx context.Context, p jobs.Pool) (all map[source]*jets
 	return all, info, err
 }
 
-// foreign is what a worker knows of jobs of kinds that it does not serve.
-type foreign struct {
-	sources map[source]bool // sources that have jobs which wait
-	jobs    uint64          // jobs that belong to no consumer
-	listed  time.Time       // when the subjects of those were listed
-}
-
 // relist is how often the subjects of a pool are listed while the number of jobs without a consumer stays the same. Such jobs
 // are usually of kinds that no worker serves.
 const relist = 5 * time.Minute
-
-// discover finds the sources of the worker's pool. Usually each has a consumer, made by whoever submitted to it first. A job
-// has none when it was published by hand, or when its kind had no worker for longer than consumerIdle: then the pool has more
-// jobs than the consumers account for, and the subjects of its jobs are listed.
-func (w *Worker) discover(ctx context.Context) error {
-	all, info, err := w.c.consumers(ctx, w.Pool)
-	if err != nil {
-		return err
-	}
-	var known uint64
-	waiting, others := map[string]uint64{}, map[source]bool{}
-	for s, i := range all {
-		known += i.NumPending + uint64(i.NumAckPending)
-		waiting[s.tenant] += i.NumPending
-		if w.serves(s.kind) {
-			w.note(s, true)
-		} else if i.NumPending > 0 {
-			others[s] = true
-		}
-	}
-	w.mu.Lock()
-	w.waiting = waiting
-	w.mu.Unlock()
-	if info.State.Msgs <= known {
-		w.foreign = foreign{sources: others}
-		return nil
-	}
-	for s, i := range all {
-		if !w.serves(s.kind) {
-			continue
-		}
-		if err := w.stranded(ctx, s, i); err != nil {
-			return err
-		}
-	}
-	n := info.State.Msgs - known
-	if n == w.foreign.jobs && time.Since(w.foreign.listed) < relist {
-		return nil
-	}
-	found, err := w.c.sourcesOf(ctx, w.Pool)
-	if err != nil {
-		return err
-	}
-	for s := range found {
-		switch {
-		case !w.serves(s.kind):
-			others[s] = true
-		case all[s] == nil:
-			w.note(s, false)
-		}
-	}
-	w.foreign = foreign{sources: others, jobs: n, listed: time.Now()}
-	return nil
-}
 
 // sourcesOf counts the jobs of a pool by source. It reads the subject of every job.
 func (c *Conn) sourcesOf(ctx context.Context, p jobs.Pool) (found map[source]uint64, err error) {

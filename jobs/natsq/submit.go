@@ -224,14 +224,6 @@ func (c *Conn) fresh(ctx context.Context, j jobs.Job) error {
 	return err
 }
 
-func (c *Conn) lastRetry(ctx context.Context, stream, subject string) (m *stored, err error) {
-	err = c.repeat(ctx, "read "+subject, 0, func(ctx context.Context) error {
-		m, err = c.last(ctx, stream, subject)
-		return err
-	})
-	return m, err
-}
-
 // prepare makes a job's message, with a large spec put into the object store.
 func (c *Conn) prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, error) {
 	j = j.WithDefaults()

@@ -159,17 +159,6 @@ func (c *Conn) forgetLeases(ctx context.Context, key string) error {
 	return err
 }
 
-// deleteStream removes a log. One that is not there is no error.
-func (c *Conn) deleteStream(ctx context.Context, name string) error {
-	return c.retry(ctx, "delete log "+name, func(ctx context.Context) error {
-		err := c.js.DeleteStream(ctx, name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return nil
-		}
-		return err
-	})
-}
-
 // record is a swarm's record as the leader of the bucket has it.
 type record struct {
 	swarm    jobs.Swarm
@@ -254,4 +243,29 @@ func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
 		return s, jobs.Errorf(jobs.CodeInvalid, "record of swarm %s: its id is %.100q", key, was)
 	}
 	return s, s.Validate()
+}
+
+// WatchSwarms calls fn for every swarm there is and for every change afterwards, one call at a time, until ctx ends. When
+// the records are put back to an earlier state, or made anew, fn hears what there is then, and which swarms are gone. It
+// fails when the records cannot be watched at all.
+func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
+	began := false
+	w := &watch{c: c, bucket: swarmBucket, known: map[string]bool{}, synced: func() { began = true }, fn: func(u jetstream.KeyValueEntry) {
+		ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
+		if !ch.Gone {
+			ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
+			ch.Gone = ch.Err == nil && ch.Swarm.Ending
+		}
+		fn(ch)
+	}}
+	for {
+		err := w.once(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !began:
+			return fmt.Errorf("watch swarms: %w", err)
+		}
+		w.rest(ctx, err)
+	}
 }

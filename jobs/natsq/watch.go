@@ -3,7 +3,6 @@ package natsq
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -161,27 +160,13 @@ func (w *watch) rest(ctx context.Context, err error) {
 	}
 }
 
-// WatchSwarms calls fn for every swarm there is and for every change afterwards, one call at a time, until ctx ends. When
-// the records are put back to an earlier state, or made anew, fn hears what there is then, and which swarms are gone. It
-// fails when the records cannot be watched at all.
-func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
-	began := false
-	w := &watch{c: c, bucket: swarmBucket, known: map[string]bool{}, synced: func() { began = true }, fn: func(u jetstream.KeyValueEntry) {
-		ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
-		if !ch.Gone {
-			ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
-			ch.Gone = ch.Err == nil && ch.Swarm.Ending
+// mayFollow fails when this login may not follow buckets: who follows one goes on trying whatever happens.
+func (c *Conn) mayFollow(ctx context.Context, bucket string) error {
+	return c.inBucket(ctx, "watch bucket "+bucket, bucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		watch, err := kv.WatchAll(ctx, jetstream.UpdatesOnly())
+		if err == nil {
+			_ = watch.Stop()
 		}
-		fn(ch)
-	}}
-	for {
-		err := w.once(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && !began:
-			return fmt.Errorf("watch swarms: %w", err)
-		}
-		w.rest(ctx, err)
-	}
+		return err
+	})
 }

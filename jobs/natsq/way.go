@@ -2,14 +2,8 @@ package natsq
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // way is what a connection has learned about how the messages of one kind of stream are stored fastest: side by side or as one atomic
@@ -78,73 +72,4 @@ func (w *way) took(together bool, n int, d time.Duration) {
 		d = min(d, 2**of) // a disk that stalls would stall many times as long with messages by themselves
 	}
 	*of += time.Duration(weight * float64(d-*of))
-}
-
-// publishMany stores messages of one stream, each or not whatever becomes of the others, and says of each what publish would. They are
-// jobs.MaxBatch at most. Whoever cannot have a message refused because an earlier try of it was stored names them first; the server
-// remembers every name for two minutes.
-func (c *Conn) publishMany(ctx context.Context, t tries, w *way, what string, msgs []*nats.Msg) []error {
-	together := w.choose(len(msgs))
-	began := time.Now()
-	if together {
-		_, err := c.publishAll(ctx, t, what, msgs)
-		if err == nil {
-			w.took(true, len(msgs), time.Since(began))
-			return make([]error, len(msgs))
-		}
-		var api *jetstream.APIError
-		if !errors.As(err, &api) {
-			errs := make([]error, len(msgs))
-			for i := range errs {
-				errs[i] = err
-			}
-			return errs
-		}
-		// One of them is refused, or an earlier try has stored them all and its answer was lost: by its id each tells.
-	}
-	errs := c.publishEach(ctx, t, what, msgs)
-	if !together && !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
-		w.took(false, len(msgs), time.Since(began))
-	}
-	return errs
-}
-
-// publishEach stores messages side by side. They are stored in their order, but for those that have to be tried again.
-func (c *Conn) publishEach(ctx context.Context, t tries, what string, msgs []*nats.Msg) []error {
-	errs := make([]error, len(msgs))
-	if len(msgs) == 1 {
-		errs[0] = c.publish(ctx, t, what, msgs[0])
-		return errs
-	}
-	size := 0
-	for _, m := range msgs {
-		size += len(m.Data)
-	}
-	a := c.refused.attempt(ctx)
-	try, cancel := context.WithTimeout(a.ctx, tryFor(0, size))
-	answers := make([]jetstream.PubAckFuture, len(msgs))
-	for i, m := range msgs {
-		answers[i], errs[i] = c.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
-	}
-	for i, f := range answers {
-		if errs[i] != nil {
-			continue
-		}
-		select {
-		case <-f.Ok():
-		case errs[i] = <-f.Err():
-		case <-try.Done():
-			errs[i] = try.Err()
-		}
-	}
-	cancel()
-	a.stop()
-	var again sync.WaitGroup
-	for i, err := range errs {
-		if transient(err) || errors.Is(err, context.Canceled) || errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
-			again.Go(func() { errs[i] = c.publish(ctx, t, what, msgs[i]) }) // under its id: it is stored once
-		}
-	}
-	again.Wait()
-	return errs
 }

@@ -521,3 +521,20 @@ func (w *Worker) stand(s source, n int) {
 		w.poke()
 	}
 }
+
+// insist is repeat that waits for room as long as the server says that it has none and the worker goes on: a job whose result is not stored begins
+// anew, and each time counts.
+func (w *Worker) insist(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
+	for {
+		err := w.c.repeat(ctx, what, size, fn)
+		if !noRoom(err) || !errors.Is(err, jobs.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-w.ending:
+			return err
+		default:
+		}
+		w.Logger.Warn("the NATS server has no room; trying again", "what", what, "error", err)
+	}
+}

@@ -1,0 +1,69 @@
+package natsq
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/exoswarm/exoswarm/internal/telemetry"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// processing starts the span of one attempt at a job, below that of whoever submitted it.
+func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
+	if c.tracer == nil {
+		return telemetry.NoSpan
+	}
+	_, span := c.begin(c.extract(ctx, t.m.Header), "process", "process", jobStream(t.src.pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(t.began))
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String(attrMessage, t.id), attribute.Int(attrBodySize, len(t.m.Data)), attribute.String(attrGroup, t.src.consumer()),
+			attribute.Int(attrAttempt, t.attempt))
+		span.SetAttributes(t.src.attributes()...)
+	}
+	return span
+}
+
+// batching starts the span of one run of a batch. It is in no job's trace: links lead to the attempts, and from them to it.
+func (c *Conn) batching(tasks []*task) trace.Span {
+	if c.tracer == nil {
+		return telemetry.NoSpan
+	}
+	links := make([]trace.Link, 0, len(tasks))
+	for _, t := range tasks {
+		if s := t.span.SpanContext(); s.IsSampled() {
+			links = append(links, trace.Link{SpanContext: s})
+		}
+	}
+	if len(links) == 0 { // nobody would find it
+		return telemetry.NoSpan
+	}
+	_, span := c.begin(context.Background(), "process", "process", jobStream(tasks[0].src.pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
+		trace.WithAttributes(attribute.Int(attrBatch, len(tasks)), attribute.String(attrKind, tasks[0].src.kind)))
+	for _, t := range tasks {
+		t.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
+	}
+	return span
+}
+
+// outcome says what became of an attempt that leaves no result, or of a batch.
+func outcome(span trace.Span, what string, err error) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(attribute.String(attrOutcome, what))
+	if err != nil {
+		fail(span, jobs.AsError(err))
+	}
+}
+
+// settled says how the job of an attempt ended.
+func settled(span trace.Span, r jobs.Result) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(attribute.String(attrOutcome, string(r.Status)), attribute.String(attrWorker, r.Worker))
+	if r.Error != nil {
+		fail(span, r.Error)
+	}
+}
