@@ -10,10 +10,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // doBatch fills a batch up, runs it, and brings each of its jobs to its end. stand says that Worker.stand was told.
-func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Msg, stand bool) {
+func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*nats.Msg, stand bool) {
 	base := context.WithoutCancel(ctx)
 	tasks := make([]*task, 0, b.Max)
 	size := 0
@@ -70,7 +71,7 @@ func (w *Worker) doBatch(ctx context.Context, s source, b Batch, msgs []*nats.Ms
 // linger asks the sources of the batch's kind for more jobs, most urgent lane first, until there is no room or until has come. Of the
 // source that the batch began with the server hands them on as they come: one request where looking again and again took four a batch.
 // The loop of the worker may ask the other sources at the same time: each job goes to one of them.
-func (w *Worker) linger(ctx context.Context, s source, b Batch, stand bool, room func() (count, bytes int), until *time.Time, add func([]*nats.Msg)) {
+func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool, room func() (count, bytes int), until *time.Time, add func([]*nats.Msg)) {
 	if b.Linger <= 0 {
 		return
 	}
@@ -83,7 +84,7 @@ func (w *Worker) linger(ctx context.Context, s source, b Batch, stand bool, room
 			if count < 1 || bytes < jobs.MaxMessage {
 				return
 			}
-			if src.kind != s.kind {
+			if src.Kind != s.Kind {
 				continue
 			}
 			msgs, err := w.ask(ctx, src, request{n: count, maxBytes: bytes})
@@ -97,7 +98,7 @@ func (w *Worker) linger(ctx context.Context, s source, b Batch, stand bool, room
 		if left <= 0 || count < 1 || bytes < jobs.MaxMessage {
 			return
 		}
-		if stand && !w.held.ill() && !w.ctl.paused(s.kind) {
+		if stand && !w.held.ill() && !w.ctl.paused(s.Kind) {
 			wait := min(left, longestStand)
 			began := time.Now()
 			msgs, err := w.ask(ctx, s, request{n: count, maxBytes: bytes, wait: wait, stand: true})
@@ -126,10 +127,10 @@ func (w *Worker) linger(ctx context.Context, s source, b Batch, stand bool, room
 const longestStand = defaultLinger
 
 // byLane sorts sources by urgency.
-func byLane(all []source) []source {
+func byLane(all []wire.Source) []wire.Source {
 	lanes := jobs.Lanes()
-	slices.SortStableFunc(all, func(a, b source) int {
-		return slices.Index(lanes, a.lane) - slices.Index(lanes, b.lane)
+	slices.SortStableFunc(all, func(a, b wire.Source) int {
+		return slices.Index(lanes, a.Lane) - slices.Index(lanes, b.Lane)
 	})
 	return all
 }
@@ -145,7 +146,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 		batch[i] = t.job
 		w.Metrics.started(t)
 	}
-	w.Logger.Debug("batch started", "kind", tasks[0].src.kind, "jobs", len(tasks))
+	w.Logger.Debug("batch started", "kind", tasks[0].src.Kind, "jobs", len(tasks))
 	run = jobs.WithLoggers(run, func(i int) *slog.Logger {
 		if i < 0 || i >= len(tasks) {
 			return w.Logger
@@ -163,7 +164,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 		w.Metrics.ended(t)
 	}
 	if err == nil && len(outs) != len(tasks) {
-		err = jobs.Errorf(jobs.CodeInternal, "the handler of %s gave %d outcomes for %d jobs", tasks[0].src.kind, len(outs), len(tasks))
+		err = jobs.Errorf(jobs.CodeInternal, "the handler of %s gave %d outcomes for %d jobs", tasks[0].src.Kind, len(outs), len(tasks))
 	}
 	cause := context.Cause(run)
 	if err == nil {
@@ -177,7 +178,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 		return
 	}
 	outcome(span, "halved", err)
-	w.Logger.Warn("a batch failed, running its halves", "kind", tasks[0].src.kind, "jobs", len(tasks), "error", err)
+	w.Logger.Warn("a batch failed, running its halves", "kind", tasks[0].src.Kind, "jobs", len(tasks), "error", err)
 	half := len(tasks) / 2
 	w.runBatch(worker, run, b, tasks[:half])
 	w.runBatch(worker, run, b, tasks[half:])
@@ -198,7 +199,7 @@ func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Out
 		w.c.inject(w.c.within(ctx, t.span), m)
 		done, results, msgs = append(done, t), append(results, r), append(msgs, m)
 	}
-	out, span := w.c.sending(ctx, "publish", resultStream)
+	out, span := w.c.sending(ctx, "publish", wire.ResultStream)
 	errs := w.c.publishMany(out, w.insist, &w.c.resultsWay, "store the results of a batch", msgs)
 	endSpan(span, errors.Join(errs...))
 	for i, t := range done {

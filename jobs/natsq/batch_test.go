@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestBatchLingers: a batch takes what comes while it waits, closes when it is full or the worker ends.
@@ -37,7 +38,7 @@ func TestBatchLingers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if i := all[sourceOf(simpleJob(""))]; i != nil && i.NumAckPending == n && i.NumPending == 0 {
+			if i := all[wire.SourceOf(simpleJob(""))]; i != nil && i.NumAckPending == n && i.NumPending == 0 {
 				return
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestSubmitBounds: batches of 1 to the most jobs, all or none, and specs that stay in the message or go into the object store.
@@ -116,7 +117,7 @@ func TestSubmitBounds(t *testing.T) {
 	if _, err := c.Lookup(ctx, "a5"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that was withdrawn has a result: %v", err)
 	}
-	if n, err := c.purge(ctx, jobStream(jobs.PoolCPU), sourceOf(plain("a6")).job("a6")); n != 1 || err != nil {
+	if n, err := c.purge(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("a6")).Job("a6")); n != 1 || err != nil {
 		t.Errorf("%d messages, %v", n, err)
 	}
 	if n, err := c.purgeOnce(ctx, "NONE", "x", 0); n != 0 || err == nil {

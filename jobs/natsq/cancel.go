@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Cancel asks for a job to end. With finish it takes in nothing new and its result says how far it came; without, it
@@ -24,7 +25,7 @@ func (c *Conn) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	what := "cancel job " + j.ID
 	// The mark first: a worker that takes the job up from now on sees it.
 	err := c.retry(ctx, what, func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, cancelBucket)
+		kv, err := c.js.KeyValue(ctx, wire.CancelBucket)
 		if err != nil {
 			return err
 		}
@@ -56,21 +57,21 @@ func (c *Conn) Withdraw(ctx context.Context, j jobs.Job) error {
 
 // withdraw removes a job that no worker has had; waiting says whether it did.
 func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err error) {
-	s := sourceOf(j)
-	if !s.valid() {
+	s := wire.SourceOf(j)
+	if !s.Valid() {
 		return false, j.Validate()
 	}
 	if waiting, err = c.withdrawWaiting(ctx, s, j.ID); err != nil {
 		return false, err
 	}
-	for _, subject := range []string{s.sched(j.ID), s.due(j.ID)} {
-		n, err := c.purge(ctx, schedStream, subject)
+	for _, subject := range []string{s.Sched(j.ID), s.Due(j.ID)} {
+		n, err := c.purge(ctx, wire.SchedStream, subject)
 		if err != nil {
 			return false, err
 		}
 		waiting = waiting || n > 0
 	}
-	m, err := c.lastRetry(ctx, jobStream(j.Pool), s.job(j.ID))
+	m, err := c.lastRetry(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return waiting, nil
 	}
@@ -78,8 +79,8 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 		return false, err
 	}
 	var given uint64 // the last job that the source has handed out
-	err = c.retry(ctx, "look at queue "+s.tail(), func(ctx context.Context) error {
-		cons, err := c.js.Consumer(ctx, jobStream(j.Pool), s.consumer())
+	err = c.retry(ctx, "look at queue "+s.Tail(), func(ctx context.Context) error {
+		cons, err := c.js.Consumer(ctx, wire.JobStream(j.Pool), s.Consumer())
 		if err != nil {
 			return err
 		}
@@ -93,6 +94,6 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 		return waiting, nil
 	}
 	// A worker may get it this moment; then it sees the mark, and if it is faster than that its result is refused.
-	n, err := c.purge(ctx, jobStream(j.Pool), s.job(j.ID))
+	n, err := c.purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
 	return waiting || n > 0, err
 }

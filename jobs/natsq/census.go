@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // lostFor bounds how long a GPU agent is listed as lost whose shards nobody takes.
@@ -67,7 +68,7 @@ func (c *Conn) Census(ctx context.Context) (*Census, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.lastMessages(ctx, "list leases", leaseBucket)
+	all, err := c.lastMessages(ctx, "list leases", wire.LeaseBucket)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // control follows what operators and submitters say to the workers of a pool: which jobs are cancelled, what is paused and what tenants may have. One
@@ -48,7 +49,7 @@ func (c cancellation) of(forgiven uint64) error {
 
 // watchControl returns when what was there before is known.
 func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), log *slog.Logger) (*control, error) {
-	if err := c.mayFollow(ctx, controlBucket); err != nil {
+	if err := c.mayFollow(ctx, wire.ControlBucket); err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.Background())
@@ -57,7 +58,7 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), lo
 		cancels: map[string]cancellation{}, running: map[string]context.CancelCauseFunc{}, pauses: map[string]bool{},
 		limits: map[string]jobs.Limits{}, quotas: map[string]quota{},
 	}
-	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){cancelBucket: w.cancelled, controlBucket: w.controlled} {
+	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){wire.CancelBucket: w.cancelled, wire.ControlBucket: w.controlled} {
 		synced := make(chan struct{})
 		w.ended.Go(func() { c.follow(run, bucket, synced, fn, log) })
 		select {

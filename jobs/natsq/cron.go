@@ -9,7 +9,10 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // a container may have none, and a zone must mean the same everywhere
+
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+
+	_ "time/tzdata"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,12 +21,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// a container may have none, and a zone must mean the same everywhere
+
 // A run of a schedule is one atomic batch of two messages in waitStream: the mark of its time, which can be written once, and the job as one
 // that waits for nothing. So however many agents come to a time, one of them submits, and whoever lives moves the job on.
 // The clock is the agents'.
-
-// mark is the subject that says that a time of a schedule has come.
-func mark(name, stamp string) string { return "exo.fired." + name + "." + stamp }
 
 const (
 	// grace is how late a time may be seen that does not count as missed: an election of the servers takes up to 10 s, an agent's restart less.
@@ -114,7 +116,7 @@ func (c *Conn) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 		return fmt.Errorf("add schedule %s: %w", s.Name, err)
 	}
 	what := "add schedule " + s.Name
-	err = c.inBucket(ctx, what, cronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err = c.inBucket(ctx, what, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		_, err := kv.Create(ctx, s.Name, data)
 		return err
 	})
@@ -129,11 +131,11 @@ func (c *Conn) RemoveSchedule(ctx context.Context, name string) error {
 	if _, _, err := c.readOne(ctx, name); err != nil {
 		return err
 	}
-	err := c.inBucket(ctx, "remove schedule "+name, cronBucket, func(ctx context.Context, kv jetstream.KeyValue) error { return kv.Purge(ctx, name) })
+	err := c.inBucket(ctx, "remove schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error { return kv.Purge(ctx, name) })
 	if err != nil {
 		return err
 	}
-	_, err = c.purge(ctx, waitStream, mark(name, "*"))
+	_, err = c.purge(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
 	return err
 }
 
@@ -151,7 +153,7 @@ func (c *Conn) PauseSchedule(ctx context.Context, name string, on bool) error {
 		if err != nil {
 			return fmt.Errorf("change schedule %s: %w", name, err)
 		}
-		err = c.inBucket(ctx, "change schedule "+name, cronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.inBucket(ctx, "change schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, name, data, revision)
 			return err
 		})
@@ -166,7 +168,7 @@ func (c *Conn) readOne(ctx context.Context, name string) (s jobs.Schedule, revis
 	if err := jobs.CheckID("schedule", name); err != nil {
 		return s, 0, err
 	}
-	err = c.inBucket(ctx, "read schedule "+name, cronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err = c.inBucket(ctx, "read schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		e, err := kv.Get(ctx, name)
 		if err != nil {
 			return err
@@ -183,7 +185,7 @@ func (c *Conn) readOne(ctx context.Context, name string) (s jobs.Schedule, revis
 // Schedules lists the schedules by name.
 func (c *Conn) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 	var all []jobs.ScheduleState
-	err := c.values(ctx, "list schedules", cronBucket, func(key string, m *stored) {
+	err := c.values(ctx, "list schedules", wire.CronBucket, func(key string, m *stored) {
 		s := jobs.ScheduleState{Schedule: jobs.Schedule{Name: key}}
 		e, err := readSchedule(key, m.Data)
 		if err != nil {
@@ -206,7 +208,7 @@ func (c *Conn) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 
 // lastRun is the last time of a schedule that has come, or zero.
 func (c *Conn) lastRun(ctx context.Context, name string) (time.Time, error) {
-	m, err := c.lastRetry(ctx, waitStream, mark(name, "*"))
+	m, err := c.lastRetry(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return time.Time{}, nil
 	}
@@ -230,8 +232,8 @@ func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err err
 	if err != nil {
 		return err
 	}
-	m.Subject = sourceOf(j).wait(j.ID)
-	said := mark(s.Name, jobs.Stamp(at))
+	m.Subject = wire.SourceOf(j).Wait(j.ID)
+	said := wire.FiredSubject(s.Name, jobs.Stamp(at))
 	_, err = c.publishAll(ctx, c.repeat, what, []*nats.Msg{{Subject: said}, m})
 	if exists, _ := refused(err); exists {
 		// Somebody has. Only when a job of that id was submitted by hand is there no mark; then that is the run.
@@ -252,7 +254,7 @@ func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err err
 // dropMarks removes marks that nobody needs any more. What fails here the next run does.
 func (c *Conn) dropMarks(ctx context.Context, name string, at time.Time) {
 	for {
-		m, err := c.nextRetry(ctx, waitStream, mark(name, "*"), 1)
+		m, err := c.nextRetry(ctx, wire.WaitStream, wire.FiredSubject(name, "*"), 1)
 		if err != nil {
 			return
 		}
@@ -260,7 +262,7 @@ func (c *Conn) dropMarks(ctx context.Context, name string, at time.Time) {
 		if err == nil && at.Sub(old) <= marksKept {
 			return
 		}
-		if c.removeMsg(ctx, waitStream, m.Seq) != nil {
+		if c.removeMsg(ctx, wire.WaitStream, m.Seq) != nil {
 			return
 		}
 	}
@@ -303,7 +305,7 @@ func readSchedule(key string, value []byte) (*planned, error) {
 func (c *Conn) cron(ctx context.Context, log *slog.Logger) {
 	w := &clockwork{c: c, log: log, all: map[string]*planned{}}
 	var watch sync.WaitGroup
-	watch.Go(func() { c.follow(ctx, cronBucket, make(chan struct{}), w.changed, log) })
+	watch.Go(func() { c.follow(ctx, wire.CronBucket, make(chan struct{}), w.changed, log) })
 	defer watch.Wait()
 	tick := time.NewTicker(cronTick)
 	defer tick.Stop()

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Headers of a dead letter. Its body is the job's message as it came.
@@ -25,7 +26,7 @@ const (
 const maxReason = 4096
 
 // bury stores a dead letter, in the place of an earlier one of that job.
-func (c *Conn) bury(ctx context.Context, t tries, s source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
+func (c *Conn) bury(ctx context.Context, t tries, s wire.Source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
 	reason := strings.Map(func(r rune) rune {
 		if r == '\r' || r == '\n' {
 			return ' '
@@ -35,7 +36,7 @@ func (c *Conn) bury(ctx context.Context, t tries, s source, id string, data []by
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "")
 	}
-	m := &nats.Msg{Subject: s.dead(id), Data: data, Header: nats.Header{
+	m := &nats.Msg{Subject: s.Dead(id), Data: data, Header: nats.Header{
 		headerCode: {string(cause.Code)}, headerReason: {reason}, headerAttempts: {strconv.Itoa(attempts)}, headerWorker: {worker},
 	}}
 	c.inject(ctx, m)
@@ -66,7 +67,7 @@ func (c *Conn) DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.
 	for seq := uint64(1); ; seq++ {
 		var m *stored
 		err := c.retry(ctx, "read dead letters", func(ctx context.Context) (err error) {
-			m, err = c.next(ctx, deadStream, subject, seq)
+			m, err = c.next(ctx, wire.DeadStream, subject, seq)
 			return err
 		})
 		if errors.Is(err, jobs.ErrNotFound) {
@@ -110,7 +111,7 @@ func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	if j.ID != d.ID {
 		return jobs.Errorf(jobs.CodeInvalid, "redrive %s: the letter holds a job with the id %q", d.ID, j.ID)
 	}
-	m, err := c.lastRetry(ctx, resultStream, resultSubject(j.ID))
+	m, err := c.lastRetry(ctx, wire.ResultStream, wire.ResultSubject(j.ID))
 	if err == nil {
 		r, err := jobs.DecodeResult(m.Data)
 		if err != nil {
@@ -120,7 +121,7 @@ func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 			return c.removeLetter(ctx, d)
 		}
 		// By its place: who may remove one result need not be able to empty the stream.
-		if err := c.removeMsg(ctx, resultStream, m.Seq); err != nil {
+		if err := c.removeMsg(ctx, wire.ResultStream, m.Seq); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, jobs.ErrNotFound) {
@@ -146,7 +147,7 @@ const headerForgiven = "Exo-Forgiven"
 
 // uncancel removes the cancellation of a job and returns its revision, 0 when there is none.
 func (c *Conn) uncancel(ctx context.Context, id string) (forgiven uint64, err error) {
-	m, err := c.lastRetry(ctx, "KV_"+cancelBucket, "$KV."+cancelBucket+"."+id)
+	m, err := c.lastRetry(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return 0, nil
 	}
@@ -154,7 +155,7 @@ func (c *Conn) uncancel(ctx context.Context, id string) (forgiven uint64, err er
 		return 0, err
 	}
 	return m.Seq, c.retry(ctx, "clear the cancellation of job "+id, func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, cancelBucket)
+		kv, err := c.js.KeyValue(ctx, wire.CancelBucket)
 		if err != nil {
 			return err
 		}
@@ -164,7 +165,7 @@ func (c *Conn) uncancel(ctx context.Context, id string) (forgiven uint64, err er
 
 // removeLetter removes the letter itself, not one that took its place since.
 func (c *Conn) removeLetter(ctx context.Context, d jobs.DeadLetter) error {
-	return c.removeMsg(ctx, deadStream, d.Seq)
+	return c.removeMsg(ctx, wire.DeadStream, d.Seq)
 }
 
 // PurgeDead removes the dead letters that f selects and returns their number.
@@ -173,5 +174,5 @@ func (c *Conn) PurgeDead(ctx context.Context, f jobs.DeadFilter) (uint64, error)
 	if err != nil {
 		return 0, err
 	}
-	return c.purge(ctx, deadStream, subject)
+	return c.purge(ctx, wire.DeadStream, subject)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // delivered is a worker whose queue is empty, and what it replies to deliveries that a test makes.
@@ -63,7 +64,7 @@ func (d *delivered) job(j jobs.Job, attempt int) *nats.Msg {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return d.deliver(sourceOf(j).job(j.ID), attempt, data)
+	return d.deliver(wire.SourceOf(j).Job(j.ID), attempt, data)
 }
 
 // reply returns what the worker replies to a delivery.
@@ -152,7 +153,7 @@ func TestDeliveries(t *testing.T) {
 			t.Errorf("%s: it is not run", name)
 			continue
 		}
-		if x.id != c.j.ID || x.src != sourceOf(c.j) || x.attempt != c.attempt || x.job.LastAttempt != c.last || !x.queued.Equal(storedAt) || x.forgiven != 7 || x.job.Lane == "" || x.m != m {
+		if x.id != c.j.ID || x.src != wire.SourceOf(c.j) || x.attempt != c.attempt || x.job.LastAttempt != c.last || !x.queued.Equal(storedAt) || x.forgiven != 7 || x.job.Lane == "" || x.m != m {
 			t.Errorf("%s: %+v", name, x)
 		}
 		if lease, slot := d.holds(m); !lease || !slot {
@@ -352,7 +353,7 @@ func TestProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	d.hand.begin(&task{id: "a", src: source{kind: "k"}, span: telemetry.NoSpan}, "w")
+	d.hand.begin(&task{id: "a", src: wire.Source{Kind: "k"}, span: telemetry.NoSpan}, "w")
 	defer d.hand.end("a")
 	d.progress("a", func() {})
 	d.progress("b", 1)

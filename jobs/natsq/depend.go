@@ -12,13 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // A job with parents stands in waitStream until they are over. Right behind it, written with it as one, stands an edge for each parent, in
 // the order of its After: edge i of the job at sequence number n is at n+1+i. An edge that is there is a parent that is missing.
-
-// edgeSubject is the subject of an edge; its body is the subject of the waiting job.
-func edgeSubject(parent, child string) string { return "exo.edge." + parent + "." + child }
 
 // submitGraph stores jobs as waiting, all or none: those with parents and those that they wait for. The resolver moves them on, and so does
 // this call, as far as it comes.
@@ -37,13 +35,13 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 		if err != nil {
 			return err
 		}
-		m.Subject = sourceOf(j).wait(j.ID)
+		m.Subject = wire.SourceOf(j).Wait(j.ID)
 		if forgiven > 0 {
 			setHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
 		}
 		msgs = append(msgs, m)
 		for _, p := range j.After {
-			msgs = append(msgs, &nats.Msg{Subject: edgeSubject(p, j.ID), Data: []byte(m.Subject)})
+			msgs = append(msgs, &nats.Msg{Subject: wire.EdgeSubject(p, j.ID), Data: []byte(m.Subject)})
 		}
 	}
 	if len(msgs) > jobs.MaxBatch {
@@ -81,7 +79,7 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 		if slices.ContainsFunc(j.After, func(p string) bool { return inside[p] }) {
 			return nil
 		}
-		subject := sourceOf(j).wait(j.ID)
+		subject := wire.SourceOf(j).Wait(j.ID)
 		if f, err := c.resolve(ctx, subject, nil); err == nil && f == ended {
 			return c.resolveChildren(ctx, j.ID)
 		}
@@ -111,7 +109,7 @@ func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		if err := c.unknown(ctx, j); err != nil {
 			return err
 		}
-		if _, err := c.lastRetry(ctx, jobStream(j.Pool), sourceOf(j).job(j.ID)); err == nil {
+		if _, err := c.lastRetry(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); err == nil {
 			return fmt.Errorf("job %s is queued: %w", j.ID, jobs.ErrExists)
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err
@@ -119,7 +117,7 @@ func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		if len(j.After) == 0 {
 			return nil
 		}
-		m, err := c.nextRetry(ctx, waitStream, edgeSubject(j.ID, "*"), 1)
+		m, err := c.nextRetry(ctx, wire.WaitStream, wire.EdgeSubject(j.ID, "*"), 1)
 		if errors.Is(err, jobs.ErrNotFound) {
 			return nil
 		}
@@ -143,11 +141,11 @@ func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
 // standing says whether anything is known of a job: that it waits, is delayed, queued or over, or is a dead letter. A job moves forwards
 // through these places and is written to one before it leaves the last; only a redrive goes back, and for that there is the second look.
 func (c *Conn) standing(ctx context.Context, id string) (bool, error) {
-	places := [][2]string{{waitStream, "exo.wait.*.*.*.*." + id}, {schedStream, "exo.sched.*.*.*.*." + id}, {schedStream, "exo.due.*.*.*.*." + id}}
-	for _, p := range pools() {
-		places = append(places, [2]string{jobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
+	places := [][2]string{{wire.WaitStream, "exo.wait.*.*.*.*." + id}, {wire.SchedStream, "exo.sched.*.*.*.*." + id}, {wire.SchedStream, "exo.due.*.*.*.*." + id}}
+	for _, p := range wire.Pools() {
+		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
 	}
-	places = append(places, [2]string{resultStream, resultSubject(id)}, [2]string{deadStream, "exo.dead.*.*.*." + id})
+	places = append(places, [2]string{wire.ResultStream, wire.ResultSubject(id)}, [2]string{wire.DeadStream, "exo.dead.*.*.*." + id})
 	for range 2 {
 		for _, place := range places {
 			if _, err := c.lastRetry(ctx, place[0], place[1]); err == nil {
@@ -185,7 +183,7 @@ func (c *Conn) present(ctx context.Context, batch []jobs.Job) (n int, first stri
 func (c *Conn) clearEdges(ctx context.Context, batch []jobs.Job) error {
 	return each(batch, func(j jobs.Job) error {
 		for _, p := range j.After {
-			if _, err := c.purge(ctx, waitStream, edgeSubject(p, j.ID)); err != nil {
+			if _, err := c.purge(ctx, wire.WaitStream, wire.EdgeSubject(p, j.ID)); err != nil {
 				return err
 			}
 		}
@@ -195,11 +193,11 @@ func (c *Conn) clearEdges(ctx context.Context, batch []jobs.Job) error {
 
 // Missing lists the parents of a waiting job that are not over, in the order of its After; none when it waits for no job.
 func (c *Conn) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
-	s := sourceOf(j)
-	if len(j.After) == 0 || !s.valid() {
+	s := wire.SourceOf(j)
+	if len(j.After) == 0 || !s.Valid() {
 		return nil, nil
 	}
-	m, err := c.lastRetry(ctx, waitStream, s.wait(j.ID))
+	m, err := c.lastRetry(ctx, wire.WaitStream, s.Wait(j.ID))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil, nil
 	}
@@ -223,13 +221,13 @@ func (c *Conn) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
 func (c *Conn) edge(ctx context.Context, job uint64, i int, parent, child string) (bool, error) {
 	var m *stored
 	err := c.retry(ctx, "read the edge from "+parent+" to "+child, func(ctx context.Context) (err error) {
-		m, err = c.getMsg(ctx, waitStream, map[string]any{"seq": edgeSeq(job, i)})
+		m, err = c.getMsg(ctx, wire.WaitStream, map[string]any{"seq": edgeSeq(job, i)})
 		return err
 	})
 	if errors.Is(err, jobs.ErrNotFound) {
 		return false, nil
 	}
-	return err == nil && m.Subject == edgeSubject(parent, child), err
+	return err == nil && m.Subject == wire.EdgeSubject(parent, child), err
 }
 
 func edgeSeq(job uint64, i int) uint64 { return job + 1 + uint64(i) }
@@ -237,14 +235,14 @@ func edgeSeq(job uint64, i int) uint64 { return job + 1 + uint64(i) }
 // unwait removes a waiting job and its edges. The job goes first: whoever finds it without edges looks whether it still
 // stands.
 func (c *Conn) unwait(ctx context.Context, m *stored, parents []string) error {
-	if err := c.removeMsg(ctx, waitStream, m.Seq); err != nil {
+	if err := c.removeMsg(ctx, wire.WaitStream, m.Seq); err != nil {
 		return err
 	}
 	id := m.Subject[strings.LastIndex(m.Subject, ".")+1:]
 	for i, p := range parents {
 		there, err := c.edge(ctx, m.Seq, i, p, id)
 		if err == nil && there {
-			err = c.removeMsg(ctx, waitStream, edgeSeq(m.Seq, i))
+			err = c.removeMsg(ctx, wire.WaitStream, edgeSeq(m.Seq, i))
 		}
 		if err != nil {
 			return err
@@ -254,8 +252,8 @@ func (c *Conn) unwait(ctx context.Context, m *stored, parents []string) error {
 }
 
 // withdrawWaiting takes a job that waits for others away; waiting says whether it did.
-func (c *Conn) withdrawWaiting(ctx context.Context, s source, id string) (waiting bool, err error) {
-	m, err := c.lastRetry(ctx, waitStream, s.wait(id))
+func (c *Conn) withdrawWaiting(ctx context.Context, s wire.Source, id string) (waiting bool, err error) {
+	m, err := c.lastRetry(ctx, wire.WaitStream, s.Wait(id))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return false, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // fate is what a look at a waiting job found.
@@ -29,19 +30,19 @@ const (
 // resolve looks at the job that waits on a subject and moves it on when its parents allow. Any number may do so at a time. over is the result of the one
 // parent that is looked at; nil looks at all.
 func (c *Conn) resolve(ctx context.Context, subject string, over *jobs.Result) (fate, error) {
-	m, err := c.lastRetry(ctx, waitStream, subject)
+	m, err := c.lastRetry(ctx, wire.WaitStream, subject)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return moved, nil
 	}
 	if err != nil {
 		return waits, err
 	}
-	s, id, ok := parseSubject(subject)
+	s, id, ok := wire.ParseSubject(subject)
 	if !ok {
-		return moved, c.removeMsg(ctx, waitStream, m.Seq) // nobody could do it
+		return moved, c.removeMsg(ctx, wire.WaitStream, m.Seq) // nobody could do it
 	}
 	j, err := jobs.DecodeJob(m.Data)
-	if err != nil || j.ID != id || sourceOf(j) != s {
+	if err != nil || j.ID != id || wire.SourceOf(j) != s {
 		j = jobs.Job{} // its worker will say what is wrong with it
 	}
 	// One that is too late is ended by its worker too, and leaves edges.
@@ -63,7 +64,7 @@ func (c *Conn) resolve(ctx context.Context, subject string, over *jobs.Result) (
 	if late {
 		return moved, c.unwait(ctx, m, j.After)
 	}
-	return moved, c.removeMsg(ctx, waitStream, m.Seq)
+	return moved, c.removeMsg(ctx, wire.WaitStream, m.Seq)
 }
 
 // parents removes the edges of a job whose parents are over. left says that some are missing, failure why the job must not run.
@@ -87,7 +88,7 @@ func (c *Conn) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.R
 		case !known:
 			left = true
 		case why == nil || j.OnFailedParent == jobs.RunChild:
-			if err := c.removeMsg(ctx, waitStream, edgeSeq(seq, i)); err != nil {
+			if err := c.removeMsg(ctx, wire.WaitStream, edgeSeq(seq, i)); err != nil {
 				return false, nil, err
 			}
 			removed = true
@@ -137,7 +138,7 @@ func (c *Conn) parent(ctx context.Context, id string, over *jobs.Result) (known 
 }
 
 // end gives a waiting job the result that a parent's end brings it.
-func (c *Conn) end(ctx context.Context, m *stored, s source, j jobs.Job, why error) (fate, error) {
+func (c *Conn) end(ctx context.Context, m *stored, s wire.Source, j jobs.Job, why error) (fate, error) {
 	text := why.Error()
 	if len(text) > maxReason {
 		text = strings.ToValidUTF8(text[:maxReason], "") + " …"
@@ -170,7 +171,7 @@ func (c *Conn) end(ctx context.Context, m *stored, s source, j jobs.Job, why err
 }
 
 // enqueue publishes a waiting job to where it goes next. Twice is once: the subject is taken, the server remembers the message, or there is a result.
-func (c *Conn) enqueue(ctx context.Context, m *stored, s source, id string, notBefore time.Time) error {
+func (c *Conn) enqueue(ctx context.Context, m *stored, s wire.Source, id string, notBefore time.Time) error {
 	if jobs.CheckID("job id", id) == nil { // another id becomes a dead letter
 		if _, err := c.result(ctx, id); err == nil {
 			return nil
@@ -179,12 +180,12 @@ func (c *Conn) enqueue(ctx context.Context, m *stored, s source, id string, notB
 		}
 	}
 	// Withdrawn, and its edges removed, since it was read?
-	if now, err := c.lastRetry(ctx, waitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil && now.Seq != m.Seq {
+	if now, err := c.lastRetry(ctx, wire.WaitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil && now.Seq != m.Seq {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	out := &nats.Msg{Subject: s.job(id), Data: m.Data, Header: nats.Header{}}
+	out := &nats.Msg{Subject: s.Job(id), Data: m.Data, Header: nats.Header{}}
 	if f := m.Header.Get(headerForgiven); f != "" {
 		out.Header.Set(headerForgiven, f)
 	}
@@ -208,7 +209,7 @@ func (c *Conn) resolveChildren(ctx context.Context, id string) error {
 	for over := []string{id}; len(over) > 0; over = over[1:] {
 		var r *jobs.Result
 		for seq := uint64(1); ; {
-			e, err := c.nextRetry(ctx, waitStream, edgeSubject(over[0], "*"), seq)
+			e, err := c.nextRetry(ctx, wire.WaitStream, wire.EdgeSubject(over[0], "*"), seq)
 			if errors.Is(err, jobs.ErrNotFound) {
 				break
 			}
@@ -225,7 +226,7 @@ func (c *Conn) resolveChildren(ctx context.Context, id string) error {
 			}
 			subject := string(e.Data)
 			child := e.Subject[strings.LastIndex(e.Subject, ".")+1:]
-			_, waiting, ok := parseSubject(subject)
+			_, waiting, ok := wire.ParseSubject(subject)
 			f := moved
 			if ok && waiting == child && strings.HasPrefix(subject, "exo.wait.") {
 				if f, err = c.resolve(ctx, subject, r); err != nil {
@@ -236,7 +237,7 @@ func (c *Conn) resolveChildren(ctx context.Context, id string) error {
 			case ended:
 				over = append(over, child)
 			case moved: // an edge that a withdrawn job has left
-				if err := c.removeMsg(ctx, waitStream, e.Seq); err != nil {
+				if err := c.removeMsg(ctx, wire.WaitStream, e.Seq); err != nil {
 					return err
 				}
 			}
@@ -362,7 +363,7 @@ func (d *dependents) pause(ctx context.Context, what string, err error) {
 // open makes the resolver.
 func (d *dependents) open(ctx context.Context) (cons jetstream.Consumer, err error) {
 	err = d.c.retry(ctx, "open the queue of waiting jobs", func(ctx context.Context) error {
-		cons, err = d.c.js.CreateOrUpdateConsumer(ctx, waitStream, jetstream.ConsumerConfig{
+		cons, err = d.c.js.CreateOrUpdateConsumer(ctx, wire.WaitStream, jetstream.ConsumerConfig{
 			Durable: resolver, AckPolicy: jetstream.AckExplicitPolicy, AckWait: d.c.ackWait, MaxDeliver: -1,
 			FilterSubject: "exo.wait.>", MaxAckPending: maxWaiting,
 		})
@@ -373,7 +374,7 @@ func (d *dependents) open(ctx context.Context) (cons jetstream.Consumer, err err
 
 // count learns whether anything waits. There are other messages in that stream, and the count of the consumer is not to be relied on.
 func (d *dependents) count(ctx context.Context) error {
-	_, err := d.c.nextRetry(ctx, waitStream, "exo.wait.>", 1)
+	_, err := d.c.nextRetry(ctx, wire.WaitStream, "exo.wait.>", 1)
 	if err == nil || errors.Is(err, jobs.ErrNotFound) {
 		d.waiting.Store(err == nil)
 		return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Tests of what no client can see: crashes between two steps, and everybody at once.
@@ -135,7 +136,7 @@ func TestDependSteps(t *testing.T) {
 	ctx := t.Context()
 	stand := func(j jobs.Job) *stored {
 		t.Helper()
-		m, err := c.last(ctx, waitStream, sourceOf(j).wait(j.ID))
+		m, err := c.last(ctx, wire.WaitStream, wire.SourceOf(j).Wait(j.ID))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +168,7 @@ func TestDependSteps(t *testing.T) {
 		done(q.ID)
 		remove := func(seq uint64) {
 			t.Helper()
-			if err := c.removeMsg(ctx, waitStream, seq); err != nil {
+			if err := c.removeMsg(ctx, wire.WaitStream, seq); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -180,7 +181,7 @@ func TestDependSteps(t *testing.T) {
 			if step == "all edges" {
 				break
 			}
-			if err := c.enqueue(ctx, m, sourceOf(j), j.ID, time.Time{}); err != nil {
+			if err := c.enqueue(ctx, m, wire.SourceOf(j), j.ID, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 			if step == "removed" {
@@ -215,7 +216,7 @@ func emptied(t *testing.T, c *Conn) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		st, err := c.js.Stream(ctx, waitStream)
+		st, err := c.js.Stream(ctx, wire.WaitStream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +255,7 @@ func TestDependRace(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if _, err := c.last(t.Context(), waitStream, sourceOf(child).wait(child.ID)); !errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.last(t.Context(), wire.WaitStream, wire.SourceOf(child).Wait(child.ID)); !errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("job %s still waits after both parents were seen to be over: %v", child.ID, err)
 		}
 		ids = append(ids, child.ID)
@@ -350,7 +351,7 @@ func TestDependClean(t *testing.T) {
 // TestDependBad: a message that is no job becomes a dead letter, as in a queue.
 func TestDependBad(t *testing.T) {
 	s, c := inside(t)
-	subject := source{jobs.PoolCPU, "k", jobs.Normal, "t"}.wait("bad")
+	subject := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "t"}.Wait("bad")
 	for _, m := range []*nats.Msg{{Subject: subject, Data: []byte("{")}, {Subject: "exo.wait.a.b.c.d.e"}, {Subject: "exo.edge.p.x", Data: []byte("nonsense")}} {
 		if err := c.publish(t.Context(), c.repeat, "store nonsense", m); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // electedSubject is where the servers of a cluster say that a stream has another leader.
@@ -33,7 +34,7 @@ func newElections() *elections {
 
 // follow listens for elections of the streams that a submission needs. Where the login may not hear of them, tries end by themselves.
 func (e *elections) follow(nc *nats.Conn) error {
-	for _, stream := range []string{jobStream(jobs.PoolCPU), jobStream(jobs.PoolGPU), resultStream, schedStream, waitStream} {
+	for _, stream := range []string{wire.JobStream(jobs.PoolCPU), wire.JobStream(jobs.PoolGPU), wire.ResultStream, wire.SchedStream, wire.WaitStream} {
 		if _, err := nc.Subscribe(electedSubject+stream, func(*nats.Msg) { e.heard() }); err != nil {
 			return fmt.Errorf("listen for elections: %w", err)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestEndings: which results leave a dead letter, what a result says, how long a retry waits, and why a job ends without a run.
@@ -47,7 +48,7 @@ func TestEndings(t *testing.T) {
 	}
 	w := &Worker{WorkerOptions: WorkerOptions{Name: "w"}, ctl: &control{}}
 	task := func(attempt int) *task {
-		return &task{id: "a", attempt: attempt, src: source{kind: "k"}, job: jobs.Job{MaxAttempts: 3}, span: telemetry.NoSpan}
+		return &task{id: "a", attempt: attempt, src: wire.Source{Kind: "k"}, job: jobs.Job{MaxAttempts: 3}, span: telemetry.NoSpan}
 	}
 	for name, c := range map[string]struct {
 		output any
@@ -126,7 +127,7 @@ func TestLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.bury(ctx, c.repeat, sourceOf(j), j.ID, data, jobs.Errorf(jobs.CodeInput, "%s", reason), i+1, "w"); err != nil {
+		if err := c.bury(ctx, c.repeat, wire.SourceOf(j), j.ID, data, jobs.Errorf(jobs.CodeInput, "%s", reason), i+1, "w"); err != nil {
 			t.Fatal(err)
 		}
 	}

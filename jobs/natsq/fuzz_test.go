@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
@@ -63,7 +64,7 @@ func FuzzWorker(f *testing.F) {
 		defer cancel()
 		id := fmt.Sprint("fuzz", n.Add(1))
 		m := &nats.Msg{
-			Subject: source{jobs.PoolCPU, "k", jobs.Normal, "default"}.job(id), Data: bytes.ReplaceAll(data, []byte("ID"), []byte(id)),
+			Subject: wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "default"}.Job(id), Data: bytes.ReplaceAll(data, []byte("ID"), []byte(id)),
 			Header: nats.Header{headerForgiven: {forgiven}, jobs.HeaderTraceparent: {trace}},
 		}
 		if err := c.publish(ctx, c.repeat, "queue it", m); err != nil {
@@ -86,7 +87,7 @@ func FuzzWorker(f *testing.F) {
 		if err == nil && letters == 0 {
 			// It is stored behind the result.
 			for err == nil && letters == 0 {
-				_, err = c.lastRetry(ctx, deadStream, "exo.dead.*.*.*."+id)
+				_, err = c.lastRetry(ctx, wire.DeadStream, "exo.dead.*.*.*."+id)
 				if err == nil {
 					letters++
 				} else if errors.Is(err, jobs.ErrNotFound) {

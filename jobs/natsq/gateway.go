@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
@@ -131,7 +132,7 @@ func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 	data, err := r.encode()
 	if err == nil && len(data) > jobs.MaxMessage {
 		data, err = apiReply{Version: jobs.Version, Job: r.Job, Error: &apiError{
-			Code: string(jobs.CodeInternal), Message: "the answer does not fit a message; a result is exo.res." + r.Job + " of stream " + resultStream,
+			Code: string(jobs.CodeInternal), Message: "the answer does not fit a message; a result is exo.res." + r.Job + " of stream " + wire.ResultStream,
 		}}.encode()
 	}
 	if err != nil {

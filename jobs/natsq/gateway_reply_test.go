@@ -16,6 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestReply: an answer of the largest size is sent as it is, a larger one becomes an error that says where the result is, and what was published
@@ -49,7 +50,7 @@ func TestReply(t *testing.T) {
 		if fits && (r.Error != nil || len(m.Data) != len(empty)+n || len(r.Progress) != n+2) {
 			t.Errorf("%d: %d bytes, %+v", n, len(m.Data), r.Error)
 		}
-		if !fits && (r.Progress != nil || r.Error == nil || r.Error.Code != string(jobs.CodeInternal) || !strings.Contains(r.Error.Message, "a result is exo.res.a of stream "+resultStream)) {
+		if !fits && (r.Progress != nil || r.Error == nil || r.Error.Code != string(jobs.CodeInternal) || !strings.Contains(r.Error.Message, "a result is exo.res.a of stream "+wire.ResultStream)) {
 			t.Errorf("%d: %d bytes, %+v", n, len(m.Data), r.Error)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 func (l *limiter) loop(ctx context.Context) {
@@ -84,7 +85,7 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 		write = write || d.beat || t.running+t.spare != t.mine
 	}
 	write = write || t.unsure
-	var wanted []source
+	var wanted []wire.Source
 	for s, n := range t.wanted {
 		wanted = append(wanted, s)
 		if q.concurrency > 0 && t.spare == 0 {
@@ -143,7 +144,7 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 }
 
 // look leaves of the sources those that have jobs.
-func (l *limiter) look(ctx context.Context, t *tenant, wanted []source) (left []source, err error) {
+func (l *limiter) look(ctx context.Context, t *tenant, wanted []wire.Source) (left []wire.Source, err error) {
 	for _, s := range wanted {
 		try, cancel := context.WithTimeout(ctx, l.c.ackWait/3)
 		there, err := l.there(try, s)
@@ -204,7 +205,7 @@ func (l *limiter) check(ctx context.Context, name string, t *tenant) (dead []str
 func (l *limiter) read(ctx context.Context, name string, t *tenant) error {
 	try, cancel := context.WithTimeout(ctx, l.c.ackWait/3)
 	defer cancel()
-	m, err := l.c.last(try, "KV_"+tenantBucket, "$KV."+tenantBucket+"."+accountKey(l.pool, name))
+	m, err := l.c.last(try, "KV_"+wire.TenantBucket, "$KV."+wire.TenantBucket+"."+accountKey(l.pool, name))
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return fmt.Errorf("read account %s: %w", name, err)
 	}
@@ -254,7 +255,7 @@ func (l *limiter) write(ctx context.Context, name string, t *tenant, d demand) (
 			return false, err
 		}
 		try, cancel := context.WithTimeout(ctx, l.c.ackWait/3)
-		ack, err := l.c.js.PublishMsg(try, &nats.Msg{Subject: "$KV." + tenantBucket + "." + accountKey(l.pool, name), Data: data},
+		ack, err := l.c.js.PublishMsg(try, &nats.Msg{Subject: "$KV." + wire.TenantBucket + "." + accountKey(l.pool, name), Data: data},
 			jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))
 		cancel()
 		l.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestGuard: a call that a refusal cuts off begins again. The same refusal twice, or any three, end it; a call that succeeds or fails for another
@@ -113,7 +114,7 @@ func TestSlots(t *testing.T) {
 		quota: func(string) quota { return q }, poke: func() { poked++ }, wake: make(chan struct{}, 1), base: time.Now(),
 		tenants: map[string]*tenant{}, of: map[*nats.Msg]string{},
 	}
-	s := source{jobs.PoolCPU, "k", jobs.Normal, "a"}
+	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "a"}
 	a := l.tenant("a")
 	a.spare, a.mine, a.lowSpare = 3, 3, 3
 	check := func(what string, running, spare int) {

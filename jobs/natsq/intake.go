@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // intake are the jobs that callers of one connection are handing in. Those that come while others are under way go together: one
@@ -187,14 +188,14 @@ func (c *Conn) unknownOf(ctx context.Context, group []*arrival) []*arrival {
 
 // noneDelayed is true when it is sure that none of the sources of the jobs has a delayed job.
 func (c *Conn) noneDelayed(ctx context.Context, batch []jobs.Job) bool {
-	asked := map[source]bool{}
+	asked := map[wire.Source]bool{}
 	for _, j := range batch {
-		s := sourceOf(j)
+		s := wire.SourceOf(j)
 		if asked[s] {
 			continue
 		}
 		asked[s] = true
-		if _, err := c.next(ctx, schedStream, "exo.*."+s.tail()+".*", 1); !errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.next(ctx, wire.SchedStream, "exo.*."+s.Tail()+".*", 1); !errors.Is(err, jobs.ErrNotFound) {
 			return false
 		}
 	}

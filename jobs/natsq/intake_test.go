@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // slow and quick have publishMany choose: as one atomic batch, and side by side.
@@ -103,7 +104,7 @@ func TestIntake(t *testing.T) {
 			if !errors.Is(goneErr, context.Canceled) {
 				t.Errorf("whose caller has gone: %v", goneErr)
 			}
-			if _, err := c.last(ctx, jobStream(jobs.PoolCPU), "exo.job.cpu.*.*.*.gone"); !errors.Is(err, jobs.ErrNotFound) {
+			if _, err := c.last(ctx, wire.JobStream(jobs.PoolCPU), "exo.job.cpu.*.*.*.gone"); !errors.Is(err, jobs.ErrNotFound) {
 				t.Errorf("a job whose caller had gone before it was sent is stored: %v", err)
 			}
 			st, err := c.Stats(ctx, jobs.PoolCPU)
@@ -138,8 +139,8 @@ func TestIntakeOrder(t *testing.T) {
 			c.intake.send()
 			callers.Wait()
 			for i := range n {
-				m, err := c.getMsg(ctx, jobStream(jobs.PoolCPU), map[string]any{"seq": i + 1})
-				if want := sourceOf(simpleJob("")).job(fmt.Sprint("j", i)); err != nil || m.Subject != want {
+				m, err := c.getMsg(ctx, wire.JobStream(jobs.PoolCPU), map[string]any{"seq": i + 1})
+				if want := wire.SourceOf(simpleJob("")).Job(fmt.Sprint("j", i)); err != nil || m.Subject != want {
 					t.Fatalf("job %d of the queue: %+v, %v, want %s", i, m, err, want)
 				}
 			}

@@ -16,9 +16,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
-
-func joblogSubject(id string) string { return "exo.joblog." + id }
 
 // How fast a worker stores what its handlers log. One batch, and so one sync of the server's disk, a turn: five in a second, whatever the
 // handlers do.
@@ -217,7 +216,7 @@ func (b *logbook) take() *logBatch {
 			continue
 		}
 		t.of, t.lines, t.size = append(t.of, l), append(t.lines, n), t.size+size
-		t.msgs = append(t.msgs, &nats.Msg{Subject: joblogSubject(l.id), Data: data.Bytes(), Header: nats.Header{
+		t.msgs = append(t.msgs, &nats.Msg{Subject: wire.JobLogSubject(l.id), Data: data.Bytes(), Header: nats.Header{
 			jetstream.MsgTTLHeader: {l.ttl}, jetstream.MsgIDHeader: {NewID()},
 		}})
 	}
@@ -287,7 +286,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 	}
 	news := make(chan struct{}, 1)
 	if follow { // each message is a push too, and the job's end; a look now and then in case one was lost
-		for _, subject := range []string{joblogSubject(id), doneSubject(id)} {
+		for _, subject := range []string{wire.JobLogSubject(id), wire.DoneSubject(id)} {
 			sub, err := c.nc.Subscribe(subject, func(*nats.Msg) {
 				select {
 				case news <- struct{}{}:
@@ -303,7 +302,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 	if there, err := c.standing(ctx, id); err != nil {
 		return err
 	} else if !there {
-		if _, err := c.nextRetry(ctx, joblogStream, joblogSubject(id), 1); err != nil {
+		if _, err := c.nextRetry(ctx, wire.JobLogStream, wire.JobLogSubject(id), 1); err != nil {
 			return fmt.Errorf("logs of job %s: check the id, or its result has expired: %w", id, err)
 		}
 		follow = false
@@ -312,7 +311,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 	defer look.Stop()
 	over := false
 	for {
-		m, err := c.nextRetry(ctx, joblogStream, joblogSubject(id), seq)
+		m, err := c.nextRetry(ctx, wire.JobLogStream, wire.JobLogSubject(id), seq)
 		if err == nil {
 			seq = m.Seq + 1
 			if err := fn(seq, readLines(id, m)); err != nil {

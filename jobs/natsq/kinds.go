@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // serves reports whether the worker has a handler for jobs of a kind.
@@ -28,7 +29,7 @@ func (w *Worker) expireForeign(ctx context.Context) error {
 		return err
 	}
 	for s := range w.foreign.sources {
-		if served[s.kind] > 0 {
+		if served[s.Kind] > 0 {
 			continue
 		}
 		if err := w.expireSource(ctx, s); err != nil {
@@ -38,10 +39,10 @@ func (w *Worker) expireForeign(ctx context.Context) error {
 	return nil
 }
 
-func (w *Worker) expireSource(ctx context.Context, s source) error {
-	stream := jobStream(w.Pool)
+func (w *Worker) expireSource(ctx context.Context, s wire.Source) error {
+	stream := wire.JobStream(w.Pool)
 	for n, seq := 0, uint64(1); n < maxExpired; n++ {
-		m, err := w.c.next(ctx, stream, s.job("*"), seq)
+		m, err := w.c.next(ctx, stream, s.Job("*"), seq)
 		if errors.Is(err, jobs.ErrNotFound) {
 			return nil
 		}
@@ -49,14 +50,14 @@ func (w *Worker) expireSource(ctx context.Context, s source) error {
 			return err
 		}
 		seq = m.Seq + 1
-		_, id, _ := parseSubject(m.Subject)
+		_, id, _ := wire.ParseSubject(m.Subject)
 		j, err := jobs.DecodeJob(m.Data)
 		if err != nil || j.ID != id || j.Deadline.IsZero() || time.Now().Before(j.Deadline) {
 			continue
 		}
 		r := jobs.Result{
-			Version: jobs.Version, JobID: id, Kind: s.kind, Status: jobs.Failed, Worker: w.Name, Finished: time.Now().UTC(),
-			Error: jobs.Errorf(jobs.CodeDeadline, "job %s was not begun by %s: no agent of kind %s", id, j.Deadline.Format(time.RFC3339), s.kind),
+			Version: jobs.Version, JobID: id, Kind: s.Kind, Status: jobs.Failed, Worker: w.Name, Finished: time.Now().UTC(),
+			Error: jobs.Errorf(jobs.CodeDeadline, "job %s was not begun by %s: no agent of kind %s", id, j.Deadline.Format(time.RFC3339), s.Kind),
 		}
 		if _, err := w.c.putResult(ctx, r, j.ResultTTL); err != nil {
 			return err
@@ -65,7 +66,7 @@ func (w *Worker) expireSource(ctx context.Context, s source) error {
 			return err
 		}
 		w.deps.ended(id)
-		w.Logger.Warn("a queued job has passed its deadline", "job", id, "kind", s.kind, "deadline", j.Deadline)
+		w.Logger.Warn("a queued job has passed its deadline", "job", id, "kind", s.Kind, "deadline", j.Deadline)
 	}
 	return nil
 }
@@ -79,11 +80,11 @@ func (w *Worker) discover(ctx context.Context) error {
 		return err
 	}
 	var known uint64
-	waiting, others := map[string]uint64{}, map[source]bool{}
+	waiting, others := map[string]uint64{}, map[wire.Source]bool{}
 	for s, i := range all {
 		known += i.NumPending + uint64(i.NumAckPending)
-		waiting[s.tenant] += i.NumPending
-		if w.serves(s.kind) {
+		waiting[s.Tenant] += i.NumPending
+		if w.serves(s.Kind) {
 			w.note(s, true)
 		} else if i.NumPending > 0 {
 			others[s] = true
@@ -97,7 +98,7 @@ func (w *Worker) discover(ctx context.Context) error {
 		return nil
 	}
 	for s, i := range all {
-		if !w.serves(s.kind) {
+		if !w.serves(s.Kind) {
 			continue
 		}
 		if err := w.stranded(ctx, s, i); err != nil {
@@ -114,7 +115,7 @@ func (w *Worker) discover(ctx context.Context) error {
 	}
 	for s := range found {
 		switch {
-		case !w.serves(s.kind):
+		case !w.serves(s.Kind):
 			others[s] = true
 		case all[s] == nil:
 			w.note(s, false)
@@ -126,7 +127,7 @@ func (w *Worker) discover(ctx context.Context) error {
 
 // foreign is what a worker knows of jobs of kinds that it does not serve.
 type foreign struct {
-	sources map[source]bool // sources that have jobs which wait
-	jobs    uint64          // jobs that belong to no consumer
-	listed  time.Time       // when the subjects of those were listed
+	sources map[wire.Source]bool // sources that have jobs which wait
+	jobs    uint64               // jobs that belong to no consumer
+	listed  time.Time            // when the subjects of those were listed
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestExpireForeign: a queued job that has passed its deadline ends although no worker serves its kind; others of the kind stay.
@@ -28,7 +29,7 @@ func TestExpireForeign(t *testing.T) {
 	}
 	defer w.Stop()
 	time.Sleep(time.Until(late.Deadline)) // the subject of the test
-	look := &Worker{WorkerOptions: w.WorkerOptions, c: c, ctl: w.ctl, deps: w.deps, sources: map[source]*sourceState{}, strand: map[source]uint64{}}
+	look := &Worker{WorkerOptions: w.WorkerOptions, c: c, ctl: w.ctl, deps: w.deps, sources: map[wire.Source]*sourceState{}, strand: map[wire.Source]uint64{}}
 	if err := look.discover(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +40,8 @@ func TestExpireForeign(t *testing.T) {
 	if err != nil || r.Error == nil || r.Error.Code != jobs.CodeDeadline {
 		t.Errorf("job late: %+v, %v; want failed with code deadline", r, err)
 	}
-	awaitQueued(ctx, t, c, sourceOf(fine), "fine")
-	info, err := c.js.Consumer(ctx, jobStream(jobs.PoolCPU), sourceOf(fine).consumer())
+	awaitQueued(ctx, t, c, wire.SourceOf(fine), "fine")
+	info, err := c.js.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(fine).Consumer())
 	if err != nil || info.CachedInfo().Config.InactiveThreshold != consumerIdle {
 		t.Errorf("the consumer of an unserved kind: %v; want one that the server removes after %v", err, consumerIdle)
 	}

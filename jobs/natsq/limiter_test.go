@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // bench is a limiter without a server, and what it has told.
@@ -70,7 +71,7 @@ func TestLimiterFree(t *testing.T) {
 // TestLimiterOpen: a source of a tenant that has neither slot nor token is noted as wanted and wakes the limiter; others are open.
 func TestLimiterOpen(t *testing.T) {
 	b := newBench(t)
-	s := source{pool: jobs.PoolCPU, kind: "k", tenant: "a"}
+	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 	if !b.open(s, 3) || b.nudged() || len(b.tenants) != 0 {
 		t.Error("a tenant without limits is held up")
 	}
@@ -97,7 +98,7 @@ func TestLimiterOpen(t *testing.T) {
 
 // TestLimiterReserve: a reservation takes what it gets of slots and tokens, and what no job came for is there again.
 func TestLimiterReserve(t *testing.T) {
-	s := source{pool: jobs.PoolCPU, kind: "k", tenant: "a"}
+	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 	for name, c := range map[string]struct {
 		q                              quota
 		spare, tokens, n, got          int
@@ -161,7 +162,7 @@ func TestLimiterSlots(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := newBench(t)
 		b.quotas["a"] = quota{concurrency: 1 + r.IntN(6), rate: 1}
-		s := source{pool: jobs.PoolCPU, kind: "k", tenant: "a"}
+		s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 		x := b.tenant("a")
 		x.spare, x.mine, x.tokens = b.quotas["a"].concurrency, b.quotas["a"].concurrency, 100
 		var at []*nats.Msg
@@ -205,7 +206,7 @@ func (c change) Created() time.Time { return c.at }
 func TestLimiterChanged(t *testing.T) {
 	b := newBench(t)
 	b.quotas["a"] = quota{concurrency: 3}
-	s := source{pool: jobs.PoolCPU, kind: "k", tenant: "a"}
+	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 	for _, key := range []string{"gpu.a", "cpu.", "cpu", "other"} {
 		if b.changed(change{key: key, revision: 9, at: time.Now()}); len(b.tenants) != 0 {
 			t.Errorf("%s is an account of this pool", key)
@@ -274,7 +275,7 @@ func TestLimiterClock(t *testing.T) {
 func TestLimiterClose(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	kv, err := c.js.KeyValue(ctx, tenantBucket)
+	kv, err := c.js.KeyValue(ctx, wire.TenantBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

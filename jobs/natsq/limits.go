@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // limiter holds one worker to the limits of tenants. Jobs of a tenant with limits are taken with slots and tokens of its account, which
@@ -27,7 +28,7 @@ type limiter struct {
 	quota func(tenant string) quota
 	poke  func() // the loop of the worker may find more
 	// there says whether a source has jobs; when not, the worker is told.
-	there func(ctx context.Context, s source) (bool, error)
+	there func(ctx context.Context, s wire.Source) (bool, error)
 	// refused is told once of each time that a tenant has to wait, and why.
 	refused func(tenant, reason string)
 	log     *slog.Logger
@@ -49,9 +50,9 @@ type tenant struct {
 	running          int // jobs at hand, whether limited or not, and those being asked for
 	spare, lowSpare  int // slots without a job, and the fewest since the last tick
 	tokens, lowToken int
-	wanted           map[source]int // sources that are ready, and how many jobs would be taken
-	doubt            bool           // the last grant was not used, so look before the next
-	waits            bool           // what was wanted last was not there
+	wanted           map[wire.Source]int // sources that are ready, and how many jobs would be taken
+	doubt            bool                // the last grant was not used, so look before the next
+	waits            bool                // what was wanted last was not there
 
 	acc      account
 	revision uint64
@@ -81,7 +82,7 @@ func (l *limiter) start(ctx context.Context) error {
 	l.tenants, l.of = map[string]*tenant{}, map[*nats.Msg]string{}
 	// The account's stamps are old at first, so the clock starts by the server's own.
 	err := l.c.retry(ctx, "read the clock of the server", func(ctx context.Context) error {
-		s, err := l.c.js.Stream(ctx, "KV_"+tenantBucket)
+		s, err := l.c.js.Stream(ctx, "KV_"+wire.TenantBucket)
 		if err == nil {
 			l.ahead = time.Until(s.CachedInfo().TimeStamp)
 		}
@@ -92,7 +93,7 @@ func (l *limiter) start(ctx context.Context) error {
 	}
 	run, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	l.ended.Go(func() { l.c.follow(run, tenantBucket, make(chan struct{}), l.changed, l.log) })
+	l.ended.Go(func() { l.c.follow(run, wire.TenantBucket, make(chan struct{}), l.changed, l.log) })
 	l.ended.Go(func() { l.loop(run) })
 	return nil
 }
@@ -131,7 +132,7 @@ func (l *limiter) all() map[string]*tenant {
 func (l *limiter) tenant(name string) *tenant {
 	t := l.tenants[name]
 	if t == nil {
-		t = &tenant{stale: true, doubt: true, wanted: map[source]int{}}
+		t = &tenant{stale: true, doubt: true, wanted: map[wire.Source]int{}}
 		l.tenants[name] = t
 	}
 	return t
@@ -159,14 +160,14 @@ func (t *tenant) free(q quota, n int) int {
 }
 
 // open says whether jobs of a source may be taken now. If not, n of them are wanted and the worker is poked when there may be.
-func (l *limiter) open(s source, n int) bool {
-	q := l.quota(s.tenant)
+func (l *limiter) open(s wire.Source, n int) bool {
+	q := l.quota(s.Tenant)
 	if !q.held() {
 		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.tenant(s.tenant)
+	t := l.tenant(s.Tenant)
 	if t.free(q, 1) > 0 {
 		return true
 	}
@@ -176,11 +177,11 @@ func (l *limiter) open(s source, n int) bool {
 }
 
 // reserve takes slots and tokens for up to n jobs, fewer or none when there are not as many. began must follow.
-func (l *limiter) reserve(s source, n int) int {
-	q := l.quota(s.tenant)
+func (l *limiter) reserve(s wire.Source, n int) int {
+	q := l.quota(s.Tenant)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.tenant(s.tenant)
+	t := l.tenant(s.Tenant)
 	n = t.free(q, n)
 	t.running += n
 	if q.concurrency > 0 {
@@ -195,11 +196,11 @@ func (l *limiter) reserve(s source, n int) int {
 }
 
 // began says what came of a reservation of n.
-func (l *limiter) began(s source, n int, msgs []*nats.Msg) {
-	q := l.quota(s.tenant)
+func (l *limiter) began(s wire.Source, n int, msgs []*nats.Msg) {
+	q := l.quota(s.Tenant)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.tenant(s.tenant)
+	t := l.tenant(s.Tenant)
 	unused := n - len(msgs)
 	t.running -= unused
 	if q.concurrency > 0 {
@@ -212,7 +213,7 @@ func (l *limiter) began(s source, n int, msgs []*nats.Msg) {
 		t.doubt = false
 	}
 	for _, m := range msgs {
-		l.of[m] = s.tenant
+		l.of[m] = s.Tenant
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // JobState says where a job that is not over stands.
@@ -59,7 +60,7 @@ func parsePlace(text string) (at place, ok bool) {
 // overview is what is known of the jobs of a pool at one moment.
 type overview struct {
 	running map[string]jobs.Running
-	given   map[source]uint64 // the last job that each source has handed out
+	given   map[wire.Source]uint64 // the last job that each source has handed out
 	served  map[string]int
 	paused  map[string]bool
 }
@@ -70,7 +71,7 @@ func (c *Conn) overview(ctx context.Context, p jobs.Pool, id string) (*overview,
 	if err != nil {
 		return nil, err
 	}
-	o := &overview{running: map[string]jobs.Running{}, given: map[source]uint64{}}
+	o := &overview{running: map[string]jobs.Running{}, given: map[wire.Source]uint64{}}
 	for _, r := range running {
 		o.running[r.JobID] = r
 	}
@@ -92,11 +93,11 @@ func (c *Conn) overview(ctx context.Context, p jobs.Pool, id string) (*overview,
 func (o *overview) describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
 	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
 	r, running := o.running[j.ID]
-	switch s := sourceOf(j); {
-	case stream == waitStream || len(waits) > 0:
+	switch s := wire.SourceOf(j); {
+	case stream == wire.WaitStream || len(waits) > 0:
 		l.State = StateWaiting
 		return l
-	case stream == schedStream:
+	case stream == wire.SchedStream:
 		l.State = StateDelayed
 		return l
 	case running:
@@ -151,9 +152,9 @@ func (c *Conn) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) e
 // stream is the stream that a place is in.
 func (at place) stream(p jobs.Pool) string {
 	if at.waiting {
-		return waitStream
+		return wire.WaitStream
 	}
-	return jobStream(p)
+	return wire.JobStream(p)
 }
 
 // resultStep is how many sequence numbers Results looks at in one go.
@@ -164,7 +165,7 @@ const resultStep = 256
 func (c *Conn) Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error {
 	var first, last uint64
 	err := c.retry(ctx, "list results", func(ctx context.Context) error {
-		s, err := c.js.Stream(ctx, resultStream)
+		s, err := c.js.Stream(ctx, wire.ResultStream)
 		if err == nil {
 			first, last = s.CachedInfo().State.FirstSeq, s.CachedInfo().State.LastSeq
 		}
@@ -177,7 +178,7 @@ func (c *Conn) Results(ctx context.Context, prefix string, fn func(jobs.Result) 
 		from := max(end-min(end, resultStep)+1, first, 1)
 		var step []jobs.Result
 		for seq := from; seq <= end; {
-			m, err := c.nextRetry(ctx, resultStream, resultSubject("*"), seq)
+			m, err := c.nextRetry(ctx, wire.ResultStream, wire.ResultSubject("*"), seq)
 			if errors.Is(err, jobs.ErrNotFound) || err == nil && m.Seq > end {
 				break
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestLogReader: a reader that begins anew goes on where it was, and only in the log that it has read.
@@ -126,7 +127,7 @@ func TestPublishTries(t *testing.T) {
 		return err
 	}
 	message := func(id string, size int) *nats.Msg {
-		return &nats.Msg{Subject: sourceOf(plain(id)).job(id), Data: make([]byte, size)}
+		return &nats.Msg{Subject: wire.SourceOf(plain(id)).Job(id), Data: make([]byte, size)}
 	}
 	for n = range 3 {
 		unsure, err := c.publishAll(ctx, try, "x", []*nats.Msg{message("a"+string(rune('0'+n)), 10), message("b"+string(rune('0'+n)), 5)})
@@ -139,7 +140,7 @@ func TestPublishTries(t *testing.T) {
 	if err := c.publish(ctx, try, "x", m); err != nil { // the second is a duplicate, by its name
 		t.Error(err)
 	}
-	if s, err := c.js.Stream(ctx, jobStream(jobs.PoolCPU)); err != nil || s.CachedInfo().State.Msgs != 5 {
+	if s, err := c.js.Stream(ctx, wire.JobStream(jobs.PoolCPU)); err != nil || s.CachedInfo().State.Msgs != 5 {
 		t.Errorf("%+v, %v", s.CachedInfo().State, err)
 	}
 	if len(sizes) != 4 || sizes[0] != 15 || sizes[3] != 7 {
@@ -151,7 +152,7 @@ func TestPublishTries(t *testing.T) {
 func TestSwarmLeases(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	kv, err := c.js.KeyValue(ctx, leaseBucket)
+	kv, err := c.js.KeyValue(ctx, wire.LeaseBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

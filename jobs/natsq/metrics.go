@@ -48,7 +48,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-func labels(t *task) []string { return []string{string(t.src.pool), t.src.kind} }
+func labels(t *task) []string { return []string{string(t.src.Pool), t.src.Kind} }
 
 func (m *Metrics) started(t *task) {
 	if m == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Objects belong to jobs (jobs.Owner, in the object's metadata) and have no age of their own. A sweeper in each CPU agent removes those whose job is
@@ -21,9 +22,9 @@ import (
 // object is what the streams hold.
 
 const (
-	objectStream = "OBJ_" + objectBucket
-	objectMeta   = "$O." + objectBucket + ".M."
-	objectChunks = "$O." + objectBucket + ".C."
+	objectStream = "OBJ_" + wire.ObjectBucket
+	objectMeta   = "$O." + wire.ObjectBucket + ".M."
+	objectChunks = "$O." + wire.ObjectBucket + ".C."
 	metaJob      = "exo-job"
 	metaTenant   = "exo-tenant"
 	// ObjectGrace is how long an object outlives its job: a submitter stores objects before the job, and an upload takes its time.
@@ -132,7 +133,7 @@ func (c *Conn) referred(ctx context.Context, id string) (bool, error) {
 	if jobs.CheckID("job id", id) != nil {
 		return true, nil // nobody can know
 	}
-	m, err := c.lastRetry(ctx, "KV_"+swarmBucket, "$KV."+swarmBucket+"."+id)
+	m, err := c.lastRetry(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
 	switch {
 	case err == nil && m.Header.Get("KV-Operation") == "" && m.Header.Get(jetstream.MarkerReasonHeader) == "":
 		return true, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // putTries is how often PutObject begins anew: with objectPatience for each message it outlasts the restart of a server.
@@ -72,7 +73,7 @@ func (c *Conn) putObject(parent context.Context, name string, of jobs.Owner, r i
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	defer cancel(nil)
 	defer context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })()
-	s, err := c.js.ObjectStore(ctx, objectBucket)
+	s, err := c.js.ObjectStore(ctx, wire.ObjectBucket)
 	if err != nil {
 		return 0, err
 	}
@@ -98,7 +99,7 @@ func (c *Conn) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadC
 
 // openNamed is Object under the store's own name.
 func (c *Conn) openNamed(ctx context.Context, name string) (io.ReadCloser, error) {
-	s, err := c.js.ObjectStore(ctx, objectBucket)
+	s, err := c.js.ObjectStore(ctx, wire.ObjectBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open object %s: %w", name, err)
 	}

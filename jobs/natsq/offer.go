@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // A session that is ready for a lease looks at the bucket each eagerEvery, for eagerFor at most.
@@ -195,7 +196,7 @@ func (c *Conn) PlanMoves(ctx context.Context) ([]Move, error) {
 // leaseTable reads the bucket of leases.
 func (c *Conn) leaseTable(ctx context.Context) (leaseTable, error) {
 	t := newLeaseTable()
-	all, err := c.lastMessages(ctx, "list leases", leaseBucket)
+	all, err := c.lastMessages(ctx, "list leases", wire.LeaseBucket)
 	for key, m := range all {
 		t.change(leaseChange{key: key, seq: m.Seq, gone: isMarker(m.Header), value: m.Data, at: m.Time}, t.read)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
@@ -287,7 +288,7 @@ func TestBatchMessages(t *testing.T) {
 	if _, err := c.getMsg(t.Context(), "NONE", map[string]any{"seq": 1}); err == nil || errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a stream that is not there: %v", err)
 	}
-	if _, err := c.getMsg(t.Context(), resultStream, map[string]any{"seq": 99}); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.getMsg(t.Context(), wire.ResultStream, map[string]any{"seq": 99}); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a message that is not there: %v", err)
 	}
 }

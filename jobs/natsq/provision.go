@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // How long the server keeps what nobody asked for.
@@ -31,7 +32,7 @@ const (
 // streams lists the streams of the protocol; those of logs are made with each swarm.
 func (c *Conn) streams() []jetstream.StreamConfig {
 	all := []jetstream.StreamConfig{{
-		Name:      resultStream,
+		Name:      wire.ResultStream,
 		Subjects:  []string{"exo.res.*"},
 		Retention: jetstream.LimitsPolicy,
 		MaxAge:    resultAge,
@@ -45,7 +46,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		// Who waits for a result hears of it when it is stored.
 		RePublish: &jetstream.RePublish{Source: "exo.res.*", Destination: "exo.done.{{wildcard(1)}}", HeadersOnly: true},
 	}, {
-		Name:              deadStream,
+		Name:              wire.DeadStream,
 		Subjects:          []string{"exo.dead.*.*.*.*"},
 		Retention:         jetstream.LimitsPolicy,
 		MaxAge:            deadAge,
@@ -53,14 +54,14 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		MaxMsgs:           maxJobs,
 		MaxMsgsPerSubject: 1,
 	}, {
-		Name:              schedStream,
+		Name:              wire.SchedStream,
 		Subjects:          []string{"exo.sched.>", "exo.due.>"},
 		Retention:         jetstream.WorkQueuePolicy,
 		Discard:           jetstream.DiscardOld,
 		AllowMsgSchedules: true,
 		AllowMsgTTL:       true,
 	}, {
-		Name:      waitStream,
+		Name:      wire.WaitStream,
 		Subjects:  []string{"exo.wait.*.*.*.*.*", "exo.edge.*.*", "exo.fired.*.*"},
 		Retention: jetstream.LimitsPolicy,
 		// A job waits once, and a full stream refuses: what waits must not be forgotten.
@@ -72,7 +73,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		AllowAtomicPublish:   true,
 	}}
 	all = append(all, jetstream.StreamConfig{
-		Name:      joblogStream,
+		Name:      wire.JobLogStream,
 		Subjects:  []string{"exo.joblog.*"},
 		Retention: jetstream.LimitsPolicy,
 		MaxAge:    resultAge + logSlack,
@@ -84,9 +85,9 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		AllowMsgTTL:        true,
 		AllowAtomicPublish: true,
 	}, pushed())
-	for _, p := range pools() {
+	for _, p := range wire.Pools() {
 		all = append(all, jetstream.StreamConfig{
-			Name:      jobStream(p),
+			Name:      wire.JobStream(p),
 			Subjects:  []string{"exo.job." + string(p) + ".*.*.*.*"},
 			Retention: jetstream.WorkQueuePolicy,
 			// A job id is in the queue once; a full queue refuses instead of forgetting.
@@ -115,13 +116,13 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 // buckets lists the key-value buckets of the protocol.
 func (c *Conn) buckets() []jetstream.KeyValueConfig {
 	all := []jetstream.KeyValueConfig{
-		{Bucket: leaseBucket},
-		{Bucket: swarmBucket},
-		{Bucket: controlBucket},
-		{Bucket: cronBucket},
-		{Bucket: tenantBucket},
-		{Bucket: cancelBucket, TTL: cancelAge},
-		{Bucket: agentBucket, TTL: agentAge},
+		{Bucket: wire.LeaseBucket},
+		{Bucket: wire.SwarmBucket},
+		{Bucket: wire.ControlBucket},
+		{Bucket: wire.CronBucket},
+		{Bucket: wire.TenantBucket},
+		{Bucket: wire.CancelBucket, TTL: cancelAge},
+		{Bucket: wire.AgentBucket, TTL: agentAge},
 	}
 	for i := range all {
 		all[i].Replicas = c.replicas
@@ -131,7 +132,7 @@ func (c *Conn) buckets() []jetstream.KeyValueConfig {
 
 // objects has no age: an object stays as long as its job (object_life.go). That of an earlier version's store goes with Apply.
 func (c *Conn) objects() jetstream.ObjectStoreConfig {
-	return jetstream.ObjectStoreConfig{Bucket: objectBucket, Replicas: c.replicas}
+	return jetstream.ObjectStoreConfig{Bucket: wire.ObjectBucket, Replicas: c.replicas}
 }
 
 // provision creates what does not exist. What exists stays as it is: several versions of a program may share a server, and the
@@ -153,11 +154,11 @@ func (c *Conn) provision(ctx context.Context) error {
 			return fmt.Errorf("bucket %s: %w", kv.Bucket, err)
 		}
 	}
-	err := c.missing(ctx, objectBucket, jetstream.ErrBucketNotFound,
-		func(ctx context.Context) error { _, err := c.js.ObjectStore(ctx, objectBucket); return err },
+	err := c.missing(ctx, wire.ObjectBucket, jetstream.ErrBucketNotFound,
+		func(ctx context.Context) error { _, err := c.js.ObjectStore(ctx, wire.ObjectBucket); return err },
 		func(ctx context.Context) error { _, err := c.js.CreateObjectStore(ctx, c.objects()); return err })
 	if err != nil {
-		return fmt.Errorf("object store %s: %w", objectBucket, err)
+		return fmt.Errorf("object store %s: %w", wire.ObjectBucket, err)
 	}
 	return nil
 }

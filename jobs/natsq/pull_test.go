@@ -8,10 +8,11 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // queue is a connection to a server of its own, with n jobs waiting at the source that is returned.
-func queue(t *testing.T, n int) (*Conn, source, context.Context) {
+func queue(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	t.Cleanup(cancel)
@@ -30,14 +31,14 @@ func queue(t *testing.T, n int) (*Conn, source, context.Context) {
 		batch[i] = simpleJob(fmt.Sprint("j", i))
 	}
 	if n == 0 {
-		return c, source{}, ctx
+		return c, wire.Source{}, ctx
 	}
 	if err := c.SubmitBatch(ctx, batch); err != nil {
 		t.Fatal(err)
 	}
-	src := sourceOf(batch[0])
+	src := wire.SourceOf(batch[0])
 	for { // its consumer hears of what was stored some microseconds after it was
-		cons, err := c.js.Consumer(ctx, jobStream(src.pool), src.consumer())
+		cons, err := c.js.Consumer(ctx, wire.JobStream(src.Pool), src.Consumer())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,12 +58,12 @@ func TestPullFull(t *testing.T) {
 	p := &puller{nc: c.nc}
 	defer p.close()
 	for i := range 6 {
-		got, err := p.pull(ctx, jobStream(s.pool), s.consumer(), request{n: 10, maxBytes: 1 << 20})
+		got, err := p.pull(ctx, wire.JobStream(s.Pool), s.Consumer(), request{n: 10, maxBytes: 1 << 20})
 		if err != nil || len(got) != 10 {
 			t.Fatalf("request %d got %d jobs of 10, %v", i, len(got), err)
 		}
 		for k, m := range got {
-			if want := s.job(fmt.Sprint("j", 10*i+k)); m.Subject != want {
+			if want := s.Job(fmt.Sprint("j", 10*i+k)); m.Subject != want {
 				t.Fatalf("request %d, job %d: %s, want %s", i, k, m.Subject, want)
 			}
 		}

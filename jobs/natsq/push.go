@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Bounds of what was pushed and is not read yet. One name fills a quarter of the messages at most; what it fills of the bytes is bounded by the
@@ -29,7 +30,7 @@ func pushSubject(name string) string { return "exo.push." + name }
 // pushed is the stream of what was pushed: a queue, so that what a job holds in its journal takes no room any more, and a full one refuses.
 func pushed() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:                 pushStream,
+		Name:                 wire.PushStream,
 		Subjects:             []string{pushSubject("*")},
 		Retention:            jetstream.WorkQueuePolicy,
 		Discard:              jetstream.DiscardNew,
@@ -69,7 +70,7 @@ func (c *Conn) Push(ctx context.Context, name, key string, frames [][]byte) (aga
 		setHeader(msgs[i], jetstream.MsgIDHeader, name+"/"+key+"/"+strconv.Itoa(i))
 		size += len(f)
 	}
-	ctx, span := c.sending(ctx, "publish", pushStream)
+	ctx, span := c.sending(ctx, "publish", wire.PushStream)
 	defer func() { endSpan(span, err) }()
 	for _, m := range msgs {
 		c.inject(ctx, m)

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // An agent announces itself every announceEvery and is forgotten when it has not for agentAge: three announcements may be
@@ -138,7 +139,7 @@ func (c *Conn) announce(ctx context.Context, a jobs.Agent) error {
 		return fmt.Errorf("announce agent %s: %w", a.Name, err)
 	}
 	return c.retry(ctx, "announce agent "+a.Name, func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, agentBucket)
+		kv, err := c.js.KeyValue(ctx, wire.AgentBucket)
 		if err != nil {
 			return err
 		}
@@ -153,7 +154,7 @@ func (a *Announcement) Close(ctx context.Context) error {
 		a.stop()
 		a.ended.Wait()
 		a.err = a.c.retry(ctx, "sign off agent "+a.id, func(ctx context.Context) error {
-			kv, err := a.c.js.KeyValue(ctx, agentBucket)
+			kv, err := a.c.js.KeyValue(ctx, wire.AgentBucket)
 			if err != nil {
 				return err
 			}
@@ -167,7 +168,7 @@ func (a *Announcement) Close(ctx context.Context) error {
 // hints; nothing that must be right may rest on it.
 func (c *Conn) Agents(ctx context.Context) ([]jobs.Agent, error) {
 	var all []jobs.Agent
-	err := c.values(ctx, "list agents", agentBucket, func(key string, m *stored) {
+	err := c.values(ctx, "list agents", wire.AgentBucket, func(key string, m *stored) {
 		a := readAgent(key, m.Data)
 		a.Seen = m.Time
 		all = append(all, a)

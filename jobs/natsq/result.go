@@ -13,12 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
-
-func resultSubject(id string) string { return "exo.res." + id }
-
-// doneSubject is where the server says, without the result itself, that it has stored one.
-func doneSubject(id string) string { return "exo.done." + id }
 
 // result returns the result of a job, or jobs.ErrNotFound while there is none.
 func (c *Conn) result(ctx context.Context, id string) (jobs.Result, error) {
@@ -31,7 +27,7 @@ func (c *Conn) readResult(ctx context.Context, id string) (r jobs.Result, h nats
 	if err := jobs.CheckID("job id", id); err != nil {
 		return r, nil, err
 	}
-	m, err := c.lastRetry(ctx, resultStream, resultSubject(id))
+	m, err := c.lastRetry(ctx, wire.ResultStream, wire.ResultSubject(id))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return r, nil, fmt.Errorf("job %s has no result: %w", id, jobs.ErrNotFound)
 	}
@@ -56,17 +52,17 @@ func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	}
 	leader, cancel := context.WithTimeout(ctx, shortTry) // of patience with a shortcut
 	defer cancel()
-	s, err := c.js.Stream(leader, resultStream)
+	s, err := c.js.Stream(leader, wire.ResultStream)
 	if err != nil {
 		return false
 	}
-	last, err := c.getMsg(leader, resultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
+	last, err := c.getMsg(leader, wire.ResultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
 	if err != nil {
 		return false
 	}
 	subjects := []string{last.Subject}
 	for _, j := range batch {
-		subjects = append(subjects, resultSubject(j.ID))
+		subjects = append(subjects, wire.ResultSubject(j.ID))
 	}
 	req, err := json.Marshal(map[string]any{"multi_last": subjects, "batch": 1})
 	if err != nil {
@@ -74,7 +70,7 @@ func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	}
 	ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+resultStream, req)
+	m, err := c.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+wire.ResultStream, req)
 	if err != nil { // the stream was made by an earlier version, or this user may not ask, which the server says by silence
 		c.askEach.Store(time.Now().Add(time.Minute).UnixNano())
 		return false
@@ -92,7 +88,7 @@ func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
 	// A push as the usual case, and a look now and then in case the push was lost with a connection. The push itself is not
 	// believed: anybody may publish it.
 	wake := make(chan struct{}, 1)
-	sub, err := c.nc.Subscribe(doneSubject(id), func(*nats.Msg) {
+	sub, err := c.nc.Subscribe(wire.DoneSubject(id), func(*nats.Msg) {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -136,7 +132,7 @@ func resultMsg(r jobs.Result, ttl int) (*nats.Msg, error) {
 	if ttl <= 0 {
 		ttl = resultTTL
 	}
-	return &nats.Msg{Subject: resultSubject(r.JobID), Data: data, Header: nats.Header{jetstream.MsgTTLHeader: {strconv.Itoa(ttl) + "s"}}}, nil
+	return &nats.Msg{Subject: wire.ResultSubject(r.JobID), Data: data, Header: nats.Header{jetstream.MsgTTLHeader: {strconv.Itoa(ttl) + "s"}}}, nil
 }
 
 // putResult stores a result unless there is one; first is false then.
@@ -150,7 +146,7 @@ func (c *Conn) storeResult(ctx context.Context, t tries, r jobs.Result, ttl int)
 	if err != nil {
 		return false, err
 	}
-	ctx, span := c.sending(ctx, "publish", resultStream)
+	ctx, span := c.sending(ctx, "publish", wire.ResultStream)
 	c.inject(ctx, m)
 	err = c.publish(ctx, t, "store the result of job "+r.JobID, m)
 	if exists, _ := refused(err); exists {

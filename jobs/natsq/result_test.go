@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestNoneAtOnce: the shortcut says that no job of a batch has a result only when that is so, and without it the batch is refused all the same.
@@ -48,11 +49,11 @@ func TestNoneAtOnce(t *testing.T) {
 	refuse(batch("a", 8), "a3")
 	check("none of others", batch("b", 8), true)
 	store("b0")
-	m, err := c.last(ctx, resultStream, resultSubject("b0"))
+	m, err := c.last(ctx, wire.ResultStream, wire.ResultSubject("b0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.removeMsg(ctx, resultStream, m.Seq); err != nil {
+	if err := c.removeMsg(ctx, wire.ResultStream, m.Seq); err != nil {
 		t.Fatal(err)
 	}
 	check("the last of all results is gone", batch("b", 8), false)
@@ -62,7 +63,7 @@ func TestNoneAtOnce(t *testing.T) {
 
 	// A server that an earlier version has prepared.
 	store("z")
-	s, err := c.js.Stream(ctx, resultStream)
+	s, err := c.js.Stream(ctx, wire.ResultStream)
 	if err != nil {
 		t.Fatal(err)
 	}

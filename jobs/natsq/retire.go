@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // retirer takes jobs that have their results out of the queue. An acknowledgement of one job is one write to disk on the server that
@@ -29,7 +30,7 @@ type retirer struct {
 	slow bool      // the last one was slower than acknowledgements
 
 	mu   sync.Mutex
-	runs map[source][]*run // in order of their sequence numbers
+	runs map[wire.Source][]*run // in order of their sequence numbers
 	of   map[*nats.Msg]member
 	over int // how many jobs are in the state over
 	// Acknowledgements, by their subjects, of jobs that have results and are in no run: they go with the next fetch or after a lull.
@@ -100,14 +101,14 @@ const (
 // newRetirer makes a retirer whose loop does not run yet.
 func (c *Conn) newRetirer(log *slog.Logger) *retirer {
 	r := &retirer{
-		c: c, log: log, grace: min(longestGrace, c.ackWait/6), runs: map[source][]*run{}, of: map[*nats.Msg]member{},
+		c: c, log: log, grace: min(longestGrace, c.ackWait/6), runs: map[wire.Source][]*run{}, of: map[*nats.Msg]member{},
 		wake: make(chan struct{}, 1), lull: time.NewTimer(lull), stop: make(chan struct{}),
 	}
 	return r
 }
 
 // track notes what one fetch got of a source.
-func (r *retirer) track(s source, msgs []*nats.Msg) {
+func (r *retirer) track(s wire.Source, msgs []*nats.Msg) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(msgs) > 0 {
@@ -235,7 +236,7 @@ func (r *retirer) loop() {
 func (r *retirer) pass(ending bool) (more bool) {
 	r.mu.Lock()
 	r.dismiss()
-	sources := make([]source, 0, len(r.runs))
+	sources := make([]wire.Source, 0, len(r.runs))
 	for s := range r.runs {
 		sources = append(sources, s)
 	}
@@ -245,7 +246,7 @@ func (r *retirer) pass(ending bool) (more bool) {
 	for _, s := range sources {
 		if ctx.Err() == nil && (ending || time.Now().After(r.rest)) {
 			if err := r.purge(ctx, s); err != nil {
-				r.log.Warn("jobs that are done leave the queue one by one", "queue", s.tail(), "error", err)
+				r.log.Warn("jobs that are done leave the queue one by one", "queue", s.Tail(), "error", err)
 			}
 		}
 		r.acknowledge(s, ending)
@@ -256,10 +257,10 @@ func (r *retirer) pass(ending bool) (more bool) {
 }
 
 // purge removes the jobs of a source up to the first that may have no result.
-func (r *retirer) purge(ctx context.Context, s source) error {
+func (r *retirer) purge(ctx context.Context, s wire.Source) error {
 	upTo := uint64(0)
 	for from := uint64(1); r.worth(s, from); from = upTo + 1 {
-		first, err := r.c.next(ctx, jobStream(s.pool), s.job("*"), from)
+		first, err := r.c.next(ctx, wire.JobStream(s.Pool), s.Job("*"), from)
 		if errors.Is(err, jobs.ErrNotFound) {
 			break
 		}
@@ -272,7 +273,7 @@ func (r *retirer) purge(ctx context.Context, s source) error {
 		}
 		// A server that has lost the end of its stream gives the numbers out anew, so ask whether that one is the same job still.
 		if last.seq != first.Seq {
-			m, err := r.c.getMsg(ctx, jobStream(s.pool), map[string]any{"seq": last.seq})
+			m, err := r.c.getMsg(ctx, wire.JobStream(s.Pool), map[string]any{"seq": last.seq})
 			if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 				return err
 			}
@@ -288,7 +289,7 @@ func (r *retirer) purge(ctx context.Context, s source) error {
 		return nil
 	}
 	began := time.Now()
-	n, err := r.c.purgeOnce(ctx, jobStream(s.pool), s.job("*"), upTo+1)
+	n, err := r.c.purgeOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), upTo+1)
 	took := time.Since(began)
 	r.rest = time.Now().Add(share * took)
 	slow := took > max(r.grace/share, time.Duration(n)*single)
@@ -313,7 +314,7 @@ func (r *retirer) purge(ctx context.Context, s source) error {
 }
 
 // worth says whether there is a run from a sequence number on that a purge could take.
-func (r *retirer) worth(s source, from uint64) bool {
+func (r *retirer) worth(s wire.Source, from uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, run := range r.runs[s] {
@@ -326,7 +327,7 @@ func (r *retirer) worth(s source, from uint64) bool {
 
 // reach returns the last job up to which everything from first on has its result, the zero value when first has none as far as is
 // known here. whole says that it is the last of its run.
-func (r *retirer) reach(s source, first *stored) (last fetched, whole bool) {
+func (r *retirer) reach(s wire.Source, first *stored) (last fetched, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, run := range r.runs[s] {
@@ -343,7 +344,7 @@ func (r *retirer) reach(s source, first *stored) (last fetched, whole bool) {
 }
 
 // acknowledge ends the wait of the jobs of a source that have waited for the grace, or of all, and forgets the runs that are done with.
-func (r *retirer) acknowledge(s source, all bool) {
+func (r *retirer) acknowledge(s wire.Source, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var kept []*run

@@ -9,23 +9,25 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // queued lists the ids of the jobs of a source that are in the queue.
-func queued(ctx context.Context, t *testing.T, c *Conn, s source) (ids []string) {
+func queued(ctx context.Context, t *testing.T, c *Conn, s wire.Source) (ids []string) {
 	t.Helper()
 	for seq := uint64(1); ; seq++ {
-		m, err := c.next(ctx, jobStream(s.pool), s.job("*"), seq)
+		m, err := c.next(ctx, wire.JobStream(s.Pool), s.Job("*"), seq)
 		if err != nil {
 			return ids
 		}
-		_, id, _ := parseSubject(m.Subject)
+		_, id, _ := wire.ParseSubject(m.Subject)
 		ids, seq = append(ids, id), m.Seq
 	}
 }
 
 // awaitQueued waits until exactly these jobs are in the queue: acknowledgements are not waited for.
-func awaitQueued(ctx context.Context, t *testing.T, c *Conn, s source, want ...string) {
+func awaitQueued(ctx context.Context, t *testing.T, c *Conn, s wire.Source, want ...string) {
 	t.Helper()
 	for {
 		got := queued(ctx, t, c, s)
@@ -46,11 +48,11 @@ func purging(c *Conn) *retirer {
 	return r
 }
 
-func fetch(ctx context.Context, t *testing.T, c *Conn, s source, r *retirer, n int) []*nats.Msg {
+func fetch(ctx context.Context, t *testing.T, c *Conn, s wire.Source, r *retirer, n int) []*nats.Msg {
 	t.Helper()
 	p := &puller{nc: c.nc}
 	defer p.close()
-	msgs, err := p.pull(ctx, jobStream(s.pool), s.consumer(), request{n: n})
+	msgs, err := p.pull(ctx, wire.JobStream(s.Pool), s.Consumer(), request{n: n})
 	if err != nil || len(msgs) != n {
 		t.Fatalf("%d jobs of %d, %v", len(msgs), n, err)
 	}
@@ -88,14 +90,14 @@ func TestRetire(t *testing.T) {
 	if len(r.runs)+len(r.of) != 0 {
 		t.Errorf("kept %d runs, %d jobs", len(r.runs), len(r.of))
 	}
-	cons, err := c.js.Consumer(ctx, jobStream(s.pool), s.consumer())
+	cons, err := c.js.Consumer(ctx, wire.JobStream(s.Pool), s.Consumer())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if i := cons.CachedInfo(); i.NumAckPending != 0 || i.NumPending != 10 {
 		t.Errorf("the consumer has %d unacknowledged, %d to come", i.NumAckPending, i.NumPending)
 	}
-	if got := fetch(ctx, t, c, s, r, 10); got[0].Subject != s.job("j20") {
+	if got := fetch(ctx, t, c, s, r, 10); got[0].Subject != s.Job("j20") {
 		t.Errorf("the next job is %s", got[0].Subject)
 	}
 }
@@ -188,9 +190,9 @@ func TestRuns(t *testing.T) {
 		for _, d := range tc.got {
 			msgs = append(msgs, &nats.Msg{Sub: &nats.Subscription{}, Subject: "s", Reply: fmt.Sprintf("$JS.ACK.S.C.%d.%d.%d.1.0", d.tries, d.seq, d.number)})
 		}
-		r.track(source{}, msgs)
+		r.track(wire.Source{}, msgs)
 		var got []int
-		for _, run := range r.runs[source{}] {
+		for _, run := range r.runs[wire.Source{}] {
 			got = append(got, len(run.jobs))
 		}
 		if !slices.Equal(got, tc.want) {

@@ -12,10 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
-
-// runningSubject is where the workers of a pool answer which jobs they have at hand. Asking costs the server's disk nothing.
-func runningSubject(p jobs.Pool) string { return "exo.running." + string(p) }
 
 // runningWait is how long a question waits for workers that do not answer. The answer of those that do is returned.
 const runningWait = 500 * time.Millisecond
@@ -84,7 +82,7 @@ func (a *atHand) answer(worker string, q runningQuestion) runningAnswer {
 
 // answerRunning answers questions about the jobs at hand until the subscription ends.
 func (w *Worker) answerRunning() (*nats.Subscription, error) {
-	return w.c.nc.Subscribe(runningSubject(w.Pool), func(m *nats.Msg) {
+	return w.c.nc.Subscribe(wire.RunningSubject(w.Pool), func(m *nats.Msg) {
 		var q runningQuestion
 		if len(m.Data) > 0 && json.Unmarshal(m.Data, &q) != nil {
 			return
@@ -122,7 +120,7 @@ func (c *Conn) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := c.nc.PublishRequest(runningSubject(p), inbox, data); err != nil {
+	if err := c.nc.PublishRequest(wire.RunningSubject(p), inbox, data); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	wait, cancel := context.WithTimeout(ctx, runningWait)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Headers of a message that the server moves to another subject of its stream when it is due (nats-server 2.12 and later).
@@ -26,19 +27,19 @@ const promoter = "promoter"
 // where it may also forget, which a queue must not.
 func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	what := "schedule job " + j.ID
-	s := sourceOf(j)
-	if _, err := c.lastRetry(ctx, jobStream(j.Pool), s.job(j.ID)); err == nil {
+	s := wire.SourceOf(j)
+	if _, err := c.lastRetry(ctx, wire.JobStream(j.Pool), s.Job(j.ID)); err == nil {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
 	} else if !errors.Is(err, jobs.ErrNotFound) {
 		return err
 	}
-	m.Subject = s.sched(j.ID)
+	m.Subject = s.Sched(j.ID)
 	// The client's own option cuts the time to whole seconds, which would be too early. The stamp of the server ends in
 	// nanoseconds, so any time is taken as it is.
 	trace := m.Header
 	m.Header = nats.Header{
 		headerSchedule: {"@at " + scheduled(j.NotBefore).UTC().Format(time.RFC3339Nano)},
-		headerTarget:   {s.due(j.ID)},
+		headerTarget:   {s.Due(j.ID)},
 
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
 	}
@@ -68,7 +69,7 @@ func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
 		}
 		if !known {
 			err := c.retry(ctx, "open the queue of delayed jobs", func(ctx context.Context) error {
-				_, err := c.js.CreateOrUpdateConsumer(ctx, schedStream, jetstream.ConsumerConfig{
+				_, err := c.js.CreateOrUpdateConsumer(ctx, wire.SchedStream, jetstream.ConsumerConfig{
 					Durable: promoter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.ackWait, MaxDeliver: -1,
 					FilterSubject: "exo.due.>", MaxAckPending: maxUnacked,
 				})
@@ -83,7 +84,7 @@ func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
 			known = true
 		}
 		for {
-			msgs, err := p.pull(ctx, schedStream, promoter, request{n: 64, wait: lookFor}) // see Worker.patience
+			msgs, err := p.pull(ctx, wire.SchedStream, promoter, request{n: 64, wait: lookFor}) // see Worker.patience
 			known = known && !errors.Is(err, errNoConsumer)
 			for _, m := range msgs {
 				c.promoteOne(context.WithoutCancel(ctx), m, log)
@@ -96,7 +97,7 @@ func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
 }
 
 func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
-	s, id, ok := parseSubject(m.Subject)
+	s, id, ok := wire.ParseSubject(m.Subject)
 	if !ok || id == "" {
 		log.Error("message dropped: it is on no job's subject", "subject", m.Subject)
 		_ = m.Respond([]byte("+TERM"))
@@ -108,7 +109,7 @@ func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 	}
 	if err != nil { // no result yet, or an id that will be a dead letter
 		if err = c.ensure(ctx, s); err == nil {
-			out := &nats.Msg{Subject: s.job(id), Data: m.Data}
+			out := &nats.Msg{Subject: s.Job(id), Data: m.Data}
 			keepTrace(out, m.Header)
 			err = c.publish(ctx, c.repeat, "queue job "+id, out)
 		}

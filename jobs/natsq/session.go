@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Session is a jobs.Session. It has a record in the bucket of leases and renews that record alone: a lease names the session that holds it and
@@ -122,9 +123,9 @@ func (c *Conn) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64,
 	return ack.Sequence, nil
 }
 
-const leaseStream = "KV_" + leaseBucket
+const leaseStream = "KV_" + wire.LeaseBucket
 
-func leaseSubject(key string) string { return "$KV." + leaseBucket + "." + key }
+func leaseSubject(key string) string { return "$KV." + wire.LeaseBucket + "." + key }
 
 // own returns the revision of the session's record, which nobody else writes; jobs.ErrNotFound when somebody has removed it.
 func (s *Session) own(ctx context.Context) (uint64, error) {
@@ -386,7 +387,7 @@ func (l *lease) Release(ctx context.Context) error {
 // Leases lists who holds each lease, by its key. The last holder of a lease whose session has ended is not listed.
 func (c *Conn) Leases(ctx context.Context) (map[string]string, error) {
 	t := newLeaseTable()
-	err := c.values(ctx, "list leases", leaseBucket, func(key string, m *stored) {
+	err := c.values(ctx, "list leases", wire.LeaseBucket, func(key string, m *stored) {
 		t.change(leaseChange{key: key, seq: m.Seq, value: m.Data}, time.Time{})
 	})
 	if err != nil {

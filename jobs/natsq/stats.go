@@ -12,20 +12,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // consumers lists the sources of a pool that have a consumer, with its state.
-func (c *Conn) consumers(ctx context.Context, p jobs.Pool) (all map[source]*jetstream.ConsumerInfo, info *jetstream.StreamInfo, err error) {
+func (c *Conn) consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]*jetstream.ConsumerInfo, info *jetstream.StreamInfo, err error) {
 	err = c.retry(ctx, "list the queues of pool "+string(p), func(ctx context.Context) error {
-		all = map[source]*jetstream.ConsumerInfo{}
-		s, err := c.js.Stream(ctx, jobStream(p))
+		all = map[wire.Source]*jetstream.ConsumerInfo{}
+		s, err := c.js.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}
 		info = s.CachedInfo()
 		list := s.ListConsumers(ctx)
 		for i := range list.Info() {
-			if src, ok := parseConsumer(p, i.Name); ok {
+			if src, ok := wire.ParseConsumer(p, i.Name); ok {
 				all[src] = i
 			}
 		}
@@ -39,10 +40,10 @@ func (c *Conn) consumers(ctx context.Context, p jobs.Pool) (all map[source]*jets
 const relist = 5 * time.Minute
 
 // sourcesOf counts the jobs of a pool by source. It reads the subject of every job.
-func (c *Conn) sourcesOf(ctx context.Context, p jobs.Pool) (found map[source]uint64, err error) {
+func (c *Conn) sourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Source]uint64, err error) {
 	err = c.retry(ctx, "list the subjects of pool "+string(p), func(ctx context.Context) error {
-		found = map[source]uint64{}
-		s, err := c.js.Stream(ctx, jobStream(p))
+		found = map[wire.Source]uint64{}
+		s, err := c.js.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}
@@ -51,7 +52,7 @@ func (c *Conn) sourcesOf(ctx context.Context, p jobs.Pool) (found map[source]uin
 			return err
 		}
 		for subject, n := range subjects.State.Subjects {
-			if src, _, ok := parseSubject(subject); ok {
+			if src, _, ok := wire.ParseSubject(subject); ok {
 				found[src] += n
 			}
 		}
@@ -79,11 +80,11 @@ func (c *Conn) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) 
 		return jobs.QueueStats{}, err
 	}
 	var known uint64
-	add := func(s source, waiting uint64, i *jetstream.ConsumerInfo) {
+	add := func(s wire.Source, waiting uint64, i *jetstream.ConsumerInfo) {
 		known += i.NumPending + uint64(i.NumAckPending)
 		st.Sources = append(st.Sources, jobs.SourceStats{
-			Kind: s.kind, Lane: s.lane, Tenant: s.tenant, Waiting: waiting, Running: i.NumAckPending, Retried: i.NumRedelivered,
-			Paused: paused[pauseKey(p, s.kind)], Agents: served[s.kind],
+			Kind: s.Kind, Lane: s.Lane, Tenant: s.Tenant, Waiting: waiting, Running: i.NumAckPending, Retried: i.NumRedelivered,
+			Paused: paused[pauseKey(p, s.Kind)], Agents: served[s.Kind],
 		})
 	}
 	for s, i := range all {
@@ -119,9 +120,9 @@ func (c *Conn) find(ctx context.Context, id string) (j jobs.Job, stream string, 
 	if err := jobs.CheckID("job id", id); err != nil {
 		return j, "", 0, err
 	}
-	places := [][2]string{{waitStream, "exo.wait.*.*.*.*." + id}, {schedStream, "exo.sched.*.*.*.*." + id}, {schedStream, "exo.due.*.*.*.*." + id}}
-	for _, p := range pools() {
-		places = append(places, [2]string{jobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
+	places := [][2]string{{wire.WaitStream, "exo.wait.*.*.*.*." + id}, {wire.SchedStream, "exo.sched.*.*.*.*." + id}, {wire.SchedStream, "exo.due.*.*.*.*." + id}}
+	for _, p := range wire.Pools() {
+		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
 	}
 	for _, place := range places {
 		m, err := c.lastRetry(ctx, place[0], place[1])

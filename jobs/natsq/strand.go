@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // maxStranded bounds how many jobs one look takes out of a source.
@@ -15,14 +16,14 @@ const maxStranded = 1000
 // stranded finds the jobs of a source that the server will hand out to nobody: its consumer is past them and waits for no acknowledgement. A
 // power cut leaves such jobs when it takes the removal of a job but not its acknowledgement, which are two writes. They have their results, so
 // they go. One without a result has been seen only where a replica was damaged: it stays, and the log says what helps.
-func (w *Worker) stranded(ctx context.Context, s source, i *jetstream.ConsumerInfo) error {
+func (w *Worker) stranded(ctx context.Context, s wire.Source, i *jetstream.ConsumerInfo) error {
 	if i.NumPending > 0 || i.NumAckPending > 0 {
 		delete(w.strand, s)
 		return nil
 	}
-	stream := jobStream(w.Pool)
+	stream := wire.JobStream(w.Pool)
 	for seq, n := uint64(1), 0; n < maxStranded; n++ {
-		m, err := w.c.next(ctx, stream, s.job("*"), seq)
+		m, err := w.c.next(ctx, stream, s.Job("*"), seq)
 		if errors.Is(err, jobs.ErrNotFound) || err == nil && m.Seq > i.Delivered.Stream {
 			if n == 0 {
 				delete(w.strand, s)
@@ -38,7 +39,7 @@ func (w *Worker) stranded(ctx context.Context, s source, i *jetstream.ConsumerIn
 			return nil
 		}
 		seq = m.Seq + 1
-		_, id, _ := parseSubject(m.Subject)
+		_, id, _ := wire.ParseSubject(m.Subject)
 		_, err = w.c.result(ctx, id)
 		switch {
 		case errors.Is(err, jobs.ErrNotFound):

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestStranded: what the consumer is past and has its result leaves the queue at the second look, and nothing else does.
@@ -24,8 +25,8 @@ func TestStranded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := sourceOf(simpleJob("over"))
-	w := &Worker{WorkerOptions: WorkerOptions{Pool: s.pool, Logger: jobstest.Quiet}, c: c, strand: map[source]uint64{}}
+	s := wire.SourceOf(simpleJob("over"))
+	w := &Worker{WorkerOptions: WorkerOptions{Pool: s.Pool, Logger: jobstest.Quiet}, c: c, strand: map[wire.Source]uint64{}}
 	past := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}} // "later" is yet to come
 	busy := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}, NumAckPending: 1}
 	for n, look := range []struct {
@@ -43,7 +44,7 @@ func TestStranded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			_, err := c.last(ctx, jobStream(s.pool), s.job(id))
+			_, err := c.last(ctx, wire.JobStream(s.Pool), s.Job(id))
 			want := error(nil)
 			if id == "over" && len(look.left) == 2 {
 				want = jobs.ErrNotFound

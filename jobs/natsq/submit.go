@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // Submit hands a job in and returns when it is stored. jobs.ErrExists when a job of that id is queued, running or done;
@@ -58,7 +59,7 @@ func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made boo
 		}
 		return c.schedule(ctx, j, m)
 	}
-	if err := c.ensure(ctx, sourceOf(j)); err != nil {
+	if err := c.ensure(ctx, wire.SourceOf(j)); err != nil {
 		return err
 	}
 	return c.intake.hand(ctx, &arrival{what: what, job: j, m: m, made: made})
@@ -110,7 +111,7 @@ func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := c.ensure(ctx, sourceOf(j)); err != nil {
+		if err := c.ensure(ctx, wire.SourceOf(j)); err != nil {
 			return err
 		}
 		msgs[i] = m
@@ -167,7 +168,7 @@ func (c *Conn) known(ctx context.Context, batch []jobs.Job) (n int, first string
 	err = each(batch, func(j jobs.Job) error {
 		err := c.fresh(ctx, jobs.Job{ID: j.ID})
 		if err == nil {
-			if _, lerr := c.lastRetry(ctx, jobStream(j.Pool), sourceOf(j).job(j.ID)); lerr == nil {
+			if _, lerr := c.lastRetry(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); lerr == nil {
 				err = jobs.ErrExists
 			} else if !errors.Is(lerr, jobs.ErrNotFound) {
 				return lerr
@@ -195,8 +196,8 @@ func (c *Conn) known(ctx context.Context, batch []jobs.Job) (n int, first string
 func (c *Conn) unknown(ctx context.Context, j jobs.Job) error {
 	held := make(chan error, 1)
 	go func() { // beside the other question: two round trips would be half of a submission's time
-		s := sourceOf(j)
-		_, err := c.lastRetry(ctx, schedStream, "exo.*."+s.tail()+"."+j.ID)
+		s := wire.SourceOf(j)
+		_, err := c.lastRetry(ctx, wire.SchedStream, "exo.*."+s.Tail()+"."+j.ID)
 		held <- err
 	}()
 	err := c.fresh(ctx, j)
@@ -244,7 +245,7 @@ func (c *Conn) prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, er
 	if err := jobs.CheckJSON(data); err != nil {
 		return nil, j, fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
-	m := &nats.Msg{Subject: sourceOf(j).job(j.ID), Data: data}
+	m := &nats.Msg{Subject: wire.SourceOf(j).Job(j.ID), Data: data}
 	c.inject(ctx, m)
 	return m, j, nil
 }
@@ -296,19 +297,19 @@ func checkSpec(data []byte) error {
 }
 
 // ensure makes the consumer of a source unless this connection has seen it.
-func (c *Conn) ensure(ctx context.Context, s source) error {
+func (c *Conn) ensure(ctx context.Context, s wire.Source) error {
 	if _, ok := c.sources.Load(s); ok {
 		return nil
 	}
-	what := fmt.Sprintf("open queue %s", s.tail())
+	what := fmt.Sprintf("open queue %s", s.Tail())
 	err := c.retry(ctx, what, func(ctx context.Context) error {
-		_, err := c.js.CreateOrUpdateConsumer(ctx, jobStream(s.pool), jetstream.ConsumerConfig{
-			Durable:   s.consumer(),
+		_, err := c.js.CreateOrUpdateConsumer(ctx, wire.JobStream(s.Pool), jetstream.ConsumerConfig{
+			Durable:   s.Consumer(),
 			AckPolicy: jetstream.AckExplicitPolicy,
 			AckWait:   c.ackWait,
 			// The worker counts attempts, so that the last one can leave a result.
 			MaxDeliver:    -1,
-			FilterSubject: s.job("*"),
+			FilterSubject: s.Job("*"),
 			MaxAckPending: maxUnacked,
 			MaxWaiting:    512,
 			// A source whose kind no worker serves leaves no consumer behind. Its jobs stay, and a worker makes it again.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // subscriber is a jobs.Subscriber over a durable pull consumer.
@@ -41,7 +42,7 @@ const (
 func (c *Conn) Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error) {
 	switch {
 	case s.Push != "":
-		s.Stream, s.Subject = pushStream, pushSubject(s.Push)
+		s.Stream, s.Subject = wire.PushStream, pushSubject(s.Push)
 	case ownStream(s.Stream):
 		return nil, jobs.Errorf(jobs.CodeInvalid, "stream %s: it belongs to the queue or a bucket, and is no source", s.Stream)
 	}

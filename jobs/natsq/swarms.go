@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // CreateSwarm announces a swarm and claims its id. It is called before the swarm's logs are made, so that no log is without a
@@ -44,7 +45,7 @@ func (c *Conn) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 		default:
 			return fmt.Errorf("swarm %s: %w: remove it with exoswarm swarm delete %s, or choose another name", s.ID, jobs.ErrExists, s.ID)
 		}
-		err = c.inBucket(ctx, "announce swarm "+s.ID, swarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.inBucket(ctx, "announce swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Create(ctx, s.ID, data)
 			return err
 		})
@@ -77,7 +78,7 @@ func (c *Conn) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.
 		if bytes.Equal(data, r.data) {
 			return changed, nil
 		}
-		err = c.inBucket(ctx, "change swarm "+s.ID, swarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.inBucket(ctx, "change swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, s.ID, data, r.revision)
 			return err
 		})
@@ -115,7 +116,7 @@ func (c *Conn) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 				return err
 			}
 		}
-		err = c.inBucket(ctx, "delete swarm "+s.ID, swarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.inBucket(ctx, "delete swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			return kv.Purge(ctx, s.ID, jetstream.LastRevision(r.revision))
 		})
 		if err == nil || !wrongRevision(err) {
@@ -152,7 +153,7 @@ func (c *Conn) removeLogs(ctx context.Context, key string) error {
 // forgetLeases removes the leases of the swarm with that key and the marks of those that were given back: no later swarm has
 // leases of these names, so they would stay for ever. Agents, who remove the swarms of runs, may not purge leases.
 func (c *Conn) forgetLeases(ctx context.Context, key string) error {
-	_, err := c.purge(ctx, "KV_"+leaseBucket, "$KV."+leaseBucket+"."+key+".*")
+	_, err := c.purge(ctx, "KV_"+wire.LeaseBucket, "$KV."+wire.LeaseBucket+"."+key+".*")
 	if errors.Is(err, jobs.ErrDenied) {
 		return nil
 	}
@@ -174,7 +175,7 @@ func (c *Conn) swarmRecord(ctx context.Context, id string) (r record, err error)
 	}
 	var m *stored
 	err = c.retry(ctx, "read the record of swarm "+id, func(ctx context.Context) (err error) {
-		m, err = c.last(ctx, "KV_"+swarmBucket, "$KV."+swarmBucket+"."+id)
+		m, err = c.last(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
 		return err
 	})
 	if err == nil && (m.Header.Get("KV-Operation") != "" || m.Header.Get(jetstream.MarkerReasonHeader) != "") {
@@ -201,7 +202,7 @@ func (c *Conn) Swarm(ctx context.Context, id string) (jobs.Swarm, error) {
 func (c *Conn) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error) {
 	err = c.retry(ctx, "list swarms", func(ctx context.Context) error {
 		all = nil
-		kv, err := c.js.KeyValue(ctx, swarmBucket)
+		kv, err := c.js.KeyValue(ctx, wire.SwarmBucket)
 		if err != nil {
 			return err
 		}
@@ -250,7 +251,7 @@ func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
 // fails when the records cannot be watched at all.
 func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
 	began := false
-	w := &watch{c: c, bucket: swarmBucket, known: map[string]bool{}, synced: func() { began = true }, fn: func(u jetstream.KeyValueEntry) {
+	w := &watch{c: c, bucket: wire.SwarmBucket, known: map[string]bool{}, synced: func() { began = true }, fn: func(u jetstream.KeyValueEntry) {
 		ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
 		if !ch.Gone {
 			ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())

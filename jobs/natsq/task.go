@@ -18,12 +18,13 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // task is a job that a worker has, from its delivery to its end: settled, retried or given back.
 type task struct {
 	m       *nats.Msg
-	src     source
+	src     wire.Source
 	id      string // of the subject: what the queue knows the job by
 	job     jobs.Job
 	attempt int
@@ -47,7 +48,7 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 		t.attempt, t.queued = int(meta.NumDelivered), meta.Timestamp
 	}
 	var ok bool
-	if t.src, t.id, ok = parseSubject(m.Subject); !ok {
+	if t.src, t.id, ok = wire.ParseSubject(m.Subject); !ok {
 		// No consumer of ours asks for such a subject.
 		w.drop(t, jobs.Errorf(jobs.CodeInvalid, "a job on the subject %.100q", m.Subject))
 		return nil
@@ -60,7 +61,7 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 		}
 	}()
 	t.forgiven, _ = strconv.ParseUint(m.Header.Get(headerForgiven), 10, 64) // absent but in a redriven job
-	t.log = w.Logger.With("job", t.id, "kind", t.src.kind, "attempt", t.attempt)
+	t.log = w.Logger.With("job", t.id, "kind", t.src.Kind, "attempt", t.attempt)
 	if err := jobs.CheckID("job id", t.id); err != nil {
 		t.id = "" // no result can be asked for by such an id
 		w.settle(ctx, t, nil, err)
@@ -79,8 +80,8 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 		}
 	}
 	job, err := jobs.DecodeJob(m.Data)
-	if err == nil && (job.ID != t.id || sourceOf(job) != t.src) {
-		err = jobs.Errorf(jobs.CodeInvalid, "job %s stands on subject %s: the subject must be %s", job.ID, m.Subject, sourceOf(job).job(job.ID))
+	if err == nil && (job.ID != t.id || wire.SourceOf(job) != t.src) {
+		err = jobs.Errorf(jobs.CodeInvalid, "job %s stands on subject %s: the subject must be %s", job.ID, m.Subject, wire.SourceOf(job).Job(job.ID))
 	}
 	t.job = job.WithDefaults()
 	t.job.LastAttempt = t.attempt >= t.job.MaxAttempts
@@ -159,7 +160,7 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	defer w.hand.end(t.id)
 	w.Metrics.started(t)
 	output, err := protect(func() (any, error) {
-		return w.Handlers[t.src.kind](run, t.job, func(v any) { w.progress(t.id, v) })
+		return w.Handlers[t.src.Kind](run, t.job, func(v any) { w.progress(t.id, v) })
 	})
 	w.Metrics.ended(t)
 	w.conclude(base, t, output, err, context.Cause(run), ctx.Err() != nil)
@@ -267,7 +268,7 @@ func (w *Worker) drop(t *task, err error) {
 // makeResult is the result of a task.
 func (w *Worker) makeResult(t *task, output any, err error) jobs.Result {
 	r := jobs.Result{
-		Version: jobs.Version, JobID: t.id, Kind: t.src.kind, Status: jobs.Done,
+		Version: jobs.Version, JobID: t.id, Kind: t.src.Kind, Status: jobs.Done,
 		Attempts: t.attempt, Worker: w.Name, Finished: time.Now().UTC(),
 	}
 	if err == nil {

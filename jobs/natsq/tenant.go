@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
@@ -68,7 +69,7 @@ func (c *Conn) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) er
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		err = c.inBucket(ctx, what, controlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.inBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, tenantKey(tenant), data, revision)
 			return err
 		})
@@ -85,7 +86,7 @@ func (c *Conn) UnlimitTenant(ctx context.Context, tenant string) error {
 		return err
 	}
 	what := "unlimit tenant " + tenant
-	err := c.inBucket(ctx, what, controlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err := c.inBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		if _, err := kv.Get(ctx, tenantKey(tenant)); err != nil {
 			return err
 		}
@@ -100,7 +101,7 @@ func (c *Conn) UnlimitTenant(ctx context.Context, tenant string) error {
 // Tenants lists the limits that are set, those of jobs.EveryTenant first and then by name.
 func (c *Conn) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	var all []jobs.TenantLimits
-	err := c.values(ctx, "list the limits of tenants", controlBucket, func(key string, m *stored) {
+	err := c.values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *stored) {
 		tenant, ok := parseTenantKey(key)
 		if !ok {
 			return
@@ -117,7 +118,7 @@ func (c *Conn) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 
 // limitsOf reads the limits set for one tenant, none when there are none, from the leader.
 func (c *Conn) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revision uint64, err error) {
-	m, err := c.lastRetry(ctx, "KV_"+controlBucket, "$KV."+controlBucket+"."+tenantKey(tenant))
+	m, err := c.lastRetry(ctx, "KV_"+wire.ControlBucket, "$KV."+wire.ControlBucket+"."+tenantKey(tenant))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return l, 0, nil
 	}
@@ -161,9 +162,9 @@ func (c *Conn) room(ctx context.Context, batch ...jobs.Job) error {
 	}
 	add := map[queue]int{}
 	for _, j := range batch {
-		s := sourceOf(j)
-		if s.valid() { // else it is refused with a better sentence
-			add[queue{s.pool, s.tenant}]++
+		s := wire.SourceOf(j)
+		if s.Valid() { // else it is refused with a better sentence
+			add[queue{s.Pool, s.Tenant}]++
 		}
 	}
 	for q, n := range add {
@@ -247,7 +248,7 @@ func (s *submitted) read(ctx context.Context, c *Conn, tenant string) error {
 // countQueued counts the jobs of a tenant in a pool's queue, as the leader has them. The counts of consumers drift, see Worker.patience.
 func (c *Conn) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
 	err = c.retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
-		s, err := c.js.Stream(ctx, jobStream(p))
+		s, err := c.js.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}

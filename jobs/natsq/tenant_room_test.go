@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestTenantRecords: a record that is not valid limits nothing, is listed with its error, and is replaced; the limits of everybody are those of
@@ -15,7 +16,7 @@ import (
 func TestTenantRecords(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	kv, err := c.js.KeyValue(ctx, controlBucket)
+	kv, err := c.js.KeyValue(ctx, wire.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // processing starts the span of one attempt at a job, below that of whoever submitted it.
@@ -15,11 +16,11 @@ func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 	if c.tracer == nil {
 		return telemetry.NoSpan
 	}
-	_, span := c.begin(c.extract(ctx, t.m.Header), "process", "process", jobStream(t.src.pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(t.began))
+	_, span := c.begin(c.extract(ctx, t.m.Header), "process", "process", wire.JobStream(t.src.Pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(t.began))
 	if span.IsRecording() {
-		span.SetAttributes(attribute.String(attrMessage, t.id), attribute.Int(attrBodySize, len(t.m.Data)), attribute.String(attrGroup, t.src.consumer()),
+		span.SetAttributes(attribute.String(attrMessage, t.id), attribute.Int(attrBodySize, len(t.m.Data)), attribute.String(attrGroup, t.src.Consumer()),
 			attribute.Int(attrAttempt, t.attempt))
-		span.SetAttributes(t.src.attributes()...)
+		span.SetAttributes(sourceAttributes(t.src)...)
 	}
 	return span
 }
@@ -38,8 +39,8 @@ func (c *Conn) batching(tasks []*task) trace.Span {
 	if len(links) == 0 { // nobody would find it
 		return telemetry.NoSpan
 	}
-	_, span := c.begin(context.Background(), "process", "process", jobStream(tasks[0].src.pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
-		trace.WithAttributes(attribute.Int(attrBatch, len(tasks)), attribute.String(attrKind, tasks[0].src.kind)))
+	_, span := c.begin(context.Background(), "process", "process", wire.JobStream(tasks[0].src.Pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
+		trace.WithAttributes(attribute.Int(attrBatch, len(tasks)), attribute.String(attrKind, tasks[0].src.Kind)))
 	for _, t := range tasks {
 		t.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
 	}

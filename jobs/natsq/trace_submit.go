@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // submitting starts the span of a submission.
@@ -17,11 +18,11 @@ func (c *Conn) submitting(ctx context.Context, batch ...jobs.Job) (context.Conte
 	if c.tracer == nil {
 		return ctx, telemetry.NoSpan
 	}
-	ctx, span := c.begin(ctx, "submit", "send", jobStream(batch[0].Pool), trace.WithSpanKind(trace.SpanKindProducer))
+	ctx, span := c.begin(ctx, "submit", "send", wire.JobStream(batch[0].Pool), trace.WithSpanKind(trace.SpanKindProducer))
 	if span.IsRecording() {
 		if len(batch) == 1 {
 			span.SetAttributes(attribute.String(attrMessage, batch[0].ID))
-			span.SetAttributes(sourceOf(batch[0]).attributes()...)
+			span.SetAttributes(sourceAttributes(wire.SourceOf(batch[0]))...)
 		} else {
 			span.SetAttributes(attribute.Int(attrBatch, len(batch)))
 		}
@@ -42,14 +43,14 @@ func (c *Conn) received(ctx context.Context, r jobs.Result, h nats.Header, began
 	if from.IsValid() {
 		o = append(o, trace.WithLinks(trace.Link{SpanContext: from}))
 	}
-	_, span := c.begin(ctx, "receive", "receive", resultStream, o...)
+	_, span := c.begin(ctx, "receive", "receive", wire.ResultStream, o...)
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String(attrMessage, r.JobID))
 	}
 	span.End()
 }
 
-// attributes of a source.
-func (s source) attributes() []attribute.KeyValue {
-	return []attribute.KeyValue{attribute.String(attrKind, s.kind), attribute.String(attrLane, string(s.lane)), attribute.String(attrTenant, s.tenant)}
+// sourceAttributes returns the attributes of spans that belong to a source.
+func sourceAttributes(s wire.Source) []attribute.KeyValue {
+	return []attribute.KeyValue{attribute.String(attrKind, s.Kind), attribute.String(attrLane, string(s.Lane)), attribute.String(attrTenant, s.Tenant)}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // turns decides which source is asked next. It does no I/O and holds no lock: one goroutine uses it.
@@ -15,13 +16,13 @@ import (
 type turns struct {
 	weights map[string]float64 // by tenant; 1 for those not in it
 	count   int
-	now     float64            // the clock of the tenant served last
-	clocks  map[string]float64 // by tenant
-	served  map[source]int     // the turn in which a source was served last
+	now     float64             // the clock of the tenant served last
+	clocks  map[string]float64  // by tenant
+	served  map[wire.Source]int // the turn in which a source was served last
 }
 
 func newTurns() *turns {
-	return &turns{weights: map[string]float64{}, clocks: map[string]float64{}, served: map[source]int{}}
+	return &turns{weights: map[string]float64{}, clocks: map[string]float64{}, served: map[wire.Source]int{}}
 }
 
 // starvation is how many turns there are to each that begins at a lower lane.
@@ -40,10 +41,10 @@ func (t *turns) order() [3]jobs.Lane {
 }
 
 // next picks one of the sources that may have jobs; ok is false when there is none.
-func (t *turns) next(ready []source) (s source, ok bool) {
+func (t *turns) next(ready []wire.Source) (s wire.Source, ok bool) {
 	for _, lane := range t.order() {
 		for _, r := range ready {
-			if r.lane == lane && (!ok || t.before(r, s)) {
+			if r.Lane == lane && (!ok || t.before(r, s)) {
 				s, ok = r, true
 			}
 		}
@@ -56,19 +57,19 @@ func (t *turns) next(ready []source) (s source, ok bool) {
 
 func (t *turns) clock(tenant string) float64 { return max(t.clocks[tenant], t.now) }
 
-func (t *turns) before(a, b source) bool {
-	return cmp.Or(cmp.Compare(t.clock(a.tenant), t.clock(b.tenant)), cmp.Compare(t.clocks[a.tenant], t.clocks[b.tenant]),
-		cmp.Compare(a.tenant, b.tenant), cmp.Compare(t.served[a], t.served[b]), cmp.Compare(a.kind, b.kind)) < 0
+func (t *turns) before(a, b wire.Source) bool {
+	return cmp.Or(cmp.Compare(t.clock(a.Tenant), t.clock(b.Tenant)), cmp.Compare(t.clocks[a.Tenant], t.clocks[b.Tenant]),
+		cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(t.served[a], t.served[b]), cmp.Compare(a.Kind, b.Kind)) < 0
 }
 
 // took says that n jobs, 1 or more, were taken from a source: its turn is over. A turn that found nothing does not count.
-func (t *turns) took(s source, n int) {
-	w := t.weights[s.tenant]
+func (t *turns) took(s wire.Source, n int) {
+	w := t.weights[s.Tenant]
 	if w <= 0 {
 		w = 1
 	}
-	t.now = t.clock(s.tenant)
-	t.clocks[s.tenant] = t.now + float64(n)/w
+	t.now = t.clock(s.Tenant)
+	t.clocks[s.Tenant] = t.now + float64(n)/w
 	t.count++
 	t.served[s] = t.count
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestTurnsFair: tenants that always have jobs get shares by weight, whatever the sizes of the batches: at no time is one ahead of
@@ -17,11 +18,11 @@ func TestTurnsFair(t *testing.T) {
 		n := rapid.IntRange(2, 6).Draw(rt, "tenants")
 		largest := rapid.IntRange(1, 256).Draw(rt, "batch")
 		tr := newTurns()
-		var ready []source
+		var ready []wire.Source
 		got := map[string]float64{}
 		for i := range n {
-			s := source{jobs.PoolCPU, "k", jobs.Normal, fmt.Sprint("t", i)}
-			tr.weights[s.tenant] = float64(rapid.IntRange(1, 5).Draw(rt, "weight"))
+			s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: fmt.Sprint("t", i)}
+			tr.weights[s.Tenant] = float64(rapid.IntRange(1, 5).Draw(rt, "weight"))
 			ready = append(ready, s)
 		}
 		for range 400 {
@@ -31,10 +32,10 @@ func TestTurnsFair(t *testing.T) {
 			}
 			k := rapid.IntRange(1, largest).Draw(rt, "jobs")
 			tr.took(s, k)
-			got[s.tenant] += float64(k) / tr.weights[s.tenant]
+			got[s.Tenant] += float64(k) / tr.weights[s.Tenant]
 			low, high := math.Inf(1), 0.0
 			for _, r := range ready {
-				low, high = min(low, got[r.tenant]), max(high, got[r.tenant])
+				low, high = min(low, got[r.Tenant]), max(high, got[r.Tenant])
 			}
 			if high-low > float64(largest) {
 				rt.Fatalf("shares of %v with batches of up to %d", got, largest)
@@ -49,9 +50,9 @@ func TestTurnsStarvation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tr := newTurns()
 		lanes := rapid.SliceOfNDistinct(rapid.SampledFrom(jobs.Lanes()), 1, 3, rapid.ID).Draw(rt, "lanes")
-		var ready []source
+		var ready []wire.Source
 		for _, l := range lanes {
-			ready = append(ready, source{jobs.PoolCPU, "k", l, "t"})
+			ready = append(ready, wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: l, Tenant: "t"})
 		}
 		last := map[jobs.Lane]int{}
 		first := jobs.Low
@@ -66,8 +67,8 @@ func TestTurnsStarvation(t *testing.T) {
 		for turn := 1; turn <= 160; turn++ {
 			s, _ := tr.next(ready)
 			tr.took(s, 1)
-			last[s.lane] = turn
-			if s.lane == first {
+			last[s.Lane] = turn
+			if s.Lane == first {
 				urgent++
 			}
 			for _, l := range lanes {
@@ -85,14 +86,14 @@ func TestTurnsStarvation(t *testing.T) {
 // TestTurnsIdle: a tenant that was idle does not catch up on what it did not use.
 func TestTurnsIdle(t *testing.T) {
 	tr := newTurns()
-	busy := source{jobs.PoolCPU, "k", jobs.Normal, "busy"}
-	late := source{jobs.PoolCPU, "k", jobs.Normal, "late"}
+	busy := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "busy"}
+	late := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "late"}
 	for range 1000 {
 		tr.took(busy, 1)
 	}
 	n := 0
 	for range 100 {
-		s, _ := tr.next([]source{busy, late})
+		s, _ := tr.next([]wire.Source{busy, late})
 		tr.took(s, 1)
 		if s == late {
 			n++
@@ -106,45 +107,18 @@ func TestTurnsIdle(t *testing.T) {
 // TestTurnsKinds: the kinds of a tenant take turns.
 func TestTurnsKinds(t *testing.T) {
 	tr := newTurns()
-	var ready []source
+	var ready []wire.Source
 	for _, k := range []string{"a", "b", "c"} {
-		ready = append(ready, source{jobs.PoolGPU, k, jobs.High, "t"})
+		ready = append(ready, wire.Source{Pool: jobs.PoolGPU, Kind: k, Lane: jobs.High, Tenant: "t"})
 	}
 	n := map[string]int{}
 	for range 99 {
 		s, _ := tr.next(ready)
 		tr.took(s, 7)
-		n[s.kind]++
+		n[s.Kind]++
 	}
 	if n["a"] != 33 || n["b"] != 33 {
 		t.Fatalf("%v", n)
-	}
-}
-
-// TestNames: subjects and consumer names are taken apart as they were put together, for any ids.
-func TestNames(t *testing.T) {
-	id := rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`)
-	rapid.Check(t, func(rt *rapid.T) {
-		s := source{
-			rapid.SampledFrom(pools()).Draw(rt, "pool"), id.Draw(rt, "kind"), rapid.SampledFrom(jobs.Lanes()).Draw(rt, "lane"), id.Draw(rt, "tenant"),
-		}
-		job := id.Draw(rt, "id")
-		for _, subject := range []string{s.job(job), s.sched(job), s.due(job), s.wait(job)} {
-			if got, gotID, ok := parseSubject(subject); !ok || got != s || gotID != job {
-				rt.Fatalf("%s: %+v %s", subject, got, gotID)
-			}
-		}
-		if got, ok := parseConsumer(s.pool, s.consumer()); !ok || got != s {
-			rt.Fatalf("%s: %+v", s.consumer(), got)
-		}
-	})
-	for _, bad := range []string{"", "exo.job.cpu.k.normal", "exo.job.cpu.k.urgent.t.id", "exo.job.tpu.k.low.t.id", "exo.job.cpu.k.low.t.id.more", "a.job.cpu.k.low.t.id", "exo.job.cpu..low.t.id"} {
-		if _, _, ok := parseSubject(bad); ok {
-			t.Errorf("%q was taken", bad)
-		}
-	}
-	if _, ok := parseConsumer(jobs.PoolCPU, "worker"); ok {
-		t.Error("a foreign consumer was taken for a source")
 	}
 }
 
@@ -153,8 +127,8 @@ func FuzzSubject(f *testing.F) {
 	f.Add("exo.job.cpu.kind.normal.default.id")
 	f.Add("exo.due.gpu.k.low.t.id")
 	f.Fuzz(func(t *testing.T, subject string) {
-		if s, id, ok := parseSubject(subject); ok && id != "" {
-			if again, id2, ok := parseSubject(s.job(id)); !ok || again != s || id2 != id {
+		if s, id, ok := wire.ParseSubject(subject); ok && id != "" {
+			if again, id2, ok := wire.ParseSubject(s.Job(id)); !ok || again != s || id2 != id {
 				t.Fatalf("%q: %+v %q", subject, s, id)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestCancel: the mark of a cancellation says how, a job that no worker has had gets its result at once and so do its children, and one that a
@@ -23,10 +24,10 @@ func TestCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.last(ctx, jobStream(jobs.PoolCPU), sourceOf(plain("child")).job("child")); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.last(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("child")).Job("child")); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job whose parent is not over is queued: %v", err)
 	}
-	kv, err := c.js.KeyValue(ctx, cancelBucket)
+	kv, err := c.js.KeyValue(ctx, wire.CancelBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("the child of a job that was cancelled: %+v, %v", r, err)
 	}
 	// All that stands before it is given too.
-	cons, err := c.js.Consumer(ctx, jobStream(jobs.PoolCPU), sourceOf(plain("given")).consumer())
+	cons, err := c.js.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Consumer())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestCancel(t *testing.T) {
 	if r, err := c.result(ctx, "given"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that a worker has: %+v, %v", r, err)
 	}
-	if _, err := c.last(ctx, jobStream(jobs.PoolCPU), sourceOf(plain("given")).job("given")); err != nil {
+	if _, err := c.last(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Job("given")); err != nil {
 		t.Errorf("a job that a worker has is taken away: %v", err)
 	}
 	for _, j := range []jobs.Job{{ID: "x"}, {ID: "x", Kind: "a b", Pool: jobs.PoolCPU}, {ID: "x", Kind: "k", Pool: "tpu"}} {
@@ -116,7 +117,7 @@ func TestSecondLife(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.bury(ctx, c.repeat, sourceOf(j), id, data, &jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
+		if err := c.bury(ctx, c.repeat, wire.SourceOf(j), id, data, &jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Submit(ctx, plain("parent-"+id)); err != nil {
@@ -134,13 +135,13 @@ func TestSecondLife(t *testing.T) {
 		if letter.Reason.Message != k.reason {
 			t.Errorf("%s: the reason %q", id, letter.Reason.Message)
 		}
-		mark, merr := c.last(ctx, "KV_"+cancelBucket, "$KV."+cancelBucket+"."+id)
+		mark, merr := c.last(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
 		if err := c.Redrive(ctx, letter); err != nil {
 			t.Fatal(err)
 		}
-		stream, subject := jobStream(j.Pool), sourceOf(j).job(id)
+		stream, subject := wire.JobStream(j.Pool), wire.SourceOf(j).Job(id)
 		if k.code == jobs.CodeParent {
-			stream, subject = waitStream, sourceOf(j).wait(id)
+			stream, subject = wire.WaitStream, wire.SourceOf(j).Wait(id)
 		}
 		m, err := c.last(ctx, stream, subject)
 		if err != nil {
@@ -200,7 +201,7 @@ func TestBatchRules(t *testing.T) {
 		t.Errorf("parents and children: %v", err)
 	}
 	for id, queued := range map[string]bool{"g1": true, "g2": false, "g3": false} {
-		if _, err := c.last(ctx, jobStream(jobs.PoolCPU), sourceOf(plain(id)).job(id)); (err == nil) != queued {
+		if _, err := c.last(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain(id)).Job(id)); (err == nil) != queued {
 			t.Errorf("%s: %v", id, err)
 		}
 	}

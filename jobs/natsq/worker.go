@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // WorkerOptions configure a Worker.
@@ -115,11 +116,11 @@ type Worker struct {
 	wake   chan struct{}
 
 	mu      sync.Mutex
-	sources map[source]*sourceState
+	sources map[wire.Source]*sourceState
 	waiting map[string]uint64 // jobs by tenant, as they were counted last
 
-	strand  map[source]uint64 // the first job of a source that seemed stranded at the last look; of discover alone
-	foreign foreign           // jobs of kinds that the worker does not serve; of discover and expireForeign alone
+	strand  map[wire.Source]uint64 // the first job of a source that seemed stranded at the last look; of discover alone
+	foreign foreign                // jobs of kinds that the worker does not serve; of discover and expireForeign alone
 
 	slots   chan struct{}
 	asking  atomic.Int32 // slots that have no job yet
@@ -146,7 +147,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	w := &Worker{
-		WorkerOptions: o, c: c, wake: make(chan struct{}, 1), sources: map[source]*sourceState{}, strand: map[source]uint64{},
+		WorkerOptions: o, c: c, wake: make(chan struct{}, 1), sources: map[wire.Source]*sourceState{}, strand: map[wire.Source]uint64{},
 		slots: make(chan struct{}, o.Concurrency), closed: make(chan struct{}),
 	}
 	w.deps = newDependents(c, o.Logger)
@@ -256,8 +257,8 @@ func (w *Worker) poke() {
 
 // heard notes that a job was stored. The subject is exo.wake and the job's without its id.
 func (w *Worker) heard(m *nats.Msg) {
-	s, _, ok := parseSubject(m.Subject)
-	if !ok || s.pool != w.Pool || !w.serves(s.kind) {
+	s, _, ok := wire.ParseSubject(m.Subject)
+	if !ok || s.Pool != w.Pool || !w.serves(s.Kind) {
 		return
 	}
 	w.note(s, false)
@@ -277,7 +278,7 @@ const (
 	lastEcho  = 50 * time.Millisecond
 )
 
-func (w *Worker) note(s source, known bool) {
+func (w *Worker) note(s wire.Source, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.sources[s]
@@ -291,14 +292,14 @@ func (w *Worker) note(s source, known bool) {
 }
 
 // ready lists the sources that may have jobs and are not paused; none while the worker is not healthy or not ready.
-func (w *Worker) ready() (all []source) {
+func (w *Worker) ready() (all []wire.Source) {
 	if w.held.ill() || w.Ready != nil && w.Ready() != nil {
 		return nil // the lookout asks again
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for s, st := range w.sources {
-		if st.ready && st.stand == 0 && !w.ctl.paused(s.kind) && w.limits.open(s, w.room(s)) {
+		if st.ready && st.stand == 0 && !w.ctl.paused(s.Kind) && w.limits.open(s, w.room(s)) {
 			all = append(all, s)
 		}
 	}
@@ -370,10 +371,10 @@ func (w *Worker) loop(ctx context.Context) {
 			}
 			continue
 		}
-		if b, ok := w.Batches[s.kind]; ok {
+		if b, ok := w.Batches[s.Kind]; ok {
 			// What waits at the server is taken from the tenant's slots meanwhile, so a tenant that has few is asked now and then instead.
 			// A batch that is full asks for no more.
-			stand := b.Linger > 0 && len(msgs) < b.Max && !w.limits.quota(s.tenant).held()
+			stand := b.Linger > 0 && len(msgs) < b.Max && !w.limits.quota(s.Tenant).held()
 			if stand { // before this loop asks again
 				w.stand(s, 1)
 			}
@@ -396,7 +397,7 @@ func (w *Worker) loop(ctx context.Context) {
 }
 
 // fetch waits for jobs of one source: as many as there are free slots and one, or a batch.
-func (w *Worker) fetch(ctx context.Context, t *turns) (source, []*nats.Msg, error) {
+func (w *Worker) fetch(ctx context.Context, t *turns) (wire.Source, []*nats.Msg, error) {
 	for {
 		ready := w.ready()
 		s, ok := t.next(ready)
@@ -408,12 +409,12 @@ func (w *Worker) fetch(ctx context.Context, t *turns) (source, []*nats.Msg, erro
 				return s, nil, context.Cause(ctx)
 			}
 		}
-		msgs, err := w.ask(ctx, s, request{n: w.room(s), maxBytes: w.Batches[s.kind].MaxBytes, wait: w.patience(s, len(ready))})
+		msgs, err := w.ask(ctx, s, request{n: w.room(s), maxBytes: w.Batches[s.Kind].MaxBytes, wait: w.patience(s, len(ready))})
 		if err != nil {
 			return s, nil, err
 		}
 		if len(msgs) > 0 {
-			t.weights[s.tenant] = w.ctl.quota(s.tenant).weight
+			t.weights[s.Tenant] = w.ctl.quota(s.Tenant).weight
 			t.took(s, len(msgs))
 			return s, msgs, nil
 		}
@@ -421,20 +422,20 @@ func (w *Worker) fetch(ctx context.Context, t *turns) (source, []*nats.Msg, erro
 }
 
 // room is how many jobs of a source are taken at once: a batch, or as many as there are free slots and the one at hand.
-func (w *Worker) room(s source) int {
-	if b, ok := w.Batches[s.kind]; ok {
+func (w *Worker) room(s wire.Source) int {
+	if b, ok := w.Batches[s.Kind]; ok {
 		return b.Max
 	}
 	return max(1, 1+cap(w.slots)-len(w.slots))
 }
 
 // there says whether the stream has jobs of a source. That it has none is remembered until there is news.
-func (w *Worker) there(ctx context.Context, s source) (bool, error) {
+func (w *Worker) there(ctx context.Context, s wire.Source) (bool, error) {
 	w.mu.Lock()
 	st := w.sources[s]
 	before := st.news
 	w.mu.Unlock()
-	_, err := w.c.next(ctx, jobStream(w.Pool), s.job("*"), 1)
+	_, err := w.c.next(ctx, wire.JobStream(w.Pool), s.Job("*"), 1)
 	if !errors.Is(err, jobs.ErrNotFound) {
 		return err == nil, err
 	}
@@ -449,7 +450,7 @@ func (w *Worker) there(ctx context.Context, s source) (bool, error) {
 // patience is how long the server may look for jobs of a source: a moment when it has just told of one and the worker has no other
 // source to ask meanwhile, longer for the lookout, else not at all. Without patience the server answers by a count of what is pending, and
 // that has been seen to say none while a job stood there (nats-server 2.15.2, RFC 0007); with it, it looks.
-func (w *Worker) patience(s source, ready int) time.Duration {
+func (w *Worker) patience(s wire.Source, ready int) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.sources[s]
@@ -465,7 +466,7 @@ func (w *Worker) patience(s source, ready int) time.Duration {
 }
 
 // ask gets jobs of a source and holds them. That there was no more is remembered until there is news.
-func (w *Worker) ask(ctx context.Context, s source, r request) ([]*nats.Msg, error) {
+func (w *Worker) ask(ctx context.Context, s wire.Source, r request) ([]*nats.Msg, error) {
 	w.mu.Lock()
 	st := w.sources[s]
 	before, known := st.news, st.known
@@ -481,7 +482,7 @@ func (w *Worker) ask(ctx context.Context, s source, r request) ([]*nats.Msg, err
 	if r.n = w.limits.reserve(s, r.n); r.n == 0 {
 		return nil, nil // another one of this worker was first
 	}
-	msgs, err := w.puller.pull(ctx, jobStream(w.Pool), s.consumer(), r)
+	msgs, err := w.puller.pull(ctx, wire.JobStream(w.Pool), s.Consumer(), r)
 	for _, m := range msgs {
 		w.held.add(m)
 	}
@@ -491,7 +492,7 @@ func (w *Worker) ask(ctx context.Context, s source, r request) ([]*nats.Msg, err
 }
 
 // learned notes what asking a source has shown; before is what was heard of it by then.
-func (w *Worker) learned(s source, r request, before uint64, got int, err error) error {
+func (w *Worker) learned(s wire.Source, r request, before uint64, got int, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.sources[s]
@@ -513,7 +514,7 @@ func (w *Worker) learned(s source, r request, before uint64, got int, err error)
 }
 
 // stand notes that a batch begins, or ends, to have its requests stand at a source: whoever else asked there would take from it.
-func (w *Worker) stand(s source, n int) {
+func (w *Worker) stand(s wire.Source, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sources[s].stand += n

@@ -1,0 +1,129 @@
+// Package wire names what the protocol keeps on the server: its streams, its buckets and its subjects.
+//
+// It opens no connection. docs/protocol.md lists the names with their meaning; they are stable.
+package wire
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Streams and buckets. The subjects of logs are exo.log.SWARM.SHARD.DIR.
+const (
+	ResultStream  = "EXO_RESULTS"
+	DeadStream    = "EXO_DEAD"
+	SchedStream   = "EXO_SCHED"
+	WaitStream    = "EXO_WAIT"
+	JobLogStream  = "EXO_JOBLOGS"
+	PushStream    = "EXO_PUSH"
+	LeaseBucket   = "EXO_LEASES"
+	SwarmBucket   = "EXO_SWARMS"
+	CancelBucket  = "EXO_CANCEL"
+	ControlBucket = "EXO_CONTROL"
+	AgentBucket   = "EXO_AGENTS"
+	CronBucket    = "EXO_CRON"
+	TenantBucket  = "EXO_TENANTS"
+	ObjectBucket  = "EXO_OBJECTS"
+)
+
+// JobStream returns the name of the stream that holds the queued jobs of a pool.
+func JobStream(p jobs.Pool) string { return "EXO_JOBS_" + strings.ToUpper(string(p)) }
+
+// Pools returns all pools, in a new slice.
+func Pools() []jobs.Pool { return []jobs.Pool{jobs.PoolCPU, jobs.PoolGPU} }
+
+// Source is one queue within a pool. Each source has one durable consumer on the server, because
+// the filters of a work queue may not overlap.
+type Source struct {
+	Pool   jobs.Pool
+	Kind   string
+	Lane   jobs.Lane
+	Tenant string
+}
+
+// SourceOf returns the source of a job. Empty fields of the job count as their defaults.
+func SourceOf(j jobs.Job) Source {
+	j = j.WithDefaults()
+	return Source{j.Pool, j.Kind, j.Lane, j.Tenant}
+}
+
+// Tail returns the part that the subjects of all streams share: POOL.KIND.LANE.TENANT.
+func (s Source) Tail() string {
+	return string(s.Pool) + "." + s.Kind + "." + string(s.Lane) + "." + s.Tenant
+}
+
+// Job returns the subject of a queued job.
+func (s Source) Job(id string) string { return "exo.job." + s.Tail() + "." + id }
+
+// Sched returns the subject of a delayed job before its time.
+func (s Source) Sched(id string) string { return "exo.sched." + s.Tail() + "." + id }
+
+// Due returns the subject to which the server moves a delayed job at its time.
+func (s Source) Due(id string) string { return "exo.due." + s.Tail() + "." + id }
+
+// Wait returns the subject of a job that waits for its parents.
+func (s Source) Wait(id string) string { return "exo.wait." + s.Tail() + "." + id }
+
+// Dead returns the subject of a dead letter. Dead letters have no lane.
+func (s Source) Dead(id string) string {
+	return "exo.dead." + string(s.Pool) + "." + s.Kind + "." + s.Tenant + "." + id
+}
+
+// Consumer returns the name of the source's consumer. An id cannot contain '+', so the names of two
+// sources differ.
+func (s Source) Consumer() string {
+	return s.Kind + "+" + string(s.Lane) + "+" + s.Tenant
+}
+
+// ParseConsumer is the inverse of Source.Consumer. ok is false for a consumer of somebody else.
+func ParseConsumer(p jobs.Pool, name string) (s Source, ok bool) {
+	parts := strings.Split(name, "+")
+	if len(parts) != 3 {
+		return s, false
+	}
+	s = Source{p, parts[0], jobs.Lane(parts[1]), parts[2]}
+	return s, s.Valid()
+}
+
+// ParseSubject splits exo.WORD.POOL.KIND.LANE.TENANT[.ID]. Anybody may publish to a stream, so it
+// checks every part except the id.
+func ParseSubject(subject string) (s Source, id string, ok bool) {
+	parts := strings.Split(subject, ".")
+	if len(parts) < 6 || len(parts) > 7 || parts[0] != "exo" {
+		return s, "", false
+	}
+	if len(parts) == 7 {
+		id = parts[6]
+	}
+	s = Source{jobs.Pool(parts[2]), parts[3], jobs.Lane(parts[4]), parts[5]}
+	return s, id, s.Valid()
+}
+
+// Valid reports whether the pool and the lane exist and kind and tenant are ids.
+func (s Source) Valid() bool {
+	return slices.Contains(jobs.Lanes(), s.Lane) && slices.Contains(Pools(), s.Pool) &&
+		jobs.CheckID("", s.Kind) == nil && jobs.CheckID("", s.Tenant) == nil
+}
+
+// ResultSubject returns the subject of a job's result.
+func ResultSubject(id string) string { return "exo.res." + id }
+
+// DoneSubject returns the subject on which the server announces a stored result, without its body.
+func DoneSubject(id string) string { return "exo.done." + id }
+
+// JobLogSubject returns the subject of the log lines of a job.
+func JobLogSubject(id string) string { return "exo.joblog." + id }
+
+// EdgeSubject returns the subject of the edge between a parent and a waiting child. The body of an
+// edge is the subject of the waiting job.
+func EdgeSubject(parent, child string) string { return "exo.edge." + parent + "." + child }
+
+// FiredSubject returns the subject of the mark that a time of a schedule has come. stamp is a
+// jobs.Stamp, or "*" for all times.
+func FiredSubject(name, stamp string) string { return "exo.fired." + name + "." + stamp }
+
+// RunningSubject returns the subject on which the workers of a pool answer which jobs they execute.
+// A question costs the disk of the server nothing.
+func RunningSubject(p jobs.Pool) string { return "exo.running." + string(p) }

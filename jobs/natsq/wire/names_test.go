@@ -1,0 +1,37 @@
+package wire
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// TestNames: subjects and consumer names are taken apart as they were put together, for any ids.
+func TestNames(t *testing.T) {
+	id := rapid.StringMatching(`[A-Za-z0-9_-]{1,64}`)
+	rapid.Check(t, func(rt *rapid.T) {
+		s := Source{
+			Pool: rapid.SampledFrom(Pools()).Draw(rt, "pool"), Kind: id.Draw(rt, "kind"),
+			Lane: rapid.SampledFrom(jobs.Lanes()).Draw(rt, "lane"), Tenant: id.Draw(rt, "tenant"),
+		}
+		job := id.Draw(rt, "id")
+		for _, subject := range []string{s.Job(job), s.Sched(job), s.Due(job), s.Wait(job)} {
+			if got, gotID, ok := ParseSubject(subject); !ok || got != s || gotID != job {
+				rt.Fatalf("%s: %+v %s", subject, got, gotID)
+			}
+		}
+		if got, ok := ParseConsumer(s.Pool, s.Consumer()); !ok || got != s {
+			rt.Fatalf("%s: %+v", s.Consumer(), got)
+		}
+	})
+	for _, bad := range []string{"", "exo.job.cpu.k.normal", "exo.job.cpu.k.urgent.t.id", "exo.job.tpu.k.low.t.id", "exo.job.cpu.k.low.t.id.more", "a.job.cpu.k.low.t.id", "exo.job.cpu..low.t.id"} {
+		if _, _, ok := ParseSubject(bad); ok {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+	if _, ok := ParseConsumer(jobs.PoolCPU, "worker"); ok {
+		t.Error("a foreign consumer was taken for a source")
+	}
+}
