@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/fairqueue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -348,7 +349,7 @@ func (w *Worker) lookout(ctx context.Context) {
 
 // loop gives the free slots to jobs until ctx ends. It alone takes turns.
 func (w *Worker) loop(ctx context.Context) {
-	t := newTurns()
+	q := fairqueue.New()
 	for {
 		select {
 		case w.slots <- struct{}{}:
@@ -356,7 +357,7 @@ func (w *Worker) loop(ctx context.Context) {
 			return
 		}
 		w.asking.Store(1)
-		s, msgs, err := w.fetch(ctx, t)
+		s, msgs, err := w.fetch(ctx, q)
 		w.asking.Store(0)
 		if err != nil {
 			<-w.slots
@@ -397,10 +398,10 @@ func (w *Worker) loop(ctx context.Context) {
 }
 
 // fetch waits for jobs of one source: as many as there are free slots and one, or a batch.
-func (w *Worker) fetch(ctx context.Context, t *turns) (wire.Source, []*nats.Msg, error) {
+func (w *Worker) fetch(ctx context.Context, q *fairqueue.Queue) (wire.Source, []*nats.Msg, error) {
 	for {
 		ready := w.ready()
-		s, ok := t.next(ready)
+		s, ok := q.Next(ready)
 		if !ok {
 			select {
 			case <-w.wake:
@@ -414,8 +415,8 @@ func (w *Worker) fetch(ctx context.Context, t *turns) (wire.Source, []*nats.Msg,
 			return s, nil, err
 		}
 		if len(msgs) > 0 {
-			t.weights[s.Tenant] = w.ctl.quota(s.Tenant).weight
-			t.took(s, len(msgs))
+			q.SetWeight(s.Tenant, w.ctl.quota(s.Tenant).weight)
+			q.Take(s, len(msgs))
 			return s, msgs, nil
 		}
 	}

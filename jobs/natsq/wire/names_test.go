@@ -35,3 +35,16 @@ func TestNames(t *testing.T) {
 		t.Error("a foreign consumer was taken for a source")
 	}
 }
+
+// FuzzSubject: no subject of a stranger does harm.
+func FuzzSubject(f *testing.F) {
+	f.Add("exo.job.cpu.kind.normal.default.id")
+	f.Add("exo.due.gpu.k.low.t.id")
+	f.Fuzz(func(t *testing.T, subject string) {
+		if s, id, ok := ParseSubject(subject); ok && id != "" {
+			if again, id2, ok := ParseSubject(s.Job(id)); !ok || again != s || id2 != id {
+				t.Fatalf("%q: %+v %q", subject, s, id)
+			}
+		}
+	})
+}

@@ -1,4 +1,4 @@
-package natsq
+package fairqueue
 
 import (
 	"fmt"
@@ -11,28 +11,28 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestTurnsFair: tenants that always have jobs get shares by weight, whatever the sizes of the batches: at no time is one ahead of
+// TestFair: tenants that always have jobs get shares by weight, whatever the sizes of the batches: at no time is one ahead of
 // another by more than a batch of each.
-func TestTurnsFair(t *testing.T) {
+func TestFair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(rt, "tenants")
 		largest := rapid.IntRange(1, 256).Draw(rt, "batch")
-		tr := newTurns()
+		q := New()
 		var ready []wire.Source
 		got := map[string]float64{}
 		for i := range n {
 			s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: fmt.Sprint("t", i)}
-			tr.weights[s.Tenant] = float64(rapid.IntRange(1, 5).Draw(rt, "weight"))
+			q.SetWeight(s.Tenant, float64(rapid.IntRange(1, 5).Draw(rt, "weight")))
 			ready = append(ready, s)
 		}
 		for range 400 {
-			s, ok := tr.next(ready)
+			s, ok := q.Next(ready)
 			if !ok {
 				rt.Fatal("nothing is ready")
 			}
 			k := rapid.IntRange(1, largest).Draw(rt, "jobs")
-			tr.took(s, k)
-			got[s.Tenant] += float64(k) / tr.weights[s.Tenant]
+			q.Take(s, k)
+			got[s.Tenant] += float64(k) / q.weights[s.Tenant]
 			low, high := math.Inf(1), 0.0
 			for _, r := range ready {
 				low, high = min(low, got[r.Tenant]), max(high, got[r.Tenant])
@@ -44,11 +44,11 @@ func TestTurnsFair(t *testing.T) {
 	})
 }
 
-// TestTurnsStarvation: whatever is ready, a lane that has jobs gets a turn within sixteen, and the most urgent one that
+// TestStarvation: whatever is ready, a lane that has jobs gets a turn within sixteen, and the most urgent one that
 // has jobs at least six of every eight.
-func TestTurnsStarvation(t *testing.T) {
+func TestStarvation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		tr := newTurns()
+		q := New()
 		lanes := rapid.SliceOfNDistinct(rapid.SampledFrom(jobs.Lanes()), 1, 3, rapid.ID).Draw(rt, "lanes")
 		var ready []wire.Source
 		for _, l := range lanes {
@@ -65,8 +65,8 @@ func TestTurnsStarvation(t *testing.T) {
 		}
 		urgent := 0
 		for turn := 1; turn <= 160; turn++ {
-			s, _ := tr.next(ready)
-			tr.took(s, 1)
+			s, _ := q.Next(ready)
+			q.Take(s, 1)
 			last[s.Lane] = turn
 			if s.Lane == first {
 				urgent++
@@ -83,18 +83,18 @@ func TestTurnsStarvation(t *testing.T) {
 	})
 }
 
-// TestTurnsIdle: a tenant that was idle does not catch up on what it did not use.
-func TestTurnsIdle(t *testing.T) {
-	tr := newTurns()
+// TestIdle: a tenant that was idle does not catch up on what it did not use.
+func TestIdle(t *testing.T) {
+	q := New()
 	busy := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "busy"}
 	late := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "late"}
 	for range 1000 {
-		tr.took(busy, 1)
+		q.Take(busy, 1)
 	}
 	n := 0
 	for range 100 {
-		s, _ := tr.next([]wire.Source{busy, late})
-		tr.took(s, 1)
+		s, _ := q.Next([]wire.Source{busy, late})
+		q.Take(s, 1)
 		if s == late {
 			n++
 		}
@@ -104,33 +104,20 @@ func TestTurnsIdle(t *testing.T) {
 	}
 }
 
-// TestTurnsKinds: the kinds of a tenant take turns.
-func TestTurnsKinds(t *testing.T) {
-	tr := newTurns()
+// TestKinds: the kinds of a tenant take turns.
+func TestKinds(t *testing.T) {
+	q := New()
 	var ready []wire.Source
 	for _, k := range []string{"a", "b", "c"} {
 		ready = append(ready, wire.Source{Pool: jobs.PoolGPU, Kind: k, Lane: jobs.High, Tenant: "t"})
 	}
 	n := map[string]int{}
 	for range 99 {
-		s, _ := tr.next(ready)
-		tr.took(s, 7)
+		s, _ := q.Next(ready)
+		q.Take(s, 7)
 		n[s.Kind]++
 	}
 	if n["a"] != 33 || n["b"] != 33 {
 		t.Fatalf("%v", n)
 	}
-}
-
-// FuzzSubject: no subject of a stranger does harm.
-func FuzzSubject(f *testing.F) {
-	f.Add("exo.job.cpu.kind.normal.default.id")
-	f.Add("exo.due.gpu.k.low.t.id")
-	f.Fuzz(func(t *testing.T, subject string) {
-		if s, id, ok := wire.ParseSubject(subject); ok && id != "" {
-			if again, id2, ok := wire.ParseSubject(s.Job(id)); !ok || again != s || id2 != id {
-				t.Fatalf("%q: %+v %q", subject, s, id)
-			}
-		}
-	})
 }
