@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -29,7 +30,7 @@ type control struct {
 	running map[string]context.CancelCauseFunc
 	pauses  map[string]bool // by key, see pauseKey
 	limits  map[string]jobs.Limits
-	quotas  map[string]quota // of those tenants asked about since the limits changed
+	quotas  map[string]quota.Quota // of those tenants asked about since the limits changed
 }
 
 // cancellation is jobs.ErrFinish or jobs.ErrCancelled, its revision in the bucket, and since when it stands.
@@ -56,7 +57,7 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), lo
 	w := &control{
 		pool: pool, poke: poke, log: log, stop: stop,
 		cancels: map[string]cancellation{}, running: map[string]context.CancelCauseFunc{}, pauses: map[string]bool{},
-		limits: map[string]jobs.Limits{}, quotas: map[string]quota{},
+		limits: map[string]jobs.Limits{}, quotas: map[string]quota.Quota{},
 	}
 	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){wire.CancelBucket: w.cancelled, wire.ControlBucket: w.controlled} {
 		synced := make(chan struct{})
@@ -121,7 +122,7 @@ func (w *control) controlled(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
 	put := u.Operation() == jetstream.KeyValuePut
 	if tenant, ok := parseTenantKey(u.Key()); ok {
-		l, err := parseLimits(u.Value())
+		l, err := quota.ParseLimits(u.Value())
 		if put && err != nil {
 			w.log.Error("limits not followed", "tenant", tenant, "error", err)
 		}
@@ -139,12 +140,12 @@ func (w *control) controlled(u jetstream.KeyValueEntry) {
 }
 
 // quota is what a tenant may have.
-func (w *control) quota(tenant string) quota {
+func (w *control) quota(tenant string) quota.Quota {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q, ok := w.quotas[tenant]
 	if !ok {
-		q = quotaOf(w.limits[tenant].Or(w.limits[jobs.EveryTenant]))
+		q = quota.Of(w.limits[tenant].Or(w.limits[jobs.EveryTenant]))
 		w.quotas[tenant] = q
 	}
 	return q

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -145,44 +144,6 @@ func FuzzSchedule(f *testing.F) {
 			if err := e.Run(when).Validate(); err != nil {
 				t.Fatalf("a run that is no job: %v", err)
 			}
-		}
-	})
-}
-
-// FuzzLimits: whatever stands in the records of a tenant, no worker gets more than the limits say.
-func FuzzLimits(f *testing.F) {
-	f.Add([]byte(`{"v":1,"concurrency":8,"rate":5,"burst":3}`), []byte(`{"v":1,"holders":{"w":{"slots":3,"beat":17}},"tokens":4.5,"at":"2026-01-31T12:00:00Z"}`), uint16(4), uint16(2), uint16(1))
-	f.Add([]byte(`{"v":1,"rate":1e400}`), []byte(`{"v":1,"holders":{"x":{"slots":-9000000000000000000}},"tokens":-1e308,"at":"9999-12-31T00:00:00Z"}`), uint16(1), uint16(1), uint16(0))
-	f.Add([]byte(`{"v":1,"weight":0.01,"concurrency":1,"rate":0.001}`), []byte(`{"v":1,"holders":{"x":{"slots":9999}},"tokens":1e308,"at":"0001-01-01T00:00:01Z"}`), uint16(1), uint16(1), uint16(9))
-	f.Add([]byte(`{"v":1,"concurrency":8}`), []byte(`{"v":1,"holders":{"x":{"slots":-100}}}`), uint16(20), uint16(0), uint16(0))
-	f.Add([]byte(`{"v":1}`), []byte(`{"v":1,"holders":{"x":{"slots":9223372036854775807},"y":{"slots":9223372036854775807}}}`), uint16(1), uint16(0), uint16(0))
-	f.Fuzz(func(t *testing.T, limits, acc []byte, more, take, has uint16) {
-		l, err := parseLimits(limits)
-		classed(t, err)
-		a, err := parseAccount(acc)
-		classed(t, err)
-		if l.Validate() != nil {
-			l = jobs.Limits{Version: jobs.Version}
-		}
-		q := quotaOf(l)
-		now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-		next, slots, tokens, _ := a.apply(q, now, demand{me: "me", slots: int(has), more: int(more), take: int(take)})
-		others := 0
-		for id, h := range a.Holders {
-			if id != "me" {
-				others += max(0, h.Slots)
-			}
-		}
-		switch {
-		case slots < 0 || tokens < 0 || math.IsNaN(next.Tokens) || q.rate > 0 && next.Tokens < 0:
-			t.Fatalf("%d slots, %d tokens of %+v: %+v", slots, tokens, a, next)
-		case slots > 0 && (q.concurrency == 0 || others+int(has)+slots > q.concurrency):
-			t.Fatalf("%d slots beside %d of others: %+v", slots, others, q)
-		case float64(tokens) > q.burst:
-			t.Fatalf("%d tokens of a burst of %v", tokens, q.burst)
-		}
-		if d := next.pause(quota{rate: 1, burst: 1}, now); d < 0 || d > time.Hour {
-			t.Fatalf("a pause of %v", d)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -56,46 +57,46 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 	q := l.quota(name)
 	l.mu.Lock()
 	here := time.Since(l.base)
-	var d demand
+	var d quota.Demand
 	write := false
 	if tick {
 		idle := min(t.lowSpare, t.spare)
 		t.spare -= idle
-		d.back = min(t.lowToken, t.tokens)
-		if q.rate == 0 {
-			d.back = t.tokens
+		d.ReturnTokens = min(t.lowToken, t.tokens)
+		if q.Rate == 0 {
+			d.ReturnTokens = t.tokens
 		}
-		t.tokens -= d.back
+		t.tokens -= d.ReturnTokens
 		t.lowSpare, t.lowToken = t.spare, t.tokens
-		t.doubt = t.doubt || idle > 0 || d.back > 0
-		write = idle > 0 || d.back > 0
+		t.doubt = t.doubt || idle > 0 || d.ReturnTokens > 0
+		write = idle > 0 || d.ReturnTokens > 0
 	}
 	switch {
-	case q.concurrency == 0:
+	case q.Concurrency == 0:
 		t.spare = 0
 		write = write || t.mine > 0
-	case t.spare > 0 && t.acc.slots() > q.concurrency: // the limit was lowered
+	case t.spare > 0 && t.acc.Slots() > q.Concurrency: // the limit was lowered
 		t.spare = 0
 		write = true
 	case t.mine > 0 && here-t.beat > l.c.ackWait: // others may take them for those of a dead worker
 		l.lose(name, t)
 		write = true
 	default:
-		d.beat = t.mine > 0 && here-t.beat > l.c.ackWait/3
-		write = write || d.beat || t.running+t.spare != t.mine
+		d.Beat = t.mine > 0 && here-t.beat > l.c.ackWait/3
+		write = write || d.Beat || t.running+t.spare != t.mine
 	}
 	write = write || t.unsure
 	var wanted []wire.Source
 	for s, n := range t.wanted {
 		wanted = append(wanted, s)
-		if q.concurrency > 0 && t.spare == 0 {
-			d.more = max(d.more, n)
+		if q.Concurrency > 0 && t.spare == 0 {
+			d.MoreSlots = max(d.MoreSlots, n)
 		}
-		if q.rate > 0 && t.tokens == 0 {
-			d.take = max(d.take, n)
+		if q.Rate > 0 && t.tokens == 0 {
+			d.MoreTokens = max(d.MoreTokens, n)
 		}
 	}
-	if len(wanted) > 0 && d.more == 0 && d.take == 0 { // there is some by now
+	if len(wanted) > 0 && d.MoreSlots == 0 && d.MoreTokens == 0 { // there is some by now
 		clear(t.wanted)
 		wanted = nil
 		l.poke()
@@ -108,15 +109,15 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 			return 0, err
 		}
 		if len(wanted) == 0 {
-			d.more, d.take = 0, 0
+			d.MoreSlots, d.MoreTokens = 0, 0
 		}
 	}
-	if d.more > 0 {
-		if d.dead, err = l.check(ctx, name, t); err != nil {
+	if d.MoreSlots > 0 {
+		if d.Dead, err = l.check(ctx, name, t); err != nil {
 			return 0, err
 		}
 	}
-	if !write && d.more == 0 && d.take == 0 {
+	if !write && d.MoreSlots == 0 && d.MoreTokens == 0 {
 		return 0, nil
 	}
 	got, err := l.write(ctx, name, t, d)
@@ -125,8 +126,8 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if waits := !got && d.more+d.take > 0; waits != t.waits {
-		if t.waits = waits; waits && d.more > 0 && t.acc.slots() >= q.concurrency {
+	if waits := !got && d.MoreSlots+d.MoreTokens > 0; waits != t.waits {
+		if t.waits = waits; waits && d.MoreSlots > 0 && t.acc.Slots() >= q.Concurrency {
 			l.refused(name, reasonConcurrency)
 		} else if waits {
 			l.refused(name, reasonRate)
@@ -135,8 +136,8 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 	if got {
 		clear(t.wanted)
 		l.poke()
-	} else if d.take > 0 {
-		if pause = t.acc.pause(q, l.now()); pause > 0 { // else it is slots that are missing
+	} else if d.MoreTokens > 0 {
+		if pause = t.acc.Wait(q, l.now()); pause > 0 { // else it is slots that are missing
 			pause = max(pause, time.Millisecond)
 		}
 	}
@@ -217,15 +218,15 @@ func (l *limiter) read(ctx context.Context, name string, t *tenant) error {
 		l.learn(name, t, m.Data, m.Seq)
 		return nil
 	}
-	if t.acc = (account{}); t.mine > 0 {
+	if t.acc = (quota.Record{}); t.mine > 0 {
 		l.lose(name, t)
 	}
 	return nil
 }
 
 // write brings an account to what the worker has and wants; got says that it got some of that.
-func (l *limiter) write(ctx context.Context, name string, t *tenant, d demand) (got bool, err error) {
-	d.me = l.id
+func (l *limiter) write(ctx context.Context, name string, t *tenant, d quota.Demand) (got bool, err error) {
+	d.Worker = l.id
 	for {
 		l.mu.Lock()
 		stale := t.stale
@@ -237,18 +238,18 @@ func (l *limiter) write(ctx context.Context, name string, t *tenant, d demand) (
 		}
 		q := l.quota(name)
 		l.mu.Lock()
-		if d.slots = 0; q.concurrency > 0 {
-			d.slots = t.running + t.spare
+		if d.Slots = 0; q.Concurrency > 0 {
+			d.Slots = t.running + t.spare
 		}
-		next, slots, tokens, write := t.acc.apply(q, l.now(), d)
+		next, slots, tokens, write := t.acc.Apply(q, l.now(), d)
 		revision, began := t.revision, time.Since(l.base)
 		if !write {
 			t.unsure = t.unsure && !stale
-			t.mine = d.slots
+			t.mine = d.Slots
 			l.mu.Unlock()
 			return false, nil
 		}
-		t.mine = min(t.mine, d.slots) // whether or not the answer comes
+		t.mine = min(t.mine, d.Slots) // whether or not the answer comes
 		l.mu.Unlock()
 		data, err := json.Marshal(next)
 		if err != nil {
@@ -272,7 +273,7 @@ func (l *limiter) write(ctx context.Context, name string, t *tenant, d demand) (
 		if ack.Sequence > t.revision {
 			t.acc, t.revision = next, ack.Sequence
 		}
-		t.mine, t.beat, t.unsure = d.slots+slots, began, false
+		t.mine, t.beat, t.unsure = d.Slots+slots, began, false
 		t.spare += slots
 		t.tokens += tokens
 		l.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -109,9 +110,9 @@ func TestDialErrors(t *testing.T) {
 // TestSlots: slots and tokens of a tenant are taken and given back once, within its limits.
 func TestSlots(t *testing.T) {
 	poked := 0
-	q := quota{weight: 1, concurrency: 3}
+	q := quota.Quota{Weight: 1, Concurrency: 3}
 	l := &limiter{
-		quota: func(string) quota { return q }, poke: func() { poked++ }, wake: make(chan struct{}, 1), base: time.Now(),
+		quota: func(string) quota.Quota { return q }, poke: func() { poked++ }, wake: make(chan struct{}, 1), base: time.Now(),
 		tenants: map[string]*tenant{}, of: map[*nats.Msg]string{},
 	}
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "a"}
@@ -152,23 +153,23 @@ func TestSlots(t *testing.T) {
 		t.Errorf("the worker was told of a slot that it has not")
 	}
 	// Without a limit of concurrency nothing is counted as spare.
-	q.concurrency = 0
+	q.Concurrency = 0
 	a.spare = 0
 	if n := l.reserve(s, 9); n != 9 {
 		t.Errorf("reserved %d of 9 without a limit", n)
 	}
 	// An account that holds more slots than a lowered limit gives none.
-	q.concurrency, a.spare = 2, 2
-	a.acc.Holders = map[string]hold{"other": {Slots: 3}}
+	q.Concurrency, a.spare = 2, 2
+	a.acc.Holders = map[string]quota.Holder{"other": {Slots: 3}}
 	if n := a.free(q, 1); n != 0 {
 		t.Errorf("%d slots beyond a lowered limit", n)
 	}
-	a.acc.Holders = map[string]hold{"other": {Slots: 2}}
+	a.acc.Holders = map[string]quota.Holder{"other": {Slots: 2}}
 	if n := a.free(q, 1); n != 1 {
 		t.Errorf("%d slots of an account at its limit with 2 spare", n)
 	}
 	// Tokens bound what begins, whatever is spare.
-	q.rate, a.tokens = 1, 1
+	q.Rate, a.tokens = 1, 1
 	if n := a.free(q, 2); n != 1 {
 		t.Errorf("%d jobs with one token", n)
 	}

@@ -12,21 +12,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // bench is a limiter without a server, and what it has told.
 type bench struct {
 	*limiter
-	quotas map[string]quota
+	quotas map[string]quota.Quota
 	pokes  int
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{quotas: map[string]quota{}}
+	b := &bench{quotas: map[string]quota.Quota{}}
 	b.limiter = &limiter{
 		id: "me", pool: jobs.PoolCPU, held: newHolder(time.Hour, func() error { return nil }, slog.New(slog.DiscardHandler)),
-		quota: func(name string) quota { return b.quotas[name] }, poke: func() { b.pokes++ }, log: slog.New(slog.DiscardHandler),
+		quota: func(name string) quota.Quota { return b.quotas[name] }, poke: func() { b.pokes++ }, log: slog.New(slog.DiscardHandler),
 		tenants: map[string]*tenant{}, of: map[*nats.Msg]string{}, base: time.Now(), wake: make(chan struct{}, 1),
 	}
 	t.Cleanup(b.held.close)
@@ -45,22 +46,22 @@ func (b *bench) nudged() bool {
 
 // TestLimiterFree: how many jobs may begin is the least of what is asked for, the slots and the tokens, and none while too many slots are out.
 func TestLimiterFree(t *testing.T) {
-	slots := func(n int) account { return account{Holders: map[string]hold{"me": {Slots: n}}} }
+	slots := func(n int) quota.Record { return quota.Record{Holders: map[string]quota.Holder{"me": {Slots: n}}} }
 	for name, c := range map[string]struct {
 		t       tenant
-		q       quota
+		q       quota.Quota
 		n, want int
 	}{
-		"no limit":           {tenant{}, quota{}, 5, 5},
-		"slots":              {tenant{spare: 3, acc: slots(3)}, quota{concurrency: 3}, 5, 3},
-		"fewer wanted":       {tenant{spare: 3, acc: slots(3)}, quota{concurrency: 3}, 2, 2},
-		"no slot":            {tenant{acc: slots(3)}, quota{concurrency: 3}, 5, 0},
-		"the limit is lower": {tenant{spare: 3, acc: slots(4)}, quota{concurrency: 3}, 5, 0},
-		"tokens":             {tenant{tokens: 4}, quota{rate: 1}, 5, 4},
-		"no token":           {tenant{spare: 4}, quota{rate: 1}, 5, 0},
-		"both, slots":        {tenant{spare: 2, tokens: 4, acc: slots(2)}, quota{rate: 1, concurrency: 3}, 5, 2},
-		"both, tokens":       {tenant{spare: 4, tokens: 1, acc: slots(4)}, quota{rate: 1, concurrency: 4}, 5, 1},
-		"tokens, no rate":    {tenant{tokens: 1}, quota{}, 5, 5},
+		"no limit":           {tenant{}, quota.Quota{}, 5, 5},
+		"slots":              {tenant{spare: 3, acc: slots(3)}, quota.Quota{Concurrency: 3}, 5, 3},
+		"fewer wanted":       {tenant{spare: 3, acc: slots(3)}, quota.Quota{Concurrency: 3}, 2, 2},
+		"no slot":            {tenant{acc: slots(3)}, quota.Quota{Concurrency: 3}, 5, 0},
+		"the limit is lower": {tenant{spare: 3, acc: slots(4)}, quota.Quota{Concurrency: 3}, 5, 0},
+		"tokens":             {tenant{tokens: 4}, quota.Quota{Rate: 1}, 5, 4},
+		"no token":           {tenant{spare: 4}, quota.Quota{Rate: 1}, 5, 0},
+		"both, slots":        {tenant{spare: 2, tokens: 4, acc: slots(2)}, quota.Quota{Rate: 1, Concurrency: 3}, 5, 2},
+		"both, tokens":       {tenant{spare: 4, tokens: 1, acc: slots(4)}, quota.Quota{Rate: 1, Concurrency: 4}, 5, 1},
+		"tokens, no rate":    {tenant{tokens: 1}, quota.Quota{}, 5, 5},
 	} {
 		if got := c.t.free(c.q, c.n); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -75,7 +76,7 @@ func TestLimiterOpen(t *testing.T) {
 	if !b.open(s, 3) || b.nudged() || len(b.tenants) != 0 {
 		t.Error("a tenant without limits is held up")
 	}
-	b.quotas["a"] = quota{concurrency: 2}
+	b.quotas["a"] = quota.Quota{Concurrency: 2}
 	if b.open(s, 3) || !b.nudged() || b.tenants["a"].wanted[s] != 3 {
 		t.Errorf("a tenant without a slot: %+v", b.tenants["a"])
 	}
@@ -100,7 +101,7 @@ func TestLimiterOpen(t *testing.T) {
 func TestLimiterReserve(t *testing.T) {
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 	for name, c := range map[string]struct {
-		q                              quota
+		q                              quota.Quota
 		spare, tokens, n, got          int
 		jobs                           int
 		spareMid, tokenMid             int // while it is asked
@@ -108,13 +109,13 @@ func TestLimiterReserve(t *testing.T) {
 		running, lowSpare, lowToken    int
 		afterSpare, afterRun, pokesEnd int // when the jobs have ended
 	}{
-		"no limit":        {quota{}, 0, 0, 5, 5, 2, 0, 0, 0, 0, 2, 9, 9, 0, 0, 0},
-		"slots":           {quota{concurrency: 9}, 4, 0, 3, 3, 2, 1, 0, 2, 0, 2, 1, 9, 4, 0, 2},
-		"more than slots": {quota{concurrency: 9}, 4, 0, 7, 4, 4, 0, 0, 0, 0, 4, 0, 9, 4, 0, 4},
-		"none came":       {quota{concurrency: 9, rate: 1}, 4, 3, 7, 3, 0, 1, 0, 4, 3, 0, 1, 0, 4, 0, 0},
-		"tokens":          {quota{rate: 1}, 0, 5, 3, 3, 1, 0, 2, 0, 4, 1, 9, 2, 0, 0, 0},
-		"both":            {quota{concurrency: 9, rate: 1}, 6, 5, 4, 4, 3, 2, 1, 3, 2, 3, 2, 1, 6, 0, 3},
-		"nothing there":   {quota{concurrency: 9, rate: 1}, 0, 5, 4, 0, 0, 0, 5, 0, 5, 0, 0, 5, 0, 0, 0},
+		"no limit":        {quota.Quota{}, 0, 0, 5, 5, 2, 0, 0, 0, 0, 2, 9, 9, 0, 0, 0},
+		"slots":           {quota.Quota{Concurrency: 9}, 4, 0, 3, 3, 2, 1, 0, 2, 0, 2, 1, 9, 4, 0, 2},
+		"more than slots": {quota.Quota{Concurrency: 9}, 4, 0, 7, 4, 4, 0, 0, 0, 0, 4, 0, 9, 4, 0, 4},
+		"none came":       {quota.Quota{Concurrency: 9, Rate: 1}, 4, 3, 7, 3, 0, 1, 0, 4, 3, 0, 1, 0, 4, 0, 0},
+		"tokens":          {quota.Quota{Rate: 1}, 0, 5, 3, 3, 1, 0, 2, 0, 4, 1, 9, 2, 0, 0, 0},
+		"both":            {quota.Quota{Concurrency: 9, Rate: 1}, 6, 5, 4, 4, 3, 2, 1, 3, 2, 3, 2, 1, 6, 0, 3},
+		"nothing there":   {quota.Quota{Concurrency: 9, Rate: 1}, 0, 5, 4, 0, 0, 0, 5, 0, 5, 0, 0, 5, 0, 0, 0},
 	} {
 		b := newBench(t)
 		b.quotas["a"] = c.q
@@ -142,7 +143,7 @@ func TestLimiterReserve(t *testing.T) {
 	}
 	// The slot of a job that ends is not free when the account has it no more.
 	b := newBench(t)
-	b.quotas["a"] = quota{concurrency: 2}
+	b.quotas["a"] = quota.Quota{Concurrency: 2}
 	x := b.tenant("a")
 	x.spare, x.mine = 2, 2
 	one, two := &nats.Msg{}, &nats.Msg{}
@@ -161,10 +162,10 @@ func TestLimiterSlots(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := newBench(t)
-		b.quotas["a"] = quota{concurrency: 1 + r.IntN(6), rate: 1}
+		b.quotas["a"] = quota.Quota{Concurrency: 1 + r.IntN(6), Rate: 1}
 		s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 		x := b.tenant("a")
-		x.spare, x.mine, x.tokens = b.quotas["a"].concurrency, b.quotas["a"].concurrency, 100
+		x.spare, x.mine, x.tokens = b.quotas["a"].Concurrency, b.quotas["a"].Concurrency, 100
 		var at []*nats.Msg
 		begun := 0
 		for range 60 {
@@ -205,7 +206,7 @@ func (c change) Created() time.Time { return c.at }
 // are gone.
 func TestLimiterChanged(t *testing.T) {
 	b := newBench(t)
-	b.quotas["a"] = quota{concurrency: 3}
+	b.quotas["a"] = quota.Quota{Concurrency: 3}
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 	for _, key := range []string{"gpu.a", "cpu.", "cpu", "other"} {
 		if b.changed(change{key: key, revision: 9, at: time.Now()}); len(b.tenants) != 0 {
@@ -280,35 +281,35 @@ func TestLimiterClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBench(t)
-	b.quotas["a"], b.quotas["b"] = quota{concurrency: 2, rate: 0.001, burst: 5}, quota{rate: 0.001, burst: 5}
+	b.quotas["a"], b.quotas["b"] = quota.Quota{Concurrency: 2, Rate: 0.001, Burst: 5}, quota.Quota{Rate: 0.001, Burst: 5}
 	b.quotas["c"] = b.quotas["a"]
 	b.c, b.stop = c, func() {}
-	for name, d := range map[string]demand{"a": {more: 2, take: 2}, "b": {take: 3}} {
+	for name, d := range map[string]quota.Demand{"a": {MoreSlots: 2, MoreTokens: 2}, "b": {MoreTokens: 3}} {
 		if got, err := b.write(ctx, name, b.tenant(name), d); !got || err != nil {
 			t.Fatalf("%s: %v, %v", name, got, err)
 		}
 	}
 	b.tenant("c")
-	read := func(name string) account {
+	read := func(name string) quota.Record {
 		t.Helper()
 		e, err := kv.Get(ctx, "cpu."+name)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return account{}
+			return quota.Record{}
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := parseAccount(e.Value())
+		a, err := quota.ParseRecord(e.Value())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a
 	}
-	if a, b := read("a"), read("b"); a.slots() != 2 || int(a.Tokens) != 3 || int(b.Tokens) != 2 {
+	if a, b := read("a"), read("b"); a.Slots() != 2 || int(a.Tokens) != 3 || int(b.Tokens) != 2 {
 		t.Fatalf("%+v, %+v", a, b)
 	}
 	b.close()
-	if a, b, c := read("a"), read("b"), read("c"); a.slots() != 0 || int(a.Tokens) != 5 || int(b.Tokens) != 5 || c.Version != 0 {
+	if a, b, c := read("a"), read("b"), read("c"); a.Slots() != 0 || int(a.Tokens) != 5 || int(b.Tokens) != 5 || c.Version != 0 {
 		t.Errorf("%+v, %+v, %+v", a, b, c)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -25,7 +26,7 @@ type limiter struct {
 	id    string
 	pool  jobs.Pool
 	held  *holder
-	quota func(tenant string) quota
+	quota func(tenant string) quota.Quota
 	poke  func() // the loop of the worker may find more
 	// there says whether a source has jobs; when not, the worker is told.
 	there func(ctx context.Context, s wire.Source) (bool, error)
@@ -54,7 +55,7 @@ type tenant struct {
 	doubt            bool                // the last grant was not used, so look before the next
 	waits            bool                // what was wanted last was not there
 
-	acc      account
+	acc      quota.Record
 	revision uint64
 	stale    bool          // read the account before it is written
 	unsure   bool          // whether the last write came through
@@ -106,9 +107,9 @@ func (l *limiter) close() {
 	defer cancel()
 	for name, t := range l.all() {
 		l.mu.Lock()
-		d := demand{back: t.tokens}
+		d := quota.Demand{ReturnTokens: t.tokens}
 		t.spare, t.tokens, t.running = 0, 0, 0
-		has := t.mine > 0 || d.back > 0
+		has := t.mine > 0 || d.ReturnTokens > 0
 		l.mu.Unlock()
 		if has {
 			if _, err := l.write(ctx, name, t, d); err != nil {
@@ -146,14 +147,14 @@ func (l *limiter) nudge() {
 }
 
 // free is how many jobs may begin now, n or fewer.
-func (t *tenant) free(q quota, n int) int {
-	if q.concurrency > 0 {
-		if t.acc.slots() > q.concurrency { // the limit was lowered
+func (t *tenant) free(q quota.Quota, n int) int {
+	if q.Concurrency > 0 {
+		if t.acc.Slots() > q.Concurrency { // the limit was lowered
 			return 0
 		}
 		n = min(n, t.spare)
 	}
-	if q.rate > 0 {
+	if q.Rate > 0 {
 		n = min(n, t.tokens)
 	}
 	return n
@@ -162,7 +163,7 @@ func (t *tenant) free(q quota, n int) int {
 // open says whether jobs of a source may be taken now. If not, n of them are wanted and the worker is poked when there may be.
 func (l *limiter) open(s wire.Source, n int) bool {
 	q := l.quota(s.Tenant)
-	if !q.held() {
+	if !q.Limited() {
 		return true
 	}
 	l.mu.Lock()
@@ -184,11 +185,11 @@ func (l *limiter) reserve(s wire.Source, n int) int {
 	t := l.tenant(s.Tenant)
 	n = t.free(q, n)
 	t.running += n
-	if q.concurrency > 0 {
+	if q.Concurrency > 0 {
 		t.spare -= n
 		t.lowSpare = min(t.lowSpare, t.spare)
 	}
-	if q.rate > 0 {
+	if q.Rate > 0 {
 		t.tokens -= n
 		t.lowToken = min(t.lowToken, t.tokens)
 	}
@@ -203,10 +204,10 @@ func (l *limiter) began(s wire.Source, n int, msgs []*nats.Msg) {
 	t := l.tenant(s.Tenant)
 	unused := n - len(msgs)
 	t.running -= unused
-	if q.concurrency > 0 {
+	if q.Concurrency > 0 {
 		t.spare += unused
 	}
-	if q.rate > 0 {
+	if q.Rate > 0 {
 		t.tokens += unused
 	}
 	if len(msgs) > 0 {
@@ -228,7 +229,7 @@ func (l *limiter) end(m *nats.Msg) {
 	delete(l.of, m)
 	t := l.tenants[name]
 	t.running--
-	if l.quota(name).concurrency > 0 && t.running+t.spare < t.mine {
+	if l.quota(name).Concurrency > 0 && t.running+t.spare < t.mine {
 		t.spare++
 		l.poke()
 	}
@@ -274,7 +275,7 @@ func (l *limiter) learn(name string, t *tenant, data []byte, revision uint64) {
 	if revision <= t.revision {
 		return
 	}
-	acc, err := parseAccount(data)
+	acc, err := quota.ParseRecord(data)
 	if err != nil {
 		l.log.Error("the account of a tenant is not valid and is made anew", "tenant", name, "error", err)
 	}

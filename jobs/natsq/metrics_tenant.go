@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 )
 
 // tenantMetrics says what tenants have, by pool and tenant. It reads what its workers know when it is asked and asks the server nothing.
@@ -92,8 +93,8 @@ func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
 		if k.tenant == otherTenants {
 			continue // each has its own
 		}
-		gauge(m.weight, s.quota.weight, pool, k.tenant)
-		for limit, v := range map[string]float64{reasonRate: s.quota.rate, reasonConcurrency: float64(s.quota.concurrency), reasonQueued: float64(s.quota.queued)} {
+		gauge(m.weight, s.quota.Weight, pool, k.tenant)
+		for limit, v := range map[string]float64{reasonRate: s.quota.Rate, reasonConcurrency: float64(s.quota.Concurrency), reasonQueued: float64(s.quota.Queued)} {
 			if v > 0 {
 				gauge(m.limit, v, pool, k.tenant, limit)
 			}
@@ -152,7 +153,7 @@ func (m *Metrics) tenantRefused(p jobs.Pool, tenant, reason string) {
 
 // tenantState is what a worker knows of a tenant.
 type tenantState struct {
-	quota   quota
+	quota   quota.Quota
 	running int
 	queued  uint64
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
-	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
 // tenantKey is the key of a tenant's limits in controlBucket. '*' may not stand in a key.
@@ -30,13 +30,6 @@ func parseTenantKey(key string) (tenant string, ok bool) {
 		return jobs.EveryTenant, true
 	}
 	return strings.CutPrefix(key, "tenant.")
-}
-
-func parseLimits(data []byte) (l jobs.Limits, err error) {
-	if err = schema.Validate(schema.Limits, data); err == nil {
-		err = json.Unmarshal(data, &l)
-	}
-	return l, err
 }
 
 func checkTenant(tenant string) error {
@@ -108,7 +101,7 @@ func (c *Conn) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 		}
 		t := jobs.TenantLimits{Tenant: tenant}
 		var err error
-		if t.Limits, err = parseLimits(m.Data); err != nil {
+		if t.Limits, err = quota.ParseLimits(m.Data); err != nil {
 			t.Error = err.Error()
 		}
 		all = append(all, t)
@@ -128,7 +121,7 @@ func (c *Conn) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revi
 	if m.Header.Get("KV-Operation") != "" { // removed
 		return l, m.Seq, nil
 	}
-	if l, err = parseLimits(m.Data); err != nil {
+	if l, err = quota.ParseLimits(m.Data); err != nil {
 		err = fmt.Errorf("the limits of tenant %s: %w", tenant, err)
 	}
 	return l, m.Seq, err
@@ -236,8 +229,8 @@ func (s *submitted) read(ctx context.Context, c *Conn, tenant string) error {
 	}
 	switch {
 	case err == nil, jobs.AsError(err).Code == jobs.CodeInvalid: // a record that is not valid limits nothing
-		q := quotaOf(l.Or(every))
-		s.limit, s.rate = q.queued, q.rate
+		q := quota.Of(l.Or(every))
+		s.limit, s.rate = q.Queued, q.Rate
 	case s.known.IsZero() || try.Err() == nil || ctx.Err() != nil:
 		return err
 	}

@@ -134,3 +134,5 @@ func TestTenantRoom(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func ptr[T any](v T) *T { return &v }

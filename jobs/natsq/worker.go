@@ -375,7 +375,7 @@ func (w *Worker) loop(ctx context.Context) {
 		if b, ok := w.Batches[s.Kind]; ok {
 			// What waits at the server is taken from the tenant's slots meanwhile, so a tenant that has few is asked now and then instead.
 			// A batch that is full asks for no more.
-			stand := b.Linger > 0 && len(msgs) < b.Max && !w.limits.quota(s.Tenant).held()
+			stand := b.Linger > 0 && len(msgs) < b.Max && !w.limits.quota(s.Tenant).Limited()
 			if stand { // before this loop asks again
 				w.stand(s, 1)
 			}
@@ -415,7 +415,7 @@ func (w *Worker) fetch(ctx context.Context, q *fairqueue.Queue) (wire.Source, []
 			return s, nil, err
 		}
 		if len(msgs) > 0 {
-			q.SetWeight(s.Tenant, w.ctl.quota(s.Tenant).weight)
+			q.SetWeight(s.Tenant, w.ctl.quota(s.Tenant).Weight)
 			q.Take(s, len(msgs))
 			return s, msgs, nil
 		}
