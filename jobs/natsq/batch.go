@@ -200,7 +200,7 @@ func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Out
 		done, results, msgs = append(done, t), append(results, r), append(msgs, m)
 	}
 	out, span := w.c.sending(ctx, "publish", wire.ResultStream)
-	errs := w.c.publishMany(out, w.insist, &w.c.resultsWay, "store the results of a batch", msgs)
+	errs := w.c.publishMany(out, w.insist, &w.c.resultsMode, "store the results of a batch", msgs)
 	endSpan(span, errors.Join(errs...))
 	for i, t := range done {
 		exists, _ := refused(errs[i])

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -64,11 +66,11 @@ type Conn struct {
 	tracer   trace.Tracer // nil: nothing is traced
 	askEach  atomic.Int64 // until when, in Unix nanoseconds, noneAtOnce is not tried
 
-	intake     intake
-	jobsWay    way // of the streams of jobs
-	resultsWay way
-	logsWay    way                     // of those of shards
-	metrics    atomic.Pointer[Metrics] // nil: refused submissions are not counted
+	intake      intake
+	jobsMode    publishmode.Mode // of the streams of jobs
+	resultsMode publishmode.Mode
+	logsMode    publishmode.Mode        // of those of shards
+	metrics     atomic.Pointer[Metrics] // nil: refused submissions are not counted
 }
 
 // Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they

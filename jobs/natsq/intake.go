@@ -120,7 +120,7 @@ func (c *Conn) submitGroup(group []*arrival) {
 	if len(group) > 1 {
 		what = fmt.Sprintf("submit %d jobs", len(group))
 	}
-	for i, err := range c.publishMany(ctx, c.offer, &c.jobsWay, what, msgs) {
+	for i, err := range c.publishMany(ctx, c.offer, &c.jobsMode, what, msgs) {
 		group[i].done <- submitError(group[i].what, err)
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,28 +16,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// slow and quick have publishMany choose: as one atomic batch, and side by side.
-func slow(w *way) {
-	w.single, w.whole, w.pause = time.Hour, time.Nanosecond, time.Hour
-	w.doubtIn(time.Hour)
-}
-
-func quick(w *way) {
-	w.single, w.whole, w.pause = time.Nanosecond, time.Hour, time.Hour
-	w.doubtIn(time.Hour)
-}
-
-func (w *way) doubtIn(d time.Duration) {
-	w.together, w.next = w.single > w.whole, time.Now().Add(d)
-}
+// asBatch and asSingle fix how publishMany stores messages.
+func asBatch(m *publishmode.Mode) { m.Fix(true, time.Hour) }
+func asSingle(m *publishmode.Mode) { m.Fix(false, time.Hour) }
 
 // TestIntake: each of many that hand in jobs at once gets the answer of its own, also where the jobs of others are queued, delayed, over,
 // not valid, or handed in twice.
 func TestIntake(t *testing.T) {
-	for name, choose := range map[string]func(*way){"as one": slow, "side by side": quick} {
+	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queue(t, 0)
-			choose(&c.jobsWay)
+			choose(&c.jobsMode)
 			hand := func(id string, change func(*jobs.Job)) *jobs.Job {
 				j := simpleJob(id)
 				if change != nil {
@@ -117,10 +107,10 @@ func TestIntake(t *testing.T) {
 
 // TestIntakeOrder: the jobs of one group stand in the queue in the order in which they came.
 func TestIntakeOrder(t *testing.T) {
-	for name, choose := range map[string]func(*way){"as one": slow, "side by side": quick} {
+	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queue(t, 0)
-			choose(&c.jobsWay)
+			choose(&c.jobsMode)
 			c.intake.busy = true
 			const n = 50
 			var callers sync.WaitGroup
@@ -150,7 +140,7 @@ func TestIntakeOrder(t *testing.T) {
 
 // TestLostAnswer: messages whose answer was lost are not refused when they are sent again, however they were sent and are sent.
 func TestLostAnswer(t *testing.T) {
-	for name, choose := range map[string][2]func(*way){"as one": {slow, slow}, "side by side": {quick, quick}, "first as one": {slow, quick}, "first side by side": {quick, slow}} {
+	for name, choose := range map[string][2]func(*publishmode.Mode){"as one": {asBatch, asBatch}, "side by side": {asSingle, asSingle}, "first as one": {asBatch, asSingle}, "first side by side": {asSingle, asBatch}} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queue(t, 0)
 			var msgs []*nats.Msg
@@ -163,8 +153,8 @@ func TestLostAnswer(t *testing.T) {
 				msgs = append(msgs, m)
 			}
 			for try := range 2 {
-				choose[try](&c.jobsWay)
-				for i, err := range c.publishMany(ctx, c.offer, &c.jobsWay, "submit", msgs) {
+				choose[try](&c.jobsMode)
+				for i, err := range c.publishMany(ctx, c.offer, &c.jobsMode, "submit", msgs) {
 					if err != nil {
 						t.Errorf("try %d of job %d: %v", try, i, err)
 					}
@@ -180,45 +170,6 @@ func TestLostAnswer(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestWay: the faster of the two ways is taken by what they took, and the other is tried ever more rarely.
-func TestWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 40
-		var w way
-		serve := func(single, whole time.Duration, groups int) (together int) {
-			for range groups {
-				as := w.choose(n)
-				d := n * single
-				if as {
-					d, together = whole, together+1
-				}
-				time.Sleep(d)
-				w.took(as, n, d)
-			}
-			return together
-		}
-		if !w.choose(256) || w.choose(10) {
-			t.Error("before anything is known a synced server is supposed")
-		}
-		// A server that does not sync each message: found out after a second.
-		if got := serve(15*time.Microsecond, 3*time.Millisecond, 5000); got == 0 || got > 340 {
-			t.Errorf("%d atomic batches of 5000, though they are slower", got)
-		}
-		// It becomes one that does: noticed at once, and single messages are tried 6 times in the two minutes that follow.
-		if got := serve(250*time.Microsecond, 3500*time.Microsecond, 40_000); got < 39_980 || got == 40_000 {
-			t.Errorf("%d atomic batches of 40000, though they are faster", got)
-		}
-		if got := serve(15*time.Microsecond, 3*time.Millisecond, 100_000); got > 70_000 { // the last pause is a minute
-			t.Errorf("%d atomic batches of 100000, though they are slower again", got)
-		}
-		for few := range wayGroup {
-			if w.choose(few) {
-				t.Errorf("an atomic batch of %d", few)
-			}
-		}
-	})
 }
 
 // TestTries: a try is short at first, and not shorter than what it sends needs.

@@ -228,8 +228,8 @@ const (
 
 // publish stores messages, the first right behind entry number after, and returns how many are known to be stored when one is not.
 func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stored int, err error) {
-	way := &l.c.logsWay
-	together := !l.single.Load() && way.choose(len(msgs))
+	mode := &l.c.logsMode
+	together := !l.single.Load() && mode.Atomic(len(msgs))
 	began := time.Now()
 	if together {
 		setHeader(msgs[0], jetstream.ExpectedLastSeqHeader, strconv.FormatUint(after, 10))
@@ -237,7 +237,7 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 		var api *jetstream.APIError
 		switch {
 		case err == nil:
-			way.took(true, len(msgs), time.Since(began))
+			mode.Observe(true, len(msgs), time.Since(began))
 			return len(msgs), nil
 		case !errors.As(err, &api):
 			return 0, err
@@ -253,7 +253,7 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 			return i, err
 		}
 	}
-	way.took(false, len(msgs), time.Since(began))
+	mode.Observe(false, len(msgs), time.Since(began))
 	return len(msgs), nil
 }
 

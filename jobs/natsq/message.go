@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -257,13 +259,13 @@ func setHeader(m *nats.Msg, key, value string) {
 // publishMany stores messages of one stream, each or not whatever becomes of the others, and says of each what publish would. They are
 // jobs.MaxBatch at most. Whoever cannot have a message refused because an earlier try of it was stored names them first; the server
 // remembers every name for two minutes.
-func (c *Conn) publishMany(ctx context.Context, t tries, w *way, what string, msgs []*nats.Msg) []error {
-	together := w.choose(len(msgs))
+func (c *Conn) publishMany(ctx context.Context, t tries, mode *publishmode.Mode, what string, msgs []*nats.Msg) []error {
+	together := mode.Atomic(len(msgs))
 	began := time.Now()
 	if together {
 		_, err := c.publishAll(ctx, t, what, msgs)
 		if err == nil {
-			w.took(true, len(msgs), time.Since(began))
+			mode.Observe(true, len(msgs), time.Since(began))
 			return make([]error, len(msgs))
 		}
 		var api *jetstream.APIError
@@ -278,7 +280,7 @@ func (c *Conn) publishMany(ctx context.Context, t tries, w *way, what string, ms
 	}
 	errs := c.publishEach(ctx, t, what, msgs)
 	if !together && !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
-		w.took(false, len(msgs), time.Since(began))
+		mode.Observe(false, len(msgs), time.Since(began))
 	}
 	return errs
 }
