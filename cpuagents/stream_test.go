@@ -33,6 +33,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -56,7 +57,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	t.Cleanup(srv.Close)
 	connect := func() *natsq.Conn {
-		c, err := natsq.Connect(t.Context(), natsq.Options{InProcess: srv, Name: "test"})
+		c, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

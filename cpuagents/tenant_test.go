@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -44,7 +45,7 @@ func startTenants(t *testing.T) *tenants {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func tenantJob(tenant, id string) jobs.Job {
 // manifestError runs a stream job with a manifest and returns why it fails.
 func (a *tenants) manifestError(t *testing.T, tenant, manifest string) string {
 	t.Helper()
-	j := tenantJob(tenant, natsq.NewID())
+	j := tenantJob(tenant, natsconn.NewID())
 	var err error
 	if j.Spec, err = json.Marshal(StreamSpec{Name: "n", Candidates: []string{"a", "b"}, Columns: rows.ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: manifest, Output: "object:o", Rejects: "object:r", Summary: "object:s"}); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
@@ -117,7 +118,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Close)
-	conn, err := natsq.Connect(t.Context(), natsq.Options{InProcess: srv, Name: "test"})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

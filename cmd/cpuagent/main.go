@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 func main() { command.Main(root()) }
@@ -155,7 +156,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer tracing.Close()
-	conn, err := command.Connect(cmd, natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
+	conn, err := command.Connect(cmd, natsconn.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
 	if err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func serve(cmd *cobra.Command) (err error) {
 	if sweep > 0 {
 		swept.Go(func() { conn.SweepOrphans(ctx, sweep, log) })
 	}
-	log.Info("cpuagent is ready", "name", name, "nats", natsq.Redact(url), "memory", limit)
+	log.Info("cpuagent is ready", "name", name, "nats", natsconn.Redact(url), "memory", limit)
 
 	select {
 	case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // attach waits for the job of a run that another process has submitted, and writes its output.
@@ -38,7 +39,7 @@ func attach(cmd *cobra.Command, o runOptions) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
-	conn, err := natsq.Connect(ctx, natsq.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", GiveUp: o.patience})
+	conn, err := natsq.Connect(ctx, natsconn.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", GiveUp: o.patience})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -29,7 +30,7 @@ func served(t *testing.T, dir string) string {
 	}
 	t.Cleanup(s.Close)
 	connect := func() *natsq.Conn {
-		c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 		if err != nil {
 			t.Fatal(err)
 		}

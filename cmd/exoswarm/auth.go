@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 func authCommand() *cobra.Command {
@@ -187,12 +187,12 @@ func pushAccounts(cmd *cobra.Command, f *auth.Folder) error {
 	if err != nil {
 		return err
 	}
-	login := natsq.Login{Credentials: f.CredsFile(auth.Pusher), CA: get("nats-ca"), Cert: get("nats-cert"), Key: get("nats-key")}
+	login := natsconn.Login{Credentials: f.CredsFile(auth.Pusher), CA: get("nats-ca"), Cert: get("nats-cert"), Key: get("nats-key")}
 	giveUp, err := patience(cmd)
 	if err != nil {
 		return err
 	}
-	if err := natsq.PushAccounts(cmd.Context(), natsq.Options{URL: get("nats"), Login: login, Name: "exoswarm auth", GiveUp: giveUp}, claims); err != nil {
+	if err := natsconn.PushAccounts(cmd.Context(), natsconn.Options{URL: get("nats"), Login: login, Name: "exoswarm auth", GiveUp: giveUp}, claims); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%d accounts handed over\n", len(claims))

@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -99,7 +100,7 @@ func TestAuthCommands(t *testing.T) {
 	has(errs, `may not publish to "$JS.API.STREAM.CREATE.`) // nobody has made the streams yet
 	_, errs = as("operator", 0, "init", "--yes")
 	has(errs, "16 changes applied")
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: srv.URL(), Login: natsq.Login{Credentials: creds("agent")}})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: srv.URL(), Login: natsconn.Login{Credentials: creds("agent")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // The fault runs: three server processes with three replicas of every stream and an fsync for every acknowledgement, two worker
@@ -51,7 +52,7 @@ func chaosWorker() int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	fail := func(err error) int { log.Error("worker", "error", err); return 1 }
 	urls := os.Getenv(chaosWorkerEnv)
-	c, err := natsq.Connect(ctx, natsq.Options{URL: urls, Name: "chaos worker", Replicas: 3, Lease: chaosLease})
+	c, err := natsq.Connect(ctx, natsconn.Options{URL: urls, Name: "chaos worker", Replicas: 3, Lease: chaosLease})
 	if err != nil {
 		return fail(err)
 	}
@@ -226,7 +227,7 @@ func (c *chaosCluster) startWorker(i int) {
 
 func (c *chaosCluster) connect() *natsq.Conn {
 	c.t.Helper()
-	conn, err := natsq.Connect(c.t.Context(), natsq.Options{URL: c.urls, Name: "chaos", Replicas: len(c.servers), Lease: chaosLease, Patience: time.Minute})
+	conn, err := natsq.Connect(c.t.Context(), natsconn.Options{URL: c.urls, Name: "chaos", Replicas: len(c.servers), Lease: chaosLease, Patience: time.Minute})
 	if err != nil {
 		c.t.Fatal(err)
 	}

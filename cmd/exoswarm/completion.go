@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // completionTime is how long a completion may ask the cluster. A shell waits for it.
@@ -28,7 +29,7 @@ func completeNames(root *cobra.Command) {
 			ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 			defer cancel()
 			url, login := command.NATS(cmd)
-			c, err := natsq.Connect(ctx, natsq.Options{URL: url, Login: login, Name: "exoswarm completion"})
+			c, err := natsq.Connect(ctx, natsconn.Options{URL: url, Login: login, Name: "exoswarm completion"})
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // natsFlag adds the flags of a connection.
@@ -30,8 +31,8 @@ func patienceFlag(f *pflag.FlagSet) {
 }
 
 // natsOptions reads the flags of a connection.
-func natsOptions(cmd *cobra.Command, tracing *command.Tracing) (natsq.Options, error) {
-	o := natsq.Options{Name: strings.TrimSpace("exoswarm " + cmd.Name())}
+func natsOptions(cmd *cobra.Command, tracing *command.Tracing) (natsconn.Options, error) {
+	o := natsconn.Options{Name: strings.TrimSpace("exoswarm " + cmd.Name())}
 	o.URL, o.Login = command.NATS(cmd)
 	if tracing != nil {
 		o.Tracing = tracing.Provider()

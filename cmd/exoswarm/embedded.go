@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -69,7 +70,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	e.full = srv.Full()
 	e.onClose(func() error { srv.Close(); return nil })
 	connect := func(name string) (*natsq.Conn, error) {
-		c, err := natsq.Connect(ctx, natsq.Options{InProcess: srv, Name: name, Logger: o.log, Tracing: o.tracing})
+		c, err := natsq.Connect(ctx, natsconn.Options{InProcess: srv, Name: name, Logger: o.log, Tracing: o.tracing})
 		if err == nil {
 			e.conns = append(e.conns, c)
 			e.onClose(func() error { c.Close(); return nil })

@@ -28,6 +28,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -77,7 +78,7 @@ func TestGroupSwarm(t *testing.T) {
 			}
 		}
 	}
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Name: "agent"})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "agent"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -22,7 +23,7 @@ func TestJobLogs(t *testing.T) {
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	conn, err := natsq.Connect(ctx, natsq.Options{URL: s.URL()})
+	conn, err := natsq.Connect(ctx, natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

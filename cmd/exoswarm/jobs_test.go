@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -111,7 +112,7 @@ func TestJobCommands(t *testing.T) {
 	has(out, `{"tenant":"small","v":1,"rate":20,"burst":3,"concurrency":2,"queued":1}`)
 
 	// A worker takes over.
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -102,7 +103,7 @@ func undisturbedAgent(t *testing.T) (*natsq.Conn, interface{ Close() error }) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Close)
-	conn, err := natsq.Connect(t.Context(), natsq.Options{InProcess: srv, Name: "undisturbed"})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "undisturbed"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +270,7 @@ func (l *lifecycle) connect() {
 		l.conn.Close()
 	}
 	var err error
-	if l.conn, err = natsq.Connect(l.t.Context(), natsq.Options{URL: l.url, Name: "test", Patience: 10 * time.Minute}); err != nil {
+	if l.conn, err = natsq.Connect(l.t.Context(), natsconn.Options{URL: l.url, Name: "test", Patience: 10 * time.Minute}); err != nil {
 		l.fatalf("%v", err)
 	}
 }

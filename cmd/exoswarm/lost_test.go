@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -211,7 +212,7 @@ func TestLostServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +345,7 @@ func TestStoppedServer(t *testing.T) {
 		"submit": {"submit", "--kind", "none", "--wait"},
 	} {
 		nats, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
-		c, err := natsq.Connect(t.Context(), natsq.Options{URL: url})
+		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: url})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,6 +30,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -109,7 +110,7 @@ func (m *many) undisturbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer srv.Close()
-	conn, err := natsq.Connect(t.Context(), natsq.Options{InProcess: srv, Name: "undisturbed"})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "undisturbed"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +329,7 @@ func TestMany(t *testing.T) {
 		args = append(args, "--fast")
 	}
 	m.nats, _ = startProcess(t, "nats is ready", filepath.Join(m.bin, "exoswarm"), args...)
-	if m.conn, err = natsq.Connect(t.Context(), natsq.Options{URL: m.url, Name: "test", Patience: 10 * time.Minute}); err != nil {
+	if m.conn, err = natsq.Connect(t.Context(), natsconn.Options{URL: m.url, Name: "test", Patience: 10 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.conn.Close)
@@ -406,7 +407,7 @@ func TestCreateRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer srv.Close()
-	conn, err := natsq.Connect(t.Context(), natsq.Options{InProcess: srv, Name: "test"})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

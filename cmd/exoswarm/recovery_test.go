@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
@@ -119,7 +120,7 @@ func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *reco
 		r.cpus = append(r.cpus, &member{kind: "cpuagent", command: append([]string{filepath.Join(r.bin, "cpuagent"), "--root", "r=" + r.root}, common...)})
 	}
 	var err error
-	if r.conn, err = natsq.Connect(ctx, natsq.Options{URL: r.url, Name: "test", Replicas: servers, Patience: 10 * time.Minute}); err != nil {
+	if r.conn, err = natsq.Connect(ctx, natsconn.Options{URL: r.url, Name: "test", Replicas: servers, Patience: 10 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.conn.Close)
@@ -243,7 +244,7 @@ func (l *load) count() uint64 {
 func (l *load) run(ctx context.Context, over <-chan struct{}) error {
 	for {
 		l.rounds++
-		id := natsq.NewID()
+		id := natsconn.NewID()
 		found, err := l.round(ctx, id)
 		for _, c := range found {
 			l.due += c.due

@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -72,7 +73,7 @@ func TestResidency(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

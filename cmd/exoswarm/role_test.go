@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -34,7 +35,7 @@ func TestGPUAgentRole(t *testing.T) {
 	creds := func(user string) string { return filepath.Join(folder, "creds", user+".creds") }
 	connect := func(user string) *natsq.Conn {
 		t.Helper()
-		c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Login: natsq.Login{Credentials: creds(user)}, Name: user})
+		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Login: natsconn.Login{Credentials: creds(user)}, Name: user})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 func runCommand() *cobra.Command {
@@ -99,7 +100,7 @@ type runOptions struct {
 	labels   string
 	strict   bool
 	nats     string // with login: a cluster; both empty run everything in this process
-	login    natsq.Login
+	login    natsconn.Login
 	patience time.Duration // with the server of a cluster
 	dataDir  string
 	batch    int
@@ -275,7 +276,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	}
 	defer tracing.Close()
 	ctx = tracing.Context(ctx)
-	id := natsq.NewID()
+	id := natsconn.NewID()
 	var conn *natsq.Conn
 	var carrier carrier
 	// Starting and ending are short; only the work itself answers to Ctrl-C by finishing early.
@@ -319,7 +320,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 			}
 		}()
 	} else {
-		if conn, err = natsq.Connect(ctx, natsq.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", Tracing: tracing.Provider(), GiveUp: o.patience}); err != nil {
+		if conn, err = natsq.Connect(ctx, natsconn.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", Tracing: tracing.Provider(), GiveUp: o.patience}); err != nil {
 			return err
 		}
 		defer conn.Close()

@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -72,7 +73,7 @@ func TestNoSecretComesOut(t *testing.T) {
 			}
 		}
 	}
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: url, Name: "test"})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: url, Name: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func TestEscapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Close)
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: srv.URL()})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: srv.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // kept are entries of a swarm of many agents: steps of it, snapshots, a reset, and a snapshot whose name is taken.
@@ -101,7 +102,7 @@ func TestKilledInSnapshots(t *testing.T) {
 	defer cancel()
 	c := &cluster{bin: binaries(t)}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
-	conn, err := natsq.Connect(ctx, natsq.Options{URL: c.url, Name: "test"})
+	conn, err := natsq.Connect(ctx, natsconn.Options{URL: c.url, Name: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -54,7 +55,7 @@ func TestSnapshotCommands(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Name: "agent"})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "agent"})
 	if err != nil {
 		t.Fatal(err)
 	}

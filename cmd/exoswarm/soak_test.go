@@ -19,7 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 var (
@@ -62,7 +62,7 @@ func TestSoak(t *testing.T) {
 		streaming.Go(func() {
 			for {
 				out := fmt.Sprint("file:r/", slot)
-				result, err := streamed(ctx, r.conn, natsq.NewID(), cpuagents.StreamSpec{
+				result, err := streamed(ctx, r.conn, natsconn.NewID(), cpuagents.StreamSpec{
 					Name: "soak", Spec: spec, Candidates: []string{"normal", "suspicious", "anomalous"},
 					Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
 					Manifest: "file:r/manifest.json", Output: out + ".ndjson", Rejects: out + ".rejects", Summary: out + ".summary",

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
@@ -117,7 +118,7 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	j.OnFailedParent = jobs.ParentPolicy(policy)
 	j.MaxAttempts, _ = f.GetInt("max-attempts")
 	if j.ID, _ = f.GetString("id"); j.ID == "" {
-		j.ID = natsq.NewID()
+		j.ID = natsconn.NewID()
 	}
 	delay, _ := f.GetDuration("delay")
 	deadline, _ := f.GetDuration("deadline")

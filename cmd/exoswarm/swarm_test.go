@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -54,7 +55,7 @@ func TestSwarmCommands(t *testing.T) {
 	_, errs = run(1, "swarm", "delete", "neurons", "--yes")
 	has(errs, "exoswarm swarm list shows those there are")
 
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Name: "agent"})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "agent"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -24,7 +25,7 @@ func TestTakeoverIsShown(t *testing.T) {
 	}
 	defer s.Close()
 	connect := func() *natsq.Conn {
-		c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Name: "test"})
+		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,6 +30,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -66,7 +67,7 @@ func newRigAt(tb testing.TB, port int) *rig {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(srv.Close)
-	conn, err := natsq.Connect(tb.Context(), natsq.Options{InProcess: srv, Name: "test"})
+	conn, err := natsq.Connect(tb.Context(), natsconn.Options{InProcess: srv, Name: "test"})
 	if err != nil {
 		tb.Fatal(err)
 	}

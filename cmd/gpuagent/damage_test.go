@@ -17,7 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 )
 
@@ -254,7 +254,7 @@ func TestDamage(t *testing.T) {
 						continue
 					}
 					c := newRig(t)
-					s := newDamagedScene(t, c, fmt.Sprintf("d%s", natsq.NewID()[:8]), tiered)
+					s := newDamagedScene(t, c, fmt.Sprintf("d%s", natsconn.NewID()[:8]), tiered)
 					for range n {
 						was, stores := s.survives(t, r)
 						resumed, stored = resumed+was, stored+stores

@@ -27,6 +27,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -175,7 +176,7 @@ func newCycle(tb testing.TB) *cycle {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if l.twin, err = natsq.Connect(tb.Context(), natsq.Options{InProcess: srv, Name: "twin"}); err != nil {
+	if l.twin, err = natsq.Connect(tb.Context(), natsconn.Options{InProcess: srv, Name: "twin"}); err != nil {
 		tb.Fatal(err)
 	}
 	twin, err := gpuagents.Start(gpuagents.Options{Name: "twin", Device: l.dev, Queue: l.twin, Logger: slog.New(slog.DiscardHandler)})
@@ -206,7 +207,7 @@ func (l *cycle) up() {
 	if l.server, err = server.Start(context.Background(), server.Options{Dir: l.store, Port: l.port, Fast: true}); err != nil {
 		l.t.Fatalf("%v", err)
 	}
-	if l.conn, err = natsq.Connect(context.Background(), natsq.Options{URL: l.server.URL(), Name: "test"}); err != nil {
+	if l.conn, err = natsq.Connect(context.Background(), natsconn.Options{URL: l.server.URL(), Name: "test"}); err != nil {
 		l.t.Fatalf("%v", err)
 	}
 }
@@ -224,7 +225,7 @@ func (l *cycle) start(i int) {
 	}
 	s.gate.set(false)
 	var err error
-	if s.conn, err = natsq.Connect(context.Background(), natsq.Options{URL: "nats://" + s.gate.l.Addr().String(), Name: "agent", Patience: 2 * time.Second}); err != nil {
+	if s.conn, err = natsq.Connect(context.Background(), natsconn.Options{URL: "nats://" + s.gate.l.Addr().String(), Name: "agent", Patience: 2 * time.Second}); err != nil {
 		l.t.Fatalf("agent %d: %v", i, err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{

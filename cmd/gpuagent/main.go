@@ -23,7 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 func main() { command.Main(root()) }
@@ -201,7 +201,7 @@ func serve(cmd *cobra.Command) (err error) {
 		}()
 		snapshots = bucket.Seal(b, keys)
 	}
-	conn, err := command.Connect(cmd, natsq.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
+	conn, err := command.Connect(cmd, natsconn.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func serve(cmd *cobra.Command) (err error) {
 		serving.Stop()
 		return err
 	}
-	log.Info("gpuagent is ready", "name", name, "nats", natsq.Redact(url), "memory", total, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost, "tiers", described(disks))
+	log.Info("gpuagent is ready", "name", name, "nats", natsconn.Redact(url), "memory", total, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost, "tiers", described(disks))
 
 	select {
 	case <-ctx.Done():

@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // byAgent is a swarm whose agents are addressed, with as many groups as records of these tests say.
@@ -211,7 +212,7 @@ func TestFenced(t *testing.T) {
 	want := r.oneByOne(t, "one", byAgent, all)
 	r.logs(t, "x", all)
 	r.put(t, "x", byAgent)
-	other, err := natsq.Connect(t.Context(), natsq.Options{InProcess: r.server, Name: "other"})
+	other, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: r.server, Name: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // held is how many shards each agent has.
@@ -162,7 +163,7 @@ func TestHandoverKills(t *testing.T) {
 		r.put(t, ids[i], byAgent)
 	}
 	start := func(name string) (conn *natsq.Conn) {
-		conn, err := natsq.Connect(t.Context(), natsq.Options{URL: r.server.URL(), Name: name})
+		conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: r.server.URL(), Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}

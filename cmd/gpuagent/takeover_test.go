@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // sluice is a queue whose in-logs give no entry behind number at before open is closed.
@@ -78,7 +79,7 @@ func gaugeSum(tb testing.TB, r *prometheus.Registry, name string) (sum float64) 
 // vanish has an agent of a name hold a lease and end without a word.
 func (r *rig) vanish(tb testing.TB, name, key string) {
 	tb.Helper()
-	conn, err := natsq.Connect(tb.Context(), natsq.Options{InProcess: r.server, Name: name})
+	conn, err := natsq.Connect(tb.Context(), natsconn.Options{InProcess: r.server, Name: name})
 	if err != nil {
 		tb.Fatal(err)
 	}

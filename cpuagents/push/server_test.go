@@ -32,6 +32,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -463,7 +464,7 @@ func TestPushAway(t *testing.T) {
 	if _, err := fmt.Sscanf(srv.URL(), "nats://127.0.0.1:%d", &port); err != nil {
 		t.Fatal(srv.URL(), err)
 	}
-	q, err := natsq.Connect(t.Context(), natsq.Options{URL: srv.URL(), Name: "test"})
+	q, err := natsq.Connect(t.Context(), natsconn.Options{URL: srv.URL(), Name: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

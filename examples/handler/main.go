@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 func main() {
@@ -54,7 +55,7 @@ func run(ctx context.Context, url string) (err error) {
 	if err := handlers.Handle("celsius", celsius); err != nil {
 		return err
 	}
-	conn, err := natsq.Connect(ctx, natsq.Options{URL: url, Name: "celsius"})
+	conn, err := natsq.Connect(ctx, natsconn.Options{URL: url, Name: "celsius"})
 	if err != nil {
 		return err
 	}

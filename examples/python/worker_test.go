@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -31,7 +32,7 @@ func TestWorker(t *testing.T) {
 	defer srv.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	conn, err := natsq.Connect(ctx, natsq.Options{URL: srv.URL(), Name: "test"})
+	conn, err := natsq.Connect(ctx, natsconn.Options{URL: srv.URL(), Name: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

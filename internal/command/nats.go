@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // The flags of a connection, the variables of the nats tool that stand behind them, and what they are for. Secrets have no flag: a
@@ -40,15 +41,15 @@ func NATSFlags(f *pflag.FlagSet, embeds bool) {
 		}
 		f.String(n.name, value, n.usage)
 		if n.name == "nats" && value != "" { // help shows the default, and a URL may hold a password
-			f.Lookup(n.name).DefValue = natsq.Redact(value)
+			f.Lookup(n.name).DefValue = natsconn.Redact(value)
 		}
 	}
 }
 
 // NATS reads the flags of NATSFlags. Without URL and context it is the server of this machine.
-func NATS(cmd *cobra.Command) (url string, login natsq.Login) {
+func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 	get := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
-	login = natsq.Login{
+	login = natsconn.Login{
 		Context: get("nats-context"), Credentials: get("nats-creds"), NKey: get("nats-nkey"), CA: get("nats-ca"), Cert: get("nats-cert"), Key: get("nats-key"),
 		User: os.Getenv("NATS_USER"), Password: os.Getenv("NATS_PASSWORD"), Token: os.Getenv("NATS_TOKEN"),
 	}
@@ -63,7 +64,7 @@ const connectEvery = time.Second
 
 // Connect connects an agent. A server that does not answer is waited for until the command's context ends: the log has one line at the
 // begin and one at the end, and /readyz says so meanwhile. Afterwards /readyz asks for a working connection, and the metrics show it.
-func Connect(cmd *cobra.Command, o natsq.Options, m *Metrics) (*natsq.Conn, error) {
+func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics) (*natsq.Conn, error) {
 	log := o.Logger
 	m.Require("nats", func(context.Context) error { return errors.New("not connected yet") })
 	began := time.Time{}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -140,7 +141,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	base := context.WithoutCancel(worker)
 	span := w.c.batching(tasks)
 	defer span.End()
-	base, run = w.c.within(base, span), w.c.within(run, span)
+	base, run = w.c.WithSpan(base, span), w.c.WithSpan(run, span)
 	batch := make([]jobs.Job, len(tasks))
 	for i, t := range tasks {
 		batch[i] = t.job
@@ -196,14 +197,14 @@ func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Out
 			w.conclude(ctx, t, outs[i].Output, outs[i].Err, cause, ending)
 			continue
 		}
-		w.c.inject(w.c.within(ctx, t.span), m)
+		w.c.Inject(w.c.WithSpan(ctx, t.span), m)
 		done, results, msgs = append(done, t), append(results, r), append(msgs, m)
 	}
-	out, span := w.c.sending(ctx, "publish", wire.ResultStream)
-	errs := w.c.publishMany(out, w.insist, &w.c.resultsMode, "store the results of a batch", msgs)
-	endSpan(span, errors.Join(errs...))
+	out, span := w.c.StartSend(ctx, "publish", wire.ResultStream)
+	errs := w.c.PublishMany(out, w.insist, &w.c.resultsMode, "store the results of a batch", msgs)
+	natsconn.EndSpan(span, errors.Join(errs...))
 	for i, t := range done {
-		exists, _ := refused(errs[i])
+		exists, _ := natsconn.Rejected(errs[i])
 		if exists {
 			errs[i] = nil
 		}

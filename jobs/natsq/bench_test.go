@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -52,7 +53,7 @@ func benchTraced(b *testing.B, fast bool, tracing trace.TracerProvider) (*server
 		b.Fatal(err)
 	}
 	b.Cleanup(s.Close)
-	c, err := natsq.Connect(b.Context(), natsq.Options{URL: s.URL(), Tracing: tracing})
+	c, err := natsq.Connect(b.Context(), natsconn.Options{URL: s.URL(), Tracing: tracing})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func benchWork(b *testing.B, s *server.Server, o natsq.WorkerOptions) {
 
 func benchWorkTraced(b *testing.B, s *server.Server, o natsq.WorkerOptions, tracing trace.TracerProvider) {
 	b.Helper()
-	c, err := natsq.Connect(b.Context(), natsq.Options{URL: s.URL(), Tracing: tracing})
+	c, err := natsq.Connect(b.Context(), natsconn.Options{URL: s.URL(), Tracing: tracing})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -265,7 +266,7 @@ func benchStreams(b *testing.B, js jetstream.JetStream) jetstream.Consumer {
 
 // rawBatch publishes messages as one atomic batch.
 func rawBatch(nc *nats.Conn, msgs []*nats.Msg) error {
-	id := natsq.NewID()
+	id := natsconn.NewID()
 	for i, m := range msgs {
 		m.Header = nats.Header{"Nats-Batch-Id": {id}, "Nats-Batch-Sequence": {strconv.Itoa(i + 1)}}
 		if i < len(msgs)-1 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -117,10 +118,10 @@ func TestSubmitBounds(t *testing.T) {
 	if _, err := c.Lookup(ctx, "a5"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that was withdrawn has a result: %v", err)
 	}
-	if n, err := c.purge(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("a6")).Job("a6")); n != 1 || err != nil {
+	if n, err := c.Purge(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("a6")).Job("a6")); n != 1 || err != nil {
 		t.Errorf("%d messages, %v", n, err)
 	}
-	if n, err := c.purgeOnce(ctx, "NONE", "x", 0); n != 0 || err == nil {
+	if n, err := c.PurgeOnce(ctx, "NONE", "x", 0); n != 0 || err == nil {
 		t.Errorf("a stream that is not there: %d, %v", n, err)
 	}
 }
@@ -142,8 +143,8 @@ func TestNoContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	for l, want := range map[Login]bool{{}: false, {Context: "mine"}: true, {Token: "right"}: true} {
-		c, err := Connect(t.Context(), Options{URL: s.URL(), Login: l})
+	for l, want := range map[natsconn.Login]bool{{}: false, {Context: "mine"}: true, {Token: "right"}: true} {
+		c, err := Connect(t.Context(), natsconn.Options{URL: s.URL(), Login: l})
 		if err == nil {
 			c.Close()
 		}

@@ -24,8 +24,8 @@ func (c *Conn) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	}
 	what := "cancel job " + j.ID
 	// The mark first: a worker that takes the job up from now on sees it.
-	err := c.retry(ctx, what, func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, wire.CancelBucket)
+	err := c.Retry(ctx, what, func(ctx context.Context) error {
+		kv, err := c.JS.KeyValue(ctx, wire.CancelBucket)
 		if err != nil {
 			return err
 		}
@@ -65,13 +65,13 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 		return false, err
 	}
 	for _, subject := range []string{s.Sched(j.ID), s.Due(j.ID)} {
-		n, err := c.purge(ctx, wire.SchedStream, subject)
+		n, err := c.Purge(ctx, wire.SchedStream, subject)
 		if err != nil {
 			return false, err
 		}
 		waiting = waiting || n > 0
 	}
-	m, err := c.lastRetry(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
+	m, err := c.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return waiting, nil
 	}
@@ -79,8 +79,8 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 		return false, err
 	}
 	var given uint64 // the last job that the source has handed out
-	err = c.retry(ctx, "look at queue "+s.Tail(), func(ctx context.Context) error {
-		cons, err := c.js.Consumer(ctx, wire.JobStream(j.Pool), s.Consumer())
+	err = c.Retry(ctx, "look at queue "+s.Tail(), func(ctx context.Context) error {
+		cons, err := c.JS.Consumer(ctx, wire.JobStream(j.Pool), s.Consumer())
 		if err != nil {
 			return err
 		}
@@ -94,6 +94,6 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 		return waiting, nil
 	}
 	// A worker may get it this moment; then it sees the mark, and if it is faster than that its result is refused.
-	n, err := c.purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
+	n, err := c.Purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
 	return waiting || n > 0, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -68,7 +69,7 @@ func (c *Conn) Census(ctx context.Context) (*Census, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.lastMessages(ctx, "list leases", wire.LeaseBucket)
+	all, err := c.LastPerKey(ctx, "list leases", wire.LeaseBucket)
 	if err != nil {
 		return nil, err
 	}
@@ -83,14 +84,14 @@ type absent struct {
 	buried bool // its record is gone
 }
 
-func census(agents []jobs.Agent, messages map[string]*stored, now time.Time) *Census {
+func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time.Time) *Census {
 	t, live, lost := newLeaseTable(), map[string]bool{}, map[string]*absent{}
 	known := map[string]bool{}
 	for _, a := range agents {
 		known[a.Name] = true
 	}
 	for key, m := range messages {
-		gone := isMarker(m.Header)
+		gone := natsconn.IsTombstone(m.Header)
 		t.change(leaseChange{key: key, seq: m.Seq, gone: gone, value: m.Data, at: m.Time}, now)
 		var mark lostMark
 		if isSession(key) && gone && json.Unmarshal(m.Data, &mark) == nil && mark.Holder != "" {

@@ -12,39 +12,32 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // Client submits and follows the jobs of a tenant by asking the gateways of the agents, for a login that may do no more. Ids of jobs and
 // schedules are as the caller gives them or with the tenant's name and "--" before them; answers have the latter. Its methods may be called
 // from several goroutines; they fail with jobs.ErrUnavailable when no agent answers.
-type Client struct {
-	nc       *nats.Conn
-	refused  *refusals
-	patience time.Duration
-	tracer   trace.Tracer // nil: nothing is traced
-}
+type Client struct{ c *natsconn.Conn }
 
 // ConnectClient reaches the server. InProcess, Replicas, Lease and Bare of the options have no meaning here.
-func ConnectClient(ctx context.Context, o Options) (*Client, error) {
-	c := &Client{patience: o.Patience, tracer: telemetry.Tracer(o.Tracing, tracerName)}
-	if c.patience == 0 {
-		c.patience = 30 * time.Second
+func ConnectClient(ctx context.Context, o natsconn.Options) (*Client, error) {
+	c, err := natsconn.Dial(ctx, o)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	c.nc, c.refused, _, err = o.connect(ctx)
-	return c, err
+	return &Client{c}, nil
 }
 
 // Close ends the connection. A second call does nothing.
-func (c *Client) Close() { c.nc.Close() }
+func (c *Client) Close() { c.c.Close() }
 
-// Lost and LostError are those of Conn.
-func (c *Client) Lost() <-chan struct{} { return c.refused.left }
+// Lost is closed when the connection has been without a server for as long as Options.GiveUp says; never without that.
+func (c *Client) Lost() <-chan struct{} { return c.c.Lost() }
 
-// LostError says that the server was lost, if it was.
-func (c *Client) LostError(err error) error { return c.refused.lostError(err) }
+// LostError says that the server was lost, if it was: err is what a call has failed with.
+func (c *Client) LostError(err error) error { return c.c.LostError(err) }
 
 // apiFailed is what a gateway answered in place of a result.
 type apiFailed struct {
@@ -89,21 +82,21 @@ func (c *Client) ask(ctx context.Context, subject string, body any, wait time.Du
 		}
 	}
 	request := &nats.Msg{Subject: apiPrefix + subject, Data: data}
-	if c.tracer != nil {
+	if c.c.Tracer != nil {
 		verb, _, _ := strings.Cut(subject, ".")
 		var span trace.Span
-		ctx, span = c.tracer.Start(ctx, "ask "+apiPrefix+verb, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String(attrSystem, "nats")))
-		defer func() { endSpan(span, err) }()
-		injectTrace(ctx, request)
+		ctx, span = c.c.Tracer.Start(ctx, "ask "+apiPrefix+verb, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String(natsconn.AttrSystem, "nats")))
+		defer func() { natsconn.EndSpan(span, err) }()
+		natsconn.InjectTrace(ctx, request)
 	}
-	deadline := time.Now().Add(c.patience)
+	deadline := time.Now().Add(c.c.Patience)
 	for tries := 1; ; tries++ {
 		var m *nats.Msg
-		err = c.refused.guard(ctx, func(ctx context.Context) error {
+		err = c.c.Do(ctx, func(ctx context.Context) error {
 			try, cancel := context.WithTimeout(ctx, wait+10*time.Second)
 			defer cancel()
 			var err error
-			m, err = c.nc.RequestMsgWithContext(try, request)
+			m, err = c.c.NC.RequestMsgWithContext(try, request)
 			return err
 		})
 		if err == nil {
@@ -114,7 +107,7 @@ func (c *Client) ask(ctx context.Context, subject string, body any, wait time.Du
 			if err = r.Error.failure(); !errors.Is(err, jobs.ErrUnavailable) {
 				return r, unsure, err
 			}
-		} else if !transient(err) {
+		} else if !natsconn.IsTransient(err) {
 			return r, unsure, fmt.Errorf("ask an agent to %s: %w", subject, err)
 		}
 		unsure = unsure || !errors.Is(err, nats.ErrNoResponders)
@@ -122,7 +115,7 @@ func (c *Client) ask(ctx context.Context, subject string, body any, wait time.Du
 			return r, unsure, fmt.Errorf("ask an agent to %s: %w", subject, context.Cause(ctx))
 		}
 		if time.Now().After(deadline) {
-			return r, unsure, fmt.Errorf("no agent answers requests for %v (%w): start one (cpuagent): %w", c.patience, err, jobs.ErrUnavailable)
+			return r, unsure, fmt.Errorf("no agent answers requests for %v (%w): start one (cpuagent): %w", c.c.Patience, err, jobs.ErrUnavailable)
 		}
 		t := time.NewTimer(min(time.Duration(tries)*50*time.Millisecond, time.Second))
 		select {

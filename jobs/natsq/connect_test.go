@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -73,7 +74,7 @@ func TestConnectUnanswered(t *testing.T) {
 	defer cancel()
 	connected := make(chan error, 1)
 	go func() {
-		c, err := natsq.Connect(ctx, natsq.Options{URL: url})
+		c, err := natsq.Connect(ctx, natsconn.Options{URL: url})
 		if err == nil {
 			c.Close()
 		}

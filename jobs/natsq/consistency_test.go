@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -40,7 +41,7 @@ func keptAs(t *testing.T, url, stream string) string {
 // can give is refused with what to do.
 func TestConsistencyOfLogs(t *testing.T) {
 	servers := cluster(t)
-	conn, err := natsq.Connect(t.Context(), natsq.Options{URL: servers[0].URL(), Replicas: 3})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: servers[0].URL(), Replicas: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestConsistencyOfLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer alone.Close()
-	single, err := natsq.Connect(t.Context(), natsq.Options{URL: alone.URL()})
+	single, err := natsq.Connect(t.Context(), natsconn.Options{URL: alone.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

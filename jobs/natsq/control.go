@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -50,7 +51,7 @@ func (c cancellation) of(forgiven uint64) error {
 
 // watchControl returns when what was there before is known.
 func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), log *slog.Logger) (*control, error) {
-	if err := c.mayFollow(ctx, wire.ControlBucket); err != nil {
+	if err := c.CheckFollow(ctx, wire.ControlBucket); err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.Background())
@@ -61,7 +62,7 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), lo
 	}
 	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){wire.CancelBucket: w.cancelled, wire.ControlBucket: w.controlled} {
 		synced := make(chan struct{})
-		w.ended.Go(func() { c.follow(run, bucket, synced, fn, log) })
+		w.ended.Go(func() { c.FollowBucket(run, bucket, synced, fn, log) })
 		select {
 		case <-synced:
 		case <-ctx.Done():
@@ -88,7 +89,7 @@ func (w *control) cancelled(u jetstream.KeyValueEntry) {
 	w.cancels[u.Key()] = cancellation{cause, u.Revision(), u.Created()}
 	// The server forgets a cancellation after cancelAge and does not say so.
 	if len(w.cancels) > w.prune {
-		maps.DeleteFunc(w.cancels, func(_ string, c cancellation) bool { return time.Since(c.at) > cancelAge })
+		maps.DeleteFunc(w.cancels, func(_ string, c cancellation) bool { return time.Since(c.at) > natsconn.CancelAge })
 		w.prune = 2*len(w.cancels) + 100
 	}
 	if cancel := w.running[u.Key()]; cancel != nil {

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
-
 	_ "time/tzdata"
 
 	"github.com/nats-io/nats.go"
@@ -19,6 +16,8 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // a container may have none, and a zone must mean the same everywhere
@@ -116,7 +115,7 @@ func (c *Conn) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 		return fmt.Errorf("add schedule %s: %w", s.Name, err)
 	}
 	what := "add schedule " + s.Name
-	err = c.inBucket(ctx, what, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err = c.InBucket(ctx, what, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		_, err := kv.Create(ctx, s.Name, data)
 		return err
 	})
@@ -131,11 +130,11 @@ func (c *Conn) RemoveSchedule(ctx context.Context, name string) error {
 	if _, _, err := c.readOne(ctx, name); err != nil {
 		return err
 	}
-	err := c.inBucket(ctx, "remove schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error { return kv.Purge(ctx, name) })
+	err := c.InBucket(ctx, "remove schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error { return kv.Purge(ctx, name) })
 	if err != nil {
 		return err
 	}
-	_, err = c.purge(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
+	_, err = c.Purge(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
 	return err
 }
 
@@ -153,11 +152,11 @@ func (c *Conn) PauseSchedule(ctx context.Context, name string, on bool) error {
 		if err != nil {
 			return fmt.Errorf("change schedule %s: %w", name, err)
 		}
-		err = c.inBucket(ctx, "change schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.InBucket(ctx, "change schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, name, data, revision)
 			return err
 		})
-		if !wrongRevision(err) { // somebody else changed it: look again
+		if !natsconn.IsWrongRevision(err) { // somebody else changed it: look again
 			return err
 		}
 	}
@@ -168,7 +167,7 @@ func (c *Conn) readOne(ctx context.Context, name string) (s jobs.Schedule, revis
 	if err := jobs.CheckID("schedule", name); err != nil {
 		return s, 0, err
 	}
-	err = c.inBucket(ctx, "read schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err = c.InBucket(ctx, "read schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		e, err := kv.Get(ctx, name)
 		if err != nil {
 			return err
@@ -185,7 +184,7 @@ func (c *Conn) readOne(ctx context.Context, name string) (s jobs.Schedule, revis
 // Schedules lists the schedules by name.
 func (c *Conn) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 	var all []jobs.ScheduleState
-	err := c.values(ctx, "list schedules", wire.CronBucket, func(key string, m *stored) {
+	err := c.Values(ctx, "list schedules", wire.CronBucket, func(key string, m *natsconn.Message) {
 		s := jobs.ScheduleState{Schedule: jobs.Schedule{Name: key}}
 		e, err := readSchedule(key, m.Data)
 		if err != nil {
@@ -208,7 +207,7 @@ func (c *Conn) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 
 // lastRun is the last time of a schedule that has come, or zero.
 func (c *Conn) lastRun(ctx context.Context, name string) (time.Time, error) {
-	m, err := c.lastRetry(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
+	m, err := c.Last(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return time.Time{}, nil
 	}
@@ -226,7 +225,7 @@ func (c *Conn) lastRun(ctx context.Context, name string) (time.Time, error) {
 func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err error) {
 	j := s.Run(at)
 	ctx, span := c.submitting(ctx, j)
-	defer func() { endSpan(span, err) }()
+	defer func() { natsconn.EndSpan(span, err) }()
 	what := "submit job " + j.ID
 	m, j, err := c.prepare(ctx, j)
 	if err != nil {
@@ -234,11 +233,11 @@ func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err err
 	}
 	m.Subject = wire.SourceOf(j).Wait(j.ID)
 	said := wire.FiredSubject(s.Name, jobs.Stamp(at))
-	_, err = c.publishAll(ctx, c.repeat, what, []*nats.Msg{{Subject: said}, m})
-	if exists, _ := refused(err); exists {
+	_, err = c.PublishBatch(ctx, c.RetryIdempotent, what, []*nats.Msg{{Subject: said}, m})
+	if exists, _ := natsconn.Rejected(err); exists {
 		// Somebody has. Only when a job of that id was submitted by hand is there no mark; then that is the run.
-		err = c.publish(ctx, c.repeat, what, &nats.Msg{Subject: said})
-		if exists, _ := refused(err); exists {
+		err = c.PublishMsg(ctx, c.RetryIdempotent, what, &nats.Msg{Subject: said})
+		if exists, _ := natsconn.Rejected(err); exists {
 			return nil
 		}
 	}
@@ -254,7 +253,7 @@ func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err err
 // dropMarks removes marks that nobody needs any more. What fails here the next run does.
 func (c *Conn) dropMarks(ctx context.Context, name string, at time.Time) {
 	for {
-		m, err := c.nextRetry(ctx, wire.WaitStream, wire.FiredSubject(name, "*"), 1)
+		m, err := c.Next(ctx, wire.WaitStream, wire.FiredSubject(name, "*"), 1)
 		if err != nil {
 			return
 		}
@@ -262,7 +261,7 @@ func (c *Conn) dropMarks(ctx context.Context, name string, at time.Time) {
 		if err == nil && at.Sub(old) <= marksKept {
 			return
 		}
-		if c.removeMsg(ctx, wire.WaitStream, m.Seq) != nil {
+		if c.Remove(ctx, wire.WaitStream, m.Seq) != nil {
 			return
 		}
 	}
@@ -305,7 +304,7 @@ func readSchedule(key string, value []byte) (*planned, error) {
 func (c *Conn) cron(ctx context.Context, log *slog.Logger) {
 	w := &clockwork{c: c, log: log, all: map[string]*planned{}}
 	var watch sync.WaitGroup
-	watch.Go(func() { c.follow(ctx, wire.CronBucket, make(chan struct{}), w.changed, log) })
+	watch.Go(func() { c.FollowBucket(ctx, wire.CronBucket, make(chan struct{}), w.changed, log) })
 	defer watch.Wait()
 	tick := time.NewTicker(cronTick)
 	defer tick.Stop()

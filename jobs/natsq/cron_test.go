@@ -159,7 +159,7 @@ func TestCronOnce(t *testing.T) {
 		}
 	}
 	for _, id := range want {
-		if _, err := c.purge(t.Context(), wire.ResultStream, wire.ResultSubject(id)); err != nil {
+		if _, err := c.Purge(t.Context(), wire.ResultStream, wire.ResultSubject(id)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,7 +181,7 @@ func TestCronOnce(t *testing.T) {
 	if err := c.fire(t.Context(), s, s.From.AddDate(0, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.last(t.Context(), wire.WaitStream, wire.FiredSubject(s.Name, jobs.Stamp(s.From.Add(time.Minute)))); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.LastOnce(t.Context(), wire.WaitStream, wire.FiredSubject(s.Name, jobs.Stamp(s.From.Add(time.Minute)))); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("the mark of yesterday is there: %v", err)
 	}
 }

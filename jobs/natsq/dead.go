@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -22,28 +23,25 @@ const (
 	headerWorker   = "Exo-Worker"
 )
 
-// maxReason bounds what of a reason goes into a header, in bytes: a header and a job of the largest size must fit a message.
-const maxReason = 4096
-
 // bury stores a dead letter, in the place of an earlier one of that job.
-func (c *Conn) bury(ctx context.Context, t tries, s wire.Source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
+func (c *Conn) bury(ctx context.Context, t natsconn.RetryFunc, s wire.Source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
 	reason := strings.Map(func(r rune) rune {
 		if r == '\r' || r == '\n' {
 			return ' '
 		}
 		return r
 	}, cause.Message)
-	if len(reason) > maxReason {
-		reason = strings.ToValidUTF8(reason[:maxReason], "")
+	if len(reason) > natsconn.MaxReason {
+		reason = strings.ToValidUTF8(reason[:natsconn.MaxReason], "")
 	}
 	m := &nats.Msg{Subject: s.Dead(id), Data: data, Header: nats.Header{
 		headerCode: {string(cause.Code)}, headerReason: {reason}, headerAttempts: {strconv.Itoa(attempts)}, headerWorker: {worker},
 	}}
-	c.inject(ctx, m)
-	return c.publish(ctx, t, "store the dead letter of job "+id, m)
+	c.Inject(ctx, m)
+	return c.PublishMsg(ctx, t, "store the dead letter of job "+id, m)
 }
 
-func deadLetter(m *stored) (jobs.DeadLetter, error) {
+func deadLetter(m *natsconn.Message) (jobs.DeadLetter, error) {
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) != 6 {
 		return jobs.DeadLetter{}, fmt.Errorf("dead letter %d on subject %s", m.Seq, m.Subject)
@@ -65,9 +63,9 @@ func (c *Conn) DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.
 		return err
 	}
 	for seq := uint64(1); ; seq++ {
-		var m *stored
-		err := c.retry(ctx, "read dead letters", func(ctx context.Context) (err error) {
-			m, err = c.next(ctx, wire.DeadStream, subject, seq)
+		var m *natsconn.Message
+		err := c.Retry(ctx, "read dead letters", func(ctx context.Context) (err error) {
+			m, err = c.NextOnce(ctx, wire.DeadStream, subject, seq)
 			return err
 		})
 		if errors.Is(err, jobs.ErrNotFound) {
@@ -111,7 +109,7 @@ func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	if j.ID != d.ID {
 		return jobs.Errorf(jobs.CodeInvalid, "redrive %s: the letter holds a job with the id %q", d.ID, j.ID)
 	}
-	m, err := c.lastRetry(ctx, wire.ResultStream, wire.ResultSubject(j.ID))
+	m, err := c.Last(ctx, wire.ResultStream, wire.ResultSubject(j.ID))
 	if err == nil {
 		r, err := jobs.DecodeResult(m.Data)
 		if err != nil {
@@ -121,7 +119,7 @@ func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 			return c.removeLetter(ctx, d)
 		}
 		// By its place: who may remove one result need not be able to empty the stream.
-		if err := c.removeMsg(ctx, wire.ResultStream, m.Seq); err != nil {
+		if err := c.Remove(ctx, wire.ResultStream, m.Seq); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, jobs.ErrNotFound) {
@@ -147,15 +145,15 @@ const headerForgiven = "Exo-Forgiven"
 
 // uncancel removes the cancellation of a job and returns its revision, 0 when there is none.
 func (c *Conn) uncancel(ctx context.Context, id string) (forgiven uint64, err error) {
-	m, err := c.lastRetry(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
+	m, err := c.Last(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	return m.Seq, c.retry(ctx, "clear the cancellation of job "+id, func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, wire.CancelBucket)
+	return m.Seq, c.Retry(ctx, "clear the cancellation of job "+id, func(ctx context.Context) error {
+		kv, err := c.JS.KeyValue(ctx, wire.CancelBucket)
 		if err != nil {
 			return err
 		}
@@ -165,7 +163,7 @@ func (c *Conn) uncancel(ctx context.Context, id string) (forgiven uint64, err er
 
 // removeLetter removes the letter itself, not one that took its place since.
 func (c *Conn) removeLetter(ctx context.Context, d jobs.DeadLetter) error {
-	return c.removeMsg(ctx, wire.DeadStream, d.Seq)
+	return c.Remove(ctx, wire.DeadStream, d.Seq)
 }
 
 // PurgeDead removes the dead letters that f selects and returns their number.
@@ -174,5 +172,5 @@ func (c *Conn) PurgeDead(ctx context.Context, f jobs.DeadFilter) (uint64, error)
 	if err != nil {
 		return 0, err
 	}
-	return c.purge(ctx, wire.DeadStream, subject)
+	return c.Purge(ctx, wire.DeadStream, subject)
 }

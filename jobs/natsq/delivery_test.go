@@ -31,10 +31,10 @@ func newDelivered(t *testing.T, handlers map[string]jobs.Handler) *delivered {
 	w := worker(t, c, handlers)
 	d := &delivered{Worker: w, t: t}
 	var err error
-	if d.in, err = c.nc.SubscribeSync("none"); err != nil {
+	if d.in, err = c.NC.SubscribeSync("none"); err != nil {
 		t.Fatal(err)
 	}
-	if d.replies, err = c.nc.SubscribeSync("$JS.ACK.TEST.>"); err != nil {
+	if d.replies, err = c.NC.SubscribeSync("$JS.ACK.TEST.>"); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -80,7 +80,7 @@ func (d *delivered) reply(m *nats.Msg) string {
 // silent fails if the worker has replied anything.
 func (d *delivered) silent(name string) {
 	d.t.Helper()
-	if err := d.c.nc.Publish("$JS.ACK.TEST.end", nil); err != nil {
+	if err := d.c.NC.Publish("$JS.ACK.TEST.end", nil); err != nil {
 		d.t.Fatal(err)
 	}
 	if r, err := d.replies.NextMsg(20 * time.Second); err != nil || r.Subject != "$JS.ACK.TEST.end" {
@@ -129,7 +129,7 @@ func TestDeliveries(t *testing.T) {
 		if text != "" {
 			m.Data = []byte(text)
 		}
-		if err := d.c.publish(ctx, d.c.repeat, "store", m); err != nil {
+		if err := d.c.PublishMsg(ctx, d.c.RetryIdempotent, "store", m); err != nil {
 			t.Fatal(err)
 		}
 	}

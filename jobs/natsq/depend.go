@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -37,7 +38,7 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 		}
 		m.Subject = wire.SourceOf(j).Wait(j.ID)
 		if forgiven > 0 {
-			setHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
+			natsconn.SetHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
 		}
 		msgs = append(msgs, m)
 		for _, p := range j.After {
@@ -50,8 +51,8 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 	if err := c.checkGraph(ctx, batch); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	unsure, err := c.publishAll(ctx, c.offer, what, msgs)
-	if exists, _ := refused(err); exists {
+	unsure, err := c.PublishBatch(ctx, c.RetryUnlessFull, what, msgs)
+	if exists, _ := natsconn.Rejected(err); exists {
 		found, first, ferr := c.present(ctx, batch)
 		switch {
 		case ferr != nil:
@@ -64,7 +65,7 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 			if err := c.clearEdges(ctx, batch); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
-			_, err = c.publishAll(ctx, c.offer, what, msgs)
+			_, err = c.PublishBatch(ctx, c.RetryUnlessFull, what, msgs)
 		}
 	}
 	if err != nil {
@@ -109,7 +110,7 @@ func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		if err := c.unknown(ctx, j); err != nil {
 			return err
 		}
-		if _, err := c.lastRetry(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); err == nil {
+		if _, err := c.Last(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); err == nil {
 			return fmt.Errorf("job %s is queued: %w", j.ID, jobs.ErrExists)
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err
@@ -117,7 +118,7 @@ func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		if len(j.After) == 0 {
 			return nil
 		}
-		m, err := c.nextRetry(ctx, wire.WaitStream, wire.EdgeSubject(j.ID, "*"), 1)
+		m, err := c.Next(ctx, wire.WaitStream, wire.EdgeSubject(j.ID, "*"), 1)
 		if errors.Is(err, jobs.ErrNotFound) {
 			return nil
 		}
@@ -148,7 +149,7 @@ func (c *Conn) standing(ctx context.Context, id string) (bool, error) {
 	places = append(places, [2]string{wire.ResultStream, wire.ResultSubject(id)}, [2]string{wire.DeadStream, "exo.dead.*.*.*." + id})
 	for range 2 {
 		for _, place := range places {
-			if _, err := c.lastRetry(ctx, place[0], place[1]); err == nil {
+			if _, err := c.Last(ctx, place[0], place[1]); err == nil {
 				return true, nil
 			} else if !errors.Is(err, jobs.ErrNotFound) {
 				return false, err
@@ -183,7 +184,7 @@ func (c *Conn) present(ctx context.Context, batch []jobs.Job) (n int, first stri
 func (c *Conn) clearEdges(ctx context.Context, batch []jobs.Job) error {
 	return each(batch, func(j jobs.Job) error {
 		for _, p := range j.After {
-			if _, err := c.purge(ctx, wire.WaitStream, wire.EdgeSubject(p, j.ID)); err != nil {
+			if _, err := c.Purge(ctx, wire.WaitStream, wire.EdgeSubject(p, j.ID)); err != nil {
 				return err
 			}
 		}
@@ -197,7 +198,7 @@ func (c *Conn) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
 	if len(j.After) == 0 || !s.Valid() {
 		return nil, nil
 	}
-	m, err := c.lastRetry(ctx, wire.WaitStream, s.Wait(j.ID))
+	m, err := c.Last(ctx, wire.WaitStream, s.Wait(j.ID))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil, nil
 	}
@@ -219,9 +220,9 @@ func (c *Conn) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
 
 // edge says whether edge i of the job that waits at a sequence number is there.
 func (c *Conn) edge(ctx context.Context, job uint64, i int, parent, child string) (bool, error) {
-	var m *stored
-	err := c.retry(ctx, "read the edge from "+parent+" to "+child, func(ctx context.Context) (err error) {
-		m, err = c.getMsg(ctx, wire.WaitStream, map[string]any{"seq": edgeSeq(job, i)})
+	var m *natsconn.Message
+	err := c.Retry(ctx, "read the edge from "+parent+" to "+child, func(ctx context.Context) (err error) {
+		m, err = c.GetOnce(ctx, wire.WaitStream, map[string]any{"seq": edgeSeq(job, i)})
 		return err
 	})
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -234,15 +235,15 @@ func edgeSeq(job uint64, i int) uint64 { return job + 1 + uint64(i) }
 
 // unwait removes a waiting job and its edges. The job goes first: whoever finds it without edges looks whether it still
 // stands.
-func (c *Conn) unwait(ctx context.Context, m *stored, parents []string) error {
-	if err := c.removeMsg(ctx, wire.WaitStream, m.Seq); err != nil {
+func (c *Conn) unwait(ctx context.Context, m *natsconn.Message, parents []string) error {
+	if err := c.Remove(ctx, wire.WaitStream, m.Seq); err != nil {
 		return err
 	}
 	id := m.Subject[strings.LastIndex(m.Subject, ".")+1:]
 	for i, p := range parents {
 		there, err := c.edge(ctx, m.Seq, i, p, id)
 		if err == nil && there {
-			err = c.removeMsg(ctx, wire.WaitStream, edgeSeq(m.Seq, i))
+			err = c.Remove(ctx, wire.WaitStream, edgeSeq(m.Seq, i))
 		}
 		if err != nil {
 			return err
@@ -253,7 +254,7 @@ func (c *Conn) unwait(ctx context.Context, m *stored, parents []string) error {
 
 // withdrawWaiting takes a job that waits for others away; waiting says whether it did.
 func (c *Conn) withdrawWaiting(ctx context.Context, s wire.Source, id string) (waiting bool, err error) {
-	m, err := c.lastRetry(ctx, wire.WaitStream, s.Wait(id))
+	m, err := c.Last(ctx, wire.WaitStream, s.Wait(id))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return false, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -30,7 +31,7 @@ const (
 // resolve looks at the job that waits on a subject and moves it on when its parents allow. Any number may do so at a time. over is the result of the one
 // parent that is looked at; nil looks at all.
 func (c *Conn) resolve(ctx context.Context, subject string, over *jobs.Result) (fate, error) {
-	m, err := c.lastRetry(ctx, wire.WaitStream, subject)
+	m, err := c.Last(ctx, wire.WaitStream, subject)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return moved, nil
 	}
@@ -39,7 +40,7 @@ func (c *Conn) resolve(ctx context.Context, subject string, over *jobs.Result) (
 	}
 	s, id, ok := wire.ParseSubject(subject)
 	if !ok {
-		return moved, c.removeMsg(ctx, wire.WaitStream, m.Seq) // nobody could do it
+		return moved, c.Remove(ctx, wire.WaitStream, m.Seq) // nobody could do it
 	}
 	j, err := jobs.DecodeJob(m.Data)
 	if err != nil || j.ID != id || wire.SourceOf(j) != s {
@@ -64,7 +65,7 @@ func (c *Conn) resolve(ctx context.Context, subject string, over *jobs.Result) (
 	if late {
 		return moved, c.unwait(ctx, m, j.After)
 	}
-	return moved, c.removeMsg(ctx, wire.WaitStream, m.Seq)
+	return moved, c.Remove(ctx, wire.WaitStream, m.Seq)
 }
 
 // parents removes the edges of a job whose parents are over. left says that some are missing, failure why the job must not run.
@@ -88,7 +89,7 @@ func (c *Conn) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.R
 		case !known:
 			left = true
 		case why == nil || j.OnFailedParent == jobs.RunChild:
-			if err := c.removeMsg(ctx, wire.WaitStream, edgeSeq(seq, i)); err != nil {
+			if err := c.Remove(ctx, wire.WaitStream, edgeSeq(seq, i)); err != nil {
 				return false, nil, err
 			}
 			removed = true
@@ -138,10 +139,10 @@ func (c *Conn) parent(ctx context.Context, id string, over *jobs.Result) (known 
 }
 
 // end gives a waiting job the result that a parent's end brings it.
-func (c *Conn) end(ctx context.Context, m *stored, s wire.Source, j jobs.Job, why error) (fate, error) {
+func (c *Conn) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job, why error) (fate, error) {
 	text := why.Error()
-	if len(text) > maxReason {
-		text = strings.ToValidUTF8(text[:maxReason], "") + " …"
+	if len(text) > natsconn.MaxReason {
+		text = strings.ToValidUTF8(text[:natsconn.MaxReason], "") + " …"
 	}
 	r := jobs.Result{
 		Version: jobs.Version, JobID: j.ID, Kind: j.Kind, Status: jobs.Failed, Finished: time.Now().UTC(),
@@ -150,13 +151,13 @@ func (c *Conn) end(ctx context.Context, m *stored, s wire.Source, j jobs.Job, wh
 	if j.OnFailedParent == jobs.SkipChild {
 		r.Status, r.Error.Code = jobs.Skipped, jobs.CodeSkipped
 	}
-	ctx = c.extract(ctx, m.Header)
+	ctx = c.Extract(ctx, m.Header)
 	first, err := c.putResult(ctx, r, j.ResultTTL)
 	if err == nil && !first {
 		r, err = c.result(ctx, j.ID)
 	}
 	if err == nil && lost(r) {
-		err = c.bury(ctx, c.repeat, s, j.ID, m.Data, r.Error, 0, "")
+		err = c.bury(ctx, c.RetryIdempotent, s, j.ID, m.Data, r.Error, 0, "")
 	}
 	if err == nil {
 		err = c.unwait(ctx, m, j.After)
@@ -171,7 +172,7 @@ func (c *Conn) end(ctx context.Context, m *stored, s wire.Source, j jobs.Job, wh
 }
 
 // enqueue publishes a waiting job to where it goes next. Twice is once: the subject is taken, the server remembers the message, or there is a result.
-func (c *Conn) enqueue(ctx context.Context, m *stored, s wire.Source, id string, notBefore time.Time) error {
+func (c *Conn) enqueue(ctx context.Context, m *natsconn.Message, s wire.Source, id string, notBefore time.Time) error {
 	if jobs.CheckID("job id", id) == nil { // another id becomes a dead letter
 		if _, err := c.result(ctx, id); err == nil {
 			return nil
@@ -180,7 +181,7 @@ func (c *Conn) enqueue(ctx context.Context, m *stored, s wire.Source, id string,
 		}
 	}
 	// Withdrawn, and its edges removed, since it was read?
-	if now, err := c.lastRetry(ctx, wire.WaitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil && now.Seq != m.Seq {
+	if now, err := c.Last(ctx, wire.WaitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil && now.Seq != m.Seq {
 		return nil
 	} else if err != nil {
 		return err
@@ -189,14 +190,14 @@ func (c *Conn) enqueue(ctx context.Context, m *stored, s wire.Source, id string,
 	if f := m.Header.Get(headerForgiven); f != "" {
 		out.Header.Set(headerForgiven, f)
 	}
-	keepTrace(out, m.Header)
+	natsconn.CopyTrace(out, m.Header)
 	var err error
 	if notBefore.After(time.Now()) {
 		j, _ := jobs.DecodeJob(m.Data)
 		err = c.schedule(ctx, j, out)
 	} else if err = c.ensure(ctx, s); err == nil {
 		out.Header.Set(jetstream.MsgIDHeader, msgID(id, m.Seq))
-		err = submitError("queue job "+id, c.publish(ctx, c.repeat, "queue job "+id, out))
+		err = submitError("queue job "+id, c.PublishMsg(ctx, c.RetryIdempotent, "queue job "+id, out))
 	}
 	if errors.Is(err, jobs.ErrExists) {
 		return nil
@@ -209,7 +210,7 @@ func (c *Conn) resolveChildren(ctx context.Context, id string) error {
 	for over := []string{id}; len(over) > 0; over = over[1:] {
 		var r *jobs.Result
 		for seq := uint64(1); ; {
-			e, err := c.nextRetry(ctx, wire.WaitStream, wire.EdgeSubject(over[0], "*"), seq)
+			e, err := c.Next(ctx, wire.WaitStream, wire.EdgeSubject(over[0], "*"), seq)
 			if errors.Is(err, jobs.ErrNotFound) {
 				break
 			}
@@ -237,7 +238,7 @@ func (c *Conn) resolveChildren(ctx context.Context, id string) error {
 			case ended:
 				over = append(over, child)
 			case moved: // an edge that a withdrawn job has left
-				if err := c.removeMsg(ctx, wire.WaitStream, e.Seq); err != nil {
+				if err := c.Remove(ctx, wire.WaitStream, e.Seq); err != nil {
 					return err
 				}
 			}
@@ -362,10 +363,10 @@ func (d *dependents) pause(ctx context.Context, what string, err error) {
 
 // open makes the resolver.
 func (d *dependents) open(ctx context.Context) (cons jetstream.Consumer, err error) {
-	err = d.c.retry(ctx, "open the queue of waiting jobs", func(ctx context.Context) error {
-		cons, err = d.c.js.CreateOrUpdateConsumer(ctx, wire.WaitStream, jetstream.ConsumerConfig{
-			Durable: resolver, AckPolicy: jetstream.AckExplicitPolicy, AckWait: d.c.ackWait, MaxDeliver: -1,
-			FilterSubject: "exo.wait.>", MaxAckPending: maxWaiting,
+	err = d.c.Retry(ctx, "open the queue of waiting jobs", func(ctx context.Context) error {
+		cons, err = d.c.JS.CreateOrUpdateConsumer(ctx, wire.WaitStream, jetstream.ConsumerConfig{
+			Durable: resolver, AckPolicy: jetstream.AckExplicitPolicy, AckWait: d.c.Lease, MaxDeliver: -1,
+			FilterSubject: "exo.wait.>", MaxAckPending: natsconn.MaxWaiting,
 		})
 		return err
 	})
@@ -374,7 +375,7 @@ func (d *dependents) open(ctx context.Context) (cons jetstream.Consumer, err err
 
 // count learns whether anything waits. There are other messages in that stream, and the count of the consumer is not to be relied on.
 func (d *dependents) count(ctx context.Context) error {
-	_, err := d.c.nextRetry(ctx, wire.WaitStream, "exo.wait.>", 1)
+	_, err := d.c.Next(ctx, wire.WaitStream, "exo.wait.>", 1)
 	if err == nil || errors.Is(err, jobs.ErrNotFound) {
 		d.waiting.Store(err == nil)
 		return nil

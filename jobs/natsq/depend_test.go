@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -33,7 +34,7 @@ func inside(t testing.TB) (*server.Server, *Conn) {
 
 func another(t testing.TB, s *server.Server) *Conn {
 	t.Helper()
-	c, err := Connect(t.Context(), Options{InProcess: s, Name: t.Name(), Lease: 2 * time.Second})
+	c, err := Connect(t.Context(), natsconn.Options{InProcess: s, Name: t.Name(), Lease: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestDependStranger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.publish(t.Context(), c.repeat, "store a result", m); err != nil {
+		if err := c.PublishMsg(t.Context(), c.RetryIdempotent, "store a result", m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,9 +135,9 @@ func TestDependStranger(t *testing.T) {
 func TestDependSteps(t *testing.T) {
 	s, c := inside(t)
 	ctx := t.Context()
-	stand := func(j jobs.Job) *stored {
+	stand := func(j jobs.Job) *natsconn.Message {
 		t.Helper()
-		m, err := c.last(ctx, wire.WaitStream, wire.SourceOf(j).Wait(j.ID))
+		m, err := c.LastOnce(ctx, wire.WaitStream, wire.SourceOf(j).Wait(j.ID))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +169,7 @@ func TestDependSteps(t *testing.T) {
 		done(q.ID)
 		remove := func(seq uint64) {
 			t.Helper()
-			if err := c.removeMsg(ctx, wire.WaitStream, seq); err != nil {
+			if err := c.Remove(ctx, wire.WaitStream, seq); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -216,7 +217,7 @@ func emptied(t *testing.T, c *Conn) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		st, err := c.js.Stream(ctx, wire.WaitStream)
+		st, err := c.JS.Stream(ctx, wire.WaitStream)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +256,7 @@ func TestDependRace(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if _, err := c.last(t.Context(), wire.WaitStream, wire.SourceOf(child).Wait(child.ID)); !errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.LastOnce(t.Context(), wire.WaitStream, wire.SourceOf(child).Wait(child.ID)); !errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("job %s still waits after both parents were seen to be over: %v", child.ID, err)
 		}
 		ids = append(ids, child.ID)
@@ -353,7 +354,7 @@ func TestDependBad(t *testing.T) {
 	s, c := inside(t)
 	subject := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "t"}.Wait("bad")
 	for _, m := range []*nats.Msg{{Subject: subject, Data: []byte("{")}, {Subject: "exo.wait.a.b.c.d.e"}, {Subject: "exo.edge.p.x", Data: []byte("nonsense")}} {
-		if err := c.publish(t.Context(), c.repeat, "store nonsense", m); err != nil {
+		if err := c.PublishMsg(t.Context(), c.RetryIdempotent, "store nonsense", m); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,19 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -121,13 +117,13 @@ func TestEndings(t *testing.T) {
 func TestLetters(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	for i, reason := range []string{"short", "two\r\nlines", strings.Repeat("x", maxReason), strings.Repeat("x", maxReason+1), strings.Repeat("ü", maxReason)} {
+	for i, reason := range []string{"short", "two\r\nlines", strings.Repeat("x", natsconn.MaxReason), strings.Repeat("x", natsconn.MaxReason+1), strings.Repeat("ü", natsconn.MaxReason)} {
 		j := plain(fmt.Sprint("a", i)).WithDefaults()
 		data, err := json.Marshal(j)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.bury(ctx, c.repeat, wire.SourceOf(j), j.ID, data, jobs.Errorf(jobs.CodeInput, "%s", reason), i+1, "w"); err != nil {
+		if err := c.bury(ctx, c.RetryIdempotent, wire.SourceOf(j), j.ID, data, jobs.Errorf(jobs.CodeInput, "%s", reason), i+1, "w"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,7 +219,7 @@ func TestLetters(t *testing.T) {
 	if n, err := c.PurgeDead(ctx, jobs.DeadFilter{}); n != 1 || err != nil {
 		t.Error(n, err)
 	}
-	if _, err := deadLetter(&stored{Subject: "exo.dead.cpu.k.default"}); err == nil {
+	if _, err := deadLetter(&natsconn.Message{Subject: "exo.dead.cpu.k.default"}); err == nil {
 		t.Error("a letter on a short subject")
 	}
 }
@@ -402,149 +398,5 @@ func TestTenantLimits(t *testing.T) {
 		if name, ok := cutPool("cpu", key); ok {
 			t.Errorf("%s is an account of %s", key, name)
 		}
-	}
-}
-
-// TestLogins: which options make a login, and that no secret of them stands in an error.
-func TestLogins(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		l    Login
-		n    int
-		want string
-	}{
-		"none": {Login{}, 0, ""}, "user": {Login{User: "u", Password: "p"}, 1, ""}, "token": {Login{Token: "t"}, 1, ""}, "credentials": {Login{Credentials: file}, 1, ""}, "CA": {Login{CA: file}, 1, ""}, "certificate": {Login{Cert: file, Key: file}, 1, ""},
-		"all":     {Login{User: "u", Token: "t", Credentials: file, CA: file, Cert: file, Key: file}, 5, ""},
-		"no file": {Login{Credentials: "/none/c"}, 0, "log in to NATS: credentials: "}, "no nkey": {Login{NKey: "/none/n"}, 0, "log in to NATS: nkey: "}, "no CA": {Login{CA: "/none/ca"}, 0, "log in to NATS: CA: "}, "no cert": {Login{Cert: "/none/c", Key: file}, 0, "log in to NATS: certificate: "}, "no key": {Login{Cert: file, Key: "/none/k"}, 0, "log in to NATS: key: "},
-		"half": {Login{Cert: file}, 0, "come together"}, "other half": {Login{Key: file}, 0, "come together"}, "a bad nkey": {Login{NKey: file}, 0, "log in to NATS: nkey " + file},
-	} {
-		opts, err := c.l.options()
-		if len(opts) != c.n || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %d options, %v, want %d, %s", name, len(opts), err, c.n, c.want)
-		}
-	}
-	for _, c := range []struct {
-		o    Options
-		text string
-		want string
-	}{
-		{Options{Login: Login{Password: "hunter2"}}, "no hunter2 here", "hunter2"},
-		{Options{Login: Login{Token: "hunter2"}}, "no hunter2 here", "hunter2"},
-		{Options{URL: "nats://u5er:hunter2@h:1"}, "dial nats://u5er:hunter2@h:1 as u5er", "hunter2 u5er"},
-		{Options{URL: "nats://t0ken@h:1,nats://other@h:2"}, "t0ken and other", "t0ken other"},
-		{Options{URL: "u5er:hunter2@h:1"}, "u5er, hunter2", "hunter2 u5er"},
-	} {
-		cause := errors.New(c.text)
-		err := c.o.scrub(cause)
-		for secret := range strings.FieldsSeq(c.want) {
-			if strings.Contains(err.Error(), secret) {
-				t.Errorf("%+v: %v", c.o, err)
-			}
-		}
-		if !errors.Is(err, cause) {
-			t.Errorf("%v does not wrap its cause", err)
-		}
-	}
-	plainly := errors.New("nothing secret")
-	if err := (Options{Login: Login{Token: "t0ken"}}).scrub(plainly); !errors.Is(err, plainly) {
-		t.Errorf("%v", err)
-	}
-	if (Options{}).scrub(nil) != nil {
-		t.Error("an error of nothing")
-	}
-	me := identity{name: "n", role: "agent"}
-	for _, c := range []struct {
-		who  identity
-		err  error
-		want string
-	}{
-		{identity{}, nats.ErrAuthorization, "does not let us in"},
-		{me, nats.ErrAuthorization, "does not let user n (agent) in"},
-		{identity{}, errors.New("nats: User Authentication Expired"), "does not let us in"},
-		{identity{}, errors.New("authentication revoked"), "does not let us in"},
-		{me, nats.ErrSecureConnRequired, "TLS: "},
-		{me, nats.ErrSecureConnWanted, "TLS: "},
-		{me, nats.ErrNoServers, "start one (exoswarm nats) or correct --nats"},
-		{me, jobs.Errorf(jobs.CodeInvalid, "known"), "known"},
-	} {
-		err := dialError("h:1", c.who, c.err)
-		if !strings.Contains(err.Error(), c.want) || errors.Is(err, jobs.ErrUnavailable) != errors.Is(c.err, nats.ErrNoServers) {
-			t.Errorf("%v: %v, want %s", c.err, err, c.want)
-		}
-	}
-	if refusesLogin(nil) || refusesLogin(errors.New("x")) {
-		t.Error("that is no refusal")
-	}
-}
-
-// TestRefusals: a call that the server refuses is tried again once, fails with the subject when it is refused again, and three times at most.
-func TestRefusals(t *testing.T) {
-	r := newRefusals(slog.New(slog.DiscardHandler))
-	deny := func(text string) { r.heard(nil, nil, fmt.Errorf("%w: %s", nats.ErrPermissionViolation, text)) }
-	for name, c := range map[string]struct {
-		said  []string // by the server, at each try
-		tries int
-		want  string
-	}{
-		"never": {nil, 1, ""}, "once": {[]string{`Permissions Violation for Publish to "a"`}, 2, ""}, "twice": {[]string{`Permissions Violation for Publish to "a"`, `Permissions Violation for Publish to "a"`}, 2, `this login may not publish to "a"`},
-		"subscription": {[]string{`permissions violation for subscription to "b.*"`, `permissions violation for subscription to "b.*"`}, 2, `may not subscribe to "b.*"`},
-		"others":       {[]string{`Permissions Violation for Publish to "a1"`, `Permissions Violation for Publish to "a2"`}, 3, ""},
-		"three others": {[]string{`Permissions Violation for Publish to "a1"`, `Permissions Violation for Publish to "a2"`, `Permissions Violation for Publish to "a3"`}, 3, `may not publish to "a3"`},
-	} {
-		n := 0
-		err := r.guard(t.Context(), func(ctx context.Context) error {
-			if n++; n > len(c.said) {
-				return ctx.Err()
-			}
-			deny(c.said[n-1])
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		if n != c.tries || (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s: %d tries, %v; want %d, %q", name, n, err, c.tries, c.want)
-		}
-	}
-	failed := errors.New("x")
-	if err := r.guard(t.Context(), func(context.Context) error { return failed }); !errors.Is(err, failed) {
-		t.Error(err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	n := 0
-	if err := r.guard(ended, func(ctx context.Context) error {
-		n++
-		cancel()
-		deny(`Permissions Violation for Publish to "a"`)
-		<-ctx.Done()
-		return ctx.Err()
-	}); !errors.Is(err, context.Canceled) || n != 1 {
-		t.Errorf("a call that has ended: %d tries, %v", n, err)
-	}
-	if r.heard(nil, nil, nats.ErrAuthorization); !r.shut {
-		t.Error("a refused login is not kept")
-	}
-	r.closed(nil)
-	if err := r.explain(nats.ErrConnectionClosed); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), "does not let this login in any more") {
-		t.Error(err)
-	}
-	if err := r.explain(failed); !errors.Is(err, failed) {
-		t.Error(err)
-	}
-	open := newRefusals(nil)
-	open.closed(nil)
-	if err := open.explain(nats.ErrConnectionClosed); !errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jobs.ErrDenied) {
-		t.Error(err)
-	}
-	if err := open.lostError(failed); !errors.Is(err, failed) {
-		t.Error(err)
-	}
-	close(open.left)
-	if err := open.lostError(failed); !errors.Is(err, errLost) || !errors.Is(err, jobs.ErrUnavailable) {
-		t.Error(err)
-	}
-	if err := open.lostError(nil); err != nil {
-		t.Error(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -66,7 +67,7 @@ func FuzzWorker(f *testing.F) {
 			Subject: wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "default"}.Job(id), Data: bytes.ReplaceAll(data, []byte("ID"), []byte(id)),
 			Header: nats.Header{headerForgiven: {forgiven}, jobs.HeaderTraceparent: {trace}},
 		}
-		if err := c.publish(ctx, c.repeat, "queue it", m); err != nil {
+		if err := c.PublishMsg(ctx, c.RetryIdempotent, "queue it", m); err != nil {
 			t.Skip(err)
 		}
 		r, err := c.Result(ctx, id)
@@ -86,7 +87,7 @@ func FuzzWorker(f *testing.F) {
 		if err == nil && letters == 0 {
 			// It is stored behind the result.
 			for err == nil && letters == 0 {
-				_, err = c.lastRetry(ctx, wire.DeadStream, "exo.dead.*.*.*."+id)
+				_, err = c.Last(ctx, wire.DeadStream, "exo.dead.*.*.*."+id)
 				if err == nil {
 					letters++
 				} else if errors.Is(err, jobs.ErrNotFound) {
@@ -177,7 +178,7 @@ func FuzzHeaders(f *testing.F) {
 		if err == nil && (e.Kind != kind || e.Seq != 1) {
 			t.Fatalf("%+v", e)
 		}
-		d, err := deadLetter(&stored{Subject: subject, Header: nats.Header{headerCode: {code}, headerAttempts: {attempts}}})
+		d, err := deadLetter(&natsconn.Message{Subject: subject, Header: nats.Header{headerCode: {code}, headerAttempts: {attempts}}})
 		if err == nil && strings.Count(subject, ".") != 5 || err == nil && string(d.Reason.Code) != code {
 			t.Fatalf("%q: %+v", subject, d)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -92,7 +93,7 @@ func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
 		subjects = append(subjects, apiPrefix+what, tenantPrefix+"*."+what)
 	}
 	for _, subject := range subjects {
-		sub, err := c.nc.QueueSubscribe(subject, "exo-gateway", func(m *nats.Msg) {
+		sub, err := c.NC.QueueSubscribe(subject, "exo-gateway", func(m *nats.Msg) {
 			if from, _ := caller(m.Subject); !g.line.add(m, from) {
 				g.reply(m, apiReply{Error: &apiError{Code: "unavailable", Message: "too many requests at once: ask again later"}})
 			}
@@ -104,7 +105,7 @@ func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
 		g.subs = append(g.subs, sub)
 	}
 	// The server knows of it when this returns. If it is away, it will when it is back.
-	if err := c.nc.FlushTimeout(5 * time.Second); err != nil {
+	if err := c.NC.FlushTimeout(5 * time.Second); err != nil {
 		log.Warn("requests are answered when the server is back", "error", err)
 	}
 	return g, nil
@@ -157,7 +158,7 @@ func (r apiReply) encode() ([]byte, error) {
 func (g *Gateway) answer(ctx context.Context, m *nats.Msg, at *linePlace) apiReply {
 	ctx, cancel := context.WithTimeout(ctx, longestWait+time.Minute)
 	defer cancel()
-	ctx = g.c.extract(ctx, m.Header)
+	ctx = g.c.Extract(ctx, m.Header)
 	from, what := caller(m.Subject)
 	verb, id, _ := strings.Cut(what, ".")
 	var r apiReply
@@ -230,7 +231,7 @@ func parseSubmission(data []byte) (j jobs.Job, made bool, err error) {
 	}
 	j.Version = jobs.Version
 	if made = j.ID == ""; made {
-		j.ID = NewID()
+		j.ID = natsconn.NewID()
 	}
 	if j.Submitted.IsZero() {
 		j.Submitted = time.Now().UTC()

@@ -5,17 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -23,7 +19,7 @@ import (
 // without a question gets none.
 func TestReply(t *testing.T) {
 	_, c := inside(t)
-	answers, err := c.nc.SubscribeSync("answers")
+	answers, err := c.NC.SubscribeSync("answers")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +61,7 @@ func TestReply(t *testing.T) {
 	if !strings.Contains(log.String(), "answering a request") || !strings.Contains(log.String(), "subject=q") {
 		t.Errorf("an answer that is no JSON: %s", log.String())
 	}
-	if err := c.nc.Publish("answers", []byte("end")); err != nil {
+	if err := c.NC.Publish("answers", []byte("end")); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := answers.NextMsg(20 * time.Second); err != nil || string(m.Data) != "end" {
@@ -83,7 +79,7 @@ func TestGatewayVerbs(t *testing.T) {
 	asker := another(t, s)
 	ask := func(subject, text string) (r apiReply) {
 		t.Helper()
-		m, err := asker.nc.Request(subject, []byte(text), 20*time.Second)
+		m, err := asker.NC.Request(subject, []byte(text), 20*time.Second)
 		if err != nil {
 			t.Fatal(subject, err)
 		}
@@ -133,60 +129,10 @@ func TestGatewayVerbs(t *testing.T) {
 	}
 	g.Close()
 	g.Close()
-	if err := c.nc.Flush(); err != nil { // the server hears that nobody listens any more
+	if err := c.NC.Flush(); err != nil { // the server hears that nobody listens any more
 		t.Fatal(err)
 	}
-	if _, err := asker.nc.Request("exo.api.find.a", nil, 5*time.Second); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := asker.NC.Request("exo.api.find.a", nil, 5*time.Second); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("a gateway that is closed: %v", err)
-	}
-}
-
-// TestLoginContexts: a context with a domain or an API prefix is refused, and a seed logs in.
-func TestLoginContexts(t *testing.T) {
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	dir := t.TempDir()
-	for name, k := range map[string]struct{ text, want string }{
-		"plain": {`{"url":"` + s.URL() + `"}`, ""}, "domain": {`{"url":"` + s.URL() + `","jetstream_domain":"d"}`, "has a JetStream domain or API prefix"}, "prefix": {`{"url":"` + s.URL() + `","jetstream_api_prefix":"x"}`, "has a JetStream domain or API prefix"},
-		"broken": {"{", "context "},
-	} {
-		path := filepath.Join(dir, name+".json")
-		if err := os.WriteFile(path, []byte(k.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c, err := Connect(t.Context(), Options{Login: Login{Context: path}})
-		if err == nil {
-			c.Close()
-		}
-		if (err == nil) != (k.want == "") || err != nil && !strings.Contains(err.Error(), k.want) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	pair, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, err := pair.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for text, want := range map[string]string{string(seed): "", "no seed": "log in to NATS: nkey "} {
-		path := filepath.Join(dir, "seed")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		opts, err := Login{NKey: path}.options()
-		if (err == nil) != (want == "") || err == nil && len(opts) != 1 || err != nil && (jobs.AsError(err).Code != jobs.CodeInvalid || !strings.HasPrefix(err.Error(), want)) {
-			t.Errorf("%d options, %v", len(opts), err)
-		}
-		if err == nil {
-			var o nats.Options
-			if err := opts[0](&o); err != nil || o.Nkey == "" {
-				t.Errorf("key %q, %v", o.Nkey, err)
-			}
-		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -132,7 +133,7 @@ func TestGatewayPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	c, err := natsq.ConnectClient(t.Context(), natsq.Options{URL: s.URL()})
+	c, err := natsq.ConnectClient(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

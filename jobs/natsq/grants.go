@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -36,7 +37,7 @@ func (l *limiter) loop(ctx context.Context) {
 			if err != nil && ctx.Err() == nil {
 				l.log.Warn("the account of a tenant cannot be written; its jobs wait", "tenant", name, "error", err)
 				select {
-				case <-time.After(min(time.Second, l.c.ackWait/6)):
+				case <-time.After(min(time.Second, l.c.Lease/6)):
 				case <-ctx.Done():
 				}
 			}
@@ -78,11 +79,11 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 	case t.spare > 0 && t.acc.Slots() > q.Concurrency: // the limit was lowered
 		t.spare = 0
 		write = true
-	case t.mine > 0 && here-t.beat > l.c.ackWait: // others may take them for those of a dead worker
+	case t.mine > 0 && here-t.beat > l.c.Lease: // others may take them for those of a dead worker
 		l.lose(name, t)
 		write = true
 	default:
-		d.Beat = t.mine > 0 && here-t.beat > l.c.ackWait/3
+		d.Beat = t.mine > 0 && here-t.beat > l.c.Lease/3
 		write = write || d.Beat || t.running+t.spare != t.mine
 	}
 	write = write || t.unsure
@@ -147,7 +148,7 @@ func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) 
 // look leaves of the sources those that have jobs.
 func (l *limiter) look(ctx context.Context, t *tenant, wanted []wire.Source) (left []wire.Source, err error) {
 	for _, s := range wanted {
-		try, cancel := context.WithTimeout(ctx, l.c.ackWait/3)
+		try, cancel := context.WithTimeout(ctx, l.c.Lease/3)
 		there, err := l.there(try, s)
 		cancel()
 		if err != nil {
@@ -173,7 +174,7 @@ func (l *limiter) look(ctx context.Context, t *tenant, wanted []wire.Source) (le
 // one before: a time without the server counts for nobody.
 func (l *limiter) check(ctx context.Context, name string, t *tenant) (dead []string, err error) {
 	l.mu.Lock()
-	due := time.Since(l.base)-t.checked > l.c.ackWait/6 && len(t.acc.Holders) > 0
+	due := time.Since(l.base)-t.checked > l.c.Lease/6 && len(t.acc.Holders) > 0
 	l.mu.Unlock()
 	if !due {
 		return nil, nil
@@ -184,7 +185,7 @@ func (l *limiter) check(ctx context.Context, name string, t *tenant) (dead []str
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	here := time.Since(l.base)
-	if here-t.checked > l.c.ackWait/2 {
+	if here-t.checked > l.c.Lease/2 {
 		t.others = nil
 	}
 	t.checked = here
@@ -194,7 +195,7 @@ func (l *limiter) check(ctx context.Context, name string, t *tenant) (dead []str
 		if !ok || s.beat != h.Beat {
 			s = sign{h.Beat, here}
 		}
-		if others[id] = s; id != l.id && here-s.at > l.c.ackWait {
+		if others[id] = s; id != l.id && here-s.at > l.c.Lease {
 			dead = append(dead, id)
 		}
 	}
@@ -204,9 +205,9 @@ func (l *limiter) check(ctx context.Context, name string, t *tenant) (dead []str
 
 // read learns the account as the leader has it.
 func (l *limiter) read(ctx context.Context, name string, t *tenant) error {
-	try, cancel := context.WithTimeout(ctx, l.c.ackWait/3)
+	try, cancel := context.WithTimeout(ctx, l.c.Lease/3)
 	defer cancel()
-	m, err := l.c.last(try, "KV_"+wire.TenantBucket, "$KV."+wire.TenantBucket+"."+accountKey(l.pool, name))
+	m, err := l.c.LastOnce(try, "KV_"+wire.TenantBucket, "$KV."+wire.TenantBucket+"."+accountKey(l.pool, name))
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return fmt.Errorf("read account %s: %w", name, err)
 	}
@@ -255,14 +256,14 @@ func (l *limiter) write(ctx context.Context, name string, t *tenant, d quota.Dem
 		if err != nil {
 			return false, err
 		}
-		try, cancel := context.WithTimeout(ctx, l.c.ackWait/3)
-		ack, err := l.c.js.PublishMsg(try, &nats.Msg{Subject: "$KV." + wire.TenantBucket + "." + accountKey(l.pool, name), Data: data},
+		try, cancel := context.WithTimeout(ctx, l.c.Lease/3)
+		ack, err := l.c.JS.PublishMsg(try, &nats.Msg{Subject: "$KV." + wire.TenantBucket + "." + accountKey(l.pool, name), Data: data},
 			jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))
 		cancel()
 		l.mu.Lock()
 		if err != nil {
 			t.stale = true
-			if wrongRevision(err) {
+			if natsconn.IsWrongRevision(err) {
 				l.mu.Unlock()
 				continue
 			}

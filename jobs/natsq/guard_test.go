@@ -1,12 +1,6 @@
 package natsq
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,96 +10,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
-
-// TestGuard: a call that a refusal cuts off begins again. The same refusal twice, or any three, end it; a call that succeeds or fails for another
-// reason is not repeated.
-func TestGuard(t *testing.T) {
-	other := errors.New("another reason")
-	for name, c := range map[string]struct {
-		refused []string // by the server during each try; "" for none
-		err     error    // of the last try
-		tries   int
-		denied  bool
-	}{
-		"none":                   {refused: []string{""}, tries: 1},
-		"another reason":         {refused: []string{""}, err: other, tries: 1},
-		"somebody else's":        {refused: []string{"a", ""}, tries: 2},
-		"the same twice":         {refused: []string{"a", "a", ""}, tries: 2, denied: true},
-		"two":                    {refused: []string{"a", "b", ""}, tries: 3},
-		"two, then another":      {refused: []string{"a", "b", ""}, err: other, tries: 3},
-		"three":                  {refused: []string{"a", "b", "c", ""}, tries: 3, denied: true},
-		"the first again":        {refused: []string{"a", "b", "a", ""}, tries: 3, denied: true},
-		"refused after its end":  {refused: []string{"a then fine"}, tries: 1},
-		"the same, then no more": {refused: []string{"a", "", "a"}, tries: 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, tries := newRefusals(slog.New(slog.DiscardHandler)), 0
-			say := func(what string) {
-				r.heard(nil, nil, fmt.Errorf("%w: Permissions Violation for Publish to %q", nats.ErrPermissionViolation, what))
-			}
-			err := r.guard(t.Context(), func(ctx context.Context) error {
-				what := c.refused[tries]
-				tries++
-				switch {
-				case what == "":
-					return c.err
-				case strings.HasSuffix(what, "then fine"):
-					say("a")
-					return nil
-				}
-				say(what)
-				<-ctx.Done()
-				return ctx.Err()
-			})
-			if tries != c.tries || errors.Is(err, jobs.ErrDenied) != c.denied || !c.denied && !errors.Is(err, c.err) {
-				t.Errorf("%d tries: %v", tries, err)
-			}
-			if c.denied && !strings.Contains(err.Error(), "may not publish to") {
-				t.Error(err)
-			}
-		})
-	}
-	// The end of the caller's own context is no refusal.
-	r := newRefusals(slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := r.guard(ctx, func(ctx context.Context) error { cancel(); <-ctx.Done(); return ctx.Err() }); !errors.Is(err, context.Canceled) || errors.Is(err, jobs.ErrDenied) {
-		t.Error(err)
-	}
-}
-
-// TestDialErrors: what is in the way of a connection is said with its cure, and only what passes by waiting is ErrUnavailable.
-func TestDialErrors(t *testing.T) {
-	known := jobs.Errorf(jobs.CodeInvalid, "known")
-	for name, c := range map[string]struct {
-		err  error
-		who  identity
-		want string
-		wait bool
-	}{
-		"known":         {err: known, want: "known"},
-		"login":         {err: nats.ErrAuthorization, want: "does not let us in"},
-		"expired":       {err: errors.New("nats: User Authentication Expired"), want: "does not let us in"},
-		"revoked":       {err: errors.New("nats: user authentication revoked"), want: "does not let us in"},
-		"somebody":      {err: nats.ErrAuthorization, who: identity{name: "ann", role: "submitter"}, want: "does not let"},
-		"TLS":           {err: nats.ErrSecureConnRequired, want: "TLS"},
-		"TLS unwanted":  {err: nats.ErrSecureConnWanted, want: "TLS"},
-		"certificate":   {err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, want: "TLS"},
-		"refused":       {err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}, want: "no NATS server answers at here", wait: true},
-		"no servers":    {err: nats.ErrNoServers, want: "no NATS server answers at here", wait: true},
-		"no connection": {err: nats.ErrTimeout, who: identity{name: "ann"}, want: "no NATS server answers at here", wait: true},
-	} {
-		err := dialError("here", c.who, c.err)
-		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, jobs.ErrUnavailable) != c.wait {
-			t.Errorf("%s: %v", name, err)
-		}
-		if c.who.name != "" && !c.wait && !strings.Contains(err.Error(), c.who.name) {
-			t.Errorf("%s does not name the user: %v", name, err)
-		}
-	}
-	if refusesLogin(nil) || refusesLogin(nats.ErrTimeout) {
-		t.Error("a login is refused")
-	}
-}
 
 // TestSlots: slots and tokens of a tenant are taken and given back once, within its limits.
 func TestSlots(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -65,7 +66,7 @@ func TestHealth(t *testing.T) {
 	defer func() { s.Close() }()
 	log := &lines{}
 	logger := slog.New(slog.NewJSONHandler(log, nil))
-	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Logger: logger})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}

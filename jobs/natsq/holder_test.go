@@ -15,15 +15,15 @@ import (
 // deliveries returns messages that came with the reply subjects "ack.0" and so on, and a subscription to what is replied.
 func deliveries(t *testing.T, c *Conn, n int) (msgs []*nats.Msg, replies *nats.Subscription) {
 	t.Helper()
-	in, err := c.nc.SubscribeSync("delivered")
+	in, err := c.NC.SubscribeSync("delivered")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if replies, err = c.nc.SubscribeSync("ack.*"); err != nil {
+	if replies, err = c.NC.SubscribeSync("ack.*"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range n {
-		if err := c.nc.PublishRequest("delivered", "ack."+string(rune('0'+i)), []byte("x")); err != nil {
+		if err := c.NC.PublishRequest("delivered", "ack."+string(rune('0'+i)), []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		m, err := in.NextMsg(10 * time.Second)
@@ -38,7 +38,7 @@ func deliveries(t *testing.T, c *Conn, n int) (msgs []*nats.Msg, replies *nats.S
 // said returns what was replied to messages, as "ack.0 +WPI", in order of their numbers.
 func said(t *testing.T, c *Conn, replies *nats.Subscription) (all []string) {
 	t.Helper()
-	if err := c.nc.Publish("ack.last", nil); err != nil {
+	if err := c.NC.Publish("ack.last", nil); err != nil {
 		t.Fatal(err)
 	}
 	for {

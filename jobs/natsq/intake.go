@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -113,14 +114,14 @@ func (c *Conn) submitGroup(group []*arrival) {
 	}
 	msgs := make([]*nats.Msg, len(group))
 	for i, one := range group {
-		nameTry(one.m)
+		natsconn.SetMessageID(one.m)
 		msgs[i] = one.m
 	}
 	what := group[0].what
 	if len(group) > 1 {
 		what = fmt.Sprintf("submit %d jobs", len(group))
 	}
-	for i, err := range c.publishMany(ctx, c.offer, &c.jobsMode, what, msgs) {
+	for i, err := range c.PublishMany(ctx, c.RetryUnlessFull, &c.jobsMode, what, msgs) {
 		group[i].done <- submitError(group[i].what, err)
 	}
 }
@@ -195,7 +196,7 @@ func (c *Conn) noneDelayed(ctx context.Context, batch []jobs.Job) bool {
 			continue
 		}
 		asked[s] = true
-		if _, err := c.next(ctx, wire.SchedStream, "exo.*."+s.Tail()+".*", 1); !errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.NextOnce(ctx, wire.SchedStream, "exo.*."+s.Tail()+".*", 1); !errors.Is(err, jobs.ErrNotFound) {
 			return false
 		}
 	}

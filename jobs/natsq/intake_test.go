@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
-
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // asBatch and asSingle fix how publishMany stores messages.
-func asBatch(m *publishmode.Mode) { m.Fix(true, time.Hour) }
+func asBatch(m *publishmode.Mode)  { m.Fix(true, time.Hour) }
 func asSingle(m *publishmode.Mode) { m.Fix(false, time.Hour) }
 
 // TestIntake: each of many that hand in jobs at once gets the answer of its own, also where the jobs of others are queued, delayed, over,
@@ -94,7 +94,7 @@ func TestIntake(t *testing.T) {
 			if !errors.Is(goneErr, context.Canceled) {
 				t.Errorf("whose caller has gone: %v", goneErr)
 			}
-			if _, err := c.last(ctx, wire.JobStream(jobs.PoolCPU), "exo.job.cpu.*.*.*.gone"); !errors.Is(err, jobs.ErrNotFound) {
+			if _, err := c.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), "exo.job.cpu.*.*.*.gone"); !errors.Is(err, jobs.ErrNotFound) {
 				t.Errorf("a job whose caller had gone before it was sent is stored: %v", err)
 			}
 			st, err := c.Stats(ctx, jobs.PoolCPU)
@@ -129,7 +129,7 @@ func TestIntakeOrder(t *testing.T) {
 			c.intake.send()
 			callers.Wait()
 			for i := range n {
-				m, err := c.getMsg(ctx, wire.JobStream(jobs.PoolCPU), map[string]any{"seq": i + 1})
+				m, err := c.GetOnce(ctx, wire.JobStream(jobs.PoolCPU), map[string]any{"seq": i + 1})
 				if want := wire.SourceOf(simpleJob("")).Job(fmt.Sprint("j", i)); err != nil || m.Subject != want {
 					t.Fatalf("job %d of the queue: %+v, %v, want %s", i, m, err, want)
 				}
@@ -149,12 +149,12 @@ func TestLostAnswer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				nameTry(m)
+				natsconn.SetMessageID(m)
 				msgs = append(msgs, m)
 			}
 			for try := range 2 {
 				choose[try](&c.jobsMode)
-				for i, err := range c.publishMany(ctx, c.offer, &c.jobsMode, "submit", msgs) {
+				for i, err := range c.PublishMany(ctx, c.RetryUnlessFull, &c.jobsMode, "submit", msgs) {
 					if err != nil {
 						t.Errorf("try %d of job %d: %v", try, i, err)
 					}
@@ -164,25 +164,10 @@ func TestLostAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			nameTry(other)
-			if exists, _ := refused(c.publish(ctx, c.repeat, "submit", other)); !exists {
+			natsconn.SetMessageID(other)
+			if exists, _ := natsconn.Rejected(c.PublishMsg(ctx, c.RetryIdempotent, "submit", other)); !exists {
 				t.Error("somebody else's job of an id that is queued was stored")
 			}
 		})
-	}
-}
-
-// TestTries: a try is short at first, and not shorter than what it sends needs.
-func TestTries(t *testing.T) {
-	for _, c := range []struct {
-		since time.Duration
-		size  int
-		want  time.Duration
-	}{
-		{0, 0, time.Second}, {3 * time.Second, 0, time.Second}, {12 * time.Second, 0, 2 * time.Second}, {time.Minute, 0, 5 * time.Second}, {0, 64 << 20, 17 * time.Second},
-	} {
-		if got := tryFor(c.since, c.size); got != c.want {
-			t.Errorf("%v after the call with %d bytes: %v, want %v", c.since, c.size, got, c.want)
-		}
 	}
 }

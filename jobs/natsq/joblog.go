@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -28,8 +29,6 @@ const (
 	logPending  = 32 << 10
 	// logHeld bounds what a worker holds for all its jobs while the server is away or slow.
 	logHeld = 8 << 20
-	// logSlack is how much longer than the result's its lines' time is, because they are written before it.
-	logSlack = 24 * time.Hour
 	// logPatience is what one turn, and the last one, may take.
 	logPatience = 5 * time.Second
 )
@@ -80,9 +79,9 @@ func (w *Worker) logger(t *task) *slog.Logger {
 	t.logOnce.Do(func() {
 		ttl := t.job.ResultTTL
 		if ttl <= 0 {
-			ttl = resultTTL
+			ttl = natsconn.ResultTTL
 		}
-		t.lines = &jobLines{book: w.logs, id: t.id, attempt: t.attempt, worker: w.Name, ttl: strconv.Itoa(ttl+int(logSlack.Seconds())) + "s"}
+		t.lines = &jobLines{book: w.logs, id: t.id, attempt: t.attempt, worker: w.Name, ttl: strconv.Itoa(ttl+int(natsconn.LogSlack.Seconds())) + "s"}
 		t.logger = slog.New(slog.NewMultiHandler(t.log.Handler(), slog.NewJSONHandler(t.lines, nil)))
 	})
 	if t.logger == nil { // the task is over
@@ -180,7 +179,7 @@ func (b *logbook) loop() {
 		case <-b.stop:
 			ctx, cancel := context.WithTimeout(context.Background(), logPatience)
 			defer cancel()
-			for b.c.nc.IsConnected() && ctx.Err() == nil && b.store(ctx) {
+			for b.c.NC.IsConnected() && ctx.Err() == nil && b.store(ctx) {
 			}
 			return
 		}
@@ -217,7 +216,7 @@ func (b *logbook) take() *logBatch {
 		}
 		t.of, t.lines, t.size = append(t.of, l), append(t.lines, n), t.size+size
 		t.msgs = append(t.msgs, &nats.Msg{Subject: wire.JobLogSubject(l.id), Data: data.Bytes(), Header: nats.Header{
-			jetstream.MsgTTLHeader: {l.ttl}, jetstream.MsgIDHeader: {NewID()},
+			jetstream.MsgTTLHeader: {l.ttl}, jetstream.MsgIDHeader: {natsconn.NewID()},
 		}})
 	}
 	if len(t.msgs) == 0 {
@@ -231,7 +230,7 @@ const errCodeBatchTwice = 10201
 
 // store stores what is pending, as much as goes into one turn. more says that something is left.
 func (b *logbook) store(ctx context.Context) (more bool) {
-	if !b.c.nc.IsConnected() { // it must not fill the client's buffer, which others need
+	if !b.c.NC.IsConnected() { // it must not fill the client's buffer, which others need
 		return true
 	}
 	if b.now == nil {
@@ -239,8 +238,8 @@ func (b *logbook) store(ctx context.Context) (more bool) {
 			return false
 		}
 	}
-	err := b.c.batch(ctx, b.now.msgs)
-	if transient(err) {
+	err := b.c.PublishBatchOnce(ctx, b.now.msgs)
+	if natsconn.IsTransient(err) {
 		b.log.Warn("logs of jobs not stored yet", "jobs", len(b.now.msgs), "error", err)
 		return true
 	}
@@ -287,7 +286,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 	news := make(chan struct{}, 1)
 	if follow { // each message is a push too, and the job's end; a look now and then in case one was lost
 		for _, subject := range []string{wire.JobLogSubject(id), wire.DoneSubject(id)} {
-			sub, err := c.nc.Subscribe(subject, func(*nats.Msg) {
+			sub, err := c.NC.Subscribe(subject, func(*nats.Msg) {
 				select {
 				case news <- struct{}{}:
 				default:
@@ -302,7 +301,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 	if there, err := c.standing(ctx, id); err != nil {
 		return err
 	} else if !there {
-		if _, err := c.nextRetry(ctx, wire.JobLogStream, wire.JobLogSubject(id), 1); err != nil {
+		if _, err := c.Next(ctx, wire.JobLogStream, wire.JobLogSubject(id), 1); err != nil {
 			return fmt.Errorf("logs of job %s: check the id, or its result has expired: %w", id, err)
 		}
 		follow = false
@@ -311,7 +310,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 	defer look.Stop()
 	over := false
 	for {
-		m, err := c.nextRetry(ctx, wire.JobLogStream, wire.JobLogSubject(id), seq)
+		m, err := c.Next(ctx, wire.JobLogStream, wire.JobLogSubject(id), seq)
 		if err == nil {
 			seq = m.Seq + 1
 			if err := fn(seq, readLines(id, m)); err != nil {
@@ -346,7 +345,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 }
 
 // readLines reads a message of a job's log.
-func readLines(id string, m *stored) jobs.LogLines {
+func readLines(id string, m *natsconn.Message) jobs.LogLines {
 	l, err := jobs.DecodeLogLines(m.Data)
 	if err == nil && l.JobID != id {
 		err = jobs.Errorf(jobs.CodeInvalid, "it is of job %.100q", l.JobID)

@@ -16,7 +16,7 @@ func TestLogsTwice(t *testing.T) {
 		slog.New(slog.NewJSONHandler(l, nil)).Info("once")
 	}
 	b.now = b.take()
-	if err := c.batch(t.Context(), b.now.msgs); err != nil {
+	if err := c.PublishBatchOnce(t.Context(), b.now.msgs); err != nil {
 		t.Fatal(err)
 	}
 	if more := b.store(t.Context()); more || b.now != nil || b.held != 0 || both[0].dropped != 0 {

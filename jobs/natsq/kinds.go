@@ -42,7 +42,7 @@ func (w *Worker) expireForeign(ctx context.Context) error {
 func (w *Worker) expireSource(ctx context.Context, s wire.Source) error {
 	stream := wire.JobStream(w.Pool)
 	for n, seq := 0, uint64(1); n < maxExpired; n++ {
-		m, err := w.c.next(ctx, stream, s.Job("*"), seq)
+		m, err := w.c.NextOnce(ctx, stream, s.Job("*"), seq)
 		if errors.Is(err, jobs.ErrNotFound) {
 			return nil
 		}
@@ -62,7 +62,7 @@ func (w *Worker) expireSource(ctx context.Context, s wire.Source) error {
 		if _, err := w.c.putResult(ctx, r, j.ResultTTL); err != nil {
 			return err
 		}
-		if _, err := w.c.purge(ctx, stream, m.Subject); err != nil {
+		if _, err := w.c.Purge(ctx, stream, m.Subject); err != nil {
 			return err
 		}
 		w.deps.ended(id)

@@ -41,7 +41,7 @@ func TestExpireForeign(t *testing.T) {
 		t.Errorf("job late: %+v, %v; want failed with code deadline", r, err)
 	}
 	awaitQueued(ctx, t, c, wire.SourceOf(fine), "fine")
-	info, err := c.js.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(fine).Consumer())
+	info, err := c.JS.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(fine).Consumer())
 	if err != nil || info.CachedInfo().Config.InactiveThreshold != consumerIdle {
 		t.Errorf("the consumer of an unserved kind: %v; want one that the server removes after %v", err, consumerIdle)
 	}

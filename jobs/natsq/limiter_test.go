@@ -276,7 +276,7 @@ func TestLimiterClock(t *testing.T) {
 func TestLimiterClose(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	kv, err := c.js.KeyValue(ctx, wire.TenantBucket)
+	kv, err := c.JS.KeyValue(ctx, wire.TenantBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -79,11 +80,11 @@ func accountKey(p jobs.Pool, tenant string) string { return string(p) + "." + te
 
 // start follows the accounts until close.
 func (l *limiter) start(ctx context.Context) error {
-	l.id, l.base, l.wake = NewID(), time.Now(), make(chan struct{}, 1)
+	l.id, l.base, l.wake = natsconn.NewID(), time.Now(), make(chan struct{}, 1)
 	l.tenants, l.of = map[string]*tenant{}, map[*nats.Msg]string{}
 	// The account's stamps are old at first, so the clock starts by the server's own.
-	err := l.c.retry(ctx, "read the clock of the server", func(ctx context.Context) error {
-		s, err := l.c.js.Stream(ctx, "KV_"+wire.TenantBucket)
+	err := l.c.Retry(ctx, "read the clock of the server", func(ctx context.Context) error {
+		s, err := l.c.JS.Stream(ctx, "KV_"+wire.TenantBucket)
 		if err == nil {
 			l.ahead = time.Until(s.CachedInfo().TimeStamp)
 		}
@@ -94,7 +95,7 @@ func (l *limiter) start(ctx context.Context) error {
 	}
 	run, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	l.ended.Go(func() { l.c.follow(run, wire.TenantBucket, make(chan struct{}), l.changed, l.log) })
+	l.ended.Go(func() { l.c.FollowBucket(run, wire.TenantBucket, make(chan struct{}), l.changed, l.log) })
 	l.ended.Go(func() { l.loop(run) })
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -164,8 +165,8 @@ const resultStep = 256
 // it to jobs whose id begins so.
 func (c *Conn) Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error {
 	var first, last uint64
-	err := c.retry(ctx, "list results", func(ctx context.Context) error {
-		s, err := c.js.Stream(ctx, wire.ResultStream)
+	err := c.Retry(ctx, "list results", func(ctx context.Context) error {
+		s, err := c.JS.Stream(ctx, wire.ResultStream)
 		if err == nil {
 			first, last = s.CachedInfo().State.FirstSeq, s.CachedInfo().State.LastSeq
 		}
@@ -178,7 +179,7 @@ func (c *Conn) Results(ctx context.Context, prefix string, fn func(jobs.Result) 
 		from := max(end-min(end, resultStep)+1, first, 1)
 		var step []jobs.Result
 		for seq := from; seq <= end; {
-			m, err := c.nextRetry(ctx, wire.ResultStream, wire.ResultSubject("*"), seq)
+			m, err := c.Next(ctx, wire.ResultStream, wire.ResultSubject("*"), seq)
 			if errors.Is(err, jobs.ErrNotFound) || err == nil && m.Seq > end {
 				break
 			}
@@ -214,9 +215,9 @@ func (c *Conn) jobsFrom(ctx context.Context, p jobs.Pool, tenant string, from pl
 		if from.waiting {
 			subject = "exo.wait." + tail
 		}
-		var m *stored
-		err := c.retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
-			m, err = c.next(ctx, stream, subject, from.seq)
+		var m *natsconn.Message
+		err := c.Retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
+			m, err = c.NextOnce(ctx, stream, subject, from.seq)
 			return err
 		})
 		switch {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // Headers of a log entry.
@@ -62,13 +63,13 @@ func (l *Log) Create(ctx context.Context, of ...jobs.Consistency) error {
 	if err := want.Validate(); err != nil {
 		return fmt.Errorf("create log %s: %w", l.stream, err)
 	}
-	replicas, persist, fast := cmp.Or(want.Replicas, l.c.replicas), jetstream.DefaultPersistMode, want.Durability == jobs.Fast
+	replicas, persist, fast := cmp.Or(want.Replicas, l.c.Replicas), jetstream.DefaultPersistMode, want.Durability == jobs.Fast
 	if fast { // which no replicated stream can be, whatever others have
 		replicas, persist = 1, jetstream.AsyncPersistMode
 	}
 	began := time.Now()
-	return l.c.retry(ctx, "create log "+l.stream, func(ctx context.Context) error {
-		_, err := l.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	return l.c.Retry(ctx, "create log "+l.stream, func(ctx context.Context) error {
+		_, err := l.c.JS.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 			Name:     l.stream,
 			Subjects: []string{l.subject},
 			Replicas: replicas,
@@ -100,7 +101,7 @@ func tooFewServers(err error, after time.Duration) bool {
 	if !errors.As(err, &api) {
 		return false
 	}
-	return api.ErrorCode == errCodeNoCluster || api.ErrorCode == errCodeNoPeers && after > shortPatience && !strings.Contains(api.Description, offlinePeer)
+	return api.ErrorCode == errCodeNoCluster || api.ErrorCode == natsconn.ErrCodeNoPeers && after > shortPatience && !strings.Contains(api.Description, offlinePeer)
 }
 
 // offlinePeer is what nats-server 2.15.2 adds to errCodeNoPeers when a server of the cluster is away.
@@ -115,7 +116,7 @@ func (l *Log) wakes() *jetstream.RePublish {
 }
 
 // Delete removes the log and everything in it. A log that is not there is no error.
-func (l *Log) Delete(ctx context.Context) error { return l.c.deleteStream(ctx, l.stream) }
+func (l *Log) Delete(ctx context.Context) error { return l.c.DeleteStream(ctx, l.stream) }
 
 // Append implements jobs.Log. What fences is JetStream's expected last sequence. Several entries are one atomic batch, or are sent one at a
 // time: with the second under way before the first is stored, it would also stand right behind what another writer has stored meanwhile.
@@ -148,25 +149,25 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 		if e.Trace.Parent != "" {
 			own = telemetry.With(ctx, e.Trace)
 		}
-		own, span := l.c.sending(own, "append", l.template)
+		own, span := l.c.StartSend(own, "append", l.template)
 		if span.IsRecording() {
-			span.SetAttributes(attribute.String(attrDestination, l.stream), attribute.String(attrTemplate, l.template), attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.ref", int64(e.Ref)),
-				attribute.Int(attrBodySize, len(e.Data)))
+			span.SetAttributes(attribute.String(natsconn.AttrDestination, l.stream), attribute.String(natsconn.AttrTemplate, l.template), attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.ref", int64(e.Ref)),
+				attribute.Int(natsconn.AttrBodySize, len(e.Data)))
 		}
-		defer func() { endSpan(span, err) }()
+		defer func() { natsconn.EndSpan(span, err) }()
 		msgs[i] = &nats.Msg{Subject: l.subject, Data: e.Data, Header: nats.Header{
 			headerKind:   {e.Kind},
 			headerRef:    {strconv.FormatUint(e.Ref, 10)},
-			headerWriter: {l.c.writer},
+			headerWriter: {l.c.Writer},
 		}}
-		l.c.inject(own, msgs[i])
+		l.c.Inject(own, msgs[i])
 	}
 	what := fmt.Sprintf("append %s %d to %s", entries[0].Kind, entries[0].Ref, l.stream)
 	if n := len(entries); n > 1 {
 		what = fmt.Sprintf("append %d entries, to %s %d, to %s", n, entries[n-1].Kind, entries[n-1].Ref, l.stream)
 	}
 	done, began := 0, time.Now() // so many are known to be stored
-	err = l.c.retry(ctx, what, func(ctx context.Context) error {
+	err = l.c.Retry(ctx, what, func(ctx context.Context) error {
 		for done < len(msgs) {
 			n, err := l.publish(ctx, after+uint64(done), msgs[done:])
 			done += n
@@ -176,7 +177,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 			var api *jetstream.APIError
 			switch {
 			case errors.Is(err, jetstream.ErrNoStreamResponse): // no stream, or no leader for the moment?
-				if _, serr := l.c.js.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
+				if _, serr := l.c.JS.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
 					return serr
 				}
 				return err
@@ -232,8 +233,8 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 	together := !l.single.Load() && mode.Atomic(len(msgs))
 	began := time.Now()
 	if together {
-		setHeader(msgs[0], jetstream.ExpectedLastSeqHeader, strconv.FormatUint(after, 10))
-		err := l.c.batch(ctx, msgs)
+		natsconn.SetHeader(msgs[0], jetstream.ExpectedLastSeqHeader, strconv.FormatUint(after, 10))
+		err := l.c.PublishBatchOnce(ctx, msgs)
 		var api *jetstream.APIError
 		switch {
 		case err == nil:
@@ -249,7 +250,7 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 		l.single.Store(true)
 	}
 	for i, m := range msgs {
-		if _, err := l.c.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)), jetstream.WithRetryAttempts(0)); err != nil {
+		if _, err := l.c.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)), jetstream.WithRetryAttempts(0)); err != nil {
 			return i, err
 		}
 	}
@@ -267,7 +268,7 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (i
 	switch {
 	case last.Seq == after:
 		return 0, nil
-	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.writer && last.Kind == entries[n-1].Kind && last.Ref == entries[n-1].Ref && bytes.Equal(last.Data, entries[n-1].Data):
+	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.Writer && last.Kind == entries[n-1].Kind && last.Ref == entries[n-1].Ref && bytes.Equal(last.Data, entries[n-1].Data):
 		return int(n), nil
 	case last.Seq > after: // somebody else has written, behind all of them or in place of some
 		found, err := l.found(ctx, after, entries)
@@ -294,7 +295,7 @@ const shortPatience = 10 * time.Second
 // found is how many of entries stand right behind entry number after, where others may follow. Their bytes are compared too: a process may do a job
 // twice at a time, and then has one writer for both.
 func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n int, err error) {
-	s, err := l.c.js.Stream(ctx, l.stream)
+	s, err := l.c.JS.Stream(ctx, l.stream)
 	if err != nil {
 		return 0, err
 	}
@@ -304,7 +305,7 @@ func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n 
 		if seq < state.FirstSeq || seq > state.LastSeq {
 			return n, nil
 		}
-		m, err := l.c.getMsg(ctx, l.stream, map[string]any{"seq": seq})
+		m, err := l.c.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
 		if errors.Is(err, jobs.ErrNotFound) { // another leader has answered, which lags behind
 			return n, fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		}
@@ -312,7 +313,7 @@ func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n 
 			return n, err
 		}
 		e, err := entry(seq, m.Header, m.Data)
-		if err != nil || m.Header.Get(headerWriter) != l.c.writer || e.Kind != entries[n].Kind || e.Ref != entries[n].Ref || !bytes.Equal(e.Data, entries[n].Data) {
+		if err != nil || m.Header.Get(headerWriter) != l.c.Writer || e.Kind != entries[n].Kind || e.Ref != entries[n].Ref || !bytes.Equal(e.Data, entries[n].Data) {
 			return n, nil // one that cannot be read is somebody else's
 		}
 	}
@@ -329,9 +330,9 @@ func (l *Log) Last(ctx context.Context) (jobs.Entry, error) {
 // stream allows that, as those that earlier versions have made do.
 func (l *Log) end(ctx context.Context) (e jobs.Entry, writer string, err error) {
 	what := "read the end of " + l.stream
-	err = l.c.retry(ctx, what, func(ctx context.Context) error {
+	err = l.c.Retry(ctx, what, func(ctx context.Context) error {
 		e, writer = jobs.Entry{}, ""
-		m, err := l.c.last(ctx, l.stream, l.subject)
+		m, err := l.c.LastOnce(ctx, l.stream, l.subject)
 		if errors.Is(err, jobs.ErrNotFound) { // nothing is in it, or everything that was is trimmed
 			return nil
 		}
@@ -353,7 +354,7 @@ func entry(seq uint64, h nats.Header, data []byte) (jobs.Entry, error) {
 	if err != nil {
 		return jobs.Entry{}, jobs.Errorf(jobs.CodeInvalid, "log entry %d: header %s is %q, not a number", seq, headerRef, h.Get(headerRef))
 	}
-	return jobs.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Trace: traceOf(h)}, nil
+	return jobs.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Trace: natsconn.TraceOf(h)}, nil
 }
 
 // Reader is a jobs.Reader over a consumer that the server forgets when it is not read. The client's own ordered consumer is
@@ -386,11 +387,11 @@ func (l *Log) Read(ctx context.Context, from uint64) (jobs.Reader, error) {
 func (r *Reader) open(ctx context.Context) error {
 	l := r.log
 	began := time.Now()
-	err := l.c.retry(ctx, "read "+l.stream, func(ctx context.Context) error {
+	err := l.c.Retry(ctx, "read "+l.stream, func(ctx context.Context) error {
 		if err := r.check(ctx, began); err != nil {
 			return err
 		}
-		c, err := l.c.js.CreateConsumer(ctx, l.stream, jetstream.ConsumerConfig{
+		c, err := l.c.JS.CreateConsumer(ctx, l.stream, jetstream.ConsumerConfig{
 			AckPolicy:         jetstream.AckNonePolicy,
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 			OptStartSeq:       r.next,
@@ -419,7 +420,7 @@ func (r *Reader) check(ctx context.Context, began time.Time) error {
 		return nil
 	}
 	l := r.log
-	m, err := l.c.getMsg(ctx, l.stream, map[string]any{"seq": r.next - 1})
+	m, err := l.c.GetOnce(ctx, l.stream, map[string]any{"seq": r.next - 1})
 	if err == nil {
 		if digest(m.Header, m.Data) != r.last {
 			return fmt.Errorf("read %s: entry %d is not the one that was read: the log was put back to an earlier state: %w", l.stream, r.next-1, jobs.ErrFenced)
@@ -459,9 +460,9 @@ func digest(h nats.Header, data []byte) uint64 {
 // look compares the end of the log, by its leader, with what has come.
 func (r *Reader) look(ctx context.Context) {
 	l := r.log
-	try, cancel := context.WithTimeout(ctx, longTry)
+	try, cancel := context.WithTimeout(ctx, natsconn.LongTry)
 	defer cancel()
-	m, err := l.c.last(try, l.stream, l.subject)
+	m, err := l.c.LastOnce(try, l.stream, l.subject)
 	switch {
 	case err != nil: // missing heartbeats and the next look tell of a server that is gone
 	case m.Seq < r.next:
@@ -534,8 +535,8 @@ func (r *Reader) Close() {
 
 // Trim removes the entries before number first.
 func (l *Log) Trim(ctx context.Context, first uint64) error {
-	return l.c.retry(ctx, "trim "+l.stream, func(ctx context.Context) error {
-		s, err := l.c.js.Stream(ctx, l.stream)
+	return l.c.Retry(ctx, "trim "+l.stream, func(ctx context.Context) error {
+		s, err := l.c.JS.Stream(ctx, l.stream)
 		if err != nil {
 			return err
 		}

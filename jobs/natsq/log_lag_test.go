@@ -22,6 +22,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -196,7 +197,7 @@ func TestLogOfLaggingReplica(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	r, urls := laggingCluster(t)
-	setup, err := natsq.Connect(ctx, natsq.Options{URL: urls["s0"], Replicas: 3, Patience: time.Minute})
+	setup, err := natsq.Connect(ctx, natsconn.Options{URL: urls["s0"], Replicas: 3, Patience: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,7 @@ func TestLogOfLaggingReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer near.Close()
-	c, err := natsq.Connect(ctx, natsq.Options{URL: urls[behind], Replicas: 3, Patience: time.Minute})
+	c, err := natsq.Connect(ctx, natsconn.Options{URL: urls[behind], Replicas: 3, Patience: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +287,7 @@ func TestReadersOfLaggingReplica(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	r, urls := laggingCluster(t)
-	c, err := natsq.Connect(ctx, natsq.Options{URL: urls["s0"], Replicas: 3, Patience: time.Minute})
+	c, err := natsq.Connect(ctx, natsconn.Options{URL: urls["s0"], Replicas: 3, Patience: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -76,7 +77,7 @@ func directLog(t *testing.T, url, swarm string, replicas int) {
 // TestLogEndIsTheLeaders: nobody who decides by the end of a log asks a replica, also where the stream would let it answer.
 func TestLogEndIsTheLeaders(t *testing.T) {
 	s := start(t, server.Options{})
-	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestLogOfThreeServers(t *testing.T) {
 	servers := cluster(t)
 	var conns []*natsq.Conn
 	for _, s := range servers {
-		c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Replicas: 3})
+		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Replicas: 3})
 		if err != nil {
 			t.Fatal(err)
 		}

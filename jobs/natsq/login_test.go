@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -79,23 +80,23 @@ func TestTLS(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		url   string
-		login natsq.Login
+		login natsconn.Login
 		want  string // of the error; empty when it connects
 	}{
-		"trusted":            {s.URL(), natsq.Login{CA: ca, Cert: cert, Key: key}, ""},
-		"by a context":       {"", natsq.Login{Context: context}, ""},
-		"context of nowhere": {"nats://127.0.0.1:1", natsq.Login{Context: context}, "no NATS server answers at nats://127.0.0.1:1"},
+		"trusted":            {s.URL(), natsconn.Login{CA: ca, Cert: cert, Key: key}, ""},
+		"by a context":       {"", natsconn.Login{Context: context}, ""},
+		"context of nowhere": {"nats://127.0.0.1:1", natsconn.Login{Context: context}, "no NATS server answers at nats://127.0.0.1:1"},
 		// The server looks at the certificate when the handshake is over for the client, and what arrives first of its alert and the
 		// closed connection depends on the schedule.
-		"no certificate":      {s.URL(), natsq.Login{CA: ca}, "127.0.0.1"},
-		"another certificate": {s.URL(), natsq.Login{CA: ca, Cert: otherCert, Key: otherKey}, "127.0.0.1"},
-		"another CA":          {s.URL(), natsq.Login{CA: otherCA, Cert: cert, Key: key}, "check the CA"},
-		"a key missing":       {s.URL(), natsq.Login{CA: ca, Cert: cert}, "come together"},
-		"a file missing":      {s.URL(), natsq.Login{CA: "/none/ca.pem"}, "/none/ca.pem"},
-		"no such context":     {"", natsq.Login{Context: "/none/context.json"}, "context /none/context.json"},
+		"no certificate":      {s.URL(), natsconn.Login{CA: ca}, "127.0.0.1"},
+		"another certificate": {s.URL(), natsconn.Login{CA: ca, Cert: otherCert, Key: otherKey}, "127.0.0.1"},
+		"another CA":          {s.URL(), natsconn.Login{CA: otherCA, Cert: cert, Key: key}, "check the CA"},
+		"a key missing":       {s.URL(), natsconn.Login{CA: ca, Cert: cert}, "come together"},
+		"a file missing":      {s.URL(), natsconn.Login{CA: "/none/ca.pem"}, "/none/ca.pem"},
+		"no such context":     {"", natsconn.Login{Context: "/none/context.json"}, "context /none/context.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := natsq.Connect(t.Context(), natsq.Options{URL: c.url, Login: c.login})
+			conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: c.url, Login: c.login})
 			if err == nil {
 				conn.Close()
 			}
@@ -111,20 +112,20 @@ func TestLoginErrors(t *testing.T) {
 	s := start(t, server.Options{Token: "right"})
 	for name, c := range map[string]struct {
 		url   string
-		login natsq.Login
+		login natsconn.Login
 	}{
-		"token":        {s.URL(), natsq.Login{Token: "wr0ng-secret"}},
-		"token in URL": {strings.Replace(s.URL(), "nats://", "nats://wr0ng-secret@", 1), natsq.Login{}},
-		"password":     {s.URL(), natsq.Login{User: "u", Password: "wr0ng-secret"}},
+		"token":        {s.URL(), natsconn.Login{Token: "wr0ng-secret"}},
+		"token in URL": {strings.Replace(s.URL(), "nats://", "nats://wr0ng-secret@", 1), natsconn.Login{}},
+		"password":     {s.URL(), natsconn.Login{User: "u", Password: "wr0ng-secret"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := natsq.Connect(t.Context(), natsq.Options{URL: c.url, Login: c.login})
+			_, err := natsq.Connect(t.Context(), natsconn.Options{URL: c.url, Login: c.login})
 			if err == nil || !strings.Contains(err.Error(), "does not let us in") || strings.Contains(err.Error(), "wr0ng") {
 				t.Error(err)
 			}
 		})
 	}
-	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Login: natsq.Login{Token: "right"}})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Login: natsconn.Login{Token: "right"}})
 	if err != nil {
 		t.Fatal(err)
 	}

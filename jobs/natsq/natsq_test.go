@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -32,7 +33,7 @@ func start(t *testing.T, o server.Options) *server.Server {
 
 func connect(t *testing.T, s *server.Server) *natsq.Conn {
 	t.Helper()
-	c, err := natsq.Connect(t.Context(), natsq.Options{InProcess: s, Name: t.Name()})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: s, Name: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,15 +68,15 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConnectErrors(t *testing.T) {
-	_, err := natsq.Connect(t.Context(), natsq.Options{URL: "nats://127.0.0.1:1"})
+	_, err := natsq.Connect(t.Context(), natsconn.Options{URL: "nats://127.0.0.1:1"})
 	if !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "no NATS server answers at nats://127.0.0.1:1") {
 		t.Errorf("unreachable: %v", err)
 	}
 	s := start(t, server.Options{Token: "secret"})
-	if _, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()}); err == nil {
+	if _, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()}); err == nil {
 		t.Error("connected without the token")
 	}
-	c, err := natsq.Connect(t.Context(), natsq.Options{URL: strings.Replace(s.URL(), "nats://", "nats://secret@", 1)})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: strings.Replace(s.URL(), "nats://", "nats://secret@", 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func TestNoJetStream(t *testing.T) {
 	if !ns.ReadyForConnections(time.Minute) {
 		t.Fatal("the server did not start")
 	}
-	_, err = natsq.Connect(t.Context(), natsq.Options{URL: ns.ClientURL()})
+	_, err = natsq.Connect(t.Context(), natsconn.Options{URL: ns.ClientURL()})
 	if err == nil || !strings.Contains(err.Error(), "has no JetStream: start it with -js, or use exoswarm nats") {
 		t.Fatalf("%v", err)
 	}
@@ -142,7 +143,7 @@ func TestServerRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL()})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

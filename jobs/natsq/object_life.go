@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -41,7 +42,7 @@ type StoredObject struct {
 	State ObjectState `json:"state"`
 
 	nuid string
-	at   *stored // its description; without data
+	at   *natsconn.Message // its description; without data
 }
 
 // ObjectState says what an object's job is.
@@ -104,9 +105,9 @@ func (c *Conn) Objects(ctx context.Context, fn func(StoredObject) bool) error {
 // eachObject lists the objects, all in the state ObjectUnowned.
 func (c *Conn) eachObject(ctx context.Context, fn func(StoredObject) (bool, error)) error {
 	for seq := uint64(1); ; seq++ {
-		var m *stored
-		err := c.retry(ctx, "list objects", func(ctx context.Context) (err error) {
-			m, err = c.next(ctx, objectStream, objectMeta+">", seq)
+		var m *natsconn.Message
+		err := c.Retry(ctx, "list objects", func(ctx context.Context) (err error) {
+			m, err = c.NextOnce(ctx, objectStream, objectMeta+">", seq)
 			return err
 		})
 		if errors.Is(err, jobs.ErrNotFound) {
@@ -133,7 +134,7 @@ func (c *Conn) referred(ctx context.Context, id string) (bool, error) {
 	if jobs.CheckID("job id", id) != nil {
 		return true, nil // nobody can know
 	}
-	m, err := c.lastRetry(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
+	m, err := c.Last(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
 	switch {
 	case err == nil && m.Header.Get("KV-Operation") == "" && m.Header.Get(jetstream.MarkerReasonHeader) == "":
 		return true, nil
@@ -145,12 +146,12 @@ func (c *Conn) referred(ctx context.Context, id string) (bool, error) {
 
 // remove takes an object away unless it was stored anew since.
 func (c *Conn) remove(ctx context.Context, o StoredObject) error {
-	return c.retry(ctx, "delete object "+o.Name, func(ctx context.Context) error {
+	return c.Retry(ctx, "delete object "+o.Name, func(ctx context.Context) error {
 		// The description first: a reader finds the object whole or not at all. Chunks that a kill leaves behind go with the next sweep.
-		if _, err := c.purgeOnce(ctx, objectStream, o.at.Subject, o.at.Seq+1); err != nil {
+		if _, err := c.PurgeOnce(ctx, objectStream, o.at.Subject, o.at.Seq+1); err != nil {
 			return err
 		}
-		_, err := c.purgeOnce(ctx, objectStream, objectChunks+o.nuid, 0)
+		_, err := c.PurgeOnce(ctx, objectStream, objectChunks+o.nuid, 0)
 		return err
 	})
 }
@@ -238,12 +239,12 @@ func (s *objectSweep) pass(ctx context.Context) error {
 		delete(s.seen, id)
 	}
 	for nuid := range chunks { // of uploads that were broken off, and of objects half removed
-		m, err := s.c.lastRetry(ctx, objectStream, objectChunks+nuid)
+		m, err := s.c.Last(ctx, objectStream, objectChunks+nuid)
 		if errors.Is(err, jobs.ErrNotFound) || err == nil && began.Sub(m.Time) < s.grace {
 			continue
 		}
 		if err == nil && !s.dry {
-			_, err = s.c.purge(ctx, objectStream, objectChunks+nuid)
+			_, err = s.c.Purge(ctx, objectStream, objectChunks+nuid)
 		}
 		if err != nil {
 			return err
@@ -256,8 +257,8 @@ func (s *objectSweep) pass(ctx context.Context) error {
 // chunks lists the contents that the store has, by their names there.
 func (s *objectSweep) chunks(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
-	err := s.c.retry(ctx, "list the contents of objects", func(ctx context.Context) error {
-		stream, err := s.c.js.Stream(ctx, objectStream)
+	err := s.c.Retry(ctx, "list the contents of objects", func(ctx context.Context) error {
+		stream, err := s.c.JS.Stream(ctx, objectStream)
 		if err != nil {
 			return err
 		}
@@ -309,8 +310,8 @@ func (c *Conn) KeepObjects(ctx context.Context, grace time.Duration, log *slog.L
 // objectAge is the age at which the store removes objects: none, unless an earlier version made it.
 func (c *Conn) objectAge(ctx context.Context) (time.Duration, error) {
 	var age time.Duration
-	err := c.retry(ctx, "look at the object store", func(ctx context.Context) error {
-		s, err := c.js.Stream(ctx, objectStream)
+	err := c.Retry(ctx, "look at the object store", func(ctx context.Context) error {
+		s, err := c.JS.Stream(ctx, objectStream)
 		if err == nil {
 			age = s.CachedInfo().Config.MaxAge
 		}

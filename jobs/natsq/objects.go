@@ -11,14 +11,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// putTries is how often PutObject begins anew: with objectPatience for each message it outlasts the restart of a server.
-const (
-	putTries       = 4
-	objectPatience = 10 * time.Second
-)
+// putTries is how often PutObject tries. With apiTimeout for each message it outlasts the restart of a server.
+const putTries = 4
 
 // PutObject stores everything that r yields under a name of the owner's, replacing what was there, and returns its length in bytes. The object stays
 // as long as the owner's job. When the server does not answer, an r that is an io.Seeker is stored again from where it stood;
@@ -38,13 +36,13 @@ func (c *Conn) putNamed(ctx context.Context, name string, of jobs.Owner, r io.Re
 			again = false // a pipe, say
 		}
 	}
-	var before refusal
+	var before natsconn.Violation
 	for try := 1; ; try++ {
-		a := c.refused.attempt(ctx)
-		n, err := c.putObject(a.ctx, name, of, r)
-		by, cut := a.end(err)
+		attempt, end := c.Attempt(ctx)
+		n, err := c.putObject(attempt, name, of, r)
+		by, cut := end(err)
 		if cut && (by == before || !again) {
-			return 0, fmt.Errorf("%s: %w", what, c.refused.denied(by))
+			return 0, fmt.Errorf("%s: %w", what, c.Denied(by))
 		}
 		before = by
 		switch {
@@ -53,8 +51,8 @@ func (c *Conn) putNamed(ctx context.Context, name string, of jobs.Owner, r io.Re
 		case cut: // perhaps it was another call's
 		case ctx.Err() != nil:
 			return 0, fmt.Errorf("%s: %w", what, context.Cause(ctx))
-		case !transient(err):
-			return 0, fmt.Errorf("%s: %w", what, c.refused.explain(err))
+		case !natsconn.IsTransient(err):
+			return 0, fmt.Errorf("%s: %w", what, c.Explain(err))
 		case !again || try == putTries:
 			return 0, fmt.Errorf("%s: %w: %w", what, err, jobs.ErrUnavailable)
 		}
@@ -69,11 +67,11 @@ func (c *Conn) putNamed(ctx context.Context, name string, of jobs.Owner, r io.Re
 }
 
 func (c *Conn) putObject(parent context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
-	// With a deadline in its context the client waits that long for a message that was lost, without one objectPatience.
+	// With a deadline in its context the client waits that long for a message that was lost, without one apiTimeout.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	defer cancel(nil)
 	defer context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })()
-	s, err := c.js.ObjectStore(ctx, wire.ObjectBucket)
+	s, err := c.JS.ObjectStore(ctx, wire.ObjectBucket)
 	if err != nil {
 		return 0, err
 	}
@@ -99,7 +97,7 @@ func (c *Conn) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadC
 
 // openNamed is Object under the store's own name.
 func (c *Conn) openNamed(ctx context.Context, name string) (io.ReadCloser, error) {
-	s, err := c.js.ObjectStore(ctx, wire.ObjectBucket)
+	s, err := c.JS.ObjectStore(ctx, wire.ObjectBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open object %s: %w", name, err)
 	}
@@ -116,7 +114,7 @@ func (c *Conn) openNamed(ctx context.Context, name string) (io.ReadCloser, error
 // DeleteObject removes an object of the owner's. One that is not there is no error.
 func (c *Conn) DeleteObject(ctx context.Context, name string, of jobs.Owner) error {
 	name = of.Named(name)
-	m, err := c.lastRetry(ctx, objectStream, metaSubject(name))
+	m, err := c.Last(ctx, objectStream, metaSubject(name))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -127,9 +128,9 @@ func (s *Session) rewrite(ctx context.Context, what, key string, change func(*le
 	what += " lease " + key
 	var now leaseRecord
 	var rev uint64
-	err := s.c.retry(ctx, what, func(ctx context.Context) error {
-		m, err := s.c.last(ctx, leaseStream, leaseSubject(key))
-		if errors.Is(err, jobs.ErrNotFound) || err == nil && (isMarker(m.Header) || json.Unmarshal(m.Data, &now) != nil) {
+	err := s.c.Retry(ctx, what, func(ctx context.Context) error {
+		m, err := s.c.LastOnce(ctx, leaseStream, leaseSubject(key))
+		if errors.Is(err, jobs.ErrNotFound) || err == nil && (natsconn.IsTombstone(m.Header) || json.Unmarshal(m.Data, &now) != nil) {
 			return fmt.Errorf("it is not held: %w", jobs.ErrFenced)
 		}
 		if err != nil {
@@ -144,7 +145,7 @@ func (s *Session) rewrite(ctx context.Context, what, key string, change func(*le
 			return err
 		}
 		rev, err = s.c.putLease(ctx, key, value, m.Seq)
-		if wrongRevision(err) {
+		if natsconn.IsWrongRevision(err) {
 			return fmt.Errorf("it was changed this moment: %w", jobs.ErrFenced)
 		}
 		return err
@@ -196,9 +197,9 @@ func (c *Conn) PlanMoves(ctx context.Context) ([]Move, error) {
 // leaseTable reads the bucket of leases.
 func (c *Conn) leaseTable(ctx context.Context) (leaseTable, error) {
 	t := newLeaseTable()
-	all, err := c.lastMessages(ctx, "list leases", wire.LeaseBucket)
+	all, err := c.LastPerKey(ctx, "list leases", wire.LeaseBucket)
 	for key, m := range all {
-		t.change(leaseChange{key: key, seq: m.Seq, gone: isMarker(m.Header), value: m.Data, at: m.Time}, t.read)
+		t.change(leaseChange{key: key, seq: m.Seq, gone: natsconn.IsTombstone(m.Header), value: m.Data, at: m.Time}, t.read)
 	}
 	return t, err
 }
@@ -256,9 +257,9 @@ func (c *Conn) OfferMoves(ctx context.Context, all []Move) error {
 			return fmt.Errorf("offer lease %s: %w", m.Shard, err)
 		}
 		m.State = MoveOffered
-		err = c.retry(ctx, "offer lease "+m.Shard, func(ctx context.Context) error {
+		err = c.Retry(ctx, "offer lease "+m.Shard, func(ctx context.Context) error {
 			_, err := c.putLease(ctx, m.Shard, value, l.rev)
-			if wrongRevision(err) { // or an earlier try got through, which the next look shows
+			if natsconn.IsWrongRevision(err) { // or an earlier try got through, which the next look shows
 				return nil
 			}
 			return err

@@ -105,9 +105,9 @@ func (c *Conn) RemoveOrphan(ctx context.Context, o Orphan) error {
 // logsByKey lists the streams of all logs by the key of their swarm.
 func (c *Conn) logsByKey(ctx context.Context) (map[string][]string, error) {
 	var all map[string][]string
-	err := c.retry(ctx, "list the logs of swarms", func(ctx context.Context) error {
+	err := c.Retry(ctx, "list the logs of swarms", func(ctx context.Context) error {
 		all = map[string][]string{}
-		names := c.js.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log.>"))
+		names := c.JS.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log.>"))
 		for name := range names.Name() {
 			if key, ok := logKey(name); ok {
 				all[key] = append(all[key], name)

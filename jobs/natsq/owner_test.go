@@ -12,11 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
@@ -142,7 +138,7 @@ func TestGatewayBounds(t *testing.T) {
 	defer g.Close()
 	ask := func(subject, text string) (r apiReply) {
 		t.Helper()
-		m, err := another(t, s).nc.Request(subject, []byte(text), 20*time.Second)
+		m, err := another(t, s).NC.Request(subject, []byte(text), 20*time.Second)
 		if err != nil {
 			t.Fatal(subject, err)
 		}
@@ -203,92 +199,5 @@ func TestGatewayBounds(t *testing.T) {
 	}
 	if r := ask("exo.api.submit", `{"id":"b1","kind":"k","pool":"cpu","spec":1}`); r.Error == nil || r.Error.Code != "exists" {
 		t.Errorf("%+v", r)
-	}
-}
-
-// TestRefusedMessages: the limits of a stream are told apart by what the server says.
-func TestRefusedMessages(t *testing.T) {
-	for text, want := range map[string][2]bool{perSubject: {true, false}, tooMany: {false, true}, tooMuch: {false, true}, "something else": {false, false}} {
-		err := fmt.Errorf("x: %w", &jetstream.APIError{ErrorCode: errCodeStoreFailed, Description: text})
-		if exists, full := refused(err); exists != want[0] || full != want[1] {
-			t.Errorf("%s: %v, %v", text, exists, full)
-		}
-		if exists, full := refused(&jetstream.APIError{ErrorCode: 1, Description: text}); exists || full {
-			t.Errorf("%s of another code: %v, %v", text, exists, full)
-		}
-	}
-	if exists, full := refused(errors.New(perSubject)); exists || full {
-		t.Error("an error that is not the server's")
-	}
-	m := &nats.Msg{}
-	nameTry(m)
-	first := m.Header.Get(jetstream.MsgIDHeader)
-	if nameTry(m); first == "" || m.Header.Get(jetstream.MsgIDHeader) != first {
-		t.Errorf("%q became %q", first, m.Header.Get(jetstream.MsgIDHeader))
-	}
-}
-
-// TestBatchMessages: of a batch the first and the last message are questions, and every answer that is not a whole commit is an error.
-func TestBatchMessages(t *testing.T) {
-	s, c := inside(t)
-	server := another(t, s)
-	var got []*nats.Msg
-	answer := func(i int) string { return "" }
-	sub, err := server.nc.Subscribe("batch.test", func(m *nats.Msg) {
-		got = append(got, m)
-		if m.Reply != "" {
-			_ = m.Respond([]byte(answer(len(got))))
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection ends anyway
-	if err := server.nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	msgs := func(n int) (all []*nats.Msg) {
-		for i := range n {
-			all = append(all, &nats.Msg{Subject: "batch.test", Data: []byte{byte(i)}, Header: nats.Header{"X": {fmt.Sprint(i)}}})
-		}
-		return all
-	}
-	for name, k := range map[string]struct {
-		n      int
-		answer func(i int) string
-		want   string
-	}{
-		"one": {1, func(int) string { return `{"count":1}` }, ""}, "three": {3, func(i int) string { return map[int]string{3: `{"count":3}`}[i] }, ""},
-		"too few": {3, func(i int) string { return map[int]string{3: `{"count":2}`}[i] }, "the server took 2 of a batch of 3"}, "refused at once": {3, func(int) string { return `{"error":{"code":400,"err_code":10077,"description":"no"}}` }, "no"},
-		"refused": {2, func(i int) string {
-			return map[int]string{2: `{"error":{"code":400,"err_code":1,"description":"no"}}`}[i]
-		}, "no"}, "garbage": {1, func(int) string { return "garbage" }, "answer to a batch"}, "nothing": {1, func(int) string { return "" }, "answer to a batch"},
-		"an early answer": {2, func(i int) string { return map[int]string{1: `{}`, 2: `{"count":2}`}[i] }, ""},
-	} {
-		got, answer = nil, k.answer
-		err := c.batch(t.Context(), msgs(k.n))
-		if (err == nil) != (k.want == "") || err != nil && !strings.Contains(err.Error(), k.want) {
-			t.Errorf("%s: %v, want %q", name, err, k.want)
-		}
-		if name == "refused at once" && len(got) != 1 {
-			t.Errorf("%d messages were sent behind a refusal", len(got))
-		}
-		if err != nil {
-			continue
-		}
-		for i, m := range got {
-			if m.Header.Get("X") != fmt.Sprint(i) || m.Header.Get(headerBatchSeq) != fmt.Sprint(i+1) || m.Header.Get(headerBatch) != got[0].Header.Get(headerBatch) || (m.Header.Get(headerBatchCommit) == "1") != (i == k.n-1) || (m.Reply != "") != (i == 0 || i == k.n-1) || m.Data[0] != byte(i) {
-				t.Errorf("%s: message %d is %+v", name, i, m)
-			}
-		}
-		if len(got) != k.n {
-			t.Errorf("%s: %d messages of %d", name, len(got), k.n)
-		}
-	}
-	if _, err := c.getMsg(t.Context(), "NONE", map[string]any{"seq": 1}); err == nil || errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("a stream that is not there: %v", err)
-	}
-	if _, err := c.getMsg(t.Context(), wire.ResultStream, map[string]any{"seq": 99}); !errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("a message that is not there: %v", err)
 	}
 }

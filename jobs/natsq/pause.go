@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -40,8 +41,8 @@ func (c *Conn) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) 
 			return err
 		}
 	}
-	return c.retry(ctx, "pause or resume pool "+string(p), func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, wire.ControlBucket)
+	return c.Retry(ctx, "pause or resume pool "+string(p), func(ctx context.Context) error {
+		kv, err := c.JS.KeyValue(ctx, wire.ControlBucket)
 		if err != nil {
 			return err
 		}
@@ -60,7 +61,7 @@ func (c *Conn) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) 
 // pausedKeys reads what is paused now.
 func (c *Conn) pausedKeys(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
-	err := c.values(ctx, "read what is paused", wire.ControlBucket, func(key string, _ *stored) {
+	err := c.Values(ctx, "read what is paused", wire.ControlBucket, func(key string, _ *natsconn.Message) {
 		if strings.HasPrefix(key, "pause.") {
 			all[key] = true
 		}

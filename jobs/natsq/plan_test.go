@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -16,12 +17,12 @@ import (
 // nothing else changed.
 func TestPlan(t *testing.T) {
 	s := start(t, server.Options{})
-	bare, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Bare: true})
+	bare, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Bare: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer bare.Close()
-	plan := func() []natsq.Change {
+	plan := func() []natsconn.Change {
 		t.Helper()
 		p, err := bare.Plan(t.Context())
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // outSubject begins the subjects below exo. that are free for what jobs publish: those that the role of agents has.
@@ -32,22 +33,22 @@ func (c *Conn) Publish(ctx context.Context, p jobs.Publication) error {
 	if ownStream(p.Stream) || ownSubject(p.Subject) || strings.ContainsAny(p.Subject, "*> \t\r\n") {
 		return jobs.Errorf(jobs.CodeInvalid, "%s: it belongs to the queue, or is a pattern: name a subject of a stream of your own, below %s where agents have a role", what, outSubject)
 	}
-	if most := c.nc.MaxPayload(); int64(len(p.Data)) > most {
+	if most := c.NC.MaxPayload(); int64(len(p.Data)) > most {
 		return jobs.Errorf(jobs.CodeInvalid, "%s: a message of %d bytes, the server takes %d", what, len(p.Data), most)
 	}
 	m := &nats.Msg{Subject: p.Subject, Data: p.Data}
-	setHeader(m, jetstream.MsgIDHeader, p.ID)
-	setHeader(m, jetstream.ExpectedStreamHeader, p.Stream)
+	natsconn.SetHeader(m, jetstream.MsgIDHeader, p.ID)
+	natsconn.SetHeader(m, jetstream.ExpectedStreamHeader, p.Stream)
 	if p.Type != "" {
-		setHeader(m, "Content-Type", p.Type)
+		natsconn.SetHeader(m, "Content-Type", p.Type)
 	}
-	c.inject(ctx, m)
-	err := c.publish(ctx, c.repeat, what, m)
-	if many, full := refused(err); many || full {
+	c.Inject(ctx, m)
+	err := c.PublishMsg(ctx, c.RetryIdempotent, what, m)
+	if many, full := natsconn.Rejected(err); many || full {
 		return fmt.Errorf("%s: %w: the stream takes no more", what, jobs.ErrFull)
 	}
 	var api *jetstream.APIError
-	if errors.As(err, &api) && !transient(err) {
+	if errors.As(err, &api) && !natsconn.IsTransient(err) {
 		return jobs.Errorf(jobs.CodeInvalid, "%s: %v: correct the sink, or the stream", what, err)
 	}
 	return err
@@ -55,8 +56,8 @@ func (c *Conn) Publish(ctx context.Context, p jobs.Publication) error {
 
 // Published returns the id of the last message of a subject that a stream holds, empty when it holds none.
 func (c *Conn) Published(ctx context.Context, stream, subject string) (id string, err error) {
-	err = c.retry(ctx, "look at stream "+stream, func(ctx context.Context) error {
-		s, err := c.js.Stream(ctx, stream)
+	err = c.Retry(ctx, "look at stream "+stream, func(ctx context.Context) error {
+		s, err := c.JS.Stream(ctx, stream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return jobs.Errorf(jobs.CodeInvalid, "there is no stream %s: make one that holds %s", stream, subject)
 		}
@@ -73,7 +74,7 @@ func (c *Conn) Published(ctx context.Context, stream, subject string) (id string
 	if err != nil {
 		return "", err
 	}
-	m, err := c.lastRetry(ctx, stream, subject)
+	m, err := c.Last(ctx, stream, subject)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return "", nil

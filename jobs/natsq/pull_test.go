@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -21,7 +22,7 @@ func queue(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	c, err := Connect(ctx, Options{InProcess: s, Name: t.Name()})
+	c, err := Connect(ctx, natsconn.Options{InProcess: s, Name: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func queue(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 	}
 	src := wire.SourceOf(batch[0])
 	for { // its consumer hears of what was stored some microseconds after it was
-		cons, err := c.js.Consumer(ctx, wire.JobStream(src.Pool), src.Consumer())
+		cons, err := c.JS.Consumer(ctx, wire.JobStream(src.Pool), src.Consumer())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,7 @@ func simpleJob(id string) jobs.Job {
 // TestPullFull: what the server says behind a batch that is full is not taken for the answer to the next request.
 func TestPullFull(t *testing.T) {
 	c, s, ctx := queue(t, 60)
-	p := &puller{nc: c.nc}
+	p := &puller{nc: c.NC}
 	defer p.close()
 	for i := range 6 {
 		got, err := p.pull(ctx, wire.JobStream(s.Pool), s.Consumer(), request{n: 10, maxBytes: 1 << 20})

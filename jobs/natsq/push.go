@@ -5,46 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Bounds of what was pushed and is not read yet. One name fills a quarter of the messages at most; what it fills of the bytes is bounded by the
-// endpoint's frames alone.
-const (
-	maxPushed     = 16 << 30 // bytes
-	maxPushedName = 32 << 10 // messages
-	maxPushedAll  = 4 * maxPushedName
-	pushedAge     = 14 * 24 * time.Hour
-	// pushMemory is how long the server knows the key of a push. It takes about 100 bytes of its memory for each: 60 MB at 1,000 pushes a second.
-	pushMemory = 10 * time.Minute
-)
-
 func pushSubject(name string) string { return "exo.push." + name }
-
-// pushed is the stream of what was pushed: a queue, so that what a job holds in its journal takes no room any more, and a full one refuses.
-func pushed() jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:                 wire.PushStream,
-		Subjects:             []string{pushSubject("*")},
-		Retention:            jetstream.WorkQueuePolicy,
-		Discard:              jetstream.DiscardNew,
-		MaxAge:               pushedAge,
-		MaxBytes:             maxPushed,
-		MaxMsgs:              maxPushedAll,
-		MaxMsgSize:           jobs.MaxMessage,
-		MaxMsgsPerSubject:    maxPushedName,
-		DiscardNewPerSubject: true,
-		AllowAtomicPublish:   true,
-		Duplicates:           pushMemory,
-		Compression:          jetstream.S2Compression, // rows of text: a third of their size and less
-	}
-}
 
 // What the server says of messages with ids in an atomic batch, and of more batches at a time than it keeps.
 const (
@@ -62,21 +32,21 @@ func (c *Conn) Push(ctx context.Context, name, key string, frames [][]byte) (aga
 		return false, err
 	}
 	if key == "" {
-		key = NewID() // tells the tries of this call apart
+		key = natsconn.NewID() // tells the tries of this call apart
 	}
 	msgs, size := make([]*nats.Msg, len(frames)), 0
 	for i, f := range frames {
 		msgs[i] = &nats.Msg{Subject: pushSubject(name), Data: f}
-		setHeader(msgs[i], jetstream.MsgIDHeader, name+"/"+key+"/"+strconv.Itoa(i))
+		natsconn.SetHeader(msgs[i], jetstream.MsgIDHeader, name+"/"+key+"/"+strconv.Itoa(i))
 		size += len(f)
 	}
-	ctx, span := c.sending(ctx, "publish", wire.PushStream)
-	defer func() { endSpan(span, err) }()
+	ctx, span := c.StartSend(ctx, "publish", wire.PushStream)
+	defer func() { natsconn.EndSpan(span, err) }()
 	for _, m := range msgs {
-		c.inject(ctx, m)
+		c.Inject(ctx, m)
 	}
 	tries := 0
-	err = c.offer(ctx, what, size, func(ctx context.Context) error {
+	err = c.RetryUnlessFull(ctx, what, size, func(ctx context.Context) error {
 		tries++
 		err := c.push(ctx, msgs, &again)
 		var api *jetstream.APIError
@@ -91,7 +61,7 @@ func (c *Conn) Push(ctx context.Context, name, key string, frames [][]byte) (aga
 		}
 		return err
 	})
-	if many, full := refused(err); many || full {
+	if many, full := natsconn.Rejected(err); many || full {
 		return false, fmt.Errorf("%s: %w: no job reads it as fast as it comes", what, jobs.ErrFull)
 	}
 	// A try whose answer was lost has stored it.
@@ -100,10 +70,10 @@ func (c *Conn) Push(ctx context.Context, name, key string, frames [][]byte) (aga
 
 func (c *Conn) push(ctx context.Context, msgs []*nats.Msg, again *bool) error {
 	if len(msgs) > 1 {
-		return c.batch(ctx, msgs)
+		return c.PublishBatchOnce(ctx, msgs)
 	}
 	for _, m := range msgs {
-		ack, err := c.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+		ack, err := c.JS.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 		if err != nil {
 			return err
 		}

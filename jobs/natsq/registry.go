@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -24,7 +25,6 @@ const (
 	announceEvery = 3 * time.Second
 	// followEvery is how often it does while it replays shards.
 	followEvery = time.Second
-	agentAge    = 10 * time.Second
 )
 
 // Announcement keeps an agent in the registry.
@@ -52,7 +52,7 @@ func (c *Conn) Announce(ctx context.Context, describe func() jobs.Agent, log *sl
 	}
 	a := &Announcement{c: c, id: agentKey(first.Name), drain: make(chan struct{})}
 	// Before the entry, so that the server knows where the agent listens when it has that.
-	sub, err := c.nc.Subscribe(drainSubject(a.id), func(m *nats.Msg) {
+	sub, err := c.NC.Subscribe(drainSubject(a.id), func(m *nats.Msg) {
 		_ = m.Respond([]byte(fmt.Sprintf(`{"v":%d}`, jobs.Version))) // whoever asked sees in the registry that it drains
 		a.asked.Do(func() { close(a.drain) })
 	})
@@ -88,7 +88,7 @@ func (c *Conn) Announce(ctx context.Context, describe func() jobs.Agent, log *sl
 				case err == nil && missing:
 					missing = false
 					log.Info("this agent is in the registry again")
-				case err != nil && !missing && c.nc.IsConnected():
+				case err != nil && !missing && c.NC.IsConnected():
 					missing = true
 					log.Warn("this agent is missing from the registry; it goes on announcing itself", "error", err)
 				}
@@ -106,8 +106,8 @@ func (a *Announcement) Drained() <-chan struct{} { return a.drain }
 // DrainAgent asks an agent to take nothing new, to give back what it has, and to end. It returns when the agent has heard;
 // jobs.ErrNotFound when there is none of that name.
 func (c *Conn) DrainAgent(ctx context.Context, name string) error {
-	err := c.retry(ctx, "drain agent "+name, func(ctx context.Context) error {
-		_, err := c.nc.RequestWithContext(ctx, drainSubject(agentKey(name)), nil)
+	err := c.Retry(ctx, "drain agent "+name, func(ctx context.Context) error {
+		_, err := c.NC.RequestWithContext(ctx, drainSubject(agentKey(name)), nil)
 		if errors.Is(err, nats.ErrNoResponders) {
 			return jobs.ErrNotFound
 		}
@@ -138,8 +138,8 @@ func (c *Conn) announce(ctx context.Context, a jobs.Agent) error {
 	if err != nil {
 		return fmt.Errorf("announce agent %s: %w", a.Name, err)
 	}
-	return c.retry(ctx, "announce agent "+a.Name, func(ctx context.Context) error {
-		kv, err := c.js.KeyValue(ctx, wire.AgentBucket)
+	return c.Retry(ctx, "announce agent "+a.Name, func(ctx context.Context) error {
+		kv, err := c.JS.KeyValue(ctx, wire.AgentBucket)
 		if err != nil {
 			return err
 		}
@@ -153,8 +153,8 @@ func (a *Announcement) Close(ctx context.Context) error {
 	a.once.Do(func() {
 		a.stop()
 		a.ended.Wait()
-		a.err = a.c.retry(ctx, "sign off agent "+a.id, func(ctx context.Context) error {
-			kv, err := a.c.js.KeyValue(ctx, wire.AgentBucket)
+		a.err = a.c.Retry(ctx, "sign off agent "+a.id, func(ctx context.Context) error {
+			kv, err := a.c.JS.KeyValue(ctx, wire.AgentBucket)
 			if err != nil {
 				return err
 			}
@@ -168,7 +168,7 @@ func (a *Announcement) Close(ctx context.Context) error {
 // hints; nothing that must be right may rest on it.
 func (c *Conn) Agents(ctx context.Context) ([]jobs.Agent, error) {
 	var all []jobs.Agent
-	err := c.values(ctx, "list agents", wire.AgentBucket, func(key string, m *stored) {
+	err := c.Values(ctx, "list agents", wire.AgentBucket, func(key string, m *natsconn.Message) {
 		a := readAgent(key, m.Data)
 		a.Seen = m.Time
 		all = append(all, a)

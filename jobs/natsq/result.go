@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -27,7 +28,7 @@ func (c *Conn) readResult(ctx context.Context, id string) (r jobs.Result, h nats
 	if err := jobs.CheckID("job id", id); err != nil {
 		return r, nil, err
 	}
-	m, err := c.lastRetry(ctx, wire.ResultStream, wire.ResultSubject(id))
+	m, err := c.Last(ctx, wire.ResultStream, wire.ResultSubject(id))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return r, nil, fmt.Errorf("job %s has no result: %w", id, jobs.ErrNotFound)
 	}
@@ -50,13 +51,13 @@ func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	if len(batch) < worthAsking || time.Now().UnixNano() < c.askEach.Load() {
 		return false
 	}
-	leader, cancel := context.WithTimeout(ctx, shortTry) // of patience with a shortcut
+	leader, cancel := context.WithTimeout(ctx, natsconn.ShortTry) // of patience with a shortcut
 	defer cancel()
-	s, err := c.js.Stream(leader, wire.ResultStream)
+	s, err := c.JS.Stream(leader, wire.ResultStream)
 	if err != nil {
 		return false
 	}
-	last, err := c.getMsg(leader, wire.ResultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
+	last, err := c.GetOnce(leader, wire.ResultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
 	if err != nil {
 		return false
 	}
@@ -70,7 +71,7 @@ func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	}
 	ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+wire.ResultStream, req)
+	m, err := c.NC.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+wire.ResultStream, req)
 	if err != nil { // the stream was made by an earlier version, or this user may not ask, which the server says by silence
 		c.askEach.Store(time.Now().Add(time.Minute).UnixNano())
 		return false
@@ -88,7 +89,7 @@ func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
 	// A push as the usual case, and a look now and then in case the push was lost with a connection. The push itself is not
 	// believed: anybody may publish it.
 	wake := make(chan struct{}, 1)
-	sub, err := c.nc.Subscribe(wire.DoneSubject(id), func(*nats.Msg) {
+	sub, err := c.NC.Subscribe(wire.DoneSubject(id), func(*nats.Msg) {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -130,31 +131,31 @@ func resultMsg(r jobs.Result, ttl int) (*nats.Msg, error) {
 		return nil, err
 	}
 	if ttl <= 0 {
-		ttl = resultTTL
+		ttl = natsconn.ResultTTL
 	}
 	return &nats.Msg{Subject: wire.ResultSubject(r.JobID), Data: data, Header: nats.Header{jetstream.MsgTTLHeader: {strconv.Itoa(ttl) + "s"}}}, nil
 }
 
 // putResult stores a result unless there is one; first is false then.
 func (c *Conn) putResult(ctx context.Context, r jobs.Result, ttl int) (first bool, err error) {
-	return c.storeResult(ctx, c.repeat, r, ttl)
+	return c.storeResult(ctx, c.RetryIdempotent, r, ttl)
 }
 
 // storeResult is putResult that is tried as t says.
-func (c *Conn) storeResult(ctx context.Context, t tries, r jobs.Result, ttl int) (first bool, err error) {
+func (c *Conn) storeResult(ctx context.Context, t natsconn.RetryFunc, r jobs.Result, ttl int) (first bool, err error) {
 	m, err := resultMsg(r, ttl)
 	if err != nil {
 		return false, err
 	}
-	ctx, span := c.sending(ctx, "publish", wire.ResultStream)
-	c.inject(ctx, m)
-	err = c.publish(ctx, t, "store the result of job "+r.JobID, m)
-	if exists, _ := refused(err); exists {
+	ctx, span := c.StartSend(ctx, "publish", wire.ResultStream)
+	c.Inject(ctx, m)
+	err = c.PublishMsg(ctx, t, "store the result of job "+r.JobID, m)
+	if exists, _ := natsconn.Rejected(err); exists {
 		span.AddEvent("refused: the job has a result")
 		span.End()
 		return false, nil
 	}
-	endSpan(span, err)
+	natsconn.EndSpan(span, err)
 	return err == nil, err
 }
 
@@ -163,7 +164,7 @@ func (c *Conn) Progress(id string, fn func(json.RawMessage)) (stop func(), err e
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err
 	}
-	sub, err := c.nc.Subscribe("exo.progress."+id, func(m *nats.Msg) { fn(m.Data) })
+	sub, err := c.NC.Subscribe("exo.progress."+id, func(m *nats.Msg) { fn(m.Data) })
 	if err != nil {
 		return nil, fmt.Errorf("watch job %s: %w", id, err)
 	}
@@ -177,7 +178,7 @@ func (c *Conn) Rows(id string, answer func(rows []byte) []byte) (stop func(), er
 		return nil, err
 	}
 	free := make(chan struct{}, rowsAtOnce)
-	sub, err := c.nc.Subscribe(rowsSubject+id, func(m *nats.Msg) {
+	sub, err := c.NC.Subscribe(rowsSubject+id, func(m *nats.Msg) {
 		free <- struct{}{}
 		go func() {
 			defer func() { <-free }()
@@ -197,7 +198,7 @@ const rowsSubject = "exo.rows."
 
 // SendRows hands rows to the submitter of a job and returns its answer. No stream keeps them.
 func (c *Conn) SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error) {
-	m, err := c.nc.RequestWithContext(ctx, rowsSubject+job, rows)
+	m, err := c.NC.RequestWithContext(ctx, rowsSubject+job, rows)
 	if err != nil {
 		return nil, fmt.Errorf("send rows of job %s: %w", job, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -101,7 +102,7 @@ const (
 // newRetirer makes a retirer whose loop does not run yet.
 func (c *Conn) newRetirer(log *slog.Logger) *retirer {
 	r := &retirer{
-		c: c, log: log, grace: min(longestGrace, c.ackWait/6), runs: map[wire.Source][]*run{}, of: map[*nats.Msg]member{},
+		c: c, log: log, grace: min(longestGrace, c.Lease/6), runs: map[wire.Source][]*run{}, of: map[*nats.Msg]member{},
 		wake: make(chan struct{}, 1), lull: time.NewTimer(lull), stop: make(chan struct{}),
 	}
 	return r
@@ -177,7 +178,7 @@ func (r *retirer) retire(m *nats.Msg, later bool) error {
 // dismiss acknowledges the jobs in no run. It must be called with mu held.
 func (r *retirer) dismiss() {
 	for _, reply := range r.alone {
-		if err := r.c.nc.Publish(reply, []byte("+ACK")); err != nil {
+		if err := r.c.NC.Publish(reply, []byte("+ACK")); err != nil {
 			r.log.Warn("job not acknowledged; it will be given out again", "error", err)
 		}
 	}
@@ -260,7 +261,7 @@ func (r *retirer) pass(ending bool) (more bool) {
 func (r *retirer) purge(ctx context.Context, s wire.Source) error {
 	upTo := uint64(0)
 	for from := uint64(1); r.worth(s, from); from = upTo + 1 {
-		first, err := r.c.next(ctx, wire.JobStream(s.Pool), s.Job("*"), from)
+		first, err := r.c.NextOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), from)
 		if errors.Is(err, jobs.ErrNotFound) {
 			break
 		}
@@ -273,7 +274,7 @@ func (r *retirer) purge(ctx context.Context, s wire.Source) error {
 		}
 		// A server that has lost the end of its stream gives the numbers out anew, so ask whether that one is the same job still.
 		if last.seq != first.Seq {
-			m, err := r.c.getMsg(ctx, wire.JobStream(s.Pool), map[string]any{"seq": last.seq})
+			m, err := r.c.GetOnce(ctx, wire.JobStream(s.Pool), map[string]any{"seq": last.seq})
 			if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 				return err
 			}
@@ -289,7 +290,7 @@ func (r *retirer) purge(ctx context.Context, s wire.Source) error {
 		return nil
 	}
 	began := time.Now()
-	n, err := r.c.purgeOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), upTo+1)
+	n, err := r.c.PurgeOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), upTo+1)
 	took := time.Since(began)
 	r.rest = time.Now().Add(share * took)
 	slow := took > max(r.grace/share, time.Duration(n)*single)
@@ -327,7 +328,7 @@ func (r *retirer) worth(s wire.Source, from uint64) bool {
 
 // reach returns the last job up to which everything from first on has its result, the zero value when first has none as far as is
 // known here. whole says that it is the last of its run.
-func (r *retirer) reach(s wire.Source, first *stored) (last fetched, whole bool) {
+func (r *retirer) reach(s wire.Source, first *natsconn.Message) (last fetched, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, run := range r.runs[s] {
@@ -359,7 +360,7 @@ func (r *retirer) acknowledge(s wire.Source, all bool) {
 				waiting++
 				continue
 			}
-			if err := r.c.nc.Publish(f.reply, []byte("+ACK")); err != nil {
+			if err := r.c.NC.Publish(f.reply, []byte("+ACK")); err != nil {
 				r.log.Warn("job not acknowledged; it will be given out again", "subject", f.subject, "error", err)
 			}
 			f.state = acked

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -17,7 +18,7 @@ import (
 func queued(ctx context.Context, t *testing.T, c *Conn, s wire.Source) (ids []string) {
 	t.Helper()
 	for seq := uint64(1); ; seq++ {
-		m, err := c.next(ctx, wire.JobStream(s.Pool), s.Job("*"), seq)
+		m, err := c.NextOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), seq)
 		if err != nil {
 			return ids
 		}
@@ -50,7 +51,7 @@ func purging(c *Conn) *retirer {
 
 func fetch(ctx context.Context, t *testing.T, c *Conn, s wire.Source, r *retirer, n int) []*nats.Msg {
 	t.Helper()
-	p := &puller{nc: c.nc}
+	p := &puller{nc: c.NC}
 	defer p.close()
 	msgs, err := p.pull(ctx, wire.JobStream(s.Pool), s.Consumer(), request{n: n})
 	if err != nil || len(msgs) != n {
@@ -90,7 +91,7 @@ func TestRetire(t *testing.T) {
 	if len(r.runs)+len(r.of) != 0 {
 		t.Errorf("kept %d runs, %d jobs", len(r.runs), len(r.of))
 	}
-	cons, err := c.js.Consumer(ctx, wire.JobStream(s.Pool), s.Consumer())
+	cons, err := c.JS.Consumer(ctx, wire.JobStream(s.Pool), s.Consumer())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func TestRuns(t *testing.T) {
 		"too few between": {slices.Concat(several(8, 1, 1), several(3, 40, 11), several(8, 60, 15)), []int{8, 8}},
 		"numbers go back": {slices.Concat(several(8, 50, 1), several(8, 1, 9)), []int{8, 8}},
 	} {
-		r := (&Conn{ackWait: time.Minute}).newRetirer(slog.New(slog.DiscardHandler))
+		r := (&Conn{Conn: &natsconn.Conn{Lease: time.Minute}}).newRetirer(slog.New(slog.DiscardHandler))
 		var msgs []*nats.Msg
 		for _, d := range tc.got {
 			msgs = append(msgs, &nats.Msg{Sub: &nats.Subscription{}, Subject: "s", Reply: fmt.Sprintf("$JS.ACK.S.C.%d.%d.%d.1.0", d.tries, d.seq, d.number)})

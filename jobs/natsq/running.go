@@ -82,7 +82,7 @@ func (a *atHand) answer(worker string, q runningQuestion) runningAnswer {
 
 // answerRunning answers questions about the jobs at hand until the subscription ends.
 func (w *Worker) answerRunning() (*nats.Subscription, error) {
-	return w.c.nc.Subscribe(wire.RunningSubject(w.Pool), func(m *nats.Msg) {
+	return w.c.NC.Subscribe(wire.RunningSubject(w.Pool), func(m *nats.Msg) {
 		var q runningQuestion
 		if len(m.Data) > 0 && json.Unmarshal(m.Data, &q) != nil {
 			return
@@ -114,13 +114,13 @@ func (c *Conn) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	inbox := c.nc.NewInbox()
-	sub, err := c.nc.SubscribeSync(inbox)
+	inbox := c.NC.NewInbox()
+	sub, err := c.NC.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := c.nc.PublishRequest(wire.RunningSubject(p), inbox, data); err != nil {
+	if err := c.NC.PublishRequest(wire.RunningSubject(p), inbox, data); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	wait, cancel := context.WithTimeout(ctx, runningWait)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -28,7 +29,7 @@ const promoter = "promoter"
 func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	what := "schedule job " + j.ID
 	s := wire.SourceOf(j)
-	if _, err := c.lastRetry(ctx, wire.JobStream(j.Pool), s.Job(j.ID)); err == nil {
+	if _, err := c.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID)); err == nil {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
 	} else if !errors.Is(err, jobs.ErrNotFound) {
 		return err
@@ -43,8 +44,8 @@ func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
 	}
-	keepTrace(m, trace)
-	err := c.publish(ctx, c.offer, what, m)
+	natsconn.CopyTrace(m, trace)
+	err := c.PublishMsg(ctx, c.RetryUnlessFull, what, m)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
@@ -55,7 +56,7 @@ func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 // promote moves jobs that are due into their queues until ctx ends. Any number of workers do so; a job moved twice is one
 // job, because its subject is taken or its result is there.
 func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
-	p := &puller{nc: c.nc}
+	p := &puller{nc: c.NC}
 	defer p.close()
 	// A quarter of a second late at most, which a delayed job does not mind; with W workers 4 W questions a second.
 	tick := time.NewTicker(250 * time.Millisecond)
@@ -68,9 +69,9 @@ func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
 			return
 		}
 		if !known {
-			err := c.retry(ctx, "open the queue of delayed jobs", func(ctx context.Context) error {
-				_, err := c.js.CreateOrUpdateConsumer(ctx, wire.SchedStream, jetstream.ConsumerConfig{
-					Durable: promoter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.ackWait, MaxDeliver: -1,
+			err := c.Retry(ctx, "open the queue of delayed jobs", func(ctx context.Context) error {
+				_, err := c.JS.CreateOrUpdateConsumer(ctx, wire.SchedStream, jetstream.ConsumerConfig{
+					Durable: promoter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.Lease, MaxDeliver: -1,
 					FilterSubject: "exo.due.>", MaxAckPending: maxUnacked,
 				})
 				return err
@@ -110,10 +111,10 @@ func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 	if err != nil { // no result yet, or an id that will be a dead letter
 		if err = c.ensure(ctx, s); err == nil {
 			out := &nats.Msg{Subject: s.Job(id), Data: m.Data}
-			keepTrace(out, m.Header)
-			err = c.publish(ctx, c.repeat, "queue job "+id, out)
+			natsconn.CopyTrace(out, m.Header)
+			err = c.PublishMsg(ctx, c.RetryIdempotent, "queue job "+id, out)
 		}
-		if exists, full := refused(err); exists {
+		if exists, full := natsconn.Rejected(err); exists {
 			err = nil
 		} else if full {
 			err = jobs.ErrFull

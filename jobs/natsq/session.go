@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -73,22 +74,22 @@ const pollMost = time.Second
 // OpenSession opens a session for holder. A ttl after it was last renewed others may take its leases.
 func (c *Conn) OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error) {
 	s := &Session{
-		c: c, id: sessionPrefix + NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}), look: make(chan struct{}, 1),
+		c: c, id: sessionPrefix + natsconn.NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}), look: make(chan struct{}, 1),
 		held: map[string]*lease{}, table: newLeaseTable(), freed: make(chan struct{}),
 	}
 	value, err := json.Marshal(sessionRecord{Version: jobs.Version, Holder: holder, TTL: ttl.Milliseconds(), Takes: true})
 	if err != nil {
 		return nil, fmt.Errorf("open a session: %w", err)
 	}
-	err = c.retry(ctx, "open a session of "+holder, func(ctx context.Context) (err error) {
+	err = c.Retry(ctx, "open a session of "+holder, func(ctx context.Context) (err error) {
 		s.rev, err = c.putLease(ctx, s.id, value, 0)
-		if wrongRevision(err) { // an earlier try got through
+		if natsconn.IsWrongRevision(err) { // an earlier try got through
 			s.rev, err = s.own(ctx)
 		}
 		return err
 	})
 	if err == nil {
-		err = c.retry(ctx, "list leases", s.poll)
+		err = c.Retry(ctx, "list leases", s.poll)
 	}
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func (c *Conn) removeMarked(ctx context.Context, key string, mark []byte, rev ui
 }
 
 func (c *Conn) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64, error) {
-	ack, err := c.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithRetryAttempts(0))
+	ack, err := c.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithRetryAttempts(0))
 	if err != nil {
 		return 0, err
 	}
@@ -129,8 +130,8 @@ func leaseSubject(key string) string { return "$KV." + wire.LeaseBucket + "." + 
 
 // own returns the revision of the session's record, which nobody else writes; jobs.ErrNotFound when somebody has removed it.
 func (s *Session) own(ctx context.Context) (uint64, error) {
-	m, err := s.c.last(ctx, leaseStream, leaseSubject(s.id))
-	if err == nil && isMarker(m.Header) {
+	m, err := s.c.LastOnce(ctx, leaseStream, leaseSubject(s.id))
+	if err == nil && natsconn.IsTombstone(m.Header) {
 		err = jobs.ErrNotFound
 	}
 	if err != nil {
@@ -158,18 +159,18 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 		return nil, fmt.Errorf("lease %s is held by %s: %w", key, was.holder, jobs.ErrHeld)
 	}
 	var rev uint64
-	err = s.c.retry(ctx, "acquire lease "+key, func(ctx context.Context) (err error) {
+	err = s.c.Retry(ctx, "acquire lease "+key, func(ctx context.Context) (err error) {
 		if was.session != "" && was.session != s.id { // the table may lag behind: a record that it misses may exist
 			if err := s.gone(ctx, was.session); err != nil {
 				return err
 			}
 		}
 		rev, err = s.c.putLease(ctx, key, value, was.rev)
-		if !wrongRevision(err) {
+		if !natsconn.IsWrongRevision(err) {
 			return err
 		}
-		m, lerr := s.c.last(ctx, leaseStream, leaseSubject(key))
-		if lerr == nil && !isMarker(m.Header) && readLease(m.Data).session == s.id { // an earlier try got through
+		m, lerr := s.c.LastOnce(ctx, leaseStream, leaseSubject(key))
+		if lerr == nil && !natsconn.IsTombstone(m.Header) && readLease(m.Data).session == s.id { // an earlier try got through
 			rev = m.Seq
 			return nil
 		}
@@ -199,13 +200,13 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 
 // gone asks the leader of the bucket whether a session has ended, and fails with jobs.ErrHeld when it has not.
 func (s *Session) gone(ctx context.Context, session string) error {
-	m, err := s.c.last(ctx, leaseStream, leaseSubject(session))
+	m, err := s.c.LastOnce(ctx, leaseStream, leaseSubject(session))
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return nil
 	case err != nil:
 		return err
-	case isMarker(m.Header):
+	case natsconn.IsTombstone(m.Header):
 		return nil
 	}
 	return jobs.ErrHeld
@@ -238,9 +239,9 @@ func (s *Session) Close(ctx context.Context) error {
 		if s.isLost() {
 			return
 		}
-		s.err = s.c.retry(ctx, "close the session of "+s.holder, func(ctx context.Context) error {
+		s.err = s.c.Retry(ctx, "close the session of "+s.holder, func(ctx context.Context) error {
 			_, err := s.c.removeLease(ctx, s.id, s.rev)
-			if !wrongRevision(err) {
+			if !natsconn.IsWrongRevision(err) {
 				return err
 			}
 			if s.rev, err = s.own(ctx); err != nil { // a renewal got through whose answer was lost, or it is removed
@@ -272,7 +273,7 @@ func (s *Session) renew(ctx context.Context, value []byte) {
 		}
 		try, cancel := context.WithTimeout(ctx, max(s.ttl/3, 100*time.Millisecond))
 		rev, err := s.c.putLease(try, s.id, value, s.rev)
-		if wrongRevision(err) { // somebody has removed it, or an earlier write got through
+		if natsconn.IsWrongRevision(err) { // somebody has removed it, or an earlier write got through
 			if rev, err = s.own(try); err == nil && rev < s.rev { // the bucket was put back to an earlier state
 				err = jobs.ErrNotFound
 			}
@@ -290,7 +291,7 @@ func (s *Session) renew(ctx context.Context, value []byte) {
 			s.log.Warn("session lost: its leases go to others", "session", s.id, "leases", s.count(), "since_renewed", time.Since(good))
 			s.lose()
 			return
-		case time.Since(good) > s.ttl && !transient(err): // it cannot be renewed any more: the connection is closed, or its user shut out
+		case time.Since(good) > s.ttl && !natsconn.IsTransient(err): // it cannot be renewed any more: the connection is closed, or its user shut out
 			s.log.Warn("session lost: it cannot be renewed", "session", s.id, "leases", s.count(), "error", err)
 			s.lose()
 			return
@@ -359,18 +360,18 @@ func (l *lease) Release(ctx context.Context) error {
 		if !mine { // it was lost
 			return
 		}
-		err = s.c.retry(ctx, "release lease "+l.key, func(ctx context.Context) error {
+		err = s.c.Retry(ctx, "release lease "+l.key, func(ctx context.Context) error {
 			_, err := s.c.removeLease(ctx, l.key, rev)
-			if !wrongRevision(err) {
+			if !natsconn.IsWrongRevision(err) {
 				return err
 			}
-			m, err := s.c.last(ctx, leaseStream, leaseSubject(l.key))
+			m, err := s.c.LastOnce(ctx, leaseStream, leaseSubject(l.key))
 			switch {
 			case errors.Is(err, jobs.ErrNotFound):
 				return nil
 			case err != nil:
 				return err
-			case isMarker(m.Header) || readLease(m.Data).session != s.id: // an earlier try got through, or somebody has taken it
+			case natsconn.IsTombstone(m.Header) || readLease(m.Data).session != s.id: // an earlier try got through, or somebody has taken it
 				return nil
 			}
 			rev = m.Seq // it was offered to somebody meanwhile
@@ -387,7 +388,7 @@ func (l *lease) Release(ctx context.Context) error {
 // Leases lists who holds each lease, by its key. The last holder of a lease whose session has ended is not listed.
 func (c *Conn) Leases(ctx context.Context) (map[string]string, error) {
 	t := newLeaseTable()
-	err := c.values(ctx, "list leases", wire.LeaseBucket, func(key string, m *stored) {
+	err := c.Values(ctx, "list leases", wire.LeaseBucket, func(key string, m *natsconn.Message) {
 		t.change(leaseChange{key: key, seq: m.Seq, value: m.Data}, time.Time{})
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // leaseTable is the bucket of leases as a session has last read it.
@@ -158,12 +159,12 @@ func (c *Conn) readSomeLeases(ctx context.Context, after uint64, to []leaseChang
 	if err != nil {
 		return to, err
 	}
-	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
+	sub, err := c.NC.SubscribeSync(c.NC.NewInbox())
 	if err != nil {
 		return to, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+leaseStream, sub.Subject, req); err != nil {
+	if err := c.NC.PublishRequest("$JS.API.DIRECT.GET."+leaseStream, sub.Subject, req); err != nil {
 		return to, err
 	}
 	prefix := leaseSubject("")
@@ -187,7 +188,7 @@ func (c *Conn) readSomeLeases(ctx context.Context, after uint64, to []leaseChang
 		}
 		key := strings.TrimPrefix(m.Header.Get(jetstream.SubjectHeader), prefix)
 		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer)) // for people
-		to = append(to, leaseChange{key: key, seq: seq, gone: isMarker(m.Header), value: m.Data, at: at})
+		to = append(to, leaseChange{key: key, seq: seq, gone: natsconn.IsTombstone(m.Header), value: m.Data, at: at})
 	}
 }
 
@@ -206,7 +207,7 @@ func (s *Session) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		try, cancel := context.WithTimeout(ctx, longTry)
+		try, cancel := context.WithTimeout(ctx, natsconn.LongTry)
 		err := s.poll(try)
 		cancel()
 		next.Reset(s.pause(every))
@@ -292,17 +293,17 @@ func (s *Session) bury(ctx context.Context, now time.Time) {
 	for id, o := range late {
 		mark, err := markLost(o)
 		if err == nil {
-			try, cancel := context.WithTimeout(ctx, longTry)
+			try, cancel := context.WithTimeout(ctx, natsconn.LongTry)
 			_, err = s.c.removeMarked(try, id, mark, o.rev)
 			cancel()
 		}
 		if err == nil {
 			s.log.Info("a session was not renewed, its leases are free", "session", id, "holder", o.holder, "ttl", o.ttl)
 		}
-		if err == nil || wrongRevision(err) {
+		if err == nil || natsconn.IsWrongRevision(err) {
 			s.hurry()
 		}
-		if err != nil && !wrongRevision(err) && !errors.Is(err, context.Canceled) {
+		if err != nil && !natsconn.IsWrongRevision(err) && !errors.Is(err, context.Canceled) {
 			s.log.Warn("removing the record of a session", "session", id, "holder", o.holder, "error", fmt.Errorf("%w: %w", jobs.ErrUnavailable, err))
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -59,9 +60,9 @@ func portOf(t *testing.T, s *server.Server) int {
 	return port
 }
 
-func dial(t *testing.T, s *server.Server) *natsq.Conn {
+func Dial(t *testing.T, s *server.Server) *natsq.Conn {
 	t.Helper()
-	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Name: t.Name()})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func TestSessionOutlivesServer(t *testing.T) {
 	var all []jobs.Session
 	var held []jobs.Lease
 	for k := range 4 {
-		s, err := dial(t, srv).OpenSession(t.Context(), fmt.Sprint("agent", k), ttl, jobstest.Quiet)
+		s, err := Dial(t, srv).OpenSession(t.Context(), fmt.Sprint("agent", k), ttl, jobstest.Quiet)
 		if err != nil {
 			t.Fatal(err)
 		}

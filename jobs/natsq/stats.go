@@ -17,9 +17,9 @@ import (
 
 // consumers lists the sources of a pool that have a consumer, with its state.
 func (c *Conn) consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]*jetstream.ConsumerInfo, info *jetstream.StreamInfo, err error) {
-	err = c.retry(ctx, "list the queues of pool "+string(p), func(ctx context.Context) error {
+	err = c.Retry(ctx, "list the queues of pool "+string(p), func(ctx context.Context) error {
 		all = map[wire.Source]*jetstream.ConsumerInfo{}
-		s, err := c.js.Stream(ctx, wire.JobStream(p))
+		s, err := c.JS.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}
@@ -41,9 +41,9 @@ const relist = 5 * time.Minute
 
 // sourcesOf counts the jobs of a pool by source. It reads the subject of every job.
 func (c *Conn) sourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Source]uint64, err error) {
-	err = c.retry(ctx, "list the subjects of pool "+string(p), func(ctx context.Context) error {
+	err = c.Retry(ctx, "list the subjects of pool "+string(p), func(ctx context.Context) error {
 		found = map[wire.Source]uint64{}
-		s, err := c.js.Stream(ctx, wire.JobStream(p))
+		s, err := c.JS.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (c *Conn) find(ctx context.Context, id string) (j jobs.Job, stream string, 
 		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
 	}
 	for _, place := range places {
-		m, err := c.lastRetry(ctx, place[0], place[1])
+		m, err := c.Last(ctx, place[0], place[1])
 		if errors.Is(err, jobs.ErrNotFound) {
 			continue
 		}

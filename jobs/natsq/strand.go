@@ -23,7 +23,7 @@ func (w *Worker) stranded(ctx context.Context, s wire.Source, i *jetstream.Consu
 	}
 	stream := wire.JobStream(w.Pool)
 	for seq, n := uint64(1), 0; n < maxStranded; n++ {
-		m, err := w.c.next(ctx, stream, s.Job("*"), seq)
+		m, err := w.c.NextOnce(ctx, stream, s.Job("*"), seq)
 		if errors.Is(err, jobs.ErrNotFound) || err == nil && m.Seq > i.Delivered.Stream {
 			if n == 0 {
 				delete(w.strand, s)
@@ -48,7 +48,7 @@ func (w *Worker) stranded(ctx context.Context, s wire.Source, i *jetstream.Consu
 		case err != nil:
 			return err
 		default:
-			if _, err := w.c.purge(ctx, stream, m.Subject); err != nil {
+			if _, err := w.c.Purge(ctx, stream, m.Subject); err != nil {
 				return err
 			}
 			w.Logger.Info("a job that has its result was still queued, and is taken out", "job", id, "stream", stream, "seq", m.Seq)

@@ -44,7 +44,7 @@ func TestStranded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			_, err := c.last(ctx, wire.JobStream(s.Pool), s.Job(id))
+			_, err := c.LastOnce(ctx, wire.JobStream(s.Pool), s.Job(id))
 			want := error(nil)
 			if id == "over" && len(look.left) == 2 {
 				want = jobs.ErrNotFound

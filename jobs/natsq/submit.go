@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -39,7 +40,7 @@ func (c *Conn) admit(ctx context.Context, j jobs.Job, made bool) error {
 // can be known, so it is not asked for.
 func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) (err error) {
 	ctx, span := c.submitting(ctx, j)
-	defer func() { endSpan(span, err) }()
+	defer func() { natsconn.EndSpan(span, err) }()
 	what := "submit job " + j.ID
 	if len(j.After) > 0 {
 		return c.submitGraph(ctx, what, []jobs.Job{j}, forgiven)
@@ -49,7 +50,7 @@ func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made boo
 		return err
 	}
 	if forgiven > 0 {
-		setHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
+		natsconn.SetHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
 	}
 	if j.NotBefore.After(time.Now()) {
 		if !made {
@@ -66,7 +67,7 @@ func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made boo
 }
 
 func submitError(what string, err error) error {
-	if exists, full := refused(err); exists {
+	if exists, full := natsconn.Rejected(err); exists {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
 	} else if full {
 		return fmt.Errorf("%s: %w: wait for workers to catch up, or start more", what, jobs.ErrFull)
@@ -83,7 +84,7 @@ func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 		return nil
 	}
 	ctx, span := c.submitting(ctx, batch...)
-	defer func() { endSpan(span, err) }()
+	defer func() { natsconn.EndSpan(span, err) }()
 	if len(batch) > jobs.MaxBatch {
 		return jobs.Errorf(jobs.CodeInvalid, "a batch of %d jobs: at most %d are submitted as one", len(batch), jobs.MaxBatch)
 	}
@@ -119,8 +120,8 @@ func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	if err := c.noResults(ctx, batch); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	unsure, err := c.publishAll(ctx, c.offer, what, msgs)
-	if exists, _ := refused(err); exists {
+	unsure, err := c.PublishBatch(ctx, c.RetryUnlessFull, what, msgs)
+	if exists, _ := natsconn.Rejected(err); exists {
 		// Which one? And if the acknowledgement of an earlier try was lost, it is all of them.
 		found, first, ferr := c.known(ctx, batch)
 		if ferr != nil {
@@ -168,7 +169,7 @@ func (c *Conn) known(ctx context.Context, batch []jobs.Job) (n int, first string
 	err = each(batch, func(j jobs.Job) error {
 		err := c.fresh(ctx, jobs.Job{ID: j.ID})
 		if err == nil {
-			if _, lerr := c.lastRetry(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); lerr == nil {
+			if _, lerr := c.Last(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); lerr == nil {
 				err = jobs.ErrExists
 			} else if !errors.Is(lerr, jobs.ErrNotFound) {
 				return lerr
@@ -197,7 +198,7 @@ func (c *Conn) unknown(ctx context.Context, j jobs.Job) error {
 	held := make(chan error, 1)
 	go func() { // beside the other question: two round trips would be half of a submission's time
 		s := wire.SourceOf(j)
-		_, err := c.lastRetry(ctx, wire.SchedStream, "exo.*."+s.Tail()+"."+j.ID)
+		_, err := c.Last(ctx, wire.SchedStream, "exo.*."+s.Tail()+"."+j.ID)
 		held <- err
 	}()
 	err := c.fresh(ctx, j)
@@ -246,7 +247,7 @@ func (c *Conn) prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, er
 		return nil, j, fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
 	m := &nats.Msg{Subject: wire.SourceOf(j).Job(j.ID), Data: data}
-	c.inject(ctx, m)
+	c.Inject(ctx, m)
 	return m, j, nil
 }
 
@@ -257,8 +258,8 @@ func (c *Conn) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error)
 	ref := &jobs.ObjectRef{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(j.Spec))}
 	ref.Name = "spec-" + j.ID + "-" + ref.SHA256
 	_, err := c.putNamed(ctx, ref.Name, jobs.OwnerOf(j), bytes.NewReader(j.Spec)) // under no name of the tenant's: no job can read it as a source
-	if noRoom(err) {
-		err = fullDisk("store the spec of job " + j.ID)
+	if natsconn.IsNoSpace(err) {
+		err = natsconn.NoSpaceError("store the spec of job " + j.ID)
 	}
 	return ref, err
 }
@@ -302,11 +303,11 @@ func (c *Conn) ensure(ctx context.Context, s wire.Source) error {
 		return nil
 	}
 	what := fmt.Sprintf("open queue %s", s.Tail())
-	err := c.retry(ctx, what, func(ctx context.Context) error {
-		_, err := c.js.CreateOrUpdateConsumer(ctx, wire.JobStream(s.Pool), jetstream.ConsumerConfig{
+	err := c.Retry(ctx, what, func(ctx context.Context) error {
+		_, err := c.JS.CreateOrUpdateConsumer(ctx, wire.JobStream(s.Pool), jetstream.ConsumerConfig{
 			Durable:   s.Consumer(),
 			AckPolicy: jetstream.AckExplicitPolicy,
-			AckWait:   c.ackWait,
+			AckWait:   c.Lease,
 			// The worker counts attempts, so that the last one can leave a result.
 			MaxDeliver:    -1,
 			FilterSubject: s.Job("*"),

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -90,8 +91,8 @@ func ours(c jetstream.ConsumerConfig, mark string) bool {
 
 // Unsubscribe removes a consumer that a job has made for itself. One that is not there, or that somebody else has made, is left alone.
 func (c *Conn) Unsubscribe(ctx context.Context, stream, consumer string) error {
-	return c.retry(ctx, "remove consumer "+consumer, func(ctx context.Context) error {
-		old, err := c.js.Consumer(ctx, stream, consumer)
+	return c.Retry(ctx, "remove consumer "+consumer, func(ctx context.Context) error {
+		old, err := c.JS.Consumer(ctx, stream, consumer)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
@@ -101,7 +102,7 @@ func (c *Conn) Unsubscribe(ctx context.Context, stream, consumer string) error {
 		if mark, ok := old.CachedInfo().Config.Metadata[metaConsumer]; ok && !strings.HasPrefix(mark, "job:") || !ok && !strings.HasPrefix(consumer, "exoswarm-") {
 			return nil
 		}
-		err = c.js.DeleteConsumer(ctx, stream, consumer)
+		err = c.JS.DeleteConsumer(ctx, stream, consumer)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
@@ -112,8 +113,8 @@ func (c *Conn) Unsubscribe(ctx context.Context, stream, consumer string) error {
 // open makes the consumer ready, behind the last message that was returned.
 func (r *subscriber) open(ctx context.Context) error {
 	what := "subscribe to " + r.s.Subject + " of stream " + r.s.Stream
-	err := r.c.retry(ctx, what, func(ctx context.Context) error {
-		stream, err := r.c.js.Stream(ctx, r.s.Stream)
+	err := r.c.Retry(ctx, what, func(ctx context.Context) error {
+		stream, err := r.c.JS.Stream(ctx, r.s.Stream)
 		if err != nil {
 			return err
 		}
@@ -128,7 +129,7 @@ func (r *subscriber) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.it, err = consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(max(r.s.Ahead, leastPull), max(aheadBytes, 2*int(r.c.nc.MaxPayload()))), jetstream.PullExpiry(20*time.Second), jetstream.PullHeartbeat(time.Second))
+		r.it, err = consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(max(r.s.Ahead, leastPull), max(aheadBytes, 2*int(r.c.NC.MaxPayload()))), jetstream.PullExpiry(20*time.Second), jetstream.PullHeartbeat(time.Second))
 		return err
 	})
 	var api *jetstream.APIError
@@ -140,7 +141,7 @@ func (r *subscriber) open(ctx context.Context) error {
 		return jobs.Errorf(jobs.CodeInvalid, "there is no stream %s: make one that holds %s, because messages that no stream keeps cannot be read again after a failure", r.s.Stream, r.s.Subject)
 	case errors.As(err, &typed), errors.Is(err, jobs.ErrDenied):
 		return err
-	case errors.Is(err, jetstream.ErrNotPullConsumer), errors.As(err, &api) && api.Code >= 400 && api.Code < 500 && !transient(err):
+	case errors.Is(err, jetstream.ErrNotPullConsumer), errors.As(err, &api) && api.Code >= 400 && api.Code < 500 && !natsconn.IsTransient(err):
 		return jobs.Errorf(jobs.CodeInvalid, "%s: %v: correct the source, or the stream", what, err)
 	}
 	return err

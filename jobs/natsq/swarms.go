@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -45,7 +46,7 @@ func (c *Conn) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 		default:
 			return fmt.Errorf("swarm %s: %w: remove it with exoswarm swarm delete %s, or choose another name", s.ID, jobs.ErrExists, s.ID)
 		}
-		err = c.inBucket(ctx, "announce swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.InBucket(ctx, "announce swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Create(ctx, s.ID, data)
 			return err
 		})
@@ -78,11 +79,11 @@ func (c *Conn) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.
 		if bytes.Equal(data, r.data) {
 			return changed, nil
 		}
-		err = c.inBucket(ctx, "change swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.InBucket(ctx, "change swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, s.ID, data, r.revision)
 			return err
 		})
-		if err == nil || !wrongRevision(err) {
+		if err == nil || !natsconn.IsWrongRevision(err) {
 			return changed, err
 		}
 	}
@@ -116,10 +117,10 @@ func (c *Conn) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 				return err
 			}
 		}
-		err = c.inBucket(ctx, "delete swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.InBucket(ctx, "delete swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			return kv.Purge(ctx, s.ID, jetstream.LastRevision(r.revision))
 		})
-		if err == nil || !wrongRevision(err) {
+		if err == nil || !natsconn.IsWrongRevision(err) {
 			return err
 		}
 	}
@@ -129,9 +130,9 @@ func (c *Conn) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 func (c *Conn) removeLogs(ctx context.Context, key string) error {
 	var all []string
 	what := "list the logs of swarm " + key
-	err := c.retry(ctx, what, func(ctx context.Context) error {
+	err := c.Retry(ctx, what, func(ctx context.Context) error {
 		all = nil
-		names := c.js.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log."+key+".>"))
+		names := c.JS.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log."+key+".>"))
 		for name := range names.Name() {
 			if strings.HasPrefix(name, logPrefix+key+"_") { // a stream of somebody else's may have such a subject too
 				all = append(all, name)
@@ -143,7 +144,7 @@ func (c *Conn) removeLogs(ctx context.Context, key string) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for _, name := range all {
-		if err := c.deleteStream(ctx, name); err != nil {
+		if err := c.DeleteStream(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -153,7 +154,7 @@ func (c *Conn) removeLogs(ctx context.Context, key string) error {
 // forgetLeases removes the leases of the swarm with that key and the marks of those that were given back: no later swarm has
 // leases of these names, so they would stay for ever. Agents, who remove the swarms of runs, may not purge leases.
 func (c *Conn) forgetLeases(ctx context.Context, key string) error {
-	_, err := c.purge(ctx, "KV_"+wire.LeaseBucket, "$KV."+wire.LeaseBucket+"."+key+".*")
+	_, err := c.Purge(ctx, "KV_"+wire.LeaseBucket, "$KV."+wire.LeaseBucket+"."+key+".*")
 	if errors.Is(err, jobs.ErrDenied) {
 		return nil
 	}
@@ -173,9 +174,9 @@ func (c *Conn) swarmRecord(ctx context.Context, id string) (r record, err error)
 	if err := jobs.CheckID("swarm", id); err != nil {
 		return r, err
 	}
-	var m *stored
-	err = c.retry(ctx, "read the record of swarm "+id, func(ctx context.Context) (err error) {
-		m, err = c.last(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
+	var m *natsconn.Message
+	err = c.Retry(ctx, "read the record of swarm "+id, func(ctx context.Context) (err error) {
+		m, err = c.LastOnce(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
 		return err
 	})
 	if err == nil && (m.Header.Get("KV-Operation") != "" || m.Header.Get(jetstream.MarkerReasonHeader) != "") {
@@ -200,9 +201,9 @@ func (c *Conn) Swarm(ctx context.Context, id string) (jobs.Swarm, error) {
 
 // Swarms lists the swarms there are, by id, those that are being removed too. One whose record cannot be read has its error.
 func (c *Conn) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error) {
-	err = c.retry(ctx, "list swarms", func(ctx context.Context) error {
+	err = c.Retry(ctx, "list swarms", func(ctx context.Context) error {
 		all = nil
-		kv, err := c.js.KeyValue(ctx, wire.SwarmBucket)
+		kv, err := c.JS.KeyValue(ctx, wire.SwarmBucket)
 		if err != nil {
 			return err
 		}
@@ -250,23 +251,16 @@ func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
 // the records are put back to an earlier state, or made anew, fn hears what there is then, and which swarms are gone. It
 // fails when the records cannot be watched at all.
 func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
-	began := false
-	w := &watch{c: c, bucket: wire.SwarmBucket, known: map[string]bool{}, synced: func() { began = true }, fn: func(u jetstream.KeyValueEntry) {
+	err := c.WatchBucket(ctx, wire.SwarmBucket, func(u jetstream.KeyValueEntry) {
 		ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
 		if !ch.Gone {
 			ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
 			ch.Gone = ch.Err == nil && ch.Swarm.Ending
 		}
 		fn(ch)
-	}}
-	for {
-		err := w.once(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && !began:
-			return fmt.Errorf("watch swarms: %w", err)
-		}
-		w.rest(ctx, err)
+	})
+	if err != nil {
+		return fmt.Errorf("watch swarms: %w", err)
 	}
+	return nil
 }

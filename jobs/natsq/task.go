@@ -54,7 +54,7 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 		return nil
 	}
 	t.span = w.c.processing(ctx, t)
-	ctx = w.c.within(ctx, t.span)
+	ctx = w.c.WithSpan(ctx, t.span)
 	defer func() {
 		if opened == nil {
 			t.span.End()
@@ -145,7 +145,7 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	}
 	defer t.span.End()
 	defer w.endLog(t)
-	base = w.c.within(base, t.span)
+	base = w.c.WithSpan(base, t.span)
 	run, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	run = jobs.WithLoggers(run, func(int) *slog.Logger { return w.logger(t) })
@@ -299,7 +299,7 @@ func (w *Worker) settle(ctx context.Context, t *task, output any, err error) {
 }
 
 func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
-	ctx = w.c.within(ctx, t.span)
+	ctx = w.c.WithSpan(ctx, t.span)
 	if t.id == "" {
 		w.finished(ctx, t, r)
 		return
@@ -375,7 +375,7 @@ func (w *Worker) progress(id string, v any) {
 		return
 	}
 	w.hand.progress(id, data)
-	_ = w.c.nc.Publish("exo.progress."+id, data) // best effort by contract
+	_ = w.c.NC.Publish("exo.progress."+id, data) // best effort by contract
 }
 
 // protect turns a panic of a handler into an error, so that one bad job does not end the process.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -62,11 +63,11 @@ func (c *Conn) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) er
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		err = c.inBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = c.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, tenantKey(tenant), data, revision)
 			return err
 		})
-		if !wrongRevision(err) { // somebody else changed it: look again
+		if !natsconn.IsWrongRevision(err) { // somebody else changed it: look again
 			return err
 		}
 	}
@@ -79,7 +80,7 @@ func (c *Conn) UnlimitTenant(ctx context.Context, tenant string) error {
 		return err
 	}
 	what := "unlimit tenant " + tenant
-	err := c.inBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err := c.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		if _, err := kv.Get(ctx, tenantKey(tenant)); err != nil {
 			return err
 		}
@@ -94,7 +95,7 @@ func (c *Conn) UnlimitTenant(ctx context.Context, tenant string) error {
 // Tenants lists the limits that are set, those of jobs.EveryTenant first and then by name.
 func (c *Conn) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	var all []jobs.TenantLimits
-	err := c.values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *stored) {
+	err := c.Values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *natsconn.Message) {
 		tenant, ok := parseTenantKey(key)
 		if !ok {
 			return
@@ -111,7 +112,7 @@ func (c *Conn) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 
 // limitsOf reads the limits set for one tenant, none when there are none, from the leader.
 func (c *Conn) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revision uint64, err error) {
-	m, err := c.lastRetry(ctx, "KV_"+wire.ControlBucket, "$KV."+wire.ControlBucket+"."+tenantKey(tenant))
+	m, err := c.Last(ctx, "KV_"+wire.ControlBucket, "$KV."+wire.ControlBucket+"."+tenantKey(tenant))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return l, 0, nil
 	}
@@ -219,7 +220,7 @@ func (s *submitted) read(ctx context.Context, c *Conn, tenant string) error {
 	try := ctx
 	if !s.known.IsZero() {
 		var cancel context.CancelFunc
-		try, cancel = context.WithTimeout(ctx, shortTry)
+		try, cancel = context.WithTimeout(ctx, natsconn.ShortTry)
 		defer cancel()
 	}
 	l, _, err := c.limitsOf(try, tenant)
@@ -240,8 +241,8 @@ func (s *submitted) read(ctx context.Context, c *Conn, tenant string) error {
 
 // countQueued counts the jobs of a tenant in a pool's queue, as the leader has them. The counts of consumers drift, see Worker.patience.
 func (c *Conn) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
-	err = c.retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
-		s, err := c.js.Stream(ctx, wire.JobStream(p))
+	err = c.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
+		s, err := c.JS.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}

@@ -8,18 +8,19 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // processing starts the span of one attempt at a job, below that of whoever submitted it.
 func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
-	if c.tracer == nil {
+	if c.Tracer == nil {
 		return telemetry.NoSpan
 	}
-	_, span := c.begin(c.extract(ctx, t.m.Header), "process", "process", wire.JobStream(t.src.Pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(t.began))
+	_, span := c.StartSpan(c.Extract(ctx, t.m.Header), "process", "process", wire.JobStream(t.src.Pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(t.began))
 	if span.IsRecording() {
-		span.SetAttributes(attribute.String(attrMessage, t.id), attribute.Int(attrBodySize, len(t.m.Data)), attribute.String(attrGroup, t.src.Consumer()),
-			attribute.Int(attrAttempt, t.attempt))
+		span.SetAttributes(attribute.String(natsconn.AttrMessage, t.id), attribute.Int(natsconn.AttrBodySize, len(t.m.Data)), attribute.String(natsconn.AttrGroup, t.src.Consumer()),
+			attribute.Int(natsconn.AttrAttempt, t.attempt))
 		span.SetAttributes(sourceAttributes(t.src)...)
 	}
 	return span
@@ -27,7 +28,7 @@ func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 
 // batching starts the span of one run of a batch. It is in no job's trace: links lead to the attempts, and from them to it.
 func (c *Conn) batching(tasks []*task) trace.Span {
-	if c.tracer == nil {
+	if c.Tracer == nil {
 		return telemetry.NoSpan
 	}
 	links := make([]trace.Link, 0, len(tasks))
@@ -39,8 +40,8 @@ func (c *Conn) batching(tasks []*task) trace.Span {
 	if len(links) == 0 { // nobody would find it
 		return telemetry.NoSpan
 	}
-	_, span := c.begin(context.Background(), "process", "process", wire.JobStream(tasks[0].src.Pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
-		trace.WithAttributes(attribute.Int(attrBatch, len(tasks)), attribute.String(attrKind, tasks[0].src.Kind)))
+	_, span := c.StartSpan(context.Background(), "process", "process", wire.JobStream(tasks[0].src.Pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
+		trace.WithAttributes(attribute.Int(natsconn.AttrBatch, len(tasks)), attribute.String(natsconn.AttrKind, tasks[0].src.Kind)))
 	for _, t := range tasks {
 		t.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
 	}
@@ -52,9 +53,9 @@ func outcome(span trace.Span, what string, err error) {
 	if !span.IsRecording() {
 		return
 	}
-	span.SetAttributes(attribute.String(attrOutcome, what))
+	span.SetAttributes(attribute.String(natsconn.AttrOutcome, what))
 	if err != nil {
-		fail(span, jobs.AsError(err))
+		natsconn.FailSpan(span, jobs.AsError(err))
 	}
 }
 
@@ -63,8 +64,8 @@ func settled(span trace.Span, r jobs.Result) {
 	if !span.IsRecording() {
 		return
 	}
-	span.SetAttributes(attribute.String(attrOutcome, string(r.Status)), attribute.String(attrWorker, r.Worker))
+	span.SetAttributes(attribute.String(natsconn.AttrOutcome, string(r.Status)), attribute.String(natsconn.AttrWorker, r.Worker))
 	if r.Error != nil {
-		fail(span, r.Error)
+		natsconn.FailSpan(span, r.Error)
 	}
 }

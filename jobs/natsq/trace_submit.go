@@ -10,21 +10,22 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // submitting starts the span of a submission.
 func (c *Conn) submitting(ctx context.Context, batch ...jobs.Job) (context.Context, trace.Span) {
-	if c.tracer == nil {
+	if c.Tracer == nil {
 		return ctx, telemetry.NoSpan
 	}
-	ctx, span := c.begin(ctx, "submit", "send", wire.JobStream(batch[0].Pool), trace.WithSpanKind(trace.SpanKindProducer))
+	ctx, span := c.StartSpan(ctx, "submit", "send", wire.JobStream(batch[0].Pool), trace.WithSpanKind(trace.SpanKindProducer))
 	if span.IsRecording() {
 		if len(batch) == 1 {
-			span.SetAttributes(attribute.String(attrMessage, batch[0].ID))
+			span.SetAttributes(attribute.String(natsconn.AttrMessage, batch[0].ID))
 			span.SetAttributes(sourceAttributes(wire.SourceOf(batch[0]))...)
 		} else {
-			span.SetAttributes(attribute.Int(attrBatch, len(batch)))
+			span.SetAttributes(attribute.Int(natsconn.AttrBatch, len(batch)))
 		}
 	}
 	return ctx, span
@@ -32,10 +33,10 @@ func (c *Conn) submitting(ctx context.Context, batch ...jobs.Job) (context.Conte
 
 // received makes the span of a wait for a result: of the waiter's trace, or else of the job's.
 func (c *Conn) received(ctx context.Context, r jobs.Result, h nats.Header, began time.Time) {
-	if c.tracer == nil {
+	if c.Tracer == nil {
 		return
 	}
-	from := trace.SpanContextFromContext(c.extract(context.Background(), h))
+	from := trace.SpanContextFromContext(c.Extract(context.Background(), h))
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, from)
 	}
@@ -43,14 +44,14 @@ func (c *Conn) received(ctx context.Context, r jobs.Result, h nats.Header, began
 	if from.IsValid() {
 		o = append(o, trace.WithLinks(trace.Link{SpanContext: from}))
 	}
-	_, span := c.begin(ctx, "receive", "receive", wire.ResultStream, o...)
+	_, span := c.StartSpan(ctx, "receive", "receive", wire.ResultStream, o...)
 	if span.IsRecording() {
-		span.SetAttributes(attribute.String(attrMessage, r.JobID))
+		span.SetAttributes(attribute.String(natsconn.AttrMessage, r.JobID))
 	}
 	span.End()
 }
 
 // sourceAttributes returns the attributes of spans that belong to a source.
 func sourceAttributes(s wire.Source) []attribute.KeyValue {
-	return []attribute.KeyValue{attribute.String(attrKind, s.Kind), attribute.String(attrLane, string(s.Lane)), attribute.String(attrTenant, s.Tenant)}
+	return []attribute.KeyValue{attribute.String(natsconn.AttrKind, s.Kind), attribute.String(natsconn.AttrLane, string(s.Lane)), attribute.String(natsconn.AttrTenant, s.Tenant)}
 }

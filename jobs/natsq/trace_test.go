@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -38,7 +39,7 @@ func tracing(t *testing.T) (*otlptest.Collector, trace.TracerProvider) {
 
 func traced(t *testing.T, s *server.Server, p trace.TracerProvider) *natsq.Conn {
 	t.Helper()
-	c, err := natsq.Connect(t.Context(), natsq.Options{InProcess: s, Name: t.Name(), Tracing: p})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: s, Name: t.Name(), Tracing: p})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (w *Wakes) Add(ctx context.Context, key string, log jobs.Log, last uint64) 
 		return fmt.Errorf("watch log %s: it is not one of this queue: %w", key, jobs.ErrNotFound)
 	}
 	w.Remove(key)
-	sub, err := w.c.nc.ChanSubscribe(wakeSubject(l.subject), w.heard)
+	sub, err := w.c.NC.ChanSubscribe(wakeSubject(l.subject), w.heard)
 	if err != nil {
 		return fmt.Errorf("watch %s: %w: %w", l.stream, err, jobs.ErrUnavailable)
 	}
@@ -92,8 +92,8 @@ func (w *Wakes) Add(ctx context.Context, key string, log jobs.Log, last uint64) 
 
 // end is the number of the last entry of a stream.
 func (w *Wakes) end(ctx context.Context, stream string) (last uint64, err error) {
-	err = w.c.retry(ctx, "look at "+stream, func(ctx context.Context) error {
-		s, err := w.c.js.Stream(ctx, stream)
+	err = w.c.Retry(ctx, "look at "+stream, func(ctx context.Context) error {
+		s, err := w.c.JS.Stream(ctx, stream)
 		if err == nil {
 			last = s.CachedInfo().State.LastSeq
 		}
@@ -183,16 +183,16 @@ func (w *Wakes) listen(ctx context.Context) {
 func (w *Wakes) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	next, seen := time.Now().Add(sweepEvery), w.c.nc.Stats().Reconnects
+	next, seen := time.Now().Add(sweepEvery), w.c.NC.Stats().Reconnects
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if n := w.c.nc.Stats().Reconnects; n == seen && time.Now().Before(next) {
+		if n := w.c.NC.Stats().Reconnects; n == seen && time.Now().Before(next) {
 			continue
-		} else if !w.c.nc.IsConnected() {
+		} else if !w.c.NC.IsConnected() {
 			continue
 		} else if w.look(ctx) == nil {
 			seen, next = n, time.Now().Add(sweepEvery)
@@ -270,8 +270,8 @@ func (w *Wakes) list(ctx context.Context, offset int) (page streamPage, err erro
 	if err != nil {
 		return page, err
 	}
-	err = w.c.retry(ctx, "list logs", func(ctx context.Context) error {
-		m, err := w.c.nc.RequestWithContext(ctx, "$JS.API.STREAM.LIST", req)
+	err = w.c.Retry(ctx, "list logs", func(ctx context.Context) error {
+		m, err := w.c.NC.RequestWithContext(ctx, "$JS.API.STREAM.LIST", req)
 		if err != nil {
 			return err
 		}

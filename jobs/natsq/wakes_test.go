@@ -94,7 +94,7 @@ func TestWakesSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := portOf(t, srv)
-	c := dial(t, srv)
+	c := Dial(t, srv)
 	w := c.OpenWakes()
 	defer w.Close()
 	for k := range 300 { // more than a page of the server's list

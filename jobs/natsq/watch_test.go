@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -60,7 +61,7 @@ func (r *remade) again(t *testing.T, empty bool) {
 
 func (r *remade) connect(t *testing.T) *natsq.Conn {
 	t.Helper()
-	c, err := natsq.Connect(t.Context(), natsq.Options{URL: r.URL(), Name: t.Name()})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: r.URL(), Name: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -24,10 +25,10 @@ func TestCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.last(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("child")).Job("child")); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("child")).Job("child")); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job whose parent is not over is queued: %v", err)
 	}
-	kv, err := c.js.KeyValue(ctx, wire.CancelBucket)
+	kv, err := c.JS.KeyValue(ctx, wire.CancelBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("the child of a job that was cancelled: %+v, %v", r, err)
 	}
 	// All that stands before it is given too.
-	cons, err := c.js.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Consumer())
+	cons, err := c.JS.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Consumer())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func TestCancel(t *testing.T) {
 	if r, err := c.result(ctx, "given"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that a worker has: %+v, %v", r, err)
 	}
-	if _, err := c.last(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Job("given")); err != nil {
+	if _, err := c.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Job("given")); err != nil {
 		t.Errorf("a job that a worker has is taken away: %v", err)
 	}
 	for _, j := range []jobs.Job{{ID: "x"}, {ID: "x", Kind: "a b", Pool: jobs.PoolCPU}, {ID: "x", Kind: "k", Pool: "tpu"}} {
@@ -85,7 +86,7 @@ func TestCancel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.publish(ctx, c.repeat, "store", m); err != nil {
+	if err := c.PublishMsg(ctx, c.RetryIdempotent, "store", m); err != nil {
 		t.Fatal(err)
 	}
 	if waiting, err := c.withdraw(ctx, fresh); !waiting || err != nil {
@@ -117,7 +118,7 @@ func TestSecondLife(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.bury(ctx, c.repeat, wire.SourceOf(j), id, data, &jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
+		if err := c.bury(ctx, c.RetryIdempotent, wire.SourceOf(j), id, data, &jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Submit(ctx, plain("parent-"+id)); err != nil {
@@ -135,7 +136,7 @@ func TestSecondLife(t *testing.T) {
 		if letter.Reason.Message != k.reason {
 			t.Errorf("%s: the reason %q", id, letter.Reason.Message)
 		}
-		mark, merr := c.last(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
+		mark, merr := c.LastOnce(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
 		if err := c.Redrive(ctx, letter); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +144,7 @@ func TestSecondLife(t *testing.T) {
 		if k.code == jobs.CodeParent {
 			stream, subject = wire.WaitStream, wire.SourceOf(j).Wait(id)
 		}
-		m, err := c.last(ctx, stream, subject)
+		m, err := c.LastOnce(ctx, stream, subject)
 		if err != nil {
 			t.Fatalf("%s: %v", id, err)
 		}
@@ -201,7 +202,7 @@ func TestBatchRules(t *testing.T) {
 		t.Errorf("parents and children: %v", err)
 	}
 	for id, queued := range map[string]bool{"g1": true, "g2": false, "g3": false} {
-		if _, err := c.last(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain(id)).Job(id)); (err == nil) != queued {
+		if _, err := c.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain(id)).Job(id)); (err == nil) != queued {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
@@ -253,7 +254,7 @@ func TestResultsAtOnce(t *testing.T) {
 	if err := c.noResults(ctx, four); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "job c has a result") {
 		t.Error(err)
 	}
-	for ttl, want := range map[int]string{0: strconv.Itoa(resultTTL) + "s", -1: strconv.Itoa(resultTTL) + "s", 1: "1s", 60: "60s"} {
+	for ttl, want := range map[int]string{0: strconv.Itoa(natsconn.ResultTTL) + "s", -1: strconv.Itoa(natsconn.ResultTTL) + "s", 1: "1s", 60: "60s"} {
 		if m, err := resultMsg(jobs.Result{JobID: "a"}, ttl); err != nil || m.Header.Get(jetstream.MsgTTLHeader) != want || m.Subject != "exo.res.a" {
 			t.Errorf("%d: %+v, %v", ttl, m, err)
 		}

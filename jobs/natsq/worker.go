@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/fairqueue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -166,9 +167,9 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 			end()
 		}
 	}()
-	w.puller = &puller{nc: c.nc}
+	w.puller = &puller{nc: c.NC}
 	ends = append(ends, w.puller.close)
-	w.held = newHolder(c.ackWait/3, o.Healthy, o.Logger)
+	w.held = newHolder(c.Lease/3, o.Healthy, o.Logger)
 	ends = append(ends, w.held.close)
 	w.done = c.newRetirer(o.Logger)
 	w.done.ended.Go(w.done.loop)
@@ -186,7 +187,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	}
 	ends = append(ends, w.limits.close)
 	// Before the first look, so that no job falls between the two.
-	sub, err := c.nc.Subscribe("exo.wake."+string(o.Pool)+".>", w.heard)
+	sub, err := c.NC.Subscribe("exo.wake."+string(o.Pool)+".>", w.heard)
 	if err != nil {
 		return nil, fmt.Errorf("join pool %s: %w", o.Pool, err)
 	}
@@ -214,7 +215,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		w.done.close()
 		// Acknowledgements are not waited for one by one, but the last must be on their way.
 		flush, done := context.WithTimeout(context.Background(), 5*time.Second)
-		if err := c.nc.FlushWithContext(flush); err != nil {
+		if err := c.NC.FlushWithContext(flush); err != nil {
 			o.Logger.Warn("flushing acknowledgements; the queue will give those jobs out again and find their results", "error", err)
 		}
 		done()
@@ -436,7 +437,7 @@ func (w *Worker) there(ctx context.Context, s wire.Source) (bool, error) {
 	st := w.sources[s]
 	before := st.news
 	w.mu.Unlock()
-	_, err := w.c.next(ctx, wire.JobStream(w.Pool), s.Job("*"), 1)
+	_, err := w.c.NextOnce(ctx, wire.JobStream(w.Pool), s.Job("*"), 1)
 	if !errors.Is(err, jobs.ErrNotFound) {
 		return err == nil, err
 	}
@@ -528,8 +529,8 @@ func (w *Worker) stand(s wire.Source, n int) {
 // anew, and each time counts.
 func (w *Worker) insist(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
 	for {
-		err := w.c.repeat(ctx, what, size, fn)
-		if !noRoom(err) || !errors.Is(err, jobs.ErrUnavailable) {
+		err := w.c.RetryIdempotent(ctx, what, size, fn)
+		if !natsconn.IsNoSpace(err) || !errors.Is(err, jobs.ErrUnavailable) {
 			return err
 		}
 		select {

@@ -18,13 +18,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // leased connects with leases so short that a test can wait for their end.
 func leased(t *testing.T, s *server.Server, lease time.Duration) *natsq.Conn {
 	t.Helper()
-	c, err := natsq.Connect(t.Context(), natsq.Options{InProcess: s, Name: t.Name(), Lease: lease})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: s, Name: t.Name(), Lease: lease})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +332,7 @@ func TestCrashLoop(t *testing.T) {
 // TestOvertaken: an attempt that another one has fenced says nothing of the job, whose lease then runs out: the next attempt's outcome counts.
 func TestOvertaken(t *testing.T) {
 	s := start(t, server.Options{})
-	c, err := natsq.Connect(t.Context(), natsq.Options{URL: s.URL(), Lease: time.Second})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Lease: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

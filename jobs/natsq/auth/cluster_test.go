@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -74,8 +75,8 @@ func (c *cluster) port(t *testing.T) int {
 	return port
 }
 
-func (c *cluster) options(user string) natsq.Options {
-	return natsq.Options{URL: c.server.URL(), Login: natsq.Login{Credentials: c.folder.CredsFile(user)}, Name: user}
+func (c *cluster) options(user string) natsconn.Options {
+	return natsconn.Options{URL: c.server.URL(), Login: natsconn.Login{Credentials: c.folder.CredsFile(user)}, Name: user}
 }
 
 // connect logs a user in that may reach the queue itself.

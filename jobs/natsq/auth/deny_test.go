@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // TestDenied asks the server itself, by a client that keeps to no rule: every subject is refused, or there is nobody at it.
@@ -89,7 +90,7 @@ func TestDenied(t *testing.T) {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
-	err := natsq.PushAccounts(within(t), c.options(auth.Operator), []string{"x"})
+	err := natsconn.PushAccounts(within(t), c.options(auth.Operator), []string{"x"})
 	if !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("an operator changes accounts: %v", err)
 	}
@@ -98,12 +99,12 @@ func TestDenied(t *testing.T) {
 // TestNobody: who shows no credentials, or those of another cluster, is not let in, and the sentence says what to do.
 func TestNobody(t *testing.T) {
 	c, other := start(t), start(t)
-	for name, login := range map[string]natsq.Login{
+	for name, login := range map[string]natsconn.Login{
 		"nobody":   {},
 		"a token":  {Token: "x"},
 		"stranger": {Credentials: other.folder.CredsFile(auth.Operator)},
 	} {
-		conn, err := natsq.Connect(t.Context(), natsq.Options{URL: c.server.URL(), Login: login})
+		conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: c.server.URL(), Login: login})
 		if err == nil {
 			conn.Close()
 		}
@@ -207,8 +208,8 @@ func TestRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	login := func(u string) natsq.Options {
-		return natsq.Options{URL: c.server.URL(), Login: natsq.Login{Credentials: kept[u]}}
+	login := func(u string) natsconn.Options {
+		return natsconn.Options{URL: c.server.URL(), Login: natsconn.Login{Credentials: kept[u]}}
 	}
 	out := func(when string) {
 		t.Helper()
@@ -250,7 +251,7 @@ func TestRevoked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := natsq.PushAccounts(within(t), c.options(auth.Pusher), claims); err != nil {
+		if err := natsconn.PushAccounts(within(t), c.options(auth.Pusher), claims); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -262,7 +263,7 @@ func TestRevoked(t *testing.T) {
 		t.Fatal("worse is connected still")
 	}
 	for ctx.Err() == nil { // until its connection is gone, too
-		if _, err = bad.Submit(ctx, job("echo", natsq.NewID())); errors.Is(err, jobs.ErrDenied) {
+		if _, err = bad.Submit(ctx, job("echo", natsconn.NewID())); errors.Is(err, jobs.ErrDenied) {
 			break
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -61,7 +62,7 @@ func TestKeys(t *testing.T) {
 		defer s.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		c, err := natsq.Connect(ctx, natsq.Options{InProcess: s})
+		c, err := natsq.Connect(ctx, natsconn.Options{InProcess: s})
 		if err != nil {
 			return err
 		}

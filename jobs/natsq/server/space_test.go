@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // heard tells of log records whose message has some text.
@@ -38,7 +39,7 @@ func (h heard) WithGroup(string) slog.Handler            { return h }
 // TestRefuse: while a server takes nothing, who submits hears so, others wait for their patience, and a result that is there waits for room in
 // its first attempt. Then all goes on.
 func TestRefuse(t *testing.T) {
-	t.Run("open", func(t *testing.T) { refuse(t, "", natsq.Login{}) })
+	t.Run("open", func(t *testing.T) { refuse(t, "", natsconn.Login{}) })
 	t.Run("accounts", func(t *testing.T) {
 		f, err := auth.Open(filepath.Join(t.TempDir(), "auth"), true)
 		if err != nil {
@@ -48,11 +49,11 @@ func TestRefuse(t *testing.T) {
 		if _, err := f.Apply(auth.Options{Tenants: []string{"acme"}}); err != nil {
 			t.Fatal(err)
 		}
-		refuse(t, f.ConfigFile(), natsq.Login{Credentials: f.CredsFile(auth.Operator)})
+		refuse(t, f.ConfigFile(), natsconn.Login{Credentials: f.CredsFile(auth.Operator)})
 	})
 }
 
-func refuse(t *testing.T, accounts string, login natsq.Login) {
+func refuse(t *testing.T, accounts string, login natsconn.Login) {
 	s, err := Start(t.Context(), Options{Dir: t.TempDir(), Auth: accounts})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +61,7 @@ func refuse(t *testing.T, accounts string, login natsq.Login) {
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	conn, err := natsq.Connect(ctx, natsq.Options{URL: s.URL(), Login: login, Patience: 200 * time.Millisecond})
+	conn, err := natsq.Connect(ctx, natsconn.Options{URL: s.URL(), Login: login, Patience: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package natsq
+package natsconn
 
 import (
 	"context"
@@ -22,8 +22,8 @@ func PushAccounts(ctx context.Context, o Options, claims []string) error {
 				Description string `json:"description"`
 			} `json:"error"`
 		}
-		err := refused.guard(ctx, func(ctx context.Context) error {
-			try, cancel := context.WithTimeout(ctx, objectPatience)
+		err := refused.do(ctx, func(ctx context.Context) error {
+			try, cancel := context.WithTimeout(ctx, apiTimeout)
 			defer cancel()
 			m, err := nc.RequestWithContext(try, "$SYS.REQ.CLAIMS.UPDATE", []byte(text))
 			if err != nil {

@@ -1,4 +1,4 @@
-package natsq
+package natsconn
 
 import (
 	"context"
@@ -30,10 +30,10 @@ type Change struct {
 func (c *Conn) wanted() []jetstream.StreamConfig {
 	all := c.streams()
 	for _, kv := range c.buckets() {
-		all = append(all, jetstream.StreamConfig{Name: "KV_" + kv.Bucket, MaxAge: kv.TTL, Replicas: c.replicas})
+		all = append(all, jetstream.StreamConfig{Name: "KV_" + kv.Bucket, MaxAge: kv.TTL, Replicas: c.Replicas})
 	}
 	o := c.objects()
-	return append(all, jetstream.StreamConfig{Name: "OBJ_" + o.Bucket, MaxAge: o.TTL, Replicas: c.replicas})
+	return append(all, jetstream.StreamConfig{Name: "OBJ_" + o.Bucket, MaxAge: o.TTL, Replicas: c.Replicas})
 }
 
 // fields is a stream's configuration by the server's names. A field that is not set is not in it.
@@ -71,8 +71,8 @@ func (c *Conn) Plan(ctx context.Context) ([]Change, error) {
 // differences compares one stream; merged is what the server has with the changes in it.
 func (c *Conn) differences(ctx context.Context, want jetstream.StreamConfig) (changes []Change, merged jetstream.StreamConfig, err error) {
 	var s jetstream.Stream
-	err = c.retry(ctx, "look at stream "+want.Name, func(ctx context.Context) (err error) {
-		s, err = c.js.Stream(ctx, want.Name)
+	err = c.Retry(ctx, "look at stream "+want.Name, func(ctx context.Context) (err error) {
+		s, err = c.JS.Stream(ctx, want.Name)
 		return err
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -195,7 +195,7 @@ func (c *Conn) Apply(ctx context.Context) ([]Change, error) {
 		if len(changes) == 0 {
 			continue
 		}
-		if _, err := c.js.UpdateStream(ctx, merged); err != nil {
+		if _, err := c.JS.UpdateStream(ctx, merged); err != nil {
 			return nil, fmt.Errorf("update stream %s: %w", want.Name, err)
 		}
 	}

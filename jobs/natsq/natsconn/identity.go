@@ -1,4 +1,4 @@
-package natsq
+package natsconn
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package natsq
+package natsconn
 
 import (
 	"context"
@@ -15,14 +15,6 @@ import (
 // watchPoll is how often a watch asks whether its bucket is still the one that it began with. It is well below the life of
 // a lease, 10 s, and a question takes the server some 50 µs.
 const watchPoll = time.Second
-
-// errRemade ends a watch whose bucket was made anew, or lost its last records. The client's watch goes on behind the last
-// record that it has seen, so it would never see one of the new bucket.
-var errRemade = errors.New("the bucket was made anew, or put back to an earlier state")
-
-// errReconnected ends a watch whose connection was away: the server may have lost its last records meanwhile and have got
-// others in their place.
-var errReconnected = errors.New("the connection was away")
 
 // removed is the entry of a key that is not in its bucket any more.
 type removed struct{ bucket, key string }
@@ -49,13 +41,13 @@ type watch struct {
 // once watches until something breaks or ctx ends. What fn was told of in an earlier call, and is not there any more, fn is
 // told is removed once everything that is there is through: until then the former state stands.
 func (w *watch) once(ctx context.Context) error {
-	heard := w.c.nc.StatusChanged(nats.CONNECTED) // before the first request, or a reconnection would be missed
-	defer w.c.nc.RemoveStatusListener(heard)
+	heard := w.c.NC.StatusChanged(nats.CONNECTED) // before the first request, or a reconnection would be missed
+	defer w.c.NC.RemoveStatusListener(heard)
 	first, err := w.info(ctx)
 	if err != nil {
 		return err
 	}
-	kv, err := w.c.js.KeyValue(ctx, w.bucket)
+	kv, err := w.c.JS.KeyValue(ctx, w.bucket)
 	if err != nil {
 		return err
 	}
@@ -116,18 +108,18 @@ func (w *watch) once(ctx context.Context) error {
 
 // info asks the leader of the bucket's stream.
 func (w *watch) info(ctx context.Context) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, longTry)
+	ctx, cancel := context.WithTimeout(ctx, LongTry)
 	defer cancel()
-	s, err := w.c.js.Stream(ctx, "KV_"+w.bucket)
+	s, err := w.c.JS.Stream(ctx, "KV_"+w.bucket)
 	if err != nil {
 		return nil, err
 	}
 	return s.CachedInfo(), nil
 }
 
-// follow calls fn with every entry of a bucket and every change, one at a time, until ctx ends; synced is closed when
+// FollowBucket calls fn with every entry of a bucket and every change, one at a time, until ctx ends; synced is closed when
 // what was there before is through. A watch that breaks begins anew, and until it is through again what fn was told stands.
-func (c *Conn) follow(ctx context.Context, bucket string, synced chan struct{}, fn func(jetstream.KeyValueEntry), log *slog.Logger) {
+func (c *Conn) FollowBucket(ctx context.Context, bucket string, synced chan struct{}, fn func(jetstream.KeyValueEntry), log *slog.Logger) {
 	first := true
 	w := &watch{c: c, bucket: bucket, fn: fn, known: map[string]bool{}, synced: func() {
 		if first {
@@ -149,6 +141,22 @@ func (c *Conn) follow(ctx context.Context, bucket string, synced chan struct{}, 
 	}
 }
 
+// WatchBucket is follow that fails when the bucket cannot be watched at all. It returns nil when ctx ends.
+func (c *Conn) WatchBucket(ctx context.Context, bucket string, fn func(jetstream.KeyValueEntry)) error {
+	began := false
+	w := &watch{c: c, bucket: bucket, known: map[string]bool{}, synced: func() { began = true }, fn: fn}
+	for {
+		err := w.once(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !began:
+			return err
+		}
+		w.rest(ctx, err)
+	}
+}
+
 // rest waits before the next try: not at all where the reason is no failure.
 func (w *watch) rest(ctx context.Context, err error) {
 	if errors.Is(err, errReconnected) {
@@ -160,9 +168,9 @@ func (w *watch) rest(ctx context.Context, err error) {
 	}
 }
 
-// mayFollow fails when this login may not follow buckets: who follows one goes on trying whatever happens.
-func (c *Conn) mayFollow(ctx context.Context, bucket string) error {
-	return c.inBucket(ctx, "watch bucket "+bucket, bucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+// CheckFollow fails when this login may not follow buckets: who follows one goes on trying whatever happens.
+func (c *Conn) CheckFollow(ctx context.Context, bucket string) error {
+	return c.InBucket(ctx, "watch bucket "+bucket, bucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		watch, err := kv.WatchAll(ctx, jetstream.UpdatesOnly())
 		if err == nil {
 			_ = watch.Stop()

@@ -1,4 +1,4 @@
-package natsq
+package natsconn
 
 import (
 	"context"
@@ -10,16 +10,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 )
 
-// stored is a message as it stands in a stream.
-type stored struct {
+// Message is a stored message of a stream.
+type Message struct {
 	Subject string      `json:"subject"`
 	Seq     uint64      `json:"seq"`
 	RawHdr  []byte      `json:"hdrs"`
@@ -28,29 +27,33 @@ type stored struct {
 	Header  nats.Header `json:"-"`
 }
 
-// last returns the last message on a subject, which may have wildcards, as the leader of the stream has it; jobs.ErrNotFound
-// when there is none. The client's own call may be answered by a replica that lags, which is no base for a decision.
-func (c *Conn) last(ctx context.Context, stream, subject string) (*stored, error) {
-	return c.getMsg(ctx, stream, map[string]any{"last_by_subj": subject})
+// LastOnce returns the last message on a subject, which may have wildcards, from the leader of the
+// stream. Without one it fails with jobs.ErrNotFound. It tries once. The client's own call may be
+// answered by a replica that lags behind.
+func (c *Conn) LastOnce(ctx context.Context, stream, subject string) (*Message, error) {
+	return c.GetOnce(ctx, stream, map[string]any{"last_by_subj": subject})
 }
 
-// next returns the first message at or behind a sequence number on a subject, which may have wildcards.
-func (c *Conn) next(ctx context.Context, stream, subject string, seq uint64) (*stored, error) {
-	return c.getMsg(ctx, stream, map[string]any{"next_by_subj": subject, "seq": seq})
+// NextOnce returns the first message with the sequence number seq or a later one on a subject, which
+// may have wildcards. It is otherwise like LastOnce.
+func (c *Conn) NextOnce(ctx context.Context, stream, subject string, seq uint64) (*Message, error) {
+	return c.GetOnce(ctx, stream, map[string]any{"next_by_subj": subject, "seq": seq})
 }
 
-func (c *Conn) getMsg(ctx context.Context, stream string, req map[string]any) (*stored, error) {
+// GetOnce asks the leader of a stream for one message, by the fields of the server's request. It is
+// otherwise like LastOnce.
+func (c *Conn) GetOnce(ctx context.Context, stream string, req map[string]any) (*Message, error) {
 	data, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, data)
+	m, err := c.NC.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, data)
 	if err != nil {
 		return nil, err
 	}
 	var resp struct {
 		Error   *jetstream.APIError `json:"error"`
-		Message *stored             `json:"message"`
+		Message *Message            `json:"message"`
 	}
 	if err := json.Unmarshal(m.Data, &resp); err != nil {
 		return nil, fmt.Errorf("answer about stream %s: %w", stream, err)
@@ -79,9 +82,9 @@ const (
 	tooMuch            = "maximum bytes exceeded"
 )
 
-// refused tells the limits of a stream apart: exists is true when the subject has its one message, full when the stream
+// Rejected tells the limits of a stream apart: exists is true when the subject has its one message, full when the stream
 // takes no more.
-func refused(err error) (exists, full bool) {
+func Rejected(err error) (exists, full bool) {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) || api.ErrorCode != errCodeStoreFailed {
 		return false, false
@@ -89,33 +92,33 @@ func refused(err error) (exists, full bool) {
 	return api.Description == perSubject, api.Description == tooMany || api.Description == tooMuch
 }
 
-// publish stores one message and returns when the server has acknowledged it. The caller's tries are told apart by a message id,
+// PublishMsg stores one message and returns when the server has acknowledged it. The caller's tries are told apart by a message id,
 // so one whose acknowledgement was lost is not stored twice within the server's memory of two minutes.
-func (c *Conn) publish(ctx context.Context, t tries, what string, m *nats.Msg) error {
-	nameTry(m)
+func (c *Conn) PublishMsg(ctx context.Context, t RetryFunc, what string, m *nats.Msg) error {
+	SetMessageID(m)
 	return t(ctx, what, len(m.Data), func(ctx context.Context) error {
-		_, err := c.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+		_, err := c.JS.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 		return err
 	})
 }
 
-// nameTry gives a message the id that tells its tries apart.
-func nameTry(m *nats.Msg) {
+// SetMessageID gives a message the id that tells its tries apart.
+func SetMessageID(m *nats.Msg) {
 	if m.Header.Get(jetstream.MsgIDHeader) == "" {
-		setHeader(m, jetstream.MsgIDHeader, NewID())
+		SetHeader(m, jetstream.MsgIDHeader, NewID())
 	}
 }
 
-// publishAll stores up to jobs.MaxBatch messages of one stream, all or none. A batch whose acknowledgement was lost is
+// PublishBatch stores up to jobs.MaxBatch messages of one stream, all or none. A batch whose acknowledgement was lost is
 // tried again; what the server says of that try is returned, so after unsure it may refuse what the first try stored.
-func (c *Conn) publishAll(ctx context.Context, t tries, what string, msgs []*nats.Msg) (unsure bool, err error) {
+func (c *Conn) PublishBatch(ctx context.Context, t RetryFunc, what string, msgs []*nats.Msg) (unsure bool, err error) {
 	n, size := 0, 0
 	for _, m := range msgs {
 		size += len(m.Data)
 	}
 	err = t(ctx, what, size, func(ctx context.Context) error {
 		n++
-		return c.batch(ctx, msgs)
+		return c.PublishBatchOnce(ctx, msgs)
 	})
 	return n > 1, err
 }
@@ -127,9 +130,9 @@ const (
 	headerBatchCommit = "Nats-Batch-Commit"
 )
 
-// batch publishes messages as one. The server answers the first, so that a refusal is noticed before the rest is sent, and the
+// PublishBatchOnce publishes messages as one. The server answers the first, so that a refusal is noticed before the rest is sent, and the
 // last, which commits.
-func (c *Conn) batch(ctx context.Context, msgs []*nats.Msg) error {
+func (c *Conn) PublishBatchOnce(ctx context.Context, msgs []*nats.Msg) error {
 	id := NewID()
 	for i, m := range msgs {
 		h := nats.Header{}
@@ -144,12 +147,12 @@ func (c *Conn) batch(ctx context.Context, msgs []*nats.Msg) error {
 			h.Set(headerBatchCommit, "1")
 		}
 		if i > 0 && !last {
-			if err := c.nc.PublishMsg(out); err != nil {
+			if err := c.NC.PublishMsg(out); err != nil {
 				return err
 			}
 			continue
 		}
-		resp, err := c.nc.RequestMsgWithContext(ctx, out)
+		resp, err := c.NC.RequestMsgWithContext(ctx, out)
 		if err != nil {
 			return err
 		}
@@ -173,32 +176,34 @@ func (c *Conn) batch(ctx context.Context, msgs []*nats.Msg) error {
 	return nil
 }
 
-func (c *Conn) lastRetry(ctx context.Context, stream, subject string) (m *stored, err error) {
-	err = c.repeat(ctx, "read "+subject, 0, func(ctx context.Context) error {
-		m, err = c.last(ctx, stream, subject)
+// Last is LastOnce with retries.
+func (c *Conn) Last(ctx context.Context, stream, subject string) (m *Message, err error) {
+	err = c.RetryIdempotent(ctx, "read "+subject, 0, func(ctx context.Context) error {
+		m, err = c.LastOnce(ctx, stream, subject)
 		return err
 	})
 	return m, err
 }
 
-func (c *Conn) nextRetry(ctx context.Context, stream, subject string, seq uint64) (m *stored, err error) {
-	err = c.retry(ctx, "read "+subject, func(ctx context.Context) error {
-		m, err = c.next(ctx, stream, subject, seq)
+// Next is NextOnce with retries.
+func (c *Conn) Next(ctx context.Context, stream, subject string, seq uint64) (m *Message, err error) {
+	err = c.Retry(ctx, "read "+subject, func(ctx context.Context) error {
+		m, err = c.NextOnce(ctx, stream, subject, seq)
 		return err
 	})
 	return m, err
 }
 
-// removeMsg removes one message of a stream. One that is not there is no error.
-func (c *Conn) removeMsg(ctx context.Context, stream string, seq uint64) error {
-	return c.retry(ctx, fmt.Sprintf("remove message %d of %s", seq, stream), func(ctx context.Context) error {
-		s, err := c.js.Stream(ctx, stream)
+// Remove removes one message of a stream. It succeeds if the message does not exist.
+func (c *Conn) Remove(ctx context.Context, stream string, seq uint64) error {
+	return c.Retry(ctx, fmt.Sprintf("remove message %d of %s", seq, stream), func(ctx context.Context) error {
+		s, err := c.JS.Stream(ctx, stream)
 		if err != nil {
 			return err
 		}
-		if err = s.DeleteMsg(ctx, seq); err != nil && !transient(err) {
+		if err = s.DeleteMsg(ctx, seq); err != nil && !IsTransient(err) {
 			// The server's refusal says in words only that there is no such message, so look.
-			if _, gerr := c.getMsg(ctx, stream, map[string]any{"seq": seq}); errors.Is(gerr, jobs.ErrNotFound) {
+			if _, gerr := c.GetOnce(ctx, stream, map[string]any{"seq": seq}); errors.Is(gerr, jobs.ErrNotFound) {
 				return nil
 			}
 		}
@@ -206,22 +211,22 @@ func (c *Conn) removeMsg(ctx context.Context, stream string, seq uint64) error {
 	})
 }
 
-// purge removes what stands on a subject, which may have wildcards, and returns how many messages it was.
-func (c *Conn) purge(ctx context.Context, stream, subject string) (n uint64, err error) {
-	err = c.retry(ctx, "purge "+subject, func(ctx context.Context) error {
-		n, err = c.purgeOnce(ctx, stream, subject, 0)
+// Purge removes all messages of a subject, which may have wildcards, and returns their number.
+func (c *Conn) Purge(ctx context.Context, stream, subject string) (n uint64, err error) {
+	err = c.Retry(ctx, "purge "+subject, func(ctx context.Context) error {
+		n, err = c.PurgeOnce(ctx, stream, subject, 0)
 		return err
 	})
 	return n, err
 }
 
-// purgeOnce is purge for the messages before a sequence number, 0 for all, without a second try.
-func (c *Conn) purgeOnce(ctx context.Context, stream, subject string, before uint64) (n uint64, err error) {
+// PurgeOnce is Purge for the messages before a sequence number, 0 for all. It tries once.
+func (c *Conn) PurgeOnce(ctx context.Context, stream, subject string, before uint64) (n uint64, err error) {
 	req, err := json.Marshal(map[string]any{"filter": subject, "seq": before})
 	if err != nil {
 		return 0, err
 	}
-	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
+	m, err := c.NC.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
 	if err != nil {
 		return 0, err
 	}
@@ -238,10 +243,10 @@ func (c *Conn) purgeOnce(ctx context.Context, stream, subject string, before uin
 	return resp.Purged, nil
 }
 
-// deleteStream removes a log. One that is not there is no error.
-func (c *Conn) deleteStream(ctx context.Context, name string) error {
-	return c.retry(ctx, "delete log "+name, func(ctx context.Context) error {
-		err := c.js.DeleteStream(ctx, name)
+// DeleteStream deletes the stream of a log. It succeeds if the stream does not exist.
+func (c *Conn) DeleteStream(ctx context.Context, name string) error {
+	return c.Retry(ctx, "delete log "+name, func(ctx context.Context) error {
+		err := c.JS.DeleteStream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
@@ -249,21 +254,22 @@ func (c *Conn) deleteStream(ctx context.Context, name string) error {
 	})
 }
 
-func setHeader(m *nats.Msg, key, value string) {
+// SetHeader sets a header of a message without changing the case of its key.
+func SetHeader(m *nats.Msg, key, value string) {
 	if m.Header == nil {
 		m.Header = nats.Header{}
 	}
 	m.Header[key] = []string{value}
 }
 
-// publishMany stores messages of one stream, each or not whatever becomes of the others, and says of each what publish would. They are
+// PublishMany stores messages of one stream, each or not whatever becomes of the others, and says of each what publish would. They are
 // jobs.MaxBatch at most. Whoever cannot have a message refused because an earlier try of it was stored names them first; the server
 // remembers every name for two minutes.
-func (c *Conn) publishMany(ctx context.Context, t tries, mode *publishmode.Mode, what string, msgs []*nats.Msg) []error {
+func (c *Conn) PublishMany(ctx context.Context, t RetryFunc, mode *publishmode.Mode, what string, msgs []*nats.Msg) []error {
 	together := mode.Atomic(len(msgs))
 	began := time.Now()
 	if together {
-		_, err := c.publishAll(ctx, t, what, msgs)
+		_, err := c.PublishBatch(ctx, t, what, msgs)
 		if err == nil {
 			mode.Observe(true, len(msgs), time.Since(began))
 			return make([]error, len(msgs))
@@ -286,21 +292,21 @@ func (c *Conn) publishMany(ctx context.Context, t tries, mode *publishmode.Mode,
 }
 
 // publishEach stores messages side by side. They are stored in their order, but for those that have to be tried again.
-func (c *Conn) publishEach(ctx context.Context, t tries, what string, msgs []*nats.Msg) []error {
+func (c *Conn) publishEach(ctx context.Context, t RetryFunc, what string, msgs []*nats.Msg) []error {
 	errs := make([]error, len(msgs))
 	if len(msgs) == 1 {
-		errs[0] = c.publish(ctx, t, what, msgs[0])
+		errs[0] = c.PublishMsg(ctx, t, what, msgs[0])
 		return errs
 	}
 	size := 0
 	for _, m := range msgs {
 		size += len(m.Data)
 	}
-	a := c.refused.attempt(ctx)
-	try, cancel := context.WithTimeout(a.ctx, tryFor(0, size))
+	attempt, end := c.refused.attempt(ctx)
+	try, cancel := context.WithTimeout(attempt, tryLimit(0, size))
 	answers := make([]jetstream.PubAckFuture, len(msgs))
 	for i, m := range msgs {
-		answers[i], errs[i] = c.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
+		answers[i], errs[i] = c.JS.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
 	}
 	for i, f := range answers {
 		if errs[i] != nil {
@@ -314,11 +320,11 @@ func (c *Conn) publishEach(ctx context.Context, t tries, what string, msgs []*na
 		}
 	}
 	cancel()
-	a.stop()
+	end(nil)
 	var again sync.WaitGroup
 	for i, err := range errs {
-		if transient(err) || errors.Is(err, context.Canceled) || errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
-			again.Go(func() { errs[i] = c.publish(ctx, t, what, msgs[i]) }) // under its id: it is stored once
+		if IsTransient(err) || errors.Is(err, context.Canceled) || errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
+			again.Go(func() { errs[i] = c.PublishMsg(ctx, t, what, msgs[i]) }) // under its id: it is stored once
 		}
 	}
 	again.Wait()

@@ -1,4 +1,4 @@
-package natsq
+package natsconn
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// broken is the client's handler of a connection that broke. The client calls it again for each attempt to reconnect that got as far as a
+// onDisconnect is the client's handler of a connection that broke. The client calls it again for each attempt to reconnect that got as far as a
 // connection; the log has one line.
-func (r *refusals) broken(nc *nats.Conn, err error) {
+func (r *violations) onDisconnect(nc *nats.Conn, err error) {
 	if nc.IsClosed() {
 		return // Close was called, or the client gave up, which Refused says
 	}
@@ -33,8 +33,8 @@ func (r *refusals) broken(nc *nats.Conn, err error) {
 	}
 }
 
-// back is the client's handler of a connection that was broken and is good again.
-func (r *refusals) back(nc *nats.Conn) {
+// onReconnect is the client's handler of a connection that was broken and is good again.
+func (r *violations) onReconnect(nc *nats.Conn) {
 	r.mu.Lock()
 	since := r.lost
 	r.shut, r.lost, r.why = false, time.Time{}, nil
@@ -61,7 +61,7 @@ func (c *Conn) Health(ctx context.Context) error {
 	if !since.IsZero() {
 		return fmt.Errorf("NATS has been unreachable for %v: %w: %w", time.Since(since).Round(time.Second), why, jobs.ErrUnavailable)
 	}
-	if err := c.nc.FlushWithContext(ctx); err != nil {
+	if err := c.NC.FlushWithContext(ctx); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = errors.New("the server does not answer a ping")
 		}
@@ -75,13 +75,13 @@ func (c *Conn) RegisterMetrics(r prometheus.Registerer) error {
 	connected := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "exoswarm_nats_connected", Help: "1 while the connection to NATS is up, 0 while it is lost. A server that stops answering is noticed within 5 s.",
 	}, func() float64 {
-		if c.nc.IsConnected() {
+		if c.NC.IsConnected() {
 			return 1
 		}
 		return 0
 	})
 	reconnects := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "exoswarm_nats_reconnects_total", Help: "How often the connection to NATS was lost and restored.",
-	}, func() float64 { return float64(c.nc.Stats().Reconnects) })
+	}, func() float64 { return float64(c.NC.Stats().Reconnects) })
 	return errors.Join(r.Register(connected), r.Register(reconnects))
 }

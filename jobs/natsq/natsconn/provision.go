@@ -1,4 +1,4 @@
-package natsq
+package natsconn
 
 import (
 	"context"
@@ -14,19 +14,36 @@ import (
 
 // How long the server keeps what nobody asked for.
 const (
-	resultTTL = 24 * 3600 // seconds, unless the job says otherwise
+	ResultTTL = 24 * 3600 // seconds, unless the job says otherwise
 	resultAge = 7 * 24 * time.Hour
 	deadAge   = 14 * 24 * time.Hour
-	cancelAge = time.Hour
+	CancelAge = time.Hour
 )
+
+// agentAge is how long the server keeps the record of an agent. Agents renew it every 3 s, so three renewals may be lost.
+const agentAge = 10 * time.Second
+
+// LogSlack is how much longer than a result the server keeps the log lines of its job, because they are written before it.
+const LogSlack = 24 * time.Hour
 
 // Bounds of a pool's queue: behind them a submission is refused, which is what bounds the disk under a flood.
 const (
 	maxJobs  = 2_000_000
 	maxBytes = 64 << 30
 	// Waiting jobs and their edges. The server keeps about 100 bytes in memory for each job that was looked at.
-	maxWaiting = 500_000
+	MaxWaiting = 500_000
 	maxJoblogs = 4 << 30 // bytes of what handlers have logged
+)
+
+// Bounds of what was pushed and is not read yet. One name fills a quarter of the messages at most; what it fills of the bytes is bounded by the
+// endpoint's frames alone.
+const (
+	maxPushed     = 16 << 30 // bytes
+	maxPushedName = 32 << 10 // messages
+	maxPushedAll  = 4 * maxPushedName
+	pushedAge     = 14 * 24 * time.Hour
+	// pushMemory is how long the server knows the key of a push. It takes about 100 bytes of its memory for each: 60 MB at 1,000 pushes a second.
+	pushMemory = 10 * time.Minute
 )
 
 // streams lists the streams of the protocol; those of logs are made with each swarm.
@@ -66,7 +83,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		Retention: jetstream.LimitsPolicy,
 		// A job waits once, and a full stream refuses: what waits must not be forgotten.
 		Discard:              jetstream.DiscardNew,
-		MaxMsgs:              maxWaiting,
+		MaxMsgs:              MaxWaiting,
 		MaxMsgSize:           jobs.MaxMessage,
 		MaxMsgsPerSubject:    1,
 		DiscardNewPerSubject: true,
@@ -76,7 +93,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		Name:      wire.JobLogStream,
 		Subjects:  []string{"exo.joblog.*"},
 		Retention: jetstream.LimitsPolicy,
-		MaxAge:    resultAge + logSlack,
+		MaxAge:    resultAge + LogSlack,
 		// What is too much pushes out the oldest: a log holds nothing up.
 		Discard:            jetstream.DiscardOld,
 		MaxBytes:           maxJoblogs,
@@ -107,7 +124,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		})
 	}
 	for i := range all {
-		all[i].Replicas = c.replicas
+		all[i].Replicas = c.Replicas
 		all[i].Storage = jetstream.FileStorage
 	}
 	return all
@@ -121,18 +138,18 @@ func (c *Conn) buckets() []jetstream.KeyValueConfig {
 		{Bucket: wire.ControlBucket},
 		{Bucket: wire.CronBucket},
 		{Bucket: wire.TenantBucket},
-		{Bucket: wire.CancelBucket, TTL: cancelAge},
+		{Bucket: wire.CancelBucket, TTL: CancelAge},
 		{Bucket: wire.AgentBucket, TTL: agentAge},
 	}
 	for i := range all {
-		all[i].Replicas = c.replicas
+		all[i].Replicas = c.Replicas
 	}
 	return all
 }
 
 // objects has no age: an object stays as long as its job (object_life.go). That of an earlier version's store goes with Apply.
 func (c *Conn) objects() jetstream.ObjectStoreConfig {
-	return jetstream.ObjectStoreConfig{Bucket: wire.ObjectBucket, Replicas: c.replicas}
+	return jetstream.ObjectStoreConfig{Bucket: wire.ObjectBucket, Replicas: c.Replicas}
 }
 
 // provision creates what does not exist. What exists stays as it is: several versions of a program may share a server, and the
@@ -140,23 +157,23 @@ func (c *Conn) objects() jetstream.ObjectStoreConfig {
 func (c *Conn) provision(ctx context.Context) error {
 	for _, s := range c.streams() {
 		err := c.missing(ctx, s.Name, jetstream.ErrStreamNotFound,
-			func(ctx context.Context) error { _, err := c.js.Stream(ctx, s.Name); return err },
-			func(ctx context.Context) error { _, err := c.js.CreateStream(ctx, s); return err })
+			func(ctx context.Context) error { _, err := c.JS.Stream(ctx, s.Name); return err },
+			func(ctx context.Context) error { _, err := c.JS.CreateStream(ctx, s); return err })
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
 		}
 	}
 	for _, kv := range c.buckets() {
 		err := c.missing(ctx, kv.Bucket, jetstream.ErrBucketNotFound,
-			func(ctx context.Context) error { _, err := c.js.KeyValue(ctx, kv.Bucket); return err },
-			func(ctx context.Context) error { _, err := c.js.CreateKeyValue(ctx, kv); return err })
+			func(ctx context.Context) error { _, err := c.JS.KeyValue(ctx, kv.Bucket); return err },
+			func(ctx context.Context) error { _, err := c.JS.CreateKeyValue(ctx, kv); return err })
 		if err != nil {
 			return fmt.Errorf("bucket %s: %w", kv.Bucket, err)
 		}
 	}
 	err := c.missing(ctx, wire.ObjectBucket, jetstream.ErrBucketNotFound,
-		func(ctx context.Context) error { _, err := c.js.ObjectStore(ctx, wire.ObjectBucket); return err },
-		func(ctx context.Context) error { _, err := c.js.CreateObjectStore(ctx, c.objects()); return err })
+		func(ctx context.Context) error { _, err := c.JS.ObjectStore(ctx, wire.ObjectBucket); return err },
+		func(ctx context.Context) error { _, err := c.JS.CreateObjectStore(ctx, c.objects()); return err })
 	if err != nil {
 		return fmt.Errorf("object store %s: %w", wire.ObjectBucket, err)
 	}
@@ -165,15 +182,34 @@ func (c *Conn) provision(ctx context.Context) error {
 
 // missing makes something unless it is there. Two that make it at once are no error when it is there afterwards.
 func (c *Conn) missing(ctx context.Context, name string, notFound error, look, create func(context.Context) error) error {
-	err := c.retry(ctx, "look for "+name, look)
+	err := c.Retry(ctx, "look for "+name, look)
 	if !errors.Is(err, notFound) {
 		return err
 	}
-	if err = c.retry(ctx, "create "+name, create); err == nil {
+	if err = c.Retry(ctx, "create "+name, create); err == nil {
 		return nil
 	}
 	if ctx.Err() == nil && look(ctx) == nil {
 		return nil
 	}
 	return fmt.Errorf("create %s: %w", name, err)
+}
+
+// pushed is the stream of what was pushed: a queue, so that what a job holds in its journal takes no room any more, and a full one refuses.
+func pushed() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:                 wire.PushStream,
+		Subjects:             []string{"exo.push.*"},
+		Retention:            jetstream.WorkQueuePolicy,
+		Discard:              jetstream.DiscardNew,
+		MaxAge:               pushedAge,
+		MaxBytes:             maxPushed,
+		MaxMsgs:              maxPushedAll,
+		MaxMsgSize:           jobs.MaxMessage,
+		MaxMsgsPerSubject:    maxPushedName,
+		DiscardNewPerSubject: true,
+		AllowAtomicPublish:   true,
+		Duplicates:           pushMemory,
+		Compression:          jetstream.S2Compression, // rows of text: a third of their size and less
+	}
 }

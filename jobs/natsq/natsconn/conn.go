@@ -1,17 +1,15 @@
-// Package natsq carries the protocol of package jobs over NATS JetStream. It is the only importer of the NATS client.
-package natsq
+// Package natsconn is a connection to a NATS server with JetStream: login, retries, denials and elections, and
+// the messages and buckets that the rest of natsq is made of.
+package natsconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -51,69 +49,67 @@ type Options struct {
 	Tracing trace.TracerProvider
 }
 
-// Conn is a connection to the queue. Its methods may be called from several goroutines.
+// Conn is a connection to a NATS server with JetStream, and the ways in which its calls are repeated. Its methods may be called
+// from several goroutines.
 type Conn struct {
-	nc       *nats.Conn
-	refused  *refusals
+	NC       *nats.Conn
+	refused  *violations
 	elected  *elections
-	js       jetstream.JetStream
-	writer   string // distinguishes this connection's appends from those of others
-	replicas int
-	patience time.Duration
-	ackWait  time.Duration
-	sources  sync.Map     // source: its consumer was seen
-	tenants  sync.Map     // pool and tenant: *submitted
-	tracer   trace.Tracer // nil: nothing is traced
-	askEach  atomic.Int64 // until when, in Unix nanoseconds, noneAtOnce is not tried
-
-	intake      intake
-	jobsMode    publishmode.Mode // of the streams of jobs
-	resultsMode publishmode.Mode
-	logsMode    publishmode.Mode        // of those of shards
-	metrics     atomic.Pointer[Metrics] // nil: refused submissions are not counted
+	JS       jetstream.JetStream
+	Writer   string // distinguishes this connection's appends from those of others
+	Replicas int
+	Patience time.Duration
+	Lease    time.Duration
+	Tracer   trace.Tracer // nil: nothing is traced
 }
 
-// Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
+// dialed reaches the server and no more: the connection has no JetStream. where names the server in texts for people.
+func dialed(ctx context.Context, o Options) (c *Conn, where string, err error) {
+	c = &Conn{
+		Writer: nats.NewInbox()[len(nats.InboxPrefix):], elected: &elections{}, Replicas: max(o.Replicas, 1),
+		Patience: cmp.Or(o.Patience, 30*time.Second), Lease: cmp.Or(o.Lease, 15*time.Second), Tracer: telemetry.Tracer(o.Tracing, tracerName),
+	}
+	c.NC, c.refused, where, err = o.connect(ctx)
+	return c, where, err
+}
+
+// Dial reaches the server and no more, for a login that may use no stream: js is nil, and what needs it must not be called.
+func Dial(ctx context.Context, o Options) (*Conn, error) {
+	c, _, err := dialed(ctx, o)
+	return c, err
+}
+
+// Open reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
 // do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
-func Connect(ctx context.Context, o Options) (*Conn, error) {
-	c := &Conn{writer: nats.NewInbox()[len(nats.InboxPrefix):], elected: newElections(), replicas: max(o.Replicas, 1), patience: o.Patience}
-	c.tracer = telemetry.Tracer(o.Tracing, tracerName)
-	c.intake.c = c
-	if c.patience == 0 {
-		c.patience = 30 * time.Second
-	}
-	if c.ackWait = o.Lease; c.ackWait == 0 {
-		c.ackWait = 15 * time.Second
-	}
-	var where string
-	var err error
-	if c.nc, c.refused, where, err = o.connect(ctx); err != nil {
+func Open(ctx context.Context, o Options) (*Conn, error) {
+	c, where, err := dialed(ctx, o)
+	if err != nil {
 		return nil, err
 	}
-	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(objectPatience), jetstream.WithPublishAsyncTimeout(2*longTry)); err != nil {
-		c.nc.Close()
+	if c.JS, err = jetstream.New(c.NC, jetstream.WithDefaultTimeout(apiTimeout), jetstream.WithPublishAsyncTimeout(2*LongTry)); err != nil {
+		c.NC.Close()
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
 	// A server without JetStream says so at once. One whose cluster has no leader yet drops the
 	// request, so the try has a limit of its own: provision retries until the leader is there.
-	err = c.refused.guard(ctx, func(ctx context.Context) error {
-		try, cancel := context.WithTimeout(ctx, longTry)
+	err = c.refused.do(ctx, func(ctx context.Context) error {
+		try, cancel := context.WithTimeout(ctx, LongTry)
 		defer cancel()
-		_, err := c.js.AccountInfo(try)
+		_, err := c.JS.AccountInfo(try)
 		return err
 	})
-	if ctx.Err() == nil && transient(err) && !errors.Is(err, nats.ErrNoResponders) {
+	if ctx.Err() == nil && IsTransient(err) && !errors.Is(err, nats.ErrNoResponders) {
 		err = nil
 	}
 	if err == nil && !o.Bare {
 		err = c.provision(ctx)
 	}
 	if err == nil {
-		err = c.elected.follow(c.nc)
+		err = c.elected.follow(c.NC)
 	}
 	if err != nil {
 		err = c.refused.lostError(err)
-		c.nc.Close()
+		c.NC.Close()
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders) {
 			return nil, fmt.Errorf("the NATS server at %s has no JetStream: start it with -js, or use exoswarm nats: %w", where, err)
 		}
@@ -130,7 +126,7 @@ const (
 )
 
 // connect dials as the options say; where is the server for people. It returns when ctx ends.
-func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *refusals, where string, err error) {
+func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *violations, where string, err error) {
 	ping, pings, timeout := clientPing, clientPings, 5*time.Second
 	if o.GiveUp > 0 { // four to five tenths of it go by until a server that stands still is noticed
 		ping, pings, timeout = o.GiveUp/10, 3, min(timeout, o.GiveUp/2)
@@ -151,7 +147,7 @@ func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *refusals, where
 	case o.URL == "" && o.Context != "":
 		where = "of context " + o.Context
 	}
-	r = newRefusals(o.Logger)
+	r = newViolations(o.Logger)
 	if o.GiveUp > 0 {
 		r.patience, r.giveUp, r.where = o.GiveUp*3/8, o.GiveUp, where
 	}
@@ -186,6 +182,24 @@ func (c *Conn) Lost() <-chan struct{} { return c.refused.left }
 // LostError says that the server was lost, if it was: err is what a call has failed with.
 func (c *Conn) LostError(err error) error { return c.refused.lostError(err) }
 
+// Do calls fn with a context that ends when the server denies a message of this connection, and
+// calls it again. Which call the server means it does not say: a call has failed with jobs.ErrDenied
+// when the same message is denied twice, or any message three times.
+func (c *Conn) Do(ctx context.Context, fn func(ctx context.Context) error) error {
+	return c.refused.do(ctx, fn)
+}
+
+// Attempt returns the context of one try of a call that cannot be repeated as a whole. See do.
+func (c *Conn) Attempt(ctx context.Context) (try context.Context, end func(err error) (by Violation, cut bool)) {
+	return c.refused.attempt(ctx)
+}
+
+// Denied returns the error of a call that a violation has ended.
+func (c *Conn) Denied(by Violation) error { return c.refused.denied(by) }
+
+// Explain adds the reason to an error of a connection that the server has closed.
+func (c *Conn) Explain(err error) error { return c.refused.explain(err) }
+
 // Refused is closed when the server has shut this connection's user out for good: its credentials expired or were revoked. Everything fails
 // from then on.
 func (c *Conn) Refused() <-chan struct{} { return c.refused.gone }
@@ -194,10 +208,10 @@ func (c *Conn) Refused() <-chan struct{} { return c.refused.gone }
 func NewID() string { return nuid.Next() }
 
 // Close ends the connection. Readers, leases and workers must have ended before. A second call does nothing.
-func (c *Conn) Close() { c.nc.Close() }
+func (c *Conn) Close() { c.NC.Close() }
 
-// transient says whether the same call may succeed once the server, or the leader of its cluster, is back.
-func transient(err error) bool {
+// IsTransient says whether the same call may succeed once the server, or the leader of its cluster, is back.
+func IsTransient(err error) bool {
 	var code jetstream.ErrorCode
 	var api *jetstream.APIError
 	var former *nats.APIError // watches of buckets go by the client's former package
@@ -208,7 +222,7 @@ func transient(err error) bool {
 		code = jetstream.ErrorCode(former.ErrorCode)
 	}
 	switch code {
-	case errCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources, errCodeAccountFull, errCodeStoreFull:
+	case ErrCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources, errCodeAccountFull, errCodeStoreFull:
 		return true
 	}
 	return errors.Is(err, errElected) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) ||
@@ -218,7 +232,7 @@ func transient(err error) bool {
 
 // What a cluster says while it has no leader or too few servers.
 const (
-	errCodeNoPeers      = 10005
+	ErrCodeNoPeers      = 10005
 	errCodeNotAvailable = 10008
 	errCodeNotLeader    = 10009
 	errCodeNoResources  = 10023
@@ -228,9 +242,12 @@ const (
 // are short at first: a sixth of what the call has taken so far. The servers elect another leader after 4 to 9 s, and with tries of 5 s the
 // next one began up to 5 s behind that.
 const (
-	shortTry = time.Second
-	longTry  = 5 * time.Second
+	ShortTry = time.Second
+	LongTry  = 5 * time.Second
 )
+
+// apiTimeout is the time limit of a request of the client that has no other limit.
+const apiTimeout = 10 * time.Second
 
 // The longest pause between two tries, and between those of a call that may be repeated: they begin soon after the election too.
 const (
@@ -238,34 +255,34 @@ const (
 	shortPause = 250 * time.Millisecond
 )
 
-// retry calls fn until it succeeds, fails for good, ctx ends, or patience runs out. Each try has a time limit of its own.
-func (c *Conn) retry(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	return c.retryIn(ctx, what, longPause, func(time.Duration) time.Duration { return longTry }, fn)
+// Retry calls fn until it succeeds, fails for good, ctx ends, or patience runs out. Each try has a time limit of its own.
+func (c *Conn) Retry(ctx context.Context, what string, fn func(ctx context.Context) error) error {
+	return c.retryIn(ctx, what, longPause, func(time.Duration) time.Duration { return LongTry }, fn)
 }
 
-// repeat is retry for what may be done more than once although an answer was lost. size is how much a try sends, in bytes.
-func (c *Conn) repeat(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
-	limit := func(since time.Duration) time.Duration { return tryFor(since, size) }
+// RetryIdempotent is retry for what may be done more than once although an answer was lost. size is how much a try sends, in bytes.
+func (c *Conn) RetryIdempotent(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
+	limit := func(since time.Duration) time.Duration { return tryLimit(since, size) }
 	return c.retryIn(ctx, what, shortPause, limit, func(ctx context.Context) error { return c.elected.try(ctx, fn) })
 }
 
-// tryFor is how long a try of repeat may take that begins so long after the call.
-func tryFor(since time.Duration, size int) time.Duration {
+// tryLimit is how long a try of repeat may take that begins so long after the call.
+func tryLimit(since time.Duration, size int) time.Duration {
 	const slowest = 4 << 20 // bytes a second of a connection that is worth waiting for
-	return min(max(since/6, shortTry), longTry) + time.Duration(size)*time.Second/slowest
+	return min(max(since/6, ShortTry), LongTry) + time.Duration(size)*time.Second/slowest
 }
 
 func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration, limit func(since time.Duration) time.Duration, fn func(ctx context.Context) error) error {
 	began := time.Now()
-	deadline := began.Add(c.patience)
+	deadline := began.Add(c.Patience)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, rest) {
-		err := c.refused.guard(ctx, func(ctx context.Context) error {
+		err := c.refused.do(ctx, func(ctx context.Context) error {
 			try, cancel := context.WithTimeout(ctx, limit(time.Since(began)))
 			defer cancel()
 			return fn(try)
 		})
 		switch {
-		case err == nil || !transient(err) && !errors.Is(err, jobs.ErrDenied):
+		case err == nil || !IsTransient(err) && !errors.Is(err, jobs.ErrDenied):
 			return err
 		case errors.Is(err, jobs.ErrDenied):
 			return fmt.Errorf("%s: %w", what, err)
@@ -274,7 +291,7 @@ func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration, lim
 			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		}
 		if time.Now().Add(pause).After(deadline) {
-			return fmt.Errorf("%s: no answer from NATS for %v: %w: %w", what, c.patience, err, jobs.ErrUnavailable)
+			return fmt.Errorf("%s: no answer from NATS for %v: %w: %w", what, c.Patience, err, jobs.ErrUnavailable)
 		}
 		t := time.NewTimer(pause)
 		select {

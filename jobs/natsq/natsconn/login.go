@@ -1,4 +1,4 @@
-package natsq
+package natsconn
 
 import (
 	"errors"
@@ -29,12 +29,12 @@ type Login struct {
 }
 
 // dial connects to the first server of the URL that answers. What the server refuses later is told to r.
-func (l Login) dial(url string, r *refusals, opts ...nats.Option) (*nats.Conn, error) {
+func (l Login) dial(url string, r *violations, opts ...nats.Option) (*nats.Conn, error) {
 	own, err := l.options()
 	if err != nil {
 		return nil, err
 	}
-	opts = append(append(opts, own...), identify(&r.who), nats.ErrorHandler(r.heard), nats.DisconnectErrHandler(r.broken), nats.ReconnectHandler(r.back), nats.ClosedHandler(r.closed))
+	opts = append(append(opts, own...), identify(&r.who), nats.ErrorHandler(r.onError), nats.DisconnectErrHandler(r.onDisconnect), nats.ReconnectHandler(r.onReconnect), nats.ClosedHandler(r.onClose))
 	if l.Context == "" {
 		return nats.Connect(url, opts...)
 	}

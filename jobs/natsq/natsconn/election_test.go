@@ -1,4 +1,4 @@
-package natsq
+package natsconn
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 // TestElections: a try that waits for a leader that is gone ends with the election, and the call goes on with the next.
 func TestElections(t *testing.T) {
-	c := &Conn{elected: newElections(), refused: newRefusals(nil), patience: time.Hour}
+	c := &Conn{elected: &elections{}, refused: newViolations(nil), Patience: time.Hour}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	asked, tries := make(chan int), 0
@@ -35,17 +35,17 @@ func TestElections(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatal("it does not try again")
 		}
-		c.elected.heard()
+		c.elected.onElection()
 	}
 	if err := <-done; err != nil || tries != 3 {
 		t.Fatalf("%d tries, %v", tries, err)
 	}
 	// One that has an answer keeps it, and one whose caller gives up says so.
 	boom := errors.New("boom")
-	if err := c.elected.try(ctx, func(context.Context) error { return boom }); !errors.Is(err, boom) || transient(err) {
+	if err := c.elected.try(ctx, func(context.Context) error { return boom }); !errors.Is(err, boom) || IsTransient(err) {
 		t.Error(err)
 	}
-	if err := c.elected.try(ctx, func(context.Context) error { c.elected.heard(); return nil }); err != nil {
+	if err := c.elected.try(ctx, func(context.Context) error { c.elected.onElection(); return nil }); err != nil {
 		t.Error(err)
 	}
 	gone, end := context.WithCancel(ctx)

@@ -1,0 +1,74 @@
+package natsconn
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// InBucket calls fn with a bucket, and retries both the lookup and fn.
+func (c *Conn) InBucket(ctx context.Context, what, bucket string, fn func(ctx context.Context, kv jetstream.KeyValue) error) error {
+	return c.Retry(ctx, what, func(ctx context.Context) error {
+		kv, err := c.JS.KeyValue(ctx, bucket)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, kv)
+	})
+}
+
+// IsWrongRevision reports whether a compare-and-set failed because the record has another revision.
+func IsWrongRevision(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// Values calls fn with every entry of a bucket, in the order of the keys. It asks the leader for one
+// entry after the other. A watch would need a consumer, and a login that may create consumers could
+// make the server publish to any subject.
+func (c *Conn) Values(ctx context.Context, what, bucket string, fn func(key string, m *Message)) error {
+	all, err := c.LastPerKey(ctx, what, bucket)
+	if err != nil {
+		return err
+	}
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		if !IsTombstone(all[k].Header) {
+			fn(k, all[k])
+		}
+	}
+	return nil
+}
+
+// LastPerKey returns the last message of each key of a bucket, by key. Messages of removed keys are
+// included; see IsTombstone.
+func (c *Conn) LastPerKey(ctx context.Context, what, bucket string) (map[string]*Message, error) {
+	stream, prefix := "KV_"+bucket, "$KV."+bucket+"."
+	all := map[string]*Message{}
+	for seq := uint64(1); ; seq++ {
+		var m *Message
+		err := c.Retry(ctx, what, func(ctx context.Context) (err error) {
+			m, err = c.NextOnce(ctx, stream, prefix+">", seq)
+			return err
+		})
+		if errors.Is(err, jobs.ErrNotFound) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		seq = m.Seq
+		all[strings.TrimPrefix(m.Subject, prefix)] = m
+	}
+}
+
+// IsTombstone reports whether the header of a bucket's message marks the key as removed.
+func IsTombstone(h nats.Header) bool {
+	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
+}

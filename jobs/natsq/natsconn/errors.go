@@ -1,0 +1,20 @@
+package natsconn
+
+import "errors"
+
+// errElected ends a request to a stream leader that has been replaced and may never answer.
+var errElected = errors.New("a stream has another leader")
+
+// errRemade ends a watch of a bucket that was made again or lost its last records. The client's watch
+// continues after the last record that it has seen, so it would miss those of the new bucket.
+var errRemade = errors.New("the bucket was made anew, or put back to an earlier state")
+
+// errReconnected ends a watch whose connection was down. The server may have replaced its last records
+// in that time.
+var errReconnected = errors.New("the connection was away")
+
+// errLost tells what to do about a server that was lost.
+var errLost = errors.New("start it again, or wait longer for it with --patience")
+
+// errNoSpace ends the tries of RetryUnlessFull.
+var errNoSpace = errors.New("the server has no room")

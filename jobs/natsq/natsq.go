@@ -1,0 +1,37 @@
+// Package natsq carries the protocol of package jobs over NATS JetStream. It is the only importer of the NATS client.
+package natsq
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
+)
+
+// Conn is a connection to the queue. Its methods may be called from several goroutines.
+type Conn struct {
+	*natsconn.Conn
+	sources sync.Map     // source: its consumer was seen
+	tenants sync.Map     // pool and tenant: *submitted
+	askEach atomic.Int64 // until when, in Unix nanoseconds, noneAtOnce is not tried
+
+	intake      intake
+	jobsMode    publishmode.Mode // of the streams of jobs
+	resultsMode publishmode.Mode
+	logsMode    publishmode.Mode        // of those of shards
+	metrics     atomic.Pointer[Metrics] // nil: refused submissions are not counted
+}
+
+// Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
+// do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
+func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
+	k, err := natsconn.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{Conn: k}
+	c.intake.c = c
+	return c, nil
+}
