@@ -214,7 +214,7 @@ func serve(cmd *cobra.Command) (err error) {
 		}
 		return a
 	}
-	entry, err := conn.Announce(cmd.Context(), describe, log)
+	entry, err := conn.Registry.Announce(cmd.Context(), describe, log)
 	if err != nil {
 		return errors.Join(err, drain(worker))
 	}

@@ -150,7 +150,7 @@ var (
 type direct struct{ *natsq.Conn }
 
 func (d direct) Submit(ctx context.Context, j jobs.Job) (string, error) {
-	if err := d.CheckPools(ctx, j); err != nil {
+	if err := d.Registry.CheckPools(ctx, j); err != nil {
 		return j.ID, err
 	}
 	return j.ID, d.Conn.Submit(ctx, j)
@@ -161,7 +161,7 @@ func (d direct) SubmitBatch(ctx context.Context, batch []jobs.Job) ([]string, er
 	for i, j := range batch {
 		ids[i] = j.ID
 	}
-	if err := d.CheckPools(ctx, batch...); err != nil {
+	if err := d.Registry.CheckPools(ctx, batch...); err != nil {
 		return ids, err
 	}
 	return ids, d.Conn.SubmitBatch(ctx, batch)

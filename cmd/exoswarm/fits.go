@@ -12,7 +12,7 @@ import (
 // fits returns an error with the numbers where the swarm's pages are more than what the GPU agents say that they can hold. What other swarms have of
 // that is not counted: an agent that has too little left refuses the swarm itself. Nothing is refused while an agent does not say, or none is there.
 func (s *simulation) fits(ctx context.Context) error {
-	agents, err := s.conn.Agents(ctx)
+	agents, err := s.conn.Registry.Agents(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // it is a hint: agents refuse what they cannot hold
 	}

@@ -132,7 +132,7 @@ func TestJobCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	entry, err := conn.Announce(t.Context(), func() jobs.Agent {
+	entry, err := conn.Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Name: "w1", Pool: jobs.PoolCPU, Kinds: []string{"double"}, Concurrency: 16, State: "serving", Started: time.Now()}
 	}, jobstest.Quiet)
 	if err != nil {

@@ -550,7 +550,7 @@ func (l *lifecycle) served(ctx context.Context) (n int, err error) {
 			}
 		}
 	}
-	all, err := l.conn.Agents(ctx)
+	all, err := l.conn.Registry.Agents(ctx)
 	for _, a := range all {
 		n += a.Running
 	}

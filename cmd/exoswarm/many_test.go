@@ -254,7 +254,7 @@ func costOf(t *testing.T, p *process, metrics string) (c cost) {
 // running is how many shards an agent says that it serves, and how many of them are parked.
 func (m *many) running(t *testing.T, name string) (shards, parked int) {
 	t.Helper()
-	all, err := m.conn.Agents(t.Context())
+	all, err := m.conn.Registry.Agents(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +415,7 @@ func TestCreateRefused(t *testing.T) {
 	s := &simulation{conn: conn, name: "one", timeout: time.Second}
 	announce := func(name, state string) {
 		t.Helper()
-		a, err := conn.Announce(t.Context(), func() jobs.Agent {
+		a, err := conn.Registry.Announce(t.Context(), func() jobs.Agent {
 			return jobs.Agent{Name: name, Pool: jobs.PoolGPU, Running: 3, MaxShards: 3, State: state}
 		}, slog.New(slog.DiscardHandler))
 		if err != nil {

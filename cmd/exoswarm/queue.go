@@ -105,7 +105,7 @@ and for ten minutes at most. While an agent replays shards that it has taken ove
 	drain := &cobra.Command{
 		Use: "drain AGENT", Short: "Have an agent take nothing new, give back what it has, and end", Args: cobra.ExactArgs(1),
 		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-			return c.DrainAgent(cmd.Context(), args[0])
+			return c.Registry.DrainAgent(cmd.Context(), args[0])
 		}),
 	}
 	natsFlag(drain.Flags())

@@ -96,7 +96,7 @@ func TestResidency(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = drain(agent.Drain) })
-	entry, err := conn.Announce(t.Context(), func() jobs.Agent {
+	entry, err := conn.Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Version: jobs.Version, Name: "gpu", Pool: jobs.PoolGPU, Room: agent.Room(), State: "serving", Started: time.Now().UTC()}
 	}, log)
 	if err != nil {

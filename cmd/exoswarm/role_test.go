@@ -54,7 +54,7 @@ func TestGPUAgentRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(agent.Stop)
-	entry, err := me.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{Name: "gpu", Pool: jobs.PoolGPU} }, nil)
+	entry, err := me.Registry.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{Name: "gpu", Pool: jobs.PoolGPU} }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func named(all []jobs.SwarmChange, name string) (found jobs.SwarmChange, err err
 
 // admitted refuses a swarm that no GPU agent has room for. Agents that cannot be listed, or are not there yet, are no reason.
 func (s *simulation) admitted(ctx context.Context) error {
-	agents, err := s.conn.Agents(ctx)
+	agents, err := s.conn.Registry.Agents(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // The list is for hints.
 	}

@@ -70,7 +70,7 @@ func TestTakeoverIsShown(t *testing.T) {
 	must(err)
 	_, err = session.Acquire(t.Context(), key)
 	must(err)
-	entry, err := gone.Announce(t.Context(), func() jobs.Agent {
+	entry, err := gone.Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Name: "gpu1", Pool: jobs.PoolGPU, State: "serving", Started: time.Now()}
 	}, slog.New(slog.DiscardHandler))
 	must(err)
@@ -116,7 +116,7 @@ func TestTakeoverIsShown(t *testing.T) {
 		}
 	}
 	must(err)
-	entry, err = conn.Announce(t.Context(), func() jobs.Agent {
+	entry, err = conn.Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Name: "gpu2", Pool: jobs.PoolGPU, State: "serving", Recovering: []jobs.Recovery{{Shard: key, Entry: 57, Of: 120, Rate: 12}}}
 	}, slog.New(slog.DiscardHandler))
 	must(err)

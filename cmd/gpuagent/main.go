@@ -246,7 +246,7 @@ func serve(cmd *cobra.Command) (err error) {
 	ctx, end := context.WithCancelCause(cmd.Context())
 	defer end(nil)
 	started := time.Now().UTC()
-	entry, err := conn.Announce(cmd.Context(), func() jobs.Agent {
+	entry, err := conn.Registry.Announce(cmd.Context(), func() jobs.Agent {
 		a := jobs.Agent{
 			Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory, Room: roomOf(serving, disks),
 			Running: serving.Shards(), Parked: serving.Parked(), MaxShards: maxShards, State: "serving", Started: started, Recovering: serving.Recoveries(),

@@ -129,7 +129,7 @@ func TestTakeoverIsTold(t *testing.T) {
 	s := &sluice{r.conn, at, make(chan struct{})}
 	r.reset()
 	second := r.start(t, gpuagents.Options{Queue: s, Metrics: counts})
-	entry, err := r.conn.Announce(t.Context(), func() jobs.Agent {
+	entry, err := r.conn.Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Name: "agent", Pool: jobs.PoolGPU, State: "serving", Recovering: second.Recoveries()}
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -66,7 +66,7 @@ func run(ctx context.Context, url string) (err error) {
 	}
 	defer func() { err = errors.Join(err, within(10*time.Second, worker.Drain)) }()
 	started := time.Now().UTC()
-	entry, err := conn.Announce(ctx, func() jobs.Agent {
+	entry, err := conn.Registry.Announce(ctx, func() jobs.Agent {
 		return jobs.Agent{Name: "celsius", Pool: jobs.PoolCPU, Kinds: handlers.Kinds(), Running: worker.Running(), State: "serving", Started: started}
 	}, slog.Default())
 	if err != nil {

@@ -16,28 +16,29 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Client is one connection to a queue.
-type Client interface {
-	Submit(ctx context.Context, j jobs.Job) error
-	Result(ctx context.Context, id string) (jobs.Result, error)
-	Cancel(ctx context.Context, j jobs.Job, finish bool) error
-	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
-	Log(swarm string, shard int, d jobs.Direction) jobs.Log
-	OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error)
-	CreateSwarm(ctx context.Context, s jobs.Swarm) error
-	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
-	ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error)
-	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
-	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
-	PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
-	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
-	DeleteObject(ctx context.Context, name string, of jobs.Owner) error
+// Client is one connection to a queue, as the parts of which the protocol consists.
+type Client struct {
+	JobQueue
+	SwarmStore
+	ObjectStore
+	AgentRegistry
+	TenantLimits
+	Scheduler
+	// Conn is the connection itself, for Queue.Start. The suite does not use it.
+	Conn any
+}
 
+// JobQueue submits jobs and follows them.
+type JobQueue interface {
+	Submit(ctx context.Context, j jobs.Job) error
 	SubmitBatch(ctx context.Context, batch []jobs.Job) error
+	Result(ctx context.Context, id string) (jobs.Result, error)
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
 	Find(ctx context.Context, id string) (jobs.Job, error)
-	Missing(ctx context.Context, j jobs.Job) ([]string, error)
 	Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error
+	Missing(ctx context.Context, j jobs.Job) ([]string, error)
+	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
+	Cancel(ctx context.Context, j jobs.Job, finish bool) error
 	Withdraw(ctx context.Context, j jobs.Job) error
 	Pause(ctx context.Context, p jobs.Pool, kind string) error
 	Resume(ctx context.Context, p jobs.Pool, kind string) error
@@ -45,12 +46,40 @@ type Client interface {
 	DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
 	Redrive(ctx context.Context, d jobs.DeadLetter) error
 	PurgeDead(ctx context.Context, f jobs.DeadFilter) (uint64, error)
-	Agents(ctx context.Context) ([]jobs.Agent, error)
+}
 
+// SwarmStore keeps the records of swarms, the logs of their shards and the leases.
+type SwarmStore interface {
+	CreateSwarm(ctx context.Context, s jobs.Swarm) error
+	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
+	ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error)
+	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
+	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
+	Log(swarm string, shard int, d jobs.Direction) jobs.Log
+	OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error)
+}
+
+// ObjectStore keeps the objects of jobs.
+type ObjectStore interface {
+	PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
+	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
+	DeleteObject(ctx context.Context, name string, of jobs.Owner) error
+}
+
+// AgentRegistry lists the agents that are alive.
+type AgentRegistry interface {
+	Agents(ctx context.Context) ([]jobs.Agent, error)
+}
+
+// TenantLimits sets the limits of tenants.
+type TenantLimits interface {
 	LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error
 	UnlimitTenant(ctx context.Context, tenant string) error
 	Tenants(ctx context.Context) ([]jobs.TenantLimits, error)
+}
 
+// Scheduler adds and removes schedules.
+type Scheduler interface {
 	AddSchedule(ctx context.Context, s jobs.Schedule) error
 	RemoveSchedule(ctx context.Context, name string) error
 	PauseSchedule(ctx context.Context, name string, on bool) error

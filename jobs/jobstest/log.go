@@ -432,7 +432,7 @@ func testTakeOver(t *testing.T, q Queue) {
 		held = append(held, acquired(t, old, fmt.Sprintf("k.%d", k)))
 	}
 	s := session(t, c, "b", ttl)
-	dead.(interface{ Close() }).Close()
+	dead.Conn.(interface{ Close() }).Close()
 	for k := range held {
 		taken := acquired(t, s, fmt.Sprintf("k.%d", k))
 		select {

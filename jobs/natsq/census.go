@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -65,7 +66,7 @@ func (c *Census) Recovery(key string) *jobs.Recovery {
 
 // Census lists agents and leases. It is for people and for hints; nothing that must be right may rest on it.
 func (c *Conn) Census(ctx context.Context) (*Census, error) {
-	agents, err := c.Agents(ctx)
+	agents, err := c.Registry.Agents(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 		gone[o.holder] = o
 	}
 	for _, a := range agents {
-		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(announceEvery)) { // the registry forgets it later
+		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(registry.AnnounceEvery)) { // the registry forgets it later
 			a.State, a.Lost, a.Running, a.Recovering = jobs.AgentLost, o.lost(), len(o.shards), nil
 			delete(gone, a.Name)
 		} else if o != nil {

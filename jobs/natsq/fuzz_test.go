@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -161,7 +162,7 @@ func FuzzRecords(f *testing.F) {
 		if err == nil && (s.ID != "s" || s.Groups < 1 || s.Groups > jobs.MaxGroups) {
 			t.Fatalf("%+v", s)
 		}
-		if a := readAgent("a", data); a.Version != jobs.Version && a.Name != "a" {
+		if a := registry.ReadAgent("a", data); a.Version != jobs.Version && a.Name != "a" {
 			t.Fatalf("%+v", a)
 		}
 	})

@@ -251,7 +251,7 @@ func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, 
 	if err != nil {
 		return j.ID, err
 	}
-	if err := g.c.CheckPools(ctx, j); err != nil {
+	if err := g.c.Registry.CheckPools(ctx, j); err != nil {
 		return j.ID, err
 	}
 	return j.ID, g.c.admit(ctx, j, made)
@@ -280,7 +280,7 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 		}
 		batch[i], ids = j, append(ids, j.ID)
 	}
-	if err := g.c.CheckPools(ctx, batch...); err != nil {
+	if err := g.c.Registry.CheckPools(ctx, batch...); err != nil {
 		return nil, err
 	}
 	if err := g.c.SubmitBatch(ctx, batch); err != nil {

@@ -94,7 +94,7 @@ func TestHealth(t *testing.T) {
 		return c.Health(ctx)
 	}
 	var announced atomic.Int64
-	entry, err := c.Announce(t.Context(), func() jobs.Agent { announced.Add(1); return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, logger)
+	entry, err := c.Registry.Announce(t.Context(), func() jobs.Agent { announced.Add(1); return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, logger)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (w *Worker) expireForeign(ctx context.Context) error {
 	if len(w.foreign.sources) == 0 {
 		return nil
 	}
-	served, err := w.c.Served(ctx, w.Pool)
+	served, err := w.c.Registry.Served(ctx, w.Pool)
 	if err != nil {
 		return err
 	}

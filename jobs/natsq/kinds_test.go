@@ -19,7 +19,7 @@ import (
 // announce keeps an agent with these kinds in the registry until the test ends.
 func announce(t *testing.T, c *natsq.Conn, name string, kinds ...string) {
 	t.Helper()
-	a, err := c.Announce(t.Context(), func() jobs.Agent {
+	a, err := c.Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Name: name, Pool: jobs.PoolCPU, Kinds: kinds, State: "serving", Started: time.Now()}
 	}, jobstest.Quiet)
 	if err != nil {

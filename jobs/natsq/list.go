@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -83,7 +84,7 @@ func (c *Conn) overview(ctx context.Context, p jobs.Pool, id string) (*overview,
 	for s, i := range consumers {
 		o.given[s] = i.Delivered.Stream
 	}
-	if o.served, err = c.Served(ctx, p); err != nil {
+	if o.served, err = c.Registry.Served(ctx, p); err != nil {
 		return nil, err
 	}
 	o.paused, err = c.pausedKeys(ctx)
@@ -113,7 +114,7 @@ func (o *overview) describe(j jobs.Job, stream string, seq uint64, waits []strin
 	case o.paused[pauseKey(j.Pool, j.Kind)]:
 		l.Note = fmt.Sprintf("kind %s is paused: exoswarm queue resume %s --kind %s", j.Kind, j.Pool, j.Kind)
 	case o.served[j.Kind] == 0:
-		l.Note = unserved(j.Pool, j.Kind, o.served)
+		l.Note = registry.Unserved(j.Pool, j.Kind, o.served)
 	}
 	return l
 }

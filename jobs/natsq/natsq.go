@@ -8,11 +8,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
+	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 )
 
 // Conn is a connection to the queue. Its methods may be called from several goroutines.
 type Conn struct {
 	*natsconn.Conn
+	Registry *registry.Registry
+
 	sources sync.Map     // source: its consumer was seen
 	tenants sync.Map     // pool and tenant: *submitted
 	askEach atomic.Int64 // until when, in Unix nanoseconds, noneAtOnce is not tried
@@ -31,7 +34,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: k}
+	c := &Conn{Conn: k, Registry: registry.New(k)}
 	c.intake.c = c
 	return c, nil
 }

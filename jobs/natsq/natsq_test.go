@@ -41,17 +41,24 @@ func connect(t *testing.T, s *server.Server) *natsq.Conn {
 	return c
 }
 
+// client returns the parts of a connection that the suite tests.
+func client(c *natsq.Conn) jobstest.Client {
+	return jobstest.Client{
+		JobQueue: c, SwarmStore: c, ObjectStore: c, AgentRegistry: c.Registry, TenantLimits: c, Scheduler: c, Conn: c,
+	}
+}
+
 func TestConformance(t *testing.T) {
 	jobstest.Run(t, func(t *testing.T) jobstest.Queue {
 		s := start(t, server.Options{Port: server.InProcess})
 		return jobstest.Queue{
-			Connect: func(t *testing.T) jobstest.Client { return connect(t, s) },
+			Connect: func(t *testing.T) jobstest.Client { return client(connect(t, s)) },
 			Start: func(t *testing.T, c jobstest.Client, l jobstest.Workload) func() {
 				o := natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Handlers: l.Handlers, Concurrency: l.Concurrency, Logger: jobstest.Quiet, Batches: map[string]natsq.Batch{}}
 				for kind, h := range l.Batches {
 					o.Batches[kind] = natsq.Batch{Handle: h, Max: l.MaxBatch, Linger: l.Linger}
 				}
-				w, err := c.(*natsq.Conn).Work(t.Context(), o)
+				w, err := c.Conn.(*natsq.Conn).Work(t.Context(), o)
 				if err != nil {
 					t.Fatal(err)
 				}

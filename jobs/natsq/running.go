@@ -100,7 +100,7 @@ func (w *Worker) answerRunning() (*nats.Subscription, error) {
 // that are in the registry, and at most runningWait for those that do not answer. The result is ordered by id.
 func (c *Conn) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.Running, err error) {
 	what := "ask what runs in pool " + string(p)
-	agents, err := c.Agents(ctx)
+	agents, err := c.Registry.Agents(ctx)
 	if err != nil {
 		return nil, err
 	}

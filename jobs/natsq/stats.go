@@ -75,7 +75,7 @@ func (c *Conn) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) 
 	if info.State.Msgs > 0 {
 		st.Oldest = info.State.FirstTime
 	}
-	served, err := c.Served(ctx, p)
+	served, err := c.Registry.Served(ctx, p)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}

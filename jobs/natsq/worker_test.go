@@ -358,21 +358,21 @@ func TestOvertaken(t *testing.T) {
 func TestAgents(t *testing.T) {
 	s := start(t, server.Options{Port: server.InProcess})
 	c := connect(t, s)
-	a, err := connect(t, s).Announce(t.Context(), func() jobs.Agent {
+	a, err := connect(t, s).Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Name: "host.example a1", Pool: jobs.PoolGPU, Kinds: []string{"k"}, Memory: 1 << 30, State: "serving", Started: time.Now()}
 	}, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := c.Agents(t.Context())
+	all, err := c.Registry.Agents(t.Context())
 	if err != nil || len(all) != 1 || all[0].Name != "host.example a1" || all[0].Memory != 1<<30 || all[0].Seen.IsZero() {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if err := c.DrainAgent(t.Context(), "host.example a2"); !errors.Is(err, jobs.ErrNotFound) {
+	if err := c.Registry.DrainAgent(t.Context(), "host.example a2"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("an agent that is not there was drained: %v", err)
 	}
 	for range 2 {
-		if err := c.DrainAgent(t.Context(), "host.example a1"); err != nil {
+		if err := c.Registry.DrainAgent(t.Context(), "host.example a1"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -382,10 +382,10 @@ func TestAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all, err := c.Agents(t.Context()); err != nil || len(all) != 0 {
+	if all, err := c.Registry.Agents(t.Context()); err != nil || len(all) != 0 {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if _, err := c.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{} }, jobstest.Quiet); err == nil {
+	if _, err := c.Registry.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{} }, jobstest.Quiet); err == nil {
 		t.Error("an agent without a name was taken")
 	}
 }

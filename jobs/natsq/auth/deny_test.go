@@ -172,7 +172,7 @@ func TestExpired(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatal("it is connected still")
 		}
-		if _, err := conn.Agents(ctx); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), "user short (agent)") || !strings.Contains(err.Error(), "expired at") {
+		if _, err := conn.Registry.Agents(ctx); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), "user short (agent)") || !strings.Contains(err.Error(), "expired at") {
 			t.Error(err)
 		}
 	}

@@ -195,7 +195,7 @@ func TestViewer(t *testing.T) {
 	c.agent(t)
 	operator, me := c.connect(t, auth.Operator), c.connect(t, auth.Viewer)
 	ctx := within(t)
-	entry, err := operator.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)
+	entry, err := operator.Registry.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestViewer(t *testing.T) {
 	if s, err := me.Stats(ctx, jobs.PoolCPU); err != nil || len(s.Sources) == 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if all, err := me.Agents(ctx); err != nil || len(all) != 1 {
+	if all, err := me.Registry.Agents(ctx); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if all, err := me.Tenants(ctx); err != nil || len(all) != 1 || *all[0].Weight != 2 {
@@ -284,7 +284,7 @@ func TestViewer(t *testing.T) {
 			return me.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
 		},
 		"purge":      func() error { _, err := me.PurgeDead(ctx, jobs.DeadFilter{}); return err },
-		"drain":      func() error { return me.DrainAgent(ctx, "a") },
+		"drain":      func() error { return me.Registry.DrainAgent(ctx, "a") },
 		"put object": func() error { _, err := me.PutObject(ctx, "o", jobs.Owner{}, strings.NewReader("x")); return err },
 		"put a pipe": func() error {
 			_, err := me.PutObject(ctx, "o", jobs.Owner{}, io.MultiReader(strings.NewReader("x")))
@@ -301,7 +301,7 @@ func TestViewer(t *testing.T) {
 			return err
 		},
 		"announce": func() error {
-			_, err := me.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "v"} }, nil)
+			_, err := me.Registry.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "v"} }, nil)
 			return err
 		},
 	} {
@@ -428,11 +428,11 @@ func TestAgent(t *testing.T) {
 	if err := me.Publish(ctx, jobs.Publication{Stream: "taken", Subject: "plant.a", ID: "i", Data: []byte("x")}); !errors.Is(err, jobs.ErrDenied) {
 		t.Errorf("a subject of others: %v", err)
 	}
-	entry, err := me.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)
+	entry, err := me.Registry.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := operator.DrainAgent(ctx, "a"); err != nil {
+	if err := operator.Registry.DrainAgent(ctx, "a"); err != nil {
 		t.Error(err)
 	}
 	select {
@@ -488,7 +488,7 @@ func TestAgent(t *testing.T) {
 		"pause":        func() error { return me.Pause(ctx, jobs.PoolCPU, "") },
 		"limit":        func() error { return me.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one}) },
 		"dead letters": func() error { _, err := me.PurgeDead(ctx, jobs.DeadFilter{}); return err },
-		"drain":        func() error { return me.DrainAgent(ctx, "a") },
+		"drain":        func() error { return me.Registry.DrainAgent(ctx, "a") },
 	} {
 		if err := try(); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), `user agent (agent) may not publish to "`) {
 			t.Errorf("%s: %v", what, err)

@@ -20,8 +20,8 @@ const (
 	CancelAge = time.Hour
 )
 
-// agentAge is how long the server keeps the record of an agent. Agents renew it every 3 s, so three renewals may be lost.
-const agentAge = 10 * time.Second
+// AgentAge is how long the server keeps the record of an agent. Agents renew it every 3 s, so three renewals may be lost.
+const AgentAge = 10 * time.Second
 
 // LogSlack is how much longer than a result the server keeps the log lines of its job, because they are written before it.
 const LogSlack = 24 * time.Hour
@@ -139,7 +139,7 @@ func (c *Conn) buckets() []jetstream.KeyValueConfig {
 		{Bucket: wire.CronBucket},
 		{Bucket: wire.TenantBucket},
 		{Bucket: wire.CancelBucket, TTL: CancelAge},
-		{Bucket: wire.AgentBucket, TTL: agentAge},
+		{Bucket: wire.AgentBucket, TTL: AgentAge},
 	}
 	for i := range all {
 		all[i].Replicas = c.Replicas

@@ -1,0 +1,23 @@
+package registry
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+func TestMain(m *testing.M) { leak.Check(m) }
+
+// TestAgentKey: the key of an agent is an id, and keeps the end of its name.
+func TestAgentKey(t *testing.T) {
+	for name, want := range map[string]string{
+		"host.example-1": "host_example-1",
+		"a":              "a",
+		"0123456789012345678901234567890123456789012345678901234567890123.x": "23456789012345678901234567890123456789012345678901234567890123_x",
+	} {
+		if got := agentKey(name); got != want || jobs.CheckID("key", got) != nil {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
