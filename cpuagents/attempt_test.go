@@ -34,7 +34,7 @@ func newAttempts(t *testing.T) *attempts {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	if a.Streamer, err = New(Options{Queue: a.conn, Files: files, Logger: slog.New(slog.DiscardHandler), Egress: fixture.Loopback(t)}); err != nil {
+	if a.Streamer, err = New(Options{Queue: a.conn.StreamJobs(), Files: files, Logger: slog.New(slog.DiscardHandler), Egress: fixture.Loopback(t)}); err != nil {
 		t.Fatal(err)
 	}
 	fixture.Write(t, filepath.Join(a.dir, "s.csv"), "timestamp,value\n1,1\n")
@@ -172,7 +172,7 @@ func (q *troubledQueue) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 // ends, and leaves that of others.
 func TestClaim(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
-	q := &troubledQueue{Queue: a.conn}
+	q := &troubledQueue{Queue: a.conn.StreamJobs()}
 	of := func(id string) *stream {
 		s := &stream{Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: id, series: make([]source.Series, 3)}
 		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
@@ -229,7 +229,7 @@ func TestClaim(t *testing.T) {
 // cannot be asked for is not.
 func TestGone(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
-	q := &troubledQueue{Queue: a.conn}
+	q := &troubledQueue{Queue: a.conn.StreamJobs()}
 	s := &stream{Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: "a", series: make([]source.Series, 1)}
 	s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 	if s.gone(ctx) {
@@ -265,7 +265,7 @@ func TestGone(t *testing.T) {
 // attempt has made.
 func TestClean(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
-	q := &troubledQueue{Queue: a.conn}
+	q := &troubledQueue{Queue: a.conn.StreamJobs()}
 	var log strings.Builder
 	of := func(id string) *stream {
 		s := &stream{Streamer: &Streamer{Options: Options{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}}, id: id, series: make([]source.Series, 1)}
@@ -341,7 +341,7 @@ func TestAttemptEnds(t *testing.T) {
 	for name, fault := range errs {
 		t.Run(name, func(t *testing.T) {
 			ctx := fixture.Within(t)
-			q := &troubledQueue{Queue: a.conn, create: nil}
+			q := &troubledQueue{Queue: a.conn.StreamJobs(), create: nil}
 			s := *a.Streamer
 			s.Queue = faultyLogs{q, fault}
 			job := a.job(t, "ends-"+name, nil)
@@ -368,7 +368,7 @@ func TestAttemptEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	cancel(jobs.ErrDrain)
 	s := *a.Streamer
-	s.Queue = faultyLogs{&troubledQueue{Queue: a.conn}, jobs.ErrDrain}
+	s.Queue = faultyLogs{&troubledQueue{Queue: a.conn.StreamJobs()}, jobs.ErrDrain}
 	if _, err := a.conn.Swarm(fixture.Within(t), "ends-drain"); err == nil {
 		t.Fatal("it is there already")
 	}

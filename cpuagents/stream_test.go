@@ -90,7 +90,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.streamer, err = cpuagents.New(cpuagents.Options{Queue: c.conn, Files: files, Logger: quiet, Egress: guard, Secrets: &secret.Store{}})
+	c.streamer, err = cpuagents.New(cpuagents.Options{Queue: c.conn.StreamJobs(), Files: files, Logger: quiet, Egress: guard, Secrets: &secret.Store{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func startTenants(t *testing.T) *tenants {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Streamer, err = New(Options{Queue: conn, Files: files, Logger: jobstest.Quiet, Egress: guard, Secrets: secrets, Streams: streams})
+	a.Streamer, err = New(Options{Queue: conn.StreamJobs(), Files: files, Logger: jobstest.Quiet, Egress: guard, Secrets: secrets, Streams: streams})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,10 +305,10 @@ func TestTenantsStreams(t *testing.T) {
 			t.Errorf("%q takes consumer %s: %v", tenant, consumer, err)
 		}
 	}
-	if err := a.conn.Unsubscribe(ctx, "plant", "others"); err != nil {
+	if err := a.conn.Streams.Unsubscribe(ctx, "plant", "others"); err != nil {
 		t.Error(err)
 	}
-	if err := a.conn.Unsubscribe(ctx, "plant", "mine"); err != nil {
+	if err := a.conn.Streams.Unsubscribe(ctx, "plant", "mine"); err != nil {
 		t.Error(err)
 	}
 	var left []string

@@ -187,7 +187,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer closePush(push)
-	streamer, err := cpuagents.New(cpuagents.Options{Queue: conn, Files: files, Logger: log, Egress: guard, Secrets: secrets, Streams: streams})
+	streamer, err := cpuagents.New(cpuagents.Options{Queue: conn.StreamJobs(), Files: files, Logger: log, Egress: guard, Secrets: secrets, Streams: streams})
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func serve(cmd *cobra.Command) (err error) {
 // listenPush starts the push endpoint, where there is to be one.
 func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store, metrics *command.Metrics, log *slog.Logger) (*push.Server, error) {
 	f := cmd.Flags()
-	o := push.Options{Memory: inputs, Secrets: secrets, Queue: conn, Logger: log, Metrics: metrics}
+	o := push.Options{Memory: inputs, Secrets: secrets, Queue: conn.Streams, Logger: log, Metrics: metrics}
 	o.Addr, _ = f.GetString("push-listen")
 	o.Cert, _ = f.GetString("push-cert")
 	o.Key, _ = f.GetString("push-key")

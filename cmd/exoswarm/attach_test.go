@@ -54,7 +54,7 @@ func served(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	streamer, err := cpuagents.New(cpuagents.Options{Queue: conn, Files: files, Logger: log})
+	streamer, err := cpuagents.New(cpuagents.Options{Queue: conn.StreamJobs(), Files: files, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

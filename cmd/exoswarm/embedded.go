@@ -120,7 +120,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 		return e, command.Usage("--secrets: %v", err)
 	}
 	e.onClose(secrets.Close)
-	streamer, err := cpuagents.New(cpuagents.Options{Queue: cpuConn, Files: files, Logger: o.log, Egress: guard, Secrets: secrets})
+	streamer, err := cpuagents.New(cpuagents.Options{Queue: cpuConn.StreamJobs(), Files: files, Logger: o.log, Egress: guard, Secrets: secrets})
 	if err != nil {
 		return e, err
 	}

@@ -90,9 +90,9 @@ func TestGPUAgentRole(t *testing.T) {
 		},
 		"delete objects": func() error { return me.DeleteObject(t.Context(), "o", jobs.Owner{}) },
 		"publish": func() error {
-			return me.Publish(t.Context(), jobs.Publication{Stream: "s", Subject: "exo.out.x", ID: "i"})
+			return me.Streams.Publish(t.Context(), jobs.Publication{Stream: "s", Subject: "exo.out.x", ID: "i"})
 		},
-		"push": func() error { _, err := me.Push(t.Context(), "p", "k", [][]byte{[]byte("1\n")}); return err },
+		"push": func() error { _, err := me.Streams.Push(t.Context(), "p", "k", [][]byte{[]byte("1\n")}); return err },
 		"work": func() error {
 			w, err := me.Work(t.Context(), natsq.WorkerOptions{Name: "w", Pool: jobs.PoolGPU})
 			if err == nil {

@@ -115,7 +115,7 @@ func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name strin
 ) rows.Reader {
 	t.Helper()
 	columns = append(columns, rowstest.OneFeature)
-	from := source.Resources{Queue: q, Files: filestest.Scratch(t)}
+	from := source.Resources{Queue: q.StreamJobs(), Files: filestest.Scratch(t)}
 	r, err := from.OpenRemote(ctx, q.Log(id, 1, jobs.In), id, 0,
 		source.Series{Name: "s", URI: "push:" + name, Push: &spec}, columns[0])
 	if err != nil {
@@ -147,7 +147,7 @@ func pushed(r rows.Reader, most int) (out []string, err error) {
 func TestPush(t *testing.T) {
 	q := fixture.Queue(t)
 	registry := prometheus.NewRegistry()
-	url := endpoint(t, q, func(o *Options) { o.Metrics = registry }) + "press"
+	url := endpoint(t, q.Streams, func(o *Options) { o.Metrics = registry }) + "press"
 	client := http.DefaultClient
 	csv := "\xef\xbb\xbftimestamp, value ,note\n3,+3.5,a\n4,\"4\",\"b\"\"\n,c\"\n\n5,0x10p0,\n6,,x\n7,inf,x\n"
 	for i, c := range []struct {
@@ -189,7 +189,7 @@ func TestPush(t *testing.T) {
 // file.
 func TestPushTables(t *testing.T) {
 	q := fixture.Queue(t)
-	base := endpoint(t, q, nil)
+	base := endpoint(t, q.Streams, nil)
 	for i, w := range fixture.Files(t, fixture.HardTable()) {
 		media := map[string]string{
 			"csv": "text/csv", "ndjson": "application/x-ndjson",
@@ -237,7 +237,7 @@ func TestPushTables(t *testing.T) {
 // TestPushRefuses: what is broken says where, and of it nothing is stored.
 func TestPushRefuses(t *testing.T) {
 	q := fixture.Queue(t)
-	base := endpoint(t, q, func(o *Options) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
+	base := endpoint(t, q.Streams, func(o *Options) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
 	arrow := fixture.Arrow(t, fixture.Record(fixture.HardTable()), false)
 	long := strings.Repeat("x", 100<<10) // what a server reads of a body that it does not want, so that the answer is
 	for name, c := range map[string]struct {
@@ -330,7 +330,7 @@ func TestPushTokens(t *testing.T) {
 	t.Setenv(secret.Prefix+"ONE", "first")
 	t.Setenv(secret.Prefix+"TWO", "second")
 	q := fixture.Queue(t)
-	base := endpoint(t, q, func(o *Options) {
+	base := endpoint(t, q.Streams, func(o *Options) {
 		var err error
 		if o.Tokens, err = ParseTokens([]string{"a=env:ONE", "b=env:TWO", "a=env:TWO"}); err != nil {
 			t.Fatal(err)
@@ -409,7 +409,7 @@ func TestPushListens(t *testing.T) {
 		}
 	}
 	q := fixture.Queue(t)
-	base := endpoint(t, q, func(o *Options) {
+	base := endpoint(t, q.Streams, func(o *Options) {
 		o.Tokens, o.Cert, o.Key = token, cert, filepath.Join(dir, "key.pem")
 	})
 	roots := x509.NewCertPool()
@@ -469,7 +469,7 @@ func TestPushAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(q.Close)
-	url := endpoint(t, q, func(o *Options) { o.Timeout = time.Second }) + "a"
+	url := endpoint(t, q.Streams, func(o *Options) { o.Timeout = time.Second }) + "a"
 	client := http.DefaultClient
 	until := func(want int, body, key string) {
 		t.Helper()
@@ -502,7 +502,7 @@ func TestPushAway(t *testing.T) {
 // small ones and ones of several frames; every row is there once, and a body's rows stand together.
 func TestPushMany(t *testing.T) {
 	q := fixture.Queue(t)
-	bases := []string{endpoint(t, q, nil), endpoint(t, q, nil)}
+	bases := []string{endpoint(t, q.Streams, nil), endpoint(t, q.Streams, nil)}
 	const clients, small, large = 100, 3, 30
 	pad := strings.Repeat("x", 40<<10)
 	count := func(c int) int {
@@ -607,7 +607,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 	for _, clients := range []int{1, 16} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
-			url := endpoint(b, fixture.Queue(b), nil) + "a"
+			url := endpoint(b, fixture.Queue(b).Streams, nil) + "a"
 			b.ResetTimer()
 			var all sync.WaitGroup
 			each := make(chan struct{})
@@ -682,7 +682,7 @@ func TestPushLeavesMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := Listen(Options{
-		Memory: m, Queue: fixture.Queue(t), Logger: slog.New(slog.DiscardHandler),
+		Memory: m, Queue: fixture.Queue(t).Streams, Logger: slog.New(slog.DiscardHandler),
 		Addr: "127.0.0.1:0", MaxBody: m.Limit() / 4, MaxRows: 1,
 	})
 	if err == nil {

@@ -148,7 +148,7 @@ func resources(t *testing.T) (s Resources, q *natsq.Conn, js jetstream.JetStream
 	}
 	files, dir := filestest.Database(t)
 	return Resources{
-		Queue: q, Files: files, Egress: fixture.Loopback(t),
+		Queue: q.StreamJobs(), Files: files, Egress: fixture.Loopback(t),
 		AllowStream: func(string) error { return nil },
 	}, q, js, filepath.Join(dir, "root")
 }

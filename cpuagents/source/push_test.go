@@ -41,14 +41,14 @@ func TestPushResume(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	put := func(v int) {
 		t.Helper()
-		if _, err := q.Push(ctx, "a", "", [][]byte{fmt.Appendf(nil, "{\"timestamp\":%d,\"value\":%d}\n", v,
+		if _, err := q.Streams.Push(ctx, "a", "", [][]byte{fmt.Appendf(nil, "{\"timestamp\":%d,\"value\":%d}\n", v,
 			v)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	open := func(id string, rows uint64) (*documentReader, *subjectFetcher) {
 		t.Helper()
-		f, err := newPushFetcher("push:a", "", &PushSpec{Rows: rows, BatchSeconds: 60}, Resources{Queue: q})
+		f, err := newPushFetcher("push:a", "", &PushSpec{Rows: rows, BatchSeconds: 60}, Resources{Queue: q.StreamJobs()})
 		if err != nil {
 			t.Fatal(err)
 		}

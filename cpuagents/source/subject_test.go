@@ -62,7 +62,7 @@ func (p *topic) put(subject, data string) {
 func (p *topic) open(ctx context.Context, id string, format rows.Format, spec SubjectSpec) *documentReader {
 	p.t.Helper()
 	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own",
-		Resources{Queue: p.q, AllowStream: func(string) error { return nil }})
+		Resources{Queue: p.q.StreamJobs(), AllowStream: func(string) error { return nil }})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestSubjectResume(t *testing.T) {
 						break
 					}
 					// An attempt that took messages and stored none of them.
-					in, err := p.q.Subscribe(ctx, jobs.Subscription{
+					in, err := p.q.Streams.Subscribe(ctx, jobs.Subscription{
 						Stream: "s", Subject: "a.*",
 						Consumer: spec.Consumer, Keep: true, Ahead: 2,
 					})
@@ -194,7 +194,7 @@ func TestSubjectNext(t *testing.T) {
 	spec := SubjectSpec{Messages: 2, New: true}
 	// An attempt ends before anything is published, one with a message that it has not stored.
 	for i := range 2 {
-		in, err := p.q.Subscribe(ctx, jobs.Subscription{
+		in, err := p.q.Streams.Subscribe(ctx, jobs.Subscription{
 			Stream: "s", Subject: "a.*", Consumer: "own", New: true,
 			Ahead: 1000,
 		})
@@ -254,7 +254,7 @@ func TestSubjectEnds(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	go func() { _, err := told(r, 1); done <- err }()
-	if err := p.q.Unsubscribe(fixture.Within(t), "s", "own"); err != nil {
+	if err := p.q.Streams.Unsubscribe(fixture.Within(t), "s", "own"); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.js.DeleteStream(fixture.Within(t), "s"); err != nil {
@@ -278,7 +278,7 @@ func TestSubjectRefuses(t *testing.T) {
 		"nats:s/a6": {Messages: 1, Consumer: "a.b"},
 	} {
 		if _, err := newSubjectFetcher(uri, "", &spec, "own",
-			Resources{Queue: p.q, AllowStream: func(string) error { return nil }}); err == nil {
+			Resources{Queue: p.q.StreamJobs(), AllowStream: func(string) error { return nil }}); err == nil {
 			t.Errorf("%q: no error", uri)
 		}
 	}
@@ -298,7 +298,7 @@ func TestSubjectRefuses(t *testing.T) {
 	} {
 		spec := ends
 		f, err := newSubjectFetcher(uri, "", &spec, "own",
-			Resources{Queue: p.q, AllowStream: func(string) error { return nil }})
+			Resources{Queue: p.q.StreamJobs(), AllowStream: func(string) error { return nil }})
 		if err != nil {
 			t.Fatal(uri, err)
 		}

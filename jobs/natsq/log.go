@@ -221,7 +221,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 }
 
 // What the server says of an atomic batch for a stream that was made without them, of one of which it has lost a message, and of more at
-// a time than it keeps: errCodeManyBatches.
+// a time than it keeps: natsconn.ErrCodeManyBatches.
 const (
 	errCodeNoBatches  = 10174
 	errCodeIncomplete = 10176
@@ -242,7 +242,7 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 			return len(msgs), nil
 		case !errors.As(err, &api):
 			return 0, err
-		case api.ErrorCode == errCodeIncomplete, api.ErrorCode == errCodeManyBatches:
+		case api.ErrorCode == errCodeIncomplete, api.ErrorCode == natsconn.ErrCodeManyBatches:
 			return 0, fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		case api.ErrorCode != errCodeNoBatches:
 			return 0, err

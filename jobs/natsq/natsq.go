@@ -9,12 +9,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
 )
 
 // Conn is a connection to the queue. Its methods may be called from several goroutines.
 type Conn struct {
 	*natsconn.Conn
 	Registry *registry.Registry
+	Streams  *userstream.Streams
 
 	sources sync.Map     // source: its consumer was seen
 	tenants sync.Map     // pool and tenant: *submitted
@@ -27,6 +29,16 @@ type Conn struct {
 	metrics     atomic.Pointer[Metrics] // nil: refused submissions are not counted
 }
 
+// StreamJobs are the parts of a connection that the handler of stream jobs needs. It implements
+// cpuagents.Queue.
+type StreamJobs struct {
+	*Conn
+	*userstream.Streams
+}
+
+// StreamJobs returns the parts of the connection that the handler of stream jobs needs.
+func (c *Conn) StreamJobs() StreamJobs { return StreamJobs{c, c.Streams} }
+
 // Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
 // do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
 func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
@@ -34,7 +46,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: k, Registry: registry.New(k)}
+	c := &Conn{Conn: k, Registry: registry.New(k), Streams: userstream.New(k)}
 	c.intake.c = c
 	return c, nil
 }

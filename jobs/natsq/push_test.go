@@ -54,7 +54,7 @@ func TestPush(t *testing.T) {
 		}
 		return info.State.Msgs
 	}
-	push := func(name, key string, n int) (bool, error) { return c.Push(t.Context(), name, key, frames(n)) }
+	push := func(name, key string, n int) (bool, error) { return c.Streams.Push(t.Context(), name, key, frames(n)) }
 	for i, c := range []struct {
 		key   string
 		n     int
@@ -74,7 +74,7 @@ func TestPush(t *testing.T) {
 	if again, err := push("b", "one", 2); again || err != nil {
 		t.Fatal(again, err)
 	}
-	in, err := c.Subscribe(t.Context(), jobs.Subscription{Push: "a", Consumer: "push-a", Keep: true, Ahead: 10})
+	in, err := c.Streams.Subscribe(t.Context(), jobs.Subscription{Push: "a", Consumer: "push-a", Keep: true, Ahead: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,11 +115,11 @@ func TestPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, err := c.Published(t.Context(), "out", "alarms.a"); id != "" || err != nil {
+	if id, err := c.Streams.Published(t.Context(), "out", "alarms.a"); id != "" || err != nil {
 		t.Fatal(id, err)
 	}
 	for _, id := range []string{"1", "2", "1", "2"} {
-		if err := c.Publish(t.Context(), jobs.Publication{Stream: "out", Subject: "alarms.a", ID: id, Type: "text/plain", Data: []byte(id)}); err != nil {
+		if err := c.Streams.Publish(t.Context(), jobs.Publication{Stream: "out", Subject: "alarms.a", ID: id, Type: "text/plain", Data: []byte(id)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +127,7 @@ func TestPublish(t *testing.T) {
 	if err != nil || info.State.Msgs != 2 {
 		t.Fatal(info, err)
 	}
-	if id, err := c.Published(t.Context(), "out", "alarms.a"); id != "2" || err != nil {
+	if id, err := c.Streams.Published(t.Context(), "out", "alarms.a"); id != "2" || err != nil {
 		t.Fatal(id, err)
 	}
 	for _, p := range []jobs.Publication{
@@ -141,12 +141,12 @@ func TestPublish(t *testing.T) {
 		{Stream: "out", Subject: "alarms.a", Data: []byte(strings.Repeat("x", 2<<20))},
 	} {
 		p.ID = "x"
-		if err := c.Publish(t.Context(), p); jobs.AsError(err).Code != jobs.CodeInvalid {
+		if err := c.Streams.Publish(t.Context(), p); jobs.AsError(err).Code != jobs.CodeInvalid {
 			t.Errorf("%s %s: %v", p.Stream, p.Subject, err)
 		}
 	}
 	for _, stream := range []string{"none", "out"} {
-		if _, err := c.Published(t.Context(), stream, "else"); jobs.AsError(err).Code != jobs.CodeInvalid {
+		if _, err := c.Streams.Published(t.Context(), stream, "else"); jobs.AsError(err).Code != jobs.CodeInvalid {
 			t.Errorf("%s: %v", stream, err)
 		}
 	}

@@ -395,13 +395,13 @@ func TestAgent(t *testing.T) {
 		t.Error(err)
 	}
 	// What is pushed, alone and as a batch, is read behind the consumer that the agent makes.
-	if _, err := me.Push(ctx, "p", "k", [][]byte{[]byte("1\n")}); err != nil {
+	if _, err := me.Streams.Push(ctx, "p", "k", [][]byte{[]byte("1\n")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := me.Push(ctx, "p", "", [][]byte{[]byte("2\n"), []byte("3\n")}); err != nil {
+	if _, err := me.Streams.Push(ctx, "p", "", [][]byte{[]byte("2\n"), []byte("3\n")}); err != nil {
 		t.Fatal(err)
 	}
-	in, err := me.Subscribe(ctx, jobs.Subscription{Push: "p", Consumer: "push-p", Keep: true, Ahead: 10})
+	in, err := me.Streams.Subscribe(ctx, jobs.Subscription{Push: "p", Consumer: "push-p", Keep: true, Ahead: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,13 +419,13 @@ func TestAgent(t *testing.T) {
 	if a, err := admin.RequestWithContext(ctx, "$JS.API.STREAM.CREATE.taken", made); err != nil || bytes.Contains(a.Data, []byte(`"error"`)) {
 		t.Fatalf("%s %v", a.Data, err)
 	}
-	if err := me.Publish(ctx, jobs.Publication{Stream: "taken", Subject: "exo.out.a", ID: "i", Data: []byte("x")}); err != nil {
+	if err := me.Streams.Publish(ctx, jobs.Publication{Stream: "taken", Subject: "exo.out.a", ID: "i", Data: []byte("x")}); err != nil {
 		t.Error(err)
 	}
-	if id, err := me.Published(ctx, "taken", "exo.out.a"); err != nil || id != "i" {
+	if id, err := me.Streams.Published(ctx, "taken", "exo.out.a"); err != nil || id != "i" {
 		t.Errorf("%q, %v", id, err)
 	}
-	if err := me.Publish(ctx, jobs.Publication{Stream: "taken", Subject: "plant.a", ID: "i", Data: []byte("x")}); !errors.Is(err, jobs.ErrDenied) {
+	if err := me.Streams.Publish(ctx, jobs.Publication{Stream: "taken", Subject: "plant.a", ID: "i", Data: []byte("x")}); !errors.Is(err, jobs.ErrDenied) {
 		t.Errorf("a subject of others: %v", err)
 	}
 	entry, err := me.Registry.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)

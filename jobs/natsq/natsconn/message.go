@@ -123,6 +123,9 @@ func (c *Conn) PublishBatch(ctx context.Context, t RetryFunc, what string, msgs 
 	return n > 1, err
 }
 
+// ErrCodeManyBatches is the error code of a server that has too many atomic batches in progress.
+const ErrCodeManyBatches = 10210
+
 // Headers of an atomic batch (nats-server 2.12 and later).
 const (
 	headerBatch       = "Nats-Batch-Id"

@@ -116,7 +116,7 @@ func refuse(t *testing.T, accounts string, login natsconn.Login) {
 	if err := conn.Submit(ctx, child); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("one that waits for another: %v", err)
 	}
-	if _, err := conn.Push(ctx, "name", "key", [][]byte{[]byte("{}\n")}); !errors.Is(err, jobs.ErrFull) {
+	if _, err := conn.Streams.Push(ctx, "name", "key", [][]byte{[]byte("{}\n")}); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("rows: %v", err)
 	}
 	if err := conn.Pause(ctx, jobs.PoolGPU, ""); !errors.Is(err, jobs.ErrUnavailable) {

@@ -1,4 +1,5 @@
-package natsq
+// Package userstream reads and writes JetStream streams that belong to users, and the stream of pushed rows.
+package userstream
 
 import (
 	"context"
@@ -16,9 +17,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
+// Streams reads and writes the streams of users. Its methods may be called from several goroutines.
+type Streams struct{ conn *natsconn.Conn }
+
+// New returns the streams that a connection reaches. The connection stays the caller's.
+func New(c *natsconn.Conn) *Streams { return &Streams{c} }
+
 // subscriber is a jobs.Subscriber over a durable pull consumer.
 type subscriber struct {
-	c       *Conn
+	c       *natsconn.Conn
 	s       jobs.Subscription
 	it      jetstream.MessagesContext // nil: to be made again
 	last    uint64                    // number of the last message that was returned
@@ -40,14 +47,14 @@ const (
 
 // Subscribe makes a subscriber; the caller closes it. A stream of the queue itself is refused, and so is one that drops what no
 // consumer wants: the consumer is made anew where an attempt ended before its messages were acknowledged, so that they come in their order.
-func (c *Conn) Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error) {
+func (u *Streams) Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error) {
 	switch {
 	case s.Push != "":
 		s.Stream, s.Subject = wire.PushStream, pushSubject(s.Push)
 	case ownStream(s.Stream):
 		return nil, jobs.Errorf(jobs.CodeInvalid, "stream %s: it belongs to the queue or a bucket, and is no source", s.Stream)
 	}
-	r := &subscriber{c: c, s: s, last: s.After, acked: s.After}
+	r := &subscriber{c: u.conn, s: s, last: s.After, acked: s.After}
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
@@ -90,9 +97,9 @@ func ours(c jetstream.ConsumerConfig, mark string) bool {
 }
 
 // Unsubscribe removes a consumer that a job has made for itself. One that is not there, or that somebody else has made, is left alone.
-func (c *Conn) Unsubscribe(ctx context.Context, stream, consumer string) error {
-	return c.Retry(ctx, "remove consumer "+consumer, func(ctx context.Context) error {
-		old, err := c.JS.Consumer(ctx, stream, consumer)
+func (u *Streams) Unsubscribe(ctx context.Context, stream, consumer string) error {
+	return u.conn.Retry(ctx, "remove consumer "+consumer, func(ctx context.Context) error {
+		old, err := u.conn.JS.Consumer(ctx, stream, consumer)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
@@ -102,7 +109,7 @@ func (c *Conn) Unsubscribe(ctx context.Context, stream, consumer string) error {
 		if mark, ok := old.CachedInfo().Config.Metadata[metaConsumer]; ok && !strings.HasPrefix(mark, "job:") || !ok && !strings.HasPrefix(consumer, "exoswarm-") {
 			return nil
 		}
-		err = c.JS.DeleteConsumer(ctx, stream, consumer)
+		err = u.conn.JS.DeleteConsumer(ctx, stream, consumer)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}

@@ -1,4 +1,4 @@
-package natsq
+package userstream
 
 import (
 	"context"
@@ -28,12 +28,12 @@ func ownSubject(subject string) bool {
 
 // Publish stores a message in a stream that is not the queue's own, once for all calls with one id within the stream's memory of them, and returns when it is
 // stored. The stream must be there and hold the subject. After jobs.ErrUnavailable the same call may be repeated.
-func (c *Conn) Publish(ctx context.Context, p jobs.Publication) error {
+func (u *Streams) Publish(ctx context.Context, p jobs.Publication) error {
 	what := "publish to " + p.Subject + " of stream " + p.Stream
 	if ownStream(p.Stream) || ownSubject(p.Subject) || strings.ContainsAny(p.Subject, "*> \t\r\n") {
 		return jobs.Errorf(jobs.CodeInvalid, "%s: it belongs to the queue, or is a pattern: name a subject of a stream of your own, below %s where agents have a role", what, outSubject)
 	}
-	if most := c.NC.MaxPayload(); int64(len(p.Data)) > most {
+	if most := u.conn.NC.MaxPayload(); int64(len(p.Data)) > most {
 		return jobs.Errorf(jobs.CodeInvalid, "%s: a message of %d bytes, the server takes %d", what, len(p.Data), most)
 	}
 	m := &nats.Msg{Subject: p.Subject, Data: p.Data}
@@ -42,8 +42,8 @@ func (c *Conn) Publish(ctx context.Context, p jobs.Publication) error {
 	if p.Type != "" {
 		natsconn.SetHeader(m, "Content-Type", p.Type)
 	}
-	c.Inject(ctx, m)
-	err := c.PublishMsg(ctx, c.RetryIdempotent, what, m)
+	u.conn.Inject(ctx, m)
+	err := u.conn.PublishMsg(ctx, u.conn.RetryIdempotent, what, m)
 	if many, full := natsconn.Rejected(err); many || full {
 		return fmt.Errorf("%s: %w: the stream takes no more", what, jobs.ErrFull)
 	}
@@ -55,9 +55,9 @@ func (c *Conn) Publish(ctx context.Context, p jobs.Publication) error {
 }
 
 // Published returns the id of the last message of a subject that a stream holds, empty when it holds none.
-func (c *Conn) Published(ctx context.Context, stream, subject string) (id string, err error) {
-	err = c.Retry(ctx, "look at stream "+stream, func(ctx context.Context) error {
-		s, err := c.JS.Stream(ctx, stream)
+func (u *Streams) Published(ctx context.Context, stream, subject string) (id string, err error) {
+	err = u.conn.Retry(ctx, "look at stream "+stream, func(ctx context.Context) error {
+		s, err := u.conn.JS.Stream(ctx, stream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return jobs.Errorf(jobs.CodeInvalid, "there is no stream %s: make one that holds %s", stream, subject)
 		}
@@ -74,7 +74,7 @@ func (c *Conn) Published(ctx context.Context, stream, subject string) (id string
 	if err != nil {
 		return "", err
 	}
-	m, err := c.Last(ctx, stream, subject)
+	m, err := u.conn.Last(ctx, stream, subject)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return "", nil

@@ -1,4 +1,4 @@
-package natsq
+package userstream
 
 import (
 	"context"
@@ -16,17 +16,16 @@ import (
 
 func pushSubject(name string) string { return "exo.push." + name }
 
-// What the server says of messages with ids in an atomic batch, and of more batches at a time than it keeps.
+// What the server says of messages with ids in an atomic batch.
 const (
 	errCodeDuplicateBatch = 10201
 	errCodeDuplicateSoon  = 10158
-	errCodeManyBatches    = 10210
 )
 
 // Push stores what was pushed to a name, frames of rows in their order, all or none, and returns when that is on the disk of the servers. Of two calls
 // with one key within ten minutes the first is stored, and again is true for the other. It fails with jobs.ErrFull when too much waits to be read, and with
 // jobs.ErrUnavailable after which the same call may be repeated under its key. The frames stay the caller's.
-func (c *Conn) Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error) {
+func (u *Streams) Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error) {
 	what := "push to " + name
 	if err := jobs.CheckID("name", name); err != nil {
 		return false, err
@@ -40,22 +39,22 @@ func (c *Conn) Push(ctx context.Context, name, key string, frames [][]byte) (aga
 		natsconn.SetHeader(msgs[i], jetstream.MsgIDHeader, name+"/"+key+"/"+strconv.Itoa(i))
 		size += len(f)
 	}
-	ctx, span := c.StartSend(ctx, "publish", wire.PushStream)
+	ctx, span := u.conn.StartSend(ctx, "publish", wire.PushStream)
 	defer func() { natsconn.EndSpan(span, err) }()
 	for _, m := range msgs {
-		c.Inject(ctx, m)
+		u.conn.Inject(ctx, m)
 	}
 	tries := 0
-	err = c.RetryUnlessFull(ctx, what, size, func(ctx context.Context) error {
+	err = u.conn.RetryUnlessFull(ctx, what, size, func(ctx context.Context) error {
 		tries++
-		err := c.push(ctx, msgs, &again)
+		err := u.push(ctx, msgs, &again)
 		var api *jetstream.APIError
 		if errors.As(err, &api) {
 			switch api.ErrorCode {
 			case errCodeDuplicateBatch:
 				again = true
 				return nil
-			case errCodeDuplicateSoon, errCodeManyBatches: // others are on their way
+			case errCodeDuplicateSoon, natsconn.ErrCodeManyBatches: // others are on their way
 				return fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 			}
 		}
@@ -68,12 +67,12 @@ func (c *Conn) Push(ctx context.Context, name, key string, frames [][]byte) (aga
 	return again && tries == 1, err
 }
 
-func (c *Conn) push(ctx context.Context, msgs []*nats.Msg, again *bool) error {
+func (u *Streams) push(ctx context.Context, msgs []*nats.Msg, again *bool) error {
 	if len(msgs) > 1 {
-		return c.PublishBatchOnce(ctx, msgs)
+		return u.conn.PublishBatchOnce(ctx, msgs)
 	}
 	for _, m := range msgs {
-		ack, err := c.JS.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+		ack, err := u.conn.JS.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 		if err != nil {
 			return err
 		}
