@@ -29,7 +29,7 @@ type attempts struct {
 func newAttempts(t *testing.T) *attempts {
 	t.Helper()
 	a := &attempts{conn: fixture.Queue(t), dir: t.TempDir()}
-	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "dir"}: a.dir}, Objects: a.conn, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "dir"}: a.dir}, Objects: a.conn.Objects, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func newCluster(t *testing.T) *cluster {
 		}
 	})
 	c := &cluster{srv: srv, conn: connect(), dir: t.TempDir()}
-	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "dir"}: c.dir}, Objects: c.conn, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "dir"}: c.dir}, Objects: c.conn.Objects, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	natsobjects "github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -82,7 +83,7 @@ func startTenants(t *testing.T) *tenants {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := files.New(files.Options{Roots: roots, Objects: conn, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{Roots: roots, Objects: conn.Objects, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,10 +180,10 @@ func TestTenantsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	if err := a.conn.Objects(t.Context(), func(o natsq.StoredObject) bool { names = append(names, o.Name); return true }); err != nil || len(names) != 1 {
+	if err := a.conn.Objects.Objects(t.Context(), func(o natsobjects.Object) bool { names = append(names, o.Name); return true }); err != nil || len(names) != 1 {
 		t.Fatal(names, err)
 	}
-	if _, err := a.conn.PutObject(t.Context(), "m", jobs.Owner{Tenant: "umbrella", Job: "umbrella--large"}, strings.NewReader(umbrellaSecret)); err != nil {
+	if _, err := a.conn.Objects.PutObject(t.Context(), "m", jobs.Owner{Tenant: "umbrella", Job: "umbrella--large"}, strings.NewReader(umbrellaSecret)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{names[0], "m", "umbrella/m", "../umbrella/m", "/umbrella/m"} {

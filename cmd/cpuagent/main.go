@@ -23,6 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 )
 
 func main() { command.Main(root()) }
@@ -50,7 +51,7 @@ func root() *cobra.Command {
 	f.String("push-key", "", "file with the key of --push-cert")
 	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, as it comes; up to 67108864")
 	f.Int("push-max-rows", 1_000_000, "most rows of a push")
-	f.Duration("object-grace", natsq.ObjectGrace, "how long an object stays after its job is gone, with its result and dead letter")
+	f.Duration("object-grace", objects.Grace, "how long an object stays after its job is gone, with its result and dead letter")
 	f.Int("concurrency", 4, "jobs at a time")
 	f.Duration("sweep", time.Minute, "how often to look for what ended runs have left, and to remove what was there at the last look too; 0: never")
 	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
@@ -161,7 +162,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	files, err := files.New(files.Options{Roots: roots, Objects: conn, Scratch: data, Unpacked: unpacked, Memory: inputs})
+	files, err := files.New(files.Options{Roots: roots, Objects: conn.Objects, Scratch: data, Unpacked: unpacked, Memory: inputs})
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func serve(cmd *cobra.Command) (err error) {
 	ctx, end := context.WithCancelCause(cmd.Context())
 	defer end(nil)
 	var sweeping sync.WaitGroup
-	sweeping.Go(func() { conn.KeepObjects(ctx, grace, log) })
+	sweeping.Go(func() { conn.Objects.KeepObjects(ctx, grace, log) })
 	defer func() { end(nil); sweeping.Wait() }()
 	started := time.Now().UTC()
 	describe := func() jobs.Agent {

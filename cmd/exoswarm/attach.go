@@ -142,7 +142,7 @@ func jobOutput(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 	if err := dest.takes(rec); err != nil {
 		return err
 	}
-	from, err := c.Object(ctx, "output-"+id, jobs.Owner{})
+	from, err := c.Objects.Object(ctx, "output-"+id, jobs.Owner{})
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func served(t *testing.T, dir string) string {
 	}
 	t.Cleanup(func() { _ = drain(agent.Drain) })
 	conn := connect()
-	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "data"}: dir}, Objects: conn, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "data"}: dir}, Objects: conn.Objects, Scratch: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func (c *objectCarrier) source(ctx context.Context, i int, in input) (string, er
 	defer f.Close()
 	name := fmt.Sprintf("input-%s-%d", c.id, i)
 	c.sent = append(c.sent, name)
-	if _, err := c.conn.PutObject(ctx, name, jobs.Owner{Job: c.id}, f); err != nil {
+	if _, err := c.conn.Objects.PutObject(ctx, name, jobs.Owner{Job: c.id}, f); err != nil {
 		return "", err
 	}
 	return "object:" + name, nil
@@ -86,7 +86,7 @@ func (c *objectCarrier) sinks() (output, rejects string) {
 
 func (c *objectCarrier) collect(ctx context.Context, d *destination) error {
 	for name, path := range map[string]string{"output-": d.decisions, "rejects-": d.rejected} {
-		r, err := c.conn.Object(ctx, name+c.id, jobs.Owner{})
+		r, err := c.conn.Objects.Object(ctx, name+c.id, jobs.Owner{})
 		if err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (c *objectCarrier) cleanup(ctx context.Context) error {
 		}
 		all.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = c.conn.DeleteObject(ctx, name, jobs.Owner{})
+			errs[i] = c.conn.Objects.DeleteObject(ctx, name, jobs.Owner{})
 		})
 	}
 	all.Wait()
@@ -156,12 +156,12 @@ func putJSON(ctx context.Context, conn *natsq.Conn, name, job string, v any) err
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", name, err)
 	}
-	_, err = conn.PutObject(ctx, name, jobs.Owner{Job: job}, bytes.NewReader(data))
+	_, err = conn.Objects.PutObject(ctx, name, jobs.Owner{Job: job}, bytes.NewReader(data))
 	return err
 }
 
 func getJSON(ctx context.Context, conn *natsq.Conn, name string, v any) error {
-	r, err := conn.Object(ctx, name, jobs.Owner{})
+	r, err := conn.Objects.Object(ctx, name, jobs.Owner{})
 	if err != nil {
 		return err
 	}

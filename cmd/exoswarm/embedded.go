@@ -106,7 +106,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 		return e, err
 	}
 	e.onClose(func() error { return drain(agent.Drain) })
-	files, err := files.New(files.Options{Roots: o.roots, Objects: cpuConn, Scratch: dir, Memory: inputs})
+	files, err := files.New(files.Options{Roots: o.roots, Objects: cpuConn.Objects, Scratch: dir, Memory: inputs})
 	if err != nil {
 		return e, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 )
 
 func objectCommand() *cobra.Command {
@@ -21,7 +22,7 @@ result is there, while its swarm is. It is orphaned afterwards, and a CPU agent 
 	sweep := &cobra.Command{
 		Use: "sweep", Short: "Show the objects whose job is gone, and with --yes remove them", Args: cobra.NoArgs, RunE: connected(objectSweep),
 	}
-	sweep.Flags().Duration("grace", natsq.ObjectGrace, "leave those that were stored, they or others of their job, within this time")
+	sweep.Flags().Duration("grace", objects.Grace, "leave those that were stored, they or others of their job, within this time")
 	sweep.Flags().Bool("yes", false, "remove them")
 	remove := &cobra.Command{Use: "delete NAME", Short: "Remove an object, whatever needs it", Args: cobra.ExactArgs(1), RunE: connected(objectDelete)}
 	all := []*cobra.Command{list, sweep, remove}
@@ -34,9 +35,9 @@ result is there, while its swarm is. It is orphaned afterwards, and a CPU agent 
 	return command.Group("object", "Look at the objects of the queue's store and remove them", all...)
 }
 
-func objectPrinter(cmd *cobra.Command) (*printer, func(natsq.StoredObject) error, error) {
+func objectPrinter(cmd *cobra.Command) (*printer, func(objects.Object) error, error) {
 	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "OBJECT", "STATE", "JOB", "TENANT", "SIZE", "STORED")
-	return p, func(o natsq.StoredObject) error {
+	return p, func(o objects.Object) error {
 		return p.item(o, o.Name, o.State, o.Job, o.Tenant, o.Size, o.Stored.Format(time.RFC3339))
 	}, err
 }
@@ -48,8 +49,8 @@ func objectList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return err
 	}
 	var perr error
-	err = c.Objects(cmd.Context(), func(o natsq.StoredObject) bool {
-		if !orphans || o.State == natsq.ObjectOrphaned {
+	err = c.Objects.Objects(cmd.Context(), func(o objects.Object) bool {
+		if !orphans || o.State == objects.Orphaned {
 			perr = show(o)
 		}
 		return perr == nil
@@ -68,7 +69,7 @@ func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return err
 	}
 	var perr error
-	err = c.SweepObjects(cmd.Context(), grace, !yes, func(o natsq.StoredObject) { perr = errors.Join(perr, show(o)) })
+	err = c.Objects.SweepObjects(cmd.Context(), grace, !yes, func(o objects.Object) { perr = errors.Join(perr, show(o)) })
 	if err = errors.Join(err, perr, p.end()); err == nil && !yes && p.n > 0 {
 		cmd.PrintErrf("%d to remove: add --yes\n", p.n)
 	}
@@ -76,5 +77,5 @@ func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 }
 
 func objectDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-	return c.DeleteObject(cmd.Context(), args[0], jobs.Owner{}) // the name as the list shows it, of any tenant
+	return c.Objects.DeleteObject(cmd.Context(), args[0], jobs.Owner{}) // the name as the list shows it, of any tenant
 }

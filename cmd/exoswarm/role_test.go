@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -70,7 +71,7 @@ func TestGPUAgentRole(t *testing.T) {
 	if err := operator.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := operator.PutObject(t.Context(), "o", jobs.Owner{}, strings.NewReader("x")); err != nil {
+	if _, err := operator.Objects.PutObject(t.Context(), "o", jobs.Owner{}, strings.NewReader("x")); err != nil {
 		t.Fatal(err)
 	}
 	for what, try := range map[string]func() error{
@@ -81,14 +82,14 @@ func TestGPUAgentRole(t *testing.T) {
 		},
 		"limits":       func() error { _, err := me.Tenants(t.Context()); return err },
 		"schedules":    func() error { _, err := me.Schedules(t.Context()); return err },
-		"list objects": func() error { return me.Objects(t.Context(), func(natsq.StoredObject) bool { return true }) },
+		"list objects": func() error { return me.Objects.Objects(t.Context(), func(objects.Object) bool { return true }) },
 		"submit":       func() error { return me.Submit(t.Context(), j) },
 		"cancel":       func() error { return me.Cancel(t.Context(), j, false) },
 		"put an object": func() error {
-			_, err := me.PutObject(t.Context(), "p", jobs.Owner{}, strings.NewReader("x"))
+			_, err := me.Objects.PutObject(t.Context(), "p", jobs.Owner{}, strings.NewReader("x"))
 			return err
 		},
-		"delete objects": func() error { return me.DeleteObject(t.Context(), "o", jobs.Owner{}) },
+		"delete objects": func() error { return me.Objects.DeleteObject(t.Context(), "o", jobs.Owner{}) },
 		"publish": func() error {
 			return me.Streams.Publish(t.Context(), jobs.Publication{Stream: "s", Subject: "exo.out.x", ID: "i"})
 		},
@@ -105,7 +106,7 @@ func TestGPUAgentRole(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if r, err := operator.Object(t.Context(), "o", jobs.Owner{}); err != nil {
+	if r, err := operator.Objects.Object(t.Context(), "o", jobs.Owner{}); err != nil {
 		t.Error(err)
 	} else if data, err := io.ReadAll(r); err != nil || string(data) != "x" {
 		t.Errorf("%s, %v", data, err)

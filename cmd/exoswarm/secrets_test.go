@@ -99,7 +99,7 @@ func TestNoSecretComesOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conn.PutObject(t.Context(), "m-"+id, jobs.Owner{Job: id}, strings.NewReader(string(manifest))); err != nil {
+		if _, err := conn.Objects.PutObject(t.Context(), "m-"+id, jobs.Owner{Job: id}, strings.NewReader(string(manifest))); err != nil {
 			t.Fatal(err)
 		}
 		spec, err := json.Marshal(cpuagents.StreamSpec{

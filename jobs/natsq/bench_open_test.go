@@ -17,6 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 // The open loop: this many jobs a second, whatever becomes of those before, into batches that close when they are full or after the
@@ -145,7 +146,7 @@ func benchOpen(b *testing.B, fast bool, submit func(b *testing.B, c *natsq.Conn)
 }
 
 func openJob(i int) jobs.Job {
-	j := simple(fmt.Sprint("b", i), "k")
+	j := natsqtest.Job(fmt.Sprint("b", i), "k")
 	j.Spec = json.RawMessage(strconv.Itoa(i))
 	return j
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -89,7 +90,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		var took []time.Duration
 		for n := 0; b.Loop(); n++ {
 			began := time.Now()
-			j := simple(fmt.Sprint("b", n), "k")
+			j := natsqtest.Job(fmt.Sprint("b", n), "k")
 			if err := c.Submit(b.Context(), j); err != nil {
 				b.Fatal(err)
 			}
@@ -152,7 +153,7 @@ func BenchmarkBulk(b *testing.B) {
 		for n := 0; n < b.N; {
 			batch := make([]jobs.Job, min(jobs.MaxBatch, b.N-n))
 			for i := range batch {
-				batch[i] = simple(fmt.Sprint("b", n+i), "k")
+				batch[i] = natsqtest.Job(fmt.Sprint("b", n+i), "k")
 				batch[i].Spec = json.RawMessage(`"x"`)
 			}
 			if err := c.SubmitBatch(b.Context(), batch); err != nil {

@@ -166,7 +166,7 @@ func (c *Conn) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jo
 		return waits, err
 	}
 	if j.SpecRef != nil && !lost(r) { // a redrive needs it
-		_ = c.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // else a sweep finds it
+		_ = c.Objects.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // else a sweep finds it
 	}
 	return ended, nil
 }

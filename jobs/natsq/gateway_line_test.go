@@ -11,14 +11,15 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // TestGatewayOpenQuestions: 70 questions of one tenant that wait delay those of another by less than 100 ms, while the first is connected and
 // after it has gone. What is too much is refused.
 func TestGatewayOpenQuestions(t *testing.T) {
-	s := start(t, server.Options{})
-	g, err := connect(t, s).Serve(jobstest.Quiet)
+	s := natsqtest.Start(t, server.Options{})
+	g, err := natsqtest.Connect(t, s).Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,24 +16,25 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
 // TestGateway: a client that has nothing but NATS submits, waits, reads and cancels.
 func TestGateway(t *testing.T) {
-	s := start(t, server.Options{})
+	s := natsqtest.Start(t, server.Options{})
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	g, err := connect(t, s).Serve(jobstest.Quiet)
+	g, err := natsqtest.Connect(t, s).Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
 	}})
 	ask := func(subject, data string) (text string, job string) {
@@ -126,8 +127,8 @@ func TestGateway(t *testing.T) {
 
 // TestGatewayPages: what does not fit one answer comes in several, in order and whole, and news comes to who waits for it.
 func TestGatewayPages(t *testing.T) {
-	s := start(t, server.Options{})
-	conn := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	conn := natsqtest.Connect(t, s)
 	g, err := conn.Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +181,7 @@ func TestGatewayPages(t *testing.T) {
 	// A job that says more than an answer holds, and ends while it is followed and watched.
 	const messages, lines = 20, 200
 	begun, release := make(chan struct{}), make(chan struct{})
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Concurrency: 1, Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Concurrency: 1, Handlers: map[string]jobs.Handler{
 		"talk": func(ctx context.Context, j jobs.Job, progress func(any)) (any, error) {
 			if j.ID != "talker" {
 				return 1, nil
@@ -281,8 +282,8 @@ func publish(ctx context.Context, t *testing.T, s *server.Server, subject string
 
 // TestForeignJob: a job whose id is of one tenant and whose tenant is another, which only an operator can make, is the latter's alone.
 func TestForeignJob(t *testing.T) {
-	s := start(t, server.Options{})
-	conn := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	conn := natsqtest.Connect(t, s)
 	g, err := conn.Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +303,7 @@ func TestForeignJob(t *testing.T) {
 		return string(m.Data)
 	}
 	for _, tenant := range []string{"umbrella", jobs.DefaultTenant} {
-		j := simple("acme--"+tenant, "k")
+		j := natsqtest.Job("acme--"+tenant, "k")
 		j.Tenant = tenant
 		if err := conn.Submit(t.Context(), j); err != nil {
 			t.Fatal(err)
@@ -318,10 +319,10 @@ func TestForeignJob(t *testing.T) {
 	}
 	// A dead letter on a subject of acme's that holds a job of another tenant is not queued again at acme's word.
 	publish(t.Context(), t, s, "exo.job.cpu.k.normal.acme.acme--dead", []byte(`{"v":1,"id":"acme--dead","pool":"cpu","kind":"k","tenant":"umbrella","spec":1}`))
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
 	}})
-	if r := await(t, conn, "acme--dead"); r.Status != jobs.Failed {
+	if r := natsqtest.Await(t, conn, "acme--dead"); r.Status != jobs.Failed {
 		t.Fatalf("a job on another tenant's subject: %+v", r)
 	}
 	letters := func() (n int) {

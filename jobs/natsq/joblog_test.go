@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -39,9 +40,9 @@ func logged(t *testing.T, c *natsq.Conn, id string) (lines []string, dropped int
 
 // TestLogs: what handlers log can be read by job and attempt, with its fields, and a retry says why.
 func TestLogs(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
-	c := connect(t, s)
-	work(t, connect(t, s), natsq.WorkerOptions{
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c := natsqtest.Connect(t, s)
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
 		Name: "w",
 		Handlers: map[string]jobs.Handler{"one": func(ctx context.Context, j jobs.Job, _ func(any)) (any, error) {
 			jobs.Logger(ctx).With("a", 1).WithGroup("g").Info("hello <you>", "b", "two")
@@ -59,18 +60,18 @@ func TestLogs(t *testing.T) {
 			return make([]jobs.Outcome, len(batch)), nil
 		}}},
 	})
-	one := simple("one", "one")
+	one := natsqtest.Job("one", "one")
 	one.MaxAttempts = 2
 	if err := c.Submit(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SubmitBatch(t.Context(), []jobs.Job{simple("m1", "many"), simple("m2", "many")}); err != nil {
+	if err := c.SubmitBatch(t.Context(), []jobs.Job{natsqtest.Job("m1", "many"), natsqtest.Job("m2", "many")}); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string][]string{
 		"one": {"1 hello <you>", "1 job will be tried again", "2 hello <you>"}, "m1": {"1 I am m1"}, "m2": {"1 I am m2"},
 	} {
-		await(t, c, id)
+		natsqtest.Await(t, c, id)
 		until(t, func() bool { got, _ := logged(t, c, id); return len(got) >= len(want) }) // it is stored beside the result
 		if got, dropped := logged(t, c, id); strings.Join(got, ";") != strings.Join(want, ";") || dropped != 0 {
 			t.Errorf("%s: %q, %d dropped", id, got, dropped)
@@ -89,10 +90,10 @@ func TestLogs(t *testing.T) {
 
 // TestLogsFollow: a follower sees lines while the job runs, and ends with it.
 func TestLogsFollow(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c := natsqtest.Connect(t, s)
 	seen := make(chan struct{})
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 		jobs.Logger(ctx).Info("begun")
 		select {
 		case <-seen:
@@ -101,7 +102,7 @@ func TestLogsFollow(t *testing.T) {
 			return nil, context.Cause(ctx)
 		}
 	}}})
-	if err := c.Submit(t.Context(), simple("f", "k")); err != nil {
+	if err := c.Submit(t.Context(), natsqtest.Job("f", "k")); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -119,7 +120,7 @@ func TestLogsFollow(t *testing.T) {
 		t.Errorf("the follower ended before the job: %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	j := simple("never", "other")
+	j := natsqtest.Job("never", "other")
 	j.NotBefore = time.Now().Add(time.Hour)
 	if err := c.Submit(ctx, j); err != nil {
 		t.Fatal(err)
@@ -132,10 +133,10 @@ func TestLogsFollow(t *testing.T) {
 
 // TestLogsBounds: a handler that logs without end is not held up, and what is kept of it is bounded; what was left out is counted.
 func TestLogsBounds(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	const calls = 20_000
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 		log := jobs.Logger(ctx)
 		log.Info(strings.Repeat("\x00", 100_000), "field", 1)
 		for i := range calls - 1 {
@@ -143,10 +144,10 @@ func TestLogsBounds(t *testing.T) {
 		}
 		return 1, nil
 	}}})
-	if err := c.Submit(t.Context(), simple("b", "k")); err != nil {
+	if err := c.Submit(t.Context(), natsqtest.Job("b", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := await(t, c, "b"); r.Status != jobs.Done {
+	if r := natsqtest.Await(t, c, "b"); r.Status != jobs.Done {
 		t.Fatalf("%+v", r)
 	}
 	until(t, func() bool { lines, dropped := logged(t, c, "b"); return len(lines)+dropped == calls })
@@ -178,19 +179,19 @@ func TestLogsBounds(t *testing.T) {
 
 // TestLogsAway: a job goes on when its log cannot be stored.
 func TestLogsAway(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	if err := jet(t, s).DeleteStream(t.Context(), "EXO_JOBLOGS"); err != nil {
 		t.Fatal(err)
 	}
-	w := work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+	w := natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 		jobs.Logger(ctx).Info("into the void")
 		return 1, nil
 	}}})
-	if err := c.Submit(t.Context(), simple("a", "k")); err != nil {
+	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := await(t, c, "a"); r.Status != jobs.Done {
+	if r := natsqtest.Await(t, c, "a"); r.Status != jobs.Done {
 		t.Errorf("%+v", r)
 	}
 	w.Stop()
@@ -198,8 +199,8 @@ func TestLogsAway(t *testing.T) {
 
 // TestLogsStrangers: who reads a log is told of messages in it that are none.
 func TestLogsStrangers(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	js := jet(t, s)
 	const good = `{"v":1,"job":"x","attempt":1,"worker":"python","lines":[{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"from afar","more":[1]}]}`
 	for _, data := range []string{"{", strings.Repeat("[", 1000), `{"v":2}`, `{"v":1,"job":"y"}`, `{"v":1,"job":"x","lines":[7]}`, `{"v":1,"job":"x","lines":[{"time":"yesterday"}]}`, `{"v":1,"job":"x","attempt":-1}`, good} {

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -37,8 +38,8 @@ func announce(t *testing.T, c *natsq.Conn, name string, kinds ...string) {
 // TestKindsApart: workers of one pool that serve different kinds take no jobs of each other, and a job of a kind that nobody
 // serves stays queued until a worker of that kind starts.
 func TestKindsApart(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	var wrong atomic.Int32
 	only := func(kind string) map[string]jobs.Handler {
 		return map[string]jobs.Handler{kind: func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
@@ -49,19 +50,19 @@ func TestKindsApart(t *testing.T) {
 		}}
 	}
 	for _, kind := range []string{"red", "blue"} {
-		work(t, connect(t, s), natsq.WorkerOptions{Name: kind, Handlers: only(kind)})
+		natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: kind, Handlers: only(kind)})
 		announce(t, c, kind, kind)
 	}
 	for i := range 20 {
 		for _, kind := range []string{"red", "blue", "green"} {
-			if err := c.Submit(t.Context(), simple(fmt.Sprint(kind, i), kind)); err != nil {
+			if err := c.Submit(t.Context(), natsqtest.Job(fmt.Sprint(kind, i), kind)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for i := range 20 {
 		for _, kind := range []string{"red", "blue"} {
-			if r := await(t, c, fmt.Sprint(kind, i)); r.Status != jobs.Done || r.Worker != kind {
+			if r := natsqtest.Await(t, c, fmt.Sprint(kind, i)); r.Status != jobs.Done || r.Worker != kind {
 				t.Errorf("job %s%d: %s by worker %q, %v; want done by %s", kind, i, r.Status, r.Worker, r.Error, kind)
 			}
 		}
@@ -82,9 +83,9 @@ func TestKindsApart(t *testing.T) {
 			t.Errorf("source %+v: want 20 waiting of green without an agent, and one agent of red", src)
 		}
 	}
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "green", Handlers: only("green")})
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "green", Handlers: only("green")})
 	for i := range 20 {
-		if r := await(t, c, fmt.Sprint("green", i)); r.Status != jobs.Done || r.Worker != "green" {
+		if r := natsqtest.Await(t, c, fmt.Sprint("green", i)); r.Status != jobs.Done || r.Worker != "green" {
 			t.Errorf("job green%d: %s by %q, want done by green", i, r.Status, r.Worker)
 		}
 	}
@@ -97,10 +98,10 @@ func TestKindsApart(t *testing.T) {
 // TestRunningJob: a job at hand is shown with its worker, attempt, beginning and progress, alone and in the list, and is among
 // the results when it is over.
 func TestRunningJob(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	begun, release := make(chan struct{}), make(chan struct{})
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Concurrency: 1, Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Concurrency: 1, Handlers: map[string]jobs.Handler{
 		"k": func(_ context.Context, _ jobs.Job, progress func(any)) (any, error) {
 			progress(map[string]int{"rows": 7})
 			close(begun)
@@ -110,7 +111,7 @@ func TestRunningJob(t *testing.T) {
 	}})
 	announce(t, c, "w", "k")
 	for _, id := range []string{"a", "b"} {
-		if err := c.Submit(t.Context(), simple(id, "k")); err != nil {
+		if err := c.Submit(t.Context(), natsqtest.Job(id, "k")); err != nil {
 			t.Fatal(err)
 		}
 		if id == "a" {
@@ -143,7 +144,7 @@ func TestRunningJob(t *testing.T) {
 		t.Errorf("the list says %v; want a running and b queued", states)
 	}
 	close(release)
-	await(t, c, "a")
+	natsqtest.Await(t, c, "a")
 	var ids []string
 	if err := c.Results(t.Context(), "", func(r jobs.Result) bool { ids = append(ids, r.JobID); return false }); err != nil || len(ids) != 1 {
 		t.Errorf("results: %v, %v; want the newest alone", ids, err)
@@ -152,8 +153,8 @@ func TestRunningJob(t *testing.T) {
 
 // TestPoolGPU: a job for a pool that no agent serves is refused by the gateway at once.
 func TestPoolGPU(t *testing.T) {
-	s := start(t, server.Options{})
-	conn := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	conn := natsqtest.Connect(t, s)
 	g, err := conn.Serve(jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +165,7 @@ func TestPoolGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	j := simple("g", "kernel")
+	j := natsqtest.Job("g", "kernel")
 	j.Pool = jobs.PoolGPU
 	if _, err := c.Submit(t.Context(), j); err == nil || !strings.Contains(err.Error(), "no agent takes jobs of pool gpu") {
 		t.Errorf("submit to pool gpu: %v; want a refusal", err)

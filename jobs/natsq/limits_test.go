@@ -14,14 +14,15 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // limited opens a queue whose tenant "default" may have one job at a time, and the bucket of the accounts.
 func limited(t *testing.T, lease time.Duration) (*server.Server, *natsq.Conn, jetstream.KeyValue) {
 	t.Helper()
-	s := start(t, server.Options{})
-	c := leased(t, s, lease)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Leased(t, s, lease)
 	one := 1
 	if err := c.LimitTenant(t.Context(), jobs.DefaultTenant, jobs.Limits{Concurrency: &one}); err != nil {
 		t.Fatal(err)
@@ -50,13 +51,13 @@ func TestSlotOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var at time.Time
-	work(t, leased(t, s, time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { at = time.Now(); return nil, nil },
 	}})
-	if err := c.Submit(t.Context(), simple("a", "k")); err != nil {
+	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := await(t, c, "a"); r.Status != jobs.Done {
+	if r := natsqtest.Await(t, c, "a"); r.Status != jobs.Done {
 		t.Fatalf("%+v", r)
 	}
 	if at.Sub(began) < time.Second {
@@ -69,7 +70,7 @@ func TestSlotOfTheSick(t *testing.T) {
 	s, c, _ := limited(t, time.Second)
 	var sick atomic.Bool
 	hung, release := make(chan struct{}), make(chan struct{})
-	work(t, leased(t, s, time.Second), natsq.WorkerOptions{
+	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{
 		Name: "sick",
 		Healthy: func() error {
 			if sick.Load() {
@@ -84,15 +85,15 @@ func TestSlotOfTheSick(t *testing.T) {
 		}},
 	})
 	defer close(release)
-	if err := c.Submit(t.Context(), simple("a", "k")); err != nil {
+	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
 	<-hung
 	sick.Store(true)
-	work(t, leased(t, s, time.Second), natsq.WorkerOptions{Name: "well", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{Name: "well", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
 	}})
-	if r := await(t, c, "a"); r.Worker != "well" {
+	if r := natsqtest.Await(t, c, "a"); r.Worker != "well" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -103,7 +104,7 @@ func TestSlotLost(t *testing.T) {
 	runs := make(chan error, 100)
 	began := make(chan struct{}, 100)
 	var calls atomic.Int64
-	work(t, leased(t, s, time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 			if calls.Add(1) > 1 {
 				return nil, nil
@@ -114,7 +115,7 @@ func TestSlotLost(t *testing.T) {
 			return nil, context.Cause(ctx)
 		},
 	}})
-	if err := c.Submit(t.Context(), simple("a", "k")); err != nil {
+	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
 	<-began
@@ -124,7 +125,7 @@ func TestSlotLost(t *testing.T) {
 	if err := <-runs; err == nil || !strings.Contains(err.Error(), "the tenant's slot was lost") {
 		t.Errorf("%v", err)
 	}
-	if r := await(t, c, "a"); r.Status != jobs.Done || r.Attempts < 2 {
+	if r := natsqtest.Await(t, c, "a"); r.Status != jobs.Done || r.Attempts < 2 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -136,7 +137,7 @@ func TestSlotsReturned(t *testing.T) {
 	if _, err := kv.PutString(t.Context(), "cpu.default", `[]`); err != nil {
 		t.Fatal(err)
 	}
-	w := work(t, leased(t, s, 15*time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	w := natsqtest.Work(t, natsqtest.Leased(t, s, 15*time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
 	}})
 	free := func() {
@@ -164,10 +165,10 @@ func TestSlotsReturned(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"a", "b"} {
-		if err := c.Submit(t.Context(), simple(id, "k")); err != nil {
+		if err := c.Submit(t.Context(), natsqtest.Job(id, "k")); err != nil {
 			t.Fatal(err)
 		}
-		if r := await(t, c, id); r.Status != jobs.Done || r.Attempts != 1 {
+		if r := natsqtest.Await(t, c, id); r.Status != jobs.Done || r.Attempts != 1 {
 			t.Errorf("%+v", r)
 		}
 	}

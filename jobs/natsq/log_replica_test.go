@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -76,7 +77,7 @@ func directLog(t *testing.T, url, swarm string, replicas int) {
 
 // TestLogEndIsTheLeaders: nobody who decides by the end of a log asks a replica, also where the stream would let it answer.
 func TestLogEndIsTheLeaders(t *testing.T) {
-	s := start(t, server.Options{})
+	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +162,8 @@ func TestLogOfThreeServers(t *testing.T) {
 // TestReaderOfLogPutBack: a reader whose log was put back to an earlier state says so, and does not wait behind the end of the log, or go on with what
 // does not follow.
 func TestReaderOfLogPutBack(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c := natsqtest.Connect(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	fill := func(l jobs.Log, seed byte, n uint64) {

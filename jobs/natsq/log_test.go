@@ -12,13 +12,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // TestLogLimits: an append that the server does not take says why at once, and stores nothing.
 func TestLogLimits(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	l := c.Log("s", 0, jobs.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
@@ -56,8 +57,8 @@ func TestLogLimits(t *testing.T) {
 
 // TestLogForeign: an entry that another program has put into a log without the headers of one is an error of whoever reads it, and fences whoever appends.
 func TestLogForeign(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	l := c.Log("s", 0, jobs.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
@@ -78,8 +79,8 @@ func TestLogForeign(t *testing.T) {
 
 // TestLogTrimmed: a reader that begins before the first entry that is left says so, and one at it reads on; trimming and deleting twice is no error.
 func TestLogTrimmed(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c := natsqtest.Connect(t, s)
 	l := c.Log("s", 0, jobs.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
@@ -119,9 +120,9 @@ func TestLogTrimmed(t *testing.T) {
 
 // TestLogManyAtOnce: entries that are more than one atomic batch are all stored, in order, by their number and by their size.
 func TestLogManyAtOnce(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	for name, c := range map[string]struct{ n, size int }{"255": {255, 1}, "256": {256, 1}, "257": {257, 1}, "600": {600, 1}, "large": {40, 500 << 10}} {
-		l := connect(t, s).Log("s"+name, 0, jobs.In)
+		l := natsqtest.Connect(t, s).Log("s"+name, 0, jobs.In)
 		if err := l.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -152,8 +153,8 @@ func TestLogManyAtOnce(t *testing.T) {
 
 // TestLeases: the list of leases has who holds each, and those that were given back are not in it.
 func TestLeases(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c := natsqtest.Connect(t, s)
 	held := func(want map[string]string) {
 		t.Helper()
 		got, err := c.Leases(t.Context())

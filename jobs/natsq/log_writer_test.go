@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // TestLogOneWriter: two attempts of one process have one writer. The slower one is fenced where its entries differ, in kind, number or bytes; the
 // same entries count as stored by both.
 func TestLogOneWriter(t *testing.T) {
-	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	a := jobs.Entry{Kind: "k", Ref: 1, Data: []byte("a")}
 	for name, k := range map[string]struct {

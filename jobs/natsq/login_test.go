@@ -18,6 +18,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -69,7 +70,7 @@ func certificates(t *testing.T, name string) (ca, cert, key string) {
 func TestTLS(t *testing.T) {
 	ca, cert, key := certificates(t, "ours")
 	otherCA, otherCert, otherKey := certificates(t, "theirs")
-	s := start(t, server.Options{Cert: cert, Key: key, CA: ca})
+	s := natsqtest.Start(t, server.Options{Cert: cert, Key: key, CA: ca})
 	context := filepath.Join(t.TempDir(), "prod.json")
 	data, err := json.Marshal(map[string]string{"url": s.URL(), "ca": ca, "cert": cert, "key": key})
 	if err != nil {
@@ -109,7 +110,7 @@ func TestTLS(t *testing.T) {
 
 // TestLoginErrors: a wrong secret is told apart from a server that is not there, and is not repeated in the error.
 func TestLoginErrors(t *testing.T) {
-	s := start(t, server.Options{Token: "right"})
+	s := natsqtest.Start(t, server.Options{Token: "right"})
 	for name, c := range map[string]struct {
 		url   string
 		login natsconn.Login

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
@@ -17,6 +18,7 @@ type Conn struct {
 	*natsconn.Conn
 	Registry *registry.Registry
 	Streams  *userstream.Streams
+	Objects  *objects.Store
 
 	sources sync.Map     // source: its consumer was seen
 	tenants sync.Map     // pool and tenant: *submitted
@@ -48,5 +50,6 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	}
 	c := &Conn{Conn: k, Registry: registry.New(k), Streams: userstream.New(k)}
 	c.intake.c = c
+	c.Objects = objects.New(k, c.standing)
 	return c, nil
 }

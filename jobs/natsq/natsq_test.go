@@ -15,44 +15,24 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 func TestMain(m *testing.M) { leak.Check(m) }
 
-func start(t *testing.T, o server.Options) *server.Server {
-	t.Helper()
-	o.Dir = t.TempDir()
-	s, err := server.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-func connect(t *testing.T, s *server.Server) *natsq.Conn {
-	t.Helper()
-	c, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: s, Name: t.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
-}
-
 // client returns the parts of a connection that the suite tests.
 func client(c *natsq.Conn) jobstest.Client {
 	return jobstest.Client{
-		JobQueue: c, SwarmStore: c, ObjectStore: c, AgentRegistry: c.Registry, TenantLimits: c, Scheduler: c, Conn: c,
+		JobQueue: c, SwarmStore: c, ObjectStore: c.Objects, AgentRegistry: c.Registry, TenantLimits: c, Scheduler: c, Conn: c,
 	}
 }
 
 func TestConformance(t *testing.T) {
 	jobstest.Run(t, func(t *testing.T) jobstest.Queue {
-		s := start(t, server.Options{Port: server.InProcess})
+		s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 		return jobstest.Queue{
-			Connect: func(t *testing.T) jobstest.Client { return client(connect(t, s)) },
+			Connect: func(t *testing.T) jobstest.Client { return client(natsqtest.Connect(t, s)) },
 			Start: func(t *testing.T, c jobstest.Client, l jobstest.Workload) func() {
 				o := natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Handlers: l.Handlers, Concurrency: l.Concurrency, Logger: jobstest.Quiet, Batches: map[string]natsq.Batch{}}
 				for kind, h := range l.Batches {
@@ -79,7 +59,7 @@ func TestConnectErrors(t *testing.T) {
 	if !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "no NATS server answers at nats://127.0.0.1:1") {
 		t.Errorf("unreachable: %v", err)
 	}
-	s := start(t, server.Options{Token: "secret"})
+	s := natsqtest.Start(t, server.Options{Token: "secret"})
 	if _, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()}); err == nil {
 		t.Error("connected without the token")
 	}

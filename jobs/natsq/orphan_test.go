@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -39,7 +40,7 @@ func announced(t *testing.T, c *natsq.Conn, s jobs.Swarm) jobs.Swarm {
 
 // TestOrphans: what is left of ended runs is found and removed, and nothing else is.
 func TestOrphans(t *testing.T) {
-	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	if err := c.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "queued", Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage("{}")}); err != nil {
 		t.Fatal(err)
@@ -94,7 +95,7 @@ func TestOrphans(t *testing.T) {
 
 // TestRecordsAreTheirMakers: a record is neither replaced nor removed nor changed by whoever has not read it.
 func TestRecordsAreTheirMakers(t *testing.T) {
-	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	first := announced(t, c, jobs.Swarm{ID: "s", Nonce: jobs.NewNonce()})
 	if err := c.CreateSwarm(ctx, first); err != nil { // as when an answer was lost
@@ -138,7 +139,7 @@ func TestRecordsAreTheirMakers(t *testing.T) {
 
 // TestAbandonedRun: a job that ends before its handler is called again leaves no swarm of an earlier attempt.
 func TestAbandonedRun(t *testing.T) {
-	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	announced(t, c, jobs.Swarm{ID: "other", Nonce: jobs.NewNonce()})
 	var attempts atomic.Int32

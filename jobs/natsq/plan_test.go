@@ -10,13 +10,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // TestPlan: an empty server gets everything, a prepared one nothing; what widens is applied and what may lose data refused, with
 // nothing else changed.
 func TestPlan(t *testing.T) {
-	s := start(t, server.Options{})
+	s := natsqtest.Start(t, server.Options{})
 	bare, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Bare: true})
 	if err != nil {
 		t.Fatal(err)

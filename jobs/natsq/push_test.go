@@ -12,12 +12,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // TestPush: a push is stored whole or not at all, once for its key, and a full name is refused until somebody has read; other names are not.
 func TestPush(t *testing.T) {
-	s := start(t, server.Options{})
+	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +97,7 @@ func TestPush(t *testing.T) {
 
 // TestPublish: what is not the queue's own is published to, once for an id, and nothing else.
 func TestPublish(t *testing.T) {
-	s := start(t, server.Options{})
+	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)

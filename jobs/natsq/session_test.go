@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -90,8 +91,8 @@ func kept(t *testing.T, what string, ch <-chan struct{}) {
 
 // TestSessionWrites: renewing 300 leases costs as many writes as renewing one.
 func TestSessionWrites(t *testing.T) {
-	srv := start(t, server.Options{Port: server.InProcess})
-	c, kv := connect(t, srv), leases(t, srv)
+	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c, kv := natsqtest.Connect(t, srv), leases(t, srv)
 	const ttl = 300 * time.Millisecond
 	s, err := c.OpenSession(t.Context(), "a", ttl, jobstest.Quiet)
 	if err != nil {
@@ -117,8 +118,8 @@ func TestSessionWrites(t *testing.T) {
 
 // TestSessionRemoved: a session whose record another process has removed is lost with all its leases, and a lease that another took is lost alone.
 func TestSessionRemoved(t *testing.T) {
-	srv := start(t, server.Options{Port: server.InProcess})
-	c, kv := connect(t, srv), leases(t, srv)
+	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c, kv := natsqtest.Connect(t, srv), leases(t, srv)
 	s, err := c.OpenSession(t.Context(), "a", 300*time.Millisecond, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -213,8 +214,8 @@ func TestSessionOutlivesServer(t *testing.T) {
 
 // TestLeaseOfEarlierProgram: a lease without a session is its holder's as long as its revision moves.
 func TestLeaseOfEarlierProgram(t *testing.T) {
-	srv := start(t, server.Options{Port: server.InProcess})
-	c, kv := connect(t, srv), leases(t, srv)
+	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c, kv := natsqtest.Connect(t, srv), leases(t, srv)
 	const ttl = 2 * time.Second // a stall of the machine is shorter
 	if _, err := kv.Put(t.Context(), "k.0", []byte("old")); err != nil {
 		t.Fatal(err)

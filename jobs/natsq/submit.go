@@ -257,7 +257,7 @@ func (c *Conn) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error)
 	sum := sha256.Sum256(j.Spec)
 	ref := &jobs.ObjectRef{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(j.Spec))}
 	ref.Name = "spec-" + j.ID + "-" + ref.SHA256
-	_, err := c.putNamed(ctx, ref.Name, jobs.OwnerOf(j), bytes.NewReader(j.Spec)) // under no name of the tenant's: no job can read it as a source
+	_, err := c.Objects.PutNamed(ctx, ref.Name, jobs.OwnerOf(j), bytes.NewReader(j.Spec)) // under no name of the tenant's: no job can read it as a source
 	if natsconn.IsNoSpace(err) {
 		err = natsconn.NoSpaceError("store the spec of job " + j.ID)
 	}
@@ -266,7 +266,7 @@ func (c *Conn) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error)
 
 // getSpec reads a spec back and checks that it is the one that was put.
 func (c *Conn) getSpec(ctx context.Context, ref *jobs.ObjectRef) ([]byte, error) {
-	r, err := c.openNamed(ctx, ref.Name)
+	r, err := c.Objects.OpenNamed(ctx, ref.Name)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "its spec is not in the object store any more: %s: submit it again", ref.Name)
 	}

@@ -350,7 +350,7 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 		return
 	}
 	if ref := t.job.SpecRef; ref != nil && !lost(r) { // a redrive needs it
-		if err := w.c.DeleteObject(ctx, ref.Name, jobs.Owner{}); err != nil {
+		if err := w.c.Objects.DeleteObject(ctx, ref.Name, jobs.Owner{}); err != nil {
 			t.log.Warn("spec not removed from the object store", "object", ref.Name, "error", err)
 		}
 	}

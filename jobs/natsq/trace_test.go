@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -65,18 +66,18 @@ func none(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil }
 
 // TestTrace: submitter, worker and waiter have connections of their own, and their spans are one trace.
 func TestTrace(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracing(t)
 	seen := make(chan trace.SpanContext, 1)
-	work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 		seen <- trace.SpanContextFromContext(ctx)
 		return 1, nil
 	}}})
-	j := simple("t1", "k")
+	j := natsqtest.Job("t1", "k")
 	if err := traced(t, s, p).Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	await(t, traced(t, s, p), "t1")
+	natsqtest.Await(t, traced(t, s, p), "t1")
 	submit := spans.Wait(t, "submit EXO_JOBS_CPU", 1)[0]
 	process := spans.Wait(t, "process EXO_JOBS_CPU", 1)[0]
 	publish := spans.Wait(t, "publish EXO_RESULTS", 1)[0]
@@ -106,16 +107,16 @@ func TestTrace(t *testing.T) {
 
 // TestTraceParts: the trace of a job passes through the places where it waits, also when who moves it on traces nothing.
 func TestTraceParts(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracing(t)
 	// A worker of another pool moves delayed and waiting jobs too.
-	mover, err := connect(t, s).Work(t.Context(), natsq.WorkerOptions{Name: "mover", Pool: jobs.PoolGPU})
+	mover, err := natsqtest.Connect(t, s).Work(t.Context(), natsq.WorkerOptions{Name: "mover", Pool: jobs.PoolGPU})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(mover.Stop)
 	c := traced(t, s, p)
-	delayed, parent, child := simple("delayed", "k"), simple("parent", "k"), simple("child", "k")
+	delayed, parent, child := natsqtest.Job("delayed", "k"), natsqtest.Job("parent", "k"), natsqtest.Job("child", "k")
 	delayed.NotBefore = time.Now().Add(time.Second)
 	child.After = []string{"parent"}
 	ctx := telemetry.With(t.Context(), jobs.Trace{Parent: "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", State: "vendor=x"})
@@ -132,9 +133,9 @@ func TestTraceParts(t *testing.T) {
 		}
 		return st.Jobs == 2
 	})
-	work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": none}})
+	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": none}})
 	for _, id := range []string{"delayed", "parent", "child"} {
-		await(t, connect(t, s), id)
+		natsqtest.Await(t, natsqtest.Connect(t, s), id)
 	}
 	for _, got := range spans.Wait(t, "process EXO_JOBS_CPU", 3) {
 		if got.Trace != "0123456789abcdef0123456789abcdef" || got.State != "vendor=x" {
@@ -145,21 +146,21 @@ func TestTraceParts(t *testing.T) {
 
 // TestTraceBatch: each job of a batch has its attempt in the trace of its submission, and a link to the run of the batch.
 func TestTraceBatch(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracing(t)
-	work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Batches: map[string]natsq.Batch{"k": {Max: 10, Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
+	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Batches: map[string]natsq.Batch{"k": {Max: 10, Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
 		return make([]jobs.Outcome, len(batch)), nil
 	}}}})
 	c := traced(t, s, p)
 	var batch []jobs.Job
 	for i := range 10 {
-		batch = append(batch, simple(fmt.Sprint("b", i), "k"))
+		batch = append(batch, natsqtest.Job(fmt.Sprint("b", i), "k"))
 	}
 	if err := c.SubmitBatch(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range batch {
-		await(t, c, j.ID)
+		natsqtest.Await(t, c, j.ID)
 	}
 	submit := spans.Wait(t, "submit EXO_JOBS_CPU", 1)[0]
 	if submit.Number["messaging.batch.message_count"] != 10 {
@@ -194,21 +195,21 @@ func TestTraceBatch(t *testing.T) {
 
 // TestTraceAttempts: every attempt is a span of the one trace and says what became of it.
 func TestTraceAttempts(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracing(t)
-	work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
+	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
 		if j.LastAttempt {
 			return nil, jobs.Errorf(jobs.CodeIO, "the disk is gone")
 		}
 		return nil, jobs.Retry(errors.New("not yet"))
 	}}})
 	c := traced(t, s, p)
-	j := simple("r1", "k")
+	j := natsqtest.Job("r1", "k")
 	j.MaxAttempts = 2
 	if err := c.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	await(t, c, "r1")
+	natsqtest.Await(t, c, "r1")
 	submit := spans.Wait(t, "submit EXO_JOBS_CPU", 1)[0]
 	both := map[int64]otlptest.Span{}
 	for _, got := range spans.Wait(t, "process EXO_JOBS_CPU", 2) {
@@ -224,10 +225,10 @@ func TestTraceAttempts(t *testing.T) {
 
 // TestTraceStrangers: a client of any language takes part by its headers, and headers that make no sense change nothing.
 func TestTraceStrangers(t *testing.T) {
-	s := start(t, server.Options{})
+	s := natsqtest.Start(t, server.Options{})
 	spans, p := tracing(t)
 	c := traced(t, s, p)
-	work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": none}})
+	natsqtest.Work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": none}})
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +244,7 @@ func TestTraceStrangers(t *testing.T) {
 		{"traceparent": {good[:54] + "\u00e9"}},
 		{"traceparent": {}, "tracestate": {"vendor=x"}},
 	} {
-		j := simple(fmt.Sprint("s", i), "k")
+		j := natsqtest.Job(fmt.Sprint("s", i), "k")
 		data, err := json.Marshal(j)
 		if err != nil {
 			t.Fatal(err)
@@ -252,7 +253,7 @@ func TestTraceStrangers(t *testing.T) {
 		if err != nil || strings.Contains(string(ack.Data), "error") { // the server takes headers of up to 64 KiB
 			t.Fatal(err, string(ack.Data))
 		}
-		if r := await(t, connect(t, s), j.ID); r.Status != jobs.Done {
+		if r := natsqtest.Await(t, natsqtest.Connect(t, s), j.ID); r.Status != jobs.Done {
 			t.Errorf("%d: %+v", i, r)
 		}
 	}
@@ -265,7 +266,7 @@ func TestTraceStrangers(t *testing.T) {
 	if m, err := nc.RequestMsgWithContext(t.Context(), req); err != nil || string(m.Data) != `{"v":1,"job":"asked"}` {
 		t.Fatalf("%v, %v", m, err)
 	}
-	await(t, connect(t, s), "asked")
+	natsqtest.Await(t, natsqtest.Connect(t, s), "asked")
 	asked := spans.Wait(t, "submit EXO_JOBS_CPU", 1)[0]
 	if asked.Parent != "0123456789abcdef" {
 		t.Errorf("%+v", asked)

@@ -11,19 +11,20 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // TestUnfitAgents: a job that agents give back because they are not fit is done once one is, and
 // otherwise fails with the last reason after twice its attempts.
 func TestUnfitAgents(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c := natsqtest.Connect(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	unfit := fmt.Errorf("scratch folder /s is full: %w", jobs.ErrUnfit)
 	var tries, never atomic.Int64
-	work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"later": func(context.Context, jobs.Job, func(any)) (any, error) {
 			if tries.Add(1) < 4 {
 				return nil, unfit

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -37,7 +38,7 @@ func quiet(t *testing.T, w jobs.Wakes) {
 // TestWakes: a log that is watched wakes its key once when something is appended, at once when it was before, and when it is gone. Logs that
 // are watched have no goroutines.
 func TestWakes(t *testing.T) {
-	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	w := c.OpenWakes()
 	defer w.Close()
 	const n = 50

@@ -3,7 +3,6 @@ package natsq_test
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,47 +18,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
-
-// leased connects with leases so short that a test can wait for their end.
-func leased(t *testing.T, s *server.Server, lease time.Duration) *natsq.Conn {
-	t.Helper()
-	c, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: s, Name: t.Name(), Lease: lease})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
-}
-
-func work(t *testing.T, c *natsq.Conn, o natsq.WorkerOptions) *natsq.Worker {
-	t.Helper()
-	o.Pool, o.Logger = jobs.PoolCPU, jobstest.Quiet
-	w, err := c.Work(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := w.Drain(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return w
-}
-
-func await(t *testing.T, c *natsq.Conn, id string) jobs.Result {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	r, err := c.Result(ctx, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
 
 func value(t *testing.T, r *prometheus.Registry, name string) (sum float64) {
 	t.Helper()
@@ -78,14 +39,10 @@ func value(t *testing.T, r *prometheus.Registry, name string) (sum float64) {
 	return sum
 }
 
-func simple(id, kind string) jobs.Job {
-	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: kind, Spec: json.RawMessage("1")}
-}
-
 // TestZombie: a worker that is not healthy loses its job to another; when it wakes up and answers after all, its result is
 // refused, and the refusal is counted.
 func TestZombie(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	reg := prometheus.NewRegistry()
 	metrics, err := natsq.NewMetrics(reg)
 	if err != nil {
@@ -93,7 +50,7 @@ func TestZombie(t *testing.T) {
 	}
 	hung, release := make(chan struct{}), make(chan struct{})
 	var sick atomic.Bool
-	zombie := work(t, leased(t, s, time.Second), natsq.WorkerOptions{
+	zombie := natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{
 		Name: "zombie", Metrics: metrics,
 		Healthy: func() error {
 			if sick.Load() {
@@ -107,16 +64,16 @@ func TestZombie(t *testing.T) {
 			return "zombie", nil
 		}},
 	})
-	c := leased(t, s, time.Second)
-	if err := c.Submit(t.Context(), simple("z", "k")); err != nil {
+	c := natsqtest.Leased(t, s, time.Second)
+	if err := c.Submit(t.Context(), natsqtest.Job("z", "k")); err != nil {
 		t.Fatal(err)
 	}
 	<-hung
 	sick.Store(true)
-	work(t, leased(t, s, time.Second), natsq.WorkerOptions{Name: "other", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{Name: "other", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "other", nil },
 	}})
-	if r := await(t, c, "z"); r.Worker != "other" || string(r.Output) != `"other"` || r.Attempts < 2 {
+	if r := natsqtest.Await(t, c, "z"); r.Worker != "other" || string(r.Output) != `"other"` || r.Attempts < 2 {
 		t.Errorf("%+v", r)
 	}
 	close(release)
@@ -124,7 +81,7 @@ func TestZombie(t *testing.T) {
 	if n := value(t, reg, "exoswarm_jobs_results_refused_total"); n != 1 {
 		t.Errorf("%v results were refused", n)
 	}
-	if r := await(t, c, "z"); r.Worker != "other" {
+	if r := natsqtest.Await(t, c, "z"); r.Worker != "other" {
 		t.Errorf("the zombie's result stands: %+v", r)
 	}
 }
@@ -133,7 +90,7 @@ func TestZombie(t *testing.T) {
 func TestLeaseKept(t *testing.T) {
 	t.Parallel()                  // it mostly waits
 	const lease = 3 * time.Second // a renewal is due after a second, so a busy machine may be two late
-	s := start(t, server.Options{Port: server.InProcess})
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	var runs atomic.Int32
 	h := map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 		runs.Add(1)
@@ -145,26 +102,26 @@ func TestLeaseKept(t *testing.T) {
 		}
 	}}
 	for range 2 {
-		work(t, leased(t, s, lease), natsq.WorkerOptions{Name: "w", Handlers: h})
+		natsqtest.Work(t, natsqtest.Leased(t, s, lease), natsq.WorkerOptions{Name: "w", Handlers: h})
 	}
-	c := leased(t, s, lease)
-	if err := c.Submit(t.Context(), simple("l", "k")); err != nil {
+	c := natsqtest.Leased(t, s, lease)
+	if err := c.Submit(t.Context(), natsqtest.Job("l", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := await(t, c, "l"); r.Status != jobs.Done || runs.Load() != 1 {
+	if r := natsqtest.Await(t, c, "l"); r.Status != jobs.Done || runs.Load() != 1 {
 		t.Errorf("%d runs: %+v", runs.Load(), r)
 	}
 }
 
 // TestHostile: whatever is published to a queue's subjects becomes a dead letter, and the worker goes on.
 func TestHostile(t *testing.T) {
-	s := start(t, server.Options{})
+	s := natsqtest.Start(t, server.Options{})
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	c := connect(t, s)
+	c := natsqtest.Connect(t, s)
 	// A kind that no client of ours has submitted, so no consumer waits for it: the worker must find it.
 	raw := map[string]string{
 		"exo.job.cpu.k.normal.default.h1":        `not JSON`,
@@ -185,20 +142,20 @@ func TestHostile(t *testing.T) {
 			t.Fatalf("%s: %v", subject, err)
 		}
 	}
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "fine", nil },
 	}})
-	if err := c.Submit(t.Context(), simple("good", "k")); err != nil {
+	if err := c.Submit(t.Context(), natsqtest.Job("good", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := await(t, c, "good"); r.Status != jobs.Done {
+	if r := natsqtest.Await(t, c, "good"); r.Status != jobs.Done {
 		t.Errorf("%+v", r)
 	}
 	for id, want := range map[string]string{
 		"h1": "not valid JSON", "h2": "nested deeper", "h3": "protocol version 99", "h4": "stands on subject", "h5": "the subject must be exo.job.cpu.k.normal.default.h5",
 		"h6": "not in the object store", "h7": "not valid JSON", "h10": `no field "surprise"`, "h11": "yesterday",
 	} {
-		r := await(t, c, id)
+		r := natsqtest.Await(t, c, id)
 		if r.Status != jobs.Failed || !strings.Contains(r.Error.Message, want) {
 			t.Errorf("%s: %+v, want %s", id, r, want)
 		}
@@ -230,19 +187,19 @@ func TestHostile(t *testing.T) {
 
 // TestForgedSpec: a spec in the object store that is not the one that its job names is refused, also when it is as long and as valid.
 func TestForgedSpec(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
 	}})
 	for id, stored := range map[string]string{"forged": `"oars" `, "longer": `"ours"  `, "shorter": `"our"`, "ours": `"ours" `} {
 		sum := sha256.Sum256([]byte(`"ours" `))
 		name := fmt.Sprintf("spec-%s-%x", id, sum)
-		if _, err := c.PutObject(t.Context(), name, jobs.Owner{}, strings.NewReader(stored)); err != nil {
+		if _, err := c.Objects.PutObject(t.Context(), name, jobs.Owner{}, strings.NewReader(stored)); err != nil {
 			t.Fatal(err)
 		}
 		publish(t.Context(), t, s, "exo.job.cpu.k.normal.default."+id, fmt.Appendf(nil, `{"v":1,"id":%q,"pool":"cpu","kind":"k","spec_ref":{"name":%q,"sha256":"%x","size":7}}`, id, name, sum))
-		r := await(t, c, id)
+		r := natsqtest.Await(t, c, id)
 		switch {
 		case id == "ours" && (r.Status != jobs.Done || string(r.Output) != `"ours"`):
 			t.Errorf("the spec that was put: %+v", r)
@@ -256,8 +213,8 @@ var tooBig = strings.Repeat("x", 65)
 
 // TestQueueFull: a queue without room says so in a way that a submitter can act on.
 func TestQueueFull(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -277,28 +234,28 @@ func TestQueueFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []error{nil, nil, jobs.ErrFull} {
-		if err := c.Submit(t.Context(), simple([]string{"a", "b", "c"}[i], "k")); !errors.Is(err, want) {
+		if err := c.Submit(t.Context(), natsqtest.Job([]string{"a", "b", "c"}[i], "k")); !errors.Is(err, want) {
 			t.Fatalf("job %d: %v, want %v", i, err, want)
 		}
 	}
-	if err := c.SubmitBatch(t.Context(), []jobs.Job{simple("d", "k"), simple("e", "k")}); !errors.Is(err, jobs.ErrFull) {
+	if err := c.SubmitBatch(t.Context(), []jobs.Job{natsqtest.Job("d", "k"), natsqtest.Job("e", "k")}); !errors.Is(err, jobs.ErrFull) {
 		t.Fatalf("batch: %v", err)
 	}
-	if err := c.Submit(t.Context(), simple("a", "k")); !errors.Is(err, jobs.ErrExists) && !errors.Is(err, jobs.ErrFull) {
+	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); !errors.Is(err, jobs.ErrExists) && !errors.Is(err, jobs.ErrFull) {
 		t.Fatalf("a job twice: %v", err)
 	}
 }
 
 // TestCrashLoop: a job that ends its workers before they can answer becomes a dead letter in the end.
 func TestCrashLoop(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	j := simple("crash", "k")
+	j := natsqtest.Job("crash", "k")
 	j.MaxAttempts = 1
 	if err := c.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
@@ -321,24 +278,24 @@ func TestCrashLoop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { t.Error("it ran"); return nil, nil },
 	}})
-	if r := await(t, c, "crash"); r.Status != jobs.Failed || !strings.Contains(r.Error.Message, "no worker has lived to end it") {
+	if r := natsqtest.Await(t, c, "crash"); r.Status != jobs.Failed || !strings.Contains(r.Error.Message, "no worker has lived to end it") {
 		t.Errorf("%+v", r)
 	}
 }
 
 // TestOvertaken: an attempt that another one has fenced says nothing of the job, whose lease then runs out: the next attempt's outcome counts.
 func TestOvertaken(t *testing.T) {
-	s := start(t, server.Options{})
+	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Lease: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
 	var attempts atomic.Int32
-	work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, c, natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) {
 			if attempts.Add(1) == 1 {
 				return nil, errors.Join(errors.New("append"), jobs.ErrFenced)
@@ -346,19 +303,19 @@ func TestOvertaken(t *testing.T) {
 			return "second", nil
 		},
 	}})
-	if err := c.Submit(t.Context(), simple("overtaken", "k")); err != nil {
+	if err := c.Submit(t.Context(), natsqtest.Job("overtaken", "k")); err != nil {
 		t.Fatal(err)
 	}
-	if r := await(t, c, "overtaken"); r.Status != jobs.Done || string(r.Output) != `"second"` {
+	if r := natsqtest.Await(t, c, "overtaken"); r.Status != jobs.Done || string(r.Output) != `"second"` {
 		t.Errorf("%+v after %d attempts", r, attempts.Load())
 	}
 }
 
 // TestAgents: an agent is in the registry while it announces itself, and not after.
 func TestAgents(t *testing.T) {
-	s := start(t, server.Options{Port: server.InProcess})
-	c := connect(t, s)
-	a, err := connect(t, s).Registry.Announce(t.Context(), func() jobs.Agent {
+	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
+	c := natsqtest.Connect(t, s)
+	a, err := natsqtest.Connect(t, s).Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{Name: "host.example a1", Pool: jobs.PoolGPU, Kinds: []string{"k"}, Memory: 1 << 30, State: "serving", Started: time.Now()}
 	}, jobstest.Quiet)
 	if err != nil {

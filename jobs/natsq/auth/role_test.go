@@ -283,11 +283,14 @@ func TestViewer(t *testing.T) {
 		"redrive": func() error {
 			return me.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
 		},
-		"purge":      func() error { _, err := me.PurgeDead(ctx, jobs.DeadFilter{}); return err },
-		"drain":      func() error { return me.Registry.DrainAgent(ctx, "a") },
-		"put object": func() error { _, err := me.PutObject(ctx, "o", jobs.Owner{}, strings.NewReader("x")); return err },
+		"purge": func() error { _, err := me.PurgeDead(ctx, jobs.DeadFilter{}); return err },
+		"drain": func() error { return me.Registry.DrainAgent(ctx, "a") },
+		"put object": func() error {
+			_, err := me.Objects.PutObject(ctx, "o", jobs.Owner{}, strings.NewReader("x"))
+			return err
+		},
 		"put a pipe": func() error {
-			_, err := me.PutObject(ctx, "o", jobs.Owner{}, io.MultiReader(strings.NewReader("x")))
+			_, err := me.Objects.PutObject(ctx, "o", jobs.Owner{}, io.MultiReader(strings.NewReader("x")))
 			return err
 		},
 		"make a log":   func() error { return me.Log("s", 0, jobs.In).Create(ctx) },
@@ -380,10 +383,10 @@ func TestAgent(t *testing.T) {
 		t.Error(err)
 	}
 	data := bytes.Repeat([]byte("y"), 300<<10) // several messages
-	if _, err := me.PutObject(ctx, "o", jobs.Owner{}, bytes.NewReader(data)); err != nil {
+	if _, err := me.Objects.PutObject(ctx, "o", jobs.Owner{}, bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
-	o, err := me.Object(ctx, "o", jobs.Owner{})
+	o, err := me.Objects.Object(ctx, "o", jobs.Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +394,7 @@ func TestAgent(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	_ = o.Close()
-	if err := me.DeleteObject(ctx, "o", jobs.Owner{}); err != nil {
+	if err := me.Objects.DeleteObject(ctx, "o", jobs.Owner{}); err != nil {
 		t.Error(err)
 	}
 	// What is pushed, alone and as a batch, is read behind the consumer that the agent makes.

@@ -1,4 +1,5 @@
-package natsq
+// Package objects is the store for files that travel between submitters and agents, and its sweeper.
+package objects
 
 import (
 	"context"
@@ -15,18 +16,30 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
+// Store keeps objects in the cluster's object store. Its methods may be called from several goroutines.
+type Store struct {
+	conn  *natsconn.Conn
+	known func(ctx context.Context, job string) (bool, error)
+}
+
+// New returns the store that a connection reaches. known reports whether anything of a job exists: the
+// sweeper keeps its objects as long. The connection stays the caller's.
+func New(c *natsconn.Conn, known func(ctx context.Context, job string) (bool, error)) *Store {
+	return &Store{conn: c, known: known}
+}
+
 // putTries is how often PutObject tries. With apiTimeout for each message it outlasts the restart of a server.
 const putTries = 4
 
 // PutObject stores everything that r yields under a name of the owner's, replacing what was there, and returns its length in bytes. The object stays
 // as long as the owner's job. When the server does not answer, an r that is an io.Seeker is stored again from where it stood;
 // jobs.ErrUnavailable when that does not help either.
-func (c *Conn) PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
-	return c.putNamed(ctx, of.Named(name), of, r)
+func (st *Store) PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
+	return st.PutNamed(ctx, of.Named(name), of, r)
 }
 
-// putNamed is PutObject under the store's own name.
-func (c *Conn) putNamed(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
+// PutNamed is PutObject under the store's own name.
+func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
 	what := "store object " + name
 	var from int64
 	seeker, again := r.(io.Seeker)
@@ -38,11 +51,11 @@ func (c *Conn) putNamed(ctx context.Context, name string, of jobs.Owner, r io.Re
 	}
 	var before natsconn.Violation
 	for try := 1; ; try++ {
-		attempt, end := c.Attempt(ctx)
-		n, err := c.putObject(attempt, name, of, r)
+		attempt, end := st.conn.Attempt(ctx)
+		n, err := st.putObject(attempt, name, of, r)
 		by, cut := end(err)
 		if cut && (by == before || !again) {
-			return 0, fmt.Errorf("%s: %w", what, c.Denied(by))
+			return 0, fmt.Errorf("%s: %w", what, st.conn.Denied(by))
 		}
 		before = by
 		switch {
@@ -52,7 +65,7 @@ func (c *Conn) putNamed(ctx context.Context, name string, of jobs.Owner, r io.Re
 		case ctx.Err() != nil:
 			return 0, fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		case !natsconn.IsTransient(err):
-			return 0, fmt.Errorf("%s: %w", what, c.Explain(err))
+			return 0, fmt.Errorf("%s: %w", what, st.conn.Explain(err))
 		case !again || try == putTries:
 			return 0, fmt.Errorf("%s: %w: %w", what, err, jobs.ErrUnavailable)
 		}
@@ -66,12 +79,12 @@ func (c *Conn) putNamed(ctx context.Context, name string, of jobs.Owner, r io.Re
 	}
 }
 
-func (c *Conn) putObject(parent context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
+func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
 	// With a deadline in its context the client waits that long for a message that was lost, without one apiTimeout.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	defer cancel(nil)
 	defer context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })()
-	s, err := c.JS.ObjectStore(ctx, wire.ObjectBucket)
+	s, err := st.conn.JS.ObjectStore(ctx, wire.ObjectBucket)
 	if err != nil {
 		return 0, err
 	}
@@ -91,13 +104,13 @@ func (c *Conn) putObject(parent context.Context, name string, of jobs.Owner, r i
 
 // Object opens an object of the owner's for reading. Its digest is checked at the end: a damaged object ends with an error, not with
 // io.EOF. The caller closes it.
-func (c *Conn) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error) {
-	return c.openNamed(ctx, of.Named(name))
+func (st *Store) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error) {
+	return st.OpenNamed(ctx, of.Named(name))
 }
 
-// openNamed is Object under the store's own name.
-func (c *Conn) openNamed(ctx context.Context, name string) (io.ReadCloser, error) {
-	s, err := c.JS.ObjectStore(ctx, wire.ObjectBucket)
+// OpenNamed is Object under the store's own name.
+func (st *Store) OpenNamed(ctx context.Context, name string) (io.ReadCloser, error) {
+	s, err := st.conn.JS.ObjectStore(ctx, wire.ObjectBucket)
 	if err != nil {
 		return nil, fmt.Errorf("open object %s: %w", name, err)
 	}
@@ -112,9 +125,9 @@ func (c *Conn) openNamed(ctx context.Context, name string) (io.ReadCloser, error
 }
 
 // DeleteObject removes an object of the owner's. One that is not there is no error.
-func (c *Conn) DeleteObject(ctx context.Context, name string, of jobs.Owner) error {
+func (st *Store) DeleteObject(ctx context.Context, name string, of jobs.Owner) error {
 	name = of.Named(name)
-	m, err := c.Last(ctx, objectStream, metaSubject(name))
+	m, err := st.conn.Last(ctx, objectStream, metaSubject(name))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil
 	}
@@ -125,5 +138,5 @@ func (c *Conn) DeleteObject(ctx context.Context, name string, of jobs.Owner) err
 	if err := json.Unmarshal(m.Data, &info); err != nil {
 		return fmt.Errorf("delete object %s: its description: %w", name, err)
 	}
-	return c.remove(ctx, StoredObject{Name: name, nuid: info.NUID, at: m})
+	return st.remove(ctx, Object{Name: name, nuid: info.NUID, at: m})
 }

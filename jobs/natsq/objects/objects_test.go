@@ -1,4 +1,4 @@
-package natsq_test
+package objects_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -29,20 +30,20 @@ func (b *breaking) Read(p []byte) (int, error) {
 // TestPutObjectAgain: what the server did not acknowledge is stored again, from where the reader stood, when the reader can go
 // back; and not for ever.
 func TestPutObjectAgain(t *testing.T) {
-	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	data := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
 	for passes, want := range map[int]error{0: nil, 2: nil, 100: jobs.ErrUnavailable} {
 		r := &breaking{bytes.NewReader(data), len(data) / 2, passes}
 		if _, err := r.Seek(100, io.SeekStart); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := c.PutObject(t.Context(), "o", jobs.Owner{}, r); !errors.Is(err, want) || err == nil && n != int64(len(data)-100) {
+		if n, err := c.Objects.PutObject(t.Context(), "o", jobs.Owner{}, r); !errors.Is(err, want) || err == nil && n != int64(len(data)-100) {
 			t.Fatalf("%d passes broken: %d bytes, %v, want %v", passes, n, err, want)
 		}
 		if want != nil {
 			continue
 		}
-		o, err := c.Object(t.Context(), "o", jobs.Owner{})
+		o, err := c.Objects.Object(t.Context(), "o", jobs.Owner{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +54,7 @@ func TestPutObjectAgain(t *testing.T) {
 	}
 	// One that cannot go back is not begun again.
 	once := &breaking{bytes.NewReader(data), len(data) / 2, 1}
-	if _, err := c.PutObject(t.Context(), "o", jobs.Owner{}, struct{ io.Reader }{once}); !errors.Is(err, jobs.ErrUnavailable) {
+	if _, err := c.Objects.PutObject(t.Context(), "o", jobs.Owner{}, struct{ io.Reader }{once}); !errors.Is(err, jobs.ErrUnavailable) {
 		t.Fatal(err)
 	}
 }

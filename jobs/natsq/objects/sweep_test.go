@@ -1,4 +1,4 @@
-package natsq_test
+package objects_test
 
 import (
 	"context"
@@ -16,14 +16,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 // states lists the objects.
-func states(t *testing.T, c *natsq.Conn) map[string]natsq.ObjectState {
+func states(t *testing.T, c *natsq.Conn) map[string]objects.State {
 	t.Helper()
-	all := map[string]natsq.ObjectState{}
-	if err := c.Objects(t.Context(), func(o natsq.StoredObject) bool { all[o.Name] = o.State; return true }); err != nil {
+	all := map[string]objects.State{}
+	if err := c.Objects.Objects(t.Context(), func(o objects.Object) bool { all[o.Name] = o.State; return true }); err != nil {
 		t.Fatal(err)
 	}
 	return all
@@ -31,12 +33,12 @@ func states(t *testing.T, c *natsq.Conn) map[string]natsq.ObjectState {
 
 // TestObjectsLive: an object stays while anything is known of its job, whatever that is, and goes when the last is gone. What belongs to no job stays.
 func TestObjectsLive(t *testing.T) {
-	s := start(t, server.Options{})
-	c := connect(t, s)
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
 	ctx := t.Context()
 	put := func(name string, of jobs.Owner) {
 		t.Helper()
-		if _, err := c.PutObject(ctx, name, of, strings.NewReader(strings.Repeat("x", 200<<10))); err != nil {
+		if _, err := c.Objects.PutObject(ctx, name, of, strings.NewReader(strings.Repeat("x", 200<<10))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -62,7 +64,7 @@ func TestObjectsLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+	w := natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
 		"fail": func(context.Context, jobs.Job, func(any)) (any, error) {
 			return nil, jobs.Errorf(jobs.CodeInput, "as meant")
@@ -83,9 +85,9 @@ func TestObjectsLive(t *testing.T) {
 	if err := c.CreateSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]natsq.ObjectState{
-		"of-queued": natsq.ObjectKept, "of-delayed": natsq.ObjectKept, "of-parent": natsq.ObjectKept, "of-waiting": natsq.ObjectKept, "of-letter": natsq.ObjectKept,
-		"of-swarm": natsq.ObjectKept, "of-gone": natsq.ObjectOrphaned, "mine": natsq.ObjectUnowned, "input-gone-12": natsq.ObjectOrphaned, "acme/theirs": natsq.ObjectOrphaned,
+	for name, want := range map[string]objects.State{
+		"of-queued": objects.Kept, "of-delayed": objects.Kept, "of-parent": objects.Kept, "of-waiting": objects.Kept, "of-letter": objects.Kept,
+		"of-swarm": objects.Kept, "of-gone": objects.Orphaned, "mine": objects.Unowned, "input-gone-12": objects.Orphaned, "acme/theirs": objects.Orphaned,
 	} {
 		if got := states(t, c)[name]; got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
@@ -108,7 +110,7 @@ func TestObjectsLive(t *testing.T) {
 	sweep := func(grace time.Duration, dry bool) string {
 		t.Helper()
 		swept = nil
-		if err := c.SweepObjects(ctx, grace, dry, func(o natsq.StoredObject) { swept = append(swept, o.Name) }); err != nil {
+		if err := c.Objects.SweepObjects(ctx, grace, dry, func(o objects.Object) { swept = append(swept, o.Name) }); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Join(swept, " ")
@@ -129,9 +131,9 @@ func TestObjectsLive(t *testing.T) {
 	run, end := context.WithCancel(ctx)
 	ended := make(chan struct{}, 2)
 	for range 2 {
-		agent := connect(t, s)
+		agent := natsqtest.Connect(t, s)
 		go func() {
-			agent.KeepObjects(run, 300*time.Millisecond, slog.New(slog.DiscardHandler))
+			agent.Objects.KeepObjects(run, 300*time.Millisecond, slog.New(slog.DiscardHandler))
 			ended <- struct{}{}
 		}()
 	}
@@ -163,25 +165,25 @@ func TestObjectsLive(t *testing.T) {
 
 // TestObjectsOfTenants: objects of tenants are apart.
 func TestObjectsOfTenants(t *testing.T) {
-	c := connect(t, start(t, server.Options{Port: server.InProcess}))
+	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	of := jobs.Owner{Tenant: "acme", Job: "j"}
-	if _, err := c.PutObject(ctx, "o", of, strings.NewReader("mine")); err != nil {
+	if _, err := c.Objects.PutObject(ctx, "o", of, strings.NewReader("mine")); err != nil {
 		t.Fatal(err)
 	}
 	// Nobody else reads it by that name, nor writes over it.
 	for _, other := range []jobs.Owner{{}, {Tenant: jobs.DefaultTenant}, {Tenant: "umbrella"}} {
-		if _, err := c.Object(ctx, "o", other); !errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.Objects.Object(ctx, "o", other); !errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("%+v reads the object of a tenant: %v", other, err)
 		}
-		if _, err := c.PutObject(ctx, "o", other, strings.NewReader("other")); err != nil {
+		if _, err := c.Objects.PutObject(ctx, "o", other, strings.NewReader("other")); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.DeleteObject(ctx, "o", other); err != nil {
+		if err := c.Objects.DeleteObject(ctx, "o", other); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, err := c.Object(ctx, "o", of)
+	r, err := c.Objects.Object(ctx, "o", of)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +195,7 @@ func TestObjectsOfTenants(t *testing.T) {
 
 // TestSpecOutlives: a job of a large spec that is delayed for longer than any age of the store has its spec. An age of an earlier version goes with init.
 func TestSpecOutlives(t *testing.T) {
-	s := start(t, server.Options{})
+	s := natsqtest.Start(t, server.Options{})
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +208,7 @@ func TestSpecOutlives(t *testing.T) {
 	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "EXO_OBJECTS", TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	c := connect(t, s)
+	c := natsqtest.Connect(t, s)
 	if _, err := c.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +220,7 @@ func TestSpecOutlives(t *testing.T) {
 	if err := c.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	work(t, connect(t, s), natsq.WorkerOptions{Name: "w", Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
 		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return len(j.Spec), nil },
 	}})
 	if r, err := c.Result(t.Context(), "large"); err != nil || r.Status != jobs.Done {

@@ -1,4 +1,4 @@
-package natsq
+package objects
 
 import (
 	"context"
@@ -28,31 +28,31 @@ const (
 	objectChunks = "$O." + wire.ObjectBucket + ".C."
 	metaJob      = "exo-job"
 	metaTenant   = "exo-tenant"
-	// ObjectGrace is how long an object outlives its job: a submitter stores objects before the job, and an upload takes its time.
-	ObjectGrace = time.Hour
+	// Grace is how long an object outlives its job: a submitter stores objects before the job, and an upload takes its time.
+	Grace = time.Hour
 )
 
-// StoredObject is an object as the store has it.
-type StoredObject struct {
+// Object is an object as the store has it.
+type Object struct {
 	Name string `json:"name"`
 	jobs.Owner
 	Size   uint64    `json:"size"`
 	Stored time.Time `json:"stored"`
 	// State says why it is there: its job is known, its job is gone, or it has none.
-	State ObjectState `json:"state"`
+	State State `json:"state"`
 
 	nuid string
 	at   *natsconn.Message // its description; without data
 }
 
-// ObjectState says what an object's job is.
-type ObjectState string
+// State says what an object's job is.
+type State string
 
 // The states of an object.
 const (
-	ObjectKept     ObjectState = "kept"     // its job is known
-	ObjectOrphaned ObjectState = "orphaned" // nothing is known of its job
-	ObjectUnowned  ObjectState = "unowned"  // it belongs to no job and stays until it is deleted
+	Kept     State = "kept"     // its job is known
+	Orphaned State = "orphaned" // nothing is known of its job
+	Unowned  State = "unowned"  // it belongs to no job and stays until it is deleted
 )
 
 // ownerOf reads an object's owner, of one that an earlier version stored from its name.
@@ -79,14 +79,14 @@ func metaSubject(name string) string {
 }
 
 // Objects calls fn with every object and its state, in the order in which they were stored, until fn returns false. It reads one at a time.
-func (c *Conn) Objects(ctx context.Context, fn func(StoredObject) bool) error {
+func (st *Store) Objects(ctx context.Context, fn func(Object) bool) error {
 	known := map[string]bool{} // by id of the job: objects of one stand together mostly
-	return c.eachObject(ctx, func(o StoredObject) (bool, error) {
+	return st.eachObject(ctx, func(o Object) (bool, error) {
 		if o.Job != "" {
 			alive, ok := known[o.Job]
 			if !ok {
 				var err error
-				if alive, err = c.referred(ctx, o.Job); err != nil {
+				if alive, err = st.referred(ctx, o.Job); err != nil {
 					return false, err
 				}
 				if len(known) > 10_000 {
@@ -94,20 +94,20 @@ func (c *Conn) Objects(ctx context.Context, fn func(StoredObject) bool) error {
 				}
 				known[o.Job] = alive
 			}
-			if o.State = ObjectKept; !alive {
-				o.State = ObjectOrphaned
+			if o.State = Kept; !alive {
+				o.State = Orphaned
 			}
 		}
 		return fn(o), nil
 	})
 }
 
-// eachObject lists the objects, all in the state ObjectUnowned.
-func (c *Conn) eachObject(ctx context.Context, fn func(StoredObject) (bool, error)) error {
+// eachObject lists the objects, all in the state Unowned.
+func (st *Store) eachObject(ctx context.Context, fn func(Object) (bool, error)) error {
 	for seq := uint64(1); ; seq++ {
 		var m *natsconn.Message
-		err := c.Retry(ctx, "list objects", func(ctx context.Context) (err error) {
-			m, err = c.NextOnce(ctx, objectStream, objectMeta+">", seq)
+		err := st.conn.Retry(ctx, "list objects", func(ctx context.Context) (err error) {
+			m, err = st.conn.NextOnce(ctx, objectStream, objectMeta+">", seq)
 			return err
 		})
 		if errors.Is(err, jobs.ErrNotFound) {
@@ -122,7 +122,7 @@ func (c *Conn) eachObject(ctx context.Context, fn func(StoredObject) (bool, erro
 			continue
 		}
 		m.Data = nil
-		o := StoredObject{Name: info.Name, Owner: ownerOf(info), Size: info.Size, Stored: m.Time, State: ObjectUnowned, nuid: info.NUID, at: m}
+		o := Object{Name: info.Name, Owner: ownerOf(info), Size: info.Size, Stored: m.Time, State: Unowned, nuid: info.NUID, at: m}
 		if more, err := fn(o); err != nil || !more {
 			return err
 		}
@@ -130,45 +130,45 @@ func (c *Conn) eachObject(ctx context.Context, fn func(StoredObject) (bool, erro
 }
 
 // referred reports whether anything is known of a job: that it waits, is delayed, queued or runs, its result, its dead letter or its swarm.
-func (c *Conn) referred(ctx context.Context, id string) (bool, error) {
+func (st *Store) referred(ctx context.Context, id string) (bool, error) {
 	if jobs.CheckID("job id", id) != nil {
 		return true, nil // nobody can know
 	}
-	m, err := c.Last(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
+	m, err := st.conn.Last(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
 	switch {
 	case err == nil && m.Header.Get("KV-Operation") == "" && m.Header.Get(jetstream.MarkerReasonHeader) == "":
 		return true, nil
 	case err != nil && !errors.Is(err, jobs.ErrNotFound):
 		return false, err
 	}
-	return c.standing(ctx, id)
+	return st.known(ctx, id)
 }
 
 // remove takes an object away unless it was stored anew since.
-func (c *Conn) remove(ctx context.Context, o StoredObject) error {
-	return c.Retry(ctx, "delete object "+o.Name, func(ctx context.Context) error {
+func (st *Store) remove(ctx context.Context, o Object) error {
+	return st.conn.Retry(ctx, "delete object "+o.Name, func(ctx context.Context) error {
 		// The description first: a reader finds the object whole or not at all. Chunks that a kill leaves behind go with the next sweep.
-		if _, err := c.PurgeOnce(ctx, objectStream, o.at.Subject, o.at.Seq+1); err != nil {
+		if _, err := st.conn.PurgeOnce(ctx, objectStream, o.at.Subject, o.at.Seq+1); err != nil {
 			return err
 		}
-		_, err := c.PurgeOnce(ctx, objectStream, objectChunks+o.nuid, 0)
+		_, err := st.conn.PurgeOnce(ctx, objectStream, objectChunks+o.nuid, 0)
 		return err
 	})
 }
 
 // SweepObjects removes the objects whose job is gone, and which were stored longer than grace ago, as were all others of that job; show is called with each.
 // With dry nothing is removed.
-func (c *Conn) SweepObjects(ctx context.Context, grace time.Duration, dry bool, show func(StoredObject)) error {
-	s := &objectSweep{c: c, grace: grace, dry: dry, show: show}
+func (st *Store) SweepObjects(ctx context.Context, grace time.Duration, dry bool, show func(Object)) error {
+	s := &objectSweep{c: st, grace: grace, dry: dry, show: show}
 	return s.pass(ctx)
 }
 
 // objectSweep is what a sweeper remembers from one pass to the next.
 type objectSweep struct {
-	c     *Conn
+	c     *Store
 	grace time.Duration
 	dry   bool
-	show  func(StoredObject)
+	show  func(Object)
 	// seen is when a job was first seen to be gone; nil where one pass decides.
 	seen map[string]time.Time
 	rest time.Duration // between two jobs, so that a sweep leaves the servers to others
@@ -181,9 +181,9 @@ func (s *objectSweep) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	byJob := map[string][]StoredObject{}
+	byJob := map[string][]Object{}
 	newest := map[string]time.Time{}
-	err = s.c.eachObject(ctx, func(o StoredObject) (bool, error) {
+	err = s.c.eachObject(ctx, func(o Object) (bool, error) {
 		delete(chunks, o.nuid)
 		if o.Job != "" {
 			byJob[o.Job] = append(byJob[o.Job], o)
@@ -228,7 +228,7 @@ func (s *objectSweep) pass(ctx context.Context) error {
 			}
 		}
 		for _, o := range objects {
-			o.State = ObjectOrphaned
+			o.State = Orphaned
 			if !s.dry {
 				if err := s.c.remove(ctx, o); err != nil {
 					return err
@@ -239,17 +239,17 @@ func (s *objectSweep) pass(ctx context.Context) error {
 		delete(s.seen, id)
 	}
 	for nuid := range chunks { // of uploads that were broken off, and of objects half removed
-		m, err := s.c.Last(ctx, objectStream, objectChunks+nuid)
+		m, err := s.c.conn.Last(ctx, objectStream, objectChunks+nuid)
 		if errors.Is(err, jobs.ErrNotFound) || err == nil && began.Sub(m.Time) < s.grace {
 			continue
 		}
 		if err == nil && !s.dry {
-			_, err = s.c.Purge(ctx, objectStream, objectChunks+nuid)
+			_, err = s.c.conn.Purge(ctx, objectStream, objectChunks+nuid)
 		}
 		if err != nil {
 			return err
 		}
-		s.show(StoredObject{Name: "part of an upload, " + nuid, Stored: m.Time, State: ObjectOrphaned})
+		s.show(Object{Name: "part of an upload, " + nuid, Stored: m.Time, State: Orphaned})
 	}
 	return nil
 }
@@ -257,8 +257,8 @@ func (s *objectSweep) pass(ctx context.Context) error {
 // chunks lists the contents that the store has, by their names there.
 func (s *objectSweep) chunks(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
-	err := s.c.Retry(ctx, "list the contents of objects", func(ctx context.Context) error {
-		stream, err := s.c.JS.Stream(ctx, objectStream)
+	err := s.c.conn.Retry(ctx, "list the contents of objects", func(ctx context.Context) error {
+		stream, err := s.c.conn.JS.Stream(ctx, objectStream)
 		if err != nil {
 			return err
 		}
@@ -289,11 +289,11 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 }
 
 // KeepObjects sweeps until ctx ends: an object goes when its job was seen to be gone for as long as grace. Several agents may do so at once.
-func (c *Conn) KeepObjects(ctx context.Context, grace time.Duration, log *slog.Logger) {
-	s := &objectSweep{c: c, grace: grace, seen: map[string]time.Time{}, rest: 20 * time.Millisecond, show: func(o StoredObject) {
+func (st *Store) KeepObjects(ctx context.Context, grace time.Duration, log *slog.Logger) {
+	s := &objectSweep{c: st, grace: grace, seen: map[string]time.Time{}, rest: 20 * time.Millisecond, show: func(o Object) {
 		log.Info("removed an object whose job is gone", "object", o.Name, "job", o.Job, "stored", o.Stored)
 	}}
-	if age, err := c.objectAge(ctx); err == nil && age > 0 {
+	if age, err := st.objectAge(ctx); err == nil && age > 0 {
 		log.Warn("objects are removed by their age, whoever needs them: run exoswarm init --yes", "age", age)
 	}
 	every := min(max(grace/4, 100*time.Millisecond), 10*time.Minute)
@@ -308,10 +308,10 @@ func (c *Conn) KeepObjects(ctx context.Context, grace time.Duration, log *slog.L
 }
 
 // objectAge is the age at which the store removes objects: none, unless an earlier version made it.
-func (c *Conn) objectAge(ctx context.Context) (time.Duration, error) {
+func (st *Store) objectAge(ctx context.Context) (time.Duration, error) {
 	var age time.Duration
-	err := c.Retry(ctx, "look at the object store", func(ctx context.Context) error {
-		s, err := c.JS.Stream(ctx, objectStream)
+	err := st.conn.Retry(ctx, "look at the object store", func(ctx context.Context) error {
+		s, err := st.conn.JS.Stream(ctx, objectStream)
 		if err == nil {
 			age = s.CachedInfo().Config.MaxAge
 		}

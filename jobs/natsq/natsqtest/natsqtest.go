@@ -1,0 +1,83 @@
+// Package natsqtest starts servers and connections for the tests of natsq and its parts.
+package natsqtest
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/jobstest"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// Start starts a server with a folder of its own. The end of the test closes it.
+func Start(t testing.TB, o server.Options) *server.Server {
+	t.Helper()
+	o.Dir = t.TempDir()
+	s, err := server.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Connect connects to a server. The end of the test closes the connection.
+func Connect(t testing.TB, s *server.Server) *natsq.Conn { return Leased(t, s, 0) }
+
+// Leased is Connect with the time after which a silent worker loses its jobs; 0 for the default.
+func Leased(t testing.TB, s *server.Server, lease time.Duration) *natsq.Conn {
+	t.Helper()
+	c, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: s, Name: t.Name(), Lease: lease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// InProcess starts a server that listens nowhere, and connects to it with a lease of 2 s.
+func InProcess(t testing.TB) (*server.Server, *natsq.Conn) {
+	t.Helper()
+	s := Start(t, server.Options{Port: server.InProcess})
+	return s, Leased(t, s, 2*time.Second)
+}
+
+// Work starts a worker of pool cpu without a log. The end of the test drains it.
+func Work(t testing.TB, c *natsq.Conn, o natsq.WorkerOptions) *natsq.Worker {
+	t.Helper()
+	o.Pool, o.Logger = jobs.PoolCPU, jobstest.Quiet
+	w, err := c.Work(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := w.Drain(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// Await waits for the result of a job for at most two minutes.
+func Await(t testing.TB, c *natsq.Conn, id string) jobs.Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r, err := c.Result(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Job returns a job of pool cpu with the specification 1.
+func Job(id, kind string) jobs.Job {
+	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: kind, Spec: json.RawMessage("1")}
+}
