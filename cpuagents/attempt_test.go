@@ -185,7 +185,7 @@ func TestClaim(t *testing.T) {
 	if again, err := of("a").claim(ctx); err != nil || !again.Same(first) {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := a.conn.ChangeSwarm(ctx, first, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
+	if _, err := a.conn.Swarms.ChangeSwarm(ctx, first, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
 		t.Fatal(err)
 	}
 	next, err := of("a").claim(ctx)
@@ -207,7 +207,7 @@ func TestClaim(t *testing.T) {
 		if s.Owner == "" {
 			s.Shards = 1
 		}
-		if err := a.conn.CreateSwarm(ctx, s); err != nil {
+		if err := a.conn.Swarms.CreateSwarm(ctx, s); err != nil {
 			t.Fatal(name, err)
 		}
 		var e *jobs.Error
@@ -248,11 +248,11 @@ func TestGone(t *testing.T) {
 		t.Error("it is gone while the server is away")
 	}
 	q.swarm = nil
-	changed, err := a.conn.ChangeSwarm(ctx, s.record, func(s *jobs.Swarm) { s.Ending = true })
+	changed, err := a.conn.Swarms.ChangeSwarm(ctx, s.record, func(s *jobs.Swarm) { s.Ending = true })
 	if err != nil || !s.gone(ctx) {
 		t.Errorf("it ends: %v", err)
 	}
-	if err := a.conn.RemoveSwarm(ctx, changed); err != nil || !s.gone(ctx) {
+	if err := a.conn.Swarms.RemoveSwarm(ctx, changed); err != nil || !s.gone(ctx) {
 		t.Errorf("it was removed: %v", err)
 	}
 	other := &stream{Streamer: s.Streamer, id: s.id}
@@ -273,7 +273,7 @@ func TestClean(t *testing.T) {
 		return s
 	}
 	there := func(id string) bool {
-		_, err := a.conn.Swarm(ctx, id)
+		_, err := a.conn.Swarms.Swarm(ctx, id)
 		return err == nil
 	}
 	steps := 0
@@ -301,7 +301,7 @@ func TestClean(t *testing.T) {
 	if of("b").clean(ctx, false); len(q.removed) != 0 || log.Len() != 0 {
 		t.Errorf("removed %v, log %s", q.removed, log.String())
 	}
-	if err := a.conn.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "c", Nonce: jobs.NewNonce(), Owner: "x", Name: "n", Spec: json.RawMessage(`{}`), Groups: 1}); err != nil {
+	if err := a.conn.Swarms.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "c", Nonce: jobs.NewNonce(), Owner: "x", Name: "n", Spec: json.RawMessage(`{}`), Groups: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if of("c").clean(ctx, false); !there("c") || len(q.removed) != 0 {
@@ -317,7 +317,7 @@ func TestClean(t *testing.T) {
 	if s.record, err = s.claim(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.conn.RemoveSwarm(ctx, s.record); err != nil {
+	if err := a.conn.Swarms.RemoveSwarm(ctx, s.record); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := of("d").claim(ctx); err != nil {
@@ -350,7 +350,7 @@ func TestAttemptEnds(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), fault.Error()) {
 				t.Fatalf("%v, want %v", err, fault)
 			}
-			_, err = a.conn.Swarm(ctx, job.ID)
+			_, err = a.conn.Swarms.Swarm(ctx, job.ID)
 			if kept := err == nil; kept != (name == "again" || name == "fenced" || name == "unfit") {
 				t.Errorf("its swarm is there: %v, %v", kept, err)
 			}
@@ -369,7 +369,7 @@ func TestAttemptEnds(t *testing.T) {
 	cancel(jobs.ErrDrain)
 	s := *a.Streamer
 	s.Queue = faultyLogs{&troubledQueue{Queue: a.conn.StreamJobs()}, jobs.ErrDrain}
-	if _, err := a.conn.Swarm(fixture.Within(t), "ends-drain"); err == nil {
+	if _, err := a.conn.Swarms.Swarm(fixture.Within(t), "ends-drain"); err == nil {
 		t.Fatal("it is there already")
 	}
 	if st, err := s.claimed(fixture.Within(t), a.job(t, "ends-drain", nil)); err != nil || st.ID == "" {
@@ -378,7 +378,7 @@ func TestAttemptEnds(t *testing.T) {
 	if _, err := s.Handle(ctx, a.job(t, "ends-drain", nil), func(any) {}); err == nil {
 		t.Error("it ends without an error")
 	}
-	if _, err := a.conn.Swarm(fixture.Within(t), "ends-drain"); err != nil {
+	if _, err := a.conn.Swarms.Swarm(fixture.Within(t), "ends-drain"); err != nil {
 		t.Errorf("its swarm is gone when the agent drains: %v", err)
 	}
 }

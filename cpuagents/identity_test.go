@@ -27,12 +27,12 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 			s.ID = name
 		}
 		s.Version, s.Name, s.Groups, s.Created = jobs.Version, s.ID, 2, time.Now().UTC()
-		if err := c.conn.CreateSwarm(ctx, s); err != nil {
+		if err := c.conn.Swarms.CreateSwarm(ctx, s); err != nil {
 			t.Fatal(err)
 		}
 		for k := range s.ShardCount() {
 			for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-				if err := c.conn.Log(s.Key(), k, d).Create(ctx); err != nil {
+				if err := c.conn.Swarms.Log(s.Key(), k, d).Create(ctx); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -46,13 +46,13 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 				t.Errorf("%s, %s: %v", name, series, err)
 			}
 		}
-		now, err := c.conn.Swarm(ctx, s.ID)
+		now, err := c.conn.Swarms.Swarm(ctx, s.ID)
 		if err != nil || !now.Same(s) || now.Ending || string(now.Spec) != string(s.Spec) {
 			t.Errorf("%s: %+v: %v", name, now, err)
 		}
 		for k := range s.ShardCount() {
 			for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-				if _, err := c.conn.Log(s.Key(), k, d).Last(ctx); err != nil {
+				if _, err := c.conn.Swarms.Log(s.Key(), k, d).Last(ctx); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
@@ -66,11 +66,11 @@ func TestStreamEndsWithoutSources(t *testing.T) {
 	c := newCluster(t)
 	ctx := t.Context()
 	s := jobs.Swarm{Version: jobs.Version, ID: "gone", Nonce: jobs.NewNonce(), Owner: "gone", Name: "gone", Spec: json.RawMessage(`{}`), Groups: 1}
-	if err := c.conn.CreateSwarm(ctx, s); err != nil {
+	if err := c.conn.Swarms.CreateSwarm(ctx, s); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range []int{0, 1, 65} {
-		if err := c.conn.Log(s.Key(), k, jobs.Out).Create(ctx); err != nil {
+		if err := c.conn.Swarms.Log(s.Key(), k, jobs.Out).Create(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,10 +78,10 @@ func TestStreamEndsWithoutSources(t *testing.T) {
 	if _, err := c.streamer.Handle(ctx, job, func(any) {}); err == nil {
 		t.Fatal("a source that is not there was read")
 	}
-	if _, err := c.conn.Swarm(ctx, "gone"); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.conn.Swarms.Swarm(ctx, "gone"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("its swarm: %v", err)
 	}
-	if left, err := c.conn.Orphans(ctx); err != nil || len(left) > 0 {
+	if left, err := c.conn.Swarms.Orphans(ctx); err != nil || len(left) > 0 {
 		t.Errorf("%+v: %v", left, err)
 	}
 }

@@ -17,12 +17,12 @@ import (
 // to its stream, and waits for the answer. It returns false when the log has ended.
 func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind, data string) (answer jobs.Entry, asked bool) {
 	t.Helper()
-	record, err := c.conn.Swarm(ctx, swarm)
+	record, err := c.conn.Swarms.Swarm(ctx, swarm)
 	if err != nil {
 		t.Error(err)
 		return answer, false
 	}
-	in, out := c.conn.Log(record.Key(), 0, jobs.In), c.conn.Log(record.Key(), 0, jobs.Out)
+	in, out := c.conn.Swarms.Log(record.Key(), 0, jobs.In), c.conn.Swarms.Log(record.Key(), 0, jobs.Out)
 	for {
 		last, err := in.Last(ctx)
 		if err == nil && last.Kind == jobs.EntryEnd {
@@ -108,11 +108,11 @@ func TestStreamFenced(t *testing.T) {
 	defer cancel()
 	src := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("from") != "" { // the first batch is stored, and the log is somebody else's before the second is
-			record, err := c.conn.Swarm(ctx, "fenced")
+			record, err := c.conn.Swarms.Swarm(ctx, "fenced")
 			if err != nil {
 				t.Error(err)
 			}
-			in := c.conn.Log(record.Key(), 0, jobs.In)
+			in := c.conn.Swarms.Log(record.Key(), 0, jobs.In)
 			for {
 				last, err := in.Last(ctx)
 				if err != nil {
@@ -139,16 +139,16 @@ func TestStreamFenced(t *testing.T) {
 	if !errors.Is(err, jobs.ErrFenced) {
 		t.Fatal(err)
 	}
-	record, err := c.conn.Swarm(ctx, "fenced") // which is the other attempt's
+	record, err := c.conn.Swarms.Swarm(ctx, "fenced") // which is the other attempt's
 	if err != nil || record.Ending {
 		t.Fatalf("%+v: %v", record, err)
 	}
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if _, err := c.conn.Log(record.Key(), 0, d).Last(ctx); err != nil {
+		if _, err := c.conn.Swarms.Log(record.Key(), 0, d).Last(ctx); err != nil {
 			t.Errorf("log %s: %v", d, err)
 		}
 	}
-	if _, err := c.conn.Log(record.Key(), 1, jobs.In).Last(ctx); err != nil {
+	if _, err := c.conn.Swarms.Log(record.Key(), 1, jobs.In).Last(ctx); err != nil {
 		t.Errorf("the attempt that lost the job has removed the log of its source: %v", err)
 	}
 }

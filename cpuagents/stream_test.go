@@ -69,7 +69,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: quiet})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect().Swarms, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,11 +357,11 @@ func goesOn(t *testing.T, c *cluster, src source.Series) {
 		t.Errorf("the webhook got messages %s, want %q", ids, whole.order)
 	}
 	for _, id := range []string{"whole", "broken"} { // nothing is left on the queue
-		if _, err := c.conn.Swarm(ctx, id); !errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.conn.Swarms.Swarm(ctx, id); !errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("swarm %s: %v", id, err)
 		}
 	}
-	if left, err := c.conn.Orphans(ctx); err != nil || len(left) > 0 {
+	if left, err := c.conn.Swarms.Orphans(ctx); err != nil || len(left) > 0 {
 		t.Errorf("%+v is left: %v", left, err)
 	}
 }

@@ -285,7 +285,7 @@ func TestTenantsStreams(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		r, err := from.OpenRemote(ctx, a.conn.Log(id+"-"+consumer, 1, jobs.In), id, 0, src, columns)
+		r, err := from.OpenRemote(ctx, a.conn.Swarms.Log(id+"-"+consumer, 1, jobs.In), id, 0, src, columns)
 		if err != nil {
 			return err
 		}

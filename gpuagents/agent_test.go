@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -26,7 +27,7 @@ import (
 
 // told is a queue whose agents hear of the swarms that a test tells them, in the order of the test.
 type told struct {
-	*natsq.Conn
+	*swarmlog.Swarms
 	changes chan jobs.SwarmChange
 }
 
@@ -123,7 +124,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	return &stage{conn: conn, queue: told{conn, make(chan jobs.SwarmChange, 8)}, log: &lines{}}
+	return &stage{conn: conn, queue: told{conn.Swarms, make(chan jobs.SwarmChange, 8)}, log: &lines{}}
 }
 
 func openHost(t *testing.T) device.Device {
@@ -177,7 +178,7 @@ func (s *stage) record(t *testing.T, id string, shards int, more string) jobs.Sw
 	}
 	for k := range shards {
 		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-			if err := s.conn.Log(id, k, d).Create(t.Context()); err != nil {
+			if err := s.conn.Swarms.Log(id, k, d).Create(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -199,11 +200,11 @@ func (s *stage) ask(t *testing.T, id string, shard int, kind string, v any) jobs
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := s.conn.Log(id, shard, jobs.In).Last(t.Context())
+	last, err := s.conn.Swarms.Log(id, shard, jobs.In).Last(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.conn.Log(id, shard, jobs.In).Append(t.Context(), last.Seq, jobs.Entry{Kind: kind, Data: data}); err != nil {
+	if err := s.conn.Swarms.Log(id, shard, jobs.In).Append(t.Context(), last.Seq, jobs.Entry{Kind: kind, Data: data}); err != nil {
 		t.Fatal(err)
 	}
 	return s.answer(t, id, shard, last.Seq+1)
@@ -214,7 +215,7 @@ func (s *stage) answer(t *testing.T, id string, shard int, ref uint64) jobs.Entr
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	r, err := s.conn.Log(id, shard, jobs.Out).Read(ctx, 1)
+	r, err := s.conn.Swarms.Log(id, shard, jobs.Out).Read(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

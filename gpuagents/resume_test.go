@@ -33,7 +33,7 @@ func (s *stage) observe(t *testing.T, id string, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := s.conn.Log(id, 0, jobs.In)
+	in := s.conn.Swarms.Log(id, 0, jobs.In)
 	last, err := in.Last(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func Set(field string, v any) func(map[string]any) []byte {
 // forget leaves so many answers of a swarm, as a server does that has lost the last ones in a power cut.
 func (s *stage) forget(t *testing.T, id string, left uint64) {
 	t.Helper()
-	out := s.conn.Log(id, 0, jobs.Out)
+	out := s.conn.Swarms.Log(id, 0, jobs.Out)
 	r, err := out.Read(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +302,7 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 		if err := json.Unmarshal(note, &p); err != nil {
 			t.Errorf("note %q: %v", note, err)
 		}
-		if last, err := s.conn.Log("x", 0, jobs.Out).Last(context.Background()); err != nil || last.Ref < p.Entry {
+		if last, err := s.conn.Swarms.Log("x", 0, jobs.Out).Last(context.Background()); err != nil || last.Ref < p.Entry {
 			t.Errorf("a checkpoint at entry %d, and answers to %d: %v", p.Entry, last.Ref, err)
 		}
 		committed <- p.Entry
@@ -310,7 +310,7 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 	q := held{s.queue, make(chan struct{}, 1), make(chan struct{})}
 	a := s.agent(t, gpuagents.Options{Checkpoints: w, Queue: q})
 	r := s.record(t, "x", 1, "checkpoint: {interval: 1h, entries: 4}\n")
-	in, tick := s.conn.Log("x", 0, jobs.In), []byte(`{"v":1,"count":1}`)
+	in, tick := s.conn.Swarms.Log("x", 0, jobs.In), []byte(`{"v":1,"count":1}`)
 	for n := range uint64(4) {
 		if err := in.Append(t.Context(), n, jobs.Entry{Kind: jobs.EntryTick, Data: tick}); err != nil {
 			t.Fatal(err)
@@ -383,7 +383,7 @@ func TestGone(t *testing.T) {
 	until(t, "two are served", func() bool { return a.Shards() == 2 })
 	a.Stop()
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := s.conn.Log("y", 0, d).Delete(t.Context()); err != nil {
+		if err := s.conn.Swarms.Log("y", 0, d).Delete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -411,7 +411,7 @@ func TestRefusedSwarms(t *testing.T) {
 		a := s.agent(t, gpuagents.Options{})
 		for _, r := range []jobs.Swarm{custom, broken} {
 			if turn == 2 {
-				if err := s.conn.Log(r.ID, 0, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryQuery, Data: []byte("{}")}); err != nil {
+				if err := s.conn.Swarms.Log(r.ID, 0, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryQuery, Data: []byte("{}")}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -423,7 +423,7 @@ func TestRefusedSwarms(t *testing.T) {
 		until(t, "both swarms are refused", func() bool { return strings.Count(s.log.String(), "shard refused") == 2 })
 		a.Stop()
 		for _, r := range []jobs.Swarm{custom, broken} {
-			if last, err := s.conn.Log(r.ID, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != want {
+			if last, err := s.conn.Swarms.Log(r.ID, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != want {
 				t.Errorf("turn %d: %s: answer %d, %v; want %d", turn, r.ID, last.Seq, err, want)
 			}
 		}

@@ -227,7 +227,7 @@ func serve(cmd *cobra.Command) (err error) {
 	var swept sync.WaitGroup
 	defer func() { end(nil); swept.Wait() }()
 	if sweep > 0 {
-		swept.Go(func() { conn.SweepOrphans(ctx, sweep, log) })
+		swept.Go(func() { conn.Swarms.SweepOrphans(ctx, sweep, log) })
 	}
 	log.Info("cpuagent is ready", "name", name, "nats", natsconn.Redact(url), "memory", limit)
 

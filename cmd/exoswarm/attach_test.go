@@ -43,7 +43,7 @@ func served(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect(), Logger: log})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect().Swarms, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,11 +160,11 @@ func (h *hints) waits(ctx context.Context, p *cpuagents.StreamProgress) string {
 	if now.Sub(h.since) < hintAfter {
 		return ""
 	}
-	record, err := h.conn.Swarm(ctx, h.job)
+	record, err := h.conn.Swarms.Swarm(ctx, h.job)
 	if err != nil { // it is not made yet, or is over
 		return ""
 	}
-	census, err := h.conn.Census(ctx)
+	census, err := h.conn.Swarms.Census(ctx)
 	if err != nil {
 		return ""
 	}

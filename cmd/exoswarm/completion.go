@@ -46,7 +46,7 @@ func completeNames(root *cobra.Command) {
 }
 
 func swarmNames(ctx context.Context, c *natsq.Conn) (names []string) {
-	all, err := c.Swarms(ctx)
+	all, err := c.Swarms.Swarms(ctx)
 	if err != nil {
 		return nil
 	}

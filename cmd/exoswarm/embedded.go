@@ -98,7 +98,7 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	}
 	e.onClose(dev.Close)
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "gpuagent", Device: dev, PageMemory: total / 8 * 3, Shared: true, Queue: gpuConn, Logger: o.log,
+		Name: "gpuagent", Device: dev, PageMemory: total / 8 * 3, Shared: true, Queue: gpuConn.Swarms, Logger: o.log,
 		Tracing:     o.tracing,
 		CustomCells: true, // the user is the operator; the device says why it cannot compile one
 	})

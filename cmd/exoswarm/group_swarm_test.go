@@ -95,7 +95,7 @@ func TestGroupSwarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Snapshots: store, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: store, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

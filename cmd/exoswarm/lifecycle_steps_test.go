@@ -141,24 +141,24 @@ func (l *lifecycle) create(id string) {
 	}
 	l.counts.add(func(c *lifecycleCounts) { c.created++ })
 	ctx := l.t.Context()
-	record, err := l.conn.Swarm(ctx, id)
+	record, err := l.conn.Swarms.Swarm(ctx, id)
 	if err != nil {
 		l.fatalf("%v", err)
 	}
 	s := &lifecycleSwarm{record: record, twin: record, agents: agents, entries: make([][]jobs.Entry, shards)}
 	s.twin.ID = fmt.Sprintf("%s-%d-%d", id, l.number, l.generation)
 	l.swarms[id] = s
-	err = l.twin.CreateSwarm(ctx, s.twin)
+	err = l.twin.Swarms.CreateSwarm(ctx, s.twin)
 	for k := range shards {
 		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-			err = errors.Join(err, l.twin.Log(s.twin.Key(), k, d).Create(ctx))
+			err = errors.Join(err, l.twin.Swarms.Log(s.twin.Key(), k, d).Create(ctx))
 		}
-		first, readErr := l.conn.Log(record.Key(), k, jobs.In).Last(ctx) // the command's own question
+		first, readErr := l.conn.Swarms.Log(record.Key(), k, jobs.In).Last(ctx) // the command's own question
 		if err = errors.Join(err, readErr); err != nil || first.Seq != 1 {
 			l.fatalf("create %s: entry %d is the last: %v", id, first.Seq, err)
 		}
 		s.entries[k] = []jobs.Entry{first}
-		if err := l.twin.Log(s.twin.Key(), k, jobs.In).Append(ctx, 0, first); err != nil {
+		if err := l.twin.Swarms.Log(s.twin.Key(), k, jobs.In).Append(ctx, 0, first); err != nil {
 			l.fatalf("%v", err)
 		}
 	}
@@ -175,7 +175,7 @@ func (l *lifecycle) remove(id string) {
 // forget removes a swarm's twin.
 func (l *lifecycle) forget(id string) {
 	l.t.Helper()
-	if err := l.twin.RemoveSwarm(l.t.Context(), l.swarms[id].twin); err != nil {
+	if err := l.twin.Swarms.RemoveSwarm(l.t.Context(), l.swarms[id].twin); err != nil {
 		l.fatalf("%v", err)
 	}
 	delete(l.swarms, id)
@@ -222,8 +222,8 @@ func (l *lifecycle) append(s *lifecycleSwarm, k int, e jobs.Entry) {
 	after := len(s.entries[k])
 	e.Ref = uint64(after + 1)
 	ctx := l.t.Context()
-	err := l.twin.Log(s.twin.Key(), k, jobs.In).Append(ctx, uint64(after), e)
-	if err = errors.Join(err, l.conn.Log(s.record.Key(), k, jobs.In).Append(ctx, uint64(after), e)); err != nil {
+	err := l.twin.Swarms.Log(s.twin.Key(), k, jobs.In).Append(ctx, uint64(after), e)
+	if err = errors.Join(err, l.conn.Swarms.Log(s.record.Key(), k, jobs.In).Append(ctx, uint64(after), e)); err != nil {
 		l.fatalf("append a %s to %s, shard %d: %v", e.Kind, s.record.Key(), k, err)
 	}
 	s.entries[k] = append(s.entries[k], e)
@@ -250,7 +250,7 @@ func (l *lifecycle) storm(s *lifecycleSwarm, what string) {
 		for _, d := range all {
 			after := uint64(len(s.entries[d.shard]))
 			d.entry.Ref = after + 1
-			for _, log := range []jobs.Log{l.twin.Log(s.twin.Key(), d.shard, jobs.In), l.conn.Log(s.record.Key(), d.shard, jobs.In)} {
+			for _, log := range []jobs.Log{l.twin.Swarms.Log(s.twin.Key(), d.shard, jobs.In), l.conn.Swarms.Log(s.record.Key(), d.shard, jobs.In)} {
 				err = errors.Join(err, log.Append(ctx, after, d.entry))
 			}
 			if err != nil {

@@ -112,7 +112,7 @@ func undisturbedAgent(t *testing.T) (*natsq.Conn, interface{ Close() error }) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn.Swarms, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +475,7 @@ func (l *lifecycle) compare(ctx context.Context, s *lifecycleSwarm, k, from int)
 		if c == l.twin { // its patience is not that of the agents under test
 			record, ctx = s.twin, l.t.Context()
 		}
-		r, err := c.Log(record.Key(), k, jobs.Out).Read(ctx, uint64(from))
+		r, err := c.Swarms.Log(record.Key(), k, jobs.Out).Read(ctx, uint64(from))
 		if err != nil {
 			l.fatalf("answers of %s, shard %d: %v", record.Key(), k, err)
 		}
@@ -519,7 +519,7 @@ func (l *lifecycle) check() {
 		for k := range s.entries {
 			shards++
 			l.compare(ctx, s, k, 1)
-			if err := endsAt(ctx, l.conn.Log(s.record.Key(), k, jobs.Out), uint64(len(s.entries[k]))); err != nil {
+			if err := endsAt(ctx, l.conn.Swarms.Log(s.record.Key(), k, jobs.Out), uint64(len(s.entries[k]))); err != nil {
 				l.fatalf("%s, shard %d: %v", s.record.Key(), k, err)
 			}
 		}
@@ -539,7 +539,7 @@ func (l *lifecycle) check() {
 
 // served is how many shards the agents say that they serve, and those alone have a lease.
 func (l *lifecycle) served(ctx context.Context) (n int, err error) {
-	held, err := l.conn.Leases(ctx)
+	held, err := l.conn.Swarms.Leases(ctx)
 	if err != nil {
 		return 0, err
 	}

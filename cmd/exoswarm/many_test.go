@@ -120,7 +120,7 @@ func (m *many) undisturbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	a, err := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)})
+	a, err := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn.Swarms, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func (m *many) make(ctx context.Context, i int) error {
 	}
 	m.last[i].Store(2)
 	m.tick[i].Store(1)
-	return m.conn.CreateSwarm(ctx, s.record)
+	return m.conn.Swarms.CreateSwarm(ctx, s.record)
 }
 
 // ask appends an entry to the log of a swarm and returns the answer.
@@ -430,7 +430,7 @@ func TestCreateRefused(t *testing.T) {
 	if err := s.create(t.Context()); err == nil || !strings.Contains(err.Error(), "swarm one: every GPU agent has as many shards as it takes (a has 3 of 3)") {
 		t.Errorf("all are full: %v", err)
 	}
-	if all, err := conn.Swarms(t.Context()); err != nil || len(all) != 0 {
+	if all, err := conn.Swarms.Swarms(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("something was left: %v, %v", all, err)
 	}
 	announce("b", "serving")

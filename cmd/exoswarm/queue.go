@@ -77,7 +77,7 @@ func agentCommand() *cobra.Command {
 and for ten minutes at most. While an agent replays shards that it has taken over, its state says how far that is.`,
 	}
 	list.RunE = connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-		census, err := c.Census(cmd.Context())
+		census, err := c.Swarms.Census(cmd.Context())
 		if err != nil {
 			return err
 		}

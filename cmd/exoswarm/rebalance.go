@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
 func rebalanceCommand() *cobra.Command {
@@ -35,12 +36,12 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return err
 	}
 	ctx := cmd.Context()
-	moves, err := c.PlanMoves(ctx)
+	moves, err := c.Swarms.PlanMoves(ctx)
 	if err != nil {
 		return err
 	}
 	if dry, _ := cmd.Flags().GetBool("dry-run"); !dry && len(moves) > 0 {
-		if err := c.OfferMoves(ctx, moves); err != nil {
+		if err := c.Swarms.OfferMoves(ctx, moves); err != nil {
 			return err
 		}
 		err = followMoves(cmd, c, moves, timeout)
@@ -50,7 +51,7 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		if perr := p.item(m, m.Shard, m.From, m.To, m.State); perr != nil {
 			return perr
 		}
-		if m.State == natsq.MoveMoved {
+		if m.State == swarmlog.MoveMoved {
 			moved++
 		}
 	}
@@ -69,13 +70,13 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 }
 
 // followMoves waits until all moves are over, and prints what changes.
-func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []natsq.Move, timeout time.Duration) error {
+func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []swarmlog.Move, timeout time.Duration) error {
 	look, end := time.NewTicker(200*time.Millisecond), time.NewTimer(timeout)
 	defer look.Stop()
 	defer end.Stop()
 	told := make([]string, len(moves))
 	for {
-		over, err := c.FollowMoves(cmd.Context(), moves)
+		over, err := c.Swarms.FollowMoves(cmd.Context(), moves)
 		if err != nil {
 			return err
 		}

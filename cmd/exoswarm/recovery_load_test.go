@@ -187,16 +187,16 @@ func newSimulated(t *testing.T, n int) *simulated {
 // announce makes a swarm without entries.
 func (s *simulated) announce(ctx context.Context, c *natsq.Conn, id string) error {
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := c.Log(id, 0, d).Create(ctx); err != nil {
+		if err := c.Swarms.Log(id, 0, d).Create(ctx); err != nil {
 			return err
 		}
 	}
-	return c.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: s.spec, Groups: 100})
+	return c.Swarms.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: s.spec, Groups: 100})
 }
 
 // append puts n entries behind the first from in the swarm's log.
 func (s *simulated) append(ctx context.Context, c *natsq.Conn, id string, from, n int) error {
-	in := c.Log(id, 0, jobs.In)
+	in := c.Swarms.Log(id, 0, jobs.In)
 	for i, e := range s.entries[from : from+n] {
 		if err := in.Append(ctx, uint64(from+i), e); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (s *simulated) append(ctx context.Context, c *natsq.Conn, id string, from, 
 
 // answers reads n answers of a swarm behind the first from, and looks that there is none behind them.
 func answers(ctx context.Context, c *natsq.Conn, id string, from, n int, each func(jobs.Entry)) error {
-	out := c.Log(id, 0, jobs.Out)
+	out := c.Swarms.Log(id, 0, jobs.Out)
 	r, err := out.Read(ctx, uint64(from+1))
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func (r *recovery) addressed(s *simulated) *load {
 		if want == nil {
 			want = got
 		}
-		return []tally{compare(want, got)}, r.conn.RemoveSwarm(ctx, jobs.Swarm{ID: id})
+		return []tally{compare(want, got)}, r.conn.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: id})
 	}
 	return l
 }

@@ -468,7 +468,7 @@ func TestRecoveryControl(t *testing.T) {
 		case id == "wrong":
 			t.Logf("a checkpoint with the position of an earlier one: %v", c.err())
 		}
-		if err := r.conn.RemoveSwarm(ctx, jobs.Swarm{ID: id}); err != nil {
+		if err := r.conn.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 	}

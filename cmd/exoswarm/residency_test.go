@@ -90,7 +90,7 @@ func TestResidency(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "gpu", Device: dev, Queue: conn, Logger: log, Metrics: counts, PageMemory: 8 << 20, HostPageMemory: 16 << 20, ResidencyCheck: 20 * time.Millisecond,
+		Name: "gpu", Device: dev, Queue: conn.Swarms, Logger: log, Metrics: counts, PageMemory: 8 << 20, HostPageMemory: 16 << 20, ResidencyCheck: 20 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func TestGPUAgentRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: me, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: me.Swarms, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

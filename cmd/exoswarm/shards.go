@@ -35,7 +35,9 @@ func (k shard) agents() (first, end int64) {
 	return int64(a) * int64(k.of.spec.AgentsPerGroup), int64(b) * int64(k.of.spec.AgentsPerGroup)
 }
 
-func (k shard) log(d jobs.Direction) jobs.Log { return k.of.conn.Log(k.of.record.Key(), k.number, d) }
+func (k shard) log(d jobs.Direction) jobs.Log {
+	return k.of.conn.Swarms.Log(k.of.record.Key(), k.number, d)
+}
 
 // late says that an entry has no answer yet.
 func (k shard) late(seq uint64) error {

@@ -150,7 +150,7 @@ func TestShardsCommands(t *testing.T) {
 	}
 	defer kept.Close()
 	serve := func() *gpuagents.Agent {
-		agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Snapshots: kept, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Hour})
+		agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: kept, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,12 +234,12 @@ func TestShardsCommands(t *testing.T) {
 		has(errs, "swarm again: the logs of its shards begin with entries 3,3,3, behind snapshot base")
 	}
 	for k := range 3 {
-		begins(t, conn.Log(swarmKey(t, conn, "again"), k, jobs.In), 3)
-		begins(t, conn.Log(swarmKey(t, conn, "again"), k, jobs.Out), 3)
+		begins(t, conn.Swarms.Log(swarmKey(t, conn, "again"), k, jobs.In), 3)
+		begins(t, conn.Swarms.Log(swarmKey(t, conn, "again"), k, jobs.Out), 3)
 	}
 	agent.Stop()
 	// A shard that nobody serves: its entries wait in its log, and the others go on.
-	other, err := conn.OpenSession(t.Context(), "other", time.Hour, slog.New(slog.DiscardHandler))
+	other, err := conn.Swarms.OpenSession(t.Context(), "other", time.Hour, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestShardsCommands(t *testing.T) {
 		run(0, "swarm", "delete", name, "--yes")
 		for k := range 7 {
 			for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-				if _, err := conn.Log(key, k, d).Last(t.Context()); !errors.Is(err, jobs.ErrNotFound) {
+				if _, err := conn.Swarms.Log(key, k, d).Last(t.Context()); !errors.Is(err, jobs.ErrNotFound) {
 					t.Errorf("log %d of %s is there: %v", k, name, err)
 				}
 			}
@@ -307,7 +307,7 @@ func TestShardsCommands(t *testing.T) {
 // swarmKey is the key of a swarm.
 func swarmKey(t *testing.T, conn *natsq.Conn, id string) string {
 	t.Helper()
-	s, err := conn.Swarm(t.Context(), id)
+	s, err := conn.Swarms.Swarm(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}

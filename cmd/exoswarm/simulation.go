@@ -27,10 +27,10 @@ type simulation struct {
 
 // findSimulation reads the record of a swarm.
 func findSimulation(ctx context.Context, c *natsq.Conn, name string, timeout time.Duration) (*simulation, error) {
-	record, err := c.Swarm(ctx, name)
+	record, err := c.Swarms.Swarm(ctx, name)
 	if errors.Is(err, jobs.ErrNotFound) {
 		var all []jobs.SwarmChange
-		if all, err = c.Swarms(ctx); err != nil {
+		if all, err = c.Swarms.Swarms(ctx); err != nil {
 			return nil, err
 		}
 		var s jobs.SwarmChange
@@ -123,12 +123,12 @@ func (s *simulation) create(ctx context.Context) error {
 		return k.log(jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryQuery, Ref: 1, Data: data})
 	}
 	// The record is first: it claims the name, so that of several who make the swarm at once one goes on, and no log is without a record.
-	if err := s.conn.CreateSwarm(ctx, s.record); err != nil {
+	if err := s.conn.Swarms.CreateSwarm(ctx, s.record); err != nil {
 		return err
 	}
 	for k := range s.record.ShardCount() {
 		if err := begin(shard{s, k}); err != nil {
-			return errors.Join(err, s.conn.RemoveSwarm(context.WithoutCancel(ctx), s.record))
+			return errors.Join(err, s.conn.Swarms.RemoveSwarm(context.WithoutCancel(ctx), s.record))
 		}
 	}
 	deadline := time.Now().Add(s.timeout)
@@ -140,7 +140,7 @@ func (s *simulation) create(ctx context.Context) error {
 	})
 	var refused *jobs.Error
 	if errors.As(err, &refused) && refused.Code != jobs.CodeDeadline { // it cannot be served: as if it had not been made
-		return errors.Join(err, s.conn.RemoveSwarm(ctx, s.record))
+		return errors.Join(err, s.conn.Swarms.RemoveSwarm(ctx, s.record))
 	}
 	return err
 }

@@ -373,7 +373,7 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 	}
 	// The record first: who reads a log without a checkpoint must know of the snapshot before entries go. The snapshot's own entry stays, so that a log
 	// always has a last one.
-	if s.record, err = s.conn.ChangeSwarm(ctx, record, func(now *jobs.Swarm) {
+	if s.record, err = s.conn.Swarms.ChangeSwarm(ctx, record, func(now *jobs.Swarm) {
 		if now.Base, now.Bases = nil, bases; len(bases) == 1 {
 			now.Base, now.Bases = &bases[0], nil
 		}

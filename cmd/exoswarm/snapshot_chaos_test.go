@@ -129,7 +129,7 @@ func TestKilledInSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.gpu.end(t, syscall.SIGTERM)
-	if err := conn.RemoveSwarm(ctx, jobs.Swarm{ID: "x"}); err != nil {
+	if err := conn.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	kinds := map[string]int{}
@@ -171,7 +171,7 @@ func TestKilledInSnapshots(t *testing.T) {
 			start(place)
 		}
 		c.gpu.end(t, syscall.SIGTERM)
-		if err := conn.RemoveSwarm(ctx, jobs.Swarm{ID: "x"}); err != nil {
+		if err := conn.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: "x"}); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%d kills, answers %v", kills, kinds)
@@ -200,16 +200,16 @@ func TestKilledInSnapshots(t *testing.T) {
 func announce(ctx context.Context, t *testing.T, c *natsq.Conn, spec json.RawMessage, groups int, all []jobs.Entry) {
 	t.Helper()
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := c.Log("x", 0, d).Create(ctx); err != nil {
+		if err := c.Swarms.Log("x", 0, d).Create(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i, e := range all {
-		if err := c.Log("x", 0, jobs.In).Append(ctx, uint64(i), e); err != nil {
+		if err := c.Swarms.Log("x", 0, jobs.In).Append(ctx, uint64(i), e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "x", Name: "x", Spec: spec, Groups: groups}); err != nil {
+	if err := c.Swarms.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "x", Name: "x", Spec: spec, Groups: groups}); err != nil {
 		t.Fatal(err)
 	}
 }

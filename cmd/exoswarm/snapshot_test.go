@@ -63,7 +63,7 @@ func TestSnapshotCommands(t *testing.T) {
 	place := filepath.Join(t.TempDir(), "snapshots")
 	serve := func(place string) *gpuagents.Agent {
 		t.Helper()
-		o := gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)}
+		o := gpuagents.Options{Name: "agent", Device: dev, Queue: conn.Swarms, Logger: slog.New(slog.DiscardHandler)}
 		if place != "" {
 			b, err := bucket.Open(t.Context(), place)
 			if err != nil {
@@ -148,7 +148,7 @@ func TestSnapshotCommands(t *testing.T) {
 		has(errs, "swarm again: the log begins with entry 6, behind snapshot base")
 	}
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		begins(t, conn.Log(swarmKey(t, conn, "again"), 0, d), 6)
+		begins(t, conn.Swarms.Log(swarmKey(t, conn, "again"), 0, d), 6)
 	}
 	agent.Stop()
 	agent = serve(place)
@@ -201,7 +201,7 @@ func TestSnapshotCommands(t *testing.T) {
 	has(errs, "swarm x: snapshot kept: snapshot is damaged: potential-00000.npy has the SHA-256", "restore from another one")
 	_, errs = run(1, "swarm", "trim", "first", "--to", "kept", "--snapshots", place)
 	has(errs, "snapshot is damaged")
-	begins(t, conn.Log(swarmKey(t, conn, "first"), 0, jobs.In), 1)
+	begins(t, conn.Swarms.Log(swarmKey(t, conn, "first"), 0, jobs.In), 1)
 	out, _ = run(0, "swarm", "list")
 	if strings.Contains(out, "x ") {
 		t.Errorf("a swarm that could not be restored stays:\n%s", out)

@@ -218,7 +218,7 @@ func readSpec(file string) (*swarm.Spec, error) {
 }
 
 func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-	all, err := c.Swarms(cmd.Context())
+	all, err := c.Swarms.Swarms(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	census, err := c.Census(cmd.Context())
+	census, err := c.Swarms.Census(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -459,11 +459,11 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		return err
 	}
 	ctx := cmd.Context()
-	s, err := c.Swarm(ctx, args[0])
+	s, err := c.Swarms.Swarm(ctx, args[0])
 	switch {
 	case errors.Is(err, jobs.ErrNotFound): // its logs may be there still
 		missing := fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", args[0], jobs.ErrNotFound)
-		return errors.Join(c.RemoveSwarm(ctx, jobs.Swarm{ID: args[0]}), missing)
+		return errors.Join(c.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: args[0]}), missing)
 	case err != nil && s.ID == "":
 		return err
 	}
@@ -478,7 +478,7 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err := confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents", args[0])); err != nil {
 		return err
 	}
-	if err := c.RemoveSwarm(ctx, s); err != nil { // one whose record cannot be read too
+	if err := c.Swarms.RemoveSwarm(ctx, s); err != nil { // one whose record cannot be read too
 		return err
 	}
 	cmd.PrintErrf("swarm %s is deleted\n", args[0])
@@ -503,7 +503,7 @@ func confirm(cmd *cobra.Command, what string) error {
 }
 
 func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-	all, err := c.Orphans(cmd.Context())
+	all, err := c.Swarms.Orphans(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -523,7 +523,7 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return nil
 	}
 	for _, o := range all {
-		if err := c.RemoveOrphan(cmd.Context(), o); err != nil {
+		if err := c.Swarms.RemoveOrphan(cmd.Context(), o); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
 // shardState is where a shard of a swarm stands, as people and -o json see it.
@@ -28,7 +28,7 @@ const (
 )
 
 // shardStates are those of all shards of a swarm, in their order.
-func shardStates(c *natsq.Census, s jobs.Swarm) (all []shardState) {
+func shardStates(c *swarmlog.Census, s jobs.Swarm) (all []shardState) {
 	for k := range s.ShardCount() {
 		key := jobs.LeaseKey(s.Key(), k)
 		st := shardState{Shard: k, Holder: c.Holders[key], State: stateServed}
@@ -87,7 +87,7 @@ func swarmGet(cmd *cobra.Command, s *simulation) error {
 	if err != nil {
 		return err
 	}
-	census, err := s.conn.Census(cmd.Context())
+	census, err := s.conn.Swarms.Census(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func TestSwarmCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn.Swarms, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,11 +43,11 @@ func TestTakeoverIsShown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(conn.CreateSwarm(t.Context(), record))
+	must(conn.Swarms.CreateSwarm(t.Context(), record))
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		must(conn.Log(record.Key(), 0, d).Create(t.Context()))
+		must(conn.Swarms.Log(record.Key(), 0, d).Create(t.Context()))
 	}
-	must(conn.Log(record.Key(), 0, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryObserve, Ref: 1, Data: []byte("x")}))
+	must(conn.Swarms.Log(record.Key(), 0, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryObserve, Ref: 1, Data: []byte("x")}))
 	progress := &cpuagents.StreamProgress{Series: 4, Observations: 9, Decisions: 3}
 	waits := func(since time.Duration) string {
 		h := hints{conn: conn, job: "job", began: time.Now(), decided: 3, since: time.Now().Add(-since)}
@@ -66,7 +66,7 @@ func TestTakeoverIsShown(t *testing.T) {
 	shown("waiting for a GPU agent", "swarm", "list")
 	// An agent takes the shard and ends without a word.
 	key, gone := jobs.LeaseKey(record.Key(), 0), connect()
-	session, err := gone.OpenSession(t.Context(), "gpu1", time.Second, slog.New(slog.DiscardHandler))
+	session, err := gone.Swarms.OpenSession(t.Context(), "gpu1", time.Second, slog.New(slog.DiscardHandler))
 	must(err)
 	_, err = session.Acquire(t.Context(), key)
 	must(err)
@@ -82,7 +82,7 @@ func TestTakeoverIsShown(t *testing.T) {
 	gone.Close()
 	var since time.Time
 	for end := time.Now().Add(time.Minute); since.IsZero(); time.Sleep(10 * time.Millisecond) {
-		c, err := conn.Census(t.Context())
+		c, err := conn.Swarms.Census(t.Context())
 		must(err)
 		if a := c.LostHolder(key); a != nil {
 			since = a.Lost.Since
@@ -99,7 +99,7 @@ func TestTakeoverIsShown(t *testing.T) {
 	shown(fmt.Sprintf("lost since %s, held %s", since.UTC().Format(time.RFC3339), key), "agent", "list")
 	shown(`"lost":{"since":"`, "agent", "list", "-o", "jsonl")
 	// Another one takes it over and says how far it is.
-	session, err = conn.OpenSession(t.Context(), "gpu2", time.Second, slog.New(slog.DiscardHandler))
+	session, err = conn.Swarms.OpenSession(t.Context(), "gpu2", time.Second, slog.New(slog.DiscardHandler))
 	must(err)
 	defer func() { must(session.Close(t.Context())) }()
 	for end := time.Now().Add(time.Minute); len(session.Peers()) > 1; time.Sleep(5 * time.Millisecond) { // until it has ended that of gpu1
@@ -107,7 +107,7 @@ func TestTakeoverIsShown(t *testing.T) {
 			t.Fatal("the session of gpu1 was not ended")
 		}
 	}
-	if c, err := conn.Census(t.Context()); err != nil || c.LostHolder(key) == nil || !c.LostHolder(key).Lost.Since.Equal(since) {
+	if c, err := conn.Swarms.Census(t.Context()); err != nil || c.LostHolder(key) == nil || !c.LostHolder(key).Lost.Since.Equal(since) {
 		t.Errorf("gpu1, whose session was ended for it, is not lost since %v: %+v: %v", since, c, err)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -129,7 +129,7 @@ func TestTakeoverIsShown(t *testing.T) {
 	shown(replay, "swarm", "get", "job")
 	shown(`"recovering":{"shard":"`+key+`","entry":57,"of":120,"entries_per_second":12}`, "swarm", "get", "job", "-o", "jsonl")
 	shown(replay, "agent", "list")
-	if c, err := conn.Census(t.Context()); err != nil || len(c.Agents) != 1 {
+	if c, err := conn.Swarms.Census(t.Context()); err != nil || len(c.Agents) != 1 {
 		t.Errorf("gpu1 is listed although its shard is held again: %+v: %v", c, err)
 	}
 }

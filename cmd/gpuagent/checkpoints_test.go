@@ -151,7 +151,7 @@ func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
 	o.Name, o.Device = cmp.Or(o.Name, "agent"), dev
 	o.LeaseTTL = cmp.Or(o.LeaseTTL, time.Minute) // none is lost on a busy machine
 	if o.Queue == nil {
-		o.Queue = r.conn
+		o.Queue = r.conn.Swarms
 	}
 	o.Logger = slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	a, err := gpuagents.Start(o)
@@ -175,7 +175,7 @@ func text(seed int, entries int) string {
 func (r *rig) announce(tb testing.TB, id, text string, batches []*batch.Observations) {
 	tb.Helper()
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := r.conn.Log(id, 0, d).Create(tb.Context()); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, d).Create(tb.Context()); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -198,9 +198,9 @@ func (r *rig) put(tb testing.TB, id, text string) {
 
 func (r *rig) record(tb testing.TB, s jobs.Swarm) {
 	tb.Helper()
-	err := r.conn.CreateSwarm(tb.Context(), s)
+	err := r.conn.Swarms.CreateSwarm(tb.Context(), s)
 	if errors.Is(err, jobs.ErrExists) { // its record is changed
-		_, err = r.conn.ChangeSwarm(tb.Context(), s, func(now *jobs.Swarm) { *now = s })
+		_, err = r.conn.Swarms.ChangeSwarm(tb.Context(), s, func(now *jobs.Swarm) { *now = s })
 	}
 	if err != nil {
 		tb.Fatal(err)
@@ -215,7 +215,7 @@ func (r *rig) append(tb testing.TB, id string, after int, batches []*batch.Obser
 			tb.Fatal(err)
 		}
 		n := uint64(after + i)
-		if err := r.conn.Log(id, 0, jobs.In).Append(tb.Context(), n, jobs.Entry{Kind: jobs.EntryObserve, Ref: n + 1, Data: data}); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), n, jobs.Entry{Kind: jobs.EntryObserve, Ref: n + 1, Data: data}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -225,7 +225,7 @@ func (r *rig) append(tb testing.TB, id string, after int, batches []*batch.Obser
 func (r *rig) answered(tb testing.TB, id string, n int) {
 	tb.Helper()
 	r.wait(tb, fmt.Sprintf("%d answers of %s", n, id), func() bool {
-		last, err := r.conn.Log(id, 0, jobs.Out).Last(tb.Context())
+		last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(tb.Context())
 		return err == nil && last.Ref >= uint64(n)
 	})
 }
@@ -233,7 +233,7 @@ func (r *rig) answered(tb testing.TB, id string, n int) {
 // decisions are the answers of a swarm from one entry up to another, as they stand in the log.
 func (r *rig) decisions(tb testing.TB, id string, from, to int) [][]byte {
 	tb.Helper()
-	rd, err := r.conn.Log(id, 0, jobs.Out).Read(tb.Context(), uint64(from))
+	rd, err := r.conn.Swarms.Log(id, 0, jobs.Out).Read(tb.Context(), uint64(from))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestResume(t *testing.T) {
 			if c.harm != nil {
 				c.harm(t, id, dir)
 			}
-			last, err := r.conn.Log(id, 0, jobs.In).Last(t.Context())
+			last, err := r.conn.Swarms.Log(id, 0, jobs.In).Last(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -406,7 +406,7 @@ func TestResume(t *testing.T) {
 				}
 			}
 			for _, s := range []string{id, id + "-whole"} {
-				if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: s}); err != nil {
+				if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: s}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -444,7 +444,7 @@ func kept(t *testing.T, dir, id string) []byte {
 func (r *rig) renew(t *testing.T, id string, batches []*batch.Observations) {
 	t.Helper()
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		l := r.conn.Log(id, 0, d)
+		l := r.conn.Swarms.Log(id, 0, d)
 		if err := l.Delete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -480,11 +480,11 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	}
 	remove := func(id string) {
 		t.Helper()
-		if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: id}); err != nil {
+		if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-			if err := r.conn.Log(id, 0, d).Delete(t.Context()); err != nil {
+			if err := r.conn.Swarms.Log(id, 0, d).Delete(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -493,7 +493,7 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	for _, id := range []string{"served", "ended", "late"} {
 		r.announce(t, id, text(1, 1), all)
 	}
-	if err := r.conn.Log("ended", 0, jobs.In).Append(t.Context(), 3, jobs.Entry{Kind: jobs.EntryEnd, Ref: 4, Data: []byte("{}")}); err != nil {
+	if err := r.conn.Swarms.Log("ended", 0, jobs.In).Append(t.Context(), 3, jobs.Entry{Kind: jobs.EntryEnd, Ref: 4, Data: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	a := r.agent(t, dir)
@@ -527,7 +527,7 @@ func TestPagedSwarm(t *testing.T) {
 	r.answered(t, "resident", whole)
 	first.Stop()
 	want := r.decisions(t, "resident", 1, whole)
-	if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: "resident"}); err != nil {
+	if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: "resident"}); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range []struct {
@@ -557,7 +557,7 @@ func TestPagedSwarm(t *testing.T) {
 				t.Fatalf("%s: answer %d is not that of an agent with all pages on the device", id, k+1)
 			}
 		}
-		if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: id}); err != nil {
+		if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -569,7 +569,7 @@ func TestNoRoom(t *testing.T) {
 	r.announce(t, "large", strings.Replace(text(1, 4), "agents_per_group: 16", "agents_per_group: 600", 1), observations(1, 7))
 	r.agentOf(t, nil, 3*64<<10, 4*64<<10)
 	r.answered(t, "large", 1)
-	rd, err := r.conn.Log("large", 0, jobs.Out).Read(t.Context(), 1)
+	rd, err := r.conn.Swarms.Log("large", 0, jobs.Out).Read(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

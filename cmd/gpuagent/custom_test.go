@@ -32,7 +32,7 @@ func TestCustomCellsAreOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), CustomCells: allowed})
+		a, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), CustomCells: allowed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestCustomCellsAreOff(t *testing.T) {
 		})
 		r.announce(t, "custom", customText, nil)
 		r.answered(t, "custom", 1)
-		rd, err := r.conn.Log("custom", 0, jobs.Out).Read(t.Context(), 1)
+		rd, err := r.conn.Swarms.Log("custom", 0, jobs.Out).Read(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -153,12 +153,12 @@ func (s *damagedScene) ask(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.conn.Log(s.id, 0, jobs.In).Append(t.Context(), s.entries, jobs.Entry{Kind: jobs.EntryQuery, Data: data}); err != nil {
+	if err := s.conn.Swarms.Log(s.id, 0, jobs.In).Append(t.Context(), s.entries, jobs.Entry{Kind: jobs.EntryQuery, Data: data}); err != nil {
 		t.Fatal(err)
 	}
 	s.entries++
 	s.answered(t, s.id, int(s.entries))
-	last, err := s.conn.Log(s.id, 0, jobs.Out).Last(t.Context())
+	last, err := s.conn.Swarms.Log(s.id, 0, jobs.Out).Last(t.Context())
 	if err != nil || last.Kind != jobs.EntryState {
 		t.Fatalf("the answer to a question is %s %s: %v", last.Kind, last.Data, err)
 	}

@@ -67,7 +67,7 @@ func newSick(tb testing.TB) *sick {
 		tb.Fatal(err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: s.devices[0], Queue: s.conn, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
+		Name: "agent", Device: s.devices[0], Queue: s.conn.Swarms, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
 		PageMemory: 64 << 20, HostPageMemory: 64 << 20,
 		Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Open: func(context.Context) (device.Device, error) {
@@ -143,7 +143,7 @@ func (s *sick) same(tb testing.TB, want [][]byte) {
 			tb.Errorf("answer %d differs from that of an undisturbed run", i+1)
 		}
 	}
-	if last, err := s.conn.Log("x", 0, jobs.Out).Last(tb.Context()); err != nil || last.Seq != uint64(len(want)) {
+	if last, err := s.conn.Swarms.Log("x", 0, jobs.Out).Last(tb.Context()); err != nil || last.Seq != uint64(len(want)) {
 		tb.Errorf("%d answers: %v", last.Seq, err)
 	}
 }
@@ -248,7 +248,7 @@ func TestEmergency(t *testing.T) {
 	s := &sick{rig: newRig(t)}
 	d := hostDevice(t)
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "failing", Device: d, Queue: s.conn, LeaseTTL: time.Minute, Patience: s.patience(), Logger: slog.New(slog.NewTextHandler(s, nil)),
+		Name: "failing", Device: d, Queue: s.conn.Swarms, LeaseTTL: time.Minute, Patience: s.patience(), Logger: slog.New(slog.NewTextHandler(s, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func newSeveral(tb testing.TB, pages ...int64) *several {
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "several", Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Others: own[1:], HostPageMemory: 64 << 20,
-		Queue: s.conn, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
+		Queue: s.conn.Swarms, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
 		Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

@@ -86,7 +86,7 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 	t.Helper()
 	r := newRig(t)
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := r.conn.Log(id, 0, d).Create(t.Context()); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 		t.Fatal(err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Snapshots: store, Logger: slog.New(slog.NewTextHandler(r, nil)),
+		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Snapshots: store, Logger: slog.New(slog.NewTextHandler(r, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -122,11 +122,11 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 	began := time.Now()
 	for i, e := range entries {
 		e.Ref = uint64(i + 1)
-		if err := r.conn.Log(id, 0, jobs.In).Append(t.Context(), uint64(i), e); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(t.Context(), uint64(i), e); err != nil {
 			t.Fatal(err)
 		}
 		for end := time.Now().Add(10 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
-			last, err := r.conn.Log(id, 0, jobs.Out).Last(t.Context())
+			last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context())
 			if err == nil && last.Ref >= e.Ref {
 				answers = append(answers, last)
 				break

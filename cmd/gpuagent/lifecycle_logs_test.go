@@ -43,7 +43,7 @@ func TestLogsDeleted(t *testing.T) {
 	lose := func(s *cycleSwarm) {
 		t.Helper()
 		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-			if err := l.conn.Log(s.record.Key(), 0, d).Delete(ctx); err != nil {
+			if err := l.conn.Swarms.Log(s.record.Key(), 0, d).Delete(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -60,7 +60,7 @@ func TestLogsDeleted(t *testing.T) {
 	}
 	// Logs under the same key with another history, of which an entry with the number of the checkpoint's is different.
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := l.conn.Log(x.record.Key(), 0, d).Create(ctx); err != nil {
+		if err := l.conn.Swarms.Log(x.record.Key(), 0, d).Create(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

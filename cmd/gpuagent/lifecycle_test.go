@@ -179,7 +179,7 @@ func newCycle(tb testing.TB) *cycle {
 	if l.twin, err = natsq.Connect(tb.Context(), natsconn.Options{InProcess: srv, Name: "twin"}); err != nil {
 		tb.Fatal(err)
 	}
-	twin, err := gpuagents.Start(gpuagents.Options{Name: "twin", Device: l.dev, Queue: l.twin, Logger: slog.New(slog.DiscardHandler)})
+	twin, err := gpuagents.Start(gpuagents.Options{Name: "twin", Device: l.dev, Queue: l.twin.Swarms, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func (l *cycle) start(i int) {
 		l.t.Fatalf("agent %d: %v", i, err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: fmt.Sprintf("agent-%d", i), Device: l.dev, Queue: s.conn, Checkpoints: checkpointsIn(s.dir), LeaseTTL: cycleTTL,
+		Name: fmt.Sprintf("agent-%d", i), Device: l.dev, Queue: s.conn.Swarms, Checkpoints: checkpointsIn(s.dir), LeaseTTL: cycleTTL,
 		Logger: slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug})).With("agent", i),
 	})
 	if err != nil {
@@ -266,7 +266,7 @@ func (l *cycle) do(step string) {
 	case "delete":
 		if has != nil {
 			delete(l.swarms, what)
-			if err := l.conn.RemoveSwarm(ctx, has.record); err != nil {
+			if err := l.conn.Swarms.RemoveSwarm(ctx, has.record); err != nil {
 				l.t.Fatalf("%s: %v", step, err)
 			}
 		}
@@ -348,9 +348,9 @@ func (l *cycle) create(ctx context.Context, id string) {
 
 func (l *cycle) announce(ctx context.Context, c *natsq.Conn, s jobs.Swarm) {
 	l.t.Helper()
-	err := c.CreateSwarm(ctx, s)
+	err := c.Swarms.CreateSwarm(ctx, s)
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		err = errors.Join(err, c.Log(s.Key(), 0, d).Create(ctx))
+		err = errors.Join(err, c.Swarms.Log(s.Key(), 0, d).Create(ctx))
 	}
 	if err != nil {
 		l.t.Fatalf("create %s: %v", s.ID, err)
@@ -361,7 +361,7 @@ func (l *cycle) append(ctx context.Context, s *cycleSwarm, kind string, data []b
 	l.t.Helper()
 	n := uint64(len(s.entries))
 	e := jobs.Entry{Kind: kind, Ref: n + 1, Data: data}
-	if err := l.conn.Log(s.record.Key(), 0, jobs.In).Append(ctx, n, e); err != nil {
+	if err := l.conn.Swarms.Log(s.record.Key(), 0, jobs.In).Append(ctx, n, e); err != nil {
 		l.t.Fatalf("%s of %s: %v", kind, s.record.ID, err)
 	}
 	s.entries = append(s.entries, e)
@@ -370,7 +370,7 @@ func (l *cycle) append(ctx context.Context, s *cycleSwarm, kind string, data []b
 // answer waits for the answer to entry number seq.
 func (l *cycle) answer(ctx context.Context, c *natsq.Conn, s jobs.Swarm, seq uint64) jobs.Entry {
 	l.t.Helper()
-	r, err := c.Log(s.Key(), 0, jobs.Out).Read(ctx, seq)
+	r, err := c.Swarms.Log(s.Key(), 0, jobs.Out).Read(ctx, seq)
 	if err != nil {
 		l.t.Fatalf("answer %d of %s: %v\n%s", seq, s.Key(), err, l.logged())
 	}
@@ -404,11 +404,11 @@ func (l *cycle) check() {
 		got := l.answer(ctx, l.conn, s.record, uint64(len(s.entries)))
 		twin := s.record
 		l.announce(ctx, l.twin, twin)
-		if err := l.twin.Log(twin.Key(), 0, jobs.In).Append(ctx, 0, s.entries...); err != nil {
+		if err := l.twin.Swarms.Log(twin.Key(), 0, jobs.In).Append(ctx, 0, s.entries...); err != nil {
 			l.t.Fatalf("twin of %s: %v", id, err)
 		}
 		want := l.answer(ctx, l.twin, twin, uint64(len(s.entries)))
-		if err := l.twin.RemoveSwarm(ctx, twin); err != nil {
+		if err := l.twin.Swarms.RemoveSwarm(ctx, twin); err != nil {
 			l.t.Fatalf("twin of %s: %v", id, err)
 		}
 		if got.Kind != jobs.EntryState || got.Kind != want.Kind || !bytes.Equal(got.Data, want.Data) {
@@ -419,7 +419,7 @@ func (l *cycle) check() {
 		l.compared++
 	}
 	for {
-		held, err := l.conn.Leases(ctx)
+		held, err := l.conn.Swarms.Leases(ctx)
 		if err != nil {
 			l.t.Fatalf("%v", err)
 		}

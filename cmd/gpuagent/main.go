@@ -221,7 +221,7 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	o := gpuagents.Options{
 		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: pageAge, HostPageAge: hostAge, Prefetch: prefetch == "auto",
-		Queue: conn, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
+		Queue: conn.Swarms, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
 		MaxShards: maxShards, OpenShards: openShards, Rebalance: rebalance, ParkedMemory: min(parked, mem.rest/2),
 	}
 	if !requireGPU {

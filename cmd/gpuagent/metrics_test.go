@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)),
+		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)),
 		Checkpoints: checkpointsIn(t.TempDir()), Metrics: counts,
 	})
 	if err != nil {
@@ -57,7 +57,7 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	r.announce(t, "counted", text(1, 2), observations(entries, 7))
-	if err := r.conn.Log("counted", 0, jobs.In).Append(t.Context(), entries, jobs.Entry{Kind: jobs.EntryObserve, Ref: entries + 1, Data: []byte("no batch")}); err != nil {
+	if err := r.conn.Swarms.Log("counted", 0, jobs.In).Append(t.Context(), entries, jobs.Entry{Kind: jobs.EntryObserve, Ref: entries + 1, Data: []byte("no batch")}); err != nil {
 		t.Fatal(err)
 	}
 	r.answered(t, "counted", entries+1)

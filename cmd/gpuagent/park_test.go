@@ -19,7 +19,7 @@ import (
 func (r *rig) told(tb testing.TB, id string, seq int, e jobs.Entry) jobs.Entry {
 	tb.Helper()
 	e.Ref = uint64(seq)
-	if err := r.conn.Log(id, 0, jobs.In).Append(tb.Context(), uint64(seq-1), e); err != nil {
+	if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), uint64(seq-1), e); err != nil {
 		tb.Fatal(err)
 	}
 	r.answered(tb, id, seq)
@@ -29,7 +29,7 @@ func (r *rig) told(tb testing.TB, id string, seq int, e jobs.Entry) jobs.Entry {
 // remove ends a swarm that has no nonce.
 func (r *rig) remove(tb testing.TB, id string) {
 	tb.Helper()
-	if err := r.conn.RemoveSwarm(tb.Context(), jobs.Swarm{ID: id}); err != nil {
+	if err := r.conn.Swarms.RemoveSwarm(tb.Context(), jobs.Swarm{ID: id}); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -146,7 +146,7 @@ func TestParkedGone(t *testing.T) {
 	r.wait(t, "the swarms to be left", func() bool { return a.Shards() == 0 })
 	r.wait(t, "their checkpoints to be removed", func() bool { left, err := os.ReadDir(dir); return err == nil && len(left) == 0 })
 	r.wait(t, "their leases to be given back", func() bool {
-		held, err := r.conn.Leases(t.Context())
+		held, err := r.conn.Swarms.Leases(t.Context())
 		return err == nil && len(held) == 0
 	})
 }
@@ -165,7 +165,7 @@ func TestMaxShards(t *testing.T) {
 		t.Error("the agent is not full")
 	}
 	held := func() (n int) {
-		all, err := r.conn.Leases(t.Context())
+		all, err := r.conn.Swarms.Leases(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestMaxShards(t *testing.T) {
 		t.Errorf("%d leases", n)
 	}
 	gone := ""
-	all, err := r.conn.Leases(t.Context())
+	all, err := r.conn.Swarms.Leases(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

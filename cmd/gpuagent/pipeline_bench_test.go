@@ -79,7 +79,7 @@ func BenchmarkShard(b *testing.B) {
 				b.StopTimer()
 				r, random := newRig(b), rand.New(rand.NewPCG(1, 1))
 				for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-					if err := r.conn.Log("x", 0, d).Create(b.Context()); err != nil {
+					if err := r.conn.Swarms.Log("x", 0, d).Create(b.Context()); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -94,7 +94,7 @@ func BenchmarkShard(b *testing.B) {
 						e.Data, err = json.Marshal(v)
 					}
 					if err == nil {
-						err = r.conn.Log("x", 0, jobs.In).Append(b.Context(), uint64(i), e)
+						err = r.conn.Swarms.Log("x", 0, jobs.In).Append(b.Context(), uint64(i), e)
 					}
 					if err != nil {
 						b.Fatal(err)
@@ -123,14 +123,14 @@ func BenchmarkShard(b *testing.B) {
 					b.Fatal(err)
 				}
 				a, err := gpuagents.Start(gpuagents.Options{
-					Name: "agent", Device: dev, Queue: r.conn, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), Metrics: counts, BatchLatency: *benchLatency,
+					Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), Metrics: counts, BatchLatency: *benchLatency,
 				})
 				if err != nil {
 					b.Fatal(err)
 				}
 				answered := func(n int) (uint64, time.Time, float64) {
 					for {
-						last, err := r.conn.Log("x", 0, jobs.Out).Last(b.Context())
+						last, err := r.conn.Swarms.Log("x", 0, jobs.Out).Last(b.Context())
 						if err != nil {
 							b.Fatal(err)
 						}

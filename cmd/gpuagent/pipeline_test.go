@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
 // byAgent is a swarm whose agents are addressed, with as many groups as records of these tests say.
@@ -78,11 +79,11 @@ func mixed(tb testing.TB, n int, agents bool) (all []jobs.Entry) {
 func (r *rig) logs(tb testing.TB, id string, all []jobs.Entry) {
 	tb.Helper()
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := r.conn.Log(id, 0, d).Create(tb.Context()); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, d).Create(tb.Context()); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	if err := r.conn.Log(id, 0, jobs.In).Append(tb.Context(), 0, all...); err != nil {
+	if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), 0, all...); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -90,7 +91,7 @@ func (r *rig) logs(tb testing.TB, id string, all []jobs.Entry) {
 // all are the first n answers of a swarm, each to the next entry.
 func (r *rig) all(tb testing.TB, id string, n int) (answers []jobs.Entry) {
 	tb.Helper()
-	rd, err := r.conn.Log(id, 0, jobs.Out).Read(tb.Context(), 1)
+	rd, err := r.conn.Swarms.Log(id, 0, jobs.Out).Read(tb.Context(), 1)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func (r *rig) oneByOne(tb testing.TB, id, text string, all []jobs.Entry) []jobs.
 	r.put(tb, id, text)
 	a := r.agent(tb, "")
 	for i, e := range all {
-		if err := r.conn.Log(id, 0, jobs.In).Append(tb.Context(), uint64(i), e); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), uint64(i), e); err != nil {
 			tb.Fatal(err)
 		}
 		r.answered(tb, id, i+1)
@@ -145,7 +146,7 @@ func TestPipelined(t *testing.T) {
 			r := newRig(t)
 			all := mixed(t, n, name == "agents")
 			want := r.oneByOne(t, "one", text, all)
-			if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: "one"}); err != nil {
+			if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: "one"}); err != nil {
 				t.Fatal(err)
 			}
 			r.logs(t, "full", all)
@@ -160,7 +161,7 @@ func TestPipelined(t *testing.T) {
 				a := r.agent(t, dir)
 				r.answered(t, "full", min(n, int(done)+1+random.IntN(n/5)))
 				a.Stop()
-				last, err := r.conn.Log("full", 0, jobs.Out).Last(t.Context())
+				last, err := r.conn.Swarms.Log("full", 0, jobs.Out).Last(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -179,7 +180,7 @@ func TestPipelined(t *testing.T) {
 
 // queue is a connection whose logs of answers are watched: before is called ahead of every Append to them.
 type queue struct {
-	*natsq.Conn
+	*swarmlog.Swarms
 	before func(after uint64, all []jobs.Entry)
 }
 
@@ -190,7 +191,7 @@ type watched struct {
 
 // Log implements gpuagents.Queue.
 func (q queue) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
-	l := q.Conn.Log(swarm, shard, d)
+	l := q.Swarms.Log(swarm, shard, d)
 	if d == jobs.In {
 		return l
 	}
@@ -218,12 +219,12 @@ func TestFenced(t *testing.T) {
 	}
 	t.Cleanup(other.Close)
 	var calls, overtaken atomic.Int64
-	r.start(t, gpuagents.Options{Checkpoints: checkpointsIn(t.TempDir()), Queue: queue{r.conn, func(after uint64, _ []jobs.Entry) {
+	r.start(t, gpuagents.Options{Checkpoints: checkpointsIn(t.TempDir()), Queue: queue{r.conn.Swarms, func(after uint64, _ []jobs.Entry) {
 		if calls.Add(1) > 3 { // it is overtaken as often as that, if there is as much to append
 			return
 		}
 		theirs := jobs.Entry{Kind: want[after].Kind, Ref: after + 1, Data: want[after].Data}
-		if err := other.Log("x", 0, jobs.Out).Append(t.Context(), after, theirs); err != nil {
+		if err := other.Swarms.Log("x", 0, jobs.Out).Append(t.Context(), after, theirs); err != nil {
 			t.Error(err)
 			return
 		}
@@ -246,7 +247,7 @@ func TestAppendFails(t *testing.T) {
 	r.logs(t, "x", all)
 	r.put(t, "x", byAgent)
 	var calls atomic.Int64
-	q := failing{r.conn, &calls}
+	q := failing{r.conn.Swarms, &calls}
 	r.start(t, gpuagents.Options{Checkpoints: checkpointsIn(t.TempDir()), Queue: q})
 	r.answered(t, "x", n)
 	sameAnswers(t, want, r.all(t, "x", n))
@@ -255,7 +256,7 @@ func TestAppendFails(t *testing.T) {
 
 // failing is a connection of which the second Append of answers fails.
 type failing struct {
-	*natsq.Conn
+	*swarmlog.Swarms
 	calls *atomic.Int64
 }
 
@@ -268,7 +269,7 @@ var errNoDisk = errors.New("the disk of the server is full")
 
 // Log implements gpuagents.Queue.
 func (q failing) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
-	l := q.Conn.Log(swarm, shard, d)
+	l := q.Swarms.Log(swarm, shard, d)
 	if d == jobs.In {
 		return l
 	}
@@ -321,10 +322,10 @@ func TestCheckpointBehindAnswers(t *testing.T) {
 			r.logs(t, "x", mixed(t, n, name == "agents"))
 			r.put(t, "x", strings.Replace(text, "entries: 7", "entries: 1", 1))
 			var commits atomic.Int64
-			slow := queue{r.conn, func(uint64, []jobs.Entry) { time.Sleep(5 * time.Millisecond) }} // a disk
+			slow := queue{r.conn.Swarms, func(uint64, []jobs.Entry) { time.Sleep(5 * time.Millisecond) }} // a disk
 			a := r.start(t, gpuagents.Options{Queue: slow, Checkpoints: committing{checkpointsIn(t.TempDir()), func(entry uint64) {
 				commits.Add(1)
-				if last, err := r.conn.Log("x", 0, jobs.Out).Last(context.Background()); err != nil || last.Ref < entry {
+				if last, err := r.conn.Swarms.Log("x", 0, jobs.Out).Last(context.Background()); err != nil || last.Ref < entry {
 					t.Errorf("a checkpoint of entry %d, and answers to %d: %v", entry, last.Ref, err)
 				}
 			}}})

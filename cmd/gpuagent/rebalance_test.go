@@ -17,12 +17,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
 // held is how many shards each agent has.
 func (r *rig) held(tb testing.TB) map[string]int {
 	tb.Helper()
-	all, err := r.conn.Leases(tb.Context())
+	all, err := r.conn.Swarms.Leases(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry, stop <-chan
 	var writers sync.WaitGroup
 	for i, id := range ids {
 		writers.Go(func() {
-			out, err := r.conn.Log(id, 0, jobs.Out).Read(tb.Context(), 1)
+			out, err := r.conn.Swarms.Log(id, 0, jobs.Out).Read(tb.Context(), 1)
 			if err != nil {
 				tb.Error(err)
 				return
@@ -55,7 +56,7 @@ func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry, stop <-chan
 				default:
 				}
 				began := time.Now()
-				if err := r.conn.Log(id, 0, jobs.In).Append(tb.Context(), uint64(n), all[n]); err != nil {
+				if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), uint64(n), all[n]); err != nil {
 					tb.Error(err)
 					return
 				}
@@ -108,16 +109,16 @@ func TestRebalance(t *testing.T) {
 	}()
 	start("b")
 	r.wait(t, "the second agent to have its share", func() bool { h := r.held(t); return h["a"] == 3 && h["b"] == 3 })
-	first, err := r.conn.Leases(t.Context())
+	first, err := r.conn.Swarms.Leases(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := r.conn.Log(ids[0], 0, jobs.Out).Last(t.Context())
+	last, err := r.conn.Swarms.Log(ids[0], 0, jobs.Out).Last(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.answered(t, ids[0], min(int(last.Ref)+300, most)) // some looks later nothing has moved back
-	if now, err := r.conn.Leases(t.Context()); err != nil || fmt.Sprint(now) != fmt.Sprint(first) {
+	if now, err := r.conn.Swarms.Leases(t.Context()); err != nil || fmt.Sprint(now) != fmt.Sprint(first) {
 		t.Errorf("%v became %v: %v", first, now, err)
 	}
 	close(stop)
@@ -125,7 +126,7 @@ func TestRebalance(t *testing.T) {
 	r.logs(t, "twin", nil)
 	r.put(t, "twin", byAgent)
 	n := slices.Max(sent)
-	if err := r.conn.Log("twin", 0, jobs.In).Append(t.Context(), 0, all[:n]...); err != nil {
+	if err := r.conn.Swarms.Log("twin", 0, jobs.In).Append(t.Context(), 0, all[:n]...); err != nil {
 		t.Fatal(err)
 	}
 	r.answered(t, "twin", n)
@@ -139,7 +140,7 @@ func TestRebalance(t *testing.T) {
 				t.Fatalf("%s: answer %d is another than that of a swarm that was not handed over", id, k+1)
 			}
 		}
-		if last, err := r.conn.Log(id, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != uint64(sent[i]) {
+		if last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != uint64(sent[i]) {
 			t.Errorf("%s: %d answers to %d entries: %v", id, last.Seq, sent[i], err)
 		}
 	}
@@ -168,7 +169,7 @@ func TestHandoverKills(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(conn.Close) // behind the agent's end
-		r.start(t, gpuagents.Options{Name: name, Queue: conn, LeaseTTL: time.Second})
+		r.start(t, gpuagents.Options{Name: name, Queue: conn.Swarms, LeaseTTL: time.Second})
 		return conn
 	}
 	conns := map[string]*natsq.Conn{"a0": start("a0")}
@@ -182,24 +183,24 @@ func TestHandoverKills(t *testing.T) {
 	for i := range rounds {
 		giver, taker := fmt.Sprintf("a%d", i), fmt.Sprintf("a%d", i+1)
 		conns[taker] = start(taker)
-		var moves []natsq.Move
+		var moves []swarmlog.Move
 		r.wait(t, "something to move", func() bool {
 			var err error
-			if moves, err = r.conn.PlanMoves(t.Context()); err != nil {
+			if moves, err = r.conn.Swarms.PlanMoves(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			return len(moves) == 2
 		})
-		if err := r.conn.OfferMoves(t.Context(), moves); err != nil {
+		if err := r.conn.Swarms.OfferMoves(t.Context(), moves); err != nil {
 			t.Fatal(err)
 		}
-		state := []string{natsq.MoveOffered, natsq.MoveFollowed, natsq.MoveMoved, natsq.MoveOffered}[i%4]
+		state := []string{swarmlog.MoveOffered, swarmlog.MoveFollowed, swarmlog.MoveMoved, swarmlog.MoveOffered}[i%4]
 		r.wait(t, "a move to be "+state, func() bool {
-			over, err := r.conn.FollowMoves(t.Context(), moves)
+			over, err := r.conn.Swarms.FollowMoves(t.Context(), moves)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return over || slices.ContainsFunc(moves, func(m natsq.Move) bool { return m.State == state })
+			return over || slices.ContainsFunc(moves, func(m swarmlog.Move) bool { return m.State == state })
 		})
 		killed := giver
 		if i == rounds-1 { // and once the one that takes
@@ -214,14 +215,14 @@ func TestHandoverKills(t *testing.T) {
 	r.logs(t, "twin", nil)
 	r.put(t, "twin", byAgent)
 	n := slices.Max(sent)
-	if err := r.conn.Log("twin", 0, jobs.In).Append(t.Context(), 0, all[:n]...); err != nil {
+	if err := r.conn.Swarms.Log("twin", 0, jobs.In).Append(t.Context(), 0, all[:n]...); err != nil {
 		t.Fatal(err)
 	}
 	r.answered(t, "twin", n)
 	want := r.all(t, "twin", n)
 	for i, id := range ids {
 		sameAnswers(t, want[:sent[i]], r.all(t, id, sent[i]))
-		if last, err := r.conn.Log(id, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != uint64(sent[i]) {
+		if last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != uint64(sent[i]) {
 			t.Errorf("%s: %d answers to %d entries: %v", id, last.Seq, sent[i], err)
 		}
 	}

@@ -98,7 +98,7 @@ func TestRoundsGoOn(t *testing.T) {
 					r.told(t, "x", at+1, all[at])
 					if strings.Contains(kind, "parked") && k%4 == 0 {
 						other := jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
-						last, err := r.conn.Log("other", 0, jobs.In).Last(t.Context())
+						last, err := r.conn.Swarms.Log("other", 0, jobs.In).Last(t.Context())
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -117,14 +117,14 @@ func TestRoundsGoOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.Stop()
-			s, err := r.conn.Swarm(t.Context(), "x")
+			s, err := r.conn.Swarms.Swarm(t.Context(), "x")
 			if err == nil {
-				_, err = r.conn.ChangeSwarm(t.Context(), s, func(s *jobs.Swarm) {
+				_, err = r.conn.Swarms.ChangeSwarm(t.Context(), s, func(s *jobs.Swarm) {
 					s.Base = &jobs.SwarmBase{SnapshotRef: jobs.SnapshotRef{Name: "kept", SHA256: kept.SHA256}, Entry: kept.Entry}
 				})
 			}
 			if err == nil {
-				err = r.conn.Log("x", 0, jobs.In).Trim(t.Context(), kept.Entry+1)
+				err = r.conn.Swarms.Log("x", 0, jobs.In).Trim(t.Context(), kept.Entry+1)
 			}
 			if err != nil {
 				t.Fatal(err)

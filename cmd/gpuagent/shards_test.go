@@ -43,7 +43,7 @@ func (r *rig) openShards(tb testing.TB, id string, n int) *shards {
 	s := &shards{r, jobs.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: spec.Groups(), Shards: n}, spec, make([]uint64, n)}
 	for k := range n {
 		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-			if err := r.conn.Log(id, k, d).Create(tb.Context()); err != nil {
+			if err := r.conn.Swarms.Log(id, k, d).Create(tb.Context()); err != nil {
 				tb.Fatal(err)
 			}
 		}
@@ -59,7 +59,7 @@ func (s *shards) tell(tb testing.TB, kind string, data [][]byte) {
 		if d == nil {
 			continue
 		}
-		if err := s.conn.Log(s.of.ID, k, jobs.In).Append(tb.Context(), s.last[k], jobs.Entry{Kind: kind, Ref: s.last[k] + 1, Data: d}); err != nil {
+		if err := s.conn.Swarms.Log(s.of.ID, k, jobs.In).Append(tb.Context(), s.last[k], jobs.Entry{Kind: kind, Ref: s.last[k] + 1, Data: d}); err != nil {
 			tb.Fatal(err)
 		}
 		s.last[k]++
@@ -71,10 +71,10 @@ func (s *shards) said(tb testing.TB, k int, want string) []byte {
 	tb.Helper()
 	n := s.last[k]
 	s.wait(tb, fmt.Sprintf("answer %d of shard %d of %s", n, k, s.of.ID), func() bool {
-		last, err := s.conn.Log(s.of.ID, k, jobs.Out).Last(tb.Context())
+		last, err := s.conn.Swarms.Log(s.of.ID, k, jobs.Out).Last(tb.Context())
 		return err == nil && last.Ref >= n
 	})
-	r, err := s.conn.Log(s.of.ID, k, jobs.Out).Read(tb.Context(), n)
+	r, err := s.conn.Swarms.Log(s.of.ID, k, jobs.Out).Read(tb.Context(), n)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func (r *rig) entry(tb testing.TB, id string, after int, kind string, v any) {
 		tb.Fatal(err)
 	}
 	n := uint64(after)
-	if err := r.conn.Log(id, 0, jobs.In).Append(tb.Context(), n, jobs.Entry{Kind: kind, Ref: n + 1, Data: data}); err != nil {
+	if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), n, jobs.Entry{Kind: kind, Ref: n + 1, Data: data}); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -46,7 +46,7 @@ func (r *rig) entry(tb testing.TB, id string, after int, kind string, v any) {
 func (r *rig) reply(tb testing.TB, id string, number int) jobs.Entry {
 	tb.Helper()
 	r.answered(tb, id, number)
-	rd, err := r.conn.Log(id, 0, jobs.Out).Read(tb.Context(), uint64(number))
+	rd, err := r.conn.Swarms.Log(id, 0, jobs.Out).Read(tb.Context(), uint64(number))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	}
 	record := jobs.Swarm{Version: jobs.Version, ID: "second", Name: "x", Spec: specJSON, Groups: groups, From: &jobs.SnapshotRef{Name: "half", SHA256: kept.SHA256}}
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := r.conn.Log("second", 0, d).Create(t.Context()); err != nil {
+		if err := r.conn.Swarms.Log("second", 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -157,7 +157,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	record.ID, record.From, record.Groups = "third", &other, groups
 	other.Name = "none"
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := r.conn.Log("third", 0, d).Create(t.Context()); err != nil {
+		if err := r.conn.Swarms.Log("third", 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

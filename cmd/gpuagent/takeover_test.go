@@ -14,17 +14,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
 // sluice is a queue whose in-logs give no entry behind number at before open is closed.
 type sluice struct {
-	*natsq.Conn
+	*swarmlog.Swarms
 	at   uint64
 	open chan struct{}
 }
 
 func (s *sluice) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
-	return sluiceLog{s.Conn.Log(swarm, shard, d), s, d}
+	return sluiceLog{s.Swarms.Log(swarm, shard, d), s, d}
 }
 
 type sluiceLog struct {
@@ -83,7 +84,7 @@ func (r *rig) vanish(tb testing.TB, name, key string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s, err := conn.OpenSession(tb.Context(), name, time.Second, slog.New(slog.DiscardHandler))
+	s, err := conn.Swarms.OpenSession(tb.Context(), name, time.Second, slog.New(slog.DiscardHandler))
 	if err == nil {
 		_, err = s.Acquire(tb.Context(), key)
 	}
@@ -93,9 +94,9 @@ func (r *rig) vanish(tb testing.TB, name, key string) {
 	conn.Close()
 }
 
-func (r *rig) census(tb testing.TB) *natsq.Census {
+func (r *rig) census(tb testing.TB) *swarmlog.Census {
 	tb.Helper()
-	c, err := r.conn.Census(tb.Context())
+	c, err := r.conn.Swarms.Census(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestTakeoverIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sluice{r.conn, at, make(chan struct{})}
+	s := &sluice{r.conn.Swarms, at, make(chan struct{})}
 	r.reset()
 	second := r.start(t, gpuagents.Options{Queue: s, Metrics: counts})
 	entry, err := r.conn.Registry.Announce(t.Context(), func() jobs.Agent {

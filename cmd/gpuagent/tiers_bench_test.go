@@ -85,13 +85,13 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 		}
 	}
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := r.conn.Log(cell, 0, d).Create(b.Context()); err != nil {
+		if err := r.conn.Swarms.Log(cell, 0, d).Create(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}
 	for i, e := range entries {
 		e.Ref = uint64(i + 1)
-		if err := r.conn.Log(cell, 0, jobs.In).Append(b.Context(), uint64(i), e); err != nil {
+		if err := r.conn.Swarms.Log(cell, 0, jobs.In).Append(b.Context(), uint64(i), e); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -230,12 +230,12 @@ func BenchmarkTierZipf(b *testing.B) {
 				c := newCheckpoints(disks...)
 				id := fmt.Sprintf("zipf%d", n)
 				for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-					if err := r.conn.Log(id, 0, d).Create(b.Context()); err != nil {
+					if err := r.conn.Swarms.Log(id, 0, d).Create(b.Context()); err != nil {
 						b.Fatal(err)
 					}
 				}
 				add := func(i int, kind string, body []byte) {
-					if err := r.conn.Log(id, 0, jobs.In).Append(b.Context(), uint64(i), jobs.Entry{Kind: kind, Ref: uint64(i + 1), Data: body}); err != nil {
+					if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(b.Context(), uint64(i), jobs.Entry{Kind: kind, Ref: uint64(i + 1), Data: body}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -68,7 +68,7 @@ func observationsOf(ranges ...[2]int) (all []*batch.Observations) {
 func (r *rig) announceCold(t *testing.T, id string, batches []*batch.Observations) {
 	t.Helper()
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := r.conn.Log(id, 0, d).Create(t.Context()); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,7 +93,7 @@ func (r *rig) undisturbed(t *testing.T, batches []*batch.Observations) (answers 
 	r.answered(t, "whole", len(batches))
 	a.Stop()
 	answers, pages = r.decisions(t, "whole", 1, len(batches)), contents(t, c, "whole")
-	if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: "whole"}); err != nil {
+	if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: "whole"}); err != nil {
 		t.Fatal(err)
 	}
 	return answers, pages
@@ -353,7 +353,7 @@ func TestFullTiers(t *testing.T) {
 			}
 		})
 		r.same(t, name, c, answers, pages)
-		if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: name}); err != nil {
+		if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: name}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -433,11 +433,11 @@ func TestFailingTier(t *testing.T) {
 	if ids, err := c.Shards(); len(ids) != 1 || err != nil {
 		t.Errorf("%v, %v", ids, err)
 	}
-	if err := r.conn.RemoveSwarm(t.Context(), jobs.Swarm{ID: "cold"}); err != nil {
+	if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: "cold"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-		if err := r.conn.Log("cold", 0, d).Delete(t.Context()); err != nil {
+		if err := r.conn.Swarms.Log("cold", 0, d).Delete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -65,7 +65,7 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := q.Log(id, 1, jobs.Out)
+		log := q.Swarms.Log(id, 1, jobs.Out)
 		if forgets >= 0 {
 			log = &forgetful{log, forgets}
 		}
@@ -281,7 +281,7 @@ func TestSubjectSink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tp.Open(fixture.Within(t), q.Log("long", 1, jobs.Out)); err != nil {
+	if err := tp.Open(fixture.Within(t), q.Swarms.Log("long", 1, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range fixture.Batches() {
@@ -300,7 +300,7 @@ func TestSubjectSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tp.Close()
-	if err := tp.Open(fixture.Within(t), q.Log("big", 1, jobs.Out)); err != nil {
+	if err := tp.Open(fixture.Within(t), q.Swarms.Log("big", 1, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for n := range uint64(3) {
@@ -500,7 +500,7 @@ func TestSinkRefuses(t *testing.T) {
 			Features: []string{"value"},
 		})
 		if err == nil {
-			if err = tp.Open(fixture.Within(t), q.Log("bad", 1, jobs.Out)); err == nil {
+			if err = tp.Open(fixture.Within(t), q.Swarms.Log("bad", 1, jobs.Out)); err == nil {
 				if err = tp.Send(fixture.Within(t), 1, fixture.Batches()[0]); err == nil {
 					err = tp.End(fixture.Within(t))
 				}

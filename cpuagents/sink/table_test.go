@@ -27,7 +27,7 @@ func TestDroppedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tp.Close()
-	if err := tp.Open(fixture.Within(t), q.Log("dropping", 1, jobs.Out)); err != nil {
+	if err := tp.Open(fixture.Within(t), q.Swarms.Log("dropping", 1, jobs.Out)); err != nil {
 		t.Fatal(err)
 	}
 	if err := tp.Send(fixture.Within(t), 1, d); err != nil {

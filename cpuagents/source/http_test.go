@@ -37,7 +37,7 @@ func quick(s HTTPSpec) *HTTPSpec {
 // remoteOf opens a remote source over a journal.
 func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src fetcher) *documentReader {
 	t.Helper()
-	j, err := openJournal(ctx, q.Log(id, 1, jobs.In))
+	j, err := openJournal(ctx, q.Swarms.Log(id, 1, jobs.In))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestHTTPResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The attempt ended in the middle of storing a document.
-		log := q.Log(id, 1, jobs.In)
+		log := q.Swarms.Log(id, 1, jobs.In)
 		last, err := log.Last(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -398,7 +398,7 @@ func TestJournalPieces(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	for i, size := range []int{0, 1, journalPiece - 1, journalPiece, journalPiece + 1, 3*journalPiece + 7} {
 		want := strings.Repeat("0123456789", size/10+1)[:size]
-		log := q.Log(fmt.Sprintf("pieces-%d", i), 1, jobs.In)
+		log := q.Swarms.Log(fmt.Sprintf("pieces-%d", i), 1, jobs.In)
 		j, err := openJournal(ctx, log)
 		if err != nil {
 			t.Fatal(err)

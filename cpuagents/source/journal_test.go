@@ -35,7 +35,7 @@ func TestJournalFails(t *testing.T) {
 	doc := fixture.TempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
 	defer doc.Close()
 	for fails := range 5 { // begin, three pieces, document
-		log := q.Log(fmt.Sprintf("fails-%d", fails), 1, jobs.In)
+		log := q.Swarms.Log(fmt.Sprintf("fails-%d", fails), 1, jobs.In)
 		j, err := openJournal(ctx, &appends{log, fails, jobs.ErrUnavailable})
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestJournalFails(t *testing.T) {
 // log that is not there are errors.
 func TestJournalDamage(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
-	log := q.Log("damage", 1, jobs.In)
+	log := q.Swarms.Log("damage", 1, jobs.In)
 	if err := log.Create(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestJournalDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	other := q.Log("pieces", 1, jobs.In)
+	other := q.Swarms.Log("pieces", 1, jobs.In)
 	if j, err = openJournal(ctx, other); err != nil {
 		t.Fatal(err)
 	}

@@ -318,7 +318,7 @@ func TestSettled(t *testing.T) {
 		}
 		for sid, owner := range map[string]string{id: id, id + "-other": "another"} {
 			s := jobs.Swarm{Version: jobs.Version, ID: sid, Nonce: jobs.NewNonce(), Owner: owner, Name: "n", Spec: json.RawMessage(`{}`), Groups: 1}
-			if err := d.c.CreateSwarm(ctx, s); err != nil {
+			if err := d.c.Swarms.CreateSwarm(ctx, s); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -335,10 +335,10 @@ func TestSettled(t *testing.T) {
 		if kept := serr == nil; kept != (id == "d") {
 			t.Errorf("%s: its spec: %v", id, serr)
 		}
-		if _, serr := d.c.Swarm(ctx, id); (serr == nil) != (err == nil) {
+		if _, serr := d.c.Swarms.Swarm(ctx, id); (serr == nil) != (err == nil) {
 			t.Errorf("%s: its swarm: %v", id, serr)
 		}
-		if _, serr := d.c.Swarm(ctx, id+"-other"); serr != nil {
+		if _, serr := d.c.Swarms.Swarm(ctx, id+"-other"); serr != nil {
 			t.Errorf("%s: another's swarm: %v", id, serr)
 		}
 	}

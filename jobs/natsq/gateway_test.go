@@ -153,7 +153,7 @@ func TestGatewayPages(t *testing.T) {
 	}
 	big := `"` + strings.Repeat("<", jobs.MaxInline-2) + `"`
 	for _, id := range []string{"big1", "big2"} {
-		publish(ctx, t, s, "exo.job.cpu.big.normal.default."+id, []byte(`{"v":1,"id":"`+id+`","pool":"cpu","kind":"big","submitted":"2026-01-31T12:00:00Z","spec":`+big+`}`))
+		natsqtest.Publish(ctx, t, s, "exo.job.cpu.big.normal.default."+id, []byte(`{"v":1,"id":"`+id+`","pool":"cpu","kind":"big","submitted":"2026-01-31T12:00:00Z","spec":`+big+`}`))
 		want = append(want, id)
 	}
 	child := jobs.Job{Version: jobs.Version, ID: "child", Pool: jobs.PoolCPU, Kind: "talk", Spec: []byte(`1`), After: []string{"j000", "j001"}}
@@ -216,7 +216,7 @@ func TestGatewayPages(t *testing.T) {
 		for i := range text {
 			text[i] = fmt.Sprintf(`{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"%s","n":%d}`, strings.Repeat("<", 200), n+i)
 		}
-		publish(ctx, t, s, "exo.joblog.talker", []byte(`{"v":1,"job":"talker","attempt":1,"worker":"w","lines":[`+strings.Join(text, ",")+`]}`))
+		natsqtest.Publish(ctx, t, s, "exo.joblog.talker", []byte(`{"v":1,"job":"talker","attempt":1,"worker":"w","lines":[`+strings.Join(text, ",")+`]}`))
 	}
 	for i := range messages {
 		say(i*lines, lines)
@@ -267,19 +267,6 @@ func TestGatewayPages(t *testing.T) {
 	}
 }
 
-// publish stores a message past the library.
-func publish(ctx context.Context, t *testing.T, s *server.Server, subject string, data []byte) {
-	t.Helper()
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	if m, err := nc.RequestWithContext(ctx, subject, data); err != nil || strings.Contains(string(m.Data), "error") {
-		t.Fatal(m, err)
-	}
-}
-
 // TestForeignJob: a job whose id is of one tenant and whose tenant is another, which only an operator can make, is the latter's alone.
 func TestForeignJob(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
@@ -318,7 +305,7 @@ func TestForeignJob(t *testing.T) {
 		}
 	}
 	// A dead letter on a subject of acme's that holds a job of another tenant is not queued again at acme's word.
-	publish(t.Context(), t, s, "exo.job.cpu.k.normal.acme.acme--dead", []byte(`{"v":1,"id":"acme--dead","pool":"cpu","kind":"k","tenant":"umbrella","spec":1}`))
+	natsqtest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.acme.acme--dead", []byte(`{"v":1,"id":"acme--dead","pool":"cpu","kind":"k","tenant":"umbrella","spec":1}`))
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
 	}})

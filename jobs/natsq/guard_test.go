@@ -78,23 +78,3 @@ func TestSlots(t *testing.T) {
 		t.Errorf("%d jobs with one token", n)
 	}
 }
-
-// TestSwarmsAreListed: every record is listed with its id, also one that cannot be read.
-func TestSwarmsAreListed(t *testing.T) {
-	_, c := inside(t)
-	if all, err := c.Swarms(t.Context()); err != nil || len(all) != 0 {
-		t.Fatalf("%+v, %v", all, err)
-	}
-	for _, id := range []string{"a", "b"} {
-		if err := c.CreateSwarm(t.Context(), jobs.Swarm{Version: jobs.Version, ID: id, Name: "n", Groups: 3}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := c.RemoveSwarm(t.Context(), jobs.Swarm{ID: "a"}); err != nil {
-		t.Fatal(err)
-	}
-	all, err := c.Swarms(t.Context())
-	if err != nil || len(all) != 1 || all[0].ID != "b" || all[0].Err != nil || all[0].Swarm.Groups != 3 {
-		t.Errorf("%+v, %v", all, err)
-	}
-}

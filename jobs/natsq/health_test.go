@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -43,16 +44,6 @@ func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
-}
-
-// eventually waits until ok holds, for as long as a loaded machine needs.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 // TestHealth: a lost connection shows in Health, in the metric and as one line of the log, and so does its return. The registry, of which an
@@ -111,21 +102,21 @@ func TestHealth(t *testing.T) {
 	}
 	s.Close()
 	lost := time.Now()
-	eventually(t, "Health says that the connection is lost", func() bool { return health() != nil })
+	natsqtest.Eventually(t, "Health says that the connection is lost", func() bool { return health() != nil })
 	if err := health(); !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "unreachable") {
 		t.Errorf("Health without a server: %v", err)
 	}
 	if d := time.Since(lost); d > 5*time.Second {
 		t.Errorf("Health noticed after %v", d)
 	}
-	eventually(t, "the metric is 0", func() bool { return connected() == 0 })
+	natsqtest.Eventually(t, "the metric is 0", func() bool { return connected() == 0 })
 	before := announced.Load()
-	eventually(t, "two announcements fail", func() bool { return announced.Load() >= before+3 })
+	natsqtest.Eventually(t, "two announcements fail", func() bool { return announced.Load() >= before+3 })
 	if s, err = server.Start(t.Context(), server.Options{Dir: dir, Port: port}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the connection is back", func() bool { return health() == nil && connected() == 1 })
-	eventually(t, "the log says so", func() bool { return log.count("restored") > 0 })
+	natsqtest.Eventually(t, "the connection is back", func() bool { return health() == nil && connected() == 1 })
+	natsqtest.Eventually(t, "the log says so", func() bool { return log.count("restored") > 0 })
 	if err := entry.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
@@ -166,7 +165,7 @@ func TestLogsBounds(t *testing.T) {
 	}); err != nil || lines == 0 || lines > jobs.MaxLogLines || size > jobs.MaxLogBytes {
 		t.Errorf("%d lines of %d bytes, %v", lines, size, err)
 	}
-	js := jet(t, s)
+	js := natsqtest.JetStream(t, s)
 	st, err := js.Stream(t.Context(), "EXO_JOBLOGS")
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +180,7 @@ func TestLogsBounds(t *testing.T) {
 func TestLogsAway(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
-	if err := jet(t, s).DeleteStream(t.Context(), "EXO_JOBLOGS"); err != nil {
+	if err := natsqtest.JetStream(t, s).DeleteStream(t.Context(), "EXO_JOBLOGS"); err != nil {
 		t.Fatal(err)
 	}
 	w := natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
@@ -201,7 +200,7 @@ func TestLogsAway(t *testing.T) {
 func TestLogsStrangers(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
-	js := jet(t, s)
+	js := natsqtest.JetStream(t, s)
 	const good = `{"v":1,"job":"x","attempt":1,"worker":"python","lines":[{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"from afar","more":[1]}]}`
 	for _, data := range []string{"{", strings.Repeat("[", 1000), `{"v":2}`, `{"v":1,"job":"y"}`, `{"v":1,"job":"x","lines":[7]}`, `{"v":1,"job":"x","lines":[{"time":"yesterday"}]}`, `{"v":1,"job":"x","attempt":-1}`, good} {
 		if _, err := js.Publish(t.Context(), "exo.joblog.x", []byte(data)); err != nil {
@@ -212,18 +211,4 @@ func TestLogsStrangers(t *testing.T) {
 	if len(got) != 8 || got[7] != "1 from afar" || got[6] != "0 message 7 of the log cannot be read: log of job \"x\": 0 lines of attempt -1, 0 dropped: use 0 to 1000 lines and no negative numbers" {
 		t.Errorf("%q", got)
 	}
-}
-
-func jet(t *testing.T, s *server.Server) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
 }

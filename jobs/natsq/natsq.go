@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
 )
 
@@ -17,6 +18,7 @@ import (
 type Conn struct {
 	*natsconn.Conn
 	Registry *registry.Registry
+	Swarms   *swarmlog.Swarms
 	Streams  *userstream.Streams
 	Objects  *objects.Store
 
@@ -27,7 +29,6 @@ type Conn struct {
 	intake      intake
 	jobsMode    publishmode.Mode // of the streams of jobs
 	resultsMode publishmode.Mode
-	logsMode    publishmode.Mode        // of those of shards
 	metrics     atomic.Pointer[Metrics] // nil: refused submissions are not counted
 }
 
@@ -35,11 +36,12 @@ type Conn struct {
 // cpuagents.Queue.
 type StreamJobs struct {
 	*Conn
+	*swarmlog.Swarms
 	*userstream.Streams
 }
 
 // StreamJobs returns the parts of the connection that the handler of stream jobs needs.
-func (c *Conn) StreamJobs() StreamJobs { return StreamJobs{c, c.Streams} }
+func (c *Conn) StreamJobs() StreamJobs { return StreamJobs{c, c.Swarms, c.Streams} }
 
 // Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
 // do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
@@ -50,6 +52,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	}
 	c := &Conn{Conn: k, Registry: registry.New(k), Streams: userstream.New(k)}
 	c.intake.c = c
+	c.Swarms = swarmlog.New(k, c.Registry, c)
 	c.Objects = objects.New(k, c.standing)
 	return c, nil
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { leak.Check(m) }
 // client returns the parts of a connection that the suite tests.
 func client(c *natsq.Conn) jobstest.Client {
 	return jobstest.Client{
-		JobQueue: c, SwarmStore: c, ObjectStore: c.Objects, AgentRegistry: c.Registry, TenantLimits: c, Scheduler: c, Conn: c,
+		JobQueue: c, SwarmStore: c.Swarms, ObjectStore: c.Objects, AgentRegistry: c.Registry, TenantLimits: c, Scheduler: c, Conn: c,
 	}
 }
 
@@ -135,7 +135,7 @@ func TestServerRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	l := c.Log("s", 0, jobs.In)
+	l := c.Swarms.Log("s", 0, jobs.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -140,3 +140,19 @@ func (c *Conn) find(ctx context.Context, id string) (j jobs.Job, stream string, 
 
 // Lookup returns the result of a job that is over, without waiting; jobs.ErrNotFound when it has none.
 func (c *Conn) Lookup(ctx context.Context, id string) (jobs.Result, error) { return c.result(ctx, id) }
+
+// Over reports whether a job is over, or there is none of that id.
+func (c *Conn) Over(ctx context.Context, id string) (bool, error) {
+	_, err := c.Find(ctx, id)
+	switch {
+	case errors.Is(err, jobs.ErrNotFound):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	_, err = c.result(ctx, id) // it leaves the queue a moment after that
+	if errors.Is(err, jobs.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -106,9 +106,9 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 func (w *Worker) abandoned(ctx context.Context, t *task) {
 	ctx, cancel := context.WithTimeout(ctx, abandonedPatience)
 	defer cancel()
-	s, err := w.c.Swarm(ctx, t.id)
+	s, err := w.c.Swarms.Swarm(ctx, t.id)
 	if err == nil && s.OwnerJob() == t.id {
-		err = w.c.RemoveSwarm(ctx, s)
+		err = w.c.Swarms.RemoveSwarm(ctx, s)
 	}
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		t.log.Warn("the swarm of an earlier attempt was not removed", "error", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -79,7 +80,7 @@ func TestWatchOfRemadeRecords(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- watcher.WatchSwarms(ctx, func(ch jobs.SwarmChange) {
+		ended <- watcher.Swarms.WatchSwarms(ctx, func(ch jobs.SwarmChange) {
 			mu.Lock()
 			defer mu.Unlock()
 			if there[ch.ID] = ch.Swarm.Nonce; ch.Gone {
@@ -97,25 +98,25 @@ func TestWatchOfRemadeRecords(t *testing.T) {
 	make := func(c *natsq.Conn, id string) string {
 		t.Helper()
 		n := jobs.NewNonce()
-		if err := c.CreateSwarm(t.Context(), jobs.Swarm{Version: jobs.Version, ID: id, Nonce: n, Name: id, Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
+		if err := c.Swarms.CreateSwarm(t.Context(), jobs.Swarm{Version: jobs.Version, ID: id, Nonce: n, Name: id, Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	for _, id := range []string{"a", "b", "c", "d"} {
 		n := make(first, id)
-		eventually(t, "record "+id, know(id, n))
+		natsqtest.Eventually(t, "record "+id, know(id, n))
 	}
 	s.again(t, false)
-	eventually(t, "a record after a restart", know("e", make(s.connect(t), "e")))
+	natsqtest.Eventually(t, "a record after a restart", know("e", make(s.connect(t), "e")))
 	s.again(t, true)
 	c := s.connect(t) // which makes the buckets
 	n := make(c, "b")
-	eventually(t, "a record of the new bucket", know("b", n))
+	natsqtest.Eventually(t, "a record of the new bucket", know("b", n))
 	for _, id := range []string{"a", "c", "d", "e"} {
-		eventually(t, "the end of "+id, know(id, ""))
+		natsqtest.Eventually(t, "the end of "+id, know(id, ""))
 	}
-	eventually(t, "a later record", know("f", make(c, "f")))
+	natsqtest.Eventually(t, "a later record", know("f", make(c, "f")))
 	cancel()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
@@ -158,14 +159,14 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	}
 	s.again(t, false)
 	c = s.connect(t)
-	eventually(t, "the worker hears of the pause", func() bool { return w.Paused("k") })
+	natsqtest.Eventually(t, "the worker hears of the pause", func() bool { return w.Paused("k") })
 	submit("held")
 	if n := done.Load(); n > 0 {
 		t.Fatalf("%d jobs of a paused kind were done", n)
 	}
 	s.again(t, true)
 	c = s.connect(t)
-	eventually(t, "the pause is forgotten with its bucket", func() bool { return !w.Paused("k") })
+	natsqtest.Eventually(t, "the pause is forgotten with its bucket", func() bool { return !w.Paused("k") })
 	submit("free")
 	if _, err := c.Result(t.Context(), "free"); err != nil {
 		t.Fatal(err)
@@ -173,7 +174,7 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	if err := c.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a pause in the new bucket", func() bool { return w.Paused("k") })
+	natsqtest.Eventually(t, "a pause in the new bucket", func() bool { return w.Paused("k") })
 	submit("late") // A request that was under way when the worker heard of the pause may still bring one job.
 	before := done.Load()
 	if before > 2 {

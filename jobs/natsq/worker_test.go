@@ -198,7 +198,7 @@ func TestForgedSpec(t *testing.T) {
 		if _, err := c.Objects.PutObject(t.Context(), name, jobs.Owner{}, strings.NewReader(stored)); err != nil {
 			t.Fatal(err)
 		}
-		publish(t.Context(), t, s, "exo.job.cpu.k.normal.default."+id, fmt.Appendf(nil, `{"v":1,"id":%q,"pool":"cpu","kind":"k","spec_ref":{"name":%q,"sha256":"%x","size":7}}`, id, name, sum))
+		natsqtest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.default."+id, fmt.Appendf(nil, `{"v":1,"id":%q,"pool":"cpu","kind":"k","spec_ref":{"name":%q,"sha256":"%x","size":7}}`, id, name, sum))
 		r := natsqtest.Await(t, c, id)
 		switch {
 		case id == "ours" && (r.Status != jobs.Done || string(r.Output) != `"ours"`):

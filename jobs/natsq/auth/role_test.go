@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
 // TestSubmitter: everything that a submitter may works from end to end, without access to the queue.
@@ -293,9 +294,9 @@ func TestViewer(t *testing.T) {
 			_, err := me.Objects.PutObject(ctx, "o", jobs.Owner{}, io.MultiReader(strings.NewReader("x")))
 			return err
 		},
-		"make a log":   func() error { return me.Log("s", 0, jobs.In).Create(ctx) },
-		"delete a log": func() error { return me.Log("s", 0, jobs.In).Delete(ctx) },
-		"lease":        func() error { _, err := me.OpenSession(ctx, "h", time.Second, nil); return err },
+		"make a log":   func() error { return me.Swarms.Log("s", 0, jobs.In).Create(ctx) },
+		"delete a log": func() error { return me.Swarms.Log("s", 0, jobs.In).Delete(ctx) },
+		"lease":        func() error { _, err := me.Swarms.OpenSession(ctx, "h", time.Second, nil); return err },
 		"work": func() error {
 			w, err := me.Work(ctx, natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU})
 			if err == nil {
@@ -331,7 +332,7 @@ func TestAgent(t *testing.T) {
 	c := start(t)
 	me, operator := c.agent(t), c.connect(t, auth.Operator)
 	ctx := within(t)
-	l := me.Log("s", 0, jobs.In)
+	l := me.Swarms.Log("s", 0, jobs.In)
 	if err := l.Create(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -351,13 +352,13 @@ func TestAgent(t *testing.T) {
 	if e, err := l.Last(ctx); err != nil || e.Ref != 3 {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if err := l.(*natsq.Log).Trim(ctx, 2); err != nil {
+	if err := l.(*swarmlog.Log).Trim(ctx, 2); err != nil {
 		t.Error(err)
 	}
 	if err := l.Delete(ctx); err != nil {
 		t.Error(err)
 	}
-	session, err := me.OpenSession(ctx, "h", time.Minute, jobstest.Quiet)
+	session, err := me.Swarms.OpenSession(ctx, "h", time.Minute, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,8 +366,8 @@ func TestAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wakes := me.OpenWakes()
-	if err := wakes.Add(ctx, "s", me.Log("s", 0, jobs.In), 1); err != nil { // which is gone
+	wakes := me.Swarms.OpenWakes()
+	if err := wakes.Add(ctx, "s", me.Swarms.Log("s", 0, jobs.In), 1); err != nil { // which is gone
 		t.Error(err)
 	}
 	if key, err := wakes.Next(ctx); err != nil || key != "s" {
@@ -376,10 +377,10 @@ func TestAgent(t *testing.T) {
 	if err := errors.Join(lease.Release(ctx), session.Close(ctx)); err != nil {
 		t.Error(err)
 	}
-	if err := me.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "s", Name: "s", Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
+	if err := me.Swarms.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "s", Name: "s", Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
 		t.Error(err)
 	}
-	if err := me.RemoveSwarm(ctx, jobs.Swarm{ID: "s"}); err != nil {
+	if err := me.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: "s"}); err != nil {
 		t.Error(err)
 	}
 	data := bytes.Repeat([]byte("y"), 300<<10) // several messages

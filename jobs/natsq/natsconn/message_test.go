@@ -1,6 +1,7 @@
 package natsconn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -39,20 +40,8 @@ func TestRefusedMessages(t *testing.T) {
 
 // TestBatchMessages: of a batch the first and the last message are questions, and every answer that is not a whole commit is an error.
 func TestBatchMessages(t *testing.T) {
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	connect := func() *Conn {
-		c, err := Open(t.Context(), Options{InProcess: s, Name: t.Name()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		return c
-	}
-	c, responder := connect(), connect()
+	s := started(t)
+	c, responder := openedAt(t, s), openedAt(t, s)
 	var got []*nats.Msg
 	answer := func(i int) string { return "" }
 	sub, err := responder.NC.Subscribe("batch.test", func(m *nats.Msg) {
@@ -126,5 +115,64 @@ func TestTries(t *testing.T) {
 		if got := tryLimit(c.since, c.size); got != c.want {
 			t.Errorf("%v after the call with %d bytes: %v, want %v", c.since, c.size, got, c.want)
 		}
+	}
+}
+
+func started(t *testing.T) *server.Server {
+	t.Helper()
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func openedAt(t *testing.T, s *server.Server) *Conn {
+	t.Helper()
+	c, err := Open(t.Context(), Options{InProcess: s, Name: t.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func opened(t *testing.T) *Conn {
+	t.Helper()
+	return openedAt(t, started(t))
+}
+
+// TestPublishTries: of several tries of a batch the outcome of the first is not known, and each call tells how much it sends.
+func TestPublishTries(t *testing.T) {
+	c := opened(t)
+	ctx := t.Context()
+	sizes, n := []int{}, 1
+	try := func(ctx context.Context, _ string, size int, fn func(ctx context.Context) error) (err error) {
+		sizes = append(sizes, size)
+		for range n {
+			err = fn(ctx)
+		}
+		return err
+	}
+	message := func(id string, size int) *nats.Msg {
+		return &nats.Msg{Subject: wire.SourceOf(jobs.Job{ID: id, Kind: "k"}).Job(id), Data: make([]byte, size)}
+	}
+	for n = range 3 {
+		unsure, err := c.PublishBatch(ctx, try, "x", []*nats.Msg{message("a"+string(rune('0'+n)), 10), message("b"+string(rune('0'+n)), 5)})
+		if unsure != (n > 1) || (err != nil) != (n > 1) {
+			t.Errorf("%d tries: %v, %v", n, unsure, err)
+		}
+	}
+	n = 2
+	m := message("c", 7)
+	if err := c.PublishMsg(ctx, try, "x", m); err != nil { // the second is a duplicate, by its name
+		t.Error(err)
+	}
+	if s, err := c.JS.Stream(ctx, wire.JobStream(jobs.PoolCPU)); err != nil || s.CachedInfo().State.Msgs != 5 {
+		t.Errorf("%+v, %v", s.CachedInfo().State, err)
+	}
+	if len(sizes) != 4 || sizes[0] != 15 || sizes[3] != 7 {
+		t.Errorf("sizes %v", sizes)
 	}
 }

@@ -4,8 +4,12 @@ package natsqtest
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
@@ -80,4 +84,42 @@ func Await(t testing.TB, c *natsq.Conn, id string) jobs.Result {
 // Job returns a job of pool cpu with the specification 1.
 func Job(id, kind string) jobs.Job {
 	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: kind, Spec: json.RawMessage("1")}
+}
+
+// Eventually waits until ok holds, for as long as a loaded machine needs.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// JetStream returns a client of the server, for what the library does not offer.
+func JetStream(t testing.TB, s *server.Server) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// Publish stores a message past the library.
+func Publish(ctx context.Context, t testing.TB, s *server.Server, subject string, data []byte) {
+	t.Helper()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if m, err := nc.RequestWithContext(ctx, subject, data); err != nil || strings.Contains(string(m.Data), "error") {
+		t.Fatal(m, err)
+	}
 }

@@ -82,7 +82,7 @@ func TestObjectsLive(t *testing.T) {
 	}
 	w.Stop()
 	swarm := jobs.Swarm{Version: jobs.Version, ID: "swarm", Name: "s", Spec: json.RawMessage("{}"), Groups: 1, Created: time.Now().UTC(), Nonce: jobs.NewNonce()}
-	if err := c.CreateSwarm(ctx, swarm); err != nil {
+	if err := c.Swarms.CreateSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]objects.State{
@@ -122,7 +122,7 @@ func TestObjectsLive(t *testing.T) {
 		t.Errorf("a dry sweep shows %s, and leaves %v", got, states(t, c))
 	}
 	// The swarm, the dead letter and the result go, and so do their objects; agents that sweep side by side do not stumble over each other.
-	if err := c.RemoveSwarm(ctx, swarm); err != nil {
+	if err := c.Swarms.RemoveSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.PurgeDead(ctx, jobs.DeadFilter{}); err != nil {

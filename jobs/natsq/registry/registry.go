@@ -175,7 +175,7 @@ func (a *Announcement) Close(ctx context.Context) error {
 func (r *Registry) Agents(ctx context.Context) ([]jobs.Agent, error) {
 	var all []jobs.Agent
 	err := r.conn.Values(ctx, "list agents", wire.AgentBucket, func(key string, m *natsconn.Message) {
-		a := ReadAgent(key, m.Data)
+		a := readAgent(key, m.Data)
 		a.Seen = m.Time
 		all = append(all, a)
 	})
@@ -183,8 +183,8 @@ func (r *Registry) Agents(ctx context.Context) ([]jobs.Agent, error) {
 	return all, err
 }
 
-// ReadAgent decodes the record of an agent. A record that it cannot decode gets a State that says so.
-func ReadAgent(key string, value []byte) (a jobs.Agent) {
+// readAgent decodes the record of an agent. A record that it cannot decode gets a State that says so.
+func readAgent(key string, value []byte) (a jobs.Agent) {
 	if json.Unmarshal(value, &a) != nil || a.Version != jobs.Version {
 		return jobs.Agent{Name: key, State: "of another version"}
 	}

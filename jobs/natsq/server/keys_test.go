@@ -67,7 +67,7 @@ func TestKeys(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		l := c.Log("s", 0, jobs.In)
+		l := c.Swarms.Log("s", 0, jobs.In)
 		if err := l.Create(ctx); err != nil {
 			return err
 		}

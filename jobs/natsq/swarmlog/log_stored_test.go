@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"errors"
@@ -108,7 +108,7 @@ func TestLogBatches(t *testing.T) {
 	for _, single := range []bool{false, true} {
 		l := c.Log(fmt.Sprint("batches-", single), 0, jobs.Out).(*Log)
 		if single {
-			if _, err := c.JS.CreateStream(ctx, jetstream.StreamConfig{Name: l.stream, Subjects: []string{l.subject}, Discard: jetstream.DiscardNew}); err != nil {
+			if _, err := c.conn.JS.CreateStream(ctx, jetstream.StreamConfig{Name: l.stream, Subjects: []string{l.subject}, Discard: jetstream.DiscardNew}); err != nil {
 				t.Fatal(err)
 			}
 		} else if err := l.Create(ctx); err != nil {

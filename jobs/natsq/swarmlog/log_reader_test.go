@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"context"
@@ -88,7 +88,7 @@ func TestLogRefused(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
 	l := c.Log("limited", 0, jobs.Out).(*Log)
-	if _, err := c.JS.CreateStream(ctx, jetstream.StreamConfig{Name: l.stream, Subjects: []string{l.subject}, Discard: jetstream.DiscardNew, MaxMsgs: 2, AllowAtomicPublish: true}); err != nil {
+	if _, err := c.conn.JS.CreateStream(ctx, jetstream.StreamConfig{Name: l.stream, Subjects: []string{l.subject}, Discard: jetstream.DiscardNew, MaxMsgs: 2, AllowAtomicPublish: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Append(ctx, 0, numbered(1, 2, 4)...); err != nil {
@@ -114,45 +114,11 @@ func TestLogRefused(t *testing.T) {
 	}
 }
 
-// TestPublishTries: of several tries of a batch the outcome of the first is not known, and each call tells how much it sends.
-func TestPublishTries(t *testing.T) {
-	_, c := inside(t)
-	ctx := t.Context()
-	sizes, n := []int{}, 1
-	try := func(ctx context.Context, _ string, size int, fn func(ctx context.Context) error) (err error) {
-		sizes = append(sizes, size)
-		for range n {
-			err = fn(ctx)
-		}
-		return err
-	}
-	message := func(id string, size int) *nats.Msg {
-		return &nats.Msg{Subject: wire.SourceOf(plain(id)).Job(id), Data: make([]byte, size)}
-	}
-	for n = range 3 {
-		unsure, err := c.PublishBatch(ctx, try, "x", []*nats.Msg{message("a"+string(rune('0'+n)), 10), message("b"+string(rune('0'+n)), 5)})
-		if unsure != (n > 1) || (err != nil) != (n > 1) {
-			t.Errorf("%d tries: %v, %v", n, unsure, err)
-		}
-	}
-	n = 2
-	m := message("c", 7)
-	if err := c.PublishMsg(ctx, try, "x", m); err != nil { // the second is a duplicate, by its name
-		t.Error(err)
-	}
-	if s, err := c.JS.Stream(ctx, wire.JobStream(jobs.PoolCPU)); err != nil || s.CachedInfo().State.Msgs != 5 {
-		t.Errorf("%+v, %v", s.CachedInfo().State, err)
-	}
-	if len(sizes) != 4 || sizes[0] != 15 || sizes[3] != 7 {
-		t.Errorf("sizes %v", sizes)
-	}
-}
-
 // TestSwarmLeases: with a lasting swarm go its leases, those of runs stay; and a record is written only when it changes and can be stored.
 func TestSwarmLeases(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	kv, err := c.JS.KeyValue(ctx, wire.LeaseBucket)
+	kv, err := c.conn.JS.KeyValue(ctx, wire.LeaseBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

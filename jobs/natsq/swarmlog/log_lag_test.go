@@ -1,4 +1,4 @@
-package natsq_test
+package swarmlog_test
 
 import (
 	"bufio"
@@ -246,7 +246,7 @@ func TestLogOfLaggingReplica(t *testing.T) {
 		}
 		return m.Header.Get(jetstream.SequenceHeader)
 	}
-	log := c.Log("s", 0, jobs.In)
+	log := c.Swarms.Log("s", 0, jobs.In)
 	entry := func(n uint64) jobs.Entry { return jobs.Entry{Kind: jobs.EntryTick, Ref: n} }
 	last := uint64(0)
 	add := func() {
@@ -292,7 +292,7 @@ func TestReadersOfLaggingReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	log := c.Log("s", 0, jobs.In)
+	log := c.Swarms.Log("s", 0, jobs.In)
 	if err := log.Create(ctx, jobs.Consistency{}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"fmt"

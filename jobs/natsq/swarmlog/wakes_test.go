@@ -1,4 +1,4 @@
-package natsq_test
+package swarmlog_test
 
 import (
 	"context"
@@ -39,12 +39,12 @@ func quiet(t *testing.T, w jobs.Wakes) {
 // are watched have no goroutines.
 func TestWakes(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
-	w := c.OpenWakes()
+	w := c.Swarms.OpenWakes()
 	defer w.Close()
 	const n = 50
 	var logs []jobs.Log
 	for k := range n {
-		l := c.Log("s", k, jobs.In)
+		l := c.Swarms.Log("s", k, jobs.In)
 		if err := l.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -96,10 +96,10 @@ func TestWakesSweep(t *testing.T) {
 	}
 	port := portOf(t, srv)
 	c := Dial(t, srv)
-	w := c.OpenWakes()
+	w := c.Swarms.OpenWakes()
 	defer w.Close()
 	for k := range 300 { // more than a page of the server's list
-		l := c.Log("s", k, jobs.In)
+		l := c.Swarms.Log("s", k, jobs.In)
 		if err := l.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestWakesSweep(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), bare); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Log("s", 280, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: "k"}); err != nil {
+	if err := c.Swarms.Log("s", 280, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: "k"}); err != nil {
 		t.Fatal(err)
 	}
 	quiet(t, w) // nobody says so
@@ -136,7 +136,7 @@ func TestWakesSweep(t *testing.T) {
 	}
 	t.Cleanup(srv.Close)
 	woken(t, w, "280")
-	if err := c.Log("s", 5, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: "k"}); err != nil {
+	if err := c.Swarms.Log("s", 5, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: "k"}); err != nil {
 		t.Fatal(err)
 	}
 	woken(t, w, "5")

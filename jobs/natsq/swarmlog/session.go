@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 // Whoever misses the renewals of a session for its ttl removes the record at the revision that it has seen. That fails when the session is
 // alive, so no clocks are compared. After that the leases of the session are free, and the first compare-and-set takes each.
 type Session struct {
-	c      *Conn
+	c      *Swarms
 	id     string
 	holder string
 	ttl    time.Duration
@@ -72,24 +72,24 @@ type sessionRecord struct {
 const pollMost = time.Second
 
 // OpenSession opens a session for holder. A ttl after it was last renewed others may take its leases.
-func (c *Conn) OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error) {
+func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error) {
 	s := &Session{
-		c: c, id: sessionPrefix + natsconn.NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}), look: make(chan struct{}, 1),
+		c: sw, id: sessionPrefix + natsconn.NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}), look: make(chan struct{}, 1),
 		held: map[string]*lease{}, table: newLeaseTable(), freed: make(chan struct{}),
 	}
 	value, err := json.Marshal(sessionRecord{Version: jobs.Version, Holder: holder, TTL: ttl.Milliseconds(), Takes: true})
 	if err != nil {
 		return nil, fmt.Errorf("open a session: %w", err)
 	}
-	err = c.Retry(ctx, "open a session of "+holder, func(ctx context.Context) (err error) {
-		s.rev, err = c.putLease(ctx, s.id, value, 0)
+	err = sw.conn.Retry(ctx, "open a session of "+holder, func(ctx context.Context) (err error) {
+		s.rev, err = sw.putLease(ctx, s.id, value, 0)
 		if natsconn.IsWrongRevision(err) { // an earlier try got through
 			s.rev, err = s.own(ctx)
 		}
 		return err
 	})
 	if err == nil {
-		err = c.Retry(ctx, "list leases", s.poll)
+		err = sw.conn.Retry(ctx, "list leases", s.poll)
 	}
 	if err != nil {
 		return nil, err
@@ -102,22 +102,22 @@ func (c *Conn) OpenSession(ctx context.Context, holder string, ttl time.Duration
 }
 
 // putLease writes a key of the bucket when its revision is still rev, 0 for a key that was never written.
-func (c *Conn) putLease(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
-	return c.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Data: value}, rev)
+func (sw *Swarms) putLease(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
+	return sw.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Data: value}, rev)
 }
 
 // removeLease is putLease that removes the key.
-func (c *Conn) removeLease(ctx context.Context, key string, rev uint64) (uint64, error) {
-	return c.removeMarked(ctx, key, nil, rev)
+func (sw *Swarms) removeLease(ctx context.Context, key string, rev uint64) (uint64, error) {
+	return sw.removeMarked(ctx, key, nil, rev)
 }
 
 // removeMarked is removeLease with a word for those who look why the key is gone.
-func (c *Conn) removeMarked(ctx context.Context, key string, mark []byte, rev uint64) (uint64, error) {
-	return c.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}}, Data: mark}, rev)
+func (sw *Swarms) removeMarked(ctx context.Context, key string, mark []byte, rev uint64) (uint64, error) {
+	return sw.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}}, Data: mark}, rev)
 }
 
-func (c *Conn) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64, error) {
-	ack, err := c.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithRetryAttempts(0))
+func (sw *Swarms) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64, error) {
+	ack, err := sw.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithRetryAttempts(0))
 	if err != nil {
 		return 0, err
 	}
@@ -130,7 +130,7 @@ func leaseSubject(key string) string { return "$KV." + wire.LeaseBucket + "." + 
 
 // own returns the revision of the session's record, which nobody else writes; jobs.ErrNotFound when somebody has removed it.
 func (s *Session) own(ctx context.Context) (uint64, error) {
-	m, err := s.c.LastOnce(ctx, leaseStream, leaseSubject(s.id))
+	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(s.id))
 	if err == nil && natsconn.IsTombstone(m.Header) {
 		err = jobs.ErrNotFound
 	}
@@ -159,7 +159,7 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 		return nil, fmt.Errorf("lease %s is held by %s: %w", key, was.holder, jobs.ErrHeld)
 	}
 	var rev uint64
-	err = s.c.Retry(ctx, "acquire lease "+key, func(ctx context.Context) (err error) {
+	err = s.c.conn.Retry(ctx, "acquire lease "+key, func(ctx context.Context) (err error) {
 		if was.session != "" && was.session != s.id { // the table may lag behind: a record that it misses may exist
 			if err := s.gone(ctx, was.session); err != nil {
 				return err
@@ -169,7 +169,7 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 		if !natsconn.IsWrongRevision(err) {
 			return err
 		}
-		m, lerr := s.c.LastOnce(ctx, leaseStream, leaseSubject(key))
+		m, lerr := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(key))
 		if lerr == nil && !natsconn.IsTombstone(m.Header) && readLease(m.Data).session == s.id { // an earlier try got through
 			rev = m.Seq
 			return nil
@@ -200,7 +200,7 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 
 // gone asks the leader of the bucket whether a session has ended, and fails with jobs.ErrHeld when it has not.
 func (s *Session) gone(ctx context.Context, session string) error {
-	m, err := s.c.LastOnce(ctx, leaseStream, leaseSubject(session))
+	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(session))
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return nil
@@ -239,7 +239,7 @@ func (s *Session) Close(ctx context.Context) error {
 		if s.isLost() {
 			return
 		}
-		s.err = s.c.Retry(ctx, "close the session of "+s.holder, func(ctx context.Context) error {
+		s.err = s.c.conn.Retry(ctx, "close the session of "+s.holder, func(ctx context.Context) error {
 			_, err := s.c.removeLease(ctx, s.id, s.rev)
 			if !natsconn.IsWrongRevision(err) {
 				return err
@@ -360,12 +360,12 @@ func (l *lease) Release(ctx context.Context) error {
 		if !mine { // it was lost
 			return
 		}
-		err = s.c.Retry(ctx, "release lease "+l.key, func(ctx context.Context) error {
+		err = s.c.conn.Retry(ctx, "release lease "+l.key, func(ctx context.Context) error {
 			_, err := s.c.removeLease(ctx, l.key, rev)
 			if !natsconn.IsWrongRevision(err) {
 				return err
 			}
-			m, err := s.c.LastOnce(ctx, leaseStream, leaseSubject(l.key))
+			m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(l.key))
 			switch {
 			case errors.Is(err, jobs.ErrNotFound):
 				return nil
@@ -386,9 +386,9 @@ func (l *lease) Release(ctx context.Context) error {
 }
 
 // Leases lists who holds each lease, by its key. The last holder of a lease whose session has ended is not listed.
-func (c *Conn) Leases(ctx context.Context) (map[string]string, error) {
+func (sw *Swarms) Leases(ctx context.Context) (map[string]string, error) {
 	t := newLeaseTable()
-	err := c.Values(ctx, "list leases", wire.LeaseBucket, func(key string, m *natsconn.Message) {
+	err := sw.conn.Values(ctx, "list leases", wire.LeaseBucket, func(key string, m *natsconn.Message) {
 		t.change(leaseChange{key: key, seq: m.Seq, value: m.Data}, time.Time{})
 	})
 	if err != nil {

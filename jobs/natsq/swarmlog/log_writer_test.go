@@ -1,4 +1,4 @@
-package natsq_test
+package swarmlog_test
 
 import (
 	"errors"
@@ -27,7 +27,7 @@ func TestLogOneWriter(t *testing.T) {
 		"last bytes":  {[]jobs.Entry{a, a}, []jobs.Entry{a, {Kind: "k", Ref: 1, Data: []byte("b")}}, true},
 		"behind both": {[]jobs.Entry{a, {Kind: "k", Ref: 2}}, []jobs.Entry{a}, false},
 	} {
-		l := c.Log("writer-"+name[:1]+name[len(name)-1:], 0, jobs.In)
+		l := c.Swarms.Log("writer-"+name[:1]+name[len(name)-1:], 0, jobs.In)
 		if err := l.Create(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package natsq_test
+package swarmlog_test
 
 import (
 	"context"
@@ -25,12 +25,12 @@ func announced(t *testing.T, c *natsq.Conn, s jobs.Swarm) jobs.Swarm {
 	if s.Spec == nil {
 		s.Spec = json.RawMessage("{}")
 	}
-	if err := c.CreateSwarm(t.Context(), s); err != nil {
+	if err := c.Swarms.CreateSwarm(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	for k := range s.ShardCount() {
 		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
-			if err := c.Log(s.Key(), k, d).Create(t.Context()); err != nil {
+			if err := c.Swarms.Log(s.Key(), k, d).Create(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -51,14 +51,14 @@ func TestOrphans(t *testing.T) {
 	announced(t, c, jobs.Swarm{ID: "over", Nonce: jobs.NewNonce(), Owner: "over"})
 	announced(t, c, jobs.Swarm{ID: "former-run"})
 	ending := announced(t, c, jobs.Swarm{ID: "ending", Nonce: jobs.NewNonce()})
-	if _, err := c.ChangeSwarm(ctx, ending, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
+	if _, err := c.Swarms.ChangeSwarm(ctx, ending, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
 		t.Fatal(err)
 	}
 	earlier := jobs.Swarm{ID: "lasting", Nonce: jobs.NewNonce()} // an earlier one, whose record is gone
-	if err := c.Log(earlier.Key(), 7, jobs.In).Create(ctx); err != nil {
+	if err := c.Swarms.Log(earlier.Key(), 7, jobs.In).Create(ctx); err != nil {
 		t.Fatal(err)
 	}
-	all, err := c.Orphans(ctx)
+	all, err := c.Swarms.Orphans(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,21 +72,21 @@ func TestOrphans(t *testing.T) {
 	run, stop := context.WithCancel(ctx)
 	var sweeping sync.WaitGroup
 	for range 2 {
-		sweeping.Go(func() { c.SweepOrphans(run, 20*time.Millisecond, jobstest.Quiet) })
+		sweeping.Go(func() { c.Swarms.SweepOrphans(run, 20*time.Millisecond, jobstest.Quiet) })
 	}
-	eventually(t, "orphans are left", func() bool {
-		all, err := c.Orphans(ctx)
+	natsqtest.Eventually(t, "orphans are left", func() bool {
+		all, err := c.Swarms.Orphans(ctx)
 		return err == nil && len(all) == 0
 	})
 	stop()
 	sweeping.Wait()
-	left, err := c.Swarms(ctx)
+	left, err := c.Swarms.Swarms(ctx)
 	if err != nil || !slices.EqualFunc(left, []string{"former", "lasting", "queued"}, func(s jobs.SwarmChange, id string) bool { return s.ID == id }) {
 		t.Fatalf("%v: %v", left, err)
 	}
 	for _, s := range []jobs.Swarm{lasting, former} {
 		for k := range s.ShardCount() {
-			if _, err := c.Log(s.Key(), k, jobs.Out).Last(ctx); err != nil {
+			if _, err := c.Swarms.Log(s.Key(), k, jobs.Out).Last(ctx); err != nil {
 				t.Error(err)
 			}
 		}
@@ -98,41 +98,41 @@ func TestRecordsAreTheirMakers(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	first := announced(t, c, jobs.Swarm{ID: "s", Nonce: jobs.NewNonce()})
-	if err := c.CreateSwarm(ctx, first); err != nil { // as when an answer was lost
+	if err := c.Swarms.CreateSwarm(ctx, first); err != nil { // as when an answer was lost
 		t.Fatal(err)
 	}
 	second := first
 	second.Nonce = jobs.NewNonce()
-	if err := c.CreateSwarm(ctx, second); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "exoswarm swarm delete s") {
+	if err := c.Swarms.CreateSwarm(ctx, second); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "exoswarm swarm delete s") {
 		t.Fatal(err)
 	}
-	if err := c.RemoveSwarm(ctx, second); err != nil {
+	if err := c.Swarms.RemoveSwarm(ctx, second); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.ChangeSwarm(ctx, second, func(s *jobs.Swarm) { s.Name = "stolen" }); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.Swarms.ChangeSwarm(ctx, second, func(s *jobs.Swarm) { s.Name = "stolen" }); !errors.Is(err, jobs.ErrNotFound) {
 		t.Fatal(err)
 	}
-	if now, err := c.Swarm(ctx, "s"); err != nil || !now.Same(first) || now.Name != "s" {
+	if now, err := c.Swarms.Swarm(ctx, "s"); err != nil || !now.Same(first) || now.Name != "s" {
 		t.Fatalf("%+v: %v", now, err)
 	}
-	if _, err := c.Log(first.Key(), 0, jobs.In).Last(ctx); err != nil {
+	if _, err := c.Swarms.Log(first.Key(), 0, jobs.In).Last(ctx); err != nil {
 		t.Fatal(err)
 	}
 	// One that is being removed makes room, and what its remover does late does not touch the next.
-	if _, err := c.ChangeSwarm(ctx, first, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
+	if _, err := c.Swarms.ChangeSwarm(ctx, first, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
 		t.Fatal(err)
 	}
 	announced(t, c, second)
-	if err := c.RemoveSwarm(ctx, first); err != nil {
+	if err := c.Swarms.RemoveSwarm(ctx, first); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := c.Swarm(ctx, "s"); err != nil || !now.Same(second) || now.Ending {
+	if now, err := c.Swarms.Swarm(ctx, "s"); err != nil || !now.Same(second) || now.Ending {
 		t.Fatalf("%+v: %v", now, err)
 	}
-	if _, err := c.Log(second.Key(), 0, jobs.In).Last(ctx); err != nil {
+	if _, err := c.Swarms.Log(second.Key(), 0, jobs.In).Last(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Log(first.Key(), 0, jobs.In).Last(ctx); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.Swarms.Log(first.Key(), 0, jobs.In).Last(ctx); !errors.Is(err, jobs.ErrNotFound) {
 		t.Fatal(err)
 	}
 }
@@ -173,13 +173,13 @@ func TestAbandonedRun(t *testing.T) {
 	if n := attempts.Load(); n != 2 {
 		t.Logf("%d attempts", n)
 	}
-	if _, err := c.Swarm(ctx, "mine"); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.Swarms.Swarm(ctx, "mine"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("the swarm of the run: %v", err)
 	}
-	if s, err := c.Swarm(ctx, "other"); err != nil || s.Ending {
+	if s, err := c.Swarms.Swarm(ctx, "other"); err != nil || s.Ending {
 		t.Errorf("the lasting swarm of a job's id: %+v: %v", s, err)
 	}
-	if all, err := c.Orphans(ctx); err != nil || len(all) > 0 {
+	if all, err := c.Swarms.Orphans(ctx); err != nil || len(all) > 0 {
 		t.Errorf("%+v: %v", all, err)
 	}
 }

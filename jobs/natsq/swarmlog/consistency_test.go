@@ -1,4 +1,4 @@
-package natsq_test
+package swarmlog_test
 
 import (
 	"context"
@@ -76,7 +76,7 @@ func TestConsistencyOfLogs(t *testing.T) {
 		{single, "", jobs.Consistency{Replicas: 3}, "", "3 replicas: the NATS server has not as many servers"},
 		{single, alone.URL(), jobs.Consistency{Replicas: 1, Durability: jobs.Fast}, "1 Async", ""},
 	} {
-		l := c.conn.Log(fmt.Sprintf("s%d", i), 0, jobs.In)
+		l := c.conn.Swarms.Log(fmt.Sprintf("s%d", i), 0, jobs.In)
 		began := time.Now()
 		err := l.Create(ctx, c.want)
 		if c.says != "" {

@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // logs of earlier programs have none, so all watched logs are compared with the server's list of streams now and then, and after each
 // reconnection.
 type Wakes struct {
-	c      *Conn
+	c      *Swarms
 	heard  chan *nats.Msg
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
@@ -52,8 +52,8 @@ const heardMost = 1 << 14
 func wakeSubject(log string) string { return "exo.wake.log" + strings.TrimPrefix(log, "exo.log") }
 
 // OpenWakes begins to listen. Close ends it.
-func (c *Conn) OpenWakes() jobs.Wakes {
-	w := &Wakes{c: c, heard: make(chan *nats.Msg, heardMost), rung: make(chan struct{}, 1), sweeps: make(chan struct{}, 1), asks: map[string]*asleep{}, keys: map[string]string{}}
+func (sw *Swarms) OpenWakes() jobs.Wakes {
+	w := &Wakes{c: sw, heard: make(chan *nats.Msg, heardMost), rung: make(chan struct{}, 1), sweeps: make(chan struct{}, 1), asks: map[string]*asleep{}, keys: map[string]string{}}
 	var run context.Context
 	run, w.stop = context.WithCancel(context.Background())
 	w.ended.Go(func() { w.listen(run) })
@@ -68,7 +68,7 @@ func (w *Wakes) Add(ctx context.Context, key string, log jobs.Log, last uint64) 
 		return fmt.Errorf("watch log %s: it is not one of this queue: %w", key, jobs.ErrNotFound)
 	}
 	w.Remove(key)
-	sub, err := w.c.NC.ChanSubscribe(wakeSubject(l.subject), w.heard)
+	sub, err := w.c.conn.NC.ChanSubscribe(wakeSubject(l.subject), w.heard)
 	if err != nil {
 		return fmt.Errorf("watch %s: %w: %w", l.stream, err, jobs.ErrUnavailable)
 	}
@@ -92,8 +92,8 @@ func (w *Wakes) Add(ctx context.Context, key string, log jobs.Log, last uint64) 
 
 // end is the number of the last entry of a stream.
 func (w *Wakes) end(ctx context.Context, stream string) (last uint64, err error) {
-	err = w.c.Retry(ctx, "look at "+stream, func(ctx context.Context) error {
-		s, err := w.c.JS.Stream(ctx, stream)
+	err = w.c.conn.Retry(ctx, "look at "+stream, func(ctx context.Context) error {
+		s, err := w.c.conn.JS.Stream(ctx, stream)
 		if err == nil {
 			last = s.CachedInfo().State.LastSeq
 		}
@@ -183,16 +183,16 @@ func (w *Wakes) listen(ctx context.Context) {
 func (w *Wakes) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	next, seen := time.Now().Add(sweepEvery), w.c.NC.Stats().Reconnects
+	next, seen := time.Now().Add(sweepEvery), w.c.conn.NC.Stats().Reconnects
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if n := w.c.NC.Stats().Reconnects; n == seen && time.Now().Before(next) {
+		if n := w.c.conn.NC.Stats().Reconnects; n == seen && time.Now().Before(next) {
 			continue
-		} else if !w.c.NC.IsConnected() {
+		} else if !w.c.conn.NC.IsConnected() {
 			continue
 		} else if w.look(ctx) == nil {
 			seen, next = n, time.Now().Add(sweepEvery)
@@ -270,8 +270,8 @@ func (w *Wakes) list(ctx context.Context, offset int) (page streamPage, err erro
 	if err != nil {
 		return page, err
 	}
-	err = w.c.Retry(ctx, "list logs", func(ctx context.Context) error {
-		m, err := w.c.NC.RequestWithContext(ctx, "$JS.API.STREAM.LIST", req)
+	err = w.c.conn.Retry(ctx, "list logs", func(ctx context.Context) error {
+		m, err := w.c.conn.NC.RequestWithContext(ctx, "$JS.API.STREAM.LIST", req)
 		if err != nil {
 			return err
 		}

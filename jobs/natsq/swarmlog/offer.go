@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"cmp"
@@ -128,8 +128,8 @@ func (s *Session) rewrite(ctx context.Context, what, key string, change func(*le
 	what += " lease " + key
 	var now leaseRecord
 	var rev uint64
-	err := s.c.Retry(ctx, what, func(ctx context.Context) error {
-		m, err := s.c.LastOnce(ctx, leaseStream, leaseSubject(key))
+	err := s.c.conn.Retry(ctx, what, func(ctx context.Context) error {
+		m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(key))
 		if errors.Is(err, jobs.ErrNotFound) || err == nil && (natsconn.IsTombstone(m.Header) || json.Unmarshal(m.Data, &now) != nil) {
 			return fmt.Errorf("it is not held: %w", jobs.ErrFenced)
 		}
@@ -186,8 +186,8 @@ const (
 
 // PlanMoves returns the moves that give each GPU agent its share of the shards: it holds one more than another at most. Agents of versions before hand-overs
 // keep what they have.
-func (c *Conn) PlanMoves(ctx context.Context) ([]Move, error) {
-	t, err := c.leaseTable(ctx)
+func (sw *Swarms) PlanMoves(ctx context.Context) ([]Move, error) {
+	t, err := sw.leaseTable(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -195,9 +195,9 @@ func (c *Conn) PlanMoves(ctx context.Context) ([]Move, error) {
 }
 
 // leaseTable reads the bucket of leases.
-func (c *Conn) leaseTable(ctx context.Context) (leaseTable, error) {
+func (sw *Swarms) leaseTable(ctx context.Context) (leaseTable, error) {
 	t := newLeaseTable()
-	all, err := c.LastPerKey(ctx, "list leases", wire.LeaseBucket)
+	all, err := sw.conn.LastPerKey(ctx, "list leases", wire.LeaseBucket)
 	for key, m := range all {
 		t.change(leaseChange{key: key, seq: m.Seq, gone: natsconn.IsTombstone(m.Header), value: m.Data, at: m.Time}, t.read)
 	}
@@ -240,8 +240,8 @@ func (t *leaseTable) moves() (all []Move) {
 }
 
 // OfferMoves offers the shards of planned moves to their agents. One that has changed since is refused.
-func (c *Conn) OfferMoves(ctx context.Context, all []Move) error {
-	t, err := c.leaseTable(ctx)
+func (sw *Swarms) OfferMoves(ctx context.Context, all []Move) error {
+	t, err := sw.leaseTable(ctx)
 	if err != nil {
 		return err
 	}
@@ -257,8 +257,8 @@ func (c *Conn) OfferMoves(ctx context.Context, all []Move) error {
 			return fmt.Errorf("offer lease %s: %w", m.Shard, err)
 		}
 		m.State = MoveOffered
-		err = c.Retry(ctx, "offer lease "+m.Shard, func(ctx context.Context) error {
-			_, err := c.putLease(ctx, m.Shard, value, l.rev)
+		err = sw.conn.Retry(ctx, "offer lease "+m.Shard, func(ctx context.Context) error {
+			_, err := sw.putLease(ctx, m.Shard, value, l.rev)
 			if natsconn.IsWrongRevision(err) { // or an earlier try got through, which the next look shows
 				return nil
 			}
@@ -272,8 +272,8 @@ func (c *Conn) OfferMoves(ctx context.Context, all []Move) error {
 }
 
 // FollowMoves brings the states of moves up to date and reports whether all are over.
-func (c *Conn) FollowMoves(ctx context.Context, all []Move) (over bool, err error) {
-	t, err := c.leaseTable(ctx)
+func (sw *Swarms) FollowMoves(ctx context.Context, all []Move) (over bool, err error) {
+	t, err := sw.leaseTable(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,6 @@
-package natsq
+// Package swarmlog keeps the state of swarms on the server: their records, the logs of their shards, and the
+// leases of the agents that serve them.
+package swarmlog
 
 import (
 	"bytes"
@@ -14,13 +16,35 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
+
+// Swarms reads and writes the state of swarms. Its methods may be called from several goroutines.
+type Swarms struct {
+	conn   *natsconn.Conn
+	agents Agents
+	jobs   Jobs
+	mode   publishmode.Mode // of appends
+}
+
+// Agents lists the agents that are alive. It is a *registry.Registry.
+type Agents interface {
+	Agents(ctx context.Context) ([]jobs.Agent, error)
+}
+
+// Jobs reports whether a job has ended, or never existed. Swarms of such jobs are orphans.
+type Jobs interface {
+	Over(ctx context.Context, id string) (bool, error)
+}
+
+// New returns the swarms that a connection reaches. The connection stays the caller's.
+func New(c *natsconn.Conn, a Agents, j Jobs) *Swarms { return &Swarms{conn: c, agents: a, jobs: j} }
 
 // CreateSwarm announces a swarm and claims its id. It is called before the swarm's logs are made, so that no log is without a
 // record. It fails with jobs.ErrExists when another swarm has the id; one that is being removed is removed first. A call that
 // is repeated with the same record succeeds.
-func (c *Conn) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
+func (sw *Swarms) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -29,7 +53,7 @@ func (c *Conn) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 		return fmt.Errorf("announce swarm %s: %w", s.ID, err)
 	}
 	for {
-		r, err := c.swarmRecord(ctx, s.ID)
+		r, err := sw.swarmRecord(ctx, s.ID)
 		switch {
 		case errors.Is(err, jobs.ErrNotFound):
 		case err != nil:
@@ -37,7 +61,7 @@ func (c *Conn) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 		case bytes.Equal(r.data, data):
 			return nil
 		case r.err == nil && r.swarm.Ending:
-			if err := c.RemoveSwarm(ctx, r.swarm); err != nil {
+			if err := sw.RemoveSwarm(ctx, r.swarm); err != nil {
 				return err
 			}
 			continue
@@ -46,7 +70,7 @@ func (c *Conn) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 		default:
 			return fmt.Errorf("swarm %s: %w: remove it with exoswarm swarm delete %s, or choose another name", s.ID, jobs.ErrExists, s.ID)
 		}
-		err = c.InBucket(ctx, "announce swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = sw.conn.InBucket(ctx, "announce swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Create(ctx, s.ID, data)
 			return err
 		})
@@ -58,9 +82,9 @@ func (c *Conn) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 
 // ChangeSwarm has change change the record of the swarm that s is a record of, and returns the new one. It fails with
 // jobs.ErrNotFound when that swarm is not there any more. change may be called several times.
-func (c *Conn) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error) {
+func (sw *Swarms) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error) {
 	for {
-		r, err := c.swarmRecord(ctx, s.ID)
+		r, err := sw.swarmRecord(ctx, s.ID)
 		if err == nil && r.swarm.Identity() != s.Identity() {
 			err = fmt.Errorf("swarm %s: %w: it was removed, and another one was made in its place", s.ID, jobs.ErrNotFound)
 		}
@@ -79,7 +103,7 @@ func (c *Conn) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.
 		if bytes.Equal(data, r.data) {
 			return changed, nil
 		}
-		err = c.InBucket(ctx, "change swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = sw.conn.InBucket(ctx, "change swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, s.ID, data, r.revision)
 			return err
 		})
@@ -91,33 +115,33 @@ func (c *Conn) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.
 
 // RemoveSwarm ends the swarm that s is a record of: whoever serves it gives its memory back, its logs go, and then its record.
 // It never touches another swarm of the same id. A swarm that is not there is no error, and what is left of its logs goes.
-func (c *Conn) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
+func (sw *Swarms) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 	for {
-		r, err := c.swarmRecord(ctx, s.ID)
+		r, err := sw.swarmRecord(ctx, s.ID)
 		switch {
 		case errors.Is(err, jobs.ErrNotFound):
-			return c.removeLogs(ctx, s.Key())
+			return sw.removeLogs(ctx, s.Key())
 		case err != nil:
 			return err
 		case r.swarm.Identity() != s.Identity() && r.swarm.Key() == s.Key(): // of earlier versions, whose logs have one name
 			return nil
 		case r.swarm.Identity() != s.Identity():
-			return c.removeLogs(ctx, s.Key())
+			return sw.removeLogs(ctx, s.Key())
 		case r.err == nil && !r.swarm.Ending: // first of all nobody is to serve it, or to write its logs anew
-			if _, err := c.ChangeSwarm(ctx, s, func(s *jobs.Swarm) { s.Ending = true }); err != nil && !errors.Is(err, jobs.ErrNotFound) {
+			if _, err := sw.ChangeSwarm(ctx, s, func(s *jobs.Swarm) { s.Ending = true }); err != nil && !errors.Is(err, jobs.ErrNotFound) {
 				return err
 			}
 			continue
 		}
-		if err := c.removeLogs(ctx, s.Key()); err != nil {
+		if err := sw.removeLogs(ctx, s.Key()); err != nil {
 			return err
 		}
 		if s.OwnerJob() == "" {
-			if err := c.forgetLeases(ctx, s.Key()); err != nil {
+			if err := sw.forgetLeases(ctx, s.Key()); err != nil {
 				return err
 			}
 		}
-		err = c.InBucket(ctx, "delete swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = sw.conn.InBucket(ctx, "delete swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			return kv.Purge(ctx, s.ID, jetstream.LastRevision(r.revision))
 		})
 		if err == nil || !natsconn.IsWrongRevision(err) {
@@ -127,12 +151,12 @@ func (c *Conn) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 }
 
 // removeLogs removes all logs of the swarm with that key.
-func (c *Conn) removeLogs(ctx context.Context, key string) error {
+func (sw *Swarms) removeLogs(ctx context.Context, key string) error {
 	var all []string
 	what := "list the logs of swarm " + key
-	err := c.Retry(ctx, what, func(ctx context.Context) error {
+	err := sw.conn.Retry(ctx, what, func(ctx context.Context) error {
 		all = nil
-		names := c.JS.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log."+key+".>"))
+		names := sw.conn.JS.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log."+key+".>"))
 		for name := range names.Name() {
 			if strings.HasPrefix(name, logPrefix+key+"_") { // a stream of somebody else's may have such a subject too
 				all = append(all, name)
@@ -144,7 +168,7 @@ func (c *Conn) removeLogs(ctx context.Context, key string) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for _, name := range all {
-		if err := c.DeleteStream(ctx, name); err != nil {
+		if err := sw.conn.DeleteStream(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -153,8 +177,8 @@ func (c *Conn) removeLogs(ctx context.Context, key string) error {
 
 // forgetLeases removes the leases of the swarm with that key and the marks of those that were given back: no later swarm has
 // leases of these names, so they would stay for ever. Agents, who remove the swarms of runs, may not purge leases.
-func (c *Conn) forgetLeases(ctx context.Context, key string) error {
-	_, err := c.Purge(ctx, "KV_"+wire.LeaseBucket, "$KV."+wire.LeaseBucket+"."+key+".*")
+func (sw *Swarms) forgetLeases(ctx context.Context, key string) error {
+	_, err := sw.conn.Purge(ctx, "KV_"+wire.LeaseBucket, "$KV."+wire.LeaseBucket+"."+key+".*")
 	if errors.Is(err, jobs.ErrDenied) {
 		return nil
 	}
@@ -170,13 +194,13 @@ type record struct {
 }
 
 // swarmRecord reads a record; jobs.ErrNotFound when there is none.
-func (c *Conn) swarmRecord(ctx context.Context, id string) (r record, err error) {
+func (sw *Swarms) swarmRecord(ctx context.Context, id string) (r record, err error) {
 	if err := jobs.CheckID("swarm", id); err != nil {
 		return r, err
 	}
 	var m *natsconn.Message
-	err = c.Retry(ctx, "read the record of swarm "+id, func(ctx context.Context) (err error) {
-		m, err = c.LastOnce(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
+	err = sw.conn.Retry(ctx, "read the record of swarm "+id, func(ctx context.Context) (err error) {
+		m, err = sw.conn.LastOnce(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
 		return err
 	})
 	if err == nil && (m.Header.Get("KV-Operation") != "" || m.Header.Get(jetstream.MarkerReasonHeader) != "") {
@@ -194,16 +218,16 @@ func (c *Conn) swarmRecord(ctx context.Context, id string) (r record, err error)
 }
 
 // Swarm returns the record of a swarm, as the leader of the records has it; jobs.ErrNotFound when there is none.
-func (c *Conn) Swarm(ctx context.Context, id string) (jobs.Swarm, error) {
-	r, err := c.swarmRecord(ctx, id)
+func (sw *Swarms) Swarm(ctx context.Context, id string) (jobs.Swarm, error) {
+	r, err := sw.swarmRecord(ctx, id)
 	return r.swarm, cmp.Or(err, r.err)
 }
 
 // Swarms lists the swarms there are, by id, those that are being removed too. One whose record cannot be read has its error.
-func (c *Conn) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error) {
-	err = c.Retry(ctx, "list swarms", func(ctx context.Context) error {
+func (sw *Swarms) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error) {
+	err = sw.conn.Retry(ctx, "list swarms", func(ctx context.Context) error {
 		all = nil
-		kv, err := c.JS.KeyValue(ctx, wire.SwarmBucket)
+		kv, err := sw.conn.JS.KeyValue(ctx, wire.SwarmBucket)
 		if err != nil {
 			return err
 		}
@@ -250,8 +274,8 @@ func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
 // WatchSwarms calls fn for every swarm there is and for every change afterwards, one call at a time, until ctx ends. When
 // the records are put back to an earlier state, or made anew, fn hears what there is then, and which swarms are gone. It
 // fails when the records cannot be watched at all.
-func (c *Conn) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
-	err := c.WatchBucket(ctx, wire.SwarmBucket, func(u jetstream.KeyValueEntry) {
+func (sw *Swarms) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
+	err := sw.conn.WatchBucket(ctx, wire.SwarmBucket, func(u jetstream.KeyValueEntry) {
 		ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
 		if !ch.Gone {
 			ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())

@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"context"
@@ -143,10 +143,10 @@ const readMost = 1024
 
 // readLeases returns the messages of the bucket behind number after, of which the bucket keeps the last of each key. The answer may be that of
 // a replica that lags, which is a prefix of the leader's. Changes that came before an error are returned with it.
-func (c *Conn) readLeases(ctx context.Context, after uint64) (all []leaseChange, err error) {
+func (sw *Swarms) readLeases(ctx context.Context, after uint64) (all []leaseChange, err error) {
 	for {
 		n := len(all)
-		all, err = c.readSomeLeases(ctx, after, all)
+		all, err = sw.readSomeLeases(ctx, after, all)
 		if err != nil || len(all)-n < readMost {
 			return all, err
 		}
@@ -154,17 +154,17 @@ func (c *Conn) readLeases(ctx context.Context, after uint64) (all []leaseChange,
 	}
 }
 
-func (c *Conn) readSomeLeases(ctx context.Context, after uint64, to []leaseChange) ([]leaseChange, error) {
+func (sw *Swarms) readSomeLeases(ctx context.Context, after uint64, to []leaseChange) ([]leaseChange, error) {
 	req, err := json.Marshal(map[string]any{"seq": after + 1, "next_by_subj": leaseSubject(">"), "batch": readMost})
 	if err != nil {
 		return to, err
 	}
-	sub, err := c.NC.SubscribeSync(c.NC.NewInbox())
+	sub, err := sw.conn.NC.SubscribeSync(sw.conn.NC.NewInbox())
 	if err != nil {
 		return to, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := c.NC.PublishRequest("$JS.API.DIRECT.GET."+leaseStream, sub.Subject, req); err != nil {
+	if err := sw.conn.NC.PublishRequest("$JS.API.DIRECT.GET."+leaseStream, sub.Subject, req); err != nil {
 		return to, err
 	}
 	prefix := leaseSubject("")

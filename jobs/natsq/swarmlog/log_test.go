@@ -1,4 +1,4 @@
-package natsq_test
+package swarmlog_test
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 func TestLogLimits(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
-	l := c.Log("s", 0, jobs.In)
+	l := c.Swarms.Log("s", 0, jobs.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestLogLimits(t *testing.T) {
 	if err := l.Append(t.Context(), 1, entry(2, 2<<20)); err == nil || !strings.Contains(err.Error(), "bytes are more than the server takes") {
 		t.Errorf("a large entry: %v", err)
 	}
-	js := jet(t, s)
+	js := natsqtest.JetStream(t, s)
 	st, err := js.Stream(t.Context(), "EXO_LOG_s_0_in")
 	if err != nil {
 		t.Fatal(err)
@@ -59,11 +59,11 @@ func TestLogLimits(t *testing.T) {
 func TestLogForeign(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
-	l := c.Log("s", 0, jobs.In)
+	l := c.Swarms.Log("s", 0, jobs.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	publish(t.Context(), t, s, "exo.log.s.0.in", []byte("theirs"))
+	natsqtest.Publish(t.Context(), t, s, "exo.log.s.0.in", []byte("theirs"))
 	if _, err := l.Last(t.Context()); err == nil || jobs.AsError(err).Code != jobs.CodeInvalid {
 		t.Errorf("the last entry: %v", err)
 	}
@@ -81,7 +81,7 @@ func TestLogForeign(t *testing.T) {
 func TestLogTrimmed(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
-	l := c.Log("s", 0, jobs.In)
+	l := c.Swarms.Log("s", 0, jobs.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestLogTrimmed(t *testing.T) {
 func TestLogManyAtOnce(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	for name, c := range map[string]struct{ n, size int }{"255": {255, 1}, "256": {256, 1}, "257": {257, 1}, "600": {600, 1}, "large": {40, 500 << 10}} {
-		l := natsqtest.Connect(t, s).Log("s"+name, 0, jobs.In)
+		l := natsqtest.Connect(t, s).Swarms.Log("s"+name, 0, jobs.In)
 		if err := l.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestLeases(t *testing.T) {
 	c := natsqtest.Connect(t, s)
 	held := func(want map[string]string) {
 		t.Helper()
-		got, err := c.Leases(t.Context())
+		got, err := c.Swarms.Leases(t.Context())
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%v, %v, want %v", got, err, want)
 		}
@@ -165,7 +165,7 @@ func TestLeases(t *testing.T) {
 	held(map[string]string{})
 	all := map[string]jobs.Lease{}
 	for _, key := range []string{"a.0", "b.0"} {
-		session, err := c.OpenSession(t.Context(), "holder-of-"+key, 10*time.Second, jobstest.Quiet)
+		session, err := c.Swarms.OpenSession(t.Context(), "holder-of-"+key, 10*time.Second, jobstest.Quiet)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package natsq_test
+package swarmlog_test
 
 import (
 	"context"
@@ -96,11 +96,11 @@ func TestLogEndIsTheLeaders(t *testing.T) {
 	if err := ear.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	made := c.Log("new", 0, jobs.In)
+	made := c.Swarms.Log("new", 0, jobs.In)
 	if err := made.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range []jobs.Log{c.Log("old", 0, jobs.In), made} {
+	for _, l := range []jobs.Log{c.Swarms.Log("old", 0, jobs.In), made} {
 		if err := l.Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryTick, Ref: 1}); err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestLogOfThreeServers(t *testing.T) {
 	defer cancel()
 	directLog(t, servers[0].URL(), "s", 3)
 	for i := range uint64(100) {
-		writer, reader := conns[i%3].Log("s", 0, jobs.In), conns[(i+1)%3].Log("s", 0, jobs.In)
+		writer, reader := conns[i%3].Swarms.Log("s", 0, jobs.In), conns[(i+1)%3].Swarms.Log("s", 0, jobs.In)
 		if err := writer.Append(ctx, i, jobs.Entry{Kind: jobs.EntryTick, Ref: i + 1}); err != nil {
 			t.Fatalf("entry %d: %v", i+1, err)
 		}
@@ -178,7 +178,7 @@ func TestReaderOfLogPutBack(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for name, again := range map[string]uint64{"shorter": 1, "longer": 5} {
-		l := c.Log(name, 0, jobs.In)
+		l := c.Swarms.Log(name, 0, jobs.In)
 		fill(l, 1, 3)
 		r, err := l.Read(ctx, 1)
 		if err != nil {

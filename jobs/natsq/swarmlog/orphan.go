@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"cmp"
@@ -26,29 +26,13 @@ type Orphan struct {
 	record bool       // it has a record
 }
 
-// Over reports whether a job is over, or there is none of that id.
-func (c *Conn) Over(ctx context.Context, id string) (bool, error) {
-	_, err := c.Find(ctx, id)
-	switch {
-	case errors.Is(err, jobs.ErrNotFound):
-		return true, nil
-	case err != nil:
-		return false, err
-	}
-	_, err = c.result(ctx, id) // it leaves the queue a moment after that
-	if errors.Is(err, jobs.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // Orphans lists the orphans, by id. A swarm that is being removed at this moment may be among them.
-func (c *Conn) Orphans(ctx context.Context) ([]Orphan, error) {
-	logs, err := c.logsByKey(ctx) // before the records: each swarm has its record before its logs
+func (sw *Swarms) Orphans(ctx context.Context) ([]Orphan, error) {
+	logs, err := sw.logsByKey(ctx) // before the records: each swarm has its record before its logs
 	if err != nil {
 		return nil, err
 	}
-	records, err := c.Swarms(ctx)
+	records, err := sw.Swarms(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +49,7 @@ func (c *Conn) Orphans(ctx context.Context) ([]Orphan, error) {
 		case o.Job == "":
 			continue
 		default:
-			over, err := c.Over(ctx, o.Job)
+			over, err := sw.jobs.Over(ctx, o.Job)
 			if err != nil {
 				return nil, err
 			}
@@ -79,7 +63,7 @@ func (c *Conn) Orphans(ctx context.Context) ([]Orphan, error) {
 	for key, streams := range logs {
 		id, nonce, _ := strings.Cut(key, "=")
 		s := jobs.Swarm{ID: id, Nonce: nonce}
-		r, err := c.swarmRecord(ctx, id) // the list may be that of a replica that lags behind
+		r, err := sw.swarmRecord(ctx, id) // the list may be that of a replica that lags behind
 		switch {
 		case err == nil && r.swarm.Key() == key:
 			continue
@@ -93,21 +77,21 @@ func (c *Conn) Orphans(ctx context.Context) ([]Orphan, error) {
 }
 
 // RemoveOrphan removes an orphan, unless it is none any more.
-func (c *Conn) RemoveOrphan(ctx context.Context, o Orphan) error {
+func (sw *Swarms) RemoveOrphan(ctx context.Context, o Orphan) error {
 	if o.record && !o.Swarm.Ending {
-		if over, err := c.Over(ctx, o.Job); err != nil || !over {
+		if over, err := sw.jobs.Over(ctx, o.Job); err != nil || !over {
 			return err
 		}
 	}
-	return c.RemoveSwarm(ctx, o.Swarm)
+	return sw.RemoveSwarm(ctx, o.Swarm)
 }
 
 // logsByKey lists the streams of all logs by the key of their swarm.
-func (c *Conn) logsByKey(ctx context.Context) (map[string][]string, error) {
+func (sw *Swarms) logsByKey(ctx context.Context) (map[string][]string, error) {
 	var all map[string][]string
-	err := c.Retry(ctx, "list the logs of swarms", func(ctx context.Context) error {
+	err := sw.conn.Retry(ctx, "list the logs of swarms", func(ctx context.Context) error {
 		all = map[string][]string{}
-		names := c.JS.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log.>"))
+		names := sw.conn.JS.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log.>"))
 		for name := range names.Name() {
 			if key, ok := logKey(name); ok {
 				all[key] = append(all[key], name)
@@ -138,7 +122,7 @@ func logKey(stream string) (key string, ok bool) {
 
 // SweepOrphans removes orphans until ctx ends. It looks once every so often, some earlier and some later, and removes what was
 // an orphan at two looks: what is being made or removed at one of them is left to whoever does so. Several may sweep at a time.
-func (c *Conn) SweepOrphans(ctx context.Context, every time.Duration, log *slog.Logger) {
+func (sw *Swarms) SweepOrphans(ctx context.Context, every time.Duration, log *slog.Logger) {
 	before := map[string]bool{} // by identity
 	for {
 		t := time.NewTimer(every/2 + rand.N(every))
@@ -148,7 +132,7 @@ func (c *Conn) SweepOrphans(ctx context.Context, every time.Duration, log *slog.
 			t.Stop()
 			return
 		}
-		all, err := c.Orphans(ctx)
+		all, err := sw.Orphans(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				log.Warn("looking for what ended runs have left", "error", err)
@@ -162,7 +146,7 @@ func (c *Conn) SweepOrphans(ctx context.Context, every time.Duration, log *slog.
 				now[id] = true
 				continue
 			}
-			if err := c.RemoveOrphan(ctx, o); err != nil {
+			if err := sw.RemoveOrphan(ctx, o); err != nil {
 				now[id] = true
 				log.Warn("an orphaned swarm was not removed", "swarm", o.Swarm.ID, "reason", o.Reason, "error", err)
 				continue

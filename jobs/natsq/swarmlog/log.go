@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ const (
 
 // Log is a jobs.Log: a stream with a single subject.
 type Log struct {
-	c       *Conn
+	c       *Swarms
 	stream  string
 	subject string
 
@@ -44,9 +44,9 @@ const logPrefix = "EXO_LOG_"
 
 // Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key, so two swarms of one id have different
 // logs. The log need not exist.
-func (c *Conn) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
+func (sw *Swarms) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
 	return &Log{
-		c:       c,
+		c:       sw,
 		stream:  fmt.Sprintf("%s%s_%d_%s", logPrefix, swarm, shard, d),
 		subject: fmt.Sprintf("exo.log.%s.%d.%s", swarm, shard, d),
 
@@ -63,13 +63,13 @@ func (l *Log) Create(ctx context.Context, of ...jobs.Consistency) error {
 	if err := want.Validate(); err != nil {
 		return fmt.Errorf("create log %s: %w", l.stream, err)
 	}
-	replicas, persist, fast := cmp.Or(want.Replicas, l.c.Replicas), jetstream.DefaultPersistMode, want.Durability == jobs.Fast
+	replicas, persist, fast := cmp.Or(want.Replicas, l.c.conn.Replicas), jetstream.DefaultPersistMode, want.Durability == jobs.Fast
 	if fast { // which no replicated stream can be, whatever others have
 		replicas, persist = 1, jetstream.AsyncPersistMode
 	}
 	began := time.Now()
-	return l.c.Retry(ctx, "create log "+l.stream, func(ctx context.Context) error {
-		_, err := l.c.JS.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	return l.c.conn.Retry(ctx, "create log "+l.stream, func(ctx context.Context) error {
+		_, err := l.c.conn.JS.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 			Name:     l.stream,
 			Subjects: []string{l.subject},
 			Replicas: replicas,
@@ -116,7 +116,7 @@ func (l *Log) wakes() *jetstream.RePublish {
 }
 
 // Delete removes the log and everything in it. A log that is not there is no error.
-func (l *Log) Delete(ctx context.Context) error { return l.c.DeleteStream(ctx, l.stream) }
+func (l *Log) Delete(ctx context.Context) error { return l.c.conn.DeleteStream(ctx, l.stream) }
 
 // Append implements jobs.Log. What fences is JetStream's expected last sequence. Several entries are one atomic batch, or are sent one at a
 // time: with the second under way before the first is stored, it would also stand right behind what another writer has stored meanwhile.
@@ -149,7 +149,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 		if e.Trace.Parent != "" {
 			own = telemetry.With(ctx, e.Trace)
 		}
-		own, span := l.c.StartSend(own, "append", l.template)
+		own, span := l.c.conn.StartSend(own, "append", l.template)
 		if span.IsRecording() {
 			span.SetAttributes(attribute.String(natsconn.AttrDestination, l.stream), attribute.String(natsconn.AttrTemplate, l.template), attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.ref", int64(e.Ref)),
 				attribute.Int(natsconn.AttrBodySize, len(e.Data)))
@@ -158,16 +158,16 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 		msgs[i] = &nats.Msg{Subject: l.subject, Data: e.Data, Header: nats.Header{
 			headerKind:   {e.Kind},
 			headerRef:    {strconv.FormatUint(e.Ref, 10)},
-			headerWriter: {l.c.Writer},
+			headerWriter: {l.c.conn.Writer},
 		}}
-		l.c.Inject(own, msgs[i])
+		l.c.conn.Inject(own, msgs[i])
 	}
 	what := fmt.Sprintf("append %s %d to %s", entries[0].Kind, entries[0].Ref, l.stream)
 	if n := len(entries); n > 1 {
 		what = fmt.Sprintf("append %d entries, to %s %d, to %s", n, entries[n-1].Kind, entries[n-1].Ref, l.stream)
 	}
 	done, began := 0, time.Now() // so many are known to be stored
-	err = l.c.Retry(ctx, what, func(ctx context.Context) error {
+	err = l.c.conn.Retry(ctx, what, func(ctx context.Context) error {
 		for done < len(msgs) {
 			n, err := l.publish(ctx, after+uint64(done), msgs[done:])
 			done += n
@@ -177,7 +177,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 			var api *jetstream.APIError
 			switch {
 			case errors.Is(err, jetstream.ErrNoStreamResponse): // no stream, or no leader for the moment?
-				if _, serr := l.c.JS.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
+				if _, serr := l.c.conn.JS.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
 					return serr
 				}
 				return err
@@ -229,12 +229,12 @@ const (
 
 // publish stores messages, the first right behind entry number after, and returns how many are known to be stored when one is not.
 func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stored int, err error) {
-	mode := &l.c.logsMode
+	mode := &l.c.mode
 	together := !l.single.Load() && mode.Atomic(len(msgs))
 	began := time.Now()
 	if together {
 		natsconn.SetHeader(msgs[0], jetstream.ExpectedLastSeqHeader, strconv.FormatUint(after, 10))
-		err := l.c.PublishBatchOnce(ctx, msgs)
+		err := l.c.conn.PublishBatchOnce(ctx, msgs)
 		var api *jetstream.APIError
 		switch {
 		case err == nil:
@@ -250,7 +250,7 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 		l.single.Store(true)
 	}
 	for i, m := range msgs {
-		if _, err := l.c.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)), jetstream.WithRetryAttempts(0)); err != nil {
+		if _, err := l.c.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)), jetstream.WithRetryAttempts(0)); err != nil {
 			return i, err
 		}
 	}
@@ -268,7 +268,7 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (i
 	switch {
 	case last.Seq == after:
 		return 0, nil
-	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.Writer && last.Kind == entries[n-1].Kind && last.Ref == entries[n-1].Ref && bytes.Equal(last.Data, entries[n-1].Data):
+	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.conn.Writer && last.Kind == entries[n-1].Kind && last.Ref == entries[n-1].Ref && bytes.Equal(last.Data, entries[n-1].Data):
 		return int(n), nil
 	case last.Seq > after: // somebody else has written, behind all of them or in place of some
 		found, err := l.found(ctx, after, entries)
@@ -295,7 +295,7 @@ const shortPatience = 10 * time.Second
 // found is how many of entries stand right behind entry number after, where others may follow. Their bytes are compared too: a process may do a job
 // twice at a time, and then has one writer for both.
 func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n int, err error) {
-	s, err := l.c.JS.Stream(ctx, l.stream)
+	s, err := l.c.conn.JS.Stream(ctx, l.stream)
 	if err != nil {
 		return 0, err
 	}
@@ -305,7 +305,7 @@ func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n 
 		if seq < state.FirstSeq || seq > state.LastSeq {
 			return n, nil
 		}
-		m, err := l.c.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
+		m, err := l.c.conn.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
 		if errors.Is(err, jobs.ErrNotFound) { // another leader has answered, which lags behind
 			return n, fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		}
@@ -313,7 +313,7 @@ func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n 
 			return n, err
 		}
 		e, err := entry(seq, m.Header, m.Data)
-		if err != nil || m.Header.Get(headerWriter) != l.c.Writer || e.Kind != entries[n].Kind || e.Ref != entries[n].Ref || !bytes.Equal(e.Data, entries[n].Data) {
+		if err != nil || m.Header.Get(headerWriter) != l.c.conn.Writer || e.Kind != entries[n].Kind || e.Ref != entries[n].Ref || !bytes.Equal(e.Data, entries[n].Data) {
 			return n, nil // one that cannot be read is somebody else's
 		}
 	}
@@ -330,9 +330,9 @@ func (l *Log) Last(ctx context.Context) (jobs.Entry, error) {
 // stream allows that, as those that earlier versions have made do.
 func (l *Log) end(ctx context.Context) (e jobs.Entry, writer string, err error) {
 	what := "read the end of " + l.stream
-	err = l.c.Retry(ctx, what, func(ctx context.Context) error {
+	err = l.c.conn.Retry(ctx, what, func(ctx context.Context) error {
 		e, writer = jobs.Entry{}, ""
-		m, err := l.c.LastOnce(ctx, l.stream, l.subject)
+		m, err := l.c.conn.LastOnce(ctx, l.stream, l.subject)
 		if errors.Is(err, jobs.ErrNotFound) { // nothing is in it, or everything that was is trimmed
 			return nil
 		}
@@ -387,11 +387,11 @@ func (l *Log) Read(ctx context.Context, from uint64) (jobs.Reader, error) {
 func (r *Reader) open(ctx context.Context) error {
 	l := r.log
 	began := time.Now()
-	err := l.c.Retry(ctx, "read "+l.stream, func(ctx context.Context) error {
+	err := l.c.conn.Retry(ctx, "read "+l.stream, func(ctx context.Context) error {
 		if err := r.check(ctx, began); err != nil {
 			return err
 		}
-		c, err := l.c.JS.CreateConsumer(ctx, l.stream, jetstream.ConsumerConfig{
+		c, err := l.c.conn.JS.CreateConsumer(ctx, l.stream, jetstream.ConsumerConfig{
 			AckPolicy:         jetstream.AckNonePolicy,
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 			OptStartSeq:       r.next,
@@ -420,7 +420,7 @@ func (r *Reader) check(ctx context.Context, began time.Time) error {
 		return nil
 	}
 	l := r.log
-	m, err := l.c.GetOnce(ctx, l.stream, map[string]any{"seq": r.next - 1})
+	m, err := l.c.conn.GetOnce(ctx, l.stream, map[string]any{"seq": r.next - 1})
 	if err == nil {
 		if digest(m.Header, m.Data) != r.last {
 			return fmt.Errorf("read %s: entry %d is not the one that was read: the log was put back to an earlier state: %w", l.stream, r.next-1, jobs.ErrFenced)
@@ -462,7 +462,7 @@ func (r *Reader) look(ctx context.Context) {
 	l := r.log
 	try, cancel := context.WithTimeout(ctx, natsconn.LongTry)
 	defer cancel()
-	m, err := l.c.LastOnce(try, l.stream, l.subject)
+	m, err := l.c.conn.LastOnce(try, l.stream, l.subject)
 	switch {
 	case err != nil: // missing heartbeats and the next look tell of a server that is gone
 	case m.Seq < r.next:
@@ -535,8 +535,8 @@ func (r *Reader) Close() {
 
 // Trim removes the entries before number first.
 func (l *Log) Trim(ctx context.Context, first uint64) error {
-	return l.c.Retry(ctx, "trim "+l.stream, func(ctx context.Context) error {
-		s, err := l.c.JS.Stream(ctx, l.stream)
+	return l.c.conn.Retry(ctx, "trim "+l.stream, func(ctx context.Context) error {
+		s, err := l.c.conn.JS.Stream(ctx, l.stream)
 		if err != nil {
 			return err
 		}

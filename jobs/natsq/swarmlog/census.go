@@ -1,4 +1,4 @@
-package natsq
+package swarmlog
 
 import (
 	"cmp"
@@ -65,12 +65,12 @@ func (c *Census) Recovery(key string) *jobs.Recovery {
 }
 
 // Census lists agents and leases. It is for people and for hints; nothing that must be right may rest on it.
-func (c *Conn) Census(ctx context.Context) (*Census, error) {
-	agents, err := c.Registry.Agents(ctx)
+func (sw *Swarms) Census(ctx context.Context) (*Census, error) {
+	agents, err := sw.agents.Agents(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.LastPerKey(ctx, "list leases", wire.LeaseBucket)
+	all, err := sw.conn.LastPerKey(ctx, "list leases", wire.LeaseBucket)
 	if err != nil {
 		return nil, err
 	}

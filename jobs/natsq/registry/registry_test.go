@@ -21,3 +21,13 @@ func TestAgentKey(t *testing.T) {
 		}
 	}
 }
+
+// FuzzRecord: a record of an agent that somebody else wrote is of this version, or has the name of its key.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"v":1,"name":"a","pool":"cpu","kinds":["k"],"running":-1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if a := readAgent("a", data); a.Version != jobs.Version && a.Name != "a" {
+			t.Fatalf("%+v", a)
+		}
+	})
+}

@@ -1,4 +1,4 @@
-package natsq_test
+package swarmlog_test
 
 import (
 	"encoding/json"
@@ -94,7 +94,7 @@ func TestSessionWrites(t *testing.T) {
 	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c, kv := natsqtest.Connect(t, srv), leases(t, srv)
 	const ttl = 300 * time.Millisecond
-	s, err := c.OpenSession(t.Context(), "a", ttl, jobstest.Quiet)
+	s, err := c.Swarms.OpenSession(t.Context(), "a", ttl, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestSessionWrites(t *testing.T) {
 func TestSessionRemoved(t *testing.T) {
 	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c, kv := natsqtest.Connect(t, srv), leases(t, srv)
-	s, err := c.OpenSession(t.Context(), "a", 300*time.Millisecond, jobstest.Quiet)
+	s, err := c.Swarms.OpenSession(t.Context(), "a", 300*time.Millisecond, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestSessionRemoved(t *testing.T) {
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if held, err := c.Leases(t.Context()); err != nil || len(held) != 0 { // session/other does not exist
+	if held, err := c.Swarms.Leases(t.Context()); err != nil || len(held) != 0 { // session/other does not exist
 		t.Errorf("%v, %v", held, err)
 	}
 }
@@ -177,7 +177,7 @@ func TestSessionOutlivesServer(t *testing.T) {
 	var all []jobs.Session
 	var held []jobs.Lease
 	for k := range 4 {
-		s, err := Dial(t, srv).OpenSession(t.Context(), fmt.Sprint("agent", k), ttl, jobstest.Quiet)
+		s, err := Dial(t, srv).Swarms.OpenSession(t.Context(), fmt.Sprint("agent", k), ttl, jobstest.Quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestLeaseOfEarlierProgram(t *testing.T) {
 	if _, err := kv.Put(t.Context(), "k.0", []byte("old")); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.OpenSession(t.Context(), "a", ttl, jobstest.Quiet)
+	s, err := c.Swarms.OpenSession(t.Context(), "a", ttl, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestLeaseOfEarlierProgram(t *testing.T) {
 		if _, err := s.Acquire(t.Context(), "k.0"); !errors.Is(err, jobs.ErrHeld) {
 			t.Fatal(err)
 		}
-		if held, err := c.Leases(t.Context()); err != nil || held["k.0"] != "old" {
+		if held, err := c.Swarms.Leases(t.Context()); err != nil || held["k.0"] != "old" {
 			t.Fatal(held, err)
 		}
 		time.Sleep(ttl / 3)
