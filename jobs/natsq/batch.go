@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -88,7 +89,7 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool,
 			if src.Kind != s.Kind {
 				continue
 			}
-			msgs, err := w.ask(ctx, src, request{n: count, maxBytes: bytes})
+			msgs, err := w.ask(ctx, src, pull.Request{Messages: count, MaxBytes: bytes})
 			if err != nil {
 				return // what is there is enough
 			}
@@ -102,7 +103,7 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool,
 		if stand && !w.held.ill() && !w.ctl.paused(s.Kind) {
 			wait := min(left, longestStand)
 			began := time.Now()
-			msgs, err := w.ask(ctx, s, request{n: count, maxBytes: bytes, wait: wait, stand: true})
+			msgs, err := w.ask(ctx, s, pull.Request{Messages: count, MaxBytes: bytes, Wait: wait, KeepOpen: true})
 			if err != nil {
 				return
 			}

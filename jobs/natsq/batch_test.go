@@ -13,7 +13,7 @@ import (
 
 // TestBatchLingers: a batch takes what comes while it waits, closes when it is full or the worker ends.
 func TestBatchLingers(t *testing.T) {
-	c, _, ctx := queue(t, 0)
+	c, _, ctx := queueOf(t, 0)
 	batches := make(chan int, 10)
 	w, err := c.Work(ctx, WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Batches: map[string]Batch{
 		"k": {Max: 3, Linger: time.Hour, Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {

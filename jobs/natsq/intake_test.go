@@ -25,7 +25,7 @@ func asSingle(m *publishmode.Mode) { m.Fix(false, time.Hour) }
 func TestIntake(t *testing.T) {
 	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
-			c, _, ctx := queue(t, 0)
+			c, _, ctx := queueOf(t, 0)
 			choose(&c.jobsMode)
 			hand := func(id string, change func(*jobs.Job)) *jobs.Job {
 				j := simpleJob(id)
@@ -109,7 +109,7 @@ func TestIntake(t *testing.T) {
 func TestIntakeOrder(t *testing.T) {
 	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
-			c, _, ctx := queue(t, 0)
+			c, _, ctx := queueOf(t, 0)
 			choose(&c.jobsMode)
 			c.intake.busy = true
 			const n = 50
@@ -142,7 +142,7 @@ func TestIntakeOrder(t *testing.T) {
 func TestLostAnswer(t *testing.T) {
 	for name, choose := range map[string][2]func(*publishmode.Mode){"as one": {asBatch, asBatch}, "side by side": {asSingle, asSingle}, "first as one": {asBatch, asSingle}, "first side by side": {asSingle, asBatch}} {
 		t.Run(name, func(t *testing.T) {
-			c, _, ctx := queue(t, 0)
+			c, _, ctx := queueOf(t, 0)
 			var msgs []*nats.Msg
 			for i := range 20 {
 				m, _, err := c.prepare(ctx, simpleJob(fmt.Sprint("j", i)))

@@ -39,7 +39,7 @@ func gathered(t *testing.T, r *prometheus.Registry, name string, labels ...strin
 
 // TestTenantMetrics: what a tenant may have, has, and was refused.
 func TestTenantMetrics(t *testing.T) {
-	c, _, ctx := queue(t, 0)
+	c, _, ctx := queueOf(t, 0)
 	r := prometheus.NewRegistry()
 	m, err := NewMetrics(r)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -51,9 +52,9 @@ func purging(c *Conn) *retirer {
 
 func fetch(ctx context.Context, t *testing.T, c *Conn, s wire.Source, r *retirer, n int) []*nats.Msg {
 	t.Helper()
-	p := &puller{nc: c.NC}
-	defer p.close()
-	msgs, err := p.pull(ctx, wire.JobStream(s.Pool), s.Consumer(), request{n: n})
+	p := pull.New(c.NC)
+	defer p.Close()
+	msgs, err := p.Pull(ctx, wire.JobStream(s.Pool), s.Consumer(), pull.Request{Messages: n})
 	if err != nil || len(msgs) != n {
 		t.Fatalf("%d jobs of %d, %v", len(msgs), n, err)
 	}
@@ -71,7 +72,7 @@ func retire(t *testing.T, r *retirer, msgs ...*nats.Msg) {
 }
 
 func TestRetire(t *testing.T) {
-	c, s, ctx := queue(t, 30)
+	c, s, ctx := queueOf(t, 30)
 	r := purging(c)
 	a := fetch(ctx, t, c, s, r, 10)
 	b := fetch(ctx, t, c, s, r, 10)
@@ -105,7 +106,7 @@ func TestRetire(t *testing.T) {
 
 // TestRetireOthers: jobs that another worker has are never purged, and what waits for them is acknowledged in the end.
 func TestRetireOthers(t *testing.T) {
-	c, s, ctx := queue(t, 20)
+	c, s, ctx := queueOf(t, 20)
 	other, r := purging(c), purging(c)
 	theirs := fetch(ctx, t, c, s, other, 4)
 	mine := fetch(ctx, t, c, s, r, 8)
@@ -128,7 +129,7 @@ func TestRetireOthers(t *testing.T) {
 
 // TestRetireAlone: a job of a small fetch leaves the queue with the next fetch, without one by itself, and at the end of the worker.
 func TestRetireAlone(t *testing.T) {
-	c, s, ctx := queue(t, 4)
+	c, s, ctx := queueOf(t, 4)
 	r := purging(c)
 	retire(t, r, fetch(ctx, t, c, s, r, 1)...)
 	second := fetch(ctx, t, c, s, r, 1)
@@ -145,7 +146,7 @@ func TestRetireAlone(t *testing.T) {
 
 // TestRetireLeft: a job that went back to the queue stays there, and so does what another worker got in between.
 func TestRetireLeft(t *testing.T) {
-	c, s, ctx := queue(t, 24)
+	c, s, ctx := queueOf(t, 24)
 	r := purging(c)
 	msgs := fetch(ctx, t, c, s, r, 12)
 	retire(t, r, msgs[:5]...)
@@ -204,8 +205,8 @@ func TestRuns(t *testing.T) {
 
 // TestRetireAnew: a server that has lost the end of its stream gives the same numbers to other jobs. Those stay.
 func TestRetireAnew(t *testing.T) {
-	before, s, ctx := queue(t, 10)
-	c, _, _ := queue(t, 0)
+	before, s, ctx := queueOf(t, 10)
+	c, _, _ := queueOf(t, 0)
 	r := purging(c)
 	retire(t, r, fetch(ctx, t, before, s, r, 10)...)
 	// The first is the same job, as when a submitter repeats some of what was lost.

@@ -1,11 +1,7 @@
 package natsq
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,21 +10,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
-
-// runningWait is how long a question waits for workers that do not answer. The answer of those that do is returned.
-const runningWait = 500 * time.Millisecond
-
-// runningQuestion asks for one job, or for all when Job is empty.
-type runningQuestion struct {
-	Job string `json:"job,omitempty"`
-}
-
-// runningAnswer is what one worker has at hand. Partial reports that more did not fit into a message.
-type runningAnswer struct {
-	Worker  string         `json:"worker"`
-	Running []jobs.Running `json:"running"`
-	Partial bool           `json:"partial,omitempty"`
-}
 
 // atHand keeps the jobs that a worker runs. Its methods may be called from several goroutines.
 type atHand struct {
@@ -94,54 +75,4 @@ func (w *Worker) answerRunning() (*nats.Subscription, error) {
 		}
 		_ = m.Respond(data) // a question without an answer is asked again by whoever needs it
 	})
-}
-
-// Running asks the workers of a pool which of its jobs they run now; id limits the question to one job. It waits for the workers
-// that are in the registry, and at most runningWait for those that do not answer. The result is ordered by id.
-func (c *Conn) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.Running, err error) {
-	what := "ask what runs in pool " + string(p)
-	agents, err := c.Registry.Agents(ctx)
-	if err != nil {
-		return nil, err
-	}
-	missing := map[string]bool{}
-	for _, a := range agents {
-		if a.Pool == p && len(a.Kinds) > 0 {
-			missing[a.Name] = true
-		}
-	}
-	data, err := json.Marshal(runningQuestion{Job: id})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	inbox := c.NC.NewInbox()
-	sub, err := c.NC.SubscribeSync(inbox)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := c.NC.PublishRequest(wire.RunningSubject(p), inbox, data); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	wait, cancel := context.WithTimeout(ctx, runningWait)
-	defer cancel()
-	for {
-		m, err := sub.NextMsgWithContext(wait)
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%s: %w", what, context.Cause(ctx))
-		}
-		if err != nil { // no worker listens, or some do not answer
-			break
-		}
-		var r runningAnswer
-		if json.Unmarshal(m.Data, &r) == nil {
-			all = append(all, r.Running...)
-			delete(missing, r.Worker)
-		}
-		if id != "" && len(all) > 0 || len(missing) == 0 {
-			break
-		}
-	}
-	slices.SortFunc(all, func(a, b jobs.Running) int { return strings.Compare(a.JobID, b.JobID) })
-	return all, nil
 }

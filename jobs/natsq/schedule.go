@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -56,8 +57,8 @@ func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 // promote moves jobs that are due into their queues until ctx ends. Any number of workers do so; a job moved twice is one
 // job, because its subject is taken or its result is there.
 func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
-	p := &puller{nc: c.NC}
-	defer p.close()
+	p := pull.New(c.NC)
+	defer p.Close()
 	// A quarter of a second late at most, which a delayed job does not mind; with W workers 4 W questions a second.
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -85,8 +86,8 @@ func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
 			known = true
 		}
 		for {
-			msgs, err := p.pull(ctx, wire.SchedStream, promoter, request{n: 64, wait: lookFor}) // see Worker.patience
-			known = known && !errors.Is(err, errNoConsumer)
+			msgs, err := p.Pull(ctx, wire.SchedStream, promoter, pull.Request{Messages: 64, Wait: lookFor}) // see Worker.patience
+			known = known && !errors.Is(err, pull.ErrNoConsumer)
 			for _, m := range msgs {
 				c.promoteOne(context.WithoutCancel(ctx), m, log)
 			}

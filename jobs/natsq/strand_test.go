@@ -13,7 +13,7 @@ import (
 
 // TestStranded: what the consumer is past and has its result leaves the queue at the second look, and nothing else does.
 func TestStranded(t *testing.T) {
-	c, _, ctx := queue(t, 0)
+	c, _, ctx := queueOf(t, 0)
 	ids := []string{"over", "open", "later"}
 	for _, id := range ids {
 		if err := c.Submit(ctx, simpleJob(id)); err != nil {

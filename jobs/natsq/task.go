@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -219,21 +218,6 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 	w.settle(ctx, t, output, err)
 }
 
-// Retries wait 1 s, doubled with each, up to a minute; half of it is random, so that what failed together does not come
-// back together.
-const (
-	firstPause = time.Second
-	lastPause  = time.Minute
-)
-
-func backoff(attempt int) time.Duration {
-	d := lastPause
-	if attempt < 7 {
-		d = min(firstPause<<(attempt-1), lastPause)
-	}
-	return d/2 + rand.N(d/2)
-}
-
 func (w *Worker) retry(t *task, err error) {
 	pause := backoff(t.attempt)
 	w.logger(t).Warn("job will be tried again", "error", err, "pause", pause)
@@ -361,11 +345,6 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 	} else {
 		t.log.Info("job done")
 	}
-}
-
-// lost says whether a result leaves a dead letter: nobody wants those that were cancelled or came too late.
-func lost(r jobs.Result) bool {
-	return r.Status == jobs.Failed && r.Error.Code != jobs.CodeCanceled && r.Error.Code != jobs.CodeDeadline
 }
 
 func (w *Worker) progress(id string, v any) {

@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/fairqueue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -107,7 +108,7 @@ func (o *WorkerOptions) defaults() error {
 type Worker struct {
 	WorkerOptions
 	c      *Conn
-	puller *puller
+	puller *pull.Puller
 	held   *holder
 	done   *retirer
 	logs   *logbook
@@ -167,8 +168,8 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 			end()
 		}
 	}()
-	w.puller = &puller{nc: c.NC}
-	ends = append(ends, w.puller.close)
+	w.puller = pull.New(c.NC)
+	ends = append(ends, w.puller.Close)
 	w.held = newHolder(c.Lease/3, o.Healthy, o.Logger)
 	ends = append(ends, w.held.close)
 	w.done = c.newRetirer(o.Logger)
@@ -411,7 +412,7 @@ func (w *Worker) fetch(ctx context.Context, q *fairqueue.Queue) (wire.Source, []
 				return s, nil, context.Cause(ctx)
 			}
 		}
-		msgs, err := w.ask(ctx, s, request{n: w.room(s), maxBytes: w.Batches[s.Kind].MaxBytes, wait: w.patience(s, len(ready))})
+		msgs, err := w.ask(ctx, s, pull.Request{Messages: w.room(s), MaxBytes: w.Batches[s.Kind].MaxBytes, Wait: w.patience(s, len(ready))})
 		if err != nil {
 			return s, nil, err
 		}
@@ -468,7 +469,7 @@ func (w *Worker) patience(s wire.Source, ready int) time.Duration {
 }
 
 // ask gets jobs of a source and holds them. That there was no more is remembered until there is news.
-func (w *Worker) ask(ctx context.Context, s wire.Source, r request) ([]*nats.Msg, error) {
+func (w *Worker) ask(ctx context.Context, s wire.Source, r pull.Request) ([]*nats.Msg, error) {
 	w.mu.Lock()
 	st := w.sources[s]
 	before, known := st.news, st.known
@@ -481,24 +482,24 @@ func (w *Worker) ask(ctx context.Context, s wire.Source, r request) ([]*nats.Msg
 		st.known = true
 		w.mu.Unlock()
 	}
-	if r.n = w.limits.reserve(s, r.n); r.n == 0 {
+	if r.Messages = w.limits.reserve(s, r.Messages); r.Messages == 0 {
 		return nil, nil // another one of this worker was first
 	}
-	msgs, err := w.puller.pull(ctx, wire.JobStream(w.Pool), s.Consumer(), r)
+	msgs, err := w.puller.Pull(ctx, wire.JobStream(w.Pool), s.Consumer(), r)
 	for _, m := range msgs {
 		w.held.add(m)
 	}
-	w.limits.began(s, r.n, msgs)
+	w.limits.began(s, r.Messages, msgs)
 	w.done.track(s, msgs)
 	return msgs, w.learned(s, r, before, len(msgs), err)
 }
 
 // learned notes what asking a source has shown; before is what was heard of it by then.
-func (w *Worker) learned(s wire.Source, r request, before uint64, got int, err error) error {
+func (w *Worker) learned(s wire.Source, r pull.Request, before uint64, got int, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.sources[s]
-	if errors.Is(err, errNoConsumer) { // removed by an operator, or its leader is being elected: made again when next asked
+	if errors.Is(err, pull.ErrNoConsumer) { // removed by an operator, or its leader is being elected: made again when next asked
 		w.c.sources.Delete(s)
 		st.known, err = false, nil
 	}
@@ -506,7 +507,7 @@ func (w *Worker) learned(s wire.Source, r request, before uint64, got int, err e
 		err = nil // what went wrong will go wrong again
 	}
 	// A batch may be bounded by its bytes: then there may be more.
-	if bounded := r.maxBytes > 0 && got > 0; got < r.n && !bounded && st.news == before {
+	if bounded := r.MaxBytes > 0 && got > 0; got < r.Messages && !bounded && st.news == before {
 		st.ready = false
 		if since := time.Since(st.at); since < lastEcho {
 			time.AfterFunc(max(since, firstEcho), func() { w.note(s, false); w.poke() })

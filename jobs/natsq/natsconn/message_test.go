@@ -156,7 +156,7 @@ func TestPublishTries(t *testing.T) {
 		return err
 	}
 	message := func(id string, size int) *nats.Msg {
-		return &nats.Msg{Subject: wire.SourceOf(jobs.Job{ID: id, Kind: "k"}).Job(id), Data: make([]byte, size)}
+		return &nats.Msg{Subject: wire.SourceOf(jobs.Job{ID: id, Pool: jobs.PoolCPU, Kind: "k"}).Job(id), Data: make([]byte, size)}
 	}
 	for n = range 3 {
 		unsure, err := c.PublishBatch(ctx, try, "x", []*nats.Msg{message("a"+string(rune('0'+n)), 10), message("b"+string(rune('0'+n)), 5)})

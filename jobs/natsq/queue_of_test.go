@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// queue is a connection to a server of its own, with n jobs waiting at the source that is returned.
-func queue(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
+// queueOf is a connection to a server of its own, with n jobs waiting at the source that is returned.
+func queueOf(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	t.Cleanup(cancel)
@@ -51,22 +51,4 @@ func queue(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 
 func simpleJob(id string) jobs.Job {
 	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}
-}
-
-// TestPullFull: what the server says behind a batch that is full is not taken for the answer to the next request.
-func TestPullFull(t *testing.T) {
-	c, s, ctx := queue(t, 60)
-	p := &puller{nc: c.NC}
-	defer p.close()
-	for i := range 6 {
-		got, err := p.pull(ctx, wire.JobStream(s.Pool), s.Consumer(), request{n: 10, maxBytes: 1 << 20})
-		if err != nil || len(got) != 10 {
-			t.Fatalf("request %d got %d jobs of 10, %v", i, len(got), err)
-		}
-		for k, m := range got {
-			if want := s.Job(fmt.Sprint("j", 10*i+k)); m.Subject != want {
-				t.Fatalf("request %d, job %d: %s, want %s", i, k, m.Subject, want)
-			}
-		}
-	}
 }
